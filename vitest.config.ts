@@ -3,7 +3,7 @@ import * as Pace from "./test/harness/Pace.ts"
 
 const tests = ["packages/*/test/**/*.test.ts", "test/**/*.test.ts"]
 
-/** What they look at are last milliseconds and megabytes: nothing else may run beside them. */
+/** These tests measure milliseconds and megabytes: no other test may run beside them. */
 const alone = ["test/integration/BadInput.test.ts", "test/integration/HostileRequests.test.ts"]
 
 export default defineConfig({
@@ -19,7 +19,7 @@ export default defineConfig({
           name: "together",
           include: tests,
           exclude: [...configDefaults.exclude, ...alone],
-          // Most tests wait for something else than a processor: an engine, a clock, a process.
+          // Most tests wait for something other than a processor: an engine, a clock, a process.
           maxWorkers: 3,
           sequence: { groupOrder: 0 }
         }

@@ -1,8 +1,8 @@
 /**
- * A session of chat over a real Docker Engine: two messages, one container, a model that is asked on the host.
+ * A chat session over a real Docker Engine: two messages, one container, and a model that the host calls.
  *
- * Needs Docker, the runtime image and a model: `./dev setup`, then with `COGNI_LLM_URL`, `COGNI_LLM_KEY` and
- * `COGNI_LLM_MODEL` in the environment, `pnpm example chat-on-docker`.
+ * Needs Docker, the runtime image and a model: run `./dev setup`, set `COGNI_LLM_URL`, `COGNI_LLM_KEY` and
+ * `COGNI_LLM_MODEL` in the environment, then run `pnpm example chat-on-docker`.
  */
 import { SandboxRunner } from "@cogni/sandbox-core"
 import { DockerContainerRuntime, FileRunStore, HostWorkspace } from "@cogni/sandbox-docker"
@@ -43,7 +43,7 @@ agent_configs: { coder: { system_prompt: You are a coding assistant., tool_profi
 routing: { default_agent: coder }`
     return Sessions.layer({ settings: { llm: { model, identity, caller: "host" } } }).pipe(
       Layer.provide(ModelOrchestrators.layer({ model, identity })),
-      // Of a file: `ConfigurationStore.layerFile`, with the platform's file system. Files that stay: `HostSessionWorkspaces`.
+      // To read a file, use `ConfigurationStore.layerFile`; to keep the session's files, use `HostSessionWorkspaces`.
       Layer.provide(ConfigurationStore.layer(Effect.succeed(text), { file: "cogni.yaml" })),
       Layer.provide([runner, AiSdkChatModel.layer(), SessionWorkspaces.layerTemporary])
     )

@@ -9,8 +9,8 @@ import {
 import { RunId, SandboxRunner } from "@cogni/sandbox-core"
 import { Effect, Layer, Stream } from "effect"
 
-// Simulates the minimal agent in memory. The layers of @cogni/sandbox-docker and a proxy of @cogni/sandbox-proxy run the
-// real one in a sealed container.
+// Simulates the minimal agent in memory. The layers of @cogni/sandbox-docker and a proxy of @cogni/sandbox-proxy run
+// the real one in a sealed container.
 const runner = SandboxRunner.layerMemory({
   program: ({ stdout }) =>
     Effect.as(stdout(`{"payloads":[{"text":"Lima."}],"meta":{"durationMs":1,"error":null}}`), 0)

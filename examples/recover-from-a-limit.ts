@@ -1,7 +1,7 @@
 /**
- * A broken limit is an error that carries what there was; an exit code is a value.
+ * A broken limit is an error with the partial result; an exit code is a value.
  *
- * The pretend agent writes an answer, then grows until the kernel stops it.
+ * The simulated agent writes an answer, then grows until the kernel stops it.
  */
 import { SandboxRunner } from "@cogni/sandbox-core"
 import { Effect } from "effect"

@@ -1,5 +1,5 @@
 /**
- * The same runner over a real Docker Engine: a shell looks around in a sealed container.
+ * A run on a real Docker Engine: a shell looks around in a sealed container.
  *
  * Needs Docker and the runtime image: `./dev setup`, then `pnpm example sealed-run-on-docker`.
  */
@@ -14,7 +14,7 @@ const docker = SandboxRunner.layer.pipe(
     DockerContainerRuntime.layer(),
     FileRunStore.layer({ directory: join(tmpdir(), "cogni-sandbox-example") }),
     HostWorkspace.layer(),
-    // No model is asked for, so there is no way out at all.
+    // The spec has no model, so the run has no egress at all.
     LlmProxy.layerNoop
   ])
 )
@@ -30,7 +30,9 @@ const program = Effect.gen(function* () {
     limits: { runtimeSecondsMax: 30 }
   })
   console.log(result.output.stdout.text + result.output.stderr.text)
-  console.log(`held as seen by ${result.posture.confirmedBy.join(", ")}; ${Math.round(result.durationMs)} ms`)
+  console.log(
+    `isolation confirmed by ${result.posture.confirmedBy.join(", ")}; ${Math.round(result.durationMs)} ms`
+  )
 })
 
 await Effect.runPromise(program.pipe(Effect.provide(docker)))

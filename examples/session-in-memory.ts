@@ -13,7 +13,7 @@ const runner = SandboxRunner.layerMemory({
           .pipe(Effect.flatMap(stdout), Effect.match({ onSuccess: () => 0, onFailure: () => 1 }))
 })
 
-/** What a model would call, over the sandbox of this session. */
+/** Calls a tool in the session's sandbox, as a model would. */
 const shell = (sessionId: string, command: string) =>
   Effect.scoped(
     Effect.gen(function* () {

@@ -1,4 +1,4 @@
-/** See a run while it happens: its phases, how it is held, what its agent writes. */
+/** Shows a run while it happens: its phases, its posture, and its agent's output. */
 import { SandboxRunner } from "@cogni/sandbox-core"
 import { Effect, Stream } from "effect"
 
@@ -20,7 +20,7 @@ const program = Effect.gen(function* () {
             return console.log(`  ${event.phase} done`)
           case "PostureVerified":
             return console.log(
-              `  held as uid ${event.posture.userIds.join()}, interfaces: ${event.posture.interfaces.join()}`
+              `  posture: uid ${event.posture.userIds.join()}, interfaces: ${event.posture.interfaces.join()}`
             )
           case "OutputReceived":
             return console.log(`  ${event.channel}: ${decoder.decode(event.bytes).trimEnd()}`)

@@ -1,9 +1,9 @@
 /**
- * What each package shows: to users, and to our other packages.
+ * The modules that each package exports: to users, and to our other packages.
  *
- * Public is what an index names: `src/index.ts`, and `src/testing/index.ts` for contract suites. Shared is what another
- * package of ours imports besides; it can be reached, is in no index, and may change in any release. Everything else
- * is closed.
+ * An index names the public modules: `src/index.ts`, and `src/testing/index.ts` for contract suites. Shared modules are
+ * others that one of our packages imports. They can be imported, are in no index, and may change in any release. All
+ * other modules are closed.
  */
 import * as SourceTree from "./SourceTree.ts"
 
@@ -11,7 +11,7 @@ type Package = SourceTree.Package
 
 const ours = /^@cogni\/sandbox-([a-z-]+)(?:\/(.+))?$/u
 
-/** Modules that an index names, as paths below `src`; empty where there is no index. */
+/** Modules that an index names, as paths below `src`; empty without an index. */
 const named = (name: Package, folder: string): ReadonlyArray<string> =>
   SourceTree.modules(name).includes(`${folder}index.ts`)
     ? SourceTree.imports(`packages/${name}/src/${folder}index.ts`).map(
@@ -27,7 +27,7 @@ export const publicModules = (name: Package): ReadonlyArray<string> => [
 const specifierOf = (name: Package, module: string) =>
   `@cogni/sandbox-${name}/${module.replace(/\.ts$/u, "")}`
 
-/** Which packages import each specifier of ours in their source; read once. */
+/** The packages whose source imports each of our specifiers; read once. */
 let known: ReadonlyMap<string, ReadonlySet<Package>> | undefined
 const importers = (): ReadonlyMap<string, ReadonlySet<Package>> => (known ??= readImporters())
 
@@ -62,7 +62,7 @@ export const sharedModules = (name: Package): ReadonlyArray<Shared> => {
     .filter(({ by }) => by.length > 0)
 }
 
-/** `exports` of the manifest, as it is in the workspace. */
+/** `exports` of the manifest in the workspace. */
 export const exportsOf = (name: Package): Readonly<Record<string, string>> => {
   const indexes = SourceTree.modules(name).filter((module) => /^(?:testing\/)?index\.ts$/u.test(module))
   const modules = [...publicModules(name), ...sharedModules(name).map(({ module }) => module)].toSorted()
@@ -77,7 +77,7 @@ export const exportsOf = (name: Package): Readonly<Record<string, string>> => {
   ])
 }
 
-/** `publishConfig.exports`: the same, as it is built. */
+/** `publishConfig.exports`: the same modules after the build. */
 export const publishedExportsOf = (name: Package): Readonly<Record<string, unknown>> =>
   Object.fromEntries(
     Object.entries(exportsOf(name)).map(([key, source]) => {

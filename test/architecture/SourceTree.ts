@@ -7,7 +7,7 @@
 import { globSync, readFileSync } from "node:fs"
 import { basename, dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { parseAst } from "vitest/node"
+import { parseSync } from "rolldown/utils"
 
 /** The root of the repository. */
 export const root = fileURLToPath(new URL("../..", import.meta.url))
@@ -62,16 +62,36 @@ export interface Node {
 const isNode = (value: unknown): value is Node =>
   typeof value === "object" && value !== null && typeof (value as Node).type === "string"
 
-const trees = new Map<string, Node>()
+/** A comment, without its marks. */
+export interface Comment {
+  readonly type: "Line" | "Block"
+  readonly value: string
+  readonly start: number
+  readonly end: number
+}
 
-/** The syntax tree of a file, parsed once. */
-export const tree = (path: string): Node => {
+interface Parsed {
+  readonly program: Node
+  readonly comments: ReadonlyArray<Comment>
+}
+
+const trees = new Map<string, Parsed>()
+
+const parsed = (path: string): Parsed => {
   const known = trees.get(path)
   if (known !== undefined) return known
-  const parsed = parseAst(read(path), { lang: "ts" }) as unknown as Node
-  trees.set(path, parsed)
-  return parsed
+  const { comments, errors, program } = parseSync(path, read(path))
+  if (errors.length > 0) throw new Error(`${path} cannot be parsed: ${errors[0]!.message}`)
+  const result = { program: program as unknown as Node, comments }
+  trees.set(path, result)
+  return result
 }
+
+/** The syntax tree of a file, parsed once. */
+export const tree = (path: string): Node => parsed(path).program
+
+/** The comments of a file, in order. */
+export const comments = (path: string): ReadonlyArray<Comment> => parsed(path).comments
 
 /** Every node of a tree, parents first. */
 export const walk = function* (node: Node): Generator<Node> {
@@ -96,7 +116,7 @@ const importKinds = new Set([
   "ImportExpression"
 ])
 
-/** What a file imports or re-exports from elsewhere, dynamic imports of a literal included. */
+/** Imports and re-exports of a file, including dynamic imports of a literal. */
 export const imports = (path: string): ReadonlyArray<Import> =>
   [...walk(tree(path))].flatMap((node) => {
     const source = node["source"]
@@ -265,7 +285,7 @@ export const titles = (path: string): ReadonlyArray<Title> =>
 
 const escape = (text: string) => text.replaceAll(/[$()*+.?[\\\]^{|}]/gu, "\\$&")
 
-/** Whether a file has a test of that title. What a template fills in has to stand in the file as a string of its own. */
+/** Whether a file has a test of that title. Each substitution of a template must be a string in the same file. */
 export const hasTest = (path: string, title: string): boolean =>
   titles(path).some((parts) => {
     const pattern = parts.map((part) => (part === undefined ? "(.+)" : escape(part))).join("")

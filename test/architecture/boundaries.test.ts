@@ -1,7 +1,7 @@
 /**
- * Which package may import which, and which module may touch the world.
+ * The packages that each package may import, and the modules that may have effects outside of the process.
  *
- * `drawing` says the first, `boundaries` the second. Whoever composes packages is the command, an example or a test.
+ * `drawing` lists the first, `boundaries` the second. Only the command, examples and tests compose packages.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { existsSync } from "node:fs"
@@ -12,19 +12,19 @@ import * as SourceTree from "./SourceTree.ts"
 const ours = "@cogni/sandbox-"
 
 interface Boundary {
-  /** Libraries of others it may import. `src/testing` may use `@effect/vitest` besides. */
+  /** External libraries that the package may import. `src/testing` may also use `@effect/vitest`. */
   readonly libraries: ReadonlyArray<string>
   /**
-   * Modules that may touch the world (files, sockets, processes, an engine), and through what. Shrink it when you can;
-   * a new entry needs a reason in its pull request.
+   * Modules that may access the world (files, sockets, processes, an engine), and the imports that they use for it.
+   * Shrink it when you can; a new entry needs a reason in its pull request.
    */
   readonly world: Readonly<Record<string, ReadonlyArray<string>>>
 }
 
 /**
- * The accepted drawing: which of our packages each package may import, floor by floor. An arrow only leads down, so
- * there is no circle. A new arrow needs a reason in its pull request; a word that two packages of one floor need
- * belongs to a floor below.
+ * The accepted imports between our packages, floor by floor. An import only leads to a lower floor, so there are no
+ * cycles. A new import needs a reason in its pull request. Code that two packages of one floor need belongs to a floor
+ * below.
  */
 const drawing: ReadonlyArray<
   Readonly<Partial<Record<SourceTree.Package, ReadonlyArray<SourceTree.Package>>>>
@@ -70,7 +70,7 @@ const importable = (name: SourceTree.Package): ReadonlyArray<SourceTree.Package>
 
 const boundaries: Record<SourceTree.Package, Boundary> = {
   core: { libraries: ["effect"], world: {} },
-  // The toolkit of the host: the one door by which a process opens a path, and starts a program of its own.
+  // Host access: the only package that opens paths for writing, and that starts the process's own programs.
   "host-files": {
     libraries: ["effect"],
     world: {
@@ -169,7 +169,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   }
 }
 
-/** Of Node, what computes, or moves the bytes of what somebody else has opened. */
+/** Modules of Node that only compute, or move the bytes of streams that other code has opened. */
 const pureModules = new Set([
   "node:buffer",
   "node:crypto",
@@ -193,7 +193,7 @@ const isWorld = (specifier: string) =>
   (specifier.startsWith("node:") && !pureModules.has(specifier)) || specifier === "dockerode"
 
 describe("package boundaries", () => {
-  it("every package is here, and every package is listed", () => {
+  it("list every package, and only packages that exist", () => {
     const found = SourceTree.files("packages/*/package.json").map((path) => path.split("/")[1])
     assert.sameMembers(
       found,
@@ -206,7 +206,7 @@ describe("package boundaries", () => {
     none(empty, "these packages have no src/index.ts")
   })
 
-  it("the drawing has every package once, and its arrows lead to floors below", () => {
+  it("have every package once, with imports only from floors below", () => {
     const floors = drawing.map((floor) => Object.keys(floor))
     assert.sameMembers(floors.flat(), [...SourceTree.packages])
     const up = SourceTree.packages.flatMap((name) => {
@@ -216,10 +216,10 @@ describe("package boundaries", () => {
         .filter((other) => !below.has(other))
         .map((other) => `${name} → ${other}`)
     })
-    none(up, "a package may import what stands below it, and nothing beside or above it")
+    none(up, "a package may import only packages on a floor below it")
   })
 
-  it("docs/architecture.md has the same drawing", () => {
+  it("are the same in docs/architecture.md", () => {
     const all = SourceTree.packages.filter((name) => name !== "cli")
     const rows = drawing.flatMap((floor, index) =>
       SourceTree.packages.flatMap((name) => {
@@ -254,10 +254,10 @@ describe("package boundaries", () => {
           .filter((specifier) => !packages.some((other) => libraryOf(specifier) === `${ours}${other}`))
           .map((specifier) => `${fileOf(name, module)} → ${specifier}`)
       )
-      none(offenders, "compose packages in cli, examples or test; a shared word belongs to core")
+      none(offenders, "compose packages in cli, examples or test; shared code belongs to core")
     })
 
-    it(`${name} builds on ${libraries.join(", ")}`, () => {
+    it(`${name} imports no external libraries except ${libraries.join(", ")}`, () => {
       const offenders = SourceTree.modules(name).flatMap((module) =>
         SourceTree.imports(fileOf(name, module))
           .map(({ specifier }) => libraryOf(specifier))
@@ -266,10 +266,10 @@ describe("package boundaries", () => {
           .filter((library) => !(module.startsWith("testing/") && library === "@effect/vitest"))
           .map((library) => `${fileOf(name, module)} → ${library}`)
       )
-      none(offenders, "a new dependency has an ADR that says what it replaces")
+      none(offenders, "a new dependency needs an ADR that explains what it replaces")
     })
 
-    it(`${name} touches the world where it says`, () => {
+    it(`${name} accesses the world only in the listed modules`, () => {
       const found = Object.fromEntries(
         SourceTree.modules(name).flatMap((module) => {
           const used = SourceTree.imports(fileOf(name, module))
@@ -281,21 +281,21 @@ describe("package boundaries", () => {
       assert.deepStrictEqual(
         found,
         world as typeof found,
-        "keep decisions pure and effects at the edge; take an entry that is no longer needed off the list"
+        "keep decisions pure and effects at the edge; remove entries that are no longer needed"
       )
     })
   }
 
-  it("core knows nothing of Node, not even a type", () => {
+  it("core imports nothing from Node, not even a type", () => {
     const offenders = SourceTree.modules("core").flatMap((module) =>
       SourceTree.imports(fileOf("core", module))
         .filter(({ specifier }) => specifier.startsWith("node:"))
         .map(({ specifier }) => `${fileOf("core", module)} → ${specifier}`)
     )
-    none(offenders, "core describes; a package that touches the world implements its port")
+    none(offenders, "core defines ports; a package that accesses the world implements them")
   })
 
-  it("a thread that serves runs loads only those modules of Effect that it needs", () => {
+  it("a gateway thread loads only the modules of Effect that it needs", () => {
     const loaded = new Set<string>()
     const load = (path: string): ReadonlyArray<string> => {
       if (loaded.has(path)) return []
@@ -310,28 +310,28 @@ describe("package boundaries", () => {
     }
     none(
       load("packages/proxy/src/internal/shards/Shard.ts"),
-      "import it as effect/Schema and the like: each thread would load all of Effect, which takes 10 MB"
+      "import single modules such as effect/Schema: otherwise each thread loads all of Effect, which takes 10 MB"
     )
     assert.isTrue(loaded.has("packages/proxy/src/internal/policy/RequestBody.ts"))
   })
 
-  it("nobody reaches into another package's internal modules", () => {
+  it("no module imports another package's internal modules", () => {
     const offenders = SourceTree.sources().flatMap((path) =>
       SourceTree.imports(path)
         .filter(({ specifier }) => /^@cogni\/sandbox-[a-z-]+\/(?:internal|src|dist)\//u.test(specifier))
         .map(({ specifier }) => `${path} → ${specifier}`)
     )
-    none(offenders, "export what others need, or test it through what is exported")
+    none(offenders, "export the module, or test it through the package's exports")
   })
 
-  it("dockerode stays behind DockerApi and its connection", () => {
+  it("only DockerApi and its connection import dockerode", () => {
     const users = SourceTree.files("packages/*/src/**/*.ts").filter((path) =>
       SourceTree.imports(path).some(({ specifier }) => libraryOf(specifier) === "dockerode")
     )
     assert.deepStrictEqual(
       users,
       [fileOf("docker", "DockerApi.ts"), fileOf("docker", "internal/engine/EngineConnection.ts")],
-      "not even its types: add an endpoint to DockerApi"
+      "do not import even its types: add an endpoint to DockerApi"
     )
   })
 
@@ -343,19 +343,19 @@ describe("package boundaries", () => {
       users,
       [
         fileOf("git-relay", "internal/git/CredentialUse.ts"),
-        // What comes from a caller is compared by its hash, and goes nowhere else.
+        // A caller's token is only compared by its hash.
         fileOf("graph-provider", "grants/GrantToken.ts"),
         fileOf("proxy", "KeyInjection.ts")
       ],
-      "hand the Redacted on; see docs/threat-model.md"
+      "pass on the Redacted value; see docs/threat-model.md"
     )
   })
 
-  it("labels are spelled in ResourceLabels, span attributes in Telemetry", () => {
+  it("only ResourceLabels contains label names, and only Telemetry contains span attributes", () => {
     const spelled = (pattern: RegExp, except: string) =>
       SourceTree.files("packages/*/src/**/*.ts")
         .filter((path) => path !== except && [...SourceTree.strings(path)].some((text) => pattern.test(text)))
-        .map((path) => `${path} spells ${String(pattern)}`)
+        .map((path) => `${path} contains ${String(pattern)}`)
     none(
       [
         ...spelled(/dev\.cogni\.sandbox/u, fileOf("core", "ResourceLabels.ts")),
@@ -364,11 +364,11 @@ describe("package boundaries", () => {
           fileOf("core", "Telemetry.ts")
         )
       ],
-      "take it from there, or add it there"
+      "use the constant from that module, or add one there"
     )
   })
 
-  it("packages declare what they import, and the workspace says the same to the compiler", () => {
+  it("packages declare their imports, and tsconfig.json references the same packages", () => {
     for (const name of SourceTree.packages) {
       const manifest = SourceTree.readJson(`packages/${name}/package.json`)
       const declared = [
@@ -390,7 +390,7 @@ describe("package boundaries", () => {
       assert.deepStrictEqual(
         references,
         internal,
-        `packages/${name}/tsconfig.json references what package.json depends on`
+        `packages/${name}/tsconfig.json must reference the dependencies of package.json`
       )
     }
   })

@@ -1,7 +1,7 @@
 /**
- * Documentation and code, held against each other.
+ * Compares the documentation with the code.
  *
- * What a page claims to be held by a test has to be held by one; what the code can say to a user has to be in a page.
+ * A test that a page names must exist. Every exit code, error reason and variable of the code must be on a page.
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as ExitCode from "../../packages/cli/src/ExitCode.ts"
@@ -27,7 +27,7 @@ const exists = (path: string) => existsSync(join(SourceTree.root, path))
 /** A page without its code blocks. */
 const prose = (path: string): string => SourceTree.read(path).replaceAll(/^```[\s\S]*?^```/gmu, "")
 
-/** The anchor that a heading gets. */
+/** The anchor of a heading. */
 const anchor = (heading: string) =>
   heading
     .toLowerCase()
@@ -36,7 +36,7 @@ const anchor = (heading: string) =>
     .replaceAll(/\s/gu, "-")
 
 describe("links", () => {
-  it("every link leads somewhere", () => {
+  it("every link has a target that exists", () => {
     const offenders = pages().flatMap((page) =>
       [...prose(page).matchAll(/\]\(([^)\s]+)\)/gu)].flatMap(([, target]) => {
         const [path = "", fragment] = target!.split("#")
@@ -48,17 +48,17 @@ describe("links", () => {
         return anchors.includes(fragment) ? [] : [`${page} → ${target}`]
       })
     )
-    none(offenders, "these lead nowhere")
+    none(offenders, "these links are broken")
   })
 
-  it("every file that is mentioned is there", () => {
+  it("every file that is mentioned exists", () => {
     const offenders = pages().flatMap((page) =>
       [...prose(page).matchAll(/`((?:packages|test|docs|images|examples|node_modules)\/[\w./-]+\.\w+)`/gu)]
         .map(([, path]) => path!)
         .filter((path) => !exists(path))
         .map((path) => `${page} mentions ${path}`)
     )
-    none(offenders, "these are not there")
+    none(offenders, "these files do not exist")
   })
 
   it("every page is in the index", () => {
@@ -82,7 +82,7 @@ describe("threat model", () => {
     })
   )
 
-  it("its invariants are counted without a gap", () => {
+  it("its invariants are numbered without gaps", () => {
     assert.deepStrictEqual(
       invariants.map(({ number }) => number),
       invariants.map((_, index) => index + 1)
@@ -90,7 +90,7 @@ describe("threat model", () => {
     assert.isAbove(invariants.length, 20)
   })
 
-  it("each is held by a test that exists", () => {
+  it("every invariant names a test that exists", () => {
     const offenders = invariants.flatMap(({ number, tests }) =>
       tests.length === 0
         ? [`${number} names no test`]
@@ -98,10 +98,10 @@ describe("threat model", () => {
             .filter(({ path, title }) => !exists(path) || !SourceTree.hasTest(path, title))
             .map(({ path, title }) => `${number}: ${path} › ${title}`)
     )
-    none(offenders, "an invariant that nothing holds is a wish: name the test that holds it")
+    none(offenders, "name an existing test that enforces each invariant")
   })
 
-  it("each attack ends at an invariant that exists, or says why it does not", () => {
+  it("every attack names an invariant that exists, or a dash", () => {
     const section = /## Attacks[\s\S]*?(?=\n## )/u.exec(prose(page))![0]
     const rows = section.split("\n").filter((line) => /^\| (?!Attack|-)/u.test(line))
     const offenders = rows.filter((row) => {
@@ -114,7 +114,7 @@ describe("threat model", () => {
     assert.isAbove(rows.length, 10)
   })
 
-  it("every invariant stands against some attack", () => {
+  it("every invariant counters an attack", () => {
     const named = new Set(
       [.../## Attacks[\s\S]*?(?=\n## )/u.exec(prose(page))![0].matchAll(/\b\d+\b/gu)].map(([number]) =>
         Number(number)
@@ -122,22 +122,22 @@ describe("threat model", () => {
     )
     none(
       invariants.filter(({ number }) => !named.has(number)).map(({ number }) => `invariant ${number}`),
-      "these stand against no attack of the table"
+      "name each of these invariants in the table of attacks"
     )
   })
 })
 
 describe("reference", () => {
-  it("every exit code of the command is in that page, under its name", () => {
+  it("every exit code of the command is on its page, with its name", () => {
     const rows = [...SourceTree.read("docs/reference/exit-codes.md").matchAll(/^\| (\d+) \| `(\w+)` \|/gmu)]
     assert.deepStrictEqual(
       Object.fromEntries(rows.map(([, code, name]) => [name!, Number(code)])),
       { ...ExitCode.exitCode },
-      "docs/reference/exit-codes.md has a row for each entry of ExitCode.ts, and no other"
+      "docs/reference/exit-codes.md must have a row for each entry of ExitCode.ts, and no others"
     )
   })
 
-  it.effect("every reason stands there with its coarse code, its exit code, and whether to retry", () =>
+  it.effect("every reason is on the same page, with its code, its exit code, and whether to retry", () =>
     Effect.gen(function* () {
       const page = SourceTree.read("docs/reference/exit-codes.md")
       const rows = yield* Effect.forEach(SandboxError.Reason.members, (member) =>
@@ -158,7 +158,7 @@ describe("reference", () => {
     })
   )
 
-  it("every variable that is read is in the page of the environment, and every one in the page is read", () => {
+  it("the environment page lists exactly the variables that the code reads", () => {
     const page = SourceTree.read("docs/reference/environment.md")
     const pattern = /\b(?:COGNI|SANDBOX|LITELLM)_[A-Z0-9_]+\b/gu
     const code = [
@@ -175,15 +175,15 @@ describe("reference", () => {
     )
     none(
       [...inPage].filter((name) => !inCode.has(name)),
-      "nothing reads these any more: remove them from docs/reference/environment.md"
+      "nothing reads these variables: remove them from docs/reference/environment.md"
     )
   })
 })
 
-/** Names inside the shell scripts, which nobody sets from outside. */
+/** Variables that are internal to scripts, and are not set by users. */
 const internalVariables: ReadonlySet<string> = new Set([
   "COGNI_CACHE",
-  // Of the tests' own LiteLLM.
+  // Variables of the LiteLLM that tests start.
   "COGNI_RECORDS",
   "LITELLM_LOCAL_MODEL_COST_MAP",
   "LITELLM_MASTER_KEY"
@@ -195,7 +195,7 @@ describe("follow one prompt", () => {
     ...prose("docs/follow-one-prompt.md").matchAll(/^(\d+)\. \*\*[\s\S]*?(?=^\d+\. \*\*|^#|$(?![\s\S]))/gmu)
   ]
 
-  it(`has at most ${stopsMax} stops, counted without a gap`, () => {
+  it(`has at most ${stopsMax} stops, numbered without gaps`, () => {
     assert.deepStrictEqual(
       stops.map(([, number]) => Number(number)),
       stops.map((_, index) => index + 1)
@@ -204,19 +204,19 @@ describe("follow one prompt", () => {
     assert.isAtMost(stops.length, stopsMax)
   })
 
-  it("each stop names its file, and the file is there", () => {
+  it("names an existing file at each stop", () => {
     const offenders = stops.flatMap(([text, number]) => {
       const named = [...text.matchAll(/`((?:packages|images)\/[\w./-]+)`/gu)].map(([, path]) => path!)
       return named.length === 0
         ? [`${number} names no file`]
         : named.filter((path) => !exists(path)).map((path) => `${number}: ${path}`)
     })
-    none(offenders, "docs/follow-one-prompt.md leads here, and the file has moved")
+    none(offenders, "correct these paths in docs/follow-one-prompt.md")
   })
 })
 
 describe("agents", () => {
-  it("every agent has an image folder, and a row in the guide", () => {
+  it("have an image folder, and a row in the guide", () => {
     const guide = SourceTree.read("docs/guides/adding-an-agent.md")
     const missing = SourceTree.files("packages/graph-provider/src/agents/!(Agent*).ts").flatMap((path) => {
       const id = /AgentId\.make\("([a-z0-9-]+)"\)|id: "([a-z0-9-]+)"/u
@@ -227,7 +227,7 @@ describe("agents", () => {
         .exec(SourceTree.read(path))
         ?.slice(1)
         .find(Boolean)
-      if (id === undefined) return [`${path} has no id that can be read`]
+      if (id === undefined) return [`${path} has no recognizable ID`]
       return [
         ...(guide.includes(`| \`${id}\` |`) ? [] : [`${id} has no row in docs/guides/adding-an-agent.md`]),
         ...(image === undefined || exists(`images/${image.replace(/^.*\//u, "").replace(/:.*$/u, "")}`)
@@ -235,12 +235,12 @@ describe("agents", () => {
           : [`${id} has no folder for its image ${image}`])
       ]
     })
-    none(missing, "an agent is its data, its image and its row")
+    none(missing, "an agent needs its data, its image and its row in the guide")
   })
 })
 
 describe("form", () => {
-  it("an ADR has a status, context, decision and consequences, and lists the rejected alternatives", () => {
+  it("an ADR has status, context, decision and consequences, and lists the rejected alternatives", () => {
     const offenders = SourceTree.files("docs/adr/*.md").filter((path) => {
       const headings = [...prose(path).matchAll(/^## (.+)$/gmu)].map(([, heading]) => heading)
       return (
@@ -254,7 +254,7 @@ describe("form", () => {
     assert.deepStrictEqual(
       numbers,
       numbers.map((_, index) => index + 1),
-      "decisions are counted without a gap"
+      "number decisions without gaps"
     )
   })
 
@@ -265,6 +265,6 @@ describe("form", () => {
       .filter((path) => /^export class (\w+) extends Context\.Service</mu.test(SourceTree.read(path)))
       .map((path) => path.slice(path.lastIndexOf("/") + 1).replace(/\.ts$/u, ""))
       .filter((noun) => !glossary.includes(`\`${noun}\``))
-    none(ports, "a new noun enters docs/glossary.md before the code")
+    none(ports, "add a new port to docs/glossary.md before the code")
   })
 })

@@ -1,4 +1,4 @@
-/** Every example runs, and the README shows the first one as it is. */
+/** Runs every example, and compares the first one with the README. */
 import { assert, describe, it } from "@effect/vitest"
 import { execFile } from "node:child_process"
 import { promisify } from "node:util"
@@ -13,7 +13,7 @@ const run = async (...argv: ReadonlyArray<string>) => {
   return { stderr: stderr.replaceAll(/^\(.*Warning.*\n|^\(Use `node.*\n/gmu, ""), stdout }
 }
 
-/** What each prints. */
+/** Lines that each example prints. */
 const printed: Readonly<Record<string, ReadonlyArray<string>>> = {
   "graph-in-memory": ["assistant_final\nusage_report\ndone", "ok true: Lima."],
   "hello-in-memory": ["exit code 0, said: hello, world"],
@@ -28,15 +28,19 @@ const printed: Readonly<Record<string, ReadonlyArray<string>>> = {
   "stream-in-memory": ["run-example00001 started", "stdout: 42", "ended with exit code 0"]
 }
 
-/** Type-checked with the others, and not run here. */
+/** Examples that are type-checked with the others, but not run here. */
 const needDocker = ["chat-on-docker", "sealed-run-on-docker"]
 
 describe("examples", () => {
-  it("each is either run here or needs Docker", () => {
+  it("are either run here or need Docker", () => {
     const names = SourceTree.files("examples/*.ts")
       .map((path) => path.replace(/^examples\/|\.ts$/gu, ""))
       .filter((name) => name !== "run")
-    assert.sameMembers(names, [...Object.keys(printed), ...needDocker], "say here what a new example prints")
+    assert.sameMembers(
+      names,
+      [...Object.keys(printed), ...needDocker],
+      "list here the lines that a new example prints"
+    )
   })
 
   for (const [name, lines] of Object.entries(printed)) {
@@ -47,14 +51,14 @@ describe("examples", () => {
     })
   }
 
-  it("the README's example is hello-in-memory, to the letter, and fits on fifteen lines", () => {
+  it("the README's example is exactly hello-in-memory, and has at most fifteen lines", () => {
     const fence = /```ts\n([\s\S]*?)```/u.exec(SourceTree.read("README.md"))?.[1]
     const example = SourceTree.read("examples/hello-in-memory.ts")
     assert.strictEqual(fence, example, "copy examples/hello-in-memory.ts into README.md")
     assert.isAtMost(example.trimEnd().split("\n").length, 15)
   })
 
-  it("the README shows what it prints", async () => {
+  it("the README shows the output of hello-in-memory", async () => {
     const { stdout } = await run("examples/hello-in-memory.ts")
     assert.include(SourceTree.read("README.md"), stdout.trim())
   })

@@ -1,8 +1,8 @@
 /**
- * What each package shows, and that its manifest shows the same before and after it is packed.
+ * The exports of each package, which its manifest must list both before and after packing.
  *
- * Names and shared modules are kept in `exports/`, so that a change of the public surface is a line in a review. After
- * a change that is meant, `pnpm vitest run test/architecture/exports.test.ts -u` writes them and the manifests anew.
+ * Names and shared modules are recorded in `exports/`, so that a change of the public surface is a line in a review.
+ * After an intended change, `pnpm vitest run test/architecture/exports.test.ts -u` updates them and the manifests.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { existsSync } from "node:fs"
@@ -12,7 +12,7 @@ import * as PublicSurface from "./PublicSurface.ts"
 import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
-/** In all packages together: what a newcomer may have to read. */
+/** Largest number of exported names in all packages together, which a newcomer may have to read. */
 const namesMax = 550
 
 const withoutEnding = (module: string) => module.replace(/\.ts$/u, "")
@@ -30,7 +30,7 @@ const namesOf = (name: SourceTree.Package): ReadonlyArray<string> =>
     )
     .toSorted()
 
-/** An index is nothing but a sorted list of namespaces. */
+/** Asserts that an index is only a sorted list of namespaces. */
 const assertIndex = (path: string) => {
   const lines = SourceTree.read(path)
     .replace(/^\/\*\*[\s\S]*?\*\/\n/u, "")
@@ -42,11 +42,11 @@ const assertIndex = (path: string) => {
     modules
       .toSorted((a, b) => (namespaceOf(a) < namespaceOf(b) ? -1 : 1))
       .map((module) => `export * as ${namespaceOf(module)} from "${module}"`),
-    `${path} has one line per public module, sorted: export * as Noun from "./Noun.ts"`
+    `${path} must have one line per public module, sorted: export * as Noun from "./Noun.ts"`
   )
   none(
     modules.filter((module) => module.includes("/internal/")),
-    `${path} names closed modules`
+    `remove these internal modules from ${path}`
   )
 }
 
@@ -55,18 +55,15 @@ for (const name of SourceTree.packages) {
   const manifest = SourceTree.readJson(`${folder}/package.json`)
 
   describe(`@cogni/sandbox-${name}`, () => {
-    it("an index names public modules, sorted, and nothing else", () => {
+    it("has indexes that contain only public modules, sorted", () => {
       for (const path of SourceTree.files(`${folder}/src/{,testing/}index.ts`)) assertIndex(path)
     })
 
-    it.each(namesOf(name).length === 0 ? [] : [name])(
-      "the exported names of %s are the ones on record",
-      async () => {
-        await expect(`${namesOf(name).join("\n")}\n`).toMatchFileSnapshot(`exports/${name}.txt`)
-      }
-    )
+    it.each(namesOf(name).length === 0 ? [] : [name])("%s exports the recorded names", async () => {
+      await expect(`${namesOf(name).join("\n")}\n`).toMatchFileSnapshot(`exports/${name}.txt`)
+    })
 
-    it("is named after its folder, and lists what it packs", () => {
+    it("is named after its folder, and lists the files to pack", () => {
       assert.strictEqual(manifest.name, `@cogni/sandbox-${name}`)
       assert.deepStrictEqual(manifest.files, ["dist", "!dist/.tsbuildinfo", "src", "README.md", "LICENSE"])
       assert.strictEqual(manifest.license, "MIT")
@@ -74,7 +71,7 @@ for (const name of SourceTree.packages) {
       assert.isTrue(existsSync(join(SourceTree.root, folder, "README.md")), `${folder}/README.md is missing`)
     })
 
-    it("its manifest exports what is public and what our packages share, before and after packing", async () => {
+    it("exports its public and shared modules in its manifest, before and after packing", async () => {
       const { exports: _source, publishConfig, ...rest } = manifest
       const expected = Object.fromEntries(
         Object.keys(manifest).map((key) => {
@@ -88,16 +85,16 @@ for (const name of SourceTree.packages) {
       )
     })
 
-    it("a program of its manifest is there, and is the same after packing", () => {
+    it("has the programs of its manifest, before and after packing", () => {
       for (const [program, source] of Object.entries((manifest.bin ?? {}) as Record<string, string>)) {
         assert.strictEqual(
           manifest.publishConfig.bin?.[program],
           source.replace("./src/", "./dist/").replace(/\.ts$/u, ".js"),
-          "publishConfig.bin mirrors bin"
+          "publishConfig.bin must mirror bin"
         )
         assert.isTrue(
           existsSync(join(SourceTree.root, folder, source)),
-          `${program} is ${source}, which is missing`
+          `${program} names ${source}, which does not exist`
         )
       }
     })
@@ -107,10 +104,14 @@ for (const name of SourceTree.packages) {
 describe("all packages", () => {
   it(`export at most ${namesMax} names to users`, () => {
     const count = SourceTree.packages.reduce((sum, name) => sum + namesOf(name).length, 0)
-    assert.isAtMost(count, namesMax, "close a module, or name in no index what only our packages share")
+    assert.isAtMost(
+      count,
+      namesMax,
+      "close a module, or remove modules that only our packages share from the indexes"
+    )
   })
 
-  it("share the modules on record, which are no public API", async () => {
+  it("share only the recorded modules, which are not public API", async () => {
     const lines = SourceTree.packages.flatMap((name) =>
       PublicSurface.sharedModules(name).map(
         ({ by, module }) => `${name}/${withoutEnding(module)}: ${by.join(", ")}`
@@ -119,7 +120,7 @@ describe("all packages", () => {
     await expect(`${lines.join("\n")}\n`).toMatchFileSnapshot("exports/shared.txt")
   })
 
-  it("examples and pages import what is public, and nothing else", () => {
+  it("are imported by examples and pages only through public modules", () => {
     const isOpen = new Set(
       SourceTree.packages.flatMap((name) => [
         `@cogni/sandbox-${name}`,
@@ -142,6 +143,6 @@ describe("all packages", () => {
           .filter(([, specifier]) => !isOpen.has(specifier!))
           .map(([, specifier]) => `${path} → ${specifier}`)
       )
-    none(offenders, "what a user needs is public: name it in the index of its package")
+    none(offenders, "users need this module: add it to the index of its package")
   })
 })

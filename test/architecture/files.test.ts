@@ -1,14 +1,14 @@
 /**
- * One door for files: no module but those of host-files opens a path of the host for writing.
+ * Checks that only modules of host-files open paths of the host for writing.
  *
- * Looks at what a module imports from `node:fs`, at what it calls on such a module as a whole, and at what it calls on
- * Effect's `FileSystem`. Opening for reading is seen by its flags.
+ * It checks the imports of a module from `node:fs`, calls on such a module as a whole, and calls on Effect's
+ * `FileSystem`. Opening for reading is recognized by its flags.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
-/** Of `node:fs` and `node:fs/promises`, with and without `Sync`. */
+/** Functions of `node:fs` and `node:fs/promises` that write, with and without `Sync`. */
 const writers = new Set(
   [
     "appendFile",
@@ -28,7 +28,7 @@ const writers = new Set(
 
 const openers = new Set(["open", "openSync", "openAsBlob"])
 
-/** Of Effect's `FileSystem`. */
+/** Functions of Effect's `FileSystem` that write. */
 const effectWriters = new Set([
   "copy",
   "copyFile",
@@ -47,23 +47,23 @@ const effectWriters = new Set([
   "writeFileString"
 ])
 
-/** Modules that may, each with its reason. It only gets shorter. */
+/** Modules that may open a path for writing, each with its reason. This list must only get shorter. */
 const allowed: Readonly<Record<string, string>> = {
   "packages/git-relay/src/internal/origin/RootDelivery.ts":
-    "puts objects and one ref into the user's repository, through directories of it that it holds by descriptor"
+    "writes objects and one ref to the user's repository, through directories that it holds by descriptor"
 }
 
 const isFiles = (specifier: string) => /^(?:node:)?fs(?:\/promises)?$/u.test(specifier)
 
 const named = (node: unknown): string | undefined => (node as SourceTree.Node | undefined)?.["name"] as string
 
-/** `"r"`, or the constants of the kernel for reading and none for anything else. */
+/** Whether flags only read: `"r"`, or only the kernel's constants for reading. */
 const readsOnly = (text: string | undefined) =>
   text === undefined ||
   text === '"r"' ||
   (/\bO_(?:RDONLY|PATH)\b/u.test(text) && !/O_(?:WRONLY|RDWR|CREAT|APPEND|TRUNC|TMPFILE)/u.test(text))
 
-/** Every way in which the text of a module opens a path for writing. */
+/** Lists every expression of a module that opens a path for writing. */
 const writes = (path: string): ReadonlyArray<string> => {
   const nodes = [...SourceTree.walk(SourceTree.tree(path))]
   const source = SourceTree.read(path)
@@ -122,7 +122,7 @@ const writes = (path: string): ReadonlyArray<string> => {
     if (own.has(named(node)!)) say(node, `${own.get(named(node)!)!} without its flags`)
   }
   for (const node of nodes) {
-    // What is not called where it is named, or by a name that is put together, cannot be judged.
+    // A function that is not called directly, or has a computed name, counts as writing, because it cannot be checked.
     if (node.type === "MemberExpression" && whole.has(named(node["object"]) ?? "")) {
       const property = node["computed"] === true ? "[…]" : named(node["property"])!
       if (property === "[…]" || property === "promises" || writers.has(property)) say(node, property)
@@ -147,24 +147,24 @@ const writes = (path: string): ReadonlyArray<string> => {
 const isDoor = (path: string) => path.startsWith("packages/host-files/src/")
 
 describe("files", () => {
-  it("no module but the door opens a path for writing", () => {
+  it("no module outside host-files opens a path for writing", () => {
     const offenders = SourceTree.files("packages/*/src/**/*.ts")
       .filter((path) => !isDoor(path) && !path.includes("/src/testing/") && allowed[path] === undefined)
       .flatMap(writes)
     none(
       offenders,
-      "HostFile for what a user named, OwnFiles for what is ours, WorkspaceFiles for a workspace"
+      "use HostFile for files that a user names, OwnFiles for our own files, WorkspaceFiles for a workspace"
     )
   })
 
-  it("lets no module write that no longer needs to", () => {
+  it("the list of exceptions contains only modules that write", () => {
     none(
       Object.keys(allowed).filter((path) => writes(path).length === 0),
-      "take these off the list"
+      "remove these from the list"
     )
   })
 
-  it("sees the door itself open, create, rename, link and copy", () => {
+  it("the check detects open, create, rename, link and copy in host-files itself", () => {
     const seen = SourceTree.files("packages/host-files/src/*.ts").flatMap(writes).join("\n")
     for (const way of ["copyFile", "mkdtemp", "rename", "link", "O_CREAT"]) assert.include(seen, way)
   })

@@ -1,7 +1,7 @@
 /**
- * What a user gets: the packed packages, installed into an empty project, run the README's example and the command.
+ * Packs the packages, installs them into an empty project, and runs the README's example and the command there.
  *
- * Needs no Docker. Takes packages from the registry that the client is configured with, or from its cache.
+ * Needs no Docker. Dependencies come from the configured registry, or from the client's cache.
  */
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { execFile } from "node:child_process"
@@ -21,7 +21,7 @@ import { expect } from "vitest"
 import * as PublicSurface from "./PublicSurface.ts"
 import * as SourceTree from "./SourceTree.ts"
 
-/** Packing compiles what changed; installing may have to ask a registry. */
+/** Time for packing, which compiles changed files, and for installing, which may need a registry. */
 const setupMillisMax = 90_000
 
 const run = async (cwd: string, file: string, ...argv: ReadonlyArray<string>): Promise<string> => {
@@ -44,7 +44,7 @@ const run = async (cwd: string, file: string, ...argv: ReadonlyArray<string>): P
 const version = (library: string): string =>
   SourceTree.readJson(`node_modules/${library}/package.json`).version as string
 
-/** A declaration file as the compiler would read it: comments gone, literals kept. */
+/** Removes comments from a declaration file, but not from its literals. */
 const withoutComments = (declarations: string): string =>
   declarations
     .replaceAll(
@@ -76,7 +76,7 @@ describe("packages", () => {
       join(project, "package.json"),
       JSON.stringify({ private: true, type: "module", dependencies: { ...files, effect: version("effect") } })
     )
-    // Not published yet, so each finds the others among the tarballs. The builds are those of dockerode's dependencies.
+    // The packages are not published, so they resolve to tarballs. The builds are those of dockerode's dependencies.
     writeFileSync(
       join(project, "pnpm-workspace.yaml"),
       JSON.stringify({
@@ -90,14 +90,14 @@ describe("packages", () => {
 
   afterAll(() => rmSync(directory, { recursive: true, force: true }))
 
-  it("each holds what it should, and nothing else", async () => {
+  it("contain the required files, and no others", async () => {
     for (const [name, tarball] of tarballs) {
       const entries = (await run(directory, "tar", "-tzf", tarball)).trim().split("\n").toSorted()
       const odd = entries.filter(
         (entry) =>
           !/^package\/(?:(?:dist|src)\/.+|package\.json|README\.md|LICENSE|CHANGELOG\.md)$/u.test(entry)
       )
-      assert.deepStrictEqual(odd, [], `${name} packs these`)
+      assert.deepStrictEqual(odd, [], `${name} packs these unexpected files`)
       for (const needed of [
         "package.json",
         "README.md",
@@ -113,15 +113,11 @@ describe("packages", () => {
           /^package\/dist\/.*\.js$/u.test(entry) &&
           !entries.includes(entry.replace("/dist/", "/src/").replace(/\.js$/u, ".ts"))
       )
-      assert.deepStrictEqual(
-        stale,
-        [],
-        `${name}: built from modules that are gone; remove packages/${name}/dist`
-      )
+      assert.deepStrictEqual(stale, [], `${name}: built from removed modules; delete packages/${name}/dist`)
     }
   })
 
-  it("none holds a path of this machine or a protocol of this workspace", async () => {
+  it("contain no path of this machine and no protocol of this workspace", async () => {
     for (const name of SourceTree.packages) {
       const manifest = readFileSync(
         join(project, "node_modules", "@cogni", `sandbox-${name}`, "package.json"),
@@ -131,12 +127,12 @@ describe("packages", () => {
     }
   })
 
-  it("the README's example runs in an empty project", async () => {
+  it("run the README's example in an empty project", async () => {
     const printed = await run(project, process.execPath, "hello.ts")
     assert.strictEqual(printed, "exit code 0, said: hello, world\n")
   })
 
-  it("every module that is exported loads, and others stay closed", async () => {
+  it("load every exported module, and refuse others", async () => {
     const specifiers = SourceTree.packages.flatMap((name) =>
       Object.keys(PublicSurface.exportsOf(name))
         .filter((key) => key !== "./package.json" && !key.startsWith("./testing"))
@@ -153,18 +149,18 @@ describe("packages", () => {
   for (const name of SourceTree.packages) {
     const modules = PublicSurface.publicModules(name).toSorted()
     if (modules.length === 0) continue
-    it(`the types that ${name} shows are the ones on record`, async () => {
+    it(`export the recorded types: ${name}`, async () => {
       const declarations = modules.map((module) => {
         const noun = module.replace(/\.ts$/u, "")
         const path = join(project, "node_modules", "@cogni", `sandbox-${name}`, "dist", `${noun}.d.ts`)
         return `// ${noun}\n${withoutComments(readFileSync(path, "utf8"))}`
       })
-      // After a change that is meant: pnpm vitest run test/architecture/package.test.ts -u
+      // After an intended change: pnpm vitest run test/architecture/package.test.ts -u
       await expect(declarations.join("\n")).toMatchFileSnapshot(`api/${name}.d.txt`)
     })
   }
 
-  it("the command is there, and says what it can do", async () => {
+  it("install the command, which lists its subcommands", async () => {
     const help = await run(project, join(project, "node_modules/.bin/cogni-sandbox"), "--help")
     for (const command of ["run", "demo", "doctor", "ps", "logs", "inspect", "prune"])
       assert.include(help, command)

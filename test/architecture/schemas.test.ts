@@ -1,4 +1,4 @@
-/** JSON Schemas of what others read, as the code has them: published in `docs/reference/schemas`. */
+/** JSON Schemas that the code defines, and that are published in `docs/reference/schemas`. */
 import * as RunResult from "@cogni/sandbox-core/RunResult"
 import * as AuditEntry from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
@@ -27,14 +27,14 @@ const published: ReadonlyArray<Published> = [
   {
     file: "configuration.schema.json",
     title: "Configuration of sessions",
-    description: "Sessions, their agents, and which agent answers whom.",
+    description: "Sessions, their agents, and which agent answers which sender.",
     schema: Configuration.File
   },
   {
     file: "llm-usage.schema.json",
     title: "Usage of one call",
     description:
-      "Tokens and cost of one call of a model, as the upstream said; with `estimated`, as reserved where it did not say.",
+      "Tokens and cost of one model call, as the upstream reported them; with `estimated`, the reserved amounts.",
     schema: RunResult.LlmUsage
   },
   {
@@ -61,7 +61,7 @@ const generate = ({ description, schema, title }: Published) => {
 
 const compiled = new Map<string, ValidateFunction>()
 
-/** Somebody else's reading of the file that is published. */
+/** Compiles a published schema with an independent validator. */
 const validator = (file: string): ValidateFunction => {
   const known = compiled.get(file)
   if (known !== undefined) return known
@@ -76,16 +76,16 @@ const accepts = (file: string, values: ReadonlyArray<unknown>) => {
   const validate = validator(file)
   none(
     values
-      // As it is read: the way through JSON is part of it.
+      // Through JSON, as a reader of the file gets it.
       .filter((value) => !validate(JSON.parse(JSON.stringify(value))))
       .map((value) => `${JSON.stringify(value)} ${JSON.stringify(validate.errors)}`),
-    `${file} does not know these`
+    `${file} rejects these`
   )
 }
 
 const runId = "run-4f7k2m9q0x1z"
 
-/** A log of these, as it would be on the disk. */
+/** Makes the lines of an audit with these entries, as they would be on disk. */
 const linesOf = (entries: ReadonlyArray<AuditEntry.AuditEntry>): ReadonlyArray<unknown> => {
   let head = AuditLog.genesis(runId)
   return entries.map((entry) => {
@@ -97,33 +97,33 @@ const linesOf = (entries: ReadonlyArray<AuditEntry.AuditEntry>): ReadonlyArray<u
 
 describe("published schemas", () => {
   for (const one of published)
-    it(`${one.file} is what the code has`, async () => {
-      // After a change that is meant: pnpm vitest run test/architecture/schemas.test.ts -u
+    it(`${one.file} matches the code`, async () => {
+      // After an intended change: pnpm vitest run test/architecture/schemas.test.ts -u
       await expect(`${JSON.stringify(generate(one), undefined, 2)}\n`).toMatchFileSnapshot(
         `../../${folder}/${one.file}`
       )
     })
 
-  it("are all that lie there", () => {
+  it("are the only files in their folder", () => {
     assert.deepStrictEqual(
       SourceTree.files(`${folder}/*`),
       published.map(({ file }) => `${folder}/${file}`).toSorted()
     )
   })
 
-  it("of a configuration is what the command prints", () => {
+  it("include the configuration schema that the command prints", () => {
     assert.deepStrictEqual(
       SourceTree.readJson(`${folder}/configuration.schema.json`),
       Configuration.jsonSchema()
     )
   })
 
-  it.prop("know every audit", [Arbitrary.array(Arbitrary.schema(AuditEntry.AuditEntry))], ([entries]) =>
+  it.prop("accept every audit", [Arbitrary.array(Arbitrary.schema(AuditEntry.AuditEntry))], ([entries]) =>
     accepts("audit-line.schema.json", linesOf(entries))
   )
 
   it.prop(
-    "know every usage",
+    "accept every usage",
     [Arbitrary.schema(RunResult.LlmUsage), Arbitrary.schema(RunResult.LlmUsageTotal)],
     ([usage, total]) => {
       accepts("llm-usage.schema.json", [usage])
@@ -131,7 +131,7 @@ describe("published schemas", () => {
     }
   )
 
-  it("know nothing else", () => {
+  it("reject everything else", () => {
     const validate = validator("audit-line.schema.json")
     const [line] = linesOf([
       { type: "request.answered", requestId: "r", method: "GET", path: "/v1/models", status: 200 }

@@ -1,8 +1,8 @@
 /**
- * The habits of this code base, as one test each.
+ * The conventions of this code base, as one test each.
  *
- * Every rule says what to do instead. A ratchet lists what is not yet as it should be: it may only get shorter, and it
- * fails when an entry is no longer needed.
+ * Every rule reports what to do instead. A ratchet lists the remaining exceptions: it may only get shorter, and it
+ * fails if an entry is no longer needed.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { basename } from "node:path"
@@ -13,36 +13,36 @@ const lineCharactersMax = 120
 const functionLinesMax = 70
 const moduleLinesMax = 600
 
-/** Text that is written without being written here, so that this file keeps its own rules. */
+/** Joins text that must not appear in this file itself, which follows its own rules. */
 const spelled = (...parts: ReadonlyArray<string>) => parts.join("")
 
 const isSource = (path: string) => /^packages\/[a-z-]+\/src\//u.test(path)
 const isTest = (path: string) =>
   path.endsWith(".test.ts") || /^(?:packages\/[a-z-]+\/test|test)\//u.test(path)
 const isBench = (path: string) => path.startsWith("test/bench/")
-/** On the test clock a sleep takes no time, so a pretend program may well sleep. */
+/** On the test clock, a sleep takes no time, so a simulated program may sleep. */
 const usesRealTime = (path: string) =>
   /\bit\.live\b|\.withLive\b|excludeTestServices: true/u.test(SourceTree.read(path))
 
 interface Ban {
-  /** What is true when nobody does it. */
+  /** The rule, as a sentence. */
   readonly title: string
   readonly call: RegExp
   readonly instead: string
   readonly where: (path: string) => boolean
-  /** Files that may, each with its reason. */
+  /** Exempt files, each with its reason. */
   readonly except?: Readonly<Record<string, string>>
 }
 
 const calls: ReadonlyArray<Ban> = [
   {
-    title: "nobody runs an Effect by hand",
+    title: "no code runs an Effect by hand",
     call: /^Effect\.run(?:Promise|Sync|Fork|PromiseExit|SyncExit|Callback)(?:With)?$/u,
     instead:
       "return the Effect (it.effect in a test; NodeRuntime.runMain in the program; a FiberSet for a callback)",
     where: (path) => (isSource(path) || isTest(path)) && !isBench(path),
     except: {
-      "packages/cli/src/Cli.ts": "a logger is called by Effect, and returns nothing that could be waited for",
+      "packages/cli/src/Cli.ts": "a logger is called by Effect, and returns nothing that could be awaited",
       "packages/proxy/src/internal/shards/ShardWorker.ts": "the program of a thread"
     }
   },
@@ -53,15 +53,15 @@ const calls: ReadonlyArray<Ban> = [
     where: () => true,
     except: {
       "packages/cli/src/bin.ts":
-        "the program: the only place that reads the environment, and takes the key out of it",
+        "the program: the only place that reads the environment, and removes the key from it",
       "test/bench/gateway.ts": "a program: where its options come from",
       "test/bench/neighbours.ts": "a program: where its options come from",
       "test/bench/RelayRepository.ts": "a program: where its options come from",
       "test/bench/relay.ts": "a program: where its options come from",
       "test/bench/run.ts": "a program: where its options come from",
-      "test/harness/LiteLlm.ts": "where tests learn what ./dev has installed",
-      "test/harness/PostgresServer.ts": "likewise",
-      "test/harness/Images.ts": "where tests learn which images ./dev has built"
+      "test/harness/LiteLlm.ts": "the path of the LiteLLM that ./dev installed",
+      "test/harness/PostgresServer.ts": "the path of the PostgreSQL that ./dev installed",
+      "test/harness/Images.ts": "the images that ./dev built"
     }
   },
   {
@@ -71,10 +71,8 @@ const calls: ReadonlyArray<Ban> = [
       "TestClock.adjust, a Deferred or a Latch: a test that waits for real time is slow, and fails when busy",
     where: (path) => /^packages\/[a-z-]+\/test\//u.test(path) && usesRealTime(path),
     except: {
-      "packages/proxy/test/HostRelay.test.ts":
-        "back-pressure: that nothing more comes, however long one waits",
-      "packages/proxy/test/NginxLlmProxy.test.ts":
-        "an interruption after so many milliseconds is what it is about"
+      "packages/proxy/test/HostRelay.test.ts": "back-pressure: nothing more arrives after any wait",
+      "packages/proxy/test/NginxLlmProxy.test.ts": "it tests an interruption after a number of milliseconds"
     }
   },
   {
@@ -86,7 +84,7 @@ const calls: ReadonlyArray<Ban> = [
   {
     title: "no test is committed with .only",
     call: /^\w*\.only$/u,
-    instead: "vitest run FILE -t TITLE; a committed .only silences every other test",
+    instead: "vitest run FILE -t TITLE; a committed .only skips every other test",
     where: isTest
   },
   {
@@ -97,7 +95,7 @@ const calls: ReadonlyArray<Ban> = [
   }
 ]
 
-/** Of `node:child_process`: what goes through a shell, and what blocks. */
+/** Functions of `node:child_process` that use a shell, and functions that block. */
 const shellImports = new Set(["exec", "execSync"])
 const blockingImports = new Set(["execFileSync", "spawnSync"])
 
@@ -114,15 +112,15 @@ const words: ReadonlyArray<{
     where: () => true
   },
   {
-    title: "no comment promises work",
+    title: "no comment defers work",
     word: new RegExp(spelled("\\bTO", "DO\\b|\\bFIX", "ME\\b|\\bXX", "X\\b"), "u"),
-    instead: "an issue, or doing it",
+    instead: "open an issue, or do the work",
     where: () => true
   },
   {
-    title: "no name is of an older Effect",
+    title: "no name is from an older version of Effect",
     word: new RegExp(spelled("@effect/", "schema|effect/", "unstable|Context\\.", "Tag\\b"), "u"),
-    instead: "Effect 4's own (docs/adr/0001-effect-4-and-its-schema.md)",
+    instead: "the name in Effect 4 (docs/adr/0001-effect-4-and-its-schema.md)",
     where: (path) => path.endsWith(".ts")
   }
 ]
@@ -144,7 +142,7 @@ describe("banned", () => {
       const offenders = found.filter(({ path }) => !excepted.includes(path)).map(({ sentence }) => sentence)
       none(offenders, `instead: ${ban.instead}`)
       const idle = excepted.filter((path) => !found.some((one) => one.path === path))
-      none(idle, "these no longer need their exception: take them off the list")
+      none(idle, "these no longer need their exception: remove them from the list")
     })
   }
 
@@ -157,7 +155,7 @@ describe("banned", () => {
     none(offenders, "execFile or spawn, with an argv array")
   })
 
-  it("a library has no any", () => {
+  it("a library does not use any", () => {
     const offenders = SourceTree.sources()
       .filter((path) => isSource(path))
       .flatMap((path) =>
@@ -168,7 +166,7 @@ describe("banned", () => {
     none(offenders, "a type, or unknown and a schema")
   })
 
-  it("core asks services for time and chance", () => {
+  it("core gets time and randomness from services", () => {
     const offenders = SourceTree.sources()
       .filter((path) => path.startsWith("packages/core/src/") && !path.includes("/testing/"))
       .flatMap((path) =>
@@ -176,7 +174,7 @@ describe("banned", () => {
           .filter(({ text }) => text === "Date.now" || text === "Math.random" || text === "performance.now")
           .map(({ offset, text }) => `${path}:${SourceTree.lineOf(path, offset)} ${text}`)
       )
-    none(offenders, "Clock, Random: services that a test can set")
+    none(offenders, "use Clock and Random: services that a test can replace")
   })
 
   for (const { instead, title, where, word } of words) {
@@ -192,7 +190,7 @@ describe("banned", () => {
     })
   }
 
-  it("no path of somebody's machine is in the tree", () => {
+  it("no file contains a path of a developer's machine", () => {
     const place = new RegExp(
       spelled("(?:^|[\\s\"'`(=:])/(?:wo", "rk|ro", "ot|Users|home/(?!agent\\b)[a-z]+)/"),
       "u"
@@ -205,7 +203,7 @@ describe("banned", () => {
     none(offenders, "a path relative to the repository, or a temporary directory made on the spot")
   })
 
-  it("the lockfile names no registry", () => {
+  it("the lockfile contains no registry URL", () => {
     const urls = linesOf("pnpm-lock.yaml").filter(
       (line) => /https?:\/\//u.test(line) && !/deprecated:/u.test(line)
     )
@@ -213,17 +211,17 @@ describe("banned", () => {
   })
 })
 
-/** Longer than a function should be, counted without the functions in it. A smell list: shrink it. */
+/** Functions that are too long, not counting the functions inside them. Shrink this list. */
 const longFunctions: ReadonlySet<string> = new Set([])
 
-/** Modules that still import each other in a circle. A ratchet: it only gets shorter. */
+/** Modules that still import each other in a cycle. A ratchet: it only gets shorter. */
 const circular: ReadonlySet<string> = new Set([])
 
-/** Longer than a module should be. A smell list: shrink it. */
+/** Modules that are too long. Shrink this list. */
 const longModules: ReadonlySet<string> = new Set([])
 
 describe("form", () => {
-  it(`no line is longer than ${lineCharactersMax} characters, except for one text that cannot be broken`, () => {
+  it(`no line is longer than ${lineCharactersMax} characters, except for a text that cannot be broken`, () => {
     const offenders = SourceTree.sources().flatMap((path) =>
       linesOf(path).flatMap((line, index) =>
         line.length > lineCharactersMax && !/(["'`/]).{40,}\1/u.test(line)
@@ -244,7 +242,7 @@ describe("form", () => {
       )
     none(
       found.filter(({ path }) => !longFunctions.has(path)).map(({ sentence }) => sentence),
-      "push ifs up and loops down, and leave leaves pure"
+      "move conditions to callers and loops to callees, and keep leaf functions pure"
     )
     none(
       [...longFunctions].filter((path) => !found.some((one) => one.path === path)),
@@ -258,7 +256,7 @@ describe("form", () => {
     )
     none(
       found.filter((path) => !longModules.has(path)),
-      "there is a second noun in it"
+      "the module defines more than one noun: split it"
     )
     none(
       [...longModules].filter((path) => !found.includes(path)),
@@ -266,7 +264,7 @@ describe("form", () => {
     )
   })
 
-  it("no modules import each other in a circle, not even for a type", () => {
+  it("no modules import each other in a cycle, not even for a type", () => {
     const found = SourceTree.circles(SourceTree.files("packages/*/src/**/*.ts"))
     none(
       found
@@ -276,11 +274,11 @@ describe("form", () => {
     )
     none(
       [...circular].filter((path) => !found.flat().includes(path)),
-      "these are in no circle: take them off the list"
+      "these are in no cycle: remove them from the list"
     )
   })
 
-  it("a module is called by its noun, in PascalCase; never a drawer", () => {
+  it("a module is named after its noun, in PascalCase, and never utils or similar", () => {
     const drawers = /^(?:utils?|helpers?|common|types?|constants?|misc|shared|index\.[a-z]+)$/iu
     const offenders = SourceTree.files("packages/*/src/**/*", "test/harness/**/*")
       .filter((path) => path.endsWith(".ts"))
@@ -293,10 +291,10 @@ describe("form", () => {
       .filter((path) => path.endsWith(".ts"))
       .flatMap((path) => path.split("/").slice(3, -1))
       .filter((folder) => drawers.test(folder))
-    none([...new Set(folders)], "a folder is a noun too")
+    none([...new Set(folders)], "name a folder after a noun too")
   })
 
-  it("a test file is called after its module, or after the behaviour it looks at", () => {
+  it("a test file is named after its module, or after the behaviour that it tests", () => {
     const offenders = SourceTree.packages.flatMap((name) =>
       SourceTree.files(`packages/${name}/test/**/*.test.ts`)
         .filter((path) => {
@@ -305,17 +303,17 @@ describe("form", () => {
         })
         .filter((path) => !behaviours.has(path))
     )
-    none(offenders, "a behaviour of several modules is listed in `behaviours`, here")
+    none(offenders, "list tests of the behaviour of several modules in `behaviours`, in this file")
   })
 
-  it("every module begins with what it is for", () => {
+  it("every module begins with a docstring", () => {
     const offenders = SourceTree.files("packages/*/src/**/*.ts", "test/**/*.ts")
       .filter((path) => basename(path) !== "index.ts" && linesOf(path).length > 10)
       .filter((path) => !/^(?:#!.*\n)?\/\*\*/u.test(SourceTree.read(path)))
-    none(offenders, "begin with /** … */: what it is for, what it must not do")
+    none(offenders, "begin with /** … */: the purpose of the module, and what it must not do")
   })
 
-  it("no module of a library is dead", () => {
+  it("every module of a library is imported", () => {
     const imported = new Set(
       SourceTree.sources().flatMap((path) =>
         SourceTree.imports(path).map(({ specifier }) => basename(specifier).replace(/\.ts$/u, ""))
@@ -323,13 +321,13 @@ describe("form", () => {
     )
     const dead = SourceTree.files("packages/*/src/**/*.ts").filter((path) => {
       const noun = basename(path, ".ts")
-      // A thread's own module is named by its URL.
+      // The module of a thread is loaded by its URL.
       return noun !== "index" && noun !== "bin" && !noun.endsWith("Worker") && !imported.has(noun)
     })
     none(dead, "nothing imports these")
   })
 
-  it("a service is called by its package and its module", () => {
+  it("a service ID consists of its package and its module", () => {
     const offenders = SourceTree.packages.flatMap((name) =>
       SourceTree.modules(name).flatMap((module) => {
         const path = `packages/${name}/src/${module}`
@@ -340,11 +338,11 @@ describe("form", () => {
           .map((text) => `${path} ${text}`)
       })
     )
-    none(offenders, "a service id is its package and its module")
+    none(offenders, "use the package and the module as the service ID")
   })
 })
 
-/** Test files about what several modules do together. */
+/** Test files about the behaviour of several modules together. */
 const behaviours: ReadonlySet<string> = new Set([
   "packages/core/test/Fault.test.ts",
   "packages/core/test/ResourceLedger.test.ts",
@@ -391,19 +389,19 @@ describe("prose", () => {
     assert.isAtMost(linesOf("AGENTS.md").length - 1, 120)
   })
 
-  it("every package says in its README what it is, and how to install it", () => {
+  it("the README of every package has the package name as its title", () => {
     const offenders = SourceTree.packages
       .map((name) => ({ name, path: `packages/${name}/README.md` }))
       .filter(({ path }) => SourceTree.files(path).length === 1)
       .filter(({ name, path }) => !SourceTree.read(path).startsWith(`# @cogni/sandbox-${name}\n`))
       .map(({ path }) => path)
-    none(offenders, "the title of a package's README is its name")
+    none(offenders, "use the package name as the title of its README")
   })
 })
 
 const linesOf = (path: string): ReadonlyArray<string> => SourceTree.read(path).split("\n")
 
-/** Everything that people write. */
+/** All files that people write by hand. */
 const written = (): ReadonlyArray<string> => [
   ...SourceTree.sources(),
   ...documents(),

@@ -1,4 +1,4 @@
-/** The four ways to run one `true` in a container with no network, as far apart as they really are. */
+/** Ways to run `true` in a container without a network: Docker's command line, the bare Engine API, our runner. */
 import type * as ContainerRuntime from "@cogni/sandbox-core/ContainerRuntime"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
@@ -17,14 +17,14 @@ import { Agent } from "node:http"
 import { PassThrough } from "node:stream"
 import { inspect, promisify } from "node:util"
 
-/** Throws when it did not work. Phases, where there are any, in milliseconds. */
+/** Runs once, and throws on failure. Returns the milliseconds of its phases, if it has any. */
 export type Contender = () => Promise<Readonly<Record<string, number>>>
 
-/** Where our runs happen. */
+/** Directory and engine of our runs. */
 export interface Place {
-  /** For their records and workspaces. */
+  /** Directory for run records. */
   readonly directory: string
-  /** As in `DOCKER_HOST`. */
+  /** Address of the engine, as in `DOCKER_HOST`. */
   readonly host: string | undefined
 }
 
@@ -38,8 +38,8 @@ export const cli =
   }
 
 /**
- * What no library over this engine can be below: five calls, kept connections, no hardening, nothing checked. The
- * agent is as quiet as ours, or dockerode's debug log would make this the slower one.
+ * The lower bound for any library over this engine: five calls, persistent connections, no hardening, no checks. The
+ * agent prints as little as ours when it is inspected, because dockerode's debug log would make this one slower.
  */
 export const bareApi = (docker: Docker, image: string): Contender => {
   const agent = Object.assign(new Agent({ keepAlive: true }), { [inspect.custom]: () => "Agent" })
@@ -78,7 +78,7 @@ const phases = (result: RunResult) => {
   return Object.fromEntries(result.timings.map(({ durationMs, phase }) => [phase, durationMs]))
 }
 
-/** Our runner over a directory of its own; it lives as long as the scope. */
+/** Our runner over its own directory, until the scope closes. */
 const runner = (
   { directory, host }: Place,
   proxy: Layer.Layer<LlmProxy.LlmProxy, never, ContainerRuntime.ContainerRuntime>

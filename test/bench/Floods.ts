@@ -1,19 +1,20 @@
 /**
- * Programs for the two sides of `./dev bench neighbours`, as text for `node -e` in a sandbox, and the floods of one side.
+ * Programs for the two sides of `./dev bench neighbours`, as text for `node -e` in a sandbox, and the attacker's
+ * floods.
  *
- * They speak HTTP by hand: what a flood sends is no request of any client.
+ * They write HTTP by hand, because no client would send the requests of a flood.
  */
 
-/** What a flood does to the gateway, on its run's own socket, until it is killed. */
+/** A flood of the gateway, over the socket of the attacker's run, until it is killed. */
 export interface Flood {
   readonly name: string
-  /** Statements that use what is in `common`. */
+  /** Statements that use the definitions in `common`. */
   readonly program: string
-  /** How long the attacker may live, where the usual time is not enough for it to do harm. */
+  /** Lifetime of the attacker, if the default is too short for the flood to do harm. */
   readonly seconds?: number
 }
 
-/** Model names that the scripted upstream understands: so many events, so many milliseconds apart. */
+/** Model name that the scripted upstream understands: number of events, and milliseconds between them. */
 export const slowModel = "stream-500-20"
 
 const socketPath = "/llm-sock/llm.sock"
@@ -32,7 +33,7 @@ const open = (write, again = true) => {
 const request = (body, path = "/v1/chat/completions") => Buffer.from(
   "POST " + path + " HTTP/1.1\\r\\nHost: x\\r\\nContent-Type: application/json\\r\\nContent-Length: " +
   Buffer.byteLength(body) + "\\r\\n\\r\\n" + body)
-/** Without end, as fast as the other side reads. */
+/** Writes without end, as fast as the other side reads. */
 const pour = (bytes) => (socket) => {
   const more = () => { while (!socket.destroyed && socket.write(bytes)); socket.once("drain", more) }
   more()
@@ -40,7 +41,7 @@ const pour = (bytes) => (socket) => {
 const hi = '{"messages":[{"role":"user","content":"hi"}]'
 `
 
-/** Bodies just below what the review's gateway read on its event loop, each dear in a way of its own. */
+/** Bodies just below the size that the reviewed gateway read on its event loop, each expensive in its own way. */
 const heavyBodies = `
 const size = 196606
 const filled = (before, piece, after) =>
@@ -115,7 +116,7 @@ for (let index = 0; index < 32; index++) open(abandon)`
   }
 ]
 
-/** Says how many processors the kernel lets it have. */
+/** Statements that print the number of processors that the kernel grants. */
 const tellProcessors = `
 const quota = (() => {
   const read = (path) => { try { return require("node:fs").readFileSync(path, "utf8").trim().split(" ").map(Number) } catch { return [] } }
@@ -127,16 +128,16 @@ const quota = (() => {
 console.log("cpus " + quota)
 `
 
-/** Floods until it is killed. Beats come from a process of its own: they show how long the sandbox really lived. */
+/** Floods until it is killed. A separate process prints beats, which show how long the sandbox really lived. */
 export const attacker = ({ program }: Flood): string => `${tellProcessors}
 require("node:child_process").spawn("sh", ["-c", "while :; do date +'beat %s%3N'; sleep 0.1; done"], { stdio: ["ignore", "inherit", "ignore"] })
 ${common}
 ${program}`
 
-/** A call is begun every so many milliseconds, whether or not those before it are answered. */
+/** Time between the starts of two calls, whether or not earlier calls are answered. */
 export const callEveryMillis = 20
 
-/** Calls its model at a steady pace for so long, and says of each when it began, how long it took, its status and number. */
+/** Calls its model at a steady pace, and prints the start, duration, status and number of each call. */
 export const victim = (seconds: number): string => `${tellProcessors}
 const http = require("node:http")
 const agent = new http.Agent({ keepAlive: true, maxSockets: 32 })

@@ -1,4 +1,4 @@
-/** A gateway in a process of its own, as it lives in a host process, and as many run sockets as are asked for. */
+/** A gateway in a separate process, as in a host process, with as many run sockets as requested. */
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -8,7 +8,7 @@ import { Effect, Redacted } from "effect"
 import { mkdirSync } from "node:fs"
 import { join } from "node:path"
 
-/** What the gateway is told to be. */
+/** Configuration of the gateway. */
 export interface Start {
   readonly url: string
   readonly directory: string
@@ -17,12 +17,12 @@ export interface Start {
   readonly models: ReadonlyArray<string>
 }
 
-/** What it is asked while it runs. */
+/** A request to open more run sockets. */
 export interface Ask {
   readonly open: number
 }
 
-/** What it says: the mounts' sources of the sockets it has opened, and its memory then. */
+/** The mount sources of the opened sockets, and the memory of the process after that. */
 export interface Told {
   readonly sources: ReadonlyArray<string>
   readonly memoryBytes: number
@@ -40,7 +40,7 @@ const program = Effect.gen(function* () {
     requestsPerSecondMax: 10_000,
     concurrentCallsMax: 1000,
     connectionsMax: 1000,
-    // One run may use its thread whole: what a call costs is measured, not what holds a run back.
+    // One run may use its whole thread: this measures the cost of a call, not the limits of a run.
     processorShareMax: 1
   }).pipe(
     Effect.provide(
@@ -68,7 +68,7 @@ const program = Effect.gen(function* () {
   for (;;) {
     const ask = yield* Effect.promise(() => next<Ask>())
     const sources = yield* Effect.forEach(Array.from({ length: ask.open }), () => open, { concurrency: 16 })
-    // Idle is what they are once the threads have given back what opening them took.
+    // Sockets are idle once the threads have released the memory that opening them took.
     yield* Effect.sleep("1 second")
     globalThis.gc?.()
     process.send?.({ sources, memoryBytes: process.memoryUsage().rss } satisfies Told)

@@ -1,4 +1,4 @@
-/** The nginx of a run, by itself, for as long as it is measured. */
+/** The nginx of a run, without the run, for the time of a measurement. */
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
@@ -8,7 +8,7 @@ import { mkdtempSync } from "node:fs"
 import { join } from "node:path"
 
 export interface Started {
-  /** The volume with its socket. */
+  /** Volume with its socket. */
   readonly source: string
   readonly stop: () => void
 }

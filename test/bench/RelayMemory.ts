@@ -1,21 +1,21 @@
 /**
- * What memory a process and its descendants take, looked at every 20 ms, in a process of its own.
+ * Measures the memory of a process and its descendants every 20 ms, in a separate process.
  *
- * The kernel's own peaks cannot be added up: two processes are not at theirs at the same time.
+ * The kernel's own peaks cannot be added up: two processes do not reach theirs at the same time.
  */
 import { readdirSync, readFileSync } from "node:fs"
 
-/** From one question to the next, bytes. */
+/** Maxima between two requests, in bytes. */
 export interface Seen {
-  /** At most, what one process has more than at the beginning. */
+  /** Growth of the process itself since the beginning. */
   readonly ownGrowth: number
-  /** At most, of all that it started at one time. */
+  /** Sum over all descendants at one time. */
   readonly children: number
-  /** Of that, what is no page of a file: the kernel cannot take it back when it is short of memory. */
+  /** Part of `children` without pages of files: the kernel cannot reclaim it when memory is short. */
   readonly childrenAnonymous: number
 }
 
-/** Whom to look at; none: stop, and say what was seen. */
+/** The process to watch. Without one, the measurement stops and returns what it has seen. */
 export interface Asked {
   readonly processId?: number
   readonly except?: ReadonlyArray<number>
@@ -56,7 +56,7 @@ const watch = ({ except, processId }: Required<Asked>) => {
       .map(Number)
       .filter(isDescendant)
       .map(facts)
-      // Between its fork and its exec, a child has its parent's memory and name.
+      // Between fork and exec, a child has its parent's memory and name.
       .filter((child) => child !== undefined && child.name !== self.name && child.name !== "node")
     const sum = (of: "bytes" | "anonymous") => children.reduce((total, child) => total + child![of], 0)
     const grown = (facts(processId)?.bytes ?? 0) - self.bytes

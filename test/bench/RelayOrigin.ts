@@ -1,12 +1,12 @@
-/** An origin for measuring, in a process of its own: `git http-backend` behind a password, streaming both ways. */
+/** An origin for measurements, in a separate process: `git http-backend` behind a password, streaming both ways. */
 import { spawn } from "node:child_process"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import * as RelayRepository from "./RelayRepository.ts"
 
-/** Of the process that measures. */
+/** Settings from the process that measures. */
 export interface Place {
-  /** Where the repositories are. */
+  /** Directory of the repositories. */
   readonly directory: string
   readonly username: string
   readonly token: string

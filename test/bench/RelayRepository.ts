@@ -14,10 +14,10 @@ export interface Shape {
 export const full: Shape = { files: 20_000, bytes: 300e6, commits: 401 }
 export const small: Shape = { files: 2000, bytes: 30e6, commits: 41 }
 
-/** What a later commit changes. */
+/** Files that each later commit changes. */
 const filesPerCommit = 7
 
-/** The machine's own configuration has no say. */
+/** Excludes the machine's own configuration of git. */
 export const environment: Readonly<Record<string, string>> = {
   PATH: process.env["PATH"] ?? "/usr/local/bin:/usr/bin:/bin",
   HOME: "/nonexistent",
@@ -27,7 +27,7 @@ export const environment: Readonly<Record<string, string>> = {
   GIT_TERMINAL_PROMPT: "0"
 }
 
-/** Bytes that do not compress and repeat with every run. */
+/** Returns bytes that do not compress, and are the same in every run. */
 export const noise = (seed: number): ((bytes: number) => Buffer) => {
   const key = Buffer.alloc(16)
   key.writeUInt32BE(seed)
@@ -35,14 +35,14 @@ export const noise = (seed: number): ((bytes: number) => Buffer) => {
   return (bytes) => cipher.update(Buffer.alloc(bytes))
 }
 
-/** A bare repository at `path` with its history in one pack, as an origin has it that was packed lately. */
+/** Makes a bare repository at `path` with its history in one pack, like a recently packed origin. */
 export const make = async (path: string, { bytes, commits, files }: Shape): Promise<void> => {
   const git = (...argv: ReadonlyArray<string>) => execFileSync("git", argv, { env: environment })
   git("init", "-q", "--bare", "--template=", "--initial-branch=main", "--", path)
   for (const [name, value] of [
     ["gc.auto", "0"],
     ["receive.autogc", "false"],
-    // Noise does not get smaller by trying hard.
+    // More effort does not make noise smaller.
     ["pack.compression", "1"],
     ["http.receivepack", "true"]
   ])
@@ -82,7 +82,7 @@ export const make = async (path: string, { bytes, commits, files }: Shape): Prom
   if (code !== 0) throw new Error(`git fast-import ended with ${code}`)
 }
 
-/** Of all packs. */
+/** Returns the size of all packs. */
 export const packBytes = (path: string): number => {
   const directory = join(path, "objects", "pack")
   return readdirSync(directory).reduce((sum, name) => sum + statSync(join(directory, name)).size, 0)

@@ -1,4 +1,4 @@
-/** What was measured, as data and as a table. */
+/** Results of a measurement, as data and as tables. */
 import { mkdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import type { Summary } from "./Samples.ts"
@@ -12,11 +12,11 @@ export interface LoadRow extends Row {
   readonly runsPerSecond: number
 }
 
-/** A figure that must not get worse. */
+/** A value that must not get worse. */
 export interface Bar {
   readonly name: string
   readonly value: number
-  /** Absent: only reported. */
+  /** Without a bound, the value is only reported. */
   readonly atMost?: number
   readonly atLeast?: number
 }
@@ -55,13 +55,13 @@ export const table = (
 const bound = ({ atLeast, atMost }: Bar) =>
   atMost !== undefined ? `≤ ${atMost}` : atLeast !== undefined ? `≥ ${atLeast}` : "–"
 
-/** When and where figures were taken. */
+/** Returns the time and the machine of a measurement. */
 export const taken = ({ machine, takenAt }: Pick<Report, "machine" | "takenAt">): string =>
   `Taken ${takenAt} on: ${Object.entries(machine)
     .map(([name, value]) => `${name} ${value}`)
     .join(", ")}.`
 
-/** Prints a report, keeps it as data and as a page where a directory is given, and fails where a bar was missed. */
+/** Prints a report, writes it as data and as a page if a directory is given, and fails if a bar is missed. */
 export const publish = (options: {
   readonly name: string
   readonly title: string
@@ -80,7 +80,7 @@ export const publish = (options: {
   if (bars.some(isMissed)) process.exitCode = 1
 }
 
-/** What is, beside what must be. */
+/** Returns a table of values and their bounds. */
 export const barTable = (bars: ReadonlyArray<Bar>): string =>
   table(
     ["", "is", "must be", ""],
@@ -94,7 +94,7 @@ export const barTable = (bars: ReadonlyArray<Bar>): string =>
 
 export const format = (report: Report): string =>
   [
-    "Milliseconds from the call to everything removed; all rows taken in turns.",
+    "Milliseconds from the call until all resources are removed. All rows are measured in turns.",
     table(
       ["one at a time", "n", "min", "p50", "p95", "p99"],
       report.rows.map(({ count, min, name, p50, p95, p99 }) => [name, count, min, p50, p95, p99])

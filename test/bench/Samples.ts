@@ -1,11 +1,11 @@
 /**
- * What is said of a row of measurements. Pure.
+ * Statistics of measurements. Pure.
  *
- * Twenty lines of our own and no benchmark library: those run one task after the other, so a machine that slows down
- * meanwhile favours whoever came first, and none of them takes a latency under load apart.
+ * Twenty lines of our own instead of a benchmark library. Libraries run one task after the other, so a machine that
+ * slows down meanwhile favors the first task, and no library analyzes latency under load.
  */
 
-/** Milliseconds. */
+/** In milliseconds. */
 export interface Summary {
   readonly count: number
   readonly min: number
@@ -16,7 +16,7 @@ export interface Summary {
 
 const round = (value: number) => Math.round(value * 10) / 10
 
-/** Nearest rank: always a value that was measured. */
+/** Nearest-rank percentile: always a measured value. */
 export const percentile = (sorted: ReadonlyArray<number>, share: number): number =>
   sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN
 
@@ -32,6 +32,6 @@ export const summarize = (samples: ReadonlyArray<number>): Summary => {
   }
 }
 
-/** Whoever is first in a round is last in a later one, so that no place in it is anybody's own. */
+/** Rotates the order by round, so that each contender takes every position. */
 export const rotate = <A>(all: ReadonlyArray<A>, by: number): ReadonlyArray<A> =>
   all.map((_, index) => all[(index + by) % all.length]!)

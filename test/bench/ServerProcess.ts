@@ -1,6 +1,4 @@
-/**
- * A server in a process of its own, on a database, with a runner of memory whose agent talks as fast as it is heard.
- */
+/** A server in a separate process with a database, and an in-memory runner whose agent writes as fast as it is read. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
@@ -26,26 +24,26 @@ import { Context, Effect, Layer, Result } from "effect"
 import { HttpServer } from "effect/http"
 import { createServer } from "node:http"
 
-/** What it is told to be. */
+/** Configuration of the server. */
 export interface Start {
   /** A path, or a URL of PostgreSQL. */
   readonly database: string
   readonly directory: string
 }
 
-/** How it is reached. */
+/** Address of the server, and a token for it. */
 export interface Ready {
   readonly url: string
   readonly token: string
 }
 
-/** Its memory, whenever it is asked. */
+/** Answer to each message: memory and CPU time so far. */
 export interface Told {
   readonly memoryBytes: number
   readonly cpuMillis: number
 }
 
-/** How many pieces an agent says: the number in its model's name. */
+/** Returns the number of pieces that an agent writes: the number in its model's name. */
 const pieces = ({ spec }: Parameters<Program>[0]): number =>
   Number(/bench-(\d+)/u.exec(JSON.stringify([spec.argv, spec.env]))?.[1] ?? 1)
 
@@ -57,7 +55,7 @@ const line = `${JSON.stringify({
 })}\n`
 const ending = `${JSON.stringify({ type: "result", subtype: "success", is_error: false, session_id: "bench", result: "done" })}\n`
 
-/** Lines that the kernel hands over together. */
+/** Lines that the kernel returns together. */
 const linesTogether = 64
 
 const talk: Program = (io) =>

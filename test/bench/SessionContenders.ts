@@ -1,4 +1,4 @@
-/** The ways to run a command in a container that stays: our session, the engine's bare API, its command line. */
+/** Ways to run a command in a container that stays: our session, the engine's bare API, its command line. */
 import type { SessionSandbox } from "@cogni/sandbox-sessions/sandbox/DockerSandbox"
 import { Effect } from "effect"
 import { execFile } from "node:child_process"
@@ -6,7 +6,7 @@ import { Agent, type IncomingMessage, request } from "node:http"
 import type { Duplex } from "node:stream"
 import { promisify } from "node:util"
 
-/** Throws when it did not work. */
+/** Runs once, and throws on failure. */
 export type Contender = () => Promise<unknown>
 
 const exec = promisify(execFile)
@@ -17,7 +17,7 @@ export const ours =
     Effect.runPromise(
       Effect.map(sandbox.exec(argv), ({ exitCode, output }) => {
         if (exitCode !== 0) throw new Error(`the command ended with ${exitCode}`)
-        if (output.stdout.bytes !== outputBytes) throw new Error(`${output.stdout.bytes} bytes came`)
+        if (output.stdout.bytes !== outputBytes) throw new Error(`received ${output.stdout.bytes} bytes`)
       })
     )
 
@@ -26,7 +26,7 @@ export const cli =
   () =>
     exec("docker", ["exec", container, "true"])
 
-/** What is needed of the engine's API, as plain requests over kept connections. */
+/** The needed part of the engine's API, as plain requests over persistent connections. */
 export interface BareApi {
   readonly exec: (container: string, argv: ReadonlyArray<string>, outputBytes?: number) => Promise<void>
   readonly create: (image: string) => Promise<string>
@@ -42,7 +42,7 @@ const text = async (answer: IncomingMessage): Promise<string> => {
   return all
 }
 
-/** Of a stream of the engine's frames: an eight-byte header before each piece. */
+/** Counts the bytes in a stream of the engine's frames: an eight-byte header before each piece. */
 const outputOf = (socket: Duplex, head: Buffer): Promise<number> =>
   new Promise((resolve, reject) => {
     let pending = head
@@ -82,7 +82,7 @@ export const bareApi = (socketPath: string): BareApi => {
     return said
   }
 
-  /** Its connection is the command's from then on, so it is no kept one. */
+  /** Uses a new connection, because the command takes it over. */
   const hijack = (path: string): Promise<number> =>
     new Promise((resolve, reject) => {
       const asked = request({
@@ -109,7 +109,7 @@ export const bareApi = (socketPath: string): BareApi => {
       const bytes = await hijack(`/exec/${Id}/start`)
       const { ExitCode } = JSON.parse(await call("GET", `/exec/${Id}/json`)) as { readonly ExitCode: number }
       if (ExitCode !== 0) throw new Error(`the command ended with ${ExitCode}`)
-      if (bytes !== outputBytes) throw new Error(`${bytes} bytes came`)
+      if (bytes !== outputBytes) throw new Error(`received ${bytes} bytes`)
     },
     create: async (image) =>
       (

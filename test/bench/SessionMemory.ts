@@ -1,21 +1,21 @@
 /**
- * What an idle session takes of the machine: in its container, in this process, and on the engine's side.
+ * Memory of an idle session: in its container, in this process, and in the engine.
  *
- * Read from the kernel of this machine, so the engine must be a local one, and its processes ours to look at (root).
+ * Read from the kernel of this machine, so the engine must be local, and its processes readable (root).
  */
 import { execFile } from "node:child_process"
 import { readdirSync, readFileSync } from "node:fs"
 import { promisify } from "node:util"
 
-/** Bytes. */
+/** In bytes. */
 export interface Memory {
-  /** Of all processes of the container, each page shared with others in part. */
+  /** All processes of the container, with a share of each page that they share with others. */
   readonly proportional: number
-  /** Of the container's control group: what is backed by no file. */
+  /** Memory of the container's control group without a file behind it. */
   readonly anonymous: number
-  /** Of the container's control group: all of it less the page cache. */
+  /** Memory of the container's control group without the page cache. */
   readonly withoutCache: number
-  /** Resident, of the process of the engine that stays with the container. */
+  /** Resident memory of the engine's process that stays with the container. */
   readonly shim: number
 }
 
@@ -29,7 +29,7 @@ const figure = (text: string, name: string): number | undefined => {
   return found === undefined ? undefined : Number(found)
 }
 
-/** Where the memory of a process's control group is told, in both versions of them. */
+/** Returns the directory with the memory of a process's control group, in cgroup v1 and v2. */
 const groupOf = (processId: number) => {
   const lines = read(`/proc/${processId}/cgroup`).trim().split("\n")
   const legacy = lines.find((line) => /^\d+:memory:/u.test(line))
@@ -48,7 +48,7 @@ const ofGroup = (path: string): Pick<Memory, "anonymous" | "withoutCache"> => {
   return { anonymous: figure(stat, "anon") ?? Number.NaN, withoutCache: used - (figure(stat, "file") ?? 0) }
 }
 
-/** Processes whose command line says so. */
+/** Finds processes whose command line contains a word. */
 const processesWith = (word: string): ReadonlyArray<number> =>
   readdirSync("/proc")
     .filter((name) => /^\d+$/u.test(name))
@@ -61,7 +61,7 @@ const processesWith = (word: string): ReadonlyArray<number> =>
     })
     .map(Number)
 
-/** Of a running container. */
+/** Measures a running container. */
 export const ofContainer = async (name: string): Promise<Memory> => {
   const format = "{{.Id}} {{.State.Pid}}"
   const { stdout } = await promisify(execFile)("docker", ["inspect", "--format", format, name])
@@ -76,7 +76,7 @@ export const ofContainer = async (name: string): Promise<Memory> => {
   }
 }
 
-/** Of this process, resident, when what nobody holds has been collected. */
+/** Measures the resident memory of this process, after a garbage collection. */
 export const ofThisProcess = (): number => {
   globalThis.gc?.()
   globalThis.gc?.()

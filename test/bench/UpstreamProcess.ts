@@ -1,7 +1,8 @@
 /**
- * A model API for measuring, in a process of its own: answers at once, or streams events that say when they were sent.
+ * A model API for measurements, in a separate process: answers at once, or streams events that state when they were
+ * sent.
  *
- * What the agent's request asks for is in its model's name: `stream-EVENTS-MILLIS`, anything else is answered at once.
+ * The model's name selects the answer: `stream-EVENTS-MILLIS` streams, and any other name is answered at once.
  */
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"

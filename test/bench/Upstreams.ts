@@ -1,4 +1,4 @@
-/** The two places where a model can be: on the host, and in a container on an internal network. */
+/** The two locations of a model: on the host, and in a container on an internal network. */
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import type { Upstream } from "@cogni/sandbox-proxy/Upstream"
 import type Docker from "dockerode"
@@ -11,7 +11,7 @@ export const onHost: Effect.Effect<Upstream, never, Scope.Scope> = Effect.map(
 
 const program = `require("node:http").createServer((request, response) => response.end("{}")).listen(4000, "0.0.0.0")`
 
-/** A network and a container, both gone with the scope. */
+/** Creates a network and a container, and removes both with the scope. */
 export const inContainer = (docker: Docker, image: string): Effect.Effect<Upstream, never, Scope.Scope> =>
   Effect.gen(function* () {
     const networkName = `cogni-bench-${process.pid}`

@@ -1,12 +1,12 @@
 /**
- * `./dev bench agents`: what it costs that an agent runs in a sandbox, agent by agent.
+ * `./dev bench agents`: the cost of the sandbox, agent by agent.
  *
  *     --rounds N      runs of each agent (default 7)
- *     --output DIR    where agents.json and agents.md go (default test/bench/results)
+ *     --output DIR    directory for agents.json and agents.md (default test/bench/results)
  *
- * Every agent answers one question of a scripted model at once, so that what is measured is the agent and what is
- * around it. The agent's own time is from its first instruction to its last; ours is all the rest of the run:
- * workspace, socket, container, posture, the record, and the removal of everything.
+ * Every agent asks one question, which a scripted model answers at once, so that only the agent and its sandbox are
+ * measured. The agent's time is from its first instruction to its last. Our time is the rest of the run: workspace,
+ * socket, container, posture, record, and the removal of all resources.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -51,7 +51,7 @@ const take = Effect.fnUntraced(function* (agentId: string) {
 const measured = Effect.gen(function* () {
   const agents = AgentRegistry.builtIn
   const taken = new Map<string, Array<Taken>>(agents.map(({ id }) => [id, []]))
-  // The first of each is not counted: it reads the image from the disk.
+  // The first run of each is not counted: it reads the image from the disk.
   for (let round = 0; round <= rounds; round++) {
     for (const { id } of Samples.rotate(agents, round)) {
       const one = yield* take(id)
@@ -89,7 +89,7 @@ const report = Effect.fnUntraced(function* (rows: Effect.Success<typeof measured
   }
   const takenAt = new Date(yield* Clock.currentTimeMillis).toISOString()
   const text = [
-    "Milliseconds of one question, answered at once by a scripted model; all rows taken in turns. Ours is what is not the agent's own.",
+    "Milliseconds for one question, which a scripted model answers at once. All rows are measured in turns. Ours is the total without the agent's own time.",
     Report.table(
       ["agent", "total p50", "agent p50", "ours p50", "ours p95", "memory, MB", "image, MB"],
       rows.map((row) => [

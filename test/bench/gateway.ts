@@ -1,10 +1,10 @@
 /**
- * `./dev bench gateway`: what the way out costs, call by call and event by event, every way side by side.
+ * `./dev bench gateway`: the cost of egress through the gateway, per call and per event, with all ways side by side.
  *
- *     --quick         a tenth of the samples: to see that it works
- *     --output DIR    where gateway.json and gateway.md go (default test/bench/results; with --quick nowhere)
+ *     --quick         a tenth of the samples, to check that it works
+ *     --output DIR    directory for gateway.json and gateway.md (default test/bench/results; none with --quick)
  *
- * Client, gateway and upstream are processes of their own. Ends with 1 when a bar is missed.
+ * Client, gateway and upstream are separate processes. Exits with 1 if a bar is missed.
  */
 import { Agent, request } from "node:http"
 import { execFileSync, fork, type ChildProcess } from "node:child_process"
@@ -57,7 +57,7 @@ const hear = <A>(from: ChildProcess): Promise<A> =>
 
 const upstream = async () => (await hear<{ readonly url: string }>(child("UpstreamProcess.ts"))).url
 
-/** A gateway; each call opens so many run sockets more. */
+/** Starts a gateway. Each call of the returned function opens more run sockets. */
 const gateway = async (url: string, carrier: "directory" | "container") => {
   const started = child("GatewayProcess.ts")
   const own = mkdtempSync(join(directory, "gateway-"))
@@ -76,7 +76,7 @@ const volumePath = (name: string) =>
     encoding: "utf8"
   }).trim()
 
-/** The bridge that every sandbox has, on this host's own loopback. */
+/** The bridge that every sandbox has, on the loopback interface of this host. */
 const throughSocat = async (source: string) => {
   const port = 20_000 + Math.floor(Math.random() * 20_000)
   const id = execFileSync(
@@ -170,7 +170,7 @@ const perSecond = async (way: Way): Promise<number> => {
   return Math.round((done / loadMillis) * 1000)
 }
 
-/** From the upstream's write of an event to the client's read of it. */
+/** Returns the delay of each event, from the upstream's write to the client's read. */
 const eventDelays = async (way: Way, model: string): Promise<ReadonlyArray<number>> => {
   const agent = new Agent({ keepAlive: true })
   const millis: Array<number> = []
@@ -297,7 +297,7 @@ const main = async () => {
     bars
   }
   const text = [
-    "A call with a body of 1.3 kB that is answered at once, over a kept connection; client, gateway and upstream in processes of their own.",
+    "A call with a body of 1.3 kB that is answered at once, over a persistent connection. Client, gateway and upstream are separate processes.",
     Report.table(
       ["ms", "p50", "p99", "added p50", "added p99", "added per event p50", "p99", "calls/s, 16 at once"],
       report.rows.map((row) => Object.values(row))

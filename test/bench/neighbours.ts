@@ -1,14 +1,14 @@
 /**
- * `./dev bench neighbours`: a run that makes model calls beside a run that floods its gateway in every way we know.
+ * `./dev bench neighbours`: a run that makes model calls, beside a run that floods its gateway in every known way.
  *
- *     --rounds N      of all floods (default 3)
- *     --floods A,B    these floods alone; writes nothing
+ *     --rounds N      rounds of all floods (default 3)
+ *     --floods A,B    only these floods; writes nothing
  *     --quick         one round; writes nothing
- *     --output DIR    where neighbours.json and neighbours.md go (default test/bench/results)
+ *     --output DIR    directory for neighbours.json and neighbours.md (default test/bench/results)
  *
  * Both are real sealed runs of one host process, with one processor each. Quiet time and floods alternate. The victim
- * begins a call every 20 ms whatever became of those before: a gateway that stands still is measured, not waited for.
- * Ends with 1 when a bar is missed.
+ * starts a call every 20 ms, whatever happens to earlier calls: a blocked gateway is measured, not waited for. Exits
+ * with 1 if a bar is missed.
  */
 import { NodeRuntime } from "@effect/platform-node"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
@@ -39,7 +39,7 @@ const { values: options } = parseArgs({
 
 const rounds = options.quick ? 1 : Math.max(1, Number(options.rounds ?? 3) || 3)
 
-/** How long an attacker may live, unless its flood says otherwise. */
+/** Lifetime of an attacker, unless its flood sets another. */
 const attackSeconds = 5
 
 const floods = Floods.floods.filter(({ name }) => options.floods?.split(",").includes(name) ?? true)
@@ -48,10 +48,10 @@ const secondsOf = ({ seconds }: Floods.Flood): number => seconds ?? attackSecond
 
 const quietSeconds = 4
 
-/** After a flood, before it counts as quiet again. */
+/** Pause between a flood and quiet time. */
 const settleSeconds = 1
 
-/** A flood that is not over by then is given up. */
+/** Time after which a flood is abandoned. */
 const floodSecondsMax = 90
 
 const cpusMax = 1
@@ -82,7 +82,7 @@ const spec = (account: string, program: string, runtimeSecondsMax: number): Sand
   }
 })
 
-/** Runs it, with each line of its output as it comes; says how it ended, and never fails. */
+/** Runs a spec, and passes on each line of its output. Returns how it ended, and never fails. */
 const live = (input: SandboxSpecInput, onStart: Effect.Effect<unknown>, onLine: (line: string) => void) =>
   Effect.gen(function* () {
     const runner = yield* SandboxRunner.SandboxRunner
@@ -119,9 +119,9 @@ interface Window {
 
 interface Life {
   readonly flood: string
-  /** By the sandbox's own beats. */
+  /** Measured by the sandbox's own beats. */
   readonly seconds: number
-  /** Until everything of the run was removed. */
+  /** Time until all resources of the run were removed. */
   readonly removedSeconds: number
   readonly end: string
 }
@@ -159,7 +159,7 @@ interface Row extends Samples.Summary {
   /** As multiples of the quiet values. */
   readonly p50Ratio: number
   readonly p99Ratio: number
-  /** The longest of the attacker's lives. */
+  /** The longest lifetime of the attacker. */
   readonly attackerSeconds: number
   readonly removedSeconds: number
 }
@@ -195,7 +195,7 @@ const rowsOf = (
   })
 }
 
-/** To a hundredth of a millisecond: a quiet call takes one or two. */
+/** Rounds to a hundredth of a millisecond: a quiet call takes one or two. */
 const fine = (calls: ReadonlyArray<Call>): Samples.Summary => {
   const sorted = calls.map(({ millis }) => millis).toSorted((a, b) => a - b)
   const at = (share: number) => hundredths(Samples.percentile(sorted, share))
@@ -242,7 +242,7 @@ const format = (
   bars: ReadonlyArray<Report.Bar>
 ): string =>
   [
-    `A sealed run begins a model call every ${Floods.callEveryMillis} ms, quiet and beside a run of the same host process that floods its gateway; each has ${cpusMax} processor. The attacker may live ${attackSeconds} s, with stalled bodies 10 s.`,
+    `A sealed run starts a model call every ${Floods.callEveryMillis} ms, alone and beside a run of the same host process that floods its gateway. Each run has ${cpusMax} processor. The attacker's time limit is ${attackSeconds} s, or 10 s with stalled bodies.`,
     Report.table(
       [
         "ms",
@@ -337,7 +337,7 @@ const measure = Effect.gen(function* () {
       yield* Effect.sleep(`${settleSeconds} seconds`)
     }
   const lastMillis = Date.now()
-  // What was begun by then is answered, or never will be.
+  // Calls that have started are answered in this time, or never.
   yield* Effect.sleep("5 seconds")
   yield* Fiber.interrupt(victim)
   const heard = calls.filter(({ atMillis }) => atMillis <= lastMillis)

@@ -1,10 +1,10 @@
 /**
- * `./dev bench relay`: what it costs that an agent's commits go through the relay, beside git alone.
+ * `./dev bench relay`: the cost of sending an agent's commits through the relay, beside git alone.
  *
- *     --quick         a small repository, two rounds: to see that it works
- *     --output DIR    where relay.json and relay.md go (default test/bench/results; with --quick nowhere)
+ *     --quick         a small repository and two rounds, to check that it works
+ *     --output DIR    directory for relay.json and relay.md (default test/bench/results; none with --quick)
  *
- * Origin, relay and whoever looks at the memory are processes of their own. Ends with 1 when a bar is missed.
+ * Origin, relay and the measurement of memory are separate processes. Exits with 1 if a bar is missed.
  */
 import * as Canary from "@cogni/sandbox-core/Canary"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -37,7 +37,7 @@ const { values: options } = parseArgs({
 const shape = options.quick ? RelayRepository.small : RelayRepository.full
 const roundsMin = options.quick ? 2 : 5
 const roundsMax = options.quick ? 2 : 9
-/** No round begins after that, once there are enough; after twice that, none at all. */
+/** Time after which no round starts, if there are enough; after twice this time, no round starts at all. */
 const secondsMax = 210
 const startsPerRound = 3
 const change = { commits: 3, files: 53, bytes: options.quick ? 3e6 : 30e6 }
@@ -50,7 +50,7 @@ const token = "bench-origin-token-51e27f3a9c"
 const say = (text: string) => process.stderr.write(`${text}\n`)
 const exec = promisify(execFile)
 
-/** In memory, where there is room: 20,000 files on a disk would be what is measured. `TMPDIR` has the last word. */
+/** In memory, if there is room: on a disk, the 20,000 files would dominate. `TMPDIR` takes precedence. */
 const inMemory = "/dev/shm"
 const hasRoom = () => {
   if (process.env["TMPDIR"] !== undefined || !existsSync(inMemory)) return false
@@ -104,7 +104,7 @@ const origin = async () => {
     server: url,
     url: `${url}/large.git`,
     packBytes: RelayRepository.packBytes(seed),
-    /** As if nothing had ever been pushed to it. */
+    /** Removes everything that was pushed to the origin. */
     reset: async () => {
       await remove(path)
       await exec("cp", ["-al", "--", seed, path])
@@ -146,7 +146,7 @@ const relay = (name: string, scope: Scope.Scope, server: string, cached: boolean
     (context) => {
       const git = Context.get(context, GitRelay)
       return {
-        /** Until it is told to end. */
+        /** Makes a clone that lasts until `end` is called. */
         clone: async (url: string): Promise<Held> => {
           const own = Scope.makeUnsafe()
           const runId = await Effect.runPromise(RunId.generate)
@@ -163,7 +163,7 @@ const relay = (name: string, scope: Scope.Scope, server: string, cached: boolean
     }
   )
 
-/** One container, held as the relay holds its own, that does nothing: the engine's share, with nothing of ours in it. */
+/** Starts a container with the relay's isolation that does nothing: the engine's share of the time. */
 const containerStart = (
   api: DockerApi.DockerApi["Service"],
   { baseCommit, objectFormat, workspacePath }: Clone
@@ -197,7 +197,7 @@ const containerStart = (
     })
   ).pipe(Effect.runPromise)
 
-/** The same files for everybody, a directory for each commit. */
+/** Makes the same files for all contenders, in one directory for each commit. */
 const prepareChange = (): string => {
   const path = join(root, "change")
   const next = RelayRepository.noise(2)
@@ -210,7 +210,7 @@ const prepareChange = (): string => {
   return path
 }
 
-/** Three commits, by whoever owns the repository, in a container that is thrown away. */
+/** Makes three commits as the owner of the repository, in a temporary container. */
 const work = (repository: string, changePath: string, user: string) => {
   const how = ["--rm", "--network=none", "--init", `--user=${user}`, "--env=HOME=/tmp", "--workdir=/repo"]
   const volumes = [`--volume=${repository}:/repo`, `--volume=${changePath}:/change:ro`]
@@ -231,7 +231,7 @@ const samples = new Map<string, Array<Sample>>()
 const measurer = (originProcessId: number) => {
   const memory = child("RelayMemory.ts")
   return async <A>(name: string, run: () => Promise<A>): Promise<A> => {
-    // What an earlier one has written is not to be waited for by a later one.
+    // A measurement must not wait for the writes of an earlier one.
     await exec("sync")
     globalThis.gc?.()
     await ask(memory, { processId: process.pid, except: [originProcessId] } satisfies Asked)
@@ -251,7 +251,7 @@ const secondsAt = (name: string, share: number) =>
     (samples.get(name) ?? []).map(({ millis }) => millis / 1000).toSorted((a, b) => a - b),
     share
   )
-/** In one round; of several, the one in the middle. */
+/** Returns the seconds of a row in one round: the median, if there are several. */
 const secondsIn = (name: string, turn: number) => {
   const all = (samples.get(name) ?? []).map(({ millis }) => millis / 1000)
   const each = all.length / (samples.get(rows.clone)?.length ?? 1)
@@ -260,7 +260,7 @@ const secondsIn = (name: string, turn: number) => {
     0.5
   )
 }
-/** Of what is compared within a round: a machine that gets slower meanwhile does so for both. */
+/** Returns the median of comparisons within a round: a machine that gets slower meanwhile affects both sides. */
 const medianOf = (inRound: (turn: number) => number) =>
   round(
     Samples.percentile(
@@ -286,7 +286,7 @@ const rows = {
 } as const
 const ofRelay = [rows.uncached, rows.cold, rows.warm, rows.collect, rows.check, rows.relayPush]
 
-/** The last of each of the steps, as one. */
+/** Combines the last sample of each step into one. */
 const together = (steps: ReadonlyArray<string>): Sample => {
   const last = steps.map((name) => samples.get(name)!.at(-1)!)
   const highest = (of: (sample: Sample) => number) => Math.max(...last.map(of))
@@ -315,7 +315,7 @@ const main = async () => {
   )
   const alone = naive(url)
   const measure = measurer(processId)
-  // The first of all fills the cache, and finds out whether all of it works.
+  // The first clone fills the cache, and checks that everything works.
   await (await warm.clone(url)).end()
 
   const began = performance.now()
@@ -336,7 +336,7 @@ const main = async () => {
         held = await measure(rows.warm, () => warm.clone(url))
       }
     ]
-    // Forth and back: memory that the one before has just let go is cheaper than any other.
+    // Back and forth: memory that the previous contender has just released is cheaper than any other.
     const turn = rounds % 2 === 0 ? clones : clones.toReversed()
     for (const clone of Samples.rotate(turn, rounds >> 1)) await clone()
     const { end, ...clone } = held!
@@ -363,7 +363,7 @@ const main = async () => {
     rounds += 1
   }
 
-  // In a small repository it is the starts of processes that take the time.
+  // In a small repository, starting processes takes most of the time.
   const atMost = (value: number) => (options.quick ? {} : { atMost: value })
   const bars: ReadonlyArray<Report.Bar> = [
     {
@@ -417,7 +417,7 @@ const main = async () => {
     bars
   }
   const text = [
-    `${shape.files} files, ${megabytes(shape.bytes)} MB that do not compress, ${shape.commits} commits, a pack of ${megabytes(packBytes)} MB, behind \`git http-backend\` on this host. The agent's change: ${change.commits} commits, ${change.files} files, ${megabytes(change.bytes)} MB. All rows taken in turns.`,
+    `${shape.files} files, ${megabytes(shape.bytes)} MB that do not compress, ${shape.commits} commits, a pack of ${megabytes(packBytes)} MB, behind \`git http-backend\` on this host. The agent's change: ${change.commits} commits, ${change.files} files, ${megabytes(change.bytes)} MB. All rows are measured in turns.`,
     Report.table(
       ["seconds; MB at most", "p10", "p50", "p90", "own growth", "children", "files' pages aside"],
       report.rows.map((row) => Object.values(row))

@@ -1,11 +1,11 @@
 /**
- * `./dev bench`: what a sealed run costs beside the engine's own price, measured side by side in one go.
+ * `./dev bench`: the cost of a sealed run, measured side by side with the engine's own cost.
  *
- *     --samples N     per row, at least 20 (default 30)
- *     --quick         5 samples and 20 sustained runs: to see that it works, not what it costs
- *     --output DIR    where latest.json and latest.md go (default test/bench/results; with --quick nowhere)
+ *     --samples N     samples of each row, at least 20 (default 30)
+ *     --quick         5 samples and 20 sustained runs, to check that it works; not for measurements
+ *     --output DIR    directory for latest.json and latest.md (default test/bench/results; none with --quick)
  *
- * Ends with 1 when a bar is missed.
+ * Exits with 1 if a bar is missed.
  */
 import { NodeRuntime } from "@effect/platform-node"
 import Docker from "dockerode"
@@ -60,7 +60,7 @@ const timed = async (contender: Contenders.Contender) => {
 
 type Measured = Awaited<ReturnType<typeof timed>>
 
-/** Round after round, each contender once. */
+/** Measures each contender once in every round. */
 const oneAtATime = async (contenders: ReadonlyMap<string, Contenders.Contender>) => {
   const measured = new Map<string, Array<Measured>>([...contenders.keys()].map((name) => [name, []]))
   for (let round = -warmUps; round < samples; round++) {
@@ -72,7 +72,7 @@ const oneAtATime = async (contenders: ReadonlyMap<string, Contenders.Contender>)
   return measured
 }
 
-/** Batches of runs that start together, the sizes and the contenders in turns. */
+/** Measures batches of runs that start together, with the sizes and the contenders in turns. */
 const atOnce = async (
   contenders: ReadonlyMap<string, Contenders.Contender>
 ): Promise<ReadonlyArray<Report.LoadRow>> => {
@@ -137,7 +137,7 @@ const machine = async (docker: Docker): Promise<Report.Report["machine"]> => {
     storage: info.Driver,
     cgroups: `v${(info as { CgroupVersion?: string }).CgroupVersion ?? "1"}`,
     node: process.version,
-    // Anything near the number of cores was somebody else's, and makes the ratios worth little.
+    // A load near the number of cores is from other programs, and makes the ratios unreliable.
     "load before": Math.round(loadavg()[0]! * 10) / 10,
     commit: `${(await git("rev-parse", "--short", "HEAD")) || "unknown"}${(await git("status", "--porcelain", "--", ":/packages")) && " and changes"}`
   }

@@ -1,14 +1,14 @@
 /**
- * `./dev bench server`: what the server's answers cost, with a database behind it, and one run's events through it.
+ * `./dev bench server`: the cost of the server's answers with a database, and of the events of one run.
  *
- *     --seconds N     each row of reads (default 5)
+ *     --seconds N     duration of each row of reads (default 5)
  *     --events N      pieces of the long run (default 200000)
  *     --sqlite        SQLite instead of PostgreSQL
- *     --output DIR    where server.json and server.md go (default test/bench/results)
+ *     --output DIR    directory for server.json and server.md (default test/bench/results)
  *
- * The server has a process of its own; this one asks, over 16 connections that stay open, each again as soon as it is
- * answered. Events go from lines that an agent writes through its reader, the provider and the stream to this process,
- * which counts them. No engine is involved.
+ * The server is a separate process. This process sends requests over 16 persistent connections, each as soon as the
+ * last one on its connection is answered. Events travel from the lines of an agent through its reader, the provider and
+ * the stream to this process, which counts them. No engine is involved.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Clock, Effect } from "effect"
@@ -100,11 +100,11 @@ interface Reads {
   readonly p50: number
   readonly p99: number
   readonly bytes: number
-  /** Of the server's process: what stays true on a machine that has other things to do. */
+  /** CPU time of the server's process for each request. It is valid on a busy machine, too. */
   readonly cpuMillis: number
 }
 
-/** As many as can be had at once, for so long. */
+/** Sends as many requests as the connections allow, for some time. */
 const reads = async (server: Served, name: string, path: string, forSeconds = seconds): Promise<Reads> => {
   const samples: Array<number> = []
   const { cpuMillis: before } = await told(server)
@@ -139,7 +139,7 @@ const ofPieces = (count: number) => ({
   messages: [{ role: "user", content: "say something" }]
 })
 
-/** One run of so many pieces, counted as they come. */
+/** Starts one run with this number of pieces, and counts its events as they arrive. */
 const events = async (server: Served, count: number): Promise<Events & { readonly runId: string }> => {
   const { memoryBytes: before } = await told(server)
   const start = performance.now()
@@ -152,7 +152,7 @@ const events = async (server: Served, count: number): Promise<Events & { readonl
     bytes += piece.length
     const text = Buffer.concat([rest, piece])
     for (let at = text.indexOf(mark); at !== -1; at = text.indexOf(mark, at + 1)) seen += 1
-    // A mark that is cut is found with the next piece.
+    // A mark that is split is found with the next piece.
     rest = text.subarray(-(mark.length - 1))
   })
   await new Promise((resolve) => answer.once("end", resolve))
@@ -169,7 +169,7 @@ const events = async (server: Served, count: number): Promise<Events & { readonl
 }
 
 const measured = async (server: Served) => {
-  // The first of each is for the compiler.
+  // The first run and the first reads warm up the compiler.
   const large = await events(server, 2000)
   const small = await events(server, 20)
   await reads(server, "", "/api/v1/ai/agents", 1)
@@ -209,7 +209,7 @@ const report = Effect.fnUntraced(function* (database: string, found: Awaited<Ret
   }
   const takenAt = new Date(yield* Clock.currentTimeMillis).toISOString()
   const text = [
-    "One server process, one that asks. Milliseconds; every request shows a grant, which is looked up in the database.",
+    "One server process and one client process. Times in milliseconds. Every request presents a grant, which is looked up in the database.",
     Report.table(
       ["read", "requests/s", "p50", "p99", "CPU, ms each", "bytes"],
       rows.map(({ bytes, cpuMillis, name, p50, p99, perSecond }) => [
@@ -221,7 +221,7 @@ const report = Effect.fnUntraced(function* (database: string, found: Awaited<Ret
         bytes
       ])
     ),
-    "Events of one run: from the lines of its agent to the process that reads the stream. Memory is the server's, resident, after a collection, against before the run.",
+    "Events of one run, from the lines of its agent to the process that reads the stream. Memory is the growth of the server's resident memory, after a garbage collection.",
     Report.table(
       ["events", "events/s", "MB of stream", "memory, MB more"],
       [short, long].map((one) => [one.events, one.perSecond, one.megabytes, one.growthMegabytes])

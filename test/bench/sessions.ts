@@ -1,12 +1,12 @@
 /**
- * `./dev bench sessions`: what a command costs in a session that is open, beside the engine's own exec, in one go.
+ * `./dev bench sessions`: the cost of a command in an open session, measured side by side with the engine's own exec.
  *
- *     --samples N     of each short command, at least 20 (default 200)
- *     --quick         20 samples and few sessions: to see that it works, not what it costs
- *     --output DIR    where sessions.json and sessions.md go (default test/bench/results; with --quick nowhere)
+ *     --samples N     samples of each short command, at least 20 (default 200)
+ *     --quick         20 samples and few sessions, to check that it works; not for measurements
+ *     --output DIR    directory for sessions.json and sessions.md (default test/bench/results; none with --quick)
  *
- * The engine's exec, by its command line and by its bare API, is in a container that is held exactly as ours: it is the
- * container of another session. All rows are taken in turns. Ends with 1 when a bar is missed.
+ * The engine's exec, by its command line and by its bare API, runs in a container with the same isolation as ours: the
+ * container of another session. All rows are measured in turns. Exits with 1 if a bar is missed.
  */
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
@@ -56,7 +56,7 @@ const settings: DockerSandbox.SandboxSettings = {
 
 const say = (text: string) => process.stderr.write(`${text}\n`)
 
-/** Milliseconds, to the hundredth: a command takes two or three. */
+/** Milliseconds, rounded to a hundredth: a command takes two or three. */
 interface Summary {
   readonly count: number
   readonly p50: number
@@ -78,7 +78,7 @@ const timed = async (contender: Contenders.Contender): Promise<number> => {
   return performance.now() - before
 }
 
-/** Round after round, each contender once. */
+/** Measures each contender once in every round. */
 const inTurns = async (
   contenders: Readonly<Record<string, Contenders.Contender>>,
   count: number
@@ -100,7 +100,7 @@ interface Load extends Row {
   readonly succeeded: number
 }
 
-/** In each at the same time, so many one after the other. */
+/** Runs commands in all sessions at the same time, one after the other in each. */
 const atOnce = async (
   name: string,
   contenders: ReadonlyArray<Contenders.Contender>,
@@ -147,7 +147,7 @@ const nameOf = ({ runId }: DockerSandbox.SessionSandbox) => `cogni-${runId}-agen
 
 type Manager = SandboxManager.SandboxManager["Service"]
 
-/** As many sessions as there may be here, in their order. */
+/** Opens sessions at the same time, and returns them in order. */
 const sessions = (manager: Manager, prefix: string, count: number) =>
   Effect.forEach(
     Array.from({ length: count }, (_, index) => `${prefix}-${index}`),
@@ -176,7 +176,7 @@ const shortCommands = Effect.fnUntraced(function* (manager: Manager, api: Conten
   )
 }, Effect.scoped)
 
-/** What comes after the first command is not counted. */
+/** Measures the time up to the end of the first command. */
 const firstCommands = Effect.fnUntraced(function* (manager: Manager, api: Contenders.BareApi) {
   let count = 0
   const millis = { [names.first]: [] as Array<number>, [names.bareFirst]: [] as Array<number> }
@@ -203,7 +203,7 @@ const firstCommands = Effect.fnUntraced(function* (manager: Manager, api: Conten
   })
   for (let round = 0; round < opened + 1; round++) {
     yield* Effect.forEach(Samples.rotate([one, bare], round), (next) => next)
-    // The first of each is for the compiler and the page cache.
+    // The first round warms up the compiler and the page cache.
     if (round === 0) for (const all of Object.values(millis)) all.length = 0
   }
   return Object.entries(millis).map(([name, all]) => ({ name, ...summarize(all) }))
@@ -227,7 +227,7 @@ const underLoad = Effect.fnUntraced(function* (manager: Manager, api: Contenders
 }, Effect.scoped)
 
 const memory = Effect.fnUntraced(function* (manager: Manager) {
-  // What the first session brings with it, the others have too.
+  // The first session loads what all sessions share.
   yield* Effect.scoped(Effect.flatMap(manager.getOrCreate("warm"), (sandbox) => sandbox.exec(["true"])))
   yield* manager.destroyAll
   const before = SessionMemory.ofThisProcess()
@@ -283,7 +283,7 @@ const format = (
   takenAt: string
 ): string =>
   [
-    "Milliseconds from the call to its answer; all rows taken in turns, the engine's in a container that is held exactly as a session's.",
+    "Milliseconds from the call to its answer. All rows are measured in turns; the engine's container has the same isolation as a session's.",
     Report.table(
       ["one at a time", "n", "p50", "p90", "p99"],
       found.rows.map(({ count, name, p50, p90, p99 }) => [name, count, p50, p90, p99])
@@ -301,7 +301,7 @@ const format = (
         row.p99
       ])
     ),
-    `${many.sessions} sessions asked for at once were open after ${found.load.openSeconds} s.`,
+    `${many.sessions} sessions requested at once were open after ${found.load.openSeconds} s.`,
     Report.table(["an idle session takes", "MiB"], Object.entries(found.memory)),
     Report.barTable(bars),
     Report.taken({ takenAt, machine })
@@ -325,7 +325,7 @@ const main = Effect.gen(function* () {
   )
   const api = Contenders.bareApi(DockerSocket.defaultPath)
 
-  // First, since a process seldom gives back what it once had.
+  // First, because a process seldom returns memory to the system.
   say(`memory of ${idle} idle sessions`)
   const taken = yield* memory(manager)
   yield* manager.destroyAll
@@ -340,7 +340,7 @@ const main = Effect.gen(function* () {
     cores: availableParallelism(),
     kernel: release(),
     node: process.version,
-    // Anything near the number of cores was somebody else's, and makes the ratios worth little.
+    // A load near the number of cores is from other programs, and makes the ratios unreliable.
     "load before": load
   }
   const takenAt = new Date(yield* Clock.currentTimeMillis).toISOString()

@@ -1,12 +1,12 @@
 /**
- * `./dev bench soak`: one gateway, runs that come and go, and everything going wrong, for minutes on end.
+ * `./dev bench soak`: one gateway, with runs that come and go and every kind of fault, for minutes.
  *
- *     --minutes N     how long (default 10)
- *     --runs N        at one time (default 50)
+ *     --minutes N     duration (default 10)
+ *     --runs N        concurrent runs (default 50)
  *
- * Each run opens its socket, makes calls that end well, break off, hang or are hung up on, sends what is no HTTP, and
- * closes. Every few seconds sockets, file descriptors and memory are counted; what is left at the end beyond what was
- * there at the beginning is a leak, and ends with 1.
+ * Each run opens its socket, makes calls that succeed, break off, hang or are abandoned, sends malformed HTTP, and
+ * closes. Sockets, file descriptors and memory are counted every 30 seconds. Exits with 1 if they grow by more than a
+ * margin between the beginning and the end (a leak), or if an audit is broken.
  */
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
@@ -44,7 +44,7 @@ const counts = {
 
 const usage = { prompt_tokens: 10, completion_tokens: 2, total_tokens: 12 }
 
-/** Answers, streams, and in one of six: refuses, breaks off, lies, sends garbage, or never answers. */
+/** Answers and streams. One of six requests is refused, broken off, cut short, sent garbage, or never answered. */
 const upstream = Effect.acquireRelease(
   Effect.callback<ReturnType<typeof createServer>>((resume) => {
     const server = createServer((request, response) => {
@@ -95,7 +95,7 @@ const upstream = Effect.acquireRelease(
     })
 )
 
-/** Write these bytes; read until the end, or hang up after so long. Never fails. */
+/** Writes bytes, then reads until the end, or hangs up after a while. Never fails. */
 const speak = (socketPath: string, bytes: Buffer | string, millisMax: number) =>
   Effect.callback<void>((resume) => {
     const socket = connect(socketPath)
@@ -139,7 +139,7 @@ const acts: ReadonlyArray<(socketPath: string) => Effect.Effect<void>> = [
       "CONNECT evil:443 HTTP/1.1\r\nHost: evil\r\n\r\n".repeat(20),
       "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
     ]
-    // Half of them leave before they are answered.
+    // Half of the connections leave before the answer.
     return speak(
       socketPath,
       malformed[Math.floor(Math.random() * malformed.length)]!,
@@ -218,7 +218,7 @@ const main = Effect.gen(function* () {
         ),
       { concurrency: "unbounded", discard: true }
     )
-  // Once warm, the pools and caches are as large as they get.
+  // After the warm-up, pools and caches have their full size.
   yield* loop((yield* Clock.currentTimeMillis) + 20_000)
   yield* Effect.sleep("6 seconds")
   const before = figures()

@@ -1,5 +1,5 @@
 /**
- * Waiting in tests: for a fiber on the test clock, and in real time for what other threads and processes do.
+ * Waits in tests: for a fiber on the test clock, and in real time for other threads and processes.
  */
 import { Effect, type Exit, Fiber } from "effect"
 import { TestClock } from "effect/testing"
@@ -7,13 +7,13 @@ import { TestClock } from "effect/testing"
 const hangMillis = 5 * 60_000
 const turnsMax = 100
 
-/** Asks again and again until it is so, whichever clock the test has; dies with `what` after five minutes. */
+/** Repeats a check until it succeeds, in real time on any clock. Dies with `what` after five minutes. */
 export const until = Effect.fnUntraced(function* <E, R>(what: string, check: Effect.Effect<boolean, E, R>) {
   const begun = performance.now()
   for (let asked = 0; !(yield* check); asked++) {
     if (performance.now() - begun > hangMillis)
-      return yield* Effect.die(new Error(`after 5 minutes not yet: ${what}`))
-    // Most of it takes a few turns of the event loop; a program takes longer.
+      return yield* Effect.die(new Error(`timed out after 5 minutes: ${what}`))
+    // Most checks need a few turns of the event loop; those of a program need longer.
     yield* Effect.promise(
       () =>
         new Promise<void>((resolve) => (asked < turnsMax ? setImmediate(resolve) : setTimeout(resolve, 20)))
@@ -21,7 +21,7 @@ export const until = Effect.fnUntraced(function* <E, R>(what: string, check: Eff
   }
 })
 
-/** Lets the test clock go on, a second at a time, until the fiber has ended. Returns how it ended. */
+/** Advances the test clock, one second at a time, until the fiber has ended. Returns its exit. */
 export const ended = Effect.fnUntraced(function* <A, E>(
   fiber: Fiber.Fiber<A, E>,
   secondsMax = 600
@@ -32,6 +32,6 @@ export const ended = Effect.fnUntraced(function* <A, E>(
   return yield* Fiber.await(fiber)
 })
 
-/** Runs an effect to its end while the test clock goes on. */
+/** Runs an effect to its end while the test clock advances. */
 export const play = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.flatMap(Effect.forkChild(effect), (fiber) => Effect.flatten(ended(fiber)))

@@ -1,8 +1,8 @@
 /**
- * The real `cogni-sandbox`, as a process of its own, in an environment of its own.
+ * Runs the real `cogni-sandbox` as a child process.
  *
- * It gets nothing of this process's environment, keeps its records in a directory that ends with the tests, and what
- * its runs leave behind is found by their ids.
+ * The child inherits no environment variables, and stores its records in a directory that is removed after the tests.
+ * Leftovers of its runs are found by run ID.
  */
 import { label } from "@cogni/sandbox-core/ResourceLabels"
 import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
@@ -21,12 +21,12 @@ const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.me
 
 export interface Options {
   readonly env?: Readonly<Record<string, string>> | undefined
-  /** Sent on standard input, which is then closed. */
+  /** Text for standard input, which is then closed. */
   readonly stdin?: string | Uint8Array | undefined
 }
 
 export interface Ended {
-  /** As a shell tells it: 128 and the signal for a process that died of one. */
+  /** Exit code as in a shell: 128 plus the signal number if a signal ended the process. */
   readonly code: number
   readonly stdout: Buffer
   readonly stderr: string
@@ -34,7 +34,7 @@ export interface Ended {
 
 export interface Started {
   readonly child: ChildProcess
-  /** Settles when a pattern is in what was written so far, on either stream. */
+  /** Settles when the output so far matches a pattern, on either stream. */
   readonly said: (pattern: RegExp) => Effect.Effect<void>
   readonly kill: (signal: NodeJS.Signals) => Effect.Effect<void>
   readonly ended: Effect.Effect<Ended>
@@ -49,7 +49,7 @@ export class CliProcess extends Context.Service<
       options?: Options
     ) => Effect.Effect<Started, never, Scope.Scope>
     readonly run: (argv: ReadonlyArray<string>, options?: Options) => Effect.Effect<Ended>
-    /** What the runs of this state directory have on the engine and on disk that only a living run may have. */
+    /** Resources of this state directory's runs, on the engine and on disk, that only an active run may have. */
     readonly leftovers: Effect.Effect<ReadonlyArray<string>>
   }
 >()("test/CliProcess") {}
@@ -114,7 +114,7 @@ const make = Effect.gen(function* () {
           env: { ...environment, ...options.env },
           stdio: ["pipe", "pipe", "pipe"]
         })
-        // A program that does not read its input may end before it is written.
+        // A program that does not read its input may end before all of it is written.
         child.stdin.on("error", () => undefined)
         child.stdin.end(options.stdin ?? "")
         return observe(child)
@@ -149,6 +149,6 @@ const make = Effect.gen(function* () {
   })
 })
 
-/** Fails when its runs have left anything behind at the end. */
+/** Fails at the end if its runs have left anything behind. */
 export const layer: Layer.Layer<CliProcess | DockerApi.DockerApi | Directory, RuntimeUnavailable> =
   Layer.effect(CliProcess, make).pipe(Layer.provideMerge(Layer.merge(DockerApi.layer(), Directory.layer)))

@@ -1,4 +1,4 @@
-/** What tests of the command need around it: directories, key files, and how a failure reads. */
+/** Fixtures for tests of the command: directories, key files, an upstream, and the line of a failure. */
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
@@ -9,7 +9,7 @@ import type { CliProcess } from "./CliProcess.ts"
 
 export const key = "sk-planted-2c8f61-quixotic"
 
-/** The one line that a failure is. */
+/** Returns the only error line on standard error. */
 export const complaint = (stderr: string): string => {
   const said = stderr.split("\n").filter((line) => line.startsWith("cogni-sandbox: "))
   assert.lengthOf(said, 1, stderr)
@@ -17,7 +17,7 @@ export const complaint = (stderr: string): string => {
   return said[0]!
 }
 
-/** The environment of an upstream that does the same whatever it is asked. */
+/** Environment for an upstream that answers every request with the same step. */
 export const upstream = (step: ScriptedModelApi.Step) =>
   Effect.map(ScriptedModelApi.acquire({ script: () => step }), ({ url }) => ({
     COGNI_LLM_URL: url,
@@ -25,7 +25,7 @@ export const upstream = (step: ScriptedModelApi.Step) =>
     COGNI_LLM_MODEL: "m"
   }))
 
-/** Not below the directory of the records: no workspace may be there. */
+/** A directory outside of the state directory, where a workspace is allowed. */
 export const directory = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-workspace-"))),
   (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
@@ -39,7 +39,7 @@ export const keyFile = (mode: number) =>
     return path
   })
 
-/** A command that is killed while its run lives, and leaves something. */
+/** Kills a command while its run is active, so that it leaves resources behind. */
 export const killed = Effect.fnUntraced(function* (cli: CliProcess["Service"]) {
   const started = yield* cli.start(["run", "-q", "--no-model", "--", "sh", "-c", "echo up; sleep 60"])
   yield* started.said(/^up$/mu)

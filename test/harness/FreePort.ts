@@ -1,7 +1,7 @@
 /**
- * A port for a process that is told where to listen.
+ * Finds a free port for a process that needs a port number.
  *
- * Below those that the kernel hands out by itself: between here and that process, nobody else gets it by chance.
+ * The port is below the kernel's ephemeral range, so that no other process gets it by chance before it is used.
  */
 import { Effect } from "effect"
 import { createServer } from "node:net"

@@ -1,6 +1,6 @@
 /**
- * A GitHub that is only an API, as GitHub's own description has it: every request is held to that description, and so
- * is every answer. What it does not describe does not exist here.
+ * A fake of GitHub's API. It validates every request and every response against GitHub's own OpenAPI description. An
+ * operation outside of the description does not exist here.
  */
 import { Ajv, type ValidateFunction } from "ajv"
 import { Effect } from "effect"
@@ -8,19 +8,19 @@ import { createRequire } from "node:module"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import { type ApiRequest, received, respond } from "./LocalServer.ts"
 
-/** Instead of an answer, or of its arrival. */
+/** Fault that replaces a response, or affects its delivery. */
 export type ApiTrouble =
   | {
       readonly _tag: "Answer"
       readonly status: number
       readonly body?: unknown
-      /** Sent as it is, in the place of a body. */
+      /** Sent unchanged, instead of a JSON body. */
       readonly text?: string
       readonly headers?: Record<string, string>
     }
-  /** It is done, and nobody hears of it. */
+  /** The request is executed, but its response is lost. */
   | { readonly _tag: "Lost" }
-  /** It waits first. */
+  /** The request waits first. */
   | { readonly _tag: "Hold"; readonly until: Promise<void> }
 
 interface Pull {
@@ -36,10 +36,10 @@ interface Pull {
 export interface GitHubDouble {
   readonly requests: ReadonlyArray<ApiRequest>
   readonly pulls: ReadonlyArray<Pull>
-  /** What was not as the description has it; of an honest client, nothing. */
+  /** Violations of the description. A correct client causes none. */
   readonly complaints: ReadonlyArray<string>
   trouble: (request: ApiRequest) => ApiTrouble | undefined
-  /** True when the request was for this API, and is answered. */
+  /** Answers a request to this API. Returns false for other requests. */
   readonly handle: (request: IncomingMessage, response: ServerResponse) => boolean
 }
 
@@ -70,12 +70,12 @@ interface Description {
   }
 }
 
-/** Twelve megabytes: loaded when somebody asks, and kept by Node. */
+/** GitHub's OpenAPI description: twelve megabytes, loaded on first use and cached by Node. */
 const description = Effect.sync((): Description =>
   createRequire(import.meta.url)("@octokit/openapi/generated/api.github.com.json")
 )
 
-/** `prefix`: where the API lies on its server, such as `/api/v3`. */
+/** Makes a fake API; `prefix` is its path on the server, such as `/api/v3`. */
 export const make = Effect.fnUntraced(function* (options: { readonly prefix?: string } = {}) {
   const api = yield* description
   const complaints: Array<string> = []
@@ -113,7 +113,7 @@ export const make = Effect.fnUntraced(function* (options: { readonly prefix?: st
     handle: (incoming, response) => {
       if (incoming.url?.startsWith(`${prefix}/`) !== true) return false
       answer(incoming, response).catch((thrown: unknown) => {
-        // Whoever went away has not heard it; anything else is a fault of this double.
+        // A closed connection explains the error; any other error is a fault of this fake.
         if (!incoming.socket.destroyed) complaints.push(String(thrown))
         response.destroy()
       })
@@ -128,12 +128,12 @@ interface Found {
   readonly names: Readonly<Record<string, string>>
 }
 
-/** Holds what is said to the description, and writes down what is not so. */
+/** Validates requests and responses against the description, and records violations. */
 const judgeOf = (api: Description, complaints: Array<string>) => {
   const described = absolute(api) as object
   const settings = { strict: false, validateFormats: false, logger: false } as const
   const ajv = new Ajv(settings).addSchema(described, "api")
-  // In an address, a number is text as well.
+  // In a URL, a number is text.
   const lenient = new Ajv({ ...settings, coerceTypes: true }).addSchema(described, "api")
 
   const holds = (by: Ajv, schema: object, value: unknown, what: string) => {
@@ -158,7 +158,7 @@ const judgeOf = (api: Description, complaints: Array<string>) => {
         for (const [name, value] of Object.entries(values)) {
           const parameter = here.find((one) => one.name === name)
           if (parameter === undefined) complaints.push(`${what}: no parameter ${name}`)
-          // By way of an object: only what is in something can be read as a number.
+          // Wrapped in an object, because Ajv coerces only values inside a parent.
           else
             holds(lenient, { properties: { [name]: parameter.schema } }, { [name]: value }, `${what} ${name}`)
         }
@@ -167,7 +167,7 @@ const judgeOf = (api: Description, complaints: Array<string>) => {
       }
       const body = operation.requestBody?.content["application/json"]?.schema
       if (body !== undefined) holds(ajv, body, request.body, what)
-      else if (request.body !== undefined) complaints.push(`${what}: a body, where there is none`)
+      else if (request.body !== undefined) complaints.push(`${what}: unexpected body`)
     },
     answer: (
       answer: { readonly status: number; readonly body: unknown },
@@ -178,7 +178,7 @@ const judgeOf = (api: Description, complaints: Array<string>) => {
       const responses = operationOf(request, found).responses
       const described = api.components.responses
       const one = responses[String(answer.status)]
-      if (one === undefined) return void complaints.push(`${what}: there is no such answer`)
+      if (one === undefined) return void complaints.push(`${what}: the description has no such response`)
       const { content } = one.$ref === undefined ? one : described[one.$ref.split("/").at(-1)!]!
       const schema = content?.["application/json"]?.schema
       if (schema !== undefined) holds(ajv, schema, answer.body, what)
@@ -202,7 +202,7 @@ const route = (api: Description, { method, path }: ApiRequest): Found | undefine
   return undefined
 }
 
-/** References within the description, seen from outside it. */
+/** Makes the references of the description absolute. */
 const absolute = (schema: unknown): unknown => {
   if (Array.isArray(schema)) return schema.map(absolute)
   if (typeof schema !== "object" || schema === null) return schema
@@ -238,7 +238,7 @@ const doing = ({
       readonly permissions: object
       readonly repositories: ReadonlyArray<string>
     }
-    // As long as GitHub's are, and with dots in it.
+    // As long as GitHub's tokens, and with dots.
     const token = `ghs_77_${Buffer.from(JSON.stringify(asked)).toString("base64url")}.${"double".repeat(70)}`
     const body = {
       token,
@@ -254,7 +254,7 @@ const doing = ({
       ? example("pull-request")
       : (example("pull-request-simple-items") as unknown as Array<object>)[0]),
     number: pull.number,
-    // The description's own example is not as the description has it here.
+    // The description's own example violates the description here.
     requested_teams: [],
     html_url: `http://127.0.0.1/${repository}/pull/${pull.number}`,
     title: pull.title,

@@ -1,6 +1,6 @@
 /**
- * A GitLab that is only its merge requests: of a project, by branch. Written from its documentation, which is
- * no schema, so it holds nobody to anything: tests look at what it was asked.
+ * A fake of GitLab's merge request API: the merge requests of a project, by branch. GitLab publishes documentation
+ * without a schema, so this fake validates nothing. Tests check the recorded requests instead.
  *
  * @see {@link https://docs.gitlab.com/api/merge_requests/}
  */
@@ -8,7 +8,7 @@ import { Effect, type Scope } from "effect"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import { type ApiRequest, received, respond, serve } from "./LocalServer.ts"
 
-/** Instead of an answer. */
+/** Response that replaces the normal one. */
 export interface ApiTrouble {
   readonly status: number
   readonly text?: string

@@ -1,6 +1,5 @@
 /**
- * An origin on this host: repositories behind git's own `http-backend`, with a password, and everything that can go
- * wrong with one.
+ * An origin on this host: repositories behind git's own `http-backend`, with a password, and with faults on demand.
  */
 import { Effect, type Scope } from "effect"
 import { execFile, spawn } from "node:child_process"
@@ -12,7 +11,7 @@ import { promisify } from "node:util"
 import { serve } from "./LocalServer.ts"
 import * as Pace from "./Pace.ts"
 
-/** One request, as it came. */
+/** One received request. */
 export interface Received {
   readonly method: string
   readonly path: string
@@ -20,27 +19,27 @@ export interface Received {
   readonly host: string | undefined
 }
 
-/** What happens to a request instead of, or around, what should. */
+/** Fault of a request. */
 export type Trouble =
   | { readonly _tag: "Status"; readonly status: number; readonly headers?: Record<string, string> }
-  /** The connection is cut after so many bytes of the request's body. */
+  /** The connection is cut after this many bytes of the request body. */
   | { readonly _tag: "CutRequest"; readonly afterBytes: number }
-  /** git has done what it was asked; nobody hears of it. */
+  /** git executes the request, but the response is lost. */
   | { readonly _tag: "CutAnswer" }
-  /** It waits first. */
+  /** The request waits first. */
   | { readonly _tag: "Hold"; readonly until: Promise<void> }
 
 export interface GitOrigin {
-  /** Without a slash at its end. */
+  /** Without a trailing slash. */
   readonly url: string
-  /** Where the repositories lie: `<owner>/<name>.git` each. */
+  /** Directory of the repositories, each at `<owner>/<name>.git`. */
   readonly directory: string
   readonly received: ReadonlyArray<Received>
-  /** Decides about every request; `undefined` lets it be. */
+  /** Selects the fault of each request; `undefined` for none. */
   trouble: (request: Received) => Trouble | undefined
-  /** Asked first: answers itself where it returns true. */
+  /** Called first. Returns true if it answers the request itself. */
   extra: (request: IncomingMessage, response: ServerResponse) => boolean
-  /** A bare repository with these files on `main`. */
+  /** Makes a bare repository with these files on `main`. */
   readonly make: (
     repository: string,
     files?: Readonly<Record<string, string>>,
@@ -50,7 +49,7 @@ export interface GitOrigin {
 
 const user = "x-access-token"
 
-/** Environment of a git of the tests': theirs, not the caller's. */
+/** Environment for git in tests, without the settings of the user. */
 export const gitEnvironment = {
   PATH: "/usr/local/bin:/usr/bin:/bin",
   HOME: "/nonexistent",
@@ -65,11 +64,11 @@ export const gitEnvironment = {
   LC_ALL: "C"
 }
 
-/** What git of the tests printed; bounded. */
+/** Runs git and returns its stdout. Time and output are bounded. */
 export const git = (directory: string, ...argv: ReadonlyArray<string>): Effect.Effect<string> =>
   gitWith({}, directory, ...argv)
 
-/** The same, with more in its environment. */
+/** Runs git like {@link git}, with more environment variables. */
 export const gitWith = (
   env: Readonly<Record<string, string>>,
   directory: string,
@@ -83,17 +82,17 @@ export const gitWith = (
     })
   ).pipe(Effect.map(({ stdout }) => stdout.trim()))
 
-/** The commit at the tip of a branch of a repository; `undefined` where there is none. */
+/** Returns the commit at the tip of a branch; `undefined` if the branch does not exist. */
 export const branchAt = (path: string, branch: string): Effect.Effect<string | undefined> =>
   Effect.map(git(path, "for-each-ref", "--format=%(objectname)", `refs/heads/${branch}`), (found) =>
     found === "" ? undefined : found
   )
 
-/** All references and what they stand for, a line each. */
+/** Lists all references and their objects, one per line. */
 export const refsOf = (path: string): Effect.Effect<string> =>
   git(path, "for-each-ref", "--format=%(refname) %(objectname)")
 
-/** A bare repository with a first commit, made without a server. */
+/** Makes a bare repository with a first commit, without a server. */
 export const seed = Effect.fnUntraced(function* (
   path: string,
   files: Readonly<Record<string, string>> | undefined,
@@ -117,14 +116,14 @@ export const seed = Effect.fnUntraced(function* (
   }).pipe(Effect.ensuring(Effect.sync(() => rmSync(work, { recursive: true, force: true }))))
 })
 
-/** A hook of the origin's own: a script of /bin/sh. */
+/** Installs a hook of the origin: a script for /bin/sh. */
 export const hook = (path: string, name: string, script: string): Effect.Effect<void> =>
   Effect.sync(() => {
     mkdirSync(join(path, "hooks"), { recursive: true })
     writeFileSync(join(path, "hooks", name), `#!/bin/sh\n${script}\n`, { mode: 0o755 })
   })
 
-/** One `http-backend`, as a CGI program: its headers are the answer's, its body streams. */
+/** Runs `http-backend` as a CGI program: its headers become the response's, and its body is streamed. */
 const backend = (
   directory: string,
   request: IncomingMessage,
@@ -196,7 +195,7 @@ const answer = (stdout: NodeJS.ReadableStream, response: ServerResponse) => {
   stdout.on("end", () => response.end())
 }
 
-/** Ends with the scope. `password`: what must be said to get in; anyone may, when it is left out. */
+/** Starts an origin that ends with the scope. Without `password`, it requires no authentication. */
 export const acquire = (
   options: { readonly password?: string } = {}
 ): Effect.Effect<GitOrigin, never, Scope.Scope> =>

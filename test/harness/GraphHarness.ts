@@ -1,4 +1,4 @@
-/** Graphs of the sandbox over real Docker: the provider, a grant that opens everything, and a way out. */
+/** Sandbox graphs over real Docker: the provider, a grant that allows everything, and a proxy. */
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
@@ -21,11 +21,11 @@ export interface GraphHarnessOptions extends Omit<
   SandboxGraphProvider.SandboxGraphOptions,
   "enabled" | "imageOf" | "models"
 > {
-  /** Besides the built-in ones. */
+  /** Agents in addition to the built-in ones. */
   readonly agents?: ReadonlyArray<Agent> | undefined
 }
 
-/** The provider and all that {@link RunHarness} gives, and what the repositories come with. */
+/** The provider, the services of {@link RunHarness}, and those of the repositories. */
 export const layer = <E, R, A = never, E2 = never, R2 = never>(
   proxy: Layer.Layer<LlmProxy, E, R>,
   options: GraphHarnessOptions = {},
@@ -41,7 +41,7 @@ export const layer = <E, R, A = never, E2 = never, R2 = never>(
     Layer.provideMerge(RunHarness.layer(proxy))
   )
 
-/** A grant that opens every sandbox. */
+/** Issues a grant for every sandbox graph. */
 export const grant = GrantStore.GrantStore.use((store) =>
   store.issue({
     userId: "user-graphs",
@@ -68,7 +68,7 @@ export const request = (
   graphId: GraphId.make(over.graphId)
 })
 
-/** All events of one run, and its final. */
+/** Executes one run, and returns its events and its final result. */
 export const told = Effect.fnUntraced(function* (asked: GraphRunRequest, runId: RunId) {
   const { grant: granted } = yield* grant
   const provider = yield* SandboxGraphProvider.SandboxGraphProvider
@@ -86,7 +86,7 @@ export const told = Effect.fnUntraced(function* (asked: GraphRunRequest, runId: 
   )
 })
 
-/** The events of a graph are in their order, from the first to the last. */
+/** Asserts that the events of a graph follow the grammar, from the first to the last. */
 export const isWhole = (events: ReadonlyArray<AiEvent>): void => {
   const state = events.reduce<Result.Result<EventGrammar.Grammar, string>>(
     (before, event) => Result.flatMap(before, (now) => EventGrammar.next(now, event)),

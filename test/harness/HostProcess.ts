@@ -1,7 +1,8 @@
 /**
- * A host process of its own that runs one spec: to be killed, to be orphaned, or to be an ordinary user's.
+ * A separate host process that runs one spec, for tests that kill it, orphan it, or run it as an ordinary user.
  *
- * The tests' half starts it and reads what it tells, one JSON value a line. The other half, below, is the program.
+ * The first half starts the process and reads its messages, one JSON value per line. The second half is the program of
+ * the process.
  */
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
@@ -23,11 +24,11 @@ export interface Asked {
   readonly directory: string
   readonly host?: string
   readonly spec: SandboxSpecInput
-  /** With a way out, to the demo upstream. */
+  /** Adds egress to the demo upstream through nginx with this image. */
   readonly proxyImage?: string
-  /** Likewise, through a gateway whose sockets are in a container. */
+  /** Adds egress to the demo upstream through a gateway whose sockets are in a container of this image. */
   readonly gatewayImage?: string
-  /** Give up root for this, before anything else. */
+  /** User to switch to from root, before anything else. */
   readonly become?: {
     readonly userId: number
     readonly groupId: number
@@ -43,15 +44,15 @@ export type Told =
 
 export interface HostProcess {
   readonly processId: number
-  /** The first thing of this kind that it tells; a defect when it ends without. */
+  /** The first message with this tag. A defect if the process ends without it. */
   readonly told: <T extends Told["_tag"]>(tag: T) => Effect.Effect<Extract<Told, { readonly _tag: T }>>
-  /** How its run ended, with everything released that could be. */
+  /** The message that its run ended or failed, after the release of its resources. */
   readonly last: Effect.Effect<Extract<Told, { readonly _tag: "Ended" | "Failed" }>>
-  /** SIGKILL, unless it has ended by itself. */
+  /** Sends SIGKILL, unless the process has already ended, and waits until it is gone. */
   readonly kill: Effect.Effect<void>
 }
 
-/** The key behind the demo upstream: to be looked for, and not found. */
+/** The key of the demo upstream, which tests search for and must not find. */
 export const key = "sk-planted-in-a-host-process"
 
 const isAlive = (processId: number) => {
@@ -62,7 +63,7 @@ const isAlive = (processId: number) => {
   }
 }
 
-/** `unreaped`: its parent never asks how it ended, so that it stays in the process table. */
+/** Starts the process. With `unreaped`, its parent never reaps it, so that it stays in the process table. */
 export const start = (
   asked: Asked,
   options: { readonly unreaped?: boolean } = {}
@@ -92,7 +93,7 @@ export const start = (
     }
     const lines = createInterface({ input: child.stdout! })
     lines.on("line", (line) => {
-      // Besides, it logs.
+      // Other lines are logs.
       if (!line.startsWith("{")) return
       heard.push(JSON.parse(line))
       change()

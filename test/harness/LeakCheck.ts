@@ -1,7 +1,7 @@
 /**
- * What a test must not leave behind: labelled containers, volumes and networks, and directories of runs.
+ * Finds what a test must not leave behind: labelled containers, volumes and networks, and run directories.
  *
- * `layer` looks when its scope closes, so a leak is a failed test and not a code review.
+ * `layer` checks when its scope closes, so that a leak fails the test.
  */
 import { assert } from "@effect/vitest"
 import { formatOwner, label } from "@cogni/sandbox-core/ResourceLabels"
@@ -12,7 +12,7 @@ import { Effect, Layer } from "effect"
 import { existsSync, readdirSync } from "node:fs"
 import { join } from "node:path"
 
-/** Names of what the runs of this process have left on the engine. */
+/** Names of the resources on the engine that runs of this process have left behind. */
 export const leftovers = DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(
   Effect.map((found) => {
     const own = formatOwner(HostOwner.self())
@@ -23,7 +23,7 @@ export const leftovers = DockerApi.DockerApi.use((api) => api.labelled(label.run
   Effect.orDie
 )
 
-/** Paths of what only a living run may have: whatever is not known to stay. */
+/** Paths in run directories that only an active run may have: all entries that are not known to stay. */
 export const directories = (stateDirectory: string): ReadonlyArray<string> => {
   const runs = join(stateDirectory, "runs")
   return existsSync(runs)
@@ -35,7 +35,7 @@ export const directories = (stateDirectory: string): ReadonlyArray<string> => {
     : []
 }
 
-/** Fails when anything of the kind is there at the end. */
+/** Fails if any such resource or path exists at the end. */
 export const layer = (options: {
   readonly stateDirectory: string
 }): Layer.Layer<never, never, DockerApi.DockerApi> =>

@@ -1,8 +1,8 @@
 /**
- * A real LiteLLM, from PyPI, with no model behind it and a recorder of whom it bills.
+ * A real LiteLLM from PyPI, without a real model, and with a recorder of the accounts that it bills.
  *
- * `./dev test` installs it, pinned and hashed. Where it is not there, tests that need it fail and say so; they are
- * never skipped.
+ * `./dev test` installs it, pinned and hashed. If it is missing, tests that need it fail with a message; they are never
+ * skipped.
  */
 import { Effect, Schedule, Schema } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
@@ -11,7 +11,7 @@ import { homedir, tmpdir } from "node:os"
 import { join } from "node:path"
 import { freePort } from "./FreePort.ts"
 
-/** What LiteLLM believes of a call. */
+/** LiteLLM's own record of a call. */
 export const Recorded = Schema.Struct({
   status: Schema.Literals(["success", "failure"]),
   callId: Schema.NullOr(Schema.String),
@@ -35,13 +35,13 @@ export interface LiteLlm {
   readonly url: string
   readonly masterKey: string
   readonly records: Effect.Effect<ReadonlyArray<Recorded>>
-  /** Wait until all that is looked for is recorded: it is a moment after the answer, and not in order. */
+  /** Waits until all expected records exist. LiteLLM writes them shortly after the response, and in any order. */
   readonly recorded: (
     found: (rows: ReadonlyArray<Recorded>) => boolean
   ) => Effect.Effect<ReadonlyArray<Recorded>>
 }
 
-/** Made up. */
+/** A made-up key. */
 export const masterKey = "sk-master-7f3a9c51e2d84b06"
 
 const home = process.env["COGNI_LITELLM"] ?? join(homedir(), ".cache", "cogni-sandbox", "litellm")

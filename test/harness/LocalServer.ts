@@ -1,19 +1,19 @@
-/** An HTTP server of a test on this host, and what it was asked, as JSON. */
+/** An HTTP server of a test on this host, which receives and sends JSON. */
 import { Effect, type Scope } from "effect"
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http"
 
-/** One request, as it came. */
+/** One received request. */
 export interface ApiRequest {
   readonly method: string
   readonly path: string
   readonly query: Readonly<Record<string, string>>
   readonly headers: IncomingHttpHeaders
   readonly authorization: string | undefined
-  /** Parsed; `undefined` where there is none. */
+  /** The parsed body; `undefined` for an empty one. */
   readonly body: unknown
 }
 
-/** Serves until the scope closes. Its address, without a slash at its end. */
+/** Serves until the scope closes. Returns the URL, without a trailing slash. */
 export const serve = (
   handle: (request: IncomingMessage, response: ServerResponse) => void
 ): Effect.Effect<string, never, Scope.Scope> =>
@@ -31,7 +31,7 @@ export const serve = (
     ([, close]) => close
   ).pipe(Effect.map(([url]) => url))
 
-/** Reads a request of JSON whole; rejects where its body is none. */
+/** Reads a whole request, and parses its body as JSON. Rejects if the body is not JSON. */
 export const received = async (incoming: IncomingMessage): Promise<ApiRequest> => {
   const pieces: Array<Buffer> = []
   for await (const piece of incoming) pieces.push(piece as Buffer)
@@ -47,7 +47,7 @@ export const received = async (incoming: IncomingMessage): Promise<ApiRequest> =
   }
 }
 
-/** Answers in JSON; `text` is sent as it is. */
+/** Sends a JSON response; `text` is sent unchanged instead. */
 export const respond = (
   response: ServerResponse,
   status: number,

@@ -1,4 +1,4 @@
-/** A container like a sandbox's, with one defence taken away: what a probe must notice. */
+/** A container like a sandbox's, without one defense. A probe must detect the difference. */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import { label } from "@cogni/sandbox-core/ResourceLabels"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -10,7 +10,7 @@ import * as Images from "./Images.ts"
 
 const MiB = 1024 ** 2
 
-/** Small enough to be seen from inside. */
+/** Limits that are small enough to be measured from inside. */
 export const limits = {
   runtimeSecondsMax: 60,
   memoryBytesMax: 192 * MiB,
@@ -23,7 +23,7 @@ export const limits = {
 
 export interface Loosened {
   readonly script: string
-  /** The same container without the defence. */
+  /** Settings that remove the defense. */
   readonly without: { readonly hostConfig?: Record<string, unknown>; readonly user?: string }
 }
 

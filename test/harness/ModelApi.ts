@@ -1,4 +1,4 @@
-/** A model that asks for the weather when it is offered a tool and has not used it yet, and answers everyone else. */
+/** A model that calls the weather tool if one is offered and not yet used, and otherwise answers. */
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 
 export type ModelApi = ScriptedModelApi.ScriptedModelApi

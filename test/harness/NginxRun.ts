@@ -1,7 +1,7 @@
 /**
- * A sandbox with its own nginx in front of a scripted upstream, for tests that look at what gets through.
+ * A sandbox with its own nginx in front of a scripted upstream, for tests of the requests that pass through.
  *
- * Requests are written byte for byte, from inside the sandbox, to the socket it was given. Needs Docker and the images.
+ * Requests are sent byte for byte from inside the sandbox, to its socket. Needs Docker and the images.
  */
 import { Context, Effect, Layer, Redacted, Stream } from "effect"
 import { mkdtemp, rm } from "node:fs/promises"
@@ -25,7 +25,7 @@ export const identity: typeof LlmIdentity.Type = {
   sessionId: "sitzung-ü"
 }
 
-/** Made up; shaped to break a careless template. */
+/** A made-up key with characters that break a careless template. */
 export const key = "sk-\"quoted'-$uri-${host}-\\-{};#-0123456789"
 
 export interface Options {
@@ -33,26 +33,26 @@ export interface Options {
   readonly identity?: typeof LlmIdentity.Type
   readonly key?: string
   readonly basePath?: string
-  /** An upstream at this URL instead of the scripted one. */
+  /** URL of an upstream to use instead of the scripted one. */
   readonly url?: string
-  /** Take a defence out of the configuration. */
+  /** Removes a defense from the configuration. */
   readonly tamper?: (config: string) => string
 }
 
 export interface SendOptions {
-  /** How long a silence is taken for the end. */
+  /** Silence that counts as the end of a response. */
   readonly idleMillis?: number
-  /** Hang up after that silence even when there was no answer. */
+  /** Closes the connection after that silence, even without a response. */
   readonly cut?: boolean
 }
 
 export interface Answer {
   readonly text: string
-  /** Undefined when the connection was closed without an answer. */
+  /** `undefined` if the connection was closed without a response. */
   readonly status: number | undefined
 }
 
-/** One after the other: connects, writes, and reads until the other side closes or falls silent. A line for each. */
+/** For each request in turn: connects, writes, reads until the other side closes or is silent, and prints a line. */
 const script = `
 const [, idle, cut, ...all] = process.argv
 const send = (encoded) => new Promise((resolve) => {
@@ -76,9 +76,9 @@ export class NginxRun extends Context.Service<
     readonly directory: string
     readonly sandbox: Container
     readonly upstream: ScriptedModelApi.ScriptedModelApi
-    /** Latin-1: one character, one byte. */
+    /** Sends bytes in Latin-1: one character is one byte. */
     readonly send: (bytes: string, options?: SendOptions) => Effect.Effect<Answer>
-    /** Many, one after the other, each on a connection of its own. */
+    /** Sends requests one after the other, each on its own connection. */
     readonly sendAll: (
       all: ReadonlyArray<string>,
       options?: SendOptions

@@ -1,6 +1,6 @@
 /**
- * A host executor of an ordinary user, as a process of its own: says, as JSON, what becomes of files and directories
- * that this user may not touch.
+ * A process with a host executor of an ordinary user. It prints, as JSON, the results of operations on files and
+ * directories that this user may not access.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
@@ -40,7 +40,7 @@ const main = Effect.gen(function* () {
 })
 
 if (import.meta.main) {
-  // Once all is loaded that only root may read.
+  // After loading the modules, which only root may be able to read.
   if (process.getuid?.() === 0) {
     process.setgroups!([])
     process.setgid!(Number(userId))

@@ -1,12 +1,15 @@
 /**
- * What keeps its files out of the way of whoever walks a workspace: a program for inside, which moves a directory from
- * where nobody has looked yet to where somebody has, and back when the walk is over.
+ * A program for a sandbox that hides its files from a walk of the workspace. It moves a directory from where the walk
+ * has not been yet to where it has already been, and back after the walk.
  *
- * `inotify(7)` tells it of the walk: a watch of a directory is one of its inode, which the host looks at too. A walk
- * takes directories in the order of their listing, the last of them first.
+ * `inotify(7)` reports the progress of the walk: a watch is on the inode of a directory, which the host reads too. A
+ * walk visits directories in the reverse order of their listing.
  */
 
-/** Prepares `p` in the workspace, says `ready`, and moves `p/*` as long as it lives. Its first file goes to `big`. */
+/**
+ * Prepares `p` in the workspace, prints `ready`, and moves `big` between two directories of `p` until it is killed. The
+ * link `big` in the workspace leads to its first place.
+ */
 export const program = String.raw`
 use strict; use POSIX ();
 mkdir "p" or die; mkdir sprintf("p/%04d", $_) or die for 1 .. 600;

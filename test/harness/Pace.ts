@@ -1,19 +1,19 @@
 /**
- * How fast this machine is right now, so that no test fails because other work shares its cores.
+ * Estimates how slow this machine is right now, so that no test fails because other work shares its cores.
  *
- * A test may wait for progress until a hang is certain (`hangMillis`), and compares what it measured with a limit only
- * after allowing for the machine (`allowed`). A limit is written as it holds on a quiet machine.
+ * A test may wait for progress until a hang is certain (`hangMillis`). It compares a measured time with a limit only
+ * after it has adjusted the limit to the machine (`allowed`). Limits are those of a quiet machine.
  */
 import { readFileSync } from "node:fs"
 import { availableParallelism, loadavg } from "node:os"
 
-/** Load beyond this is not allowed for: a limit that is stretched without bound tests nothing. */
+/** Largest slowdown that extends a limit: a limit without a bound would test nothing. */
 const slowdownMax = 16
 
-/** The time after which a wait is a hang, whatever else the machine does: no wait that succeeds takes this long. */
+/** The time after which a wait counts as a hang. No successful wait takes this long, even on a busy machine. */
 export const hangMillis = 10 * 60_000
 
-/** Threads that run or wait for a core at this moment, from `/proc/loadavg`; 0 where there is no such file. */
+/** Counts the threads that run or wait for a core at this moment, from `/proc/loadavg`; 0 without that file. */
 const runnable = (): number => {
   try {
     return Number(/ (\d+)\/\d+ /u.exec(readFileSync("/proc/loadavg", "utf8"))?.[1] ?? 0)
@@ -23,11 +23,11 @@ const runnable = (): number => {
 }
 
 /**
- * How many times longer work takes than on a quiet machine: what wants a core, for each core, over the last minute or
- * at this moment, whichever is more. Never below 1.
+ * Returns how many times longer work takes than on a quiet machine: the runnable threads per core, over the last minute
+ * or at this moment, whichever is more. Never below 1.
  */
 export const slowdown = (): number =>
   Math.min(slowdownMax, Math.max(1, Math.max(loadavg()[0] ?? 0, runnable()) / availableParallelism()))
 
-/** What something may take now, where it may take `millis` on a quiet machine. Ask when it is over, not before. */
+/** Adjusts a limit of a quiet machine to this one. Call it after the measured work, not before. */
 export const allowed = (millis: number): number => millis * slowdown()

@@ -1,8 +1,8 @@
 /**
- * A real PostgreSQL of a test's own: a directory and a socket of its own, with a password, without a port.
+ * A real PostgreSQL for one test, with its own directory and socket, with a password, and without a port.
  *
- * `./dev test` installs Debian's. Where it is not there, tests that need it fail and say so; they are never skipped. It
- * writes nothing through to the disk, and is ended by its process id with the scope.
+ * `./dev test` installs Debian's. If it is missing, tests that need it fail with a message; they are never skipped. The
+ * server does not sync to disk, and is ended by its process ID when the scope closes.
  */
 import { Effect, Layer, Schedule } from "effect"
 import { type ChildProcess, execFile, spawn } from "node:child_process"
@@ -14,24 +14,24 @@ import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import { SqlClient } from "effect/sql/SqlClient"
 
 export interface PostgresServer {
-  /** Of a database of this name; made where it is not there. */
+  /** Returns the address of a database, and creates it if it does not exist. */
   readonly database: (name: string) => Effect.Effect<DatabaseAddress.DatabaseAddress>
-  /** As a user would write it, with another password if that is said. */
+  /** Returns the URL of a database as a user would write it. `password` replaces the correct one. */
   readonly url: (name: string, password?: string) => string
   readonly stop: Effect.Effect<void>
   readonly start: Effect.Effect<void>
 }
 
-/** Made up, and with everything in it that has to be escaped. */
+/** A made-up password with characters that must be escaped. */
 export const password = "p@ss/wörd?#%31:s3cr3t"
 
 const startSecondsMax = 300
 
-/** Where `./dev` says the programs are; Debian's newest where it says nothing. */
+/** Directory of the programs: the one that `./dev` names, or Debian's newest version. */
 const programs = () =>
   process.env["COGNI_POSTGRES_BIN"] ?? globSync("/usr/lib/postgresql/*/bin").toSorted().at(-1) ?? ""
 
-/** PostgreSQL refuses to be root: then it is the user that its package made. */
+/** PostgreSQL refuses to run as root. It then runs as the user that its package created. */
 const identity = (): { readonly uid?: number; readonly gid?: number } => {
   if (process.getuid?.() !== 0) return {}
   const [, uid, gid] = /^postgres:[^:]*:(\d+):(\d+):/mu.exec(readFileSync("/etc/passwd", "utf8")) ?? []
@@ -75,7 +75,7 @@ const launch = (directory: string, data: string, ids: ReturnType<typeof identity
   })
 }
 
-/** The last line of its pid file says so. */
+/** Whether the server is ready, as the last line of its PID file reports. */
 const isReady = (data: string, child: ChildProcess): boolean => {
   if (child.exitCode !== null) throw new Error(`PostgreSQL ended with ${child.exitCode}`)
   const path = join(data, "postmaster.pid")
@@ -117,7 +117,7 @@ export const acquire = Effect.gen(function* () {
       Effect.asVoid
     )
   })
-  /** At once, as a machine that loses its power. */
+  /** Stops immediately, like a power failure. */
   const stop = Effect.suspend(() => (child === undefined ? Effect.void : ended(child, "SIGQUIT")))
   yield* Effect.addFinalizer(() => stop)
   yield* start

@@ -1,9 +1,9 @@
 /**
- * A Docker Engine of a test's own, to be stopped, killed and frozen while the machine's goes on undisturbed.
+ * A private Docker Engine for a test, which can be stopped, killed and frozen without affecting the machine's engine.
  *
- * Needs root and `dockerd`. It has no bridge and no firewall rule, its own containerd namespace and control group, and
- * keeps everything below one directory named after this process, so that whatever a killed test leaves behind is
- * found and ended by the next one.
+ * Needs root and `dockerd`. It has no bridge and no firewall rule, and its own containerd namespace and control group.
+ * All its files are below one directory named after this process, so that the next test finds and removes the leftovers
+ * of a killed one.
  */
 import { label } from "@cogni/sandbox-core/ResourceLabels"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
@@ -28,7 +28,7 @@ import { promisify } from "node:util"
 
 const exec = promisify(execFile)
 
-/** Short, because a socket's path may have 107 bytes. */
+/** A short path, because a socket path has at most 107 bytes. */
 const parent = "/tmp"
 const prefix = "cogni-engine-"
 
@@ -36,25 +36,25 @@ const answerSecondsMax = 300
 const stopSecondsMax = 30
 
 export interface PrivateEngine {
-  /** As in `DOCKER_HOST`. */
+  /** Address in the format of `DOCKER_HOST`. */
   readonly host: string
   readonly socketPath: string
-  /** A few programs, the entrypoint of the runtime image, and nothing else: imported in half a second. */
+  /** A minimal image with a few programs and the entrypoint of the runtime image: imported in half a second. */
   readonly image: string
-  /** Put an image of the machine's engine into this one. */
+  /** Copies an image from the machine's engine to this one. */
   readonly load: (image: string) => Effect.Effect<void>
-  /** SIGKILL: containers go on without it, its socket and pid file stay. */
+  /** Sends SIGKILL. Containers keep running, and the engine's socket and PID file stay. */
   readonly kill: Effect.Effect<void>
-  /** SIGTERM, and wait for its end: it stops its containers. */
+  /** Sends SIGTERM and waits for the end. The engine stops its containers. */
   readonly terminate: Effect.Effect<void>
-  /** After `kill` or `terminate`. Settles when it answers. */
+  /** Starts the engine after `kill` or `terminate`. Settles when it answers. */
   readonly restart: Effect.Effect<void>
-  /** SIGSTOP: it accepts connections, and answers nothing. */
+  /** Sends SIGSTOP. The engine accepts connections, but does not answer. */
   readonly freeze: Effect.Effect<void>
   readonly thaw: Effect.Effect<void>
 }
 
-/** Why there can be none on this machine; `undefined` when there can. */
+/** The requirement that this machine does not meet; `undefined` if it meets all. */
 export const obstacle: string | undefined =
   process.getuid?.() !== 0
     ? "needs root"
@@ -66,7 +66,7 @@ export const obstacle: string | undefined =
 
 const programs = "sh dash true sleep cat echo id head dd ls readlink touch mkdir seq socat perl"
 
-/** The entrypoint and what it needs, out of the runtime image: whole packages would take ten times as long. */
+/** Packs the entrypoint and its dependencies from the runtime image. Whole packages would take ten times as long. */
 const pack = `
 set -eu
 cd /
@@ -84,7 +84,7 @@ export const acquire = (runtimeImage: string): Effect.Effect<PrivateEngine, neve
       Effect.sync(() => {
         const made = join(parent, `${prefix}${process.pid}-${next++}`)
         mkdirSync(made, { mode: 0o755 })
-        // The machine's own settings are not for this one.
+        // Without this file, the engine would use the machine's own settings.
         writeFileSync(join(made, "daemon.json"), "{}")
         return made
       }),
@@ -108,7 +108,7 @@ export const acquire = (runtimeImage: string): Effect.Effect<PrivateEngine, neve
         await containerdEnded(directory)
       })
     const start = Effect.sync(() => {
-      // A dead containerd that nobody has reaped yet still counts as running with the engine.
+      // The engine considers a dead containerd as running until it is reaped.
       rmSync(join(directory, "exec", "containerd", "containerd.pid"), { force: true })
       engine = launch(directory)
     }).pipe(
@@ -121,7 +121,7 @@ export const acquire = (runtimeImage: string): Effect.Effect<PrivateEngine, neve
       Effect.orDie
     )
     yield* start
-    /** `$1` is this engine, `$2` the argument. */
+    /** Runs a shell script; `$1` is this engine's address, `$2` the argument. */
     const pipe = (script: string, argument: string) =>
       Effect.asVoid(Effect.promise(() => exec("sh", ["-c", script, "sh", host, argument])))
     yield* pipe(
@@ -147,7 +147,7 @@ const launch = (directory: string): ChildProcess => {
   const name = basename(directory)
   const log = openSync(join(directory, "log"), "a")
   const child = spawn(
-    // A network namespace of its own: an engine without a bridge removes docker0, whosever it is.
+    // In its own network namespace, because an engine without a bridge removes any docker0, even another engine's.
     "unshare",
     [
       ["--net", "dockerd"],
@@ -163,7 +163,7 @@ const launch = (directory: string): ChildProcess => {
     { stdio: ["ignore", log, log] }
   )
   closeSync(log)
-  // Its end is waited for where it matters; a test must not wait for it by having it.
+  // `exited` waits for the process where needed; otherwise it must not keep the test process alive.
   child.unref()
   return child
 }
@@ -183,7 +183,7 @@ const exited = (child: ChildProcess): Promise<void> =>
         })
       })
 
-/** It dies with its engine, but not at once; the next engine would try to speak to it. */
+/** Waits for the end of containerd. It dies shortly after its engine, and the next engine would try to use it. */
 const containerdEnded = async (directory: string): Promise<void> => {
   const id = Number(read(join(directory, "exec", "containerd", "containerd.pid")))
   if (id === 0) return
@@ -217,7 +217,7 @@ const processIds = () =>
     .filter((name) => /^\d+$/u.test(name))
     .map(Number)
 
-/** The engine, its containerd, the shims of its containers, and all that is in its control groups. */
+/** Lists the engine, its containerd, the shims of its containers, and all processes in its control groups. */
 const processesOf = (directory: string): ReadonlyArray<number> => {
   const name = basename(directory)
   return processIds().filter(
@@ -241,7 +241,7 @@ const isAlive = (id: number) =>
 
 const wait = (millis: number) => new Promise((resolve) => setTimeout(resolve, millis))
 
-/** Everything of an engine, known by its directory alone. */
+/** Removes everything of an engine, which its directory alone identifies. */
 const destroy = async (directory: string): Promise<void> => {
   const deadline = Date.now() + stopSecondsMax * 1000
   for (let left = processesOf(directory); left.length > 0; left = processesOf(directory).filter(isAlive)) {
@@ -250,7 +250,7 @@ const destroy = async (directory: string): Promise<void> => {
       try {
         process.kill(id, "SIGKILL")
       } catch {
-        // It has ended in between.
+        // The process has already ended.
       }
     }
     await wait(20)
@@ -278,11 +278,11 @@ const removeGroup = (path: string): void => {
     }
     rmdirSync(path)
   } catch {
-    // The kernel lets go of an empty group in its own time; it costs nothing.
+    // The kernel may remove an empty group later, which is harmless.
   }
 }
 
-/** What processes left behind that have died with their engine running. */
+/** Removes the engines of dead processes. */
 const sweep = async (): Promise<void> => {
   for (const name of readdirSync(parent)) {
     const owner = name.startsWith(prefix) ? /^(\d+)-\d+$/u.exec(name.slice(prefix.length))?.[1] : undefined
@@ -290,13 +290,13 @@ const sweep = async (): Promise<void> => {
   }
 }
 
-/** Everything that is labelled on this engine. */
+/** Lists all labelled resources of the engine. */
 export const labelledAt = (host: string) =>
   DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(
     Effect.map((found) => found.map(({ kind, name }) => `${kind} ${name}`)),
     Effect.provide(DockerApi.layer({ host }))
   )
 
-/** Removes what dead owners left on it. */
+/** Removes the resources of dead owners from the engine. */
 export const reapAt = (host: string) =>
   DockerReaper.DockerReaper.use((reaper) => reaper.reap).pipe(Effect.provide(DockerReaper.layer({ host })))

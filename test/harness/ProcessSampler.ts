@@ -1,9 +1,9 @@
 /**
- * Looks at every process of the machine, all the time, for secrets: in arguments, environments, names of descriptors.
+ * Searches every process of the machine for secrets, continuously: in arguments, environments and descriptor names.
  *
- * The tests' half starts a thread and asks it what it has seen. The other half, below, is that thread: it never waits
- * for the tests, and what it has not looked at yet it looks at first. What a thread is given is in no process's
- * arguments or environment, so it does not see itself.
+ * The first half starts a thread and asks it for a report. The second half is the thread. It never waits for the tests,
+ * and checks new processes first. Data for a thread is in no process's arguments or environment, so the thread does not
+ * find itself.
  */
 import { Effect, type Scope } from "effect"
 import { lstatSync, openSync, readdirSync, readFileSync, readlinkSync, readSync, closeSync } from "node:fs"
@@ -17,64 +17,64 @@ import {
   workerData
 } from "node:worker_threads"
 
-/** Something that must not be seen, and what a test calls it. */
+/** A secret that must not be found, and its name in the test. */
 export interface Planted {
   readonly name: string
   readonly secret: string
 }
 
-/** Never the secret itself. */
+/** A place where a secret was found. It never contains the secret itself. */
 export interface Sighting {
   readonly processId: number
-  /** What runs there, as far as it says. */
+  /** Name of the program, according to its arguments. */
   readonly program: string
   readonly where: "argv" | "environment" | "descriptor"
-  /** The secret's name and the form it was in. */
+  /** The secret's name and its encoding. */
   readonly which: string
 }
 
 export interface Report {
   readonly sightings: ReadonlyArray<Sighting>
-  /** How many processes it has looked at, and how often at all of them. */
+  /** Number of processes checked, and of sweeps over all processes. */
   readonly processes: number
   readonly sweeps: number
-  /** The names of all programs it has looked at: what is not among them was too fast for it. */
+  /** Names of all programs checked. A program that is missing here ended too quickly. */
   readonly programs: ReadonlyArray<string>
 }
 
 export interface ProcessSampler {
-  /** What it has seen until now, and in one look at all processes after this was asked. */
+  /** Findings so far, including a full sweep after this request. */
   readonly report: Effect.Effect<Report>
 }
 
-/** A text to look for, and what it is. */
+/** A text to search for, and its description. */
 export interface Form {
   readonly which: string
   readonly text: string
 }
 
-/** In a file, or in a text. */
+/** A secret found in a file or in a text. */
 export interface Finding {
   readonly where: string
   readonly which: string
 }
 
-/** How often all processes are looked at, at the least. */
+/** Longest time between two sweeps over all processes. */
 const sweepMillis = 5
 
-/** How often it looks whether there is a new one. */
+/** Time between two checks for new processes. */
 const newMillis = 0.4
 
-/** A process this old has started what it was made for: from then on, only its arguments are read every time. */
+/** At this age, a process has started its actual program. After that, each sweep reads only its arguments. */
 const youngMillis = 400
 
-/** Of an old process, the rest is read every so many sweeps. */
+/** Number of sweeps after which an old process is fully read again. */
 const restEvery = 20
 
-/** Of one file below `/proc`. */
+/** Largest part of a file below `/proc` that is read. */
 const procBytesMax = 256 * 1024
 
-/** How a secret may be written: base64 at all three places in a group, so that it is seen whatever is before it. */
+/** Lists the encodings of secrets. Base64 has all three offsets in a group, so that any bytes can precede a secret. */
 export const formsOf = (planted: ReadonlyArray<Planted>): ReadonlyArray<Form> =>
   planted.flatMap(({ name, secret }) => {
     const forms: ReadonlyArray<readonly [string, string]> = [
@@ -94,14 +94,14 @@ export const formsOf = (planted: ReadonlyArray<Planted>): ReadonlyArray<Form> =>
     return [...distinct].map(([text, form]) => ({ which: `${name}, ${form}`, text }))
   })
 
-/** The part of its base64 that no byte before or after it has a share in. */
+/** Returns the part of its base64 that does not depend on the bytes before or after. */
 const base64Core = (secret: string, before: number): string => {
   const bytes = Buffer.concat([Buffer.alloc(before), Buffer.from(secret)])
   const start = before === 0 ? 0 : before + 1
   return bytes.toString("base64").replace(/.=+$/u, "").slice(start)
 }
 
-/** Which of them are in a text, by the names of where it is from. */
+/** Finds secrets in texts; the key of a text names its source. */
 export const inTexts = (
   forms: ReadonlyArray<Form>,
   texts: Readonly<Record<string, string | Uint8Array>>
@@ -112,8 +112,8 @@ export const inTexts = (
   })
 
 /**
- * Which of them are in the files of a directory tree, or in their names, or in what their links name. Links are not
- * followed. What vanishes meanwhile is no finding; more than is allowed is a defect of the test, and no clean result.
+ * Finds secrets in a directory tree: in files, in names, and in the targets of links, which are not followed. A file
+ * that disappears meanwhile is ignored. A tree that exceeds the bounds is a defect instead of a clean result.
  */
 export const inTree = (
   forms: ReadonlyArray<Form>,
@@ -131,7 +131,7 @@ export const inTree = (
       if (stat === undefined) continue
       entries += 1
       bytes += stat.isFile() ? stat.size : 0
-      if (entries > entriesMax || bytes > bytesMax) throw new Error(`${root} is more than can be searched`)
+      if (entries > entriesMax || bytes > bytesMax) throw new Error(`${root} is too large to be searched`)
       const texts: Record<string, string | Uint8Array> = { [`the name of ${path}`]: basename(path) }
       try {
         if (stat.isDirectory()) waiting.push(...readdirSync(path).map((name) => join(path!, name)))
@@ -151,7 +151,7 @@ interface Given {
   readonly port: MessagePort
 }
 
-/** Looking when this succeeds, until the scope closes. */
+/** Starts sampling, which is active when this succeeds, until the scope closes. */
 export const acquire = (planted: ReadonlyArray<Planted>): Effect.Effect<ProcessSampler, never, Scope.Scope> =>
   Effect.gen(function* () {
     const { port1: here, port2: port } = new MessageChannel()
@@ -178,23 +178,23 @@ export const acquire = (planted: ReadonlyArray<Planted>): Effect.Effect<ProcessS
     }).pipe(
       Effect.timeoutOrElse({
         duration: "5 minutes",
-        orElse: () => Effect.die(new Error("the sampler says nothing"))
+        orElse: () => Effect.die(new Error("the sampler does not answer"))
       })
     )
-    // Asked once here, so that it is at work from now on.
+    // The first report proves that the sampler is active.
     yield* report
     return { report }
   })
 
 interface Watched {
-  /** When it was first seen as what it is. */
+  /** Time when the process was first seen with these arguments. */
   since: number
   argv: Buffer
 }
 
 const buffer = Buffer.alloc(procBytesMax)
 
-/** A file below `/proc`, up to so much; empty where the process has ended. */
+/** Reads a file below `/proc`, up to `procBytesMax`. Empty if the process has ended. */
 const read = (path: string): Buffer => {
   let file: number | undefined
   try {
@@ -239,7 +239,7 @@ const makeWatch = (forms: ReadonlyArray<Form>) => {
         sightings.set(`${processId} ${where} ${which}`, { processId, program, where, which })
   }
 
-  /** All of a young process, and of an old one where `whole`; its arguments always. */
+  /** Checks the arguments of a process. Checks all of it if it is young, or if `whole` is set. */
   const look = (processId: number, now: number, whole: boolean) => {
     const argv = read(`/proc/${processId}/cmdline`)
     const before = watched.get(processId)
@@ -249,7 +249,7 @@ const makeWatch = (forms: ReadonlyArray<Form>) => {
     const end = argv.indexOf(0)
     const program = basename(argv.toString("latin1", 0, end === -1 ? undefined : end))
     if (!argv.equals(one.argv)) {
-      // It has become another program, which is young.
+      // The process executes another program, which counts as young.
       one.argv = Buffer.from(argv)
       one.since = now
       programs.add(program)
@@ -260,7 +260,7 @@ const makeWatch = (forms: ReadonlyArray<Form>) => {
     search(processId, program, "descriptor", descriptorsOf(processId))
   }
 
-  /** Whoever is gone is forgotten: the number may be another's next. */
+  /** Checks all processes. Forgets those that have ended, because their IDs may be reused. */
   const sweep = (now: number, whole: boolean) => {
     const present = new Set(
       readdirSync("/proc")
@@ -279,20 +279,20 @@ const makeWatch = (forms: ReadonlyArray<Form>) => {
   return { look, sweep, answer }
 }
 
-/** Threads have numbers too, and are nobody. */
+/** Whether an ID belongs to a process. Threads have IDs of the same kind. */
 const isProcess = (processId: number): boolean =>
   read(`/proc/${processId}/status`).includes(`\nTgid:\t${processId}\n`)
 
-/** The number that was given out last: who is new is between this and what it was before. */
+/** Returns the last assigned ID. New processes have IDs between its previous value and this one. */
 const lastProcessId = (): number => {
   const text = read("/proc/loadavg").toString("latin1")
   return Number.parseInt(text.slice(text.lastIndexOf(" ") + 1), 10)
 }
 
-/** How many new numbers are looked at one by one; with more, a look at all is no dearer. */
+/** Largest number of new IDs that are checked one by one. With more, a full sweep costs no more. */
 const newMax = 64
 
-/** Never ends: the thread is ended. */
+/** Samples until the thread is terminated. */
 const watchForever = ({ forms, port }: Given): never => {
   const watch = makeWatch(forms)
   const pause = new Int32Array(new SharedArrayBuffer(4))
@@ -304,7 +304,7 @@ const watchForever = ({ forms, port }: Given): never => {
     watch.sweep(began, asked || sweeps % restEvery === 0)
     sweeps += 1
     if (asked) port.postMessage(watch.answer(sweeps))
-    // At least once, so that a machine where a look takes long is not looked at only.
+    // At least once, so that new processes are checked even if a sweep takes longer than `sweepMillis`.
     do {
       Atomics.wait(pause, 0, 0, newMillis)
       const now = lastProcessId()

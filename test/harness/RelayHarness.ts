@@ -1,5 +1,5 @@
 /**
- * A relay over real git and real Docker, in a directory of its own that ends with the tests, and an agent to work in a
+ * A relay over real git and real Docker, in a directory that is removed after the tests, and an agent that works in a
  * clone: a shell in a container.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -17,7 +17,7 @@ import * as Images from "./Images.ts"
 import * as LeakCheck from "./LeakCheck.ts"
 import * as RunHarness from "./RunHarness.ts"
 
-/** With a cache of mirrors, unless told otherwise. */
+/** A relay, with a cache of mirrors by default. */
 export const layer = (
   options: Partial<HostGitRelay.HostGitRelayOptions> = {},
   credentials: Layer.Layer<GitCredentials.GitCredentials> = GitCredentials.layerNone,
@@ -42,7 +42,7 @@ export const layer = (
     Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
   )
 
-/** What an agent does in its clone: a shell script, as its user, without a network. What it printed. */
+/** Runs a shell script in a clone, as the agent's user and without a network. Returns its output. */
 export const work = ({ workspacePath }: Clone, script: string): Effect.Effect<string> =>
   docker(
     ..."run --rm --network none --user 1000:1000 --init --workdir /workspace/repo --env HOME=/tmp".split(" "),
@@ -55,5 +55,5 @@ export const work = ({ workspacePath }: Clone, script: string): Effect.Effect<st
     script
   )
 
-/** A run id that no other test has. */
+/** Generates a run ID that no other test has. */
 export const runId = RunId.generate

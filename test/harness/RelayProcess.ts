@@ -1,8 +1,8 @@
 /**
- * A host process of its own that lives one run with a repository, and stops at a named point of it: to be killed there.
+ * A separate host process that executes one run with a repository, and stops at a named point, where a test kills it.
  *
- * The tests' half starts it, gives it the token on stdin, and reads what it tells, one JSON value a line. The other
- * half, below, is the program: the real relay, whose ports say where it is before and after each call.
+ * The first half starts the process, passes the token on stdin, and reads its messages, one JSON value per line. The
+ * second half is the program: the real relay, whose ports report the point before and after each call.
  */
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { formatOwner, label } from "@cogni/sandbox-core/ResourceLabels"
@@ -24,10 +24,10 @@ import type { IncomingMessage, ServerResponse } from "node:http"
 import { join } from "node:path"
 import { createInterface } from "node:readline"
 
-/** What the agent does: two commits and a change, the same and then it fails, or nothing. */
+/** Behaviour of the agent: two commits and a change, one commit and a change before it fails, or nothing. */
 export type Agent = "works" | "fails" | "rests"
 
-/** Where the process can stop, in the order of a run. */
+/** Points where the process can stop, in the order of a run. */
 export const points = [
   "clone is asked for",
   "the credential of the first fetch",
@@ -63,12 +63,12 @@ export type Point = (typeof points)[number]
 
 export interface Asked {
   readonly runId: RunId
-  /** Of the relay: see {@link relayOptions}. */
+  /** Directory of the relay: see {@link relayOptions}. */
   readonly directory: string
   readonly url: string
   readonly image: string
   readonly agent: Agent
-  /** Where it stops, for ever; nowhere, when it is left out. */
+  /** Point where the process stops permanently; `undefined` for none. */
   readonly point?: Point | undefined
 }
 
@@ -82,15 +82,15 @@ export type Told =
 
 export interface RelayProcess {
   readonly processId: number
-  /** All until now. */
+  /** All messages so far. */
   readonly heard: ReadonlyArray<Told>
-  /** The first thing of this kind that it tells; a defect when it ends without, or does not in time. */
+  /** The first message with this tag. A defect if the process ends without it, or does not send it in time. */
   readonly told: <T extends Told["_tag"]>(tag: T) => Effect.Effect<Extract<Told, { readonly _tag: T }>>
-  /** SIGKILL: to it, or to it and everything it has started; it is gone when this succeeds. */
+  /** Sends SIGKILL to the process, or also to all its descendants, and waits until they are gone. */
   readonly kill: (what: "alone" | "with all it started") => Effect.Effect<void>
 }
 
-/** How long anything may take, once it is started. */
+/** Longest wait for any message. */
 const patience = "5 minutes"
 
 export const relayOptions = (
@@ -105,7 +105,7 @@ export const relayOptions = (
 export const credentials = ({ url }: Pick<Asked, "url">, token: string) =>
   GitCredentials.layerTokens([{ server: url, username: "x-access-token", token: Redacted.make(token) }])
 
-/** Where the branch of the run stands in its workspace, as the file says; `undefined` where there is none. */
+/** Reads the commit of the run's branch from the file in its workspace; `undefined` if the branch does not exist. */
 export const branchInWorkspace = (relays: string, runId: RunId): string | undefined => {
   const path = join(relays, runId, "workspace", "repo", ".git", "refs", "heads", "sandbox", runId)
   try {
@@ -115,7 +115,7 @@ export const branchInWorkspace = (relays: string, runId: RunId): string | undefi
   }
 }
 
-/** A forge that outlives who speaks to it: `handle` serves it below `/forge` of an origin's server. */
+/** Makes a forge that outlives its clients: `handle` serves it below `/forge` of an origin's server. */
 export const makeForge = (token: string) => {
   const pulls = new Map<string, { readonly url: string; readonly number: number }>()
   const asked: Array<string> = []
@@ -147,7 +147,7 @@ export const makeForge = (token: string) => {
   }
 }
 
-/** `PullRequests` at that forge, with the credential that the relay would use. */
+/** `PullRequests` for that forge, with the credential that the relay would use. */
 export const pullRequests = Layer.effect(
   PullRequests,
   Effect.map(GitCredentials.GitCredentials, (credentials) => {
@@ -187,7 +187,7 @@ const statOf = (processId: number): { readonly state: string; readonly parentId:
 
 const isAlive = (processId: number): boolean => !/^[ZX]$/u.test(statOf(processId)?.state ?? "X")
 
-/** Itself first, then whoever it has started, and whom those have. */
+/** Lists a process and all its descendants, parents first. */
 const familyOf = (processId: number): ReadonlyArray<number> => {
   const parents = readdirSync("/proc")
     .map(Number)
@@ -203,11 +203,11 @@ const signal = (processId: number): void => {
   try {
     process.kill(processId, "SIGKILL")
   } catch {
-    // It has ended by itself.
+    // The process has already ended.
   }
 }
 
-/** With the token on its stdin. Whatever it has started, and is left, ends with the scope. */
+/** Starts the process with the token on its stdin. Its remaining descendants are killed when the scope closes. */
 export const start = (asked: Asked, token: string): Effect.Effect<RelayProcess, never, Scope.Scope> =>
   Effect.gen(function* () {
     const left = new Set<number>()
@@ -237,7 +237,7 @@ export const start = (asked: Asked, token: string): Effect.Effect<RelayProcess, 
     }
     const lines = createInterface({ input: child.stdout })
     lines.on("line", (line) => {
-      // Besides, it logs.
+      // Other lines are logs.
       if (!line.startsWith("{")) return
       heard.push(JSON.parse(line))
       change()
@@ -269,7 +269,7 @@ export const start = (asked: Asked, token: string): Effect.Effect<RelayProcess, 
       Effect.sync(() => {
         const family = familyOf(processId)
         for (const one of what === "alone" ? [processId] : family) signal(one)
-        // Its children are in groups of their own: they go on where nobody ends them.
+        // Its children are in their own process groups, so they survive until they are killed here.
         if (what === "alone") for (const one of family.slice(1)) left.add(one)
         return what === "alone" ? [processId] : family
       }).pipe(
@@ -285,10 +285,10 @@ export const start = (asked: Asked, token: string): Effect.Effect<RelayProcess, 
 
 const tell = (told: Told) => Effect.sync(() => void process.stdout.write(`${JSON.stringify(told)}\n`))
 
-/** Where it is: there it stops, if that is the point. */
+/** Reports a point, and stops there if it is the requested one. */
 type Pass = (point: Point) => Effect.Effect<void>
 
-/** What an agent does: it is heard once it has committed for the first time, and goes on when it finds `go`. */
+/** Reports the first commit, and waits for the file `go`. */
 const waits = "echo committed; timeout 30 sh -c 'until [ -e /workspace/go ]; do sleep 0.02; done'"
 const scripts: Readonly<Record<Agent, string>> = {
   works: `echo one > one.txt; git add --all; git commit -qm one; ${waits}
@@ -297,7 +297,7 @@ const scripts: Readonly<Record<Agent, string>> = {
   rests: waits
 }
 
-/** A container of the run's own, as the runner's is: whoever reaps finds it. Its exit code. */
+/** Runs the agent in a container with the labels of a run, so that a reaper finds it. Returns the exit code. */
 const agentIn = (asked: Asked, { workspacePath }: Clone, pass: Pass): Effect.Effect<number> =>
   Effect.gen(function* () {
     const labels = { [label.run]: asked.runId, [label.owner]: formatOwner(HostOwner.self()) }
@@ -337,7 +337,7 @@ const use = (asked: Asked, pass: Pass) => (clone: Clone, began: Effect.Effect<vo
     return { succeeded: exitCode === 0 }
   })
 
-/** The relay, told of before and after what the others do not show. */
+/** The relay, with points around the operations that other ports do not show. */
 const relay = (pass: Pass) =>
   Layer.effect(
     GitRelay,
@@ -367,7 +367,7 @@ const relay = (pass: Pass) =>
     )
   )
 
-/** Each credential, once it is minted and before git has it. */
+/** The credentials, with a point after each is minted and before git gets it. */
 const announcedCredentials = (pass: Pass) =>
   Layer.effect(
     GitCredentials.GitCredentials,
@@ -402,7 +402,7 @@ const announcedForge = (pass: Pass) =>
     )
   )
 
-/** The relay's containers: what takes out the commits, and what commits leftovers. */
+/** The runtime, with points for the relay's containers: the exporter of commits, and the one that commits leftovers. */
 const announcedRuntime = (pass: Pass) =>
   Layer.effect(
     ContainerRuntime,

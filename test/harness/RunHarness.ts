@@ -1,6 +1,5 @@
 /**
- * A whole runner over real Docker, in a state directory of its own that ends with the tests, and with a look for what
- * they left behind.
+ * A complete runner over real Docker, in a state directory that is removed after the tests, with a check for leaks.
  */
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import { layerNoop } from "@cogni/sandbox-core/LlmProxy"
@@ -15,7 +14,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as LeakCheck from "./LeakCheck.ts"
 
-/** A directory of the host that ends with the tests. */
+/** A directory of the host that is removed after the tests. */
 export class Directory extends Context.Service<Directory, string>()("test/Directory") {
   static readonly layer = Layer.effect(
     Directory,
@@ -26,7 +25,7 @@ export class Directory extends Context.Service<Directory, string>()("test/Direct
   )
 }
 
-/** Over the engine that is running; `proxy` is the way out, none when left out. */
+/** A runner over the machine's engine. `proxy` is the egress; without it, runs have no egress. */
 export const layer = <E = never, R = never>(
   proxy: Layer.Layer<LlmProxy, E, R> = layerNoop as Layer.Layer<LlmProxy, E, R>
 ) => {

@@ -1,9 +1,9 @@
-/** A model API whose script plays the model of an agent's task: bodies and credentials are kept as they came. */
+/** A model API with a script for the task of an agent. It records bodies and credentials unchanged. */
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 
 export type ScriptedModel = ScriptedModelApi.ScriptedModelApi
 
-/** Told of those requests alone that offer tools. */
+/** A script that sees only the requests that offer tools. */
 export type Script = Parameters<typeof ScriptedModelApi.turns>[0]
 
 export const acquire = (script: Script) =>

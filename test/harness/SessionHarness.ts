@@ -1,6 +1,6 @@
 /**
- * Sessions over real Docker: a manager of their sandboxes, with workspaces that go with them or stay in a directory, in
- * a state directory that ends with the test and a look for what was left behind.
+ * Sessions over real Docker: a manager of their sandboxes, with temporary or persistent workspaces, in a state
+ * directory that is removed after the test, with a check for leaks.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -18,7 +18,7 @@ import * as RunHarness from "./RunHarness.ts"
 
 const MiB = 1024 ** 2
 
-/** Enough for a shell and some programs, little enough for many at once. */
+/** Limits that suffice for a shell and some programs, and allow many sandboxes at once. */
 export const settings: DockerSandbox.SandboxSettings = {
   image: Images.runtime,
   limits: { memoryBytesMax: 128 * MiB, processesMax: 64, runtimeSecondsMax: 300, stopGraceSecondsMax: 1 }
@@ -26,18 +26,18 @@ export const settings: DockerSandbox.SandboxSettings = {
 
 export type Limits = NonNullable<DockerSandbox.SandboxSettings["limits"]>
 
-/** The same, held otherwise. */
+/** The same settings with other limits. */
 export const settingsWith = (limits: Limits): DockerSandbox.SandboxSettings => ({
   ...settings,
   limits: { ...settings.limits, ...limits }
 })
 
-/** Where the workspaces of sessions lie that keep them. */
+/** Directory of persistent workspaces. */
 export const workspacesOf = (directory: string) => join(directory, "sessions")
 
 type Options = Partial<SandboxManager.ManagerOptions> & { readonly keeps?: boolean }
 
-/** A manager of its own, over what `RunHarness.layer` brings; it ends with the scope. */
+/** Makes a manager over the services of `RunHarness.layer`. It ends with the scope. */
 export const manager = ({ keeps = false, ...options }: Options = {}): Effect.Effect<
   SandboxManager.SandboxManager["Service"],
   never,
@@ -53,7 +53,7 @@ export const manager = ({ keeps = false, ...options }: Options = {}): Effect.Eff
     )
   })
 
-/** What a shell line prints; its exit code, when it is not 0, and stderr behind it. */
+/** Runs a shell line and returns its stdout, followed by a nonzero exit code and stderr. */
 export const said = (
   sandbox: Pick<DockerSandbox.SessionSandbox, "exec">,
   line: string,
@@ -65,16 +65,16 @@ export const said = (
       .join(" ")
   )
 
-/** The name of a session's container on the engine. */
+/** Name of a session's container on the engine. */
 export const containerOf = (runId: RunId) => `cogni-${runId}-agent`
 
-/** Ids of the engine's containers of these runs, running or not. */
+/** Lists the names of these runs' containers on the engine, running or not. */
 export const containers = (...runIds: ReadonlyArray<RunId>) =>
   Effect.map(docker("ps", "--all", "--no-trunc", "--format", "{{.Names}}"), (names) =>
     names.split("\n").filter((name) => runIds.some((runId) => name.startsWith(`cogni-${runId}-`)))
   )
 
-/** Asks again and again until it holds, for at most this many seconds of a quiet machine. */
+/** Repeats a check until it succeeds, for at most this many seconds of a quiet machine. */
 export const eventually = <E, R>(what: string, holds: Effect.Effect<boolean, E, R>, seconds = 10) =>
   Effect.suspend(() => {
     const before = performance.now()
@@ -87,8 +87,8 @@ export const eventually = <E, R>(what: string, holds: Effect.Effect<boolean, E, 
   })
 
 /**
- * Runs something that may take this many seconds of a quiet machine, and says how many milliseconds of a quiet machine
- * it took. A hang is ended.
+ * Runs an effect that may take this many seconds of a quiet machine. Returns how many milliseconds of a quiet machine
+ * it took. Interrupts a hang.
  */
 export const within = <A, E, R>(seconds: number, effect: Effect.Effect<A, E, R>) =>
   Effect.suspend(() => {

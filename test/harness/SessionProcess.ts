@@ -1,7 +1,8 @@
 /**
- * A host process of its own that holds sessions open: to be killed.
+ * A separate host process that keeps sessions open, for tests that kill it.
  *
- * The tests' half starts it and waits until it says what it holds. The other half, below, is the program.
+ * The first half starts the process and waits until it reports its sessions. The second half is the program of the
+ * process.
  */
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -17,18 +18,18 @@ import * as RunHarness from "./RunHarness.ts"
 import * as SessionHarness from "./SessionHarness.ts"
 
 export interface Asked {
-  /** Where runs and the sessions' workspaces are kept. */
+  /** Directory of the runs and of the sessions' workspaces. */
   readonly directory: string
   readonly host: string
   readonly sessionIds: ReadonlyArray<string>
-  /** Run in each session; whatever it leaves running stays. */
+  /** Command for each session. Processes that it leaves running stay. */
   readonly command: string
 }
 
 export interface SessionProcess {
-  /** Of the sessions, in their order. */
+  /** Run IDs of the sessions, in the same order. */
   readonly runIds: ReadonlyArray<RunId>
-  /** SIGKILL. */
+  /** Sends SIGKILL and waits for the end. */
   readonly kill: Effect.Effect<void>
 }
 
@@ -49,7 +50,7 @@ export const start = (asked: Asked): Effect.Effect<SessionProcess, never, Scope.
     )
     const first = Effect.callback<ReadonlyArray<string>>((resume) => {
       const lines = createInterface({ input: child.stdout })
-      // Besides, it logs.
+      // Other lines are logs.
       lines.on("line", (line) => line.startsWith('["') && resume(Effect.succeed(JSON.parse(line))))
       lines.once("close", () => resume(Effect.die(new Error("the process has ended"))))
     })
@@ -63,7 +64,7 @@ export const start = (asked: Asked): Effect.Effect<SessionProcess, never, Scope.
     }
   })
 
-/** All that a manager of sessions needs, over the engine at this address. */
+/** The services that a manager of sessions needs, over the engine at this address. */
 export const layer = ({ directory, host }: Pick<Asked, "directory" | "host">) =>
   SandboxRunner.layer.pipe(
     Layer.provide([HostWorkspace.layer(), FileRunStore.layer({ directory }), LlmProxy.layerNoop]),

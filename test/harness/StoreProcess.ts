@@ -1,7 +1,7 @@
 /**
- * A process of its own that opens the runs of a file, begins some, and ends: as a command that is called many times.
+ * A separate process that opens a run database, begins some runs, and ends, like a command that is called many times.
  *
- * Its spool is its own as well, as on another host, so that the database alone says who has an id.
+ * It has its own spool, like another host, so that only the database decides who owns a run ID.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -13,7 +13,7 @@ import * as Stores from "../../packages/sql/test/Stores.ts"
 
 const secondsMax = 300
 
-/** Runs that it had, `RunIdInUse`, or what went wrong. */
+/** Begins these runs in a separate process. Returns the obtained IDs, and errors except `RunIdInUse`, as JSON. */
 export const begin = (directory: string, runIds: ReadonlyArray<string>): Effect.Effect<string> =>
   Effect.callback((resume) => {
     const child = spawn(

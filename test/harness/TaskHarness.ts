@@ -1,5 +1,5 @@
 /**
- * Tasks over real Docker: the provider, the AI SDK behind the run's own socket, the real gateway, a script for a model.
+ * Tasks over real Docker: the provider, the AI SDK on the run's own socket, the real gateway, and a scripted model.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
@@ -27,7 +27,7 @@ import * as RunHarness from "./RunHarness.ts"
 
 export const key = "sk-planted-52c9e1-for-tasks"
 
-/** An id names one run for ever. */
+/** Makes the next run ID. An ID is never reused. */
 let runs = 0
 export const nextRunId = () => RunId.make(`run-tasks${String(++runs).padStart(7, "0")}`)
 
@@ -49,16 +49,16 @@ const files = (directory: string): ReadonlyArray<string> =>
   )
 
 export interface Project {
-  /** What both were cloned from. */
+  /** The repository that both were cloned from. */
   readonly origin: string
-  /** A clone for the run, an ordinary user's whose id no image knows. */
+  /** A clone for the run, owned by an ordinary user whose ID no image knows. */
   readonly workspace: string
-  /** Another clone of the same commit, for whoever applies the patch. */
+  /** Another clone of the same commit, for applying the patch. */
   readonly fresh: string
   readonly git: typeof git
 }
 
-/** A repository with one commit, cloned twice. */
+/** Makes a repository with one commit, and clones it twice. */
 export const project = (content: Readonly<Record<string, string>>) =>
   Effect.map(
     Effect.acquireRelease(
@@ -82,7 +82,7 @@ export const project = (content: Readonly<Record<string, string>>) =>
     }
   )
 
-/** An executor of graphs that has the task, and all that {@link RunHarness} gives. */
+/** A graph executor with the task graph, and the services of {@link RunHarness}. */
 export const layer = <E = never, R = never>(
   upstreamUrl: string,
   options: Omit<TaskGraphProvider.TaskGraphOptions, "enabled" | "imageOf" | "models"> = {},
@@ -108,7 +108,7 @@ export const layer = <E = never, R = never>(
     )
   )
 
-/** Repositories of this host, over the relay. */
+/** Repositories of this host, through the relay. */
 export const repositories = RelayRepositories.layer({ hostOrigins: true }).pipe(
   Layer.provide(
     Layer.unwrap(
@@ -126,7 +126,7 @@ export interface Told {
   readonly final: GraphFinal
 }
 
-/** One run to its end; `meanwhile` sees it under way. */
+/** Executes one run to its end; `meanwhile` is called for each event. */
 export const told = Effect.fnUntraced(function* <E = never, R = never>(
   over: Parameters<typeof GraphHarness.request>[0],
   runId: RunId,

@@ -1,6 +1,6 @@
 /**
- * Bad input, on real Docker: each has its own clear error that names the fix, brings what there was so far, and leaves
- * nothing behind.
+ * Bad input, on real Docker. Each kind fails with its own error, which names the fix and carries the partial result.
+ * Nothing is left behind.
  */
 import { assert, describe, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -24,7 +24,7 @@ import * as Pace from "../harness/Pace.ts"
 
 const MiB = 1024 ** 2
 
-/** A shell line in the real image. */
+/** Spec that runs a shell line in the runtime image. */
 const shell = (script: string, limits: SandboxSpecInput["limits"] = {}): SandboxSpecInput => ({
   image: Images.runtime,
   argv: ["sh", "-c", script],
@@ -38,7 +38,7 @@ const assertNothingLeft = Effect.fnUntraced(function* (runId: RunId.RunId) {
   assert.deepStrictEqual([...left, ...LeakCheck.directories(yield* RunHarness.Directory)], [], "left behind")
 })
 
-/** The error of a run that must fail with this reason, and a message that says what to do. */
+/** Runs a spec that must fail, and returns its reason. `fix` matches the remedy in the message. */
 const refused = Effect.fnUntraced(function* <T extends Reason["_tag"]>(
   spec: SandboxSpecInput,
   tag: T,
@@ -52,7 +52,7 @@ const refused = Effect.fnUntraced(function* <T extends Reason["_tag"]>(
   return error.reason as Extract<Reason, { readonly _tag: T }>
 })
 
-/** A fresh directory of the host that user 1000 owns, and a change of it. */
+/** Creates a host directory owned by uid 1000 and applies `change`. Returns the path from `change`, or its own. */
 const directory = (change: (path: string) => string | void) =>
   Effect.map(RunHarness.Directory, (parent) => {
     const path = join(parent, `workspace-${next++}`)
@@ -77,45 +77,69 @@ interface Row {
 }
 
 const specs: ReadonlyArray<Row> = [
-  { name: "run id malformed", spec: { runId: "../etc" }, fix: /runId.*8 to 48 lower-case letters/su },
   {
-    name: "memory below the engine's minimum",
+    name: "rejects a malformed run ID",
+    spec: { runId: "../etc" },
+    fix: /runId.*8 to 48 lower-case letters/su
+  },
+  {
+    name: "rejects memory below the engine's minimum",
     spec: { limits: { memoryBytesMax: 4 * MiB } },
     fix: /memoryBytesMax.*6291456/su
   },
-  { name: "no time", spec: { limits: { runtimeSecondsMax: 0 } }, fix: /runtimeSecondsMax.*from 1/su },
-  { name: "negative memory", spec: { limits: { memoryBytesMax: -1 } }, fix: /memoryBytesMax.*6 MiB/su },
-  { name: "no processes", spec: { limits: { processesMax: 0 } }, fix: /processesMax.*from 4/su },
-  { name: "negative processes", spec: { limits: { processesMax: -1 } }, fix: /processesMax.*from 4/su },
-  { name: "no processors", spec: { limits: { cpusMax: 0 } }, fix: /cpusMax.*from 0\.01/su },
-  { name: "a limit that is no number", spec: { limits: { cpusMax: Number.NaN } }, fix: /cpusMax/u },
-  { name: "no output", spec: { limits: { outputBytesMax: 0 } }, fix: /outputBytesMax.*from 1/su },
-  { name: "a limit that does not exist", spec: { limits: { memory: 1 } }, fix: /limits\.memory/u },
-  { name: "argv empty", spec: { argv: [] }, fix: /argv.*program to run/su },
   {
-    name: "an argument over the kernel's cap",
+    name: "rejects a run time of 0 seconds",
+    spec: { limits: { runtimeSecondsMax: 0 } },
+    fix: /runtimeSecondsMax.*from 1/su
+  },
+  {
+    name: "rejects negative memory",
+    spec: { limits: { memoryBytesMax: -1 } },
+    fix: /memoryBytesMax.*6 MiB/su
+  },
+  { name: "rejects 0 processes", spec: { limits: { processesMax: 0 } }, fix: /processesMax.*from 4/su },
+  {
+    name: "rejects a negative number of processes",
+    spec: { limits: { processesMax: -1 } },
+    fix: /processesMax.*from 4/su
+  },
+  { name: "rejects 0 CPUs", spec: { limits: { cpusMax: 0 } }, fix: /cpusMax.*from 0\.01/su },
+  {
+    name: "rejects a limit that is not a number",
+    spec: { limits: { cpusMax: Number.NaN } },
+    fix: /cpusMax/u
+  },
+  {
+    name: "rejects 0 bytes of output",
+    spec: { limits: { outputBytesMax: 0 } },
+    fix: /outputBytesMax.*from 1/su
+  },
+  { name: "rejects an unknown limit", spec: { limits: { memory: 1 } }, fix: /limits\.memory/u },
+  { name: "rejects an empty argv", spec: { argv: [] }, fix: /argv.*program to run/su },
+  {
+    name: "rejects an argument longer than the kernel allows",
     spec: { argv: ["true", "a".repeat(argumentBytesMax + 1)] },
     fix: /argv\.1.*131071 bytes.*inputs or the workspace/su
   },
   {
-    name: "argv over the kernel's cap",
+    name: "rejects an argv longer than the kernel allows",
     spec: { argv: ["true", ...Array.from({ length: 16 }, () => "a".repeat(100_000))] },
     fix: /1572864 bytes together.*inputs or the workspace/su
   },
-  { name: "an argument with NUL", spec: { argv: ["true", "\0"] }, fix: /without NUL/u },
+  { name: "rejects an argument that contains NUL", spec: { argv: ["true", "\0"] }, fix: /without NUL/u },
   {
-    name: "a prompt of 5 MiB",
+    name: "rejects a prompt of 5 MiB",
     spec: { inputs: [{ name: "prompt.txt", content: "p".repeat(5 * MiB) }] },
     fix: /inputs\.0\.content.*4194304 bytes.*workspace/su
   },
   {
-    name: "a workspace that is no absolute path",
+    name: "rejects a workspace path that is not absolute",
     spec: { workspace: { type: "directory", path: "here" } },
     fix: /workspace.*absolute path/su
   }
 ]
 
-layer(RunHarness.layer(), options)("a spec that is none", (it) => {
+layer(RunHarness.layer(), options)("invalid specs", (it) => {
   for (const { fix, name, spec } of specs) {
     it.effect(name, () =>
       Effect.gen(function* () {
@@ -130,7 +154,7 @@ layer(RunHarness.layer(), options)("a spec that is none", (it) => {
   }
 
   it.effect(
-    "what the schema allows, the kernel takes: one argument, and all of them, of the greatest length",
+    "the kernel accepts one argument, and an argv, of the maximum length that the schema allows",
     () =>
       Effect.gen(function* () {
         const argument = "a".repeat(argumentBytesMax)
@@ -145,7 +169,7 @@ layer(RunHarness.layer(), options)("a spec that is none", (it) => {
       })
   )
 
-  it.effect("a prompt of the greatest length arrives whole", () =>
+  it.effect("a prompt of the maximum length arrives complete", () =>
     Effect.gen(function* () {
       const inputs = [{ name: "prompt.txt", content: "p".repeat(inputBytesMax) }]
       const result = yield* run({
@@ -157,8 +181,8 @@ layer(RunHarness.layer(), options)("a spec that is none", (it) => {
   )
 })
 
-layer(RunHarness.layer(), options)("what the host does not have", (it) => {
-  it.effect("image missing", () =>
+layer(RunHarness.layer(), options)("invalid host resources", (it) => {
+  it.effect("fails if the image does not exist", () =>
     refused(
       { ...shell("true"), image: Images.absent },
       "ImageNotFound",
@@ -166,7 +190,7 @@ layer(RunHarness.layer(), options)("what the host does not have", (it) => {
     )
   )
 
-  it.effect("image without our entrypoint", () =>
+  it.effect("fails if the image lacks our entrypoint", () =>
     Effect.gen(function* () {
       const image = `cogni-sandbox-test/no-entrypoint:${process.pid}`
       const parent = yield* RunHarness.Directory
@@ -181,41 +205,45 @@ layer(RunHarness.layer(), options)("what the host does not have", (it) => {
   const workspaces: ReadonlyArray<
     readonly [name: string, change: (path: string) => string | void, fix: RegExp]
   > = [
-    ["workspace missing", (path) => join(path, "none"), /does not exist.*Make it/su],
+    ["fails if the workspace does not exist", (path) => join(path, "none"), /does not exist.*Create it/su],
     [
-      "below something that is no directory",
+      "fails if a parent of the workspace is not a directory",
       (path) => (writeFileSync(join(path, "file"), ""), join(path, "file", "inner")),
-      /not a directory.*Name a directory/su
+      /not a directory.*Use a directory/su
     ],
     [
-      "not a directory",
+      "fails if the workspace is not a directory",
       (path) => (writeFileSync(join(path, "file"), ""), join(path, "file")),
-      /is not a directory.*Name a directory/su
+      /is not a directory.*Use a directory/su
     ],
     [
-      "a symbolic link elsewhere",
+      "fails if the workspace is a symbolic link",
       (path) => (symlinkSync("/etc", join(path, "link")), join(path, "link")),
       /is a symbolic link(?!.*etc).*Name the path that it should lead to/su
     ],
     [
-      "a symbolic link to nowhere",
+      "fails if the workspace is a dangling symbolic link",
       (path) => (symlinkSync("/none", join(path, "link")), join(path, "link")),
       /is a symbolic link and is not followed/u
     ],
     [
-      "unreadable for the agent's uid",
+      "fails if the agent's uid cannot read the workspace",
       (path) => (chownSync(path, 0, 0), chmodSync(path, 0o700)),
       /uid 1000.*chown -R 1000:1000/su
     ],
-    ["holding the engine's socket", () => "/run", /docker\.sock to the agent.*directory of a project/su],
-    ["the whole host", () => "/", /to the agent.*directory of a project/su],
     [
-      ".cogni a symbolic link",
+      "fails if the workspace contains the engine's socket",
+      () => "/run",
+      /docker\.sock to the agent.*project directory/su
+    ],
+    ["fails if the workspace is the root of the host", () => "/", /to the agent.*project directory/su],
+    [
+      "fails if .cogni is a symbolic link",
       (path) => symlinkSync("/etc", join(path, ".cogni")),
       /\.cogni that is not a directory.*remove it/su
     ],
     [
-      ".cogni a file",
+      "fails if .cogni is a file",
       (path) => writeFileSync(join(path, ".cogni"), "mine"),
       /\.cogni that is not a directory.*remove it/su
     ]
@@ -226,7 +254,7 @@ layer(RunHarness.layer(), options)("what the host does not have", (it) => {
     )
   }
 
-  it.effect("run id in use, now or before", () =>
+  it.effect("fails if the run ID is in use or was used before", () =>
     Effect.gen(function* () {
       const runId = yield* RunId.generate
       yield* run({ ...shell("true"), runId })
@@ -245,13 +273,13 @@ layer(RunHarness.layer(), options)("what the host does not have", (it) => {
   )
 })
 
-/** What our own process holds, after a collection where there can be one. */
+/** Returns the resident memory of the test process in MiB. */
 const residentMiB = () => process.memoryUsage().rss / MiB
 
-layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
+layer(RunHarness.layer(), options)("a misbehaving agent", (it) => {
   describe("output", () => {
     it.effect(
-      "1 GiB on stdout is stopped at its limit; the beginning is kept, and our memory stays flat",
+      "1 GiB on stdout is stopped at the limit, its beginning is kept, and host memory stays flat",
       () =>
         Effect.gen(function* () {
           const before = residentMiB()
@@ -265,7 +293,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
           )
           const { stdout } = reason.partial.output
           assert.isAbove(stdout.bytes, 64 * MiB)
-          assert.isBelow(stdout.bytes, 256 * MiB, "it was let go on")
+          assert.isBelow(stdout.bytes, 256 * MiB, "the agent was not stopped in time")
           assert.strictEqual(stdout.text.length, MiB)
           assert.isTrue(stdout.truncated)
           assert.isTrue(stdout.text.startsWith("begin\n"))
@@ -273,7 +301,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
         })
     )
 
-    it.effect("1 GiB that is allowed is counted to its last byte", () =>
+    it.effect("1 GiB within the limit is counted to the last byte", () =>
       Effect.gen(function* () {
         const before = residentMiB()
         const result = yield* run(
@@ -288,7 +316,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
       })
     )
 
-    it.effect("bytes that are no text are counted, and shown as such", () =>
+    it.effect("bytes that are not valid UTF-8 are counted, and shown as replacement characters", () =>
       Effect.gen(function* () {
         const { output } = yield* run(
           shell(String.raw`printf '\377\376\000ok\303'; printf '\360\237\230\200' >&2`)
@@ -304,7 +332,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
   })
 
   describe("time", () => {
-    it.effect("a process that ignores SIGTERM is killed after its grace", () =>
+    it.effect("a process that ignores SIGTERM is killed after the grace period", () =>
       Effect.gen(function* () {
         const before = performance.now()
         const reason = yield* refused(
@@ -321,7 +349,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
       })
     )
 
-    it.effect("one that obeys ends by itself, within its grace", () =>
+    it.effect("a process that handles SIGTERM ends by itself within the grace period", () =>
       Effect.gen(function* () {
         const reason = yield* refused(
           shell("trap 'echo bye; exit 3' TERM; echo here; while :; do sleep 0.05; done", {
@@ -339,9 +367,9 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
   describe("processes and memory", () => {
     const forks = /refused.*processesMax.*fork bomb/su
 
-    it.effect("a fork bomb", () =>
+    it.effect("a fork bomb fails with PidsExhausted", () =>
       Effect.gen(function* () {
-        // It stays for a moment: a busy host may not look before a container that ends at once is gone.
+        // Sleeps, because a busy host may miss the counters of a container that ends at once.
         const bomb = "echo here; bomb() { bomb & bomb; }; (bomb) 2>/dev/null; exec sleep 2"
         const reason = yield* refused(shell(bomb, { processesMax: 48 }), "PidsExhausted", forks)
         assert.strictEqual(reason.processesMax, 48)
@@ -350,7 +378,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
       })
     )
 
-    it.effect("one that goes on after it was refused a process", () =>
+    it.effect("an agent that continues after a refused fork fails with PidsExhausted", () =>
       Effect.gen(function* () {
         const script = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); sleep 1 & done 2>/dev/null; echo over"
         const argv = ["bash", "-c", script] as const
@@ -361,7 +389,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
 
     const memory = /memory limit of 32 MiB.*memoryBytesMax/su
 
-    it.effect("out of memory, the agent itself", () =>
+    it.effect("an out-of-memory kill of the agent is OomKilled", () =>
       Effect.gen(function* () {
         const reason = yield* refused(
           {
@@ -378,7 +406,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
       })
     )
 
-    it.effect("out of memory, a child, with the agent living on and ending well", () =>
+    it.effect("an out-of-memory kill of a child is OomKilled, even if the agent exits with 0", () =>
       Effect.gen(function* () {
         const reason = yield* refused(
           shell("tail /dev/zero; echo still here; exit 0", { memoryBytesMax: 32 * MiB }),
@@ -393,7 +421,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
   })
 
   describe("disk", () => {
-    it.effect("a workspace over its limit", () =>
+    it.effect("a workspace over its limit fails with DiskFull", () =>
       Effect.gen(function* () {
         const many =
           "echo here; i=0; while :; do i=$((i+1)); head -c 524288 /dev/zero > file$i; sleep 0.02; done"
@@ -407,7 +435,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
       })
     )
 
-    it.effect("a workspace full of empty files is over its limit too", () =>
+    it.effect("empty files count towards the workspace limit", () =>
       Effect.gen(function* () {
         const name = "n".repeat(200)
         const empty = `i=0; while [ $i -lt 3000 ]; do i=$((i+1)); : > ${name}$i; done`
@@ -420,7 +448,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
       })
     )
 
-    it.effect("a full /tmp is told to the agent and does not end the run", () =>
+    it.effect("a full /tmp is an error for the agent and does not end the run", () =>
       Effect.gen(function* () {
         const result = yield* run(
           shell("head -c 8388608 /dev/zero > /tmp/file || echo full; echo over", { temporaryBytesMax: MiB })
@@ -433,28 +461,30 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
 
     const oneFile = "head -c 8388608 /dev/zero > file || echo refused"
 
-    it.effect("one file over the limit is told to the agent, which may tidy up", () =>
-      Effect.gen(function* () {
-        // With a hole in it, so that no measure finds it full meanwhile.
-        const beyond = "dd if=/dev/zero of=file bs=1 count=1 seek=8388608 || echo refused"
-        const result = yield* run(shell(`${beyond}; rm file; echo over`, { workspaceBytesMax: 4 * MiB }))
-        assert.strictEqual(result.exitCode, 0)
-        assert.strictEqual(result.output.stdout.text, "refused\nover\n")
-        assert.match(result.output.stderr.text, /File size limit exceeded|File too large/u)
-      })
+    it.effect(
+      "a write over the limit is an error for the agent, which can remove the file and continue",
+      () =>
+        Effect.gen(function* () {
+          // The file is sparse, so that no measurement finds the workspace over its limit meanwhile.
+          const beyond = "dd if=/dev/zero of=file bs=1 count=1 seek=8388608 || echo refused"
+          const result = yield* run(shell(`${beyond}; rm file; echo over`, { workspaceBytesMax: 4 * MiB }))
+          assert.strictEqual(result.exitCode, 0)
+          assert.strictEqual(result.output.stdout.text, "refused\nover\n")
+          assert.match(result.output.stderr.text, /File size limit exceeded|File too large/u)
+        })
     )
 
-    it.effect("a tree too deep to be measured ends the run, and is removed all the same", () =>
+    it.effect("a tree too deep to measure ends the run, and is still removed", () =>
       Effect.gen(function* () {
         const { reason } = yield* Effect.flip(
           run(shell("for i in $(seq 600); do mkdir d; cd d || exit; done; echo x > bottom"))
         )
         if (reason._tag !== "WorkspaceFailed") return assert.fail(reason.message)
-        assert.match(reason.message, /its size cannot be watched/u)
+        assert.match(reason.message, /its size cannot be measured/u)
       })
     )
 
-    it.effect("one file left over the limit is DiskFull, whatever the exit code", () =>
+    it.effect("a file that reached the limit and remains is DiskFull, whatever the exit code", () =>
       Effect.gen(function* () {
         const { reason } = yield* Effect.flip(run(shell(oneFile, { workspaceBytesMax: 4 * MiB })))
         if (reason._tag !== "DiskFull") return assert.fail(reason.message)

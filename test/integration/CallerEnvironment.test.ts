@@ -1,6 +1,6 @@
 /**
- * Variables that a caller sets, where a workspace holds what they name: the agent's program has them, and no program of
- * the sandbox's own does.
+ * Environment variables of the caller that name files in the workspace. They reach the agent's program, and no program
+ * of the sandbox itself.
  */
 import { assert, layer } from "@effect/vitest"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
@@ -10,7 +10,7 @@ import { join } from "node:path"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
-/** Each makes some interpreter, loader or library run or read what it names. */
+/** Variables that make an interpreter, loader or library run or read the file that they name. */
 const env = {
   BASH_ENV: "/workspace/poison.sh",
   ENV: "/workspace/poison.sh",
@@ -29,7 +29,7 @@ const env = {
 
 const note = 'open my $ran, ">>", "/workspace/ran"; print $ran "$0\\n"; close $ran;'
 
-/** Perl modules under names that every program of the runtime image in Perl uses. */
+/** Workspace with hostile Perl modules, named like those that every Perl program of the runtime image uses. */
 const poisoned = Effect.gen(function* () {
   const workspace = join(yield* RunHarness.Directory, "poisoned")
   mkdirSync(join(workspace, "lib"), { recursive: true })
@@ -44,7 +44,7 @@ const poisoned = Effect.gen(function* () {
   const ran = join(workspace, "ran")
   return {
     workspace: { type: "directory" as const, path: workspace },
-    /** What has run since it was last asked. */
+    /** Programs that ran hostile code since the last call. */
     ran: Effect.sync(() => {
       const lines = existsSync(ran) ? readFileSync(ran, "utf8").trim().split("\n") : []
       rmSync(ran, { force: true })
@@ -53,8 +53,8 @@ const poisoned = Effect.gen(function* () {
   }
 })
 
-layer(RunHarness.layer(), { excludeTestServices: true })("variables of the caller", (it) => {
-  it.effect("reach the program of a run as they are, and nothing before it", () =>
+layer(RunHarness.layer(), { excludeTestServices: true })("environment variables of the caller", (it) => {
+  it.effect("reach the program of a run unchanged, and nothing that starts before it", () =>
     Effect.gen(function* () {
       const runner = yield* SandboxRunner
       const { ran, workspace } = yield* poisoned
@@ -85,35 +85,33 @@ layer(RunHarness.layer(), { excludeTestServices: true })("variables of the calle
       )
 
       yield* run("perl", "-e", "1")
-      assert.include(yield* ran, "-e", "a program of the agent's own in Perl does as its caller said")
+      assert.include(yield* ran, "-e", "the agent's own Perl program obeys the caller's variables")
     })
   )
 
-  it.effect(
-    "reach the commands of an open sandbox, and neither its supervisor nor what reads its files",
-    () =>
-      Effect.gen(function* () {
-        const runner = yield* SandboxRunner
-        const { ran, workspace } = yield* poisoned
-        const sandbox = yield* runner.open({ image: Images.runtime, env, workspace })
-        yield* sandbox.files.write("told.txt", "kept")
-        assert.strictEqual(new TextDecoder().decode(yield* sandbox.files.read("told.txt")), "kept")
-        yield* sandbox.files.list(".")
-        assert.deepStrictEqual(yield* ran, [], "the supervisor and the program for files")
+  it.effect("reach the commands of an open sandbox, but neither its supervisor nor its file helper", () =>
+    Effect.gen(function* () {
+      const runner = yield* SandboxRunner
+      const { ran, workspace } = yield* poisoned
+      const sandbox = yield* runner.open({ image: Images.runtime, env, workspace })
+      yield* sandbox.files.write("told.txt", "kept")
+      assert.strictEqual(new TextDecoder().decode(yield* sandbox.files.read("told.txt")), "kept")
+      yield* sandbox.files.list(".")
+      assert.deepStrictEqual(yield* ran, [], "the supervisor and the program for files")
 
-        const show = 'printf "%s|" "$PERL5LIB" "$TWO_LINES" "$OWN" "$HOME"'
-        const first = yield* sandbox.exec(["/bin/sh", "-c", show], { env: { OWN: "x", PERL5LIB: "/other" } })
-        assert.strictEqual(first.output.stdout.text, "/other|first\n  second|x|/home/agent|")
-        const second = yield* sandbox.exec(["/bin/sh", "-c", show])
-        assert.strictEqual(second.output.stdout.text, "/workspace/lib|first\n  second||/home/agent|")
-        assert.deepStrictEqual(yield* ran, [])
+      const show = 'printf "%s|" "$PERL5LIB" "$TWO_LINES" "$OWN" "$HOME"'
+      const first = yield* sandbox.exec(["/bin/sh", "-c", show], { env: { OWN: "x", PERL5LIB: "/other" } })
+      assert.strictEqual(first.output.stdout.text, "/other|first\n  second|x|/home/agent|")
+      const second = yield* sandbox.exec(["/bin/sh", "-c", show])
+      assert.strictEqual(second.output.stdout.text, "/workspace/lib|first\n  second||/home/agent|")
+      assert.deepStrictEqual(yield* ran, [])
 
-        yield* sandbox.exec(["perl", "-e", "1"])
-        assert.include(yield* ran, "-e")
-      }).pipe(Effect.scoped)
+      yield* sandbox.exec(["perl", "-e", "1"])
+      assert.include(yield* ran, "-e")
+    }).pipe(Effect.scoped)
   )
 
-  it.effect("choose no program of ours that commits what an agent has left", () =>
+  it.effect("do not affect the programs that commit an agent's leftover files", () =>
     Effect.gen(function* () {
       const runner = yield* SandboxRunner
       const { ran, workspace } = yield* poisoned

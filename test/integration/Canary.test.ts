@@ -1,6 +1,6 @@
 /**
- * Canaries as an agent meets them: files in its home and beside its inputs, which it can read and cannot change, and
- * which are known again on their way out.
+ * Canaries in the sandbox: read-only files in the agent's home and beside its inputs, which are detected when they
+ * leave.
  */
 import { assert, layer } from "@effect/vitest"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -22,7 +22,7 @@ const spec = (script: string, over: Partial<SandboxSpecInput> = {}): SandboxSpec
 
 const run = (input: SandboxSpecInput) => SandboxRunner.use((runner) => runner.run(input))
 
-/** What nobody inside may be able to do. */
+/** Attempts to change the canary files. All must fail. */
 const attempts = [
   "echo x > ~/.aws/credentials",
   "echo x >> ~/.aws/credentials",
@@ -39,7 +39,7 @@ const attempts = [
 ]
 
 layer(RunHarness.layer(), { excludeTestServices: true })("canaries", (it) => {
-  it.effect("lie in the home and in the control directory, for reading, and the posture says how", () =>
+  it.effect("are read-only in the home and the control directory, and the posture reports their mount", () =>
     Effect.gen(function* () {
       const result = yield* run(
         spec(`
@@ -57,21 +57,21 @@ layer(RunHarness.layer(), { excludeTestServices: true })("canaries", (it) => {
         "same",
         "config",
         "credentials",
-        // Not for want of permission alone.
+        // The mount is read-only: permissions are not the only protection.
         "Read-only file system",
         "Read-only file system",
         "more",
         "755",
         "644"
       ])
-      assert.deepStrictEqual(result.suspicions, [], "reading them is no crime")
+      assert.deepStrictEqual(result.suspicions, [], "reading a canary raises no suspicion")
       const aws = result.posture.mounts.find(({ target }) => target === "/home/agent/.aws")
       assert.isTrue(aws?.readOnly)
       assert.isDefined(result.posture.mounts.find(({ target }) => target === "/home/agent"))
     })
   )
 
-  it.effect("are not there where the spec has none", () =>
+  it.effect("are absent if the spec turns them off", () =>
     Effect.gen(function* () {
       const result = yield* run(spec("ls -A ~/.aws /cogni", { canaries: "off" }))
       assert.strictEqual(result.output.stdout.text, "/cogni:\n")
@@ -79,7 +79,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("canaries", (it) => {
     })
   )
 
-  it.effect("warn: what was shown is suspected, in whatever form it was shown", () =>
+  it.effect("warn: output of a canary raises a suspicion, in any supported encoding", () =>
     Effect.gen(function* () {
       const result = yield* run(
         spec(`cat ~/.aws/credentials; base64 /cogni/.env >&2; rev /workspace/.cogni/.env; echo on; exit 3`)
@@ -98,7 +98,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("canaries", (it) => {
     })
   )
 
-  it.effect("stop: the agent is ended there and then, and nothing of it is left", () =>
+  it.effect("stop: the agent is ended at once, and nothing is left behind", () =>
     Effect.gen(function* () {
       const startedMs = performance.now()
       const error = yield* Effect.flip(
@@ -113,7 +113,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("canaries", (it) => {
     })
   )
 
-  it.effect("stop: a command in an open sandbox fails of it, and so does the next one", () =>
+  it.effect("stop: a command in an open sandbox that leaks a canary fails, and so does the next one", () =>
     Effect.gen(function* () {
       const { argv: _argv, ...openSpec } = spec("true", { canaries: "stop" })
       const sandbox = yield* SandboxRunner.use((runner) => runner.open(openSpec))

@@ -1,4 +1,4 @@
-/** `ContainerRuntime` over real Docker keeps the same contract as the one in memory. */
+/** `ContainerRuntime` on real Docker meets the same contract as the one in memory. */
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntimeContract } from "@cogni/sandbox-core/testing"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -19,7 +19,7 @@ ContainerRuntimeContract.suite("docker", RunHarness.layer(), {
   argv: ContainerRuntimeContract.shell
 })
 
-/** A shell line in a container of an agent, begun. */
+/** Starts an agent container that runs a shell line. */
 const begun = Effect.fnUntraced(function* (runId: RunId.RunId, line: string) {
   const runtime = yield* ContainerRuntime
   const { limits } = yield* SandboxSpec.decode({ image: Images.runtime, argv: ["sh"] })
@@ -48,8 +48,8 @@ const neverResumes = Layer.effect(
   }))
 ).pipe(Layer.provide(DockerApi.layer()))
 
-layer(RunHarness.layer(), { excludeTestServices: true })("a container that is paused, on Docker", (it) => {
-  it.effect("does nothing meanwhile, and goes on", () =>
+layer(RunHarness.layer(), { excludeTestServices: true })("a paused container on Docker", (it) => {
+  it.effect("does nothing while paused, and continues afterwards", () =>
     Effect.gen(function* () {
       const counting = yield* begun(yield* RunId.generate, "while :; do echo .; sleep 0.01; done")
       let bytes = 0
@@ -59,14 +59,14 @@ layer(RunHarness.layer(), { excludeTestServices: true })("a container that is pa
       const more = Effect.suspend(() => {
         const before = bytes
         return SessionHarness.eventually(
-          "it goes on",
+          "the container continues",
           Effect.sync(() => bytes > before)
         )
       })
       yield* more
       yield* counting.whilePaused(
         Effect.gen(function* () {
-          // What was on its way arrives.
+          // Lets output in transit arrive.
           yield* Effect.sleep("300 millis")
           const before = bytes
           yield* Effect.sleep("300 millis")
@@ -77,7 +77,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("a container that is pa
     })
   )
 
-  it.effect("and ends at any moment of that is no failure", () =>
+  it.effect("can end at any moment of a pause without a failure", () =>
     Effect.forEach(
       Array.from({ length: 24 }, (_, index) => index),
       Effect.fnUntraced(function* (index) {
@@ -94,7 +94,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("a container that is pa
     )
   )
 
-  it.effect("that does not go on says so, and is removed all the same", () =>
+  it.effect("fails if it cannot resume, and is still removed", () =>
     Effect.gen(function* () {
       const runtime = yield* ContainerRuntime
       const runId = yield* RunId.generate

@@ -1,4 +1,4 @@
-/** What an engine does that a library must not take at its word. */
+/** Answers of an engine that must not be trusted. */
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -10,7 +10,7 @@ import { docker } from "../harness/Docker.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
 layer(RunHarness.layer(), { excludeTestServices: true })("an engine's answers", (it) => {
-  it.effect("a volume that another run has is refused, and left alone", () =>
+  it.effect("fails if a volume belongs to another run, and does not touch it", () =>
     Effect.gen(function* () {
       const runtime = yield* ContainerRuntime
       const runId = yield* RunId.generate
@@ -34,7 +34,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("an engine's answers", 
     })
   )
 
-  it.effect("one that accepts and never answers is given up in time", () =>
+  it.effect("times out if the engine accepts a connection and never answers", () =>
     Effect.gen(function* () {
       const path = join(yield* RunHarness.Directory, "silent.sock")
       yield* Effect.acquireRelease(

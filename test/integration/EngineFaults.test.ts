@@ -1,8 +1,9 @@
 /**
- * An engine that stops, crashes, hangs or is not there; a host process that is killed; a port that fails at any point:
- * each ends with the right error in bounded time, and with nothing left once the engine is back.
+ * Faults of the engine, the host process and the ports: an engine that stops, crashes, hangs or is missing, a killed
+ * host process, a port that fails at any point. Each ends with the right error in bounded time, and leaves nothing
+ * once the engine is back.
  *
- * The engines that are hurt here are private ones, and so are the host processes.
+ * The tests damage private engines and their own host processes only.
  */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -36,7 +37,7 @@ import * as Pace from "../harness/Pace.ts"
 
 const MiB = 1024 ** 2
 
-/** Says that it is there, then stays. */
+/** Spec of a program that prints `up` and sleeps. */
 const sleeper = (image: string, seconds = 60): SandboxSpecInput => ({
   image,
   argv: ["sh", "-c", `echo up; sleep ${seconds}; echo over`],
@@ -48,7 +49,7 @@ const withModel = (spec: SandboxSpecInput): SandboxSpecInput => ({
   llm: { model: "demo", identity: { billingAccountId: "account" } }
 })
 
-/** Files below a directory that hold this text. */
+/** Finds files below a directory that contain a text. */
 const filesWith = (directory: string, text: string): ReadonlyArray<string> =>
   readdirSync(directory, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
@@ -64,11 +65,11 @@ const assertNothingLeft = Effect.fnUntraced(function* (host: string, directory: 
   assert.deepStrictEqual(filesWith(directory, HostProcess.key), [], "files with the key")
 })
 
-/** How a run ends whose engine has `trouble` in the middle of it, and what there is when the engine is well again. */
+/** Runs `trouble` on the engine during a run, and returns how the run failed. Nothing may be left after recovery. */
 const faulted = Effect.fnUntraced(
   function* (options: {
     readonly trouble: (engine: PrivateEngine.PrivateEngine) => Effect.Effect<void>
-    /** After the run has ended. */
+    /** Runs after the end of the run. */
     readonly recovery?: (engine: PrivateEngine.PrivateEngine) => Effect.Effect<void>
     readonly seconds?: number
     readonly runtimeSecondsMax?: number
@@ -86,7 +87,7 @@ const faulted = Effect.fnUntraced(
     yield* options.trouble(engine)
     const told = yield* host.last
     const seconds = (performance.now() - before) / 1000
-    // It may still be trying to remove what it could not; from here on that is the next start's.
+    // The host may still be retrying its cleanup. From here on, the next start must do it.
     yield* host.kill
     yield* options.recovery?.(engine) ?? Effect.void
     yield* PrivateEngine.reapAt(engine.host)
@@ -104,8 +105,8 @@ const engineReasons: ReadonlyArray<string> = [
   "ContainerFailed"
 ] satisfies ReadonlyArray<Reason["_tag"]>
 
-describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine in trouble", () => {
-  it.live("it is stopped in the middle of a run, and started again", () =>
+describe.skipIf(PrivateEngine.obstacle !== undefined)("engine faults", () => {
+  it.live("a run fails if the engine is stopped and restarted during it", () =>
     Effect.gen(function* () {
       const end = yield* faulted({ trouble: (engine) => Effect.andThen(engine.terminate, engine.restart) })
       assert.include(engineReasons, end.reason, end.message)
@@ -114,7 +115,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine in trouble", ()
     })
   )
 
-  it.live("it is killed in the middle of a run, and started again", () =>
+  it.live("a run fails if the engine is killed and restarted during it", () =>
     Effect.gen(function* () {
       const end = yield* faulted({ trouble: (engine) => Effect.andThen(engine.kill, engine.restart) })
       assert.include(engineReasons, end.reason, end.message)
@@ -123,76 +124,74 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine in trouble", ()
     })
   )
 
-  it.live(
-    "it hangs for a while: a run that is over by then has timed out, and is removed when it answers again",
-    () =>
-      Effect.gen(function* () {
-        const end = yield* faulted({
-          runtimeSecondsMax: 1,
-          trouble: (engine) =>
-            Effect.andThen(engine.freeze, Effect.andThen(Effect.sleep("4 seconds"), engine.thaw))
-        })
-        assert.strictEqual(end.reason, "TimedOut", end.message)
-        assert.isBelow(end.seconds, Pace.allowed(15))
-      })
-  )
-
-  it.live(
-    "it stays away, or hangs for ever: the run gives up, and the next start removes what it could not",
-    () =>
-      Effect.gen(function* () {
-        const [killed, frozen] = yield* Effect.all(
-          [
-            faulted({ trouble: (engine) => engine.kill, recovery: (engine) => engine.restart }),
-            faulted({
-              runtimeSecondsMax: 1,
-              trouble: (engine) => engine.freeze,
-              recovery: (engine) => engine.thaw
-            })
-          ],
-          { concurrency: "unbounded" }
-        )
-        assert.strictEqual(killed.reason, "RuntimeUnavailable", killed.message)
-        assert.match(killed.message, /start it/iu)
-        assert.isBelow(killed.seconds, Pace.allowed(40))
-        // Its time was over before anybody asked the engine for anything.
-        assert.strictEqual(frozen.reason, "TimedOut", frozen.message)
-        assert.isBelow(frozen.seconds, Pace.allowed(90))
-      })
-  )
-
-  it.live("there is none, or only what a killed one left: each is told as what it is, with its remedy", () =>
+  it.live("a run times out while the engine hangs, and is removed when the engine answers again", () =>
     Effect.gen(function* () {
-      const runtimeOf = (host: string) =>
-        DockerApi.DockerApi.use((api) => api.ping).pipe(
-          Effect.provide(DockerApi.layer({ host })),
-          Effect.flip
-        )
-      const runOf = (host: string) =>
-        SandboxRunner.SandboxRunner.use((runner) =>
-          runner.run({ image: Images.runtime, argv: ["true"] })
-        ).pipe(Effect.provide(runnerAt({ host, directory }), { local: true }), Effect.flip)
-      const directory = yield* RunHarness.Directory
-      const none = yield* runOf("unix:///nowhere/docker.sock")
-      assert.strictEqual((none as SandboxError).reason._tag, "RuntimeUnavailable")
-      assert.match(none.message, /there is no socket at.*DOCKER_HOST/su)
+      const end = yield* faulted({
+        runtimeSecondsMax: 1,
+        trouble: (engine) =>
+          Effect.andThen(engine.freeze, Effect.andThen(Effect.sleep("4 seconds"), engine.thaw))
+      })
+      assert.strictEqual(end.reason, "TimedOut", end.message)
+      assert.isBelow(end.seconds, Pace.allowed(15))
+    })
+  )
 
-      const engine = yield* PrivateEngine.acquire(Images.runtime)
-      yield* engine.kill
-      for (const refused of [yield* runtimeOf(engine.host), yield* runOf(engine.host)]) {
-        assert.match(refused.message, /left over from one that was killed.*Start it again/su)
-      }
-      // A pid file left over by that kill does not keep the next one from starting.
-      yield* engine.restart
-      assert.deepStrictEqual(yield* PrivateEngine.labelledAt(engine.host), [])
-      assert.deepStrictEqual(LeakCheck.directories(directory), [])
-    }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }))
+  it.live("a run gives up if the engine stays down or hangs, and the next start removes the leftovers", () =>
+    Effect.gen(function* () {
+      const [killed, frozen] = yield* Effect.all(
+        [
+          faulted({ trouble: (engine) => engine.kill, recovery: (engine) => engine.restart }),
+          faulted({
+            runtimeSecondsMax: 1,
+            trouble: (engine) => engine.freeze,
+            recovery: (engine) => engine.thaw
+          })
+        ],
+        { concurrency: "unbounded" }
+      )
+      assert.strictEqual(killed.reason, "RuntimeUnavailable", killed.message)
+      assert.match(killed.message, /start it/iu)
+      assert.isBelow(killed.seconds, Pace.allowed(40))
+      // The run timed out before its host asked the engine for anything.
+      assert.strictEqual(frozen.reason, "TimedOut", frozen.message)
+      assert.isBelow(frozen.seconds, Pace.allowed(90))
+    })
+  )
+
+  it.live(
+    "a missing socket, and a socket left by a killed engine, each have their own error and remedy",
+    () =>
+      Effect.gen(function* () {
+        const runtimeOf = (host: string) =>
+          DockerApi.DockerApi.use((api) => api.ping).pipe(
+            Effect.provide(DockerApi.layer({ host })),
+            Effect.flip
+          )
+        const runOf = (host: string) =>
+          SandboxRunner.SandboxRunner.use((runner) =>
+            runner.run({ image: Images.runtime, argv: ["true"] })
+          ).pipe(Effect.provide(runnerAt({ host, directory }), { local: true }), Effect.flip)
+        const directory = yield* RunHarness.Directory
+        const none = yield* runOf("unix:///nowhere/docker.sock")
+        assert.strictEqual((none as SandboxError).reason._tag, "RuntimeUnavailable")
+        assert.match(none.message, /there is no socket at.*DOCKER_HOST/su)
+
+        const engine = yield* PrivateEngine.acquire(Images.runtime)
+        yield* engine.kill
+        for (const refused of [yield* runtimeOf(engine.host), yield* runOf(engine.host)]) {
+          assert.match(refused.message, /left over from a killed engine.*Start it again/su)
+        }
+        // The pid file that the kill left does not prevent a restart.
+        yield* engine.restart
+        assert.deepStrictEqual(yield* PrivateEngine.labelledAt(engine.host), [])
+        assert.deepStrictEqual(LeakCheck.directories(directory), [])
+      }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }))
   )
 })
 
-describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process that is killed", () => {
+describe.skipIf(PrivateEngine.obstacle !== undefined)("a killed host process", () => {
   it.live(
-    "what it left is removed and its record says so, reaped by its parent or not; a living one's is not touched",
+    "its resources are removed and its record is abandoned, reaped by its parent or not; living runs are untouched",
     () =>
       Effect.gen(function* () {
         const engine = yield* PrivateEngine.acquire(Images.runtime)
@@ -248,9 +247,9 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process that is ki
 })
 
 describe.skipIf(PrivateEngine.obstacle !== undefined)(
-  "a host process with a gateway's container, killed",
+  "a killed host process with a gateway container",
   () => {
-    it.live("leaves nothing that is not removed: container, sockets, sandbox", () =>
+    it.live("leaves a container, sockets and a sandbox, which are all removed", () =>
       Effect.gen(function* () {
         const engine = yield* PrivateEngine.acquire(Images.runtime)
         yield* engine.load(Images.gateway)
@@ -312,7 +311,7 @@ interface Schedule {
   readonly faults: Faults
   readonly expected: Reason["_tag"] | "interrupted" | "ended"
   readonly spec?: SandboxSpecInput
-  /** Interrupt the run after so many milliseconds. */
+  /** Milliseconds after which the run is interrupted. */
   readonly interruptAfter?: number
 }
 
@@ -330,72 +329,72 @@ const { dieOnRelease, failNth, hang, slow } = ContainerRuntimeFaults
 
 const schedules: ReadonlyArray<Schedule> = [
   {
-    name: "create fails",
+    name: "fails if create fails",
     faults: { container: [failNth("ContainerRuntime.acquire", 1, unavailable)] },
     expected: "RuntimeUnavailable"
   },
   {
-    name: "created, and the answer is lost",
+    name: "fails if the answer to create is lost",
     faults: { container: [failNth("ContainerRuntime.acquire", 1, unavailable, "after")] },
     expected: "RuntimeUnavailable"
   },
   {
-    name: "start fails",
+    name: "fails if start fails",
     faults: { container: [failNth("Container.start", 1, failed)] },
     expected: "ContainerFailed"
   },
   {
-    name: "started, and the answer is lost",
+    name: "fails if the answer to start is lost",
     faults: { container: [failNth("Container.start", 1, failed, "after")] },
     expected: "ContainerFailed"
   },
   {
-    name: "proceed fails",
+    name: "fails if the answer to proceed is lost",
     faults: { container: [failNth("Container.proceed", 1, unavailable, "after")] },
     expected: "RuntimeUnavailable"
   },
   {
-    name: "the output breaks off",
+    name: "fails if the output breaks off",
     faults: { container: [failNth("Container.output", 1, unavailable)] },
     spec: long,
     expected: "RuntimeUnavailable"
   },
   {
-    name: "the exit is never told",
+    name: "fails if the exit code is lost",
     faults: { container: [failNth("Container.exit", 1, unavailable, "after")] },
     expected: "RuntimeUnavailable"
   },
   {
-    name: "a stop fails when time is up",
+    name: "times out even if stop fails",
     faults: { container: [failNth("Container.stop", 1, unavailable)] },
     spec: { ...long, limits: { ...long.limits, runtimeSecondsMax: 1 } },
     expected: "TimedOut"
   },
   {
-    name: "the release of the container dies",
+    name: "ends normally if the release of the container dies",
     faults: { container: [dieOnRelease("ContainerRuntime.release")] },
     expected: "ended"
   },
   {
-    name: "a hanging create is given up",
+    name: "interrupts a hanging create",
     faults: { container: [hang("ContainerRuntime.acquire", 1, "after")] },
     interruptAfter: 400,
     expected: "interrupted"
   },
   {
-    name: "a hanging start is given up",
+    name: "interrupts a hanging start",
     faults: { container: [hang("Container.start", 1, "after")] },
     interruptAfter: 600,
     expected: "interrupted"
   },
   {
-    name: "a hanging exit is given up",
+    name: "interrupts a hanging exit",
     faults: { container: [hang("Container.exit", 1)] },
     interruptAfter: 800,
     expected: "interrupted"
   },
   {
-    name: "a slow engine is given up",
+    name: "interrupts a slow engine",
     faults: {
       container: [slow("Container.start", "300 millis"), slow("ContainerRuntime.acquire", "200 millis")]
     },
@@ -403,42 +402,42 @@ const schedules: ReadonlyArray<Schedule> = [
     expected: "interrupted"
   },
   {
-    name: "the workspace fails when it is there",
+    name: "fails if the answer to the creation of the workspace is lost",
     faults: { workspace: [WorkspaceFaults.failNth("Workspace.acquire", 1, disk, "after")] },
     expected: "WorkspaceFailed"
   },
   {
-    name: "the workspace cannot be measured",
+    name: "fails if the workspace cannot be measured",
     faults: { workspace: [WorkspaceFaults.failNth("Workspace.countedBytes", 1, disk)] },
     spec: long,
     expected: "WorkspaceFailed"
   },
   {
-    name: "the release of the workspace dies",
+    name: "ends normally if the release of the workspace dies",
     faults: { workspace: [WorkspaceFaults.dieOnRelease("Workspace.release")] },
     expected: "ended"
   },
   {
-    name: "no volume for the socket",
+    name: "fails if the socket volume fails",
     faults: { container: [failNth("ContainerRuntime.acquireVolume", 1, unavailable, "after")] },
     spec: withModel(quick),
     expected: "RuntimeUnavailable"
   },
   {
-    name: "the second container fails",
+    name: "fails if the second container fails",
     faults: { container: [failNth("ContainerRuntime.acquire", 2, unavailable, "after")] },
     spec: withModel(quick),
     expected: "RuntimeUnavailable"
   },
   {
-    name: "the proxy is never ready",
+    name: "interrupts a proxy that is never ready",
     faults: { proxy: [LlmProxyFaults.hang("LlmProxy.ready", 1)] },
     spec: withModel(quick),
     interruptAfter: 700,
     expected: "interrupted"
   },
   {
-    name: "the release of the proxy dies",
+    name: "ends normally if the release of the proxy dies",
     faults: {
       proxy: [LlmProxyFaults.dieOnRelease("LlmProxy.release")],
       container: [dieOnRelease("ContainerRuntime.releaseVolume")]
@@ -447,7 +446,7 @@ const schedules: ReadonlyArray<Schedule> = [
     expected: "ended"
   },
   ...[0, 8, 30, 90, 170, 260].map((interruptAfter): Schedule => ({
-    name: `interrupted after ${interruptAfter} ms`,
+    name: `is interrupted after ${interruptAfter} ms`,
     faults: {},
     spec: withModel(long),
     interruptAfter,
@@ -455,14 +454,14 @@ const schedules: ReadonlyArray<Schedule> = [
   }))
 ]
 
-layer(RunHarness.layer(), { excludeTestServices: true })("a port that fails", (it) => {
+layer(RunHarness.layer(), { excludeTestServices: true })("a run with a failing port", (it) => {
   for (const { expected, faults, interruptAfter, name, spec = quick } of schedules) {
     it.effect(name, () =>
       Effect.gen(function* () {
         const directory = yield* RunHarness.Directory
         const runId = yield* RunId.generate
         const run = SandboxRunner.SandboxRunner.use((runner) => runner.run({ ...spec, runId })).pipe(
-          // The layers of the harness are the same values, and must not be the ones that are used here.
+          // Without `local`, the memoized layers of the harness would be used instead.
           Effect.provide(runnerAt({ directory, faults }), { local: true })
         )
         const fiber = yield* Effect.forkChild(run)

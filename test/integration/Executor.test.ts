@@ -1,4 +1,4 @@
-/** A sandbox over real Docker keeps the same contract as the one in memory, and as the host. */
+/** `Executor` in a sandbox on real Docker meets the same contract as the one in memory and the one on the host. */
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { ExecutorContract } from "@cogni/sandbox-sessions/testing"
 import * as CommandBehaviour from "@cogni/sandbox-loop/testing/CommandBehaviour"

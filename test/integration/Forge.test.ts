@@ -1,6 +1,6 @@
 /**
- * Pull requests at a GitHub that is held to its own description, merge requests at a GitLab of a few lines, tokens of
- * an App: request by request, and with everything that can go wrong.
+ * Pull requests, merge requests and App tokens, request by request, with their failures. The GitHub double validates
+ * against GitHub's own API description; the GitLab double is a few lines.
  */
 import { assert, it, vi } from "@effect/vitest"
 import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
@@ -23,7 +23,7 @@ interface Stage {
   readonly server: string
 }
 
-/** Whatever it is asked, until the effect is over. */
+/** Applies `trouble` to each request of the GitHub double during the effect. */
 const troubled = <A, E, R>(
   { api }: Stage,
   trouble: GitHubDouble.GitHubDouble["trouble"],
@@ -70,7 +70,7 @@ it.layer(layers, { excludeTestServices: true })("GitHub", (it) => {
     branch
   }))
 
-  it.effect("finds none, opens one, finds it; a second one is refused", () =>
+  it.effect("finds no pull request, opens one, finds it, and cannot open a second one", () =>
     Effect.gen(function* () {
       const { api } = yield* GitHub
       const at = yield* target
@@ -97,12 +97,12 @@ it.layer(layers, { excludeTestServices: true })("GitHub", (it) => {
         maintainer_can_modify: false
       })
       assert.isTrue(api.requests.every(({ authorization }) => authorization?.endsWith(` ${token}`) === true))
-      // No id of a trace of ours.
+      // Requests carry no trace ID of the host.
       assert.isTrue(api.requests.every(({ headers }) => !("traceparent" in headers || "b3" in headers)))
     })
   )
 
-  it.effect("an answer that was lost opens no second one", () =>
+  it.effect("a lost answer does not open a second pull request", () =>
     Effect.gen(function* () {
       const { api } = yield* GitHub
       const at = yield* target
@@ -125,7 +125,7 @@ it.layer(layers, { excludeTestServices: true })("GitHub", (it) => {
     })
   )
 
-  it.effect("a plan without drafts gets one that is none", () =>
+  it.effect("opens a regular pull request where the plan does not support drafts", () =>
     Effect.gen(function* () {
       const { api } = yield* GitHub
       const at = yield* target
@@ -143,7 +143,7 @@ it.layer(layers, { excludeTestServices: true })("GitHub", (it) => {
     })
   )
 
-  it.effect("what goes wrong says so, with what to do, and never the token", () =>
+  it.effect("errors name the cause and a remedy, and never contain the token", () =>
     Effect.gen(function* () {
       const { api } = yield* GitHub
       const at = yield* target
@@ -164,7 +164,7 @@ it.layer(layers, { excludeTestServices: true })("GitHub", (it) => {
         })
         const from = api.requests.length
         const error = yield* Effect.flip(pulls.find(at))
-        // What was refused is not sent again.
+        // Rejected requests are not retried.
         assert.lengthOf(api.requests.slice(from), isRetryable ? 3 : 1)
         assert.include(error.message, said)
         assert.strictEqual(error.isRetryable, isRetryable, error.message)
@@ -196,7 +196,7 @@ it.layer(layers, { excludeTestServices: true })("GitHub", (it) => {
     })
   )
 
-  it.effect("a limit that passes soon is waited for; any other is said, and when to come back", () =>
+  it.effect("waits for a short rate limit, and fails with the time to wait for a long one", () =>
     Effect.gen(function* () {
       const stage = yield* GitHub
       const { api } = stage
@@ -236,7 +236,7 @@ it.layer(layers, { excludeTestServices: true })("GitHub", (it) => {
     })
   )
 
-  it.effect("what nobody waits for any more is broken off, and not tried again", () =>
+  it.effect("an interrupted request is aborted and not retried", () =>
     Effect.gen(function* () {
       const came = yield* Deferred.make<void>()
       const gone = yield* Deferred.make<void>()
@@ -251,13 +251,13 @@ it.layer(layers, { excludeTestServices: true })("GitHub", (it) => {
       )
       yield* Deferred.await(came)
       yield* Fiber.interrupt(fiber)
-      // Well before a request would end by itself.
+      // Well before the request's own timeout.
       yield* Effect.timeout(Deferred.await(gone), "10 seconds")
       assert.strictEqual(asked, 1)
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a redirect is not followed, whether it is asked for one or opens one", () =>
+  it.effect("does not follow a redirect, neither to find nor to open a pull request", () =>
     Effect.gen(function* () {
       const stage = yield* GitHub
       const at = yield* target
@@ -286,7 +286,7 @@ it.layer(layers, { excludeTestServices: true })("GitHub", (it) => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("nothing is printed, also where a server says that it is deprecated", () =>
+  it.effect("prints nothing, even if the server announces a deprecation", () =>
     Effect.gen(function* () {
       const stage = yield* GitHub
       const at = yield* target
@@ -303,77 +303,79 @@ it.layer(layers, { excludeTestServices: true })("GitHub", (it) => {
     })
   )
 
-  it.effect("an App's token is for one repository and one use, and for no other server", () =>
-    Effect.gen(function* () {
-      const { api, server } = yield* GitHub
-      const { privateKey, publicKey } = generateKeyPairSync("rsa", {
-        modulusLength: 2048,
-        publicKeyEncoding: { type: "spki", format: "pem" },
-        privateKeyEncoding: { type: "pkcs8", format: "pem" }
-      })
-      const app = GitHubAppCredentials.make({ appId: 12, privateKey: Redacted.make(privateKey), server })
-      const from = api.requests.length
-      for (const purpose of ["fetch", "push", "pull_request"] as const) {
-        const credential = yield* app.get({ url: `${server}/acme/app.git`, purpose })
-        assert.strictEqual(credential?.username, "x-access-token")
-      }
-      // Each is asked for anew, first where the App is installed, and then as the App itself.
-      assert.deepStrictEqual(
-        api.requests.slice(from).map(({ method, path }) => `${method} ${path}`),
-        Array.from({ length: 3 }, () => [
-          "GET /repos/acme/app/installation",
-          "POST /app/installations/77/access_tokens"
-        ]).flat()
-      )
-      for (const { authorization = "" } of api.requests.slice(from)) {
-        const [header = "", claims = "", signature = ""] = authorization.replace("Bearer ", "").split(".")
-        const signed = Buffer.from(`${header}.${claims}`)
-        assert.isTrue(verify("RSA-SHA256", signed, publicKey, Buffer.from(signature, "base64url")))
-        const { exp, iat, iss } = JSON.parse(Buffer.from(claims, "base64url").toString())
-        assert.strictEqual(iss, "12")
-        // GitHub takes nothing from the future, and nothing that is valid for more than ten minutes.
-        assert.isBelow(iat, Date.now() / 1000)
-        assert.isAtMost(exp - iat, 600)
-      }
-      assert.isUndefined(yield* app.get({ url: "https://github.com/acme/app", purpose: "push" }))
-      const asked = api.requests.slice(from).filter(({ path }) => path.endsWith("/access_tokens"))
-      assert.deepStrictEqual(
-        asked.map(({ body }) => body),
-        [
-          { repositories: ["app"], permissions: { contents: "read" } },
-          { repositories: ["app"], permissions: { contents: "write" } },
-          { repositories: ["app"], permissions: { contents: "read", pull_requests: "write" } }
-        ]
-      )
-      assert.deepStrictEqual(api.complaints, [])
-      const other = app.get({ url: `${server}/acme/other.git`, purpose: "push" })
-      for (const [status, remedy] of [
-        [401, "id and key"],
-        [404, "installed on the repository"],
-        [422, "installed on the repository"]
-      ] as const) {
-        let shown = ""
-        const error = yield* troubled(
+  it.effect(
+    "an App's token is valid for one repository and one purpose, and is not issued for other servers",
+    () =>
+      Effect.gen(function* () {
+        const { api, server } = yield* GitHub
+        const { privateKey, publicKey } = generateKeyPairSync("rsa", {
+          modulusLength: 2048,
+          publicKeyEncoding: { type: "spki", format: "pem" },
+          privateKeyEncoding: { type: "pkcs8", format: "pem" }
+        })
+        const app = GitHubAppCredentials.make({ appId: 12, privateKey: Redacted.make(privateKey), server })
+        const from = api.requests.length
+        for (const purpose of ["fetch", "push", "pull_request"] as const) {
+          const credential = yield* app.get({ url: `${server}/acme/app.git`, purpose })
+          assert.strictEqual(credential?.username, "x-access-token")
+        }
+        // Each use first looks up the installation of the App, then requests a new token.
+        assert.deepStrictEqual(
+          api.requests.slice(from).map(({ method, path }) => `${method} ${path}`),
+          Array.from({ length: 3 }, () => [
+            "GET /repos/acme/app/installation",
+            "POST /app/installations/77/access_tokens"
+          ]).flat()
+        )
+        for (const { authorization = "" } of api.requests.slice(from)) {
+          const [header = "", claims = "", signature = ""] = authorization.replace("Bearer ", "").split(".")
+          const signed = Buffer.from(`${header}.${claims}`)
+          assert.isTrue(verify("RSA-SHA256", signed, publicKey, Buffer.from(signature, "base64url")))
+          const { exp, iat, iss } = JSON.parse(Buffer.from(claims, "base64url").toString())
+          assert.strictEqual(iss, "12")
+          // GitHub rejects tokens from the future and tokens that are valid for more than ten minutes.
+          assert.isBelow(iat, Date.now() / 1000)
+          assert.isAtMost(exp - iat, 600)
+        }
+        assert.isUndefined(yield* app.get({ url: "https://github.com/acme/app", purpose: "push" }))
+        const asked = api.requests.slice(from).filter(({ path }) => path.endsWith("/access_tokens"))
+        assert.deepStrictEqual(
+          asked.map(({ body }) => body),
+          [
+            { repositories: ["app"], permissions: { contents: "read" } },
+            { repositories: ["app"], permissions: { contents: "write" } },
+            { repositories: ["app"], permissions: { contents: "read", pull_requests: "write" } }
+          ]
+        )
+        assert.deepStrictEqual(api.complaints, [])
+        const other = app.get({ url: `${server}/acme/other.git`, purpose: "push" })
+        for (const [status, remedy] of [
+          [401, "id and key"],
+          [404, "installed on the repository"],
+          [422, "installed on the repository"]
+        ] as const) {
+          let shown = ""
+          const error = yield* troubled(
+            yield* GitHub,
+            ({ authorization = "" }) => {
+              shown = authorization.split(" ")[1] ?? ""
+              return { _tag: "Answer", status, body: { message: `no ${authorization}` } }
+            },
+            Effect.flip(other)
+          )
+          assert.include(error.message, remedy)
+          assert.isFalse(error.isRetryable)
+          // The JWT that the App signed for this request.
+          assert.isAbove(shown.length, 100)
+          for (const secret of ["PRIVATE KEY", shown]) assert.notInclude(error.message, secret)
+        }
+        const broken = yield* troubled(
           yield* GitHub,
-          ({ authorization = "" }) => {
-            shown = authorization.split(" ")[1] ?? ""
-            return { _tag: "Answer", status, body: { message: `no ${authorization}` } }
-          },
+          () => ({ _tag: "Answer", status: 503, body: { message: "later" } }),
           Effect.flip(other)
         )
-        assert.include(error.message, remedy)
-        assert.isFalse(error.isRetryable)
-        // What the App had signed for this one request.
-        assert.isAbove(shown.length, 100)
-        for (const secret of ["PRIVATE KEY", shown]) assert.notInclude(error.message, secret)
-      }
-      const broken = yield* troubled(
-        yield* GitHub,
-        () => ({ _tag: "Answer", status: 503, body: { message: "later" } }),
-        Effect.flip(other)
-      )
-      assert.isTrue(broken.isRetryable, broken.message)
-    })
+        assert.isTrue(broken.isRetryable, broken.message)
+      })
   )
 })
 
@@ -387,7 +389,7 @@ const gitLab = Effect.gen(function* () {
 })
 
 it.layer(Layer.empty, { excludeTestServices: true })("GitLab", (it) => {
-  it.effect("finds none, opens one, finds it; a second one is refused", () =>
+  it.effect("finds no merge request, opens one, finds it, and cannot open a second one", () =>
     Effect.gen(function* () {
       const { api, at, pulls } = yield* gitLab
       assert.isUndefined(yield* pulls.find(at))
@@ -425,7 +427,7 @@ it.layer(Layer.empty, { excludeTestServices: true })("GitLab", (it) => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("one from a fork's branch of the same name is somebody else's", () =>
+  it.effect("ignores a merge request from a fork's branch of the same name", () =>
     Effect.gen(function* () {
       const { api, at, pulls } = yield* gitLab
       const branches = { source_branch: branch, target_branch: "main" }
@@ -443,7 +445,7 @@ it.layer(Layer.empty, { excludeTestServices: true })("GitLab", (it) => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("what goes wrong says so, and never the token; a redirect is not followed", () =>
+  it.effect("errors name the cause and never contain the token; redirects are not followed", () =>
     Effect.gen(function* () {
       const { api, at, pulls } = yield* gitLab
       const heard: Array<string | undefined> = []

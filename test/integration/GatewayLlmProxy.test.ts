@@ -1,4 +1,4 @@
-/** The gateway on real Docker: its sockets in a host directory and in a container, leased, kept apart, and gone. */
+/** The gateway on real Docker, with its sockets in a host directory and in a container: leases, isolation, cleanup. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
@@ -28,10 +28,10 @@ const options = (carrier: "auto" | "directory" | "container", url = "http://127.
   tools: [CurrentTime.tool]
 })
 
-/** With docker's own client, past everything that is under test. */
+/** Runs the `docker` CLI, independent of the code under test. */
 const docker = (...argv: ReadonlyArray<string>) => execFileSync("docker", argv, { encoding: "utf8" })
 
-/** Containers of sockets that live, of this process. */
+/** Lists the running socket containers of this process. */
 const gateways = () =>
   docker(
     "ps",
@@ -65,7 +65,7 @@ const proxy = Layer.unwrap(
   Effect.map(Upstream, ({ url }) => GatewayLlmProxy.layer(options("container", url)))
 )
 
-/** Asks its model by this name, and prints what came. */
+/** Script that calls a model by name, and prints the status and the body. */
 const ask = (model: string) =>
   `fetch("http://localhost:8080/v1/chat/completions", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ model: "${model}", messages: [{ role: "user", content: "hi" }] }) }).then(async (r) => console.log(r.status, await r.text()))`
 
@@ -77,14 +77,14 @@ const specOf = (model: string, script = ask(model)) => ({
 
 layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
   excludeTestServices: true
-})("a gateway whose sockets are in a container", (it) => {
-  it.effect("many runs at once, over more containers than one, are each themselves", () =>
+})("a gateway with sockets in a container", (it) => {
+  it.effect("keeps concurrent runs apart that need more than one container", () =>
     Effect.gen(function* () {
       const { run } = yield* SandboxRunner.SandboxRunner
       const names = Array.from({ length: 20 }, (_, index) => `model-${index}`)
       const results = yield* Effect.forEach(
         names,
-        // Held together until all have their lease: more than one container has slots.
+        // Keeps all runs alive until each has its lease, which takes more slots than one container has.
         (name) => run(specOf(name, `setTimeout(() => ${ask(name)}, 6000)`)),
         { concurrency: "unbounded" }
       )
@@ -103,7 +103,7 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
     })
   )
 
-  it.effect("a slot that is used again is the next run's alone", () =>
+  it.effect("a reused slot serves only its next run", () =>
     Effect.gen(function* () {
       const { run } = yield* SandboxRunner.SandboxRunner
       const before = gateways().length
@@ -116,7 +116,7 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
     })
   )
 
-  it.effect("the container is held as tightly as a sandbox, and knows no key", () =>
+  it.effect("the container is as hardened as a sandbox, and does not have the key", () =>
     Effect.gen(function* () {
       yield* SandboxRunner.SandboxRunner.use(({ run }) => run(specOf("m")))
       const [id] = gateways()
@@ -136,7 +136,7 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
     })
   )
 
-  it.effect("when its container dies the run hears of it in words, and the next run gets another", () =>
+  it.effect("a run fails with ProxyFailed if its container dies, and the next run gets a new container", () =>
     Effect.gen(function* () {
       const { run } = yield* SandboxRunner.SandboxRunner
       const error = yield* run(specOf("m", "setTimeout(() => {}, 60000)")).pipe(
@@ -159,8 +159,8 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
   )
 })
 
-describe("a gateway whose sockets are in a container, at its end", () => {
-  it.live("takes its container and its volumes along", () =>
+describe("the end of a gateway with sockets in a container", () => {
+  it.live("removes its container and its volumes", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const before = gateways().length

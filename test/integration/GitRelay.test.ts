@@ -1,4 +1,4 @@
-/** The contract of a relay over real git, real Docker and repositories of this host. */
+/** The `GitRelay` contract on real git, real Docker and local repositories. */
 import { CommitId } from "@cogni/sandbox-git-relay/Refs"
 import * as GitRelayContract from "../../packages/git-relay/test/GitRelayContract.ts"
 import { Effect, Layer } from "effect"
@@ -9,7 +9,7 @@ import * as RunHarness from "../harness/RunHarness.ts"
 
 const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
 
-/** Files, written by a shell. */
+/** Shell line that writes the files. */
 const written = (files: Readonly<Record<string, string>>): string =>
   Object.entries(files)
     .map(
@@ -38,7 +38,7 @@ const stage = Layer.effect(
         Effect.map(GitOrigin.branchAt(url, branch), (id) =>
           id === undefined ? undefined : CommitId.make(id)
         ),
-      // No hook and no setting of a repository of this host is heard, so a branch stands in the way.
+      // The relay ignores hooks and settings of a local repository, so a conflicting branch blocks the push.
       shut: (url, isShut) =>
         Effect.asVoid(
           isShut

@@ -1,9 +1,9 @@
 /**
- * Each line of `Hardening.ts`, looked at from inside.
+ * Each setting of `Hardening.ts`, tested from inside.
  *
- * A probe is a shell line that prints `held` when the defence stands. It is run twice: in a real sandbox, where it must
- * say so, and in a container like it with that one defence taken away, where it must not. So every guard here is seen
- * failing each time the tests run.
+ * A probe is a shell line that prints `held` when its defense works. It runs twice: in a real sandbox, where it must
+ * print `held`, and in the same container without that one defense, where it must not. Each run of the tests thus
+ * proves that each probe can fail.
  */
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -20,7 +20,7 @@ import * as RunHarness from "../harness/RunHarness.ts"
 
 interface Probe extends Loosened.Loosened {
   readonly defence: string
-  /** Prints `held`, or what it found instead. */
+  /** Prints `held`, or the problem that it found. */
   readonly script: string
 }
 
@@ -31,7 +31,7 @@ const cgroup = (controller: string, v1: string, v2: string) =>
 
 const probes: ReadonlyArray<Probe> = [
   {
-    defence: "no interface but lo",
+    defence: "no interface except lo",
     script: `found=$(tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | grep -vx lo); [ -z "$found" ] && echo held || echo "$found"`,
     without: { hostConfig: { NetworkMode: "bridge" } }
   },
@@ -41,7 +41,7 @@ const probes: ReadonlyArray<Probe> = [
     without: { hostConfig: { NetworkMode: "bridge" } }
   },
   {
-    defence: "no way to the host over a network",
+    defence: "no network connection to the host",
     script: `if (exec 3<>/dev/tcp/172.17.0.1/9) 2>&1 | grep -q 'unreachable'; then echo held; else echo 'the host answers'; fi`,
     without: { hostConfig: { NetworkMode: "bridge" } }
   },
@@ -51,8 +51,8 @@ const probes: ReadonlyArray<Probe> = [
     without: { hostConfig: { NetworkMode: "bridge" } }
   },
   {
-    defence: "no engine's socket",
-    // By name and by mount: find trusts the directory's own word for the type of what is mounted over it.
+    defence: "no socket of the engine",
+    // By name and by mount, because find trusts the type in the directory entry, not that of a mount over it.
     script: `found=$(find / -xdev -name '*.sock' 2>/dev/null; grep -E '[.]sock' /proc/self/mountinfo); [ -z "$found" ] && echo held || echo "$found"`,
     without: { hostConfig: { Binds: ["/var/run/docker.sock:/run/docker.sock"] } }
   },
@@ -77,7 +77,7 @@ const probes: ReadonlyArray<Probe> = [
     without: { user: "0:0" }
   },
   {
-    defence: "nothing can be written outside the workspace and the memory file systems",
+    defence: "only the workspace and the memory file systems are writable",
     script: `found=$(find / \\( -path /proc -o -path /sys -o -path /dev -o -path /workspace -o -path /tmp -o -path /home/agent \\) -prune -o -writable ! -type l -print 2>/dev/null); [ -z "$found" ] && echo held || echo "$found"`,
     without: { hostConfig: { ReadonlyRootfs: false } }
   },
@@ -107,7 +107,7 @@ const probes: ReadonlyArray<Probe> = [
     without: { hostConfig: { Ulimits: [] } }
   },
   {
-    defence: "no core dump, and no file larger than the workspace may grow",
+    defence: "no core dump, and no file larger than the workspace limit",
     script: `[ "$(ulimit -Hc)" = 0 ] && [ "$(ulimit -Hf)" = ${limits.workspaceBytesMax / 1024 + 64} ] && echo held || ulimit -a`,
     without: { hostConfig: { Ulimits: [] } }
   },
@@ -122,7 +122,7 @@ const probes: ReadonlyArray<Probe> = [
     without: { hostConfig: { Privileged: true } }
   },
   {
-    defence: "no process of the host is seen",
+    defence: "no process of the host is visible",
     script: `[ "$(readlink /proc/self/ns/pid)" != "${readlinkSync("/proc/self/ns/pid")}" ] && echo held`,
     without: { hostConfig: { PidMode: "host" } }
   },
@@ -132,7 +132,7 @@ const probes: ReadonlyArray<Probe> = [
     without: { hostConfig: { IpcMode: "host" } }
   },
   {
-    defence: "control groups of its own, that it cannot write",
+    defence: "its own control group namespace",
     script: `[ "$(readlink /proc/self/ns/cgroup)" != "${readlinkSync("/proc/self/ns/cgroup")}" ] && echo held`,
     without: { hostConfig: { CgroupnsMode: "host" } }
   },
@@ -143,8 +143,8 @@ const probes: ReadonlyArray<Probe> = [
   }
 ]
 
-layer(RunHarness.layer(), { excludeTestServices: true })("Hardening, seen from inside", (it) => {
-  it.effect("every defence stands", () =>
+layer(RunHarness.layer(), { excludeTestServices: true })("Hardening from inside the sandbox", (it) => {
+  it.effect("all defenses hold", () =>
     Effect.gen(function* () {
       const runner = yield* SandboxRunner
       const { output } = yield* runner.run({
@@ -166,12 +166,12 @@ layer(RunHarness.layer(), { excludeTestServices: true })("Hardening, seen from i
   )
 
   for (const probe of probes) {
-    it.effect(`"${probe.defence}" is missed when it is gone`, () =>
+    it.effect(`the probe of "${probe.defence}" fails without the defense`, () =>
       Effect.map(Loosened.run(probe), (said) => assert.notStrictEqual(said, "held"))
     )
   }
 
-  it.effect("nothing of the workspace runs before the sandbox has said how it is held", () =>
+  it.effect("no program of the workspace runs before the sandbox has reported its posture", () =>
     Effect.gen(function* () {
       const runner = yield* SandboxRunner
       const path = yield* RunHarness.Directory
@@ -202,7 +202,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("Hardening, seen from i
     })
   )
 
-  it.effect("the directory of the socket is held twice: by its mount, and by its owner", () =>
+  it.effect("the socket directory is protected by its mount and by its owner, and each alone suffices", () =>
     Effect.gen(function* () {
       const runtime = yield* ContainerRuntime
       const source = yield* runtime.acquireVolume({
@@ -229,7 +229,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("Hardening, seen from i
     })
   )
 
-  it.effect("a container that the engine holds more loosely than asked does not start its agent", () =>
+  it.effect("a container with weaker settings than requested does not start its agent", () =>
     Effect.gen(function* () {
       const runtime = yield* ContainerRuntime
       const spec = yield* SandboxSpec.decode({ image: Images.runtime, argv: ["true"] }).pipe(Effect.orDie)
@@ -245,7 +245,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("Hardening, seen from i
         network: { mode: "none" },
         limits: spec.limits
       })
-      // Somebody lifts a limit between create and start.
+      // Raises a limit between create and start.
       yield* docker("update", "--memory", "2g", "--memory-swap", "4g", container.id)
       const error = yield* Effect.flip(container.start)
       assert.strictEqual(error._tag, "PostureMismatch")

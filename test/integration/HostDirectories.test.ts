@@ -1,6 +1,6 @@
 /**
- * A workspace is a directory, not a path: what an agent exchanges, links or leaves on the way to it reaches no other
- * directory of the host.
+ * A workspace is a directory, not a path. An agent that swaps, links or leaves something on that path cannot reach any
+ * other directory of the host.
  */
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -24,7 +24,7 @@ import { join } from "node:path"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
-/** A directory that an agent may work in, and one that only its user may see. */
+/** Creates directories that an agent may work in, and a private one with a secret. */
 const scene = Effect.map(RunHarness.Directory, (within) => {
   const root = mkdtempSync(join(within, "scene-"))
   const make = (name: string) => {
@@ -45,7 +45,7 @@ const shell = (path: string, script: string) => ({
   workspace: { type: "directory" as const, path }
 })
 
-/** A runner whose host changes something after a workspace was examined, and before the engine mounts it. */
+/** Runner that calls `change` after the check of the workspace, and before the engine mounts it. */
 const runnerThatChanges = (change: () => void) =>
   Effect.gen(function* () {
     const runtime = yield* ContainerRuntime
@@ -59,7 +59,7 @@ const runnerThatChanges = (change: () => void) =>
   })
 
 layer(RunHarness.layer(), { excludeTestServices: true })("directories of the host", (it) => {
-  /** The agent does not start, and nothing of the other directory is shown or changed. */
+  /** Asserts that the agent does not start, and that the other directory is neither read nor changed. */
   const refusesExchange = (put: (secret: string, path: string) => void) =>
     Effect.gen(function* () {
       const { make, root, secret } = yield* scene
@@ -71,20 +71,21 @@ layer(RunHarness.layer(), { excludeTestServices: true })("directories of the hos
       const { message, reason } = yield* Effect.flip(runner.run(shell(path, "cat secret; echo > stolen")))
       assert.strictEqual(reason._tag, "PostureMismatch", message)
       assert.match(message, /\/workspace is another directory .* its path was changed meanwhile/u)
-      // The engine makes an empty place for the inputs in whatever it mounts, before anything can be seen there.
+      // The engine creates an empty mount point for the inputs in any directory that it mounts, before the check.
       assert.deepStrictEqual(readdirSync(path).toSorted(), [".cogni", "secret"])
       assert.deepStrictEqual(readdirSync(join(path, ".cogni")), [])
     })
 
-  it.effect("a workspace that is exchanged for a link before it is mounted starts no agent", () =>
+  it.effect("does not start an agent if the workspace was replaced with a link before the mount", () =>
     refusesExchange(symlinkSync)
   )
 
-  it.effect("a workspace that is exchanged for another directory before it is mounted starts no agent", () =>
-    refusesExchange(renameSync)
+  it.effect(
+    "does not start an agent if the workspace was replaced with another directory before the mount",
+    () => refusesExchange(renameSync)
   )
 
-  it.effect("inputs that are exchanged before they are mounted start no agent", () =>
+  it.effect("does not start an agent if its inputs were replaced before the mount", () =>
     Effect.gen(function* () {
       const { root, secret } = yield* scene
       const within = yield* RunHarness.Directory
@@ -102,7 +103,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("directories of the hos
     })
   )
 
-  it.effect("a workspace below a link that an agent could have made is refused, and the link is named", () =>
+  it.effect("refuses a workspace below a link that an agent could have made, and names the link", () =>
     Effect.gen(function* () {
       const { make, root, secret } = yield* scene
       const runner = yield* SandboxRunner.SandboxRunner
@@ -118,7 +119,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("directories of the hos
     })
   )
 
-  it.effect("a workspace within or around one that is in use is refused until that run is over", () =>
+  it.effect("refuses a workspace inside or around one that is in use, until that run is over", () =>
     Effect.gen(function* () {
       const { make, secret } = yield* scene
       const runner = yield* SandboxRunner.SandboxRunner
@@ -137,7 +138,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("directories of the hos
       const within = yield* Effect.flip(runner.run(shell(inner, "true")))
       assert.strictEqual(within.reason._tag, "WorkspaceFailed", within.message)
       assert.match(within.message, /lies in .*\/mono, in which run run-\w+ works/u)
-      assert.isFalse(existsSync(join(inner, ".cogni")), "refused before anything was made there")
+      assert.isFalse(existsSync(join(inner, ".cogni")), "it is refused before anything is created in it")
       const around = yield* Effect.flip(runner.run(shell(join(outer, ".."), "true")))
       assert.strictEqual(around.reason._tag, "WorkspaceFailed", around.message)
       const same = yield* runner.run(shell(outer, "touch end"))
@@ -149,7 +150,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("directories of the hos
     })
   )
 
-  it.effect("a socket of the host in the workspace is named before the agent starts", () =>
+  it.effect("warns of a host socket in the workspace before the agent starts", () =>
     Effect.gen(function* () {
       const { make } = yield* scene
       const path = make("project")
@@ -177,7 +178,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("directories of the hos
       const runner = yield* SandboxRunner.SandboxRunner
       const { argv, ...opened } = shell(path, "socat -u UNIX-CONNECT:/workspace/db.sock -")
       const result = yield* heard(runner.run({ ...opened, argv }))
-      assert.strictEqual(result.output.stdout.text, "host service\n", "what the warning is about")
+      assert.strictEqual(result.output.stdout.text, "host service\n", "the agent cannot reach the service")
       yield* heard(Effect.scoped(runner.open(opened)))
     })
   )

@@ -1,9 +1,9 @@
 /**
- * What an agent can send, byte for byte, and what of it the upstream then receives.
+ * Hostile requests of an agent, byte by byte, and the part of them that reaches the upstream.
  *
- * Every row is written to the run's socket from inside the sandbox, past any HTTP library. A row that passes must have
- * reached the upstream with exactly our headers and exactly its own path; a row that is refused must not have reached
- * it at all. The last test takes the defences out one by one and sees that these assertions notice.
+ * Every row is written to the run's socket from inside the sandbox, without an HTTP library. A row that passes must
+ * reach the upstream with exactly our headers and exactly its own path. A row that is refused must not reach it at all.
+ * The last tests remove the defenses one by one, and check that these assertions then fail.
  */
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
@@ -20,11 +20,11 @@ interface Lines {
   readonly headers?: ReadonlyArray<string>
   readonly body?: string
   readonly newline?: string
-  /** Leave out Host and Content-Length. */
+  /** Omits Host and Content-Length. */
   readonly bare?: boolean
 }
 
-/** A request line, header lines as they are written here, and a body. */
+/** Builds a request from a request line, unchanged header lines and a body. */
 const http = (lines: Lines = {}): string => {
   const { bare = false, method = "POST", newline = "\r\n", target = chat, version = " HTTP/1.1" } = lines
   const payload = lines.body ?? (method === "POST" ? body : "")
@@ -101,7 +101,7 @@ const spoofs = [
 ]
 
 const rows: ReadonlyArray<Row> = [
-  ["nothing but what is needed", http(), "passes"],
+  ["only the necessary headers", http(), "passes"],
   ...spoofs.map((line): Row => [`header ${JSON.stringify(line)}`, withHeaders(line), "passes"]),
   ["a header twice", withHeaders("x-litellm-customer-id: a", "x-litellm-customer-id: b"), "passes"],
   [
@@ -134,7 +134,7 @@ const rows: ReadonlyArray<Row> = [
   ],
   ["Expect: 100-continue", withHeaders("Expect: 100-continue"), "passes"],
   ["TE: trailers", withHeaders("TE: trailers"), "passes"],
-  ["Trailer announces an identity", withHeaders("Trailer: x-litellm-customer-id"), "passes"],
+  ["Trailer that announces an identity header", withHeaders("Trailer: x-litellm-customer-id"), "passes"],
   ["Range", withHeaders("Range: bytes=0-0", "If-Range: x"), "passes"],
   ["two spaces in a value", withHeaders("X-Evil:   a  b "), "passes"],
   ["an empty value", withHeaders("x-litellm-customer-id:"), "passes"],
@@ -152,19 +152,19 @@ const rows: ReadonlyArray<Row> = [
   ],
   ["HTTP/0.9", "GET /v1/models\r\n\r\n", "passes", { method: "GET", target: "/v1/models" }],
   [
-    "Host of another",
+    "Host of another server",
     http({ bare: true, headers: ["Host: evil.example", `Content-Length: ${body.length}`] }),
     "passes"
   ],
   ["absolute form", toPath(`http://evil.example${chat}`), "passes", { statuses: [200, 403] }],
   ["a query", toPath(`${chat}?key=evil&user=evil`), "passes"],
-  ["a query that is allowed elsewhere", toPath(`${chat}?beta=true`), "passes"],
+  ["a query that is allowed on another path", toPath(`${chat}?beta=true`), "passes"],
   ["beta=true", toPath("/v1/messages?beta=true"), "passes", { target: "/v1/messages?beta=true" }],
   ["beta=true and more", toPath("/v1/messages?beta=true&key=evil"), "passes", { target: "/v1/messages" }],
   ["beta=true twice", toPath("/v1/messages?beta=true?beta=true"), "passes", { target: "/v1/messages" }],
   ["beta=TRUE", toPath("/v1/messages?beta=TRUE"), "passes", { target: "/v1/messages" }],
   [
-    "a query that breaks the line",
+    "a query with a line break",
     toPath("/v1/messages?beta=true%0d%0aX-Evil:%201"),
     "passes",
     { target: "/v1/messages" }
@@ -187,7 +187,11 @@ const rows: ReadonlyArray<Row> = [
   ],
   ["two lengths", withHeaders("Content-Length: 3"), "refused"],
   ["a negative length", http({ bare: true, headers: ["Host: a", "Content-Length: -1"] }), "refused"],
-  ["chunked, misspelt", http({ bare: true, headers: ["Host: a", "Transfer-Encoding: xchunked"] }), "refused"],
+  [
+    "chunked, misspelled",
+    http({ bare: true, headers: ["Host: a", "Transfer-Encoding: xchunked"] }),
+    "refused"
+  ],
   [
     "chunked twice",
     http({ bare: true, headers: ["Host: a", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"] }),
@@ -203,7 +207,7 @@ const rows: ReadonlyArray<Row> = [
   ],
   ["a target of 40 KiB", toPath(`${chat}?${"a".repeat(40_960)}`), "refused"],
   [
-    "more than the body may be",
+    "a body over the limit",
     http({ bare: true, headers: ["Host: a", "Content-Length: 33554433"] }),
     "refused",
     { statuses: [413] }
@@ -219,7 +223,7 @@ const rows: ReadonlyArray<Row> = [
     "refused",
     { statuses: [405, 400] }
   ]),
-  ["a page of the proxy's own", toPath("/-/path_not_allowed"), "refused", { statuses: [404] }],
+  ["an internal page of the proxy", toPath("/-/path_not_allowed"), "refused", { statuses: [404] }],
   ["POST on a GET path", toPath("/v1/models"), "refused", { statuses: [405] }],
   ["HEAD on a GET path", toPath("/v1/models", "HEAD"), "refused", { statuses: [405] }],
   ...[
@@ -270,7 +274,7 @@ const rows: ReadonlyArray<Row> = [
   ].map((target): Row => [`path ${target}`, toPath(target), "refused", { statuses: [403, 400] }])
 ]
 
-/** What the upstream must have been sent: no more, no less, each name once. */
+/** Headers that the upstream must receive: exactly these, each name once. */
 const expectedHeaders = [
   "accept",
   "accept-encoding",
@@ -284,7 +288,7 @@ const expectedHeaders = [
   "x-request-id"
 ]
 
-/** How nginx says how long a body is; which of them depends on how much of it had come. */
+/** Headers for the length of a body. nginx chooses one, depending on how much of the body it has received. */
 const framing = new Set(["content-length", "transfer-encoding"])
 
 interface Outcome {
@@ -298,7 +302,9 @@ type Received = Effect.Success<NginxRun.NginxRun["Service"]["upstream"]["receive
 const requestIdOf = ({ headers }: Received) =>
   headers.find(([name]) => name.toLowerCase() === "x-request-id")?.[1]
 
-/** Send these, and say for each what of it the upstream received. What belongs to no answer belongs to all. */
+/**
+ * Sends the rows, and returns the upstream requests of each. A request that matches no answer counts for every row.
+ */
 const sendRows = (all: ReadonlyArray<Row>, options?: NginxRun.SendOptions) =>
   Effect.gen(function* () {
     const run = yield* NginxRun.NginxRun
@@ -326,7 +332,7 @@ const checkRow = ([, , expected, more = {}]: Row, { answer, received, run }: Out
     assert.deepStrictEqual(received, [])
     if (more.statuses !== undefined) assert.include(more.statuses, answer.status)
     else assert.isTrue(answer.status === undefined || answer.status >= 400, `answered ${answer.status}`)
-    // Ours, in the shape of OpenAI's errors; nothing of nginx's own pages.
+    // The error has OpenAI's shape. It is not a page of nginx.
     if (answer.status !== undefined) assert.notInclude(answer.text, "<html>")
     return
   }
@@ -355,10 +361,10 @@ const checkRow = ([, , expected, more = {}]: Row, { answer, received, run }: Out
   assert.match(values.get("x-request-id") ?? "", /^[0-9a-f]{32}$/u)
 }
 
-/** An answer of HTTP/0.9 has no header to know it by. */
+/** Reports whether the answer has headers to identify it by. HTTP/0.9 has none. */
 const isNamed = ([, bytes]: Row) => !bytes.startsWith("GET /v1/models\r\n")
 
-/** All rows at once: what is slow is entering the sandbox. */
+/** Sends all rows at once, because entering the sandbox is slow. */
 const Outcomes = Context.Service<"Outcomes", ReadonlyMap<Row, Outcome>>("test/Outcomes")
 
 const outcomes = Layer.effect(
@@ -379,7 +385,7 @@ layer(outcomes, { excludeTestServices: true })("Hostile requests", (it) => {
     )
   }
 
-  it.effect("a request hidden in the body of another is not one", () =>
+  it.effect("a request hidden in the body of another is not executed", () =>
     Effect.gen(function* () {
       const run = yield* NginxRun.NginxRun
       const before = (yield* run.upstream.received).length
@@ -392,7 +398,7 @@ layer(outcomes, { excludeTestServices: true })("Hostile requests", (it) => {
     })
   )
 
-  it.effect("each of two requests on one connection is judged by itself", () =>
+  it.effect("requests on one connection are checked separately", () =>
     Effect.gen(function* () {
       const run = yield* NginxRun.NginxRun
       const before = (yield* run.upstream.received).length
@@ -410,7 +416,7 @@ layer(outcomes, { excludeTestServices: true })("Hostile requests", (it) => {
     })
   )
 
-  it.effect("what is heard of a client is its accept and its version", () =>
+  it.effect("forwards only the accept header and the API version of a client", () =>
     Effect.gen(function* () {
       const run = yield* NginxRun.NginxRun
       yield* run.send(
@@ -426,15 +432,15 @@ layer(outcomes, { excludeTestServices: true })("Hostile requests", (it) => {
   )
 })
 
-/** A defence, and the row that must notice that it is gone. */
+/** Defenses, each with the row that must fail without it. */
 const defences: ReadonlyArray<readonly [defence: string, tamper: (config: string) => string, row: string]> = [
   [
-    "request headers off",
+    "proxy_pass_request_headers off",
     (config) => config.replace("proxy_pass_request_headers off;", "proxy_pass_request_headers on;"),
     'header "Cookie: session=evil"'
   ],
   [
-    "the customer header beside the end user's",
+    "our own customer header",
     (config) =>
       config
         .replace("proxy_pass_request_headers off;", "proxy_pass_request_headers on;")
@@ -448,20 +454,20 @@ const defences: ReadonlyArray<readonly [defence: string, tamper: (config: string
     "path /key/generate"
   ],
   [
-    "the path as it was written",
+    "the check of the raw path",
     (config) => config.replaceAll(/if \(\$target_path[^}]*\}/gu, ""),
     "path /v1/%63hat/completions"
   ],
   [
-    "the method",
+    "the check of the method",
     (config) => config.replaceAll(/if \(\$request_method[^}]*\}/gu, ""),
     "DELETE on a POST path"
   ],
-  ["dropped queries", (config) => config.replaceAll(/set \$args [^;]*;/gu, ""), "a query"],
+  ["the removal of queries", (config) => config.replaceAll(/set \$args [^;]*;/gu, ""), "a query"],
   [
-    "the cap on bodies",
+    "the limit on bodies",
     (config) => config.replace(/client_max_body_size \d+;/u, "client_max_body_size 0;"),
-    "more than the body may be"
+    "a body over the limit"
   ]
 ]
 
@@ -471,7 +477,7 @@ for (const [defence, tamper, name] of defences) {
       Effect.gen(function* () {
         const row = rows.find(([candidate]) => candidate === name)
         assert.isDefined(row)
-        // Without a defence there may be no answer to wait for.
+        // An answer may never arrive without the defense, so the request is cut.
         const [outcome] = yield* sendRows([row!], { cut: true, idleMillis: 500 })
         assert.throws(() => checkRow(row!, outcome!))
       })

@@ -1,7 +1,7 @@
 /**
- * Two sealed runs of one host process on real Docker: one floods its gateway from inside, the other wants its answers.
+ * Two sealed runs of one host process on real Docker: one floods its gateway from inside, the other makes normal calls.
  *
- * What is compared are counts and order, and times only after allowing for the machine.
+ * The tests compare counts and order. They compare times only with an allowance for the speed of the machine.
  */
 import { assert, layer } from "@effect/vitest"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
@@ -28,7 +28,7 @@ const proxy = (carrier: "directory" | "container") =>
     )
   )
 
-/** As many health checks, sent ahead, and broken requests as one processor can write, until it is killed. */
+/** Writes pipelined health checks and malformed requests as fast as one CPU can, until it is killed. */
 const flood = `
 const net = require("node:net")
 const health = Buffer.from("GET /health HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n".repeat(500))
@@ -47,7 +47,7 @@ for (let index = 0; index < 32; index++) open(index % 2 === 0 ? health : heavy)
 
 const calls = 20
 
-/** So many calls, one after the other; prints the status of each. */
+/** Makes `calls` calls in sequence, and prints the status of each. */
 const victim = `
 const ask = () => fetch("http://localhost:8080/v1/chat/completions", { method: "POST",
   headers: { "content-type": "application/json" },
@@ -75,8 +75,8 @@ for (const carrier of ["directory", "container"] as const) {
   layer(RunHarness.layer(proxy(carrier)).pipe(Layer.provideMerge(Upstream.layer)), {
     excludeTestServices: true,
     timeout: Pace.hangMillis
-  })(`a run beside one that floods its gateway, sockets in a ${carrier}`, (it) => {
-    it.effect("has every answer, and the other is ended by its own time limit, not after it", () =>
+  })(`a run beside a flood, sockets in a ${carrier}`, (it) => {
+    it.effect("receives every answer, and the flood ends at its own time limit", () =>
       Effect.gen(function* () {
         const { run } = yield* SandboxRunner.SandboxRunner
         const flooding = yield* Effect.forkChild(
@@ -91,7 +91,7 @@ for (const carrier of ["directory", "container"] as const) {
         )
         const [took, error] = yield* Fiber.join(flooding)
         assert.strictEqual(error.reason._tag, "TimedOut", error.message)
-        // A second beside the limit, and what starting and removing a container takes.
+        // Allows one second, and the time to start and remove a container.
         assert.isBelow(Duration.toMillis(took) - floodSecondsMax * 1000, Pace.allowed(3000))
       })
     )

@@ -1,4 +1,4 @@
-/** The two networks a sandbox may have: none, and one that leads nowhere. */
+/** The two networks of a sandbox: none, and an internal one without egress. */
 import { assert, layer } from "@effect/vitest"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Effect } from "effect"
@@ -12,7 +12,7 @@ const get = (url: string) =>
   `fetch(${JSON.stringify(url)},{signal:AbortSignal.timeout(4000)}).then(r=>r.text()).then(console.log,e=>console.log('failed',e.cause?.code))`
 
 layer(RunHarness.layer(), { excludeTestServices: true })("network", (it) => {
-  it.effect("a sandbox on an internal network reaches its neighbour, and nothing further", () =>
+  it.effect("a sandbox on an internal network reaches its neighbour, and no other network", () =>
     Effect.gen(function* () {
       const networkName = yield* internalNetwork(`cogni-test-${process.pid}-in`)
       yield* container(
@@ -40,7 +40,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("network", (it) => {
       assert.strictEqual(
         yield* docker("run", "--rm", "--entrypoint", "node", Images.runtime, "-e", get(other)),
         "reached",
-        "there is something to reach, for whoever has a route"
+        "the server is reachable from a container with a route"
       )
       const { output } = yield* runner.run({
         image: Images.runtime,
@@ -51,7 +51,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("network", (it) => {
     })
   )
 
-  it.effect("a network that is not there is refused, with the command that makes it", () =>
+  it.effect("fails if a network does not exist, with the command that creates it", () =>
     Effect.gen(function* () {
       const runner = yield* SandboxRunner
       const error = yield* Effect.flip(
@@ -66,7 +66,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("network", (it) => {
     })
   )
 
-  it.effect("a network with a route out is refused", () =>
+  it.effect("refuses a network with egress", () =>
     Effect.gen(function* () {
       const networkName = `cogni-test-${process.pid}-wide`
       yield* Effect.acquireRelease(docker("network", "create", networkName), () =>

@@ -1,6 +1,6 @@
 /**
- * The nginx of a run against the real engine: what arrives at the upstream, what the agent hears, what is written down,
- * and where the key is not.
+ * The nginx proxy of a run on a real engine: the requests that reach the upstream, the agent's answers, the audit log,
+ * and the places that must not contain the key.
  */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Duration, Effect, Exit, Layer, Redacted, Schedule, Scope } from "effect"
@@ -22,12 +22,12 @@ import * as Pace from "../harness/Pace.ts"
 const post = (target = "/v1/chat/completions", body = "{}") =>
   `POST ${target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`
 
-/** With docker's own client, past everything that is under test. */
+/** Runs the `docker` CLI, independent of the code under test. */
 const docker = (...args: ReadonlyArray<string>) => execFileSync("docker", args, { encoding: "utf8" })
 
 const oversizedCount = 20_000
 
-/** As fast as one can, on every path that asks how long a body is. Prints how often each status was answered. */
+/** Floods every path that checks the length of a body, and prints the count of each status. */
 const oversizedFlood = `
 const { connect } = require("node:net")
 const paths = ["/v1/chat/completions", "/v1/messages", "/x", "/health"]
@@ -49,7 +49,7 @@ const many = async () => {
 Promise.all(Array.from({ length: 64 }, many)).then(() => console.log(JSON.stringify(counts)))
 `
 
-/** Takes nothing of the answer until all that may wait for it waits. Prints how many bytes there were. */
+/** Reads the answer only after all buffers are full, and prints its number of bytes. */
 const slowReader = `
 const socket = require("node:net").connect("/llm-sock/llm.sock")
 let bytes = 0
@@ -93,20 +93,20 @@ LlmProxyContract.suite(
 layer(NginxRun.layer({ basePath: "/litellm/v1" }), { excludeTestServices: true })(
   "NginxLlmProxy, on Docker",
   (it) => {
-    it.effect("answers for itself", () =>
+    it.effect("answers health checks itself", () =>
       Effect.gen(function* () {
         const run = yield* NginxRun.NginxRun
         assert.include((yield* run.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n")).text, '{"ok":true}')
       })
     )
 
-    it.effect("honours the upstream's base path, and reports what went through", () =>
+    it.effect("prepends the upstream's base path, and reports its calls", () =>
       Effect.gen(function* () {
         const run = yield* NginxRun.NginxRun
         assert.strictEqual((yield* run.send(post())).status, 200)
         yield* run.send(post("/v1/files?x=1"))
         assert.strictEqual((yield* received(run)).target, "/litellm/v1/chat/completions")
-        // nginx writes a call down after its answer, and only a call that was passed on is waited for.
+        // nginx logs a call after its answer, and `traffic` waits only for calls that were passed on.
         const traffic = yield* Effect.repeat(run.endpoint.traffic, {
           schedule: Schedule.spaced("20 millis"),
           until: ({ calls }) => calls.at(-1)?.path === "/v1/files?x=1",
@@ -126,7 +126,7 @@ layer(NginxRun.layer({ basePath: "/litellm/v1" }), { excludeTestServices: true }
       })
     )
 
-    it.effect("the key is in no record of the engine, no file of the host, and nowhere in the sandbox", () =>
+    it.effect("the key is absent from the engine's records, the host's files and the sandbox", () =>
       Effect.gen(function* () {
         const run = yield* NginxRun.NginxRun
         const fragment = NginxRun.key.slice(-12)
@@ -147,7 +147,7 @@ layer(NginxRun.layer({ basePath: "/litellm/v1" }), { excludeTestServices: true }
       })
     )
 
-    it.effect("is held as tightly as the sandbox", () =>
+    it.effect("runs with the hardening of a sandbox", () =>
       Effect.gen(function* () {
         const run = yield* NginxRun.NginxRun
         const [inspected] = JSON.parse(docker("inspect", `cogni-${run.runId}-proxy`))
@@ -161,7 +161,7 @@ layer(NginxRun.layer({ basePath: "/litellm/v1" }), { excludeTestServices: true }
       })
     )
 
-    it.effect("the sandbox can use the socket, and neither remove nor replace it", () =>
+    it.effect("the sandbox can use the socket, but can neither remove nor replace it", () =>
       Effect.gen(function* () {
         const run = yield* NginxRun.NginxRun
         const said = yield* run.exec(
@@ -175,7 +175,7 @@ layer(NginxRun.layer({ basePath: "/litellm/v1" }), { excludeTestServices: true }
       })
     )
 
-    it.effect("an agent's plain HTTP client gets there over TCP", () =>
+    it.effect("an agent's plain HTTP client reaches the proxy over TCP", () =>
       Effect.gen(function* () {
         const run = yield* NginxRun.NginxRun
         const said = yield* run.exec(
@@ -187,7 +187,7 @@ layer(NginxRun.layer({ basePath: "/litellm/v1" }), { excludeTestServices: true }
       })
     )
 
-    it.effect("20 MB pass, unbuffered", () =>
+    it.effect("a body of 20 MB passes without buffering", () =>
       Effect.gen(function* () {
         const run = yield* NginxRun.NginxRun
         const said = yield* run.exec(
@@ -210,8 +210,8 @@ const named: LlmAccess = {
   caller: "sandbox"
 }
 
-describe("NginxLlmProxy, on Docker, alone", () => {
-  it.live("leaves nothing behind, and the log stays", () =>
+describe("NginxLlmProxy, on Docker, one proxy per test", () => {
+  it.live("leaves nothing behind on the engine", () =>
     Effect.gen(function* () {
       const runtime = yield* ContainerRuntime
       const scope = yield* Scope.make()
@@ -223,7 +223,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
     }).pipe(Effect.provide(DockerContainerRuntime.layer()))
   )
 
-  it.live("any text in the key and the identity arrives as it was", () =>
+  it.live("any text in the key and the identity arrives unchanged", () =>
     Effect.forEach(
       [
         Array.from({ length: 95 }, (_, index) => String.fromCharCode(32 + index))
@@ -267,7 +267,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
     )
   )
 
-  it.live("a flood is answered with 429, and does not flood the log", () =>
+  it.live("answers a flood with 429, and does not flood the log", () =>
     alone({}, (run) =>
       Effect.gen(function* () {
         const said = yield* run.exec(
@@ -290,7 +290,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
     )
   )
 
-  it.live("a flood of requests that are too large leaves a log of the real calls, soon read", () =>
+  it.live("a flood of oversized requests does not reach the log, which stays fast to read", () =>
     alone({}, (run) =>
       Effect.gen(function* () {
         assert.strictEqual((yield* run.send(post())).status, 200)
@@ -311,7 +311,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
     )
   )
 
-  it.live("a log that is nearly full ends the proxy, before a call goes by unwritten", () =>
+  it.live("ends the proxy when the log is nearly full, before a call is left out of it", () =>
     Effect.gen(function* () {
       const runId = yield* RunId.generate
       const directory = yield* Effect.acquireRelease(
@@ -351,7 +351,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
     }).pipe(Effect.scoped, Effect.provide(DockerContainerRuntime.layer()))
   )
 
-  it.live("an upstream that cannot be reached is a 502 in words", () =>
+  it.live("answers 502 with an error code if the upstream is unreachable", () =>
     alone({ url: "http://127.0.0.1:1" }, (run) =>
       Effect.gen(function* () {
         const answer = yield* run.send(post())
@@ -363,7 +363,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
     )
   )
 
-  it.live("what an upstream says of itself stays behind; its page and its errors pass", () =>
+  it.live("removes the upstream's own headers, and passes its HTML page and its errors", () =>
     alone(
       {
         script: [
@@ -401,7 +401,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
     )
   )
 
-  it.live("events pass one by one, a break in the middle is seen, and a cut call is in the log", () =>
+  it.live("streams events one by one, shows a broken stream, and logs a cut call", () =>
     alone(
       {
         script: [
@@ -437,7 +437,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
     )
   )
 
-  it.live("an answer that breaks off while its reader is behind is not taken for a whole one", () =>
+  it.live("a truncated answer to a slow reader is not logged as completed", () =>
     alone({ script: [{ _tag: "ResetMidStream", events: 8000 }] }, (run) =>
       Effect.gen(function* () {
         const bytes = yield* run.exec("node", "-e", slowReader, post())
@@ -451,7 +451,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
     )
   )
 
-  it.live("a call that the end of the sandbox cuts off is in the log", () =>
+  it.live("logs a call that the end of the sandbox cuts off", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const run = yield* NginxRun.make({ script: [{ _tag: "Hang" }] }).pipe(Scope.provide(scope))
@@ -473,7 +473,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
     }).pipe(Effect.provide(DockerContainerRuntime.layer()))
   )
 
-  it.live("a proxy that ends under a run is noticed", () =>
+  it.live("reports a proxy that ends during a run", () =>
     alone({}, (run) =>
       Effect.gen(function* () {
         docker("kill", "--signal", "KILL", `cogni-${run.runId}-proxy`)
@@ -484,7 +484,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
     )
   )
 
-  it.live("speaks to an upstream that is a container, by name, and finds it again at another address", () =>
+  it.live("reaches a container upstream by name, and finds it again at a new address", () =>
     Effect.gen(function* () {
       const runId = yield* RunId.generate
       const network = `cogni-test-${runId}`
@@ -548,7 +548,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
       )
       assert.strictEqual((yield* endpoint.traffic).calls.length, 1)
 
-      // Another container takes the address, so that the name now means another one.
+      // Another container takes the address, so that the restarted upstream gets a new one.
       docker("rm", "--force", name)
       yield* Effect.acquireRelease(
         Effect.sync(() =>

@@ -1,8 +1,8 @@
 /**
- * The same library as root, and as an ordinary user of the engine's group: an agent is whoever the host process is,
- * and never root.
+ * The same library as root and as an ordinary user in the engine's group. An agent runs as the user of the host
+ * process, and never as root.
  *
- * The ordinary user is a host process of its own that gives up root; it needs no account on the machine.
+ * The ordinary user is a separate host process that drops root. It needs no account on the machine.
  */
 import { assert, describe, it } from "@effect/vitest"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
@@ -22,12 +22,12 @@ const ordinaryExecutor = fileURLToPath(new URL("../harness/OrdinaryExecutor.ts",
 
 const isRoot = process.getuid?.() === 0
 
-/** Of nobody's. */
+/** IDs without an account. */
 const user = { userId: 64_321, groupId: 64_322 }
 
 const engineGroup = () => statSync(defaultPath).gid
 
-/** Says who it is, and writes into its workspace, its home and /tmp. */
+/** Prints its IDs, and writes to its workspace, its home and /tmp. */
 const whoami =
   "id -u; id -g; id -G; echo mine > made; mkdir -p in/side; echo x > in/side/too; echo h > ~/h; echo t > /tmp/t"
 
@@ -38,7 +38,7 @@ const spec = (workspace?: string): SandboxSpecInput => ({
   ...(workspace === undefined ? {} : { workspace: { type: "directory", path: workspace } })
 })
 
-/** A state directory and a workspace of this owner. */
+/** Creates a state directory and a workspace that belong to `owner`. */
 const directories = (owner: { readonly userId: number; readonly groupId: number }) =>
   Effect.map(RunHarness.Directory, (parent) => {
     chmodSync(parent, 0o755)
@@ -80,7 +80,7 @@ describe.skipIf(!isRoot)("an ordinary user of the engine's group", () => {
   ) =>
     Effect.flatMap(directories(user), test).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }))
 
-  it.live("the agent is that user, without the engine's group, and what it writes belongs to that user", () =>
+  it.live("the agent runs as that user without the engine's group, and its files belong to that user", () =>
     asOrdinary(({ state, workspace }) =>
       Effect.gen(function* () {
         const result = yield* ended({ directory: state, spec: spec(workspace), become })
@@ -95,7 +95,7 @@ describe.skipIf(!isRoot)("an ordinary user of the engine's group", () => {
     )
   )
 
-  it.live("a fresh workspace, and a way to a model", () =>
+  it.live("a run with a fresh workspace and a model succeeds", () =>
     asOrdinary(({ state }) =>
       Effect.gen(function* () {
         const llm = { model: "demo", identity: { billingAccountId: "account" } }
@@ -112,7 +112,7 @@ describe.skipIf(!isRoot)("an ordinary user of the engine's group", () => {
     )
   )
 
-  it.live("somebody else's workspace is refused, with the command that helps", () =>
+  it.live("another user's workspace is refused, with a chown command as the remedy", () =>
     asOrdinary(({ state, workspace }) =>
       Effect.gen(function* () {
         chownSync(workspace, 1000, 1000)
@@ -124,13 +124,13 @@ describe.skipIf(!isRoot)("an ordinary user of the engine's group", () => {
     )
   )
 
-  it.live("a user outside the engine's group is told how to get into it", () =>
+  it.live("a user outside the engine's group gets an error that explains how to join it", () =>
     asOrdinary(({ state }) =>
       Effect.gen(function* () {
         const told = yield* ran({ directory: state, spec: spec(), become: { ...become, groups: [] } })
         assert(told._tag === "Failed", JSON.stringify(told))
         assert.strictEqual(told.reason, "RuntimeUnavailable")
-        assert.match(told.message, /may not be used by this user.*usermod -aG docker/su)
+        assert.match(told.message, /refuses this user.*usermod -aG docker/su)
       })
     )
   )
@@ -146,7 +146,7 @@ describe.skipIf(!isRoot)("root", () => {
   ) =>
     Effect.flatMap(directories(owner), test).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }))
 
-  it.live("the agent becomes the owner of its workspace", () =>
+  it.live("the agent runs as the owner of its workspace", () =>
     asRoot(user, ({ state, workspace }) =>
       Effect.gen(function* () {
         const result = yield* ended({ directory: state, spec: spec(workspace) })
@@ -156,7 +156,7 @@ describe.skipIf(!isRoot)("root", () => {
     )
   )
 
-  it.live("in a fresh workspace it is user 1000", () =>
+  it.live("the agent runs as user 1000 in a fresh workspace", () =>
     asRoot(user, ({ state }) =>
       Effect.gen(function* () {
         const result = yield* ended({ directory: state, spec: spec() })
@@ -165,7 +165,7 @@ describe.skipIf(!isRoot)("root", () => {
     )
   )
 
-  it.live("root's own workspace is refused: an agent is never root", () =>
+  it.live("a workspace of root is refused, because an agent never runs as root", () =>
     asRoot({ userId: 0, groupId: 0 }, ({ state, workspace }) =>
       Effect.gen(function* () {
         const told = yield* ran({ directory: state, spec: spec(workspace) })
@@ -177,7 +177,7 @@ describe.skipIf(!isRoot)("root", () => {
 })
 
 describe("a host executor of an ordinary user", () => {
-  it.live("is refused what that user may not touch, and says so", () =>
+  it.live("fails with permission_denied where that user has no access", () =>
     Effect.gen(function* () {
       const { workspace } = yield* directories(isRoot ? user : { userId: -1, groupId: -1 })
       const { stdout } = yield* Effect.promise(() =>

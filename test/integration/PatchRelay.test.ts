@@ -1,4 +1,4 @@
-/** Branches made of patches, and the limits of a relay, over real git and real Docker. */
+/** Branches from patches, and the limits of a relay, on real git and real Docker. */
 import { assert, it } from "@effect/vitest"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import { BranchName, CommitId } from "@cogni/sandbox-git-relay/Refs"
@@ -21,7 +21,7 @@ const repository = Effect.fnUntraced(function* (name: string, files: Readonly<Re
   return path
 })
 
-/** As `git format-patch` writes one. */
+/** Builds a patch in the format of `git format-patch`. */
 const patch = (path: string, before: string, after: string) =>
   [
     "From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001",
@@ -42,7 +42,7 @@ const patch = (path: string, before: string, after: string) =>
   ].join("\n")
 
 it.layer(layers, { excludeTestServices: true })("PatchRelay", (it) => {
-  it.effect("patches become a branch; the same patches again change nothing", () =>
+  it.effect("patches become a branch, and the same patches again change nothing", () =>
     Effect.gen(function* () {
       const repo = yield* PatchRelay.PatchRelay
       const path = yield* repository("patches", { "a.txt": "one\n" })
@@ -68,35 +68,33 @@ it.layer(layers, { excludeTestServices: true })("PatchRelay", (it) => {
     })
   )
 
-  it.effect(
-    "a patch that does not fit, one that leaves the tree, and one the policy refuses are errors",
-    () =>
-      Effect.gen(function* () {
-        const repo = yield* PatchRelay.PatchRelay
-        const path = yield* repository("refused", { "a.txt": "one\n" })
-        const refused = (...patches: ReadonlyArray<string>) =>
-          Effect.flip(
-            repo.pushBranchFromPatches({
-              repoUrl: path,
-              patches,
-              branchName: BranchName.make("sandbox/refused")
-            })
-          )
-        assert.strictEqual((yield* refused(patch("a.txt", "other", "two"))).reason._tag, "PatchRefused")
-        assert.strictEqual((yield* refused(patch("../out.txt", "one", "two"))).reason._tag, "PatchRefused")
-        assert.strictEqual((yield* refused("no patch at all")).reason._tag, "PatchRefused")
-        const workflow = patch(".github/workflows/x.yml", "", "").replace(
-          /--- a[^]*$/u,
-          "new file mode 100644\n--- /dev/null\n+++ b/.github/workflows/x.yml\n@@ -0,0 +1 @@\n+on: push\n--\n2.39.5\n"
+  it.effect("refuses a patch that does not apply, one that leaves the tree, and one against the policy", () =>
+    Effect.gen(function* () {
+      const repo = yield* PatchRelay.PatchRelay
+      const path = yield* repository("refused", { "a.txt": "one\n" })
+      const refused = (...patches: ReadonlyArray<string>) =>
+        Effect.flip(
+          repo.pushBranchFromPatches({
+            repoUrl: path,
+            patches,
+            branchName: BranchName.make("sandbox/refused")
+          })
         )
-        const error = yield* refused(workflow)
-        assert.strictEqual(error.reason._tag, "PolicyRefused", error.message)
-        assert.notInclude(yield* GitOrigin.refsOf(path), "sandbox/")
-        assert.deepStrictEqual(yield* (yield* GitRelay).kept, [])
-      })
+      assert.strictEqual((yield* refused(patch("a.txt", "other", "two"))).reason._tag, "PatchRefused")
+      assert.strictEqual((yield* refused(patch("../out.txt", "one", "two"))).reason._tag, "PatchRefused")
+      assert.strictEqual((yield* refused("no patch at all")).reason._tag, "PatchRefused")
+      const workflow = patch(".github/workflows/x.yml", "", "").replace(
+        /--- a[^]*$/u,
+        "new file mode 100644\n--- /dev/null\n+++ b/.github/workflows/x.yml\n@@ -0,0 +1 @@\n+on: push\n--\n2.39.5\n"
+      )
+      const error = yield* refused(workflow)
+      assert.strictEqual(error.reason._tag, "PolicyRefused", error.message)
+      assert.notInclude(yield* GitOrigin.refsOf(path), "sandbox/")
+      assert.deepStrictEqual(yield* (yield* GitRelay).kept, [])
+    })
   )
 
-  it.effect("a clone at a commit is there for as long as its scope", () =>
+  it.effect("a clone at a commit lives as long as its scope", () =>
     Effect.gen(function* () {
       const repo = yield* PatchRelay.PatchRelay
       const path = yield* repository("at", { "a.txt": "one\n" })
@@ -152,10 +150,10 @@ it.layer(
     })
   )
 
-  it.effect("refuses a small origin that grows beyond the limits when it is checked out", () =>
+  it.effect("refuses a small origin that exceeds the limits when checked out", () =>
     Effect.gen(function* () {
       const relay = yield* GitRelay
-      /** At each level ten names for the same thing. */
+      /** Each level has ten names for the same object. */
       const grown = Effect.fnUntraced(function* (name: string, content: string, levels: number) {
         const path = yield* repository(name, { "a.txt": "one\n" })
         const write = (argv: ReadonlyArray<string>, input: string) =>
@@ -179,7 +177,7 @@ it.layer(
     })
   )
 
-  it.effect("refuses a bundle of too many bytes, and of too many objects", () =>
+  it.effect("refuses a bundle with too many bytes or too many objects", () =>
     Effect.gen(function* () {
       const large = "head -c 200000 /dev/urandom > big; git add --all; git commit -qm big"
       assert.include(yield* commits("bytes", large), "larger than 100000 bytes")

@@ -1,6 +1,6 @@
 /**
- * Origins that do not do what one hopes, and repositories that are not what one expects: each a clear error, or the
- * right outcome, and nothing lost or left behind.
+ * Faulty origins and unusual repositories. Each has a clear error or the right outcome, and nothing is lost or left
+ * behind.
  */
 import { assert, it } from "@effect/vitest"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
@@ -43,7 +43,7 @@ const request = Effect.fnUntraced(function* (url: string, more: Partial<CloneReq
   return { runId: yield* RelayHarness.runId, url, ...more } satisfies CloneRequest
 })
 
-/** Clone, let an agent work, deliver. */
+/** Clones, runs an agent's script, and delivers. */
 const lived = Effect.fnUntraced(function* (
   url: string,
   script: string,
@@ -65,11 +65,11 @@ const lived = Effect.fnUntraced(function* (
 const commit = (name: string) => `echo change > ${name}; git add --all; git commit -qm 'change ${name}'`
 
 const failed = (delivery: RelayRun.Delivery): GitRelayError => {
-  if (delivery._tag !== "Failed") return assert.fail(`not refused, but ${delivery._tag}`)
+  if (delivery._tag !== "Failed") return assert.fail(`expected a refusal, got ${delivery._tag}`)
   return delivery.error
 }
 
-/** Nothing of a clone that never was is kept, and the origin is told no secret it should not hear. */
+/** Returns the error of a clone that must fail. Nothing may be kept, and the error must not contain the token. */
 const refusedClone = Effect.fnUntraced(function* (url: string, more: Partial<CloneRequest> = {}) {
   const relay = yield* GitRelay
   const error = yield* Effect.flip(Effect.scoped(Effect.flatMap(request(url, more), relay.clone)))
@@ -83,8 +83,8 @@ const refusedClone = Effect.fnUntraced(function* (url: string, more: Partial<Clo
 
 const faultOf = ({ reason }: GitRelayError) => ("fault" in reason ? reason.fault : reason._tag)
 
-it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) => {
-  it.effect("an origin that cannot be had is refused by what is wrong with it", () =>
+it.layer(layers, { excludeTestServices: true })("a relay with bad input", (it) => {
+  it.effect("a failed clone reports the fault of the origin", () =>
     Effect.gen(function* () {
       const origin = yield* Origin
       const { url } = yield* origin.make("bad/origin", files)
@@ -109,7 +109,7 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
     })
   )
 
-  it.effect("a redirect is not followed, and the token goes nowhere", () =>
+  it.effect("a redirect is not followed, and the token is not sent", () =>
     Effect.gen(function* () {
       const origin = yield* Origin
       const { url } = yield* origin.make("bad/redirect", files)
@@ -148,7 +148,7 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a relay has its spans and says how it goes on, and the token is in none of it", () =>
+  it.effect("spans and progress are reported without the token", () =>
     Effect.gen(function* () {
       const origin = yield* Origin
       const { url } = yield* origin.make("bad/traced", files)
@@ -181,7 +181,7 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
     })
   )
 
-  it.effect("an empty repository, a base that is missing and a HEAD that names nothing say so", () =>
+  it.effect("an empty repository, a missing base and a dangling HEAD have their own faults", () =>
     Effect.gen(function* () {
       const origin = yield* Origin
       const empty = yield* origin.make("bad/empty")
@@ -197,7 +197,7 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a base that was rewritten away during the run is said to have vanished", () =>
+  it.effect("a base that is rewritten during the run fails with base_vanished", () =>
     Effect.gen(function* () {
       const origin = yield* Origin
       const { path, url } = yield* origin.make("bad/vanished", files)
@@ -217,7 +217,7 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
   )
 
   it.effect(
-    "a branch that is there with something else is left alone, and another name takes the commits",
+    "an existing branch with other content is untouched, and the commits can be pushed under another name",
     () =>
       Effect.gen(function* () {
         const origin = yield* Origin
@@ -237,7 +237,7 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
         )
         assert.strictEqual(retried._tag, "Pushed")
         assert.isDefined(yield* GitOrigin.branchAt(path, "sandbox/second"))
-        // The same content under the same name is no second push.
+        // The same content under the same name is not pushed twice.
         const again = yield* lived(url, `${commit("mine.txt")}; sleep 0.01`, { branch })
         if (again.delivery._tag !== "Pushed") return assert.fail(failed(again.delivery).message)
         assert.isTrue(again.delivery.unchanged)
@@ -245,12 +245,12 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
       })
   )
 
-  it.effect("a push that another one overtakes does not overwrite it", () =>
+  it.effect("a push does not overwrite a concurrent push", () =>
     Effect.gen(function* () {
       const origin = yield* Origin
       const { path, url } = yield* origin.make("bad/raced", files)
       const branch = BranchName.make("sandbox/raced")
-      // Between what the relay was told and what it sends.
+      // Runs after the relay has read the refs, and before its push is applied.
       yield* GitOrigin.hook(
         path,
         "pre-receive",
@@ -264,36 +264,38 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
     })
   )
 
-  it.effect("a push whose connection breaks is finished by the next; one whose answer was lost is done", () =>
-    Effect.gen(function* () {
-      const origin = yield* Origin
-      const relay = yield* GitRelay
-      const { path, url } = yield* origin.make("bad/broken", files)
-      const breaking = (trouble: GitOrigin.Trouble) => {
-        origin.trouble = ({ method, path: asked }) =>
-          method === "POST" && asked.endsWith("/git-receive-pack") ? trouble : undefined
-      }
-      breaking({ _tag: "CutRequest", afterBytes: 100 })
-      const cut = yield* lived(url, "head -c 200000 /dev/urandom > big; git add --all; git commit -qm big")
-      assert.strictEqual(faultOf(failed(cut.delivery)), "unreachable", failed(cut.delivery).message)
-      assert.isTrue(failed(cut.delivery).isRetryable)
-      assert.isUndefined(yield* GitOrigin.branchAt(path, `sandbox/${cut.runId}`))
-      origin.trouble = () => undefined
-      const retried = yield* Effect.scoped(
-        Effect.flatMap(relay.reopen(cut.runId), (clone) => RelayRun.deliver(clone, { deliver: "push" }))
-      )
-      assert.strictEqual(retried._tag, "Pushed")
+  it.effect(
+    "a push is completed by a retry after a broken connection, and is done if only its answer was lost",
+    () =>
+      Effect.gen(function* () {
+        const origin = yield* Origin
+        const relay = yield* GitRelay
+        const { path, url } = yield* origin.make("bad/broken", files)
+        const breaking = (trouble: GitOrigin.Trouble) => {
+          origin.trouble = ({ method, path: asked }) =>
+            method === "POST" && asked.endsWith("/git-receive-pack") ? trouble : undefined
+        }
+        breaking({ _tag: "CutRequest", afterBytes: 100 })
+        const cut = yield* lived(url, "head -c 200000 /dev/urandom > big; git add --all; git commit -qm big")
+        assert.strictEqual(faultOf(failed(cut.delivery)), "unreachable", failed(cut.delivery).message)
+        assert.isTrue(failed(cut.delivery).isRetryable)
+        assert.isUndefined(yield* GitOrigin.branchAt(path, `sandbox/${cut.runId}`))
+        origin.trouble = () => undefined
+        const retried = yield* Effect.scoped(
+          Effect.flatMap(relay.reopen(cut.runId), (clone) => RelayRun.deliver(clone, { deliver: "push" }))
+        )
+        assert.strictEqual(retried._tag, "Pushed")
 
-      breaking({ _tag: "CutAnswer" })
-      const lost = yield* lived(url, commit("lost.txt"))
-      origin.trouble = () => undefined
-      assert.strictEqual(lost.delivery._tag, "Pushed")
-      assert.isDefined(yield* GitOrigin.branchAt(path, `sandbox/${lost.runId}`))
-      assert.deepStrictEqual(yield* relay.kept, [])
-    })
+        breaking({ _tag: "CutAnswer" })
+        const lost = yield* lived(url, commit("lost.txt"))
+        origin.trouble = () => undefined
+        assert.strictEqual(lost.delivery._tag, "Pushed")
+        assert.isDefined(yield* GitOrigin.branchAt(path, `sandbox/${lost.runId}`))
+        assert.deepStrictEqual(yield* relay.kept, [])
+      })
   )
 
-  it.effect("a branch that the origin protects says so", () =>
+  it.effect("a push to a protected branch fails with branch_protected", () =>
     Effect.gen(function* () {
       const origin = yield* Origin
       const { path, url } = yield* origin.make("bad/protected", files)
@@ -308,7 +310,7 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
     })
   )
 
-  it.effect("what an agent does to its own repository loses nothing that can be had", () =>
+  it.effect("commits survive what an agent does to its repository, as far as git can recover them", () =>
     Effect.gen(function* () {
       const origin = yield* Origin
       const { path, url } = yield* origin.make("bad/agent", files)
@@ -341,7 +343,7 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
     })
   )
 
-  it.effect("a repository of SHA-256 goes the same way", () =>
+  it.effect("a SHA-256 repository is delivered", () =>
     Effect.gen(function* () {
       const origin = yield* Origin
       const { path, url } = yield* origin.make("bad/sha256", files, { objectFormat: "sha256" })
@@ -352,7 +354,7 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
     })
   )
 
-  it.effect("submodules and LFS pointers that are there already stay as they are", () =>
+  it.effect("existing submodules and LFS pointers can be kept, and changed submodules are refused", () =>
     Effect.gen(function* () {
       const origin = yield* Origin
       const pointer = `version https://git-lfs.github.com/spec/v1\noid sha256:${"a".repeat(64)}\nsize 12\n`
@@ -377,7 +379,7 @@ it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) 
     })
   )
 
-  it.effect("more than may be changed is refused by name, and waits", () =>
+  it.effect("too many changed paths are refused by name, and the commits are kept", () =>
     Effect.gen(function* () {
       const origin = yield* Origin
       const { path, url } = yield* origin.make("bad/many", files)

@@ -1,6 +1,6 @@
 /**
- * The corpus of workspaces, tried twice: on a careless host, to see that each of them bites, and on the relay, to see
- * that none does and that ordinary work arrives with the very commit id it had. Then streams in the place of a bundle.
+ * The corpus of workspaces, tested twice: on a careless host, to prove that each attack works, and on the relay, to
+ * prove that none works and that ordinary commits arrive with an unchanged ID. Then hostile streams instead of bundles.
  */
 import { assert, describe, layer } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -26,12 +26,12 @@ import * as StreamedRuntime from "../relay-corpus/StreamedRuntime.ts"
 import * as Streams from "../relay-corpus/Streams.ts"
 import { type Trial, trialsOf } from "../relay-corpus/Trials.ts"
 
-/** What hangs is told from what is slow after so long; an ordinary command takes a hundredth of it. */
+/** Time after which a command counts as hanging. An ordinary command takes a hundredth of it. */
 const denialMillis = 1500
-/** What the relay gives an export that hangs. An ordinary one takes a tenth of it. */
+/** Time limit of the relay for an export. An ordinary export takes a tenth of it. */
 const collectSeconds = 8
 
-/** An origin, and how much may go on at a time. */
+/** The origin, and the permits that limit concurrent scenes. */
 class Stage extends Context.Service<Stage, Scene.Stage & { readonly places: Semaphore.Semaphore }>()(
   "test/Stage"
 ) {
@@ -44,7 +44,7 @@ class Stage extends Context.Service<Stage, Scene.Stage & { readonly places: Sema
   )
 }
 
-/** Two at a time; of those that do little but wait, four. */
+/** Runs `use` in a new scene. The six permits allow three scenes at a time, or six that mostly wait. */
 const inScene = <A, E, R>(
   workspace: Pick<Corpus.Workspace, "attack"> & { readonly benign?: boolean },
   use: (scene: Scene.Scene) => Effect.Effect<A, E, R>
@@ -62,7 +62,7 @@ const careless = (workspace: Corpus.Workspace) =>
     Effect.promise(async () => {
       const context = await Scene.prepare(scene)
       const tip = (await workspace.make(context)) ?? undefined
-      assert.isFalse(Scene.isThere(context.marker), "its payload ran while it was made")
+      assert.isFalse(Scene.isThere(context.marker), "its payload ran while the workspace was made")
       const was = await Observation.before(scene)
       const hangs = workspace.attack === "denial" && workspace.benign !== true
       return Naive.handle(scene, context, workspace, was, {
@@ -73,7 +73,7 @@ const careless = (workspace: Corpus.Workspace) =>
     })
   )
 
-/** A renamed branch is pushed under its new name, as it should be; of the others, every fourth is enough. */
+/** Every fourth control, without renamed branches: a careless host pushes those under the new name. */
 const sampled = Corpus.controls.filter(({ name }, index) => index % 4 === 0 && !name.includes("renamed"))
 
 describe.concurrent("a careless host", () => {
@@ -87,7 +87,7 @@ describe.concurrent("a careless host", () => {
           assert.include(
             fired.map((one) => one.attack),
             attack,
-            `it bites nobody: ${seen}`
+            `the attack had no effect: ${seen}`
           )
         })
       )
@@ -103,15 +103,15 @@ describe.concurrent("a careless host", () => {
 })
 
 interface Outcome {
-  /** What arrived at the origin. */
+  /** Tip of the branch at the origin. */
   readonly head: string | undefined
-  /** The commit that the workspace is about. */
+  /** Commit that the workspace is meant to deliver. */
   readonly tip: string | undefined
   readonly fired: ReadonlyArray<Observation.Fired>
   readonly refusal: GitRelayError | undefined
 }
 
-/** As what an agent leaves: everything in it belongs to the agent. */
+/** Gives the workspace to the agent's user, as after a real run. */
 const handOver = (workspacePath: string, owner: { readonly uid: number; readonly gid: number }) =>
   run(["chown", "-R", "-P", "-h", `${owner.uid}:${owner.gid}`, workspacePath])
 
@@ -125,7 +125,7 @@ const contextOf = (scene: Scene.Scene, { baseCommit, branch, workspacePath }: Cl
 const headOf = (scene: Scene.Scene, branch: string) =>
   Effect.sync(() => RemoteOrigin.refsOf(scene.repository.path).get(`refs/heads/${branch}`))
 
-/** Everything from clone to push; an error of the relay is its refusal. */
+/** Relays a trial from clone to push. An error of the relay is its refusal. */
 const relayed = (trial: Trial): Effect.Effect<Outcome, GitRelayError, Stage | GitRelay> =>
   inScene(trial, (scene) =>
     Effect.gen(function* () {
@@ -153,12 +153,12 @@ const relayed = (trial: Trial): Effect.Effect<Outcome, GitRelayError, Stage | Gi
 
 const judge = ({ wants }: Trial, { fired, head, refusal, tip }: Outcome): void => {
   assert.deepStrictEqual(fired, [])
-  if (wants === "delivered") assert.strictEqual(head, tip, `it did not arrive: ${refusal?.message}`)
+  if (wants === "delivered") assert.strictEqual(head, tip, `the commits did not arrive: ${refusal?.message}`)
   if (wants === "refused") assert.isDefined(refusal, "nothing was refused")
-  if (refusal !== undefined) assert.isUndefined(head, "it was refused, and arrived")
+  if (refusal !== undefined) assert.isUndefined(head, "it was refused, but the branch arrived")
 }
 
-/** Workspaces, each tried on a relay that `relayOf` makes for an origin. */
+/** Defines a test for each workspace, on the relay that `relayOf` makes for an origin. */
 export const relayHalf = <E, R>(
   how: string,
   workspaces: ReadonlyArray<Corpus.Workspace>,
@@ -181,18 +181,18 @@ const credentialsFor = ({ origin }: Scene.Stage) =>
     { server: origin.url, username: origin.username, token: Redacted.make(origin.token) }
   ])
 
-/** All that the relay keeps, in memory: it comes and goes with the stage. */
+/** Options of a relay that keeps its files in the memory of the stage. */
 const optionsFor = ({ origin }: Scene.Stage, name: string) => ({
   directory: join(origin.directory, "..", name),
-  // Each origin is asked once.
+  // Each origin is cloned once.
   cache: undefined,
   limits: { collectSecondsMax: collectSeconds, checkSecondsMax: 20, transferSecondsMax: 20 }
 })
 
-/** For what is to be delivered: a busy machine may take a hundred times as long, and still it must arrive. */
+/** Limits for deliveries that must succeed even on a machine that is a hundred times slower. */
 const patientLimits = { collectSecondsMax: 300, checkSecondsMax: 300, transferSecondsMax: 300 }
 
-/** Over containers or what stands for them. */
+/** Makes a relay on containers, or on a substitute for them. */
 const relayOver =
   (runtime: Layer.Layer<ContainerRuntime>, name: string, collectSecondsMax = collectSeconds) =>
   (stage: Scene.Stage) => {
@@ -205,7 +205,7 @@ const relayOver =
     }).pipe(Layer.provide([runtime, credentialsFor(stage), PullRequests.layerNoop]))
   }
 
-/** What is refused for what is committed, in a repository where nothing else is wrong. */
+/** Reports whether a workspace is refused for its committed content alone. */
 const isContent = ({ attack, wants }: Corpus.Workspace) => attack === "content" && wants === "refused"
 
 relayHalf(
@@ -215,7 +215,7 @@ relayHalf(
 )
 
 relayHalf(
-  "over Docker, in its own time",
+  "over Docker, with long time limits",
   Corpus.workspaces.filter((one) => one.benign === true),
   (stage) =>
     RelayHarness.layer({ ...optionsFor(stage, "patient"), limits: patientLimits }, credentialsFor(stage))
@@ -225,7 +225,7 @@ relayHalf("over a process", Corpus.workspaces.filter(isContent), relayOver(Local
 
 const streamSeconds = 3
 
-/** Clones that wait for a stream. What is refused leaves them as they were: each is used many times. */
+/** Pool of clones that wait for a stream. A refusal leaves a clone unchanged, so each is used many times. */
 class Clones extends Context.Service<Clones, Queue.Queue<Waiting>>()("test/Clones") {
   static readonly layer = Layer.effect(
     Clones,
@@ -252,7 +252,7 @@ const waiting = Effect.gen(function* () {
   return { scene, clone, made } satisfies Waiting
 })
 
-/** A commit in the clone, and the bundle that its agent's git would make of it. */
+/** Commits in the clone, and makes the bundle that its agent's git would make. */
 const bundleOf = async (context: Corpus.Context): Promise<Streams.StreamContext> => {
   const tip = await work(context)
   const path = join(context.repository, "../good.bundle")
@@ -260,7 +260,7 @@ const bundleOf = async (context: Corpus.Context): Promise<Streams.StreamContext>
   return { branch: context.branch, base: context.base, tip, goodBundle: readFileSync(path) }
 }
 
-/** Once nothing can be left any more. */
+/** Lists the processes of a directory, and waits up to a minute for them to end. */
 const leftOf = (directory: string) =>
   Effect.sync(() => Observation.processesOf(directory)).pipe(
     Effect.repeat({ schedule: Schedule.spaced("20 millis"), times: 3000, until: (left) => left.length === 0 })
@@ -278,10 +278,10 @@ const pour = (stream: Streams.HostileStream, { clone, made, scene }: Waiting) =>
     const refs = RemoteOrigin.refsOf(scene.repository.path)
     const left = yield* leftOf(clone.directory)
     const refusal = Result.isFailure(ended) ? ended.failure : undefined
-    assert.deepStrictEqual(left, [], "a process is left")
-    assert.strictEqual(refs.size - (head === undefined ? 0 : 1), 4, "another ref has come, or gone")
+    assert.deepStrictEqual(left, [], "a process is left behind")
+    assert.strictEqual(refs.size - (head === undefined ? 0 : 1), 4, "another ref was added or removed")
     if (refusal === undefined) assert.strictEqual(head, made.tip)
-    else assert.isUndefined(head, "it was refused, and arrived")
+    else assert.isUndefined(head, "it was refused, but the branch arrived")
     return refusal
   })
 
@@ -302,9 +302,9 @@ const streamed = (
       )
     : Effect.scoped(Effect.flatMap(waiting, (one) => pour(stream, one)))
 
-const isQuick = ({ name, wants }: Streams.HostileStream) => wants === "refused" && name.includes("cut short")
+const isQuick = ({ name, wants }: Streams.HostileStream) => wants === "refused" && name.includes("truncated")
 
-describe.concurrent("a stream in the place of a bundle", () => {
+describe.concurrent("a stream instead of a bundle", () => {
   const relay = Layer.unwrap(
     Effect.gen(function* () {
       const stage = yield* Stage
@@ -327,17 +327,17 @@ describe.concurrent("a stream in the place of a bundle", () => {
         })
       )
     }
-    it.effect("what a refused one brought is not there for the next", () =>
+    it.effect("objects of a refused stream are not available to the next one", () =>
       Effect.scoped(
         Effect.gen(function* () {
           const one = yield* waiting
           const named = (name: string) => Streams.streams.find((stream) => stream.name === name)!
-          assert.isDefined(yield* pour(named("a whole bundle, and then no end"), one))
+          assert.isDefined(yield* pour(named("a complete bundle, then a stall"), one))
           assert.isDefined(yield* pour(named("a pack without the tip"), one))
         })
       )
     )
-    it.effect("a clone that has refused some of them takes a good one", () =>
+    it.effect("a clone that has refused some streams accepts a good one", () =>
       Effect.scoped(
         Effect.gen(function* () {
           const one = yield* waiting

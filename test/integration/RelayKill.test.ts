@@ -1,6 +1,6 @@
 /**
- * A host process that is killed, at any point of a run with a repository: what was committed arrives with a retry, once
- * and whole, and nothing else is left of it.
+ * A host process that is killed at any point of a run with a repository. A retry delivers the commits once and
+ * completely, and nothing else is left behind.
  */
 import { assert, it } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -36,7 +36,7 @@ import * as RunHarness from "../harness/RunHarness.ts"
 const token = `ghs_planted+and/killed=${crypto.randomUUID()}`
 const forms = ProcessSampler.formsOf([{ name: "the token", secret: token }])
 
-/** In the arguments of the shell that hands git the token: there for a few milliseconds, as anything might be. */
+/** Argument of the shell that passes git the token. It lives a few milliseconds, and must be seen by the sampler. */
 const helper = { name: "the helper", secret: "; f get" }
 
 class Sampler extends Context.Service<Sampler, ProcessSampler.ProcessSampler>()("test/Sampler") {
@@ -53,11 +53,11 @@ const layers = Layer.mergeAll(DockerContainerRuntime.layerApi(), DockerReaper.la
   Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
 )
 
-/** At the origin: while a request waits to be served, while it is, or when it was and the answer has not gone out. */
+/** Point at the origin: before a request is served, while it is, or when it was and its answer has not been sent. */
 interface AtOrigin {
   readonly request: "GET" | "POST"
   readonly service: "upload-pack" | "receive-pack"
-  /** Of those of its kind with a credential, the how-manieth. */
+  /** Number of the request among those of its kind with a credential, from 1. */
   readonly index: number
   readonly when: "before" | "in a hook" | "after"
 }
@@ -66,7 +66,7 @@ interface Death {
   readonly name: string
   readonly agent: RelayProcess.Agent
   readonly at: RelayProcess.Point | AtOrigin
-  /** Its git and its docker, which otherwise go on without it. */
+  /** `with all it started` also kills its git and docker processes, which otherwise continue. */
   readonly dies: "alone" | "with all it started"
 }
 
@@ -117,7 +117,7 @@ const deaths: ReadonlyArray<Death> = [
 const isAt = ({ request, service }: AtOrigin, method: string, path: string) =>
   method === request && path.includes(`git-${service}`)
 
-/** What was written is kept until it is let go. */
+/** Buffers a response until `released`. */
 const holdAnswer = (response: ServerResponse, served: () => void, released: Promise<void>) => {
   const pieces: Array<Uint8Array> = []
   const end = response.end.bind(response)
@@ -131,7 +131,7 @@ const holdAnswer = (response: ServerResponse, served: () => void, released: Prom
   }
 }
 
-/** Settles `reached` when the request is there; lets it go on once `release` has run. */
+/** Settles `reached` when the request arrives, and holds it until `release` has run. */
 const holding = Effect.fnUntraced(function* (
   origin: GitOrigin.GitOrigin,
   repository: string,
@@ -183,7 +183,7 @@ const holding = Effect.fnUntraced(function* (
   }
 })
 
-/** What has to be in the commit that arrives, by how far the agent was heard to be. */
+/** Files that the delivered commit must contain, according to the agent's last report. */
 const filesOf = ({ agent, at }: Death, heard: ReadonlyArray<RelayProcess.Told>): ReadonlyArray<string> => {
   if (agent === "rests") return []
   if (heard.some(({ _tag }) => _tag === "Worked"))
@@ -191,7 +191,7 @@ const filesOf = ({ agent, at }: Death, heard: ReadonlyArray<RelayProcess.Told>):
   return at === "the agent is between two commits" ? ["one.txt"] : []
 }
 
-/** As `relay retry` does; again where it says that one may. */
+/** Delivers like `relay retry`, and retries retryable errors. Then checks that a second delivery changes nothing. */
 const retried = Effect.fnUntraced(function* (runId: RunId.RunId, repository: string) {
   const relay = yield* GitRelay
   const delivered = Effect.scoped(
@@ -201,22 +201,22 @@ const retried = Effect.fnUntraced(function* (runId: RunId.RunId, repository: str
       const refs = yield* GitOrigin.refsOf(repository)
       if (first._tag !== "Pushed") return { first, refs }
       const second = yield* RelayRun.deliver(clone, { deliver: "push" })
-      if (second._tag !== "Pushed") return assert.fail(`the second time it is ${second._tag}`)
-      assert.isTrue(second.unchanged, "the second time it is pushed again")
-      assert.isTrue(second.pullRequest?.existing, "the second time there is another pull request")
+      if (second._tag !== "Pushed") return assert.fail(`the second delivery is ${second._tag}`)
+      assert.isTrue(second.unchanged, "the second delivery pushes again")
+      assert.isTrue(second.pullRequest?.existing, "the second delivery opens another pull request")
       return { first, refs }
     })
   )
   const { first, refs } = yield* delivered.pipe(
     Effect.retry({ times: 3, while: ({ isRetryable }) => isRetryable })
   )
-  assert.strictEqual(yield* GitOrigin.refsOf(repository), refs, "the second time references change")
+  assert.strictEqual(yield* GitOrigin.refsOf(repository), refs, "the second delivery changes refs")
   const again = yield* Effect.exit(delivered)
-  assert.isTrue(Exit.isFailure(again), "there is something to deliver still")
+  assert.isTrue(Exit.isFailure(again), "commits are still kept")
   return first
 })
 
-/** One run, up to where it dies; and what is known of it then. */
+/** Runs a host process up to its death, and returns what is known of the run then. */
 const killed = Effect.fnUntraced(function* (death: Death) {
   const runId = yield* RunId.generate
   const directory = join(yield* RunHarness.Directory, runId)
@@ -234,18 +234,19 @@ const killed = Effect.fnUntraced(function* (death: Death) {
     : reached.pipe(
         Effect.timeoutOrElse({
           duration: "5 minutes",
-          orElse: () => Effect.die(new Error(`the origin never got there: ${JSON.stringify(host.heard)}`))
+          orElse: () =>
+            Effect.die(new Error(`the origin never reached that point: ${JSON.stringify(host.heard)}`))
         })
       )
   yield* host.kill(death.dies)
   assert.deepStrictEqual(yield* ProcessSampler.inTree(forms, directory), [], "the token is in a file")
-  // Of a client that is gone, the origin knows: but not in a hook.
+  // The origin notices a dead client, except in a hook.
   if (death.dies === "alone" || (typeof death.at !== "string" && death.at.when === "in a hook"))
     yield* release
   return { death, asked, path, base, forge, heard: host.heard }
 })
 
-/** What a retry finds and does, in this process: nothing of the one that died is known to it. */
+/** Retries in this process, which knows nothing of the dead one, and checks the outcome. */
 const revived = Effect.fnUntraced(function* ({
   asked,
   base,
@@ -261,26 +262,26 @@ const revived = Effect.fnUntraced(function* ({
   const left = RelayProcess.branchInWorkspace(relays, runId) ?? worked
   const expected = left === base ? undefined : left
   const files = filesOf(death, heard)
-  if (files.length > 0) assert.isDefined(expected, "what was committed is nowhere")
+  if (files.length > 0) assert.isDefined(expected, "the commits are lost")
 
   const relay = yield* GitRelay
   const kept = yield* relay.kept
   assert.isAtMost(kept.length, 1)
   if (kept.length > 0) {
-    assert.isFalse(kept[0]!.inUse, "it is taken for somebody's")
+    assert.isFalse(kept[0]!.inUse, "the kept commits count as in use")
     const delivery = yield* retried(runId, path)
     assert.strictEqual(delivery._tag, expected === undefined ? "Skipped" : "Pushed")
   } else if (expected === undefined) {
-    // It can be begun again, with what it has left in the cache.
+    // The run can start again with the cache that it left.
     const begun = Effect.tap(relay.clone({ runId, url: asked.url }), () => relay.discard(runId))
     const { baseCommit } = yield* Effect.scoped(begun).pipe(Effect.timeout("5 minutes"))
     assert.strictEqual(baseCommit, base)
   }
-  assert.deepStrictEqual(yield* relay.kept, [], "something is kept")
-  assert.isFalse(existsSync(join(relays, runId)), "its directory is left")
+  assert.deepStrictEqual(yield* relay.kept, [], "commits are kept")
+  assert.isFalse(existsSync(join(relays, runId)), "its directory is left behind")
 
   assert.strictEqual(yield* GitOrigin.branchAt(path, `sandbox/${runId}`), expected, "the branch")
-  assert.strictEqual(yield* GitOrigin.branchAt(path, "main"), base, "the base has changed")
+  assert.strictEqual(yield* GitOrigin.branchAt(path, "main"), base, "the base branch has changed")
   yield* GitOrigin.git(path, "fsck", "--full", "--strict")
   if (expected !== undefined) {
     const there = (yield* GitOrigin.git(path, "ls-tree", "--name-only", expected)).split("\n")
@@ -290,7 +291,7 @@ const revived = Effect.fnUntraced(function* ({
   assert.strictEqual(forge.pulls.size, pulls, "pull requests")
   assert.strictEqual(forge.asked.filter((operation) => operation === "create").length, pulls, "creations")
   const runtime = yield* ContainerRuntime
-  assert.deepStrictEqual(yield* runtime.leftovers(runId), [], "containers are left")
+  assert.deepStrictEqual(yield* runtime.leftovers(runId), [], "containers are left behind")
   assert.deepStrictEqual(yield* ProcessSampler.inTree(forms, directory), [], "the token is in a file")
 })
 
@@ -308,8 +309,8 @@ const survived = (death: Death) =>
     )
   )
 
-it.layer(layers, { excludeTestServices: true })("a host process that is killed", (it) => {
-  it.effect(`loses no commit and has shown its token to nobody, at any of ${deaths.length} points`, () =>
+it.layer(layers, { excludeTestServices: true })("a killed host process", (it) => {
+  it.effect(`loses no commit and does not expose its token, at any of ${deaths.length} points`, () =>
     Effect.gen(function* () {
       const outcomes = yield* Effect.forEach(
         deaths,
@@ -323,7 +324,7 @@ it.layer(layers, { excludeTestServices: true })("a host process that is killed",
       const { processes, sightings, sweeps } = yield* (yield* Sampler).report
       const others = sightings.filter(({ which }) => which !== `${helper.name}, plain`)
       assert.deepStrictEqual(others, [])
-      // It is quick enough to have seen what lives as short as that.
+      // The sampler is fast enough to see processes that live a few milliseconds.
       const helpers = sightings.length - others.length
       assert.isAbove(helpers, deaths.length, `${processes} processes in ${sweeps} sweeps`)
     })
@@ -332,7 +333,7 @@ it.layer(layers, { excludeTestServices: true })("a host process that is killed",
 
 const secret = "not+a/real=token 0123456789"
 
-/** A process that shows it, until the scope closes. */
+/** Starts a process that exposes the arguments, environment and file, until the scope closes. */
 const showing = (argv: ReadonlyArray<string>, env: Record<string, string>, file = "/dev/null") =>
   Effect.acquireRelease(
     Effect.sync(() => {
@@ -347,7 +348,7 @@ const showing = (argv: ReadonlyArray<string>, env: Record<string, string>, file 
     (child) => Effect.sync(() => child.kill("SIGKILL"))
   ).pipe(Effect.map(({ pid }) => pid!))
 
-it.live("a secret is seen wherever a process shows it, in whatever form", () =>
+it.live("the sampler detects a secret in any place of a process and in any encoding", () =>
   Effect.gen(function* () {
     const directory = yield* Effect.acquireRelease(
       Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-sampler-"))),

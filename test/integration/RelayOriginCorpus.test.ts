@@ -1,7 +1,7 @@
 /**
- * Repositories of this host as an agent may have left them, tried twice: on a careless host, to see that each of them
- * bites, and on the relay, to see that nothing of them runs on the host, nor in the container, and that the branch
- * arrives or the repository is refused. Then special files, for which git would wait.
+ * Local repositories as an agent may have left them, tested twice. On a careless host, each attack must work. On the
+ * relay, nothing may run on the host or in the container, and the branch must arrive or the repository be refused.
+ * Then special files that git would wait for.
  */
 import { assert, describe, it, layer } from "@effect/vitest"
 import type { Clone } from "@cogni/sandbox-git-relay/GitRelay"
@@ -19,7 +19,7 @@ import * as Origins from "../relay-corpus/Origins.ts"
 const live = { excludeTestServices: true } as const
 const patience = 170_000
 
-/** No special file is waited for. The limits of the relay, which would end a wait as well, are minutes. */
+/** Limit for errors about special files. The relay's own limits, which would also end a wait, are minutes. */
 const saidSoonMillis = 5000
 
 const saidSoon = Effect.fnUntraced(function* <A, E, R>(relaying: Effect.Effect<A, E, R>) {
@@ -39,12 +39,12 @@ describe.concurrent("a careless host", () => {
     for (const { name, plant, unshown } of Origins.hostile) {
       if (unshown !== undefined) continue
       it.effect(
-        `runs what a repository of this host names: ${name}`,
+        `runs a program that a local repository names: ${name}`,
         () =>
           Effect.gen(function* () {
             const planted = yield* prepared
             yield* Effect.promise(async () => plant(planted))
-            assert.isFalse(existsSync(planted.marker), "it ran while it was planted")
+            assert.isFalse(existsSync(planted.marker), "the payload ran while it was planted")
             const tried = yield* Effect.promise(() => Origins.careless(planted))
             assert.isTrue(existsSync(planted.marker), `nothing ran: ${tried.join("; ")}`)
           }),
@@ -54,7 +54,7 @@ describe.concurrent("a careless host", () => {
   })
 })
 
-/** So many of those that get along in one repository. Not one of them may do what it is there for. */
+/** Number of compatible attacks that share a repository in one test. None of them may work. */
 const together = 7
 
 const trials: ReadonlyArray<ReadonlyArray<Origins.HostileOrigin>> = (() => {
@@ -66,7 +66,7 @@ const trials: ReadonlyArray<ReadonlyArray<Origins.HostileOrigin>> = (() => {
   return [...groups, ...alone.map((one) => [one])]
 })()
 
-/** As what an agent does: a commit in its clone, which belongs to it. */
+/** Commits in the clone as an agent would, and returns the commit ID. */
 const work = ({ workspacePath }: Clone) =>
   Effect.promise(async () => {
     const repository = join(workspacePath, "repo")
@@ -87,16 +87,16 @@ const relayed = Effect.fnUntraced(function* (planted: Origins.Planted) {
   assert.strictEqual(pushed.tip, tip)
   const refs = refsOf(gitDirectory)
   assert.strictEqual(refs.get(`refs/heads/${clone.branch}`), tip)
-  assert.strictEqual(refs.get("refs/heads/main"), main, "the checked-out branch has moved")
+  assert.strictEqual(refs.get("refs/heads/main"), main, "the checked-out branch has changed")
 }, Effect.scoped)
 
-/** Root's, where the host process writes; and a user's, where a container does. */
+/** Owners of a repository. The host process writes to root's, a container to those of other users. */
 const owners = [
   { whose: "root's", userId: 0 },
   { whose: "a user's", userId: 1234 }
 ] as const
 
-// Long enough that only a refusal, and no limit of time, ends what waits.
+// Long enough that only a refusal ends a wait, not a time limit.
 const relay = RelayHarness.layer({ limits: { transferSecondsMax: 900, collectSecondsMax: 900 } })
 
 describe.concurrent("the relay", () => {
@@ -107,7 +107,7 @@ describe.concurrent("the relay", () => {
         const names = trial.map(({ name }) => name).join("; ")
         const how = wants === "delivered" ? "delivers" : "refuses"
         it.effect(
-          `runs nothing of a repository of this host, ${whose}, and ${how}: ${names}`,
+          `runs nothing from ${whose} local repository, and ${how}: ${names}`,
           () =>
             Effect.gen(function* () {
               const planted = yield* prepared
@@ -121,20 +121,18 @@ describe.concurrent("the relay", () => {
                 assert.strictEqual(reason._tag, "OriginUnavailable")
                 assert.match(message, new RegExp(wants))
               }
-              assert.isFalse(existsSync(planted.marker), "something ran on the host")
+              assert.isFalse(existsSync(planted.marker), "a payload ran on the host")
               const inside = join(planted.repository, ".git", Origins.ranInside)
-              assert.isFalse(existsSync(inside), "something ran in the container")
+              assert.isFalse(existsSync(inside), "a payload ran in the container")
             }),
           patience
         )
       }
     }
 
-    // special files
-
     for (const { name, plant, wants } of [...Origins.specialFiles, ...Origins.links]) {
       it.effect(
-        `names a special file or link in a repository of this host, and does not wait for it: ${name}`,
+        `names a special file or link in a local repository, and does not wait for it: ${name}`,
         () =>
           Effect.gen(function* () {
             const relay = yield* GitRelay
@@ -168,7 +166,7 @@ describe.concurrent("the relay", () => {
       )
     }
 
-    it.effect("delivers nothing where a special file was planted after the clone", () =>
+    it.effect("delivers nothing if a special file was planted after the clone", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const { repository } = yield* prepared
@@ -184,7 +182,7 @@ describe.concurrent("the relay", () => {
     )
 
     it.effect(
-      "delivers nothing over a link, and keeps the commits",
+      "delivers nothing through a link, and keeps the commits",
       () =>
         Effect.forEach(Origins.links.slice(0, 6), ({ name, plant, wants }) =>
           Effect.gen(function* () {
@@ -210,7 +208,7 @@ describe.concurrent("the relay", () => {
       patience
     )
 
-    it.effect("delivers what is committed where a FIFO has taken the place of a file", () =>
+    it.effect("delivers the commits if a FIFO has replaced a file", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const { repository } = yield* prepared
@@ -225,7 +223,7 @@ describe.concurrent("the relay", () => {
 
     for (const { name, plant, wants } of Origins.waits) {
       it.effect(
-        `waits for nothing where it was to commit what is uncommitted: ${name}`,
+        `refuses to commit leftovers, without a wait, because of ${name}`,
         () =>
           Effect.gen(function* () {
             const relay = yield* GitRelay
@@ -250,7 +248,7 @@ describe.concurrent("the relay", () => {
     }
 
     for (const name of [".gitattributes", ".gitignore"]) {
-      it.effect(`names a FIFO as ${name} where it was to commit what is uncommitted`, () =>
+      it.effect(`names a FIFO as ${name} if it must commit leftovers`, () =>
         Effect.gen(function* () {
           const relay = yield* GitRelay
           const { repository } = yield* prepared
@@ -268,7 +266,7 @@ describe.concurrent("the relay", () => {
   })
 })
 
-it("has at least 20 hostile repositories that are shown to bite, and at least 10 special files", () => {
+it("the corpus has at least 20 hostile repositories that are proven to work, and at least 10 special files", () => {
   assert.isAtLeast(Origins.hostile.filter(({ unshown }) => unshown === undefined).length, 20)
   assert.isAtLeast(Origins.specialFiles.length, 10)
 })

@@ -1,6 +1,6 @@
 /**
- * Repositories of this host in every shape that they have, over real git and real Docker: which are read and get a
- * branch, and which are refused, and why.
+ * Local repositories of every kind, on real git and real Docker: those that are read and get a branch, and those that
+ * are refused, with the reason.
  */
 import { assert, it } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -24,7 +24,7 @@ const place = Effect.map(RunHarness.Directory, (directory) => {
   return path
 })
 
-/** With a checkout of two commits on `main`. */
+/** Creates a repository with two commits on `main` and a checkout. */
 const checkout = Effect.flatMap(place, (path) =>
   Effect.map(
     Effect.promise(() => Origins.prepare(path)),
@@ -41,7 +41,7 @@ const asked = Effect.fnUntraced(function* (url: string, more: Partial<CloneReque
   return { runId: yield* RelayHarness.runId, url, ...more } satisfies CloneRequest
 })
 
-/** An agent's commit, in the clone. */
+/** Commits a file in the clone, as an agent would. */
 const committed = (workspacePath: string, name: string) =>
   Effect.promise(async () => {
     const repository = join(workspacePath, "repo")
@@ -52,7 +52,7 @@ const committed = (workspacePath: string, name: string) =>
     await run(["chown", "-R", "-P", "-h", `${uid}:${gid}`, workspacePath])
   })
 
-/** Cloned, worked in, delivered. What was refused of it is dropped. */
+/** Clones, commits and delivers. Discards the commits of a refused push. */
 const delivered = Effect.fnUntraced(function* (
   request: CloneRequest,
   between: Effect.Effect<unknown> = Effect.void
@@ -69,17 +69,17 @@ const delivered = Effect.fnUntraced(function* (
 const refusedClone = (request: CloneRequest) =>
   Effect.flatMap(GitRelay, (relay) => Effect.flip(Effect.scoped(relay.clone(request))))
 
-it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of this host", (it) => {
+it.layer(RelayHarness.layer(), { excludeTestServices: true })("a local repository", (it) => {
   for (const userId of [0, 1234]) {
     const whose = userId === 0 ? "root" : "a user"
-    it.effect(`of ${whose} gets the branch, which is its owner's, and its checkout stays as it is`, () =>
+    it.effect(`of ${whose} gets a branch that its owner owns, and its checkout is unchanged`, () =>
       Effect.gen(function* () {
         const path = yield* checkout
         const main = yield* GitOrigin.branchAt(path, "main")
         yield* give(path, userId)
         const { clone, pushed } = yield* delivered(yield* asked(path, { depth: 5 }))
         assert.strictEqual(clone.baseCommit, main)
-        // What was added belongs to the owner, and nothing is left beside it.
+        // New files belong to the owner, and no temporary file is left behind.
         for (const name of [`.git/refs/heads/${clone.branch}`, ".git/objects/pack"])
           assert.strictEqual(statSync(join(path, name)).uid, userId, name)
         const left = yield* command("find", join(path, ".git"), "-name", "*.lock", "-o", "-name", "tmp_*")
@@ -93,7 +93,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
       })
     )
 
-    it.effect(`of ${whose} keeps a branch that has moved meanwhile, and its commits are kept`, () =>
+    it.effect(`of ${whose} refuses the push if the branch was created meanwhile, and keeps that branch`, () =>
       Effect.gen(function* () {
         const path = yield* checkout
         yield* give(path, userId)
@@ -109,7 +109,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
       })
     )
 
-    it.effect(`of ${whose} with a lock that another git has left is refused, with what to do`, () =>
+    it.effect(`of ${whose} refuses the push if a lock file exists, and names the lock file`, () =>
       Effect.gen(function* () {
         const path = yield* checkout
         const branch = BranchName.make("sandbox/locked")
@@ -124,7 +124,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
     )
   }
 
-  it.effect("reads packed references, SHA-256, and a history that is cut off", () =>
+  it.effect("is read with packed refs, with SHA-256 and with a shallow history", () =>
     Effect.gen(function* () {
       const packed = yield* checkout
       yield* GitOrigin.git(packed, "pack-refs", "--all")
@@ -141,7 +141,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
     })
   )
 
-  it.effect("starts from a linked worktree's own HEAD, and the repository gets the branch", () =>
+  it.effect("is cloned at the HEAD of a linked worktree, and gets the branch", () =>
     Effect.gen(function* () {
       const path = yield* checkout
       const linked = join(yield* place, "linked")
@@ -153,12 +153,12 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
     })
   )
 
-  it.effect("a worktree whose repository does not name it is refused", () =>
+  it.effect("is refused as a worktree if its repository does not list the worktree", () =>
     Effect.gen(function* () {
       const [path, planted] = [yield* checkout, yield* place]
       const linked = join(yield* place, "linked")
       yield* GitOrigin.git(path, "worktree", "add", "-q", "-b", "feature", linked)
-      // What an agent can write: the file that leads to somebody else's repository.
+      // An agent can write this file, which points to another user's repository.
       writeFileSync(join(planted, ".git"), readFileSync(join(linked, ".git")))
       const { message, reason } = yield* refusedClone(yield* asked(planted))
       assert.isTrue(reason._tag === "OriginUnavailable" && reason.fault === "unsupported", message)
@@ -166,7 +166,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
     })
   )
 
-  it.effect("is not reached over a link that somebody else has made", () =>
+  it.effect("is refused behind a link that another user owns", () =>
     Effect.gen(function* () {
       const [path, directory] = [yield* checkout, yield* place]
       symlinkSync(path, join(directory, "link"))
@@ -177,7 +177,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
     })
   )
 
-  it.effect("is not delivered to where the branch is checked out, or another is in the way", () =>
+  it.effect("refuses a branch that is checked out, or that conflicts with another branch", () =>
     Effect.gen(function* () {
       const path = yield* checkout
       const branch = BranchName.make("sandbox/open")
@@ -188,7 +188,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
       yield* GitOrigin.git(path, "symbolic-ref", "HEAD", "refs/heads/main")
       yield* GitOrigin.git(path, "branch", "sandbox")
       const conflict = yield* Effect.flip(delivered(yield* asked(path)))
-      assert.include(conflict.message, "refs/heads/sandbox is in the way")
+      assert.include(conflict.message, "refs/heads/sandbox conflicts with")
       // Every name lies below sandbox/.
       assert.notInclude(conflict.message, "--branch")
       yield* GitOrigin.git(path, "branch", "-m", "sandbox", "sandbox/taken/work")
@@ -198,7 +198,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
     })
   )
 
-  it.effect("whose base was rewritten meanwhile gets nothing", () =>
+  it.effect("refuses the push if its base was rewritten meanwhile", () =>
     Effect.gen(function* () {
       const path = yield* checkout
       const rewritten = Effect.gen(function* () {
@@ -213,7 +213,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
     })
   )
 
-  it.effect("of root that nobody else may read, or that others may write, is refused with what to do", () =>
+  it.effect("of root is refused if other users cannot read it or can write it, with a remedy", () =>
     Effect.gen(function* () {
       const closed = yield* checkout
       yield* command("chmod", "-R", "go-rwx", join(closed, ".git"))
@@ -230,7 +230,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
     })
   )
 
-  it.effect("of root whose references are a link gets nothing, and nothing is written behind it", () =>
+  it.effect("of root refuses the push if its refs are a link, and nothing is written through it", () =>
     Effect.gen(function* () {
       const [path, victim] = [yield* checkout, yield* place]
       const planted = Effect.sync(() => symlinkSync(victim, join(path, ".git/refs/heads/sandbox")))
@@ -240,7 +240,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
     })
   )
 
-  it.effect("that was exchanged for another directory is not opened by its container", () =>
+  it.effect("is not opened by its container if it was replaced with another directory", () =>
     Effect.gen(function* () {
       const path = join(yield* checkout, ".git")
       const runtime = yield* ContainerRuntime
@@ -273,7 +273,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of t
     })
   )
 
-  it.effect("whose reading is interrupted leaves no container and no clone", () =>
+  it.effect("leaves no container and no clone if the read is interrupted", () =>
     Effect.gen(function* () {
       const relay = yield* GitRelay
       const runtime = yield* ContainerRuntime

@@ -1,6 +1,6 @@
 /**
- * Bad input to sessions, on real Docker: commands, files, names, numbers and floods that nobody would send, each with
- * its own clear error in bounded time, and with a session that goes on where it can.
+ * Bad input to sessions on real Docker: extreme commands, files, names, numbers and floods. Each fails with its own
+ * error in bounded time, and the session continues where it can.
  */
 import { assert, layer } from "@effect/vitest"
 import { stdinBytesMax } from "@cogni/sandbox-core/Executor"
@@ -25,13 +25,13 @@ const MiB = 1024 ** 2
 
 const options = { excludeTestServices: true } as const
 
-/** A session of its own, held otherwise. */
+/** Opens a session in a new manager, with its own limits. */
 const session = (limits: SessionHarness.Limits = {}) =>
   Effect.flatMap(SessionHarness.manager({ settings: SessionHarness.settingsWith(limits) }), (manager) =>
     manager.getOrCreate("chat")
   )
 
-/** What was asked for fails with this reason, in words that say what to do, and the session goes on. */
+/** Asserts that the request fails with this reason, that `fix` matches its message, and that the session continues. */
 const refused = Effect.fnUntraced(function* <A>(
   sandbox: SessionSandbox,
   asked: Effect.Effect<A, SandboxError>,
@@ -53,24 +53,24 @@ const percentile = (millis: ReadonlyArray<number>, share: number) =>
   millis.toSorted((one, other) => one - other)[Math.ceil(millis.length * share) - 1]!
 
 layer(RunHarness.layer(), options)("a command", (it) => {
-  it.effect("in a directory that is none, or none of the workspace", () =>
+  it.effect("is refused in an invalid working directory, and can start outside the workspace", () =>
     Effect.gen(function* () {
       const sandbox = yield* session()
       yield* sandbox.exec("mkdir -p deep/er; ln -s deep/er link; ln -s /nowhere gone; touch file")
       const here = (workingDirectory: string) => said(sandbox, "pwd -P", { workingDirectory })
-      // It is only where the command begins; what a command may see is held elsewhere.
+      // The working directory does not limit what a command can see. Other settings do.
       assert.strictEqual(yield* here("/workspace/deep/../../tmp"), "/tmp")
       assert.strictEqual(yield* here("/workspace/link"), "/workspace/deep/er")
       for (const path of ["deep", "../tmp", "", "/tmp/a\nb", "/tmp/a\0b", `/${"a".repeat(5000)}`]) {
         yield* refused(sandbox, here(path), "InvalidSpec", /workingDirectory: Expected an absolute path/u)
       }
       for (const path of ["/absent", "/workspace/gone", "/workspace/file", `/${"a".repeat(4094)}`]) {
-        yield* refused(sandbox, here(path), "CommandRefused", /See that the working directory exists/u)
+        yield* refused(sandbox, here(path), "CommandRefused", /Check that the working directory exists/u)
       }
     })
   )
 
-  it.effect("of more than the kernel takes", () =>
+  it.effect("is refused if its arguments are larger than the kernel allows", () =>
     Effect.gen(function* () {
       const sandbox = yield* session()
       yield* refused(sandbox, sandbox.exec(`true ${"a".repeat(MiB)}`), "InvalidSpec", /send it on stdin/u)
@@ -92,7 +92,7 @@ layer(RunHarness.layer(), options)("a command", (it) => {
         ["a".repeat(100_000), 60] as const
       ]) {
         assert.isAbove(argument.length * times, argumentsBytesMax)
-        yield* refused(sandbox, count(argument, times), "CommandRefused", /1572864 bytes together.*stdin/su)
+        yield* refused(sandbox, count(argument, times), "CommandRefused", /1572864 bytes in total.*stdin/su)
       }
       const script = `: ${"a".repeat(MiB)}\necho through\n`
       const { output } = yield* sandbox.exec(["sh"], { stdin: script })
@@ -100,7 +100,7 @@ layer(RunHarness.layer(), options)("a command", (it) => {
     })
   )
 
-  it.effect("with an environment that is none", () =>
+  it.effect("is refused with an invalid environment, and gets an unusual one unchanged", () =>
     Effect.gen(function* () {
       const sandbox = yield* session()
       const names = [
@@ -125,20 +125,20 @@ layer(RunHarness.layer(), options)("a command", (it) => {
     })
   )
 
-  it.effect("with all the standard input there may be, and with one byte more", () =>
+  it.effect("accepts stdin up to its limit, and is refused with one byte more", () =>
     Effect.gen(function* () {
       const sandbox = yield* session()
       const most = new Uint8Array(stdinBytesMax)
       for (let at = 0; at < most.length; at += 4099) most[at] = at % 251
       assert.strictEqual(yield* said(sandbox, "cat | wc -c", { stdin: most }), `${stdinBytesMax}`)
-      // Nobody reads it, and nobody waits for that.
+      // Unread input does not delay the end.
       assert.strictEqual(yield* said(sandbox, "exec <&-; echo over", { stdin: most }), "over")
       const more = sandbox.exec("cat", { stdin: new Uint8Array(stdinBytesMax + 1) })
       yield* refused(sandbox, more, "InvalidSpec", /put more into a file/u)
     })
   )
 
-  it.effect("that is one too many", () =>
+  it.effect("is refused if 64 commands are running", () =>
     Effect.gen(function* () {
       const sandbox = yield* session({ processesMax: 256, memoryBytesMax: 256 * MiB })
       const scopes = yield* Effect.forEach(
@@ -148,11 +148,11 @@ layer(RunHarness.layer(), options)("a command", (it) => {
       )
       const error = yield* Effect.flip(sandbox.exec("true"))
       assert.strictEqual(error.reason._tag, "CommandRefused")
-      assert.match(error.message, /64 commands run.*Wait for one/su)
-      // A file is a command of ours, and says so, at once.
+      assert.match(error.message, /64 commands are already running.*Wait until one ends/su)
+      // File access runs a command of ours, so it fails too, at once.
       const file = yield* SessionHarness.within(2, Effect.flip(sandbox.files.list(".")))
       assert.strictEqual(file.value.reason._tag, "FileRefused")
-      assert.include(file.value.message, "64 commands run")
+      assert.include(file.value.message, "64 commands are already running")
       const { millis } = yield* SessionHarness.within(
         30,
         Effect.forEach(scopes, (scope) => Scope.close(scope, Exit.void), { concurrency: "unbounded" })
@@ -172,7 +172,7 @@ until [ -S socket ]; do sleep 0.01; done
 `
 
 layer(RunHarness.layer(), options)("a file", (it) => {
-  it.effect("that is none, or lies elsewhere, is neither read nor written nor waited for", () =>
+  it.effect("is refused without a wait if it is not a regular file or lies outside the workspace", () =>
     Effect.gen(function* () {
       const sandbox = yield* session()
       yield* sandbox.exec(odd)
@@ -210,21 +210,23 @@ layer(RunHarness.layer(), options)("a file", (it) => {
     })
   )
 
-  it.effect("of 10 GB that has no blocks, or that grows while it is read, is too large and no more", () =>
-    Effect.gen(function* () {
-      const sandbox = yield* session({ workspaceBytesMax: 20 * 1024 * MiB, memoryBytesMax: 64 * MiB })
-      yield* sandbox.exec("truncate -s 10G sparse")
-      assert.strictEqual(yield* problemOf(sandbox.files.read("sparse")), "too_large")
-      yield* sandbox.exec("truncate -s 5M some")
-      assert.strictEqual(yield* problemOf(sandbox.files.read("some", { bytesMax: MiB })), "too_large")
-      yield* sandbox.spawn("while :; do head -c 1000000; done < /dev/zero > growing")
-      const { millis } = yield* SessionHarness.within(30, Effect.exit(sandbox.files.read("growing")))
-      assert.isBelow(millis, 20_000)
-      assert.strictEqual(yield* said(sandbox, "echo alive"), "alive")
-    })
+  it.effect(
+    "is too large if it is sparse with 10 GB or grows while it is read, and the session continues",
+    () =>
+      Effect.gen(function* () {
+        const sandbox = yield* session({ workspaceBytesMax: 20 * 1024 * MiB, memoryBytesMax: 64 * MiB })
+        yield* sandbox.exec("truncate -s 10G sparse")
+        assert.strictEqual(yield* problemOf(sandbox.files.read("sparse")), "too_large")
+        yield* sandbox.exec("truncate -s 5M some")
+        assert.strictEqual(yield* problemOf(sandbox.files.read("some", { bytesMax: MiB })), "too_large")
+        yield* sandbox.spawn("while :; do head -c 1000000; done < /dev/zero > growing")
+        const { millis } = yield* SessionHarness.within(30, Effect.exit(sandbox.files.read("growing")))
+        assert.isBelow(millis, 20_000)
+        assert.strictEqual(yield* said(sandbox, "echo alive"), "alive")
+      })
   )
 
-  it.effect("with any name that a directory can hold is listed; one that has too many is not", () =>
+  it.effect("is listed with any name, and a directory with too many files is not listed", () =>
     Effect.gen(function* () {
       const sandbox = yield* session()
       const names = [
@@ -239,7 +241,7 @@ layer(RunHarness.layer(), options)("a file", (it) => {
         ".hidden"
       ]
       for (const name of names) yield* sandbox.files.write(`odd/${name}`, name)
-      // In no encoding: it is listed, in the only way there is to say it, and cannot be asked for by that.
+      // A name that is not valid UTF-8 is listed with replacement characters, and cannot be read by that name.
       yield* sandbox.exec(["perl", "-e", 'open my $f, ">", "odd/\\xff\\xfe" or die'])
       const listed = yield* sandbox.files.list("odd")
       assert.sameMembers(
@@ -259,43 +261,38 @@ layer(RunHarness.layer(), options)("a file", (it) => {
     })
   )
 
-  it.effect(
-    "that is more than the disk may hold ends the session as DiskFull, and the next is a fresh one",
-    () =>
-      Effect.gen(function* () {
-        const settings = SessionHarness.settingsWith({ workspaceBytesMax: 4 * MiB })
-        const manager = yield* SessionHarness.manager({ settings })
-        const sandbox = yield* manager.getOrCreate("chat")
-        const full = "head -c 3000000 /dev/zero > one; head -c 3000000 /dev/zero > two; sleep 60"
-        const { value } = yield* SessionHarness.within(30, Effect.flip(sandbox.exec(full)))
-        assert.strictEqual(value.reason._tag, "DiskFull", value.message)
-        assert.strictEqual((yield* Effect.flip(sandbox.files.write("x", "x"))).reason._tag, "DiskFull")
-        const next = yield* manager.getOrCreate("chat")
-        assert.notStrictEqual(next.runId, sandbox.runId)
-        assert.deepStrictEqual(yield* next.files.list("."), [])
-      })
+  it.effect("ends the session with DiskFull if it exceeds the limit, and the next session is new", () =>
+    Effect.gen(function* () {
+      const settings = SessionHarness.settingsWith({ workspaceBytesMax: 4 * MiB })
+      const manager = yield* SessionHarness.manager({ settings })
+      const sandbox = yield* manager.getOrCreate("chat")
+      const full = "head -c 3000000 /dev/zero > one; head -c 3000000 /dev/zero > two; sleep 60"
+      const { value } = yield* SessionHarness.within(30, Effect.flip(sandbox.exec(full)))
+      assert.strictEqual(value.reason._tag, "DiskFull", value.message)
+      assert.strictEqual((yield* Effect.flip(sandbox.files.write("x", "x"))).reason._tag, "DiskFull")
+      const next = yield* manager.getOrCreate("chat")
+      assert.notStrictEqual(next.runId, sandbox.runId)
+      assert.deepStrictEqual(yield* next.files.list("."), [])
+    })
   )
 
-  it.effect(
-    "that is more than the disk may hold is no less for being written by one container after the other",
-    () =>
-      Effect.gen(function* () {
-        const settings = SessionHarness.settingsWith({ workspaceBytesMax: 4 * MiB })
-        const manager = yield* SessionHarness.manager({ settings, keeps: true })
-        const write = (name: string, seconds: number) =>
-          `head -c 3000000 /dev/zero > ${name}; sleep ${seconds}`
-        const first = yield* manager.getOrCreate("chat")
-        assert.strictEqual(yield* said(first, write("one", 2.5)), "")
-        yield* manager.destroy("chat")
-        const second = yield* manager.getOrCreate("chat")
-        const { value } = yield* SessionHarness.within(30, Effect.flip(second.exec(write("two", 200))))
-        assert.strictEqual(value.reason._tag, "DiskFull", value.message)
-        const third = yield* manager.getOrCreate("chat")
-        assert.strictEqual(yield* said(third, "ls; rm one; sleep 2.5; ls"), "one\ntwo\ntwo")
-      })
+  it.effect("counts towards the limit of a persistent workspace across containers", () =>
+    Effect.gen(function* () {
+      const settings = SessionHarness.settingsWith({ workspaceBytesMax: 4 * MiB })
+      const manager = yield* SessionHarness.manager({ settings, keeps: true })
+      const write = (name: string, seconds: number) => `head -c 3000000 /dev/zero > ${name}; sleep ${seconds}`
+      const first = yield* manager.getOrCreate("chat")
+      assert.strictEqual(yield* said(first, write("one", 2.5)), "")
+      yield* manager.destroy("chat")
+      const second = yield* manager.getOrCreate("chat")
+      const { value } = yield* SessionHarness.within(30, Effect.flip(second.exec(write("two", 200))))
+      assert.strictEqual(value.reason._tag, "DiskFull", value.message)
+      const third = yield* manager.getOrCreate("chat")
+      assert.strictEqual(yield* said(third, "ls; rm one; sleep 2.5; ls"), "one\ntwo\ntwo")
+    })
   )
 
-  it.effect("that is moved out of the way of each look is found all the same", () =>
+  it.effect("counts towards the limit even if it is moved during each measurement", () =>
     Effect.gen(function* () {
       const sandbox = yield* session({ workspaceBytesMax: 4 * MiB })
       const hiding = yield* sandbox.spawn(["perl", "-e", OutOfTheWay.program])
@@ -307,7 +304,7 @@ layer(RunHarness.layer(), options)("a file", (it) => {
     })
   )
 
-  it.effect("that is more than one may be is refused, and nothing of it is left", () =>
+  it.effect("is refused if it is larger than the workspace limit, and leaves nothing", () =>
     Effect.gen(function* () {
       const sandbox = yield* session({ workspaceBytesMax: 4 * MiB })
       assert.strictEqual(yield* problemOf(sandbox.files.write("big", new Uint8Array(8 * MiB))), "no_space")
@@ -316,7 +313,7 @@ layer(RunHarness.layer(), options)("a file", (it) => {
   )
 })
 
-/** Of this process, while something happens. */
+/** Measures the largest memory growth of this process during an effect. */
 const memoryGrowth = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
     const before = process.memoryUsage.rss()
@@ -332,7 +329,7 @@ const memoryGrowth = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   })
 
 layer(RunHarness.layer(), options)("a flood", (it) => {
-  it.effect("of a gigabyte is counted and not kept; one over its limit is ended at the limit", () =>
+  it.effect("of a gigabyte is counted without being kept, and is ended at its limit", () =>
     Effect.gen(function* () {
       const sandbox = yield* session({ outputBytesMax: 2 * 1024 * MiB })
       const asked = sandbox.exec("yes | head -c 1000000000", { outputRetainedBytesMax: 64 * 1024 })
@@ -349,7 +346,7 @@ layer(RunHarness.layer(), options)("a flood", (it) => {
     })
   )
 
-  it.effect("of background processes leaves the other commands fast", () =>
+  it.effect("of background processes does not slow other commands", () =>
     Effect.gen(function* () {
       const sandbox = yield* session({ cpusMax: 2 })
       const table = yield* ProcessTable.make(sandbox)
@@ -373,7 +370,7 @@ layer(RunHarness.layer(), options)("a flood", (it) => {
 })
 
 layer(RunHarness.layer(), options)("sessions", (it) => {
-  it.effect("with ids that would be paths stay in their directory", () =>
+  it.effect("stay in their directory if their IDs look like paths", () =>
     Effect.gen(function* () {
       const parent = yield* RunHarness.Directory
       const root = SessionHarness.workspacesOf(parent)
@@ -413,7 +410,7 @@ layer(RunHarness.layer(), options)("sessions", (it) => {
     })
   )
 
-  it.effect("of whom 200 come at once are 20, and the others are told so", () =>
+  it.effect("are limited to 20 if 200 are requested at once, and the others are refused", () =>
     Effect.gen(function* () {
       const settings = SessionHarness.settingsWith({ memoryBytesMax: 32 * MiB, processesMax: 16 })
       const manager = yield* SessionHarness.manager({ settings })
@@ -447,7 +444,7 @@ layer(RunHarness.layer(), options)("sessions", (it) => {
     })
   )
 
-  it.effect("that take the place of idle ones are never more than there may be", () =>
+  it.effect("never exceed the limit while they evict idle ones", () =>
     Effect.gen(function* () {
       const manager = yield* SessionHarness.manager({ sessionsMax: 2, whenFull: "evict_idle" })
       const most = yield* Ref.make(0)
@@ -470,7 +467,7 @@ layer(RunHarness.layer(), options)("sessions", (it) => {
     })
   )
 
-  it.effect("whose supervisor is told from inside to stop, or to end, go on", () =>
+  it.effect("survive signals from inside to their supervisor", () =>
     Effect.gen(function* () {
       const manager = yield* SessionHarness.manager()
       const sandbox = yield* manager.getOrCreate("chat")
@@ -485,7 +482,7 @@ layer(RunHarness.layer(), options)("sessions", (it) => {
     })
   )
 
-  it.effect("whose keeper has been stopped from inside end that command in time, and go on", () =>
+  it.effect("time out a command whose keeper was stopped from inside, and continue", () =>
     Effect.gen(function* () {
       const manager = yield* SessionHarness.manager()
       const sandbox = yield* manager.getOrCreate("chat")

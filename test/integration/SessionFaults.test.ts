@@ -1,9 +1,9 @@
 /**
- * Sessions in trouble, on real Docker: a container that is killed from outside, an engine that goes away and comes
- * back, a host process that is killed, a caller that gives up. Each is told as what it is in bounded time, leaves
- * nothing, and takes no persistent workspace with it.
+ * Faults of sessions on real Docker: a container that is killed from outside, an engine that restarts, a killed host
+ * process, a caller that gives up. Each fails with the right error in bounded time, leaves nothing behind, and keeps
+ * persistent workspaces.
  *
- * The engine and the host process that are hurt here are private ones.
+ * The tests damage private engines and their own host processes only.
  */
 import { assert, describe, it, layer } from "@effect/vitest"
 import type { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -24,7 +24,7 @@ const { containerOf, said, within } = SessionHarness
 
 const options = { excludeTestServices: true } as const
 
-/** Fails, in time, with one of these. */
+/** Asserts that the request fails in time with one of these reasons. */
 const fails = Effect.fnUntraced(function* <A>(
   asked: Effect.Effect<A, { readonly _tag: string; readonly message: string }>,
   tags: ReadonlyArray<Reason["_tag"]>,
@@ -45,7 +45,7 @@ layer(RunHarness.layer(), options)("a session's container", (it) => {
     ["removed", (container: string) => docker("rm", "--force", container)],
     ["stopped", (container: string) => docker("stop", "--time", "1", container)]
   ] as const) {
-    it.effect(`that is ${name} from outside ends its commands, and the next one is fresh`, () =>
+    it.effect(`that is ${name} from outside ends its commands, and the next container is new`, () =>
       Effect.gen(function* () {
         const manager = yield* SessionHarness.manager({ keeps: true })
         const first = yield* manager.getOrCreate("chat")
@@ -57,8 +57,8 @@ layer(RunHarness.layer(), options)("a session's container", (it) => {
           "ContainerFailed",
           "RuntimeUnavailable"
         ])
-        assert.match(reason.message, /(?:killed|removed) by somebody else/u)
-        // Between two commands, by whoever asks next and still has the old one.
+        assert.match(reason.message, /(?:killed|removed) by another program/u)
+        // The old sandbox fails for later callers too.
         yield* fails(first.exec("true"), ["ContainerFailed", "RuntimeUnavailable"])
         yield* fails(first.files.read("file"), ["ContainerFailed", "RuntimeUnavailable"])
         assert.isFalse(yield* first.isRunning)
@@ -70,13 +70,13 @@ layer(RunHarness.layer(), options)("a session's container", (it) => {
     )
   }
 
-  it.effect("that is paused makes commands wait, for no longer than they may; then it goes on", () =>
+  it.effect("that is paused delays commands up to their time limit, and continues when resumed", () =>
     Effect.gen(function* () {
       const manager = yield* SessionHarness.manager()
       const sandbox = yield* manager.getOrCreate("chat")
       yield* docker("pause", containerOf(sandbox.runId))
       yield* fails(sandbox.exec("sleep 301", { timeoutSecondsMax: 1 }), ["CommandTimedOut"], 30)
-      // More than fits into the pipes to it: what nobody reads is given up too.
+      // Input larger than the pipes also fails in time if it is not read.
       const stdin = new Uint8Array(4 * 1024 ** 2)
       yield* Effect.all(
         [
@@ -86,10 +86,10 @@ layer(RunHarness.layer(), options)("a session's container", (it) => {
         { concurrency: "unbounded" }
       )
       yield* docker("unpause", containerOf(sandbox.runId))
-      // What was given up while nobody could be killed is killed when it has read so far.
-      // Until then it refuses commands.
+      // Commands that could not be killed meanwhile are killed once the supervisor has read its input. Until then it
+      // refuses commands.
       yield* SessionHarness.eventually(
-        "nothing sleeps",
+        "no sleep is left",
         Effect.map(sleeping(sandbox), (count) => count === "0").pipe(Effect.orElseSucceed(() => false))
       )
       assert.strictEqual(yield* said(sandbox, "echo alive"), "alive")
@@ -101,7 +101,7 @@ layer(RunHarness.layer(), options)("a session's container", (it) => {
 })
 
 layer(RunHarness.layer(), options)("a caller that gives up", (it) => {
-  it.effect("a command: it is killed inside, with its children, and the next one does not see it", () =>
+  it.effect("has its command killed in the sandbox, with its children", () =>
     Effect.gen(function* () {
       const manager = yield* SessionHarness.manager()
       const sandbox = yield* manager.getOrCreate("chat")
@@ -117,7 +117,7 @@ layer(RunHarness.layer(), options)("a caller that gives up", (it) => {
     })
   )
 
-  it.effect("the making of a session: nothing of it is left, however far it had come", () =>
+  it.effect("leaves nothing of a new session, at any point of its creation", () =>
     Effect.gen(function* () {
       for (const waitMillis of [0, 2, 10, 25, 50, 100, 150, 200, 300]) {
         const { millis } = yield* within(
@@ -137,7 +137,7 @@ layer(RunHarness.layer(), options)("a caller that gives up", (it) => {
         assert.deepStrictEqual(yield* LeakCheck.leftovers, [], `after ${waitMillis} ms`)
         assert.deepStrictEqual(LeakCheck.directories(yield* RunHarness.Directory), [])
       }
-      // Without the manager's end: it becomes idle, and goes for that.
+      // While the manager lives, the session becomes idle and is evicted.
       const manager = yield* SessionHarness.manager({ idleSeconds: 1 })
       const fiber = yield* Effect.forkChild(Effect.scoped(manager.getOrCreate("chat")), {
         startImmediately: true
@@ -159,7 +159,7 @@ const proxy = Layer.unwrap(
 )
 
 layer(RunHarness.layer(proxy), options)("a session with a model inside", (it) => {
-  it.effect("keeps its way to it when a command is ended, or ends its keeper", () =>
+  it.effect("keeps access to the model after a command is killed or kills its keeper", () =>
     Effect.gen(function* () {
       const manager = yield* SessionHarness.manager({
         settings: {
@@ -188,16 +188,16 @@ const runningAt = (host: string) =>
 
 const unavailable = ["RuntimeUnavailable", "ContainerFailed"] as const
 
-/** An engine of the test's own that has the runtime image, and a directory for what is kept. */
+/** Starts a private engine with the runtime image, and makes a state directory. */
 const place = Effect.gen(function* () {
   const engine = yield* PrivateEngine.acquire(Images.runtime)
   yield* engine.load(Images.runtime)
   return { engine, host: engine.host, directory: yield* RunHarness.Directory }
 })
 
-describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine under sessions", () => {
+describe.skipIf(PrivateEngine.obstacle !== undefined)("engine faults under sessions", () => {
   it.live(
-    "it is stopped, or killed, and started again: told in time, and the session goes on with its workspace",
+    "sessions fail in time if the engine is stopped or killed, and continue with their workspace afterwards",
     () =>
       Effect.gen(function* () {
         const { directory, engine, host } = yield* place
@@ -211,7 +211,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine under sessions"
             yield* end
             yield* fails(Effect.flip(Fiber.join(waiting)), unavailable, 30)
             yield* fails(sandbox.exec("true"), unavailable, 30)
-            // A session that is asked for now is told why there is none.
+            // A new session fails with the reason.
             const refused = yield* fails(
               Effect.scoped(manager.getOrCreate("other")),
               ["RuntimeUnavailable"],
@@ -231,9 +231,9 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine under sessions"
   )
 })
 
-describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process with sessions that is killed", () => {
+describe.skipIf(PrivateEngine.obstacle !== undefined)("a killed host process with sessions", () => {
   it.live(
-    "its containers end by themselves, what they leave is removed, and another goes on with the workspaces",
+    "its containers end by themselves and are removed, and another process continues with the workspaces",
     () =>
       Effect.gen(function* () {
         const { directory, host } = yield* place

@@ -1,7 +1,7 @@
 /**
- * Sessions beside each other, on real Docker: what each of them has is said from inside both, so that none sees, names,
- * signals or reaches anything of another; what is left of a command, and of a session, when it is over; and what a
- * command can do to the sandbox it runs in.
+ * Isolation of concurrent sessions on real Docker. The tests look from inside both sessions, and check that neither
+ * can see, name, signal or reach anything of the other. They also check what remains of a command and of a session
+ * after its end, and what a command can do to its own sandbox.
  */
 import { assert, layer } from "@effect/vitest"
 import type { Reason } from "@cogni/sandbox-core/SandboxError"
@@ -24,7 +24,7 @@ interface One {
   readonly sandbox: SessionSandbox
 }
 
-/** Two sessions at once, and each with the name of the other. */
+/** Opens two sessions, each with the name of the other. */
 const two = Effect.fnUntraced(function* (options?: Parameters<typeof SessionHarness.manager>[0]) {
   const manager = yield* SessionHarness.manager(options)
   const [alice, bob] = yield* Effect.all(names.map(manager.getOrCreate), { concurrency: "unbounded" })
@@ -34,17 +34,17 @@ const two = Effect.fnUntraced(function* (options?: Parameters<typeof SessionHarn
   ] as const
 })
 
-/** In both at the same time, and again in both when both are done: the second is what is looked at. */
+/** Runs `act` in both sessions concurrently. A test first changes both, then checks both. */
 const inBoth = <A, E, R>(pair: ReadonlyArray<One>, act: (one: One) => Effect.Effect<A, E, R>) =>
   Effect.forEach(pair, act, { concurrency: "unbounded" })
 
-/** Perl is in the image's base, and calls the kernel without a program for each call. */
+/** Command line for a Perl program. The image has Perl, which can make system calls directly. */
 const perl = (program: string) => ["perl", "-e", program] as const
 
 const reasonOf = <A>(asked: Effect.Effect<A, { readonly reason: Reason; readonly message: string }>) =>
   Effect.map(Effect.flip(asked), ({ reason }) => reason._tag)
 
-/** Pid of the first process of this name; the shell that looks is none of them. */
+/** Shell line that prints the PID of the first process with this name, but not of the shell itself. */
 const pidOf = (name: string) =>
   `for p in /proc/[0-9]*; do [ "$(cat $p/comm 2>/dev/null)" != '${name}' ] || { echo \${p#/proc/}; break; }; done`
 
@@ -53,7 +53,7 @@ const supervisor = "cogni-superviso"
 const options = { excludeTestServices: true } as const
 
 layer(RunHarness.layer(), options)("two sessions at once", (it) => {
-  it.effect("have files of their own: workspace, home, /tmp, shared memory", () =>
+  it.effect("have separate files: workspace, home, /tmp, shared memory", () =>
     Effect.gen(function* () {
       const pair = yield* two()
       const places = "/workspace /tmp /home/agent /dev/shm"
@@ -81,7 +81,7 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
     })
   )
 
-  it.effect("have processes of their own: none is seen or signalled from the other", () =>
+  it.effect("have separate processes, which the other can neither see nor signal", () =>
     Effect.gen(function* () {
       const pair = yield* two()
       const started = yield* inBoth(pair, ({ own, sandbox }) =>
@@ -93,7 +93,7 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
           const all = yield* said(sandbox, "cat /proc/[0-9]*/cmdline | tr '\\0' '\\n'")
           assert.include(all, `sleep-of-${own}`)
           assert.notInclude(all, `sleep-of-${other}`)
-          // One supervisor, its own; and no way to the engine or to where the streams of the others lie.
+          // Only its own supervisor is visible, and no socket of the engine.
           assert.strictEqual(yield* said(sandbox, `cat /proc/[0-9]*/comm | grep -c ${supervisor}`), "1")
           assert.strictEqual(
             yield* said(
@@ -104,7 +104,7 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
           )
         })
       )
-      // Every number there is, and then whatever can be had. Those of the other have the same numbers.
+      // Kills every PID, then all processes. The processes of the other session have the same PIDs.
       const [alice, bob] = pair
       const attempts = "for p in $(seq 2 2000); do kill -9 $p 2>/dev/null; done; kill -9 -1; sleep 5"
       yield* Effect.exit(said(alice.sandbox, attempts))
@@ -114,7 +114,7 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
     })
   )
 
-  it.effect("have an environment of their own, and each command has", () =>
+  it.effect("have separate environments, and so do their commands", () =>
     Effect.gen(function* () {
       const pair = yield* two()
       yield* inBoth(pair, ({ own, sandbox }) =>
@@ -144,7 +144,7 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
     })
   )
 
-  it.effect("have namespaces of their own: names, IPC, abstract sockets", () =>
+  it.effect("have separate namespaces: hostname, IPC, abstract sockets", () =>
     Effect.gen(function* () {
       const pair = yield* two()
       const spaces = yield* inBoth(pair, ({ sandbox }) =>
@@ -154,7 +154,7 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
       assert.strictEqual(one!.length, 7)
       for (const [index, name] of one!.entries()) assert.notStrictEqual(name, other![index])
 
-      // Each makes the same keys, and finds in each what is its own.
+      // Both create the same keys, and each finds only its own.
       const make = "shmget(4242, 64, 01600) // die; msgget(4242, 01600) // die; semget(4242, 1, 01600) // die"
       const listen = (own: string) => `socat ABSTRACT-LISTEN:cogni,fork SYSTEM:'echo ${own}'`
       const [alice, bob] = pair
@@ -177,7 +177,7 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
     })
   )
 
-  it.effect("have a loopback of their own: a port of one is nobody's in the other", () =>
+  it.effect("have separate loopback interfaces: a port of one is closed in the other", () =>
     Effect.gen(function* () {
       const pair = yield* two()
       const [alice, bob] = pair
@@ -196,7 +196,7 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
     })
   )
 
-  it.effect("have background processes of their own: listed, read and signalled in theirs only", () =>
+  it.effect("have separate background processes, which only they can list, read and signal", () =>
     Effect.gen(function* () {
       const pair = yield* two()
       const tables = yield* inBoth(pair, ({ own, sandbox }) =>
@@ -207,7 +207,7 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
         })
       )
       const [alice, bob] = tables as [(typeof tables)[0], (typeof tables)[0]]
-      // The same id in both: it names a process of the table that is asked.
+      // Both use the same ID, which refers to a process of their own table.
       assert.strictEqual(alice!.processId, bob!.processId)
       for (const [index, { processId, table }] of tables.entries()) {
         assert.deepStrictEqual(
@@ -215,7 +215,7 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
           [names[index]]
         )
         const text = Effect.map(table.log(processId, { textBytesMax: 1000 }), (log) => log.text.trim())
-        yield* SessionHarness.eventually("it has said something", Effect.map(text, Boolean))
+        yield* SessionHarness.eventually("the process has output", Effect.map(text, Boolean))
         assert.strictEqual(yield* text, `log-of-${names[index]}`)
       }
       assert.isTrue(yield* alice!.table.signal(alice!.processId, "SIGKILL"))
@@ -226,8 +226,8 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
   )
 })
 
-layer(RunHarness.layer(), options)("a session that comes back", (it) => {
-  it.effect("has its workspace and no other's, and nothing else of before", () =>
+layer(RunHarness.layer(), options)("a reopened session", (it) => {
+  it.effect("has its own workspace, and nothing else from before", () =>
     Effect.gen(function* () {
       const manager = yield* SessionHarness.manager({ keeps: true, idleSeconds: 1 })
       const visit = (id: string, line: string) =>
@@ -241,7 +241,7 @@ layer(RunHarness.layer(), options)("a session that comes back", (it) => {
         concurrency: "unbounded"
       })
       yield* SessionHarness.eventually(
-        "the sessions end of idleness",
+        "idle sessions are evicted",
         Effect.map(
           SessionHarness.containers(...before.map(({ runId }) => runId)),
           ({ length }) => length === 0
@@ -262,7 +262,7 @@ layer(RunHarness.layer(), options)("a session that comes back", (it) => {
     })
   )
 
-  it.effect("leaves nothing on the engine and of its run when it is destroyed", () =>
+  it.effect("leaves nothing on the engine or in its run directory when destroyed", () =>
     Effect.gen(function* () {
       const manager = yield* SessionHarness.manager()
       const sandbox = yield* manager.getOrCreate("alice")
@@ -278,7 +278,7 @@ layer(RunHarness.layer(), options)("a session that comes back", (it) => {
   )
 })
 
-/** What a command can have of a process: each says `denied`, or what it got. */
+/** Perl program that attempts to access another process, and prints `denied` or the outcome of each attempt. */
 const attempts = `
 my ($pid) = @ARGV;
 sub told { my ($what, $done) = @_; print "$what ", $done ? "HAD" : $!{EACCES} || $!{EPERM} ? "denied" : "$!", "\\n" }
@@ -303,8 +303,8 @@ const attemptsAt = (sandbox: SessionSandbox, pid: string) =>
       .filter((line) => !line.endsWith(" denied"))
   )
 
-layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
-  it.effect("it can neither read nor write the supervisor, nor the keeper of a command", () =>
+layer(RunHarness.layer(), options)("a command in its sandbox", (it) => {
+  it.effect("can neither read nor write the supervisor or the keeper of a command", () =>
     Effect.gen(function* () {
       const pair = yield* two()
       yield* inBoth(pair, ({ sandbox }) =>
@@ -315,11 +315,11 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
             assert.match(pid, /^\d+$/u)
             assert.deepStrictEqual(yield* attemptsAt(sandbox, pid), [])
           }
-          // A process of the command's own kind it can have all of: the other attempts are real ones.
+          // The attempts succeed on a process of the command itself, which proves that they work.
           const own = yield* said(sandbox, "sleep 300 >/dev/null 2>&1 & echo $!")
           const had = yield* attemptsAt(sandbox, own)
           assert.includeMembers(had, ["fd 1 HAD", "environ HAD", "mem HAD"])
-          // These the filter refuses for every process.
+          // The seccomp filter refuses these for every process.
           for (const call of ["ptrace", "process_vm_readv", "pidfd_getfd"]) {
             assert.isEmpty(had.filter((line) => line.startsWith(call)))
           }
@@ -328,7 +328,7 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
     })
   )
 
-  it.effect("the first process is the supervisor itself: no other one has its pipes", () =>
+  it.effect("cannot access the first process, which is the supervisor itself", () =>
     Effect.gen(function* () {
       const [{ sandbox }] = yield* two()
       assert.strictEqual(yield* said(sandbox, "cat /proc/1/comm"), "cogni-superviso")
@@ -336,12 +336,12 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
     })
   )
 
-  it.effect("one that kills its process group kills nobody else", () =>
+  it.effect("kills no other command when it kills its process group", () =>
     Effect.gen(function* () {
       const [{ sandbox }] = yield* two()
       const running = yield* sandbox.spawn("sleep 301")
       yield* SessionHarness.eventually(
-        "it sleeps",
+        "the process sleeps",
         Effect.map(sleeping(sandbox), (found) => found.length === 1)
       )
       const killed = yield* sandbox.exec("sleep 302 & kill -9 0; sleep 5; echo survived")
@@ -351,12 +351,12 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
     })
   )
 
-  it.effect("one that kills its keeper is over with all its children; the session lives on", () =>
+  it.effect("ends with all its children if it kills its keeper, and the session continues", () =>
     Effect.gen(function* () {
       const [{ sandbox }] = yield* two()
       const running = yield* sandbox.spawn("sleep 301")
       yield* SessionHarness.eventually(
-        "it sleeps",
+        "the process sleeps",
         Effect.map(sleeping(sandbox), (found) => found.length === 1)
       )
       const killed = yield* sandbox.exec(
@@ -372,38 +372,33 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
     })
   )
 
-  it.effect("one that is out of time is over with all its children, those too that want to stay", () =>
+  it.effect("is killed with all its children at its time limit, even if they ignore SIGTERM", () =>
     Effect.gen(function* () {
       const [{ sandbox }] = yield* two()
       const stubborn = "(trap '' TERM; exec sleep 301) & (trap '' TERM; exec setsid sleep 302) & sleep 303"
       assert.strictEqual(yield* reasonOf(sandbox.exec(stubborn, { timeoutSecondsMax: 1 })), "CommandTimedOut")
       assert.deepStrictEqual(yield* sleeping(sandbox), [])
-      // What one leaves that ends by itself is left on purpose.
+      // Children of a command that ends by itself are left running on purpose.
       yield* sandbox.exec("sleep 304 &")
       assert.deepStrictEqual(yield* sleeping(sandbox), ["304"])
     })
   )
 
-  it.effect(
-    "one whose first thread is over, and that goes on in another, is over with all its children",
-    () =>
-      Effect.gen(function* () {
-        const [{ sandbox }] = yield* two()
-        const threads = perl(`
+  it.effect("is killed with all its children if only its first thread has ended", () =>
+    Effect.gen(function* () {
+      const [{ sandbox }] = yield* two()
+      const threads = perl(`
         use threads; use POSIX ();
         threads->create(sub { system "sleep", "301" while 1 });
         select undef, undef, undef, 0.2;
         syscall((POSIX::uname())[4] eq "x86_64" ? 60 : 93, 0);`)
-        assert.strictEqual(
-          yield* reasonOf(sandbox.exec(threads, { timeoutSecondsMax: 1 })),
-          "CommandTimedOut"
-        )
-        assert.deepStrictEqual(yield* sleeping(sandbox), [])
-        assert.strictEqual(yield* said(sandbox, "cat /proc/[0-9]*/comm | grep -c perl"), "0 (1)")
-      })
+      assert.strictEqual(yield* reasonOf(sandbox.exec(threads, { timeoutSecondsMax: 1 })), "CommandTimedOut")
+      assert.deepStrictEqual(yield* sleeping(sandbox), [])
+      assert.strictEqual(yield* said(sandbox, "cat /proc/[0-9]*/comm | grep -c perl"), "0 (1)")
+    })
   )
 
-  it.effect("one that is ended as soon as it was begun is over, however far it had come", () =>
+  it.effect("ends completely if it is killed at any point of its start", () =>
     Effect.gen(function* () {
       const [{ sandbox }] = yield* two()
       for (let round = 0; round < 90; round++) {
@@ -418,7 +413,7 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
         )
         assert.isBelow(millis, 5000)
       }
-      // Its end is told while it is being ended.
+      // Its exit is reported even if it is killed concurrently.
       for (let round = 0; round < 90; round++) {
         const scope = yield* Scope.make()
         const running = yield* Scope.provide(sandbox.spawn("sleep 303"), scope)
@@ -433,7 +428,7 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
     })
   )
 
-  it.effect("one that kills whatever it can is over, with whatever else runs; the session lives on", () =>
+  it.effect("ends with all other commands if it kills every process, and the session continues", () =>
     Effect.gen(function* () {
       const [{ sandbox }] = yield* two()
       const other = yield* sandbox.spawn("sleep 303")
@@ -445,12 +440,12 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
     })
   )
 
-  it.effect("one that takes too much memory is OomKilled; the session lives on", () =>
+  it.effect("fails with OomKilled if it uses too much memory, and the session continues", () =>
     Effect.gen(function* () {
       const [{ sandbox }] = yield* two()
       const kept = yield* sandbox.spawn("sleep 301")
       yield* sandbox.exec("echo kept > /tmp/file")
-      // Before the supervisor, whichever is the larger.
+      // The kernel kills a command before the supervisor, whichever is larger.
       assert.strictEqual(yield* said(sandbox, "cat /proc/self/oom_score_adj"), "500")
       for (let round = 0; round < 3; round++) {
         const error = yield* Effect.flip(
@@ -464,7 +459,7 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
     })
   )
 
-  it.effect("one that forks without end is ended in time; the session lives on, or says why not", () =>
+  it.effect("is killed in time if it is a fork bomb, and the session continues or fails with a reason", () =>
     Effect.gen(function* () {
       const manager = yield* SessionHarness.manager()
       const sandbox = yield* manager.getOrCreate("alice")
@@ -478,7 +473,7 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
         assert.isBelow(millis, 20_000)
         assert.strictEqual(yield* said(sandbox, "cat /proc/[0-9]*/comm | grep -c perl"), "0 (1)")
       }
-      // One that has been left behind on purpose keeps the session from its processes, and is no hang.
+      // A fork bomb that is left running uses up the session's processes. Commands then fail, and do not hang.
       yield* Effect.ignore(sandbox.exec("perl -e 'fork while 1' >/dev/null 2>&1 & sleep 0.2"))
       const { value } = yield* SessionHarness.within(10, reasonOf(said(sandbox, "echo alive")))
       assert.include(["CommandRefused", "PidsExhausted"], value)
@@ -489,7 +484,7 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
   )
 })
 
-/** What the sleeping processes of a sandbox were given. */
+/** Lists the arguments of the `sleep` processes in a sandbox. */
 const sleeping = (sandbox: SessionSandbox) =>
   Effect.map(
     said(sandbox, "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null"),

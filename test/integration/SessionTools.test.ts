@@ -1,4 +1,4 @@
-/** The tools of a session over a sealed sandbox keep the contract that they keep over the host and in memory. */
+/** The tools of a session in a sealed sandbox meet the same contract as on the host and in memory. */
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { ToolContract } from "@cogni/sandbox-loop/testing"
 import { Effect, Layer } from "effect"
@@ -10,7 +10,7 @@ ToolContract.suite(
   Layer.effect(
     ToolContract.TestExecutor,
     Effect.flatMap(SandboxRunner.SandboxRunner, (runner) =>
-      // Room for a hole of ten gigabytes: no file may be longer than what may be added.
+      // Allows a sparse file of ten gigabytes, because no file may be longer than the workspace limit.
       runner.open({ image: Images.runtime, limits: { workspaceBytesMax: 16 * 1024 ** 3 } })
     )
   ).pipe(Layer.provide(RunHarness.layer())),

@@ -1,4 +1,4 @@
-/** What is kept of runs and grants, in a real PostgreSQL that goes away, and in one file under several processes. */
+/** The stores of runs and grants in a real PostgreSQL that restarts, and in one file of several processes. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -28,7 +28,7 @@ class Server extends Context.Service<Server, PostgresServer.PostgresServer>()("t
   static readonly layer = Layer.effect(Server, PostgresServer.acquire)
 }
 
-/** A client of a database of its own, on a server of its own. */
+/** Client of a separate database on a separate server. */
 const client = Layer.unwrap(
   Effect.map(
     Effect.flatMap(Server, (server) => server.database("contract")),
@@ -73,8 +73,8 @@ const opened = (path: string, address: DatabaseAddress.DatabaseAddress) =>
     }))
   )
 
-layer(Server.layer, { excludeTestServices: true })("what servers share in a database", (it) => {
-  it.effect("processes that begin together have one secret of idempotency keys", () =>
+layer(Server.layer, { excludeTestServices: true })("a shared database", (it) => {
+  it.effect("gives processes that start together the same secret for idempotency keys", () =>
     Effect.gen(function* () {
       const address = yield* (yield* Server).database("secrets")
       const begun = Layer.build(
@@ -93,7 +93,7 @@ layer(Server.layer, { excludeTestServices: true })("what servers share in a data
     })
   )
 
-  it.effect("a grant of a version without permissions opens no tool and no repository", () =>
+  it.effect("reads a grant from a version without permissions as one with no tool and no repository", () =>
     Effect.gen(function* () {
       const address = yield* (yield* Server).database("old_grants")
       const database = Database.layer(address)
@@ -130,8 +130,8 @@ layer(Server.layer, { excludeTestServices: true })("what servers share in a data
   )
 })
 
-layer(Server.layer, { excludeTestServices: true })("a database that goes away", (it) => {
-  it.effect("at the end of a run: the record is kept, said to be, and taken in when it is back", () =>
+layer(Server.layer, { excludeTestServices: true })("a database outage", (it) => {
+  it.effect("at the end of a run keeps the record, logs a warning, and syncs the record later", () =>
     Effect.gen(function* () {
       const server = yield* Server
       const path = yield* Stores.directory
@@ -146,15 +146,15 @@ layer(Server.layer, { excludeTestServices: true })("a database that goes away", 
         Effect.scoped(
           Effect.gen(function* () {
             const open = yield* store.open(kept, record.spec)
-            // Ended from outside, without a last word, while the database is away.
+            // Interrupted without a final record while the database is down.
             yield* Effect.scoped(Effect.andThen(store.open(cut, record.spec), server.stop))
             yield* open.save(record)
           })
         )
       )
-      assert.strictEqual(heard.filter((line) => line.includes("taken into the database later")).length, 2)
+      assert.strictEqual(heard.filter((line) => line.includes("synced to the database later")).length, 2)
       assert.include(heard.join("\n"), "cannot be reached")
-      // Said while it is away, too.
+      // Annotations are kept while the database is down, too.
       yield* store.annotate(kept, { relay: 1 })
       yield* store.annotate(done, { relay: 2 })
       const files = FileRunStore.make({ directory: path }).store
@@ -170,7 +170,7 @@ layer(Server.layer, { excludeTestServices: true })("a database that goes away", 
     })
   )
 
-  it.effect("at the end of a run: the next process takes it in by itself", () =>
+  it.effect("at the end of a run lets the next process sync the record", () =>
     Effect.gen(function* () {
       const server = yield* Server
       const path = yield* Stores.directory
@@ -191,7 +191,7 @@ layer(Server.layer, { excludeTestServices: true })("a database that goes away", 
     })
   )
 
-  it.effect("before a run begins: it is said, with what to do, and nothing was begun", () =>
+  it.effect("before a run fails with a remedy, and nothing is started", () =>
     Effect.gen(function* () {
       const server = yield* Server
       const path = yield* Stores.directory
@@ -203,10 +203,7 @@ layer(Server.layer, { excludeTestServices: true })("a database that goes away", 
       const begin = Effect.scoped(Effect.flatMap(Stores.spec, (spec) => store.open(runId, spec)))
       const refused = yield* Effect.flip(begin)
       assert.strictEqual(refused._tag, "StoreUnavailable")
-      assert.match(
-        refused.message,
-        /^the store of runs cannot be reached: .+\. Start it, or look at its host/u
-      )
+      assert.match(refused.message, /^the run store cannot be reached: .+\. Start it, or check its host/u)
       assert.deepStrictEqual(readdirSync(path, { recursive: true }), before)
       const unavailable = yield* Effect.flip(opened(path, address))
       assert.strictEqual(unavailable._tag, "DatabaseUnavailable")
@@ -216,7 +213,7 @@ layer(Server.layer, { excludeTestServices: true })("a database that goes away", 
     })
   )
 
-  it.effect("for a moment at the end of a run: it is asked again, and nothing is left to take in", () =>
+  it.effect("of a moment at the end of a run is retried, and nothing is left to sync", () =>
     Effect.gen(function* () {
       const server = yield* Server
       const path = yield* Stores.directory
@@ -238,7 +235,7 @@ layer(Server.layer, { excludeTestServices: true })("a database that goes away", 
     })
   )
 
-  it.effect("and comes back between two runs: the next one finds it, on connections that were closed", () =>
+  it.effect("between two runs does not affect the next run, although its connections were closed", () =>
     Effect.gen(function* () {
       const server = yield* Server
       const { store } = yield* opened(yield* Stores.directory, yield* server.database("back"))
@@ -253,7 +250,7 @@ layer(Server.layer, { excludeTestServices: true })("a database that goes away", 
 })
 
 layer(Server.layer, { excludeTestServices: true })("the password", (it) => {
-  it.effect("is in no error, whatever goes wrong", () =>
+  it.effect("is in no error of a failed connection", () =>
     Effect.gen(function* () {
       const server = yield* Server
       yield* server.database("password")
@@ -281,7 +278,7 @@ layer(Server.layer, { excludeTestServices: true })("the password", (it) => {
     })
   )
 
-  it.effect("and of what is asked while it is connected neither", () =>
+  it.effect("is in no error of a failed query", () =>
     Effect.gen(function* () {
       const server = yield* Server
       const address = yield* server.database("asked")
@@ -301,8 +298,8 @@ layer(Server.layer, { excludeTestServices: true })("the password", (it) => {
   )
 })
 
-describe("a server that takes the call and says nothing", () => {
-  it.live("is given up after a while that is bounded", () =>
+describe("a server that accepts a connection and never answers", () => {
+  it.live("times out", () =>
     Effect.gen(function* () {
       const port = yield* Effect.acquireRelease(
         Effect.callback<{ server: ReturnType<typeof createServer>; port: number }>((resume) => {
@@ -323,8 +320,8 @@ describe("a server that takes the call and says nothing", () => {
   )
 })
 
-describe("several processes with one file", () => {
-  it.live("make it once, share every id out, and lose no record", () =>
+describe("one file of several processes", () => {
+  it.live("is created once, gives each ID to one process, and loses no record", () =>
     Effect.gen(function* () {
       const path = yield* Stores.directory
       const runIds = yield* Effect.all(Array.from({ length: 12 }, () => RunId.generate))

@@ -1,4 +1,4 @@
-/** The program that takes the commands of an open sandbox, where it runs: what it must not lose, keep or wait for. */
+/** The supervisor of an open sandbox, tested in a sandbox: what it must not lose, keep or wait for. */
 import { assert, layer } from "@effect/vitest"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Effect, Stream } from "effect"
@@ -8,13 +8,13 @@ import * as Pace from "../harness/Pace.ts"
 
 const MiB = 1024 * 1024
 
-/** The keeper's parent: an init of the engine's is the container's first process. */
+/** Path of the supervisor's status file. The supervisor is the parent of a command's keeper. */
 const supervisor = "/proc/$(sed -n 's/^PPid:[^0-9]*//p' /proc/$PPID/status)/status"
 
 const opened = SandboxRunner.use((runner) => runner.open({ image: Images.runtime }))
 
 layer(RunHarness.layer(), { excludeTestServices: true })("the supervisor", (it) => {
-  it.effect("a signal that comes with the start of its command is not lost", () =>
+  it.effect("does not lose a signal that arrives during the start of its command", () =>
     Effect.gen(function* () {
       const sandbox = yield* opened
       for (let round = 0; round < 20; round++) {
@@ -26,7 +26,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the supervisor", (it) 
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a command ends with its process, whatever its children write", () =>
+  it.effect("ends a command with its process, even if its children still write", () =>
     Effect.gen(function* () {
       const sandbox = yield* opened
       const { durationMs, exitCode, output } = yield* sandbox.exec(
@@ -39,7 +39,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the supervisor", (it) 
     }).pipe(Effect.scoped)
   )
 
-  it.effect("input that its command will never read is not kept", () =>
+  it.effect("does not keep input that a command never reads", () =>
     Effect.gen(function* () {
       const sandbox = yield* opened
       const residentBytes = Effect.map(
@@ -57,7 +57,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the supervisor", (it) 
     }).pipe(Effect.scoped)
   )
 
-  it.effect("300 commands, one after the other and 50 at a time, leave no process and no memory taken", () =>
+  it.effect("leaves no process and no memory behind after 300 commands, 50 at a time", () =>
     Effect.gen(function* () {
       const sandbox = yield* opened
       const count = Effect.map(

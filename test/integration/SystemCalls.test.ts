@@ -1,9 +1,9 @@
 /**
- * The system calls of `SeccompProfile.ts`, made from inside.
+ * The system calls of `SeccompProfile.ts`, tested from inside.
  *
- * Each call has arguments to which the kernel itself never answers EPERM, so that answer is the filter's. The same
- * calls are made a second time in a container without the profile, where each must get another answer: a call that does
- * not would prove nothing.
+ * Each call has arguments for which the kernel itself never returns EPERM, so that error comes from the filter. The
+ * same calls run a second time in a container without the profile, where each must have another result: otherwise the
+ * first result would prove nothing.
  */
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -24,8 +24,8 @@ const { limits } = Loosened
 const isX64 = process.arch === "x64"
 
 /**
- * `[name, number on x86_64, number on aarch64, arguments]`; one that an architecture does not have is left out
- * there.
+ * Calls that the filter refuses with EPERM: `[name, number on x86_64, number on aarch64, arguments]`. A call without
+ * a number on this architecture is skipped.
  */
 const refused: ReadonlyArray<
   readonly [name: string, x64: number | undefined, arm64: number | undefined, argv: string]
@@ -65,7 +65,7 @@ const refused: ReadonlyArray<
   ["mbind", 237, 235, "1, 0, 999, 0, 0, 0"],
   ["personality without random addresses", 135, 92, "0x40000"],
   ["ioctl TIOCSTI", 16, 29, "0, 0x5412, 0"],
-  ["ioctl TIOCSTI with a bit above what the kernel reads", 16, 29, "0, 0x100005412, 0"],
+  ["ioctl TIOCSTI with a high bit that the kernel ignores", 16, 29, "0, 0x100005412, 0"],
   ["ioctl TIOCLINUX", 16, 29, "0, 0x541c, 0"],
   ["ioctl TIOCSETD", 16, 29, "0, 0x5423, 0"],
   ["socketpair AF_NETLINK", 53, 199, "16, 1, 0, 0"],
@@ -78,7 +78,7 @@ const refused: ReadonlyArray<
   ["socket NETLINK_SOCK_DIAG", 41, 198, "16, 2, 4"],
   ["socket NETLINK_GENERIC", 41, 198, "16, 2, 16"],
   ["memfd_create of huge pages", 319, 279, "0, 0x4"],
-  ["memfd_create of huge pages with a bit above what the kernel reads", 319, 279, "0, 0x100000004"],
+  ["memfd_create of huge pages with a high bit that the kernel ignores", 319, 279, "0, 0x100000004"],
   ["mmap of huge pages", 9, 222, "0, 0, 3, 0x40022, -1, 0"],
   ["shmget of huge pages", 29, 194, "0, 0, 0x800"],
   ["setsockopt SO_ATTACH_FILTER", 54, 208, "-1, 1, 26, 0, 0"],
@@ -88,7 +88,7 @@ const refused: ReadonlyArray<
   ["setsockopt TCP_MD5SIG", 54, 208, "-1, 6, 14, 0, 0"],
   ["setsockopt TCP_ULP, which kTLS uses", 54, 208, "-1, 6, 31, 0, 0"],
   [
-    "setsockopt TCP_ULP with a bit above what the kernel reads",
+    "setsockopt TCP_ULP with a high bit that the kernel ignores",
     54,
     208,
     "-1, 0x100000006, 0x10000001f, 0, 0"
@@ -99,12 +99,12 @@ const refused: ReadonlyArray<
   ["setsockopt TCP_AO_INFO", 54, 208, "-1, 6, 40, 0, 0"],
   ["setsockopt TCP_AO_REPAIR", 54, 208, "-1, 6, 42, 0, 0"],
   ["setsockopt UDP_ENCAP", 54, 208, "-1, 17, 100, 0, 0"],
-  // UDP sockets take the options of UDP at this level too.
+  // UDP sockets also accept UDP options at this level.
   ["setsockopt UDP_ENCAP at the level of UDP-Lite", 54, 208, "-1, 136, 100, 0, 0"],
   ["setsockopt at the level of TLS", 54, 208, "-1, 282, 1, 0, 0"]
 ]
 
-/** Calls that are answered as a kernel without them does, so that programs do without. */
+/** Calls that the filter answers with ENOSYS, like a kernel without them, so that programs use a fallback. */
 const absent: typeof refused = [
   ["io_setup", 206, 0, "0, 0"],
   ["io_destroy", 207, 1, "0"],
@@ -122,10 +122,10 @@ const probes = refused.filter((probe) => numberOf(probe) !== undefined)
 const socket = isX64 ? 41 : 198
 
 /**
- * Prints a line for each call: its name and the number of its error, 0 where it worked.
+ * Prints a line for each call: its name and its errno, or 0 on success.
  *
- * 0x100 is a flag that no type of a socket has: the kernel refuses it with EINVAL before it looks at the family, so
- * every family has an answer that does not depend on the kernel's modules.
+ * 0x100 is a flag that no socket type has. The kernel refuses it with EINVAL before it looks at the family, so the
+ * result does not depend on the kernel's modules.
  */
 const script = `perl <<'PERL'
 sub ask {
@@ -141,8 +141,8 @@ ask('AF_ALG', ${socket}, 38, 5, 0);
 PERL`
 
 /**
- * Opens a unix socket by the 32-bit `socketcall`, from a 64-bit program and from a 32-bit one, and asks for its own id
- * in the x32 convention. Prints the status of each as `wait` has it: 31 is SIGSYS.
+ * Opens a unix socket with the 32-bit `socketcall`, from a 64-bit program and from a 32-bit one, and calls `getpid` in
+ * the x32 convention. Prints the wait status of each: 31 is SIGSYS.
  */
 const otherConventions = `perl <<'PERL'
 sub program {
@@ -169,11 +169,11 @@ waitpid $child, 0;
 print "x32: $?\\n";
 PERL`
 
-/** What agents do all day, with what the image has. */
+/** Typical work of agents with the programs of the image. */
 const programs: ReadonlyArray<readonly [name: string, command: string]> = [
   ["a thread of Node", `node -e 'new (require("worker_threads").Worker)("process.exit(0)", { eval: true })'`],
   ["a child of Node", `node -e 'process.exit(require("child_process").spawnSync("true").status)'`],
-  ["interfaces, as Node lists them", `node -e 'process.exit(os.networkInterfaces().lo ? 0 : 1)'`],
+  ["network interfaces in Node", `node -e 'process.exit(os.networkInterfaces().lo ? 0 : 1)'`],
   [
     "a server and a client of Node",
     `node -e 'const s = require("http").createServer((q, r) => r.end()).listen(0, "127.0.0.1", () =>
@@ -245,26 +245,24 @@ const notImplemented = 38
 const badSystemCall = 31
 
 layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) => {
-  it.effect(
-    "the filter refuses every call that no agent needs, and no family of sockets passes but four",
-    () =>
-      Effect.gen(function* () {
-        const answers = yield* inSandbox(script)
-        const expected = [
-          ...probes.map(([name]) => [name, permissionDenied]),
-          ...absent.map(([name]) => [name, notImplemented]),
-          ...families.map((family) => [
-            `family ${family}`,
-            familiesAllowed.has(family) ? 22 : permissionDenied
-          ]),
-          ["AF_VSOCK", permissionDenied],
-          ["AF_ALG", permissionDenied]
-        ]
-        assert.deepStrictEqual([...answers], expected)
-      })
+  it.effect("the filter refuses every call that no agent needs, and allows four socket families", () =>
+    Effect.gen(function* () {
+      const answers = yield* inSandbox(script)
+      const expected = [
+        ...probes.map(([name]) => [name, permissionDenied]),
+        ...absent.map(([name]) => [name, notImplemented]),
+        ...families.map((family) => [
+          `family ${family}`,
+          familiesAllowed.has(family) ? 22 : permissionDenied
+        ]),
+        ["AF_VSOCK", permissionDenied],
+        ["AF_ALG", permissionDenied]
+      ]
+      assert.deepStrictEqual([...answers], expected)
+    })
   )
 
-  it.effect("without the profile, every one of these calls has another answer", () =>
+  it.effect("every one of these calls has another result without the profile", () =>
     Effect.gen(function* () {
       const answers = yield* withoutProfile(script)
       assert.strictEqual(answers.size, probes.length + absent.length + families.length + 2)
@@ -276,7 +274,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
   )
 
   it.effect(
-    "what is tried before the agent starts finds a missing profile, and the engine's own in its place",
+    "the probe before the start of an agent detects a missing profile and the engine's default profile",
     () =>
       Effect.gen(function* () {
         const refusedWith = (SecurityOpt: ReadonlyArray<string>) =>
@@ -300,7 +298,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
       })
   )
 
-  it.effect("the programs of the runtime image work under it", () =>
+  it.effect("the programs of the runtime image work under the profile", () =>
     Effect.gen(function* () {
       const answers = yield* inSandbox(ordinary)
       assert.deepStrictEqual(
@@ -311,7 +309,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
     })
   )
 
-  it.effect("an engine that leaves the profile out, and says that it did not, does not start the agent", () =>
+  it.effect("an agent does not start on an engine that omits the profile but reports it", () =>
     Effect.gen(function* () {
       const api = yield* DockerApi.DockerApi
       const lying = DockerApi.DockerApi.of({
@@ -335,7 +333,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
         Effect.flip(runner.run({ image: Images.runtime, argv: ["sh", "-c", "echo started"], limits }))
       ).pipe(
         Effect.provide(
-          // Or it would be the runner that the other tests share.
+          // Without `fresh`, this would be the runner that the other tests share.
           Layer.fresh(layerRunner).pipe(
             Layer.provide(layerNoop),
             Layer.provide(DockerContainerRuntime.layerApi()),
@@ -349,7 +347,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
   )
 
   for (const role of ["proxy", "gateway", "relay"] as const) {
-    it.effect(`an engine that leaves the profile out starts no container of role ${role}`, () =>
+    it.effect(`a container of role ${role} does not start on an engine that omits the profile`, () =>
       Effect.gen(function* () {
         const api = yield* DockerApi.DockerApi
         let starts = 0
@@ -397,9 +395,9 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
     )
   }
 
-  // Only this architecture has other conventions beside its own that a 64-bit program can use.
+  // Only this architecture has further call conventions that a 64-bit program can use.
   if (isX64) {
-    it.effect("a call in the 32-bit or the x32 convention ends its process", () =>
+    it.effect("a call in the 32-bit or the x32 convention kills its process", () =>
       Effect.gen(function* () {
         assert.deepStrictEqual(
           [...(yield* inSandbox(otherConventions))].map(([name, status]) => [name, status & 127]),
@@ -408,11 +406,11 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
       })
     )
 
-    it.effect("without the profile, 32-bit calls work", () =>
+    it.effect("32-bit calls work without the profile", () =>
       Effect.gen(function* () {
         const answers = yield* withoutProfile(otherConventions)
         assert.deepStrictEqual([answers.get("64"), answers.get("32")], [0, 0])
-        // Most kernels are built without x32, and say so: the process lives on.
+        // Most kernels are built without x32 and return an error, so the process continues.
         assert.notStrictEqual((answers.get("x32") ?? badSystemCall) & 127, badSystemCall)
       })
     )

@@ -1,4 +1,4 @@
-/** `Workspace` over directories of the host keeps the same contract as the one in memory. */
+/** `Workspace` in host directories meets the same contract as the one in memory. */
 import { WorkspaceContract } from "@cogni/sandbox-core/testing"
 import { Effect } from "effect"
 import { existsSync, readFileSync, statSync } from "node:fs"

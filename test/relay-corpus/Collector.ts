@@ -1,4 +1,4 @@
-/** The attacker's server: asks everyone for a password, takes whatever comes, and remembers it. */
+/** The attacker's server. It asks every client for a password, and records everything that it receives. */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http"
 import { createServer as createTlsServer } from "node:https"
 import { readFileSync } from "node:fs"
@@ -14,12 +14,12 @@ export interface Certificate {
 export interface Collector {
   readonly url: string
   readonly urlTls: string
-  /** Everything it was sent, as text. */
+  /** Everything that it received, as text. */
   readonly heard: () => string
   readonly close: () => Promise<void>
 }
 
-/** Signed by itself. */
+/** Creates a self-signed certificate. */
 export const certify = async (directory: string): Promise<Certificate> => {
   const [key, cert] = [join(directory, "key.pem"), join(directory, "cert.pem")]
   const subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -30,7 +30,7 @@ export const certify = async (directory: string): Promise<Certificate> => {
 
 const bytesMax = 1 << 20
 
-/** Listens where it likes, and besides at `address` on the port of the origin. */
+/** Starts the server on free ports, and also at `address` on the port of the origin. */
 export const start = async (
   certificate: Certificate,
   impersonated: { readonly address: string; readonly port: number }

@@ -1,9 +1,8 @@
 /**
- * Workspaces as an agent may leave them: hostile ones, each of which does harm to a careless host, and ordinary ones
- * that have to arrive with the very commit id they had.
+ * Workspaces as an agent may leave them: hostile ones, each of which harms a careless host, and ordinary ones, which
+ * must arrive with an unchanged commit ID.
  *
- * Data only. `make` runs git of its own in a fresh clone; what it plants touches nothing outside the scene it is made
- * in.
+ * Data only. `make` runs git in a fresh clone. Its payloads touch nothing outside of their scene.
  */
 import { benign } from "./WorkspacesBenign.ts"
 import { bombs } from "./WorkspacesBombs.ts"
@@ -22,10 +21,10 @@ import { refs } from "./WorkspacesRefs.ts"
 import { secrets } from "./WorkspacesSecrets.ts"
 import { workflows } from "./WorkspacesWorkflows.ts"
 
-/** What is done to the host, or to the origin. */
+/** Kind of harm to the host or the origin. */
 export type Attack = "execution" | "credential" | "file-read" | "file-write" | "ref" | "content" | "denial"
 
-/** What a workspace is made from, and what its payloads may touch. Absolute paths of the host. */
+/** Paths and values for a workspace and its payloads. Paths are absolute paths of the host. */
 export interface Context {
   /** `workspace/repo`, a fresh clone with `branch` checked out at `base`. */
   readonly repository: string
@@ -33,47 +32,47 @@ export interface Context {
   readonly base: string
   /** URL of its origin, without a credential. */
   readonly origin: string
-  /** Is there only if a payload has run on the host. */
+  /** File that exists only if a payload has run on the host. */
   readonly marker: string
-  /** A file of the host with `secret` in it. */
+  /** File of the host that contains `secret`. */
   readonly secretFile: string
-  /** Must never reach an origin. */
+  /** Text that must never reach an origin. */
   readonly secret: string
-  /** The run's own key: the agent knows it, and must not publish it. */
+  /** Key of the run. The agent knows it, and must not publish it. */
   readonly runKey: string
   readonly victim: {
-    /** Another repository of the host, with `secret` in a commit. */
+    /** Another repository of the host, which contains `secret` in a commit. */
     readonly repository: string
     /** That commit, its tree, and the blob with the secret. */
     readonly commit: string
     readonly tree: string
     readonly blob: string
-    /** A directory of the host whose files must not change. */
+    /** Directory of the host whose files must not change. */
     readonly directory: string
   }
-  /** URL of the attacker's server, which asks everyone for a password. */
+  /** URL of the attacker's server, which asks every client for a password. */
   readonly collector: string
-  /** The same with TLS, and a certificate nobody trusts. */
+  /** URL of the same server with TLS and an untrusted certificate. */
   readonly collectorTls: string
-  /** Address at which the attacker's server answers on the origin's own port. */
+  /** Address where the attacker's server listens on the origin's port. */
   readonly collectorAddress: string
 }
 
 export interface Workspace {
   readonly name: string
   readonly attack: Attack
-  /** The commit it is about, where there is one: with "delivered", what has to arrive. */
+  /** Returns the commit that the workspace is meant to deliver, if any. If `wants` is "delivered", it must arrive. */
   readonly make: (context: Context) => void | string | Promise<void | string>
-  /** All that `make` does besides ordinary work, where it gets along with others of its kind in one workspace. */
+  /** The part of `make` besides ordinary work, if it can share one workspace with others of its kind. */
   readonly spoil?: (context: Context) => void
   readonly benign?: true
-  /** `unharmed`: delivered or refused, as long as nothing of it happens. */
+  /** `unharmed`: delivered or refused, as long as the attack has no effect. */
   readonly wants: "delivered" | "refused" | "unharmed"
-  /** Why no careless host of `Naive` shows it. */
+  /** Reason why the careless host of `Naive` is not harmed. */
   readonly unshown?: string
 }
 
-/** Each of them harms a careless host, but for the few that say why they do not. */
+/** Hostile workspaces. Each harms a careless host, except those with a reason in `unshown`. */
 export const hostile: ReadonlyArray<Workspace> = [
   ...hooks,
   ...config,
@@ -92,10 +91,10 @@ export const hostile: ReadonlyArray<Workspace> = [
   ...bombs
 ]
 
-/** Nobody is harmed by them, and nobody can use them: a host has to say so. */
+/** Damaged workspaces. They are harmless and unusable, and a host must report that. */
 export const broken: ReadonlyArray<Workspace> = damaged
 
-/** Ordinary work. */
+/** Workspaces with ordinary work. */
 export const controls: ReadonlyArray<Workspace> = benign
 
 export const workspaces: ReadonlyArray<Workspace> = [...hostile, ...broken, ...controls]

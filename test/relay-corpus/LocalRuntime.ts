@@ -1,8 +1,8 @@
 /**
- * What a relay asks of a container, done by a process of this host.
+ * A `ContainerRuntime` that runs a relay's containers as local processes.
  *
- * For workspaces whose commits are what matters: in their repositories there is nothing that would run, and a container
- * is ten times the work of the git in it. Nothing else may be given to it.
+ * Use it only for workspaces whose commits alone are hostile. Their repositories contain nothing that would run, and a
+ * container costs ten times as much as the git in it.
  */
 import { type Container, ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import { Deferred, Effect, Layer, Stream } from "effect"
@@ -12,9 +12,9 @@ import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { basename, join } from "node:path"
 
-const nothing = Effect.die(new Error("no relay asks for it"))
+const nothing = Effect.die(new Error("a relay does not use this"))
 
-/** Its only mount is where everything is, and its program is the image's. */
+/** Replaces the path of the only mount with its source, and the image's program with its source file. */
 const argvOf = ({ argv = [], mounts }: ContainerSpec) => {
   const [mount] = mounts ?? []
   const [program = "", ...rest] = argv

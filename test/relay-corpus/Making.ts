@@ -1,4 +1,4 @@
-/** What workspaces are made with: the agent's own git, and objects written by hand where git would refuse to. */
+/** Tools that make workspaces: the agent's own git, and hand-written objects that git would refuse to write. */
 import { createHash } from "node:crypto"
 import { appendFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
@@ -6,7 +6,7 @@ import { deflateSync } from "node:zlib"
 import type { Attack, Context, Workspace } from "./Corpus.ts"
 import * as Spawning from "./Spawning.ts"
 
-/** Nothing of the machine's: whoever runs the tests, the same commits. */
+/** Environment without settings of the machine, so that commits are the same everywhere. */
 export const environment: Readonly<Record<string, string>> = {
   PATH: "/usr/local/bin:/usr/bin:/bin",
   HOME: "/nonexistent",
@@ -14,7 +14,7 @@ export const environment: Readonly<Record<string, string>> = {
   GIT_CONFIG_NOSYSTEM: "1",
   GIT_CONFIG_GLOBAL: "/dev/null",
   GIT_TERMINAL_PROMPT: "0",
-  // A workspace may belong to another user than the one who runs the tests.
+  // A workspace may belong to a user other than the one who runs the tests.
   GIT_CONFIG_COUNT: "1",
   GIT_CONFIG_KEY_0: "safe.directory",
   GIT_CONFIG_VALUE_0: "*",
@@ -31,7 +31,7 @@ export interface Running {
   readonly input?: string | Uint8Array
 }
 
-/** What a program printed; fails with what it complained about. */
+/** Runs a program and returns its stdout. Fails with its stderr. */
 export const run = async (argv: ReadonlyArray<string>, running: Running = {}): Promise<string> => {
   const { exitCode, stderr, stdout } = await Spawning.run({
     argv,
@@ -44,11 +44,11 @@ export const run = async (argv: ReadonlyArray<string>, running: Running = {}): P
   throw new Error(`${argv.join(" ").slice(0, 400)}: ${stderr.slice(0, 4000)}`)
 }
 
-/** The agent's git, in its repository. */
+/** Runs the agent's git in its repository. */
 export const git = (context: Context, ...argv: ReadonlyArray<string>): Promise<string> =>
   run(["git", "-C", context.repository, ...argv])
 
-/** With input, or with an environment. */
+/** Runs the agent's git with input or with an environment. */
 export const gitWith = (
   context: Context,
   running: Running,
@@ -58,32 +58,32 @@ export const gitWith = (
 /** Path below the repository's `.git`. */
 export const inGit = (context: Context, path: string): string => join(context.repository, ".git", path)
 
-/** Write a file below the repository. */
+/** Writes a file below the repository. */
 export const put = (context: Context, path: string, text: string | Uint8Array, mode = 0o644): void => {
   const target = join(context.repository, path)
   mkdirSync(dirname(target), { recursive: true })
   writeFileSync(target, text, { mode })
 }
 
-/** Add to the repository's configuration, as text: git need not accept it. */
+/** Appends text to the repository's configuration. The text need not be valid. */
 export const configure = (context: Context, text: string): void =>
   appendFileSync(inGit(context, "config"), `\n${text}\n`)
 
-/** Commit all that is in the worktree; answers the commit. */
+/** Commits the whole worktree, and returns the commit ID. */
 export const commit = async (context: Context, message: string): Promise<string> => {
   await git(context, "add", "-A")
   await git(context, "commit", "-q", "--no-verify", "--allow-empty", "-m", message)
   return git(context, "rev-parse", "HEAD")
 }
 
-/** An ordinary piece of work, which is to arrive. */
+/** Commits ordinary work, which must arrive, and returns the commit ID. */
 export const work = (context: Context, name = "work"): Promise<string> => {
   put(context, `src/${name}.ts`, `export const ${name.replaceAll(/\W/gu, "_")} = 1\n`)
   put(context, "src/module-01.ts", "export const module = 'changed by the agent'\n")
   return commit(context, `Add ${name}`)
 }
 
-/** Work, and then something done to the repository around it. */
+/** Makes a workspace with ordinary work, and then spoils its repository. */
 export const after =
   (spoil: (context: Context) => void | Promise<unknown>): Workspace["make"] =>
   async (context) => {
@@ -92,7 +92,7 @@ export const after =
     return tip
   }
 
-/** Work, and something done that gets along with whatever else is done. */
+/** Defines a workspace with ordinary work, and a change that can share a workspace with others. */
 export const spoiled = (
   name: string,
   attack: Attack,
@@ -100,7 +100,7 @@ export const spoiled = (
   wants: Workspace["wants"] = "delivered"
 ): Workspace => ({ name, attack, wants, spoil, make: after(spoil) })
 
-/** Work, and lines added to the repository's configuration. */
+/** Defines a workspace with ordinary work, and lines added to its configuration. */
 export const configured = (
   name: string,
   attack: Attack,
@@ -108,23 +108,23 @@ export const configured = (
   wants: Workspace["wants"] = "delivered"
 ): Workspace => spoiled(name, attack, (context) => configure(context, text(context)), wants)
 
-/** Whatever is there, gone. */
+/** Removes a file or directory, if it exists. */
 export const remove = (path: string): void => rmSync(path, { recursive: true, force: true })
 
-/** A FIFO in the place of whatever is there. */
+/** Replaces a file or directory with a FIFO. */
 export const pipe = async (path: string): Promise<void> => {
   remove(path)
   mkdirSync(dirname(path), { recursive: true })
   await run(["mkfifo", "-m", "666", path])
 }
 
-/** Id of an object, and its bytes with their header. */
+/** Returns the ID of an object, and its bytes with their header. */
 export const encode = (type: string, body: Uint8Array): { readonly id: string; readonly bytes: Buffer } => {
   const bytes = Buffer.concat([Buffer.from(`${type} ${body.length}\0`), body])
   return { id: createHash("sha1").update(bytes).digest("hex"), bytes }
 }
 
-/** Write a loose object, whatever is in it. */
+/** Writes a loose object with any content, and returns its ID. */
 export const object = (context: Context, type: string, body: string | Uint8Array): string => {
   const { bytes, id } = encode(type, typeof body === "string" ? Buffer.from(body) : body)
   const path = inGit(context, `objects/${id.slice(0, 2)}/${id.slice(2)}`)
@@ -143,11 +143,11 @@ export interface Entry {
 
 const nameOf = ({ name }: Entry) => (typeof name === "string" ? Buffer.from(name) : Buffer.from(name))
 
-/** As git orders them: a directory as if its name ended in a slash. */
+/** Returns the sort key of an entry. Git sorts a directory as if its name ended with a slash. */
 const keyOf = (entry: Entry) =>
   entry.mode === "40000" ? Buffer.concat([nameOf(entry), Buffer.from("/")]) : nameOf(entry)
 
-/** The bytes of a tree, in git's order. */
+/** Encodes a tree in git's order. */
 export const treeBytes = (entries: ReadonlyArray<Entry>): Buffer =>
   Buffer.concat(
     entries
@@ -163,7 +163,7 @@ export const treeBytes = (entries: ReadonlyArray<Entry>): Buffer =>
 export const tree = (context: Context, entries: ReadonlyArray<Entry>): string =>
   object(context, "tree", treeBytes(entries))
 
-/** Entries of a tree of the repository. */
+/** Reads the entries of a tree. */
 export const entriesOf = async (context: Context, revision: string): Promise<ReadonlyArray<Entry>> => {
   const listed = await git(context, "ls-tree", "-z", revision)
   return listed
@@ -204,14 +204,14 @@ export const commitBytes = ({ author = person, headers = [], message, parents, t
 export const rawCommit = (context: Context, text: CommitText): string =>
   object(context, "commit", commitBytes(text))
 
-/** Let the branch, or another ref, be what is said; the index follows nobody. */
+/** Points the branch, or another ref, at an ID. The index does not change. */
 export const point = (context: Context, id: string, ref = `refs/heads/${context.branch}`): void => {
   const path = inGit(context, ref)
   mkdirSync(dirname(path), { recursive: true })
   writeFileSync(path, `${id}\n`)
 }
 
-/** A commit on the base whose top tree has more entries, however they are named. */
+/** Commits on the base with additional entries of any name in the top tree, and returns the commit ID. */
 export const withEntries = async (
   context: Context,
   entries: ReadonlyArray<Entry>,

@@ -1,8 +1,8 @@
 /**
- * A careless host: what is done by hand, or by a first script, with a workspace that an agent has left.
+ * A careless host: the commands that a user or a simple script runs in a workspace that an agent has left.
  *
- * Every command has a limit of time and memory, runs in a process group of its own with a home of its own, and touches
- * nothing outside its scene. The ways to hand over a credential are those that are seen in scripts.
+ * Every command has a time and a memory limit, a process group and a home of its own, and touches nothing outside of
+ * its scene. It passes credentials in the ways that are common in scripts.
  */
 import { existsSync, mkdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -19,7 +19,7 @@ interface Ended {
 
 const outputMax = 1 << 20
 
-/** Memory of one process; what bombs ask for is more. */
+/** Limits of one process. Bombs need more memory. */
 const limits = ["prlimit", "--as=1200000000", "--fsize=2000000000", "--core=0", "--"]
 
 const run = async (
@@ -63,7 +63,7 @@ const look: Flow = (context) => {
   ]
 }
 
-/** The token is in the user's own credential store. */
+/** Pushes with the token in the user's own credential store. */
 const stored: Flow = (context) => {
   const at = git(context)
   return [
@@ -112,7 +112,7 @@ const asked: Flow = (context, home) => {
   ]
 }
 
-/** The work is completed where it lies: leftovers committed, and what others did merged in. */
+/** Completes the work in place: commits leftovers, and merges the work of others. */
 const finished: Flow = (context) => {
   const at = git(context)
   return [
@@ -138,7 +138,7 @@ const reviewed: Flow = (context) => {
   ]
 }
 
-/** A clone of the host's own takes the branch over. */
+/** Fetches the branch into the host's own clone. */
 const taken: Flow = (context, home) => {
   const own = join(home, "clone")
   const mine = (...argv: ReadonlyArray<string>): Step => ({ argv: ["git", "-C", own, ...argv] })
@@ -153,7 +153,7 @@ const taken: Flow = (context, home) => {
   ]
 }
 
-/** Only the files are taken. */
+/** Copies only the files. */
 const copied: Flow = (context, home) => {
   const own = join(home, "files")
   const mine = (...argv: ReadonlyArray<string>): Step => ({ argv: ["git", "-C", own, ...argv] })
@@ -166,7 +166,7 @@ const copied: Flow = (context, home) => {
   ]
 }
 
-/** Somebody looks at it, at a terminal. */
+/** Shows the log and the changes at a terminal. */
 const watched: Flow = (context) => {
   const typed = (command: string): Step => ({
     argv: ["script", "-qec", `git -C ${context.repository} ${command} </dev/null`, "/dev/null"],
@@ -190,7 +190,7 @@ const flows: ReadonlyArray<Flow> = [
   reviewed
 ]
 
-/** What is most likely to show it comes first; in the end, all have been tried. */
+/** Orders the flows: the most likely one for this attack first, then all. */
 const ordered = (attack: Fired["attack"] | undefined): ReadonlyArray<Flow> =>
   attack === "content" || attack === "ref"
     ? [pushed, ...flows]
@@ -198,7 +198,7 @@ const ordered = (attack: Fired["attack"] | undefined): ReadonlyArray<Flow> =>
       ? [finished, ...flows]
       : flows
 
-/** A home with everything a user has in it; answers its environment. */
+/** Creates a typical home directory, and returns it with its environment. */
 const furnish = (scene: Scene): { readonly home: string; readonly env: Record<string, string> } => {
   const home = join(scene.directory, "home")
   mkdirSync(home)
@@ -207,7 +207,7 @@ const furnish = (scene: Scene): { readonly home: string; readonly env: Record<st
     "[user]\n\tname = Host\n\temail = host@example.invalid",
     "[safe]\n\tdirectory = *",
     "[init]\n\tdefaultBranch = main",
-    // Nothing goes on after the command that has begun it.
+    // No process outlives its command.
     "[gc]\n\tautoDetach = false\n"
   ].join("\n")
   writeFileSync(join(home, ".gitconfig"), `${user}[credential]\n\thelper = store\n`)
@@ -224,13 +224,13 @@ const furnish = (scene: Scene): { readonly home: string; readonly env: Record<st
       TERM: "dumb",
       GIT_CONFIG_NOSYSTEM: "1",
       GIT_TERMINAL_PROMPT: "0",
-      // Attacks of many small commands need not wait for a disk.
+      // Many small commands do not have to wait for the disk.
       GIT_TEST_FSYNC: "0"
     }
   }
 }
 
-/** Of one command. */
+/** Default time limit of one command. */
 export const millisDefault = 100_000
 
 export interface Tried {
@@ -239,11 +239,11 @@ export interface Tried {
   readonly last: string
 }
 
-/** What can be seen without a look at everything. */
+/** Reports whether a cheap check already shows the attack. */
 const seen = (scene: Scene, { marker }: Context, until: Fired["attack"] | undefined): boolean =>
   until === "execution" ? existsSync(marker) : until === "credential" && hasToken(scene)
 
-/** Do everything a careless host does, until what is looked for has happened. What hangs once is not tried again. */
+/** Runs the commands of a careless host until the attack `until` has an effect, or until a command hangs. */
 export const handle = async (
   scene: Scene,
   context: Context,

@@ -1,4 +1,4 @@
-/** What has happened to a host and to an origin, seen from outside: the same look at every way to handle a workspace. */
+/** Detects the effects of an attack on a host and an origin from outside, the same way for every kind of host. */
 import { createHash } from "node:crypto"
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync } from "node:fs"
 import { join } from "node:path"
@@ -12,7 +12,7 @@ export interface Fired {
   readonly detail: string
 }
 
-/** What was before. */
+/** State before the attack. */
 export interface Before {
   readonly host: ReadonlyMap<string, string>
   readonly refs: ReadonlyMap<string, string>
@@ -21,7 +21,7 @@ export interface Before {
 
 const digest = (bytes: Uint8Array | string) => createHash("sha256").update(bytes).digest("hex").slice(0, 16)
 
-/** Every file below a directory, with what is in it. Links are what they say, not where they lead. */
+/** Lists every file below a directory with a digest of its content. Links are not followed. */
 const snapshot = (directory: string, below = "", found = new Map<string, string>()) => {
   for (const name of readdirSync(join(directory, below))) {
     const path = join(below, name)
@@ -40,7 +40,7 @@ const snapshot = (directory: string, below = "", found = new Map<string, string>
 const changes = (before: ReadonlyMap<string, string>, after: ReadonlyMap<string, string>) =>
   [...new Set([...before.keys(), ...after.keys()])].filter((key) => before.get(key) !== after.get(key))
 
-/** In every form in which it is sent or kept. */
+/** The encodings in which the token is sent or stored. */
 const tokenForms = [
   token,
   Buffer.from(`${username}:${token}`).toString("base64"),
@@ -49,10 +49,10 @@ const tokenForms = [
 
 const holdsToken = (text: string) => tokenForms.some((form) => text.includes(form))
 
-/** Whether the attacker's server has been sent it. */
+/** Reports whether the attacker's server has received the token. */
 export const hasToken = (scene: Scene): boolean => holdsToken(scene.collector.heard())
 
-/** Files that the agent sees again and the host has not written the token into itself. */
+/** Files that contain the token, that the agent can read, and to which the host did not write it itself. */
 const kept = (repository: string): ReadonlyArray<string> => {
   const directory = join(repository, ".git")
   if (!existsSync(directory) || !lstatSync(directory).isDirectory()) return []
@@ -64,7 +64,7 @@ const kept = (repository: string): ReadonlyArray<string> => {
 
 const bytesMax = 1 << 16
 
-/** Ids of the small objects of a repository: what a secret can be in. */
+/** Lists the IDs of a repository's small objects, which are those that can contain a secret. */
 const objectsOf = async (path: string): Promise<ReadonlyArray<string>> => {
   const format = "--batch-check=%(objectname) %(objectsize)"
   const listed = await run(["git", "-C", path, "cat-file", "--batch-all-objects", "--unordered", format])
@@ -78,16 +78,16 @@ const objectsOf = async (path: string): Promise<ReadonlyArray<string>> => {
 const published = async (scene: Scene, before: Before, secret: string): Promise<ReadonlyArray<string>> => {
   const { path } = scene.repository
   const added = (await objectsOf(path)).filter((id) => !before.objects.has(id))
-  // A host's secret is in no bomb: of many objects, those that came first are enough.
+  // A bomb does not contain a secret of the host, so the first objects are enough.
   const looked = added.slice(0, 4000)
   if (looked.length === 0) return []
   const texts = await run(["git", "-C", path, "cat-file", "--batch", "--buffer"], {
     input: `${looked.join("\n")}\n`
   })
-  return texts.includes(secret) ? ["a secret of the host is at the origin"] : []
+  return texts.includes(secret) ? ["the origin has a secret of the host"] : []
 }
 
-/** Whether the origin's branch has that commit, or anything at all beyond its base. */
+/** Reports whether the origin's branch contains the commit, or, without a commit, more than its base. */
 const accepted = async (scene: Scene, context: Context, tip: string | undefined): Promise<boolean> => {
   const { path } = scene.repository
   const head = refsOf(path).get(`refs/heads/${context.branch}`)
@@ -97,7 +97,7 @@ const accepted = async (scene: Scene, context: Context, tip: string | undefined)
   return asked.split("\n").includes(tip)
 }
 
-/** Commands of processes that have to do with a directory. */
+/** Lists the command lines of processes that contain a directory. */
 export const processesOf = (directory: string): ReadonlyArray<string> =>
   readdirSync("/proc")
     .filter((name) => /^\d+$/u.test(name))
@@ -112,14 +112,14 @@ export const processesOf = (directory: string): ReadonlyArray<string> =>
 
 const seeds = new WeakMap<Origin, Promise<ReadonlySet<string>>>()
 
-/** What every repository of an origin begins with. */
+/** Lists the initial objects of an origin's repositories. */
 const seeded = (origin: Origin): Promise<ReadonlySet<string>> => {
   const known = seeds.get(origin) ?? objectsOf(origin.template).then((ids) => new Set(ids))
   seeds.set(origin, known)
   return known
 }
 
-/** To be asked when the workspace is made, and nobody has touched it yet. */
+/** Records the state. Call it after the workspace is made, and before it is used. */
 export const before = async (scene: Scene): Promise<Before> => ({
   host: snapshot(scene.host),
   refs: refsOf(scene.repository.path),
@@ -127,15 +127,15 @@ export const before = async (scene: Scene): Promise<Before> => ({
 })
 
 export interface Looked {
-  /** The commit that the workspace is about. */
+  /** Commit that the workspace is meant to deliver. */
   readonly tip?: string | undefined
-  /** Nothing of it may be at the origin. */
+  /** Reports it as an attack if the origin has any of its commits. */
   readonly forbidden: boolean
-  /** What was seen on a terminal or in an answer. */
+  /** Output on a terminal or in an answer. */
   readonly output?: string
 }
 
-/** Everything that has happened, of every kind. */
+/** Lists all effects of all kinds of attacks. */
 export const observe = async (
   scene: Scene,
   context: Context,
@@ -146,7 +146,7 @@ export const observe = async (
   const note = (attack: Attack, details: ReadonlyArray<string>) => {
     for (const detail of details) fired.push({ attack, detail })
   }
-  if (existsSync(context.marker)) note("execution", ["a payload has run"])
+  if (existsSync(context.marker)) note("execution", ["a payload ran"])
   if (hasToken(scene)) note("credential", ["the attacker's server has the token"])
   note(
     "credential",
@@ -164,9 +164,9 @@ export const observe = async (
   )
   const options = join(scene.repository.path, "options")
   if (existsSync(options)) note("ref", [`options of a push: ${readFileSync(options, "latin1")}`])
-  // A push that was refused has left nothing.
+  // A refused push leaves nothing.
   if (changes(was.refs, refs).length > 0) note("file-read", await published(scene, was, context.secret))
-  if (forbidden && (await accepted(scene, context, tip))) note("content", ["the origin has taken it"])
-  if (output.includes("\u001b]0;owned")) note("content", ["the terminal was written to"])
+  if (forbidden && (await accepted(scene, context, tip))) note("content", ["the origin accepted the content"])
+  if (output.includes("\u001b]0;owned")) note("content", ["an escape sequence reached the terminal"])
   return fired
 }

@@ -1,6 +1,6 @@
 /**
- * An origin on 127.0.0.1: `git http-backend` behind a server that wants a password, writes down who asked for what, and
- * can be told to fail in the ways that origins do.
+ * An origin on 127.0.0.1: `git http-backend` behind a server that requires a password, records its requests, and can
+ * simulate the faults of real origins.
  */
 import { Effect, type Scope } from "effect"
 import { spawn } from "node:child_process"
@@ -13,16 +13,16 @@ import { join } from "node:path"
 import { environment } from "./Making.ts"
 import * as Seed from "./Seed.ts"
 
-/** What the server does instead of what it was asked. */
+/** Fault that replaces the normal answer of the server. */
 export type Fault =
   | { readonly type: "status"; readonly status: number; readonly body?: string }
-  /** To the same path of another server. */
+  /** Redirects to the same path of another server. */
   | { readonly type: "redirect"; readonly to: string }
-  /** The connection ends after so many bytes of a push. */
+  /** Closes the connection after this number of bytes of a push. */
   | { readonly type: "cut"; readonly afterBytes: number }
-  /** The connection ends after git has done all, before the answer. */
+  /** Closes the connection after git has finished, before the answer. */
   | { readonly type: "silent" }
-  /** The answer waits for it. */
+  /** Delays the answer. */
   | { readonly type: "delay"; readonly until: Promise<unknown> }
 
 export interface Recorded {
@@ -33,9 +33,9 @@ export interface Recorded {
 
 export interface Repository {
   readonly name: string
-  /** Without a credential. */
+  /** URL without a credential. */
   readonly url: string
-  /** The bare repository on disk. */
+  /** Path of the bare repository. */
   readonly path: string
 }
 
@@ -47,28 +47,28 @@ export interface Origin {
   readonly port: number
   readonly username: string
   readonly token: string
-  /** A bare repository that those of kind "plain" are copies of. */
+  /** Bare repository from which those of kind "plain" are copied. */
   readonly template: string
-  /** Where its repositories are; ends with it. */
+  /** Directory of its repositories. It is removed with the origin. */
   readonly directory: string
   readonly requests: ReadonlyArray<Recorded>
   readonly create: (name: string, kind?: Seed.Kind) => Promise<Repository>
-  /** For the requests that it matches, all when left out; `undefined` heals the origin. */
+  /** Applies a fault to the requests that `where` matches, by default to all. `undefined` removes it. */
   readonly fail: (fault: Fault | undefined, where?: (request: IncomingMessage) => boolean) => void
-  /** Asked before git is; `true` has answered. */
+  /** Sets a handler that runs before git. It returns true if it has answered. */
   readonly extra: (handler: Handler | undefined) => void
 }
 
 export const username = "x-access-token"
 
-/** Opens every repository of every origin, and nothing else. */
+/** Token for every repository of every origin, and nothing else. */
 export const token = "corpus-origin-token-7f3a9c51e2"
 
-/** What git at the origin may take: bombs are sent to it, too. */
+/** Limits of git at the origin, which also receives bombs. */
 const limits = ["prlimit", "--as=2000000000", "--fsize=2000000000", "--core=0", "--"]
 const millisMax = 30_000
 
-/** In memory where there is such a place: thousands of small files come and go. */
+/** Creates a temporary directory, in memory if possible, because the tests use thousands of small files. */
 export const temporary = (prefix: string): string =>
   mkdtempSync(join(existsSync("/dev/shm") ? "/dev/shm" : tmpdir(), prefix))
 
@@ -93,7 +93,7 @@ const variables = (directory: string, request: IncomingMessage): Record<string, 
   }
 }
 
-/** Headers of a CGI's answer, and where its body begins. */
+/** Parses a CGI response into its status, its headers and the beginning of its body. */
 const parse = (bytes: Buffer) => {
   const end = bytes.indexOf("\r\n\r\n")
   if (end < 0) return undefined
@@ -107,7 +107,7 @@ const parse = (bytes: Buffer) => {
   return { status, headers, body: bytes.subarray(end + 4) }
 }
 
-/** One request, answered by git. `children` is who is to be ended with the origin. */
+/** Answers a request with git. `children` are the processes to kill at the end of the origin. */
 const serve = (
   directory: string,
   request: IncomingMessage,
@@ -127,7 +127,7 @@ const serve = (
     try {
       process.kill(-processId, "SIGKILL")
     } catch {
-      // All of them have ended.
+      // The group has already ended.
     }
   }
   const timer = setTimeout(kill, millisMax)
@@ -164,7 +164,7 @@ const authorized = `Basic ${Buffer.from(`${username}:${token}`).toString("base64
 
 const refuse = (response: ServerResponse, status: number, body = "") => {
   const asked = status === 401 ? { "www-authenticate": 'Basic realm="origin"' } : {}
-  // Without reading on: the client is to look at the answer.
+  // Does not read on, so that the client reads the answer.
   response.writeHead(status, { ...asked, "content-type": "text/plain", connection: "close" }).end(body)
 }
 
@@ -203,7 +203,7 @@ const answer =
     serve(directory, request, response, children, fault)
   }
 
-/** On a free port of an address. */
+/** Listens on a port of an address, by default a free one, and returns the port. */
 export const listen = (server: Server, address = "127.0.0.1", port = 0): Promise<number> =>
   new Promise((resolve, reject) => {
     server.once("error", reject)
@@ -253,7 +253,7 @@ const open = async () => {
       try {
         process.kill(-child, "SIGKILL")
       } catch {
-        // It has ended.
+        // The process has already ended.
       }
     }
     await rm(root, { recursive: true, force: true })
@@ -261,13 +261,13 @@ const open = async () => {
   return { origin, close }
 }
 
-/** An origin that ends with the scope. */
+/** Starts an origin that ends with the scope. */
 export const acquire: Effect.Effect<Origin, never, Scope.Scope> = Effect.map(
   Effect.acquireRelease(Effect.promise(open), ({ close }) => Effect.promise(close)),
   ({ origin }) => origin
 )
 
-/** Loose refs below a directory. */
+/** Adds the loose refs below a directory to `found`. */
 const looseRefs = (path: string, below: string, found: Map<string, string>): void => {
   for (const entry of readdirSync(join(path, below), { withFileTypes: true })) {
     const name = `${below}/${entry.name}`
@@ -276,7 +276,7 @@ const looseRefs = (path: string, below: string, found: Map<string, string>): voi
   }
 }
 
-/** Every ref of a repository, with what it points at. Read as files: it is asked often. */
+/** Reads every ref of a repository with its target. Reads the files, which is faster than git. */
 export const refsOf = (path: string): ReadonlyMap<string, string> => {
   const found = new Map<string, string>()
   const packed = join(path, "packed-refs")

@@ -1,8 +1,8 @@
 /**
- * Repositories of this host as an agent may have left them: each has a way for its configuration, hooks or layout to
- * act on a user who opens it with git. And special files, for which git waits.
+ * Local repositories as an agent may have left them, with a configuration, hooks or a layout that attacks a user who
+ * opens them with git. Also special files that git would wait for.
  *
- * Data only. `plant` is given a repository with a checkout, in which nothing is wrong yet.
+ * Data only. `plant` gets an intact repository with a checkout.
  */
 import {
   chmodSync,
@@ -18,24 +18,24 @@ import { originTarget } from "../../packages/git-relay/src/internal/origin/Origi
 import { run } from "./Making.ts"
 
 export interface Planted {
-  /** The checkout; its git directory is `.git` in it. */
+  /** Path of the checkout. Its git directory is `.git` in it. */
   readonly repository: string
-  /** A program that makes the marker. */
+  /** Program that creates the marker. */
   readonly payload: string
-  /** Is there only if something has run on the host. */
+  /** File that exists only if a payload has run on the host. */
   readonly marker: string
-  /** A directory beside the repository. */
+  /** Directory beside the repository. */
   readonly aside: string
 }
 
 export interface HostileOrigin {
   readonly name: string
   readonly plant: (planted: Planted) => void | Promise<unknown>
-  /** Others cannot be in the same repository: it decides what the repository is. */
+  /** The attack cannot share a repository with others, because it changes what the repository is. */
   readonly alone?: true
-  /** What the relay does: the branch arrives, or the origin is refused with these words. */
+  /** Outcome on the relay: the branch arrives, or the origin is refused with a message that matches. */
   readonly wants: "delivered" | RegExp
-  /** Why no careless host shows it. */
+  /** Reason why a careless host is not harmed. */
   readonly unshown?: string
 }
 
@@ -45,14 +45,14 @@ export interface SpecialFile {
   readonly wants: "delivered" | RegExp
 }
 
-/** For which a git that commits what is uncommitted would wait: in an agent's repository, which is a checkout. */
+/** File in an agent's checkout that git would wait for when it commits leftovers. */
 export interface Wait {
   readonly name: string
   readonly plant: (repository: string) => void | Promise<unknown>
   readonly wants: RegExp
 }
 
-/** In the git directory, after something has run in a container that may write there. */
+/** Name of the file in the git directory that a payload creates in a container with write access. */
 export const ranInside = "ran-inside"
 
 const script = (path: string, { marker }: Pick<Planted, "marker">): void => {
@@ -61,7 +61,7 @@ const script = (path: string, { marker }: Pick<Planted, "marker">): void => {
   chmodSync(path, 0o755)
 }
 
-/** A repository with a checkout of two commits on `main`, and a payload beside it. */
+/** Makes a repository with two commits on `main` and a checkout, and a payload beside it. */
 export const prepare = async (directory: string): Promise<Planted> => {
   const repository = join(directory, "repository")
   const aside = join(directory, "aside")
@@ -82,7 +82,7 @@ export const prepare = async (directory: string): Promise<Planted> => {
 const configure = ({ repository }: Planted, ...setting: readonly [name: string, value: string]) =>
   run(["git", "-C", repository, "config", "--add", ...setting])
 
-/** In a directory of its own, that only a setting leads to. */
+/** Writes hooks to a separate directory that only a setting refers to. */
 const hooksAside = (planted: Planted, ...names: ReadonlyArray<string>): string => {
   const directory = join(planted.aside, `hooks-${names.join("-")}`)
   for (const name of names) script(join(directory, name), planted)
@@ -120,7 +120,7 @@ const settings = (
   wants: "delivered"
 })
 
-/** The git directory moved aside, with a hook in it; something in its place leads there. */
+/** Moves the git directory, with a hook in it, and returns its new path. */
 const movedAway = (planted: Planted): string => {
   const moved = join(planted.aside, "moved.git")
   script(join(planted.repository, ".git/hooks/pre-receive"), planted)
@@ -129,9 +129,9 @@ const movedAway = (planted: Planted): string => {
 }
 
 export const hostile: ReadonlyArray<HostileOrigin> = [
-  // It commits while it is planted, so before any hook is there.
+  // Must be first, because it commits while it is planted, which would run the hooks of the others.
   {
-    name: "gc that is due, with hooks/pre-auto-gc",
+    name: "hooks/pre-auto-gc when gc is due",
     plant: async (planted) => {
       await configure(planted, "gc.autoPackLimit", "1")
       await configure(planted, "receive.unpackLimit", "1")
@@ -173,7 +173,7 @@ export const hostile: ReadonlyArray<HostileOrigin> = [
     wants: "delivered"
   },
   {
-    name: "core.hooksPath in a file that is included for this directory",
+    name: "core.hooksPath in a file included by includeIf.gitdir",
     alone: true,
     plant: async (planted) => {
       const file = join(planted.aside, "included-if")
@@ -183,7 +183,7 @@ export const hostile: ReadonlyArray<HostileOrigin> = [
     wants: "delivered"
   },
   {
-    name: "core.hooksPath in a file that is included on this branch",
+    name: "core.hooksPath in a file included by includeIf.onbranch",
     alone: true,
     plant: async (planted) => {
       const file = join(planted.aside, "included-on")
@@ -193,7 +193,7 @@ export const hostile: ReadonlyArray<HostileOrigin> = [
     wants: "delivered"
   },
   {
-    name: "core.hooksPath in the configuration of the worktree",
+    name: "core.hooksPath in config.worktree",
     alone: true,
     plant: async (planted) => {
       await configure(planted, "core.repositoryFormatVersion", "1")
@@ -234,16 +234,8 @@ export const hostile: ReadonlyArray<HostileOrigin> = [
   },
   settings("core.fsmonitor", ({ payload }) => [["core.fsmonitor", payload]]),
   settings("diff.external", ({ payload }) => [["diff.external", payload]]),
-  settings(
-    "a filter that cleans",
-    ({ payload }) => [["filter.evil.clean", `${payload};cat`]],
-    "*.txt filter=evil"
-  ),
-  settings(
-    "a filter that is a process",
-    ({ payload }) => [["filter.long.process", payload]],
-    "*.md filter=long"
-  ),
+  settings("a clean filter", ({ payload }) => [["filter.evil.clean", `${payload};cat`]], "*.txt filter=evil"),
+  settings("a filter process", ({ payload }) => [["filter.long.process", payload]], "*.md filter=long"),
   settings("a text converter", ({ payload }) => [["diff.conv.textconv", `${payload};cat`]], "*.js diff=conv"),
   settings(
     "a merge driver",
@@ -255,14 +247,14 @@ export const hostile: ReadonlyArray<HostileOrigin> = [
     ["remote.origin.uploadpack", `${payload};git-upload-pack`]
   ]),
   {
-    ...settings("a remote of ext::", ({ payload }) => [
+    ...settings("a remote with ext::", ({ payload }) => [
       ["remote.origin.url", `ext::${payload}`],
       ["protocol.ext.allow", "always"]
     ]),
     alone: true
   },
   {
-    ...settings("url.insteadOf that leads to ext::", ({ payload }) => [
+    ...settings("url.insteadOf with ext::", ({ payload }) => [
       ["remote.origin.url", "https://git.example.com/a/b"],
       [`url.ext::${payload} .insteadOf`, "https://git.example.com/"],
       ["protocol.ext.allow", "always"]
@@ -279,7 +271,7 @@ export const hostile: ReadonlyArray<HostileOrigin> = [
   inHooks("post-commit"),
   inHooks("post-checkout"),
   {
-    name: "a .git that is a file, and leads to another git directory",
+    name: "a .git file that points to another git directory",
     alone: true,
     plant: (planted) => writeFileSync(join(planted.repository, ".git"), `gitdir: ${movedAway(planted)}\n`),
     wants: /does not name it as its worktree/u
@@ -291,7 +283,7 @@ export const hostile: ReadonlyArray<HostileOrigin> = [
     wants: /symbolic link in place of its \.git/u
   },
   {
-    name: "a commondir that leads to another git directory",
+    name: "a commondir that points to another git directory",
     alone: true,
     plant: (planted) => {
       const moved = movedAway(planted)
@@ -304,11 +296,11 @@ export const hostile: ReadonlyArray<HostileOrigin> = [
   },
   {
     ...settings("uploadpack.packObjectsHook", ({ payload }) => [["uploadpack.packObjectsHook", payload]]),
-    unshown: "git hears it from the user's own configuration only"
+    unshown: "git reads it only from the user's own configuration"
   }
 ]
 
-/** What is done by hand with a repository that somebody else has worked in; until something of it has run. */
+/** Runs common git commands until a payload has run, and returns them. */
 export const careless = async ({ aside, marker, repository }: Planted): Promise<ReadonlyArray<string>> => {
   const clone = join(aside, "clone")
   const there = (...argv: ReadonlyArray<string>) => ["git", "-C", repository, ...argv]
@@ -357,7 +349,7 @@ const fifo = (path: string): SpecialFile => ({
   wants: /is a FIFO/u
 })
 
-/** Of a kind that a container may open, too: it never ends. */
+/** An endless device, which a container may open too. */
 const device = (path: string): SpecialFile => ({
   name: `/dev/zero as ${path}`,
   plant: inPlaceOf(path, (at) => run(["mknod", "-m", "666", at, "c", "1", "5"])),
@@ -379,7 +371,7 @@ const socket = (path: string): SpecialFile => ({
 })
 
 const sparse = (path: string): SpecialFile => ({
-  name: `100 GB of nothing as ${path}`,
+  name: `a sparse file of 100 GB as ${path}`,
   plant: inPlaceOf(path, (at) => {
     writeFileSync(at, "")
     truncateSync(at, 100_000_000_000)
@@ -423,7 +415,7 @@ const link = (path: string, target: string): SpecialFile => ({
   wants: new RegExp(`${path} is a symbolic link`, "u")
 })
 
-/** Followed, they lead to what is the container's own and ends with it, or to what a later process has open. */
+/** Links to files of the container that end with it, or to files that a later process has open. */
 export const links: ReadonlyArray<SpecialFile> = [
   link("refs/heads/sandbox", "/dev/shm"),
   link("refs/heads/sandbox", "../tags"),
@@ -431,7 +423,7 @@ export const links: ReadonlyArray<SpecialFile> = [
   link("objects/pack", "/tmp"),
   link("objects/info", "/tmp"),
   {
-    name: "references that are links to each other",
+    name: "refs that link to each other",
     plant: (git) => {
       for (const name of ["a", "b", "c"]) symlinkSync(".", join(git, "refs/heads", name))
     },
@@ -442,7 +434,7 @@ export const links: ReadonlyArray<SpecialFile> = [
   link("packed-refs", "/tmp/packed-refs"),
   link("config", "/tmp/config"),
   link("worktrees", "/tmp"),
-  // As git-new-workdir makes them.
+  // Like those of git-new-workdir.
   link("refs", "../../aside/refs"),
   link("objects", "../../aside/objects")
 ]
@@ -469,7 +461,7 @@ const setting = (name: string, value = (repository: string) => join(repository, 
 })
 
 const nested = (name: string, plant: (nested: string) => void | Promise<unknown>, wants: RegExp): Wait => ({
-  name: `${name} of a repository within`,
+  name: `${name} of a nested repository`,
   plant: async (repository) => {
     const at = join(repository, "sub")
     await run(["git", "init", "-q", "--template=", at])
@@ -490,7 +482,7 @@ export const waits: ReadonlyArray<Wait> = [
   setting("commit.template"),
   setting("diff.orderFile"),
   {
-    name: "include.path in a file that is included",
+    name: "include.path in an included file",
     plant: async (repository) => {
       writeFileSync(join(repository, "more"), "[include]\n\tpath = fifo\n")
       await run(["git", "-C", repository, "config", "include.path", "../more"])
@@ -499,7 +491,7 @@ export const waits: ReadonlyArray<Wait> = [
     wants: /fifo is a FIFO/u
   },
   {
-    name: "core.excludesFile in the configuration of the worktree",
+    name: "core.excludesFile in config.worktree",
     plant: async (repository) => {
       await run(["git", "-C", repository, "config", "core.repositoryFormatVersion", "1"])
       await run(["git", "-C", repository, "config", "extensions.worktreeConfig", "true"])
@@ -509,7 +501,7 @@ export const waits: ReadonlyArray<Wait> = [
     wants: /fifo is a FIFO/u
   },
   {
-    name: "core.excludesFile that a later process has open",
+    name: "core.excludesFile as a descriptor of a later process",
     plant: (repository) => run(["git", "-C", repository, "config", "core.excludesFile", "/proc/self/fd/1"]),
     wants: /leads to \/proc/u
   },
@@ -530,13 +522,13 @@ export const waits: ReadonlyArray<Wait> = [
     wants: /\.gitmodules is a FIFO/u
   },
   {
-    name: "a link as info/exclude, to what a later process has open",
+    name: "a link as info/exclude, to a descriptor of a later process",
     plant: (repository) =>
       inPlaceOf("info/exclude", (at) => symlinkSync("/proc/10/fd/1", at))(join(repository, ".git")),
     wants: /info\/exclude leads to \/proc/u
   },
   {
-    name: "borrowed objects that borrow from a FIFO",
+    name: "alternates of alternates that are a FIFO",
     plant: async (repository) => {
       mkdirSync(join(repository, ".git/objects/info"), { recursive: true })
       writeFileSync(join(repository, ".git/objects/info/alternates"), "/workspace/repo/more\n")

@@ -1,4 +1,4 @@
-/** Packs and bundles written by hand, as no git would write them. */
+/** Hand-written packs that git would not write. */
 import { createHash } from "node:crypto"
 import { deflateSync } from "node:zlib"
 
@@ -16,15 +16,15 @@ const types = {
 export interface Packed {
   readonly type: keyof typeof types
   readonly body: Uint8Array
-  /** Of a `ref-delta`: an id. Of an `ofs-delta`: how far back it begins, as it is written. */
+  /** For a `ref-delta`: the ID of its base. For an `ofs-delta`: the encoded offset of its base. */
   readonly base?: string | Uint8Array
-  /** A size other than the body's. */
+  /** False size, instead of the body's. */
   readonly size?: number
-  /** Not compressed: quicker to make. */
+  /** Stores the body uncompressed, which is faster. */
   readonly stored?: true
 }
 
-/** Type and size, four bits and then seven at a time. */
+/** Encodes the type and the size of an object: four bits of the size first, then seven per byte. */
 export const packedHeader = (type: Packed["type"], size: number): Buffer => {
   const bytes = [(types[type] << 4) | (size % 16)]
   for (let rest = Math.floor(size / 16); rest > 0; rest = Math.floor(rest / 128)) {
@@ -34,7 +34,7 @@ export const packedHeader = (type: Packed["type"], size: number): Buffer => {
   return Buffer.from(bytes)
 }
 
-/** Seven bits at a time, smallest first: sizes within a delta. */
+/** Encodes a size in a delta: seven bits per byte, lowest first. */
 export const varint = (value: number): Buffer => {
   const bytes = [value % 128]
   for (let rest = Math.floor(value / 128); rest > 0; rest = Math.floor(rest / 128)) {
@@ -44,7 +44,7 @@ export const varint = (value: number): Buffer => {
   return Buffer.from(bytes)
 }
 
-/** How far back the base of an `ofs-delta` is. */
+/** Encodes the distance to the base of an `ofs-delta`. */
 export const offset = (distance: number): Buffer => {
   const bytes = [distance % 128]
   for (let rest = Math.floor(distance / 128); rest > 0; rest = Math.floor(rest / 128)) {
@@ -65,7 +65,7 @@ const adler = (body: Uint8Array): Buffer => {
   return sum
 }
 
-/** A zlib stream of one block that is not compressed. */
+/** Encodes a zlib stream of one uncompressed block. */
 export const stored = (body: Uint8Array): Buffer => {
   const head = Buffer.from([0x78, 0x01, 0x01, 0, 0, 0, 0])
   head.writeUInt16LE(body.length, 3)
@@ -84,7 +84,7 @@ export const packedObject = (packed: Packed): Buffer =>
     packed.stored === true ? stored(packed.body) : deflateSync(packed.body)
   ])
 
-/** "PACK", its version and how many objects it says it has. */
+/** Encodes the header of a pack: "PACK", the version and the number of objects. */
 export const packStart = (count: number, version = 2): Buffer => {
   const head = Buffer.from("PACK\0\0\0\0\0\0\0\0")
   head.writeUInt32BE(version, 4)
@@ -92,18 +92,18 @@ export const packStart = (count: number, version = 2): Buffer => {
   return head
 }
 
-/** With its checksum. */
+/** Appends the checksum. */
 export const sealed = (bytes: Uint8Array): Buffer =>
   Buffer.concat([bytes, createHash("sha1").update(bytes).digest()])
 
-/** A whole pack. */
+/** Encodes a complete pack. `says` overrides the values of its header. */
 export const pack = (
   objects: ReadonlyArray<Packed>,
   says: { readonly count?: number; readonly version?: number } = {}
 ): Buffer =>
   sealed(Buffer.concat([packStart(says.count ?? objects.length, says.version), ...objects.map(packedObject)]))
 
-/** A whole pack, a piece at a time: for those that are large. */
+/** Generates a large pack piece by piece. */
 export function* packPieces(count: number, objects: Iterable<Uint8Array>): Iterable<Uint8Array> {
   const digest = createHash("sha1")
   let held: Array<Uint8Array> = [packStart(count)]
@@ -123,15 +123,15 @@ export function* packPieces(count: number, objects: Iterable<Uint8Array>): Itera
   yield digest.update(last).digest()
 }
 
-/** A delta that repeats the whole of its base until it is so large. */
+/** Encodes a delta that repeats its complete base up to the size `to`. */
 export const copies = (from: number, to: number): Buffer => {
-  // One instruction copies up to 64 KiB from the beginning: size 0x10000 is written as no size at all.
+  // One instruction copies up to 64 KiB from the beginning. A missing size means 0x10000.
   const instruction = from === 0x10000 ? Buffer.from([0x80]) : Buffer.from([0xb0, from & 0xff, from >> 8])
   const repeated = Buffer.alloc(Math.floor(to / from) * instruction.length, instruction)
   return Buffer.concat([varint(from), varint(to), repeated])
 }
 
-/** Bytes that do not compress, the same ones every time. */
+/** Generates incompressible bytes, always the same for a seed. */
 export const varied = (seed: number, length: number): Buffer => {
   const pieces: Array<Buffer> = []
   for (let index = 0; index * 32 < length; index++) {

@@ -1,6 +1,6 @@
 /**
- * Where one workspace is tried: an origin's repository, an attacker's server, and files of the host that nobody may
- * read or change. All of it is below one directory, which ends with it.
+ * The surroundings of one workspace: an origin's repository, an attacker's server, and files of the host that must not
+ * be read or changed. Its files are below one directory, which is removed at the end.
  */
 import { Effect, type Scope } from "effect"
 import { lstatSync, mkdirSync, writeFileSync } from "node:fs"
@@ -11,11 +11,11 @@ import type { Context } from "./Corpus.ts"
 import { encode, run, treeBytes } from "./Making.ts"
 import { type Origin, type Repository, temporary } from "./Origin.ts"
 
-/** What all scenes share, made once. */
+/** Parts that all scenes share. */
 export interface Stage {
   readonly origin: Origin
   readonly certificate: Collector.Certificate
-  /** Files of a host, to be copied. */
+  /** Directory with the host's files, to be copied for each scene. */
   readonly host: string
   readonly next: () => number
 }
@@ -24,15 +24,15 @@ export interface Scene {
   readonly origin: Origin
   readonly repository: Repository
   readonly collector: Collector.Collector
-  /** Below which everything is, but for the repository of the origin. */
+  /** Directory of all files, except the origin's repository. */
   readonly directory: string
-  /** Its files are the host's, and must not change. */
+  /** Directory of the host's files, which must not change. */
   readonly host: string
-  /** Without a workspace yet: its `repository`, `branch` and `base` come from whoever clones. */
+  /** Context without the workspace. A clone adds `repository`, `branch` and `base`. */
   readonly planted: Omit<Context, "repository" | "branch" | "base">
 }
 
-/** What the host has, and no origin may get. */
+/** Secret of the host that no origin may receive. */
 export const secret = "planted-host-secret-4b1d77"
 
 export const runKey = "cogni-run-key-Zk3Vq8Xw5Nn1Tt6Yb2Rr9"
@@ -70,7 +70,7 @@ const prepareHost = async (directory: string): Promise<void> => {
   await run(["git", "-C", repository, "cat-file", "-e", victim.commit])
 }
 
-/** What all scenes of an origin share. */
+/** Makes the shared parts of an origin's scenes. */
 export const stage = (origin: Origin): Effect.Effect<Stage, never, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.promise(async () => {
@@ -88,10 +88,10 @@ export const stage = (origin: Origin): Effect.Effect<Stage, never, Scope.Scope> 
     ({ directory }) => Effect.promise(() => rm(directory, { recursive: true, force: true }))
   )
 
-/** What has just been ended may still be writing. */
+/** Options with retries, because killed processes may still be writing. */
 const removal = { recursive: true, force: true, maxRetries: 20, retryDelay: 50 } as const
 
-/** A scene of its own for one workspace. */
+/** Makes a scene for one workspace. */
 export const acquire = (
   stage: Stage,
   kind: Parameters<Origin["create"]>[1] = "plain"
@@ -139,7 +139,7 @@ export const acquire = (
     (scene) => scene
   )
 
-/** A workspace as a careless host gives it to an agent, on a branch of its own. */
+/** Clones a workspace as a careless host does, with a new branch for the agent. */
 export const prepare = async (scene: Scene, branch = "sandbox/run-1"): Promise<Context> => {
   const repository = join(scene.directory, "ws/repo")
   mkdirSync(join(scene.directory, "ws"))
@@ -151,7 +151,7 @@ export const prepare = async (scene: Scene, branch = "sandbox/run-1"): Promise<C
   return { ...scene.planted, repository, branch, base }
 }
 
-/** Whether anything is there, a link that leads nowhere included. */
+/** Reports whether a path exists, even as a dangling link. */
 export const isThere = (path: string): boolean => {
   try {
     lstatSync(path)

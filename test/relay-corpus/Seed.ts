@@ -1,10 +1,10 @@
-/** Bare repositories as an origin has them, made once and copied for each use. */
+/** Templates of an origin's bare repositories. They are made once and copied for each use. */
 import { appendFileSync, mkdirSync, writeFileSync } from "node:fs"
 import { cp } from "node:fs/promises"
 import { join } from "node:path"
 import { run } from "./Making.ts"
 
-/** `submodule`, `lfs`: the base branch has one already. `bare`: nothing was ever pushed. */
+/** `submodule`, `lfs`: the base branch already has one. `empty`: there are no commits. */
 export type Kind = "plain" | "empty" | "sha256" | "submodule" | "lfs"
 
 export const kinds: ReadonlyArray<Kind> = ["plain", "empty", "sha256", "submodule", "lfs"]
@@ -37,7 +37,7 @@ const number = (index: number) => String(index).padStart(2, "0")
 
 const range = (count: number) => Array.from({ length: count }, (_, index) => number(index + 1))
 
-/** What `git fast-import` is told. */
+/** Input for `git fast-import`. */
 const story = (kind: Kind): string =>
   commit("refs/heads/main", "First") +
   file("README.md", "# Seed\n\nA repository to work on.\n") +
@@ -62,7 +62,7 @@ const story = (kind: Kind): string =>
   file("src/module-01.ts", "export const module = 'changed by somebody else'\n") +
   "reset refs/tags/v1\nfrom refs/heads/release\n\n"
 
-/** Counts among what an origin does: options of a push are written down. */
+/** Hook that records push options, so that a test can detect them. */
 const preReceive = `#!/bin/sh
 i=0
 while [ "$i" -lt "\${GIT_PUSH_OPTION_COUNT:-0}" ]; do
@@ -86,7 +86,7 @@ const configuration = `
 	logAllRefUpdates = false
 `
 
-/** Make the template of a kind. */
+/** Makes the template of a kind, and returns its path. */
 export const make = async (directory: string, kind: Kind): Promise<string> => {
   const path = join(directory, `${kind}.git`)
   const format = kind === "sha256" ? "sha256" : "sha1"
@@ -100,5 +100,5 @@ export const make = async (directory: string, kind: Kind): Promise<string> => {
   return path
 }
 
-/** A copy of a template. */
+/** Copies a template. */
 export const copy = (template: string, path: string): Promise<void> => cp(template, path, { recursive: true })

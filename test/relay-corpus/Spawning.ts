@@ -1,9 +1,9 @@
 /**
- * Programs started by a small process of its own: a large one, as a test's is, takes many times longer to fork, and
- * thousands are started here.
+ * Starts programs from a small helper process. A large process, such as a test's, takes many times longer to fork, and
+ * the tests start thousands of programs.
  *
- * The tests' half asks, the other half, below, is the program. It ends with whoever started it, and so does all it
- * runs.
+ * The first half is the client for the tests; the second half is the helper. The helper and all its programs end with
+ * the process that started it.
  */
 import { type ChildProcess, fork, spawn } from "node:child_process"
 
@@ -12,17 +12,17 @@ export interface Asked {
   readonly env: Readonly<Record<string, string>>
   readonly cwd: string
   readonly input?: string | Uint8Array
-  /** Then it is killed, with all of its process group. */
+  /** Time limit, after which the process group is killed. */
   readonly millis?: number
-  /** Of both channels together, of which no more is kept. */
+  /** Approximate limit for the captured output of both channels together, in bytes. */
   readonly outputMax: number
 }
 
 export interface Ended {
-  /** `undefined`: a signal. */
+  /** `undefined` after a signal. */
   readonly exitCode: number | undefined
   readonly hung: boolean
-  /** As Latin-1: a character a byte. */
+  /** Decoded as Latin-1: one character per byte. */
   readonly stdout: string
   readonly stderr: string
 }
@@ -38,7 +38,7 @@ interface Helper {
 let helper: Helper | undefined
 let asked = 0
 
-/** Nothing waits for it once it has nothing to do. */
+/** Starts the helper. An idle helper does not keep the test process alive. */
 const start = (): Helper => {
   const child = fork(import.meta.filename, [], { serialization: "advanced", execArgv: [], stdio: "inherit" })
   const waiting: Helper["waiting"] = new Map()
@@ -52,7 +52,7 @@ const start = (): Helper => {
   return { child, waiting }
 }
 
-/** Run a program, and wait for its end. */
+/** Runs a program, and waits for its end. */
 export const run = (request: Asked): Promise<Ended> =>
   new Promise((resolve) => {
     helper ??= start()
@@ -71,7 +71,7 @@ const killGroup = (processId: number | undefined) => {
   try {
     process.kill(-processId, "SIGKILL")
   } catch {
-    // All of them have ended.
+    // The group has already ended.
   }
 }
 

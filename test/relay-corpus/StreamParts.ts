@@ -1,4 +1,4 @@
-/** What hostile streams are put together from: headers, packs, and bytes that come slowly or without an end. */
+/** Parts of hostile streams: headers, packs, and bytes that are slow or endless. */
 import { encode } from "./Making.ts"
 import { pack } from "./Pack.ts"
 
@@ -13,12 +13,12 @@ export interface StreamContext {
 export interface HostileStream {
   readonly name: string
   readonly bytes: (context: StreamContext) => AsyncIterable<Uint8Array> | Uint8Array
-  /** Of the program that writes it; 0 when left out. */
+  /** Exit code of the writing program; 0 by default. */
   readonly exitCode?: number
   readonly stderr?: string
-  /** It brings the tip, whole: what is refused of it may stay behind as an object. */
+  /** The stream contains the complete tip, which may remain as an object after a refusal. */
   readonly bringsTip?: true
-  /** `unharmed`: it may be taken for what it is, a bundle with something added. */
+  /** `unharmed`: may be accepted, because it is a valid bundle with something added. */
   readonly wants: "refused" | "delivered" | "unharmed"
 }
 
@@ -33,13 +33,13 @@ export const refused = (name: string, bytes: Bytes, more: Partial<HostileStream>
 
 const never = () => new Promise<never>(() => {})
 
-/** Some bytes, and then nothing: neither more, nor an end. */
+/** Yields some bytes, and then neither more bytes nor an end. */
 export async function* stalled(bytes: Uint8Array): AsyncIterable<Uint8Array> {
   yield bytes
   await never()
 }
 
-/** The same piece for ever, after a beginning. */
+/** Yields a beginning, and then the same piece without end. */
 export async function* endless(
   piece: Uint8Array,
   beginning: Uint8Array = new Uint8Array(0)
@@ -47,7 +47,7 @@ export async function* endless(
   yield beginning
   for (;;) {
     yield piece
-    // Whoever reads it has to have a turn.
+    // Yields to the reader.
     await new Promise((resolve) => setImmediate(resolve))
   }
 }
@@ -65,7 +65,7 @@ interface Header {
   readonly refs?: ReadonlyArray<string>
 }
 
-/** The header of a bundle; what is left out is right. */
+/** Builds the header of a bundle. Omitted parts are valid. */
 export const header = (
   { base, branch, tip }: StreamContext,
   {
@@ -80,18 +80,18 @@ export const packOf = ({ goodBundle }: StreamContext): Buffer =>
 
 export const join = (...parts: ReadonlyArray<Uint8Array>): Buffer => Buffer.concat(parts)
 
-/** The good pack under another header. */
+/** Defines a stream with a modified header before the valid pack. */
 export const headed = (name: string, of: (context: StreamContext) => Header): HostileStream =>
   refused(name, (context) => join(header(context, of(context)), packOf(context)))
 
-/** A good header before other packs. */
+/** Defines a stream with the valid header before another pack. */
 export const packed = (
   name: string,
   make: (context: StreamContext) => Uint8Array,
   more: Partial<HostileStream> = {}
 ): HostileStream => refused(name, (context) => join(header(context), make(context)), more)
 
-/** A bundle whose ref is one of the objects it brings. */
+/** Defines a bundle whose ref points to one of its own objects. */
 export const tipped = (
   name: string,
   type: "blob" | "tree" | "tag",

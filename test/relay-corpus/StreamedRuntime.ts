@@ -1,10 +1,10 @@
-/** Containers that write what a test has given them, in the place of what a program of theirs would have written. */
+/** A `ContainerRuntime` whose containers write a stream from the test instead of running a program. */
 import { type Container, type ContainerExit, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Deferred, Effect, Layer, Stream } from "effect"
 import type { HostileStream, StreamContext } from "./Streams.ts"
 
-/** What the next container of a run is to write. */
+/** Streams that the next container of each run writes. */
 export class Sources extends Context.Service<Sources, Map<RunId, readonly [HostileStream, StreamContext]>>()(
   "test/Sources"
 ) {
@@ -17,7 +17,7 @@ function* pieces(bytes: Uint8Array): Iterable<Uint8Array> {
   for (let at = 0; at < bytes.length; at += pieceBytes) yield bytes.subarray(at, at + pieceBytes)
 }
 
-/** Without a way to end it early: a source that waits for ever would be waited for. */
+/** Converts a source to a stream. Hides `return`, because a source that never ends would block it. */
 const stream = (source: AsyncIterable<Uint8Array> | Uint8Array): Stream.Stream<Uint8Array> => {
   if (source instanceof Uint8Array) return Stream.fromIterable(pieces(source))
   const iterator = source[Symbol.asyncIterator]()
@@ -44,7 +44,7 @@ const containerOf = Effect.fnUntraced(function* (
     channel: "stdout" as const,
     bytes: piece
   }))
-  const nothing = Effect.die(new Error("no relay asks for it"))
+  const nothing = Effect.die(new Error("a relay does not use this"))
   return {
     id: "streamed",
     start: Effect.void.pipe(Effect.as(undefined)),
@@ -67,7 +67,7 @@ export const layer: Layer.Layer<ContainerRuntime, never, Sources> = Layer.effect
         const source = sources.get(runId)
         return source === undefined ? Effect.die(new Error(`no source for ${runId}`)) : containerOf(...source)
       },
-      acquireVolume: () => Effect.die(new Error("no relay asks for it")),
+      acquireVolume: () => Effect.die(new Error("a relay does not use this")),
       sharesHost: Effect.succeed(true),
       leftovers: () => Effect.succeed([])
     })

@@ -1,8 +1,8 @@
 /**
- * What may come out of an export in the place of a bundle: everything that a program under an agent's control can
- * write.
+ * Hostile outputs of an export instead of a bundle: anything that a program under an agent's control can write.
  *
- * Lazy, because some of it has no end. Each is made from a repository's base, a commit on it, and a bundle of the two.
+ * Streams are lazy, because some have no end. Each is made from a repository's base, a commit on it, and a bundle of
+ * both.
  */
 import { constants, deflateRawSync } from "node:zlib"
 import { commitBytes, encode, treeBytes } from "./Making.ts"
@@ -38,24 +38,24 @@ export type { HostileStream, StreamContext } from "./StreamParts.ts"
 
 const nothing: ReadonlyArray<HostileStream> = [
   refused("nothing", () => new Uint8Array(0)),
-  refused("nothing, and a program that was killed", () => new Uint8Array(0), { exitCode: 137 }),
+  refused("nothing, from a killed program", () => new Uint8Array(0), { exitCode: 137 }),
   refused("garbage", () => varied(1, 4096)),
-  refused("zeros without end", () => endless(Buffer.alloc(1 << 16))),
-  refused("a header line without end", () =>
+  refused("endless zeros", () => endless(Buffer.alloc(1 << 16))),
+  refused("an endless header line", () =>
     endless(Buffer.alloc(1 << 16, "a"), Buffer.from("# v2 git bundle\n-"))
   ),
-  refused("header lines without end", ({ base }) =>
+  refused("endless header lines", ({ base }) =>
     endless(Buffer.from(`-${base}\n`.repeat(1000)), Buffer.from("# v2 git bundle\n"))
   ),
   refused("a header of 5 KiB", (context) =>
     join(header(context, { prerequisites: [`-${context.base} ${"x".repeat(5 * 1024)}`] }), packOf(context))
   ),
-  refused("one byte, and then nothing", () => stalled(Buffer.from("#"))),
-  refused("half a bundle, and then nothing", ({ goodBundle }) =>
+  refused("one byte, then a stall", () => stalled(Buffer.from("#"))),
+  refused("half a bundle, then a stall", ({ goodBundle }) =>
     stalled(goodBundle.subarray(0, goodBundle.length >> 1))
   ),
-  refused("a whole bundle, and then no end", ({ goodBundle }) => stalled(goodBundle), { bringsTip: true }),
-  refused("one byte at a time, without end", () =>
+  refused("a complete bundle, then a stall", ({ goodBundle }) => stalled(goodBundle), { bringsTip: true }),
+  refused("endless bytes, one at a time", () =>
     (async function* () {
       for (;;) {
         yield Buffer.from("#")
@@ -73,7 +73,7 @@ const headers: ReadonlyArray<HostileStream> = [
   headed("version 3 with another object format", () => ({
     signature: "# v3 git bundle\n@object-format=sha256"
   })),
-  headed("version 3 with a capability nobody knows", () => ({ signature: "# v3 git bundle\n@evil=1" })),
+  headed("version 3 with an unknown capability", () => ({ signature: "# v3 git bundle\n@evil=1" })),
   headed("two refs", ({ branch, tip }) => ({
     refs: [`${tip} refs/heads/${branch}`, `${tip} refs/heads/main`]
   })),
@@ -89,12 +89,12 @@ const headers: ReadonlyArray<HostileStream> = [
     refs: [`${tip} refs/heads/${branch}\n${tip} refs/heads/evil`]
   })),
   headed("a ref with a NUL", ({ branch, tip }) => ({ refs: [`${tip} refs/heads/${branch}\0evil`] })),
-  headed("a ref with a blank at its end", ({ branch, tip }) => ({ refs: [`${tip} refs/heads/${branch} `] })),
-  headed("an id that is cut short", ({ branch, tip }) => ({
+  headed("a ref with a trailing space", ({ branch, tip }) => ({ refs: [`${tip} refs/heads/${branch} `] })),
+  headed("a truncated ID", ({ branch, tip }) => ({
     refs: [`${tip.slice(0, 12)} refs/heads/${branch}`]
   })),
   headed("another prerequisite", () => ({ prerequisites: [`-${"6".repeat(40)}`] })),
-  headed("one prerequisite more", ({ base }) => ({
+  headed("an additional prerequisite", ({ base }) => ({
     prerequisites: [`-${base}`, `-${"6".repeat(40)}`]
   })),
   {
@@ -102,7 +102,7 @@ const headers: ReadonlyArray<HostileStream> = [
     wants: "unharmed"
   },
   headed("a NUL in the header", ({ base }) => ({ prerequisites: [`-${base} a\0b`, "\0"] })),
-  refused("line ends of Windows", (context) =>
+  refused("CRLF line ends", (context) =>
     join(Buffer.from(header(context).toString("latin1").replaceAll("\n", "\r\n")), packOf(context))
   ),
   refused("a header alone", (context) => header(context)),
@@ -112,14 +112,14 @@ const headers: ReadonlyArray<HostileStream> = [
 ]
 
 const truncated = [0, 8, 16, 40, 57, 150].map((at) =>
-  refused(`cut short after ${at} bytes`, ({ goodBundle }) => goodBundle.subarray(0, at))
+  refused(`truncated after ${at} bytes`, ({ goodBundle }) => goodBundle.subarray(0, at))
 )
 
 const fromEnd = [1, 20, 21, 60].map((at) =>
-  refused(`cut short by ${at} bytes`, ({ goodBundle }) => goodBundle.subarray(0, -at))
+  refused(`truncated by ${at} bytes`, ({ goodBundle }) => goodBundle.subarray(0, -at))
 )
 
-/** How many objects it says it has. */
+/** Defines a pack with a false object count. */
 const counted = (name: string, of: (count: number) => number) =>
   packed(name, (context) => {
     const changed = Buffer.from(packOf(context))
@@ -132,25 +132,25 @@ const blob = (text: string): Packed => ({ type: "blob", body: Buffer.from(text) 
 const packs: ReadonlyArray<HostileStream> = [
   ...truncated,
   ...fromEnd,
-  counted("4,000,000,000 objects, it says", () => 4_000_000_000),
-  counted("more objects than it has, it says", (count) => count + 5),
-  counted("fewer objects than it has, it says", (count) => count - 1),
+  counted("a pack with an object count of 4,000,000,000", () => 4_000_000_000),
+  counted("a pack with an object count that is too high", (count) => count + 5),
+  counted("a pack with an object count that is too low", (count) => count - 1),
   packed("a wrong checksum", (context) => {
     const changed = Buffer.from(packOf(context))
     changed[changed.length - 1]! ^= 1
     return changed
   }),
-  packed("a byte that is another", (context) => {
+  packed("a changed byte", (context) => {
     const changed = Buffer.from(packOf(context))
     changed[changed.length >> 1]! ^= 0x40
     return changed
   }),
-  packed("a pack of version 3", (context) => {
+  packed("a pack of version 4", (context) => {
     const changed = Buffer.from(packOf(context))
     changed.writeUInt32BE(4, 4)
     return sealed(changed.subarray(0, -20))
   }),
-  packed("no pack but its name in another case", (context) =>
+  packed("a pack signature in lower case", (context) =>
     join(Buffer.from("pack"), packOf(context).subarray(4))
   ),
   packed("a pack without the tip", () => pack([blob("no commit\n")])),
@@ -183,7 +183,7 @@ const packs: ReadonlyArray<HostileStream> = [
   tipped("a tip that is a tag", "tag", ({ base }) =>
     Buffer.from(`object ${base}\ntype commit\ntag t\ntagger A <a@example.invalid> 1 +0000\n\nt\n`)
   ),
-  packed("a thin pack on nothing", () =>
+  packed("a thin pack with a missing base", () =>
     pack([{ type: "ref-delta", base: "9".repeat(40), body: copies(1 << 16, 1 << 16) }])
   ),
   packed("a delta that begins before the pack", () =>
@@ -194,13 +194,13 @@ const packs: ReadonlyArray<HostileStream> = [
   ),
   packed("an object without a type", () => pack([{ type: "none", body: Buffer.from("x") }])),
   packed("an object of a reserved type", () => pack([{ type: "reserved", body: Buffer.from("x") }])),
-  packed("an object longer than it says", () =>
+  packed("an object longer than its header states", () =>
     pack([{ type: "blob", body: Buffer.alloc(5000, "x"), size: 5 }])
   ),
-  packed("an object shorter than it says", () =>
+  packed("an object shorter than its header states", () =>
     pack([{ type: "blob", body: Buffer.from("xxxxx"), size: 5000 }])
   ),
-  packed("an object of 2^60 bytes, it says", () =>
+  packed("an object with a stated size of 2^60 bytes", () =>
     pack([{ type: "blob", body: Buffer.from("x"), size: 2 ** 60 }])
   )
 ]
@@ -208,16 +208,16 @@ const packs: ReadonlyArray<HostileStream> = [
 const seed: Packed = { type: "blob", body: Buffer.alloc(1 << 16, 7) }
 const seedId = encode("blob", seed.body).id
 
-/** 4 MiB of zeros, of which one may have as many as one likes. */
+/** Compressed block of 4 MiB of zeros that can be repeated. */
 const zeros = () => deflateRawSync(Buffer.alloc(1 << 22), { finishFlush: constants.Z_FULL_FLUSH })
 
-/** So many objects, made as they are read. */
+/** Generates `count` objects lazily. */
 function* numbered(count: number, body: (index: number) => Buffer): Iterable<Uint8Array> {
   for (let index = 0; index < count; index++)
     yield packedObject({ type: "blob", body: body(index), stored: true })
 }
 
-/** Each begins where the one before ended: insert ten bytes, copy none. */
+/** Generates a chain of deltas, each on the one before. A delta inserts ten bytes and copies none. */
 function* chain(depth: number): Iterable<Uint8Array> {
   const first = packedObject({ ...blob("0123456789"), stored: true })
   yield first
@@ -230,7 +230,7 @@ function* chain(depth: number): Iterable<Uint8Array> {
   }
 }
 
-/** A pack that is made while it is read. */
+/** Defines a pack that is generated lazily. */
 const large = (name: string, count: number, objects: () => Iterable<Uint8Array>) =>
   refused(name, (context) =>
     pieces(
@@ -245,7 +245,7 @@ const doubling = (): ReadonlyArray<Packed> => {
   const made: Array<Packed> = [seed]
   let last = packedObject(seed).length
   for (let size = 1 << 16; size < 2 ** 34; size *= 2) {
-    // Twice the whole of what is before it, in pieces of 16 MiB at most.
+    // Copies the complete base twice, in pieces of at most 16 MiB.
     const step = Math.min(size, 0xffffff)
     const one: Array<Buffer> = []
     for (let at = 0; at < size; at += step) {
@@ -278,7 +278,7 @@ const bombs: ReadonlyArray<HostileStream> = [
       }))
     ])
   ),
-  packed("deltas that double, to 16 GiB", () => pack(doubling())),
+  packed("deltas that double to 16 GiB", () => pack(doubling())),
   refused("a blob of 8 GiB of zeros", (context) => {
     const zero = zeros()
     const start = join(
@@ -289,7 +289,7 @@ const bombs: ReadonlyArray<HostileStream> = [
     )
     return pieces([start, ...Array<Buffer>(2048).fill(zero), Buffer.alloc(26)])
   }),
-  refused("a blob without end", (context) => {
+  refused("an endless blob", (context) => {
     const start = join(
       header(context),
       packStart(1),
@@ -311,31 +311,31 @@ const bombs: ReadonlyArray<HostileStream> = [
 const good: Bytes = ({ goodBundle }) => goodBundle
 
 const around: ReadonlyArray<HostileStream> = [
-  refused("a good bundle, and exit code 3", good, {
+  refused("a valid bundle, and exit code 3", good, {
     exitCode: 3,
     stderr: "fatal: too late\n",
     bringsTip: true
   }),
-  refused("a good bundle, and a signal", good, { exitCode: 137, bringsTip: true }),
+  refused("a valid bundle, and a signal", good, { exitCode: 137, bringsTip: true }),
   {
-    name: "a good bundle, and garbage after it",
+    name: "a valid bundle, then garbage",
     wants: "unharmed",
     bytes: ({ goodBundle }) => join(goodBundle, varied(3, 5000))
   },
   {
-    name: "two good bundles",
+    name: "two valid bundles",
     wants: "unharmed",
     bytes: ({ goodBundle }) => join(goodBundle, goodBundle)
   },
   {
-    name: "a good bundle, and complaints that write to terminals",
+    name: "a valid bundle, and escape sequences on stderr",
     wants: "delivered",
     bytes: good,
     stderr: "\u001b]0;owned\u0007warning: nothing\n".repeat(2000)
   }
 ]
 
-/** What has to come through. */
-export const control: HostileStream = { name: "a good bundle", wants: "delivered", bytes: good }
+/** Stream that must be accepted. */
+export const control: HostileStream = { name: "a valid bundle", wants: "delivered", bytes: good }
 
 export const streams: ReadonlyArray<HostileStream> = [...nothing, ...headers, ...packs, ...bombs, ...around]

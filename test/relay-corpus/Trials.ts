@@ -1,8 +1,8 @@
-/** How the corpus is tried where each try is dear: what gets along goes into one workspace. */
+/** Groups the corpus for expensive tests: compatible attacks share one workspace. */
 import type { Attack, Workspace } from "./Corpus.ts"
 import { work } from "./Making.ts"
 
-/** Workspaces that are tried in one clone: most are by themselves. */
+/** Workspaces that are tested in one clone. Most trials have only one. */
 export interface Trial {
   readonly name: string
   readonly attack: Attack
@@ -11,7 +11,7 @@ export interface Trial {
   readonly make: Workspace["make"]
 }
 
-/** So many of those that get along. Not one of them may do what it is there for. */
+/** Maximum number of compatible attacks in one workspace. None of them may work. */
 const together = 6
 
 const trialOf = (workspaces: ReadonlyArray<Workspace>): Trial => {

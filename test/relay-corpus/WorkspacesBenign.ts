@@ -1,4 +1,4 @@
-/** Ordinary work, in every form that git knows. It has to arrive with the very commit id it had. */
+/** Ordinary work in every form that git supports. It must arrive with an unchanged commit ID. */
 import { chmodSync, renameSync, symlinkSync } from "node:fs"
 import { join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
@@ -106,7 +106,7 @@ const trees: ReadonlyArray<Workspace> = [
     renameSync(join(context.repository, "src"), join(context.repository, "lib"))
     return commit(context, "Rename")
   }),
-  control("files that become executable", (context) => {
+  control("files made executable", (context) => {
     chmodSync(join(context.repository, "src/module-01.ts"), 0o755)
     return commit(context, "Make it executable")
   }),
@@ -146,7 +146,7 @@ const trees: ReadonlyArray<Workspace> = [
     for (let index = 0; index < 1000; index++) put(context, `many/${index % 20}/${index}.txt`, `${index}\n`)
     return work(context)
   }),
-  control("attributes of line ends", (context) => {
+  control("attributes for line ends", (context) => {
     put(context, ".gitattributes", "*.txt text eol=crlf\n*.png binary\n")
     put(context, "lines.txt", "one\ntwo\n")
     return work(context)
@@ -165,12 +165,12 @@ const trees: ReadonlyArray<Workspace> = [
 ]
 
 const repositories: ReadonlyArray<Workspace> = [
-  control("files that only their owner may read", async (context) => {
+  control("files that only their owner can read", async (context) => {
     const script = `umask 077; cd "$0" && echo x > src/private.ts && git add -A && git commit -q -m Private`
     await run(["sh", "-c", script, context.repository])
     return head(context)
   }),
-  control("packed refs, and everything collected", async (context) => {
+  control("packed refs after a full gc", async (context) => {
     const tip = await work(context)
     await git(context, "gc", "-q", "--prune=now")
     return tip
@@ -185,14 +185,14 @@ const repositories: ReadonlyArray<Workspace> = [
     await git(context, "branch", "-m", context.branch, "feature/nicer-name")
     return tip
   }),
-  control("files that are not committed", async (context) => {
+  control("uncommitted files", async (context) => {
     const tip = await work(context)
     put(context, "src/module-03.ts", "export const module = 'in progress'\n")
     put(context, "scratch.txt", "scratch\n")
     await git(context, "add", "scratch.txt")
     return tip
   }),
-  control("hooks that are only samples, and notes", async (context) => {
+  control("sample hooks, and notes", async (context) => {
     const tip = await work(context)
     put(context, ".git/hooks/pre-push.sample", "#!/bin/sh\nexit 1\n", 0o755)
     await git(context, "notes", "add", "-m", "for myself", "HEAD")

@@ -1,4 +1,4 @@
-/** Commits that are small to write and large to read. */
+/** Commits that are cheap to write and expensive to read. */
 import { writeFileSync } from "node:fs"
 import { deflateRawSync, constants } from "node:zlib"
 import type { Context, Workspace } from "./Corpus.ts"
@@ -24,7 +24,7 @@ const refused = (
   make: (context: Context) => Promise<string>
 ): Workspace => ({ name, attack, wants: "refused", make })
 
-/** What `git fast-import` is told, on the branch. */
+/** Runs `git fast-import` on the branch, and returns the new tip. */
 const imported = async (context: Context, text: string): Promise<string> => {
   await gitWith(context, { input: text }, "fast-import", "--quiet", "--force")
   await git(context, "reset", "-q", "--mixed")
@@ -45,7 +45,7 @@ const filesOf = (context: Context, count: number) =>
     (_, index) => `M 100644 inline many/${index % 250}/${index}.txt\ndata 1\nx\n`
   ).join("")
 
-/** Directories in a directory in a directory, each of them ten times the same. */
+/** Writes nested trees, each with `width` entries for the same subtree, and returns the ID of the top tree. */
 const treeBomb = (context: Context, depth: number, width: number): string => {
   let id = object(context, "blob", "boom\n")
   for (let level = 0; level < depth; level++) {
@@ -61,19 +61,19 @@ const treeBomb = (context: Context, depth: number, width: number): string => {
 
 const MiB = 1 << 20
 
-/** Ids of so many zeros, reckoned once: that takes as long as a host would take to read them. */
+/** IDs of blobs of zeros by size. Precomputed, because that takes as long as reading them. */
 const zeroIds: ReadonlyMap<number, string> = new Map([
   [64 * MiB, "51c513d36451ab389b5b3e9bca9b478b84a2e2ce"],
   [2048 * MiB, "77e9132b46cb9535f286f18974872f40049d1a89"]
 ])
 
-/** A loose object whose bytes are nothing but zeros, hardly larger on disk than its size says. */
+/** Writes a loose blob of zeros, which compresses to a small file, and returns its ID. */
 const zeros = (context: Context, bytes: number): string => {
   const piece = Buffer.alloc(4 * MiB)
   const head = Buffer.from(`blob ${bytes}\0`)
   let sum = { a: 1, b: 0 }
   for (const byte of head) sum = { a: (sum.a + byte) % 65_521, b: (sum.b + sum.a + byte) % 65_521 }
-  // Adler-32 of zeros: the first sum stays, the second grows by it with every byte.
+  // Adler-32 of zeros: the first sum stays the same, and each byte adds it to the second sum.
   const b = Number((BigInt(sum.b) + BigInt(bytes) * BigInt(sum.a)) % 65_521n)
   const tail = Buffer.alloc(4)
   tail.writeUInt32BE(((b << 16) | sum.a) >>> 0)
@@ -95,10 +95,10 @@ const zeros = (context: Context, bytes: number): string => {
   return id
 }
 
-/** Of 700 MiB of the byte 7. */
+/** Size and ID of a blob of 700 MiB of the byte 7. */
 const sevens = { bytes: 700 * MiB, id: "ef66b0fcfaaaa962055d5d406a2d2c6fd2188b59" }
 
-/** A pack in the workspace whose only blob is most of a gigabyte, by a delta of a few kilobytes. */
+/** Writes a pack with a delta of a few kilobytes that expands to 700 MiB, and commits the blob. */
 const deltaBomb = async (context: Context): Promise<string> => {
   const seed = Buffer.alloc(1 << 16, 7)
   const packed = pack([

@@ -1,4 +1,4 @@
-/** Lines of configuration that make git start a program. */
+/** Configuration that makes git start a program. */
 import { mkdirSync } from "node:fs"
 import { join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
@@ -22,7 +22,7 @@ const touch = ({ marker }: Context) => `touch ${marker}`
 const execution = (name: string, text: (context: Context) => string): Workspace =>
   configured(name, "execution", text)
 
-/** Everything that asks for the origin goes elsewhere. */
+/** Redirects all requests for the origin to another URL. */
 const instead = (context: Context, url: string) => `[url "${url}"]\n\tinsteadOf = ${context.origin}`
 
 const starters: ReadonlyArray<Workspace> = [
@@ -162,7 +162,7 @@ const remotes: ReadonlyArray<Workspace> = [
     attack: "execution",
     wants: "refused",
     make: async (context) => {
-      // It is there already, one commit behind what the tree says.
+      // The submodule exists, one commit behind the one in the tree.
       const sub = join(context.repository, "sub")
       await git(context, "init", "-q", "-b", "main", sub)
       for (const message of ["one", "two"])
@@ -230,13 +230,13 @@ const included: ReadonlyArray<Workspace> = [
   }
 ]
 
-/** A setting that git takes from nobody but its user; it must stay without effect. */
+/** A setting that git reads only from its user's configuration. It must have no effect. */
 const ignored: Workspace = {
   ...execution(
     "uploadpack.packObjectsHook",
     (context) => `[uploadpack]\n\tpackObjectsHook = "${touch(context)};:"`
   ),
-  unshown: "git reads it from the configuration of its user alone"
+  unshown: "git reads it only from its user's configuration"
 }
 
 export const config: ReadonlyArray<Workspace> = [...starters, ...remotes, ...included, ignored]

@@ -1,4 +1,4 @@
-/** Trees that do harm where they are checked out: names that are `.git`, links that lead out, submodules, LFS. */
+/** Trees that cause harm when checked out: names equivalent to `.git`, links to the outside, submodules, LFS. */
 import { symlinkSync } from "node:fs"
 import { join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
@@ -13,7 +13,7 @@ const refused = (name: string, make: (context: Context) => Promise<string>): Wor
 
 const blobOf = (context: Context, text: string) => object(context, "blob", text)
 
-/** A directory that holds a poisoned hook, under a name that a checkout may take for `.git`. */
+/** A directory with a poisoned hook, under a name that a file system may treat as `.git`. */
 const named = (name: string | Uint8Array, title: string): Workspace =>
   refused(`a tree entry ${title}`, (context) => {
     const hook: Entry = { mode: "100755", name: "post-checkout", id: blobOf(context, `#!/bin/sh\n:\n`) }
@@ -32,10 +32,10 @@ const gitNames: ReadonlyArray<Workspace> = [
   named(".git", ".git"),
   named(".GIT", ".GIT"),
   named(".g\u200cit", ".git with an ignorable character of HFS+"),
-  named("git~1", "git~1, as NTFS knows .git"),
-  named(".git ", ".git with a blank at its end"),
-  named(".git...", ".git with dots at its end"),
-  named(".git::$INDEX_ALLOCATION", ".git as a stream of NTFS"),
+  named("git~1", "git~1, the short name of .git on NTFS"),
+  named(".git ", ".git with a trailing space"),
+  named(".git...", ".git with trailing dots"),
+  named(".git::$INDEX_ALLOCATION", ".git as an NTFS stream"),
   named("..", ".."),
   named(".", "."),
   named("a\\..\\..\\b", "with backslashes"),
@@ -45,7 +45,7 @@ const gitNames: ReadonlyArray<Workspace> = [
     ...refused("a tree entry without a name", (context) =>
       withEntries(context, [{ mode: "100644", name: "", id: blobOf(context, "x") }])
     ),
-    unshown: "git itself stops at it when it packs"
+    unshown: "git itself fails when it packs it"
   },
   refused("a link and a directory of the same name", (context) => {
     const inner = tree(context, [{ mode: "100755", name: "post-checkout", id: blobOf(context, "x") }])
@@ -75,14 +75,14 @@ const links: ReadonlyArray<Workspace> = [
   refused("a link to a path of 5,000 characters", (context) =>
     withEntries(context, [{ mode: "120000", name: "long", id: blobOf(context, "x/".repeat(2500)) }])
   ),
-  refused("a link by way of another link", async (context) => {
+  refused("a link through another link", async (context) => {
     symlinkSync("docs", join(context.repository, "here"))
     symlinkSync("here/../../outside", join(context.repository, "there"))
     return work(context)
   })
 ]
 
-/** A submodule, with what is said about it. */
+/** A submodule with this text in `.gitmodules`. */
 const submodule = (name: string, text: string): Workspace =>
   refused(name, (context) =>
     withEntries(context, [
@@ -128,7 +128,7 @@ const lfs: ReadonlyArray<Workspace> = [
     put(context, ".lfsconfig", `[lfs]\n\turl = ${context.collector}/lfs\n`)
     return work(context)
   }),
-  refused("an LFS pointer whose object nobody has", (context) => {
+  refused("an LFS pointer without its object", (context) => {
     put(context, "data.bin", pointer)
     return work(context)
   })

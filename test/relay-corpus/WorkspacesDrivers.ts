@@ -1,10 +1,10 @@
-/** Programs for a file's content, named by attributes: filters, text conversions, external diffs, merge drivers. */
+/** Programs that attributes select for a file's content: filters, text conversions, external diffs, merge drivers. */
 import type { Context, Workspace } from "./Corpus.ts"
 import { after, configure, put, work } from "./Making.ts"
 
 const touch = ({ marker }: Context) => `touch ${marker}`
 
-/** Attributes that are committed, and a driver in the configuration. */
+/** Defines a workspace with committed attributes and a driver in the configuration. */
 const committed = (name: string, attributes: string, text: (context: Context) => string): Workspace => ({
   name,
   attack: "execution",
@@ -12,7 +12,7 @@ const committed = (name: string, attributes: string, text: (context: Context) =>
   make: async (context) => {
     put(context, ".gitattributes", `${attributes}\n`)
     const tip = await work(context)
-    // Something is left to look at, and to add.
+    // An uncommitted change to show and to add.
     put(context, "src/module-02.ts", "export const module = 'not committed'\n")
     configure(context, text(context))
     return tip
@@ -65,7 +65,7 @@ export const drivers: ReadonlyArray<Workspace> = [
     )
   },
   {
-    name: "filter of info/attributes",
+    name: "filter in info/attributes",
     attack: "execution",
     wants: "delivered",
     make: after((context) => {
@@ -75,7 +75,7 @@ export const drivers: ReadonlyArray<Workspace> = [
     })
   },
   {
-    name: "textconv of info/attributes",
+    name: "textconv in info/attributes",
     attack: "execution",
     wants: "delivered",
     make: after((context) => {
@@ -84,7 +84,7 @@ export const drivers: ReadonlyArray<Workspace> = [
     })
   },
   {
-    name: "filter of core.attributesFile",
+    name: "filter in core.attributesFile",
     attack: "execution",
     wants: "delivered",
     make: after((context) => {

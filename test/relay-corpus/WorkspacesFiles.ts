@@ -1,4 +1,4 @@
-/** Ways to have a host write into a file of its own: links below `.git`, and settings that name a path. */
+/** Attacks that make a host overwrite its own files: links below `.git`, and settings with a path. */
 import { mkdirSync, renameSync, symlinkSync } from "node:fs"
 import { dirname, join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
@@ -6,7 +6,7 @@ import { after, configured, git, inGit, put, remove } from "./Making.ts"
 
 const target = ({ victim }: Context, name = "a.txt") => join(victim.directory, name)
 
-/** A file below `.git` that git writes to, as a link. */
+/** Defines a workspace in which a file that git writes below `.git` is a link. */
 const linked = (
   name: string,
   path: string | ((context: Context) => string),
@@ -41,7 +41,7 @@ export const files: ReadonlyArray<Workspace> = [
     attack: "file-write",
     wants: "delivered",
     make: after(async (context) => {
-      // What is not there is fetched again.
+      // Missing tags are fetched again.
       await git(context, "pack-refs", "--all")
       await git(context, "tag", "-d", ...(await git(context, "tag")).split("\n").filter((tag) => tag !== ""))
       remove(inGit(context, "refs/tags"))
@@ -72,7 +72,7 @@ export const files: ReadonlyArray<Workspace> = [
     })
   },
   {
-    name: "the victim's worktree, by core.worktree of config.worktree",
+    name: "the victim's worktree, by core.worktree in config.worktree",
     attack: "file-write",
     wants: "delivered",
     make: after((context) => {
@@ -101,6 +101,6 @@ export const files: ReadonlyArray<Workspace> = [
       "file-write",
       (context) => `[trace2]\n\teventTarget = ${target(context)}\n\tnormalTarget = ${target(context)}`
     ),
-    unshown: "git reads it from the configuration of its user alone"
+    unshown: "git reads it only from its user's configuration"
   }
 ]

@@ -1,13 +1,13 @@
-/** Programs that git itself starts on some occasion: hooks, wherever they lie. */
+/** Programs that git starts by itself: hooks in any place. */
 import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
 import { after, configure, inGit, put, remove, spoiled } from "./Making.ts"
 
-/** A program that leaves its mark, and lets whatever asked for it go on. */
+/** Script that creates the marker and succeeds. */
 export const program = (context: Context): string => `#!/bin/sh\ntouch ${context.marker}\nexit 0\n`
 
-/** The same at a path. */
+/** Writes the script to a path. */
 export const executable = (context: Context, path: string): void => {
   writeFileSync(path, program(context), { mode: 0o755 })
   chmodSync(path, 0o755)
@@ -29,7 +29,7 @@ export const hooks: ReadonlyArray<Workspace> = [
   hook("post-index-change"),
   hook("pre-auto-gc", (context) => {
     configure(context, "[gc]\n\tauto = 1")
-    // Git counts what is in this directory, and takes it for a 256th of what there is.
+    // Git estimates the number of objects as 256 times the files in this directory.
     for (const digit of ["a", "b", "c"]) put(context, `.git/objects/17/${digit.repeat(38)}`, "")
   }),
   hook("pre-commit"),

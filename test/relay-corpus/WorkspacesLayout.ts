@@ -1,4 +1,4 @@
-/** Repositories that are not where they seem to be: files, links and bare ones in the place of `.git`. */
+/** Repositories with a misleading layout: files, links and bare repositories instead of `.git`. */
 import { renameSync, symlinkSync } from "node:fs"
 import { join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
@@ -80,10 +80,10 @@ export const layouts: ReadonlyArray<Workspace> = [
     }
   },
   {
-    name: ".git is gone",
+    name: ".git is missing",
     attack: "denial",
     wants: "unharmed",
     make: after((context) => remove(inGit(context, ""))),
-    unshown: "there is nothing left that a host could be harmed with"
+    unshown: "nothing is left that could harm a host"
   }
 ]

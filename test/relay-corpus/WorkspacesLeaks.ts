@@ -1,10 +1,10 @@
-/** Ways to have a file of the host pushed: objects, links and directories that lead out of the workspace. */
+/** Attacks that make a host push its own files: objects, links and directories outside of the workspace. */
 import { mkdirSync, symlinkSync, unlinkSync } from "node:fs"
 import { join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
 import { after, configure, inGit, point, put, rawCommit, remove, tree, work } from "./Making.ts"
 
-/** A commit with the victim's blob in it, whose object is somewhere else. */
+/** Commits the victim's blob, whose object is not in this repository, and returns the commit ID. */
 const stolen = (context: Context): string => {
   const id = rawCommit(context, {
     tree: tree(context, [{ mode: "100644", name: "stolen.txt", id: context.victim.blob }]),
@@ -117,7 +117,7 @@ const whole: ReadonlyArray<Workspace> = [
     make: (context) => {
       put(context, ".git/objects/info/alternates", `${theirs(context, "objects")}\n`)
       unlinkSync(inGit(context, "HEAD"))
-      // Git takes only what begins like a ref; where it leads is another matter.
+      // Git checks only that the target begins like a ref, not where it leads.
       symlinkSync("refs/heads/../../../../../host/victim/.git/refs/heads/main", inGit(context, "HEAD"))
     }
   },

@@ -1,4 +1,4 @@
-/** Object databases that are forged, and repositories that are damaged. */
+/** Forged object databases, and damaged repositories. */
 import {
   existsSync,
   mkdirSync,
@@ -13,18 +13,18 @@ import { deflateSync } from "node:zlib"
 import type { Context, Workspace } from "./Corpus.ts"
 import { after, configure, encode, git, inGit, object, point, put, rawCommit, tree, work } from "./Making.ts"
 
-/** Nothing that would harm a host: it must be refused with a message, or arrive whole. */
+/** Defines a damaged workspace. It does not harm a host, and must be refused with a message or arrive complete. */
 const damaged = (name: string, make: Workspace["make"]): Workspace => ({
   name,
   attack: "denial",
   wants: "unharmed",
   make,
-  unshown: "git stops with an error, which harms nobody"
+  unshown: "git stops with an error, which is harmless"
 })
 
 const path = (context: Context, id: string) => inGit(context, `objects/${id.slice(0, 2)}/${id.slice(2)}`)
 
-/** A file under the id of another. */
+/** Writes an object under the ID of another. */
 const swapped = (context: Context, from: string, type: string, body: string): void => {
   const at = path(context, from)
   mkdirSync(dirname(at), { recursive: true })
@@ -43,9 +43,9 @@ export const objects: ReadonlyArray<Workspace> = [
       const graph = await git(context, "rev-parse", "--git-path", "objects/info/commit-graph")
       put(context, ".github/workflows/steal.yml", "on: push\n")
       const tip = await work(context, "more")
-      // The commit that the graph knows takes the place of the real one: id and all.
+      // The entry of the harmless commit gets the ID of the real tip.
       const file = `${context.repository}/${graph}`
-      // Of a shallow repository git writes none, and reads none.
+      // Git neither writes nor reads a commit-graph in a shallow repository.
       if (!existsSync(file)) return tip
       const bytes = readFileSync(file)
       const at = bytes.indexOf(Buffer.from(harmless, "hex"))
@@ -55,7 +55,7 @@ export const objects: ReadonlyArray<Workspace> = [
     }
   },
   {
-    name: "a blob that is another under its id",
+    name: "a blob stored under the ID of another",
     attack: "content",
     wants: "refused",
     make: (context) => {
@@ -68,10 +68,10 @@ export const objects: ReadonlyArray<Workspace> = [
       swapped(context, shown, "blob", "guilty!!\n")
       return id
     },
-    unshown: "git reads back what it packs, and finds that the id is another's"
+    unshown: "git verifies what it packs, and detects the wrong ID"
   },
   {
-    name: "an index of a billion entries, it says",
+    name: "an index with a false count of a billion entries",
     attack: "denial",
     wants: "unharmed",
     make: after((context) => put(context, ".git/index", Buffer.alloc(70_000, "DIRC\0\0\0\u0002")))
@@ -86,13 +86,13 @@ export const broken: ReadonlyArray<Workspace> = [
     })
     point(context, id)
   }),
-  damaged("the tip's object cut short", async (context) => {
+  damaged("a truncated tip object", async (context) => {
     const tip = await work(context)
     rmSync(path(context, tip))
     writeFileSync(path(context, tip), deflateSync(Buffer.from("commit 999\0tree ")).subarray(0, 9))
   }),
   damaged(
-    "a pack cut short",
+    "a truncated pack",
     after(async (context) => {
       await git(context, "repack", "-q", "-a", "-d")
       const packs = inGit(context, "objects/pack")
@@ -104,13 +104,13 @@ export const broken: ReadonlyArray<Workspace> = [
     after((context) => put(context, ".git/objects/pack/multi-pack-index", Buffer.alloc(4096, "MIDX")))
   ),
   damaged(
-    "packed-refs with a line of another kind",
+    "packed-refs with malformed lines",
     after((context) =>
       put(context, ".git/packed-refs", `# pack-refs with: peeled fully-peeled sorted \n^x\n..\n`)
     )
   ),
   damaged(
-    "a repository format of the future",
+    "an unsupported repository format version",
     after((context) => configure(context, "[core]\n\trepositoryFormatVersion = 99"))
   ),
   damaged(

@@ -1,4 +1,4 @@
-/** Names, messages and histories that mislead whoever reads or merges them. */
+/** Names, messages and histories that mislead their readers. */
 import type { Context, Workspace } from "./Corpus.ts"
 import {
   commitBytes,
@@ -35,7 +35,7 @@ const paths: ReadonlyArray<Workspace> = [
   pathed("a control character of Latin-1", "a\u009bb")
 ]
 
-/** A commit object written by hand, whatever is in it. */
+/** Defines a workspace with a hand-written commit object of any content. */
 const written = (title: string, bytes: (context: Context, tree: string) => Buffer): Workspace =>
   refused(`a commit ${title}`, async (context) => {
     const top = tree(context, [
@@ -54,10 +54,10 @@ const commits: ReadonlyArray<Workspace> = [
   written("with a NUL in its message", ({ base }, tree) =>
     commitBytes({ tree, parents: [base], message: "seen\0unseen" })
   ),
-  written("with an author of two addresses", ({ base }, tree) =>
+  written("with two addresses for its author", ({ base }, tree) =>
     commitBytes({ tree, parents: [base], author: "A <a@x>> <b@y> 1 +0000" })
   ),
-  written("with a date beyond all dates", ({ base }, tree) =>
+  written("with a date out of range", ({ base }, tree) =>
     commitBytes({ tree, parents: [base], author: "A <a@example.invalid> 99999999999999999999 +0000" })
   ),
   written("with a message of 1 MiB", ({ base }, tree) =>
@@ -73,12 +73,12 @@ const commits: ReadonlyArray<Workspace> = [
     point(context, id)
     return id
   }),
-  refused("a mode that no checkout knows", (context) =>
+  refused("an unknown file mode", (context) =>
     withEntries(context, [{ mode: "140000", name: "socket", id: object(context, "blob", "x") }])
   )
 ]
 
-/** Text that takes over the terminal of whoever reads the log. */
+/** Commit message that controls the terminal of its reader. */
 const terminal: Workspace = {
   name: "escape sequences in a message",
   attack: "content",
@@ -92,7 +92,7 @@ const terminal: Workspace = {
 }
 
 const histories: ReadonlyArray<Workspace> = [
-  refused("a history of its own", async (context) => {
+  refused("an unrelated history", async (context) => {
     const id = rawCommit(context, {
       tree: await git(context, "rev-parse", `${context.base}^{tree}`),
       parents: [],
@@ -113,7 +113,7 @@ const histories: ReadonlyArray<Workspace> = [
     await gitWith(context, {}, "commit", "-q", "-a", "--amend", "-m", "Rewrite the base")
     return git(context, "rev-parse", "HEAD")
   }),
-  refused("a branch beside the base", async (context) => {
+  refused("a branch that does not contain the base", async (context) => {
     const [parent = ""] = (await git(context, "rev-list", "--max-parents=0", "HEAD")).split("\n")
     const id = rawCommit(context, {
       tree: await git(context, "rev-parse", `${context.base}^{tree}`),
@@ -134,7 +134,7 @@ const histories: ReadonlyArray<Workspace> = [
       point(context, id)
       return id
     },
-    unshown: "an origin takes no branch that is not a commit"
+    unshown: "an origin accepts only commits as branches"
   },
   {
     name: "the branch is a tree",
@@ -145,7 +145,7 @@ const histories: ReadonlyArray<Workspace> = [
       point(context, id)
       return id
     },
-    unshown: "an origin takes no branch that is not a commit"
+    unshown: "an origin accepts only commits as branches"
   },
   {
     name: "the branch is a blob",
@@ -156,7 +156,7 @@ const histories: ReadonlyArray<Workspace> = [
       point(context, id)
       return id
     },
-    unshown: "an origin takes no branch that is not a commit"
+    unshown: "an origin accepts only commits as branches"
   }
 ]
 

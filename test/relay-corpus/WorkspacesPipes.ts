@@ -1,4 +1,4 @@
-/** Files that are read without end: FIFOs, devices, and settings that include each other. */
+/** Files that take forever to read: FIFOs, devices, and settings that include each other. */
 import { mkdirSync, symlinkSync, truncateSync } from "node:fs"
 import { dirname, join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
@@ -13,9 +13,9 @@ const denial = (
 const piped = (path: string): Workspace =>
   denial(`a FIFO as .git/${path}`, (context) => pipe(inGit(context, path)))
 
-/** A device that never ends, by a link. */
+/** Defines a workspace in which a file below `.git` is a link to an endless device. */
 const zeros = (path: string): Workspace =>
-  denial(`.git/${path} without an end`, (context) => {
+  denial(`.git/${path} as a link to /dev/zero`, (context) => {
     remove(inGit(context, path))
     mkdirSync(dirname(inGit(context, path)), { recursive: true })
     symlinkSync("/dev/zero", inGit(context, path))
@@ -41,7 +41,7 @@ export const pipes: ReadonlyArray<Workspace> = [
   denial("a FIFO as .gitmodules", (context) => pipe(join(context.repository, ".gitmodules")), "delivered"),
   zeros("objects/info/alternates"),
   zeros("info/attributes"),
-  denial("the branch without an end", (context) => {
+  denial("the branch as a link to /dev/zero", (context) => {
     remove(inGit(context, `refs/heads/${context.branch}`))
     symlinkSync("/dev/zero", inGit(context, `refs/heads/${context.branch}`))
   }),

@@ -1,4 +1,4 @@
-/** Ways to have other refs of the origin moved, and to show one history while another is pushed. */
+/** Attacks that change other refs of the origin, or that show one history and push another. */
 import { mkdirSync, rmSync } from "node:fs"
 import type { Context, Workspace } from "./Corpus.ts"
 import {
@@ -17,7 +17,7 @@ import {
 
 const ref = (name: string, text: (context: Context) => string): Workspace => configured(name, "ref", text)
 
-/** More branches and tags than the run's own, each with the agent's work. */
+/** Points other branches and tags at the agent's work. */
 const others = async (context: Context) => {
   await git(context, "branch", "-f", "main", "HEAD")
   await git(context, "branch", "-f", "release", "HEAD")
@@ -32,7 +32,7 @@ const remapped: ReadonlyArray<Workspace> = [
   ),
   ref("remote.origin.push that deletes", () => '[remote "origin"]\n\tpush = :refs/heads/release'),
   {
-    name: "remote.origin.push with replace refs",
+    name: "remote.origin.push with notes",
     attack: "ref",
     wants: "delivered",
     make: after(async (context) => {
@@ -83,7 +83,7 @@ const remapped: ReadonlyArray<Workspace> = [
     }
   },
   {
-    name: "work on a branch named like another of the origin",
+    name: "work on another branch of the origin",
     attack: "ref",
     wants: "unharmed",
     make: async (context) => {
@@ -92,7 +92,7 @@ const remapped: ReadonlyArray<Workspace> = [
     }
   },
   {
-    name: "a tag in the place of the branch",
+    name: "a tag instead of the branch",
     attack: "ref",
     wants: "unharmed",
     make: async (context) => {
@@ -117,13 +117,13 @@ const remapped: ReadonlyArray<Workspace> = [
   }
 ]
 
-/** What is pushed: a workflow is changed. What is shown: something else. */
+/** Commits a changed workflow, which the attacks push while they show another commit. */
 const changedWorkflow = async (context: Context): Promise<string> => {
   put(context, ".github/workflows/ci.yml", "on: push\njobs: { steal: {} }\n")
   return work(context)
 }
 
-/** A commit that looks like the real one and changes nothing that is forbidden. */
+/** Writes a harmless commit to show instead of the real one, and returns its ID. */
 const harmless = async (context: Context): Promise<string> => {
   const top = await entriesOf(context, context.base)
   return rawCommit(context, {
@@ -171,7 +171,7 @@ const shown: ReadonlyArray<Workspace> = [
   hidden("a workflow hidden by skip-worktree", (context) =>
     git(context, "update-index", "--skip-worktree", ".github/workflows/ci.yml")
   ),
-  hidden("a workflow that attributes call binary", (context) => {
+  hidden("a workflow that attributes mark as binary", (context) => {
     mkdirSync(inGit(context, "info"), { recursive: true })
     put(context, ".git/info/attributes", "*.yml -diff\n")
   })

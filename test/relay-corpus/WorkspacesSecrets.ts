@@ -1,4 +1,4 @@
-/** Credentials in what is published: known forms, and the run's own key. */
+/** Credentials in published content: known formats, and the run's own key. */
 import { rmSync, symlinkSync } from "node:fs"
 import { join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
@@ -11,7 +11,7 @@ const refused = (name: string, make: (context: Context) => Promise<string>): Wor
   make
 })
 
-/** Put together here, so that no scanner takes this file for a leak. */
+/** Assembled from parts, so that no scanner reports this file as a leak. */
 const githubToken = ["gh", "p_", "Ab1Cd2Ef3Gh4Ij5Kl6Mn7Op8Qr9St0Uv1Wx2"].join("")
 const awsKey = ["aws_secret_access_key = ", "wJalrXUtnFEMIK7MDENGbPxRfiCY", "zQd8fK3pLm0T"].join("")
 const awsId = ["AKI", "AQ3EGRTYUIOPASDF7"].join("")
@@ -35,7 +35,7 @@ const file = (name: string, text: (context: Context) => string | Uint8Array): Wo
 export const secrets: ReadonlyArray<Workspace> = [
   file("a GitHub token in a file", () => `token = ${githubToken}\n`),
   file(
-    "a GitHub token behind a comment that turns linters off",
+    "a GitHub token after a comment that disables linters",
     () => `# secretlint-disable\ntoken = ${githubToken}\n`
   ),
   file("an AWS key in a file", () => `aws_access_key_id = ${awsId}\n${awsKey}\n`),
@@ -52,7 +52,7 @@ export const secrets: ReadonlyArray<Workspace> = [
   }),
   file("the run's own key", ({ runKey }) => `key = ${runKey}\n`),
   file("the run's own key in base64", ({ runKey }) => `key = ${base64(runKey)}\n`),
-  file("the run's own key in base64, after one byte more", ({ runKey }) => `${base64(`:${runKey}:`)}\n`),
+  file("the run's own key in base64, shifted by one byte", ({ runKey }) => `${base64(`:${runKey}:`)}\n`),
   file("the run's own key in hexadecimal", ({ runKey }) => `${Buffer.from(runKey).toString("hex")}\n`),
   file("the run's own key in a binary file", ({ runKey }) =>
     Buffer.concat([Buffer.from([0, 1, 2, 0xff]), Buffer.from(runKey), Buffer.alloc(9)])

@@ -1,4 +1,4 @@
-/** What an origin runs by itself: workflows and their like, however they come and go in the commits. */
+/** Files that an origin executes by itself, such as workflows, in all kinds of commits. */
 import { renameSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
@@ -14,7 +14,7 @@ const refused = (name: string, make: (context: Context) => Promise<string>): Wor
   make
 })
 
-/** A file that is added, and committed together with ordinary work. */
+/** Defines a workspace that adds a file together with ordinary work. */
 const added = (path: string): Workspace =>
   refused(`${path} added`, (context) => {
     put(context, path, evil)

@@ -1,8 +1,8 @@
 /**
- * Each agent, doing a real task: it reads a file, changes it, runs commands, and answers with what only those tell.
+ * Each agent on a real task: it reads a file, changes it, runs commands, and answers with a word from their output.
  *
- * The agent is the real one, in a sealed container, behind the real gateway, run as a graph. The model is a script, so
- * that what the agent does is known before it does it.
+ * The agent is real. It runs as a graph in a sealed container behind the real gateway. The model is a script, so the
+ * agent's actions are known in advance.
  */
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as UsageFact from "../../packages/graph-provider/src/events/UsageFact.ts"
@@ -25,7 +25,7 @@ import * as RunHarness from "../harness/RunHarness.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
 import type { Figures } from "@cogni/sandbox-proxy/ScriptedModelApi"
 
-/** **Add a new agent here.** */
+/** Agents under test. **Add a new agent here.** */
 const rows: ReadonlyArray<AgentRow> = [
   ClaudeCode.row,
   Codex.row,
@@ -37,10 +37,10 @@ const rows: ReadonlyArray<AgentRow> = [
 
 const directory = "/workspace"
 
-/** Longer than an argument may be. */
+/** Question that is longer than the maximum length of an argument. */
 const question = `${"The quick brown fox jumps over the lazy dog. ".repeat(3200)}\n\nSay goodbye in greeting.txt.`
 
-/** Says a word that nobody knew before, and tries ways out that any image has. */
+/** Shell line that prints a random word, and attempts egress with tools that every image has. */
 const line = [
   "wc -c <greeting.txt >size.txt",
   "id -u >uid.txt",
@@ -93,7 +93,7 @@ const judgeWorkspace = (row: AgentRow, path: string): string => {
   return file("word.txt")
 }
 
-/** Three calls, each ended before the next. */
+/** Checks the three tool calls, each of which ends before the next. */
 const judgeTools = (row: AgentRow, events: ReadonlyArray<AiEvent>, word: string) => {
   const calls = events.flatMap((event) => (event.type === "tool_call_start" ? [event] : []))
   assert.deepStrictEqual(
@@ -114,7 +114,7 @@ const judgeTools = (row: AgentRow, events: ReadonlyArray<AiEvent>, word: string)
   assert.include(JSON.stringify(results[2]), word)
 }
 
-/** In order, and what was said is the answer, in pieces where the agent has them. */
+/** Checks the order of events, and that the text is the answer, in pieces if the agent streams. */
 const judgeEvents = (row: AgentRow, { events }: AgentWorld.Worked, word: string) => {
   GraphHarness.isWhole(events)
   const { streaming, toolEvents } = row.agent.capabilities
@@ -124,7 +124,7 @@ const judgeEvents = (row: AgentRow, { events }: AgentWorld.Worked, word: string)
   if (streaming === "delta") assert.isAbove(said.length, 1)
 }
 
-/** What reached the model: the host's key and identity, nothing of the sandbox's, and the whole question. */
+/** Checks the calls to the model: the host's key and identity, no key of the sandbox, and the complete question. */
 const judgeCalls = Effect.fnUntraced(function* (row: AgentRow, { final, upstream }: AgentWorld.Worked) {
   assert.deepStrictEqual(yield* upstream.problems, [])
   const received = yield* upstream.received
@@ -136,7 +136,7 @@ const judgeCalls = Effect.fnUntraced(function* (row: AgentRow, { final, upstream
     assert.isUndefined(given.get("x-api-key"))
     assert.strictEqual(given.get("x-litellm-customer-id"), AgentWorld.account)
     assert.include(given.get("x-litellm-spend-logs-metadata"), final.runId)
-    assert.notInclude(JSON.stringify(headers), "none", "the sandbox's own key")
+    assert.notInclude(JSON.stringify(headers), "none", "the placeholder key of the sandbox")
     assert.strictEqual(body["model"], modelOf(row))
     for (const name of row.toolsNeverOffered ?? []) assert.notInclude(tools, name)
   }
@@ -145,7 +145,7 @@ const judgeCalls = Effect.fnUntraced(function* (row: AgentRow, { final, upstream
   assert.include(first, question.slice(-2000, -100))
 })
 
-/** As many facts as calls, each with what the model said that it cost. */
+/** Checks that each call has one usage fact, with the figures that the model reported. */
 const judgeUsage = Effect.fnUntraced(function* (
   row: AgentRow,
   { events, read, upstream }: AgentWorld.Worked
@@ -170,23 +170,25 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
   excludeTestServices: true
 })("agents", (it) => {
   for (const row of rows) {
-    it.effect(`${titleOf(row)} does a task of several turns with nothing but its model, and tells it`, () =>
-      Effect.gen(function* () {
-        const model = modelOf(row)
-        const path = yield* AgentWorld.workspace({ "greeting.txt": "hello\nworld\n" })
-        const worked = yield* AgentWorld.work(row.agent, scriptOf(row), path, { messages, model })
-        assert.isTrue(worked.final.ok, JSON.stringify([worked.final, worked.upstream.problems]))
-        const word = judgeWorkspace(row, path)
-        assert.strictEqual(worked.final.content, `The word is ${word}.`)
-        judgeEvents(row, worked, word)
-        yield* judgeCalls(row, worked)
-        yield* judgeUsage(row, worked)
-      }).pipe(Effect.scoped)
+    it.effect(
+      `${titleOf(row)} completes and reports a task of several turns with access to its model only`,
+      () =>
+        Effect.gen(function* () {
+          const model = modelOf(row)
+          const path = yield* AgentWorld.workspace({ "greeting.txt": "hello\nworld\n" })
+          const worked = yield* AgentWorld.work(row.agent, scriptOf(row), path, { messages, model })
+          assert.isTrue(worked.final.ok, JSON.stringify([worked.final, worked.upstream.problems]))
+          const word = judgeWorkspace(row, path)
+          assert.strictEqual(worked.final.content, `The word is ${word}.`)
+          judgeEvents(row, worked, word)
+          yield* judgeCalls(row, worked)
+          yield* judgeUsage(row, worked)
+        }).pipe(Effect.scoped)
     )
   }
 
   for (const row of rows.filter(({ refusal }) => refusal !== undefined)) {
-    it.effect(`${titleOf(row)} gives no answer when its model refuses, whatever it prints`, () =>
+    it.effect(`${titleOf(row)} gives no answer if its model refuses, whatever it prints`, () =>
       Effect.gen(function* () {
         const path = yield* AgentWorld.workspace()
         const { events, final, read } = yield* AgentWorld.work(

@@ -1,8 +1,8 @@
 /**
- * A day of chat: three channels, two agents, rules of every kind, messages that cross, a server that one message starts
- * and the next one asks, a configuration that changes, an engine that is stopped and started, on real containers.
+ * A day of chat in real containers: three channels, two agents, rules of every kind, concurrent messages, a server that
+ * one message starts and the next one calls, a changed configuration, and an engine that restarts.
  *
- * The model is a script; what it asks for is executed, and the transcript is what people would have read.
+ * The model is a script. Its tool calls are executed, and the transcript is what users would read.
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
@@ -28,8 +28,9 @@ import * as PrivateEngine from "../harness/PrivateEngine.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
 /**
- * Does as it is told: `sh LINE` runs a command, `start LINE` a process, `list` asks for the processes, `say WORD` answers;
- * what a tool gave is the answer. It signs with the model it is, the prompt it has, and how often it was asked.
+ * Model that obeys its user: `sh LINE` runs a command, `start LINE` starts a process, `list` lists the processes, and
+ * `say WORD` answers. After a tool call, it answers with the result. Answers begin with its model, its prompt and the
+ * number of user messages.
  */
 const obedient = ({ messages, model }: ChatModel.ChatRequest): ReadonlyArray<ChatModel.ChatPart> => {
   const last = messages.at(-1)!
@@ -52,7 +53,7 @@ const obedient = ({ messages, model }: ChatModel.ChatRequest): ReadonlyArray<Cha
   }
 }
 
-/** Of what a tool gave, what a person would read. */
+/** Formats a tool result for a person. */
 const said = (content: string): string => {
   if (!content.startsWith("{")) return content.split(/[:.]/u)[0] ?? content
   const result: Record<string, unknown> = JSON.parse(content)
@@ -98,7 +99,7 @@ routing:
     "slack:U0GUEST*": assistant
 `
 
-/** Everything over an engine of this test's own; the text of the configuration can be changed. */
+/** Makes the services on a private engine, with a configuration text that can be changed. */
 const world = Effect.fnUntraced(function* (
   engine: PrivateEngine.PrivateEngine,
   directory: string,
@@ -133,7 +134,7 @@ const world = Effect.fnUntraced(function* (
   )
 })
 
-/** What a person reads: who answered, from where, and what. */
+/** Sends a message, and formats the reply: which agent answered, from where, and its text. */
 const ask = (channel: string, senderId: string, text: string) =>
   MessageRouter.use((router) => router.handle({ channel, senderId, text })).pipe(
     Effect.map(
@@ -170,7 +171,7 @@ const scenario = <A, E>(
   }).pipe(Effect.provide(RunHarness.Directory.layer), Effect.scoped)
 
 describe.skipIf(PrivateEngine.obstacle !== undefined)("a chat", () => {
-  it.live("goes on through crossing messages, a new configuration, and an engine that was away", () =>
+  it.live("survives concurrent messages, a new configuration and an engine restart", () =>
     scenario((engine, configure) =>
       Effect.gen(function* () {
         const server = `socat TCP-LISTEN:9000,bind=127.0.0.1,reuseaddr,fork SYSTEM:'echo pong'`
@@ -179,7 +180,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a chat", () => {
           "socat -t 1 - TCP:127.0.0.1:9000 </dev/null 2>/dev/null && exit; sleep 0.1; done; echo nobody"
         ].join(" ")
 
-        // Rules of every kind, each session with files of its own.
+        // Rules of every kind. Each session has separate files.
         assert.deepStrictEqual(
           yield* Effect.all(
             [
@@ -201,11 +202,11 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a chat", () => {
             "coder by Channel: [large, coder, 1]  (3)"
           ]
         )
-        // Who only talks needs no container.
+        // A session that only talks needs no container.
         const busy = yield* SandboxManager.use((manager) => manager.list)
         assert.strictEqual(busy.length, 5)
 
-        // A server that one message starts, and the next one asks; another session has no such server.
+        // One message starts a server, and the next one calls it. Another session has no such server.
         assert.strictEqual(
           yield* ask("telegram", "12345", `start ${server}`),
           "coder by Sender: [large, coder, 2] started proc-1"
@@ -228,7 +229,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a chat", () => {
           ]
         )
 
-        // A configuration that is none changes nothing; one that is holds from the next message on.
+        // An invalid configuration changes nothing. A valid one applies from the next message on.
         const refused = yield* Effect.flip(configure({ discord: "nobody" }))
         assert.include(refused.message, "routing.channels.discord")
         yield* configure({ discord: "assistant", coderPrompt: "reviewer" })
@@ -245,9 +246,9 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a chat", () => {
           ]
         )
 
-        // Without an engine nothing is executed, and nothing of that on the host.
+        // Nothing is executed without an engine, not even on the host.
         yield* engine.terminate
-        // A sandbox is used until its end has been noticed.
+        // A sandbox stays in use until its end is detected.
         yield* Await.until(
           "no session has a sandbox",
           SandboxManager.use(({ list }) => Effect.map(list, (sandboxes) => sandboxes.length === 0))
@@ -265,7 +266,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a chat", () => {
           "coder by Sender on the host instead (no sandbox): [large, reviewer, 1] here"
         )
 
-        // Back again: what was kept is there, in a container that is new.
+        // After the restart, the kept files are in a new container.
         yield* configure({ coderPrompt: "reviewer" })
         yield* engine.restart
         assert.deepStrictEqual(

@@ -1,4 +1,4 @@
-/** `cogni-sandbox chat` as a process of its own: lines of JSON in and out, over a real engine and the real gateway. */
+/** `cogni-sandbox chat` as a separate process: lines of JSON in and out, on a real engine and the real gateway. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs"
@@ -23,7 +23,7 @@ routing:
   default_agent: coder
 `
 
-/** Runs what it is told, and answers what came of it. */
+/** Model that runs its user's message as a command, and answers with the output. */
 const shell: ScriptedModel.Script = ({ results, text }) =>
   results.length === 0
     ? { call: [{ name: "shell__exec", args: { command: text } }] }
@@ -45,47 +45,49 @@ const repliesOf = (stdout: Buffer) =>
     .toSorted((one, other) => (String(one["messageId"]) < String(other["messageId"]) ? -1 : 1))
 
 layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it) => {
-  it.effect("answers each message in its session's sandbox, and finds its files again the next day", () =>
-    Effect.gen(function* () {
-      const { run, stateDirectory } = yield* CliProcess.CliProcess
-      const model = yield* ScriptedModel.acquire(shell)
-      const file = join(stateDirectory, "cogni.yaml")
-      writeFileSync(file, configuration)
-      const chat = (stdin: string) =>
-        run(["chat", file, "--model", "m"], {
-          stdin,
-          env: { COGNI_LLM_URL: model.url, COGNI_LLM_KEY: key }
-        })
+  it.effect(
+    "answers each message in its session's sandbox, and keeps the session's files for the next process",
+    () =>
+      Effect.gen(function* () {
+        const { run, stateDirectory } = yield* CliProcess.CliProcess
+        const model = yield* ScriptedModel.acquire(shell)
+        const file = join(stateDirectory, "cogni.yaml")
+        writeFileSync(file, configuration)
+        const chat = (stdin: string) =>
+          run(["chat", file, "--model", "m"], {
+            stdin,
+            env: { COGNI_LLM_URL: model.url, COGNI_LLM_KEY: key }
+          })
 
-      const first = yield* chat(
-        `${messages(["a", "1", "echo kept > note; env | grep -c -e BASE_URL -e SOCKET; ls -A /llm-sock"], ["b", "2", "cat note 2>&1"])}no message\n`
-      )
-      assert.strictEqual(first.code, 0, first.stderr)
-      const [one, two, refused] = repliesOf(first.stdout)
-      assert.deepStrictEqual(
-        [one?.["ok"], one?.["agent"], one?.["key"], one?.["executor"], one?.["fallback"]],
-        [true, "coder", "irc:a:coder", "sandbox", false]
-      )
-      assert.match(String(one?.["runId"]), /^run-/u)
-      assert.strictEqual(one?.["text"], "0", "something of the model is inside")
-      assert.include(String(two?.["text"]), "note: No such file")
-      assert.strictEqual(refused?.["ok"], false)
-      assert.include(JSON.stringify(refused), "MessageInvalid")
+        const first = yield* chat(
+          `${messages(["a", "1", "echo kept > note; env | grep -c -e BASE_URL -e SOCKET; ls -A /llm-sock"], ["b", "2", "cat note 2>&1"])}no message\n`
+        )
+        assert.strictEqual(first.code, 0, first.stderr)
+        const [one, two, refused] = repliesOf(first.stdout)
+        assert.deepStrictEqual(
+          [one?.["ok"], one?.["agent"], one?.["key"], one?.["executor"], one?.["fallback"]],
+          [true, "coder", "irc:a:coder", "sandbox", false]
+        )
+        assert.match(String(one?.["runId"]), /^run-/u)
+        assert.strictEqual(one?.["text"], "0", "the sandbox has access to the model")
+        assert.include(String(two?.["text"]), "note: No such file")
+        assert.strictEqual(refused?.["ok"], false)
+        assert.include(JSON.stringify(refused), "MessageInvalid")
 
-      const second = yield* chat(messages(["a", "3", "cat note"]))
-      assert.strictEqual(repliesOf(second.stdout)[0]?.["text"], "kept", second.stderr)
+        const second = yield* chat(messages(["a", "3", "cat note"]))
+        assert.strictEqual(repliesOf(second.stdout)[0]?.["text"], "kept", second.stderr)
 
-      assert.deepStrictEqual(yield* model.problems, [])
-      for (const { headers } of yield* model.received) {
-        assert.strictEqual(new Map(headers).get("authorization"), `Bearer ${key}`)
-        assert.isDefined(new Map(headers).get("x-litellm-end-user-id"))
-      }
-      for (const { stderr, stdout } of [first, second])
-        assert.notInclude(`${stdout.toString()}${stderr}`, key)
-    })
+        assert.deepStrictEqual(yield* model.problems, [])
+        for (const { headers } of yield* model.received) {
+          assert.strictEqual(new Map(headers).get("authorization"), `Bearer ${key}`)
+          assert.isDefined(new Map(headers).get("x-litellm-end-user-id"))
+        }
+        for (const { stderr, stdout } of [first, second])
+          assert.notInclude(`${stdout.toString()}${stderr}`, key)
+      })
   )
 
-  it.effect("each agent asks the model of its tier", () =>
+  it.effect("each agent uses the model of its tier", () =>
     Effect.gen(function* () {
       const { run, stateDirectory } = yield* CliProcess.CliProcess
       const model = yield* ScriptedModel.acquire(() => ({ say: "done" }))
@@ -106,7 +108,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
     })
   )
 
-  it.effect("on the host, where that was chosen, the model is asked in the same way", () =>
+  it.effect("sessions on the host use the model in the same way", () =>
     Effect.gen(function* () {
       const { run, stateDirectory } = yield* CliProcess.CliProcess
       const model = yield* ScriptedModel.acquire(shell)
@@ -147,7 +149,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
     })
   )
 
-  it.effect("a configuration that is none is refused with its lines, and nothing is begun", () =>
+  it.effect("refuses an invalid configuration with its line, and starts nothing", () =>
     Effect.gen(function* () {
       const { run, stateDirectory } = yield* CliProcess.CliProcess
       const file = join(stateDirectory, "wrong.yaml")
@@ -161,7 +163,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
     })
   )
 
-  it.effect("of many problems the first is told, and where the others are; a file that is away is away", () =>
+  it.effect("reports the first of many problems and how to list the others, and refuses a missing file", () =>
     Effect.gen(function* () {
       const { run, stateDirectory } = yield* CliProcess.CliProcess
       const file = join(stateDirectory, "many.yaml")
@@ -171,20 +173,20 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
       assert.strictEqual(many.code, 65)
       assert.include(many.stderr, "many.yaml:8:3 agent_configs.Coder")
       assert.notInclude(many.stderr, "default_agent")
-      assert.include(many.stderr, `See all that is wrong: cogni-sandbox config check ${file}\n`)
+      assert.include(many.stderr, `List all problems: cogni-sandbox config check ${file}\n`)
       const none = yield* run(["chat", join(stateDirectory, "none.yaml"), "--model", "m"], { env })
       assert.strictEqual(none.code, 66)
       assert.match(none.stderr, /there is no such file\. Write one, or name another\n$/u)
     })
   )
 
-  it.effect("without a model it says how one is named", () =>
+  it.effect("explains how to configure a missing model", () =>
     Effect.gen(function* () {
       const { run, stateDirectory } = yield* CliProcess.CliProcess
       const { code, stderr } = yield* run(["chat", join(stateDirectory, "none.yaml")])
       assert.strictEqual(code, 78)
       assert.include(stderr, "COGNI_LLM_URL")
-      assert.notInclude(stderr, "--demo", "it has no such flag")
+      assert.notInclude(stderr, "--demo", "this command has no such flag")
     })
   )
 })

@@ -1,5 +1,5 @@
 /**
- * The command, as a process of its own, over a real engine: what it prints where, and what it ends with.
+ * The command as a separate process on a real engine: its output streams and its exit codes.
  */
 import { assert, layer } from "@effect/vitest"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
@@ -15,7 +15,7 @@ const control = /[\0-\x08\x0b-\x1f\x7f]/u
 const suite = layer(CliProcess.layer, { excludeTestServices: true })
 
 suite("a sealed command", (it) => {
-  it.effect("ends with its own exit code, and each of its streams stays itself", () =>
+  it.effect("passes on its exit code, stdout and stderr", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { code, stderr, stdout } = yield* cli.run([
@@ -30,7 +30,7 @@ suite("a sealed command", (it) => {
     })
   )
 
-  it.effect("gets its arguments as they were typed, whatever is in them", () =>
+  it.effect("gets its arguments unchanged, with any characters", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const argv = ["", " a  b ", "$(id)", "`id`", "'", '"', "*", "--output", "json", "--", "é→", "a\nb"]
@@ -40,7 +40,7 @@ suite("a sealed command", (it) => {
     })
   )
 
-  it.effect("writes bytes, not text: binary and invalid UTF-8 arrive as they were", () =>
+  it.effect("writes bytes, not text: binary data and invalid UTF-8 arrive unchanged", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const every = Array.from({ length: 256 }, (_, byte) => `\\${byte.toString(8).padStart(3, "0")}`).join(
@@ -58,7 +58,7 @@ suite("a sealed command", (it) => {
     })
   )
 
-  it.effect("is seen while it runs, not after", () =>
+  it.effect("streams its output while it runs", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const started = yield* cli.start(["run", "-q", "--", "sh", "-c", "echo first; sleep 30"])
@@ -69,7 +69,7 @@ suite("a sealed command", (it) => {
     })
   )
 
-  it.effect("is given variables and a workspace, whose changes stay", () =>
+  it.effect("gets variables and a workspace, and changes to the workspace persist", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const workspace = yield* directory
@@ -91,7 +91,7 @@ suite("a sealed command", (it) => {
     })
   )
 
-  it.effect("has no way out where no upstream is configured, and one where it is", () =>
+  it.effect("can reach a model only if an upstream is configured", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const look = ["--", "sh", "-c", "ls /llm-sock 2>/dev/null; env | grep -c COGNI_LLM_KEY"]
@@ -106,7 +106,7 @@ suite("a sealed command", (it) => {
     })
   )
 
-  it.effect("for scripts is one object, with what it wrote in it", () =>
+  it.effect("prints one JSON object with its output for scripts", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { code, stdout } = yield* cli.run(["run", "-o", "json", "--", "sh", "-c", "echo out; exit 3"])
@@ -131,7 +131,7 @@ suite("a sealed command", (it) => {
 })
 
 suite("an agent", (it) => {
-  it.effect("its answer alone is on standard output; progress is lines on standard error", () =>
+  it.effect("prints only its answer to stdout, and its progress to stderr", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { code, stderr, stdout } = yield* cli.run(["run", "--demo", "What is the capital of Peru?"])
@@ -144,7 +144,7 @@ suite("an agent", (it) => {
     })
   )
 
-  it.effect("takes a prompt from standard input and from a file, with everything in it", () =>
+  it.effect("reads a prompt from stdin and from a file, with any characters", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const prompt = 'a "quoted" $(prompt) with `ticks` → é'
@@ -160,7 +160,7 @@ suite("an agent", (it) => {
     })
   )
 
-  it.effect("for scripts is one object with the answer", () =>
+  it.effect("prints one JSON object with the answer for scripts", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { code, stdout } = yield* cli.run(["run", "--demo", "--output", "json", "hello"])
@@ -178,7 +178,7 @@ suite("an agent", (it) => {
     })
   )
 
-  it.effect("asks the configured upstream with the key, which is nowhere else", () =>
+  it.effect("calls the configured upstream with the key, which appears nowhere else", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { received, url } = yield* DemoUpstream.acquire({ raw: true })
@@ -202,35 +202,33 @@ suite("an agent", (it) => {
     })
   )
 
-  it.effect(
-    "takes the key out of a file too, and then the kernel does not show it for as long as it runs",
-    () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        const { received, url } = yield* DemoUpstream.acquire({ raw: true })
-        const argv = [
-          "run",
-          "-q",
-          "--",
-          "sh",
-          "-c",
-          `node -e 'fetch("http://localhost:8080/v1/chat/completions", { method: "POST", body: "{\\"messages\\":[]}", headers: { "content-type": "application/json" } })' && echo up && sleep 60`
-        ]
-        for (const [env, shown] of [
-          [{ COGNI_LLM_KEY_FILE: yield* keyFile(0o600) }, false],
-          [{ COGNI_LLM_KEY: key }, true]
-        ] as const) {
-          const started = yield* cli.start(argv, {
-            env: { ...env, COGNI_LLM_URL: url, COGNI_LLM_MODEL: "m" }
-          })
-          yield* started.said(/^up$/mu)
-          const environment = readFileSync(`/proc/${started.child.pid}/environ`, "latin1")
-          assert.strictEqual(environment.includes(key), shown)
-          assert.notInclude(readFileSync(`/proc/${started.child.pid}/cmdline`, "latin1"), key)
-          yield* started.kill("SIGTERM")
-          yield* started.ended
-          assert.strictEqual(new Map((yield* received).at(-1)?.headers).get("authorization"), `Bearer ${key}`)
-        }
-      })
+  it.effect("reads the key from a file too, which keeps it out of /proc/PID/environ", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { received, url } = yield* DemoUpstream.acquire({ raw: true })
+      const argv = [
+        "run",
+        "-q",
+        "--",
+        "sh",
+        "-c",
+        `node -e 'fetch("http://localhost:8080/v1/chat/completions", { method: "POST", body: "{\\"messages\\":[]}", headers: { "content-type": "application/json" } })' && echo up && sleep 60`
+      ]
+      for (const [env, shown] of [
+        [{ COGNI_LLM_KEY_FILE: yield* keyFile(0o600) }, false],
+        [{ COGNI_LLM_KEY: key }, true]
+      ] as const) {
+        const started = yield* cli.start(argv, {
+          env: { ...env, COGNI_LLM_URL: url, COGNI_LLM_MODEL: "m" }
+        })
+        yield* started.said(/^up$/mu)
+        const environment = readFileSync(`/proc/${started.child.pid}/environ`, "latin1")
+        assert.strictEqual(environment.includes(key), shown)
+        assert.notInclude(readFileSync(`/proc/${started.child.pid}/cmdline`, "latin1"), key)
+        yield* started.kill("SIGTERM")
+        yield* started.ended
+        assert.strictEqual(new Map((yield* received).at(-1)?.headers).get("authorization"), `Bearer ${key}`)
+      }
+    })
   )
 })

@@ -1,4 +1,4 @@
-/** The command, ended from outside: by a signal, by a reader who goes, by a kill. */
+/** Ends of the command from outside: by a signal, by a reader that closes the pipe, by a kill. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import * as CliProcess from "../harness/CliProcess.ts"
@@ -12,12 +12,12 @@ suite("an end from outside", (it) => {
     ["SIGTERM", 143],
     ["SIGHUP", 129]
   ] as const) {
-    it.effect(`${signal} ends the run, leaves nothing, and is exit code ${code}`, () =>
+    it.effect(`${signal} ends the run with exit code ${code}, and leaves nothing`, () =>
       Effect.gen(function* () {
         const cli = yield* CliProcess.CliProcess
         const started = yield* cli.start(["run", "--demo", "--", "sh", "-c", "echo up; sleep 60"])
         yield* started.said(/^up$/mu)
-        assert.isAbove((yield* cli.leftovers).length, 0, "it runs")
+        assert.isAbove((yield* cli.leftovers).length, 0, "the run has no container")
         yield* started.kill(signal)
         const ended = yield* started.ended
         assert.strictEqual(ended.code, code, ended.stderr)
@@ -27,7 +27,7 @@ suite("an end from outside", (it) => {
     )
   }
 
-  it.effect("Ctrl-C is an object too, where a script reads", () =>
+  it.effect("Ctrl-C also prints a JSON object for scripts", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const started = yield* cli.start([
@@ -53,7 +53,7 @@ suite("an end from outside", (it) => {
     })
   )
 
-  it.effect("a second Ctrl-C does not keep the first from leaving nothing", () =>
+  it.effect("a second Ctrl-C does not interrupt the cleanup", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const started = yield* cli.start(["run", "-q", "--", "sh", "-c", "echo up; sleep 60"])
@@ -65,7 +65,7 @@ suite("an end from outside", (it) => {
     })
   )
 
-  it.effect("Ctrl-C before the sandbox stands leaves nothing either", () =>
+  it.effect("Ctrl-C before the sandbox is ready leaves nothing", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       for (const delay of [150, 300, 450, 600]) {
@@ -78,7 +78,7 @@ suite("an end from outside", (it) => {
     })
   )
 
-  it.effect("a reader who goes ends the run: no error, no leftover", () =>
+  it.effect("a closed pipe ends the run, without an error and without leftovers", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const started = yield* cli.start(["run", "-q", "--", "yes"])
@@ -90,7 +90,7 @@ suite("an end from outside", (it) => {
     })
   )
 
-  it.effect("what a killed command left, the next one removes", () =>
+  it.effect("the next command removes the leftovers of a killed one", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const started = yield* cli.start([

@@ -1,4 +1,4 @@
-/** A broken limit, seen by a user of the command: its exit code, the flag that raises it, and nothing left. */
+/** Broken limits on the command line: the exit code, the flag that raises the limit, and no leftovers. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import * as CliProcess from "../harness/CliProcess.ts"
@@ -11,7 +11,7 @@ const limits: ReadonlyArray<
 > = [
   ["time", ["--timeout", "1s", "--", "sleep", "60"], 124, "TimedOut", "--timeout"],
   [
-    "time, for one that ignores SIGTERM",
+    "time, for a process that ignores SIGTERM",
     ["--timeout", "1s", "--grace", "1s", "--", "sh", "-c", 'trap "" TERM; while :; do sleep 1; done'],
     124,
     "TimedOut",
@@ -32,7 +32,7 @@ const limits: ReadonlyArray<
       "--timeout",
       "20s",
       "--",
-      // It tries again for a while when it is refused a process; sh gives up at once.
+      // bash retries a refused fork for a while; sh gives up at once.
       "bash",
       "-c",
       "for i in $(seq 100); do sleep 5 & done; wait"
@@ -60,7 +60,7 @@ const limits: ReadonlyArray<
 
 suite("a limit", (it) => {
   for (const [what, argv, code, reason, flag] of limits) {
-    it.effect(`${what}: ${reason} is exit code ${code}, says ${flag}, and leaves nothing`, () =>
+    it.effect(`${what}: ${reason} exits with ${code}, names ${flag}, and leaves nothing`, () =>
       Effect.gen(function* () {
         const cli = yield* CliProcess.CliProcess
         const ended = yield* cli.run(["run", "--output", "json", "--quiet", ...argv])

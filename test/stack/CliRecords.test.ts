@@ -1,4 +1,4 @@
-/** What the command shows and removes of runs that live and of runs that have ended. */
+/** The commands that show and remove running and ended runs. */
 import { assert, layer } from "@effect/vitest"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import { Effect } from "effect"
@@ -8,8 +8,8 @@ import * as Images from "../harness/Images.ts"
 
 const suite = layer(CliProcess.layer, { excludeTestServices: true })
 
-suite("what is kept of runs", (it) => {
-  it.effect("ps shows what runs; prune leaves it alone, and --all refuses while it lives", () =>
+suite("records of runs", (it) => {
+  it.effect("ps shows a running run, prune does not touch it, and prune --all refuses while it runs", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const started = yield* cli.start([
@@ -43,7 +43,7 @@ suite("what is kept of runs", (it) => {
   )
 
   it.effect(
-    "logs are what the run wrote, inspect is all that is known of it, by an unmistakable beginning of its id",
+    "logs prints a run's output, inspect prints its record, and both refuse an ambiguous prefix of its ID",
     () =>
       Effect.gen(function* () {
         const cli = yield* CliProcess.CliProcess
@@ -98,7 +98,7 @@ suite("what is kept of runs", (it) => {
       })
   )
 
-  it.effect("prune removes what a dead process left, and forgets records only when asked", () =>
+  it.effect("prune removes the leftovers of a dead process, and deletes records only on request", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const prunedAfter = Effect.fnUntraced(function* (runId: string) {
@@ -122,52 +122,53 @@ suite("what is kept of runs", (it) => {
         assert.deepStrictEqual(yield* cli.leftovers, [])
         return removed.includes(`cogni-${runId}-agent`)
       })
-      // A command of another test removes what dead processes left as well, and may come first.
+      // A command of another test also removes leftovers of dead processes, and may do so first.
       let isRemoved = false
       for (const runId of ["run-killed-two", "run-killed-three", "run-killed-four", "run-killed-five"])
         isRemoved ||= yield* prunedAfter(runId)
       assert.isTrue(isRemoved)
       assert.include((yield* cli.run(["ps", "--all"])).stdout.toString(), "run-killed-two")
-      assert.match((yield* cli.run(["prune", "--records"])).stdout.toString(), /forgot \d+ runs?/u)
+      assert.match(
+        (yield* cli.run(["prune", "--records"])).stdout.toString(),
+        /deleted the records of \d+ runs?/u
+      )
       assert.strictEqual((yield* cli.run(["ps", "--all"])).stdout.length, 0)
     })
   )
 
-  it.effect(
-    "doctor says that this machine is ready, or what to fix, and ends with 1 when something must be",
-    () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        const ready = yield* cli.run(["doctor", "--output", "json"])
-        const { findings, ok } = JSON.parse(ready.stdout.toString())
-        assert.isTrue(ok, ready.stdout.toString())
-        assert.strictEqual(ready.code, 0)
-        const checks = findings.map((one: { readonly check: string }) => one.check)
-        assert.includeMembers(checks, [
-          "engine",
-          "api version",
-          "storage driver",
-          "cgroups",
-          "image runtime",
-          "image proxy",
-          "socket",
-          "user",
-          "disk for records",
-          "upstream"
-        ])
-        const broken = yield* cli.run(["doctor"], {
-          env: { COGNI_RUNTIME_IMAGE: Images.absent, COGNI_LLM_URL: "http://127.0.0.1:9" }
-        })
-        assert.strictEqual(broken.code, 1)
-        assert.match(broken.stdout.toString(), /✗ {2}image runtime .*\n {3}→ Build it/u)
-        assert.match(broken.stdout.toString(), /✗ {2}upstream .*COGNI_LLM_KEY/u)
-        const away = yield* cli.run(["doctor"], { env: { DOCKER_HOST: "unix:///nowhere/docker.sock" } })
-        assert.strictEqual(away.code, 1)
-        assert.include(away.stdout.toString(), "/nowhere/docker.sock")
+  it.effect("doctor reports that this machine is ready, or exits with 1 and names what to fix", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const ready = yield* cli.run(["doctor", "--output", "json"])
+      const { findings, ok } = JSON.parse(ready.stdout.toString())
+      assert.isTrue(ok, ready.stdout.toString())
+      assert.strictEqual(ready.code, 0)
+      const checks = findings.map((one: { readonly check: string }) => one.check)
+      assert.includeMembers(checks, [
+        "engine",
+        "api version",
+        "storage driver",
+        "cgroups",
+        "image runtime",
+        "image proxy",
+        "socket",
+        "user",
+        "disk for records",
+        "upstream"
+      ])
+      const broken = yield* cli.run(["doctor"], {
+        env: { COGNI_RUNTIME_IMAGE: Images.absent, COGNI_LLM_URL: "http://127.0.0.1:9" }
       })
+      assert.strictEqual(broken.code, 1)
+      assert.match(broken.stdout.toString(), /✗ {2}image runtime .*\n {3}→ Build it/u)
+      assert.match(broken.stdout.toString(), /✗ {2}upstream .*COGNI_LLM_KEY/u)
+      const away = yield* cli.run(["doctor"], { env: { DOCKER_HOST: "unix:///nowhere/docker.sock" } })
+      assert.strictEqual(away.code, 1)
+      assert.include(away.stdout.toString(), "/nowhere/docker.sock")
+    })
   )
 
-  it.effect("doctor asks a configured upstream, without the key", () =>
+  it.effect("doctor calls a configured upstream without the key", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { received, url } = yield* DemoUpstream.acquire({ raw: true })

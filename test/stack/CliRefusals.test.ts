@@ -1,4 +1,4 @@
-/** What the command refuses, and what an upstream can do to it: one line that says what to do, and nothing left. */
+/** Refusals of the command, and faulty upstreams. Each prints one line with a remedy, and leaves nothing. */
 import { assert, layer } from "@effect/vitest"
 import type * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import { Effect, type Scope } from "effect"
@@ -44,7 +44,7 @@ const bad = [
     })
   ),
   refuses(
-    "an engine's address that is none",
+    "an invalid engine address",
     Effect.succeed({
       argv: ["run", "--", "true"],
       options: { env: { DOCKER_HOST: "ssh://nowhere" } },
@@ -53,7 +53,7 @@ const bad = [
     })
   ),
   refuses(
-    "an image that is not there",
+    "a missing image",
     Effect.succeed({
       argv: ["run", "--image", Images.absent, "--", "true"],
       code: 69,
@@ -61,14 +61,14 @@ const bad = [
     })
   ),
   refuses(
-    "an image's name that is none",
+    "an invalid image name",
     Effect.succeed({
       argv: ["run", "--image", "-x;id", "--", "true"],
       code: 64,
       says: "--image"
     })
   ),
-  refuses("a workspace that is not there", Effect.succeed(inWorkspace("/nowhere/at/all", "does not exist"))),
+  refuses("a missing workspace", Effect.succeed(inWorkspace("/nowhere/at/all", "does not exist"))),
   refuses(
     "a workspace that is a file",
     Effect.map(
@@ -77,14 +77,14 @@ const bad = [
     )
   ),
   refuses(
-    "a workspace that is a link to elsewhere",
+    "a workspace that is a symbolic link",
     Effect.map(
       place("link", (path) => symlinkSync("/etc", path)),
       (path) => inWorkspace(path, "symbolic link")
     )
   ),
   refuses(
-    "a workspace the agent could not use",
+    "a workspace that the agent cannot use",
     Effect.map(
       place("roots", (path) => {
         mkdirSync(path, { mode: 0o700 })
@@ -94,9 +94,9 @@ const bad = [
       (path) => inWorkspace(path, "cannot be read and written")
     )
   ),
-  refuses("a workspace that holds the host", Effect.succeed(inWorkspace("/", "would hand"))),
+  refuses("a workspace that is the root of the host", Effect.succeed(inWorkspace("/", "would hand"))),
   refuses(
-    "a workspace that holds the engine's socket",
+    "a workspace that contains the engine's socket",
     Effect.map(directory, (path) => {
       const socket = join(path, "docker.sock")
       symlinkSync("/var/run/docker.sock", socket)
@@ -107,14 +107,14 @@ const bad = [
     })
   ),
   refuses(
-    "a workspace that holds the file of the key",
+    "a workspace that contains the key file",
     Effect.map(keyFile(0o600), (path) => ({
       ...inWorkspace(dirname(path), `(${path}) to the agent`),
       options: { env: { COGNI_LLM_KEY_FILE: path, COGNI_LLM_URL: "http://127.0.0.1:9" } }
     }))
   ),
   refuses(
-    "a file of the key that others can read",
+    "a key file that other users can read",
     Effect.map(keyFile(0o644), (path) => ({
       argv: ["run", "hello"],
       options: { env: { COGNI_LLM_KEY_FILE: path, COGNI_LLM_URL: "http://127.0.0.1:9" } },
@@ -123,28 +123,25 @@ const bad = [
     }))
   ),
   refuses(
-    "a run id that is none",
+    "an invalid run ID",
     Effect.succeed({ argv: ["run", "--run-id", "../../etc", "--", "true"], code: 65, says: "--run-id" })
   ),
   refuses(
-    "less memory than an engine gives",
+    "less memory than the engine's minimum",
     Effect.succeed({ argv: ["run", "--memory", "4m", "--", "true"], code: 65, says: "--memory" })
   ),
-  refuses(
-    "no processors",
-    Effect.succeed({ argv: ["run", "--cpus", "0", "--", "true"], code: 65, says: "--cpus" })
-  ),
+  refuses("0 CPUs", Effect.succeed({ argv: ["run", "--cpus", "0", "--", "true"], code: 65, says: "--cpus" })),
   refuses(
     "a negative number of processes",
     Effect.succeed({ argv: ["run", "--processes=-1", "--", "true"], code: 65, says: "--processes" })
   ),
   refuses(
-    "a time of nothing",
+    "a timeout of 0",
     Effect.succeed({ argv: ["run", "--timeout", "0s", "--", "true"], code: 64, says: "--timeout" })
   ),
-  refuses("a command of nothing", Effect.succeed({ argv: ["run", "--"], code: 64, says: "no command" })),
+  refuses("an empty command", Effect.succeed({ argv: ["run", "--"], code: 64, says: "no command" })),
   refuses(
-    "more arguments than the kernel takes",
+    "more arguments than the kernel allows",
     Effect.succeed({
       argv: ["run", "--", "true", ...Array.from({ length: 16 }, () => "x".repeat(100_000))],
       code: 65,
@@ -152,7 +149,7 @@ const bad = [
     })
   ),
   refuses(
-    "a variable's name that is none",
+    "an invalid variable name",
     Effect.succeed({ argv: ["run", "-e", "1-A=x", "--", "true"], code: 65, says: "env" })
   ),
   refuses(
@@ -164,13 +161,13 @@ const bad = [
       says: "longer than 4 MiB"
     })
   ),
-  refuses("a prompt of nothing", Effect.succeed({ argv: ["run", "--demo", "-"], code: 65, says: "empty" })),
+  refuses("an empty prompt", Effect.succeed({ argv: ["run", "--demo", "-"], code: 65, says: "empty" })),
   refuses(
-    "an agent, and no upstream",
+    "an agent without an upstream",
     Effect.succeed({ argv: ["run", "hello"], code: 78, says: "COGNI_LLM_URL" })
   ),
   refuses(
-    "a proxy image that is not there",
+    "a missing proxy image",
     Effect.succeed({
       argv: ["run", "--demo", "--proxy", "nginx", "hello"],
       options: { env: { COGNI_PROXY_IMAGE: Images.absent } },
@@ -179,7 +176,7 @@ const bad = [
     })
   ),
   refuses(
-    "a directory for records that cannot be one",
+    "a state directory that is a file",
     Effect.map(
       place("file", (path) => writeFileSync(path, "")),
       (path) => ({
@@ -194,7 +191,7 @@ const bad = [
 
 suite("bad input", (it) => {
   for (const [what, arrange] of bad) {
-    it.effect(`${what}: one line that says what to do, and nothing left`, () =>
+    it.effect(`${what}: prints one line with a remedy, and leaves nothing`, () =>
       Effect.gen(function* () {
         const cli = yield* CliProcess.CliProcess
         const { argv, code, options, says } = yield* arrange
@@ -207,7 +204,7 @@ suite("bad input", (it) => {
     )
   }
 
-  it.effect("a run id that was used before: refused for ever", () =>
+  it.effect("a used run ID: is refused permanently", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const argv = ["run", "-q", "--run-id", "run-used-once", "--", "true"]
@@ -219,7 +216,7 @@ suite("bad input", (it) => {
   )
 })
 
-suite("an upstream that", (it) => {
+suite("a faulty upstream that", (it) => {
   const failing: ReadonlyArray<readonly [what: string, step: ScriptedModelApi.Step, says: RegExp]> = [
     [
       "refuses",
@@ -230,7 +227,7 @@ suite("an upstream that", (it) => {
     ["breaks off in the middle", { _tag: "ResetMidStream", events: 1 }, /lost|ended before/u]
   ]
   for (const [what, step, says] of failing) {
-    it.effect(`${what} gives no answer, a reason, and the agent's own exit code`, () =>
+    it.effect(`${what}: prints a reason instead of an answer, and exits with the agent's code`, () =>
       Effect.gen(function* () {
         const cli = yield* CliProcess.CliProcess
         const ended = yield* cli.run(["run", "-q", "hello"], { env: yield* upstream(step) })
@@ -243,7 +240,7 @@ suite("an upstream that", (it) => {
     )
   }
 
-  it.effect("is not there gives no answer and a reason", () =>
+  it.effect("does not exist: prints a reason instead of an answer", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const env = { COGNI_LLM_URL: "http://127.0.0.1:9", COGNI_LLM_KEY: key, COGNI_LLM_MODEL: "m" }
@@ -254,7 +251,7 @@ suite("an upstream that", (it) => {
     })
   )
 
-  it.effect("hangs ends with the run's own time", () =>
+  it.effect("hangs: the run times out", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const ended = yield* cli.run(["run", "-q", "--timeout", "2s", "hello"], {

@@ -1,4 +1,4 @@
-/** `demo`, as whoever tries it first sees it: without a key, and with an upstream of one's own. */
+/** `demo` as a new user runs it: without a key, and with the user's own upstream. */
 import { assert, layer } from "@effect/vitest"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import { Effect } from "effect"
@@ -9,7 +9,7 @@ import * as CliProcess from "../harness/CliProcess.ts"
 const key = "sk-planted-9b2e4d-quixotic"
 
 layer(CliProcess.layer, { excludeTestServices: true })("demo", (it) => {
-  it.effect("needs no key, says demo throughout, and fits into 80 columns", () =>
+  it.effect("needs no key, labels its output as a demo, and fits into 80 columns", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { code, stderr, stdout } = yield* cli.run(["demo"])
@@ -22,7 +22,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("demo", (it) => {
         "uid 1000",
         "interfaces lo; routes none",
         "POST /v1/chat/completions → 200",
-        "Put in on the way out (demo)",
+        "Headers added by the proxy (demo)",
         "Bearer sha256:",
         "x-litellm-spend-logs-metadata",
         "Timings",
@@ -37,7 +37,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("demo", (it) => {
     })
   )
 
-  it.effect("for scripts it is one object, whose record and audit are where it says", () =>
+  it.effect("prints one JSON object for scripts, with valid paths of the record and the audit", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { code, stdout } = yield* cli.run(["demo", "--output", "json", "--quiet"])
@@ -54,7 +54,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("demo", (it) => {
     })
   )
 
-  it.effect("with an upstream configured it asks that one, says so, and shows no value of the key", () =>
+  it.effect("calls a configured upstream, reports it, and does not show the key", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const upstream = yield* DemoUpstream.acquire({ raw: true })
@@ -71,7 +71,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("demo", (it) => {
     })
   )
 
-  it.effect("half a configuration is refused, not passed over in favour of the demo upstream", () =>
+  it.effect("refuses an incomplete configuration instead of using the demo upstream", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { code, stderr, stdout } = yield* cli.run(["demo"], { env: { COGNI_LLM_KEY: key } })

@@ -1,4 +1,4 @@
-/** The examples that need Docker run as they are printed. Those that do not are run in `test/architecture`. */
+/** Runs the examples that need Docker. `test/architecture` runs the others. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFile } from "node:child_process"
@@ -24,11 +24,11 @@ const run = async (name: string, env: Readonly<Record<string, string>> = {}): Pr
 }
 
 describe("examples", () => {
-  it("sealed-run-on-docker seals a command", async () => {
+  it("sealed-run-on-docker runs a sealed command", async () => {
     const stdout = await run("sealed-run-on-docker")
     assert.include(stdout, "uid=1000")
     assert.include(stdout, "cannot touch '/etc/x': Read-only file system")
-    assert.include(stdout, "held as seen by sandbox, engine, host")
+    assert.include(stdout, "isolation confirmed by sandbox, engine, host")
   })
 
   it.live("chat-on-docker answers two messages in one container", () =>

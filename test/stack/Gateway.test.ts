@@ -1,4 +1,4 @@
-/** The gateway as a person meets it: budgets, canaries and the audit, from the command line, over a real engine. */
+/** The gateway on the command line, on a real engine: budgets, canaries and the audit. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync, writeFileSync } from "node:fs"
@@ -10,7 +10,7 @@ const key = "sk-planted-91ab07-in-a-gateway"
 
 const environment = (url: string) => ({ COGNI_LLM_URL: url, COGNI_LLM_KEY: key, COGNI_LLM_MODEL: "m" })
 
-/** Asks so many times, and ends with how many were refused. */
+/** Makes this number of calls, and exits with the number of refused ones. */
 const asking = (times: number) => [
   "node",
   "-e",
@@ -32,8 +32,8 @@ const asking = (times: number) => [
 
 const idOf = (stderr: string): string => /run-[0-9a-z]{12}/u.exec(stderr)?.[0] ?? assert.fail(stderr)
 
-layer(CliProcess.layer, { excludeTestServices: true })("the gateway, from the command line", (it) => {
-  it.effect("an agent that fails of its budget ends with that, and its audit is whole", () =>
+layer(CliProcess.layer, { excludeTestServices: true })("the gateway on the command line", (it) => {
+  it.effect("an agent that fails because of its budget exits with 120, and its audit is valid", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { received, url } = yield* ModelApi.acquire
@@ -49,7 +49,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("the gateway, from the co
     })
   )
 
-  it.effect("an agent that copes with its budget ends as it likes; one that must stop is stopped", () =>
+  it.effect("an agent may handle a spent budget itself, unless --stop-when-spent stops it", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { url } = yield* ModelApi.acquire
@@ -67,7 +67,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("the gateway, from the co
     })
   )
 
-  it.effect("a planted secret in a prompt: warned of, or stopped for, and never sent", () =>
+  it.effect("a canary in a prompt raises a warning, or stops the agent before the prompt is sent", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { received, url } = yield* ModelApi.acquire
@@ -84,7 +84,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("the gateway, from the co
       ]
       const warned = yield* cli.run(["run", "--canaries", "warn", "--", ...thief], { env })
       assert.strictEqual(warned.code, 0, warned.stderr)
-      assert.match(warned.stderr, /planted secret was seen in the prompt/u)
+      assert.match(warned.stderr, /a canary was detected in the prompt/u)
       assert.strictEqual((yield* received).length, 1)
       const stopped = yield* cli.run(["run", "--canaries", "stop", "--", ...thief], { env })
       assert.strictEqual(stopped.code, 119, stopped.stderr)
@@ -92,7 +92,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("the gateway, from the co
     })
   )
 
-  it.effect("an audit is verified while its run lives and after; an edit is found, and where", () =>
+  it.effect("verifies the audit during and after a run, and reports the line of an edit", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { url } = yield* ModelApi.acquire
@@ -122,7 +122,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("the gateway, from the co
     })
   )
 
-  it.effect("a proxy that does not read bodies refuses what it could not hold", () =>
+  it.effect("a proxy that does not read bodies refuses limits that it cannot enforce", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const ended = yield* cli.run(["run", "--proxy", "nginx", "--max-calls", "2", "--", "true"], {
@@ -134,6 +134,6 @@ layer(CliProcess.layer, { excludeTestServices: true })("the gateway, from the co
   )
 })
 
-/** For a shell. */
+/** Quotes an argv for a shell. */
 const quoted = (argv: ReadonlyArray<string>): string =>
   argv.map((word) => `'${word.replaceAll("'", `'\\''`)}'`).join(" ")

@@ -1,4 +1,4 @@
-/** A graph's run that names a repository: cloned before, delivered after, and told where it went. */
+/** A graph run with a repository: clone before the run, delivery after it, and the outcome in the answer. */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
@@ -22,7 +22,7 @@ import * as RunHarness from "../harness/RunHarness.ts"
 
 const token = "ghs_31_planted.for-a-graph.0123456789abcdef"
 
-/** Does something to the repository it works in, and then answers. */
+/** Agent that runs a script in its repository, and then answers. */
 const worker = (id: string, script: string): Agent => ({
   ...minimal,
   id: AgentId.make(id),
@@ -75,7 +75,7 @@ const asked = (agent: string, url: string, pullRequest = false) =>
 
 it.layer(Layer.empty, { excludeTestServices: true })("a graph on a repository", (it) => {
   it.effect(
-    "what the agent committed, and what it left, is a branch and a pull request, and the answer says so",
+    "delivers commits and leftovers as a branch and a pull request, and names both in the answer",
     () =>
       Effect.gen(function* () {
         const { api, graphs, path, url } = yield* stage
@@ -102,14 +102,14 @@ it.layer(Layer.empty, { excludeTestServices: true })("a graph on a repository", 
             graph: { graphId: "sandbox:committer", ok: true }
           })
           assert.notInclude(JSON.stringify([events, final, record]), token)
-          // Nothing is kept of what has arrived.
+          // Delivered commits are not kept.
           assert.deepStrictEqual(yield* (yield* GitRelay).kept, [])
         }).pipe(Effect.provide(graphs))
       })
   )
 
   it.effect(
-    "what the policy refuses, and what a failed agent did, is kept and not pushed; nothing at all is nothing",
+    "keeps commits that the policy refuses or that a failed agent made, and skips a run without changes",
     () =>
       Effect.gen(function* () {
         const { graphs, path, url } = yield* stage
@@ -136,7 +136,7 @@ it.layer(Layer.empty, { excludeTestServices: true })("a graph on a repository", 
       })
   )
 
-  it.effect("a repository that is not there is said before any agent starts", () =>
+  it.effect("fails before any agent starts if the repository does not exist", () =>
     Effect.gen(function* () {
       const { graphs, url } = yield* stage
       yield* Effect.gen(function* () {

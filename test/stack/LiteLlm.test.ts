@@ -1,8 +1,7 @@
 /**
- * The gateway in front of a real LiteLLM: whom it bills, and whether its record and the audit are the same.
+ * The gateway in front of a real LiteLLM: which account it bills, and whether its records match the audit.
  *
- * Attempts are sent by a sealed agent, byte for byte. That they are worth something is shown first: straight to
- * LiteLLM, many of them work.
+ * A sealed agent sends the attempts byte by byte. A first test sends them directly to LiteLLM, where many of them work.
  */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted } from "effect"
@@ -43,7 +42,7 @@ interface Sent {
   readonly bytes: string
 }
 
-/** In a sandbox: one connection each, and a line with the name and the status for each. */
+/** Program for the sandbox that sends each request on its own connection, and prints its name and status. */
 const program = `
 const { connect } = require("node:net")
 const send = ({ name, bytes }) => new Promise((resolve) => {
@@ -76,7 +75,7 @@ const raw = (method: string, path: string, headers: ReadonlyArray<string>, body:
     "utf8"
   ).toString("base64")
 
-/** Everything sent by one sealed run. */
+/** Sends all requests from one sealed run. */
 const sealed = Effect.fnUntraced(function* (requests: ReadonlyArray<Sent>) {
   const { run } = yield* SandboxRunner.SandboxRunner
   const result = yield* run({
@@ -98,7 +97,7 @@ const ofCalls = (rows: ReadonlyArray<LiteLlm.Recorded>, calls: ReadonlyArray<Run
   rows.filter((row) => calls.some(({ callId }) => callId !== undefined && callId === row.callId))
 
 it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (it) => {
-  it.effect("without protection, many attempts make somebody else pay", () =>
+  it.effect("bills another account for many attempts without the gateway", () =>
     Effect.gen(function* () {
       const { masterKey, recorded, url } = yield* Ledger
       const dangerous = attempts.filter(({ worksUnprotected }) => worksUnprotected === true)
@@ -125,7 +124,7 @@ it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (i
     })
   )
 
-  it.effect("whatever a sealed agent tries, the run's account pays, under an id of ours", () =>
+  it.effect("bills the run's account under our call IDs for every attempt of a sealed agent", () =>
     Effect.gen(function* () {
       assert.isAtLeast(attempts.length, 60)
       const { recorded, records } = yield* Ledger
@@ -141,7 +140,7 @@ it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (i
       const calls = result.llm!.calls.filter(({ outcome }) => outcome === "completed")
       assert.strictEqual(calls.length, passed.length, JSON.stringify(refused))
       const rows = (yield* recorded((all) => ofCalls(all, calls).length >= calls.length)).slice(before.length)
-      // No more and no less: a row under another id would be somebody else's bill.
+      // Exactly these: a row under another ID would bill another account.
       assert.sameMembers(
         rows.map(({ callId }) => callId),
         calls.map(({ callId }) => callId!)
@@ -167,7 +166,7 @@ it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (i
       const callIds = rows.map(({ callId }) => callId)
       assert.strictEqual(new Set(callIds).size, rows.length)
 
-      // Call for call: what the ledger has, the run has, and the audit has.
+      // The ledger, the run and the audit agree on each call.
       for (const row of rows) {
         const call = calls.find(({ callId }) => callId === row.callId)!
         assert.strictEqual(call.usage?.inputTokens, row.promptTokens ?? undefined)
@@ -187,7 +186,7 @@ it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (i
     })
   )
 
-  it.effect("every side door is shut, and no answer of LiteLLM's own comes through", () =>
+  it.effect("refuses every other route, and passes no answer of LiteLLM itself", () =>
     Effect.gen(function* () {
       assert.isAtLeast(routes.length, 100)
       const { records } = yield* Ledger
@@ -206,7 +205,7 @@ it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (i
     })
   )
 
-  it.effect("a stream's usage and cost are the ledger's", () =>
+  it.effect("reports the ledger's usage and cost for a stream", () =>
     Effect.gen(function* () {
       const { recorded } = yield* Ledger
       const streamed = { stream: true, messages: [{ role: "user", content: "hi" }] }
@@ -231,7 +230,7 @@ it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (i
         JSON.stringify(answers)
       )
       assert.include(answers[0]![2], "data: [DONE]")
-      // Of a stream in the API of Anthropic, this LiteLLM records nothing without a database.
+      // Without a database, this LiteLLM does not record streams in Anthropic's API.
       const call = result.llm!.calls.find(({ model }) => model === "chat")!
       const [row] = ofCalls(yield* recorded((all) => ofCalls(all, [call]).length > 0), [call])
       if (row === undefined) return assert.fail(`LiteLLM never recorded ${call.callId}`)

@@ -1,4 +1,4 @@
-/** `cogni-sandbox mcp` as an MCP client starts it: the protocol's own client, the real command, a real sandbox. */
+/** `cogni-sandbox mcp` as an MCP client starts it: the official client, the real command, a real sandbox. */
 import { Client } from "@modelcontextprotocol/sdk/client/index.js"
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js"
 import { assert, layer } from "@effect/vitest"
@@ -13,7 +13,7 @@ import * as Images from "../harness/Images.ts"
 
 const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
 
-/** Of the host, for any user of a sandbox. */
+/** Host directory that any user of a sandbox can write. */
 const directory = Effect.acquireRelease(
   Effect.sync(() => {
     const path = realpathSync(mkdtempSync(join(tmpdir(), "cogni-test-mcp-")))
@@ -23,7 +23,7 @@ const directory = Effect.acquireRelease(
   (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
 )
 
-/** A client of a server of its own, which must speak nothing but the protocol on its standard output. */
+/** Starts a server, and connects a client. The server must write only protocol messages to stdout. */
 const connect = Effect.fnUntraced(function* (...argv: ReadonlyArray<string>) {
   const { stateDirectory } = yield* CliProcess.CliProcess
   const transport = new StdioClientTransport({
@@ -56,7 +56,7 @@ const connect = Effect.fnUntraced(function* (...argv: ReadonlyArray<string>) {
   return { call, client, closed: Deferred.await(closed), pid: transport.pid!, said }
 })
 
-/** What is left of its sandbox once the command is gone. */
+/** Asserts that nothing is left of the sandbox after the command has ended. */
 const nothingLeft = Effect.gen(function* () {
   const { leftovers } = yield* CliProcess.CliProcess
   const left = yield* leftovers.pipe(
@@ -70,7 +70,7 @@ const nothingLeft = Effect.gen(function* () {
 })
 
 layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox mcp", (it) => {
-  it.effect("gives a client tools that act in a sandbox, on a directory of its machine", () =>
+  it.effect("gives a client tools that work in a sandbox on a directory of the host", () =>
     Effect.gen(function* () {
       const workspace = yield* directory
       mkdirSync(join(workspace, "src"))
@@ -81,7 +81,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox mcp", (it)
         tools.map(({ name }) => name),
         ["shell__exec", "process__start", "file__read"]
       )
-      assert.strictEqual(said.stderr, "", "a sandbox was opened for nothing")
+      assert.strictEqual(said.stderr, "", "a sandbox was opened before the first call")
       const { result, text } = yield* call("shell__exec", {
         command: "cat a.txt; pwd; id -u; ls /sys/class/net; exit 3",
         cwd: join(workspace, "src")
@@ -122,7 +122,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox mcp", (it)
     })
   )
 
-  it.effect.each(["SIGINT", "SIGTERM", "SIGHUP"] as const)("%s under a call ends the sandbox", (signal) =>
+  it.effect.each(["SIGINT", "SIGTERM", "SIGHUP"] as const)("%s during a call ends the sandbox", (signal) =>
     Effect.gen(function* () {
       const { call, closed, pid, said } = yield* connect()
       yield* call("shell__exec", { command: "true" })
@@ -136,7 +136,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox mcp", (it)
     })
   )
 
-  it.effect("what a killed command left is removed while it waits for calls", () =>
+  it.effect("removes the leftovers of a killed command while it waits for calls", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       yield* killed(cli)
@@ -145,12 +145,12 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox mcp", (it)
     })
   )
 
-  it.effect("a client that only closes its end under a call ends the sandbox", () =>
+  it.effect("a client that closes stdin during a call ends the sandbox", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const message = (id: number, method: string, params: unknown) =>
         `${JSON.stringify({ jsonrpc: "2.0", id, method, params })}\n`
-      // Its standard input ends with what is written here.
+      // Stdin is closed after these messages.
       const ended = yield* cli.run(["mcp"], {
         stdin:
           message(0, "initialize", {

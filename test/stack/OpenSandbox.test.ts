@@ -1,4 +1,4 @@
-/** A sandbox that stays open: many commands in one container, held as tightly as a run. */
+/** Open sandboxes: many commands in one container with the hardening of a run. */
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -8,7 +8,7 @@ import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
 layer(RunHarness.layer(), { excludeTestServices: true })("an open sandbox", (it) => {
-  it.effect("keeps files between commands, not environment; and goes with its scope", () =>
+  it.effect("keeps files but no environment between commands, and ends with its scope", () =>
     Effect.gen(function* () {
       const runner = yield* SandboxRunner
       const runId = yield* Effect.scoped(
@@ -40,7 +40,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("an open sandbox", (it)
     })
   )
 
-  it.effect("a command that outlives the sandbox's time is TimedOut, with what it had said", () =>
+  it.effect("fails a command with TimedOut and its output at the sandbox's time limit", () =>
     Effect.gen(function* () {
       const runner = yield* SandboxRunner
       const error = yield* Effect.gen(function* () {

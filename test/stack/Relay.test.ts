@@ -1,6 +1,6 @@
 /**
- * A run on a repository, whole: the command, a sealed agent, git over http behind a password, the API of a forge, and
- * nobody who ever sees the token.
+ * A complete run on a repository: the command, a sealed agent, git over HTTP with a password, and the API of a forge.
+ * The token is never exposed.
  */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
@@ -20,7 +20,7 @@ interface Stage {
   readonly env: Readonly<Record<string, string>>
 }
 
-/** An origin whose server has its API too, as GitHub Enterprise has. */
+/** Origin whose server also has the forge's API, like GitHub Enterprise. */
 class Server extends Context.Service<Server, Stage>()("test/Server") {
   static readonly layer = Layer.effect(
     Server,
@@ -45,7 +45,7 @@ const files = {
     'const { add } = require("./add.js")\nrequire("node:test")("adds", () => require("node:assert").equal(add(1, 2), 3))\n'
 }
 
-/** An agent that repairs, tests, and commits half of what it did. */
+/** Agent that repairs, tests, and commits half of its changes. */
 const repair = `set -e
 ! node --test >/dev/null
 sed -i 's/a - b/a + b/' add.js
@@ -58,7 +58,7 @@ echo repaired > NOTES.md`
 const json = (stdout: Buffer) => JSON.parse(stdout.toString("utf8"))
 
 it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) => {
-  it.effect("its commits become a branch and a pull request, and a second run changes nothing", () =>
+  it.effect("delivers its commits as a branch and a pull request, and a second run changes nothing", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { api, env, origin } = yield* Server
@@ -94,7 +94,7 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
       )
       yield* GitOrigin.git(path, "fsck", "--strict", "--full")
 
-      // Request by request.
+      // The forge received exactly these requests.
       assert.deepStrictEqual(api.complaints, [])
       assert.deepStrictEqual(
         api.requests.map(({ method, path: asked }) => `${method} ${asked}`),
@@ -124,7 +124,7 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
     })
   )
 
-  it.effect("while it runs, and after, the token is nowhere but in the caller's own file", () =>
+  it.effect("exposes the token nowhere during and after the run, except in the caller's own file", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { env, origin } = yield* Server
@@ -132,7 +132,7 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
       const planted = [{ name: "the token", secret: token }]
       const forms = ProcessSampler.formsOf(planted)
       const sampler = yield* ProcessSampler.acquire(planted)
-      // Looks for itself, too: what an agent could see, and what it writes goes where everything is looked at.
+      // The agent searches too, and prints what it can see. The test then searches its output.
       const look =
         "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null; git config --list --show-origin; ls -la .git"
       const argv = [
@@ -151,7 +151,7 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
         env: { ...env, GIT_TRACE: "2", GIT_TRACE_CURL: "2", GIT_CURL_VERBOSE: "1" }
       })
       assert.strictEqual(run.code, 0, run.stderr)
-      // And where it fails: refused by the policy, and at the door.
+      // Failed runs must not expose it either: one refused by the policy, one by the origin.
       const refused = yield* cli.run(["run", "--repo", url, "--", "bash", "-c", "echo > .gitlab-ci.yml"], {
         env
       })
@@ -176,7 +176,7 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
         }),
         []
       )
-      // Mirrors, kept workspaces, states, records; and what arrived at the origin.
+      // Kept workspaces, mirrors, records, and the repository at the origin.
       assert.deepStrictEqual(yield* ProcessSampler.inTree(forms, join(cli.stateDirectory, "relays")), [])
       assert.deepStrictEqual(yield* ProcessSampler.inTree(forms, join(cli.stateDirectory, "mirrors")), [])
       assert.deepStrictEqual(yield* ProcessSampler.inTree(forms, join(cli.stateDirectory, "runs")), [])
@@ -186,7 +186,7 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
     }).pipe(Effect.scoped)
   )
 
-  it.effect("what the policy refuses is kept, and said with its remedy; retry and drop know it", () =>
+  it.effect("keeps commits that the policy refuses, reports a remedy, and can retry or drop them", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { env, origin } = yield* Server
@@ -205,13 +205,13 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
       for (const verb of ["retry", "drop"]) {
         const nothing = yield* cli.run(["relay", verb, kept.runId])
         assert.strictEqual(nothing.code, 66, nothing.stderr)
-        assert.include(nothing.stderr, "nothing is kept")
+        assert.include(nothing.stderr, "are kept")
       }
       assert.notInclude(yield* GitOrigin.refsOf(path), "sandbox/")
     })
   )
 
-  it.effect("a run that fails is kept and not pushed, until somebody asks for it", () =>
+  it.effect("keeps the commits of a failed run, and pushes them only on request", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { env, origin } = yield* Server
@@ -248,7 +248,7 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
     })
   )
 
-  it.effect("a repository of this host gets the branch, and none of its hooks runs", () =>
+  it.effect("pushes to a local repository without running its hooks", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { origin } = yield* Server
@@ -289,50 +289,48 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
     })
   )
 
-  it.effect(
-    "a run with --patch pushes nothing, however it ends and is taken up, and leaves no old patch",
-    () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        const { origin } = yield* Server
-        const { path } = yield* origin.make("acme/patch", files)
-        const before = yield* GitOrigin.refsOf(path)
-        const patch = join(yield* RunHarness.Directory, "kept.patch")
-        const run = (...command: ReadonlyArray<string>) =>
-          cli.run(["run", "--repo", path, "--patch", patch, "--", ...command])
-        const kept = Effect.map(cli.run(["relay", "list", "-o", "json"]), ({ stdout }) => json(stdout))
+  it.effect("never pushes a run with --patch, unless a retry names a branch, and replaces an old patch", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { origin } = yield* Server
+      const { path } = yield* origin.make("acme/patch", files)
+      const before = yield* GitOrigin.refsOf(path)
+      const patch = join(yield* RunHarness.Directory, "kept.patch")
+      const run = (...command: ReadonlyArray<string>) =>
+        cli.run(["run", "--repo", path, "--patch", patch, "--", ...command])
+      const kept = Effect.map(cli.run(["relay", "list", "-o", "json"]), ({ stdout }) => json(stdout))
 
-        writeFileSync(patch, "OLD")
-        const idle = yield* run("true")
-        assert.strictEqual(idle.code, 0, idle.stderr)
-        assert.include(idle.stderr, `nothing was committed: ${patch} is empty`)
-        assert.strictEqual(readFileSync(patch, "utf8"), "")
+      writeFileSync(patch, "OLD")
+      const idle = yield* run("true")
+      assert.strictEqual(idle.code, 0, idle.stderr)
+      assert.include(idle.stderr, `nothing was committed: ${patch} is empty`)
+      assert.strictEqual(readFileSync(patch, "utf8"), "")
 
-        const failed = yield* run("bash", "-c", "echo half > half.txt; exit 3")
-        assert.strictEqual(failed.code, 3, failed.stderr)
-        const [{ runId }] = yield* kept
-        assert.include(failed.stderr, `cogni-sandbox relay retry ${runId} --patch ${patch}`)
-        const pushing = yield* cli.run(["relay", "retry", runId])
-        assert.strictEqual(pushing.code, 64, pushing.stderr)
-        assert.include(pushing.stderr, `${runId} was to write a patch`)
-        assert.lengthOf(yield* kept, 1)
-        const retried = yield* cli.run(["relay", "retry", runId, "--patch", patch])
-        assert.strictEqual(retried.code, 0, retried.stderr)
-        assert.include(readFileSync(patch, "utf8"), "half.txt")
+      const failed = yield* run("bash", "-c", "echo half > half.txt; exit 3")
+      assert.strictEqual(failed.code, 3, failed.stderr)
+      const [{ runId }] = yield* kept
+      assert.include(failed.stderr, `cogni-sandbox relay retry ${runId} --patch ${patch}`)
+      const pushing = yield* cli.run(["relay", "retry", runId])
+      assert.strictEqual(pushing.code, 64, pushing.stderr)
+      assert.include(pushing.stderr, `${runId} was started with --patch`)
+      assert.lengthOf(yield* kept, 1)
+      const retried = yield* cli.run(["relay", "retry", runId, "--patch", patch])
+      assert.strictEqual(retried.code, 0, retried.stderr)
+      assert.include(readFileSync(patch, "utf8"), "half.txt")
 
-        const refused = yield* run("bash", "-c", "mkdir -p .github/workflows; echo > .github/workflows/x.yml")
-        assert.strictEqual(refused.code, 77, refused.stderr)
-        const [other] = yield* kept
-        assert.include(refused.stderr, `relay retry ${other.runId} --patch ${patch}`)
-        assert.strictEqual((yield* cli.run(["relay", "drop", other.runId])).code, 0)
-        assert.strictEqual(yield* GitOrigin.refsOf(path), before)
+      const refused = yield* run("bash", "-c", "mkdir -p .github/workflows; echo > .github/workflows/x.yml")
+      assert.strictEqual(refused.code, 77, refused.stderr)
+      const [other] = yield* kept
+      assert.include(refused.stderr, `relay retry ${other.runId} --patch ${patch}`)
+      assert.strictEqual((yield* cli.run(["relay", "drop", other.runId])).code, 0)
+      assert.strictEqual(yield* GitOrigin.refsOf(path), before)
 
-        // Whoever names a branch wants it pushed.
-        yield* run("bash", "-c", "echo half > half.txt; exit 3")
-        const [last] = yield* kept
-        const named = yield* cli.run(["relay", "retry", last.runId, "--branch", "after-all"])
-        assert.strictEqual(named.code, 0, named.stderr)
-        assert.isDefined(yield* GitOrigin.branchAt(path, "sandbox/after-all"))
-      })
+      // A retry that names a branch pushes it.
+      yield* run("bash", "-c", "echo half > half.txt; exit 3")
+      const [last] = yield* kept
+      const named = yield* cli.run(["relay", "retry", last.runId, "--branch", "after-all"])
+      assert.strictEqual(named.code, 0, named.stderr)
+      assert.isDefined(yield* GitOrigin.branchAt(path, "sandbox/after-all"))
+    })
   )
 })

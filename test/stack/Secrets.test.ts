@@ -1,8 +1,8 @@
 /**
- * The whole way: a real agent in a real sandbox, a real proxy, and an upstream that remembers.
+ * The complete path: a real agent in a real sandbox, a real proxy, and an upstream that records its requests.
  *
- * A key is planted where it belongs, in the proxy, and then looked for everywhere it must not be: inside the sandbox,
- * in what the engine knows, in the images, in the run's directory, in every word that was said.
+ * The tests give the proxy a key, and search every place that must not contain it: the sandbox, the engine's records,
+ * the images, the run's directory, and all output and logs.
  */
 import { assert, layer } from "@effect/vitest"
 import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
@@ -21,14 +21,14 @@ import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
-/** Made up, and found nowhere else. */
+/** Invented key that occurs nowhere else. */
 const key = "sk-planted-7f3c9e1d5b8a-quixotic"
 
 class Upstream extends Context.Service<Upstream, ScriptedModelApi.ScriptedModelApi>()("test/Upstream") {
   static readonly layer = Layer.effect(Upstream, DemoUpstream.acquire({ raw: true }))
 }
 
-/** Each with the container that it adds, where it adds one. */
+/** Proxies under test. `adds` is the suffix of the container that a proxy adds, if any. */
 const proxies = [
   { name: "nginx", adds: "-proxy", carrier: undefined },
   { name: "gateway, sockets in a directory", adds: undefined, carrier: "directory" },
@@ -49,7 +49,7 @@ const proxyOf = ({ carrier }: { readonly carrier: "directory" | "container" | un
             key: Redacted.make(key),
             carrier,
             image: Images.gateway,
-            // The most that is ever written down.
+            // The most verbose setting of the audit.
             auditBodies: "full"
           })
     )
@@ -86,7 +86,7 @@ const spec: SandboxSpecInput = {
   limits: { runtimeSecondsMax: 60 }
 }
 
-/** Everything an agent could look into, as text. The needle is put together, so that the search does not find itself. */
+/** Prints everything that an agent can read. The needle is assembled, so that the search does not find itself. */
 const searchInside = `
 needle=$(printf 'planted-%s' 7f3c)
 env
@@ -112,7 +112,7 @@ for (const proxy of proxies) {
   )
   layer(whole, { excludeTestServices: true })(`a key in the proxy (${proxy.name})`, (it) => {
     it.effect(
-      "the agent gets its answer, and the upstream sees our key and identity, and nothing of the client's",
+      "is sent to the upstream with our identity and without the client's headers, and the agent gets its answer",
       () =>
         Effect.gen(function* () {
           const runner = yield* SandboxRunner
@@ -142,7 +142,7 @@ for (const proxy of proxies) {
         })
     )
 
-    it.effect("is nowhere inside the sandbox, and its socket can be neither removed nor replaced", () =>
+    it.effect("is nowhere in the sandbox, and the socket can be neither removed nor replaced", () =>
       Effect.gen(function* () {
         const runner = yield* SandboxRunner
         const { output } = yield* runner.run({ ...spec, argv: ["bash", "-c", searchInside] })
@@ -154,7 +154,7 @@ for (const proxy of proxies) {
       })
     )
 
-    it.effect("is nothing the engine knows, in no record, no log and no file of the run", () =>
+    it.effect("is in no data of the engine, and in no record, log or file of the run", () =>
       Effect.gen(function* () {
         const runner = yield* SandboxRunner
         const directory = yield* RunHarness.Directory
@@ -166,16 +166,16 @@ for (const proxy of proxies) {
                   const ids = (yield* docker("ps", "-aq", "--filter", "label=dev.cogni.sandbox.run"))
                     .trim()
                     .split("\n")
-                  // Others run on this engine too, and some of theirs is gone by now.
+                  // Other runs use this engine too, and some of their containers are already gone.
                   const known = yield* Effect.promise(() =>
                     promisify(execFile)("docker", ["inspect", ...ids]).then(
                       ({ stdout }) => stdout,
                       (thrown) => (thrown as { stdout: string }).stdout
                     )
                   )
-                  assert.include(known, "cogni-run-", "the containers were looked at")
+                  assert.include(known, "cogni-run-", "the containers were not inspected")
                   if (proxy.adds !== undefined)
-                    assert.include(known, proxy.adds, "the proxy's container was looked at")
+                    assert.include(known, proxy.adds, "the proxy's container was not inspected")
                   const volumes = yield* docker(
                     "volume",
                     "ls",
@@ -229,7 +229,7 @@ for (const proxy of proxies) {
       })
     )
 
-    it.effect("is in no error, whatever fails", () =>
+    it.effect("is in no error", () =>
       Effect.gen(function* () {
         const llm = yield* Effect.provide(
           LlmProxy,

@@ -1,4 +1,4 @@
-/** The server as a process of its own over a real engine: its guide, done as it stands, and its end. */
+/** The server as a separate process on a real engine: its guide, executed as written, and its shutdown. */
 import { assert, describe, layer } from "@effect/vitest"
 import { label } from "@cogni/sandbox-core/ResourceLabels"
 import { Effect } from "effect"
@@ -18,7 +18,7 @@ import * as Pace from "../harness/Pace.ts"
 const guide = fileURLToPath(new URL("../../docs/guides/server.md", import.meta.url))
 const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
 
-/** What a reader of the guide types, block by block. */
+/** Shell blocks of the guide. */
 const blocks = [...readFileSync(guide, "utf8").matchAll(/^```sh\n([\s\S]*?)^```$/gmu)].map(
   ([, text]) => text!
 )
@@ -37,7 +37,7 @@ const run = (file: string, argv: ReadonlyArray<string>, options: object = {}) =>
     }
   )
 
-/** The blocks as one script, and what each wrote. */
+/** Runs the blocks as one script, and returns the output of each. */
 const walked = Effect.gen(function* () {
   const { stateDirectory } = yield* CliProcess.CliProcess
   const home = yield* directory
@@ -53,7 +53,7 @@ const walked = Effect.gen(function* () {
   const mark = "-- the next block --"
   const script = [
     "set -eu",
-    // Whatever goes wrong, no server is left.
+    // Stops the server even if the script fails.
     "trap 'kill \"${SERVER:-}\" 2>/dev/null || true' EXIT",
     ...blocks.flatMap((block) => [
       block.replaceAll("8787", String(port)).replaceAll("8788", String(operatorPort)),
@@ -62,7 +62,7 @@ const walked = Effect.gen(function* () {
   ].join("\n")
   const ended = yield* run("sh", ["-c", script], {
     cwd: home,
-    // Before the test's own time is over, so that what was said is told.
+    // Shorter than the test's own timeout, so that a failure shows the output.
     timeout: Pace.hangMillis / 2,
     env: {
       PATH: `${bin}:/usr/local/bin:/usr/bin:/bin`,
@@ -74,7 +74,7 @@ const walked = Effect.gen(function* () {
   return { blocks: ended.stdout.split(`${mark}\n`).map((text) => text.trim()), stderr: ended.stderr }
 })
 
-/** Containers that were ever created for a run since then. */
+/** Lists the containers that were created for a run since a date, including removed ones. */
 const createdFor = (runId: string, since: Date) =>
   Effect.map(
     run("docker", [
@@ -91,7 +91,7 @@ const createdFor = (runId: string, since: Date) =>
 
 layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
   describe("the guide", () => {
-    it.effect("does what it says, block by block, and what is refused makes no container", () =>
+    it.effect("works block by block, and refused requests create no container", () =>
       Effect.gen(function* () {
         const since = new Date()
         const { blocks, stderr } = yield* walked
@@ -99,7 +99,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
         assert.strictEqual(start, '{"status":"ok"}{"status":"ready","checks":{"store":"ok","engine":"ok"}}')
         assert.match(stderr, /^operator's port on http:\/\/127\.0\.0\.1:\d+$/mu)
         assert.match(stderr, /^listening on http:\/\/127\.0\.0\.1:\d+$/mu)
-        assert.match(grants!, /^grant-\S+ +stands +yes +acme +ana +\* /mu)
+        assert.match(grants!, /^grant-\S+ +active +yes +acme +ana +\* /mu)
         assert.include(catalog!.split("\n"), '"sandbox:agent"')
         assert.match(chat!, /^event: assistant_final\ndata: .*Where is Lima\?/mu)
         assert.match(chat!, /event: usage_report\ndata: .*"billingAccountId":"acme"/u)
@@ -125,14 +125,14 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
         const runId = /^: (run-[a-z0-9]+)$/mu.exec(chat!)![1]!
         assert.lengthOf(yield* createdFor(runId, since), 1)
         assert.deepStrictEqual(yield* createdFor("run-refused-walk", since), [])
-        // Tokens are told where they are asked for, and nowhere else.
+        // Tokens are printed only where the guide requests them.
         assert.notMatch(`${stderr}${blocks.join("\n")}`, /cgs_[\w-]{20}/u)
       })
     )
   })
 
   describe("SIGTERM", () => {
-    it.effect("with runs under way: they are cancelled, say so, are on record, and nothing is left", () =>
+    it.effect("cancels active runs, reports and records the cancellation, and leaves nothing", () =>
       Effect.gen(function* () {
         const cli = yield* CliProcess.CliProcess
         const model = yield* silentModel
@@ -169,7 +169,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
               let text = ""
               for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
                 text += piece.value
-                // All of them are at work by now, or soon.
+                // All runs are active, or soon will be.
                 if (text.includes('"phase":"entrypoint"') && !child.killed) child.kill("SIGTERM")
               }
               return text
@@ -194,7 +194,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
     )
   })
 
-  it.effect("works in a repository of this host where that is switched on", () =>
+  it.effect("works in a local repository if that is enabled", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const model = yield* ScriptedModel.acquire(({ index }) =>
@@ -250,7 +250,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
     })
   )
 
-  it.effect("is not for other machines unless it is told, and says when somebody else listens", () =>
+  it.effect("refuses a remote address without --allow-remote, and a port that is in use", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const remote = yield* cli.run(["serve", "--host", "0.0.0.0"])
@@ -264,7 +264,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
   )
 })
 
-/** A model that never answers. */
+/** Environment of a model that never answers. */
 const silentModel = Effect.map(
   serve(() => undefined),
   (url) => ({

@@ -1,8 +1,8 @@
 /**
- * `sandbox:task`, doing a real task: a test of a small project fails, and the task makes it pass.
+ * `sandbox:task` on a real task: a test of a small project fails, and the task makes it pass.
  *
- * The loop, the AI SDK, the gateway and the container are the real ones; the model is a script, so that what it asks
- * for is known before it does. What comes back is a patch, which is applied to another clone and tested there.
+ * The loop, the AI SDK, the gateway and the container are real. The model is a script, so its tool calls are known in
+ * advance. The resulting patch is applied to another clone and tested there.
  */
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
@@ -33,14 +33,14 @@ const project = {
   ].join("\n")
 }
 
-/** Whether its tests pass on this machine. */
+/** Runs the project's tests on this machine, and reports whether they pass. */
 const passes = (directory: string): boolean =>
   spawnSync(process.execPath, ["--test"], { cwd: directory, env: { PATH: "/usr/local/bin:/usr/bin:/bin" } })
     .status === 0
 
 const exec = (command: string) => ({ name: "shell__exec", args: { command } })
 
-/** Everything that somebody who looks for a key, or for the way to the model, would look at. */
+/** Shell line that searches the usual places of a key, and tries to reach the model. */
 const look = [
   "env",
   "tr '\\0' '\\n' </proc/1/environ",
@@ -51,10 +51,10 @@ const look = [
   "node -e 'fetch(`http://localhost:8080/v1/models`).then(() => console.log(`reached`), () => console.log(`sealed`))'"
 ].join("; ")
 
-/** What `file__read` gave of a file. */
+/** Extracts the text from a result of `file__read`. */
 const textOf = (result: string) => (JSON.parse(result) as { readonly text: string }).text
 
-/** Runs the test, reads, writes what it has read with one sign changed, runs the test again, and tells what it saw. */
+/** Model that runs the test, reads the source, fixes one sign, runs the test again, and reports the outcome. */
 const mends: ScriptedModel.Script = ({ index, results }) => {
   const last = results.at(-1) ?? ""
   switch (index) {
@@ -78,7 +78,7 @@ const mends: ScriptedModel.Script = ({ index, results }) => {
   }
 }
 
-/** Goes on for ever. */
+/** Model that never finishes. */
 const wanders: ScriptedModel.Script = ({ index }) => ({
   call: [exec(`echo step ${index} | tee -a notes.txt`)]
 })
@@ -86,7 +86,7 @@ const wanders: ScriptedModel.Script = ({ index }) => ({
 const resultsOf = ({ events }: TaskHarness.Told): ReadonlyArray<string> =>
   events.flatMap((event) => (event.type === "tool_call_result" ? [String(event.result)] : []))
 
-/** The calls are the host's: its key, the grant's account, and every one of them on the run's record. */
+/** Checks that the calls have the host's key and the grant's account, and that the run's record lists each. */
 const judgeCalls = Effect.fnUntraced(function* (
   upstream: ScriptedModel.ScriptedModel,
   runId: string,
@@ -113,7 +113,7 @@ const judgeCalls = Effect.fnUntraced(function* (
 const docker = (...args: ReadonlyArray<string>): string =>
   execFileSync("docker", args, { encoding: "utf8" }).trim()
 
-/** Ids of the containers that a run has now. */
+/** Lists the IDs of a run's current containers. */
 const containersOf = (runId: string): ReadonlyArray<string> =>
   docker("ps", "-aq", "--filter", `label=${ResourceLabels.label.run}=${runId}`).split("\n").filter(Boolean)
 
@@ -124,7 +124,7 @@ const messages = [{ role: "user", content: "The test fails. Make it pass." }] as
 layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
   excludeTestServices: true
 })("sandbox:task", (it) => {
-  it.effect("makes a failing test pass, with nothing of the model inside, and gives it back as a patch", () =>
+  it.effect("makes a failing test pass without model access in the sandbox, and returns a patch", () =>
     Effect.gen(function* () {
       const { fresh, git, workspace } = yield* TaskHarness.project(project)
       const upstream = yield* ScriptedModel.acquire(mends)
@@ -145,7 +145,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
         assert.match(written ?? "", /"bytes":\d+/u)
         assert.match(passing ?? "", /^\{"exit_code":0[^]*pass 1/u)
 
-        // The key was never there, nor any way to the model.
+        // The sandbox had neither the key nor access to the model.
         assert.match(seen ?? "", /sealed/u)
         assert.notMatch(seen ?? "", /sk-planted|llm\.sock|COGNI_SOCKET|OPENAI|ANTHROPIC|reached/u)
         assert.notMatch(seen ?? "", / \/llm-sock /u)
@@ -164,7 +164,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
         git(fresh, ["apply", file])
         assert.strictEqual(git(fresh, ["status", "--porcelain"]).trim(), "M src/sum.js")
         assert.isTrue(passes(fresh))
-        // The workspace's own repository was not touched by whoever made the patch.
+        // The creation of the patch did not change the workspace's own repository.
         assert.strictEqual(git(workspace, ["status", "--porcelain"]).trim(), "M src/sum.js")
 
         const record = yield* RunStore.use((store) => store.get(runId))
@@ -178,7 +178,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("works in a clone of a repository, and what changed becomes a branch of it", () =>
+  it.effect("works in a clone of a repository, and pushes its changes as a branch", () =>
     Effect.gen(function* () {
       const { fresh, git, origin } = yield* TaskHarness.project(project)
       const upstream = yield* ScriptedModel.acquire(mends)
@@ -204,7 +204,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
           relay: { status: "pushed", branch },
           graph: { graphId: "sandbox:task", ok: true, patch: { files: 1 } }
         })
-        // The commits state with which calls they were made.
+        // The commits name the audit of the calls that made them.
         assert.containSubset(record?.annotations, {
           relay: { statement: { predicate: { auditHead: record?.llm?.auditHead } } }
         })
@@ -213,7 +213,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("ends when its steps are used up, or its budget is, and what it did comes back", () =>
+  it.effect("ends when its steps or its budget are exhausted, and returns its patch", () =>
     Effect.gen(function* () {
       const upstream = yield* ScriptedModel.acquire(wanders)
       const run = (
@@ -250,7 +250,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a model that calls what is not there is told so, and goes on", () =>
+  it.effect("a model gets an error for a tool or file that does not exist, and continues", () =>
     Effect.gen(function* () {
       const upstream = yield* ScriptedModel.acquire(({ index, results }) =>
         index === 0
@@ -278,7 +278,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
         unknown ?? "",
         /no tool host_shell\. There are: shell__exec, file__read, file__write, file__list/u
       )
-      assert.match(excess ?? "", /arguments are refused: on_host/u)
+      assert.match(excess ?? "", /arguments are invalid: on_host/u)
       const [above, outside, written, slow, long] = rest
       for (const refused of [above, outside, written]) assert.match(refused ?? "", /outside|leads out/u)
       assert.match(slow ?? "", /"timed_out":true/u)
@@ -287,7 +287,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a sandbox that is killed in the middle ends it, with the sandbox's own word", () =>
+  it.effect("fails with ContainerFailed if its sandbox is killed", () =>
     Effect.gen(function* () {
       const upstream = yield* ScriptedModel.acquire(({ index }) =>
         index === 0 ? { call: [exec("echo half >half.txt; sleep 60")] } : { say: "Never." }
@@ -311,7 +311,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("without a grant that opens sandboxes no container is made, and no model asked", () =>
+  it.effect("creates no container and calls no model without a grant for sandboxes", () =>
     Effect.gen(function* () {
       const upstream = yield* ScriptedModel.acquire(wanders)
       const runId = TaskHarness.nextRunId()
@@ -329,14 +329,14 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
   )
 })
 
-layer(CliProcess.layer, { excludeTestServices: true })("task, from the command line", (it) => {
+layer(CliProcess.layer, { excludeTestServices: true })("task on the command line", (it) => {
   const environment = (url: string) => ({
     COGNI_LLM_URL: url,
     COGNI_LLM_KEY: TaskHarness.key,
     COGNI_LLM_MODEL: "scripted"
   })
 
-  it.effect("works in a directory as it is, shows what is called, and puts what changed into a file", () =>
+  it.effect("works in an existing directory, shows its tool calls, and writes a patch file", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { fresh, git, workspace } = yield* TaskHarness.project(project)
@@ -364,7 +364,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("task, from the command l
     }).pipe(Effect.scoped)
   )
 
-  it.effect("removes what a killed command left", () =>
+  it.effect("removes the leftovers of a killed command", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       yield* killed(cli)
@@ -373,7 +373,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("task, from the command l
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a task that does not finish ends with its limit, and its patch is on standard output", () =>
+  it.effect("a task that reaches a limit exits with 120, and prints its patch to stdout", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { workspace } = yield* TaskHarness.project(project)

@@ -1,4 +1,4 @@
-/** One run of a graph, as OpenTelemetry's own exporters see it: one trace, every phase, every model call, no secret. */
+/** A graph run in OpenTelemetry's exporters: one trace with every phase and every model call, and no secret. */
 import { text } from "node:stream/consumers"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { GraphObserver } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
@@ -18,7 +18,7 @@ const key = "sk-planted-telemetry-5e01"
 const said = "a word that only the prompt has: vermilion"
 
 layer(Layer.empty, { excludeTestServices: true })("telemetry", (it) => {
-  it.effect("a graph's run is one trace, and its log lines are of that trace", () =>
+  it.effect("a graph run is one trace, and its log lines have that trace ID", () =>
     Effect.gen(function* () {
       const spans = new InMemorySpanExporter()
       const logs = new InMemoryLogRecordExporter()
@@ -36,7 +36,7 @@ layer(Layer.empty, { excludeTestServices: true })("telemetry", (it) => {
         GraphHarness.request({ graphId: "sandbox:agent", messages: [{ role: "user", content: said }] }),
         runId
       ).pipe(
-        // Something goes wrong beside the run, so that there is something to log.
+        // A failing observer causes a log line.
         Effect.provideService(GraphObserver, () => Effect.die("the counter is broken")),
         Effect.map(({ final }) => {
           assert.isTrue(final.ok, final.message)
@@ -98,7 +98,7 @@ layer(Layer.empty, { excludeTestServices: true })("telemetry", (it) => {
   )
 })
 
-/** What a collector was sent. */
+/** Starts an OTLP collector, and records the bodies that it receives. */
 const collector = Effect.gen(function* () {
   const bodies: Array<string> = []
   const url = yield* serve(async (request, response) => {
@@ -109,27 +109,25 @@ const collector = Effect.gen(function* () {
 })
 
 layer(CliProcess.layer, { excludeTestServices: true })("telemetry of the command", (it) => {
-  it.effect(
-    "an invocation is sent as one trace where OpenTelemetry's variables say, without what was said",
-    () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        const { bodies, url } = yield* collector
-        const ended = yield* cli.run(["run", "--demo", said], { env: { OTEL_EXPORTER_OTLP_ENDPOINT: url } })
-        assert.strictEqual(ended.code, 0, ended.stderr)
-        const spans = bodies.flatMap((body) =>
-          (JSON.parse(body) as Sent).resourceSpans.flatMap(({ scopeSpans }) =>
-            scopeSpans.flatMap((one) => one.spans)
-          )
+  it.effect("sends an invocation as one trace to the OTLP endpoint, without prompts or answers", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { bodies, url } = yield* collector
+      const ended = yield* cli.run(["run", "--demo", said], { env: { OTEL_EXPORTER_OTLP_ENDPOINT: url } })
+      assert.strictEqual(ended.code, 0, ended.stderr)
+      const spans = bodies.flatMap((body) =>
+        (JSON.parse(body) as Sent).resourceSpans.flatMap(({ scopeSpans }) =>
+          scopeSpans.flatMap((one) => one.spans)
         )
-        const names = spans.map(({ name }) => name)
-        for (const name of ["cogni-sandbox", "SandboxRunner.run", "SandboxRunner.agent"])
-          assert.include(names, name)
-        assert.isTrue(names.some((name) => name.startsWith("chat ")))
-        assert.strictEqual(new Set(spans.map(({ traceId }) => traceId)).size, 1)
-        assert.include(bodies.join(""), "cogni-sandbox")
-        assert.notInclude(bodies.join(""), "vermilion")
-      })
+      )
+      const names = spans.map(({ name }) => name)
+      for (const name of ["cogni-sandbox", "SandboxRunner.run", "SandboxRunner.agent"])
+        assert.include(names, name)
+      assert.isTrue(names.some((name) => name.startsWith("chat ")))
+      assert.strictEqual(new Set(spans.map(({ traceId }) => traceId)).size, 1)
+      assert.include(bodies.join(""), "cogni-sandbox")
+      assert.notInclude(bodies.join(""), "vermilion")
+    })
   )
 })
 

@@ -1,4 +1,4 @@
-/** Tools of the host, as a sealed agent calls them: with the image's own program, from inside. */
+/** Host tools, called from the sandbox with the image's own program. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync } from "node:fs"
@@ -6,7 +6,7 @@ import { join } from "node:path"
 import * as CliProcess from "../harness/CliProcess.ts"
 import { respond, serve } from "../harness/LocalServer.ts"
 
-/** Answers as Prometheus does, whatever it is asked. */
+/** Fake Prometheus with one answer for every query. */
 const prometheus = serve((request, response) => {
   request.resume()
   request.on("end", () =>
@@ -17,8 +17,8 @@ const prometheus = serve((request, response) => {
 const time = "core__get_current_time"
 const metrics = "core__metrics_query"
 
-layer(CliProcess.layer, { excludeTestServices: true })("cogni-tool, in a sandbox", (it) => {
-  it.effect("lists, describes and calls what the run may call, and each ending has its code", () =>
+layer(CliProcess.layer, { excludeTestServices: true })("cogni-tool in a sandbox", (it) => {
+  it.effect("lists, describes and calls the tools of the run, with an exit code for each outcome", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const script = [
@@ -64,7 +64,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-tool, in a sandbox
     })
   )
 
-  it.effect("without a model there is no host to ask, and it says so", () =>
+  it.effect("fails with 4 and a reason if the run has no model", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const ended = yield* cli.run(["run", "--no-model", "--", "sh", "-c", "cogni-tool list; echo $?"])

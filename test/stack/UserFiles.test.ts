@@ -1,6 +1,6 @@
 /**
- * The review's attack on `task … -w . --patch fix.patch`, and on `--prompt-file`: an agent of an earlier run has left
- * links in the workspace that lead to files of the host's user.
+ * An attack on `task … -w . --patch fix.patch` and on `--prompt-file`: the agent of an earlier run has left links in
+ * the workspace that point to files of the host's user.
  */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
@@ -13,8 +13,8 @@ import * as TaskHarness from "../harness/TaskHarness.ts"
 
 const secret = "TOPSECRET-of-host\n"
 
-layer(CliProcess.layer, { excludeTestServices: true })("files that a user names, after an agent", (it) => {
-  /** A directory of the user, and a workspace in which a sealed agent has left links to what lies beside it. */
+layer(CliProcess.layer, { excludeTestServices: true })("user-named files in a workspace with links", (it) => {
+  /** Makes a user's directory, and in it a workspace in which a sealed agent has left links to the directory. */
   const attacked = Effect.gen(function* () {
     const cli = yield* CliProcess.CliProcess
     const home = yield* Effect.acquireRelease(
@@ -34,7 +34,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("files that a user names,
     return { bashrc, cli, home, workspace }
   })
 
-  it.effect("never writes a patch through a link, and starts no sandbox for it", () =>
+  it.effect("refuses to write a patch through a link, and starts no sandbox", () =>
     Effect.gen(function* () {
       const { bashrc, cli, home, workspace } = yield* attacked
       const { url } = yield* ScriptedModel.acquire(() => ({ say: "Done." }))
@@ -58,7 +58,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("files that a user names,
     }).pipe(Effect.scoped)
   )
 
-  it.effect("never sends a model a prompt that a link leads to, and waits for no FIFO", () =>
+  it.effect("refuses to read a prompt through a link, and does not wait for a FIFO", () =>
     Effect.gen(function* () {
       const { cli, workspace } = yield* attacked
       for (const [prompt, says] of [

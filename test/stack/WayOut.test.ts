@@ -1,4 +1,4 @@
-/** What a real agent, its run and its caller see when the way to the model misbehaves. */
+/** Faults between a real agent and its model, as the agent, its run and its caller see them. */
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
@@ -20,7 +20,7 @@ const spec: SandboxSpecInput = {
   limits: { runtimeSecondsMax: 30 }
 }
 
-/** Runs on the engine of the harness, with a way out of its own. */
+/** Runs on the engine of the harness, with its own proxy. */
 const through = <A, E>(
   proxy: Layer.Layer<LlmProxy, never, ContainerRuntime>,
   use: Effect.Effect<A, E, SandboxRunner>
@@ -47,8 +47,8 @@ const scripted = Effect.fnUntraced(function* (
 const envelope = (stdout: string) =>
   JSON.parse(stdout) as { payloads: Array<{ text: string }>; meta: { error: null | { message: string } } }
 
-layer(RunHarness.layer(), { excludeTestServices: true })("the way out", (it) => {
-  it.effect("an upstream that refuses is an honest error of the agent, and a call on record", () =>
+layer(RunHarness.layer(), { excludeTestServices: true })("access to a model", (it) => {
+  it.effect("a refusal of the upstream is an error of the agent and a recorded call", () =>
     Effect.gen(function* () {
       const result = yield* scripted([{ _tag: "Refuse" }])
       assert.strictEqual(result.exitCode, 1)
@@ -57,7 +57,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the way out", (it) => 
     })
   )
 
-  it.effect("nobody at the upstream's address is the same", () =>
+  it.effect("an unreachable upstream is an error of the agent", () =>
     Effect.gen(function* () {
       const result = yield* through(
         nginx("http://127.0.0.1:9"),
@@ -68,7 +68,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the way out", (it) => 
     })
   )
 
-  it.effect("a stream that breaks keeps what came, and says that it broke", () =>
+  it.effect("a broken stream keeps its first part, and is an error of the agent", () =>
     Effect.gen(function* () {
       const result = yield* scripted([{ _tag: "ResetMidStream", events: 3 }])
       const { meta, payloads } = envelope(result.output.stdout.text)
@@ -78,7 +78,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the way out", (it) => 
     })
   )
 
-  it.effect("a page for people is no answer", () =>
+  it.effect("an HTML page is an error of the agent, not an answer", () =>
     Effect.gen(function* () {
       const result = yield* scripted([{ _tag: "Html", status: 200 }])
       const { meta, payloads } = envelope(result.output.stdout.text)
@@ -88,7 +88,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the way out", (it) => 
     })
   )
 
-  it.effect("an error of the API arrives as it is", () =>
+  it.effect("an error of the API arrives unchanged", () =>
     Effect.gen(function* () {
       const result = yield* scripted([{ _tag: "Error", status: 429 }])
       assert.strictEqual(result.exitCode, 1)
@@ -96,7 +96,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the way out", (it) => 
     })
   )
 
-  it.effect("an upstream that hangs is ended by the run's time, with what there was", () =>
+  it.effect("a run with a hanging upstream times out", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(
         scripted([{ _tag: "Hang" }], { limits: { runtimeSecondsMax: 2, stopGraceSecondsMax: 1 } })
@@ -105,7 +105,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the way out", (it) => 
     })
   )
 
-  it.effect("a proxy that dies ends the run as ProxyFailed, at once", () =>
+  it.effect("a run fails with ProxyFailed as soon as its proxy dies", () =>
     Effect.gen(function* () {
       const { url } = yield* ScriptedModelApi.acquire({
         raw: true,
@@ -129,7 +129,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the way out", (it) => 
     })
   )
 
-  it.effect("a missing proxy image ends the run before the agent starts", () =>
+  it.effect("a run fails before the agent starts if the proxy image does not exist", () =>
     Effect.gen(function* () {
       const error = yield* through(
         NginxLlmProxy.layer({
@@ -144,7 +144,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the way out", (it) => 
   )
 
   it.effect(
-    "a container on an internal network is an upstream too, and the sandbox has no way to that network",
+    "a container on an internal network can be the upstream, and the sandbox has no access to that network",
     () =>
       Effect.gen(function* () {
         const networkName = yield* internalNetwork(`cogni-test-${process.pid}-out`)

@@ -1,17 +1,17 @@
 /**
- * What a client can try so that somebody else pays, another key or address is used, or a call is not written down.
+ * Attempts of a client to bill another account, to use another key or address, or to keep a call out of the log.
  *
- * Data only. Each is a whole request to a model API; `evil` is what the ledger must never hold.
+ * Data only. Each attempt is a complete request to a model API. The ledger must never contain `evil`.
  */
 
 export interface Attempt {
   readonly name: string
   readonly path?: string
-  /** Header lines, as they are written. */
+  /** Header lines, sent unchanged. */
   readonly headers?: ReadonlyArray<string>
-  /** Merged into an ordinary body; a text is sent as it is. */
+  /** Fields that are merged into an ordinary body, or a string that is sent unchanged. */
   readonly body?: object | string
-  /** Without any protection, LiteLLM bills `evil` for it: what shows that the others are worth trying. */
+  /** LiteLLM without protection bills `evil` for this attempt. This proves that the attempts are realistic. */
   readonly worksUnprotected?: true
 }
 
@@ -156,7 +156,7 @@ export const attempts: ReadonlyArray<Attempt> = [
   }
 ]
 
-/** A request's body, whole. */
+/** Builds the complete body of an attempt. */
 export const bodyOf = ({ body: fields = {}, path = "" }: Attempt): string =>
   typeof fields === "string"
     ? fields
@@ -177,7 +177,7 @@ const post = (paths: string) =>
     .split(/\s+/u)
     .map((path) => ["POST", path] as const)
 
-/** What the key opens besides models, and ways to write the allowed paths that a router may take for them. */
+/** Other routes that the key could open, and spellings of the allowed paths that a router might accept. */
 export const routes: ReadonlyArray<readonly [method: string, path: string]> = [
   ...post(`/key/generate /key/delete /key/update /key/regenerate /key/block /user/new /user/update /team/new /team/update
     /organization/new /customer/new /customer/update /budget/new /model/new /model/delete /model/update /config/update

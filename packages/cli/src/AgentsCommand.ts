@@ -1,4 +1,4 @@
-/** `agents`: who can be asked, and what each can do. Needs no engine. */
+/** `agents`: lists agents and their capabilities. Needs no engine. */
 import { AgentCatalog, layer, type AgentDescriptor } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import type { Capabilities } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
@@ -16,7 +16,7 @@ export const agents = Effect.fnUntraced(
 
 export const render = (agents: ReadonlyArray<AgentDescriptor>): ReadonlyArray<string> =>
   columns([
-    ["AGENT", "NAME", "SPEAKS", "CAN"],
+    ["AGENT", "NAME", "API", "CAPABILITIES"],
     ...agents.map(({ agentId, capabilities, modelApi, name }) => [
       agentId.slice(agentId.indexOf(":") + 1),
       name,
@@ -34,4 +34,4 @@ const abilities = ({ history, personalities, streaming, toolEvents, tools }: Cap
     ...(personalities.length === 0 ? [] : [`personalities ${personalities.join(", ")}`])
   ].join(", ")
 
-const streamed = { delta: "as it writes", message: "message by message", final: "at its end" } as const
+const streamed = { delta: "incrementally", message: "message by message", final: "at the end" } as const

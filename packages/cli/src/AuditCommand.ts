@@ -1,8 +1,8 @@
 /**
- * `audit verify`, `audit show`: what a run's gateway wrote down, held against the run's record.
+ * `audit verify`, `audit show`: check the audit of a run against its record, and print it.
  *
- * Looks at files only, also of a run that is running. Read is what lies in the run's own directory, never what a record
- * or a link points to.
+ * Both only read files, and work while the run is active. They read from the run's own directory, and follow no link
+ * and no path of a record.
  */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"
@@ -16,7 +16,7 @@ import * as Output from "./Output.ts"
 import { find, store } from "./RecordCommand.ts"
 import { Settings } from "./Settings.ts"
 
-/** Whether it is what was written; ends with `findings` where it is not. */
+/** Verifies the audit of a run. Exits with `findings` if it is not intact. */
 export const verify = Effect.fnUntraced(function* (input: Output.Asked & { readonly run: string }) {
   const record = yield* find(input.run)
   const verdict = yield* read(record)
@@ -26,7 +26,7 @@ export const verify = Effect.fnUntraced(function* (input: Output.Asked & { reado
     : Output.lines(AuditReport.verdict(record, verdict))
 }, Effect.provide(store))
 
-/** Its entries, as people read them. */
+/** Prints the audit of a run, one line per entry. Exits with `findings` if it is not intact. */
 export const show = Effect.fnUntraced(function* (input: { readonly run: string }) {
   const record = yield* find(input.run)
   const verdict = yield* read(record, (seen) => Output.lines(seen.map(AuditReport.line)))
@@ -39,7 +39,7 @@ const foundSomething = Output.Output.use((output) => output.exitWith(exitCode.fi
 
 const pieceBytesMax = 256 * 1024
 
-/** The whole of it, in pieces; each piece's lines are handed on before the next is read. */
+/** Reads the whole audit in pieces. Passes on the lines of each piece before it reads the next. */
 const read = Effect.fnUntraced(function* <E = never, R = never>(
   record: RunRecord,
   each?: (seen: ReadonlyArray<AuditLog.Seen>) => Effect.Effect<void, E, R>
@@ -98,6 +98,6 @@ const unreadable =
     refusal(
       "notFound",
       `the audit of ${runId} cannot be read: ${message}`,
-      "Ask as the user whose run it was",
+      "Repeat the command as the user who started the run",
       { runId }
     )

@@ -1,8 +1,8 @@
 /**
- * Audits and what was found of them, as people and scripts read them. Pure.
+ * Formats audits and their verification results for people and scripts. Pure.
  *
- * Paths, methods and names in an entry are as an agent chose them, and a file may have been written by anybody: nothing
- * of either reaches a terminal but as visible text on one line.
+ * An agent chooses the paths, methods and names in an entry, and any program may have written the file. Both reach a
+ * terminal only as visible text on one line.
  */
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"
@@ -14,49 +14,42 @@ import { clip, oneLine } from "./TerminalText.ts"
 
 type Broken = Extract<AuditLog.Verdict, { readonly _tag: "Broken" }>
 
-/** An abandoned run has ended, and nobody was left to close its audit. */
+/** Whether the audit may lack its end: the run is still active, or its process died before it closed the audit. */
 const mayBeOpen = ({ outcome }: RunRecord): boolean =>
   outcome.status === "running" || outcome.status === "abandoned"
 
-/** What an audit is held against. */
+/** Returns the values that an audit is verified against. */
 export const expected = (record: RunRecord): AuditLog.Expected => ({
   runId: record.runId,
   head: record.llm?.auditHead,
   ended: !mayBeOpen(record)
 })
 
-/** There is no file: what was taken away, or why there never was one. */
+/** Explains a missing audit: it was removed, or it never existed. */
 export const absent = (
   record: RunRecord,
   accessLog: boolean
 ): Broken | { readonly _tag: "Never"; readonly detail: string; readonly remedy: string } => {
   const head = record.llm?.auditHead
   if (head !== undefined)
-    return broken(record, "removed", `its file is missing, and the record knows of ${head.entries} entries`)
+    return broken(record, "removed", `the file is missing, but the record counts ${head.entries} entries`)
   const never = (detail: string, remedy: string) => ({ _tag: "Never", detail, remedy }) as const
   if (accessLog || record.llm?.proxy === "nginx")
     return never(
-      `the proxy of ${record.runId} was nginx: its audit is an access log, no chain, and cannot be verified`,
-      "Read it as it is (its path is llm.auditPath of cogni-sandbox inspect); run with --proxy gateway for one that can be"
+      `the proxy of ${record.runId} was nginx: its audit is an access log, which cannot be verified`,
+      "Read the log itself (llm.auditPath of cogni-sandbox inspect). For a verifiable audit, run with --proxy gateway"
     )
   if (record.spec.llm === undefined)
-    return never(
-      `${record.runId} had no way out, so there is no audit of it`,
-      "See: cogni-sandbox inspect RUN"
-    )
+    return never(`${record.runId} had no egress, so it has no audit`, "See: cogni-sandbox inspect RUN")
   return never(
     `there is no audit of ${record.runId} (${RecordReport.status(record.outcome)})`,
-    "It begins when the run's way out is opened"
+    "An audit begins when the proxy of the run opens"
   )
 }
 
-/** Where it should be is something that leads elsewhere. */
+/** Reports that the path of the audit is a link, or not a file. */
 export const elsewhere = (record: RunRecord): Broken =>
-  broken(
-    record,
-    "not_of_this_run",
-    "what lies in its place leads out of the run's directory; it was not read"
-  )
+  broken(record, "not_of_this_run", "its path is not a file in the run's own directory, so it was not read")
 
 const broken = (record: RunRecord, kind: AuditLog.ProblemKind, detail: string): Broken => ({
   _tag: "Broken",
@@ -69,40 +62,40 @@ const counted = (entries: number): string => plural(entries, "entry", "entries")
 const where = ({ detail, kind, line, offset }: AuditLog.Problem): string =>
   `${kind.replaceAll("_", " ")} at line ${line} (byte ${offset}): ${oneLine(detail)}`
 
-/** What cannot be told, though nothing was found. */
+/** Lists what the verification of an intact audit leaves open. */
 const notes = (
   record: RunRecord,
   found: Extract<AuditLog.Verdict, { readonly _tag: "Whole" }>
 ): ReadonlyArray<string> => [
-  ...(record.outcome.status === "running" ? ["the run is running: this is its audit so far"] : []),
-  ...(record.outcome.status === "abandoned" ? ["the run's process has died: nobody closed its audit"] : []),
-  ...(found.unfinishedBytes === 0 ? [] : [`${found.unfinishedBytes} bytes of a line have no end yet`]),
+  ...(record.outcome.status === "running" ? ["the run is still active: this is its audit so far"] : []),
+  ...(record.outcome.status === "abandoned" ? ["the run's process died before it closed the audit"] : []),
+  ...(found.unfinishedBytes === 0 ? [] : [`${found.unfinishedBytes} bytes of an incomplete line at the end`]),
   ...(found.headKnown
     ? []
     : [
         found.closed
-          ? "the record has no head of it to hold it against"
-          : "the record has no head of it: entries that are missing at its end cannot be told"
+          ? "the record has no head to compare with"
+          : "the record has no head: entries missing at the end cannot be detected"
       ])
 ]
 
-/** For people. */
+/** Formats a verdict for people. */
 export const verdict = (record: RunRecord, found: AuditLog.Verdict): ReadonlyArray<string> => {
   if (found._tag === "Broken")
     return [
-      `✗ the audit of ${record.runId} is not what was written`,
+      `✗ the audit of ${record.runId} is not intact`,
       `  ${where(found.problem)}`,
-      `  ${counted(found.sound.entries)} before it ${found.sound.entries === 1 ? "is" : "are"} whole`
+      `  ${counted(found.sound.entries)} before it ${found.sound.entries === 1 ? "is" : "are"} intact`
     ]
   const { entries, hash } = found.head
   return [
-    `✓ the audit of ${record.runId} is whole: ${counted(entries)}${found.closed ? ", to its end" : ""}`,
-    `  head ${hash}${found.headKnown ? ", as the record has it" : ""}`,
+    `✓ the audit of ${record.runId} is intact: ${counted(entries)}${found.closed ? ", complete" : ""}`,
+    `  head ${hash}${found.headKnown ? ", which matches the record" : ""}`,
     ...notes(record, found).map((note) => `! ${note}`)
   ]
 }
 
-/** For scripts. */
+/** Formats a verdict for scripts. */
 export const toJson = (record: RunRecord, found: AuditLog.Verdict): object =>
   found._tag === "Broken"
     ? {
@@ -122,13 +115,13 @@ export const toJson = (record: RunRecord, found: AuditLog.Verdict): object =>
         notes: notes(record, found)
       }
 
-/** Beside entries that are shown all the same. */
+/** Warns about a broken audit whose entries are shown nevertheless. */
 export const warning = (record: RunRecord, { problem }: Broken): string =>
-  `cogni-sandbox: the audit of ${record.runId} is not what was written: ${where(problem)}`
+  `cogni-sandbox: the audit of ${record.runId} is not intact: ${where(problem)}`
 
 const textMax = 160
 
-/** Somebody else's words, in quotes where a blank or a quote could make something else of them. */
+/** Quotes untrusted text if a space or a quote in it could make it look like another field. */
 const text = (value: string): string => {
   const said = clip(oneLine(value), textMax)
   return /^[^\s"]+$/u.test(said) ? said : JSON.stringify(said)
@@ -201,7 +194,7 @@ const facts = (line: AuditLine): ReadonlyArray<string> => {
   }
 }
 
-/** One entry; what is not as it was written, or comes after that, is marked. */
+/** Formats an entry as one line. The first changed entry, and every entry after it, is marked with `!`. */
 export const line = ({ line: entry, number, sound }: AuditLog.Seen): string => {
   const mark = sound ? " " : "!"
   if (entry === undefined) return `${mark} ${number} cannot be read`

@@ -1,10 +1,9 @@
 /**
- * `cogni-sandbox chat`: messages come in as lines of JSON, replies go out so, and each session works in a sandbox of
- * its own.
+ * `cogni-sandbox chat`: reads messages and writes replies as lines of JSON. Each session has its own sandbox.
  *
- * For a program that has a channel (a bot of a messenger, say) and wants its agents sealed. The model is asked on the
- * host, through the session's own proxy; what it asks for is executed in the session's container. The configuration is
- * read again when it changes.
+ * For a program that has a channel (such as a messenger bot) and needs isolated agents. The host asks the model,
+ * through the session's own proxy, and executes its tool calls in the session's container. A changed configuration is
+ * read again.
  */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
@@ -37,15 +36,15 @@ import { Settings } from "./Settings.ts"
 
 export type ChatInput = Flags.Typed<typeof Flags.chat> & { readonly file: string }
 
-/** How long a change of the configuration may take to hold. */
+/** Longest time until a change of the configuration takes effect. */
 export const reloadSecondsMax = 2
 
-/** How long one session may execute on the host. */
+/** Longest time that one session may execute on the host. */
 const hostSessionSecondsMax = 86_400
 
-const reading = `reading messages, one on a line: {"channel":"…","senderId":"…","text":"…"}`
+const reading = `reading messages, one per line: {"channel":"…","senderId":"…","text":"…"}`
 
-/** What a command on the host may write in all, and what of it is kept. */
+/** Output limits of one command on the host: bytes it may write, and bytes that are kept. */
 const hostLimits = { outputBytesMax: 64 * 1024 * 1024, outputRetainedBytesMax: 4 * 1024 * 1024 }
 
 export const chat = Effect.fnUntraced(function* (input: ChatInput) {
@@ -87,11 +86,11 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     Layer.provideMerge(Layer.succeedContext(store))
   )
   yield* Effect.gen(function* () {
-    // What dead owners have left goes before anything is asked.
+    // Leftovers of dead owners are removed before the first message.
     yield* DockerReaper.use((reaper) => reaper.reap).pipe(
       Effect.catch((error) =>
         Effect.logWarning(
-          `what dead processes have left stays for now (cogni-sandbox prune): ${error.message}`
+          `leftovers of dead processes could not be removed (try cogni-sandbox prune): ${error.message}`
         )
       )
     )
@@ -100,7 +99,10 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   }).pipe(Effect.provide(sessions))
 }, Effect.scoped)
 
-/** For sandboxes, where every tier is allowed besides: the fallback, or the first agent's where every agent has one. */
+/**
+ * Returns the default model of sandboxes, which also allow the models of all tiers: the fallback, or the first agent's
+ * model if every agent has one.
+ */
 const modelOf = (
   { agents, models }: Configuration,
   fallback: string | undefined
@@ -113,7 +115,7 @@ const modelOf = (
     : refuse(
         "configuration",
         `no model is named for the agent ${without?.name}, whose tier is ${without?.modelTier}`,
-        "Name one: models of the file, --model NAME, or COGNI_LLM_MODEL"
+        "Name one with models in the file, --model NAME, or COGNI_LLM_MODEL"
       )
 }
 
@@ -134,7 +136,7 @@ const hostExecutor = Effect.fnUntraced(function* (directory: string) {
   )
 })
 
-/** As the configuration has it when this begins: what is kept cannot become what is not, nor the other way round. */
+/** Workspaces as configured at the start. A later change between persistent and temporary ones has no effect. */
 const workspaces = (
   directory: string
 ): Layer.Layer<SessionWorkspaces.SessionWorkspaces, never, ConfigurationStore.ConfigurationStore> =>
@@ -149,8 +151,8 @@ const workspaces = (
   )
 
 /**
- * A way to a model for a session that executes on this host, where no sandbox has one: the same proxy, with the same
- * key, identity and audit.
+ * Opens a proxy for a session that executes on this host and has no sandbox. It is the same proxy, with the same key,
+ * identity and audit.
  */
 const hostEndpoint = Effect.fnUntraced(function* (model: string, identity: LlmIdentity, parent: string) {
   const proxy = yield* LlmProxy
@@ -160,7 +162,7 @@ const hostEndpoint = Effect.fnUntraced(function* (model: string, identity: LlmId
     () => OwnFiles.makeDirectory(directory),
     (message) =>
       new ProxyFailed({
-        detail: `${directory} cannot be made: ${message}`,
+        detail: `${directory} cannot be created: ${message}`,
         remedy: "Set COGNI_STATE_DIR to a directory this user can write"
       })
   )
@@ -177,19 +179,19 @@ const hostEndpoint = Effect.fnUntraced(function* (model: string, identity: LlmId
   if (hostSocketPath === undefined) {
     return yield* new ProxyFailed({
       detail: "the proxy has no socket on this host",
-      remedy: "Let the agent have a sandbox"
+      remedy: "Enable the sandbox of the agent"
     })
   }
   return { socketPath: hostSocketPath }
 })
 
-/** One line: the first problem of all that there are. */
+/** Returns a refusal with the first problem of a configuration. */
 const refusalOf = ({ file, lines, reason }: ConfigurationError.ConfigurationError) =>
   reason._tag === "ConfigurationUnreadable"
     ? ConfigCommand.unreadable(file, reason)
     : refusal(
         "input",
-        `the configuration is refused: ${lines[0]}`,
-        lines.length === 1 ? `Correct ${file}` : `See all that is wrong: cogni-sandbox config check ${file}`,
+        `the configuration is invalid: ${lines[0]}`,
+        lines.length === 1 ? `Correct ${file}` : `List all problems: cogni-sandbox config check ${file}`,
         { reason: reason._tag }
       )

@@ -1,9 +1,9 @@
 /**
- * The commands, and how each ends.
+ * Defines the commands, and runs one invocation.
  *
- * Parsing only: what a command does is in its own module, loaded when it is called, so that `--help` and a mistyped
- * flag are quick. Whatever goes wrong becomes one line on standard error and one number; with `--output json` also an
- * object on standard output.
+ * Only parses. Each command has its own module, which loads when the command is called, so that `--help` and a mistyped
+ * flag respond quickly. Every failure becomes one line on standard error and one exit code; with `--output json` also
+ * an object on standard output.
  */
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { Cause, Effect, FileSystem, Layer, Logger, References } from "effect"
@@ -24,9 +24,9 @@ const runCommand = (operands: Invocation.Invocation["operands"]) =>
     )
   ).pipe(
     Command.withDescription(
-      `Run an agent on a prompt, or seal any command: run -- CMD ARG…\n\nThe prompt - is standard input. The answer alone goes to standard output.\n\n${ExitCode.describe()}`
+      `Run an agent on a prompt, or any command, in a sandbox: run -- CMD ARG…\n\nUse - to read the prompt from standard input. Only the answer goes to standard output.\n\n${ExitCode.describe()}`
     ),
-    Command.withShortDescription("Run an agent on a prompt, or seal any command"),
+    Command.withShortDescription("Run an agent on a prompt, or any command, in a sandbox"),
     Command.withExamples([
       {
         command: 'cogni-sandbox run "What does this project do?" -w .',
@@ -34,9 +34,12 @@ const runCommand = (operands: Invocation.Invocation["operands"]) =>
       },
       {
         command: "cogni-sandbox run --repo . -- sh -c 'npm test && npm run format'",
-        description: "Seal a command in a clone; what it changes becomes a branch"
+        description: "Run a command in a clone, and push its changes to a branch"
       },
-      { command: "cogni-sandbox run --timeout 2m --memory 512m -- npm test", description: "Seal a command" }
+      {
+        command: "cogni-sandbox run --timeout 2m --memory 512m -- npm test",
+        description: "Run a command with limits"
+      }
     ])
   )
 
@@ -44,13 +47,13 @@ const taskCommand = Command.make("task", { prompt: Flags.prompt, ...Flags.task }
   Effect.promise(() => import("./TaskCommand.ts")).pipe(Effect.flatMap(({ task }) => task(flags)))
 ).pipe(
   Command.withDescription(
-    `Do a task in a directory: this process asks the model, and the sandbox only runs commands, reads and writes\n\nThe prompt - is standard input. Standard output is the answer, and the patch after it, unless --patch names a file.\n\n${ExitCode.describe()}`
+    `Do a task in a directory: the host asks the model, and the sandbox only runs commands and accesses files\n\nUse - to read the prompt from standard input. The answer goes to standard output, followed by the patch unless --patch names a file.\n\n${ExitCode.describe()}`
   ),
-  Command.withShortDescription("Do a task in a directory; what changed comes back as a patch"),
+  Command.withShortDescription("Do a task in a directory, and report the changes as a patch"),
   Command.withExamples([
     {
       command: 'cogni-sandbox task "Make the test pass" -w . --patch ../fix.patch',
-      description: "Work in a directory, and keep what changed"
+      description: "Work in a directory, and save the changes as a patch"
     }
   ])
 )
@@ -66,13 +69,16 @@ const doctorCommand = Command.make(
   { workspace: Flags.doctorWorkspace, output: Flags.output },
   (flags) =>
     Effect.promise(() => import("./DoctorCommand.ts")).pipe(Effect.flatMap(({ doctor }) => doctor(flags)))
-).pipe(Command.withDescription("Look at this machine and say what to fix; changes nothing"))
+).pipe(Command.withDescription("Diagnose this machine and list what to fix; changes nothing"))
 
 const psCommand = Command.make(
   "ps",
-  { all: Flags.toggle("all", "Also those that have ended").pipe(Flag.withAlias("a")), output: Flags.output },
+  {
+    all: Flags.toggle("all", "Include runs that have ended").pipe(Flag.withAlias("a")),
+    output: Flags.output
+  },
   (flags) => Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ ps }) => ps(flags)))
-).pipe(Command.withDescription("List runs that are alive"))
+).pipe(Command.withDescription("List active runs"))
 
 const runArgument = Argument.String("run").pipe(Argument.withDescription("Run ID or unique prefix"))
 
@@ -82,18 +88,18 @@ const logsCommand = Command.make(
   "logs",
   {
     run: runArgument,
-    stderr: Flags.toggle("stderr", "Standard error instead of standard output"),
+    stderr: Flags.toggle("stderr", "Print standard error instead of standard output"),
     output: Flags.output
   },
   (flags) =>
     Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ logs }) => logs(flags)))
-).pipe(Command.withDescription("Print what a run wrote to its output"))
+).pipe(Command.withDescription("Print the output of a run"))
 
 const inspectCommand = Command.make(
   "inspect",
   {
     run: runArgument,
-    posture: Flags.toggle("posture", "Only how the sandbox was held"),
+    posture: Flags.toggle("posture", "Print only the posture: the actual isolation of the sandbox"),
     output: Flags.output
   },
   (flags) =>
@@ -102,7 +108,7 @@ const inspectCommand = Command.make(
 
 const auditVerifyCommand = Command.make("verify", { run: runArgument, output: Flags.output }, (flags) =>
   Effect.promise(() => import("./AuditCommand.ts")).pipe(Effect.flatMap(({ verify }) => verify(flags)))
-).pipe(Command.withDescription("Verify the audit of a run, and list what was changed"))
+).pipe(Command.withDescription("Verify the audit of a run, and report the first change"))
 
 const auditShowCommand = Command.make("show", { run: runArgument }, (flags) =>
   Effect.promise(() => import("./AuditCommand.ts")).pipe(Effect.flatMap(({ show }) => show(flags)))
@@ -130,13 +136,13 @@ const relayDropCommand = Command.make("drop", { run: relayArgument, output: Flag
 ).pipe(Command.withDescription("Delete the kept commits of a run, for good"))
 
 const relayCommand = Command.make("relay").pipe(
-  Command.withDescription("List, retry or delete commits that were refused or could not be sent"),
+  Command.withDescription("List, retry or delete undelivered commits"),
   Command.withSubcommands([relayListCommand, relayRetryCommand, relayDropCommand])
 )
 
 const agentsCommand = Command.make("agents", { output: Flags.output }, (flags) =>
   Effect.promise(() => import("./AgentsCommand.ts")).pipe(Effect.flatMap(({ agents }) => agents(flags)))
-).pipe(Command.withDescription("List agents, and what each can do"))
+).pipe(Command.withDescription("List agents and their capabilities"))
 
 const serveCommand = Command.make("serve", Flags.serve, (flags) =>
   Effect.promise(() => import("./ServeCommand.ts")).pipe(Effect.flatMap(({ serve }) => serve(flags)))
@@ -157,15 +163,15 @@ const grantsCreateCommand = Command.make("create", Flags.grant, (flags) =>
     `Create a grant; its token goes to standard output, once
 
 In a PATTERN, * matches any characters except /, and ** any characters; ** alone matches everything.
-A pattern of repositories is https://HOST/PATH, with the host in lower case and without wildcards, or /PATH
-for a path of this host, without a slash at the end. Patterns of tools and models have no spaces.`
+A repository pattern is https://HOST/PATH, with the host in lower case and without wildcards, or /PATH for
+a path on this host, without a trailing slash. Tool and model patterns contain no spaces.`
   ),
   Command.withShortDescription("Create a grant; its token goes to standard output, once")
 )
 
 const grantsListCommand = Command.make("list", { output: Flags.output }, (flags) =>
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
-).pipe(Command.withDescription("List grants, newest first; tokens are not kept"))
+).pipe(Command.withDescription("List grants, newest first; tokens are not stored"))
 
 const grantsShowCommand = Command.make("show", { grant: grantArgument, output: Flags.output }, (flags) =>
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ show }) => show(flags)))
@@ -207,15 +213,15 @@ const chatCommand = Command.make("chat", { file: Flags.configuration, ...Flags.c
   Effect.promise(() => import("./ChatCommand.ts")).pipe(Effect.flatMap(({ chat }) => chat(flags)))
 ).pipe(
   Command.withDescription(
-    'Answer messages with agents, each session in a sandbox of its own\n\nA message is a line of JSON on standard input, {"channel":"irc","senderId":"ana","text":"hello","messageId":"1"},\nand its reply one on standard output. It ends with its input, when every message has its reply.'
+    'Answer messages with agents, each session in its own sandbox\n\nA message is a line of JSON on standard input, {"channel":"irc","senderId":"ana","text":"hello","messageId":"1"},\nand its reply is a line of JSON on standard output. The command ends when the input has ended and every message has its reply.'
   ),
-  Command.withShortDescription("Answer messages, lines of JSON, with agents in sandboxes of their own")
+  Command.withShortDescription("Answer JSON messages with agents, each session in its own sandbox")
 )
 
 const root = (operands: Invocation.Invocation["operands"]) =>
   Command.make("cogni-sandbox").pipe(
     Command.withDescription(
-      "Run untrusted agents in sealed containers whose only way out is a socket to a model"
+      "Run untrusted agents in sealed containers whose only egress is a socket to a model"
     ),
     Command.withSubcommands([
       runCommand(operands),
@@ -237,15 +243,15 @@ const root = (operands: Invocation.Invocation["operands"]) =>
     ])
   )
 
-/** What one invocation is given. */
+/** Input of one invocation. */
 export interface MainInput {
   readonly argv: ReadonlyArray<string>
   readonly environment: Record<string, string>
-  /** Which signal has interrupted it. */
+  /** Returns the signal that interrupted it. */
   readonly signal?: (() => NodeJS.Signals | undefined) | undefined
 }
 
-/** Live one invocation to its exit code. Never fails; a signal interrupts it. */
+/** Runs one invocation and returns its exit code. Never fails; a signal interrupts it. */
 export const main = Effect.fnUntraced(
   function* ({ argv, environment, signal }: MainInput) {
     const asked = Invocation.make(argv)
@@ -254,7 +260,7 @@ export const main = Effect.fnUntraced(
       yield* complain(asked, noOperands)
     } else {
       yield* Command.runWith(root(asked.operands), { version: yield* version })(
-        // A command line that ends nowhere asks what there is.
+        // A command line without words gets the help.
         asked.words.length === 0 ? ["--help"] : asked.words
       ).pipe(
         Effect.provide(Layer.merge(Settings.layer(environment), AgentRegistry.layer())),
@@ -279,7 +285,7 @@ export const main = Effect.fnUntraced(
   Effect.provideService(References.MinimumLogLevel, "Warn")
 )
 
-/** One trace for all of an invocation, where somebody wants it; of a server, one for each request. */
+/** Records an invocation as one trace, if tracing is on. A server has one trace per request instead. */
 const traced =
   (environment: Record<string, string>, command: string | undefined) =>
   <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R | FileSystem.FileSystem> =>
@@ -307,7 +313,7 @@ const version = FileSystem.FileSystem.use((fs) =>
   )
 )
 
-/** Help goes to whoever asked for it; what is wrong with a command line is said in one line, elsewhere. */
+/** Prints requested help. For an invalid command line, prints nothing: `complain` reports it in one line. */
 const presenter: CliOutput.Presenter = {
   present: (event) =>
     event._tag === "InvalidInvocation" ? Effect.void : CliOutput.defaultPresenter.present(event)
@@ -329,7 +335,7 @@ const logger = (out: Output.Output["Service"]) =>
   Logger.make<unknown, void>(({ cause, fiber, logLevel, message }) => {
     const words = (Array.isArray(message) ? message : [message]).map(String).join(" ")
     const reasons = cause.reasons.length === 0 ? "" : `: ${Cause.pretty(cause)}`
-    // A logger is no effect: what it writes is not waited for.
+    // A logger is not an Effect, so its write cannot be awaited.
     Effect.runForkWith(fiber.context)(
       out.stderr(`· ${logLevel.toLowerCase()}: ${oneLine(`${words}${reasons}`)}\n`)
     )

@@ -1,4 +1,4 @@
-/** The packages, put together as the environment says. */
+/** Composes the packages according to the environment. */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { layerNoop, type LlmProxy } from "@cogni/sandbox-core/LlmProxy"
@@ -30,24 +30,24 @@ import * as Records from "./Records.ts"
 import type { WayOut } from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
-/** What the demo upstream received; `undefined` where another upstream was asked. */
+/** Requests that the demo upstream received; `undefined` if another upstream was asked. */
 export class DemoWitness extends Context.Service<
   DemoWitness,
   { readonly received: Effect.Effect<ReadonlyArray<ScriptedModelApi.Received> | undefined> }
 >()("@cogni/sandbox-cli/DemoWitness") {}
 
-/** What decides about the way out. */
+/** Options for the egress and the workspaces of a runner. */
 export interface Plan {
   readonly wayOut: WayOut
-  /** What stands in it. Absent: a gateway, which finds out whether it needs a container. */
+  /** The proxy. Absent: a gateway, which detects whether it needs a container. */
   readonly proxy?: "gateway" | "gateway-directory" | "gateway-container" | "nginx" | undefined
-  /** Absent: a digest of each body. */
+  /** `true` keeps whole bodies in the audit. Absent: a digest of each. */
   readonly auditBodies?: boolean | undefined
-  /** The workspaces that lie where none may: the relay's clones. */
+  /** Workspaces that are allowed although they lie in a forbidden place: the relay's clones. */
   readonly allowedWorkspace?: HostWorkspace.Options["allowed"]
 }
 
-/** What running needs. */
+/** Services of a runner. */
 export type Runner =
   | SandboxRunner.SandboxRunner
   | ContainerRuntime
@@ -67,8 +67,8 @@ export const reaper = (
   Layer.provideMerge(DockerReaper.layerApi(), engine(settings))
 
 /**
- * What no workspace may be, hold or lie in, besides the system's own: the engine's socket, the records and their
- * database, the files of keys. Each where it is named and where it really is.
+ * Paths that a workspace must not be, contain or lie in, in addition to system paths: the engine's socket, the records
+ * and their database, and key files. Each is listed as named and with its links resolved.
  */
 export const neverHeld = Effect.fnUntraced(function* (
   settings: Pick<Settings["Service"], "dockerHost" | "keyFile" | "stateDirectory"> &
@@ -78,25 +78,25 @@ export const neverHeld = Effect.fnUntraced(function* (
   const { database } = settings
   const records = {
     name: "the records of runs",
-    remedy: "Move the database (COGNI_DATABASE_URL, COGNI_DATABASE_URL_FILE) out of it"
+    remedy: "Move the database (COGNI_DATABASE_URL, COGNI_DATABASE_URL_FILE) out of the workspace"
   }
   const named = [
     {
       path: settings.keyFile,
       name: "the key file",
-      remedy: "Move the key file (COGNI_LLM_KEY_FILE) out of it"
+      remedy: "Move the key file (COGNI_LLM_KEY_FILE) out of the workspace"
     },
     {
       path: settings.stateDirectory,
       name: "the state directory",
-      remedy: "Name another directory, or keep the state outside of it (COGNI_STATE_DIR)"
+      remedy: "Name another workspace, or keep the state outside of it (COGNI_STATE_DIR)"
     },
     { path: settings.databaseFile, ...records },
     { path: database === undefined ? undefined : fileOf(database), ...records },
     {
       path: address?.type === "unix" ? address.path : undefined,
       name: "the engine's socket",
-      remedy: "Name a directory without it: who reaches that socket is root on this host"
+      remedy: "Name a workspace without it: access to that socket gives root access to this host"
     }
   ].flatMap(({ path, ...told }) => (path === undefined ? [] : [{ ...told, path: resolve(path) }]))
   const really = yield* Effect.forEach(named, (one) =>
@@ -105,7 +105,7 @@ export const neverHeld = Effect.fnUntraced(function* (
   return [...named, ...really.filter(({ path }, at) => path !== named[at]!.path)]
 })
 
-/** Which directories runs may have as workspaces. */
+/** Rules for the directories that runs may have as workspaces. */
 export const workspaces = (
   settings: Parameters<typeof neverHeld>[0]
 ): Effect.Effect<HostWorkspace.Options, never, FileSystem.FileSystem> =>
@@ -134,15 +134,15 @@ export const runner = (
     Layer.provideMerge(reaper(settings))
   )
 
-/** Where the relay keeps the clone that a run works in. */
+/** Path of the relay's clone that a run works in. */
 export const cloneWorkspace = (
   settings: Pick<Settings["Service"], "stateDirectory">,
   runId: string
 ): string => join(relaysOf(settings), runId, "workspace")
 
 /**
- * Needs the runtime that a run has as well. The user of a command is at this host, and may name any server; callers
- * over HTTP are not, so `serve` says which servers may have private addresses.
+ * The git relay, in the same container runtime as runs. A local user may name any server. Callers over HTTP may not, so
+ * `serve` passes the servers that may have private addresses.
  */
 export const relay = (
   settings: Settings["Service"],
@@ -175,7 +175,7 @@ export const relay = (
     })
   )
 
-/** What is done of a relay's without a run. */
+/** The relay without a runner, for `relay list`, `relay retry` and `relay drop`. */
 export const relayAlone = (
   settings: Settings["Service"]
 ): Layer.Layer<
@@ -190,7 +190,7 @@ export const relayAlone = (
 const relaysOf = ({ stateDirectory }: Pick<Settings["Service"], "stateDirectory">) =>
   StateDirectory.paths(stateDirectory).relays
 
-/** Without links, as far as it is there already. */
+/** Resolves the links of a path, as far as the path exists. */
 const real = (path: string): Effect.Effect<string, never, FileSystem.FileSystem> =>
   FileSystem.FileSystem.use((fs) => fs.realPath(path)).pipe(
     Effect.catch(() =>

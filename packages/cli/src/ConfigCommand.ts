@@ -1,8 +1,7 @@
 /**
- * `config check`, `config resolve`, `config schema`: what a configuration of sessions says, before anything is run by it.
+ * `config check`, `config resolve`, `config schema`: inspect a configuration of sessions before it is used.
  *
- * Looks at one file and changes nothing; needs no engine. What comes from the file is made visible on its way to a
- * terminal.
+ * Reads one file and changes nothing; needs no engine. Control characters from the file are made visible on a terminal.
  */
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import * as AgentRouter from "@cogni/sandbox-sessions/router/AgentRouter"
@@ -19,7 +18,7 @@ import * as Output from "./Output.ts"
 import { plural } from "./Quantity.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 
-/** Whether a file is a configuration; every problem of it, if not. */
+/** Checks a configuration file, and lists every problem. */
 export const check = Effect.fnUntraced(function* (input: Output.Asked & { readonly file: string }) {
   const found = yield* Effect.result(load(input.file))
   if (found._tag === "Failure") return yield* refuse(found.failure, input)
@@ -30,7 +29,7 @@ export const check = Effect.fnUntraced(function* (input: Output.Asked & { readon
     yield* Output.note(`warning: ${oneLine(`${input.file}:${ConfigurationError.describe(warning)}`)}`)
 })
 
-/** Which agent answers a sender, and why. */
+/** Shows which agent answers a sender, and by which rule. */
 export const resolve = Effect.fnUntraced(function* (
   input: Output.Asked & { readonly file: string; readonly channel: string; readonly sender: string }
 ) {
@@ -39,7 +38,7 @@ export const resolve = Effect.fnUntraced(function* (
       refusal(
         "input",
         `invalid --channel or --sender: ${problemsOf(error).join("; ")}`,
-        "Name a channel and a sender as messages have them"
+        "Use the channel and the sender ID of a message"
       )
     )
   )
@@ -60,7 +59,7 @@ export const resolve = Effect.fnUntraced(function* (
       )
 })
 
-/** How a file is written, for editors. */
+/** Prints the JSON Schema of a configuration, for editors. */
 export const schema = Output.json(Configuration.jsonSchema())
 
 /** The refusal for a file that cannot be read. */
@@ -84,7 +83,7 @@ const load = Effect.fnUntraced(function* (file: string) {
   return yield* Configuration.parse(yield* ConfigurationStore.readFile(file), { file, toolNames })
 })
 
-/** As a compiler does: a line for each problem on standard output, and one that ends it all on standard error. */
+/** Reports problems like a compiler: one line each on standard output, and a summary on standard error. */
 const refuse = Effect.fnUntraced(function* (
   error: ConfigurationError.ConfigurationError,
   asked: Output.Asked
@@ -92,7 +91,7 @@ const refuse = Effect.fnUntraced(function* (
   const { file, reason } = error
   if (reason._tag === "ConfigurationUnreadable") return yield* unreadable(file, reason)
   const count = reason.problems.length + reason.problemsOmitted
-  const message = `the configuration ${file} is refused: ${plural(count, "problem")}`
+  const message = `the configuration ${file} is invalid: ${plural(count, "problem")}`
   const output = yield* Output.Output
   yield* output.exitWith(exitCode.input)
   yield* asked.output === "json"

@@ -1,8 +1,7 @@
 /**
- * What the environment says of the database of runs: a URL, or a file with one in it, because it may hold a password.
+ * Settings of the run database: a URL, or a file that contains one, because the URL may contain a password.
  *
- * Where it says nothing, it is a file of SQLite beside the records. A URL is taken apart as it is read, and its
- * password redacted.
+ * The default is a SQLite file beside the records. A URL is parsed when it is read, and its password is redacted.
  */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
@@ -10,20 +9,20 @@ import { Effect } from "effect"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
-/** As the variables have it. */
+/** Values of the environment variables. */
 export interface DatabaseVariables {
   readonly url: ReturnType<typeof DatabaseAddress.parse> | undefined
   readonly urlFile: string | undefined
 }
 
-/** Where runs are on record. */
+/** The run database. */
 export interface DatabaseSettings {
   readonly address: DatabaseAddress.DatabaseAddress
-  /** What says so; nothing where it is the file beside the records. */
+  /** The variable that names it; `undefined` for the default file. */
   readonly variable: "COGNI_DATABASE_URL" | "COGNI_DATABASE_URL_FILE" | undefined
 }
 
-/** The file beside the records. */
+/** Returns the default: a SQLite file beside the records. */
 export const besideRecords = (stateDirectory: string): DatabaseSettings => ({
   address: { _tag: "Sqlite", path: StateDirectory.paths(stateDirectory).database },
   variable: undefined

@@ -1,8 +1,8 @@
 /**
- * `demo`: an agent in a sealed container, and what there is to see of it. Needs no key.
+ * `demo`: runs an agent in a sealed container and shows what happened. Needs no key.
  *
- * It asks the embedded demo upstream, through the same gateway as any run. Where a real upstream is configured it asks
- * that one instead, and says so.
+ * Asks the embedded demo upstream, through the same gateway as any run. If a real upstream is configured, asks that one
+ * instead, and says so.
  */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -46,7 +46,7 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
     return yield* refusal(
       "fault",
       verdict.problem?.message ?? "the agent gave no answer",
-      "See what is wrong with: cogni-sandbox doctor",
+      "Find the cause with: cogni-sandbox doctor",
       { runId }
     )
   }

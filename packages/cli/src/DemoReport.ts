@@ -9,9 +9,9 @@ import { clip, columns, oneLine, wrap } from "./TerminalText.ts"
 export interface DemoFacts {
   readonly result: RunResult
   readonly answer: string
-  /** The demo upstream was asked, and no model. */
+  /** Set if the demo upstream answered instead of a model. */
   readonly demo: boolean
-  /** Headers as the upstream received them, credentials as fingerprints; absent where only it knows. */
+  /** Headers as the demo upstream received them, with credentials as fingerprints; `undefined` for a real upstream. */
   readonly received: ReadonlyArray<readonly [name: string, value: string]> | undefined
   readonly recordPath: string
 }
@@ -32,7 +32,7 @@ const field = (rows: ReadonlyArray<readonly [name: string, value: string]>): Rea
 
 const none = (all: ReadonlyArray<string>) => (all.length === 0 ? "none" : all.join(", "))
 
-/** What a posture comes down to. */
+/** Summarizes a posture. */
 export const posture = (seen: Posture): ReadonlyArray<readonly [name: string, value: string]> => {
   const { bounding, effective, permitted } = seen.capabilities
   const writable = seen.mounts.filter(
@@ -43,7 +43,7 @@ export const posture = (seen: Posture): ReadonlyArray<readonly [name: string, va
     [
       "capabilities",
       [bounding, effective, permitted].every((mask) => /^0+$/u.test(mask))
-        ? "none, and none to be had"
+        ? "none, and none can be gained"
         : `effective ${effective}`
     ],
     ["new privileges", seen.noNewPrivileges ? "cannot be gained" : "can be gained"],
@@ -78,14 +78,14 @@ export const render = (facts: DemoFacts): ReadonlyArray<string> => {
     demo
       ? "Cogni Sandbox demo: an embedded demo upstream answers; no model is asked"
       : `Cogni Sandbox demo: ${llm?.upstream ?? "your upstream"} answers`,
-    `${indent}${runId}: exit code ${result.exitCode} after ${formatMillis(result.durationMs)}${peak.memoryBytes === undefined ? "" : `, ${formatBytes(peak.memoryBytes)} of memory at most`}`,
+    `${indent}${runId}: exit code ${result.exitCode} after ${formatMillis(result.durationMs)}${peak.memoryBytes === undefined ? "" : `, peak memory ${formatBytes(peak.memoryBytes)}`}`,
     ...section(
       `Answer (${label})`,
       wrap(facts.answer.trim(), width - indent.length).map((line) => `${indent}${oneLine(line)}`)
     ),
     ...section("The sandbox, as seen from inside", field(posture(result.posture))),
     ...section(
-      `The way out: a socket, and ${llm?.proxy ?? "nothing"} behind it`,
+      `Egress: a socket, and ${llm?.proxy ?? "nothing"} behind it`,
       (llm?.calls ?? []).map((call) =>
         clip(
           `${indent}${call.method} ${call.path} → ${call.status} in ${formatMillis(call.durationMs)}, call ${call.callId ?? "?"}`,
@@ -94,16 +94,16 @@ export const render = (facts: DemoFacts): ReadonlyArray<string> => {
       )
     ),
     ...section(
-      `Put in on the way out (${label})`,
+      `Headers added by the proxy (${label})`,
       facts.received === undefined
-        ? field((llm?.injectedHeaders ?? []).map((name) => [name, "set on the host; never inside"]))
+        ? field((llm?.injectedHeaders ?? []).map((name) => [name, "set on the host; never in the sandbox"]))
         : facts.received.flatMap(([name, value]) => [
             `${indent}${name}`,
             ...chunks(oneLine(value), width - 2 * indent.length).map((line) => `${indent}${indent}${line}`)
           ])
     ),
     ...section("Timings (phases overlap)", timings(result)),
-    ...section("Kept", [
+    ...section("Stored files", [
       `${indent}record  ${facts.recordPath}`,
       ...(llm?.auditPath === undefined ? [] : [`${indent}audit   ${llm.auditPath}`])
     ]),
@@ -119,6 +119,6 @@ export const render = (facts: DemoFacts): ReadonlyArray<string> => {
   ]
 }
 
-/** A long value with no blanks to break at. */
+/** Splits a long value that has no spaces to break at. */
 const chunks = (text: string, size: number): ReadonlyArray<string> =>
   text.length <= size ? [text] : [text.slice(0, size), ...chunks(text.slice(size), size)]

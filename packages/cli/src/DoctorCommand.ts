@@ -1,4 +1,4 @@
-/** `doctor`: what is wrong with this machine, and what to do about each thing. It changes nothing. */
+/** `doctor`: diagnoses this machine and names a fix for each problem. Changes nothing. */
 import * as DockerDoctor from "@cogni/sandbox-docker/DockerDoctor"
 import * as Finding from "@cogni/sandbox-docker/Finding"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
@@ -25,18 +25,17 @@ export const render = (findings: ReadonlyArray<Finding.Finding>): ReadonlyArray<
     ),
     "",
     fails > 0
-      ? `${plural(fails, "thing")} to fix before a run can succeed`
+      ? `${plural(fails, "problem")} to fix before a run can succeed`
       : warns > 0
-        ? `ready; ${plural(warns, "thing")} could be better`
+        ? `ready, with ${plural(warns, "warning")}`
         : "ready"
   ]
 }
 
-/** Only runs on a repository need one. */
+/** Checks the version of git, which only runs with `--repo` need. */
 export const gitFinding = (version: string | undefined): Finding.Finding => {
   const { gitVersionMin } = HostGitRelay
-  if (version === undefined)
-    return Finding.warn("git", "is not there", "Install git: runs with --repo need it")
+  if (version === undefined) return Finding.warn("git", "not found", "Install git: runs with --repo need it")
   const [major = 0, minor = 0] = version.split(".").map(Number)
   const [leastMajor = 0, leastMinor = 0] = gitVersionMin.split(".").map(Number)
   return major > leastMajor || (major === leastMajor && minor >= leastMinor)

@@ -1,9 +1,9 @@
 /**
- * What the process ends with, in one table.
+ * The exit codes of the command, in one table.
  *
- * The agent's own code passes through unchanged, so no number of ours can be kept from it. Two things tell them apart:
- * whenever the number is ours, standard error ends in a line that begins with `cogni-sandbox:` and says so, and with
- * `--output json` the object on standard output has an `error` whose `code` is the number's name. Pure.
+ * The agent's own exit code passes through unchanged, so it can equal any of ours. Two things distinguish them. If the
+ * code is ours, standard error ends in a line that begins with `cogni-sandbox:`, and the object of `--output json` has
+ * an `error` whose `code` is the name of the exit code. Pure.
  */
 import type { Reason } from "@cogni/sandbox-core/SandboxError"
 import { Record } from "effect"
@@ -14,27 +14,24 @@ export interface ExitCodeEntry {
   readonly meaning: string
 }
 
-/** 64 to 78 as in `sysexits.h`, 119 to 124 limits (124 as in `timeout`), above 128 the signal it stands for. */
+/** 64 to 78 follow `sysexits.h`, 119 to 124 are limits (124 as in `timeout`), and above 128 is 128 plus a signal. */
 const entries = {
-  success: [0, "it worked"],
+  success: [0, "success"],
   findings: [
     1,
-    "doctor found something that must be fixed, prune could not remove something, or an audit is not whole"
+    "doctor found a problem that must be fixed, prune could not remove a resource, or an audit is not intact"
   ],
-  usage: [64, "the command line is not understood"],
-  input: [65, "what was asked is refused: prompt, limits, run id, workspace"],
-  notFound: [66, "there is no such run, agent or file"],
-  unavailable: [69, "the container engine, an image, or the database of runs is not there"],
-  fault: [70, "the run could not be made, or broke: container, proxy, posture, a task's model"],
-  undelivered: [
-    75,
-    "the run ended well, and its commits are kept: the origin did not take them (relay retry)"
-  ],
-  noAnswer: [76, "the agent ended well and gave no answer that can be read, or a task's model made no sense"],
-  refused: [77, "the run ended well, and its commits are kept: the policy refuses them (relay retry)"],
-  configuration: [78, "the environment is not configured for this (COGNI_LLM_URL, …)"],
-  exfiltration: [119, "a planted secret was seen on a way out (--canaries stop)"],
-  budget: [120, "limit: the model budget is spent, or a task's steps, calls, tokens or conversation"],
+  usage: [64, "invalid command line"],
+  input: [65, "invalid input: prompt, limits, run ID, workspace"],
+  notFound: [66, "run, agent or file not found"],
+  unavailable: [69, "the container engine, an image, or the run database is unavailable"],
+  fault: [70, "the run could not be created, or failed: container, proxy, posture, a task's model"],
+  undelivered: [75, "the run succeeded, and its commits are kept: the origin rejected them (relay retry)"],
+  noAnswer: [76, "the agent succeeded without a readable answer, or a task's model gave invalid answers"],
+  refused: [77, "the run succeeded, and its commits are kept: the policy refuses them (relay retry)"],
+  configuration: [78, "the environment lacks the required configuration (COGNI_LLM_URL, …)"],
+  exfiltration: [119, "a canary was detected leaving the sandbox (--canaries stop)"],
+  budget: [120, "limit: the model budget is exceeded, or a task's steps, calls, tokens or conversation size"],
   processes: [121, "limit: --processes"],
   output: [122, "limit: --output-limit"],
   disk: [123, "limit: --disk"],
@@ -42,7 +39,7 @@ const entries = {
   hangup: [129, "ended by SIGHUP; no sandbox is left"],
   interrupted: [130, "ended by Ctrl-C (SIGINT); no sandbox is left"],
   oom: [137, "limit: --memory (the kernel killed a process)"],
-  readerGone: [141, "standard output was closed by its reader; no sandbox is left"],
+  readerGone: [141, "the reader of standard output closed it; no sandbox is left"],
   terminated: [143, "ended by SIGTERM; no sandbox is left"]
 } as const
 
@@ -76,16 +73,16 @@ const names: { readonly [Tag in Reason["_tag"]]: ExitName } = {
   FileRefused: "input"
 }
 
-/** Why a run did not end by itself, as a number. */
+/** Returns the name of the exit code for the reason that a run failed. */
 export const ofReason = (tag: Reason["_tag"]): ExitName => names[tag]
 
-/** By which signal it was ended, Ctrl-C where it is not known. */
+/** Returns the name of the exit code for a signal. An unknown signal counts as Ctrl-C. */
 export const nameOfSignal = (signal: NodeJS.Signals | undefined): ExitName =>
   signal === "SIGTERM" ? "terminated" : signal === "SIGHUP" ? "hangup" : "interrupted"
 
 export const ofSignal = (signal: NodeJS.Signals | undefined): number => exitCode[nameOfSignal(signal)]
 
-/** The table, aligned, for `--help`. */
+/** Returns the table, aligned, for `--help`. */
 export const describe = (): string =>
   [
     "Exit codes: the agent's own, or",

@@ -1,8 +1,8 @@
 /**
- * Everything that can go wrong, as one line and one number.
+ * Converts every failure to one line and one exit code.
  *
- * Whatever a command fails with ends here: a run's error with its reason, a refusal of the command line's own, a
- * defect. Pure; nothing that came from a sandbox can add lines or control characters to what is said.
+ * A failure is the error of a run, a refusal by the command itself, or a defect. Pure. Text from a sandbox cannot add
+ * lines or control characters to a message.
  */
 import { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
@@ -13,14 +13,14 @@ import type { Invocation } from "./Invocation.ts"
 import * as RelayReport from "./RelayReport.ts"
 import { oneLine } from "./TerminalText.ts"
 
-/** What was asked cannot be done as it was asked. */
+/** The command refuses its input or its configuration. */
 export class Refusal extends Data.TaggedError("Refusal")<{
   readonly exit: ExitName
   readonly detail: string
   readonly remedy: string
-  /** Finer than the exit code, where there is something finer. */
+  /** A more specific reason than the exit code, if there is one. */
   readonly reason?: string | undefined
-  /** Where it is known. */
+  /** The run, if known. */
   readonly runId?: string | undefined
 }> {
   override get message(): string {
@@ -28,7 +28,7 @@ export class Refusal extends Data.TaggedError("Refusal")<{
   }
 }
 
-/** What cannot be done and what to do, each a sentence without its stop. */
+/** Creates a refusal from a problem and a remedy, each a sentence without its final period. */
 export const refusal = (
   exit: ExitName,
   detail: string,
@@ -36,7 +36,7 @@ export const refusal = (
   more: { readonly reason?: string | undefined; readonly runId?: string | undefined } = {}
 ): Refusal => new Refusal({ exit, detail, remedy, ...more })
 
-/** The same, where what is asked is only looked at. */
+/** Returns a refusal as a failed `Result`. */
 export const refuse = (exit: ExitName, detail: string, remedy: string): Result.Result<never, Refusal> =>
   Result.fail(refusal(exit, detail, remedy))
 
@@ -46,18 +46,18 @@ export const mapLayerError =
   <A, R>(layer: Layer.Layer<A, E, R>): Layer.Layer<A, E2, R> =>
     layer.pipe(Layer.catch((error) => Layer.effectContext(Effect.fail(tell(error)))))
 
-/** Somebody ended it. What a run on a repository has committed stays until it is delivered. */
+/** Refusal for an invocation that a signal ended. Undelivered commits of a run on a repository are kept. */
 export const ofSignal = (signal: NodeJS.Signals = "SIGINT", asked?: Invocation): Refusal =>
   refusal(
     nameOfSignal(signal),
     `ended by ${signal}`,
     asked?.words[0] === "relay" || asked?.words.some((word) => /^--repo(?:=|$)/u.test(word)) === true
       ? "No sandbox is left. Commits that were not delivered are kept: cogni-sandbox relay list, then relay retry"
-      : "Nothing of it is left",
+      : "No resources are left",
     { reason: signal }
   )
 
-/** Nobody reads standard output any more. */
+/** The reader of standard output has closed it. */
 export class ReaderGone extends Data.TaggedError("ReaderGone")<{}> {}
 
 export interface Failure {
@@ -66,17 +66,17 @@ export interface Failure {
   readonly name: ExitName
   /** The finer reason, such as `TimedOut`. */
   readonly reason: string
-  /** What happened and what to do: one line. */
+  /** One line: what failed, why, and what to do. */
   readonly message: string
   readonly isRetryable: boolean
   readonly runId?: string | undefined
-  /** What there was so far. */
+  /** The partial result of the run. */
   readonly partial?: unknown
 }
 
 const isReason = Schema.is(Reason)
 
-/** The words of the library, in the words of the command line. */
+/** Field names of the library, and the flags that set them. */
 const flags: ReadonlyArray<readonly [field: string, flag: string]> = [
   ["limits.runtimeSecondsMax", "--timeout"],
   ["limits.memoryBytesMax", "--memory"],
@@ -105,7 +105,7 @@ export const inFlags = (message: string): string =>
       (text, [field, flag]) =>
         field.includes(".")
           ? text.replaceAll(field, flag)
-          : // A word that is also an ordinary one is a field only where it begins a problem.
+          : // Such a name is also an ordinary word: it is a field only at the beginning of a problem.
             text.replaceAll(`: ${field}: `, `: ${flag}: `).replaceAll(`; ${field}: `, `; ${flag}: `),
       message
     )
@@ -137,26 +137,22 @@ const ofError = (error: unknown): Failure => {
     return failure(RelayReport.exitOf(error), reason._tag, message, { isRetryable, runId })
   }
   if (error instanceof ReaderGone)
-    return failure("readerGone", "ReaderGone", "nobody reads the output any more")
+    return failure("readerGone", "ReaderGone", "the reader of standard output closed it")
   if (CliError.isCliError(error)) return failure("usage", error._tag, usageMessage(error))
   if (Predicate.isTagged(error, "ConfigError")) {
-    return failure(
-      "configuration",
-      "ConfigError",
-      `a variable of the environment cannot be read: ${messageOf(error)}`
-    )
+    return failure("configuration", "ConfigError", `invalid environment variable: ${messageOf(error)}`)
   }
   return failure(
     "fault",
     "Defect",
-    `something is broken here: ${messageOf(error)}. Run it again with --log-level debug, and report it`
+    `internal error: ${messageOf(error)}. Run it again with --log-level debug, and report the output`
   )
 }
 
-/** The first thing that went wrong says it all. */
+/** Converts a cause; only its first error counts. */
 export const fromCause = (cause: Cause.Cause<unknown>): Failure => ofError(Cause.squash(cause))
 
-/** What a script reads. */
+/** Formats a failure for scripts. */
 export const toJson = ({ partial, runId, ...error }: Failure): object => ({
   ok: false,
   ...(runId === undefined ? {} : { runId }),
@@ -171,7 +167,7 @@ const messageOf = (error: unknown): string =>
 const usageMessage = (error: CliError.CliError): string => {
   if (error._tag !== "ShowHelp") return messageOf(error)
   const command = error.commandPath.join(" ")
-  // The first is the one that was made; the others often follow from it.
+  // The first error is the user's mistake; the others often follow from it.
   const [first] = error.errors
   if (first === undefined) return `name a command. See ${command} --help`
   const hint =

@@ -1,4 +1,4 @@
-/** The flags, and how their values are read: strictly, each with what was expected when it is not that. */
+/** The flags and their parsers. Parsing is strict, and an error names the expected value. */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import { depthMax } from "@cogni/sandbox-git-relay/GitRelay"
 import { Effect, Option, Result } from "effect"
@@ -6,14 +6,14 @@ import { Argument, CliError, Flag } from "effect/cli"
 import { resolve } from "node:path"
 import * as Quantity from "./Quantity.ts"
 
-/** What was typed for some flags; those that may be left out are absent then. */
+/** Parsed values of a set of flags. Optional flags may be absent. */
 export type Typed<F> = {
   readonly [K in keyof F as undefined extends Value<F[K]> ? never : K]: Value<F[K]>
 } & { readonly [K in keyof F as undefined extends Value<F[K]> ? K : never]?: Value<F[K]> }
 
 type Value<F> = F extends Flag.Flag<infer A> ? A : F extends Argument.Argument<infer A> ? A : never
 
-/** The values of these flags, as they were typed. */
+/** Removes flags that were not given. */
 export const given = <A extends object>(typed: { readonly [K in keyof A]: A[K] | undefined }): Partial<A> =>
   Object.fromEntries(Object.entries(typed).filter(([, value]) => value !== undefined)) as Partial<A>
 
@@ -36,7 +36,7 @@ const orUndefined = <A>(flag: Flag.Flag<A>): Flag.Flag<A | undefined> =>
 const text = (name: string, metavar: string, description: string) =>
   Flag.String(name).pipe(Flag.withMetavar(metavar), Flag.withDescription(description))
 
-/** Refuses the empty text that an unset variable of a script becomes: as a path, it would be the current directory. */
+/** Refuses empty text, such as an unset variable of a script: as a path, it would mean the current directory. */
 const filled = (name: string, remedy: string) => (typed: string) =>
   typed === ""
     ? Effect.fail(new CliError.ValidationError({ message: `${name} is empty. ${remedy}` }))
@@ -44,27 +44,27 @@ const filled = (name: string, remedy: string) => (typed: string) =>
 
 const portMax = 65_535
 
-const directoryRemedy = "Name a directory (. for this one), or leave it out"
+const directoryRemedy = "Name a directory (. for the current one), or leave it out"
 const fileRemedy = "Name a file, or leave it out"
 
-/** A directory by its absolute path. */
+/** Flag for a directory, which becomes an absolute path. */
 const directory = (name: string, description: string) =>
   text(name, "DIR", description).pipe(
     Flag.mapEffect(filled(`--${name}`, directoryRemedy)),
     Flag.map((path) => resolve(path))
   )
 
-/** A file, as it was typed. */
+/** Flag for a file, whose path stays as typed. */
 const file = (name: string, description: string) =>
   text(name, "FILE", description).pipe(Flag.mapEffect(filled(`--${name}`, fileRemedy)))
 
-/** The words for an agent; - is standard input. */
+/** Argument for a prompt; - reads standard input. */
 export const prompt = Argument.String("prompt").pipe(
   Argument.optional,
   Argument.map((typed) => Option.getOrUndefined(typed))
 )
 
-/** The file of a configuration. */
+/** Argument for a configuration file. */
 export const configuration = Argument.String("file").pipe(
   Argument.withDescription("Configuration file, in YAML"),
   Argument.mapEffect(filled("FILE", "Name the configuration, such as cogni.yaml"))
@@ -94,7 +94,7 @@ const several = (name: string, metavar: string, description: string) =>
 const modelNamed = (description: string) =>
   orUndefined(text("model", "NAME", description).pipe(Flag.withAlias("m")))
 
-/** A whole number within bounds. */
+/** Flag for a whole number within bounds. */
 const whole = (name: string, minimum: number, maximum: number, description: string) =>
   Flag.Int(name).pipe(
     Flag.withDescription(description),
@@ -107,132 +107,146 @@ const whole = (name: string, minimum: number, maximum: number, description: stri
 const duration = (name: string, description: string) =>
   quantity(name, "DURATION", description, Quantity.parseSeconds)
 
-/** Off unless it is there. */
+/** Flag without a value, off by default. */
 export const toggle = (name: string, description: string) =>
   Flag.Boolean(name).pipe(Flag.withoutNegation, Flag.withDescription(description), Flag.withDefault(false))
 
 export const output = Flag.Literals("output", ["text", "json"]).pipe(
   Flag.withAlias("o"),
-  Flag.withDescription("text for people, json for scripts"),
+  Flag.withDescription("Output format: text for people, json for scripts (default text)"),
   Flag.withDefault("text")
 )
-/** Who says something, and where. */
+/** Flags for the sender of a message. */
 export const sender = {
   channel: text("channel", "NAME", "Channel of a message, such as telegram"),
-  sender: text(
-    "sender",
-    "ID",
-    "Sender of a message, as the channel names it (--sender=-100 for an ID that begins with -)"
-  )
+  sender: text("sender", "ID", "Sender ID in the channel; write --sender=-100 for an ID that begins with -")
 }
-export const quiet = toggle("quiet", "No progress on standard error").pipe(Flag.withAlias("q"))
-export const model = modelNamed("Which model the agent asks (COGNI_LLM_MODEL)")
+export const quiet = toggle("quiet", "Suppress progress on standard error").pipe(Flag.withAlias("q"))
+export const model = modelNamed("Model that the agent asks (default COGNI_LLM_MODEL)")
 
-/** An output file, absolute. Elsewhere - is a stream, so here it is no file. */
+/** Flag for an output file, which becomes an absolute path. Refuses -, which elsewhere means a stream. */
 const patch = (description: string) =>
   orUndefined(
     parsed((path) =>
       path === "-"
-        ? Result.fail("a file (/dev/stdout for standard output, ./- for a file of that name)")
+        ? Result.fail("a file (/dev/stdout for standard output, ./- for a file with that name)")
         : Result.succeed(resolve(path))
     )(file("patch", description))
   )
 
-const patchFile = patch("Write the commits into a file instead of pushing them")
-const pullRequest = toggle("pr", "Open a pull request for the branch, as a draft")
-const branch = optional("branch", "NAME", "Branch that gets the commits, below sandbox/ (the run's id)")
+const patchFile = patch("Write the commits to a patch file instead of pushing them")
+const pullRequest = toggle("pr", "Open a draft pull request for the branch")
+const branch = optional("branch", "NAME", "Branch for the commits, below sandbox/ (default the run ID)")
 
-/** About a repository. */
+/** Flags for a run on a repository. */
 const repo = {
   repo: orUndefined(
-    text(
-      "repo",
-      "URL|PATH",
-      "Work in a clone of this repository, and push what is committed to a branch"
-    ).pipe(Flag.mapEffect(filled("--repo", "Name a repository (. for the one here), or leave it out")))
+    text("repo", "URL|PATH", "Work in a clone of this repository, and push its commits to a branch").pipe(
+      Flag.mapEffect(filled("--repo", "Name a repository (. for the current one), or leave it out"))
+    )
   ),
-  base: optional("base", "BRANCH", "Branch to start from (the repository's HEAD)"),
+  base: optional("base", "BRANCH", "Branch to start from (default the repository's HEAD)"),
   branch,
-  depth: orUndefined(whole("depth", 1, depthMax, "Commits of history the agent sees (1)")),
-  push: toggle("push", "Push the branch (the default without --patch)"),
+  depth: orUndefined(whole("depth", 1, depthMax, "Commits of history that the agent sees (default 1)")),
+  push: toggle("push", "Push the branch; this is the default without --patch"),
   pr: pullRequest,
   patch: patchFile,
   noCommit: toggle("no-commit", "Do not commit changes that the agent left uncommitted"),
-  commitMessage: optional("commit-message", "TEXT", "Message of the commit of such changes")
+  commitMessage: optional(
+    "commit-message",
+    "TEXT",
+    "Commit message for changes that the agent left uncommitted"
+  )
 }
 
 /** Flags of `relay retry`. */
 export const retry = { branch, pr: pullRequest, patch: patchFile, output, quiet }
 
-/** Flags that only `run` has. */
+/** Flags of `run`. */
 export const run = {
-  agent: text("agent", "ID", "Agent that works on the prompt").pipe(Flag.withDefault("agent")),
+  agent: text("agent", "ID", "Agent that works on the prompt (default agent)").pipe(
+    Flag.withDefault("agent")
+  ),
   personality: optional("personality", "NAME", "Personality of the agent, if it has any"),
   workspace: orUndefined(
-    directory("workspace", "Directory the agent may change, at /workspace (a fresh one)").pipe(
+    directory("workspace", "Directory that the agent may change, as /workspace (default an empty one)").pipe(
       Flag.withAlias("w")
     )
   ),
   ...repo,
   model,
   promptFile: orUndefined(file("prompt-file", "Read the prompt from a file")),
-  timeoutSeconds: duration("timeout", "Wall clock, such as 90s or 2m (10m)"),
-  memoryBytes: size("memory", "Memory, such as 512m or 1g (1g)"),
-  cpus: orUndefined(Flag.Finite("cpus").pipe(Flag.withDescription("Processors (2)"))),
-  processes: count("processes", "Processes and threads at one time (256)"),
-  diskBytes: size("disk", "Bytes a run may add to its workspace (2g)"),
-  outputBytes: size("output-limit", "Bytes a run may write to stdout and stderr (64m)"),
-  graceSeconds: quantity("grace", "DURATION", "Time from SIGTERM to SIGKILL (5s)", Quantity.parseGrace),
+  timeoutSeconds: duration("timeout", "Wall-clock time allowed, such as 90s or 2m (default 10m)"),
+  memoryBytes: size("memory", "Memory allowed, such as 512m or 1g (default 1g)"),
+  cpus: orUndefined(Flag.Finite("cpus").pipe(Flag.withDescription("CPUs allowed, such as 0.5 (default 2)"))),
+  processes: count("processes", "Concurrent processes and threads allowed (default 256)"),
+  diskBytes: size("disk", "Size that a run may add to its workspace, such as 500m (default 2g)"),
+  outputBytes: size("output-limit", "Size of stdout and stderr allowed, such as 1m (default 64m)"),
+  graceSeconds: quantity(
+    "grace",
+    "DURATION",
+    "Time from SIGTERM to SIGKILL, such as 10s (default 5s)",
+    Quantity.parseGrace
+  ),
   env: parsed(Quantity.parseAssignment)(
-    text("env", "NAME=VALUE", "Variable of the sandbox; may be repeated")
+    text("env", "NAME=VALUE", "Environment variable of the sandbox; may be repeated")
   ).pipe(Flag.withAlias("e"), Flag.atLeast(0)),
-  image: optional("image", "IMAGE", "Image to run, built on the runtime image (COGNI_RUNTIME_IMAGE)"),
-  runId: optional("run-id", "ID", "ID of the run, not used before (generated)"),
+  image: optional(
+    "image",
+    "IMAGE",
+    "Image to run, built on the runtime image (default the agent's, or COGNI_RUNTIME_IMAGE)"
+  ),
+  runId: optional("run-id", "ID", "ID of the run, not used before (default a random ID)"),
   proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container", "nginx"]).pipe(
     Flag.withDescription(
-      "Proxy between the run and the model; the gateway decides by itself whether it needs a container"
+      "Proxy between the run and the model; gateway detects whether it needs a container (default gateway)"
     ),
     Flag.withDefault("gateway")
   ),
-  callsMax: count("max-calls", "Model calls allowed (no limit)"),
-  inputTokensMax: count("max-input-tokens", "Input tokens allowed, all calls together (no limit)"),
-  outputTokensMax: count("max-output-tokens", "Output tokens allowed, all calls together (no limit)"),
+  callsMax: count("max-calls", "Model calls allowed (default no limit)"),
+  inputTokensMax: count("max-input-tokens", "Input tokens allowed in all calls together (default no limit)"),
+  outputTokensMax: count(
+    "max-output-tokens",
+    "Output tokens allowed in all calls together (default no limit)"
+  ),
   costUsdMax: cost(
     "max-cost",
-    "Cost of model calls allowed, in US dollars; needs an upstream that reports it, or COGNI_LLM_PRICES (no limit)"
+    "Model cost allowed, in US dollars; needs an upstream that reports it, or COGNI_LLM_PRICES (default no limit)"
   ),
   stopWhenSpent: toggle(
     "stop-when-spent",
-    "End the run when a budget is spent, instead of only refusing its calls"
+    "End the run when a budget is exhausted, instead of only refusing its calls"
   ),
   tools: several(
     "tool",
     "NAME",
-    "Host tool that the agent may call, such as core__get_current_time; may be repeated (none)"
+    "Host tool that the agent may call, such as core__get_current_time; may be repeated (default none)"
   ),
   canaries: Flag.Literals("canaries", ["off", "warn", "stop"]).pipe(
-    Flag.withDescription("Canary tokens: plant fake secrets, and detect them leaving the sandbox"),
+    Flag.withDescription(
+      "Canary tokens: plant fake secrets, and detect them leaving the sandbox (default off)"
+    ),
     Flag.withDefault("off")
   ),
   strict: toggle(
     "strict",
-    "Refuse requests with fields the gateway does not know, instead of leaving them out"
+    "Refuse requests with fields that the gateway does not know, instead of removing these fields"
   ),
   auditBodies: toggle("audit-bodies", "Keep request and response bodies in the audit, without secrets"),
-  noModel: toggle("no-model", "Run without a model, whatever is configured"),
-  demo: toggle("demo", "Ask the embedded demo upstream; no model is asked"),
+  noModel: toggle("no-model", "Run without a model, even if one is configured"),
+  demo: toggle("demo", "Use the embedded demo upstream; no model is asked"),
   output,
   quiet
 }
 
-/** Flags of `task`: some it shares with `run`, and its own. */
+/** Flags of `task`, most of them shared with `run`. */
 export const task = {
   workspace: run.workspace,
   model,
   promptFile: run.promptFile,
-  stepsMax: orUndefined(whole("steps-max", 1, 10_000, "Model answers allowed (50)")),
+  stepsMax: orUndefined(whole("steps-max", 1, 10_000, "Model answers allowed (default 50)")),
   patch: patch("Write the patch to a file outside the workspace, instead of to standard output"),
-  timeoutSeconds: duration("timeout", "Wall clock, such as 90s or 2h (30m)"),
+  timeoutSeconds: duration("timeout", "Wall-clock time allowed, such as 90s or 2h (default 30m)"),
   memoryBytes: run.memoryBytes,
   cpus: run.cpus,
   processes: run.processes,
@@ -249,13 +263,13 @@ export const task = {
   quiet
 }
 
-/** Flags that only `chat` has. */
+/** Flags of `chat`. */
 export const chat = {
-  model: modelNamed("Model of agents whose tier has none in the file (COGNI_LLM_MODEL)"),
+  model: modelNamed("Model for agents whose tier has none in the file (default COGNI_LLM_MODEL)"),
   hostDirectory: orUndefined(
     directory(
       "host-directory",
-      "Directory of this host for agents without a sandbox (such agents are refused)"
+      "Directory of this host for agents without a sandbox (default none: such agents are refused)"
     )
   )
 }
@@ -263,26 +277,26 @@ export const chat = {
 export const doctorWorkspace = orUndefined(
   directory(
     "workspace",
-    "Directory to look at too: sockets, FIFOs and devices that an agent could reach"
+    "Also check this workspace for sockets, FIFOs and devices that an agent could reach"
   ).pipe(Flag.withAlias("w"))
 )
 
-/** Flags that only `mcp` has; it shares the others with `run`. */
+/** Flags of `mcp`, most of them shared with `run`. */
 export const mcp = {
   workspace: run.workspace,
   image: run.image,
   profile: Flag.Literals("profile", ["minimal", "messaging", "coding", "full"]).pipe(
-    Flag.withDescription("Set of tools to offer"),
+    Flag.withDescription("Set of tools to offer (default coding)"),
     Flag.withDefault("coding")
   ),
   allow: several(
     "allow",
     "TOOL",
-    "Tool to offer besides those of the profile, such as shell.exec; may be repeated"
+    "Tool to offer in addition to the profile, such as shell.exec; may be repeated"
   ),
-  deny: several("deny", "TOOL", "Tool to leave out, or a group such as process.*; may be repeated"),
-  idleSeconds: duration("idle", "Idle time until a sandbox is closed, with --workspace (15m)"),
-  timeoutSeconds: duration("timeout", "Time that one sandbox may live, such as 2h (24h)"),
+  deny: several("deny", "TOOL", "Tool or group not to offer, such as process.*; may be repeated"),
+  idleSeconds: duration("idle", "Idle time after which a sandbox closes; requires --workspace (default 15m)"),
+  timeoutSeconds: duration("timeout", "Lifetime of one sandbox, such as 2h (default 24h)"),
   memoryBytes: run.memoryBytes,
   diskBytes: run.diskBytes,
   cpus: run.cpus,
@@ -290,97 +304,117 @@ export const mcp = {
   env: run.env
 }
 
-/** Flags that only `serve` has. */
+/** Flags of `serve`. */
 export const serve = {
-  host: text("host", "ADDRESS", "Address to listen on").pipe(Flag.withDefault("127.0.0.1")),
-  port: whole("port", 0, portMax, "Port to listen on; 0 for any that is free").pipe(Flag.withDefault(8787)),
-  allowRemote: toggle("allow-remote", "Listen where other machines can connect; put TLS before it"),
+  host: text("host", "ADDRESS", "Address to listen on (default 127.0.0.1)").pipe(
+    Flag.withDefault("127.0.0.1")
+  ),
+  port: whole("port", 0, portMax, "Port to listen on; 0 for any free port (default 8787)").pipe(
+    Flag.withDefault(8787)
+  ),
+  allowRemote: toggle(
+    "allow-remote",
+    "Allow addresses that other machines can reach; requires a TLS proxy in front"
+  ),
   hostNames: several(
     "host-name",
     "NAME",
-    "Name in the Host header to answer to, besides localhost and the address of --host; may be repeated"
+    "Accepted name in the Host header, besides localhost and the address of --host; may be repeated"
   ),
   operatorPort: orUndefined(
     whole(
       "operator-port",
       0,
       portMax,
-      "Port for readiness, metrics and the API's description; 0 for any (none of them)"
+      "Port for readiness, metrics and the API description; 0 for any free port (default none)"
     )
   ),
-  operatorHost: text("operator-host", "ADDRESS", "Address of the operator's port").pipe(
+  operatorHost: text("operator-host", "ADDRESS", "Address of the operator's port (default 127.0.0.1)").pipe(
     Flag.withDefault("127.0.0.1")
   ),
-  demo: toggle("demo", "Ask the embedded demo upstream; no model is asked"),
-  model: modelNamed("Model of requests that name none (COGNI_LLM_MODEL)"),
+  demo: toggle("demo", "Use the embedded demo upstream; no model is asked"),
+  model: modelNamed("Model for requests that name none (default COGNI_LLM_MODEL)"),
   offeredModels: several(
     "offer-model",
     "PATTERN",
-    "Further model for grants that name none themselves; may be repeated (the server's model only)"
+    "Additional model for grants that name none; may be repeated (default only the server's model)"
   ),
-  callsMax: count("max-calls", "Model calls allowed per run (no limit)"),
-  outputTokensMax: count("max-output-tokens", "Output tokens allowed per run (no limit)"),
-  costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (no limit)"),
+  callsMax: count("max-calls", "Model calls allowed per run (default no limit)"),
+  outputTokensMax: count("max-output-tokens", "Output tokens allowed per run (default no limit)"),
+  costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (default no limit)"),
   hostRepositories: toggle(
     "host-repositories",
-    "Also let runs work in repositories of this host, by their path or on its loopback"
+    "Allow runs to work in repositories of this host, by path or over its loopback"
   ),
-  bodyBytesMax: size("body-limit", "Size allowed for the body of a request (12m)"),
-  runsMax: count("max-runs", "Concurrent runs allowed in this server (32)"),
-  runsPerGrantMax: count("max-runs-per-grant", "Concurrent runs allowed per grant (8)"),
-  runsPerMinutePerGrantMax: count("runs-per-minute", "Runs per minute allowed per grant (60)"),
+  bodyBytesMax: size("body-limit", "Size of a request body allowed (default 12m)"),
+  runsMax: count("max-runs", "Concurrent runs allowed in this server (default 32)"),
+  runsPerGrantMax: count("max-runs-per-grant", "Concurrent runs allowed per grant (default 8)"),
+  runsPerMinutePerGrantMax: count("runs-per-minute", "Runs per minute allowed per grant (default 60)"),
   unknownRequestsPerMinuteMax: count(
     "unknown-requests-per-minute",
-    "Requests per minute with tokens not seen before, from one address (600)"
+    "Requests per minute allowed from one address with tokens not seen before (default 600)"
   ),
-  requestsPerMinutePerGrantMax: count("requests-per-minute", "Requests per minute allowed per grant (6000)"),
-  connectionsMax: count("max-connections", "Open connections allowed (512)"),
+  requestsPerMinutePerGrantMax: count(
+    "requests-per-minute",
+    "Requests per minute allowed per grant (default 6000)"
+  ),
+  connectionsMax: count("max-connections", "Open connections allowed (default 512)"),
   drainSecondsMax: quantity(
     "drain",
     "DURATION",
-    "Time from SIGTERM until runs still under way are cancelled (30s)",
+    "Time from SIGTERM until active runs are cancelled, such as 10s (default 30s)",
     Quantity.parseGrace
   )
 }
 
-/** Flags that only `grants create` has. */
+/** Flags of `grants create`. */
 export const grant = {
-  user: text("user", "ID", "User that runs are made for"),
-  account: text("account", "ID", "Account that is charged for them"),
-  graphs: several("graph", "ID", "Graph that may be run, such as sandbox:agent; may be repeated (all)"),
+  user: text("user", "ID", "User that the runs are for"),
+  account: text("account", "ID", "Billing account that is charged for the runs"),
+  graphs: several(
+    "graph",
+    "ID",
+    "Graph that may be run, such as sandbox:agent; may be repeated (default all)"
+  ),
   allowSandbox: toggle(
     "allow-sandbox",
-    "Let the grant open sandboxes; without this, graphs of sandbox: are refused"
+    "Allow the grant to open sandboxes; without this, sandbox: graphs are refused"
   ),
-  expiresSeconds: duration("expires-in", "How long the grant is valid, such as 12h (until it is revoked)"),
+  expiresSeconds: duration("expires-in", "Time until the grant expires, such as 12h (default never)"),
   tools: several(
     "tool",
     "PATTERN",
-    "Host tool that runs may call, such as core__get_current_time or core__*; may be repeated (none)"
+    "Host tool that runs may call, such as core__get_current_time or core__*; may be repeated (default none)"
   ),
   models: several(
     "model",
     "PATTERN",
-    "Model that requests may name, such as gpt-5 or openai/*; may be repeated (those the server offers)"
+    "Model that requests may name, such as gpt-5 or openai/*; may be repeated (default those the server offers)"
   ).pipe(Flag.withAlias("m")),
   repositories: several(
     "repository",
     "PATTERN",
-    "Repository that runs may work in, such as https://github.com/acme/* or /srv/git/**; may be repeated (none)"
+    "Repository for runs, such as https://github.com/acme/* or /srv/git/**; may be repeated (default none)"
   ),
-  concurrentRunsMax: count("max-runs", "Concurrent runs allowed in one server (as the server says)"),
-  callsMax: count("max-calls", "Model calls allowed per run (as the request says)"),
-  inputTokensMax: count("max-input-tokens", "Input tokens allowed per run (as the request says)"),
-  outputTokensMax: count("max-output-tokens", "Output tokens allowed per run (as the request says)"),
-  costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (as the request says)"),
+  concurrentRunsMax: count("max-runs", "Concurrent runs allowed in one server (default the server's limit)"),
+  callsMax: count("max-calls", "Model calls allowed per run (default no limit of the grant)"),
+  inputTokensMax: count("max-input-tokens", "Input tokens allowed per run (default no limit of the grant)"),
+  outputTokensMax: count(
+    "max-output-tokens",
+    "Output tokens allowed per run (default no limit of the grant)"
+  ),
+  costUsdMax: cost(
+    "max-cost",
+    "Cost of model calls allowed per run, in US dollars (default no limit of the grant)"
+  ),
   stopWhenSpent: toggle(
     "stop-when-spent",
-    "End a run when a budget is spent, instead of only refusing its calls"
+    "End a run when a budget is exhausted, instead of only refusing its calls"
   ),
   output
 }
 
-/** Flags that only `prune` has. */
+/** Flags of `prune`. */
 export const prune = {
   all: toggle("all", "Also remove resources whose owner cannot be checked from this host").pipe(
     Flag.withAlias("a")

@@ -1,6 +1,6 @@
 /**
- * What the environment says of git servers. The names are those of GitHub Actions, of the servers' own command lines,
- * and of git.
+ * Settings of git servers, from the environment. The variable names are those of GitHub Actions, of the servers' own
+ * command lines, and of git.
  *
  * A token belongs to one server and is never sent to another.
  */
@@ -13,7 +13,7 @@ import { Effect, type Redacted, Schema } from "effect"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
-/** As the variables have it. */
+/** Values of the environment variables. */
 export interface GitVariables {
   readonly gitHubToken: Redacted.Redacted<string> | undefined
   readonly gitHubTokenFile: string | undefined
@@ -31,10 +31,10 @@ export interface GitVariables {
 export interface GitSettings {
   readonly tokens: ReadonlyArray<ServerToken>
   readonly gitHubServer: string
-  /** Where its API is, if not where the server itself says. */
+  /** URL of its API; `undefined` for the default of the server. */
   readonly gitHubApi: string | undefined
   readonly gitLabServer: string
-  /** Whose repositories callers of a server may name. */
+  /** Git servers whose repositories callers of `serve` may name. */
   readonly forges: ReadonlyArray<ForgeHost>
   readonly network: NonNullable<HostGitRelayOptions["network"]>
   readonly policies: CommitPolicy.Policies
@@ -42,7 +42,7 @@ export interface GitSettings {
 
 const policyBytesMax = 1024 * 1024
 
-/** The authorities of a whole distribution take 250 KB. */
+/** Largest file of certificate authorities. Those of a whole distribution take 250 KB. */
 const authoritiesBytesMax = 16 * 1024 * 1024
 
 export const make = Effect.fnUntraced(function* (
@@ -74,7 +74,7 @@ export const make = Effect.fnUntraced(function* (
   }
 })
 
-/** A file that a variable names. */
+/** Reads a file that a variable names. */
 const named = Effect.fnUntraced(function* (variable: string, path: string, bytesMax: number) {
   const refuse = (detail: string, remedy: string) =>
     refusal("configuration", `${variable} ${path} ${detail}`, remedy)
@@ -84,15 +84,17 @@ const named = Effect.fnUntraced(function* (variable: string, path: string, bytes
   return { ...found, refuse }
 })
 
-/** What a file says may be pushed. */
+/** Reads the commit policies from a file. */
 const policiesOf = Effect.fnUntraced(function* (path: string) {
   const { bytes, refuse } = yield* named("COGNI_RELAY_POLICY_FILE", path, policyBytesMax)
   return yield* decodePolicies(new TextDecoder().decode(bytes)).pipe(
-    Effect.mapError(({ message }) => refuse(`is no policy: ${message}`, "See docs/guides/git-relay.md"))
+    Effect.mapError(({ message }) =>
+      refuse(`is not a valid policy: ${message}`, "See docs/guides/git-relay.md")
+    )
   )
 })
 
-/** git opens the file itself: it is given the path that was walked, which has no link in it. */
+/** Returns the resolved path, which contains no link, because git opens the file itself. */
 const authoritiesOf = (path: string | undefined) =>
   path === undefined
     ? Effect.succeed(undefined)
@@ -103,15 +105,15 @@ const decodePolicies = Schema.decodeUnknownEffect(Schema.fromJsonString(CommitPo
   onExcessProperty: "error"
 })
 
-/** What was said first of each counts. */
+/** Keeps the first entry of each host. */
 const distinct = (forges: ReadonlyArray<ForgeHost>): ReadonlyArray<ForgeHost> =>
   forges.filter(({ host }, index) => forges.findIndex((other) => other.host === host) === index)
 
-/** The servers that have tokens, where they are reached over https. */
+/** Hosts of the servers with an https URL. */
 const hostsOf = (...servers: ReadonlyArray<string>): ReadonlyArray<ForgeHost> =>
   servers.filter((server) => server.startsWith("https:")).map((server) => ({ host: new URL(server).host }))
 
-/** `HOST`, `HOST:PORT`, and `=private` after either where its addresses may be private. */
+/** Parses a list of `HOST` or `HOST:PORT`, each followed by `=private` if its addresses may be private. */
 const forgesOf = Effect.fnUntraced(function* (text: string | undefined) {
   const forges: Array<ForgeHost> = []
   for (const entry of (text ?? "").split(",").map((part) => part.trim())) {
@@ -133,4 +135,4 @@ const forgesOf = Effect.fnUntraced(function* (text: string | undefined) {
 const serverOf = (name: string, url: string): Effect.Effect<string, Refusal> =>
   URL.canParse(url) && /^https?:/u.test(url)
     ? Effect.succeed(new URL(url).origin)
-    : Effect.fail(refusal("configuration", `${name} is no URL`, "Write it as https://HOST, or unset it"))
+    : Effect.fail(refusal("configuration", `${name} is not a URL`, "Write it as https://HOST, or unset it"))

@@ -1,7 +1,8 @@
 /**
- * `grants create`, `grants list`, `grants show`, `grants revoke`: who may ask this host's server for runs, and on whose account.
+ * `grants create`, `grants list`, `grants show`, `grants revoke`: manage who may ask this host's server for runs, and
+ * on whose account.
  *
- * A token is told once, alone on standard output, and is kept by nobody here.
+ * A token is printed once, alone on standard output, and is never stored.
  */
 import { describeIssue, type InputIssue } from "@cogni/sandbox-core/SandboxSpec"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
@@ -40,8 +41,8 @@ export const create = Effect.fnUntraced(function* (input: CreateInput) {
     )
   if (input.output === "json")
     return yield* Output.json({ grant: toJson(grant), token: GrantToken.tell(token) })
-  if (!allowSandbox) yield* Output.note("it opens no sandbox: that takes --allow-sandbox")
-  yield* Output.note(`${grant.id}: the token is told this once`)
+  if (!allowSandbox) yield* Output.note("the grant cannot open sandboxes: that requires --allow-sandbox")
+  yield* Output.note(`${grant.id}: the token is shown only once`)
   yield* Output.lines([GrantToken.tell(token)])
 }, Effect.provide(grants))
 
@@ -49,7 +50,7 @@ export const list = Effect.fnUntraced(function* (input: Output.Asked) {
   const found = yield* (yield* GrantStore).list.pipe(Effect.mapError(unanswered))
   if (input.output === "json") return yield* Output.json(found.map(toJson))
   if (found.length > 0) return yield* Output.lines(render(found, new Date(yield* Clock.currentTimeMillis)))
-  yield* Output.note("there are no grants: cogni-sandbox grants create")
+  yield* Output.note("there are no grants; create one with: cogni-sandbox grants create")
 }, Effect.provide(grants))
 
 export const show = Effect.fnUntraced(function* (input: Output.Asked & { readonly grant: string }) {
@@ -63,12 +64,12 @@ export const revoke = Effect.fnUntraced(function* (input: Output.Asked & { reado
   const revoked = yield* (yield* GrantStore).revoke(input.grant).pipe(Effect.mapError(unanswered))
   if (revoked === undefined) return yield* unknown(input.grant)
   if (input.output === "json") return yield* Output.json(toJson(revoked))
-  yield* Output.note(`${revoked.id} opens nothing any more`)
+  yield* Output.note(`${revoked.id} is revoked`)
 }, Effect.provide(grants))
 
 export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): ReadonlyArray<string> =>
   columns([
-    ["GRANT", "STATE", "SANDBOX", "ACCOUNT", "USER", "GRAPHS", "MODELS", "TOOLS", "REPOSITORIES", "UNTIL"],
+    ["GRANT", "STATE", "SANDBOX", "ACCOUNT", "USER", "GRAPHS", "MODELS", "TOOLS", "REPOSITORIES", "EXPIRES"],
     ...grants.map((grant) => [
       grant.id,
       stateOf(grant, now),
@@ -81,7 +82,7 @@ export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): Readon
     ])
   ])
 
-/** One grant, a line for each thing that it says. */
+/** Formats a grant, one line per property. */
 export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string> => {
   const { budget, concurrentRunsMax } = grant.permissions
   const [models = "", tools = "", repositories = ""] = opened(grant)
@@ -98,22 +99,22 @@ export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string
     ["models", models],
     ["tools", tools],
     ["repositories", repositories],
-    ["budget of a run", limits.length === 0 ? "as the server says" : limits.join(", ")],
-    ["when spent", budget?.onExhausted === "stop" ? "the run ends" : "calls are refused"],
-    ["runs at one time", concurrentRunsMax === undefined ? "as the server says" : String(concurrentRunsMax)],
-    ["until", untilOf(grant)]
+    ["budget per run", limits.length === 0 ? "the server's limits" : limits.join(", ")],
+    ["when exhausted", budget?.onExhausted === "stop" ? "the run ends" : "calls are refused"],
+    ["concurrent runs", concurrentRunsMax === undefined ? "the server's limit" : String(concurrentRunsMax)],
+    ["expires", untilOf(grant)]
   ])
 }
 
 const stateOf = ({ expiresAt, revokedAt }: ExecutionGrant, now: Date): string =>
-  revokedAt !== null ? "revoked" : expiresAt !== null && expiresAt <= now ? "expired" : "stands"
+  revokedAt !== null ? "revoked" : expiresAt !== null && expiresAt <= now ? "expired" : "active"
 
 const graphsOf = ({ scopes }: ExecutionGrant): string =>
   scopes.map((scope) => scope.slice("graph:execute:".length)).join(" ")
 
-const untilOf = ({ expiresAt }: ExecutionGrant): string => expiresAt?.toISOString() ?? "it is revoked"
+const untilOf = ({ expiresAt }: ExecutionGrant): string => expiresAt?.toISOString() ?? "never"
 
-/** Models, tools and repositories, each in one cell. */
+/** Returns models, tools and repositories, each as one cell. */
 const opened = ({
   permissions: { models, repositories = [], tools = [] }
 }: ExecutionGrant): ReadonlyArray<string> => [
@@ -146,7 +147,7 @@ const toJson = ({ createdAt, expiresAt, revokedAt, ...grant }: ExecutionGrant) =
   revokedAt: revokedAt?.toISOString() ?? null
 })
 
-/** Which flag says what is a field of a grant. */
+/** Flags by the field of a grant that they set. */
 const flags: Readonly<Record<string, readonly [flag: string, input: keyof CreateInput]>> = {
   userId: ["--user", "user"],
   billingAccountId: ["--account", "account"],
@@ -162,7 +163,7 @@ const flags: Readonly<Record<string, readonly [flag: string, input: keyof Create
   costUsdMax: ["--max-cost", "costUsdMax"]
 }
 
-/** In the words of the command line: the flag, what was given, and the rule. */
+/** Describes invalid fields of a grant: the flag, its value, and the rule. */
 const refusedInput = ({ _tag: reason, issues }: GrantRefused, input: CreateInput) =>
   refusal(
     "input",

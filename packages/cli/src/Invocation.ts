@@ -1,17 +1,17 @@
 /**
- * What was typed, as far as it matters before it is parsed.
+ * Reads the parts of a command line that are needed before it is parsed.
  *
- * Pure. What follows `--` is another program's command line and is never looked into; how errors are to be told must
- * be known even where the rest cannot be understood.
+ * Pure. Words after `--` are another program's command line and are never interpreted. The format of errors must be
+ * known even if the rest of the command line is invalid.
  */
 
-/** For people, or for scripts. */
+/** `text` is for people, `json` for scripts. */
 export type OutputFormat = "text" | "json"
 
 export interface Invocation {
-  /** Up to `--`. */
+  /** Words before `--`. */
   readonly words: ReadonlyArray<string>
-  /** After `--`; absent where there is none. */
+  /** Words after `--`; `undefined` without a `--`. */
   readonly operands: ReadonlyArray<string> | undefined
   readonly format: OutputFormat
   readonly debug: boolean

@@ -1,8 +1,8 @@
 /**
- * A secret from a file of the caller's: the upstream key, a token of a git server.
+ * Reads a secret from a file of the user: the upstream key, or a git server's token.
  *
- * What a process was started with stays readable for as long as it lives, by root and by everybody with its uid; a file
- * that only its owner reads does not show there. Nothing of the content is in what is refused.
+ * The initial environment of a process stays readable as long as it lives, by root and by every process with its uid. A
+ * file that only its owner can read does not appear there. Errors never contain the content.
  */
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
@@ -10,12 +10,12 @@ import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { Effect, Redacted } from "effect"
 import { type Refusal, refusal } from "./Failure.ts"
 
-/** No header carries more. */
+/** Largest key file. No HTTP header carries a longer key. */
 export const keyFileBytesMax = 16 * 1024
 
 const othersMask = 0o077
 
-/** A secret in a variable, and in the file that another names. */
+/** Refusal for a secret that is set both in a variable and in a file. */
 export const refuseBoth = (variable: string): Refusal =>
   refusal(
     "configuration",
@@ -23,7 +23,7 @@ export const refuseBoth = (variable: string): Refusal =>
     `Unset ${variable}: other processes can read it for as long as this one lives`
   )
 
-/** A secret in a variable, or in the file that `VARIABLE_FILE` names. */
+/** Returns the secret of a variable, or of the file that `VARIABLE_FILE` names. */
 export const secretOf = (
   variable: string,
   secret: Redacted.Redacted<string> | undefined,
@@ -35,7 +35,7 @@ export const secretOf = (
       ? Effect.map(readText(path, `${variable}_FILE`), (text) => Redacted.make(text))
       : Effect.fail(refuseBoth(variable))
 
-/** All of a file, but for one line end after it: for what is taken apart, and then redacted, at once. */
+/** Reads a whole file, without one line ending at its end. The caller must redact the text immediately. */
 export const readText = Effect.fnUntraced(function* (
   path: string,
   variable: string
@@ -45,16 +45,19 @@ export const readText = Effect.fnUntraced(function* (
   const { bytes, mode = 0 } = yield* HostFile.read(path, { bytesMax: keyFileBytesMax }).pipe(
     Effect.mapError(({ detail, problem, remedy }) =>
       problem === "too_large"
-        ? refuse(`is larger than ${formatBytes(keyFileBytesMax)}`, "Name the file that holds the key alone")
+        ? refuse(`is larger than ${formatBytes(keyFileBytesMax)}`, "Name a file that contains only the key")
         : problem === "not_a_file"
-          ? refuse(`is not a file (it ${detail})`, "Name the file that holds the key alone")
+          ? refuse(`is not a file (it ${detail})`, "Name a file that contains only the key")
           : refuse(`cannot be read (it ${detail})`, remedy)
     )
   )
   if ((mode & othersMask) !== 0) {
     const octal = mode.toString(8).padStart(4, "0")
-    return yield* refuse(`is open to others (mode ${octal})`, `Close it: chmod 600 ${ShellWord.quoted(path)}`)
+    return yield* refuse(
+      `is accessible to other users (mode ${octal})`,
+      `Restrict it: chmod 600 ${ShellWord.quoted(path)}`
+    )
   }
   const key = new TextDecoder().decode(bytes).replace(/\r?\n$/u, "")
-  return key === "" ? yield* refuse("is empty", "Write the key into it, alone and on one line") : key
+  return key === "" ? yield* refuse("is empty", "Write only the key into it, on one line") : key
 })

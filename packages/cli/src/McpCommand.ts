@@ -1,9 +1,9 @@
 /**
  * `cogni-sandbox mcp`: an MCP server on standard input and output, whose tools run in a sealed sandbox.
  *
- * Standard output is the protocol's alone. The sandbox is opened by the first call that needs it, closed when nothing
- * has used it for a while, and gone with the client: when the input ends, or on a signal. What lies in a workspace of
- * its own ends with the sandbox, so such a sandbox is not closed for being idle, and there is no second one.
+ * Standard output carries only the protocol. The first call that needs the sandbox opens it. It closes when it is idle
+ * for a while, when the input ends, or on a signal. Without `--workspace`, the files end with the sandbox, so it does
+ * not close when idle, and no second one opens.
  */
 import { unwrap } from "@cogni/sandbox-core/Executor"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -30,19 +30,19 @@ import { Settings } from "./Settings.ts"
 
 export type McpInput = Flags.Typed<typeof Flags.mcp>
 
-/** What is served, once the command line is understood. */
+/** Options of the server. */
 export interface McpPlan {
   readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
   readonly profile: ToolProfile
   readonly allow: ReadonlyArray<string>
   readonly deny: ReadonlyArray<string>
-  /** What the workspace is on the host, where it is there. */
+  /** Path of the workspace on the host; `undefined` for a temporary workspace. */
   readonly hostDirectory: string | undefined
-  /** Never, where it is left out. */
+  /** Idle time after which the sandbox closes; `undefined` for never. */
   readonly idleSeconds: number | undefined
 }
 
-/** The life of one sandbox: the most that a spec may name. */
+/** Default lifetime of one sandbox: the maximum of a spec. */
 export const sandboxSecondsDefault = 86_400
 
 export const idleSecondsDefault = 15 * 60
@@ -57,7 +57,7 @@ export const mcp = Effect.fnUntraced(function* (input: McpInput) {
   }).pipe(Effect.provide(Composition.runner(settings, { wayOut: { _tag: "None" } })), Effect.scoped)
 })
 
-/** From what was typed to what is served; a sandbox of it has no way to a model. */
+/** Derives the options of the server from the flags. Its sandboxes have no access to a model. */
 export const plan = (
   input: McpInput,
   { runtimeImage }: Pick<Settings["Service"], "runtimeImage">
@@ -67,7 +67,7 @@ export const plan = (
   return idleSeconds !== undefined && workspace === undefined
     ? refuse(
         "usage",
-        "--idle without --workspace would lose what the tools have written",
+        "--idle without --workspace would lose the files of the tools",
         "Name a workspace, or leave --idle out"
       )
     : Result.succeed({
@@ -80,7 +80,7 @@ export const plan = (
       })
 }
 
-/** Answer until the input ends. */
+/** Serves until the input ends. */
 export const serve = Effect.fnUntraced(function* ({ allow, deny, hostDirectory, profile, ...rest }: McpPlan) {
   const output = yield* Output.Output
   const stdio = yield* Stdio.Stdio
@@ -116,7 +116,7 @@ export const serve = Effect.fnUntraced(function* ({ allow, deny, hostDirectory, 
   )
 }, Effect.scoped)
 
-/** Whoever typed it must hear of it: a model that calls could do nothing about it. */
+/** Validates the spec at the start, so that the user sees the error. A calling model could not correct it. */
 const valid = (spec: McpPlan["spec"]) =>
   SandboxSpec.decode({ ...spec, argv: ["true"] }).pipe(
     Effect.mapError(
@@ -136,25 +136,25 @@ const instructionsOf = (hostDirectory: string | undefined) =>
 interface LazyOptions {
   readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
   readonly idleSeconds: number | undefined
-  /** Of the first sandbox; others get ids of their own. */
+  /** ID of the first sandbox. Later ones get generated IDs. */
   readonly runId: RunId.RunId
-  /** Whether another sandbox has the files of one that has ended. */
+  /** Whether a later sandbox has the files of one that has ended. */
   readonly reopens: boolean
 }
 
-/** An executor whose sandbox is opened by the first who needs it. */
+/** Makes an executor whose first command opens the sandbox. */
 const lazily = Effect.fnUntraced(function* ({ idleSeconds, reopens, runId, spec }: LazyOptions) {
   const runner = yield* SandboxRunner
   const output = yield* Output.Output
   const scope = yield* Effect.scope
   let opened = 0
-  /** Why there will be no other. */
+  /** Why no further sandbox can be opened. */
   let over: SandboxError | undefined
 
   const lost = (error: SandboxError) =>
     Effect.andThen(
       Effect.logWarning(
-        `${reopens ? "the sandbox has ended, and the next call opens another" : "the sandbox has ended, and its files with it; begin anew to have another"}: ${error.message}`
+        `${reopens ? "the sandbox has ended, and the next call opens another" : "the sandbox has ended, and its files are lost; restart the server to open another"}: ${error.message}`
       ),
       Effect.suspend(() => {
         if (!reopens) over = error
@@ -166,7 +166,7 @@ const lazily = Effect.fnUntraced(function* ({ idleSeconds, reopens, runId, spec 
     if (over !== undefined) return yield* over
     const sandbox = yield* runner.open(opened++ === 0 ? { ...spec, runId } : spec)
     yield* output.stderr(`· ${sandbox.runId}: the sandbox is open\n`)
-    // It ends with the sandbox; what it then does closes the sandbox, and is not to be ended by that.
+    // This fiber ends with the sandbox. `lost` closes the sandbox, so it must run in the outer scope to survive that.
     yield* Effect.forkScoped(
       Effect.flatMap(Effect.flip(sandbox.ended), (error) => Effect.forkIn(lost(error), scope))
     )

@@ -1,18 +1,18 @@
 /**
- * Where words go: the answer to standard output, everything else to standard error.
+ * Writes output: the answer to standard output, everything else to standard error.
  *
- * Writes wait until they are taken, so the agent is as fast as its reader. A reader of standard output who has gone
- * ends the run; one of standard error is not missed.
+ * A write waits until the stream accepts it (back-pressure), so an agent is as fast as its reader. The run ends if the
+ * reader of standard output closes it. A closed standard error is ignored.
  *
- * This is the one way out of the command. Where a stream is a terminal, everything written to it is made visible here,
- * whatever module it comes from: no other module knows a terminal's escape sequences or writes to a stream.
+ * All output of the command goes through this module, which makes control characters visible on a terminal. No other
+ * module writes to a stream or contains a terminal's escape sequences.
  */
 import { Context, Effect, Layer, Ref } from "effect"
 import { ReaderGone } from "./Failure.ts"
 import type { OutputFormat } from "./Invocation.ts"
 import { makeFilter, visible, visibleJson } from "./TerminalText.ts"
 
-/** What a command is told that answers people and scripts. */
+/** Input of a command that answers people and scripts. */
 export interface Asked {
   readonly output: OutputFormat
 }
@@ -20,29 +20,29 @@ export interface Asked {
 export class Output extends Context.Service<
   Output,
   {
-    /** Raw into a pipe or a file, visible on a terminal; so is `stderr`. */
+    /** Writes raw bytes to a pipe or a file, and visible text to a terminal, as does `stderr`. */
     readonly stdout: (data: string | Uint8Array) => Effect.Effect<void, ReaderGone>
     readonly stderr: (data: string | Uint8Array) => Effect.Effect<void>
-    /** JSON text. On a terminal it is escaped as JSON is, and stays the same JSON. */
+    /** Writes JSON text. On a terminal, hidden characters become JSON escapes, which do not change its value. */
     readonly stdoutJson: (text: string) => Effect.Effect<void, ReaderGone>
-    /** Clears the last line of standard error, which is a terminal, and writes this in its place. */
+    /** Replaces the last line of standard error. Does nothing if that is not a terminal. */
     readonly redraw: (line: string) => Effect.Effect<void>
     readonly stdoutIsTerminal: boolean
     readonly stderrIsTerminal: boolean
-    /** What the process will end with. */
+    /** Sets the exit code of the process. */
     readonly exitWith: (code: number) => Effect.Effect<void>
     readonly code: Effect.Effect<number>
   }
 >()("@cogni/sandbox-cli/Output") {}
 
-/** One JSON document, for scripts and for people. */
+/** Prints a value as one JSON document. */
 export const json = (value: unknown): Effect.Effect<void, ReaderGone, Output> =>
   Output.use((output) => output.stdoutJson(`${JSON.stringify(value, undefined, 2)}\n`))
 
 export const lines = (all: ReadonlyArray<string>): Effect.Effect<void, ReaderGone, Output> =>
   Output.use((output) => output.stdout(all.map((line) => `${line}\n`).join("")))
 
-/** Something beside the answer, for people. */
+/** Prints a note for people on standard error. */
 export const note = (text: string): Effect.Effect<void, never, Output> =>
   Output.use((output) => output.stderr(`· ${text}\n`))
 
@@ -51,7 +51,7 @@ export const layer: Layer.Layer<Output> = Layer.effect(
   Output,
   Effect.gen(function* () {
     const code = yield* Ref.make(0)
-    // Without a listener, a reader who goes would be an uncaught exception.
+    // Without a listener, a closed pipe would be an uncaught exception.
     for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined)
     return make({
       stdout: (data) =>
@@ -65,7 +65,7 @@ export const layer: Layer.Layer<Output> = Layer.effect(
   })
 )
 
-/** Keeps what was said, for tests. */
+/** Collects output in memory, for tests. */
 export const makeMemory = (options?: { readonly terminal?: boolean | undefined }) => {
   const said = { stdout: "", stderr: "", code: 0 }
   const text = (data: string | Uint8Array) =>
@@ -83,7 +83,7 @@ export const makeMemory = (options?: { readonly terminal?: boolean | undefined }
 
 type Streams = Omit<Output["Service"], "stdoutJson" | "redraw">
 
-/** Back to the beginning of the line, and clear it. */
+/** Returns to the beginning of the line and clears it. */
 const eraseLine = "\r\u001b[K"
 
 const make = (streams: Streams): Output["Service"] => {
@@ -98,7 +98,7 @@ const make = (streams: Streams): Output["Service"] => {
   })
 }
 
-/** Whether it was taken. */
+/** Writes data, and returns whether the stream accepted it. */
 const write = (stream: NodeJS.WriteStream, data: string | Uint8Array): Effect.Effect<boolean> =>
   data.length === 0
     ? Effect.succeed(true)

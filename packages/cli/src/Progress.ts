@@ -1,5 +1,5 @@
 /**
- * What is happening, on standard error: a spinner on a terminal, lines elsewhere, nothing when quiet.
+ * Progress on standard error: a spinner on a terminal, lines elsewhere, nothing with `--quiet`.
  *
  * A spinner's frame is always erased before anything else is written, so it never mixes with an answer.
  */
@@ -12,15 +12,15 @@ const frames = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "
 const frameMillis = 80
 
 export interface Progress {
-  /** What is being done now. Seen on a terminal only. */
+  /** Shows the current activity, on a terminal only. */
   readonly now: (text: string) => Effect.Effect<void>
-  /** Something to keep: a line. */
+  /** Prints a line that stays. */
   readonly note: (text: string) => Effect.Effect<void>
-  /** No more frames from here on: somebody else has the terminal. */
+  /** Stops the spinner for good, because other output follows. */
   readonly rest: Effect.Effect<void>
 }
 
-/** `note` is said first. */
+/** Starts progress, and prints `note` first. */
 export const make = Effect.fnUntraced(function* (
   options: { readonly quiet: boolean },
   note?: string

@@ -1,7 +1,7 @@
 /**
- * Where the words for an agent come from: the command line, a file, or standard input.
+ * Reads a prompt from the command line, a file, or standard input.
  *
- * Bounded while it is read, so that an endless input is refused and not kept.
+ * The size is checked while reading, so that endless input is refused instead of filling memory.
  */
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import { inputBytesMax } from "@cogni/sandbox-core/SandboxSpec"
@@ -14,7 +14,7 @@ export type PromptSource =
   | { readonly _tag: "File"; readonly path: string }
   | { readonly _tag: "Stdin" }
 
-/** Where the prompt is, if there is one; `-` is standard input. */
+/** Returns the source of the prompt, if there is one; `-` is standard input. */
 export const sourceOf = ({
   prompt,
   promptFile
@@ -52,7 +52,7 @@ const fromStdin = (stdin: Stdio.Stdio["stdin"]) =>
     Effect.flatMap(decode)
   )
 
-/** A regular file without a link that an agent could have made, or a pipe of the caller's shell (`<(…)`). */
+/** Reads a regular file, through no link that an agent could have created, or a pipe of the user's shell (`<(…)`). */
 const fromFile = (path: string, workspace: string | undefined) =>
   UserFiles.read(path, "the prompt file", { bytesMax: inputBytesMax, streams: true, workspace }).pipe(
     Effect.catchIf(
@@ -62,7 +62,7 @@ const fromFile = (path: string, workspace: string | undefined) =>
     Effect.flatMap(({ bytes }) => decode(bytes))
   )
 
-/** No link in the workspace is followed. */
+/** Reads a prompt. Follows no link in the workspace. */
 export const read = Effect.fnUntraced(function* (
   source: PromptSource,
   workspace?: string
@@ -75,5 +75,5 @@ export const read = Effect.fnUntraced(function* (
     : source._tag === "File"
       ? fromFile(source.path, workspace)
       : fromStdin(stdio.stdin)
-  return text.trim() === "" ? yield* refusal("input", "the prompt is empty", "Say what is to be done") : text
+  return text.trim() === "" ? yield* refusal("input", "the prompt is empty", "Describe the task") : text
 })

@@ -1,7 +1,7 @@
 /**
- * `prune`: what is left of runs whose host process is gone.
+ * `prune`: removes leftovers of runs whose host process has died.
  *
- * A living owner's sandbox is never touched without `--force`.
+ * Never touches a living owner's sandbox without `--force`.
  */
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
@@ -25,7 +25,7 @@ export type PruneInput = Flags.Typed<typeof Flags.prune>
 export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   const settings = yield* Settings
   if (input.force && !input.all) {
-    return yield* refusal("usage", "--force alone says nothing", "Write --all --force, or leave it out")
+    return yield* refusal("usage", "--force has no effect alone", "Write --all --force, or leave it out")
   }
   const report = yield* Effect.gen(function* () {
     const reaper = yield* DockerReaper
@@ -38,7 +38,8 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   const output = yield* Output.Output
   const ok = report.failed.length === 0 && problem === undefined
   if (!ok) yield* output.exitWith(exitCode.findings)
-  if (problem !== undefined) yield* output.stderr(`cogni-sandbox: records are left: ${oneLine(problem)}\n`)
+  if (problem !== undefined)
+    yield* output.stderr(`cogni-sandbox: records could not be updated: ${oneLine(problem)}\n`)
   if (input.output === "json") {
     return yield* Output.json({
       ok,
@@ -50,16 +51,19 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   }
   yield* Output.lines([
     ...report.removed.map((name) => `removed ${name}`),
-    ...abandoned.map((runId) => `cleared ${runId}, whose host process is gone`),
-    ...(forgotten.length === 0 ? [] : [`forgot ${plural(forgotten.length, "run")}`]),
+    ...abandoned.map((runId) => `cleared ${runId}, whose host process has died`),
+    ...(forgotten.length === 0 ? [] : [`deleted the records of ${plural(forgotten.length, "run")}`]),
     ...(report.removed.length + abandoned.length + forgotten.length === 0 ? ["nothing to remove"] : []),
-    ...(report.living === 0 ? [] : [`kept ${report.living} that belong to runs of other, living processes`])
+    ...(report.living === 0 ? [] : [`kept resources of active runs: ${report.living}`])
   ])
   for (const { name, reason } of report.failed)
-    yield* output.stderr(`cogni-sandbox: ${name} is left: ${reason}\n`)
+    yield* output.stderr(`cogni-sandbox: ${name} could not be removed: ${reason}\n`)
 })
 
-/** A database that is away keeps no container from being removed, and no record is forgotten in one place only. */
+/**
+ * Updates and deletes records. An unreachable database does not prevent the removal of containers, and no record is
+ * deleted in one place only.
+ */
 const records = Effect.fnUntraced(function* (settings: Settings["Service"], input: PruneInput) {
   const files = FileRunStore.make({ directory: settings.stateDirectory })
   const abandoned = yield* files.reap
@@ -84,7 +88,7 @@ const refuseLiving = Effect.gen(function* () {
   const runs = [...new Set(living.map(({ labels }) => labels[ResourceLabels.label.run]))]
   return yield* refusal(
     "input",
-    `${runs.length === 1 ? "a run is" : "runs are"} alive: ${runs.join(", ")}`,
-    "Wait for them, or end them too with --all --force"
+    `${runs.length === 1 ? "a run is" : "runs are"} still active: ${runs.join(", ")}`,
+    "Wait until they end, or end them with --all --force"
   )
 })

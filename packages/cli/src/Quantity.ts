@@ -1,14 +1,14 @@
 /**
- * Sizes and durations as people write them, read strictly: a number and a unit, nothing guessed.
+ * Parses and formats sizes and durations. Parsing is strict: a number and a unit, without guesses.
  *
- * Pure. A refusal is a sentence that says what is expected.
+ * Pure. An error names the expected value.
  */
 import { Result } from "effect"
 
 const sizeUnits: Readonly<Record<string, number>> = { "": 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 }
 const durationUnits: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600 }
 
-/** `512m`, `1g`, `1.5GiB`: powers of 1024, a whole number of bytes. */
+/** Parses a size such as `512m`, `1g` or `1.5GiB`: powers of 1024, a whole number of bytes. */
 export const parseBytes = (text: string): Result.Result<number, string> => {
   const match = /^(\d{1,15}(?:\.\d{1,6})?)([kmgt])(?:i?b)?$/iu.exec(text)
   const bytes = match === null ? Number.NaN : Number(match[1]) * sizeUnits[match[2]!.toLowerCase()]!
@@ -17,7 +17,7 @@ export const parseBytes = (text: string): Result.Result<number, string> => {
     : Result.fail("a size above zero with its unit, such as 512m or 1g (k, m, g, t; powers of 1024)")
 }
 
-/** `90s`, `2m`, `1h`, `1h30m`: whole seconds. */
+/** Parses a duration such as `90s`, `2m`, `1h` or `1h30m`: whole seconds. */
 export const parseSeconds = (text: string): Result.Result<number, string> => {
   const match = /^(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?$/u.exec(text)
   const [, hours, minutes, seconds] = match ?? []
@@ -30,21 +30,21 @@ export const parseSeconds = (text: string): Result.Result<number, string> => {
     : Result.fail("a duration above zero in whole seconds with its unit, such as 90s, 2m or 1h30m")
 }
 
-/** The same, where nothing at all is meant too: `0s`. */
+/** Parses a duration that may also be zero: `0s`. */
 export const parseGrace = (text: string): Result.Result<number, string> =>
   text === "0s" ? Result.succeed(0) : Result.mapError(parseSeconds(text), (expected) => `${expected}, or 0s`)
 
-/** `K=V`; a value may be empty, and may hold further `=`. */
+/** Parses `K=V`. The value may be empty, and may contain further `=`. */
 export const parseAssignment = (
   text: string
 ): Result.Result<readonly [name: string, value: string], string> => {
   const at = text.indexOf("=")
   return at > 0
     ? Result.succeed([text.slice(0, at), text.slice(at + 1)])
-    : Result.fail("NAME=VALUE (the value of this process's variables is never taken)")
+    : Result.fail("NAME=VALUE (values are never taken from this process's environment)")
 }
 
-/** For people: `812 ms`, `3.4 s`, `2 m 5 s`. */
+/** Formats a duration for people: `812 ms`, `3.4 s`, `2 m 5 s`. */
 export const formatMillis = (millis: number): string => {
   if (millis < 1) return "0 ms"
   if (millis < 1000) return `${Math.round(millis)} ms`
@@ -54,6 +54,6 @@ export const formatMillis = (millis: number): string => {
   return minutes < 60 ? `${minutes} m ${seconds % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} m`
 }
 
-/** For people: `1 call`, `2 calls`. */
+/** Formats a count with its noun: `1 call`, `2 calls`. */
 export const plural = (count: number, noun: string, nouns = `${noun}s`): string =>
   `${count} ${count === 1 ? noun : nouns}`

@@ -1,7 +1,7 @@
 /**
- * What dead owners have left goes while a command does something else, when the engine has nothing else to do.
+ * Removes leftovers of dead owners in the background, while the engine is idle.
  *
- * Nothing of it can fail a command, or keep it from ending.
+ * It never fails a command, and never prevents it from ending.
  */
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
@@ -9,10 +9,10 @@ import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, Fiber, Latch } from "effect"
 import { Settings } from "./Settings.ts"
 
-/** How long a command waits for it at its end. */
+/** Longest time that a command waits for the removal at its end. */
 export const reapSecondsMax = 5
 
-/** Once: containers and directories of dead owners, and their records. */
+/** Removes containers and directories of dead owners once, and updates their records. */
 export const round = Effect.gen(function* () {
   const { stateDirectory } = yield* Settings
   const reaper = yield* DockerReaper
@@ -23,7 +23,7 @@ export const round = Effect.gen(function* () {
   yield* Effect.all([reaper.reap, records], { concurrency: 2, mode: "result" })
 })
 
-/** Begins when it is told to, and goes with the scope. */
+/** Runs one round in the scope: `begin` starts it, and `end` waits for it. */
 export const inBackground = Effect.gen(function* () {
   const latch = yield* Latch.make()
   const fiber = yield* latch.await.pipe(Effect.andThen(round), Effect.ignore, Effect.forkScoped)

@@ -1,4 +1,4 @@
-/** `ps`, `logs`, `inspect`: what is kept of runs. Looks at the database of runs only, so it works without an engine. */
+/** `ps`, `logs`, `inspect`: show run records. They only read the run database, so they work without an engine. */
 import { outputOf, RunStore } from "@cogni/sandbox-core/RunStore"
 import { Effect, Layer } from "effect"
 import { refusal } from "./Failure.ts"
@@ -7,10 +7,10 @@ import * as RecordReport from "./RecordReport.ts"
 import * as Records from "./Records.ts"
 import { Settings } from "./Settings.ts"
 
-/** Where records are kept, as the environment says. */
+/** The run store that the environment names. */
 export const store = Layer.unwrap(Effect.map(Settings, Records.looked))
 
-/** Running ones, or all. */
+/** Lists active runs, or all. */
 export const ps = Effect.fnUntraced(function* (input: Output.Asked & { readonly all: boolean }) {
   const records = (yield* (yield* RunStore).list).filter(
     ({ outcome }) => input.all || outcome.status === "running"
@@ -20,10 +20,12 @@ export const ps = Effect.fnUntraced(function* (input: Output.Asked & { readonly 
     return yield* Output.json(records.map((record) => RecordReport.summary(record, now)))
   }
   if (records.length > 0) return yield* Output.lines(RecordReport.list(records, now))
-  yield* Output.note(input.all ? "no run is on record" : "nothing is running; --all shows what has ended")
+  yield* Output.note(
+    input.all ? "no runs are recorded" : "no active runs; --all includes those that have ended"
+  )
 }, Effect.provide(store))
 
-/** What was kept of a run's output. */
+/** Prints the stored output of a run. */
 export const logs = Effect.fnUntraced(function* (
   input: Output.Asked & { readonly run: string; readonly stderr: boolean }
 ) {
@@ -33,21 +35,20 @@ export const logs = Effect.fnUntraced(function* (
   if (kept === undefined) {
     return yield* refusal(
       "notFound",
-      `there is no output of ${runId} (${RecordReport.status(outcome)})`,
+      `no output of ${runId} is stored (${RecordReport.status(outcome)})`,
       outcome.status === "running"
-        ? "It is kept when the run ends"
-        : "It is kept of runs that ended by themselves, or at a limit",
+        ? "It is stored when the run ends"
+        : "It is stored only if a run exits, or reaches a limit",
       { runId }
     )
   }
   if (input.output === "json") return yield* Output.json({ runId, output: kept })
   const channel = input.stderr ? kept.stderr : kept.stdout
   yield* Output.Output.use((output) => output.stdout(channel.text))
-  if (channel.truncated)
-    yield* Output.note(`this is the beginning; the agent wrote ${channel.bytes} bytes in all`)
+  if (channel.truncated) yield* Output.note(`truncated: this is the beginning of ${channel.bytes} bytes`)
 }, Effect.provide(store))
 
-/** The whole record, or how the sandbox was held. */
+/** Prints the whole record, or only the posture. */
 export const inspect = Effect.fnUntraced(function* (input: {
   readonly run: string
   readonly posture: boolean
@@ -58,14 +59,14 @@ export const inspect = Effect.fnUntraced(function* (input: {
     return yield* refusal(
       "notFound",
       `${record.runId} has no posture`,
-      "Its sandbox was never started, or is being started now",
+      "Its sandbox was never started, or is still starting",
       { runId: record.runId }
     )
   }
   yield* Output.json(record.posture)
 }, Effect.provide(store))
 
-/** By its id, or by a beginning that only one has. Whole: in the list, the output of a run may be left out. */
+/** Finds a run by ID or unique prefix. Reads the whole record, because the list may omit the output. */
 export const find = Effect.fnUntraced(function* (run: string) {
   const runs = yield* RunStore
   const records = yield* runs.list

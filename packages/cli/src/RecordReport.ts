@@ -1,4 +1,4 @@
-/** Run records as people and scripts read them. Pure. */
+/** Formats run records for people and scripts. Pure. */
 import { type Outcome, RunRecord } from "@cogni/sandbox-core/RunStore"
 import { Schema } from "effect"
 import { formatMillis } from "./Quantity.ts"
@@ -6,10 +6,10 @@ import { clip, columns, oneLine } from "./TerminalText.ts"
 
 const encode = Schema.encodeSync(Schema.toCodecJson(RunRecord))
 
-/** The whole record. */
+/** Encodes a whole record as JSON. */
 export const toJson = (record: RunRecord): unknown => encode(record)
 
-/** One word, or a few. */
+/** Describes an outcome in one or two words. */
 export const status = (outcome: Outcome): string => {
   switch (outcome.status) {
     case "exited":
@@ -27,7 +27,7 @@ const millisOf = (record: RunRecord, now: Date): number =>
     (record.endedAt === undefined ? now.getTime() : Date.parse(record.endedAt)) - Date.parse(record.startedAt)
   )
 
-/** For scripts: what a list needs of a record. */
+/** Summarizes a record for a list that scripts read. */
 export const summary = (record: RunRecord, now: Date) => ({
   runId: record.runId,
   status: record.outcome.status,
@@ -41,7 +41,7 @@ export const summary = (record: RunRecord, now: Date) => ({
   ...(record.spec.llm === undefined ? {} : { model: record.spec.llm.model })
 })
 
-/** For people. */
+/** Formats records as a table for people. */
 export const list = (records: ReadonlyArray<RunRecord>, now: Date): ReadonlyArray<string> =>
   columns([
     ["RUN", "STATUS", "STARTED", "TOOK", "COMMAND"],

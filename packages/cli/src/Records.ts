@@ -1,7 +1,7 @@
 /**
- * What is known of runs: the database that the environment names, with each run's directory on this host as its spool.
+ * The run store: the database that the environment names, with the run directories of this host as its spool.
  *
- * Apart from `Composition`, because whoever only looks at records should not have to load an engine and a proxy.
+ * Separate from `Composition`, so that commands that only read records do not load an engine and a proxy.
  */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
@@ -18,7 +18,7 @@ import { Effect, FileSystem, Layer, Result } from "effect"
 import { mapLayerError, type Refusal } from "./Failure.ts"
 import type { Settings } from "./Settings.ts"
 
-/** To run, and to forget. */
+/** Run store for commands that run, and that delete records. */
 export const store = (
   settings: Settings["Service"]
 ): Layer.Layer<RunStore | SqlRunStore.SqlRunStore, Refusal | RunStoreError> =>
@@ -41,7 +41,7 @@ export const store = (
     )
   )
 
-/** To look at records only: where nothing was ever run, nothing is made. */
+/** Run store for commands that only read. Creates nothing if no run was ever started. */
 export const looked = (
   settings: Settings["Service"]
 ): Layer.Layer<RunStore, Refusal | RunStoreError, FileSystem.FileSystem> =>
@@ -51,7 +51,7 @@ export const looked = (
     )
   )
 
-/** The file beside the records is a matter of their directory, and as little use to try again. */
+/** Converts a database error. An error of the default file concerns the state directory, and is not retryable. */
 const unusable = (
   error: DatabaseAddress.DatabaseUnavailable | SchemaRefused,
   settings: Settings["Service"],
@@ -64,7 +64,7 @@ const unusable = (
           path: settings.stateDirectory,
           detail: `cannot keep records: ${error.what}`,
           remedy:
-            "Set COGNI_STATE_DIR to a directory this user can write, or move a cogni.db away that is none"
+            "Set COGNI_STATE_DIR to a directory this user can write, or move away a cogni.db that is not a database"
         })
       : new StoreUnavailable({ detail: `cannot be used: ${error.what}`, remedy: error.remedy })
 

@@ -1,4 +1,4 @@
-/** `relay list`, `relay retry`, `relay drop`: commits of runs that are not where they should be. */
+/** `relay list`, `relay retry`, `relay drop`: manage commits that were not delivered. */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
@@ -17,7 +17,7 @@ import * as RepoRun from "./RepoRun.ts"
 import { Settings } from "./Settings.ts"
 import * as UserFiles from "./UserFiles.ts"
 
-/** What is kept, whoever looks. */
+/** Lists the kept commits of all runs. */
 export const list = Effect.fnUntraced(function* (input: Output.Asked) {
   const settings = yield* Settings
   const kept = yield* Effect.flatMap(GitRelay, (relay) => relay.kept).pipe(
@@ -25,12 +25,12 @@ export const list = Effect.fnUntraced(function* (input: Output.Asked) {
   )
   if (input.output === "json") return yield* Output.json(kept.map(RelayReport.keptJson))
   if (kept.length > 0) return yield* Output.lines(RelayReport.list(kept, new Date()))
-  yield* Output.note("nothing is kept: all that was committed is delivered")
+  yield* Output.note("no commits are kept")
 })
 
 export type RetryInput = Flags.Typed<typeof Flags.retry> & { readonly run: string }
 
-/** From where it stopped: collect, check, push. */
+/** Resumes a delivery where it stopped: collect, check, push. */
 export const retry = Effect.fnUntraced(function* (input: RetryInput) {
   const settings = yield* Settings
   const runId = yield* runIdOf(input.run)
@@ -43,7 +43,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
   const delivery = yield* Effect.gen(function* () {
     const patch = yield* UserFiles.reservePatch(input.patch, Composition.cloneWorkspace(settings, runId))
     const progress = yield* Progress.make({ quiet: input.quiet })
-    // What a dead process has left may still work in the workspace.
+    // Containers of a dead process may still change the workspace.
     yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reap)
     const relay = yield* GitRelay
     const delivered = yield* Effect.gen(function* () {
@@ -54,7 +54,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
         clone,
         {
           deliver: input.patch === undefined ? "push" : "patch",
-          // Its process may have died before they were: nothing else would keep them.
+          // The process may have died before it committed these changes, which would otherwise be lost.
           commitLeftovers: clone.request.commitLeftovers
         },
         record?.llm?.auditHead
@@ -69,7 +69,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
   yield* Output.lines([RelayReport.describe(delivery, input.patch)])
 })
 
-/** Gone for good. */
+/** Deletes the kept commits of a run permanently. */
 export const drop = Effect.fnUntraced(function* (input: Output.Asked & { readonly run: string }) {
   const settings = yield* Settings
   const runId = yield* runIdOf(input.run)
@@ -87,7 +87,7 @@ export const drop = Effect.fnUntraced(function* (input: Output.Asked & { readonl
 const notKept = (runId: RunId.RunId) =>
   refusal(
     "notFound",
-    `of ${runId} nothing is kept`,
+    `no commits of ${runId} are kept`,
     "It was pushed or dropped, or never had a repository. See: cogni-sandbox relay list",
     { reason: "NotKept", runId }
   )
@@ -95,13 +95,13 @@ const notKept = (runId: RunId.RunId) =>
 const unasked = (runId: RunId.RunId) =>
   refusal(
     "usage",
-    `${runId} was to write a patch, and push nothing`,
-    "Name its file with --patch FILE, or push after all with --branch NAME",
+    `${runId} was started with --patch, so a retry does not push by default`,
+    "Name the file with --patch FILE, or push with --branch NAME",
     { runId }
   )
 
-/** By its id, or by a beginning that only one of those kept has. */
+/** Validates a run ID. Unlike other commands, `relay` accepts no prefix. */
 const runIdOf = Effect.fnUntraced(function* (run: string) {
   if (Schema.is(RunId.RunId)(run)) return run
-  return yield* refusal("notFound", `${run} is no id of a run`, "See: cogni-sandbox relay list")
+  return yield* refusal("notFound", `${run} is not a valid run ID`, "See: cogni-sandbox relay list")
 })

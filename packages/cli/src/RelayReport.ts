@@ -1,4 +1,4 @@
-/** What became of a run's commits, as lines, as JSON and as a number. Pure. */
+/** Reports the delivery of a run's commits, as lines, as JSON and as an exit code. Pure. */
 import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import type { Kept } from "@cogni/sandbox-git-relay/GitRelay"
 import { type Delivery, DeliveryRecord, recordOf } from "@cogni/sandbox-git-relay/RelayRun"
@@ -12,7 +12,7 @@ const encode = Schema.encodeSync(Schema.toCodecJson(DeliveryRecord))
 
 export const toJson = (delivery: Delivery): Schema.Json => encode(recordOf(delivery)) as Schema.Json
 
-/** The report of a run with what became of its commits; one that failed makes it no success. */
+/** Adds a delivery to the report of a run. A failed delivery sets `ok` to false. */
 export const withDelivery = (report: object, delivery: Delivery): object => {
   const relay = { relay: toJson(delivery) }
   if (delivery._tag !== "Failed") return { ...report, ...relay }
@@ -34,11 +34,11 @@ export const withDelivery = (report: object, delivery: Delivery): object => {
   }
 }
 
-/** What takes a run up. One that was to write a patch says so again: without it, a retry pushes. */
+/** Returns the command that retries a delivery. It repeats `--patch`, because a retry without it pushes. */
 const retry = (runId: string, patch: string | undefined): string =>
   `cogni-sandbox relay retry ${runId}${patch === undefined ? "" : ` --patch ${ShellWord.quoted(patch)}`}`
 
-/** One line for people; `patch` is the file that was asked for. */
+/** Describes a delivery in one line; `patch` is the requested file. */
 export const describe = (delivery: Delivery, patch: string | undefined): string => {
   switch (delivery._tag) {
     case "Skipped":
@@ -48,18 +48,18 @@ export const describe = (delivery: Delivery, patch: string | undefined): string 
     case "Pushed": {
       const { checked, pullRequest, unchanged } = delivery
       const what = unchanged
-        ? `${checked.clone.branch} was there already, with this very content`
+        ? `${checked.clone.branch} already exists with the same content`
         : `pushed ${checked.clone.branch} (${plural(checked.commits, "commit")}, ${plural(checked.paths, "path")})`
       return pullRequest === undefined
         ? what
-        : `${what}; pull request ${pullRequest.existing ? "was open already" : "opened"}: ${pullRequest.url}`
+        : `${what}; pull request ${pullRequest.existing ? "was already open" : "opened"}: ${pullRequest.url}`
     }
     case "Patched":
       return `wrote ${plural(delivery.checked.commits, "commit")} to ${patch}`
     case "Kept":
-      return `the run did not succeed: its commits are kept, and not ${
+      return `the run failed, so its commits are kept and not ${
         patch === undefined ? "pushed" : "written"
-      }. See: ${retry(delivery.clone.request.runId, patch)}`
+      }. To deliver them: ${retry(delivery.clone.request.runId, patch)}`
     case "Failed":
       return problem(delivery.error, delivery.clone.request.runId, patch)
   }
@@ -68,7 +68,7 @@ export const describe = (delivery: Delivery, patch: string | undefined): string 
 export const problem = (error: GitRelayError, runId: string, patch: string | undefined): string =>
   oneLine(`${runId}: ${error.message.replace(/\.$/u, "")}. Then: ${retry(runId, patch)}, or relay drop`)
 
-/** Of an error of the relay's, as a number. */
+/** Returns the name of the exit code for an error of the relay. */
 export const exitOf = ({ operation, reason }: GitRelayError): ExitName => {
   switch (reason._tag) {
     case "PolicyRefused":

@@ -1,4 +1,4 @@
-/** From what was typed about a repository to what the relay is asked for. Pure. */
+/** Converts the flags for a repository to a request to the relay. Pure. */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { BaseBranch, BranchName, isLocal, OriginUrl } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
@@ -7,7 +7,6 @@ import { resolve } from "node:path"
 import { type Refusal, refuse } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 
-/** What was typed. */
 type RepoFlags = Partial<Flags.Typed<typeof Flags.run>>
 
 export interface RepoPlan {
@@ -15,7 +14,7 @@ export interface RepoPlan {
   readonly patch: string | undefined
 }
 
-/** `undefined`: no repository was asked for. */
+/** Plans a run on a repository. Returns `undefined` without `--repo`. */
 export const make = (flags: RepoFlags, runId: RunId): Result.Result<RepoPlan | undefined, Refusal> =>
   Result.gen(function* () {
     const { depth, noCommit, patch, pr, repo } = flags
@@ -25,14 +24,14 @@ export const make = (flags: RepoFlags, runId: RunId): Result.Result<RepoPlan | u
         ? undefined
         : yield* refuse(
             "usage",
-            `${stray} says nothing without --repo`,
+            `${stray} has no effect without --repo`,
             "Name the repository: --repo URL or --repo PATH"
           )
     }
     if (flags.workspace !== undefined) {
       return yield* refuse(
         "usage",
-        "--repo and --workspace are both there",
+        "--repo excludes --workspace",
         "Leave one of them out: the repository is the workspace"
       )
     }
@@ -59,19 +58,19 @@ export const make = (flags: RepoFlags, runId: RunId): Result.Result<RepoPlan | u
     return { patch, request }
   })
 
-/** A branch of the sandbox's namespace, with or without its beginning. */
+/** Parses the name of a branch below `sandbox/`, with or without that prefix. */
 export const branchOf = (text: string): Result.Result<BranchName, Refusal> => {
   const name = text.startsWith("sandbox/") ? text : `sandbox/${text}`
   return Schema.is(BranchName)(name)
     ? Result.succeed(name)
     : refuse(
         "usage",
-        `--branch ${text} is no branch that a run may have`,
-        "Use letters, digits, dots, underscores and hyphens; it comes to lie below sandbox/"
+        `--branch ${text} is not a branch name that runs may use`,
+        "Use letters, digits, dots, underscores and hyphens; the branch is created below sandbox/"
       )
 }
 
-/** What was typed that only a repository gives a meaning. */
+/** Finds a flag that has no effect without `--repo`. */
 const strayOf = (flags: RepoFlags): string | undefined =>
   (
     [
@@ -106,14 +105,14 @@ const urlOf = (repo: string): Result.Result<string, Refusal> => {
     if (Schema.is(OriginUrl)(repo)) return Result.succeed(repo)
     return refuse(
       "usage",
-      "--repo is no https URL of a plain kind",
+      "--repo is not a plain https URL",
       "Write https://HOST/OWNER/NAME, without a user, a query or a fragment (a token goes into GITHUB_TOKEN), " +
         "or name the path of a repository of this host"
     )
   }
-  // As in git@github.com:owner/name, which git would take for ssh.
+  // Such as git@github.com:owner/name, which git would treat as ssh.
   if (/^[^/.][^/]*:/u.test(repo))
-    return refuse("usage", "--repo speaks ssh, whose keys the relay does not hold", "Write its https URL")
+    return refuse("usage", "--repo is an ssh address, and the relay has no ssh keys", "Write its https URL")
   return Result.succeed(resolve(repo))
 }
 
@@ -123,7 +122,7 @@ const refsOf = (
   if (flags.base !== undefined && !Schema.is(BaseBranch)(flags.base))
     return refuse(
       "usage",
-      `--base ${flags.base} is no plain branch name`,
+      `--base ${flags.base} is not a plain branch name`,
       "Name one such as main or release/1.2"
     )
   const base = flags.base === undefined ? {} : { baseBranch: flags.base }

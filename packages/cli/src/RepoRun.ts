@@ -1,4 +1,4 @@
-/** A run from the command line that has a repository: what the relay is told of it, and what is said of the relay. */
+/** Connects a run with `--repo` to the relay: its clone, its delivery, and the relay's progress. */
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { GitRelay, RelayObserver, type RelayProgress } from "@cogni/sandbox-git-relay/GitRelay"
 import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
@@ -10,7 +10,7 @@ import { refusal } from "./Failure.ts"
 import type * as Progress from "./Progress.ts"
 import * as RelayReport from "./RelayReport.ts"
 
-/** The clone that an agent works in, and what is delivered of it. */
+/** Runs an agent in a clone, and delivers its commits. */
 export const inClone =
   (
     request: RelayRun.RelayRunRequest,
@@ -21,18 +21,18 @@ export const inClone =
       use({ workspacePath, within: (argv) => RelayRun.inRepository(argv, request.commitLeftovers) }, began)
     ).pipe(Effect.provideService(RelayObserver, observe(progress)))
 
-/** Into the record, and a patch, or nothing, into its file; only then is it let go. */
+/** Writes the patch file, or empties it, and records the delivery. Discards kept commits only after the patch. */
 export const settle = Effect.fnUntraced(function* (
   delivery: RelayRun.Delivery,
   patch: HostFile.Reservation | undefined
 ) {
   const { runId } = ("clone" in delivery ? delivery.clone : delivery.checked.clone).request
   const undelivered = (detail: string, remedy: string) => refusal("undelivered", detail, remedy, { runId })
-  // What an earlier run has left in the file would be taken for what this one did.
+  // Otherwise the file could contain the patch of an earlier run.
   if (delivery._tag === "Skipped" && patch !== undefined) {
     yield* Effect.mapError(patch.write(""), ({ detail, remedy }) =>
       undelivered(
-        `nothing was committed, and the patch could not be emptied: ${patch.path} ${detail}`,
+        `nothing was committed, and the patch file could not be emptied: ${patch.path} ${detail}`,
         remedy
       )
     )
@@ -41,7 +41,7 @@ export const settle = Effect.fnUntraced(function* (
     yield* Effect.mapError(patch.write(delivery.patch), ({ detail }) =>
       undelivered(
         `the patch could not be written: ${patch.path} ${detail}`,
-        `Make room for it, then: cogni-sandbox relay retry ${runId} --patch FILE`
+        `Make room for it, then retry: cogni-sandbox relay retry ${runId} --patch FILE`
       )
     )
     yield* (yield* GitRelay).discard(runId)
@@ -54,7 +54,7 @@ export const settle = Effect.fnUntraced(function* (
     )
 })
 
-/** Shown where a terminal shows progress. */
+/** Returns an observer that shows the progress of the relay, on a terminal only. */
 export const observe =
   (progress: Progress.Progress) =>
   ({ operation, text }: RelayProgress): Effect.Effect<void> =>

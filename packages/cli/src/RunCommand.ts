@@ -1,8 +1,8 @@
 /**
  * `cogni-sandbox run`: one run from the command line.
  *
- * Output of a command streams through as it comes; of an agent, only its answer reaches standard output. What dead
- * owners have left is removed while the agent works, when the engine has nothing else to do.
+ * The output of a command streams through. An agent's answer is all that reaches standard output. Leftovers of dead
+ * owners are removed while the agent works and the engine is idle.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
@@ -33,7 +33,7 @@ import * as UserFiles from "./UserFiles.ts"
 
 export type RunInput = Flags.Typed<typeof Flags.run> & {
   readonly prompt?: string | undefined
-  /** What came after `--`. */
+  /** Words after `--`. */
   readonly command?: ReadonlyArray<string> | undefined
 }
 
@@ -74,7 +74,7 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
   yield* tell(input, plan, subject, ended)
 })
 
-/** What the run came to: its answer first, and whatever is wrong after it. */
+/** Reports a run: its answer first, then any problem. */
 const tell = Effect.fnUntraced(function* (
   input: RunInput,
   plan: RunPlan.RunPlan,
@@ -104,14 +104,14 @@ const tell = Effect.fnUntraced(function* (
     yield* output.stderr(`cogni-sandbox: ${RelayReport.problem(failed, result.runId, input.patch)}\n`)
 })
 
-/** The one that was typed, or one of its own. */
+/** Returns the ID from the flags, or generates one. */
 export const runIdOf = Effect.fnUntraced(function* ({ runId }: { readonly runId?: string | undefined }) {
   if (runId === undefined) return yield* RunId.generate
   return Schema.is(RunId.RunId)(runId)
     ? runId
     : yield* refusal(
         "input",
-        `--run-id ${JSON.stringify(runId)} is not a run ID`,
+        `--run-id ${JSON.stringify(runId)} is not a valid run ID`,
         "Write 8 to 48 lower-case letters, digits and inner hyphens, such as run-4f7k2m9q0x1z, or leave it out"
       )
 })
@@ -137,7 +137,7 @@ const subjectOf = Effect.fnUntraced(function* (
     return yield* refusal(
       "usage",
       "there is nothing to run",
-      'Give a prompt (run "…", run -, --prompt-file FILE), or seal a command: run -- CMD ARG…'
+      'Give a prompt (run "…", run -, --prompt-file FILE), or a command: run -- CMD ARG…'
     )
   }
   const registry = yield* AgentRegistry
@@ -147,7 +147,7 @@ const subjectOf = Effect.fnUntraced(function* (
   return { _tag: "Prompt", agent, prompt: yield* Prompt.read(source, input.workspace) }
 })
 
-/** Live a run and show what is seen of it; `live` passes the agent's output through. */
+/** Executes a run and shows its progress; `live` passes its output through. */
 export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R = never>(
   spec: SandboxSpecInput,
   subject: RunPlan.RunSubject,
@@ -168,13 +168,13 @@ export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R =
         return event.phase !== "entrypoint"
           ? Effect.void
           : live
-            ? Effect.andThen(progress.rest, progress.note(`sealed in ${formatMillis(sealedMs)}`))
-            : progress.now(`sealed in ${formatMillis(sealedMs)}; the agent works`)
+            ? Effect.andThen(progress.rest, progress.note(`sandbox ready in ${formatMillis(sealedMs)}`))
+            : progress.now(`sandbox ready in ${formatMillis(sealedMs)}; the agent is working`)
       case "PostureVerified":
         return tidy.begin
       case "ExfiltrationSuspected":
         return progress.note(
-          `warning: a planted secret was seen in the ${event.evidence.channel.replace("_", " ")}: ${event.evidence.canary} (${event.evidence.encoding})`
+          `warning: a canary was detected in the ${event.evidence.channel.replace("_", " ")}: ${event.evidence.canary} (${event.evidence.encoding})`
         )
       case "BudgetExhausted":
         return progress.note(`warning: ${describeExhaustion(event.exhaustion)}`)
@@ -199,7 +199,7 @@ const passThrough = Effect.gen(function* () {
       open = bytes.at(-1) !== 0x0a
       return channel === "stdout" ? output.stdout(bytes) : output.stderr(bytes)
     },
-    /** On a terminal, what we say next begins on a line of its own. */
+    /** Ends an unfinished line on a terminal, so that our next output begins on its own line. */
     end: Effect.suspend(() => {
       const isCut = open && output.stdoutIsTerminal && output.stderrIsTerminal
       open = false

@@ -1,8 +1,8 @@
 /**
- * From what was typed and what the environment says to the spec of a run and its way out.
+ * Derives the spec of a run and its egress from flags and environment.
  *
- * Pure: every refusal that needs neither an engine nor a file is decided here. The demo upstream is somebody's choice,
- * never a fallback.
+ * Pure: decides every refusal that requires neither an engine nor a file. The demo upstream is used only on request,
+ * never as a fallback.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
@@ -15,15 +15,15 @@ import { type Refusal, refusal, refuse } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import type { Settings } from "./Settings.ts"
 
-/** What was typed, or would have been. */
+/** Flags of `run`; each may be absent. */
 export type RunFlags = Partial<Flags.Typed<typeof Flags.run>>
 
-/** What is to be run. */
+/** The agent or the command to run. */
 export type RunSubject =
   | { readonly _tag: "Prompt"; readonly agent: Agent; readonly prompt: string }
   | { readonly _tag: "Command"; readonly argv: readonly [string, ...ReadonlyArray<string>] }
 
-/** Where the sandbox's socket leads. */
+/** Egress of a sandbox: where its socket leads. */
 export type WayOut = { readonly _tag: "None" } | ModelWayOut
 
 export type ModelWayOut = { readonly _tag: "Demo"; readonly model: string } | UpstreamWayOut
@@ -38,14 +38,14 @@ export interface UpstreamWayOut {
 export interface RunPlan {
   readonly spec: SandboxSpecInput
   readonly wayOut: WayOut
-  /** Something the caller may not expect. */
+  /** A note about an egress that the user may not expect. */
   readonly note: string | undefined
 }
 
 const configure = "Set COGNI_LLM_URL and COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY)"
 const orDemo = `${configure}, try it with --demo (no model is asked), or see: cogni-sandbox demo`
 
-/** The configured upstream; `hasDemo` where the command has `--demo`. */
+/** Returns the configured upstream; `hasDemo` is set if the command has `--demo`. */
 export const upstreamAddress = (
   { upstream: setting }: Pick<Settings["Service"], "upstream">,
   hasDemo = true
@@ -65,7 +65,7 @@ export const upstreamAddress = (
     : Result.succeed({ url: setting.url, key: setting.key })
 }
 
-/** The way to a model: the demo upstream where it was asked for, else the configured one. */
+/** Selects the upstream: the demo upstream with `--demo`, else the configured one. */
 export const modelWayOut = (
   { demo = false, model }: Pick<RunFlags, "demo" | "model">,
   settings: Pick<Settings["Service"], "upstream" | "model">
@@ -91,7 +91,7 @@ const wayOutOf = (
       ? refuse("usage", "--no-model excludes --model and --demo", "Leave one of them out")
       : Result.succeed({ _tag: "None" })
   }
-  // A command needs no model: where none is named it has none.
+  // A command does not need a model, so it has none unless one is named.
   return subject._tag === "Command" &&
     !isNamed &&
     (upstream === "Absent" || (upstream === "Configured" && settings.model === undefined))
@@ -101,7 +101,7 @@ const wayOutOf = (
 
 type LlmInput = NonNullable<SandboxSpecInput["llm"]>
 
-/** The way to a model as a spec has it. Without a limit there is no budget: then a proxy that holds none can be chosen. */
+/** Makes the `llm` part of a spec. Without limits it has no budget, so that a proxy without budgets can be chosen. */
 export const llmOf = (
   flags: RunFlags,
   { billingAccountId }: Settings["Service"],
@@ -125,7 +125,7 @@ export const llmOf = (
   }
 }
 
-/** How a sandbox is held, whoever works in it. */
+/** Makes the parts of a spec that are the same for agents and commands. */
 export const termsOf = (
   flags: RunFlags,
   image: string
@@ -146,15 +146,15 @@ export const termsOf = (
   ...(flags.canaries === undefined || flags.canaries === "off" ? {} : { canaries: flags.canaries })
 })
 
-/** What is said of a way out that somebody may not expect. */
+/** Returns a note about an egress that the user may not expect. */
 export const noteOf = (flags: RunFlags, settings: Settings["Service"], wayOut: WayOut) => {
   if (wayOut._tag === "Demo") {
     return settings.upstream._tag === "Configured"
-      ? "demo upstream, as asked: no model is asked, although COGNI_LLM_URL is set"
+      ? "demo upstream, as requested: no model is asked, although COGNI_LLM_URL is set"
       : "demo upstream: no model is asked"
   }
   return wayOut._tag === "None" && flags.noModel !== true && settings.upstream._tag === "Configured"
-    ? "no way to a model: name one with --model or COGNI_LLM_MODEL"
+    ? "no access to a model: name one with --model or COGNI_LLM_MODEL"
     : undefined
 }
 
@@ -179,13 +179,13 @@ export const make = (
       hasRepository: flags.repo !== undefined
     } as const
     yield* Result.mapError(AgentRun.check(agent, asked), ({ message }) =>
-      refusal("usage", message, "What each can do: cogni-sandbox agents")
+      refusal("usage", message, "List agents and their capabilities: cogni-sandbox agents")
     )
     if (wayOut._tag === "None") {
       return yield* refuse(
         "usage",
         "an agent needs a model",
-        "Leave --no-model out, or seal a command: run --no-model -- CMD"
+        "Leave --no-model out, or run a command: run --no-model -- CMD"
       )
     }
     const spec = AgentRun.specOf(agent, asked, {

@@ -1,8 +1,8 @@
 /**
- * What came of a run, as text and as JSON. Pure.
+ * Reports the result of a run, as text and as JSON. Pure.
  *
- * For an agent, standard output holds the answer and nothing else. An exit code other than 0 is never an answer,
- * whatever the agent says beside it.
+ * For an agent, standard output contains only the answer. An agent with a nonzero exit code has no answer, whatever it
+ * printed.
  */
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
@@ -13,7 +13,7 @@ import { exitCode } from "./ExitCode.ts"
 import { formatMillis, plural } from "./Quantity.ts"
 import { oneLine } from "./TerminalText.ts"
 
-/** How an agent's run is to be understood. */
+/** The evaluation of an agent's run. */
 export interface Verdict {
   readonly exitCode: number
   readonly answer: AgentAnswer | undefined
@@ -32,13 +32,13 @@ export const verdictOf = ({ judged, result }: Pick<AgentRunEnd<unknown>, "judged
   }
 }
 
-/** How it ended, in a line. */
+/** Summarizes the end of a run in one line. */
 export const summary = ({ durationMs, exitCode, llm, runId }: RunResult): string => {
   const calls = llm === undefined ? "" : `, ${plural(llm.callsTotal, "model call")}`
   return `${runId}: exit code ${exitCode} after ${formatMillis(durationMs)}${calls}`
 }
 
-/** What both kinds of run say of themselves. */
+/** Returns the properties that reports of agents and of commands share. */
 export const facts = (result: RunResult, demo: boolean) => ({
   ...(demo ? { demo: true } : {}),
   peak: result.peak,

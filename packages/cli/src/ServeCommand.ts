@@ -1,8 +1,7 @@
 /**
- * `cogni-sandbox serve`: agents and their runs over HTTP, until it is told to stop.
+ * `cogni-sandbox serve`: serves agents and their runs over HTTP, until a signal stops it.
  *
- * Listens on this machine only unless told otherwise: it speaks plain HTTP, and a token that crosses a network in the
- * clear is everybody's.
+ * Listens only on this machine by default, because it speaks plain HTTP: on a network, anyone could read the tokens.
  */
 import { issuesOf } from "@cogni/sandbox-core/SandboxSpec"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
@@ -17,7 +16,7 @@ import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
-/** How long answers that are under way may take once no run is left. */
+/** Longest time for unfinished responses after the last run has ended. */
 const answersSecondsMax = 5
 
 export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeInput) {
@@ -30,8 +29,8 @@ export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeI
     if (isLoopback(host) || input.allowRemote) continue
     return yield* refusal(
       "usage",
-      `${flag} ${oneLine(host)} lets other machines connect, and this server speaks plain HTTP`,
-      "Put a proxy that speaks TLS before it, and say --allow-remote"
+      `${flag} ${oneLine(host)} lets other machines connect, but this server speaks plain HTTP`,
+      "Put a TLS proxy in front of it, and add --allow-remote"
     )
   }
   const name = input.hostNames.find((name) => HostNames.nameIn(name) === undefined)
@@ -39,12 +38,12 @@ export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeI
     return yield* refusal(
       "usage",
       `--host-name ${oneLine(name)} is not a host name`,
-      "Write the name alone, such as sandbox.example.com"
+      "Write only the name, such as sandbox.example.com"
     )
   }
   const limits = yield* limitsOf(input)
   const { operatorHost: host, operatorPort: port } = input
-  // It listens before the server, and stops after it.
+  // The operator's port opens before the server and closes after it.
   const operator =
     port === undefined ? undefined : yield* Layer.build(platform({ host, port }, "--operator-port", limits))
   const context = yield* Layer.build(
@@ -53,7 +52,7 @@ export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeI
     )
   )
   if (!settings.sandboxEnabled) {
-    yield* Output.note("sandboxes are switched off: chats are refused. Switch them on: SANDBOX_ENABLED=true")
+    yield* Output.note("sandboxes are disabled, so chats are refused. Enable them with SANDBOX_ENABLED=true")
   }
   if (operator !== undefined) yield* output.stderr(`operator's port on ${urlOf(operator)}\n`)
   yield* output.stderr(`listening on ${urlOf(context)}\n`)
@@ -61,11 +60,11 @@ export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeI
 }, Effect.scoped)
 
 /**
- * A server listens before all is there that answers, and a request that nobody takes would wait for ever: until
- * somebody does, and once nobody does any more, each is told to come again.
+ * Answers requests with 503 and `retry-after` while the server has no handler. It listens before its handlers are ready
+ * and after they are removed, and a request without a handler would wait forever.
  */
 export const answerUntilServed = (node: Server): void => {
-  const message = "the server is starting, or stopping. Ask again in a moment"
+  const message = "the server is starting or stopping. Try again in a moment"
   const body = JSON.stringify({ error: { code: "unavailable", reason: "NotServing", message } })
   node.on("request", (_request, response) => {
     if (node.listenerCount("request") > 1) return
@@ -76,7 +75,7 @@ export const answerUntilServed = (node: Server): void => {
 export const isLoopback = (host: string): boolean =>
   host === "localhost" || host === "::1" || /^127(?:\.\d{1,3}){3}$/u.test(host)
 
-/** The field of each flag that a number out of bounds was typed for. */
+/** Flags by the limit that they set. */
 const flagOf: Partial<Record<string, string>> = {
   bodyBytesMax: "--body-limit",
   connectionsMax: "--max-connections",
@@ -95,7 +94,7 @@ const limitsOf = (input: ServeComposition.ServeInput) =>
       const field = first?.path[0] ?? ""
       return refusal(
         "usage",
-        `${flagOf[field] ?? field}: ${first?.message ?? "it is no limit"}`,
+        `${flagOf[field] ?? field}: ${first?.message ?? "invalid limit"}`,
         "See cogni-sandbox serve --help"
       )
     })
@@ -104,7 +103,7 @@ const limitsOf = (input: ServeComposition.ServeInput) =>
 const urlOf = (context: Context.Context<HttpServer.HttpServer>): string =>
   HttpServer.formatAddress(Context.get(context, HttpServer.HttpServer).address)
 
-/** Node's own server, with its own bounds; it waits for no connection that says nothing. */
+/** Node's HTTP server, with our limits on connections and on the time that a request may take to arrive. */
 const platform = (
   { host, port }: Pick<ServeComposition.ServeInput, "host" | "port">,
   flag: "--port" | "--operator-port",
@@ -131,13 +130,13 @@ const platform = (
           refusal(
             "unavailable",
             `cannot listen on ${oneLine(host)}:${port}: ${oneLine(String((cause as Error).message))}`,
-            `Choose another: ${flag} 0 takes any that is free`
+            `Choose another: ${flag} 0 takes any free port`
           )
         )
       )
     })
   )
 
-/** After the last answer, and before the server waits for all connections to be closed by whoever opened them. */
+/** Closes all connections after the last response. Otherwise the server would wait until the clients close them. */
 const closingConnections = (node: Server) =>
   Effect.acquireRelease(Effect.void, () => Effect.sync(() => node.closeAllConnections()))

@@ -1,7 +1,7 @@
 /**
- * The packages, put together as a server of graphs.
+ * Composes the packages to a server of graphs.
  *
- * Apart from `Composition`, because no other command should have to load it.
+ * Separate from `Composition`, so that no other command loads it.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
@@ -35,18 +35,18 @@ import * as RunPlan from "./RunPlan.ts"
 import * as Reaping from "./Reaping.ts"
 import { Settings } from "./Settings.ts"
 
-/** What was typed of a server. */
+/** Flags of `serve`. */
 export type ServeInput = Flags.Typed<typeof Flags.serve>
 
-/** Of its bounds, those that were typed. */
+/** Returns the limits that flags set. */
 export const limitsOf = (input: ServeInput): Partial<ServerLimits.ServerLimits> =>
   Flags.given(Object.fromEntries(Object.entries(input).filter(([name]) => name in ServerLimits.defaults)))
 
-/** Grants are where runs are. */
+/** The grant store, in the run database. */
 export const grants = (settings: Settings["Service"]): Layer.Layer<GrantStore, Refusal> =>
   inDatabase(settings, SqlGrantStore.layer, "grants cannot be looked up")
 
-/** So is the secret behind idempotency keys. */
+/** Idempotency keys, whose secret is in the run database. */
 export const idempotencyKeys = (
   settings: Settings["Service"]
 ): Layer.Layer<IdempotencyKeys.IdempotencyKeys, Refusal> =>
@@ -56,7 +56,7 @@ export const idempotencyKeys = (
     "the secret of idempotency keys cannot be read"
   )
 
-/** All of a server but the platform's. */
+/** The whole server, except for its HTTP platform. */
 export const server = (
   settings: Settings["Service"],
   options: ServeInput,
@@ -101,7 +101,7 @@ export const server = (
     })
   )
 
-/** The clone of a run: the one kind of workspace that a run from outside can have besides a fresh one. */
+/** Whether a path is the clone of a run: besides an empty workspace, the only kind that a remote run can have. */
 export const isClone =
   (settings: Pick<Settings["Service"], "stateDirectory">) =>
   (path: string): boolean => {
@@ -128,7 +128,7 @@ const inDatabase = <A, E extends { readonly message: string }>(
 const modelOf = (settings: Settings["Service"], { demo, model }: ServeInput): string | undefined =>
   model ?? (demo ? DemoUpstream.model : settings.model)
 
-/** Models for grants that name none: the server's own, and those that its operator has added. */
+/** Returns the models for grants that name none: the server's own, and those of `--offer-model`. */
 const offeredOf = (settings: Settings["Service"], options: ServeInput): ReadonlyArray<string> => {
   const own = modelOf(settings, options)
   return [...(own === undefined ? [] : [own]), ...options.offeredModels]
@@ -148,7 +148,7 @@ const budgetOf = Effect.fnUntraced(function* ({ callsMax, costUsdMax, outputToke
   )
 })
 
-/** Where nothing runs, nothing needs a way out; where runs name their model, none has to be configured. */
+/** Selects the egress of runs: none if sandboxes are disabled. A model need not be configured if runs name one. */
 const wayOutOf = (
   settings: Settings["Service"],
   { demo, model }: ServeInput
@@ -160,7 +160,7 @@ const wayOutOf = (
       )
     : Result.succeed({ _tag: "None" })
 
-/** Of two that could run a graph, the first does: `sandbox:task` is no agent of the registry. */
+/** Combines the graph providers. The first one comes first because `sandbox:task` is not an agent of the registry. */
 const executor = Layer.effect(
   AggregatingGraphExecutor.GraphExecutor,
   Effect.map(
@@ -174,7 +174,7 @@ const probes = Layer.effect(
   Effect.map(DockerApi, ({ ping }) => [{ name: "engine", check: ping }])
 )
 
-/** What dead processes have left is removed when the server starts, and then now and again. */
+/** Removes leftovers of dead processes when the server starts, and then every 10 minutes. */
 const tidying = (settings: Settings["Service"]) =>
   Reaping.round.pipe(
     Effect.provideService(Settings, settings),

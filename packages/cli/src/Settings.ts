@@ -1,10 +1,10 @@
 /**
- * What the environment says, read once.
+ * Settings from the environment, read once.
  *
- * The key leaves the process's environment before anything else happens, so that no child can inherit it, and is
- * `Redacted` from then on. What the kernel shows of the process's beginning no program can take back: a key that is in
- * a file (`COGNI_LLM_KEY_FILE`) was never there. Half a configuration, or a file that will not do, is an error where a
- * model is needed, and nowhere else.
+ * The key is removed from the process's environment before anything else happens, so that no child can inherit it, and
+ * is `Redacted` from then on. The kernel still shows the initial environment, and no program can change that. A key in
+ * a file (`COGNI_LLM_KEY_FILE`) never appears there. An incomplete configuration or an invalid key file is an error
+ * only if a model is needed.
  */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import { defaultImage } from "@cogni/sandbox-graph-provider/agents/Agent"
@@ -17,17 +17,17 @@ import type { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
 import * as KeyFile from "./KeyFile.ts"
 
-/** Whether there is a model to speak to. */
+/** Configuration of the upstream. */
 export type UpstreamSetting =
   | { readonly _tag: "Absent" }
   | { readonly _tag: "Configured"; readonly url: string; readonly key: Redacted.Redacted<string> }
-  /** One without the other. */
+  /** Only the URL or only the key is set. */
   | {
       readonly _tag: "Incomplete"
       readonly missing: "COGNI_LLM_URL" | "COGNI_LLM_KEY"
       readonly present: "COGNI_LLM_URL" | KeyVariable
     }
-  /** The key cannot be had. */
+  /** The key cannot be read. */
   | { readonly _tag: "Refused"; readonly refusal: Refusal }
 
 type KeyVariable = "COGNI_LLM_KEY" | "COGNI_LLM_KEY_FILE"
@@ -42,13 +42,13 @@ export const secretNames: ReadonlyArray<string> = [
   "OTEL_EXPORTER_OTLP_TRACES_HEADERS"
 ]
 
-/** Whether somebody wants the spans of an invocation. */
+/** Whether an endpoint for traces is configured. */
 export const isTraced = (environment: Readonly<Record<string, string>>): boolean =>
   ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"].some(
     (name) => (environment[name] ?? "") !== ""
   )
 
-/** Copy an environment, and take the secrets out of the original. */
+/** Copies an environment, and removes the secrets from the original. */
 export const takeEnvironment = (environment: Record<string, string | undefined>): Record<string, string> => {
   const taken = Object.fromEntries(
     Object.entries(environment).filter((entry): entry is [string, string] => entry[1] !== undefined)
@@ -77,14 +77,14 @@ const optional = <A>(config: Config.Config<A>) =>
     Config.map((value) => Option.getOrUndefined(value))
   )
 
-/** An empty variable is one that is not set. */
+/** Reads a variable. An empty one counts as unset. */
 const text = (name: string) =>
   optional(Config.String(name)).pipe(Config.map((value) => (value === "" ? undefined : value)))
 
 const secret = (name: string) =>
   text(name).pipe(Config.map((value) => (value === undefined ? undefined : Redacted.make(value))))
 
-/** Where the tag of an agent's image is said: `claude-code` is `COGNI_CLAUDE_CODE_IMAGE`. */
+/** Returns the variable for the tag of an agent's image: `COGNI_CLAUDE_CODE_IMAGE` for `claude-code`. */
 export const imageVariable = (image: string): string =>
   `COGNI_${image.toUpperCase().replaceAll("-", "_")}_IMAGE`
 
@@ -94,7 +94,7 @@ const config = Config.all({
   stateDirectory: text("COGNI_STATE_DIR"),
   stateHome: text("XDG_STATE_HOME"),
   database: Config.all({
-    // May hold a password: taken apart here, and redacted from here on.
+    // The URL may contain a password: it is parsed here, and redacted from here on.
     url: text("COGNI_DATABASE_URL").pipe(
       Config.map((value) => (value === undefined ? undefined : DatabaseAddress.parse(value)))
     ),
@@ -142,29 +142,29 @@ const make = Effect.gen(function* () {
   const stateDirectory = found.stateDirectory ?? StateDirectory.defaultPath(found.stateHome)
   return {
     stateDirectory,
-    /** Where runs are on record; a URL that will not do is an error where they are needed. */
+    /** The run database. An invalid URL is an error only if the database is needed. */
     database: yield* Effect.result(DatabaseSettings.make(found.database, stateDirectory)),
-    /** The file that says so, if one does. */
+    /** The file that contains the database URL, if any. */
     databaseFile: found.database.urlFile,
     dockerHost: found.dockerHost,
     runtimeImage: found.runtimeImage ?? "cogni-sandbox/runtime:latest",
     proxyImage: found.proxyImage ?? "cogni-sandbox/proxy:latest",
     gatewayImage: found.gatewayImage ?? "cogni-sandbox/gateway:latest",
-    /** The tag of an agent's image. */
+    /** Returns the tag of an agent's image. */
     imageOf: (image: string) => found.agentImages[image] ?? defaultImage(image),
-    /** Where the tool for metrics asks. */
+    /** URL of the Prometheus server for the metrics tool. */
     prometheusUrl: found.prometheusUrl,
-    /** What models cost, if anything was said. */
+    /** Prices of models, if configured. */
     prices: found.prices,
     keyHeader: found.keyHeader ?? "authorization",
-    /** Where the key is, if it is in a file. */
+    /** The file that contains the key, if any. */
     keyFile,
     upstream: yield* upstream,
     model: found.model,
     billingAccountId: found.billingAccountId ?? "local",
-    /** Whether a server may run sandboxes: off, unless it is switched on. */
+    /** Whether a server may run sandboxes; off by default. */
     sandboxEnabled: found.sandboxEnabled === "true",
-    /** Git servers; a configuration that will not do is an error where a repository is asked for. */
+    /** Git servers. An invalid configuration is an error only if the relay is needed. */
     git: yield* Effect.result(GitSettings.make(found.git))
   }
 })

@@ -1,8 +1,8 @@
 /**
- * `cogni-sandbox task`: a task in a directory, whose model this process asks.
+ * `cogni-sandbox task`: does a task in a directory. This process asks the model.
  *
- * The sandbox works in the directory itself; what it changed is told as a patch besides. What the model calls is shown
- * as it happens; the answer goes to standard output, and the patch after it, or into a file.
+ * The sandbox works in the directory itself, and its changes are also reported as a patch. Tool calls are shown as they
+ * happen. The answer goes to standard output, and the patch after it, or to a file.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as TaskRun from "@cogni/sandbox-graph-provider/TaskRun"
@@ -47,7 +47,7 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
   yield* tell(input, runId, result, file)
 }, Effect.scoped)
 
-/** Where the model is, and how the sandbox is held, are what they are for a run; only who asks is another. */
+/** Plans a task. Upstream and sandbox are configured as for a run, but the host asks the model. */
 export const plan = (
   flags: RunPlan.RunFlags & Pick<TaskInput, "stepsMax">,
   runId: RunId,
@@ -69,7 +69,7 @@ export const plan = (
     note: RunPlan.noteOf(flags, settings, wayOut)
   }))
 
-/** When this returns, the sandbox is gone. */
+/** Executes a task. When this returns, the sandbox is gone. */
 const follow = Effect.fnUntraced(function* (
   plan: TaskRun.TaskPlan,
   prompt: string,
@@ -105,7 +105,7 @@ const follow = Effect.fnUntraced(function* (
   return result
 })
 
-/** The answer first, what changed after it, and whatever is wrong last. */
+/** Reports a task: the answer first, then the changes, then any problem. */
 const tell = Effect.fnUntraced(function* (
   input: TaskInput,
   runId: string,
@@ -132,6 +132,6 @@ const save = ({ path, write }: HostFile.Reservation, text: string) =>
     refusal(
       "input",
       `the patch cannot be written to ${path}: it ${detail}`,
-      "What it says is in the workspace; name another file with --patch"
+      "The changes are in the workspace; name another file with --patch"
     )
   )

@@ -1,7 +1,7 @@
 /**
- * What came of a task, as text and as JSON. Pure.
+ * Reports the result of a task, as text and as JSON. Pure.
  *
- * What changed is the result, also of a task that did not finish; so it is told on every path.
+ * The changes are the result, even if the task did not finish, so every path reports them.
  */
 import type { LoopEnd, LoopOutcome, LoopProgress } from "@cogni/sandbox-loop/HostLoop"
 import type { TaskResult } from "@cogni/sandbox-graph-provider/TaskRun"
@@ -9,10 +9,9 @@ import { exitCode, type ExitName } from "./ExitCode.ts"
 import { plural } from "./Quantity.ts"
 import { clip, oneLine } from "./TerminalText.ts"
 
-/** What of a call fits on a line. */
 const lineCharsMax = 160
 
-/** A line for what can be seen of a loop; nothing for the rest. */
+/** Formats the start or end of a tool call as a line; `undefined` for other events. */
 export const lineOf = (event: LoopProgress): string | undefined => {
   switch (event.type) {
     case "tool_call_started":
@@ -31,7 +30,7 @@ const argumentsOf = (input: Readonly<Record<string, unknown>>): string => {
   return JSON.stringify(input)
 }
 
-/** How a command ended; of another tool's result, which may be cut, its beginning. */
+/** Returns the exit code of a command, or the first line of another tool's result, which may be truncated. */
 const resultOf = ({ content, durationMs }: Extract<LoopProgress, { readonly type: "tool_call_ended" }>) => {
   const exitCode = /^\{"exit_code":(\d+),/u.exec(content)?.[1]
   return exitCode === undefined
@@ -53,7 +52,7 @@ const exits: Readonly<Record<LoopOutcome, ExitName>> = {
   sandbox_failed: "fault"
 }
 
-/** How the command ends. What changed is what was asked for: without it, a task that finished is none. */
+/** Returns the exit code of the command. The result is the patch: a finished task without one is a fault. */
 export const exitOf = (result: TaskResult): ExitName => {
   const { end } = result
   if (end.outcome === "finished") return patchProblem(result) === undefined ? "success" : "fault"
@@ -74,13 +73,13 @@ export const exitOf = (result: TaskResult): ExitName => {
   }
 }
 
-/** Why a task did not finish, or gave no patch, in the words of the command line. */
+/** Explains why a task did not finish or has no patch, in terms of flags. */
 export const problemOf = (result: TaskResult): string | undefined =>
   result.end.outcome === "finished"
     ? patchProblem(result)
     : words.reduce((message, [field, flag]) => message.replace(field, flag), oneLine(result.end.message))
 
-/** Of the loop's own limits two have a flag; the others nobody can raise from here. */
+/** Replacements of limit names. Only some limits have a flag; advice to raise the others is removed. */
 const words: ReadonlyArray<readonly [RegExp, string]> = [
   [/Raise (?:toolCalls|outputTokens|contextBytes)Max, or g/u, "G"],
   [/stepsMax/gu, "--steps-max"],
@@ -88,11 +87,11 @@ const words: ReadonlyArray<readonly [RegExp, string]> = [
   [/llm\.budget/gu, "--max-calls, --max-output-tokens, …"]
 ]
 
-/** How much was done, in a line. */
+/** Summarizes steps, calls and tokens in one line. */
 export const summary = ({ steps, toolCalls, usage }: LoopEnd): string =>
   `${plural(steps, "step")}, ${plural(toolCalls, "tool call")}, ${usage.inputTokens} tokens in, ${usage.outputTokens} out`
 
-/** What changed, in a line. */
+/** Describes the changes in one line. */
 export const changes = (result: TaskResult, file: string | undefined): string => {
   const { patch } = result
   if (patch === undefined || patch.problem !== undefined) return patchProblem(result) ?? ""
@@ -101,10 +100,10 @@ export const changes = (result: TaskResult, file: string | undefined): string =>
   return file === undefined ? what : `${what}; the patch is in ${file}`
 }
 
-/** Why there is no patch, where there is none. */
+/** Explains why there is no patch; `undefined` if there is one. */
 const patchProblem = ({ patch }: TaskResult): string | undefined =>
   patch === undefined
-    ? "there is no patch: the sandbox was over"
+    ? "there is no patch: the sandbox had ended"
     : patch.problem === undefined
       ? undefined
       : oneLine(patch.problem)

@@ -1,15 +1,17 @@
 /**
- * Text of unknown origin on its way to a terminal.
+ * Makes untrusted text safe for a terminal.
  *
- * An agent is not trusted with the terminal of the person who watches it: escape sequences could change what was said
- * before, or what is typed next, and invisible characters make text read as something else. On a terminal, all of them
- * are made visible. Into a pipe or a file every byte goes as it came. Pure; `Output` applies it to every write.
+ * An agent must not control the terminal of the person who watches it. Escape sequences could change earlier output or
+ * the next input, and invisible characters can make text look like something else. On a terminal, all of them become
+ * visible. Pipes and files receive every byte unchanged. Pure; `Output` applies it to every write.
  */
 
 /**
- * C0 but tab, line feed and a carriage return that ends a line; DEL; C1; line separators and annotations; what Unicode
- * calls ignorable, which includes marks that reorder text, but for the two joiners that scripts and emoji need and the
- * mark of a coloured emoji; signs that are blank, and controls of hieroglyphs.
+ * Characters that act on a terminal or are invisible: C0, DEL and C1; line separators, annotations, blank signs, and
+ * controls of hieroglyphs; and characters that Unicode calls ignorable, which includes marks that reorder text.
+ *
+ * Excluded are tab, line feed, a carriage return that ends a line, the two joiners that scripts and emoji need, and the
+ * variation selector of a coloured emoji.
  */
 const hidden =
   // eslint-disable-next-line no-control-regex
@@ -27,20 +29,20 @@ const escaped = (character: string): string =>
     (_, at) => `\\u${character.charCodeAt(at).toString(16).padStart(4, "0")}`
   ).join("")
 
-/** Every control character and every invisible one as something one can see. */
+/** Replaces every control character and every invisible one with visible text. */
 export const visible = (text: string): string => text.replaceAll(hidden, caret)
 
-/** The same for JSON: with its own escapes, so that it stays the same JSON. */
+/** Replaces the same characters in JSON with JSON escapes, which do not change its value. */
 export const visibleJson = (json: string): string => json.replaceAll(hidden, escaped)
 
-/** The same, on one line, without blanks around it. */
+/** Makes text visible on one line, without surrounding whitespace. */
 export const oneLine = (text: string): string => visible(text.replaceAll(/\s+/gu, " ").trim())
 
-/** Cut at a width, with an ellipsis. */
+/** Truncates text to a width, with an ellipsis. */
 export const clip = (text: string, width: number): string =>
   text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`
 
-/** Break at blanks, at a width; longer words stand alone. */
+/** Wraps text at spaces to a width. A longer word gets its own line. */
 export const wrap = (text: string, width: number): ReadonlyArray<string> =>
   text.split("\n").flatMap((line) => {
     const lines: Array<string> = []
@@ -55,8 +57,8 @@ export const wrap = (text: string, width: number): ReadonlyArray<string> =>
   })
 
 /**
- * What is written, piece by piece, to visible text. A character, or the end of a line in two characters, may be cut
- * between two pieces; a carriage return at the very end is held back.
+ * Makes a function that converts a stream to visible text, piece by piece. A character, or a line ending of two
+ * characters, may be split between two pieces. A carriage return at the very end is held back.
  */
 export const makeFilter = (): ((data: string | Uint8Array) => string) => {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
@@ -70,7 +72,7 @@ export const makeFilter = (): ((data: string | Uint8Array) => string) => {
   }
 }
 
-/** Columns side by side, each as wide as its widest cell; the last is free. */
+/** Aligns columns. Each is as wide as its widest cell, and the last is not padded. */
 export const columns = (rows: ReadonlyArray<ReadonlyArray<string>>, indent = ""): ReadonlyArray<string> => {
   const widths = rows.reduce<ReadonlyArray<number>>(
     (widest, row) =>

@@ -1,18 +1,18 @@
 /**
- * Spans of an invocation, sent where OpenTelemetry's own variables say (`OTEL_EXPORTER_OTLP_ENDPOINT`, …).
+ * Exports the spans of an invocation as OpenTelemetry's variables configure it (`OTEL_EXPORTER_OTLP_ENDPOINT`, …).
  *
- * Effect's exporter reads all of them. Where there is no endpoint (`Settings.isTraced`) nothing is collected, and this
- * module is not loaded.
+ * Effect's exporter reads all of them. Without an endpoint (`Settings.isTraced`), nothing is collected, and this module
+ * is not loaded.
  */
 import { ConfigProvider, Layer } from "effect"
 import * as FetchHttpClient from "effect/http/FetchHttpClient"
 import * as OtlpSerialization from "effect/observability/OtlpSerialization"
 import * as OtlpTracer from "effect/observability/OtlpTracer"
 
-/** Of the service, where `OTEL_SERVICE_NAME` says no other. */
+/** Default of `OTEL_SERVICE_NAME`. */
 export const serviceName = "cogni-sandbox"
 
-/** What is left to send is sent when it closes, within three seconds. */
+/** Exports spans. Remaining spans are sent when the layer closes, within three seconds. */
 export const layer = (environment: Readonly<Record<string, string>>, serviceVersion: string) =>
   OtlpTracer.layerFromConfig({
     resource: { serviceName: environment["OTEL_SERVICE_NAME"] ?? serviceName, serviceVersion }

@@ -1,4 +1,4 @@
-/** Whether the configured model API answers. It is asked without the key: that any HTTP answer comes is what counts. */
+/** Checks whether the configured model API answers. The request has no key: any HTTP response counts. */
 import { fail, type Finding, ok, warn } from "@cogni/sandbox-docker/Finding"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { Effect, Result } from "effect"
@@ -17,7 +17,7 @@ export const probe = (settings: Pick<Settings["Service"], "upstream" | "model">)
     return Effect.succeed(
       warn(
         check,
-        "none is configured: run --demo and demo work, agents have no model",
+        "not configured: run --demo and demo work, but agents have no model",
         "Set COGNI_LLM_URL, COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY) and COGNI_LLM_MODEL"
       )
     )

@@ -1,7 +1,7 @@
 /**
- * Files that a user names on the command line, opened by the one door for them (`HostFile`) before a sandbox starts.
+ * Opens files that a user names on the command line, through `HostFile`, before a sandbox starts.
  *
- * A file in the directory that an agent works in is never written, and no link there is followed.
+ * Never writes a file in the directory that an agent works in, and follows no link there.
  */
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import * as HostPath from "@cogni/sandbox-host-files/HostPath"
@@ -10,7 +10,7 @@ import { Effect, type Scope } from "effect"
 import type { ExitName } from "./ExitCode.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 
-/** The directory of an agent by device and inode. One that does not exist yet holds nothing. */
+/** Identifies the directory of an agent by device and inode. Returns nothing if it does not exist yet. */
 export const agentDirectories = (
   workspace: string | undefined
 ): Effect.Effect<ReadonlyArray<HostPath.Identity>, Refusal> =>
@@ -31,7 +31,7 @@ export const agentDirectories = (
         Effect.mapError((error) => refusalOf("the workspace", error))
       )
 
-/** Reads a file; what it is for begins the sentence of its refusal. */
+/** Reads a file. A refusal begins with `what`, the purpose of the file. */
 export const read = (
   path: string,
   what: string,
@@ -44,7 +44,7 @@ export const read = (
     Effect.mapError(HostFile.read(path, { ...options, agents }), (error) => refusalOf(what, error))
   )
 
-/** Reserves the file of `--patch` for as long as the scope. */
+/** Reserves the file of `--patch` until the scope closes. */
 export const reservePatch = (
   path: string | undefined,
   workspace: string | undefined

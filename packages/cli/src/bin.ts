@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The program `cogni-sandbox`: takes the secrets out of its environment, then lives one invocation. */
+/** The program `cogni-sandbox`: removes the secrets from its environment, then runs one invocation. */
 import { enableCompileCache } from "node:module"
 
 enableCompileCache()
@@ -24,7 +24,7 @@ for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     signal ??= name
   })
 }
-// `runMain` knows the other two.
+// `runMain` handles the other two.
 process.on("SIGHUP", () => process.emit("SIGTERM"))
 
 NodeRuntime.runMain(

@@ -1,4 +1,4 @@
-/** `audit` over a state directory as runs leave it: exit codes, and where it looks. */
+/** `audit` on the state directory of a run: exit codes, and the files it reads. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
@@ -109,12 +109,12 @@ const state = Effect.fnUntraced(function* (options: {
 const whole = lines.join("")
 
 describe("audit verify", () => {
-  it.effect("of an audit that is whole ends with 0, for people and for scripts", () =>
+  it.effect("exits with 0 for an intact audit, for people and for scripts", () =>
     Effect.gen(function* () {
       const { cli } = yield* state({ audit: whole })
       assert.deepStrictEqual(yield* cli("verify", runId), {
         code: 0,
-        stdout: `✓ the audit of ${runId} is whole: 3 entries, to its end\n  head ${head.hash}, as the record has it\n`,
+        stdout: `✓ the audit of ${runId} is intact: 3 entries, complete\n  head ${head.hash}, which matches the record\n`,
         stderr: ""
       })
       const said = yield* cli("verify", runId.slice(0, 8), "--output", "json")
@@ -132,21 +132,21 @@ describe("audit verify", () => {
     })
   )
 
-  it.effect("of one that is not ends with 1, and says where", () =>
+  it.effect("exits with 1 for a changed audit, and reports the position", () =>
     Effect.gen(function* () {
       const { cli } = yield* state({ audit: whole.replace("path_not_allowed", "path_now_allowed") })
       const offset = lines[0]!.length
       const said = yield* cli("verify", runId)
       assert.strictEqual(said.code, 1)
-      assert.match(said.stdout, new RegExp(`^✗ the audit of ${runId} is not what was written\n`, "u"))
-      assert.include(said.stdout, `changed at line 2 (byte ${offset}): entry 2 is not what was written`)
-      assert.include(said.stdout, "1 entry before it is whole")
+      assert.match(said.stdout, new RegExp(`^✗ the audit of ${runId} is not intact\n`, "u"))
+      assert.include(said.stdout, `changed at line 2 (byte ${offset}): entry 2 was changed`)
+      assert.include(said.stdout, "1 entry before it is intact")
       const json = JSON.parse((yield* cli("verify", runId, "-o", "json")).stdout)
       assert.containSubset(json, { runId, ok: false, problem: { kind: "changed", line: 2, offset } })
     })
   )
 
-  it.effect("of one without its end ends with 1, also where nothing else is wrong", () =>
+  it.effect("exits with 1 for a truncated audit, even if the record has no head", () =>
     Effect.gen(function* () {
       const { cli } = yield* state({ audit: lines.slice(0, 2).join("") })
       assert.include((yield* cli("verify", runId)).stdout, "truncated at line 3")
@@ -157,15 +157,15 @@ describe("audit verify", () => {
     })
   )
 
-  it.effect("of a run that is running takes it as far as it is, and says what cannot be told", () =>
+  it.effect("verifies the audit so far of an active run, and notes what it leaves open", () =>
     Effect.gen(function* () {
       const { cli } = yield* state({ running: true, audit: `${lines[0]}${lines[1]!.slice(0, 30)}` })
       const said = yield* cli("verify", runId)
       assert.strictEqual(said.code, 0)
-      assert.include(said.stdout, "is whole: 1 entry\n")
-      assert.include(said.stdout, "! the run is running")
-      assert.include(said.stdout, "! 30 bytes of a line have no end yet")
-      assert.include(said.stdout, "! the record has no head of it")
+      assert.include(said.stdout, "is intact: 1 entry\n")
+      assert.include(said.stdout, "! the run is still active")
+      assert.include(said.stdout, "! 30 bytes of an incomplete line at the end")
+      assert.include(said.stdout, "! the record has no head")
       const json = JSON.parse((yield* cli("verify", runId, "-o", "json")).stdout)
       assert.containSubset(json, {
         ok: true,
@@ -180,7 +180,7 @@ describe("audit verify", () => {
     })
   )
 
-  it.effect("of a run whose process has died does not ask for an end nobody could write", () =>
+  it.effect("accepts a missing end if the process of the run died", () =>
     Effect.gen(function* () {
       // Such a record has no head either.
       const { auditHead: _, ...headless } = llm
@@ -190,30 +190,30 @@ describe("audit verify", () => {
       })
       const said = yield* cli("verify", runId)
       assert.strictEqual(said.code, 0, said.stdout)
-      assert.include(said.stdout, "! the run's process has died")
+      assert.include(said.stdout, "! the run's process died")
     })
   )
 
-  it.effect("finds that it was taken away, or that something else lies in its place", () =>
+  it.effect("detects a removed audit, and a directory or a link in its place", () =>
     Effect.gen(function* () {
       const { audit, cli, directory } = yield* state({})
       const gone = yield* cli("verify", runId)
       assert.strictEqual(gone.code, 1)
       assert.include(
         gone.stdout,
-        "removed at line 1 (byte 0): its file is missing, and the record knows of 3 entries"
+        "removed at line 1 (byte 0): the file is missing, but the record counts 3 entries"
       )
 
       fs.mkdirSync(path.join(audit, "audit.jsonl"))
       assert.strictEqual((yield* cli("verify", runId)).code, 1)
       fs.rmdirSync(path.join(audit, "audit.jsonl"))
-      // A whole audit, and not where the run keeps it.
+      // An intact audit, but not in the run's own directory.
       const name = path.join(audit, "audit.jsonl")
       fs.writeFileSync(path.join(directory, "elsewhere"), whole)
       fs.symlinkSync(path.join(directory, "elsewhere"), name)
       const link = yield* cli("verify", runId)
       assert.strictEqual(link.code, 1)
-      assert.include(link.stdout, "leads out of the run's directory; it was not read")
+      assert.include(link.stdout, "its path is not a file in the run's own directory, so it was not read")
       fs.rmSync(audit, { recursive: true })
       fs.mkdirSync(path.join(directory, "other"))
       fs.writeFileSync(path.join(directory, "other", "audit.jsonl"), whole)
@@ -222,7 +222,7 @@ describe("audit verify", () => {
     })
   )
 
-  it.effect("of nginx's access log says that it is none", () =>
+  it.effect("reports that the access log of nginx cannot be verified", () =>
     Effect.gen(function* () {
       const nginx = { llm: { ...record({}).llm, ...llm, proxy: "nginx" } }
       const { auditHead: _, ...headless } = nginx.llm
@@ -230,7 +230,7 @@ describe("audit verify", () => {
       for (const command of ["verify", "show"]) {
         const said = yield* cli(command, runId)
         assert.strictEqual(said.code, 66)
-        assert.include(said.stderr, "was nginx: its audit is an access log, no chain, and cannot be verified")
+        assert.include(said.stderr, "was nginx: its audit is an access log, which cannot be verified")
       }
       const running = yield* state({ running: true })
       assert.include((yield* running.cli("verify", runId)).stderr, "there is no audit of")
@@ -239,11 +239,11 @@ describe("audit verify", () => {
     })
   )
 
-  it.effect("of a run that is not there, or had no way out, ends with 66", () =>
+  it.effect("exits with 66 for an unknown run, and for a run without egress", () =>
     Effect.gen(function* () {
       const { cli } = yield* state({ running: true, sealed: true })
       assert.containSubset(yield* cli("verify", runId), { code: 66 })
-      assert.include((yield* cli("verify", runId)).stderr, "had no way out")
+      assert.include((yield* cli("verify", runId)).stderr, "had no egress")
       const none = yield* cli("verify", "run-none")
       assert.strictEqual(none.code, 66)
       assert.include(none.stderr, "there is no run run-none")
@@ -253,7 +253,7 @@ describe("audit verify", () => {
 })
 
 describe("audit show", () => {
-  it.effect("is a line for each entry, with nothing in it that could act on a terminal", () =>
+  it.effect("prints one line per entry, with control characters made visible", () =>
     Effect.gen(function* () {
       const { cli } = yield* state({ audit: whole })
       const said = yield* cli("show", runId)
@@ -271,7 +271,7 @@ describe("audit show", () => {
     })
   )
 
-  it.effect("marks what is not as it was written, and ends with 1", () =>
+  it.effect("marks the first changed entry and all after it, and exits with 1", () =>
     Effect.gen(function* () {
       const broken = [
         lines[0],
@@ -288,7 +288,7 @@ describe("audit show", () => {
       )
       assert.match(
         said.stderr,
-        /^cogni-sandbox: the audit of \S+ is not what was written: inserted at line 2 \(byte \d+\): [^\n]+\n$/u
+        /^cogni-sandbox: the audit of \S+ is not intact: inserted at line 2 \(byte \d+\): [^\n]+\n$/u
       )
     })
   )

@@ -86,13 +86,13 @@ const rows: ReadonlyArray<readonly [entry: AuditEntry, says: string]> = [
 ]
 
 describe("AuditReport", () => {
-  it.each(rows)("$0.type is one line", (entry, says) => {
+  it.each(rows)("formats $0.type as one line", (entry, says) => {
     assert.strictEqual(shown(entry), `  1  ${at}  ${says}`)
     assert.strictEqual(shown(entry, false), `! 1  ${at}  ${says}`)
   })
 
   it.prop(
-    "whatever is in an entry, its line is one of visible characters, and of a bounded length",
+    "formats any entry as one line of visible characters, of a bounded length",
     [Arbitrary.schema(AuditLine), Arbitrary.schema(Schema.String)],
     ([line, text]) => {
       const hostile = `\u001b]0;x\u0007\r\n\u2028\u202e\u009b${text}`
@@ -108,7 +108,7 @@ describe("AuditReport", () => {
     }
   )
 
-  it("what was found is said on one line, too", () => {
+  it("formats a problem as one line", () => {
     const found: AuditLog.Verdict = {
       _tag: "Broken",
       problem: { kind: "not_of_this_run", line: 1, offset: 0, detail: "of \u001b[2Jx\ny" },
@@ -117,7 +117,7 @@ describe("AuditReport", () => {
     const said = AuditReport.warning(record(), found as Extract<AuditLog.Verdict, { _tag: "Broken" }>)
     assert.strictEqual(
       said,
-      `cogni-sandbox: the audit of ${runId} is not what was written: not of this run at line 1 (byte 0): of ^[[2Jx y`
+      `cogni-sandbox: the audit of ${runId} is not intact: not of this run at line 1 (byte 0): of ^[[2Jx y`
     )
     assert.notMatch(JSON.stringify(AuditReport.toJson(record(), found)), /\\u001b|\\n/u)
   })

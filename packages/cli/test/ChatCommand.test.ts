@@ -1,4 +1,4 @@
-/** What is refused of `chat` before there is an engine: in one line, with one number. */
+/** Errors of `chat` that need no engine: one line and one exit code each. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
@@ -19,7 +19,7 @@ const chat = (file: string, model: Readonly<Record<string, string>>, flags: Read
 const model = { COGNI_LLM_URL: "http://127.0.0.1:1", COGNI_LLM_KEY: "k", COGNI_LLM_MODEL: "m" }
 
 describe("chat", () => {
-  it.effect("without a model nobody could answer", () =>
+  it.effect("refuses to start without a configured upstream", () =>
     Effect.gen(function* () {
       const { code, stderr } = yield* chat("/nowhere/at/all.yaml", {})
       assert.strictEqual(code, 78)
@@ -27,7 +27,7 @@ describe("chat", () => {
     }).pipe(Effect.provide(NodeServices.layer))
   )
 
-  it.effect("a configuration that cannot be read is said as config check says it", () =>
+  it.effect("reports an unreadable configuration like config check", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* chat("/nowhere/at/all.yaml", model), {
         code: 66,
@@ -38,7 +38,7 @@ describe("chat", () => {
     }).pipe(Effect.provide(NodeServices.layer))
   )
 
-  it.effect("one that is none is told with the first that is wrong, and where all of it is told", () =>
+  it.effect("reports the first problem of a configuration, and the command that lists all", () =>
     Effect.gen(function* () {
       const fs = yield* FileSystem.FileSystem
       const file = `${yield* fs.makeTempDirectoryScoped()}/cogni.yaml`
@@ -46,14 +46,14 @@ describe("chat", () => {
       const { code, stderr } = yield* chat(file, model)
       assert.strictEqual(code, 65)
       assert.strictEqual(stderr.split("\n").length, 2)
-      assert.include(stderr, ":1:1 x: There is no such key")
-      assert.include(stderr, `See all that is wrong: cogni-sandbox config check ${file}`)
+      assert.include(stderr, ":1:1 x: Unknown key")
+      assert.include(stderr, `List all problems: cogni-sandbox config check ${file}`)
     }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
   )
 
   const unnamed = { COGNI_LLM_URL: model.COGNI_LLM_URL, COGNI_LLM_KEY: model.COGNI_LLM_KEY }
 
-  it.effect("a missing file is said before a model that nobody named", () =>
+  it.effect("reports a missing file before a missing model", () =>
     Effect.gen(function* () {
       const { code, stderr } = yield* chat("/nowhere/at/all.yaml", unnamed)
       assert.strictEqual(code, 66)
@@ -61,7 +61,7 @@ describe("chat", () => {
     }).pipe(Effect.provide(NodeServices.layer))
   )
 
-  it.effect("a model is named where a tier of the file has none, and is not where all have one", () =>
+  it.effect("requires a model only if a tier of the file has none", () =>
     Effect.gen(function* () {
       const fs = yield* FileSystem.FileSystem
       const directory = yield* fs.makeTempDirectoryScoped()
@@ -72,14 +72,14 @@ describe("chat", () => {
       assert.strictEqual(refused.code, 78, refused.stderr)
       assert.include(refused.stderr, "no model is named for the agent a, whose tier is default")
       yield* fs.writeFileString(file, `${agent}models: { default: m }\n`)
-      // Looked at after the model: nothing is wrong with that any more.
+      // The directory is checked after the model, which is now valid.
       const passed = yield* chat(file, unnamed, ["--host-directory", `${directory}/none`])
       assert.strictEqual(passed.code, 66, passed.stderr)
       assert.include(passed.stderr, "--host-directory")
     }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
   )
 
-  it.effect("a host directory that is not there is said in plain words", () =>
+  it.effect("refuses a host directory that does not exist or is not a directory", () =>
     Effect.gen(function* () {
       const fs = yield* FileSystem.FileSystem
       const directory = yield* fs.makeTempDirectoryScoped()

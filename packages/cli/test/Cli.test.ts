@@ -1,4 +1,4 @@
-/** The command line itself: what is understood, and one line for what is not. Nothing here reaches an engine. */
+/** Parsing of the command line, and one line for each error. No test reaches an engine. */
 import { defaultLimits } from "@cogni/sandbox-loop/HostLoop"
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "../src/Cli.ts"
@@ -19,8 +19,8 @@ const cli = (argv: ReadonlyArray<string>, environment: Record<string, string> = 
     return { code, stdout: memory.said.stdout + printed, stderr: memory.said.stderr }
   })
 
-describe("an invocation", () => {
-  it("is split at the first --, and what follows is untouched", () => {
+describe("invocation", () => {
+  it("is split at the first --, and the rest is unchanged", () => {
     const asked = Invocation.make(["run", "-q", "--", "sh", "-c", "x", "--", "--output", "json"])
     assert.deepStrictEqual(asked.words, ["run", "-q"])
     assert.deepStrictEqual(asked.operands, ["sh", "-c", "x", "--", "--output", "json"])
@@ -28,13 +28,13 @@ describe("an invocation", () => {
   })
 
   it.each([[["--output", "json"]], [["--output=json"]], [["-o", "json"]], [["-o=json"]], [["-qo", "json"]]])(
-    "knows its format before it is parsed: %j",
+    "has its output format before it is parsed: %j",
     (words) => {
       assert.strictEqual(Invocation.make(["ps", ...words]).format, "json")
     }
   )
 
-  it("knows whether somebody looks for a fault", () => {
+  it("detects the log level debug", () => {
     assert.isTrue(Invocation.make(["run", "--log-level", "debug"]).debug)
     assert.isFalse(Invocation.make(["run", "--log-level", "info"]).debug)
     assert.isFalse(Invocation.make(["run"]).debug)
@@ -65,7 +65,7 @@ const mistakes: ReadonlyArray<readonly [words: string, code: number, says: strin
   ["task --steps-max 0 x", 64, '--steps-max: "0". Expected: a whole number from 1 to 10000. See'],
   ["serve --port 65536", 64, '--port: "65536". Expected: a whole number from 0 to 65535. See'],
   ["serve --operator-port -1", 64, '--operator-port: "-1". Expected: a whole number from 0 to 65535. See'],
-  ["run --run-id A --demo x", 65, '--run-id "A" is not a run ID. Write 8 to 48 lower-case letters'],
+  ["run --run-id A --demo x", 65, '--run-id "A" is not a valid run ID. Write 8 to 48 lower-case letters'],
   ["run --output yaml x", 64, "--output"],
   ["run --no-model x", 64, "an agent needs a model"],
   ["run --agent nobody --demo x", 66, "there is no agent nobody"],
@@ -76,9 +76,9 @@ const mistakes: ReadonlyArray<readonly [words: string, code: number, says: strin
   ["prune --force", 64, "--all --force"]
 ]
 
-describe("a mistake", () => {
+describe("mistakes", () => {
   for (const [words, code, says] of mistakes) {
-    it.effect(`"${words}" is one line and exit code ${code}`, () =>
+    it.effect(`"${words}" prints one line and exits with ${code}`, () =>
       Effect.gen(function* () {
         const said = yield* cli(words.split(" "))
         assert.strictEqual(said.code, code, said.stderr)
@@ -89,7 +89,7 @@ describe("a mistake", () => {
     )
   }
 
-  it.effect("is an object too, where a script reads", () =>
+  it.effect("print an object too with --output json", () =>
     Effect.gen(function* () {
       const said = yield* cli(["run", "--output", "json", "hello"])
       const json = JSON.parse(said.stdout)
@@ -102,7 +102,7 @@ describe("a mistake", () => {
     })
   )
 
-  it.effect("half a configuration is one, and ps does not mind it", () =>
+  it.effect("include an incomplete configuration, which ps ignores", () =>
     Effect.gen(function* () {
       const half = { COGNI_LLM_KEY: "sk-planted-7f3c" }
       const said = yield* cli(["run", "hello"], half)
@@ -113,7 +113,7 @@ describe("a mistake", () => {
     })
   )
 
-  it.effect("a URL without a key names the variable of its file first", () =>
+  it.effect("name the key file's variable first if only the URL is set", () =>
     Effect.gen(function* () {
       const said = yield* cli(["run", "hello"], { COGNI_LLM_URL: "http://127.0.0.1:1" })
       assert.include(said.stderr, "COGNI_LLM_URL is set and COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY) is not")
@@ -121,7 +121,7 @@ describe("a mistake", () => {
   )
 })
 
-/** Each flag that takes a path, and a command line that is whole without it. */
+/** Each flag that takes a path, and a command line that is complete without it. */
 const paths: ReadonlyArray<readonly [flag: string, words: ReadonlyArray<string>]> = [
   ["--workspace", ["run", "--demo", "hello"]],
   ["--repo", ["run", "--demo", "hello"]],
@@ -136,10 +136,10 @@ const paths: ReadonlyArray<readonly [flag: string, words: ReadonlyArray<string>]
   ["--workspace", ["mcp"]]
 ]
 
-describe("an empty path", () => {
+describe("empty paths", () => {
   for (const [flag, words] of paths) {
     for (const typed of [[flag, ""], [`${flag}=`]]) {
-      it.effect(`is refused, and never the current directory: ${words[0]} ${typed.join(" ")}`, () =>
+      it.effect(`are refused, and never mean the current directory: ${words[0]} ${typed.join(" ")}`, () =>
         Effect.gen(function* () {
           const said = yield* cli([...words, ...typed])
           assert.strictEqual(said.code, 64, said.stderr)
@@ -151,7 +151,7 @@ describe("an empty path", () => {
     }
   }
 
-  it.effect("is refused as a configuration's file, and by -w", () =>
+  it.effect("are refused for a configuration file, and for -w", () =>
     Effect.gen(function* () {
       assert.include((yield* cli(["run", "-w", "", "--demo", "hello"])).stderr, "--workspace is empty")
       for (const words of [
@@ -167,7 +167,7 @@ describe("an empty path", () => {
   )
 
   for (const command of [["run"], ["task"], ["doctor"], ["mcp"], ["chat"], ["serve"], ["relay", "retry"]]) {
-    it.effect(`is tried for every flag whose help shows a path: ${command.join(" ")}`, () =>
+    it.effect(`are tested for every flag whose help shows a path: ${command.join(" ")}`, () =>
       Effect.gen(function* () {
         const help = (yield* cli([...command, "--help"])).stdout
         const shown = [...help.matchAll(/(--[a-z-]+)(?:, -\w)?[ =](?:DIR|FILE|URL\|PATH)\b/gu)]
@@ -181,8 +181,8 @@ describe("an empty path", () => {
   }
 })
 
-describe("what needs no engine", () => {
-  it.effect("no words at all, --help and COMMAND --help say what there is", () =>
+describe("commands without an engine", () => {
+  it.effect("print help without words, with --help, and with COMMAND --help", () =>
     Effect.gen(function* () {
       for (const words of [[], ["--help"]]) {
         const said = yield* cli(words)
@@ -193,18 +193,18 @@ describe("what needs no engine", () => {
       const said = yield* cli(["run", "--help"])
       assert.include(said.stdout, "124  limit: --timeout")
       const task = yield* cli(["task", "--help"])
-      assert.include(task.stdout, `(${defaultLimits.runtimeSecondsMax / 60}m)`)
+      assert.include(task.stdout, `(default ${defaultLimits.runtimeSecondsMax / 60}m)`)
       assert.include((yield* cli(["chat", "--help"])).stdout, '"senderId"')
     })
   )
 
-  it.effect("--version is the package's", () =>
+  it.effect("print the version of the package with --version", () =>
     Effect.gen(function* () {
       assert.match((yield* cli(["--version"])).stdout, /cogni-sandbox v\d+\.\d+\.\d+/u)
     })
   )
 
-  it.effect("ps of nothing is nothing on standard output, and an empty list for scripts", () =>
+  it.effect("print nothing for ps without runs, and an empty list as JSON", () =>
     Effect.gen(function* () {
       assert.strictEqual((yield* cli(["ps"])).stdout, "")
       assert.strictEqual((yield* cli(["ps", "--all", "--output", "json"])).stdout, "[]\n")

@@ -1,4 +1,4 @@
-/** What the command hands to the packages. Nothing here reaches an engine. */
+/** Paths that the command forbids as workspaces. No test reaches an engine. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Composition from "../src/Composition.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -21,7 +21,7 @@ const directory = Effect.acquireRelease(
 
 const nothing = { stateDirectory: "/nowhere/at/all", dockerHost: undefined, keyFile: undefined }
 
-/** Why a directory cannot be a workspace, if it cannot. */
+/** Returns why a directory is refused as a workspace; `undefined` if it is accepted. */
 const refusal = Effect.fnUntraced(
   function* (path: string, settings: Partial<Parameters<typeof Composition.neverHeld>[0]>) {
     const forbidden = yield* Composition.neverHeld({ ...nothing, ...settings })
@@ -47,13 +47,13 @@ const refusal = Effect.fnUntraced(
 )
 
 describe("a workspace", () => {
-  it.effect("that holds nothing of these is taken", () =>
+  it.effect("is accepted if it contains no forbidden path", () =>
     Effect.gen(function* () {
       assert.isUndefined(yield* refusal(yield* directory, {}))
     })
   )
 
-  it.effect("that holds the engine's socket, wherever DOCKER_HOST says it is, is refused", () =>
+  it.effect("is refused if it contains the engine's socket, wherever DOCKER_HOST puts it", () =>
     Effect.gen(function* () {
       const path = yield* directory
       mkdirSync(join(path, "run"))
@@ -64,7 +64,7 @@ describe("a workspace", () => {
     })
   )
 
-  it.effect("that holds it behind a link is refused", () =>
+  it.effect("is refused if it contains the engine's socket behind a link", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const elsewhere = yield* directory
@@ -76,7 +76,7 @@ describe("a workspace", () => {
     })
   )
 
-  it.effect("that holds the records, or lies among them, is refused", () =>
+  it.effect("is refused if it contains the records, or lies among them", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const stateDirectory = join(path, "not", "yet")
@@ -87,12 +87,12 @@ describe("a workspace", () => {
     })
   )
 
-  it.effect("that holds the file of the key is refused", () =>
+  it.effect("is refused if it contains the key file", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const why = yield* refusal(path, { keyFile: join(path, ".key") })
       assert.include(why, `would hand the key file (${path}/.key) to the agent`)
-      assert.include(why, "Move the key file (COGNI_LLM_KEY_FILE) out of it")
+      assert.include(why, "Move the key file (COGNI_LLM_KEY_FILE) out of the workspace")
     })
   )
 })

@@ -1,6 +1,6 @@
 /**
- * A configuration looked at from the command line: what is wrong with it, who answers whom. Nothing here reaches an
- * engine.
+ * Configurations on the command line: their problems, their schema, and which agent answers a sender. No test reaches
+ * an engine.
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "../src/Cli.ts"
@@ -30,7 +30,7 @@ const config = (text: string, ...argv: ReadonlyArray<string>) =>
   }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
 
 describe("config check", () => {
-  it.effect("says what a configuration has, and what of it runs outside of a sandbox", () =>
+  it.effect("summarizes a configuration, and warns about agents outside of a sandbox", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* config(good, "check", "FILE"), {
         code: 0,
@@ -45,7 +45,7 @@ describe("config check", () => {
     })
   )
 
-  it.effect("says every problem with its place, as a compiler does, and how many there are", () =>
+  it.effect("lists every problem with its position, like a compiler, and their number", () =>
     Effect.gen(function* () {
       const bad = good
         .replace("enabled: true", "enabled: yes")
@@ -55,12 +55,12 @@ describe("config check", () => {
         stdout:
           "/cogni.yaml:1:11 sandbox.enabled: Expected true or false (yes, no, on and off are strings in YAML 1.2)\n" +
           "/cogni.yaml:3:11 routing.default_agent: Expected the name of an agent: 1 to 64 lower-case letters, digits, `_` and `-`, beginning with a letter\n",
-        stderr: "cogni-sandbox: the configuration /cogni.yaml is refused: 2 problems\n"
+        stderr: "cogni-sandbox: the configuration /cogni.yaml is invalid: 2 problems\n"
       })
     })
   )
 
-  it.effect("says the same to scripts, in one object", () =>
+  it.effect("reports the same as one JSON object", () =>
     Effect.gen(function* () {
       const { code, stdout } = yield* config("a: 1\n", "check", "FILE", "--output", "json")
       assert.strictEqual(code, 65)
@@ -83,7 +83,7 @@ describe("config check", () => {
     })
   )
 
-  it.effect("finds no file, or none that can be read", () =>
+  it.effect("reports a missing file, and one that cannot be read", () =>
     Effect.gen(function* () {
       const none = yield* config(good, "check", "FILE.none")
       assert.strictEqual(none.code, 66)
@@ -93,7 +93,7 @@ describe("config check", () => {
     })
   )
 
-  it.effect("does nothing to a terminal, whatever is in the file", () =>
+  it.effect("makes control characters of the file visible", () =>
     Effect.gen(function* () {
       const { code, stdout } = yield* config(
         '"\\e[2J\\u202e\\n": 1\nagent_configs: {"\\e[2J": {}}\n',
@@ -112,7 +112,7 @@ describe("config resolve", () => {
   const resolve = (channel: string, sender: string, ...more: ReadonlyArray<string>) =>
     config(good, "resolve", "FILE", "--channel", channel, `--sender=${sender}`, ...more)
 
-  it.effect("says which agent answers, the rule that says so, and where it executes", () =>
+  it.effect("shows the agent that answers, its rule and its executor", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* resolve("slack", "U042"), {
         code: 0,
@@ -136,7 +136,7 @@ describe("config resolve", () => {
     })
   )
 
-  it.effect("refuses who is nobody, and a configuration that is none", () =>
+  it.effect("refuses an invalid sender, and an invalid configuration", () =>
     Effect.gen(function* () {
       const nobody = yield* resolve("x".repeat(65), "")
       assert.strictEqual(nobody.code, 65)
@@ -144,13 +144,13 @@ describe("config resolve", () => {
       assert.include(nobody.stderr, "senderId: Expected 1 to 254 characters")
       const none = yield* config("a: 1\n", "resolve", "FILE", "--channel", "x", "--sender", "y")
       assert.strictEqual(none.code, 65)
-      assert.include(none.stdout, "/cogni.yaml:1:1 a: There is no such key")
+      assert.include(none.stdout, "/cogni.yaml:1:1 a: Unknown key")
       assert.strictEqual((yield* config(good, "resolve", "FILE", "--channel", "x")).code, 64)
     })
   )
 })
 
-it.effect("config schema is what a configuration is held to", () =>
+it.effect("config schema prints the schema of a configuration", () =>
   Effect.gen(function* () {
     const { code, stdout } = yield* config(good, "schema")
     assert.strictEqual(code, 0)

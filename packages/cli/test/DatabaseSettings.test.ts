@@ -1,4 +1,4 @@
-/** Which database of runs the environment names, and that its password is nowhere afterwards. */
+/** The run database that the environment names, and the secrecy of its password. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Settings from "../src/Settings.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
@@ -39,13 +39,13 @@ const file = (content: string, mode = 0o600) =>
   )
 
 describe("DatabaseSettings", () => {
-  it("a URL leaves the environment at once, because it may hold a password", () => {
+  it("a URL is removed from the environment, because it may contain a password", () => {
     const environment: Record<string, string | undefined> = { COGNI_DATABASE_URL: url, PATH: "/bin" }
     assert.strictEqual(Settings.takeEnvironment(environment)["COGNI_DATABASE_URL"], url)
     assert.deepStrictEqual(environment, { PATH: "/bin" })
   })
 
-  it.effect("a file beside the records, unless a variable or a file says otherwise", () =>
+  it.effect("the default is a file beside the records; a variable or a file overrides it", () =>
     Effect.gen(function* () {
       assert.strictEqual(named(yield* read({})), "/state/cogni.db (nothing)")
       assert.strictEqual(named(yield* read({ COGNI_DATABASE_URL: "" })), "/state/cogni.db (nothing)")
@@ -64,11 +64,11 @@ describe("DatabaseSettings", () => {
     })
   )
 
-  it.effect("what will not do is said by its variable, with what to do", () =>
+  it.effect("an invalid setting is reported with its variable and a remedy", () =>
     Effect.gen(function* () {
       assert.include(
         named(yield* read({ COGNI_DATABASE_URL: `mysql://u:${password}@h/d` })),
-        "COGNI_DATABASE_URL: the database's URL is not understood. Write sqlite:///absolute/path"
+        "COGNI_DATABASE_URL: the database URL is invalid. Write sqlite:///absolute/path"
       )
       const path = yield* file(url, 0o640)
       assert.include(named(yield* read({ COGNI_DATABASE_URL_FILE: path })), `chmod 600 ${path}`)
@@ -79,7 +79,7 @@ describe("DatabaseSettings", () => {
     })
   )
 
-  it.effect("nothing that can be printed has the password", () =>
+  it.effect("the password is in nothing that can be printed", () =>
     Effect.gen(function* () {
       const path = yield* file(url)
       for (const environment of [

@@ -19,14 +19,14 @@ describe("DemoReport", () => {
     for (const line of DemoReport.render(facts)) assert.isAtMost(line.length, 80, line)
   })
 
-  it("says demo from the first line on, and in every section that comes from it", () => {
+  it("labels the first line, and every section of the demo upstream, as a demo", () => {
     const page = DemoReport.render(facts)
     assert.include(page[0], "no model is asked")
-    assert.isTrue(page.includes("Answer (demo)") && page.includes("Put in on the way out (demo)"))
+    assert.isTrue(page.includes("Answer (demo)") && page.includes("Headers added by the proxy (demo)"))
     assert.isTrue(page.some((line) => line.includes("run --demo")))
   })
 
-  it("shows the posture, the call, the headers as received, the timings and where things lie", () => {
+  it("shows the posture, the call, the headers as received, the timings and the file paths", () => {
     const text = DemoReport.render(facts).join("\n")
     for (const part of [
       "uid 1000",
@@ -44,7 +44,7 @@ describe("DemoReport", () => {
     assert.include(text, "may write       /workspace\n")
   })
 
-  it("with an upstream of one's own it says so, and shows names only", () => {
+  it("names a real upstream, and shows only the names of its headers", () => {
     const text = DemoReport.render({ ...facts, demo: false, received: undefined }).join("\n")
     assert.include(text, "http://127.0.0.1:4000 answers")
     assert.include(text, "with your upstream")
@@ -52,12 +52,12 @@ describe("DemoReport", () => {
     assert.include(text, "x-litellm-customer-id")
   })
 
-  it("an answer cannot draw on the page", () => {
+  it("makes control characters of an answer visible", () => {
     const text = DemoReport.render({ ...facts, answer: "\u001b[2Jhi" }).join("\n")
     assert.notInclude(text, "\u001b")
   })
 
-  it("says what is weaker than it should be", () => {
+  it("shows weakened isolation", () => {
     const { posture } = facts.result
     const rows = DemoReport.posture({
       ...posture,

@@ -7,26 +7,26 @@ const warn = { check: "upstream", status: "warn", detail: "none", fix: "Set COGN
 const fail = {
   check: "image runtime",
   status: "fail",
-  detail: "not there",
+  detail: "not found",
   fix: "Build it: ./dev images"
 } as const
 
 describe("doctor", () => {
-  it("aligns findings, and puts each fix below its own", () => {
+  it("aligns findings, and puts each fix below its finding", () => {
     assert.deepStrictEqual(render([ok, fail, warn]), [
       "✓  engine         answers",
-      "✗  image runtime  not there",
+      "✗  image runtime  not found",
       "   → Build it: ./dev images",
       "!  upstream       none",
       "   → Set COGNI_LLM_URL",
       "",
-      "1 thing to fix before a run can succeed"
+      "1 problem to fix before a run can succeed"
     ])
   })
 
-  it("its last line says whether a run can succeed", () => {
+  it("ends with a line that says whether a run can succeed", () => {
     assert.strictEqual(render([ok]).at(-1), "ready")
-    assert.strictEqual(render([ok, warn]).at(-1), "ready; 1 thing could be better")
-    assert.strictEqual(render([fail, fail]).at(-1), "2 things to fix before a run can succeed")
+    assert.strictEqual(render([ok, warn]).at(-1), "ready, with 1 warning")
+    assert.strictEqual(render([fail, fail]).at(-1), "2 problems to fix before a run can succeed")
   })
 })

@@ -1,4 +1,4 @@
-/** The table of exit codes: complete, without a number twice, and the same in the README. */
+/** The table of exit codes: complete, without duplicates, and the same in the README. */
 import { assert, describe, it } from "@effect/vitest"
 import * as ExitCode from "../src/ExitCode.ts"
 import { Reason } from "@cogni/sandbox-core/SandboxError"
@@ -8,21 +8,21 @@ import { fileURLToPath } from "node:url"
 const tags = Reason.members.map((member) => member.fields._tag.schema.literal)
 
 describe("ExitCode", () => {
-  it("no number means two things, and each fits into a process's exit status", () => {
+  it("has unique codes, each of which fits into an exit status", () => {
     const codes = ExitCode.table.map(({ code }) => code)
     assert.strictEqual(new Set(codes).size, codes.length)
     assert.isTrue(codes.every((code) => Number.isInteger(code) && code >= 0 && code < 256))
   })
 
-  it("none of them is a shell's: 2, 126, 127", () => {
+  it("has no code that a shell uses: 2, 126, 127", () => {
     for (const code of [2, 126, 127]) assert.isFalse(ExitCode.table.some((entry) => entry.code === code))
   })
 
-  it.each(tags.map((tag) => [tag] as const))("%s has one", (tag) => {
+  it.each(tags.map((tag) => [tag] as const))("has a nonzero code for %s", (tag) => {
     assert.isAbove(ExitCode.exitCode[ExitCode.ofReason(tag)], 0)
   })
 
-  it("every broken limit has a number of its own", () => {
+  it("has a distinct code for each limit", () => {
     const limits = [
       "TimedOut",
       "OomKilled",
@@ -38,14 +38,14 @@ describe("ExitCode", () => {
     )
   })
 
-  it("signals end as shells expect", () => {
+  it("has the codes that shells use for signals", () => {
     assert.deepStrictEqual(
       (["SIGINT", "SIGTERM", "SIGHUP", undefined] as const).map(ExitCode.ofSignal),
       [130, 143, 129, 130]
     )
   })
 
-  it("the README has the same table", () => {
+  it("is the same in the README", () => {
     const readme = readFileSync(fileURLToPath(new URL("../README.md", import.meta.url)), "utf8")
     const rows = [...readme.matchAll(/^\| (\d+) \| (.+) \|$/gmu)].map(
       ([, code, meaning]) => `${code} ${meaning}`
@@ -56,7 +56,7 @@ describe("ExitCode", () => {
     )
   })
 
-  it("help has it too", () => {
+  it("is in the help", () => {
     for (const { code, meaning } of ExitCode.table) assert.include(ExitCode.describe(), `${code}  ${meaning}`)
   })
 })

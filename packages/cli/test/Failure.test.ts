@@ -1,4 +1,4 @@
-/** Whatever goes wrong is one line that says what to do, and one number. */
+/** Every failure is one line with a remedy, and one exit code. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Failure from "../src/Failure.ts"
 import * as Invocation from "../src/Invocation.ts"
@@ -12,7 +12,7 @@ const partial = { output: emptyOutput, peak: {} }
 const run = (reason: SandboxError.Reason) => of(new SandboxError.SandboxError({ runId, reason }))
 
 describe("Failure", () => {
-  it("a run's error keeps its run, its finer reason, and what there was so far", () => {
+  it("a run's error keeps its run, its reason and its partial result", () => {
     const failure = run(new SandboxError.TimedOut({ runtimeSecondsMax: 2, partial }))
     assert.strictEqual(failure.exitCode, 124)
     assert.strictEqual(failure.name, "timeout")
@@ -27,7 +27,7 @@ describe("Failure", () => {
     })
   })
 
-  it("speaks of flags, not of fields", () => {
+  it("names flags instead of fields", () => {
     assert.include(
       run(new SandboxError.TimedOut({ runtimeSecondsMax: 2, partial })).message,
       "Raise --timeout or"
@@ -56,14 +56,14 @@ describe("Failure", () => {
     )
   })
 
-  it("a word that is a field as well stays a word", () => {
+  it("an ordinary word that is also the name of a field is unchanged", () => {
     assert.strictEqual(
       of(new SandboxError.ImageNotFound({ image: "nobody/none:1" })).message,
       "there is no image nobody/none:1 on this engine. Build it (./dev images) or pull it first; a run never pulls"
     )
   })
 
-  it("a reason that comes without a run counts the same", () => {
+  it("a reason without a run has the same exit code", () => {
     const failure = of(new SandboxError.RuntimeUnavailable({ detail: "is away", remedy: "Start it" }))
     assert.strictEqual(failure.exitCode, 69)
     assert.strictEqual(failure.message, "the container engine is away. Start it")
@@ -76,23 +76,23 @@ describe("Failure", () => {
     assert.notMatch(message, /[\n\r\u001b\u202e]/u)
   })
 
-  it("a defect is our fault, and said without a stack", () => {
+  it("a defect is reported as a fault, without a stack trace", () => {
     const failure = Failure.fromCause(Cause.die(new TypeError("x is undefined")))
     assert.strictEqual(failure.exitCode, 70)
     assert.include(failure.message, "x is undefined")
     assert.notInclude(failure.message, "at ")
   })
 
-  it("a signal has its number and its name", () => {
+  it("a signal has its exit code and its name", () => {
     assert.containSubset(of(Failure.ofSignal("SIGTERM")), {
       exitCode: 143,
       reason: "SIGTERM",
-      message: "ended by SIGTERM. Nothing of it is left"
+      message: "ended by SIGTERM. No resources are left"
     })
     assert.strictEqual(of(Failure.ofSignal()).exitCode, 130)
   })
 
-  it("a signal during a run on a repository says where its commits may be kept", () => {
+  it("a signal during a run on a repository names the commands for kept commits", () => {
     for (const argv of [
       ["run", "--repo", "."],
       ["run", "--repo=."],
@@ -101,13 +101,13 @@ describe("Failure", () => {
       const { message } = of(Failure.ofSignal("SIGTERM", Invocation.make([...argv, "--", "true"])))
       assert.include(message, "cogni-sandbox relay list")
       assert.include(message, "relay retry")
-      assert.notInclude(message, "Nothing of it is left")
+      assert.notInclude(message, "No resources are left")
     }
     const plain = of(Failure.ofSignal("SIGTERM", Invocation.make(["run", "--", "echo", "--repo"])))
-    assert.include(plain.message, "Nothing of it is left")
+    assert.include(plain.message, "No resources are left")
   })
 
-  it("a refusal ends as it says", () => {
+  it("a refusal has its own exit code and remedy", () => {
     const failure = of(new Failure.Refusal({ exit: "configuration", detail: "no model", remedy: "Name one" }))
     assert.strictEqual(failure.exitCode, 78)
     assert.strictEqual(failure.message, "no model. Name one")

@@ -1,7 +1,4 @@
-/**
- * What the environment says of git servers: each token for one of them, and no configuration that means less than it
- * says.
- */
+/** Settings of git servers: each token is for one server, and an invalid configuration is never partly applied. */
 import { assert, describe, it } from "@effect/vitest"
 import * as GitSettings from "../src/GitSettings.ts"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
@@ -33,7 +30,7 @@ const refusal = (found: Partial<GitSettings.GitVariables>) => Effect.flip(made(f
 const plain = ({ tokens }: GitSettings.GitSettings) =>
   tokens.map((one) => ({ ...one, token: Redacted.value(one.token) }))
 
-/** Ends with the test. */
+/** Writes a file that is removed after the test. */
 const file = (content: string, mode = 0o600) =>
   Effect.map(
     Effect.acquireRelease(
@@ -49,7 +46,7 @@ const file = (content: string, mode = 0o600) =>
   )
 
 describe("GitSettings", () => {
-  it.effect("with nothing set there is no token, and every rule as documented", () =>
+  it.effect("has no tokens and the documented defaults if nothing is set", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* made({}), {
         tokens: [],
@@ -63,7 +60,7 @@ describe("GitSettings", () => {
     })
   )
 
-  it.effect("each token belongs to one server, whose name is cut down to what a token is bound to", () =>
+  it.effect("binds each token to the origin of one server", () =>
     Effect.gen(function* () {
       const tokens = { gitHubToken: Redacted.make(token), gitLabToken: Redacted.make(other) }
       assert.deepStrictEqual(plain(yield* made(tokens)), [
@@ -89,7 +86,7 @@ describe("GitSettings", () => {
   )
 
   it.effect(
-    "callers may name the forges that are configured, with private addresses where that is said",
+    "allows the configured forges, with private addresses only where the configuration allows them",
     () =>
       Effect.gen(function* () {
         const gitLabHost = "git.example.com:8443"
@@ -118,7 +115,7 @@ describe("GitSettings", () => {
       })
   )
 
-  it.effect("a token may lie in a file that nobody else reads", () =>
+  it.effect("reads a token from a file that only its owner can read", () =>
     Effect.gen(function* () {
       const settings = yield* made({ gitHubTokenFile: yield* file(`${token}\n`) })
       assert.deepStrictEqual(plain(settings), [
@@ -127,12 +124,12 @@ describe("GitSettings", () => {
     })
   )
 
-  it.effect("a token that is there twice, or lies open, or nowhere, is refused and not shown", () =>
+  it.effect("refuses a token that is set twice, accessible to others or missing, and never shows it", () =>
     Effect.gen(function* () {
       const open = yield* file(token, 0o644)
       const rows: ReadonlyArray<readonly [Partial<GitSettings.GitVariables>, string]> = [
         [{ gitHubToken: Redacted.make(token), gitHubTokenFile: open }, "are both set"],
-        [{ gitHubTokenFile: open }, "is open to others (mode 0644)"],
+        [{ gitHubTokenFile: open }, "is accessible to other users (mode 0644)"],
         [{ gitHubTokenFile: "/nowhere/token" }, "GITHUB_TOKEN_FILE /nowhere/token cannot be read"],
         [{ gitHubTokenFile: yield* file("") }, "is empty"]
       ]
@@ -146,19 +143,19 @@ describe("GitSettings", () => {
     })
   )
 
-  it.effect("a server that is no URL of a server is refused, and not repeated", () =>
+  it.effect("refuses a server that is not an http or https URL", () =>
     Effect.gen(function* () {
       for (const gitHubServer of ["github.com", "ssh://git@github.com", "file:///etc", ""]) {
         const { exit, message } = yield* refusal({ gitHubServer })
         assert.strictEqual(exit, "configuration")
-        assert.include(message, "GITHUB_SERVER_URL is no URL")
+        assert.include(message, "GITHUB_SERVER_URL is not a URL")
       }
-      assert.include((yield* refusal({ gitLabHost: "ssh://x" })).message, "GITLAB_HOST is no URL")
-      assert.include((yield* refusal({ gitLabHost: "a b" })).message, "GITLAB_HOST is no URL")
+      assert.include((yield* refusal({ gitLabHost: "ssh://x" })).message, "GITLAB_HOST is not a URL")
+      assert.include((yield* refusal({ gitLabHost: "a b" })).message, "GITLAB_HOST is not a URL")
     })
   )
 
-  it.effect("the network of the host is passed on as it is", () =>
+  it.effect("passes on the network settings of the host unchanged", () =>
     Effect.gen(function* () {
       const caFile = yield* file("-----BEGIN CERTIFICATE-----", 0o644)
       const network = { caFile, proxyUrl: "http://proxy:3128", noProxy: "10.0.0.0/8,.example" }
@@ -166,24 +163,22 @@ describe("GitSettings", () => {
     })
   )
 
-  it.effect(
-    "refuses a file of authorities that is missing, a device or a link in the temporary directory",
-    () =>
-      Effect.gen(function* () {
-        const link = `${yield* file("-----BEGIN CERTIFICATE-----", 0o644)}-link`
-        symlinkSync("file", link)
-        for (const [caFile, says] of [
-          ["/nowhere/ca.pem", "does not exist"],
-          ["/dev/zero", "is a device"],
-          [link, "symbolic link"]
-        ] as const) {
-          assert.include((yield* refusal({ caFile })).message, `GIT_SSL_CAINFO ${caFile} cannot be read`)
-          assert.include((yield* refusal({ caFile })).message, says)
-        }
-      })
+  it.effect("refuses a CA file that is missing, a device, or a link in the temporary directory", () =>
+    Effect.gen(function* () {
+      const link = `${yield* file("-----BEGIN CERTIFICATE-----", 0o644)}-link`
+      symlinkSync("file", link)
+      for (const [caFile, says] of [
+        ["/nowhere/ca.pem", "does not exist"],
+        ["/dev/zero", "is a device"],
+        [link, "symbolic link"]
+      ] as const) {
+        assert.include((yield* refusal({ caFile })).message, `GIT_SSL_CAINFO ${caFile} cannot be read`)
+        assert.include((yield* refusal({ caFile })).message, says)
+      }
+    })
   )
 
-  it.effect("what a file says may be pushed is the policy; what it leaves out is as documented", () =>
+  it.effect("reads the commit policy from a file, with the documented defaults", () =>
     Effect.gen(function* () {
       const changes = { "github.com/acme/*": { submodules: "allow" } }
       const text = JSON.stringify({ default: { commitsMax: 3 }, repositories: changes })
@@ -195,27 +190,25 @@ describe("GitSettings", () => {
     })
   )
 
-  it.effect(
-    "a policy with anything in it that is not understood is refused, and never taken for the rest",
-    () =>
-      Effect.gen(function* () {
-        const rows: ReadonlyArray<readonly [string, string]> = [
-          ["{", "is no policy"],
-          ["[]", "is no policy"],
-          ['{"default":{"protectedPath":["x"]}}', "protectedPath"],
-          ['{"defaults":{}}', "defaults"],
-          ['{"default":{"commitsMax":0}}', "commitsMax"],
-          ['{"repositories":{"a/*":{"secrets":"ignore"}}}', "secrets"]
-        ]
-        for (const [text, why] of rows) {
-          const { exit, message, remedy } = yield* refusal({ policyFile: yield* file(text) })
-          assert.strictEqual(exit, "configuration")
-          assert.include(message, "COGNI_RELAY_POLICY_FILE")
-          assert.include(message, why)
-          assert.include(remedy, "docs/guides/git-relay.md")
-        }
-        const missing = yield* refusal({ policyFile: "/nowhere/policy.json" })
-        assert.include(missing.message, "COGNI_RELAY_POLICY_FILE /nowhere/policy.json cannot be read")
-      })
+  it.effect("refuses a policy with any unknown or invalid part, instead of using the rest", () =>
+    Effect.gen(function* () {
+      const rows: ReadonlyArray<readonly [string, string]> = [
+        ["{", "is not a valid policy"],
+        ["[]", "is not a valid policy"],
+        ['{"default":{"protectedPath":["x"]}}', "protectedPath"],
+        ['{"defaults":{}}', "defaults"],
+        ['{"default":{"commitsMax":0}}', "commitsMax"],
+        ['{"repositories":{"a/*":{"secrets":"ignore"}}}', "secrets"]
+      ]
+      for (const [text, why] of rows) {
+        const { exit, message, remedy } = yield* refusal({ policyFile: yield* file(text) })
+        assert.strictEqual(exit, "configuration")
+        assert.include(message, "COGNI_RELAY_POLICY_FILE")
+        assert.include(message, why)
+        assert.include(remedy, "docs/guides/git-relay.md")
+      }
+      const missing = yield* refusal({ policyFile: "/nowhere/policy.json" })
+      assert.include(missing.message, "COGNI_RELAY_POLICY_FILE /nowhere/policy.json cannot be read")
+    })
   )
 })

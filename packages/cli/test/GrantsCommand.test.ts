@@ -1,4 +1,4 @@
-/** Grants from the command line: told once, listed without their tokens, revoked. Nothing here reaches an engine. */
+/** Grants on the command line: created, listed without their tokens, revoked. No test reaches an engine. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "../src/Cli.ts"
 import * as GrantsCommand from "../src/GrantsCommand.ts"
@@ -31,20 +31,20 @@ const place = Effect.map(
 const ana = ["--user", "ana", "--account", "acme"]
 
 describe("grants create", () => {
-  it.effect("says the token alone on standard output, once, and keeps nothing of it", () =>
+  it.effect("prints only the token on standard output, once, and does not store it", () =>
     Effect.gen(function* () {
       const { directory, grants } = yield* place
       const { code, stderr, stdout } = yield* grants("create", ...ana, "--allow-sandbox")
       assert.strictEqual(code, 0)
       assert.match(stdout, /^cgs_[\w-]{43}\n$/u)
-      assert.match(stderr, /^· grant-[\w-]+: the token is told this once\n$/u)
+      assert.match(stderr, /^· grant-[\w-]+: the token is shown only once\n$/u)
       const listed = yield* grants("list", "--output", "json")
       const kept = readdirSync(directory).map((name) => readFileSync(join(directory, name), "latin1"))
       for (const text of [listed.stdout, ...kept]) assert.notInclude(text, stdout.trim())
     })
   )
 
-  it.effect("opens what is named, and no sandbox unless that is said", () =>
+  it.effect("allows only the named graphs, and no sandboxes without --allow-sandbox", () =>
     Effect.gen(function* () {
       const { grants } = yield* place
       const narrow = yield* grants("create", ...ana, "--graph", "sandbox:agent", "-o", "json")
@@ -58,11 +58,11 @@ describe("grants create", () => {
         }
       })
       const wide = yield* grants("create", ...ana)
-      assert.include(wide.stderr, "it opens no sandbox")
+      assert.include(wide.stderr, "the grant cannot open sandboxes")
     })
   )
 
-  it.effect("opens what its flags say, which list and show tell", () =>
+  it.effect("allows what its flags name, as list and show report", () =>
     Effect.gen(function* () {
       const { grants } = yield* place
       const flags = [
@@ -85,20 +85,20 @@ describe("grants create", () => {
         concurrentRunsMax: 2
       })
       const shown = yield* grants("show", grant.id)
-      assert.match(shown.stdout, /^budget of a run +callsMax 9, costUsdMax 0.5$/mu)
+      assert.match(shown.stdout, /^budget per run +callsMax 9, costUsdMax 0.5$/mu)
       assert.match(shown.stdout, /^repositories +https:\/\/github.com\/acme\/\*$/mu)
-      assert.match(shown.stdout, /^runs at one time +2$/mu)
+      assert.match(shown.stdout, /^concurrent runs +2$/mu)
       const listed = yield* grants("list")
       assert.include(listed.stdout, "gpt-5 openai/**  core__*  https://github.com/acme/*")
       yield* grants("create", ...ana)
-      assert.match((yield* grants("list")).stdout, /the server's +none +none +it is revoked/u)
+      assert.match((yield* grants("list")).stdout, /the server's +none +none +never/u)
       assert.strictEqual((yield* grants("show", "grant-none")).code, 66)
       const wide = yield* grants("create", ...ana, "--repository", "https://*/acme/app")
       assert.deepStrictEqual([wide.code, wide.stdout], [65, ""])
     })
   )
 
-  it.effect("each mistake is named by its flag, with what was given and the rule", () =>
+  it.effect("reports each invalid value with its flag and its rule", () =>
     Effect.gen(function* () {
       const { grants } = yield* place
       for (const [flags, said] of [
@@ -127,7 +127,7 @@ describe("grants create", () => {
     })
   )
 
-  it.effect("a graph that is none is refused, and a time that is none", () =>
+  it.effect("refuses an invalid graph, and an invalid time", () =>
     Effect.gen(function* () {
       const { grants } = yield* place
       const odd = yield* grants("create", ...ana, "--graph", "Sandbox:Agent!")
@@ -140,12 +140,12 @@ describe("grants create", () => {
 })
 
 describe("grants revoke", () => {
-  it.effect("ends one, and is not found for none", () =>
+  it.effect("revokes a grant, and exits with 66 for an unknown one", () =>
     Effect.gen(function* () {
       const { grants } = yield* place
       const { grant } = JSON.parse((yield* grants("create", ...ana, "-o", "json")).stdout)
       const revoked = yield* grants("revoke", grant.id)
-      assert.deepStrictEqual([revoked.code, revoked.stderr], [0, `· ${grant.id} opens nothing any more\n`])
+      assert.deepStrictEqual([revoked.code, revoked.stderr], [0, `· ${grant.id} is revoked\n`])
       assert.include((yield* grants("list")).stdout, "revoked")
       const none = yield* grants("revoke", "grant-none")
       assert.strictEqual(none.code, 66)
@@ -155,18 +155,18 @@ describe("grants revoke", () => {
 })
 
 describe("grants list", () => {
-  it.effect("says that there are none", () =>
+  it.effect("reports that there are no grants", () =>
     Effect.gen(function* () {
       const { grants } = yield* place
       const { code, stderr, stdout } = yield* grants("list")
       assert.deepStrictEqual(
         [code, stdout, stderr],
-        [0, "", "· there are no grants: cogni-sandbox grants create\n"]
+        [0, "", "· there are no grants; create one with: cogni-sandbox grants create\n"]
       )
     })
   )
 
-  it("says of each whether it stands", () => {
+  it("shows the state of each grant", () => {
     const grant = {
       id: "grant-1",
       userId: "ana",
@@ -182,6 +182,6 @@ describe("grants list", () => {
       [grant, { ...grant, revokedAt: new Date(1) }, { ...grant, expiresAt: null }],
       new Date(1000)
     ).map((line) => line.split(/ {2,}/u).slice(1, 3).join(" "))
-    assert.deepStrictEqual(states, ["STATE SANDBOX", "expired yes", "revoked yes", "stands yes"])
+    assert.deepStrictEqual(states, ["STATE SANDBOX", "expired yes", "revoked yes", "active yes"])
   })
 })

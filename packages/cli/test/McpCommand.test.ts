@@ -1,4 +1,4 @@
-/** An MCP server whose tools are sealed: the protocol's own client on one side, a sandbox in memory on the other. */
+/** The MCP server, between the protocol's own client and an in-memory sandbox. */
 import { Client } from "@modelcontextprotocol/sdk/client/index.js"
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js"
 import type { JSONRPCMessage } from "@modelcontextprotocol/sdk/types.js"
@@ -37,7 +37,7 @@ const plan: McpCommand.McpPlan = {
   idleSeconds: undefined
 }
 
-/** Counts the sandboxes that are open, and those that ever were. */
+/** Counts open sandboxes, and all that were ever opened. */
 const counting = (program: Program, images?: ReadonlySet<string>) => {
   const count = { open: 0, opened: 0 }
   const layer = Layer.effect(
@@ -57,7 +57,7 @@ const counting = (program: Program, images?: ReadonlySet<string>) => {
   return { count, layer }
 }
 
-/** A server, and a client that speaks to it over its standard input and output. */
+/** Starts a server, and a client on its standard input and output. */
 const world = Effect.fnUntraced(function* (
   over: Partial<McpCommand.McpPlan> = {},
   images?: ReadonlySet<string>
@@ -109,7 +109,7 @@ const world = Effect.fnUntraced(function* (
   return { call, client, count, end: Queue.end(stdin), lines, said: said.said, serving, shell }
 })
 
-describe("what is typed", () => {
+describe("plan", () => {
   const settings = Effect.map(
     Layer.build(
       Settings.layer({ COGNI_LLM_URL: "http://127.0.0.1:1", COGNI_LLM_KEY: "k", COGNI_LLM_MODEL: "m" })
@@ -117,7 +117,7 @@ describe("what is typed", () => {
     (context) => Context.get(context, Settings.Settings)
   ).pipe(Effect.provide(NodeServices.layer))
 
-  it.effect("is a sandbox without a model, for a day, in the image that the environment says", () =>
+  it.effect("is a sandbox without a model, for 24 hours, in the configured image", () =>
     Effect.gen(function* () {
       const served = Result.getOrThrow(McpCommand.plan(input, yield* settings))
       assert.notProperty(served.spec, "llm")
@@ -129,7 +129,7 @@ describe("what is typed", () => {
     })
   )
 
-  it.effect("a directory is known by both its names, and its sandbox is closed when it is idle", () =>
+  it.effect("has the host path of --workspace, and an idle time only with --workspace", () =>
     Effect.gen(function* () {
       const given = { ...input, workspace: "/srv/p", timeoutSeconds: 60, memoryBytes: 64 * 1024 ** 2 }
       const served = Result.getOrThrow(McpCommand.plan(given, yield* settings))
@@ -142,13 +142,13 @@ describe("what is typed", () => {
         }
       })
       const own = Result.getOrThrow(McpCommand.plan(input, yield* settings))
-      assert.isUndefined(own.idleSeconds, "what it has written would be lost")
+      assert.isUndefined(own.idleSeconds, "its files would be lost")
       const lost = McpCommand.plan({ ...input, idleSeconds: 60 }, yield* settings)
       assert.strictEqual(Result.isFailure(lost) ? lost.failure.exit : "", "usage")
     })
   )
 
-  it.effect("what is none is refused by the command, and nothing goes to standard output", () =>
+  it.effect("is refused if it is invalid, with nothing on standard output", () =>
     Effect.gen(function* () {
       const bad = yield* McpCommand.serve({ ...plan, spec: { image: "" } }).pipe(
         Effect.provide(
@@ -180,8 +180,8 @@ describe("what is typed", () => {
   )
 })
 
-describe("a server", () => {
-  it.live("lists the tools of its profile, and says where they act", () =>
+describe("server", () => {
+  it.live("lists the tools of its profile, and explains where they act", () =>
     Effect.gen(function* () {
       const coding = yield* world()
       const names = ({ tools }: Awaited<ReturnType<Client["listTools"]>>) =>
@@ -211,11 +211,11 @@ describe("a server", () => {
         "shell__exec"
       ])
       assert.match(minimal.client.getInstructions() ?? "", /\/srv\/p/u)
-      assert.strictEqual(coding.count.opened + minimal.count.opened, 0, "a sandbox was opened for nothing")
+      assert.strictEqual(coding.count.opened + minimal.count.opened, 0, "a sandbox was opened without need")
     })
   )
 
-  it.live("a tool that is none is refused before anything is answered", () =>
+  it.live("refuses an unknown tool before it answers", () =>
     Effect.gen(function* () {
       const exit = yield* McpCommand.serve({ ...plan, deny: ["shel.exec"] }).pipe(
         Effect.provide(
@@ -232,7 +232,7 @@ describe("a server", () => {
     })
   )
 
-  it.live("its sandbox is opened by the first call, once, and gone when the input ends", () =>
+  it.live("opens its sandbox once, on the first call, and closes it when the input ends", () =>
     Effect.gen(function* () {
       const { call, count, end, lines, said, serving, shell } = yield* world({ hostDirectory: "/srv/p" })
       const all = yield* Effect.all(
@@ -255,7 +255,7 @@ describe("a server", () => {
     })
   )
 
-  it.live("an interruption ends the call that is under way, and the sandbox", () =>
+  it.live("ends the current call and the sandbox when it is interrupted", () =>
     Effect.gen(function* () {
       const { count, serving, shell } = yield* world()
       yield* shell({ _tag: "ExitsWith", exitCode: 0 })
@@ -268,7 +268,7 @@ describe("a server", () => {
     })
   )
 
-  it.effect("an idle sandbox is closed, one that has a process is not, and the next call opens another", () =>
+  it.effect("closes an idle sandbox without processes, and opens another on the next call", () =>
     Effect.gen(function* () {
       const { call, count, shell } = yield* world({ hostDirectory: "/srv/p", idleSeconds: 60 })
       yield* shell({ _tag: "ExitsWith", exitCode: 0 })
@@ -286,7 +286,7 @@ describe("a server", () => {
     })
   )
 
-  it.effect("without --workspace a sandbox is not closed for being idle: its files would be lost", () =>
+  it.effect("does not close an idle sandbox without --workspace, because its files would be lost", () =>
     Effect.gen(function* () {
       const { count, shell } = yield* world()
       yield* shell({ _tag: "ExitsWith", exitCode: 0 })
@@ -295,7 +295,7 @@ describe("a server", () => {
     })
   )
 
-  it.effect("a sandbox whose time is over is followed by another, where the files are still there", () =>
+  it.effect("opens another sandbox after a timeout if the files persist", () =>
     Effect.gen(function* () {
       const { count, shell } = yield* world({ hostDirectory: "/srv/p" })
       yield* shell({ _tag: "ExitsWith", exitCode: 0 })
@@ -303,13 +303,13 @@ describe("a server", () => {
       assert.strictEqual(count.open, 0)
       assert.containSubset((yield* shell({ _tag: "ExitsWith", exitCode: 4 })).result, { exit_code: 4 })
       assert.deepStrictEqual(count, { open: 1, opened: 2 })
-      // What was the first's to watch does nothing to the second.
+      // The watcher of the first sandbox does not affect the second.
       yield* TestClock.adjust("1 minute")
       assert.strictEqual(count.open, 1)
     })
   )
 
-  it.effect("and by none where they are not: it says so", () =>
+  it.effect("reports an error after a timeout if the files are lost", () =>
     Effect.gen(function* () {
       const { count, shell } = yield* world()
       yield* shell({ _tag: "ExitsWith", exitCode: 0 })
@@ -321,7 +321,7 @@ describe("a server", () => {
     })
   )
 
-  it.live("a sandbox that cannot be opened is told by the call, and tried again by the next", () =>
+  it.live("reports a sandbox that cannot be opened, and retries on the next call", () =>
     Effect.gen(function* () {
       const { call, count } = yield* world({}, new Set())
       for (let index = 0; index < 2; index++) {

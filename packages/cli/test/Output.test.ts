@@ -1,10 +1,10 @@
-/** What reaches a terminal can be seen, whatever module wrote it; what reaches a pipe is as it was written. */
+/** Output to a terminal is visible text, whichever module writes it. Output to a pipe is unchanged. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Output from "../src/Output.ts"
 import { Effect } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
 
-/** C0 but tab and line feed, DEL, C1, marks that reorder text, a line that overwrites itself. */
+/** Characters that act on a terminal: C0 except tab and line feed, DEL, C1, and marks that reorder text. */
 // eslint-disable-next-line no-control-regex
 const acts = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u
 
@@ -20,7 +20,7 @@ const written = (terminal: boolean, of: (output: Output.Output["Service"]) => Ef
   })
 
 describe("Output", () => {
-  it.effect("lets nothing act on a terminal, as text, as bytes, or byte by byte", () =>
+  it.effect("makes control characters visible on a terminal: as text, as bytes, and byte by byte", () =>
     Effect.gen(function* () {
       const bytes = new TextEncoder().encode(hostile)
       for (const given of [hostile, bytes])
@@ -40,7 +40,7 @@ describe("Output", () => {
     })
   )
 
-  it.effect("writes the same JSON to a terminal, where nothing of it acts", () =>
+  it.effect("writes the same JSON value to a terminal, with control characters escaped", () =>
     Effect.gen(function* () {
       const value = { text: hostile, [hostile]: ["\u009b2J"] }
       const { layer, said } = Output.makeMemory({ terminal: true })
@@ -53,7 +53,7 @@ describe("Output", () => {
     })
   )
 
-  it.effect("redraws a line with nothing of its text acting, and only on a terminal", () =>
+  it.effect("redraws a line of visible text, and only on a terminal", () =>
     Effect.gen(function* () {
       const said = yield* written(true, (output) => output.redraw(hostile))
       assert.isTrue(said.stderr.startsWith("\r\u001b[K"))

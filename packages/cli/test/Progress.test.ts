@@ -1,4 +1,4 @@
-/** Progress on a terminal, elsewhere, and not at all. */
+/** Progress on a terminal, without a terminal, and with `--quiet`. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Output from "../src/Output.ts"
 import * as Progress from "../src/Progress.ts"
@@ -19,29 +19,27 @@ const shown = (options: { readonly terminal: boolean; readonly quiet: boolean })
       yield* progress.rest
       const before = memory.said.stderr.length
       yield* TestClock.adjust("5 seconds")
-      assert.strictEqual(memory.said.stderr.length, before, "it rests")
+      assert.strictEqual(memory.said.stderr.length, before, "it is stopped")
     }).pipe(Effect.scoped, Effect.provide(memory.layer))
     assert.strictEqual(memory.said.stdout, "")
     return memory.said.stderr
   })
 
 describe("Progress", () => {
-  it.effect("elsewhere than on a terminal there are lines, and no control character", () =>
+  it.effect("prints lines without control characters if there is no terminal", () =>
     Effect.map(shown({ terminal: false, quiet: false }), (said) => assert.strictEqual(said, "· half way\n"))
   )
 
-  it.effect(
-    "on a terminal a spinner tells how long it takes, and is erased before anything else is written",
-    () =>
-      Effect.map(shown({ terminal: true, quiet: false }), (said) => {
-        assert.include(said, `${erase}⠙ working^[[2J`)
-        assert.include(said, `${erase}· half way\n`)
-        assert.include(said, "(1.2 s)")
-        assert.isTrue(said.endsWith(erase))
-      })
+  it.effect("shows a spinner with the elapsed time on a terminal, and erases it before other output", () =>
+    Effect.map(shown({ terminal: true, quiet: false }), (said) => {
+      assert.include(said, `${erase}⠙ working^[[2J`)
+      assert.include(said, `${erase}· half way\n`)
+      assert.include(said, "(1.2 s)")
+      assert.isTrue(said.endsWith(erase))
+    })
   )
 
-  it.effect("quiet is quiet", () =>
+  it.effect("prints nothing with --quiet", () =>
     Effect.map(shown({ terminal: true, quiet: true }), (said) => assert.strictEqual(said, ""))
   )
 })

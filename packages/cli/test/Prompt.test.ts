@@ -15,14 +15,14 @@ const read = (
   workspace?: string
 ) => Prompt.read(source, workspace).pipe(Effect.provide(Stdio.layerTest({ stdin })))
 
-/** Where no other user may write. */
+/** A directory where no other user may write. */
 const directory = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(homedir(), ".cogni-prompt-test-"))),
   (path) => Effect.sync(() => rmSync(path, { recursive: true }))
 )
 
 describe("Prompt", () => {
-  it("comes from one place: - is standard input", () => {
+  it("comes from one source, and - is standard input", () => {
     const of = (typed: Parameters<typeof Prompt.sourceOf>[0]) => Result.getOrThrow(Prompt.sourceOf(typed))
     assert.deepStrictEqual(of({ prompt: "-" }), { _tag: "Stdin" })
     assert.deepStrictEqual(of({ prompt: "-x" }), { _tag: "Text", text: "-x" })
@@ -32,7 +32,7 @@ describe("Prompt", () => {
     assert.isTrue(Result.isFailure(Prompt.sourceOf({ prompt: "-", promptFile: "-" })))
   })
 
-  it.effect("comes as it was written, wherever from, and whatever its pieces", () =>
+  it.effect("is unchanged, from any source and in any pieces", () =>
     Effect.gen(function* () {
       assert.strictEqual(yield* read({ _tag: "Text", text: " héllo\n" }), " héllo\n")
       const pieces = Stream.fromIterable([...bytes("héllo →")].map((byte) => Uint8Array.of(byte)))
@@ -43,7 +43,7 @@ describe("Prompt", () => {
     })
   )
 
-  it.effect("5 MiB are refused, also when they never end", () =>
+  it.effect("is refused if it is longer than 4 MiB, even if it never ends", () =>
     Effect.gen(function* () {
       const path = join(yield* directory, "prompt")
       writeFileSync(path, "a".repeat(5 * MiB))
@@ -61,7 +61,7 @@ describe("Prompt", () => {
     })
   )
 
-  it.effect("refuses a file of the workspace that is a link, and names it", () =>
+  it.effect("is refused if its file is a link in the workspace, with the path of the link", () =>
     Effect.gen(function* () {
       const root = yield* directory
       const workspace = join(root, "workspace")
@@ -79,7 +79,7 @@ describe("Prompt", () => {
     })
   )
 
-  it.effect("nothing, blanks and bytes that are no text are refused", () =>
+  it.effect("is refused if it is empty, blank, or not UTF-8", () =>
     Effect.gen(function* () {
       assert.include((yield* Effect.flip(read({ _tag: "Stdin" }))).message, "empty")
       assert.include((yield* Effect.flip(read({ _tag: "Text", text: " \n" }))).message, "empty")

@@ -1,4 +1,4 @@
-/** Sizes and durations: what is read, and above all what is not. */
+/** Sizes and durations: accepted forms, and refused ones. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Quantity from "../src/Quantity.ts"
 import { Result, Schema } from "effect"
@@ -31,7 +31,7 @@ describe("sizes", () => {
     "99999999999999t",
     "∞g",
     "1g\n"
-  ])("%j is refused", (text) => assert.isUndefined(value(Quantity.parseBytes(text))))
+  ])("the size %j is refused", (text) => assert.isUndefined(value(Quantity.parseBytes(text))))
 })
 
 describe("durations", () => {
@@ -44,11 +44,11 @@ describe("durations", () => {
   ])("%s is %i seconds", (text, seconds) => assert.strictEqual(value(Quantity.parseSeconds(text)), seconds))
 
   it.each(["", "0s", "0m", "5", "-5s", "1.5m", "500ms", "2x", "5s2m", "1h 30m", "2m\n"])(
-    "%j is refused",
+    "the duration %j is refused",
     (text) => assert.isUndefined(value(Quantity.parseSeconds(text)))
   )
 
-  it("a grace may be nothing at all", () => {
+  it("a grace period may be zero", () => {
     assert.strictEqual(value(Quantity.parseGrace("0s")), 0)
     assert.strictEqual(value(Quantity.parseGrace("5s")), 5)
     assert.isUndefined(value(Quantity.parseGrace("0")))
@@ -56,18 +56,18 @@ describe("durations", () => {
 })
 
 describe("assignments", () => {
-  it("a value may be empty, and may hold further equals signs", () => {
+  it("a value may be empty, and may contain further equals signs", () => {
     assert.deepStrictEqual(value(Quantity.parseAssignment("A=")), ["A", ""])
     assert.deepStrictEqual(value(Quantity.parseAssignment("A=b=c d")), ["A", "b=c d"])
   })
 
-  it.each(["A", "=b", ""])("%j is refused: nothing is taken from this process's variables", (text) =>
+  it.each(["A", "=b", ""])("%j is refused: no value is taken from this process's environment", (text) =>
     assert.isUndefined(value(Quantity.parseAssignment(text)))
   )
 })
 
-describe("for people", () => {
-  it("says durations and sizes in the unit that fits", () => {
+describe("quantities", () => {
+  it("durations are formatted in a suitable unit", () => {
     assert.deepStrictEqual([0, 0.4, 812.4, 3400, 125_000, 3_660_000].map(Quantity.formatMillis), [
       "0 ms",
       "0 ms",
@@ -78,7 +78,7 @@ describe("for people", () => {
     ])
   })
 
-  it.prop("what is read is a whole number above zero", [Schema.String], ([text]) => {
+  it.prop("parsed values are whole numbers above zero", [Schema.String], ([text]) => {
     for (const parsed of [value(Quantity.parseBytes(text)), value(Quantity.parseSeconds(text))]) {
       assert.isTrue(parsed === undefined || (Number.isSafeInteger(parsed) && parsed > 0))
     }

@@ -1,6 +1,6 @@
 /**
- * Records as the command line shows them: from the database, with what earlier versions left in files, and without
- * making anything where nothing was ever run.
+ * Records on the command line: from the database, including records that earlier versions left in files, and without
+ * creating anything if no run was ever started.
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "../src/Cli.ts"
@@ -34,7 +34,7 @@ const cli = Effect.fnUntraced(function* (
 
 const runId = RunId.make("run-00000000000a")
 
-/** As an earlier version left it. */
+/** Leaves a record in files, as an earlier version did. */
 const leave = Effect.fnUntraced(function* (path: string) {
   const spec = yield* SandboxSpec.decode({ image: "i", argv: ["a"] })
   const { store } = FileRunStore.make({ directory: path })
@@ -63,17 +63,17 @@ const leave = Effect.fnUntraced(function* (path: string) {
 })
 
 describe("RecordCommand", () => {
-  it.effect("looking makes nothing where nothing was ever run", () =>
+  it.effect("reading creates nothing if no run was ever started", () =>
     Effect.gen(function* () {
       const path = join(yield* directory, "state")
       const { code, stderr } = yield* cli(path, ["ps", "--all"])
       assert.strictEqual(code, 0)
-      assert.include(stderr, "no run is on record")
+      assert.include(stderr, "no runs are recorded")
       assert.isFalse(existsSync(path))
     })
   )
 
-  it.effect("records that an earlier version left in files are shown from the database", () =>
+  it.effect("records that an earlier version left in files are imported into the database", () =>
     Effect.gen(function* () {
       const path = yield* directory
       yield* leave(path)
@@ -87,7 +87,7 @@ describe("RecordCommand", () => {
     })
   )
 
-  it.effect("another database gets them too, and each is asked by its own URL", () =>
+  it.effect("such records are imported into the database that a URL names", () =>
     Effect.gen(function* () {
       const path = yield* directory
       yield* leave(path)
@@ -98,7 +98,7 @@ describe("RecordCommand", () => {
     })
   )
 
-  it.effect("a database that cannot be used is said to be, in one line, with what to do", () =>
+  it.effect("an unusable database is reported in one line, with a remedy and without its password", () =>
     Effect.gen(function* () {
       const path = yield* directory
       writeFileSync(join(path, "cogni.db"), "this is a letter\n".repeat(100))

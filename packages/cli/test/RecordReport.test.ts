@@ -10,7 +10,7 @@ const ended = { endedAt: "2026-01-01T00:00:01.500Z" }
 const failed = { status: "failed", reason: "TimedOut", code: "timeout", message: "…" } as const
 
 describe("RecordReport", () => {
-  it("lists one run a line, aligned, with its command cut and made visible", () => {
+  it("lists one run per line, aligned, with its command truncated and made visible", () => {
     const long = record({ spec: { ...record().spec, argv: ["sh", "-c", `\u001b[31m\n${"x".repeat(60)}`] } })
     const lines = RecordReport.list(
       [record({ ...ended, outcome: { status: "exited", result: result({ exitCode: 3 }) } }), long],
@@ -23,12 +23,12 @@ describe("RecordReport", () => {
     ])
   })
 
-  it("an outcome is one word, or two", () => {
+  it("describes an outcome in one or two words", () => {
     assert.strictEqual(RecordReport.status(failed), "TimedOut")
     assert.strictEqual(RecordReport.status({ status: "abandoned" }), "abandoned")
   })
 
-  it("for scripts, a summary", () => {
+  it("summarizes a record for scripts", () => {
     assert.containSubset(RecordReport.summary(record({ ...ended, outcome: failed }), now), {
       runId,
       status: "failed",
@@ -38,7 +38,7 @@ describe("RecordReport", () => {
     })
   })
 
-  it("output is kept of runs that ended, or broke a limit", () => {
+  it("finds the output of runs that exited, or exceeded a limit", () => {
     assert.isUndefined(outputOf(record()))
     assert.isUndefined(outputOf(record({ outcome: failed })))
     assert.strictEqual(outputOf(record({ outcome: { ...failed, output: emptyOutput } })), emptyOutput)
@@ -46,7 +46,7 @@ describe("RecordReport", () => {
     assert.strictEqual(outputOf(record({ outcome: exited }))?.stdout.text, "x")
   })
 
-  it("the whole record is plain JSON", () => {
+  it("encodes a whole record as plain JSON", () => {
     const json = RecordReport.toJson(record({ outcome: { status: "exited", result: result() } }))
     assert.deepStrictEqual(JSON.parse(JSON.stringify(json)), json)
   })

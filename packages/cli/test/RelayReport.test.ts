@@ -1,4 +1,4 @@
-/** What became of a run's commits, as it is told to people, to scripts and to the shell. */
+/** Reports of deliveries: for people, for scripts, and as exit codes. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RelayReport from "../src/RelayReport.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -77,14 +77,14 @@ describe("one line for people", () => {
     ],
     ["pushed", pushed, "pushed sandbox/run-000000000001 (1 commit, 2 paths)"],
     [
-      "pushed, as many",
+      "pushed, with two commits",
       { ...pushed, checked: { ...checked, commits: 2, paths: 1 } },
       "pushed sandbox/run-000000000001 (2 commits, 1 path)"
     ],
     [
       "unchanged",
       { ...pushed, unchanged: true },
-      "sandbox/run-000000000001 was there already, with this very content"
+      "sandbox/run-000000000001 already exists with the same content"
     ],
     [
       "a new pull request",
@@ -92,9 +92,9 @@ describe("one line for people", () => {
       "pushed sandbox/run-000000000001 (1 commit, 2 paths); pull request opened: https://git.example.com/team/project/pull/7"
     ],
     [
-      "one that was open",
+      "an existing pull request",
       { ...pushed, unchanged: true, pullRequest: { ...pullRequest, existing: true } },
-      "sandbox/run-000000000001 was there already, with this very content; pull request was open already: https://git.example.com/team/project/pull/7"
+      "sandbox/run-000000000001 already exists with the same content; pull request was already open: https://git.example.com/team/project/pull/7"
     ],
     [
       "patched",
@@ -105,13 +105,13 @@ describe("one line for people", () => {
     [
       "kept",
       { _tag: "Kept", clone, tip },
-      "the run did not succeed: its commits are kept, and not pushed. See: cogni-sandbox relay retry run-000000000001"
+      "the run failed, so its commits are kept and not pushed. To deliver them: cogni-sandbox relay retry run-000000000001"
     ],
     [
       "kept, for a patch",
       { _tag: "Kept", clone, tip },
-      "the run did not succeed: its commits are kept, and not written. " +
-        "See: cogni-sandbox relay retry run-000000000001 --patch '/tmp/it'\\''s a.patch'",
+      "the run failed, so its commits are kept and not written. " +
+        "To deliver them: cogni-sandbox relay retry run-000000000001 --patch '/tmp/it'\\''s a.patch'",
       "/tmp/it's a.patch"
     ],
     [
@@ -124,7 +124,7 @@ describe("one line for people", () => {
     [
       "failed, for a patch",
       { _tag: "Failed", clone, error: ofReason(new Errors.BundleRefused({ detail: "no", keptAt: "/k" })) },
-      "run-000000000001: push: what the agent committed cannot be taken over: no. It is kept at /k. " +
+      "run-000000000001: push: the agent's commits cannot be imported: no. They are kept at /k. " +
         "Then: cogni-sandbox relay retry run-000000000001 --patch /tmp/work.patch, or relay drop",
       patch
     ]
@@ -132,7 +132,7 @@ describe("one line for people", () => {
   for (const [title, delivery, line, file] of lines)
     it(`${title}`, () => assert.strictEqual(RelayReport.describe(delivery, file), line))
 
-  it("what an origin said cannot break the line, nor act on a terminal", () => {
+  it("text from an origin cannot break the line, nor control a terminal", () => {
     const error = ofReason(
       new Errors.PushRefused({
         fault: "rejected",
@@ -150,7 +150,7 @@ describe("one line for people", () => {
 })
 
 describe("for scripts", () => {
-  it("a delivery is its record, and nothing else of the host or the run", () => {
+  it("a delivery is its record, without other facts of the host or the run", () => {
     const rows: ReadonlyArray<readonly [Delivery, object]> = [
       [
         { _tag: "Skipped", clone },
@@ -190,7 +190,7 @@ describe("for scripts", () => {
     }
   })
 
-  it("a run whose commits are not delivered is no success, and says why", () => {
+  it("a failed delivery makes the run unsuccessful, with the reason", () => {
     const report = { ok: true, runId, exitCode: 0 }
     const failed: Delivery = { _tag: "Failed", clone, error: raced }
     assert.deepStrictEqual(RelayReport.withDelivery(report, failed), {
@@ -204,12 +204,12 @@ describe("for scripts", () => {
       },
       relay: RelayReport.toJson(failed)
     })
-    // An error of the run's own is the first that went wrong.
+    // The run's own error came first, so it stays.
     const error = { code: "timeout", reason: "TimedOut", message: "late", isRetryable: false }
     assert.deepInclude(RelayReport.withDelivery({ ok: false, error }, failed), { ok: false, error })
   })
 
-  it("anything else that became of them leaves the report as it is", () => {
+  it("any other delivery leaves the report unchanged", () => {
     const report = { ok: true, answer: "Lima" }
     for (const delivery of [pushed, { _tag: "Kept", clone, tip }, { _tag: "Skipped", clone }] as const)
       assert.deepStrictEqual(RelayReport.withDelivery(report, delivery), {
@@ -219,7 +219,7 @@ describe("for scripts", () => {
   })
 })
 
-describe("as a number", () => {
+describe("exit codes", () => {
   const origin = (isRetryable: boolean) =>
     new Errors.OriginUnavailable({ fault: "unreachable", ...said, isRetryable })
   const relay = new Errors.RelayFailed({ ...said, isRetryable: false })
@@ -244,19 +244,19 @@ describe("as a number", () => {
   ]
   it.each(rows)("%s: %s", (name, error) => assert.strictEqual(RelayReport.exitOf(error), name))
 
-  it("there is a row for every reason", () => {
+  it("every reason has a row", () => {
     const tags = Errors.GitRelayReason.members.map(({ identifier }) => identifier)
     assert.sameMembers([...new Set(rows.map(([, { reason }]) => reason._tag))], tags)
   })
 })
 
-describe("what is kept", () => {
+describe("kept commits", () => {
   const since = new Date("2026-01-01T00:00:00.000Z")
   const { directory } = clone
   const one: Kept = { runId, url, branch, stage: "collected", directory, since, inUse: false }
   const other: Kept = { ...one, stage: "checked", url: "/srv/\u001b[31mgit", inUse: true }
 
-  it("is listed one run a line, aligned, and nothing in it acts on a terminal", () => {
+  it("are listed one run per line, aligned, with control characters made visible", () => {
     assert.deepStrictEqual(RelayReport.list([one, other], new Date("2026-01-01T00:01:05.000Z")), [
       "RUN               STAGE             SINCE        BRANCH                    ORIGIN",
       "run-000000000001  collected         1 m 5 s ago  sandbox/run-000000000001  https://git.example.com/team/project.git",
@@ -264,7 +264,7 @@ describe("what is kept", () => {
     ])
   })
 
-  it("and is plain JSON for scripts", () => {
+  it("are plain JSON for scripts", () => {
     assert.deepStrictEqual(RelayReport.keptJson(one), {
       runId: "run-000000000001",
       origin: "https://git.example.com/team/project.git",

@@ -1,4 +1,4 @@
-/** What was typed about a repository, and what is asked of the relay for it. */
+/** The flags for a repository, and the request to the relay that they become. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as RepoPlan from "../src/RepoPlan.ts"
@@ -13,11 +13,11 @@ const planned = (flags: Parameters<typeof of>[0]) => {
 const url = "https://github.com/acme/app"
 
 describe("RepoPlan", () => {
-  it("without --repo there is none", () => {
+  it("does not exist without --repo", () => {
     assert.deepStrictEqual(of({}), Result.succeed(undefined) as never)
   })
 
-  it("pushes, and commits what is left, unless told otherwise", () => {
+  it("pushes, and commits leftovers, by default", () => {
     assert.deepStrictEqual(planned({ repo: url }) as unknown, {
       runId,
       url,
@@ -42,30 +42,30 @@ describe("RepoPlan", () => {
     assert.strictEqual(planned({ repo: url, commitMessage: "left" })?.commitLeftovers, "left")
   })
 
-  it("a path is one of this host, made absolute", () => {
+  it("resolves a path on this host to an absolute path", () => {
     assert.strictEqual(planned({ repo: "." })?.url, process.cwd())
     assert.strictEqual(planned({ repo: "/srv/app.git" })?.url, "/srv/app.git")
     assert.strictEqual(planned({ repo: "./a:b" })?.url, `${process.cwd()}/a:b`)
   })
 
   const refusals: ReadonlyArray<readonly [Parameters<typeof of>[0], string]> = [
-    [{ base: "main" }, "--base says nothing without --repo"],
-    [{ push: true }, "--push says nothing"],
-    [{ pr: true }, "--pr says nothing"],
-    [{ noCommit: true }, "--no-commit says nothing"],
+    [{ base: "main" }, "--base has no effect without --repo"],
+    [{ push: true }, "--push has no effect"],
+    [{ pr: true }, "--pr has no effect"],
+    [{ noCommit: true }, "--no-commit has no effect"],
     [{ repo: url, workspace: "/w" }, "--workspace"],
     [{ repo: url, patch: "/p", pr: true }, "--patch excludes --pr"],
     [{ repo: url, patch: "/p", push: true }, "--patch excludes --push"],
     [{ repo: url, noCommit: true, commitMessage: "x" }, "--no-commit excludes"],
     [{ repo: "git@github.com:acme/app" }, "ssh"],
-    [{ repo: "ssh://git@github.com/acme/app" }, "no https URL"],
-    [{ repo: "https://token@github.com/acme/app" }, "no https URL"],
+    [{ repo: "ssh://git@github.com/acme/app" }, "not a plain https URL"],
+    [{ repo: "https://token@github.com/acme/app" }, "not a plain https URL"],
     [{ repo: "file:///srv/app.git" }, "or name the path of a repository of this host"],
     [{ repo: "ext::sh -c id" }, "ssh"],
     [{ repo: "/srv/app", pr: true }, "no pull requests"],
-    [{ repo: url, base: "-x" }, "no plain branch name"],
-    [{ repo: url, branch: "../main" }, "no branch that a run may have"],
-    [{ repo: url, branch: "sandbox/a;b" }, "no branch that a run may have"]
+    [{ repo: url, base: "-x" }, "not a plain branch name"],
+    [{ repo: url, branch: "../main" }, "not a branch name that runs may use"],
+    [{ repo: url, branch: "sandbox/a;b" }, "not a branch name that runs may use"]
   ]
   it.each(refusals)("%j is refused", (flags, why) => {
     const plan = of(flags)

@@ -1,4 +1,4 @@
-/** From flags and environment to a spec and a way out; the demo upstream is never a fallback. */
+/** The spec and the egress that flags and environment select. The demo upstream is never a fallback. */
 import { assert, describe, it } from "@effect/vitest"
 import { Refusal } from "../src/Failure.ts"
 import * as RunPlan from "../src/RunPlan.ts"
@@ -63,8 +63,8 @@ const refused = (
   return Result.isFailure(made) ? made.failure : assert.fail("it was planned")
 }
 
-describe("the way out of an agent", () => {
-  it("without an upstream it is refused, and nothing else is chosen instead", () => {
+describe("the egress of an agent", () => {
+  it("is refused without an upstream, and has no fallback", () => {
     const { exit, message } = refused(prompt, {}, absent)
     assert.strictEqual(exit, "configuration")
     for (const word of [
@@ -77,14 +77,14 @@ describe("the way out of an agent", () => {
       assert.include(message, word)
   })
 
-  it("the demo upstream is asked when somebody says so, and says what it is", () => {
+  it("is the demo upstream only on request, with a note", () => {
     const plan = planned(prompt, { demo: true }, absent)
     assert.deepStrictEqual(plan.wayOut, { _tag: "Demo", model: "demo" })
     assert.include(plan.note ?? "", "no model is asked")
     assert.include(planned(prompt, { demo: true }, configured).note ?? "", "although COGNI_LLM_URL is set")
   })
 
-  it("the configured upstream is asked, with the model of the flag, or else of the environment", () => {
+  it("is the configured upstream, with the model of the flag, or else of the environment", () => {
     assert.deepStrictEqual(planned(prompt, {}, configured).wayOut, {
       _tag: "Upstream",
       model: "m1",
@@ -99,7 +99,7 @@ describe("the way out of an agent", () => {
     ["COGNI_LLM_URL", "COGNI_LLM_KEY"],
     ["COGNI_LLM_URL", "COGNI_LLM_KEY_FILE"],
     ["COGNI_LLM_KEY", "COGNI_LLM_URL"]
-  ] as const)("without %s, half a configuration is refused", (missing, present) => {
+  ] as const)("is refused if the configuration lacks %s", (missing, present) => {
     const upstream = { _tag: "Incomplete", missing, present } as const
     const { exit, message } = refused(prompt, {}, { ...absent, upstream })
     assert.strictEqual(exit, "configuration")
@@ -107,7 +107,7 @@ describe("the way out of an agent", () => {
     assert.include(message, `${present} is set and ${absentNames} is not`)
   })
 
-  it("a key that cannot be had is refused as it was, where a model is needed", () => {
+  it("is refused with the error of an unreadable key, only if a model is needed", () => {
     const refusal = new Refusal({ exit: "configuration", detail: "it is open", remedy: "Close it" })
     const settings: Settings["Service"] = { ...absent, upstream: { _tag: "Refused", refusal } }
     assert.strictEqual(refused(prompt, {}, settings), refusal)
@@ -117,7 +117,7 @@ describe("the way out of an agent", () => {
   })
 
   it.each(["127.0.0.1:4000", "ftp://x", "http://key@host/", "http://host/?a=b"])(
-    "%s is no upstream",
+    "cannot be the upstream %s",
     (url) => {
       const { exit, message } = refused(
         prompt,
@@ -130,31 +130,31 @@ describe("the way out of an agent", () => {
     }
   )
 
-  it("an agent without a model is a contradiction", () => {
+  it("is required, so --no-model is refused", () => {
     assert.strictEqual(refused(prompt, { noModel: true }, configured).exit, "usage")
   })
 })
 
-describe("the way out of a command", () => {
-  it("none without an upstream", () => {
+describe("the egress of a command", () => {
+  it("is absent without an upstream", () => {
     const plan = planned(command, {}, absent)
     assert.deepStrictEqual(plan.wayOut, { _tag: "None" })
     assert.isUndefined(plan.spec.llm)
     assert.isUndefined(plan.note)
   })
 
-  it("the upstream where one is configured with a model, and none with --no-model", () => {
+  it("is the upstream if one is configured with a model, and absent with --no-model", () => {
     assert.strictEqual(planned(command, {}, configured).wayOut._tag, "Upstream")
     assert.strictEqual(planned(command, { noModel: true }, configured).wayOut._tag, "None")
   })
 
-  it("says so when an upstream is configured and no model is", () => {
+  it("is absent, with a note, if an upstream is configured without a model", () => {
     const plan = planned(command, {}, { ...configured, model: undefined })
     assert.strictEqual(plan.wayOut._tag, "None")
     assert.include(plan.note ?? "", "--model")
   })
 
-  it("half a configuration is refused here too, unless there is to be no way out at all", () => {
+  it("is refused with an incomplete configuration, unless --no-model is given", () => {
     const half: Settings["Service"] = {
       ...absent,
       upstream: { _tag: "Incomplete", missing: "COGNI_LLM_KEY", present: "COGNI_LLM_URL" }
@@ -163,7 +163,7 @@ describe("the way out of a command", () => {
     assert.strictEqual(planned(command, { noModel: true }, half).wayOut._tag, "None")
   })
 
-  it("--model without an upstream is refused; --model with --no-model is a contradiction", () => {
+  it("is refused for --model without an upstream, and for --no-model with --model or --demo", () => {
     assert.strictEqual(refused(command, { model: "m" }, absent).exit, "configuration")
     assert.strictEqual(refused(command, { model: "m", noModel: true }, configured).exit, "usage")
     assert.strictEqual(refused(command, { demo: true, noModel: true }, configured).exit, "usage")
@@ -171,7 +171,7 @@ describe("the way out of a command", () => {
 })
 
 describe("the spec", () => {
-  it.effect("has what was asked, and the library's defaults for the rest", () =>
+  it.effect("has the values of the flags, and the library's defaults for the rest", () =>
     Effect.gen(function* () {
       const over = {
         workspace: "/project",
@@ -204,7 +204,7 @@ describe("the spec", () => {
     })
   )
 
-  it.effect("an agent gets its prompt as a file, and its account and name from the host", () =>
+  it.effect("has an agent's prompt as a file, and its account and graph ID from the host", () =>
     Effect.gen(function* () {
       const spec = yield* SandboxSpec.decode(planned(prompt, {}, configured).spec)
       assert.deepStrictEqual(spec.argv, ["cogni-agent"])
@@ -222,7 +222,7 @@ describe("the spec", () => {
     })
   )
 
-  it("a key is in no spec", () => {
+  it("contains no key", () => {
     assert.notInclude(JSON.stringify(planned(prompt, {}, configured)), "sk-planted")
   })
 })

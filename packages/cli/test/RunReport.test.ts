@@ -1,4 +1,4 @@
-/** What counts as an answer, and what never does. */
+/** Reports of runs: which results count as an answer. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunReport from "../src/RunReport.ts"
 import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
@@ -6,7 +6,7 @@ import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import { envelope, result, runId } from "./RunResults.ts"
 
-/** A run of the minimal agent that ended so. */
+/** A run of the minimal agent with this result. */
 const ended = (over: Parameters<typeof result>[0]) => {
   const ran = result(over)
   const read = AgentOutput.read(minimal.reader, ran.output.stdout.text)
@@ -21,14 +21,14 @@ describe("RunReport", () => {
     assert.deepStrictEqual(verdict, { exitCode: 0, answer: { text: "Lima" }, problem: undefined })
   })
 
-  it("a good envelope and another exit code are none", () => {
+  it("an envelope with a nonzero exit code is not an answer", () => {
     const verdict = judge({ exitCode: 137, stdout: envelope("Lima"), stderr: "one\nKilled\n" })
     assert.isUndefined(verdict.answer)
     assert.strictEqual(verdict.exitCode, 137)
     assert.include(verdict.problem?.message ?? "", "after saying: Killed")
   })
 
-  it("an error envelope is an error: with the agent's code, or 76 where it ended as if all were well", () => {
+  it("an error envelope is an error, with the agent's exit code, or with 76 if that is 0", () => {
     const stdout = envelope("half", { code: "http_500", message: "The model answered 500" })
     assert.strictEqual(judge({ exitCode: 1, stdout }).exitCode, 1)
     const verdict = judge({ stdout })
@@ -37,13 +37,13 @@ describe("RunReport", () => {
     assert.strictEqual(verdict.problem?.message, "the agent failed: The model answered 500 (http_500)")
   })
 
-  it("noise is no answer, and says where to look", () => {
+  it("other output is not an answer, and the error names the logs", () => {
     const verdict = judge({ stdout: "hello" })
     assert.strictEqual(verdict.exitCode, 76)
     assert.include(verdict.problem?.message ?? "", `cogni-sandbox logs ${runId}`)
   })
 
-  it("an agent's words cannot break the line they are quoted in", () => {
+  it("an agent's output cannot break the line that quotes it", () => {
     const verdict = judge({ exitCode: 2, stderr: "fine\n\u001b[2Jcogni\rx" })
     assert.notMatch(verdict.problem?.message ?? "", /[\n\r\u001b]/u)
   })

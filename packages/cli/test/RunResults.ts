@@ -1,4 +1,4 @@
-/** Made-up ends of runs, for tests that render them. */
+/** Sample results of runs, for tests that format them. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"

@@ -1,4 +1,4 @@
-/** What of `serve` and `agents` is decided before anything listens. The rest is `test/stack/Serve.test.ts`. */
+/** `agents`, and `serve` before it listens. `test/stack/Serve.test.ts` tests the rest. */
 import { assert, describe, it } from "@effect/vitest"
 import * as AgentsCommand from "../src/AgentsCommand.ts"
 import * as Cli from "../src/Cli.ts"
@@ -21,14 +21,14 @@ const cli = (argv: ReadonlyArray<string>, environment: Record<string, string> = 
   })
 
 describe("serve", () => {
-  it("knows this machine's own addresses", () => {
+  it("recognizes loopback addresses", () => {
     for (const host of ["127.0.0.1", "127.1.2.3", "localhost", "::1"]) assert.isTrue(isLoopback(host), host)
     for (const host of ["0.0.0.0", "::", "10.0.0.1", "example.org", "127.0.0.1.example.org", ""]) {
       assert.isFalse(isLoopback(host), host)
     }
   })
 
-  it.live("a request that comes before anybody serves is told to come again, and none after", () =>
+  it.live("answers 503 with retry-after only while there is no handler", () =>
     Effect.gen(function* () {
       const node = yield* Effect.acquireRelease(
         Effect.callback<Server>((resume) => {
@@ -54,14 +54,14 @@ describe("serve", () => {
   )
 
   it.effect.each<[ReadonlyArray<string>, number, string, Record<string, string>]>([
-    [["--host", "0.0.0.0"], 64, "Put a proxy that speaks TLS before it, and say --allow-remote", {}],
+    [["--host", "0.0.0.0"], 64, "Put a TLS proxy in front of it, and add --allow-remote", {}],
     [["--port", "65536"], 64, "--port", {}],
     [["--body-limit", "12"], 64, "--body-limit", {}],
     [["--drain", "soon"], 64, "--drain", {}],
-    [[], 78, "a variable of the environment cannot be read", { SANDBOX_ENABLED: "yes" }],
+    [[], 78, "invalid environment variable", { SANDBOX_ENABLED: "yes" }],
     [["--max-runs", "0"], 64, "--max-runs", {}],
     [["--port", "0"], 78, "no model is configured", { SANDBOX_ENABLED: "true" }]
-  ])("%j ends with %i", ([argv, code, says, environment]) =>
+  ])("%j exits with %i", ([argv, code, says, environment]) =>
     Effect.gen(function* () {
       const { code: ended, stderr } = yield* cli(["serve", ...argv], environment)
       assert.deepStrictEqual([ended, stderr.includes(says)], [code, true], stderr)
@@ -69,7 +69,7 @@ describe("serve", () => {
     })
   )
 
-  it.live("a port that is taken is named by its own flag", () =>
+  it.live("names the flag of a port that is in use", () =>
     Effect.gen(function* () {
       const taken = yield* Effect.acquireRelease(
         Effect.callback<Server>((resume) => {
@@ -86,14 +86,14 @@ describe("serve", () => {
         const said = yield* cli(["serve", "--demo", ...argv], { COGNI_STATE_DIR: state })
         assert.strictEqual(said.code, 69, said.stderr)
         assert.include(said.stderr, `cannot listen on 127.0.0.1:${port}`)
-        assert.include(said.stderr, `Choose another: ${flag} 0 takes any that is free`)
+        assert.include(said.stderr, `Choose another: ${flag} 0 takes any free port`)
       }
     }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 })
 
-describe("a workspace of a run from outside", () => {
-  it("is the relay's clone of a run, and no other directory of this host", () => {
+describe("a workspace of a remote run", () => {
+  it("may be the relay's clone of a run, and no other directory of this host", () => {
     const isClone = ServeComposition.isClone({ stateDirectory: "/state" })
     assert.isTrue(isClone("/state/relays/run-000000000001/workspace"))
     for (const path of [
@@ -114,13 +114,13 @@ describe("a workspace of a run from outside", () => {
 })
 
 describe("agents", () => {
-  it.effect("are listed with what they can do, without an engine", () =>
+  it.effect("are listed with their capabilities, without an engine", () =>
     Effect.gen(function* () {
       const { code, stdout } = yield* cli(["agents"])
       assert.strictEqual(code, 0)
       assert.match(
         stdout,
-        /^agent +Minimal agent +chat-completions +no tools, answers at its end, history as messages$/mu
+        /^agent +Minimal agent +chat-completions +no tools, answers at the end, history as messages$/mu
       )
       const json = JSON.parse((yield* cli(["agents", "-o", "json"])).stdout)
       assert.containSubset(
@@ -130,7 +130,7 @@ describe("agents", () => {
     })
   )
 
-  it("an agent of which nothing is known has empty columns", () => {
+  it("have empty columns for unknown properties", () => {
     const [, line] = AgentsCommand.render([
       { agentId: "other:a" as never, graphId: "other:a" as never, name: "A", description: null }
     ])

@@ -1,4 +1,4 @@
-/** What the environment says, and that the key is nowhere afterwards. */
+/** Settings from the environment, and the secrecy of the key. */
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { assert, describe, it } from "@effect/vitest"
 import * as DatabaseSettings from "../src/DatabaseSettings.ts"
@@ -32,7 +32,7 @@ const keyFile = (content: string | Uint8Array, mode = 0o600) =>
   )
 
 describe("Settings", () => {
-  it("the key leaves the environment at once", () => {
+  it("the key is removed from the environment", () => {
     const environment: Record<string, string | undefined> = {
       COGNI_LLM_KEY: key,
       PATH: "/bin",
@@ -75,7 +75,7 @@ describe("Settings", () => {
     })
   )
 
-  it.effect("takes what is set; an empty variable is not set", () =>
+  it.effect("reads variables; an empty one counts as unset", () =>
     Effect.gen(function* () {
       const settings = yield* read({
         COGNI_STATE_DIR: "/elsewhere",
@@ -98,11 +98,11 @@ describe("Settings", () => {
     })
   )
 
-  it("an agent's image has a variable of its own", () => {
+  it("has a variable for each agent's image", () => {
     assert.strictEqual(Settings.imageVariable("claude-code"), "COGNI_CLAUDE_CODE_IMAGE")
   })
 
-  it.effect("half a configuration is known as such", () =>
+  it.effect("detects an incomplete configuration", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual((yield* read({ COGNI_LLM_URL: "http://x" })).upstream, {
         _tag: "Incomplete",
@@ -136,19 +136,19 @@ describe("Settings", () => {
   )
 })
 
-describe("the file of the key", () => {
+describe("the key file", () => {
   const refusals: ReadonlyArray<
     readonly [what: string, content: string | Uint8Array, mode: number, says: ReadonlyArray<string>]
   > = [
-    ["that the group may read", key, 0o640, ["open to others (mode 0640)", "chmod 600 /"]],
-    ["that everybody may read", key, 0o604, ["open to others (mode 0604)", "chmod 600 /"]],
-    ["that others may write", key, 0o602, ["open to others (mode 0602)", "chmod 600 /"]],
-    ["that is empty", "", 0o600, ["is empty"]],
-    ["that holds an empty line", "\n", 0o600, ["is empty"]],
-    ["that is no key, so long is it", `${key}${"x".repeat(16 * 1024)}`, 0o600, ["larger than 16 KiB"]]
+    ["its group can read it", key, 0o640, ["accessible to other users (mode 0640)", "chmod 600 /"]],
+    ["everyone can read it", key, 0o604, ["accessible to other users (mode 0604)", "chmod 600 /"]],
+    ["others can write it", key, 0o602, ["accessible to other users (mode 0602)", "chmod 600 /"]],
+    ["it is empty", "", 0o600, ["is empty"]],
+    ["it contains an empty line", "\n", 0o600, ["is empty"]],
+    ["it is too long for a key", `${key}${"x".repeat(16 * 1024)}`, 0o600, ["larger than 16 KiB"]]
   ]
   for (const [what, content, mode, says] of refusals) {
-    it.effect(`${what}, is refused where a model is needed, and its content is not shown`, () =>
+    it.effect(`is refused if ${what}, only when a model is needed, and its content is not shown`, () =>
       Effect.gen(function* () {
         const path = yield* keyFile(content, mode)
         const settings = yield* read({ COGNI_LLM_URL: url, COGNI_LLM_KEY_FILE: path })
@@ -161,7 +161,7 @@ describe("the file of the key", () => {
     )
   }
 
-  it.effect("that lies open is named so that a shell takes the command as it stands", () =>
+  it.effect("is quoted for a shell in the remedy", () =>
     Effect.gen(function* () {
       const path = `${yield* keyFile(key)} of $x`
       writeFileSync(path, key, { mode: 0o644 })
@@ -172,11 +172,11 @@ describe("the file of the key", () => {
   )
 
   for (const [ends, content] of [
-    ["nothing", key],
-    ["one line end", `${key}\n`],
-    ["one of another system", `${key}\r\n`]
+    ["no line ending", key],
+    ["a line feed", `${key}\n`],
+    ["a carriage return and a line feed", `${key}\r\n`]
   ] as const) {
-    it.effect(`that ends in ${ends} is the key`, () =>
+    it.effect(`is the key if it ends in ${ends}`, () =>
       Effect.gen(function* () {
         const path = yield* keyFile(content, 0o400)
         const settings = yield* read({ COGNI_LLM_URL: url, COGNI_LLM_KEY_FILE: path })
@@ -188,7 +188,7 @@ describe("the file of the key", () => {
     )
   }
 
-  it.effect("loses one line end and no more", () =>
+  it.effect("loses only one line ending", () =>
     Effect.gen(function* () {
       const settings = yield* read({ COGNI_LLM_URL: url, COGNI_LLM_KEY_FILE: yield* keyFile(` ${key}\n\n`) })
       if (settings.upstream._tag !== "Configured") return assert.fail(settings.upstream._tag)
@@ -196,7 +196,7 @@ describe("the file of the key", () => {
     })
   )
 
-  it.effect("that is not there, or no file, is refused", () =>
+  it.effect("is refused if it does not exist or is not a file", () =>
     Effect.gen(function* () {
       const path = yield* keyFile(key)
       mkdirSync(`${path}.d`)
@@ -214,7 +214,7 @@ describe("the file of the key", () => {
     })
   )
 
-  it.effect("beside the key itself is a contradiction", () =>
+  it.effect("is refused if the key itself is set too", () =>
     Effect.gen(function* () {
       const environment = { COGNI_LLM_URL: url, COGNI_LLM_KEY: key, COGNI_LLM_KEY_FILE: yield* keyFile(key) }
       const { upstream } = yield* read(environment)

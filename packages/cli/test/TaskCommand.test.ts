@@ -1,6 +1,6 @@
 /**
- * What is refused of `task` before there is an engine: in one line, with one number. And from flags and environment to
- * the sandbox of a task: held as a run is, and asked for by the host.
+ * Errors of `task` that need no engine, with one line and one exit code each, and the plan that flags and environment
+ * give: a sandbox configured as for a run, whose model the host asks.
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "../src/Cli.ts"
@@ -48,7 +48,7 @@ describe("task", () => {
     })
   )
 
-  it.effect("says what it does, and what its numbers mean", () =>
+  it.effect("prints its flags and exit codes with --help", () =>
     Effect.gen(function* () {
       const { help } = yield* cli("task --help")
       for (const word of [
@@ -101,7 +101,7 @@ const refused = (over: Parameters<typeof TaskCommand.plan>[0], given: Settings["
 }
 
 describe("the plan of a task", () => {
-  it.effect("is a sandbox whose model the host asks, in the account's name, and no agent", () =>
+  it.effect("is a sandbox without an agent, whose model the host asks on behalf of the account", () =>
     Effect.gen(function* () {
       const plan = planned({ workspace: "/work" })
       const spec = yield* SandboxSpec.decode({ ...plan.task.spec, argv: ["x"] })
@@ -121,7 +121,7 @@ describe("the plan of a task", () => {
     })
   )
 
-  it("gives the loop its time, and the sandbox enough to make the patch after it", () => {
+  it("gives the loop its time, and the sandbox more time to make the patch", () => {
     const plan = planned({ timeoutSeconds: 60, stepsMax: 7, memoryBytes: 1024 ** 3 })
     assert.deepStrictEqual(plan.task.limits, { runtimeSecondsMax: 60, stepsMax: 7 })
     assert.isAtLeast(plan.task.spec.limits?.runtimeSecondsMax ?? 0, 180)
@@ -130,7 +130,7 @@ describe("the plan of a task", () => {
     assert.strictEqual(planned({ timeoutSeconds: 86_400 }).task.spec.limits?.runtimeSecondsMax, 86_400)
   })
 
-  it("has budgets that refuse, so that what was done is not lost", () => {
+  it("has budgets that refuse calls instead of ending the run, so that no work is lost", () => {
     assert.deepStrictEqual(planned({ callsMax: 3, costUsdMax: 1 }).task.spec.llm?.budget, {
       callsMax: 3,
       costUsdMax: 1
@@ -138,7 +138,7 @@ describe("the plan of a task", () => {
     assert.notProperty(planned().task.spec.llm ?? {}, "budget")
   })
 
-  it("needs a model: the flag's, the environment's, or the demo", () => {
+  it("requires a model: the flag's, the environment's, or the demo upstream's", () => {
     assert.strictEqual(planned({ model: "m2" }).task.spec.llm?.model, "m2")
     assert.include(refused({}, { ...settings, model: undefined }).message, "COGNI_LLM_MODEL")
     assert.strictEqual(refused({}, { ...settings, upstream: { _tag: "Absent" } }).exit, "configuration")

@@ -1,4 +1,4 @@
-/** What is said of a task: while it goes on, and at its end. */
+/** Reports of a task, while it runs and at its end. */
 import { assert, describe, it } from "@effect/vitest"
 import { exitCode } from "../src/ExitCode.ts"
 import * as TaskReport from "../src/TaskReport.ts"
@@ -19,7 +19,7 @@ const finished = endOf({ outcome: "finished" })
 const patch = { files: 1, bytes: 3, text: "abc" }
 
 describe("TaskReport.lineOf", () => {
-  it("says what is called in a line, without what could act on a terminal", () => {
+  it("formats a call as one line, with control characters made visible", () => {
     const call = (name: string, input: Readonly<Record<string, unknown>>) =>
       TaskReport.lineOf({ type: "tool_call_started", id: "1", name, input })
     assert.strictEqual(
@@ -32,7 +32,7 @@ describe("TaskReport.lineOf", () => {
     assert.isAtMost(call("shell__exec", { command: "x".repeat(10_000) })?.length ?? 0, 160)
   })
 
-  it("says how it ended by its first line", () => {
+  it("formats the end of a call by its exit code or its first line", () => {
     const ended = (content: string, isError = false) =>
       TaskReport.lineOf({
         type: "tool_call_ended",
@@ -47,7 +47,7 @@ describe("TaskReport.lineOf", () => {
     assert.isAtMost(ended("y".repeat(1_000_000))?.length ?? 0, 160)
   })
 
-  it("says nothing of the rest", () => {
+  it("ignores other events", () => {
     assert.isUndefined(TaskReport.lineOf({ type: "text_delta", delta: "x" }))
     assert.isUndefined(TaskReport.lineOf({ type: "step_ended", step: 1, inputTokens: 1, outputTokens: 1 }))
   })
@@ -83,7 +83,7 @@ describe("TaskReport.exitOf", () => {
   })
 
   it.each([{ files: 0, bytes: 0, problem: "no space\nleft" }, undefined])(
-    "a task without its patch is a fault, and says why",
+    "a task without a patch is a fault, with the reason",
     (none) => {
       const result = { end: finished, patch: none }
       assert.strictEqual(TaskReport.exitOf(result), "fault")
@@ -98,7 +98,7 @@ describe("TaskReport.exitOf", () => {
     }
   )
 
-  it("a sandbox that is over is a fault", () => {
+  it("a sandbox that has ended is a fault", () => {
     const error = new SandboxError({
       reason: new ContainerFailed({ operation: "exec", detail: "is over", remedy: "Open another" })
     })
@@ -110,7 +110,7 @@ describe("TaskReport.exitOf", () => {
 })
 
 describe("TaskReport at the end", () => {
-  it("says what changed on every path", () => {
+  it("describes the changes for every result", () => {
     const said = (given: typeof patch | object | undefined, file?: string) =>
       TaskReport.changes({ end: finished, patch: given as typeof patch | undefined }, file)
     assert.strictEqual(said(patch), "1 file changed")
@@ -120,7 +120,7 @@ describe("TaskReport at the end", () => {
     assert.match(said(undefined), /no patch/u)
   })
 
-  it("says what to do in the words of the command line", () => {
+  it("names flags in its remedies", () => {
     const end = endOf(
       { outcome: "steps_exhausted" },
       "not done after 3 steps. Raise stepsMax, or give it less to do"
@@ -141,7 +141,7 @@ describe("TaskReport at the end", () => {
     assert.strictEqual(TaskReport.summary(finished), "1 step, 2 tool calls, 3 tokens in, 4 out")
   })
 
-  it("is JSON that a script can act on", () => {
+  it("is JSON for scripts", () => {
     assert.deepStrictEqual(
       JSON.parse(JSON.stringify(TaskReport.json({ end: finished, patch }, "run-1", false, undefined))),
       {

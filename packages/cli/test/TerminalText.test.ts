@@ -1,4 +1,4 @@
-/** What an agent says can be seen, and can do nothing to the terminal it is seen on. */
+/** The output of an agent is visible on a terminal, and cannot control it. */
 import { assert, describe, it } from "@effect/vitest"
 import * as TerminalText from "../src/TerminalText.ts"
 import { Schema } from "effect"
@@ -16,7 +16,7 @@ describe("TerminalText", () => {
     assert.strictEqual(TerminalText.visible("👩‍👩‍👧 é → שלום"), "👩‍👩‍👧 é → שלום")
   })
 
-  it("characters that show nothing become visible, each of them", () => {
+  it("every invisible character becomes visible", () => {
     const shown = new Set([0x200c, 0x200d, 0xfe0f])
     const others = new Set([0x2800, 0x16fe4, 0x1d159, 0x13430, 0x1343f, 0xfff9, 0xfffa, 0xfffb])
     const survived: Array<string> = []
@@ -31,7 +31,7 @@ describe("TerminalText", () => {
     assert.strictEqual(TerminalText.visible("❤️ می‌خواهم"), "❤️ می‌خواهم")
   })
 
-  it.prop("JSON for a terminal is the same JSON, without a hidden character", [Schema.Json], ([value]) => {
+  it.prop("JSON for a terminal has the same value, and no hidden character", [Schema.Json], ([value]) => {
     const text = JSON.stringify({ value, agent: "\u009b31m\u202e\u007f\r\u001b\u{e0041}" }, undefined, 2)
     const shown = TerminalText.visibleJson(text)
     assert.deepStrictEqual(JSON.parse(shown), JSON.parse(text))
@@ -44,14 +44,14 @@ describe("TerminalText", () => {
     assert.notMatch(TerminalText.oneLine(`${text}\n${text}`), /[\n\r]/u)
   })
 
-  it("a character or a line end cut between two pieces is one", () => {
+  it("a character or a line ending that is split between two pieces stays one", () => {
     const filter = TerminalText.makeFilter()
     const bytes = new TextEncoder().encode("é→\r\nls\r")
     assert.strictEqual([...bytes].map((byte) => filter(Uint8Array.of(byte))).join(""), "é→\r\nls")
     assert.strictEqual(filter("rm"), "^Mrm")
   })
 
-  it("wraps at blanks, and leaves long words whole", () => {
+  it("wraps at spaces, and does not break long words", () => {
     assert.deepStrictEqual(TerminalText.wrap("one two three\nverylongword x", 7), [
       "one two",
       "three",

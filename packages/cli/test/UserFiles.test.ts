@@ -29,7 +29,7 @@ const home = Effect.acquireRelease(
   (path) => Effect.sync(() => rmSync(path, { recursive: true }))
 )
 
-/** No engine is reached: what is refused is refused before one is looked for. */
+/** Reaches no engine: every refusal comes before the engine is needed. */
 const cli = (state: string, ...argv: ReadonlyArray<string>) =>
   Effect.gen(function* () {
     const memory = Output.makeMemory()
@@ -41,7 +41,7 @@ const cli = (state: string, ...argv: ReadonlyArray<string>) =>
   })
 
 describe("UserFiles", () => {
-  it.effect("refuses a patch in the workspace before a sandbox is looked for", () =>
+  it.effect("refuses a patch file in the workspace before it needs an engine", () =>
     Effect.gen(function* () {
       const root = yield* home
       const workspace = join(root, "workspace")
@@ -75,7 +75,7 @@ describe("UserFiles", () => {
     })
   )
 
-  it.effect("takes - for no file of a patch, and says how to name standard output", () =>
+  it.effect("refuses - as a patch file, and names the path of standard output", () =>
     Effect.gen(function* () {
       const root = yield* home
       for (const argv of [
@@ -90,7 +90,7 @@ describe("UserFiles", () => {
     })
   )
 
-  it.effect("leaves nothing beside the name of a patch when no sandbox starts", () =>
+  it.effect("leaves no patch file if no sandbox starts", () =>
     Effect.gen(function* () {
       const root = yield* home
       const patch = join(root, "fix.patch")
@@ -111,7 +111,7 @@ describe("UserFiles", () => {
     })
   )
 
-  it.effect("takes the directory of an agent by device and inode, through links of this user", () =>
+  it.effect("identifies the directory of an agent by device and inode, through links of this user", () =>
     Effect.gen(function* () {
       const root = yield* home
       symlinkSync("workspace", join(root, "shortcut"))

@@ -1,9 +1,9 @@
 /**
- * Secrets that open nothing, laid where a thief would look, and the eyes that know them again.
+ * Canary tokens: fake secrets, and a scanner that detects them leaving the sandbox.
  *
- * Made anew for every run, so that one that is seen anywhere names the run it came from. They lie where cloud
- * credentials and a project's settings usually do; nothing in an honest task has a reason to send them anywhere. What
- * is found is evidence and no proof: an agent that was asked to read its home directory will send them too.
+ * They are new for every run, so that a sighting identifies the run. They are planted where cloud credentials and
+ * project settings usually are; an honest task has no reason to send them anywhere. A sighting is evidence, not proof:
+ * an agent that was asked to read its home directory sends them too.
  */
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
@@ -19,24 +19,24 @@ export interface Canary {
 /** The secrets of a run, and the files that hold them. */
 export interface Planted {
   readonly canaries: ReadonlyArray<Canary>
-  /** For the control directory, beside the run's own inputs. */
+  /** Planted beside the run's own inputs. */
   readonly inputs: ReadonlyArray<Input>
   readonly directories: ReadonlyArray<PlantedDirectory>
 }
 
-/** A canary that was seen. */
+/** A detected canary. */
 export interface Sighting {
   readonly canary: string
   readonly encoding: string
 }
 
-/** Looks for canaries in something that comes in pieces; one may lie across two of them. */
+/** Detects canaries in a stream of pieces, including those split across two pieces. */
 export interface Watcher {
-  /** What is seen for the first time. */
+  /** Scans a piece and returns the canaries that were not seen before. */
   readonly push: (piece: Uint8Array) => ReadonlyArray<Sighting>
 }
 
-/** Nothing planted. */
+/** No canaries. */
 export const none: Planted = { canaries: [], inputs: [], directories: [] }
 
 const upperDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -48,7 +48,7 @@ const random = (alphabet: string, length: number): string =>
     (value) => alphabet[value % alphabet.length]
   ).join("")
 
-/** A fresh set. */
+/** Generates a new set of canaries. */
 export const plant: Effect.Effect<Planted> = Effect.sync(() => {
   const accessKeyId = `AKIA${random(upperDigits, 16)}`
   const secretAccessKey = random(letters, 40)
@@ -82,8 +82,8 @@ export const plant: Effect.Effect<Planted> = Effect.sync(() => {
 })
 
 /**
- * How a run comes by its canaries. Provided by whoever must know them too, such as a relay that looks for them in
- * commits.
+ * Generates the canaries of a run. Replaced by code that must know them too, such as a caller whose relay looks for
+ * them in commits.
  */
 export const Planting = Context.Reference<Effect.Effect<Planted>>("@cogni/sandbox-core/Planting", {
   defaultValue: () => plant
@@ -98,7 +98,7 @@ export const makeWatcher = (canaries: ReadonlyArray<Canary>): Watcher => {
   let squeezedTail = ""
 
   const sightings = (part: Uint8Array): ReadonlyArray<Sighting> => {
-    // Letters in either case are the same here: forty random ones stay unlike anything else.
+    // Case is ignored: forty random letters remain unique without it.
     const text = tail + characters(part).toLowerCase()
     const squeezed = squeezedTail + characters(squeeze(part))
     tail = text.slice(1 - longest)
@@ -126,17 +126,17 @@ export const makeWatcher = (canaries: ReadonlyArray<Canary>): Watcher => {
   }
 }
 
-/** What is in one whole text. */
+/** Returns the canaries in one complete text. */
 export const look = (canaries: ReadonlyArray<Canary>, bytes: Uint8Array): ReadonlyArray<Sighting> =>
   makeWatcher(canaries).push(bytes)
 
 /**
- * Whether looking is worth while, for large pieces that hold nothing as a rule: what this says no to, {@link look}
- * finds nothing in. One pass over the letters and digits, for a few of each pattern's.
+ * Makes a fast pre-check for large pieces that rarely contain a canary. If it returns false, {@link look} would find
+ * nothing. It makes one pass over the letters and digits, and compares a few characters of each pattern.
  */
 export const makeSieve = (canaries: ReadonlyArray<Canary>): ((bytes: Uint8Array) => boolean) => {
   const encoder = new TextEncoder()
-  // Without its first: a backslash before that may have taken it away.
+  // Without its first character, which a backslash before it may have removed.
   const keys = canaries
     .flatMap(patternsOf)
     .map(({ text }) => makeSqueezer()(encoder.encode(text)).slice(1, 1 + keyBytes))
@@ -161,11 +161,11 @@ export const makeSieve = (canaries: ReadonlyArray<Canary>): ((bytes: Uint8Array)
   }
 }
 
-/** A text without the canaries in it, in plain. */
+/** Replaces each canary in a text, if it is not encoded, with its name. */
 export const redact = (canaries: ReadonlyArray<Canary>, text: string): string =>
   canaries.reduce((clean, { name, secret }) => clean.replaceAll(secret, `[canary ${name}]`), text)
 
-/** Of a pattern, what a sieve looks for. */
+/** Number of characters of a pattern that a sieve compares. */
 const keyBytes = 8
 
 const sieveBits = 16
@@ -179,10 +179,10 @@ interface Pattern extends Sighting {
   readonly text: string
 }
 
-/** A large piece is looked at in parts, so that looking takes no more memory than this a few times over. */
+/** Large pieces are scanned in parts, so that a scan takes no more memory than a few times this size. */
 const partBytesMax = 1024 * 1024
 
-/** Each is letters and digits only, so that it can be found in what was squeezed too. */
+/** Each pattern has letters and digits only, so that it is also found in squeezed text. */
 const patternsOf = ({ name, secret }: Canary): ReadonlyArray<Pattern> => {
   const all: ReadonlyArray<readonly [encoding: string, text: string]> = [
     ["plain", secret],
@@ -194,27 +194,27 @@ const patternsOf = ({ name, secret }: Canary): ReadonlyArray<Pattern> => {
   return all.map(([encoding, text]) => ({ canary: name, encoding, text: text.toLowerCase() }))
 }
 
-/** Lines and colons belong to how hex and base64 are written; in a secret itself somebody has put them. */
+/** Line breaks and colons are usual in hex and base64. In a plain secret, they were inserted on purpose. */
 const spreadOf = (encoding: string): string => (encoding === "plain" ? "spread" : encoding)
 
 const backslash = 0x5c
 
-/** What is kept of each byte: letters in lower case, and digits. 0: nothing. */
+/** Maps each byte to what is kept of it: letters in lower case, and digits. 0 drops the byte. */
 const keptOf = Uint8Array.from({ length: 256 }, (_, byte) => {
   const lower = byte | 0x20
   return byte >= 0x30 && byte <= 0x39 ? byte : lower >= 0x61 && lower <= 0x7a ? lower : 0
 })
 
-/** The same after a backslash: there, `n`, `r` and `t` are what becomes of the ends of lines in JSON. */
+/** The same after a backslash, where `n`, `r` and `t` are escaped white space in JSON. */
 const keptEscapedOf = keptOf.map((kept, byte) => (byte === 0x6e || byte === 0x72 || byte === 0x74 ? 0 : kept))
 
-/** Leaves the letters, in lower case, and the digits: what is written in lines, or with something between, is whole. */
+/** Keeps only letters, in lower case, and digits. A secret with line breaks or separators becomes contiguous. */
 const makeSqueezer = () => {
   let table = keptOf
   return (bytes: Uint8Array): Uint8Array => {
     const kept = new Uint8Array(bytes.byteLength)
     let length = 0
-    // By index, and without a branch for what is dropped: three times as fast, where this is what takes the time.
+    // By index, and without a branch for dropped bytes: three times as fast in this hot loop.
     for (let index = 0; index < bytes.byteLength; index++) {
       const byte = bytes[index]!
       const character = table[byte]!
@@ -226,11 +226,11 @@ const makeSqueezer = () => {
   }
 }
 
-/** A character for each byte. `TextDecoder` cannot: its latin1 is windows-1252, in texts twice as large and as slow. */
+/** One character for each byte. `TextDecoder` cannot: its latin1 is windows-1252, twice as large and as slow. */
 const characters = (bytes: Uint8Array): string =>
   Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1")
 
-/** A secret here is one character for each byte, so Effect's `Hex`, which takes a text to be UTF-8, would not find it. */
+/** A secret has one character for each byte. Effect's `Hex` assumes UTF-8, so its result would not match. */
 const hexOf = (secret: string): string =>
   Array.from(secret, (character) => character.charCodeAt(0).toString(16).padStart(2, "0")).join("")
 
@@ -239,7 +239,7 @@ const rotate = (letter: string): string => {
   return String.fromCharCode(((letter.charCodeAt(0) - base + 13) % 26) + base)
 }
 
-/** What base64 makes of it when this many bytes stand before it: the part that does not depend on its neighbours. */
+/** Base64 of the secret after this many other bytes, reduced to the part that does not depend on its neighbours. */
 const base64Inside = (secret: string, offset: number): string => {
   const encoded = btoa("\0".repeat(offset) + secret)
   const from = Math.ceil((offset * 8) / 6)

@@ -1,9 +1,9 @@
 /**
- * The port through which a run gets its containers.
+ * The port that creates and controls containers.
  *
- * A container is created, then started and *held*: its entrypoint reports how it is really held, and nothing of argv
- * has run until `proceed`. Core only knows this interface. `@cogni/sandbox-docker` provides the real one;
- * `layerMemory` (in `MemoryContainerRuntime.ts`) keeps containers in a map. Both pass `ContainerRuntimeContract`.
+ * A container is created, then started and *held*: its entrypoint reports the actual posture, and argv does not run
+ * before `proceed`. Core only knows this interface. `@cogni/sandbox-docker` implements it on Docker, and
+ * `MemoryContainerRuntime.layer` in memory. Both pass `ContainerRuntimeContract`.
  */
 import { Context, type Duration, type Effect, type Scope, type Stream } from "effect"
 import type { Command, CommandExit, Files, SignalName } from "./Executor.ts"
@@ -25,18 +25,18 @@ import type { Limits, Network } from "./SandboxSpec.ts"
 export type ContainerError = RuntimeUnavailable | ImageNotFound | ContainerFailed
 
 /**
- * The first process of a supervised container, which runs the commands that come to it. In every image that is built on
- * the runtime's.
+ * Path of the supervisor, the first process of a supervised container, which runs the commands sent to it. Every image
+ * built on the runtime image has it.
  */
 export const supervisor = "/usr/local/bin/cogni-supervisor"
 
-/** A directory of the host, or a volume of the engine, seen from inside. */
+/** A host directory or an engine volume, mounted into a container. */
 export interface Mount {
   readonly type: "directory" | "volume"
   readonly source: string
   readonly target: string
   readonly readOnly: boolean
-  /** The directory that must be there, or the agent does not start. */
+  /** The directory that must be mounted; otherwise the agent does not start. */
   readonly held?: HeldIdentity | undefined
 }
 
@@ -47,19 +47,19 @@ export interface VolumeSpec {
   readonly owner: User
   readonly bytesMax: number
   readonly filesMax: number
-  /** The run's own limit, from which the labels say when a leftover is over. */
+  /** The run's time limit. The volume's labels derive the latest end of the run from it. */
   readonly runtimeSecondsMax: number
-  /** Tells volumes of the same run and role apart. */
+  /** Distinguishes volumes of the same run and role. */
   readonly index?: number | undefined
 }
 
-/** What a container is asked to be. Whatever is not here is not up for choice. */
+/** Specification of a container. All other settings are fixed. */
 export interface ContainerSpec {
   readonly runId: RunId
   /**
-   * An `agent` is held until its posture is known, and starts with its image's entrypoint. A `relay` reads what an agent
-   * has left: it starts with its own argv, and fails when the engine does not hold it as asked. The others are images
-   * of ours.
+   * An `agent` is held until its posture is known, and starts with its image's entrypoint. A `relay` reads what an
+   * agent has left: it starts with its own argv, and fails if the engine does not apply the requested settings. The
+   * other roles use our own images.
    */
   readonly role: "agent" | "proxy" | "gateway" | "relay"
   readonly image: string
@@ -78,81 +78,81 @@ export interface ContainerSpec {
     | "workspaceBytesMax"
     | "runtimeSecondsMax"
   >
-  /** Of an `agent` whose argv is {@link supervisor}: it takes commands for as long as it lives. */
+  /** True for an `agent` whose argv is {@link supervisor}: it accepts commands as long as it runs. */
   readonly supervised?: boolean | undefined
-  /** Sent on stdin at the start and then closed: the way in for what must not be in the engine's configuration. */
+  /** Written to stdin of a `proxy` at its start; stdin is then closed. Keeps data out of the engine's configuration. */
   readonly stdin?: string | undefined
 }
 
 /** How a container ended. An exit code is a value, never an error. */
 export interface ContainerExit {
   readonly exitCode: number
-  /** The kernel killed a process of it for want of memory: the first, or any other. */
+  /** The kernel killed one of its processes, the first or any other, because memory ran out. */
   readonly oomKilled: boolean
-  /** The kernel refused it a process. */
+  /** The kernel refused to create another process in it. */
   readonly processesRefused: boolean
   readonly peak: Peak
 }
 
-/** A command for a container that is supervised. */
+/** A command for a supervised container. */
 export type ExecSpec = Command
 
 /** How a command ended, and what the kernel did to its container meanwhile. */
 export interface ExecExit extends CommandExit {
-  /** The kernel killed a process of the container for want of memory while this command ran. */
+  /** The kernel killed a process of the container because memory ran out while this command ran. */
   readonly oomKilled: boolean
-  /** The kernel refused the container a process meanwhile. */
+  /** The kernel refused to create a process in the container meanwhile. */
   readonly processesRefused: boolean
 }
 
 /** A command that runs in a container. */
 export interface Exec {
-  /** For one reader. A command that nobody listens to waits, once it has written some hundred kilobytes. */
+  /** For one reader. A command whose output is not read blocks after some hundred kilobytes. */
   readonly output: Stream.Stream<OutputChunk, ContainerError>
-  /** Settles when its own process has ended, and `output` with it. Fails where it could not be started. */
+  /** Settles when its own process and `output` have ended. Fails if it could not be started. */
   readonly exit: Effect.Effect<ExecExit, ContainerError | CommandRefused>
-  /** To its process and all that came of it. */
+  /** Sends a signal to its process and all descendants. */
   readonly signal: (name: SignalName) => Effect.Effect<void, ContainerError>
 }
 
 export interface Container {
   readonly id: string
   /**
-   * Start. A container of role `agent` is then held: this succeeds when its entrypoint has reported and the report,
-   * the engine's configuration and (on a local engine) the host's view agree with the spec.
+   * Start. A container of role `agent` is then held: this succeeds when its entrypoint has reported its posture, and
+   * the report, the engine's configuration and (on a local engine) the host's view agree with the spec.
    */
   readonly start: Effect.Effect<Posture | undefined, ContainerError | PostureMismatch>
-  /** Let the agent's first instruction happen. Fails when the way to the model does not answer from inside. */
+  /** Let the agent start. Fails if the model proxy does not answer from inside the sandbox. */
   readonly proceed: Effect.Effect<void, ContainerError | ProxyFailed>
   /** All output from the first instruction on, with back-pressure. For one reader; ends with the container. */
   readonly output: Stream.Stream<OutputChunk, ContainerError>
   /** Settles when the container has ended, confirmed by the engine. */
   readonly exit: Effect.Effect<ContainerExit, ContainerError>
-  /** Write to its standard input, once it is started and if its role is `gateway`; settles when the engine has taken it. */
+  /** Write to standard input of a started `gateway`. Settles when the engine has accepted the bytes. */
   readonly send: (bytes: Uint8Array) => Effect.Effect<void>
-  /** SIGTERM, and SIGKILL after the grace. Of a container that has ended: nothing. */
+  /** Send SIGTERM (end the input, if supervised), then SIGKILL after the grace. Does nothing if it has ended. */
   readonly stop: (grace: Duration.Duration) => Effect.Effect<void, ContainerError>
-  /** Nothing inside runs while this effect does, and goes on after it, however it ends. */
+  /** Pause the container while the effect runs, and resume it afterwards, however the effect ends. */
   readonly whilePaused: <A, E>(effect: Effect.Effect<A, E>) => Effect.Effect<A, E | ContainerError>
   /**
-   * Run a command, if the container is supervised. Closing the scope kills what still runs of it, children that have
-   * left its session or its group too, and settles when they are gone.
+   * Run a command, if the container is supervised. Closing the scope kills its remaining processes, including children
+   * that left its session or process group, and waits until they are gone.
    */
   readonly exec: (spec: ExecSpec) => Effect.Effect<Exec, ContainerError | CommandRefused, Scope.Scope>
-  /** Files of its workspace, if it is supervised: every path is resolved inside, never on the host. */
+  /** Files of its workspace, if it is supervised. Every path is resolved inside, never on the host. */
   readonly files: Files<ContainerError | FileRefused>
 }
 
 export class ContainerRuntime extends Context.Service<
   ContainerRuntime,
   {
-    /** Create a container, not started. Closing the scope removes it, whatever state it is in. */
+    /** Create a container without starting it. Closing the scope removes it, whatever its state. */
     readonly acquire: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
     /** Create a volume; its name is the mount's `source`. Closing the scope removes it. */
     readonly acquireVolume: (spec: VolumeSpec) => Effect.Effect<string, ContainerError, Scope.Scope>
-    /** Whether a directory of this host, and a socket that lives in it, can be mounted into a container. */
+    /** Whether a directory of this host, with the sockets in it, can be mounted into a container. */
     readonly sharesHost: Effect.Effect<boolean, ContainerError>
-    /** Names of what still carries a run's label: containers, volumes, networks. */
+    /** Names of the containers, volumes and networks that still carry a run's label. */
     readonly leftovers: (runId: RunId) => Effect.Effect<ReadonlyArray<string>, ContainerError>
   }
 >()("@cogni/sandbox-core/ContainerRuntime") {}

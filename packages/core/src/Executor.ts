@@ -1,10 +1,9 @@
 /**
- * Where commands run and files lie: a sandbox, or the host itself where somebody has chosen that.
+ * The port to run commands and access files: in a sandbox, or on the host if that was chosen.
  *
- * Tools and loops are written against this and nothing wider, so that what they act on can be exchanged. A command is
- * executed as it is; a string is one of a shell. However a command ends, nothing that it started outlives its scope,
- * unless it ended by itself and left something running on purpose. Without a container that holds for the command's
- * process group only.
+ * Tools and loops depend on this port only, so that the place where they act can be replaced. An array is executed as
+ * it is; a string is run by a shell. Nothing that a command started outlives its scope, unless the command ended by
+ * itself and left a process running on purpose. Without a container, this applies to the command's process group only.
  */
 import { Clock, Duration, Effect, Fiber, Schema, type Scope, Stream } from "effect"
 import * as OutputCollector from "./internal/OutputCollector.ts"
@@ -13,21 +12,21 @@ import type { Output, OutputChunk } from "./RunResult.ts"
 import * as SandboxError from "./SandboxError.ts"
 import { Argument, argumentBytesMax, Environment, exceeds, problemsOf } from "./SandboxSpec.ts"
 
-/** What a command may read on its standard input. More than this belongs into a file. */
+/** Largest standard input of a command, in bytes. Put more into a file. */
 export const stdinBytesMax = 16 * 1024 * 1024
 
-/** One file that is read or written at once. */
+/** Largest file that can be read or written, in bytes. */
 export const fileBytesMax = 16 * 1024 * 1024
 
-/** What a directory may hold to be listed. */
+/** Largest number of entries of a directory that can be listed. */
 export const entriesMax = 10_000
 
-/** From the SIGTERM of a command that is out of time to the SIGKILL of it and all its children. */
+/** Time from SIGTERM to a timed-out command until SIGKILL to it and all its children. */
 export const killGraceSeconds = 2
 
 export const shell = "/bin/sh"
 
-/** What can be sent to a command. */
+/** Signals that can be sent to a command. */
 export const SignalName = Schema.Literals([
   "SIGHUP",
   "SIGINT",
@@ -46,26 +45,26 @@ export type SignalName = typeof SignalName.Type
 export type CommandLine = string | readonly [string, ...ReadonlyArray<string>]
 
 export interface SpawnOptions {
-  /** Beside what the executor's own environment has; of this command only. */
+  /** Variables for this command only, in addition to the executor's environment. */
   readonly env?: Readonly<Record<string, string>> | undefined
-  /** An absolute path, as the command sees it. The executor's own when left out. */
+  /** An absolute path, as the command sees it. Defaults to the executor's workspace. */
   readonly workingDirectory?: string | undefined
-  /** Empty when left out. */
+  /** Defaults to empty. */
   readonly stdin?: string | Uint8Array | undefined
 }
 
 export interface ExecOptions extends SpawnOptions {
-  /** Then it is ended with all its children, and fails as `CommandTimedOut`. Left out: as long as the executor lives. */
+  /** Afterwards the command is ended with all its children, and fails with `CommandTimedOut`. Defaults to no limit. */
   readonly timeoutSecondsMax?: number | undefined
-  /** Of each of stdout and stderr, kept in the result; the executor's own limit when left out. */
+  /** Bytes of each of stdout and stderr kept in the result. Default and maximum: the executor's limit. */
   readonly outputRetainedBytesMax?: number | undefined
 }
 
 /** How a command ended. */
 export interface CommandExit {
-  /** 128 and the number of the signal, where one ended it; 127 where there is no such program, 126 where it cannot run. */
+  /** 128 plus the signal number if a signal ended it; 127 if the program was not found, 126 if it cannot run. */
   readonly exitCode: number
-  /** What ended it, where it did not end by itself. */
+  /** The signal that ended it, if any. */
   readonly signal?: string | undefined
 }
 
@@ -74,16 +73,16 @@ export interface ExecResult extends CommandExit {
   readonly durationMs: number
 }
 
-/** A command under way. */
+/** A running command. */
 export interface RunningCommand {
   /**
-   * For one reader, whose pace is the command's. Ends when the command's own process has, and what it had written has
-   * come; what its children write after that is lost.
+   * For one reader, with back-pressure. Ends when the command's own process has ended and all that it wrote has been
+   * delivered. Later output of its children is lost.
    */
   readonly output: Stream.Stream<OutputChunk, SandboxError.SandboxError>
-  /** Settles when the command's own process has ended. One whose output nobody reads may wait for ever to write it. */
+  /** Settles when the command's own process has ended. If its output is not read, it may block and never end. */
   readonly exit: Effect.Effect<CommandExit, SandboxError.SandboxError>
-  /** To the command's own process and all its children. Of one that has ended: nothing. */
+  /** Sends a signal to the command's own process and all its children. Does nothing if it has ended. */
   readonly signal: (name: SignalName) => Effect.Effect<void, SandboxError.SandboxError>
 }
 
@@ -99,12 +98,12 @@ export const FileEntry = Schema.Struct({
 
 export type FileEntry = typeof FileEntry.Type
 
-/** The last moment that a `Date` can be. */
+/** The latest time that a `Date` can represent. */
 const momentMillisMax = 8.64e15
 
 /**
- * An entry as it can be told, whatever is said of it: a file can bear a time that no calendar has, and a size that is
- * no number here.
+ * Makes a valid entry of any metadata. A file can have a time that a `Date` cannot represent, and a size that is not a
+ * safe integer.
  */
 export const fileEntry = (
   found: Pick<FileEntry, "name" | "type" | "bytes"> & { readonly modifiedMillis: number }
@@ -116,23 +115,23 @@ export const fileEntry = (
 })
 
 /**
- * Files of the workspace. A path is absolute, as commands see it, or relative to the workspace; one that leads out of
- * it, by `..` or by a link, is refused, and so is what is no plain file: FIFOs, devices, sockets.
+ * Files of the workspace. A path is absolute, as commands see it, or relative to the workspace. Paths that leave the
+ * workspace, by `..` or by a link, are refused, and so are FIFOs, devices and sockets.
  */
 export interface Files<E> {
-  /** The whole file. One of more than `bytesMax` ({@link fileBytesMax} at most and by default) is refused. */
+  /** Read a whole file. Refuses one of more than `bytesMax` bytes (default and maximum {@link fileBytesMax}). */
   readonly read: (
     path: string,
     options?: { readonly bytesMax?: number | undefined }
   ) => Effect.Effect<Uint8Array, E>
-  /** The whole file, in one step: whoever reads meanwhile sees the old one or the new one. Makes its directories. */
+  /** Replace a whole file atomically: a reader sees the old or the new content. Creates missing directories. */
   readonly write: (path: string, content: string | Uint8Array) => Effect.Effect<void, E>
-  /** By name. A directory of more than {@link entriesMax} entries is refused. */
+  /** List a directory, sorted by name. Refuses one of more than {@link entriesMax} entries. */
   readonly list: (path: string) => Effect.Effect<ReadonlyArray<FileEntry>, E>
 }
 
 export interface Executor {
-  /** Where commands begin, and what paths of `files` are relative to. */
+  /** Default working directory of commands, and base of relative paths in `files`. */
   readonly workspace: string
   /** Run a command to its end. */
   readonly exec: (
@@ -147,7 +146,7 @@ export interface Executor {
   readonly files: Files<SandboxError.SandboxError>
 }
 
-/** A command that has been checked. */
+/** A validated command. */
 export interface Command {
   readonly argv: readonly [string, ...Array<string>]
   readonly env: Readonly<Record<string, string>>
@@ -169,7 +168,7 @@ const CommandSchema = Schema.Struct({
 
 const decodeCommand = Schema.decodeUnknownEffect(CommandSchema, { errors: "all", onExcessProperty: "error" })
 
-/** What a caller asks for as a command: every problem of it at once, as `InvalidSpec`. */
+/** Validates a command, or fails with its problems as `InvalidSpec`. */
 export const commandOf = (
   line: CommandLine,
   options: SpawnOptions = {}
@@ -197,7 +196,7 @@ export const commandOf = (
 const refused = (...problems: ReadonlyArray<string>) =>
   Effect.fail(new SandboxError.InvalidSpec({ problems }))
 
-/** `exec`, of `spawn`: output collected and bounded, time bounded, and nothing left running where either ended it. */
+/** Implements `exec` with `spawn`: bounds output and time, and leaves nothing running if either ended the command. */
 export const execOf =
   (
     spawn: Executor["spawn"],
@@ -227,7 +226,7 @@ export const execOf =
             Effect.timeoutOrElse({
               duration: Duration.seconds(timeoutSecondsMax),
               orElse: () =>
-                // Whoever has something to put away may; then it and all its children are gone, for the scope closes.
+                // The command may clean up first. Then the scope closes and kills it with all its children.
                 running
                   .signal("SIGTERM")
                   .pipe(
@@ -250,8 +249,8 @@ export const execOf =
     }).pipe(Effect.scoped, Effect.withSpan("Executor.exec"))
 
 /**
- * The executor that an effect finds, anew for each call: what it acquires is held for as long as the call takes, and
- * for a command that was spawned as long as its scope.
+ * Makes an executor that runs an effect for each call to find the actual executor. The effect's resources are released
+ * after the call, or, for a spawned command, when its scope closes.
  */
 export const unwrap = (
   workspace: string,
@@ -271,7 +270,7 @@ export const unwrap = (
   }
 }
 
-/** 0 of what is no number. */
+/** NaN becomes 0. */
 const within = (given: number, least: number, most: number): number =>
   Math.min(most, Math.max(least, Number.isNaN(given) ? 0 : given))
 

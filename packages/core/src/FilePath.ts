@@ -1,7 +1,7 @@
 /**
- * What may be the path of a file of the workspace, and what is said of one that cannot be had.
+ * Validates paths of files in the workspace, and defines the errors for files that cannot be accessed.
  *
- * Lexical only: where a link leads is seen where the files are.
+ * The check is lexical. Symbolic links are resolved where the files are.
  */
 import * as Effect from "effect/Effect"
 import { entriesMax } from "./Executor.ts"
@@ -25,12 +25,12 @@ export const invalid = (path: string, detail: string) =>
 export const notFound = refusal(
   "not_found",
   "does not exist",
-  "See what there is: list the directory above it"
+  "List the directory above it to see what exists"
 )
 
 export const denied = refusal(
   "permission_denied",
-  "is closed to the user that commands run as",
+  "cannot be accessed by the user that commands run as",
   "Look at its permissions with a command, such as ls -la"
 )
 
@@ -49,23 +49,23 @@ export const notAFile = refusal(
 export const notADirectory = refusal(
   "not_a_directory",
   "is, or lies below, something that is not a directory",
-  "See what there is: list the directory above it"
+  "List the directory above it to see what exists"
 )
 
 export const tooLarge = (path: string, bytesMax: number) =>
   refusal(
     "too_large",
     `has more than ${bytesMax} bytes`,
-    "Take a part of it with a command, such as head -c or sed -n"
+    "Read a part of it with a command, such as head -c or sed -n"
   )(path)
 
 export const tooManyEntries = refusal(
   "too_large",
-  `holds more than ${entriesMax} entries`,
+  `has more than ${entriesMax} entries`,
   "Look for what you need with a command, such as find or rg --files"
 )
 
-/** `why` comes from whoever was asked. */
+/** `why` is the reason that the file system or the sandbox gave. */
 export const unreadable = (path: string, why: string) =>
   refusal(
     "unreadable",
@@ -73,19 +73,19 @@ export const unreadable = (path: string, why: string) =>
     "Look at it with a command, such as ls -la"
   )(path)
 
-/** Of a workspace that lies elsewhere than a sandbox's does. */
+/** For a workspace at another path than a sandbox's. */
 export const outsideOf = (workspace: string) =>
   refusal(
     "outside_workspace",
     "leads out of the workspace",
-    `Name a file below ${workspace}; what lies elsewhere is for commands`
+    `Name a file below ${workspace}; use commands for other files`
   )
 
 export const outside = outsideOf(target)
 
-/** From the workspace, without `.`, `..` and empty parts; the workspace itself is the empty text. */
+/** Returns a path relative to the workspace, without `.`, `..` and empty parts; empty for the workspace itself. */
 export const relative = (path: string, workspace = target): Effect.Effect<string, FileRefused> => {
-  if (path.includes("\0")) return Effect.fail(invalid(path, "holds a NUL"))
+  if (path.includes("\0")) return Effect.fail(invalid(path, "contains a NUL"))
   if (bytesOf(path) > pathBytesMax) {
     return Effect.fail(invalid(path, `is longer than ${pathBytesMax} bytes`))
   }
@@ -93,13 +93,13 @@ export const relative = (path: string, workspace = target): Effect.Effect<string
   const parts = path.startsWith("/") ? [] : [...prefix]
   for (const part of path.split("/")) {
     if (part === "..") {
-      // What lies above a link is not what is written above it, so nothing may pass through the outside.
+      // After a link, `..` does not lead to the part before it, so a path must not go above the root and come back.
       if (parts.pop() === undefined) return Effect.fail(outsideOf(workspace)(path))
     } else if (part !== "" && part !== ".") parts.push(part)
   }
   if (!prefix.every((part, index) => parts[index] === part)) return Effect.fail(outsideOf(workspace)(path))
   if (parts.some((part) => bytesOf(part) > nameBytesMax)) {
-    return Effect.fail(invalid(path, `holds a name of more than ${nameBytesMax} bytes`))
+    return Effect.fail(invalid(path, `contains a name of more than ${nameBytesMax} bytes`))
   }
   return Effect.succeed(parts.slice(prefix.length).join("/"))
 }

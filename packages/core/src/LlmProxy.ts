@@ -1,9 +1,8 @@
 /**
- * The port through which a sandbox reaches a model, without ever holding a key.
+ * The port through which a sandbox reaches a model without a key.
  *
- * The sandbox is given a socket and nothing else: who it is follows from which socket it speaks through, so there is
- * nothing to forge or to replay. The key meets the request on the host's side (`KeyInjection` in
- * `@cogni/sandbox-proxy`) and is forgotten when the scope closes.
+ * The sandbox gets only a socket. The socket identifies the run, so there is no token to forge or replay. The host adds
+ * the key to each request (`KeyInjection` in `@cogni/sandbox-proxy`) and forgets it when the scope closes.
  */
 import { Context, Effect, Layer, Ref, type Scope } from "effect"
 import type { Canary } from "./Canary.ts"
@@ -20,54 +19,54 @@ import type { CanaryPolicy, LlmAccess } from "./SandboxSpec.ts"
 
 export type LlmProxyError = ProxyFailed | RuntimeUnavailable | ImageNotFound | ContainerFailed
 
-/** Where the bridge inside the sandbox looks for the proxy. */
+/** Path of the proxy's socket in the sandbox, which the bridge connects to. */
 export const socketPath = "/llm-sock/llm.sock"
 
-/** Where the agent looks for the model. */
+/** Base URL of the model, as the agent sees it. */
 export const baseUrl = "http://localhost:8080"
 
-/** What a proxy can and cannot do, so that a caller never assumes more. */
+/** Capabilities of a proxy. Callers check them and never assume more. */
 export interface LlmProxyCapabilities {
   readonly name: string
-  /** Reads and rebuilds request bodies, so that it can hold a run to its models and budgets, and see canaries. */
+  /** Reads and rebuilds request bodies, so that it can enforce models and budgets and detect canaries. */
   readonly inspectsBodies: boolean
-  /** Its sockets lie on this host, so that a loop of the host's can speak through one as an agent does. */
+  /** Its sockets are on this host, so that a host-side loop can use one as an agent does. */
   readonly servesHost: boolean
-  /** Names of the tools it could serve. */
+  /** Names of the host tools that it can serve. */
   readonly tools: ReadonlyArray<string>
 }
 
-/** What a proxy tells of a run while it goes on. */
+/** Reported by a proxy during a run. */
 export type LlmObservation =
   | { readonly _tag: "ExfiltrationSuspected"; readonly evidence: Evidence }
-  /** Once, for the first budget that does not come back by waiting. */
+  /** Reported once, for the first budget that waiting does not restore. */
   | { readonly _tag: "BudgetExhausted"; readonly exhaustion: Exhaustion }
 
 export interface LlmRequest {
   readonly runId: RunId
   readonly llm: LlmAccess
   readonly runtimeSecondsMax: number
-  /** A directory of the host, of this run only, for the audit. Absent where nothing is kept. */
+  /** A host directory of this run only, for the audit. Absent if nothing is stored. */
   readonly directory?: string | undefined
-  /** What the agent may call besides its model; all of them among the proxy's. */
+  /** Names of the host tools that the agent may call. The proxy can serve all of them. */
   readonly tools: ReadonlyArray<string>
-  /** What must not go out. `stop` refuses the request that carries one; either way it is observed. */
+  /** Secrets that must not leave the sandbox. `stop` refuses a request with one; `warn` only reports it. */
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary> }
   readonly observe: (observation: LlmObservation) => Effect.Effect<void>
 }
 
-/** What one run is handed. */
+/** One run's access to its model. */
 export interface LlmEndpoint {
   readonly mounts: ReadonlyArray<Mount>
-  /** Where its socket lies on this host, if it does. */
+  /** Path of its socket on this host, if it is on this host. */
   readonly hostSocketPath?: string | undefined
-  /** Settles when a connection to the socket is answered. */
+  /** Settles when the proxy answers a connection to the socket. */
   readonly ready: Effect.Effect<void, LlmProxyError>
   /** Never succeeds; fails when the proxy ends while the run still needs it. */
   readonly failure: Effect.Effect<never, LlmProxyError>
-  /** What has gone through so far. */
+  /** The traffic so far. */
   readonly traffic: Effect.Effect<LlmTraffic, LlmProxyError>
-  /** Let nothing more through, and say what has: the last word. Asked again, it says the same. */
+  /** Stop all traffic and return the final figures. Idempotent. */
   readonly finish: Effect.Effect<LlmTraffic, LlmProxyError>
 }
 
@@ -76,7 +75,7 @@ export class LlmProxy extends Context.Service<
   {
     readonly capabilities: LlmProxyCapabilities
     /**
-     * Open a run's own way out. Returns as soon as its mounts are known, and goes on starting until `ready`; closing
+     * Open the socket of a run. Returns as soon as its mounts are known, while the proxy starts until `ready`. Closing
      * the scope closes the socket and every stream on it.
      */
     readonly acquire: (request: LlmRequest) => Effect.Effect<LlmEndpoint, LlmProxyError, Scope.Scope>
@@ -96,7 +95,7 @@ export const layerNoop: Layer.Layer<LlmProxy> = Layer.succeed(LlmProxy, {
 })
 
 export interface MemoryProxyOptions {
-  /** What it tells of every run, once the run is ready. */
+  /** Observations that the proxy reports for every run, once it is ready. */
   readonly observations?: ReadonlyArray<LlmObservation> | undefined
 }
 
@@ -110,7 +109,7 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
     const stillOpen = Ref.get(open).pipe(
       Effect.filterOrFail(
         (all) => all.has(request.runId),
-        () => new ProxyFailed({ detail: "the socket is closed", remedy: "Ask while the run lives" })
+        () => new ProxyFailed({ detail: "the socket is closed", remedy: "Ask before the run ends" })
       )
     )
     const traffic = Effect.as(stillOpen, {
@@ -141,6 +140,6 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
   })
 })
 
-/** A socket that leads nowhere: for programs in memory. */
+/** A proxy in memory whose socket connects to nothing: for programs in memory. */
 export const layerMemory = (options?: MemoryProxyOptions): Layer.Layer<LlmProxy> =>
   Layer.effect(LlmProxy, makeMemory(options))

@@ -1,7 +1,7 @@
 /**
- * Containers in a map: complete, well-behaved, and wrong in the ways the real ones are wrong.
+ * Containers in memory, which behave and fail like real ones.
  *
- * For tests, and for trying an agent with nothing installed. What would be the agent is a `Program`.
+ * For tests, and for trying an agent with nothing installed. A `Program` takes the place of the agent.
  */
 import { Cause, Deferred, type Duration, Effect, Exit, Fiber, Layer, Queue, Ref, Scope, Stream } from "effect"
 import type { OutputChunk } from "./RunResult.ts"
@@ -18,37 +18,39 @@ import { type Posture, systemCallsTried } from "./Posture.ts"
 import { CommandRefused, ContainerFailed, type FileRefused, ImageNotFound } from "./SandboxError.ts"
 import { target } from "./Workspace.ts"
 
-/** What a pretend program sees and can do. */
+/** Input and output of a program in memory. */
 export interface ProgramIo {
   readonly spec: ContainerSpec
-  /** The command: of the container, or of an `exec` in it. */
+  /** Command of the container, or of an `exec` in it. */
   readonly argv: ReadonlyArray<string>
-  /** Of an `exec`: what it was given. Otherwise the container's environment, its workspace, and nothing. */
+  /** The container's environment, and that of the `exec`. */
   readonly env: Readonly<Record<string, string>>
+  /** The workspace, unless an `exec` names another. */
   readonly workingDirectory: string
+  /** Empty, unless an `exec` has input. */
   readonly stdin: Uint8Array
-  /** Every signal that comes, from the next one on. What does not end by SIGTERM is for the program to say. */
+  /** Every signal that is sent, except SIGKILL. The program decides which of them end it. */
   readonly signals: Stream.Stream<SignalName>
-  /** Files of the workspace, as `Container.files` has them. */
+  /** Files of the workspace, like `Container.files`. */
   readonly files: Files<FileRefused>
   readonly stdout: (output: string | Uint8Array) => Effect.Effect<void>
   readonly stderr: (output: string | Uint8Array) => Effect.Effect<void>
-  /** Settles on SIGTERM. A program that does not listen is killed after the grace. */
+  /** Settles on SIGTERM. A program that ignores it is killed after the grace. */
   readonly terminated: Effect.Effect<void>
 }
 
-/** What a pretend program does: its exit code, or a whole exit. */
+/** A program in memory. Returns its exit code, or a complete exit. */
 export type Program = (io: ProgramIo) => Effect.Effect<number | ContainerExit>
 
 export interface MemoryOptions {
-  /** Images that exist; all of them, when left out. */
+  /** Images that exist. Defaults to all. */
   readonly images?: ReadonlySet<string> | undefined
   readonly program?: Program | undefined
 }
 
 const exitZero: Program = () => Effect.succeed(0)
 
-/** Lives until it is told to end: commands come to it from outside. */
+/** Runs until SIGTERM. Commands come from outside. */
 const supervisor: Program = ({ terminated }) => Effect.as(terminated, 143)
 
 const signalNumbers: Readonly<Record<number, string>> = {
@@ -58,13 +60,13 @@ const signalNumbers: Readonly<Record<number, string>> = {
   143: "SIGTERM"
 }
 
-/** A program in memory ends by a signal when it says so, as a shell says it. */
+/** The signal that an exit code stands for, as in a shell. */
 const signalOf = (exitCode: number) => {
   const signal = signalNumbers[exitCode]
   return signal === undefined ? {} : { signal }
 }
 
-/** A posture in which nothing is amiss. */
+/** A posture without mismatches. */
 export const goodPosture = (spec: ContainerSpec): Posture => ({
   userIds: [spec.user.userId],
   groupIds: [spec.user.groupId],
@@ -92,7 +94,7 @@ export const goodPosture = (spec: ContainerSpec): Posture => ({
 const toExit = (exit: number | ContainerExit): ContainerExit =>
   typeof exit === "number" ? { exitCode: exit, oomKilled: false, processesRefused: false, peak: {} } : exit
 
-/** A command begins in a directory that is there. What lies outside the workspace is not looked at. */
+/** Refuses a working directory that does not exist. Directories outside the workspace are not checked. */
 const placed = (files: Files<FileRefused>, { workingDirectory = target }: Command) =>
   files.list(workingDirectory).pipe(
     Effect.catchIf(
@@ -108,7 +110,7 @@ const placed = (files: Files<FileRefused>, { workingDirectory = target }: Comman
     )
   )
 
-/** A program under way: what it writes, how it ends, and how it is ended. */
+/** Starts a program. Returns its output, its exit, and the means to end it. */
 const execute = Effect.fnUntraced(function* (
   program: Program,
   spec: ContainerSpec,
@@ -159,7 +161,7 @@ const execute = Effect.fnUntraced(function* (
             Queue.offer(signals, name),
             name === "SIGTERM" ? Deferred.succeed(terminated, undefined) : Effect.void
           ),
-    // Its end closes the output after what was already written; a shutdown would look to the reader as an interruption.
+    // Interruption closes the output after what was already written. A shutdown would interrupt the reader.
     kill: Fiber.interrupt(fiber)
   }
 })
@@ -170,7 +172,7 @@ export const make = (options: MemoryOptions = {}) =>
     const program = options.program ?? exitZero
     const trees = new Map<string, MemoryFiles.Tree>()
 
-    /** A directory of the host's is the same in every container; any other is its container's own. */
+    /** All containers share a host directory; any other workspace belongs to its container. */
     const filesOf = (spec: ContainerSpec) =>
       Effect.sync(() => {
         const source = spec.mounts.find((mount) => mount.target === target)?.source
@@ -223,7 +225,7 @@ export const make = (options: MemoryOptions = {}) =>
         proceed: Effect.asVoid(begin),
         output: Stream.unwrap(Effect.map(Deferred.await(running), (process) => process.output)),
         exit: Effect.flatMap(Deferred.await(running), (process) => process.exit),
-        // A program of these tests hears nothing.
+        // A program in memory reads no input after its start.
         send: () => Effect.void,
         stop: (grace: Duration.Duration) =>
           Effect.flatMap(Deferred.await(running), (process) =>
@@ -232,7 +234,7 @@ export const make = (options: MemoryOptions = {}) =>
               process.exit.pipe(Effect.timeoutOrElse({ duration: grace, orElse: () => process.kill }))
             )
           ).pipe(Effect.asVoid),
-        // Its program is no process that could be held.
+        // There is no process to pause.
         whilePaused: (effect) => effect,
         exec: (command) =>
           Effect.gen(function* () {

@@ -1,13 +1,13 @@
 /**
- * How a sandbox was really held, as the kernel tells it, and what it had to be.
+ * The actual isolation of a sandbox, as the kernel reports it, and its comparison with the expected isolation.
  *
- * A posture is read inside, before the agent's first instruction, and again by the host. Pure: `mismatches` compares
- * what was seen with what a spec promises. One entry in its answer and the run does not start.
+ * A posture is read in the sandbox before the agent's first instruction, and again by the host. `mismatches` is pure
+ * and compares it with what the spec promises. A single mismatch prevents the start of the agent.
  */
 import * as Schema from "effect/Schema"
 import type { Network } from "./SandboxSpec.ts"
 
-/** The two numbers by which one kernel tells any file or directory apart from every other. */
+/** The two numbers that identify a file or directory under one kernel. */
 export const FileIdentity = Schema.Struct({
   /** `st_dev` and `st_ino`, in decimal. */
   device: Schema.String,
@@ -22,7 +22,7 @@ export const PostureMount = Schema.Struct({
   fileSystem: Schema.String,
   readOnly: Schema.Boolean,
   options: Schema.Array(Schema.String),
-  /** The file or directory that is seen there. */
+  /** The file or directory that is visible there. */
   identity: Schema.optionalKey(FileIdentity)
 })
 
@@ -38,36 +38,36 @@ export const Posture = Schema.Struct({
     ambient: Schema.String
   }),
   noNewPrivileges: Schema.Boolean,
-  /** 2 is a filter. */
+  /** 2 means a filter. */
   seccompMode: Schema.Int,
-  /** What the kernel answered to each system call that was tried: the number of its error, 0 where it worked. */
+  /** Result of each system call that was tried: its error number, or 0 if it succeeded. */
   systemCalls: Schema.optionalKey(Schema.Record(Schema.String, Schema.Int)),
-  /** `net`, `pid`, … to the inode of the namespace. */
+  /** Maps `net`, `pid`, … to the inode of the namespace. */
   namespaces: Schema.Record(Schema.String, Schema.String),
   interfaces: Schema.Array(Schema.String),
   routes: Schema.Array(Schema.String),
   mounts: Schema.Array(PostureMount),
-  /** The boot of the kernel that said all this; only under the same one do identities compare. */
+  /** Boot ID of the kernel that reported this. Identities can be compared only under the same boot ID. */
   bootId: Schema.optionalKey(Schema.String),
-  /** Where the same facts were confirmed: by the sandbox itself, the engine's configuration, the host's `/proc`. */
+  /** Witnesses that confirmed these facts: the sandbox itself, the engine's configuration, the host's `/proc`. */
   confirmedBy: Schema.Array(Schema.Literals(["sandbox", "engine", "host"]))
 })
 
 export type Posture = typeof Posture.Type
 
-/** Numeric, as the kernel knows them. Never 0. */
+/** Numeric user and group IDs. Never 0. */
 export interface User {
   readonly userId: number
   readonly groupId: number
 }
 
-/** The directory that a path led to when it was opened, and that must be the one that is mounted. */
+/** Identity of a directory when its path was opened. The mounted directory must have the same identity. */
 export interface HeldIdentity extends FileIdentity {
-  /** The kernel that says so. */
+  /** Boot ID of the kernel that reported the identity. */
   readonly bootId: string
   /**
-   * Only the host process can exchange the directory, so that its path is proof enough where the engine has a kernel of
-   * its own. Otherwise such an engine is refused.
+   * Whether only the host process can replace the directory. Then its path is sufficient proof for an engine with its
+   * own kernel. Otherwise such an engine is refused.
    */
   readonly isPrivate: boolean
 }
@@ -79,17 +79,17 @@ export interface ExpectedMount {
   readonly held?: HeldIdentity | undefined
 }
 
-/** What a posture is held against. */
+/** The isolation that a posture must have. */
 export interface Expected {
   readonly user: User
   readonly network: Network
-  /** Targets the sandbox may have besides the engine's own, and whether they may be written. */
+  /** Mounts that the sandbox must have besides the engine's own. Others are not allowed. */
   readonly mounts: ReadonlyArray<ExpectedMount>
 }
 
 /**
- * System calls and sockets that are tried before the agent starts; the filter must refuse each. Some of them every
- * engine's own filter refuses, others (`ptrace`, `socket-uevent`) only ours.
+ * System calls and sockets that are tried before the agent starts. The seccomp filter must refuse each of them. Every
+ * engine's own filter refuses some; only ours refuses others (`ptrace`, `socket-uevent`).
  */
 export const systemCallsTried: ReadonlyArray<string> = [
   "bpf",
@@ -105,13 +105,13 @@ export const systemCallsTried: ReadonlyArray<string> = [
   "userfaultfd"
 ]
 
-/** EPERM: the filter's answer. Each call is made so that the kernel itself would answer something else. */
+/** EPERM, the filter's error. Each call is made so that the kernel itself would return something else. */
 const refusedByFilter = 1
 
-/** Where every sandbox may write besides its workspace: bounded, and in memory. */
+/** Writable directories of every sandbox besides its workspace: bounded, and in memory. */
 export const temporaryTargets: ReadonlyArray<string> = ["/tmp", "/home/agent"]
 
-/** What every Linux engine itself puts into a container: at these, or below them. */
+/** Mounts that every Linux engine adds to a container, at these paths or below them. */
 const engineMounts = [
   "/proc",
   "/sys",
@@ -129,7 +129,7 @@ const isEngineMount = (target: string) =>
 
 const forbiddenSources = /docker\.sock|containerd\.sock|podman\.sock/u
 
-/** Everything in which a posture is weaker than it had to be, each as one sentence; empty when it holds. */
+/** Returns every mismatch between a posture and the expected isolation, each as a sentence; empty if all matches. */
 export const mismatches = (seen: Posture, expected: Expected): ReadonlyArray<string> => {
   const found: Array<string> = []
   const expect = (holds: boolean, sentence: string) => {
@@ -153,7 +153,7 @@ export const mismatches = (seen: Posture, expected: Expected): ReadonlyArray<str
     expect(
       answer === refusedByFilter,
       answer === undefined
-        ? `the system call ${name} was not tried: the image is older than this library, so build it anew`
+        ? `the system call ${name} was not tried: the image is older than this library, so rebuild it`
         : `the system call ${name} is not refused by our filter (its answer is ${answer === 0 ? "success" : `error ${answer}`})`
     )
   }
@@ -171,12 +171,12 @@ export const mismatches = (seen: Posture, expected: Expected): ReadonlyArray<str
       continue
     }
     const allowed = expected.mounts.find((other) => other.target === mount.target)
-    if (allowed === undefined) found.push(`${mount.target} is mounted and was not asked for`)
+    if (allowed === undefined) found.push(`${mount.target} is mounted but was not requested`)
     else if (allowed.readOnly && !mount.readOnly) found.push(`${mount.target} can be written`)
     expect(!forbiddenSources.test(mount.target), `${mount.target} is an engine's socket`)
   }
   for (const { held, target } of expected.mounts) {
-    // What is mounted last at a place hides what was mounted there before.
+    // The last mount at a target hides earlier ones.
     const mount = seen.mounts.findLast((other) => other.target === target)
     if (mount === undefined) found.push(`${target} is not mounted`)
     else if (held !== undefined) found.push(...exchanged(target, held, mount.identity, seen.bootId))
@@ -184,7 +184,7 @@ export const mismatches = (seen: Posture, expected: Expected): ReadonlyArray<str
   return found
 }
 
-/** Whether a mount is another directory than the one that was opened, or cannot be shown to be the same. */
+/** Reports a mount that is not the opened directory, or that cannot be verified to be it. */
 const exchanged = (
   target: string,
   held: HeldIdentity,
@@ -193,24 +193,24 @@ const exchanged = (
 ): ReadonlyArray<string> => {
   if (bootId === undefined || seen === undefined)
     return [
-      `the sandbox did not say which directory is at ${target}; rebuild its image on the current runtime`
+      `the sandbox did not report which directory is at ${target}; rebuild its image on the current runtime`
     ]
   if (bootId !== held.bootId)
     return held.isPrivate
       ? []
       : [
-          `${target} cannot be shown to be the directory that was named: the engine has a kernel of its own. ` +
+          `${target} cannot be verified to be the named directory: the engine has its own kernel. ` +
             "Run on the engine's own host, or use a temporary workspace or a repository"
         ]
   return seen.device === held.device && seen.inode === held.inode
     ? []
     : [
-        `${target} is another directory (${seen.device}:${seen.inode}) than the one that was named ` +
+        `${target} is another directory (${seen.device}:${seen.inode}) than the named one ` +
           `(${held.device}:${held.inode}): its path was changed meanwhile`
       ]
 }
 
-/** The same comparison by the host, which needs no word of the image; for every mount that it could look at. */
+/** The same comparison by the host, which does not rely on the image. Covers every mount that the host can inspect. */
 export const hostExchanged = (
   mounts: ReadonlyArray<ExpectedMount>,
   bootId: string,

@@ -1,8 +1,8 @@
 /**
- * The only place that spells a label.
+ * Labels of the containers, volumes and networks of runs. Only this module spells out their names.
  *
- * Every container, volume and network carries them, so that whatever a killed host process left behind can be
- * recognised, attributed and removed, and so that nothing of a living owner is ever touched.
+ * They make it possible to recognize, attribute and remove everything that a killed host process left behind, without
+ * touching the resources of a living owner.
  */
 import type { RunId } from "./RunId.ts"
 
@@ -12,31 +12,30 @@ export const prefix = "dev.cogni.sandbox"
 export const label = {
   /** The run that owns the resource. */
   run: `${prefix}.run`,
-  /** What the resource is for: `agent`, `proxy`, `gateway`, `relay`, `socket`, `network`. */
+  /** Purpose of the resource: `agent`, `proxy`, `gateway`, `relay`, `socket`, `network`. */
   role: `${prefix}.role`,
   /** The host process that owns the run, as {@link formatOwner} writes it. */
   owner: `${prefix}.owner`,
   /** When the resource was made, ISO 8601. */
   startedAt: `${prefix}.started-at`,
-  /** When its run must be over at the latest, ISO 8601. */
+  /** Latest time at which its run can end, ISO 8601. */
   expiresAt: `${prefix}.expires-at`
 } as const
 
-/** What a resource is for. */
+/** Purpose of a resource. */
 export type Role = "agent" | "proxy" | "gateway" | "relay" | "socket" | "network"
 
 /**
- * A host process, told apart from a later one that got the same process id by the time it started and by the boot
- * of the machine.
+ * A host process. Its boot ID and start time distinguish it from a later process with the same process ID.
  */
 export interface Owner {
   readonly bootId: string
   readonly processId: number
-  /** Kernel clock ticks after boot at which the process started (`/proc/PID/stat`, field 22); 0 where unknown. */
+  /** Kernel clock ticks after boot at which the process started (`/proc/PID/stat`, field 22); 0 if unknown. */
   readonly startTicks: number
 }
 
-/** `bootId/processId/startTicks` */
+/** Formats an owner as `bootId/processId/startTicks`. */
 export const formatOwner = (owner: Owner): string => `${owner.bootId}/${owner.processId}/${owner.startTicks}`
 
 export const parseOwner = (text: string): Owner | undefined => {

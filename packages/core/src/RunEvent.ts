@@ -1,5 +1,5 @@
 /**
- * What is seen of a run while it runs.
+ * Events of a run, while it runs.
  *
  * Exactly one `RunStarted`, first; on success exactly one `RunEnded`, last. A failure is the stream's error.
  */
@@ -9,15 +9,15 @@ import type { RunId } from "./RunId.ts"
 import type { OutputChunk, Phase, RunResult } from "./RunResult.ts"
 
 export type RunEvent =
-  /** The run has an id; nothing is made yet. */
+  /** The run has an ID; nothing is created yet. */
   | { readonly _tag: "RunStarted"; readonly runId: RunId }
-  /** A phase is over. */
+  /** A phase has ended. */
   | { readonly _tag: "PhaseEnded"; readonly phase: Phase; readonly durationMs: number }
-  /** The sandbox is held as it must be; the agent starts now. */
+  /** The sandbox isolation check passed; the agent starts now. */
   | { readonly _tag: "PostureVerified"; readonly posture: Posture }
-  /** The agent wrote something. The bytes are as they came, and may end inside a character. */
+  /** The agent wrote something. The bytes are as received, and may end inside a character. */
   | ({ readonly _tag: "OutputReceived" } & OutputChunk)
-  /** A canary was seen on a way out, the first time of each kind; or a budget is spent, and calls are refused. */
+  /** A canary was seen leaving the sandbox, once of each kind; or a budget is spent, and calls are refused. */
   | LlmObservation
-  /** The run ended by itself and nothing of it is left. */
+  /** The run ended by itself, and all its resources are released. */
   | { readonly _tag: "RunEnded"; readonly result: RunResult }

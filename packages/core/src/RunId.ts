@@ -2,7 +2,7 @@
  * Identity of one sandboxed run.
  *
  * A `RunId` names every resource a run owns (container, volume, directory, branch, span), so a leftover can
- * always be traced to the run that left it. It is made on the host, never read from inside a sandbox.
+ * always be traced to its run. It is made on the host, never read from inside a sandbox.
  */
 import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
@@ -21,7 +21,7 @@ export type RunId = typeof RunId.Type
 
 const alphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-/** A fresh id, `run-` and twelve random characters (62 bits). */
+/** Generates an ID: `run-` and twelve random characters (62 bits). */
 export const generate: Effect.Effect<RunId> = Effect.sync(() => {
   const bytes = crypto.getRandomValues(new Uint8Array(12))
   return RunId.make(`run-${Array.from(bytes, (byte) => alphabet[byte % alphabet.length]).join("")}`)

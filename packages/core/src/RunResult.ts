@@ -1,5 +1,5 @@
 /**
- * What comes back from a run.
+ * The result of a run.
  *
  * All of it is plain data with a schema, so that it can be stored, sent and compared.
  */
@@ -11,11 +11,11 @@ import { RunId } from "./RunId.ts"
 
 /** One stream of the agent's output. */
 export const Channel = Schema.Struct({
-  /** Decoded as UTF-8; a byte sequence that is none becomes U+FFFD. */
+  /** Decoded as UTF-8; invalid byte sequences become U+FFFD. */
   text: Schema.String,
-  /** How many bytes the agent wrote, kept or not. */
+  /** Number of bytes that the agent wrote, including those not kept. */
   bytes: Schema.Int,
-  /** True when more was written than `outputRetainedBytesMax`; `text` is the beginning. */
+  /** True if the agent wrote more than `outputRetainedBytesMax`; `text` is then the beginning. */
   truncated: Schema.Boolean
 })
 
@@ -25,22 +25,22 @@ export const Output = Schema.Struct({ stdout: Channel, stderr: Channel })
 
 export type Output = typeof Output.Type
 
-/** Nothing written yet. */
+/** Output of a run that has written nothing. */
 export const emptyOutput: Output = {
   stdout: { text: "", bytes: 0, truncated: false },
   stderr: { text: "", bytes: 0, truncated: false }
 }
 
-/** A piece of output, as it came. */
+/** A piece of output, as received. */
 export interface OutputChunk {
   readonly channel: "stdout" | "stderr"
   readonly bytes: Uint8Array
 }
 
-/** A size for people: `1.5 MiB`. */
+/** Formats a size for people, such as `1.5 MiB`. */
 export const formatBytes = (bytes: number): string => ByteSize.format(ByteSize.bytes(bytes), { precision: 1 })
 
-/** The most a run had of what is limited. Absent where the host could not read the kernel's figures. */
+/** Peak use of limited resources. A figure is absent if the host could not read it. */
 export const Peak = Schema.Struct({
   memoryBytes: Schema.optionalKey(Schema.Int),
   processes: Schema.optionalKey(Schema.Int),
@@ -51,9 +51,9 @@ export type Peak = typeof Peak.Type
 
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
-/** Tokens and cost of one call, as the upstream said. A figure that is not known is absent, never 0. */
+/** Tokens and cost of one call, as the upstream reported them. An unknown figure is absent, never 0. */
 export const LlmUsage = Schema.Struct({
-  /** All of them, also those read from or written to a cache. */
+  /** All input tokens, including those read from or written to a cache. */
   inputTokens: Schema.optionalKey(Count),
   outputTokens: Schema.optionalKey(Count),
   cacheReadTokens: Schema.optionalKey(Count),
@@ -61,7 +61,7 @@ export const LlmUsage = Schema.Struct({
   /** The part of `cacheWriteTokens` that is cached for an hour, not for five minutes. */
   cacheWrite1hTokens: Schema.optionalKey(Count),
   costUsd: Schema.optionalKey(Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))),
-  /** The call ended before the upstream told all tokens: those it did not tell are what was reserved for the call. */
+  /** The call ended before the upstream reported all tokens. Missing figures are those reserved for the call. */
   estimated: Schema.optionalKey(Schema.Literal(true))
 })
 
@@ -69,7 +69,7 @@ export type LlmUsage = typeof LlmUsage.Type
 
 /** How a call ended, as the proxy saw it. */
 export const LlmOutcome = Schema.Literals([
-  /** The upstream's whole answer was handed over, whatever its status. */
+  /** The upstream's whole answer was passed on, whatever its status. */
   "completed",
   /** Answered by the proxy; nothing went upstream. */
   "answered",
@@ -77,7 +77,7 @@ export const LlmOutcome = Schema.Literals([
   "client_aborted",
   "upstream_unreachable",
   "upstream_timeout",
-  /** The upstream's answer broke off, or was no HTTP. */
+  /** The upstream's answer was truncated, or was not valid HTTP. */
   "upstream_cut",
   /** The run ended first. */
   "run_ended"
@@ -85,7 +85,7 @@ export const LlmOutcome = Schema.Literals([
 
 export type LlmOutcome = typeof LlmOutcome.Type
 
-/** One request of the agent to its model, as the proxy on the host's side saw it. */
+/** One request of the agent to its model, as the proxy saw it. */
 export const LlmCall = Schema.Struct({
   /** When it began, ISO 8601. */
   at: Schema.String,
@@ -93,16 +93,16 @@ export const LlmCall = Schema.Struct({
   method: Schema.String,
   path: Schema.String,
   status: Schema.Int,
-  /** The upstream's id of the call; absent when the request never got there. */
+  /** Given by a proxy that reads bodies, otherwise read from the upstream's answer. Absent if not passed on. */
   callId: Schema.optionalKey(Schema.String),
   requestBytes: Schema.Int,
   responseBytes: Schema.Int,
   durationMs: Schema.Finite,
   /** False when the answer was cut off. */
   completed: Schema.Boolean,
-  /** Said by proxies that read bodies; so are the fields below. */
+  /** Reported only by proxies that read bodies, like the fields below. */
   outcome: Schema.optionalKey(LlmOutcome),
-  /** As the upstream knows it. */
+  /** The model's name at the upstream. */
   model: Schema.optionalKey(Schema.String),
   usage: Schema.optionalKey(LlmUsage)
 })
@@ -110,13 +110,13 @@ export const LlmCall = Schema.Struct({
 export type LlmCall = typeof LlmCall.Type
 
 /**
- * Whether a call got as far as the upstream. A proxy that reads bodies gives each that does an id of its own; of one
- * that does not, all calls that it wrote down did.
+ * Whether a call was passed on to the upstream. A proxy that reads bodies gives each such call an ID. A proxy that does
+ * not read bodies records only such calls.
  */
 export const hasReachedUpstream = ({ callId, outcome }: LlmCall): boolean =>
   outcome === undefined || (callId !== undefined && outcome !== "answered" && outcome !== "refused")
 
-/** What a run may have only so much of. The first five end it; the last two pass again in a moment. */
+/** Budgets of a run. The first five stay spent; the last two recover within moments. */
 export const BudgetName = Schema.Literals([
   "calls",
   "input_tokens",
@@ -133,13 +133,13 @@ export type BudgetName = typeof BudgetName.Type
 export const Exhaustion = Schema.Struct({
   budget: BudgetName,
   limit: Schema.Finite,
-  /** What had been used when it was found spent, with estimates where the upstream told nothing. */
+  /** Usage when the budget was found spent, with estimates for figures that the upstream did not report. */
   used: Schema.Finite
 })
 
 export type Exhaustion = typeof Exhaustion.Type
 
-/** All calls of a run together. */
+/** Total usage of all calls of a run. */
 export const LlmUsageTotal = Schema.Struct({
   /** Calls that were passed on to the upstream. */
   calls: Count,
@@ -147,15 +147,15 @@ export const LlmUsageTotal = Schema.Struct({
   outputTokens: Count,
   cacheReadTokens: Count,
   cacheWriteTokens: Count,
-  /** Of the calls whose cost is known or estimated; absent when no call has one. */
+  /** Sum over the calls with a known or estimated cost; absent if no call has one. */
   costUsd: Schema.optionalKey(Schema.Finite),
-  /** The part of `inputTokens` that the upstream did not tell; absent where it told everything. */
+  /** The part of `inputTokens` that the upstream did not report; absent if it reported everything. */
   estimatedInputTokens: Schema.optionalKey(Count),
-  /** The part of `outputTokens` that the upstream did not tell; absent where it told everything. */
+  /** The part of `outputTokens` that the upstream did not report; absent if it reported everything. */
   estimatedOutputTokens: Schema.optionalKey(Count),
-  /** The part of `costUsd` that rests on estimated tokens; absent where none does. */
+  /** The part of `costUsd` that is computed from estimated tokens; absent if there is no such part. */
   estimatedCostUsd: Schema.optionalKey(Schema.Finite),
-  /** Calls whose tokens the upstream did not tell, or not all of them. They are counted with what was reserved. */
+  /** Calls for which the upstream did not report all tokens. They count with what was reserved. */
   callsWithoutUsage: Count,
   /** Calls that are not in `costUsd`. */
   callsWithoutCost: Count
@@ -163,7 +163,7 @@ export const LlmUsageTotal = Schema.Struct({
 
 export type LlmUsageTotal = typeof LlmUsageTotal.Type
 
-/** Where the chain of an audit stands: it can neither be shortened nor changed below this. */
+/** The end of an audit's hash chain. Nothing before it can be removed or changed without detection. */
 export const AuditHead = Schema.Struct({
   entries: Count,
   /** SHA-256 of the last entry, in hexadecimal. */
@@ -172,40 +172,40 @@ export const AuditHead = Schema.Struct({
 
 export type AuditHead = typeof AuditHead.Type
 
-/** The way out as it was: none, or what went through it. */
+/** Model traffic of a run through its proxy. */
 export const LlmTraffic = Schema.Struct({
   proxy: Schema.String,
   upstream: Schema.String,
-  /** The first of them; `callsTotal` says whether there were more, and the audit holds all. */
+  /** The first calls. `callsTotal` shows whether there were more; the audit has all of them. */
   calls: Schema.Array(LlmCall),
-  /** How many calls the audit holds. */
+  /** Number of calls in the audit. */
   callsTotal: Schema.Int,
-  /** How many of those could not be read, and so are not in `calls`. */
+  /** Number of calls that could not be read from the audit and are missing from `calls`. */
   unreadableRows: Schema.Int,
-  /** Names (never values) of the headers that were set on the host's side. */
+  /** Names (never values) of the headers that the host set. */
   injectedHeaders: Schema.Array(Schema.String),
-  /** Where the audit of the run's traffic lies on the host. */
+  /** Host path of the audit of the run's traffic. */
   auditPath: Schema.optionalKey(Schema.String),
   auditHead: Schema.optionalKey(AuditHead),
-  /** Absent where the proxy does not read answers. */
+  /** Absent if the proxy does not read answers. */
   usage: Schema.optionalKey(LlmUsageTotal),
   /** The first budget that was spent, if one was. */
   exhausted: Schema.optionalKey(Exhaustion),
-  /** How often the agent called a tool of the host. */
+  /** Number of host tool calls. */
   toolCallsTotal: Schema.optionalKey(Count)
 })
 
 export type LlmTraffic = typeof LlmTraffic.Type
 
-/** A canary was seen where nothing of it should ever be. */
+/** Evidence that a canary left the sandbox. */
 export const Evidence = Schema.Struct({
   at: Schema.String,
-  /** Which of the planted secrets, such as `aws_secret_access_key`. */
+  /** Name of the planted secret, such as `aws_secret_access_key`. */
   canary: Schema.String,
-  /** How it was spelt: `plain`, `base64`, `hex`, … */
+  /** How it was encoded: `plain`, `base64`, `hex`, … */
   encoding: Schema.String,
   channel: Schema.Literals(["prompt", "tool_call", "stdout", "stderr"]),
-  /** Of the call that carried it. */
+  /** Request ID of the call that contained it. */
   requestId: Schema.optionalKey(Schema.String)
 })
 
@@ -225,12 +225,12 @@ export const Phase = Schema.Literals([
 
 export type Phase = typeof Phase.Type
 
-/** How long a phase took. Phases overlap: their sum is more than the run. */
+/** Duration of a phase. Phases overlap, so their sum can exceed the run's duration. */
 export const Timing = Schema.Struct({ phase: Phase, durationMs: Schema.Finite })
 
 export type Timing = typeof Timing.Type
 
-/** A run that ended by itself, whatever its exit code. */
+/** Result of a run that ended by itself, whatever its exit code. */
 export const RunResult = Schema.Struct({
   runId: RunId,
   exitCode: Schema.Int,
@@ -238,7 +238,7 @@ export const RunResult = Schema.Struct({
   peak: Peak,
   posture: Posture,
   llm: Schema.optionalKey(LlmTraffic),
-  /** Canaries that were seen on a way out; the first of each kind. Empty where none are planted. */
+  /** Canaries seen leaving the sandbox: the first of each canary, encoding and channel. */
   suspicions: Schema.Array(Evidence).pipe(Schema.withDecodingDefaultKey(Effect.succeed([]))),
   timings: Schema.Array(Timing),
   durationMs: Schema.Finite

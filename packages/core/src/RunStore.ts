@@ -1,8 +1,8 @@
 /**
- * The port that keeps what is known of a run, while it runs and after.
+ * The port that stores run records.
  *
- * Opening a run claims its id for ever; the record is written again when it ends, on every path. Records hold no
- * secret: a spec has none.
+ * Opening a run claims its ID permanently. The record is written again when the run ends, however it ends. Records
+ * contain no secret, because a spec contains none.
  */
 import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
 import { RunId } from "./RunId.ts"
@@ -25,7 +25,7 @@ export const Outcome = Schema.Union([
   /** An open sandbox was closed by its owner. */
   Schema.Struct({ status: Schema.Literal("closed") }),
   Schema.Struct({ status: Schema.Literal("interrupted") }),
-  /** The host process died while the run was running; said when the record is read, or by the reaper. */
+  /** The host process died during the run. Determined when the record is read, or by the reaper. */
   Schema.Struct({ status: Schema.Literal("abandoned") })
 ])
 
@@ -42,32 +42,32 @@ export const RunRecord = Schema.Struct({
   posture: Schema.optionalKey(Posture),
   /** The run's model calls, however it ended. */
   llm: Schema.optionalKey(LlmTraffic),
-  /** Canaries that were seen on a way out, however it ended. */
+  /** Canaries seen leaving the sandbox, however the run ended. */
   suspicions: Schema.optionalKey(Schema.Array(Evidence)),
   timings: Schema.Array(Timing),
-  /** What others have to say of the run, each under its own name: `relay` is what became of its commits. */
+  /** Data that other components attach to the run, by name: `relay` is the delivery of its commits. */
   annotations: Schema.optionalKey(Schema.Record(Schema.String, Schema.Json))
 })
 
 export type RunRecord = typeof RunRecord.Type
 
-/** A record as text: JSON, whatever keeps it. */
+/** A record as JSON text, the same in every store. */
 export const RunRecordText = Schema.fromJsonString(Schema.toCodecJson(RunRecord))
 
-/** The first record of a run. */
+/** Returns the first record of a run. */
 export const begun = (run: Pick<RunRecord, "runId" | "spec" | "owner" | "startedAt">): RunRecord => ({
   ...run,
   outcome: { status: "running" },
   timings: []
 })
 
-/** As a record is read: a run whose process is gone is abandoned, although nothing has written so. */
+/** Marks a running record as abandoned if the run is over. Applied when a record is read. */
 export const abandonedIfOver = (record: RunRecord, isOver: (record: RunRecord) => boolean): RunRecord =>
   record.outcome.status === "running" && isOver(record)
     ? { ...record, outcome: { status: "abandoned" } }
     : record
 
-/** The record with another output, where it has one. */
+/** Changes the output of a record that has one. */
 const mapOutput = (record: RunRecord, change: (output: Output) => Output): RunRecord => {
   const { outcome } = record
   if (outcome.status === "exited") {
@@ -79,7 +79,7 @@ const mapOutput = (record: RunRecord, change: (output: Output) => Output): RunRe
     : record
 }
 
-/** The record with what the agent wrote. */
+/** Sets the text of a record's output. */
 export const withText = (
   record: RunRecord,
   text: { readonly stdout: string; readonly stderr: string }
@@ -89,10 +89,10 @@ export const withText = (
     stderr: { ...stderr, text: text.stderr }
   }))
 
-/** What the agent wrote can be megabytes: a record among many has its counts, and `get` the text. */
+/** Removes the output's text, which can be megabytes, and keeps its counts. Only `get` returns the text. */
 export const withoutText = (record: RunRecord): RunRecord => withText(record, { stdout: "", stderr: "" })
 
-/** The output of a run, where it had one. */
+/** Returns the output of a run, if it has one. */
 export const outputOf = ({ outcome }: RunRecord): Output | undefined =>
   outcome.status === "exited"
     ? outcome.result.output
@@ -105,38 +105,38 @@ export const annotated = (
   annotations: Readonly<Record<string, Schema.Json>>
 ): RunRecord => ({ ...record, annotations: { ...record.annotations, ...annotations } })
 
-/** An open run: where its files may lie, and how its record is finished. */
+/** An open run: the directory for its files, and how to write its final record. */
 export interface OpenRun {
-  /** A directory of the host for this run only; absent where nothing is kept on disk. */
+  /** A host directory for this run only; absent if nothing is stored on disk. */
   readonly directory?: string | undefined
   readonly owner: string
   /** Replace the record. Called once when the run ends. */
   readonly save: (record: RunRecord) => Effect.Effect<void>
 }
 
-/** The disk will not do, or what is kept elsewhere cannot be reached. */
+/** The disk cannot be used, or the store cannot be reached. */
 export type RunStoreError = WorkspaceFailed | StoreUnavailable
 
 export class RunStore extends Context.Service<
   RunStore,
   {
-    /** Claim the id and write the first record. Closing the scope frees what only a living run needs. */
+    /** Claim the ID and write the first record. Closing the scope releases what only a running run needs. */
     readonly open: (
       runId: RunId,
       spec: SandboxSpec
     ) => Effect.Effect<OpenRun, RunIdInUse | RunStoreError, Scope.Scope>
     /**
-     * Say more of a run that has ended; what was said under the same name before is replaced. Of a run that is not on
-     * record: nothing.
+     * Add annotations to a run that has ended, and replace those of the same name. Does nothing if the run has no
+     * record.
      */
     readonly annotate: (
       runId: RunId,
       annotations: Readonly<Record<string, Schema.Json>>
     ) => Effect.Effect<void, RunStoreError>
     readonly get: (runId: RunId) => Effect.Effect<RunRecord | undefined, RunStoreError>
-    /** The same, {@link withoutText}, and so without reading it. */
+    /** Like `get`, but {@link withoutText}: the text is not even read. */
     readonly describe: (runId: RunId) => Effect.Effect<RunRecord | undefined, RunStoreError>
-    /** The newest first, {@link withoutText}. */
+    /** All records, newest first, {@link withoutText}. */
     readonly list: Effect.Effect<ReadonlyArray<RunRecord>, RunStoreError>
   }
 >()("@cogni/sandbox-core/RunStore") {}

@@ -1,20 +1,20 @@
 /**
- * Why a run did not end by itself.
+ * The reasons why a run did not end by itself.
  *
- * One error, `SandboxError`, with a `reason`. Limits that a run broke carry what there was so far; everything else is
- * a fault with a remedy. An exit code, whatever it is, is a value and never an error. Reasons are derived from kernel
- * and engine facts, never from texts.
+ * The only error is `SandboxError`, with a `reason`. A broken limit carries the partial result; every other reason is a
+ * fault with a remedy. An exit code is a value, never an error. Reasons derive from facts of the kernel and the engine,
+ * never from texts.
  */
 import * as Schema from "effect/Schema"
 import { RunId } from "./RunId.ts"
 import { type BudgetName, Evidence, Exhaustion, LlmTraffic, Output, Peak, formatBytes } from "./RunResult.ts"
 
-/** The source documents' coarse code, kept beside the finer reason. */
+/** Coarse error code of the source documents, in addition to the finer reason. */
 export type ErrorCode = "timeout" | "oom_killed" | "container_failed" | "internal" | "invalid_request"
 
-/** What there was when a limit was broken. */
+/** Partial result of a run whose limit was broken. */
 export const Partial = Schema.Struct({
-  /** Absent when the agent was stopped by the run, or when the engine never told. */
+  /** Exit code of the agent or command, if one was reported. */
   exitCode: Schema.optionalKey(Schema.Int),
   output: Output,
   peak: Peak
@@ -22,7 +22,7 @@ export const Partial = Schema.Struct({
 
 export type Partial = typeof Partial.Type
 
-/** What failed, and what to do. */
+/** Fields of a fault: what failed, and what to do. */
 const told = { detail: Schema.String, remedy: Schema.String }
 
 /** The agent ran longer than `runtimeSecondsMax`. */
@@ -37,7 +37,7 @@ export class TimedOut extends Schema.TaggedError<TimedOut>()("TimedOut", {
   }
 }
 
-/** The kernel killed a process of the sandbox for want of memory, the agent itself or a child of it. */
+/** The kernel killed a process of the sandbox, the agent or a child of it, because memory ran out. */
 export class OomKilled extends Schema.TaggedError<OomKilled>()("OomKilled", {
   memoryBytesMax: Schema.Int,
   partial: Partial
@@ -53,7 +53,7 @@ export class OomKilled extends Schema.TaggedError<OomKilled>()("OomKilled", {
   }
 }
 
-/** The kernel refused the sandbox another process. */
+/** The kernel refused to create another process in the sandbox. */
 export class PidsExhausted extends Schema.TaggedError<PidsExhausted>()("PidsExhausted", {
   processesMax: Schema.Int,
   partial: Partial
@@ -65,7 +65,7 @@ export class PidsExhausted extends Schema.TaggedError<PidsExhausted>()("PidsExha
   }
 }
 
-/** More came on stdout and stderr than the run may write. */
+/** The agent wrote more to stdout and stderr than the run may. */
 export class OutputLimitExceeded extends Schema.TaggedError<OutputLimitExceeded>()("OutputLimitExceeded", {
   outputBytesMax: Schema.Int,
   partial: Partial
@@ -90,22 +90,22 @@ export class DiskFull extends Schema.TaggedError<DiskFull>()("DiskFull", {
   }
 }
 
-/** What a budget counts, in words. */
+/** Unit of each budget, in words. */
 export const budgetUnits: Readonly<Record<BudgetName, string>> = {
   calls: "calls",
   input_tokens: "input tokens",
   output_tokens: "output tokens",
   cost_usd: "US dollars",
   bytes: "bytes",
-  concurrent_calls: "calls at one time",
-  requests_per_second: "requests in a second"
+  concurrent_calls: "concurrent calls",
+  requests_per_second: "requests per second"
 }
 
-/** A spent budget in words, such as `the run's model budget of 20 calls is spent (20 used)`. */
+/** Describes a spent budget, such as `the run's model budget of 20 calls is spent (20 used)`. */
 export const describeExhaustion = ({ budget, limit, used }: Exhaustion): string =>
   `the run's model budget of ${limit} ${budgetUnits[budget]} is spent (${used} used)`
 
-/** A budget of the run's model is spent, and the run ended of it. */
+/** A model budget is spent, and the run ended because of it. */
 export class BudgetExceeded extends Schema.TaggedError<BudgetExceeded>()("BudgetExceeded", {
   ...Exhaustion.fields,
   partial: Partial
@@ -117,7 +117,7 @@ export class BudgetExceeded extends Schema.TaggedError<BudgetExceeded>()("Budget
   }
 }
 
-/** A secret that opens nothing was seen on a way out, and the run was stopped for it. */
+/** A canary was seen leaving the sandbox, and the run was stopped. */
 export class ExfiltrationSuspected extends Schema.TaggedError<ExfiltrationSuspected>()(
   "ExfiltrationSuspected",
   { evidence: Evidence, partial: Partial }
@@ -130,7 +130,7 @@ export class ExfiltrationSuspected extends Schema.TaggedError<ExfiltrationSuspec
   }
 }
 
-/** The spec is not one. */
+/** The spec is invalid. */
 export class InvalidSpec extends Schema.TaggedError<InvalidSpec>()("InvalidSpec", {
   problems: Schema.Array(Schema.String)
 }) {
@@ -146,23 +146,23 @@ export class RunIdInUse extends Schema.TaggedError<RunIdInUse>()("RunIdInUse", {
   readonly code: ErrorCode = "invalid_request"
   readonly isRetryable = false
   override get message(): string {
-    return `run id ${this.runId} is taken. An id names one run for ever: leave it out to get a fresh one`
+    return `run id ${this.runId} is taken. An ID belongs to one run permanently: leave it out to get a new one`
   }
 }
 
-/** Where runs are kept cannot be reached: nothing was begun. Never holds a password. */
+/** The run store cannot be reached, so nothing was started. The message never contains a password. */
 export class StoreUnavailable extends Schema.TaggedError<StoreUnavailable>()("StoreUnavailable", told) {
   readonly code: ErrorCode = "internal"
   readonly isRetryable = true
   override get message(): string {
-    return `the store of runs ${this.detail}. ${this.remedy}`
+    return `the run store ${this.detail}. ${this.remedy}`
   }
 }
 
 /** The engine cannot be reached, or went away during the run. */
 export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()("RuntimeUnavailable", {
   ...told,
-  /** Nobody answers at its address. Left out where it is there, or was: it was slow, broke off or said something odd. */
+  /** True if nothing answers at its address. Absent if the engine was slow, disconnected or sent something invalid. */
   isAbsent: Schema.optionalKey(Schema.Boolean)
 }) {
   readonly code: ErrorCode = "internal"
@@ -172,7 +172,7 @@ export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()
   }
 }
 
-/** The image is not on this host. Nothing is pulled behind the caller's back. */
+/** The engine does not have the image. A run never pulls one. */
 export class ImageNotFound extends Schema.TaggedError<ImageNotFound>()("ImageNotFound", {
   image: Schema.String
 }) {
@@ -195,31 +195,31 @@ export class ContainerFailed extends Schema.TaggedError<ContainerFailed>()("Cont
   }
 }
 
-/** The way to the model could not be had, or broke during the run. */
+/** The model proxy could not be started, or failed during the run. */
 export class ProxyFailed extends Schema.TaggedError<ProxyFailed>()("ProxyFailed", {
   ...told,
-  /** What the agent had said by then, where it had begun. */
+  /** The agent's partial result, if it had started. */
   partial: Schema.optionalKey(Partial)
 }) {
   readonly code: ErrorCode = "internal"
   readonly isRetryable = true
   override get message(): string {
-    return `the way to the model failed: ${this.detail}. ${this.remedy}`
+    return `the model proxy failed: ${this.detail}. ${this.remedy}`
   }
 }
 
-/** The sandbox is not held as the spec says, so the agent was never started. */
+/** The sandbox isolation check failed, so the agent was not started. */
 export class PostureMismatch extends Schema.TaggedError<PostureMismatch>()("PostureMismatch", {
   mismatches: Schema.Array(Schema.String)
 }) {
   readonly code: ErrorCode = "container_failed"
   readonly isRetryable = false
   override get message(): string {
-    return `the sandbox is not held as it must be, so the agent was not started: ${this.mismatches.join("; ")}. Look at the engine's configuration (cogni-sandbox doctor)`
+    return `the sandbox isolation check failed, so the agent was not started: ${this.mismatches.join("; ")}. Check the engine's configuration (cogni-sandbox doctor)`
   }
 }
 
-/** The files of the run could not be had. */
+/** The workspace or the directory of the run cannot be used. */
 export class WorkspaceFailed extends Schema.TaggedError<WorkspaceFailed>()("WorkspaceFailed", {
   path: Schema.String,
   ...told
@@ -231,7 +231,7 @@ export class WorkspaceFailed extends Schema.TaggedError<WorkspaceFailed>()("Work
   }
 }
 
-/** A command ran longer than it may, and was ended with all its children. */
+/** A command exceeded its time limit, and was ended with all its children. */
 export class CommandTimedOut extends Schema.TaggedError<CommandTimedOut>()("CommandTimedOut", {
   timeoutSecondsMax: Schema.Finite,
   partial: Partial
@@ -239,11 +239,11 @@ export class CommandTimedOut extends Schema.TaggedError<CommandTimedOut>()("Comm
   readonly code: ErrorCode = "timeout"
   readonly isRetryable = false
   override get message(): string {
-    return `the command was still running after ${this.timeoutSecondsMax} s and was ended, with all its children. Give it more time, or start it as a process of its own`
+    return `the command was still running after ${this.timeoutSecondsMax} s and was ended, with all its children. Give it more time, or start it as a background process`
   }
 }
 
-/** The command could not be started as it was asked for. */
+/** The command could not be started as requested. */
 export class CommandRefused extends Schema.TaggedError<CommandRefused>()("CommandRefused", told) {
   readonly code: ErrorCode = "invalid_request"
   readonly isRetryable = false
@@ -252,7 +252,7 @@ export class CommandRefused extends Schema.TaggedError<CommandRefused>()("Comman
   }
 }
 
-/** Why a file cannot be had. */
+/** Why a file cannot be accessed. */
 export const FileProblem = Schema.Literals([
   "not_found",
   "not_a_file",
@@ -319,7 +319,7 @@ export class SandboxError extends Schema.TaggedError<SandboxError>()("SandboxErr
   /** Absent when the spec was refused before the run had an id. */
   runId: Schema.optionalKey(RunId),
   reason: Reason,
-  /** What had gone through the proxy by then. Absent where the run had none, or where its log could not be read. */
+  /** Traffic through the proxy until then. Absent if the run had no proxy, or if its log could not be read. */
   llm: Schema.optionalKey(LlmTraffic)
 }) {
   get code(): ErrorCode {
@@ -328,7 +328,7 @@ export class SandboxError extends Schema.TaggedError<SandboxError>()("SandboxErr
   get isRetryable(): boolean {
     return this.reason.isRetryable
   }
-  /** What the run had produced when a limit or its proxy ended it. */
+  /** The partial result, if a limit or the proxy ended the run. */
   get partial(): Partial | undefined {
     return "partial" in this.reason ? this.reason.partial : undefined
   }

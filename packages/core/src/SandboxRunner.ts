@@ -4,9 +4,9 @@
  *     RunStore ─► Workspace ─┐
  *                 LlmProxy ──┴─► container: create ─► start, held ─► posture ─► proceed ─► output, exit
  *
- * Whatever does not depend on each other is acquired at the same time; the proxy goes on starting while the container
- * does, and both meet before the agent's first instruction. Everything is in one scope: success, failure, time-out and
- * interruption end the same way, in reverse order, with nothing left behind.
+ * Independent resources are acquired concurrently. The proxy starts while the container does, and both are ready before
+ * the agent's first instruction. Everything is in one scope: success, failure, timeout and interruption release it in
+ * the same way, in reverse order, and leave nothing behind.
  */
 import { Context, Effect, Exit, Layer, Queue, type Scope, Stream } from "effect"
 import { ContainerRuntime, supervisor } from "./ContainerRuntime.ts"
@@ -28,32 +28,32 @@ import * as Workspace from "./Workspace.ts"
 
 export interface Sandbox extends OpenSandbox.Sandbox {}
 
-/** The source documents' result: both channels folded into one value. */
+/** Result in the form of the source documents: success and error in one value. */
 export interface RunOnceResult {
   readonly ok: boolean
   readonly stdout: string
   readonly stderr: string
-  /** -1 where the agent never ran or the engine never told. */
+  /** -1 if the agent never ran, or if the engine did not report its exit. */
   readonly exitCode: number
   readonly errorCode?: ErrorCode
   /** The finer reason beside the coarse code. */
   readonly reason?: Reason["_tag"]
-  /** What happened and what to do. */
+  /** The error's message: what happened and what to do. */
   readonly message?: string
 }
 
 export class SandboxRunner extends Context.Service<
   SandboxRunner,
   {
-    /** Run one spec to its end. The caller cannot leak: all is released before this returns. */
+    /** Run one spec to its end. The caller cannot leak resources: all are released before this returns. */
     readonly run: (spec: SandboxSpec.SandboxSpecInput) => Effect.Effect<RunResult, SandboxError>
-    /** The same, seen while it happens. Abandoning the stream ends the run. */
+    /** Like `run`, as a stream of events. Abandoning the stream ends the run. */
     readonly stream: (spec: SandboxSpec.SandboxSpecInput) => Stream.Stream<RunEvent, SandboxError>
-    /** A sandbox to run many commands in. Its whole life is bounded by `runtimeSecondsMax`. */
+    /** Open a sandbox that runs many commands. `runtimeSecondsMax` bounds its whole life. */
     readonly open: (
       spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
     ) => Effect.Effect<Sandbox, SandboxError, Scope.Scope>
-    /** `run`, folded into one value: never fails. */
+    /** Like `run`, with success and error in one value. Never fails. */
     readonly runOnce: (spec: SandboxSpec.SandboxSpecInput) => Effect.Effect<RunOnceResult>
   }
 >()("@cogni/sandbox-core/SandboxRunner") {}
@@ -110,7 +110,7 @@ export const layer: Layer.Layer<
   ContainerRuntime | LlmProxy.LlmProxy | RunStore.RunStore | Workspace.Workspace
 > = Layer.effect(SandboxRunner, make)
 
-/** A whole runner with nothing behind it: no Docker, no files, no model. What would be the agent is a `program`. */
+/** A complete runner in memory: no Docker, no files, no model. A `program` takes the place of the agent. */
 export const layerMemory = (
   options?: MemoryContainerRuntime.MemoryOptions
 ): Layer.Layer<SandboxRunner | ContainerRuntime | RunStore.RunStore> =>
@@ -121,7 +121,6 @@ export const layerMemory = (
 
 type Emit = (event: RunEvent) => Effect.Effect<void>
 
-/** One agent, from its start to what it leaves. */
 const runAgent = Effect.fn("SandboxRunner.run")(
   function* (ports: RunStart.Ports, life: RunLife.RunLife, spec: SandboxSpec.SandboxSpec) {
     yield* Effect.annotateCurrentSpan({
@@ -141,7 +140,7 @@ const runAgent = Effect.fn("SandboxRunner.run")(
       inspect: egress.inspect
     }).pipe(
       life.phase("agent", AgentWatch.secondsMax(spec.limits)),
-      // What was called is said on every path; who pays for it must not depend on how the agent ended.
+      // Model calls are reported on every path: the bill must not depend on how the agent ended.
       Effect.onExit((exit) =>
         Exit.isSuccess(exit) || endpoint === undefined ? Effect.void : life.lastLook(endpoint)
       )
@@ -150,18 +149,18 @@ const runAgent = Effect.fn("SandboxRunner.run")(
       yield* Effect.mapError(life.collect(endpoint), (error) => AgentWatch.withPartial(error, agent))
     }
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.exitCode, agent.exitCode)
-    // The proxy has said its last word: what an agent sent with its last breath is known by now.
+    // The proxy has finished, so everything that the agent sent before its end has been inspected.
     const verdict = egress.verdict(agent.exitCode)
     if (verdict !== undefined) return yield* verdict(agent)
     return { ...agent, posture, ...(yield* life.account) } satisfies RunResult
   },
-  // In the run's span, below which its calls are told.
+  // In the run's span, the parent of the spans of its calls.
   (running, _, life) => Effect.onExit(running, (exit) => life.record(exit))
 )
 
 const nobodyCalls = new InvalidSpec({
   problems: [
-    "llm.caller: a run's agent is inside, and would have no model. `host` is for a sandbox that is opened"
+    "llm.caller: a run's agent is in the sandbox, and would have no model. `host` is only for open sandboxes"
   ]
 })
 

@@ -1,8 +1,8 @@
 /**
- * What to run and how tightly to hold it: the only input of a run.
+ * The program to run and its limits: the only input of a run.
  *
- * A spec is plain data and holds no secret: credentials belong to the proxy and the relay, which live outside the
- * sandbox. Every quantity has a limit and a default, with its unit in its name.
+ * A spec is plain data without secrets: credentials belong to the proxy and the relay, which are outside the sandbox.
+ * Every quantity has a limit and a default, with its unit in its name.
  */
 import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
@@ -28,22 +28,22 @@ const GiB = 1024 * MiB
 /** The kernel's cap on one argument or variable (`MAX_ARG_STRLEN`, 32 pages), less its closing NUL. */
 export const argumentBytesMax = 128 * KiB - 1
 
-/** One variable with its name, less what carries it into the sandbox (`COGNI_ENV_<n>=`). */
+/** Limit on one variable with its name, less the prefix that carries it into the sandbox (`COGNI_ENV_<n>=`). */
 const variableBytesMax = argumentBytesMax - 32
 
-/** What all of argv and env may hold together; the kernel gives them a quarter of an 8 MiB stack. */
+/** Limit on argv and env together. The kernel gives them a quarter of an 8 MiB stack. */
 export const argumentsBytesMax = 1536 * KiB
 
-/** One input file, such as a prompt. More than this belongs into the workspace. */
+/** Limit on one input file, such as a prompt. Put more into the workspace. */
 export const inputBytesMax = 4 * MiB
 
 const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
 
-/** Encoded only where it may matter: a character is one to three bytes for each of its units. */
+/** Whether a text is longer in UTF-8. It is encoded only if necessary: a UTF-16 unit takes one to three bytes. */
 export const exceeds = (text: string, bytesMax: number) =>
   text.length > bytesMax || (text.length * 3 > bytesMax && bytesOf(text) > bytesMax)
 
-/** How much of everything a run may have. */
+/** Resource limits of a run. */
 export const Limits = Schema.Struct({
   runtimeSecondsMax: bounded(1, 86_400, 600, "wall clock from the agent's first instruction"),
   stopGraceSecondsMax: bounded(0, 120, 5, "from SIGTERM to SIGKILL"),
@@ -56,25 +56,30 @@ export const Limits = Schema.Struct({
   processesMax: bounded(4, 32_768, 256, "processes and threads at one time"),
   cpusMax: withDefault(Schema.Finite.check(isWithin(0.01, 1024, "processors")), 2),
   outputBytesMax: bounded(1, 16 * GiB, 64 * MiB, "stdout and stderr together, before the run is ended"),
-  outputRetainedBytesMax: bounded(0, 256 * MiB, 4 * MiB, "of each of stdout and stderr, kept in the result"),
+  outputRetainedBytesMax: bounded(
+    0,
+    256 * MiB,
+    4 * MiB,
+    "bytes of each of stdout and stderr kept in the result"
+  ),
   workspaceBytesMax: bounded(
     64 * KiB,
     1024 * GiB,
     2 * GiB,
-    "what a run may add to its workspace, or what may be there in all: blocks of files and directories, and 512 bytes for each of them"
+    "bytes that a run may add to its workspace, or that all files may have: blocks of files and directories, and 512 bytes for each of them"
   ),
   temporaryBytesMax: bounded(
     64 * KiB,
     64 * GiB,
     256 * MiB,
-    "of each of /tmp and /home/agent; counted as memory"
+    "bytes of each of /tmp and /home/agent; counted as memory"
   ),
   filesOpenMax: bounded(16, 16_384, 4096, "open files of one process")
 })
 
 export type Limits = typeof Limits.Type
 
-/** One element of argv: no NUL, and no longer than the kernel takes. */
+/** One element of argv: without NUL, and no longer than the kernel accepts. */
 export const Argument = Schema.String.check(
   Schema.makeFilter((text: string) =>
     text.includes("\0")
@@ -86,15 +91,15 @@ export const Argument = Schema.String.check(
 )
 
 const environmentNameExpected =
-  "a name of at most 128 letters, digits and underscores that starts with no digit, and is none of those that act on " +
+  "a name of at most 128 letters, digits and underscores that does not start with a digit, and does not affect " +
   "the sandbox's entrypoint (LD_…, GLIBC_TUNABLES, OPTIND, COGNI_HOLD, COGNI_SOCKET, COGNI_ENV…; set them with env(1) in argv)"
 
 const environmentName =
   /^(?!LD_|GLIBC_TUNABLES$|OPTIND$|COGNI_HOLD$|COGNI_SOCKET$|COGNI_ENV(?:_|$))[A-Za-z_][A-Za-z0-9_]{0,127}$/u
 
 /**
- * Every name but those that the loader of programs or the entrypoint's own shell reads. All others are the agent's alone:
- * no program of the sandbox's own has them in its environment (`ContainerEnvironment` of the Docker package).
+ * Any name except those that the dynamic loader or the entrypoint's shell reads. Only the agent gets these variables:
+ * no program of the sandbox itself has them in its environment (`ContainerEnvironment` of the Docker package).
  */
 export const EnvironmentName = Schema.String.check(
   Schema.isPattern(environmentName, { expected: environmentNameExpected })
@@ -115,7 +120,7 @@ export const Network = Schema.Union([
 
 export type Network = typeof Network.Type
 
-/** The files a run may change, at `/workspace`: a fresh directory that ends with the run, or one of the host's. */
+/** The files a run may change, at `/workspace`: a temporary directory that ends with the run, or a host directory. */
 export const WorkspaceSource = Schema.Union([
   Schema.Struct({ type: Schema.Literal("temporary") }),
   Schema.Struct({
@@ -124,8 +129,8 @@ export const WorkspaceSource = Schema.Union([
       Schema.isPattern(/^\/[^\0]{0,4094}$/u, { expected: "an absolute path without NUL" })
     ),
     /**
-     * What counts for `workspaceBytesMax`: what this run adds, or `all` that is there, for a directory that one run
-     * after the other fills. Of one that is over it already nothing more may come, and files may go.
+     * Files that count towards `workspaceBytesMax`: those `added` by this run (default), or `all`, for a directory that
+     * successive runs fill. If it already exceeds the limit, a run cannot add anything, but can delete files.
      */
     counts: Schema.optionalKey(Schema.Literals(["added", "all"]))
   })
@@ -133,7 +138,7 @@ export const WorkspaceSource = Schema.Union([
 
 export type WorkspaceSource = typeof WorkspaceSource.Type
 
-/** A file the agent reads and can never change: `/cogni/<name>`, and `/workspace/.cogni/<name>`. */
+/** A file that the agent can read and never change: `/cogni/<name>`, and `/workspace/.cogni/<name>`. */
 export const Input = Schema.Struct({
   name: Schema.String.check(
     Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/u, {
@@ -154,7 +159,7 @@ export type Input = typeof Input.Type
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 
-/** Who pays, and what the ledger and the trace should say. Set by the host; nothing a sandbox sends can change it. */
+/** The account that pays, and the names for ledger and traces. Set by the host; a sandbox cannot change them. */
 export const LlmIdentity = Schema.Struct({
   billingAccountId: Identifier,
   attempt: bounded(0, 1000, 0, "counts from 0"),
@@ -171,13 +176,13 @@ const optionalBounded = (minimum: number, maximum: number, description: string) 
   Schema.optionalKey(between(minimum, maximum, description))
 
 /**
- * How much of a model a run may have. What is absent is not limited by the spec. Held by a proxy that reads bodies;
- * with any other a spec that has a budget is refused.
+ * How much of a model a run may use. The spec does not limit what is absent. Only a proxy that reads bodies can enforce
+ * a budget; with any other proxy, a spec with a budget is refused.
  *
- * Counted are the upstream's own figures. Before a call goes out, the cap of its answer and an estimate of its input
- * are reserved. A call that ends without figures, because the agent hung up or the answer was cut, is charged what was
- * reserved for it, so that hanging up early buys nothing. A call that names no cap is given one where output tokens or
- * cost are limited.
+ * The upstream's own figures count. Before a call is sent, the cap of its answer and an estimate of its input are
+ * reserved. A call that ends without figures, because the agent disconnected or the answer was truncated, is charged
+ * what was reserved for it, so that disconnecting early gains nothing. A call without a cap gets one if output tokens
+ * or cost are limited.
  */
 export const LlmBudget = Schema.Struct({
   callsMax: optionalBounded(1, 1_000_000, "requests that are passed on to the model"),
@@ -185,34 +190,34 @@ export const LlmBudget = Schema.Struct({
   outputTokensMax: optionalBounded(1, 1e12, "output tokens of all calls"),
   costUsdMax: Schema.optionalKey(Schema.Finite.check(isWithin(1e-6, 1e6, "US dollars"))),
   bytesMax: optionalBounded(1, 1e13, "bodies of all requests and answers"),
-  concurrentCallsMax: optionalBounded(1, 10_000, "calls under way at one time"),
-  requestsPerSecondMax: optionalBounded(1, 10_000, "requests of any kind in a second"),
+  concurrentCallsMax: optionalBounded(1, 10_000, "concurrent calls"),
+  requestsPerSecondMax: optionalBounded(1, 10_000, "requests of any kind per second"),
   /** `refuse` answers the agent with an error; `stop` ends the run at once as well. */
   onExhausted: withDefault(Schema.Literals(["refuse", "stop"]), "refuse")
 })
 
 export type LlmBudget = typeof LlmBudget.Type
 
-/** That a run may speak to a model, to which one, and in whose name. */
+/** A run's access to models: which ones, and on whose account. */
 export const LlmAccess = Schema.Struct({
-  /** What the agent gets when it names none. */
+  /** Default model, for requests that name no other. */
   model: Identifier,
-  /** Further names the agent may use, and what the upstream calls each. Any other name is refused. */
+  /** Further model names that the agent may use, with their names at the upstream. Any other name is refused. */
   models: withDefault(Schema.Record(Identifier, Identifier), {}),
   identity: LlmIdentity,
   budget: Schema.optionalKey(LlmBudget),
-  /** What happens to fields of a request that are not on the proxy's list: left out and noted, or the request refused. */
+  /** Request fields that the proxy does not know: `drop` omits and records them, `refuse` refuses the request. */
   unknownFields: withDefault(Schema.Literals(["drop", "refuse"]), "drop"),
   /**
-   * Who speaks to the model: the agent inside, or a loop on the host, for which the sandbox only executes. The same
-   * proxy either way, with the same key, identity, budget and audit; with `host` nothing of it is seen inside.
+   * Caller of the model: the agent in the sandbox, or a loop on the host, for which the sandbox only executes. Both use
+   * the same proxy, with the same key, identity, budget and audit. With `host`, the sandbox sees nothing of it.
    */
   caller: withDefault(Schema.Literals(["sandbox", "host"]), "sandbox")
 })
 
 export type LlmAccess = typeof LlmAccess.Type
 
-/** A tool of the host's, such as `core__get_current_time`. */
+/** Name of a host tool, such as `core__get_current_time`. */
 export const ToolName = Schema.String.check(
   Schema.isPattern(/^[a-z][a-z0-9]{0,31}__[a-z][a-z0-9_]{0,63}$/u, {
     expected: "the name of a tool, such as core__get_current_time"
@@ -220,14 +225,15 @@ export const ToolName = Schema.String.check(
 )
 
 /**
- * Whether secrets that open nothing are laid where a thief would look, and what happens when one is seen on a way out.
+ * Whether canaries are planted, and what happens if one leaves the sandbox: `warn` reports it, and `stop` also ends
+ * the run.
  */
 export const CanaryPolicy = Schema.Literals(["off", "warn", "stop"])
 
 export type CanaryPolicy = typeof CanaryPolicy.Type
 
 export const SandboxSpec = Schema.Struct({
-  /** Made by the runner when absent. */
+  /** Generated by the runner if absent. */
   runId: Schema.optionalKey(RunId),
   /** An image built on the runtime image, so that its entrypoint reports the posture. */
   image: Schema.String.check(
@@ -235,7 +241,7 @@ export const SandboxSpec = Schema.Struct({
       expected: "the name of an image, such as cogni/agent:1"
     })
   ),
-  /** Executed as it is; no shell is involved. */
+  /** Executed as it is, without a shell. */
   argv: Schema.NonEmptyArray(
     Argument.pipe(Schema.annotateKey({ messageMissingKey: "Expected a program to run, then its arguments" }))
   ),
@@ -244,14 +250,14 @@ export const SandboxSpec = Schema.Struct({
   inputs: withDefault(Schema.Array(Input).check(Schema.isMaxLength(64)), []),
   limits: withDefault(Limits, {}),
   /**
-   * `/workspace/.cogni` is the agent's own, to keep what it knows of the workspace in (`index.json`); inputs are then at
-   * `/cogni` only.
+   * If true, `/workspace/.cogni` belongs to the agent, for its knowledge of the workspace (`index.json`), and inputs
+   * are only at `/cogni`.
    */
   memory: withDefault(Schema.Boolean, false),
   network: withDefault(Network, { mode: "none" }),
-  /** Absent: the run has no way out at all. */
+  /** If absent, the run has no egress at all. */
   llm: Schema.optionalKey(LlmAccess),
-  /** Tools of the host that the agent may call, over the same socket as its model. None, unless named. */
+  /** Host tools that the agent may call, over the same socket as its model. Defaults to none. */
   tools: withDefault(Schema.Array(ToolName).check(Schema.isMaxLength(64)), []),
   canaries: withDefault(CanaryPolicy, "off")
 }).check(
@@ -277,32 +283,32 @@ export const SandboxSpec = Schema.Struct({
 
 export type SandboxSpec = typeof SandboxSpec.Type
 
-/** What a caller writes: everything with a default may be left out. */
+/** A spec as callers write it: everything with a default may be left out. */
 export type SandboxSpecInput = typeof SandboxSpec.Encoded
 
-/** Fails with every problem of the input, not just the first. */
+/** Decodes a spec. Fails with every problem of the input, not just the first. */
 export const decode = Schema.decodeUnknownEffect(SandboxSpec, { errors: "all", onExcessProperty: "error" })
 
 const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
 
-/** What is wrong at one place of an input. */
+/** A problem at one place of an input. */
 export interface InputIssue {
   readonly path: ReadonlyArray<string>
-  /** The rule, such as `Expected …`. */
+  /** The violated rule, such as `Expected …`. */
   readonly message: string
 }
 
-/** All that is wrong with an input, as data. */
+/** Returns all problems of an input, as data. */
 export const issuesOf = ({ issue }: Schema.SchemaError): ReadonlyArray<InputIssue> =>
   formatIssues(issue).issues.map(({ message, path = [] }) => ({
     path: path.map((key) => String(typeof key === "object" ? key.key : key)),
     message
   }))
 
-/** An issue as a sentence, with the path of its place. */
+/** Formats a problem as a sentence, with the path of its place. */
 export const describeIssue = ({ message, path }: InputIssue): string =>
   path.length === 0 ? message : `${path.join(".")}: ${message}`
 
-/** All that is wrong with an input, in sentences. */
+/** Returns all problems of an input, as sentences. */
 export const problemsOf = (error: Schema.SchemaError): ReadonlyArray<string> =>
   issuesOf(error).map(describeIssue)

@@ -1,8 +1,8 @@
 /**
- * The only place that spells a span attribute.
+ * Names of span attributes. Only this module spells them out.
  *
- * OpenTelemetry semantic conventions where they exist (`container.*`, `gen_ai.*`, `error.type`), `sandbox.*` where
- * they do not. No attribute ever holds a prompt, an output or a credential.
+ * They follow the OpenTelemetry semantic conventions where these exist (`container.*`, `gen_ai.*`, `error.type`), and
+ * begin with `sandbox.*` elsewhere. No attribute ever contains a prompt, an output or a credential.
  */
 
 export const attribute = {

@@ -1,8 +1,8 @@
 /**
- * The port through which a run gets the files it may change, and the inputs it may only read.
+ * The port to the files that a run may change, and to the inputs that it may only read.
  *
- * The host never writes into a tree the agent can write, nor follows a path inside one: inputs live in a directory of
- * their own, mounted read-only.
+ * The host never writes into a tree that the agent can write, and never follows a path inside one: inputs are in their
+ * own directory, mounted read-only.
  */
 import { Context, Effect, Layer, type Scope } from "effect"
 import type { Mount } from "./ContainerRuntime.ts"
@@ -13,14 +13,14 @@ import type { Input, WorkspaceSource } from "./SandboxSpec.ts"
 
 export const target = "/workspace"
 
-/** Where inputs lie besides `/workspace/.cogni`. */
+/** Where inputs are mounted, besides `/workspace/.cogni`. */
 export const inputsTarget = "/cogni"
 
-/** A directory of files that the host lays somewhere in the sandbox, for reading. */
+/** A directory of files that the host mounts in the sandbox, read-only. */
 export interface PlantedDirectory {
   /** Absolute, as the agent sees it. */
   readonly target: string
-  /** On the host, below the run's own: a plain name. */
+  /** A plain name for the directory on the host, below the run's own directory. */
   readonly name: string
   readonly files: ReadonlyArray<Input>
 }
@@ -30,62 +30,62 @@ export interface WorkspaceRequest {
   readonly source: WorkspaceSource
   readonly inputs: ReadonlyArray<Input>
   readonly planted: ReadonlyArray<PlantedDirectory>
-  /** `.cogni` in the workspace is the agent's own: no input is mounted there. */
+  /** If true, `.cogni` in the workspace belongs to the agent, and no input is mounted there. */
   readonly memory: boolean
-  /** The run's limit. */
+  /** The run's limit on {@link CountedBytes}. */
   readonly workspaceBytesMax: number
-  /** The run's directory on the host. Absent where nothing is kept. */
+  /** The run's directory on the host. Absent if nothing is stored. */
   readonly directory?: string | undefined
 }
 
-/** What counts for a run's limit: bytes added since it began, or all, where all count. */
+/** Bytes that count towards a run's limit: those added since it began, or all of them, as the spec says. */
 export interface CountedBytes {
   readonly bytes: number
-  /** Whether there can be no more than that: who works while it is counted can move files out of its way. */
+  /** Whether the comparison with the limit is certain. An agent that runs meanwhile can hide files by moving them. */
   readonly isCertain: boolean
 }
 
-/** Something in a workspace that is neither file, directory nor link. */
+/** Something in a workspace that is neither a file, a directory nor a link. */
 export interface SpecialFile {
-  /** From the workspace. */
+  /** Relative to the workspace. */
   readonly path: string
   readonly kind: "socket" | "FIFO" | "device"
 }
 
-/** Those in the upper levels of a workspace. */
+/** Special files in the upper levels of a workspace. */
 export interface SpecialFiles {
   readonly files: ReadonlyArray<SpecialFile>
-  /** Whether all of the upper levels were looked at. */
+  /** Whether all of the upper levels were searched. */
   readonly isWhole: boolean
 }
 
 export interface AcquiredWorkspace {
   readonly mounts: ReadonlyArray<Mount>
-  /** Who the agent must be, so that it can read and write the workspace. Never root. */
+  /** User that the agent must run as to read and write the workspace. Never root. */
   readonly user: User
-  /** Cheap enough to ask every second. */
+  /** Cheap enough to run every second. */
   readonly countedBytes: Effect.Effect<CountedBytes, WorkspaceFailed>
-  /** The same, asked while nothing happens in the workspace, and so certain. */
+  /** The same, while nothing changes the workspace. The result is certain. */
   readonly countedBytesAtRest: Effect.Effect<number, WorkspaceFailed>
-  /** What the host had left in it through which an agent may reach more than files. */
+  /** Special files that the host had left there, through which an agent may reach more than files. */
   readonly specialFiles: Effect.Effect<SpecialFiles>
 }
 
-/** How many special files are named. */
+/** How many special files the warning names. */
 const namedMax = 10
 
-/** A warning about special files, and what they open; `undefined` where there are none. */
+/** Describes special files and what they give access to; `undefined` without special files. */
 export const specialFilesWarning = ({ files }: SpecialFiles): string | undefined => {
   if (files.length === 0) return undefined
   const named = files.slice(0, namedMax).map(({ kind, path }) => `${kind} ${JSON.stringify(path)}`)
   const rest = files.length > namedMax ? ` and ${files.length - namedMax} more` : ""
   return (
-    `the workspace holds ${named.join(", ")}${rest}: an agent can reach the process of the host at the other end, ` +
-    "also without a network. Stop that process or move the file, unless the agent is to use it"
+    `the workspace holds ${named.join(", ")}${rest}: an agent can reach the host process at the other end, ` +
+    "even without a network. Stop that process or move the file, unless the agent needs it"
   )
 }
 
-/** Says what special files a workspace brings along. */
+/** Logs a warning if a workspace contains special files. */
 export const warn = ({ specialFiles }: Pick<AcquiredWorkspace, "specialFiles">): Effect.Effect<void> =>
   Effect.flatMap(specialFiles, (found) => {
     const warning = specialFilesWarning(found)
@@ -102,7 +102,7 @@ export class Workspace extends Context.Service<
 >()("@cogni/sandbox-core/Workspace") {}
 
 export const makeMemory = (options?: {
-  /** Directories that exist; all of them, when left out. */
+  /** Directories that exist. Defaults to all. */
   readonly directories?: ReadonlySet<string> | undefined
 }) =>
   Effect.succeed(
@@ -138,6 +138,6 @@ export const makeMemory = (options?: {
     })
   )
 
-/** Directories that are only names. */
+/** Workspaces in memory: directories are only names. */
 export const layerMemory = (options?: Parameters<typeof makeMemory>[0]): Layer.Layer<Workspace> =>
   Layer.effect(Workspace, makeMemory(options))

@@ -19,7 +19,7 @@ import { leftovers, llm, run, runner, settle, spec } from "./Specs.ts"
 const MiB = 1024 ** 2
 const limited = (limits: NonNullable<SandboxSpec.SandboxSpecInput["limits"]>) => ({ ...spec, limits })
 
-/** The error of a run, and the second at which it came. */
+/** Returns the error of a run, and the second at which it came. */
 const fails = Effect.fnUntraced(function* (input: SandboxSpec.SandboxSpecInput, seconds = 0) {
   const fiber = yield* Effect.forkChild(
     Effect.all([Effect.flip(run(input)), Effect.suspend(() => Clock.currentTimeMillis)])
@@ -51,7 +51,7 @@ const growing = (bytesPerSecond: number) =>
 
 describe("AgentWatch", () => {
   describe("time", () => {
-    it.effect("an agent that listens to SIGTERM ends then, and its last words are kept", () =>
+    it.effect("stops an agent that handles SIGTERM, and keeps its last output", () =>
       Effect.gen(function* () {
         const { atSeconds, reason } = yield* fails(
           limited({ runtimeSecondsMax: 10, stopGraceSecondsMax: 5 }),
@@ -75,7 +75,7 @@ describe("AgentWatch", () => {
       )
     )
 
-    it.effect("one that does not is killed when the grace is over", () =>
+    it.effect("kills an agent that ignores SIGTERM when the grace is over", () =>
       Effect.gen(function* () {
         const { atSeconds, error, reason } = yield* fails(
           limited({ runtimeSecondsMax: 10, stopGraceSecondsMax: 5 }),
@@ -91,7 +91,7 @@ describe("AgentWatch", () => {
       )
     )
 
-    it.effect("the last moment is still in time", () =>
+    it.effect("accepts an agent that ends just before the limit", () =>
       Effect.gen(function* () {
         const fiber = yield* Effect.forkChild(run(limited({ runtimeSecondsMax: 10 })))
         yield* settle
@@ -100,7 +100,7 @@ describe("AgentWatch", () => {
       }).pipe(Effect.provide(runner({ program: () => Effect.as(Effect.sleep("9999 millis"), 0) })))
     )
 
-    it.effect("a limit stays that limit where the engine never tells the exit", () =>
+    it.effect("reports the limit even if the engine never reports the exit", () =>
       Effect.gen(function* () {
         const { reason } = yield* fails(limited({ runtimeSecondsMax: 10, stopGraceSecondsMax: 5 }), 60)
         if (reason._tag !== "TimedOut") return assert.fail(reason.message)
@@ -117,7 +117,7 @@ describe("AgentWatch", () => {
       )
     )
 
-    it.effect("a stop that never comes back is bounded, and what the caller hears of is the limit", () =>
+    it.effect("bounds a stop that hangs, and reports the limit", () =>
       Effect.gen(function* () {
         const { atSeconds, reason } = yield* fails(
           limited({ runtimeSecondsMax: 10, stopGraceSecondsMax: 5 }),
@@ -137,7 +137,7 @@ describe("AgentWatch", () => {
       )
     )
 
-    it.effect("the exit is asked for once: what comes after does not matter", () =>
+    it.effect("requests the exit only once", () =>
       Effect.gen(function* () {
         assert.strictEqual((yield* run()).exitCode, 6)
       }).pipe(
@@ -160,10 +160,10 @@ describe("AgentWatch", () => {
       ["an agent that the kernel killed", { ...exit, exitCode: 137, oomKilled: true }, "OomKilled"],
       ["an agent whose child the kernel killed", { ...exit, oomKilled: true }, "OomKilled"],
       ["an agent that was refused a process", { ...exit, processesRefused: true }, "PidsExhausted"],
-      ["an agent that broke both", { ...exit, oomKilled: true, processesRefused: true }, "OomKilled"],
+      ["an agent that broke both limits", { ...exit, oomKilled: true, processesRefused: true }, "OomKilled"],
       ["an agent that killed itself", { ...exit, exitCode: 137 }, undefined]
     ]
-    it.effect.each(kernel)("%s", ([, exit, tag]) =>
+    it.effect.each(kernel)("classifies %s", ([, exit, tag]) =>
       Effect.gen(function* () {
         const ended = yield* Effect.result(run(limited({ memoryBytesMax: 64 * MiB, processesMax: 8 })))
         if (ended._tag === "Success") {
@@ -183,7 +183,7 @@ describe("AgentWatch", () => {
       )
     )
 
-    it.effect("what the kernel did outranks the clock: it came first", () =>
+    it.effect("prefers a limit of the kernel to the time limit, because it came first", () =>
       Effect.gen(function* () {
         const { reason } = yield* fails(limited({ runtimeSecondsMax: 10 }), 20)
         assert.strictEqual(reason._tag, "OomKilled")
@@ -199,7 +199,7 @@ describe("AgentWatch", () => {
 
   describe("output", () => {
     const flood = "x".repeat(64 * 1024)
-    it.effect("a flood is stopped, counted, and partly kept", () =>
+    it.effect("stops a flood of output, counts it, and keeps a part", () =>
       Effect.gen(function* () {
         const { atSeconds, reason } = yield* fails(
           limited({ outputBytesMax: MiB, outputRetainedBytesMax: 1000, stopGraceSecondsMax: 5 })
@@ -220,7 +220,7 @@ describe("AgentWatch", () => {
       )
     )
 
-    it.effect("one that ignores SIGTERM is killed, and what it wrote meanwhile is drained", () =>
+    it.effect("kills a flooding agent that ignores SIGTERM, and drains its output", () =>
       Effect.gen(function* () {
         const { reason } = yield* fails(limited({ outputBytesMax: MiB, stopGraceSecondsMax: 2 }), 5)
         assert.strictEqual(reason._tag, "OutputLimitExceeded")
@@ -233,7 +233,7 @@ describe("AgentWatch", () => {
       )
     )
 
-    it.effect("the limit is for both streams together, and its last byte is still allowed", () =>
+    it.effect("applies the limit to both streams together, and allows its last byte", () =>
       Effect.gen(function* () {
         const { output } = yield* run(limited({ outputBytesMax: 6 }))
         assert.strictEqual(output.stdout.bytes + output.stderr.bytes, 6)
@@ -252,7 +252,7 @@ describe("AgentWatch", () => {
   })
 
   describe("disk", () => {
-    it.effect("a run that fills its workspace is stopped at the next measure", () =>
+    it.effect("stops a run that fills its workspace at the next measurement", () =>
       Effect.gen(function* () {
         const { atSeconds, reason } = yield* fails(
           limited({ workspaceBytesMax: 3 * MiB, stopGraceSecondsMax: 5 }),
@@ -269,7 +269,7 @@ describe("AgentWatch", () => {
       )
     )
 
-    it.effect("a run shorter than the interval is measured when it has ended", () =>
+    it.effect("measures a run that is shorter than the interval after its end", () =>
       Effect.gen(function* () {
         const { reason } = yield* fails(limited({ workspaceBytesMax: MiB }), 2)
         if (reason._tag !== "DiskFull") return assert.fail(reason.message)
@@ -281,7 +281,7 @@ describe("AgentWatch", () => {
       )
     )
 
-    it.effect("bytes that are not certain are counted once more, while nothing of it runs", () =>
+    it.effect("counts uncertain bytes again while the container is paused", () =>
       Effect.gen(function* () {
         const done: Array<string> = []
         const say = (what: string) => Effect.sync(() => done.push(what))
@@ -301,7 +301,7 @@ describe("AgentWatch", () => {
       })
     )
 
-    it.effect("a workspace that can no longer be measured ends the run", () =>
+    it.effect("ends a run whose workspace can no longer be measured", () =>
       Effect.gen(function* () {
         const { atSeconds, reason } = yield* fails(spec, 20)
         assert.strictEqual(reason._tag, "WorkspaceFailed")
@@ -324,14 +324,14 @@ describe("AgentWatch", () => {
   })
 
   describe("proxy", () => {
-    it.effect("a proxy that dies during the run ends the run, then and there", () =>
+    it.effect("ends a run at once when its proxy dies", () =>
       Effect.gen(function* () {
         const { atSeconds, error, reason } = yield* fails({ ...spec, llm }, 60)
         assert.strictEqual(reason._tag, "ProxyFailed")
         assert.strictEqual(atSeconds, 7)
         assert.isTrue(error.isRetryable)
         assert.strictEqual(error.partial?.output.stdout.text, "half an answer")
-        assert.strictEqual(error.llm?.proxy, "memory", "what was called is said on this path too")
+        assert.strictEqual(error.llm?.proxy, "memory", "the calls are reported on this path too")
       }).pipe(
         Effect.provide(
           runner({

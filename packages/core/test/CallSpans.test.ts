@@ -53,7 +53,7 @@ const spansOf = Effect.fnUntraced(function* (calls: ReadonlyArray<LlmCall>, samp
 })
 
 describe("CallSpans", () => {
-  it.effect("a call is a client's span below the run, from when it began to when it ended", () =>
+  it.effect("makes a client span of each call below the run, with its start and end", () =>
     Effect.gen(function* () {
       const {
         parent,
@@ -83,34 +83,32 @@ describe("CallSpans", () => {
     })
   )
 
-  it.effect(
-    "a call that was refused, or at no time, is none; what the agent wrote into a path is left out",
-    () =>
-      Effect.gen(function* () {
-        const { callId: _, ...unsent } = call
-        const { outcome: _outcome, ...ofNginx } = call
-        const { spans } = yield* spansOf([
-          { ...unsent, outcome: "refused", path: "/vermilion" },
-          { ...unsent, outcome: "client_aborted" },
-          { ...call, at: "vermilion" },
-          { ...ofNginx, path: "/v1/messages/count_tokens?vermilion" },
-          { ...ofNginx, path: "/vermilion/../v1/responses" }
-        ])
-        assert.deepStrictEqual(
-          spans.map(({ attributes, name }) => [name, attributes.get("url.path")]),
-          [
-            ["count_tokens gpt", "/v1/messages/count_tokens"],
-            ["chat gpt", undefined]
-          ]
-        )
-        assert.notInclude(
-          JSON.stringify(spans.map(({ attributes, name }) => [name, ...attributes])),
-          "vermilion"
-        )
-      })
+  it.effect("omits refused calls, calls without a time, and text that the agent wrote into a path", () =>
+    Effect.gen(function* () {
+      const { callId: _, ...unsent } = call
+      const { outcome: _outcome, ...ofNginx } = call
+      const { spans } = yield* spansOf([
+        { ...unsent, outcome: "refused", path: "/vermilion" },
+        { ...unsent, outcome: "client_aborted" },
+        { ...call, at: "vermilion" },
+        { ...ofNginx, path: "/v1/messages/count_tokens?vermilion" },
+        { ...ofNginx, path: "/vermilion/../v1/responses" }
+      ])
+      assert.deepStrictEqual(
+        spans.map(({ attributes, name }) => [name, attributes.get("url.path")]),
+        [
+          ["count_tokens gpt", "/v1/messages/count_tokens"],
+          ["chat gpt", undefined]
+        ]
+      )
+      assert.notInclude(
+        JSON.stringify(spans.map(({ attributes, name }) => [name, ...attributes])),
+        "vermilion"
+      )
+    })
   )
 
-  it.effect("a run that is not sampled has no call that is", () =>
+  it.effect("does not sample the calls of a run that is not sampled", () =>
     Effect.gen(function* () {
       const { spans } = yield* spansOf([call], false)
       assert.deepStrictEqual(
@@ -120,7 +118,7 @@ describe("CallSpans", () => {
     })
   )
 
-  it.effect("one that failed, or broke off, says so", () =>
+  it.effect("marks a call that failed or was cut off as an error", () =>
     Effect.gen(function* () {
       const { spans } = yield* spansOf([
         { ...call, status: 500 },

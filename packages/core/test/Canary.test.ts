@@ -18,13 +18,13 @@ const wrapped = (text: string, columns: number, by: string) =>
   text.match(new RegExp(`.{1,${columns}}`, "gu"))!.join(by)
 const credentials = `[default]\naws_access_key_id = none\naws_secret_access_key = ${wanted.secret}\n`
 
-/** How a thief may write it: the encoding it must be told as, and the text. */
+/** Ways in which an attacker may write it: the encoding that must be reported, and the text. */
 const spellings: ReadonlyArray<readonly [what: string, encoding: string, text: string]> = [
   ["plain", "plain", wanted.secret],
   ["in capitals", "plain", wanted.secret.toUpperCase()],
   ["in a sentence, quoted", "plain", `the key is "${wanted.secret}", keep it`],
-  ["percent-encoded where one must", "plain", encodeURIComponent(`key=${wanted.secret}&more`)],
-  ["a space between all", "spread", [...wanted.secret].join(" ")],
+  ["percent-encoded where necessary", "plain", encodeURIComponent(`key=${wanted.secret}&more`)],
+  ["with spaces between all letters", "spread", [...wanted.secret].join(" ")],
   ["line by line", "spread", [...wanted.secret].join("\n")],
   ["line by line, in JSON", "spread", JSON.stringify([...wanted.secret].join("\n"))],
   ["as an array of letters", "spread", JSON.stringify([...wanted.secret])],
@@ -44,9 +44,13 @@ const spellings: ReadonlyArray<readonly [what: string, encoding: string, text: s
   ["base64 between letters", "base64", base64(`~${wanted.secret}~~~`)],
   ["base64 of the whole file", "base64", base64(credentials)],
   ["base64 in lines, as base64(1) writes it", "base64", wrapped(base64(credentials), 76, "\n")],
-  ["the same in JSON", "base64", JSON.stringify({ content: wrapped(base64(credentials), 20, "\r\n") })],
   [
-    "the same in JSON in JSON",
+    "base64 in lines, in JSON",
+    "base64",
+    JSON.stringify({ content: wrapped(base64(credentials), 20, "\r\n") })
+  ],
+  [
+    "base64 in lines, in JSON in JSON",
     "base64",
     JSON.stringify({ arguments: JSON.stringify({ content: wrapped(base64(credentials), 20, " \n") }) })
   ],
@@ -72,7 +76,7 @@ const inPieces = (bytes: Uint8Array, lengths: ReadonlyArray<number>) => {
 
 describe("Canary", () => {
   describe("plant", () => {
-    it.effect("every secret lies in a file, and in no two runs is one the same", () =>
+    it.effect("puts every secret into a file, and never repeats one", () =>
       Effect.gen(function* () {
         const all = new Set<string>()
         for (let run = 0; run < 50; run++) {
@@ -88,7 +92,7 @@ describe("Canary", () => {
       })
     )
 
-    it.effect("they lie where credentials do, in files that are what they seem", () =>
+    it.effect("puts them where credentials usually are, in files of the right format", () =>
       Effect.gen(function* () {
         const { canaries, directories, inputs } = yield* Canary.plant
         const secret = (name: string) => canaries.find((canary) => canary.name === name)?.secret ?? "?"
@@ -109,7 +113,7 @@ describe("Canary", () => {
       })
     )
 
-    it.effect("its own files give every secret away, and nothing else of them does", () =>
+    it.effect("plants files in which every secret is found, and none after redaction", () =>
       Effect.gen(function* () {
         const { canaries, directories, inputs } = yield* Canary.plant
         const files = [...inputs, ...directories.flatMap(({ files }) => files)]
@@ -128,13 +132,13 @@ describe("Canary", () => {
       assert.deepStrictEqual(Canary.look(canaries, bytesOf(text)), [{ canary: wanted.name, encoding }])
     })
 
-    it.each(spellings)("finds it %s, one byte at a time, with much around it", (_what, encoding, text) => {
+    it.each(spellings)("finds it %s, one byte at a time, in a long text", (_what, encoding, text) => {
       const around = `${"lorem ipsum ".repeat(50)}${text}${" ".repeat(300)}dolor sit amet`
       assert.deepStrictEqual(inPieces(bytesOf(around), [1]), [{ canary: wanted.name, encoding }])
     })
 
     it.prop(
-      "finds it however it is cut into pieces, and once only",
+      "finds it in any pieces, and only once",
       [
         Schema.Literals(spellings.map(([what]) => what)),
         Schema.NonEmptyArray(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 90 }))),
@@ -148,7 +152,7 @@ describe("Canary", () => {
       { arbitrary: { runs: 500, seed: "canary-cuts" } }
     )
 
-    it("tells each canary and each spelling once, whichever comes first", () => {
+    it("reports each canary and encoding once, in any order", () => {
       const watcher = Canary.makeWatcher(canaries)
       const push = (text: string) =>
         watcher.push(bytesOf(text)).map(({ canary, encoding }) => `${canary} ${encoding}`)
@@ -159,7 +163,7 @@ describe("Canary", () => {
       assert.deepStrictEqual(push(base64(wanted.secret)), [])
     })
 
-    it("a piece of a secret is none", () => {
+    it("ignores a part of a secret", () => {
       const half = wanted.secret.slice(0, 20)
       assert.deepStrictEqual(Canary.look(canaries, bytesOf(`${half} ${base64(half)} ${hex(half)}`)), [])
       assert.deepStrictEqual(Canary.look(canaries, bytesOf(wanted.secret.slice(1))), [])
@@ -178,7 +182,7 @@ describe("Canary", () => {
       { arbitrary: { runs: 300, seed: "canary-ordinary" } }
     )
 
-    it("nothing planted, nothing seen", () => {
+    it("finds nothing if nothing is planted", () => {
       assert.deepStrictEqual(Canary.look([], bytesOf(wanted.secret)), [])
       assert.deepStrictEqual(Canary.look(Canary.none.canaries, new Uint8Array(0)), [])
     })
@@ -188,7 +192,7 @@ describe("Canary", () => {
       ["one letter", (bytes) => bytes.fill(0x61)],
       ["backslashes", (bytes) => bytes.fill(0x5c)],
       ["spaces", (bytes) => bytes.fill(0x20)],
-      ["the first half of it, over and over", (bytes) => fillWith(bytes, wanted.secret.slice(0, -1))],
+      ["all of it but the last letter, repeated", (bytes) => fillWith(bytes, wanted.secret.slice(0, -1))],
       ["words", (bytes) => fillWith(bytes, "the quick brown fox, he said, jumps\\n over it; ")],
       ["every byte", (bytes) => bytes.forEach((_, index) => (bytes[index] = (index * 2_654_435_761) >>> 24))]
     ]
@@ -198,7 +202,7 @@ describe("Canary", () => {
         bytes.set(piece.subarray(0, bytes.byteLength - at), at)
     }
 
-    it.each(large)("40 MB of %s take seconds, not minutes; what is at the end is found", (_what, fill) => {
+    it.each(large)("scans 40 MB of %s in seconds, and finds a secret at the end", (_what, fill) => {
       const bytes = new Uint8Array(40 * MiB)
       fill(bytes)
       bytes.set(bytesOf(` ${wanted.secret}`), bytes.byteLength - 41)
@@ -210,7 +214,7 @@ describe("Canary", () => {
 
   describe("a sieve", () => {
     it.prop(
-      "lets nothing through that would be seen",
+      "never rejects a text in which look finds a canary",
       [Schema.String, Schema.String, Schema.Array(Schema.String)],
       ([before, after, between]) => {
         const sieve = Canary.makeSieve(canaries)
@@ -225,19 +229,19 @@ describe("Canary", () => {
       { arbitrary: { runs: 100, seed: "canary-sieve" } }
     )
 
-    it("says no to noise, and to everything where nothing is wanted", () => {
+    it("rejects noise, and everything if there are no canaries", () => {
       const noise = new Uint8Array(1_000_000)
       for (let at = 0; at < noise.byteLength; at += 65_536)
         crypto.getRandomValues(noise.subarray(at, at + 65_536))
       assert.isFalse(Canary.makeSieve(canaries)(noise))
       assert.isFalse(Canary.makeSieve([])(bytesOf(wanted.secret)))
-      // Of a short one there is too little to sieve by.
+      // A short secret has too few characters for a sieve.
       assert.isTrue(Canary.makeSieve([{ name: "short", secret: "abc" }])(bytesOf("nothing")))
     })
   })
 
   describe("redact", () => {
-    it("leaves names where secrets were, every time", () => {
+    it("replaces every occurrence of a secret with its name", () => {
       const [id, key, password] = canaries.map(({ secret }) => secret)
       assert.strictEqual(
         Canary.redact(canaries, `${id}:${key}:${id} and ${password}.`),

@@ -1,4 +1,4 @@
-/** What is seen on the ways out of a run, and what becomes of the run for it. */
+/** Canaries and spent budgets in a run's egress, and their effect on the run. */
 import { assert, describe, it } from "@effect/vitest"
 import {
   LlmProxy,
@@ -17,7 +17,7 @@ import { leftovers, llm, record, run, runner, settle, spec } from "./Specs.ts"
 
 const at = "1970-01-01T00:00:00.000Z"
 
-/** What the workspaces and proxies of a test were asked for. */
+/** Records the requests to the workspaces and proxies of a test. */
 const witness = () => {
   const workspaces: Array<Workspace.WorkspaceRequest> = []
   const proxies: Array<LlmProxy.LlmRequest> = []
@@ -41,7 +41,7 @@ const witness = () => {
     proxy: (options: {
       readonly observations?: ReadonlyArray<LlmProxy.LlmObservation>
       readonly capabilities?: Partial<LlmProxy.LlmProxyCapabilities>
-      /** What it tells only when it is asked for its last word. */
+      /** Observations that it reports only when it is finished. */
       readonly atTheEnd?: ReadonlyArray<LlmProxy.LlmObservation>
     }) =>
       Layer.effect(
@@ -114,7 +114,7 @@ const flippedReason = (input: SandboxSpec.SandboxSpecInput) =>
 const inLetters = (secret: string) => [...secret].map((letter) => `${letter}\n`)
 
 describe("canaries", () => {
-  it.effect("off: nothing is planted, and nothing looked for", () => {
+  it.effect("off: plants nothing, and scans nothing", () => {
     const { layer, seen } = planting((_, { stdout }) => Effect.as(stdout("AKIA"), 0))
     return Effect.gen(function* () {
       const result = yield* run({ ...spec, llm })
@@ -124,7 +124,7 @@ describe("canaries", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("lie beside the run's own inputs and in its home, and the proxy knows them", () => {
+  it.effect("are planted beside the run's own inputs and in its home, and known to the proxy", () => {
     const { layer, seen } = planting(() => Effect.succeed(0))
     return Effect.gen(function* () {
       const inputs = [{ name: "prompt.txt", content: "hello" }]
@@ -147,7 +147,7 @@ describe("canaries", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("are other ones in every run", () => {
+  it.effect("are different in every run", () => {
     const { layer, seen } = planting(() => Effect.succeed(0))
     return Effect.gen(function* () {
       const { runId: _runId, ...unnamed } = spec
@@ -169,7 +169,7 @@ describe("canaries", () => {
           Effect.as(exitCode)
         )
 
-  it.effect.each(channels)("warn: one on %s is told at once, in the result, and on record", (channel) => {
+  it.effect.each(channels)("warn: reports one on %s at once, in the result, and in the record", (channel) => {
     const { layer } = planting(leak(channel))
     const found = [{ at, canary: "aws_secret_access_key", encoding: "spread", channel }]
     return Effect.gen(function* () {
@@ -203,7 +203,7 @@ describe("canaries", () => {
     return true
   }
 
-  it.effect.each(channels)("stop: one on %s ends the agent, and nothing is left of it", (channel) => {
+  it.effect.each(channels)("stop: ends the agent for one on %s, and leaves nothing behind", (channel) => {
     const { layer, seen } = planting((secret, io) =>
       io[channel](secret).pipe(Effect.andThen(io.terminated), Effect.as(143))
     )
@@ -221,14 +221,14 @@ describe("canaries", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("stop: an agent that leaks with its last word and ends well has not ended well", () => {
+  it.effect("stop: fails a run whose agent leaks in its last output and exits with 0", () => {
     const { layer } = planting((secret, { stdout }) => Effect.as(stdout(secret), 0))
     return Effect.gen(function* () {
       stops(yield* flippedReason({ ...spec, canaries: "stop" }), { channel: "stdout" })
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("stop: one that comes with the flood it hides in is seen", () => {
+  it.effect("stop: detects one in output that exceeds the limit", () => {
     const { layer } = planting((secret, { stdout }) =>
       Effect.andThen(stdout(`${"x".repeat(2000)} ${secret}`), Effect.never)
     )
@@ -243,7 +243,7 @@ describe("canaries", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("stop: does not wait for whoever listens to events", () => {
+  it.effect("stop: does not wait for the reader of events", () => {
     let asked = false
     const { layer, seen } = planting((_, io) =>
       Effect.gen(function* () {
@@ -258,7 +258,7 @@ describe("canaries", () => {
     return Effect.gen(function* () {
       const runs = yield* SandboxRunner.SandboxRunner
       const fiber = yield* runs.stream({ ...spec, llm, canaries: "stop" }).pipe(
-        // Takes one event, and no other: all the rest waits behind it.
+        // Takes one event only: all others wait behind it.
         Stream.runForEach(() => Effect.never),
         Effect.forkChild
       )
@@ -270,7 +270,7 @@ describe("canaries", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("observed by the proxy, warn: told, kept, and the run goes on", () => {
+  it.effect("observed by the proxy, warn: are reported and recorded, and the run continues", () => {
     const { layer } = planting(() => Effect.succeed(0), suspected)
     return Effect.gen(function* () {
       const { seen } = yield* events({ ...spec, llm, canaries: "warn" })
@@ -283,7 +283,7 @@ describe("canaries", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("observed by the proxy, stop: the agent is ended", () => {
+  it.effect("observed by the proxy, stop: end the agent", () => {
     const { layer } = planting(
       (_, io) => io.stdout("so far").pipe(Effect.andThen(io.terminated), Effect.as(143)),
       suspected
@@ -291,30 +291,33 @@ describe("canaries", () => {
     return Effect.gen(function* () {
       const error = yield* Effect.flip(run({ ...spec, llm, canaries: "stop" }))
       assert.isTrue(stops(error.reason, evidence))
-      assert.strictEqual(error.llm?.proxy, "memory", "its calls are told all the same")
+      assert.strictEqual(error.llm?.proxy, "memory", "its calls are reported as well")
       assert.deepStrictEqual((yield* record())?.suspicions, [evidence])
       assert.deepStrictEqual(yield* leftovers(), [])
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("observed after the agent had ended well: told under warn, a failure under stop", () => {
-    const { layer } = planting((_, { stdout }) => Effect.as(stdout("done"), 0), {
-      atTheEnd: [{ _tag: "ExfiltrationSuspected", evidence }]
-    })
-    return Effect.gen(function* () {
-      const { runId: _runId, ...unnamed } = spec
-      const warned = yield* run({ ...unnamed, llm, canaries: "warn" })
-      assert.deepStrictEqual(warned.suspicions, [evidence])
-      const error = yield* Effect.flip(run({ ...spec, llm, canaries: "stop" }))
-      assert.isTrue(stops(error.reason, evidence))
-      assert.strictEqual(error.partial?.output.stdout.text, "done")
-      assert.strictEqual(error.partial?.exitCode, 0)
-      assert.isDefined(error.llm)
-      assert.deepStrictEqual((yield* record())?.suspicions, [evidence])
-    }).pipe(Effect.provide(layer))
-  })
+  it.effect(
+    "observed after the agent exited with 0: are reported under warn, and a failure under stop",
+    () => {
+      const { layer } = planting((_, { stdout }) => Effect.as(stdout("done"), 0), {
+        atTheEnd: [{ _tag: "ExfiltrationSuspected", evidence }]
+      })
+      return Effect.gen(function* () {
+        const { runId: _runId, ...unnamed } = spec
+        const warned = yield* run({ ...unnamed, llm, canaries: "warn" })
+        assert.deepStrictEqual(warned.suspicions, [evidence])
+        const error = yield* Effect.flip(run({ ...spec, llm, canaries: "stop" }))
+        assert.isTrue(stops(error.reason, evidence))
+        assert.strictEqual(error.partial?.output.stdout.text, "done")
+        assert.strictEqual(error.partial?.exitCode, 0)
+        assert.isDefined(error.llm)
+        assert.deepStrictEqual((yield* record())?.suspicions, [evidence])
+      }).pipe(Effect.provide(layer))
+    }
+  )
 
-  it.effect("what repeats itself is told once of its kind, and cannot fill the record", () => {
+  it.effect("are reported once of each kind, and cannot fill the record", () => {
     const observations = Array.from({ length: 500 }, (_, index) => ({
       _tag: "ExfiltrationSuspected" as const,
       evidence: { ...evidence, encoding: `kind-${index % 250}`, requestId: `request-${index}` }
@@ -328,7 +331,7 @@ describe("canaries", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("a kind is a canary, a spelling and a way out: each of them once", () => {
+  it.effect("are reported once for each canary, encoding and channel", () => {
     const channel = (channel: RunResult.Evidence["channel"], requestId: string) => ({
       _tag: "ExfiltrationSuspected" as const,
       evidence: { ...evidence, channel, requestId }
@@ -347,7 +350,7 @@ describe("canaries", () => {
 })
 
 describe("budgets", () => {
-  it.effect("spent, and the agent gave up: BudgetExceeded, with what it had said", () => {
+  it.effect("spent, and the agent fails: BudgetExceeded, with its output", () => {
     const { layer } = planting((_, { stdout }) => Effect.as(stdout("I cannot go on\n"), 1), exhausted)
     return Effect.gen(function* () {
       const error = yield* Effect.flip(run(within("refuse")))
@@ -363,7 +366,7 @@ describe("budgets", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("spent, and the agent made do: its result, and the observation told once", () => {
+  it.effect("spent, and the agent succeeds: its result, and one observation", () => {
     const { layer } = planting(() => Effect.succeed(0), {
       observations: [
         { _tag: "BudgetExhausted", exhaustion },
@@ -381,7 +384,7 @@ describe("budgets", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("onExhausted stop ends an agent that would go on", () => {
+  it.effect("onExhausted stop ends an agent that would continue", () => {
     const { layer } = planting(
       (_, io) => io.stdout("working").pipe(Effect.andThen(io.terminated), Effect.as(0)),
       exhausted
@@ -394,7 +397,7 @@ describe("budgets", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("an agent that does not listen is killed after its grace", () => {
+  it.effect("kill an agent that ignores SIGTERM after its grace", () => {
     const { layer } = planting(() => Effect.never, exhausted)
     return Effect.gen(function* () {
       const fiber = yield* Effect.forkChild(
@@ -408,7 +411,7 @@ describe("budgets", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("what the kernel refused outranks it, and a canary too", () => {
+  it.effect("a limit of the kernel takes precedence over a budget and a canary", () => {
     const killed = { exitCode: 137, oomKilled: true, processesRefused: false, peak: {} }
     const seen = witness()
     return Effect.gen(function* () {
@@ -431,14 +434,14 @@ describe("budgets", () => {
     )
   })
 
-  it.effect("found spent by the agent's last call, which it gave up on: BudgetExceeded all the same", () => {
+  it.effect("found spent by the last call of an agent that fails: BudgetExceeded as well", () => {
     const { layer } = planting(() => Effect.succeed(1), { atTheEnd: exhausted.observations ?? [] })
     return Effect.gen(function* () {
       assert.strictEqual((yield* flippedReason(within("refuse")))._tag, "BudgetExceeded")
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("without one an agent's exit is its own", () => {
+  it.effect("not spent: the agent's exit code is the result", () => {
     const { layer } = planting(() => Effect.succeed(3))
     return Effect.gen(function* () {
       assert.strictEqual((yield* run(within("stop"))).exitCode, 3)
@@ -466,7 +469,7 @@ describe("an open sandbox", () => {
     }
   }
 
-  it.effect("warn: what a command writes is suspected, and the record says so", () => {
+  it.effect("warn: records a canary that a command writes", () => {
     const { layer } = planting(commands)
     return Effect.gen(function* () {
       yield* Effect.scoped(
@@ -485,7 +488,7 @@ describe("an open sandbox", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("a secret that two commands write half by half is found", () => {
+  it.effect("detects a secret that two commands write in halves", () => {
     const { layer } = planting(commands)
     return Effect.gen(function* () {
       yield* Effect.scoped(
@@ -499,7 +502,7 @@ describe("an open sandbox", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("stop: the command that wrote it fails, and so does every one after it", () => {
+  it.effect("stop: fails the command that wrote it, and every later one", () => {
     const { layer, seen } = planting(commands)
     return Effect.gen(function* () {
       yield* Effect.scoped(
@@ -518,7 +521,7 @@ describe("an open sandbox", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("stop: a command that ends before the sandbox can be stopped has failed all the same", () => {
+  it.effect("stop: fails a command that ends before the sandbox can be stopped", () => {
     const seen = witness()
     const busy = Layer.effect(
       Workspace.Workspace,
@@ -526,7 +529,7 @@ describe("an open sandbox", () => {
         acquire: (request) =>
           Effect.map(inner.acquire(request), (acquired) => ({
             ...acquired,
-            // A measure that is under way cannot be given up.
+            // A running measurement cannot be abandoned.
             countedBytes: Effect.sleep("10 seconds").pipe(
               Effect.as({ bytes: 0, isCertain: true }),
               Effect.uninterruptible
@@ -554,7 +557,7 @@ describe("an open sandbox", () => {
     )
   })
 
-  it.effect("observed by the proxy, stop: the command under way is ended", () => {
+  it.effect("observed by the proxy, stop: ends the running command", () => {
     const { layer, seen } = planting(commands)
     return Effect.gen(function* () {
       const sandbox = yield* open({ llm, canaries: "stop" })
@@ -569,7 +572,7 @@ describe("an open sandbox", () => {
     }).pipe(Effect.scoped, Effect.provide(layer))
   })
 
-  it.effect("observed by the proxy, stop: no command is run any more", () => {
+  it.effect("observed by the proxy, stop: runs no further command", () => {
     const { layer } = planting(commands, suspected)
     return Effect.gen(function* () {
       const sandbox = yield* open({ llm, canaries: "stop" })
@@ -577,27 +580,24 @@ describe("an open sandbox", () => {
     }).pipe(Effect.scoped, Effect.provide(layer))
   })
 
-  it.effect(
-    "a spent budget ends it where it says stop, and leaves commands alone where it says refuse",
-    () => {
-      const { layer } = planting(commands, exhausted)
-      const inOne = (onExhausted: "refuse" | "stop", id: string) =>
-        Effect.scoped(
-          Effect.gen(function* () {
-            const sandbox = yield* open({ llm: within(onExhausted).llm!, runId: id })
-            return yield* Effect.exit(sandbox.exec(["echo"]))
-          })
-        )
-      return Effect.gen(function* () {
-        assert.isTrue(Exit.isSuccess(yield* inOne("refuse", "run-refuse000001")))
-        const exit = yield* inOne("stop", "run-stop00000001")
-        assert.strictEqual((yield* Effect.flip(exit)).reason._tag, "BudgetExceeded")
-      }).pipe(Effect.provide(layer))
-    }
-  )
+  it.effect("ends for a spent budget with stop, and continues with refuse", () => {
+    const { layer } = planting(commands, exhausted)
+    const inOne = (onExhausted: "refuse" | "stop", id: string) =>
+      Effect.scoped(
+        Effect.gen(function* () {
+          const sandbox = yield* open({ llm: within(onExhausted).llm!, runId: id })
+          return yield* Effect.exit(sandbox.exec(["echo"]))
+        })
+      )
+    return Effect.gen(function* () {
+      assert.isTrue(Exit.isSuccess(yield* inOne("refuse", "run-refuse000001")))
+      const exit = yield* inOne("stop", "run-stop00000001")
+      assert.strictEqual((yield* Effect.flip(exit)).reason._tag, "BudgetExceeded")
+    }).pipe(Effect.provide(layer))
+  })
 })
 
-describe("what a proxy cannot hold", () => {
+describe("requirements of a proxy", () => {
   const blind = { name: "blind", inspectsBodies: false }
   const metrics = "core__metrics_query"
   const rows: ReadonlyArray<
@@ -618,7 +618,7 @@ describe("what a proxy cannot hold", () => {
     ["strict fields", { llm: { ...llm, unknownFields: "refuse" } }, blind, ["llm.unknownFields: "]],
     ["canaries", { llm, canaries: "warn" }, blind, ["canaries: "]],
     [
-      "all of it at once",
+      "all of them at once",
       { llm: { ...llm, budget: {}, models: { fast: "m2" } }, canaries: "stop", tools: [metrics] },
       blind,
       [
@@ -638,11 +638,11 @@ describe("what a proxy cannot hold", () => {
       "tools without a model",
       { tools: ["core__get_current_time"] },
       { tools: ["core__get_current_time"] },
-      ["tools: there is no llm."]
+      ["tools: the spec has no llm."]
     ]
   ]
 
-  it.effect.each(rows)("%s: refused before anything is made", ([, input, capabilities, problems]) => {
+  it.effect.each(rows)("refuses %s before anything is created", ([, input, capabilities, problems]) => {
     const { layer, seen } = planting(() => Effect.die("must not run"), { capabilities })
     return Effect.gen(function* () {
       const refused = yield* Effect.flip(run({ ...spec, ...input }))
@@ -662,7 +662,7 @@ describe("what a proxy cannot hold", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("what it can hold is handed to it", () => {
+  it.effect("passes requirements to a proxy that can meet them", () => {
     const { layer, seen } = planting(() => Effect.succeed(0), { capabilities: { tools: [metrics] } })
     return Effect.gen(function* () {
       yield* run({ ...spec, llm: { ...llm, budget: {}, models: { fast: "m2" } }, tools: [metrics] })
@@ -672,7 +672,7 @@ describe("what a proxy cannot hold", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("a run without a model has its output looked at, whatever the proxy", () => {
+  it.effect("scans the output of a run without a model, whatever the proxy", () => {
     const { layer } = planting((secret, { stdout }) => Effect.as(stdout(secret), 0), { capabilities: blind })
     return Effect.gen(function* () {
       assert.lengthOf((yield* run({ ...spec, canaries: "warn" })).suspicions, 1)

@@ -12,11 +12,11 @@ const say = (text: string, channel: OutputChunk["channel"] = "stdout"): OutputCh
 
 const limits = { outputBytesMax: 100, outputRetainedBytesMax: 20 }
 
-/** A command that says this, and ends as it is told; what is done to it is written down. */
+/** A command with this output and exit. Records what is done to it. */
 const commandOf = (options: {
   readonly says?: Stream.Stream<OutputChunk, SandboxError>
   readonly exit?: Effect.Effect<Executor.CommandExit, SandboxError>
-  /** Ends by SIGTERM. */
+  /** Ends on SIGTERM. */
   readonly polite?: boolean
 }) => {
   const done: Array<string> = []
@@ -42,7 +42,7 @@ const commandOf = (options: {
 
 describe("Executor", () => {
   describe("commandOf", () => {
-    it.effect("a line is one for the shell, an argv is taken as it is", () =>
+    it.effect("passes a line to the shell, and takes an argv as it is", () =>
       Effect.gen(function* () {
         assert.deepStrictEqual(yield* Executor.commandOf("ls | wc -l", { env: { A: "1" } }), {
           argv: ["/bin/sh", "-c", "ls | wc -l"],
@@ -69,8 +69,13 @@ describe("Executor", () => {
       { what: "the loader's names", line: "a", options: { env: { LD_PRELOAD: "c" } }, says: "LD_" },
       { what: "a value with NUL", line: "a", options: { env: { A: "\0" } }, says: "NUL" },
       { what: "a relative directory", line: "a", options: { workingDirectory: "src" }, says: "absolute" },
-      { what: "a line break in it", line: "a", options: { workingDirectory: "/a\nb" }, says: "line break" },
-      { what: "a NUL in it", line: "a", options: { workingDirectory: "/a\0b" }, says: "NUL" },
+      {
+        what: "a line break in a directory",
+        line: "a",
+        options: { workingDirectory: "/a\nb" },
+        says: "line break"
+      },
+      { what: "a NUL in a directory", line: "a", options: { workingDirectory: "/a\0b" }, says: "NUL" },
       {
         what: "17 MB of input",
         line: "a",
@@ -87,7 +92,7 @@ describe("Executor", () => {
   })
 
   describe("execOf", () => {
-    it.effect("collects what is said, apart, and how it ended", () =>
+    it.effect("collects stdout and stderr separately, and the exit code", () =>
       Effect.gen(function* () {
         const { done, exec } = commandOf({
           says: Stream.make(say("out"), say("err", "stderr"), say("put")),
@@ -103,7 +108,7 @@ describe("Executor", () => {
     )
 
     it.effect.prop(
-      "keeps the beginning, counts all, and lets nobody keep more than the executor does",
+      "keeps the beginning, counts all, and never keeps more than the executor's limit",
       [
         Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 99 })),
         Schema.UndefinedOr(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 60 })))
@@ -118,7 +123,7 @@ describe("Executor", () => {
       { arbitrary: { runs: 100, seed: 6 } }
     )
 
-    it.effect("who says more than the limit is cut off, with what was said", () =>
+    it.effect("ends a command whose output exceeds the limit, and returns its partial output", () =>
       Effect.gen(function* () {
         const { done, exec } = commandOf({
           says: Stream.concat(Stream.make(say("x".repeat(101))), Stream.never)
@@ -129,7 +134,7 @@ describe("Executor", () => {
       })
     )
 
-    it.effect("who is out of time hears SIGTERM, and is gone when the grace is over", () =>
+    it.effect("sends SIGTERM to a timed-out command, and kills it when the grace is over", () =>
       Effect.gen(function* () {
         const { done, exec } = commandOf({
           says: Stream.concat(Stream.make(say("begun")), Stream.never),
@@ -149,7 +154,7 @@ describe("Executor", () => {
       })
     )
 
-    it.effect("who goes when asked to is not waited for, and was out of time all the same", () =>
+    it.effect("does not wait for a timed-out command that ends on SIGTERM, and still fails", () =>
       Effect.gen(function* () {
         const { done, exec } = commandOf({ exit: Effect.never, polite: true })
         const fiber = yield* Effect.forkChild(Effect.flip(exec("x", { timeoutSecondsMax: 0.5 })))
@@ -169,7 +174,7 @@ describe("Executor", () => {
       })
     )
 
-    it.effect("a limit that the sandbox broke comes with what this command had said", () =>
+    it.effect("adds the command's output to a limit that the sandbox broke", () =>
       Effect.gen(function* () {
         const reason = new OomKilled({
           memoryBytesMax: 1,
@@ -190,7 +195,7 @@ describe("Executor", () => {
   })
 
   describe("unwrap", () => {
-    /** An executor that is found anew each time; what is held, and what was asked of it. */
+    /** An executor that is found for each call. Records the calls, and what is held. */
     const found = () => {
       const seen: Array<string> = []
       let held = 0
@@ -232,7 +237,7 @@ describe("Executor", () => {
       return { executor, seen, held: () => held }
     }
 
-    it.effect("what a call has acquired is let go when it has its answer", () =>
+    it.effect("releases what a call acquired when the call has ended", () =>
       Effect.gen(function* () {
         const { executor, held, seen } = found()
         assert.strictEqual(executor.workspace, "/workspace")
@@ -250,7 +255,7 @@ describe("Executor", () => {
       })
     )
 
-    it.effect("what a command has acquired is held for as long as the command's scope", () =>
+    it.effect("holds what a spawned command acquired until its scope closes", () =>
       Effect.gen(function* () {
         const { executor, held, seen } = found()
         yield* Effect.scoped(

@@ -27,7 +27,7 @@ const planted = new SandboxError.ContainerFailed({
 
 const acquire = ContainerRuntime.ContainerRuntime.use((runtime) => runtime.acquire(containerSpec(runId)))
 
-// A wrapper without faults is no wrapper at all.
+// A wrapper without faults changes nothing.
 ContainerRuntimeContract.suite(
   "memory, without a fault",
   ContainerRuntimeFaults.layer(MemoryContainerRuntime.layer(ContainerRuntimeContract.memoryOptions), [])
@@ -48,7 +48,7 @@ describe("Fault", () => {
     )
   )
 
-  it.effect("after: the container is there, and its answer is lost; its scope still removes it", () =>
+  it.effect("after creates the container and loses the answer, and the scope still removes it", () =>
     Effect.gen(function* () {
       yield* Effect.scoped(
         Effect.gen(function* () {
@@ -66,7 +66,7 @@ describe("Fault", () => {
     )
   )
 
-  it.effect("hang never comes back, and can be interrupted", () =>
+  it.effect("hang never returns, and can be interrupted", () =>
     Effect.gen(function* () {
       const container = yield* acquire
       const fiber = yield* Effect.forkChild(container.start)
@@ -81,7 +81,7 @@ describe("Fault", () => {
     )
   )
 
-  it.effect("slow takes so much longer, every time", () =>
+  it.effect("slow delays every call", () =>
     Effect.gen(function* () {
       const container = yield* acquire
       const fiber = yield* Effect.forkChild(
@@ -96,7 +96,7 @@ describe("Fault", () => {
     )
   )
 
-  it.effect("dieOnRelease dies, and the resource goes all the same", () =>
+  it.effect("dieOnRelease dies, and the resource is still released", () =>
     Effect.gen(function* () {
       const exit = yield* Effect.exit(Effect.scoped(acquire))
       assert.isTrue(Exit.hasDies(exit))
@@ -110,7 +110,7 @@ describe("Fault", () => {
     )
   )
 
-  it.effect("streams fail where they are read", () =>
+  it.effect("fails a stream when it is read", () =>
     Effect.gen(function* () {
       const container = yield* acquire
       yield* container.start
@@ -123,7 +123,7 @@ describe("Fault", () => {
     )
   )
 
-  it.effect("the other ports take theirs in the same way", () =>
+  it.effect("injects faults into the other ports in the same way", () =>
     Effect.gen(function* () {
       const failed = new SandboxError.WorkspaceFailed({
         path: "/planted",

@@ -16,7 +16,7 @@ describe("FilePath", () => {
     ["/workspace/../workspace/a", "a"],
     ["..a/b..", "..a/b.."],
     ["a\nb", "a\nb"]
-  ])("%j is %j of the workspace", ([path, relative]) =>
+  ])("resolves %j to %j in the workspace", ([path, relative]) =>
     Effect.gen(function* () {
       assert.strictEqual(yield* FilePath.relative(path!), relative)
     })
@@ -34,10 +34,10 @@ describe("FilePath", () => {
     // Counted in bytes, not in characters.
     ["é".repeat(128), "invalid_path"],
     [`${"é".repeat(100)}/`.repeat(21), "invalid_path"],
-    // Not through the outside, though it leads back.
+    // Not above the root, even if it leads back.
     ["/../workspace/a", "outside_workspace"],
     ["../../../workspace/a", "outside_workspace"]
-  ])("%j is none: %s", ([path, problem]) =>
+  ])("refuses %j: %s", ([path, problem]) =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(FilePath.relative(path!))
       assert.strictEqual(error.problem, problem)
@@ -46,7 +46,7 @@ describe("FilePath", () => {
   )
 
   it.effect.prop(
-    "what it lets pass lies in the workspace, where the path says",
+    "accepts only paths in the workspace, and resolves them correctly",
     [Schema.Array(Part), Schema.Boolean],
     ([parts, absolute]) =>
       Effect.gen(function* () {

@@ -17,7 +17,7 @@ describe("LlmProxy", () => {
     }).pipe(Effect.provide(LlmProxy.layerNoop))
   )
 
-  it.effect("the socket in memory is dead once its scope is closed", () =>
+  it.effect("closes the socket in memory with its scope", () =>
     Effect.gen(function* () {
       const proxy = yield* LlmProxy.LlmProxy
       const endpoint = yield* Effect.scoped(Effect.tap(proxy.acquire(request), ({ ready }) => ready))

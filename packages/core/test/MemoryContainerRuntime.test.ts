@@ -13,7 +13,7 @@ const acquire = Effect.gen(function* () {
 })
 
 describe("MemoryContainerRuntime", () => {
-  it.effect("a program that dies ends with a signal's code, never with an error", () =>
+  it.effect("ends a program that dies with a signal's exit code, never with an error", () =>
     Effect.gen(function* () {
       const container = yield* acquire
       yield* container.start
@@ -23,7 +23,7 @@ describe("MemoryContainerRuntime", () => {
     }).pipe(Effect.provide(MemoryContainerRuntime.layer({ program: () => Effect.die("segmentation fault") })))
   )
 
-  it.effect("the kill comes exactly when the grace is over", () =>
+  it.effect("kills exactly when the grace is over", () =>
     Effect.gen(function* () {
       const container = yield* acquire
       yield* container.start
@@ -37,7 +37,7 @@ describe("MemoryContainerRuntime", () => {
     }).pipe(Effect.provide(MemoryContainerRuntime.layer({ program: () => Effect.never })))
   )
 
-  it.effect("images that were not named are missing", () =>
+  it.effect("fails with ImageNotFound for an image that was not named", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(acquire)
       assert.instanceOf(error, SandboxError.ImageNotFound)

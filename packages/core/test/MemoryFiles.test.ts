@@ -7,7 +7,7 @@ const problemOf = <A>(asked: Effect.Effect<A, { readonly problem: string }>) =>
   Effect.map(Effect.flip(asked), ({ problem }) => problem)
 
 describe("MemoryFiles", () => {
-  it.effect("a file of more bytes than are asked for is refused, and not one of as many", () =>
+  it.effect("refuses a file of more than bytesMax, but not one of exactly bytesMax", () =>
     Effect.gen(function* () {
       const files = MemoryFiles.make(MemoryFiles.empty())
       yield* files.write("a", "12345")
@@ -16,7 +16,7 @@ describe("MemoryFiles", () => {
     })
   )
 
-  it.effect("nothing lies below a file, and no file is where a directory is", () =>
+  it.effect("refuses paths below a file, and a directory as a file", () =>
     Effect.gen(function* () {
       const files = MemoryFiles.make(MemoryFiles.empty())
       yield* files.write("a/b", "")
@@ -29,7 +29,7 @@ describe("MemoryFiles", () => {
     })
   )
 
-  it.effect("a directory is listed with as many entries as it may have, and not with one more", () =>
+  it.effect("lists a directory of exactly the maximum of entries, but not of one more", () =>
     Effect.gen(function* () {
       const tree = MemoryFiles.empty()
       const files = MemoryFiles.make(tree)

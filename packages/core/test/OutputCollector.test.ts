@@ -5,7 +5,7 @@ import { leftovers, run, runner, spec } from "./Specs.ts"
 const bytes = (...values: ReadonlyArray<number>) => Uint8Array.from(values)
 
 describe("OutputCollector", () => {
-  it.effect("stdout and stderr are counted and kept apart", () =>
+  it.effect("counts and keeps stdout and stderr separately", () =>
     Effect.gen(function* () {
       const { output } = yield* run()
       assert.deepStrictEqual(output, {
@@ -22,7 +22,7 @@ describe("OutputCollector", () => {
     )
   )
 
-  it.effect("binary and invalid UTF-8 are counted exactly, and become U+FFFD", () =>
+  it.effect("counts binary and invalid UTF-8 exactly, and decodes it as U+FFFD", () =>
     Effect.gen(function* () {
       const { output } = yield* run()
       assert.deepStrictEqual(output.stdout, { text: "a\uFFFD\0\uFFFDb", bytes: 5, truncated: false })
@@ -40,7 +40,7 @@ describe("OutputCollector", () => {
     )
   )
 
-  it.effect("a character in two chunks stays whole", () =>
+  it.effect("decodes a character that is split across two chunks", () =>
     Effect.gen(function* () {
       assert.strictEqual((yield* run()).output.stdout.text, "☃")
     }).pipe(
@@ -53,7 +53,7 @@ describe("OutputCollector", () => {
     )
   )
 
-  it.effect("what is over the kept size is counted, dropped, and said", () =>
+  it.effect("counts and drops output over the retained size, and marks it as truncated", () =>
     Effect.gen(function* () {
       const { output } = yield* run({ ...spec, limits: { outputRetainedBytesMax: 10 } })
       assert.deepStrictEqual(output.stdout, { text: "0123456789", bytes: 4015, truncated: true })
@@ -73,7 +73,7 @@ describe("OutputCollector", () => {
     )
   )
 
-  it.effect("nothing is kept where nothing is to be", () =>
+  it.effect("keeps nothing if the retained size is 0", () =>
     Effect.gen(function* () {
       const { output } = yield* run({ ...spec, limits: { outputRetainedBytesMax: 0 } })
       assert.deepStrictEqual(output.stdout, { text: "", bytes: 3, truncated: true })
@@ -82,7 +82,7 @@ describe("OutputCollector", () => {
   )
 
   it.effect.prop(
-    "whatever is written, in whatever pieces: the count is exact and the text is its beginning",
+    "counts any output exactly, and keeps its beginning, in any pieces",
     [Schema.Array(Schema.Uint8Array), Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 64 }))],
     ([pieces, kept]) =>
       Effect.gen(function* () {

@@ -18,7 +18,7 @@ const good = MemoryContainerRuntime.goodPosture({
   ...containerSpec(RunId.RunId.make("run-posture00001")),
   mounts
 })
-/** What an engine adds by itself, and no more. */
+/** A good posture with the mounts that an engine adds. */
 const real: Posture.Posture = {
   ...good,
   capabilities: Object.fromEntries(
@@ -58,7 +58,7 @@ const workspaceOf = (identity: Posture.FileIdentity) => [
 ]
 const { bootId: _bootId, ...withoutBoot } = real
 
-/** Every single way in which a posture can be weaker, and a word its sentence must hold. */
+/** Every single way in which a posture can be weaker, and a word that its sentence must contain. */
 const weakenings: ReadonlyArray<readonly [what: string, weaker: Posture.Posture, word: string]> = [
   [
     "another directory as the workspace",
@@ -75,19 +75,19 @@ const weakenings: ReadonlyArray<readonly [what: string, weaker: Posture.Posture,
     { ...real, mounts: [...real.mounts, { ...at("/workspace"), identity: { device: "2049", inode: "9" } }] },
     "another directory"
   ],
-  ["a workspace of another kernel", { ...real, bootId: "boot-2" }, "kernel of its own"],
-  ["no kernel told", withoutBoot, "did not say which directory"],
+  ["a workspace of another kernel", { ...real, bootId: "boot-2" }, "its own kernel"],
+  ["no reported kernel", withoutBoot, "did not report which directory"],
   [
-    "no directory told",
+    "no reported directory",
     { ...real, mounts: [...without("/workspace"), mount("/workspace", false)] },
-    "did not say"
+    "did not report"
   ],
   ["a uid of root", { ...real, userIds: [1000, 1000, 0, 1000] }, "uid"],
-  ["another's uid", { ...real, userIds: [1001, 1001, 1001, 1001] }, "uid"],
-  ["no uid told", { ...real, userIds: [] }, "uid"],
+  ["another user's uid", { ...real, userIds: [1001, 1001, 1001, 1001] }, "uid"],
+  ["no reported uid", { ...real, userIds: [] }, "uid"],
   ["a gid of root", { ...real, groupIds: [0, 1000, 1000, 1000] }, "gid"],
-  ["another's gid", { ...real, groupIds: [1000, 1000, 999, 1000] }, "gid"],
-  ["no gid told", { ...real, groupIds: [] }, "gid"],
+  ["another group's gid", { ...real, groupIds: [1000, 1000, 999, 1000] }, "gid"],
+  ["no reported gid", { ...real, groupIds: [] }, "gid"],
   ...(["inheritable", "permitted", "effective", "bounding", "ambient"] as const).flatMap((set) =>
     ["0000000000000001", "000001ffffffffff", "", "?"].map(
       (mask) =>
@@ -100,7 +100,7 @@ const weakenings: ReadonlyArray<readonly [what: string, weaker: Posture.Posture,
   ),
   ["new privileges", { ...real, noNewPrivileges: false }, "no-new-privileges"],
   ["no seccomp", { ...real, seccompMode: 0 }, "seccomp"],
-  ["strict seccomp, which is not ours", { ...real, seccompMode: 1 }, "seccomp"],
+  ["strict seccomp instead of a filter", { ...real, seccompMode: 1 }, "seccomp"],
   ...Posture.systemCallsTried.flatMap((name) =>
     [undefined, 0, 2, 14, 38, 97].map(
       (answer) =>
@@ -123,47 +123,43 @@ const weakenings: ReadonlyArray<readonly [what: string, weaker: Posture.Posture,
   ["an interface that looks like lo", { ...real, interfaces: ["lo", "lo0"] }, "lo0"],
   ["a route", { ...real, routes: ["default via 172.17.0.1"] }, "routes"],
   ["a writable root", { ...real, mounts: [mount("/", false), ...without("/")] }, "root file system"],
-  ["a root nobody saw", { ...real, mounts: without("/") }, "root file system"],
-  ["a mount nobody asked for", { ...real, mounts: [...real.mounts, mount("/host")] }, "/host"],
+  ["a missing root mount", { ...real, mounts: without("/") }, "root file system"],
+  ["a mount that was not requested", { ...real, mounts: [...real.mounts, mount("/host")] }, "/host"],
   [
     "the engine's socket",
     { ...real, mounts: [...real.mounts, mount("/var/run/docker.sock")] },
     "docker.sock"
   ],
-  ["a disk of the host's", { ...real, mounts: [...real.mounts, mount("/dev/sda1")] }, "/dev/sda1"],
+  ["a disk of the host", { ...real, mounts: [...real.mounts, mount("/dev/sda1")] }, "/dev/sda1"],
   [
     "a mount that looks like the engine's",
     { ...real, mounts: [...real.mounts, mount("/procfs")] },
     "/procfs"
   ],
   ["another file of /etc", { ...real, mounts: [...real.mounts, mount("/etc/shadow")] }, "/etc/shadow"],
-  [
-    "inputs that can be written",
-    { ...real, mounts: [...without("/cogni"), mount("/cogni", false)] },
-    "/cogni"
-  ],
-  ["inputs that are missing", { ...real, mounts: without("/cogni") }, "/cogni is not mounted"],
-  ["a workspace that is missing", { ...real, mounts: without("/workspace") }, "/workspace is not mounted"]
+  ["writable inputs", { ...real, mounts: [...without("/cogni"), mount("/cogni", false)] }, "/cogni"],
+  ["missing inputs", { ...real, mounts: without("/cogni") }, "/cogni is not mounted"],
+  ["a missing workspace", { ...real, mounts: without("/workspace") }, "/workspace is not mounted"]
 ]
 
 describe("Posture", () => {
-  it("a good posture has nothing amiss, as memory tells it and as an engine does", () => {
+  it("reports no mismatch for a good posture, from memory or from an engine", () => {
     assert.deepStrictEqual(Posture.mismatches(good, expected), [])
     assert.deepStrictEqual(Posture.mismatches(real, expected), [])
   })
 
-  it.each(weakenings)("%s is found", (_what, weaker, word) => {
+  it.each(weakenings)("reports %s", (_what, weaker, word) => {
     const found = Posture.mismatches(weaker, expected)
     assert.isNotEmpty(found)
     assert.include(found.join("\n"), word)
   })
 
-  it("root is refused even where root was asked for", () => {
+  it("refuses root even if root was requested", () => {
     const asRoot = { ...expected, user: { userId: 0, groupId: 0 } }
     assert.lengthOf(Posture.mismatches({ ...real, userIds: [0], groupIds: [0] }, asRoot), 2)
   })
 
-  it("an internal network has interfaces and routes, and everything else still holds", () => {
+  it("allows interfaces and routes on an internal network, and checks everything else", () => {
     const internal = { ...expected, network: { mode: "internal" as const, networkName: "run" } }
     const posture = { ...real, interfaces: ["lo", "eth0"], routes: ["172.18.0.0/16 dev eth0"] }
     assert.deepStrictEqual(Posture.mismatches(posture, internal), [])
@@ -171,7 +167,7 @@ describe("Posture", () => {
   })
 
   it.prop(
-    "whatever a sandbox reports, one weakening more never means one finding less",
+    "reports at least one more mismatch for a further weakening of any posture",
     [Posture.Posture],
     ([posture]) => {
       const before = Posture.mismatches(posture, expected).length
@@ -182,10 +178,10 @@ describe("Posture", () => {
   )
 
   it.prop(
-    "of any combination of weakenings, each is found",
+    "reports each weakening in any combination",
     [Posture.Posture],
     ([other]) => {
-      // Facts of a generated posture replace a good one's, one at a time: equal in strength, or found.
+      // Each fact of a generated posture replaces a good one: it is equally strong, or reported.
       for (const key of [
         "userIds",
         "groupIds",
@@ -216,13 +212,13 @@ describe("Posture", () => {
     { arbitrary: { runs: 200, seed: "posture-mixed" } }
   )
 
-  it("lets a private directory be mounted by an engine with a kernel of its own", () => {
+  it("accepts a private directory that an engine with its own kernel mounts", () => {
     const elsewhere = { ...real, bootId: "boot-2", mounts: workspaceOf({ device: "1", inode: "1" }) }
     const asked = mounts.map((one) => ("held" in one ? { ...one, held: { ...held, isPrivate: true } } : one))
     assert.deepStrictEqual(Posture.mismatches(elsewhere, { ...expected, mounts: asked }), [])
   })
 
-  it("the host compares the directories that it can see without the image's word", () => {
+  it("compares the directories that the host can see, without relying on the image", () => {
     const seeing = (inode: string) => () => ({ device: "2049", inode })
     assert.deepStrictEqual(Posture.hostExchanged(mounts, "boot-1", seeing("7")), [])
     assert.deepStrictEqual(

@@ -43,7 +43,7 @@ describe("ResourceLabels", () => {
   )
 
   it.prop(
-    "whatever a label holds, reading it never throws, and what it reads is what was written",
+    "parses any text without throwing, and only into valid owners",
     [Schema.String],
     ([text]) => {
       const owner = ResourceLabels.parseOwner(text)
@@ -53,11 +53,11 @@ describe("ResourceLabels", () => {
     { arbitrary: { runs: 500, seed: "owner-text" } }
   )
 
-  it.each(hostile)("%j is no owner", (text) => {
+  it.each(hostile)("rejects %j as an owner", (text) => {
     assert.isUndefined(ResourceLabels.parseOwner(text))
   })
 
-  it("every label is under the one prefix, and says what it must", () => {
+  it("puts every label under one prefix, with its value", () => {
     const labels = ResourceLabels.make({
       runId: RunId.RunId.make("run-labels000001"),
       role: "agent",

@@ -44,9 +44,9 @@ describe("ResourceLedger", () => {
   const ledgers: ReadonlyArray<
     readonly [what: string, entries: ReadonlyArray<ResourceLedger.Entry>, violation: RegExp | undefined]
   > = [
-    ["nothing at all", [], undefined],
+    ["an empty ledger", [], undefined],
     [
-      "in reverse",
+      "released in reverse order",
       [
         ...acquired("run record"),
         ...acquired("workspace"),
@@ -60,7 +60,7 @@ describe("ResourceLedger", () => {
       undefined
     ],
     [
-      "two of a kind, in any order",
+      "two of a kind, released in any order",
       [
         ...acquired("container"),
         ...acquired("container", 2),
@@ -69,16 +69,20 @@ describe("ResourceLedger", () => {
       ],
       undefined
     ],
-    ["kept", acquired("container"), /^container 1 of .* never released$/u],
+    ["never released", acquired("container"), /^container 1 of .* never released$/u],
     [
-      "one of two kept",
+      "one of two never released",
       [...acquired("proxy"), ...acquired("proxy", 2), ...released("proxy")],
       /^proxy 2 of/u
     ],
-    ["let go twice", [...acquired("proxy"), ...released("proxy"), ...released("proxy")], /released 2 times/u],
-    ["let go, and never held", released("proxy"), /never acquired/u],
     [
-      "let go while needed",
+      "released twice",
+      [...acquired("proxy"), ...released("proxy"), ...released("proxy")],
+      /released 2 times/u
+    ],
+    ["released but never acquired", released("proxy"), /never acquired/u],
+    [
+      "released while needed",
       [
         ...acquired("workspace"),
         ...acquired("container"),
@@ -88,7 +92,7 @@ describe("ResourceLedger", () => {
       /^workspace 1 of .* while container 1/u
     ],
     [
-      "let go while what needs it is going",
+      "released while its dependent is being released",
       [
         ...acquired("workspace"),
         ...acquired("container"),
@@ -99,19 +103,19 @@ describe("ResourceLedger", () => {
       /^workspace 1 of .* while container 1/u
     ],
     [
-      "a run record let go before its proxy",
+      "a run record released before its proxy",
       [...acquired("run record"), ...acquired("proxy"), ...released("run record"), ...released("proxy")],
       /^run record 1 of .* while proxy 1/u
     ]
   ]
-  it.each(ledgers)("%s", (_what, entries, violation) => {
+  it.each(ledgers)("checks the order of releases: %s", (_what, entries, violation) => {
     const found = ResourceLedger.violationsOf(entries)
     if (violation === undefined) return assert.deepStrictEqual(found, [])
     assert.lengthOf(found, 1)
     assert.match(found[0]!, violation)
   })
 
-  it.effect("sees what a layer hands out come and go", () =>
+  it.effect("records what a layer acquires and releases", () =>
     Effect.gen(function* () {
       yield* Effect.scoped(workspace.pipe(Effect.andThen(proxy), Effect.andThen(container)))
       const ledger = yield* ResourceLedger.ResourceLedger
@@ -133,7 +137,7 @@ describe("ResourceLedger", () => {
     }).pipe(Effect.provide(observed))
   )
 
-  it.effect("says so when a scope is never closed, or closed in the wrong order", () =>
+  it.effect("reports a scope that is never closed, or closed in the wrong order", () =>
     Effect.gen(function* () {
       const one = yield* Scope.make()
       const other = yield* Scope.make()
@@ -148,7 +152,7 @@ describe("ResourceLedger", () => {
     }).pipe(Effect.provide(observed))
   )
 
-  it.effect("what could not be had is not held", () =>
+  it.effect("records nothing for a failed acquisition", () =>
     Effect.gen(function* () {
       yield* Effect.scoped(Effect.andThen(container, Effect.flip(container)))
       assert.deepStrictEqual(yield* violations, [])

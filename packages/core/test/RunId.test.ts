@@ -22,7 +22,7 @@ const refused = [
 ]
 
 describe("RunId", () => {
-  it.effect("a generated id is one, and no two are the same", () =>
+  it.effect("generates valid and unique IDs", () =>
     Effect.gen(function* () {
       const ids = yield* Effect.all(Array.from({ length: 1000 }, () => RunId.generate))
       for (const id of ids) assert.match(id, /^run-[0-9a-z]{12}$/u)
@@ -30,7 +30,7 @@ describe("RunId", () => {
     })
   )
 
-  it("takes what a workflow engine made", () => {
+  it("accepts IDs of a workflow engine", () => {
     for (const id of ["01890a5d-ac96-774b-bcce-b302099a8057", "a1234567", "a".repeat(48)]) {
       assert.strictEqual(RunId.RunId.make(id), id)
     }

@@ -8,7 +8,7 @@ RunStoreContract.suite("memory", RunStore.layerMemory)
 
 const codec = Schema.toCodecJson(RunStore.RunRecord)
 
-/** All that a proxy which reads bodies can say of a run. */
+/** A record with everything that a proxy that reads bodies can report. */
 const full = Effect.gen(function* () {
   const runId = RunId.RunId.make("run-store0000002")
   const evidence: RunResult.Evidence = {
@@ -95,7 +95,7 @@ const full = Effect.gen(function* () {
   } satisfies RunStore.RunRecord
 })
 
-/** As it was written before there were budgets, tools and canaries. */
+/** A record that was written before budgets, tools and canaries existed. */
 const old = (posture: object) => ({
   runId: "run-store0000003",
   spec: {
@@ -165,7 +165,7 @@ const oldTraffic = {
 }
 
 describe("RunStore", () => {
-  it.effect("budgets, usage, suspicions and the audit's head are on record as they were", () =>
+  it.effect("preserves budgets, usage, suspicions and the audit's head in a record", () =>
     Effect.gen(function* () {
       const record = yield* full
       const wire = JSON.parse(JSON.stringify(yield* Schema.encodeEffect(codec)(record)))
@@ -173,7 +173,7 @@ describe("RunStore", () => {
     })
   )
 
-  it.effect("a record from before there were budgets, tools and canaries is read as one without", () =>
+  it.effect("reads a record from before budgets, tools and canaries existed as one without them", () =>
     Effect.gen(function* () {
       const posture = MemoryContainerRuntime.goodPosture(containerSpec(RunId.RunId.make("run-store0000003")))
       const read = yield* Schema.decodeUnknownEffect(codec)(old(posture))
@@ -199,7 +199,7 @@ describe("RunStore", () => {
     { arbitrary: { runs: 100, seed: "run-record" } }
   )
 
-  it.effect("an id in another's way leaves the first record alone", () =>
+  it.effect("keeps the first record when its ID is claimed again", () =>
     Effect.gen(function* () {
       const store = yield* RunStore.RunStore
       const runId = RunId.RunId.make("run-store0000001")

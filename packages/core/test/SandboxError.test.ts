@@ -10,7 +10,7 @@ const partial: SandboxError.Partial = {
   peak: { memoryBytes: 64 * 1024 ** 2, workspaceBytes: 3 * 1024 ** 3 }
 }
 
-/** One of every reason: the code and retry it must answer, and the words that say what to do. */
+/** One of every reason: its code, whether it is retryable, and words of its remedy. */
 const reasons: ReadonlyArray<
   readonly [SandboxError.Reason, code: SandboxError.ErrorCode, isRetryable: boolean, remedy: string]
 > = [
@@ -112,7 +112,7 @@ const reasons: ReadonlyArray<
     new SandboxError.CommandTimedOut({ timeoutSecondsMax: 5, partial }),
     "timeout",
     false,
-    "process of its own"
+    "as a background process"
   ],
   [
     new SandboxError.CommandRefused({ detail: "there is no directory x", remedy: "Make it" }),
@@ -136,7 +136,7 @@ const reasons: ReadonlyArray<
 const codec = Schema.toCodecJson(SandboxError.SandboxError)
 
 describe("SandboxError", () => {
-  it("this table has every reason there is", () => {
+  it("this table has every reason", () => {
     assert.sameMembers(
       reasons.map(([reason]) => reason._tag),
       SandboxError.Reason.members.map((member) => member.identifier)
@@ -144,7 +144,7 @@ describe("SandboxError", () => {
   })
 
   it.each(reasons.map((row) => [row[0]._tag, ...row] as const))(
-    "%s answers its code, whether to retry, and what to do",
+    "%s has a code, whether to retry, and what to do",
     (_tag, reason, code, isRetryable, remedy) => {
       const error = new SandboxError.SandboxError({ runId, reason })
       assert.strictEqual(error.code, code)
@@ -169,14 +169,17 @@ describe("SandboxError", () => {
     })
   )
 
-  it.each(reasons.map(([reason]) => reason))("what $_tag says has nothing of the output in it", (reason) => {
-    const error = new SandboxError.SandboxError({ runId, reason })
-    assert.notInclude(error.message, secret)
-    assert.notInclude(String(error), secret)
-    assert.notInclude(error.stack ?? "", secret)
-  })
+  it.each(reasons.map(([reason]) => reason))(
+    "the message of $_tag contains nothing of the output",
+    (reason) => {
+      const error = new SandboxError.SandboxError({ runId, reason })
+      assert.notInclude(error.message, secret)
+      assert.notInclude(String(error), secret)
+      assert.notInclude(error.stack ?? "", secret)
+    }
+  )
 
-  it("an error without a run says so by having none", () => {
+  it("an error without a run has no run ID", () => {
     const error = new SandboxError.SandboxError({
       reason: new SandboxError.InvalidSpec({ problems: ["image: Missing key"] })
     })
@@ -184,14 +187,14 @@ describe("SandboxError", () => {
     assert.strictEqual(error.message, "the spec is refused: image: Missing key")
   })
 
-  it("sizes are told as people read them", () => {
+  it("formats sizes for people", () => {
     const oom = (memoryBytesMax: number) => new SandboxError.OomKilled({ memoryBytesMax, partial }).message
     assert.include(oom(64 * 1024 ** 2), "64 MiB")
     assert.include(oom(1024 ** 3), "1 GiB")
     assert.include(oom(1000), "1000 B")
   })
 
-  it.effect("one reason can be recovered from, by name", () =>
+  it.effect("recovers from one reason by name", () =>
     Effect.gen(function* () {
       const [reason] = reasons[0]!
       const recovered = yield* Effect.fail(new SandboxError.SandboxError({ runId, reason })).pipe(

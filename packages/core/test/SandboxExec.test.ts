@@ -16,7 +16,7 @@ const limits = { memoryBytesMax: 1, processesMax: 1 } as Limits
 
 const quiet: ExecExit = { exitCode: 0, oomKilled: false, processesRefused: false }
 
-/** A command of a container that does as it is told here. */
+/** A command of a container, with the given behaviour. */
 const spawned = Effect.fnUntraced(function* (told: {
   readonly exit?: Effect.Effect<ExecExit, ContainerFailed>
   readonly output?: Stream.Stream<OutputChunk, ContainerFailed>
@@ -44,7 +44,7 @@ describe("SandboxExec", () => {
   it.effect.each([
     { did: { oomKilled: true }, tag: "OomKilled" },
     { did: { processesRefused: true }, tag: "PidsExhausted" }
-  ])("what the kernel did to a command is its reason, with its exit code: $tag", ({ did, tag }) =>
+  ])("fails with the kernel's limit and the exit code: $tag", ({ did, tag }) =>
     Effect.gen(function* () {
       const { running } = yield* spawned({ exit: Effect.succeed({ ...quiet, exitCode: 137, ...did }) })
       const error = yield* Effect.flip(running.exit)
@@ -53,14 +53,14 @@ describe("SandboxExec", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a violation that is known by its end comes before whatever it ended with", () =>
+  it.effect("prefers a known violation to the command's exit", () =>
     Effect.gen(function* () {
       const { running } = yield* spawned({ violated: killed })
       assert.strictEqual((yield* Effect.flip(running.exit)).reason._tag, "OomKilled")
     }).pipe(Effect.scoped)
   )
 
-  it.effect("an engine that breaks off says less than what ended the sandbox, known a moment later", () =>
+  it.effect("replaces an engine's error by the reason why the sandbox ended, known a moment later", () =>
     Effect.gen(function* () {
       const { breaks, running } = yield* spawned({
         exit: Effect.fail(engineGone),
@@ -75,7 +75,7 @@ describe("SandboxExec", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("where nothing finer comes, what the engine said is told, and soon", () =>
+  it.effect("returns the engine's error soon if there is no better reason", () =>
     Effect.gen(function* () {
       const { running } = yield* spawned({ exit: Effect.fail(engineGone) })
       const exit = yield* Effect.forkChild(Effect.flip(running.exit))

@@ -9,7 +9,7 @@ import type { Limits } from "../src/SandboxSpec.ts"
 const limits = { runtimeSecondsMax: 600, stopGraceSecondsMax: 5, workspaceBytesMax: 1000 } as Limits
 
 describe("SandboxGuard", () => {
-  it.effect("a workspace that grows over its limit ends the sandbox, while nobody runs a command in it", () =>
+  it.effect("ends a sandbox whose workspace grows over its limit while no command runs", () =>
     Effect.gen(function* () {
       const countedBytes = yield* Ref.make(1000)
       const stops = yield* Ref.make(0)

@@ -27,7 +27,7 @@ describe("SandboxRunner.open", () => {
     }
   }
 
-  it.effect("runs many commands in one sandbox, and closes with nothing left", () =>
+  it.effect("runs many commands in one sandbox, and leaves nothing behind", () =>
     Effect.gen(function* () {
       yield* Effect.scoped(
         Effect.gen(function* () {
@@ -47,7 +47,7 @@ describe("SandboxRunner.open", () => {
     }).pipe(Effect.provide(runner({ program })))
   )
 
-  it.effect("the output limit holds for each command, and the sandbox lives on", () =>
+  it.effect("applies the output limit to each command, and keeps the sandbox", () =>
     Effect.gen(function* () {
       const sandbox = yield* open({ ...openSpec, limits: { outputBytesMax: 10_000 } })
       const error = yield* Effect.flip(sandbox.exec(["flood"]))
@@ -58,7 +58,7 @@ describe("SandboxRunner.open", () => {
     }).pipe(Effect.provide(runner({ program })))
   )
 
-  it.effect("a command that is none is refused with its problem, and the sandbox lives on", () =>
+  it.effect("refuses an invalid command with its problem, and keeps the sandbox", () =>
     Effect.gen(function* () {
       const sandbox = yield* open(openSpec)
       for (const [argv, options] of [
@@ -74,7 +74,7 @@ describe("SandboxRunner.open", () => {
     }).pipe(Effect.provide(runner({ program })))
   )
 
-  it.effect("a proxy that dies ends it and every command in it; its calls are on record all the same", () =>
+  it.effect("ends with every command in it when its proxy dies, and still records the calls", () =>
     Effect.gen(function* () {
       const sandbox = yield* open({ ...openSpec, llm })
       const fiber = yield* Effect.forkChild(Effect.flip(sandbox.exec(["hang"])))
@@ -102,7 +102,7 @@ describe("SandboxRunner.open", () => {
     )
   )
 
-  it.effect("a model that the host calls is acquired as always, and nothing of it is inside", () =>
+  it.effect("acquires a model that the host calls, and shows nothing of it in the sandbox", () =>
     Effect.gen(function* () {
       const seen: Array<ContainerRuntime.ContainerSpec> = []
       const watching: MemoryContainerRuntime.Program = (io) => {
@@ -132,7 +132,7 @@ describe("SandboxRunner.open", () => {
     })
   )
 
-  it.effect("a model that the host calls needs a proxy whose sockets are on the host", () =>
+  it.effect("requires a proxy whose sockets are on the host for a model that the host calls", () =>
     Effect.gen(function* () {
       const { reason } = yield* Effect.flip(open({ ...openSpec, llm: { ...llm, caller: "host" } }))
       assert.strictEqual(reason._tag, "InvalidSpec")
@@ -153,7 +153,7 @@ describe("SandboxRunner.open", () => {
     )
   )
 
-  it.effect("a run's agent is inside: a model that only the host may call is refused", () =>
+  it.effect("run refuses a model that only the host may call", () =>
     Effect.gen(function* () {
       const { reason } = yield* Effect.flip(run({ ...spec, llm: { ...llm, caller: "host" } }))
       assert.strictEqual(reason._tag, "InvalidSpec")
@@ -161,7 +161,7 @@ describe("SandboxRunner.open", () => {
     }).pipe(Effect.provide(runner({ program })))
   )
 
-  it.effect("files and commands are of one workspace, and each file's trouble is its own", () =>
+  it.effect("provides the files of the workspace, and survives a refused file", () =>
     Effect.gen(function* () {
       const sandbox = yield* open()
       yield* sandbox.files.write("a/b.txt", "kept")
@@ -176,7 +176,7 @@ describe("SandboxRunner.open", () => {
     }).pipe(Effect.scoped, Effect.provide(runner({ program })))
   )
 
-  it.effect("its record says what ended it, where it was not simply closed", () =>
+  it.effect("records what ended it, unless it was simply closed", () =>
     Effect.gen(function* () {
       yield* Effect.scoped(
         Effect.gen(function* () {
@@ -189,7 +189,7 @@ describe("SandboxRunner.open", () => {
     }).pipe(Effect.provide(runner({ program })))
   )
 
-  it.effect("all its commands together have the run's time", () =>
+  it.effect("limits the time of all its commands together", () =>
     Effect.gen(function* () {
       const sandbox = yield* open({ ...openSpec, limits: { runtimeSecondsMax: 10 } })
       yield* TestClock.adjust("4 seconds")
@@ -205,7 +205,7 @@ describe("SandboxRunner.open", () => {
     }).pipe(Effect.provide(runner({ program })))
   )
 
-  it.effect("a sandbox that cannot be had leaves nothing, and its record says why", () =>
+  it.effect("leaves nothing behind when it cannot be opened, and records why", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(Effect.scoped(open({ ...openSpec, llm })))
       assert.strictEqual(error.reason._tag, "ProxyFailed")
@@ -215,13 +215,15 @@ describe("SandboxRunner.open", () => {
     }).pipe(Effect.provide(runner({ program, proxy: LlmProxy.layerNoop })))
   )
 
-  it.effect.each([0, 5, 10, 20, 40, 80, 160])("interrupted after %s turns, its record is final", (turns) =>
-    Effect.gen(function* () {
-      const fiber = yield* Effect.forkChild(Effect.scoped(Effect.andThen(open(), Effect.never)))
-      for (let turn = 0; turn < turns; turn++) yield* Effect.yieldNow
-      yield* Fiber.interrupt(fiber)
-      assert.deepStrictEqual(yield* leftovers(), [])
-      assert.notStrictEqual((yield* record())?.outcome.status, "running")
-    }).pipe(Effect.provide(runner({ program })))
+  it.effect.each([0, 5, 10, 20, 40, 80, 160])(
+    "writes a final record when interrupted after %s turns",
+    (turns) =>
+      Effect.gen(function* () {
+        const fiber = yield* Effect.forkChild(Effect.scoped(Effect.andThen(open(), Effect.never)))
+        for (let turn = 0; turn < turns; turn++) yield* Effect.yieldNow
+        yield* Fiber.interrupt(fiber)
+        assert.deepStrictEqual(yield* leftovers(), [])
+        assert.notStrictEqual((yield* record())?.outcome.status, "running")
+      }).pipe(Effect.provide(runner({ program })))
   )
 })

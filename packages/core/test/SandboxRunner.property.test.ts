@@ -1,9 +1,9 @@
 /**
- * Every spec, every fault, every point of interruption.
+ * Runs in memory with any spec, any faults and any point of interruption.
  *
- * A schedule says what the agent does, what goes wrong at which port, and when somebody interrupts. `expected` works
- * out, on paper and by the clock alone, how such a run must end; the run in memory must end so, with everything
- * released once and in order. A failure prints its seed and a replay token.
+ * A schedule determines what the agent does, which port fails and how, and when the run is interrupted. `expected`
+ * computes from the clock alone how such a run must end. The run must end so, with everything released once and in
+ * order. A failure prints its seed and a replay token.
  */
 import { assert, describe, it } from "@effect/vitest"
 import {
@@ -31,7 +31,7 @@ const unavailable = new SandboxError.RuntimeUnavailable({ detail, remedy })
 const proxyFailed = new SandboxError.ProxyFailed({ detail, remedy })
 const workspaceFailed = new SandboxError.WorkspaceFailed({ path: "/planted", detail, remedy })
 
-/** How each call fails where it does; as different as their types allow. */
+/** The error of each call, as different as their types allow. */
 const errors = {
   "RunStore.open": new SandboxError.RunIdInUse({ runId }),
   "Workspace.acquire": workspaceFailed,
@@ -59,7 +59,7 @@ const releases = [
 
 const Moment = Schema.Literals(["before", "after"])
 
-/** Slow by little: several together stay under every bound, so that only what hangs is taken for hanging. */
+/** So short that several slow calls together stay under every bound, and only a call that hangs times out. */
 const slowSecondsMax = 5
 
 const Fault = Schema.Union([
@@ -82,15 +82,15 @@ const Schedule = Schema.Struct({
   agent: Schema.Struct({
     seconds: between(0, 40),
     exitCode: between(0, 255),
-    /** What the kernel did: 0 and 1 killed for memory, 1 and 2 refused a process. */
+    /** The kernel's action: 0 and 1 kill for memory, 1 and 2 refuse a process. */
     kernel: between(0, 12),
     listens: Schema.Boolean,
     /** The limit is 100. */
     outputBytes: between(0, 125),
-    /** Writes a canary before anything else, where one is planted. */
+    /** Writes a canary before anything else, if one is planted. */
     leaks: Schema.Boolean
   }),
-  /** The proxy tells that a budget is spent, once it is ready. */
+  /** The proxy reports that a budget is spent, once it is ready. */
   exhausted: Schema.Boolean,
   faults: Schema.Array(Fault).check(Schema.isMaxLength(3)),
   interruption: Schema.Union([
@@ -118,24 +118,24 @@ const kernelOf = ({ agent }: Schedule) => ({
   processesRefused: agent.kernel === 1 || agent.kernel === 2
 })
 
-/** What a leak adds to the output. */
+/** Bytes that a leak adds to the output. */
 const canaryBytes = 20
 
 const leaks = ({ agent, spec }: Schedule) => agent.leaks && spec.canaries !== "off"
 
-/** A store that claimed an id and whose answer was lost is the reaper's case, not the run's. */
+/** If a store claimed an ID and its answer was lost, the reaper is responsible, not the run. */
 const isFair = (fault: Fault) =>
   !(fault.operation === "RunStore.open" && "moment" in fault && fault.moment === "after")
 
 type End = "exited" | SandboxError.Reason["_tag"]
 
-/** When a step is over, and, where it ends the run, in which ways that can be. Infinity: never. */
+/** When a step ends, and how the run can end if this step ends it. Infinity means never. */
 interface Step {
   readonly at: number
   readonly ends?: ReadonlyArray<End>
 }
 
-/** Of steps that go on at the same time: the first to fail, or else the last to be done. Ties may go either way. */
+/** Combines concurrent steps: the first to fail, or else the last to end. Ties may go either way. */
 const together = (steps: ReadonlyArray<Step>): Step => {
   const failing = steps.filter((step) => step.ends !== undefined)
   if (failing.length === 0) return { at: Math.max(...steps.map((step) => step.at)) }
@@ -184,7 +184,7 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
     const exit = ask("Container.exit", read)
     const time: Step = { at: start + runtimeSecondsMax }
 
-    /** The host stops it, at `from`, because of `limit`; only what the kernel refused outranks that. */
+    /** The host stops it, at `from`, because of `limit`. Only a limit of the kernel takes precedence. */
     const stopped = (from: number, limit: End): ReadonlyArray<End> => {
       const unknown: ReadonlyArray<End> = [limit]
       const deadline = from + stopGraceSecondsMax + 10
@@ -205,7 +205,7 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
           const known = answer.ends === undefined && facts.length > 0 ? facts : unknown
           return answer.at > deadline ? unknown : answer.at === deadline ? [...unknown, ...known] : known
         }
-        // The exit was asked for before if the output had ended by then.
+        // The exit was already requested if the output had ended before.
         return read < from ? told(true) : read > from ? told(false) : [...told(true), ...told(false)]
       })
     }
@@ -281,7 +281,7 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
   return [...possible, ...(judged ? [] : ["exited" as const])]
 }
 
-/** A workspace in memory, and what it was told to plant. */
+/** A workspace in memory, and the canary that it planted. */
 const planting = () => {
   let found = ""
   const layer = Layer.effect(
@@ -339,14 +339,14 @@ const specOf = ({
   return {
     ...rest,
     runId,
-    // A proxy without them refuses: another test's matter.
+    // A proxy without these tools refuses the spec, which another test covers.
     tools: [],
     limits: { ...spec.limits, runtimeSecondsMax, stopGraceSecondsMax, outputBytesMax: 100 },
     ...(withModel ? { llm: generated ?? llm } : {})
   }
 }
 
-/** What was seen, so that a generator that grows dull is noticed. */
+/** Counts how runs ended, to detect a generator that misses an end. */
 const seen = new Map<string, number>()
 const count = (what: string) => seen.set(what, (seen.get(what) ?? 0) + 1)
 
@@ -359,7 +359,7 @@ const live = Effect.fnUntraced(function* (schedule: Schedule) {
     for (let turn = 0; turn < interruption.turns; turn++) yield* Effect.yieldNow
     yield* TestClock.adjust(Duration.seconds(interruption.seconds))
     const saved = yield* record()
-    // Over already, with its last words still on their way: that can no longer be interrupted.
+    // A run that has ended and is still writing its record can no longer be interrupted.
     const closing = new Set(["RunStore.save", "LlmProxy.traffic"])
     const ending = schedule.faults.some((fault) => closing.has(fault.operation))
     mustBeInterrupted =
@@ -388,12 +388,12 @@ const live = Effect.fnUntraced(function* (schedule: Schedule) {
   const kept = yield* record()
   const last = kept?.outcome
   if (last === undefined) {
-    // Nothing was begun: the store itself failed, or the interruption came first.
+    // Nothing was started: the store itself failed, or the interruption came first.
     assert.isTrue(interrupted || schedule.faults.some((fault) => fault.operation === "RunStore.open"))
   } else {
     assert.isDefined(kept?.endedAt)
     const written = last.status === "failed" ? last.reason : last.status
-    // An interruption that comes while the run lets go finds the last word already written.
+    // An interruption during the release finds the final record already written.
     const alsoRight: ReadonlyArray<string> = interrupted && !mustBeInterrupted ? expected(schedule) : []
     assert.include([end, ...alsoRight], written)
   }
@@ -403,15 +403,15 @@ const live = Effect.fnUntraced(function* (schedule: Schedule) {
   assert.deepStrictEqual(yield* leftovers(), [])
 })
 
-describe("SandboxRunner, whatever happens", () => {
+describe("SandboxRunner with faults and interruption", () => {
   it.effect.prop(
-    "everything is released once and in order, the record is final, and the error is the right one",
+    "releases everything once and in order, writes a final record, and returns the right error",
     [Schedule],
     ([schedule]) => live(schedule).pipe(Effect.provide(layerOf(schedule), { local: true })),
     { arbitrary: { runs: 1500, seed: "schedules-1" } }
   )
 
-  it("the schedules were not dull", () => {
+  it("covers every end with its schedules", () => {
     for (const end of [
       "exited",
       "interrupted",

@@ -17,7 +17,7 @@ import { Clock, Effect, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { forever, hello, leftovers, llm, record, run, runner, settle, spec } from "./Specs.ts"
 
-/** A program that tells whether it ran. */
+/** A program that records whether it ran. */
 const witness = () => {
   let ran = false
   const program: MemoryContainerRuntime.Program = () =>
@@ -52,7 +52,7 @@ describe("release of a run", () => {
       Layer.provideMerge(ResourceLedger.layer)
     )
 
-  it.effect("in reverse: the container first, the run record last", () =>
+  it.effect("is in reverse order: the container first, the run record last", () =>
     Effect.gen(function* () {
       yield* run({ ...spec, llm })
       const ledger = yield* ResourceLedger.ResourceLedger
@@ -66,7 +66,7 @@ describe("release of a run", () => {
     }).pipe(Effect.provide(observed([], hello)))
   )
 
-  it.effect("a release that dies keeps neither the next one nor the result from happening", () =>
+  it.effect("continues after a step that dies, and returns the result", () =>
     Effect.gen(function* () {
       const result = yield* run({ ...spec, llm })
       assert.strictEqual(result.exitCode, 0)
@@ -77,7 +77,7 @@ describe("release of a run", () => {
     )
   )
 
-  it.effect("a release that hangs is given up on after its bound, and the others happen", () =>
+  it.effect("abandons a step that hangs after its time limit, and runs the others", () =>
     Effect.gen(function* () {
       const fiber = yield* Effect.forkChild(run({ ...spec, llm }))
       yield* Await.ended(fiber, 100)
@@ -93,7 +93,7 @@ describe("release of a run", () => {
     }).pipe(Effect.provide(observed([ContainerRuntimeFaults.hang("ContainerRuntime.release", 1)], hello)))
   )
 
-  it.effect("an interrupted run waits for what it has to let go", () =>
+  it.effect("completes before an interrupted run ends", () =>
     Effect.gen(function* () {
       const fiber = yield* Effect.forkChild(run({ ...spec, llm }))
       yield* settle
@@ -111,28 +111,25 @@ describe("release of a run", () => {
     )
   )
 
-  it.effect(
-    "a proxy that is never ready is the proxy's fault: the agent never ran, and everything else goes",
-    () => {
-      const agent = witness()
-      return Effect.gen(function* () {
-        const fiber = yield* Effect.forkChild(Effect.flip(run({ ...spec, llm })))
-        yield* Await.ended(fiber, 200)
-        assert.strictEqual((yield* Fiber.join(fiber)).reason._tag, "ProxyFailed")
-        assert.isFalse(agent.ran())
-        assert.deepStrictEqual(yield* leftovers(), [])
-      }).pipe(
-        Effect.provide(
-          runner({
-            program: agent.program,
-            proxy: LlmProxyFaults.layer(LlmProxy.layerMemory(), [LlmProxyFaults.hang("LlmProxy.ready", 1)])
-          })
-        )
+  it.effect("is complete if the proxy is never ready: ProxyFailed, and the agent never ran", () => {
+    const agent = witness()
+    return Effect.gen(function* () {
+      const fiber = yield* Effect.forkChild(Effect.flip(run({ ...spec, llm })))
+      yield* Await.ended(fiber, 200)
+      assert.strictEqual((yield* Fiber.join(fiber)).reason._tag, "ProxyFailed")
+      assert.isFalse(agent.ran())
+      assert.deepStrictEqual(yield* leftovers(), [])
+    }).pipe(
+      Effect.provide(
+        runner({
+          program: agent.program,
+          proxy: LlmProxyFaults.layer(LlmProxy.layerMemory(), [LlmProxyFaults.hang("LlmProxy.ready", 1)])
+        })
       )
-    }
-  )
+    )
+  })
 
-  it.effect("a proxy that fails is told as it told it", () =>
+  it.effect("is complete if the proxy fails, and returns its error unchanged", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(run({ ...spec, llm }))
       assert.deepStrictEqual(error.reason, proxyFailed)

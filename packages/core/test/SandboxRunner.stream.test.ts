@@ -9,7 +9,7 @@ describe("SandboxRunner.stream", () => {
     Stream.unwrap(SandboxRunner.SandboxRunner.useSync((runner) => runner.stream(input)))
   const tags = (events: ReadonlyArray<RunEvent.RunEvent>) => events.map((event) => event._tag)
 
-  it.effect("tells everything in order: started first, ended last, both once", () =>
+  it.effect("emits events in order: RunStarted first, RunEnded last, both once", () =>
     Effect.gen(function* () {
       const events = yield* Stream.runCollect(stream({ ...spec, llm }))
       assert.strictEqual(events[0]?._tag, "RunStarted")
@@ -31,7 +31,7 @@ describe("SandboxRunner.stream", () => {
     }).pipe(Effect.provide(runner({ program: hello })))
   )
 
-  it.effect("RunEnded comes when nothing is left", () =>
+  it.effect("emits RunEnded after everything is released", () =>
     Effect.gen(function* () {
       const left = yield* stream().pipe(
         Stream.filter(({ _tag }) => _tag === "RunEnded"),
@@ -42,7 +42,7 @@ describe("SandboxRunner.stream", () => {
     }).pipe(Effect.provide(runner({ program: hello })))
   )
 
-  it.effect("output comes while the agent runs", () =>
+  it.effect("emits output while the agent runs", () =>
     Effect.gen(function* () {
       const first = yield* stream().pipe(
         Stream.filter((event) => event._tag === "OutputReceived"),
@@ -53,7 +53,7 @@ describe("SandboxRunner.stream", () => {
     }).pipe(Effect.provide(runner({ program: forever })))
   )
 
-  it.effect("a failure is the stream's error, after what was seen", () =>
+  it.effect("fails with the run's error, after the events before it", () =>
     Effect.gen(function* () {
       const seen: Array<RunEvent.RunEvent> = []
       const fiber = yield* stream({ ...spec, limits: { runtimeSecondsMax: 5 } }).pipe(
@@ -70,7 +70,7 @@ describe("SandboxRunner.stream", () => {
     }).pipe(Effect.provide(runner({ program: forever })))
   )
 
-  it.effect("a refused spec has no events", () =>
+  it.effect("emits no events for a refused spec", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(Stream.runCollect(stream({ ...spec, image: "" })))
       assert.strictEqual(error.reason._tag, "InvalidSpec")
@@ -78,7 +78,7 @@ describe("SandboxRunner.stream", () => {
   )
 
   it.effect.each([1, 2, 3, 4, 5, 6, 7])(
-    "abandoned after %s events: the run ends, and nothing is left",
+    "ends the run and leaves nothing behind when abandoned after %s events",
     (count) =>
       Effect.gen(function* () {
         const events = yield* Stream.runCollect(Stream.take(stream({ ...spec, llm }), count))
@@ -89,7 +89,7 @@ describe("SandboxRunner.stream", () => {
       }).pipe(Effect.provide(runner({ program: forever })))
   )
 
-  it.effect("a slow reader misses nothing", () =>
+  it.effect("delivers everything to a slow reader", () =>
     Effect.gen(function* () {
       const fiber = yield* stream().pipe(
         Stream.mapEffect((event) => Effect.as(Effect.sleep("1 second"), event)),

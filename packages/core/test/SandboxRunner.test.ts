@@ -19,7 +19,7 @@ import { Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { forever, hello, leftovers, llm, record, run, runId, runner, settle, spec } from "./Specs.ts"
 
-/** Memory, with what `start` says replaced. */
+/** The runtime in memory, with another posture from `start`. */
 const reporting = (
   posture: (good: Posture.Posture) => Posture.Posture | undefined,
   program: MemoryContainerRuntime.Program
@@ -36,7 +36,7 @@ const reporting = (
     }))
   )
 
-/** A program that tells whether it ran. */
+/** A program that records whether it ran. */
 const witness = () => {
   let ran = false
   const program: MemoryContainerRuntime.Program = () =>
@@ -49,7 +49,7 @@ const witness = () => {
 
 describe("SandboxRunner", () => {
   describe("run", () => {
-    it.effect("returns what the agent wrote, how it ended, how it was held and how long it took", () =>
+    it.effect("returns the agent's output and exit code, the posture and the duration", () =>
       Effect.gen(function* () {
         const fiber = yield* Effect.forkChild(run({ ...spec, llm }))
         yield* settle
@@ -77,7 +77,7 @@ describe("SandboxRunner", () => {
       )
     )
 
-    it.effect("an id is made where none was given, and no model means no way out", () =>
+    it.effect("generates an ID if none is given, and acquires no proxy without a model", () =>
       Effect.gen(function* () {
         const result = yield* run({ image: "agent", argv: ["agent"] })
         assert.match(result.runId, /^run-[0-9a-z]{12}$/u)
@@ -85,7 +85,7 @@ describe("SandboxRunner", () => {
       }).pipe(Effect.provide(runner({ proxy: LlmProxy.layerNoop, program: hello })))
     )
 
-    it.effect("the container is what the spec says, and what the workspace and the proxy add", () =>
+    it.effect("creates the container from the spec, the workspace and the proxy", () =>
       Effect.gen(function* () {
         let seen: ContainerRuntime.ContainerSpec | undefined
         yield* run({ ...spec, llm, env: { LANG: "C", OPENAI_API_KEY: "mine" } }).pipe(
@@ -113,7 +113,7 @@ describe("SandboxRunner", () => {
       })
     )
 
-    it.effect("what does not depend on each other is had at the same time", () =>
+    it.effect("acquires independent resources concurrently", () =>
       Effect.gen(function* () {
         const fiber = yield* Effect.forkChild(run({ ...spec, llm }))
         yield* Await.ended(fiber, 60)
@@ -137,7 +137,7 @@ describe("SandboxRunner", () => {
       )
     )
 
-    it.effect("an id names one run for ever", () =>
+    it.effect("refuses an ID that was used before", () =>
       Effect.gen(function* () {
         yield* run()
         const error = yield* Effect.flip(run())
@@ -147,7 +147,7 @@ describe("SandboxRunner", () => {
       }).pipe(Effect.provide(runner({ program: hello })))
     )
 
-    it.effect("a missing image leaves nothing, and says so", () =>
+    it.effect("fails with ImageNotFound for a missing image, and leaves nothing behind", () =>
       Effect.gen(function* () {
         const error = yield* Effect.flip(run())
         assert.strictEqual(error.reason._tag, "ImageNotFound")
@@ -155,7 +155,7 @@ describe("SandboxRunner", () => {
       }).pipe(Effect.provide(runner({ runtime: MemoryContainerRuntime.layer({ images: new Set() }) })))
     )
 
-    it.effect("a directory that is not there is refused before anything is made", () =>
+    it.effect("refuses a directory that does not exist", () =>
       Effect.gen(function* () {
         const error = yield* Effect.flip(run({ ...spec, workspace: { type: "directory", path: "/missing" } }))
         assert.strictEqual(error.reason._tag, "WorkspaceFailed")
@@ -163,7 +163,7 @@ describe("SandboxRunner", () => {
       }).pipe(Effect.provide(runner({ workspace: Workspace.layerMemory({ directories: new Set() }) })))
     )
 
-    it.effect("a program that kills itself is a value like any other", () =>
+    it.effect("returns the exit code of a program that kills itself as a value", () =>
       Effect.gen(function* () {
         assert.strictEqual((yield* run()).exitCode, 139)
       }).pipe(Effect.provide(runner({ program: () => Effect.die("segmentation fault") })))
@@ -192,7 +192,7 @@ describe("SandboxRunner", () => {
       }).pipe(Effect.provide(runner({ runtime: reporting(posture, agent.program) })))
     })
 
-    it.effect("the posture that held is on record", () =>
+    it.effect("records the verified posture", () =>
       Effect.gen(function* () {
         yield* run()
         assert.strictEqual((yield* record())?.posture?.seccompMode, 2)
@@ -202,7 +202,7 @@ describe("SandboxRunner", () => {
 
   describe("interruption", () => {
     const points = [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144]
-    it.effect.each(points)("leaves nothing, and says so on record: after %s turns", (turns) =>
+    it.effect.each(points)("leaves nothing behind after %s turns, and is recorded", (turns) =>
       Effect.gen(function* () {
         const fiber = yield* Effect.forkChild(run({ ...spec, llm }))
         for (let turn = 0; turn < turns; turn++) yield* Effect.yieldNow
@@ -218,7 +218,7 @@ describe("SandboxRunner", () => {
   })
 
   describe("records", () => {
-    it.effect("of a run that ended by itself: its result", () =>
+    it.effect("contain the result of a run that ended by itself", () =>
       Effect.gen(function* () {
         const result = yield* run()
         const kept = yield* record()
@@ -229,7 +229,7 @@ describe("SandboxRunner", () => {
       }).pipe(Effect.provide(runner({ program: hello })))
     )
 
-    it.effect("of a run that broke a limit: reason, code, output and peak", () =>
+    it.effect("contain reason, code, output and peak of a run that broke a limit", () =>
       Effect.gen(function* () {
         const fiber = yield* Effect.forkChild(Effect.flip(run({ ...spec, limits: { runtimeSecondsMax: 5 } })))
         yield* Await.ended(fiber, 20)
@@ -244,7 +244,7 @@ describe("SandboxRunner", () => {
       }).pipe(Effect.provide(runner({ program: forever })))
     )
 
-    it.effect("a record that cannot be written, or takes for ever, changes nothing else", () =>
+    it.effect("change nothing else if they cannot be written, or hang", () =>
       Effect.gen(function* () {
         for (const store of [
           RunStoreFaults.layer(RunStore.layerMemory, [RunStoreFaults.hang("RunStore.save", 1)]),
@@ -277,13 +277,13 @@ describe("SandboxRunner", () => {
   describe("runOnce", () => {
     const runOnce = (input = spec) => SandboxRunner.SandboxRunner.use((runner) => runner.runOnce(input))
 
-    it.effect("a run that went well", () =>
+    it.effect("returns a run that succeeded", () =>
       Effect.gen(function* () {
         assert.deepStrictEqual(yield* runOnce(), { ok: true, stdout: "hello\n", stderr: "", exitCode: 0 })
       }).pipe(Effect.provide(runner({ program: hello })))
     )
 
-    it.effect("an agent that failed", () =>
+    it.effect("returns an agent that failed", () =>
       Effect.gen(function* () {
         assert.deepStrictEqual(yield* runOnce(), {
           ok: false,
@@ -295,7 +295,7 @@ describe("SandboxRunner", () => {
       }).pipe(Effect.provide(runner({ program: ({ stderr }) => Effect.as(stderr("no\n"), 2) })))
     )
 
-    it.effect("a limit, with what there was", () =>
+    it.effect("returns a broken limit with the partial result", () =>
       Effect.gen(function* () {
         const { message, ...folded } = yield* runOnce()
         assert.deepStrictEqual(folded, {
@@ -322,7 +322,7 @@ describe("SandboxRunner", () => {
       )
     )
 
-    it.effect("a fault, and a spec that is none", () =>
+    it.effect("returns a fault, and an invalid spec", () =>
       Effect.gen(function* () {
         const fault = yield* runOnce()
         assert.deepStrictEqual(

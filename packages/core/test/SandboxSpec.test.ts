@@ -7,13 +7,13 @@ const MiB = 1024 ** 2
 const payer = { model: "m", identity: { billingAccountId: "b" } }
 const withBudget = (budget: object) => ({ ...least, llm: { ...payer, budget } })
 
-/** What is wrong, the field that must be named, and the words that say what would be right. */
+/** The problem, the field that the message must name, and words of its remedy. */
 const refused: ReadonlyArray<readonly [what: string, input: unknown, field: string, remedy: string]> = [
-  ["no spec at all", undefined, "", "Expected object"],
-  ["no image", { argv: ["agent"] }, "image", "Missing key"],
+  ["a missing spec", undefined, "", "Expected object"],
+  ["a missing image", { argv: ["agent"] }, "image", "Missing key"],
   ["an empty image name", { ...least, image: "" }, "image", "the name of an image"],
   ["an image name that is an option", { ...least, image: "--privileged" }, "image", "the name of an image"],
-  ["no argv", { image: "agent:1" }, "argv", "Missing key"],
+  ["a missing argv", { image: "agent:1" }, "argv", "Missing key"],
   ["an empty argv", { ...least, argv: [] }, "argv.0", "Expected a program to run"],
   ["an argument with NUL", { ...least, argv: ["a\0b"] }, "argv.0", "without NUL"],
   [
@@ -29,7 +29,7 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
     "at most 131071 bytes"
   ],
   [
-    "arguments that are too many together",
+    "arguments that are too long together",
     { ...least, argv: Array.from({ length: 16 }, () => "x".repeat(100_000)) },
     "Expected argv and env",
     "put long text into a file"
@@ -41,7 +41,12 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
     "letters, digits and underscores"
   ],
   ["a variable without a name", { ...least, env: { "": "" } }, "env.", "letters, digits and underscores"],
-  ["a variable that starts with a digit", { ...least, env: { "1A": "" } }, "env.1A", "starts with no digit"],
+  [
+    "a variable that starts with a digit",
+    { ...least, env: { "1A": "" } },
+    "env.1A",
+    "not start with a digit"
+  ],
   [
     "a variable with = in its name",
     { ...least, env: { "A=B": "" } },
@@ -49,7 +54,7 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
     "letters, digits and underscores"
   ],
   [
-    "a variable that the loader of programs reads",
+    "a variable that the dynamic loader reads",
     { ...least, env: { LD_PRELOAD: "/workspace/x.so" } },
     "env.LD_PRELOAD",
     "env(1)"
@@ -61,7 +66,7 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
     "env(1)"
   ],
   ["a variable that carries others", { ...least, env: { COGNI_ENV_0: "A=b" } }, "env.COGNI_ENV_0", "env(1)"],
-  ["how many variables are carried", { ...least, env: { COGNI_ENV: "9" } }, "env.COGNI_ENV", "env(1)"],
+  ["the number of carried variables", { ...least, env: { COGNI_ENV: "9" } }, "env.COGNI_ENV", "env(1)"],
   ["a variable of the entrypoint's shell", { ...least, env: { OPTIND: "x" } }, "env.OPTIND", "env(1)"],
   [
     "a variable that is too long with its name",
@@ -71,9 +76,14 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
   ],
   ["a variable with NUL", { ...least, env: { A: "\0" } }, "env.A", "without NUL"],
   ["a malformed run id", { ...least, runId: "../run" }, "runId", "8 to 48 lower-case letters"],
-  ["no time", { ...least, limits: { runtimeSecondsMax: 0 } }, "limits.runtimeSecondsMax", "from 1 to 86400"],
   [
-    "negative time",
+    "a time limit of 0",
+    { ...least, limits: { runtimeSecondsMax: 0 } },
+    "limits.runtimeSecondsMax",
+    "from 1 to 86400"
+  ],
+  [
+    "a negative time limit",
     { ...least, limits: { runtimeSecondsMax: -1 } },
     "limits.runtimeSecondsMax",
     "from 1 to 86400"
@@ -84,43 +94,53 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
     "limits.stopGraceSecondsMax",
     "from 0 to 120"
   ],
-  ["no memory", { ...least, limits: { memoryBytesMax: 0 } }, "limits.memoryBytesMax", "minimum is 6 MiB"],
   [
-    "memory under the engine's minimum",
+    "a memory limit of 0",
+    { ...least, limits: { memoryBytesMax: 0 } },
+    "limits.memoryBytesMax",
+    "minimum is 6 MiB"
+  ],
+  [
+    "a memory limit under the engine's minimum",
     { ...least, limits: { memoryBytesMax: 6 * MiB - 1 } },
     "limits.memoryBytesMax",
     "from 6291456"
   ],
-  ["no processes", { ...least, limits: { processesMax: 0 } }, "limits.processesMax", "from 4 to 32768"],
-  ["no processor", { ...least, limits: { cpusMax: 0 } }, "limits.cpusMax", "from 0.01 to 1024"],
   [
-    "a processor that is no number",
+    "a process limit of 0",
+    { ...least, limits: { processesMax: 0 } },
+    "limits.processesMax",
+    "from 4 to 32768"
+  ],
+  ["a processor limit of 0", { ...least, limits: { cpusMax: 0 } }, "limits.cpusMax", "from 0.01 to 1024"],
+  [
+    "a processor limit that is not a number",
     { ...least, limits: { cpusMax: Number.NaN } },
     "limits.cpusMax",
     "finite"
   ],
-  ["no output", { ...least, limits: { outputBytesMax: 0 } }, "limits.outputBytesMax", "from 1 to"],
+  ["an output limit of 0", { ...least, limits: { outputBytesMax: 0 } }, "limits.outputBytesMax", "from 1 to"],
   [
-    "negative kept output",
+    "a negative limit of retained output",
     { ...least, limits: { outputRetainedBytesMax: -1 } },
     "limits.outputRetainedBytesMax",
     "from 0 to"
   ],
   [
-    "no workspace",
+    "a workspace limit of 0",
     { ...least, limits: { workspaceBytesMax: 0 } },
     "limits.workspaceBytesMax",
     "from 65536 to"
   ],
   [
-    "no temporary space",
+    "a temporary limit of 0",
     { ...least, limits: { temporaryBytesMax: 0 } },
     "limits.temporaryBytesMax",
     "from 65536 to"
   ],
-  ["no open files", { ...least, limits: { filesOpenMax: 0 } }, "limits.filesOpenMax", "from 16 to"],
+  ["a limit of 0 open files", { ...least, limits: { filesOpenMax: 0 } }, "limits.filesOpenMax", "from 16 to"],
   [
-    "a limit that is no integer",
+    "a limit that is not an integer",
     { ...least, limits: { processesMax: 10.5 } },
     "limits.processesMax",
     "integer"
@@ -132,7 +152,7 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
     "put more into the workspace"
   ],
   [
-    "an input that climbs out",
+    "an input outside its directory",
     { ...least, inputs: [{ name: "../../etc/passwd", content: "" }] },
     "inputs.0.name",
     "a plain file name"
@@ -157,25 +177,25 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
   ],
   ["the host's network", { ...least, network: { mode: "host" } }, "network", "none"],
   [
-    "a network that is an option",
+    "a network name that is an option",
     { ...least, network: { mode: "internal", networkName: "container:1" } },
     "network",
     "networkName"
   ],
-  ["a field that is none", { ...least, privileged: true }, "privileged", "no excess property"],
+  ["an unknown field", { ...least, privileged: true }, "privileged", "no excess property"],
   [
-    "a limit that is none",
+    "an unknown limit",
     { ...least, limits: { swapBytesMax: 1 } },
     "limits.swapBytesMax",
     "no excess property"
   ],
-  ["a model without a payer", { ...least, llm: { model: "m" } }, "llm.identity", "Missing key"],
-  ["no call at all", withBudget({ callsMax: 0 }), "llm.budget.callsMax", "from 1 to 1000000"],
-  ["no money at all", withBudget({ costUsdMax: 0 }), "llm.budget.costUsdMax", "US dollars"],
+  ["a model without an identity", { ...least, llm: { model: "m" } }, "llm.identity", "Missing key"],
+  ["a budget of 0 calls", withBudget({ callsMax: 0 }), "llm.budget.callsMax", "from 1 to 1000000"],
+  ["a budget of 0 dollars", withBudget({ costUsdMax: 0 }), "llm.budget.costUsdMax", "US dollars"],
   ["a budget of half a token", withBudget({ outputTokensMax: 0.5 }), "llm.budget.outputTokensMax", "integer"],
-  ["a budget that is none", withBudget({ tokensMax: 1 }), "llm.budget.tokensMax", "no excess property"],
+  ["an unknown budget", withBudget({ tokensMax: 1 }), "llm.budget.tokensMax", "no excess property"],
   [
-    "a budget that ends in something else",
+    "an unknown effect of a spent budget",
     withBudget({ onExhausted: "ask" }),
     "llm.budget.onExhausted",
     "stop"
@@ -187,7 +207,7 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
     "no excess property"
   ],
   [
-    "another way with unknown fields",
+    "an unknown policy for unknown fields",
     { ...least, llm: { ...payer, unknownFields: "keep" } },
     "llm.unknownFields",
     "refuse"
@@ -199,11 +219,11 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
     "tools",
     "at most 64"
   ],
-  ["a policy for canaries that is none", { ...least, canaries: "on" }, "canaries", "warn"]
+  ["an unknown policy for canaries", { ...least, canaries: "on" }, "canaries", "warn"]
 ]
 
 describe("SandboxSpec", () => {
-  it.effect("an image and an argv are enough: everything else has a default, and every default a limit", () =>
+  it.effect("requires only an image and an argv: everything else has a default", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* SandboxSpec.decode(least), {
         image: "agent:1",
@@ -232,7 +252,7 @@ describe("SandboxSpec", () => {
   )
 
   it.effect.prop(
-    "every spec survives being written and read",
+    "every spec survives encoding and decoding",
     [SandboxSpec.SandboxSpec],
     ([spec]) =>
       Effect.gen(function* () {
@@ -245,7 +265,7 @@ describe("SandboxSpec", () => {
     { arbitrary: { runs: 150, seed: "spec" } }
   )
 
-  it.effect("the longest argument and the largest input are taken", () =>
+  it.effect("accepts the longest argument and the largest input", () =>
     Effect.gen(function* () {
       const spec = yield* SandboxSpec.decode({
         ...least,
@@ -257,23 +277,25 @@ describe("SandboxSpec", () => {
     })
   )
 
-  it.effect.each(refused)("%s is refused: field, remedy, and nothing was begun", ([, input, field, remedy]) =>
-    Effect.gen(function* () {
-      const runner = yield* SandboxRunner.SandboxRunner
-      const error = yield* Effect.flip(runner.run(input as SandboxSpec.SandboxSpecInput))
-      if (error.reason._tag !== "InvalidSpec") return assert.fail(error.message)
-      assert.strictEqual(error.code, "invalid_request")
-      assert.isUndefined(error.runId)
-      const named = error.reason.problems.filter((problem) => problem.startsWith(field))
-      assert.isNotEmpty(named, `no problem names ${field}: ${error.message}`)
-      assert.isTrue(
-        named.some((problem) => problem.includes(remedy)),
-        `no problem says "${remedy}": ${named.join("; ")}`
-      )
-    }).pipe(Effect.provide(SandboxRunner.layerMemory({ program: () => Effect.die("began all the same") })))
+  it.effect.each(refused)(
+    "refuses %s with field and remedy, and starts nothing",
+    ([, input, field, remedy]) =>
+      Effect.gen(function* () {
+        const runner = yield* SandboxRunner.SandboxRunner
+        const error = yield* Effect.flip(runner.run(input as SandboxSpec.SandboxSpecInput))
+        if (error.reason._tag !== "InvalidSpec") return assert.fail(error.message)
+        assert.strictEqual(error.code, "invalid_request")
+        assert.isUndefined(error.runId)
+        const named = error.reason.problems.filter((problem) => problem.startsWith(field))
+        assert.isNotEmpty(named, `no problem names ${field}: ${error.message}`)
+        assert.isTrue(
+          named.some((problem) => problem.includes(remedy)),
+          `no problem says "${remedy}": ${named.join("; ")}`
+        )
+      }).pipe(Effect.provide(SandboxRunner.layerMemory({ program: () => Effect.die("began all the same") })))
   )
 
-  it.effect("every problem is told, not just the first", () =>
+  it.effect("reports every problem, not just the first", () =>
     Effect.gen(function* () {
       const runner = yield* SandboxRunner.SandboxRunner
       const error = yield* Effect.flip(
@@ -289,7 +311,7 @@ describe("SandboxSpec", () => {
     }).pipe(Effect.provide(SandboxRunner.layerMemory()))
   )
 
-  it.effect("a refusal repeats nothing of what was refused", () =>
+  it.effect("repeats nothing of the refused input in its error", () =>
     Effect.gen(function* () {
       const runner = yield* SandboxRunner.SandboxRunner
       const secret = "sk-live-0123456789"

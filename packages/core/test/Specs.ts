@@ -1,4 +1,4 @@
-/** Specs and runners that hold, for tests that need one and do not care which. */
+/** Valid specs and runners, for tests that need any. */
 import {
   ContainerRuntime,
   LlmProxy,
@@ -71,10 +71,10 @@ export const record = (id = runId) => RunStore.RunStore.use((store) => store.get
 export const run = (input: SandboxSpec.SandboxSpecInput = spec) =>
   SandboxRunner.SandboxRunner.use((runner) => runner.run(input))
 
-/** Let every fiber that can go on do so; no time passes. */
+/** Lets every fiber that can continue do so. No time passes. */
 export const settle = Effect.repeat(Effect.yieldNow, { times: 200 })
 
 export const hello: MemoryContainerRuntime.Program = ({ stdout }) => Effect.as(stdout("hello\n"), 0)
-/** Says something, and does not end. */
+/** Writes something, and does not end. */
 export const forever: MemoryContainerRuntime.Program = ({ stdout }) =>
   Effect.andThen(stdout("so far\n"), Effect.never)

@@ -6,13 +6,13 @@ import { llm, run, runId, runner, spec } from "./Specs.ts"
 const secret = "sk-live-0123456789"
 
 describe("Telemetry", () => {
-  it("every attribute has a name of its own", () => {
+  it("every attribute has a unique name", () => {
     const names = Object.values(Telemetry.attribute)
     assert.strictEqual(new Set(names).size, names.length)
     for (const name of names) assert.match(name, /^[a-z0-9_]+(\.[a-z0-9_]+)+$/u)
   })
 
-  it.effect("a run is one span with its phases below it, and neither prompt nor output in any", () =>
+  it.effect("traces a run as one span with its phases below it, without prompt or output", () =>
     Effect.gen(function* () {
       const spans: Array<Tracer.NativeSpan> = []
       yield* run({

@@ -1,8 +1,8 @@
 /**
- * The Engine API: one function per endpoint, each bounded in time, with schemas at the edge.
+ * The Engine API: one function per endpoint, each with a timeout, with schemas at the edge.
  *
- * The only module that speaks to the engine, over the connection in `internal`. dockerode stays behind the two; none of
- * its types go further.
+ * Only this module talks to the engine, over the connection in `internal`. The two hide dockerode: they export none of
+ * its types.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
@@ -14,7 +14,7 @@ import { finished } from "node:stream/promises"
 import { classify, faultOf, isRemovalUnderWay } from "./internal/engine/EngineFault.ts"
 import { defaultPath, parse } from "./DockerSocket.ts"
 
-/** How long a create, a start or a removal may take on a busy engine. */
+/** Timeout in seconds of a create, a start or a removal, which take long on a busy engine. */
 export const heavyCallSecondsMax = 90
 
 export const Inspected = Schema.Struct({
@@ -36,7 +36,7 @@ export const Inspected = Schema.Struct({
 
 export type Inspected = typeof Inspected.Type
 
-/** What carries our labels. */
+/** A container, volume or network that has our labels. */
 export interface Labelled {
   readonly kind: "container" | "volume" | "network"
   readonly id: string
@@ -46,7 +46,7 @@ export interface Labelled {
 
 const Info = Schema.Struct({
   ServerVersion: Schema.String,
-  /** What it starts containers with: a version, or a commit, sometimes with a distribution's own suffix. */
+  /** The runc that starts containers: a version or a commit, sometimes with a distribution's suffix. */
   RuncCommit: Schema.optional(Schema.NullOr(Schema.Struct({ ID: Schema.String }))),
   Driver: Schema.String,
   CgroupVersion: Schema.optional(Schema.String),
@@ -81,7 +81,7 @@ export interface CreateOptions {
 }
 
 export interface Options {
-  /** As in `DOCKER_HOST`; the usual socket when left out. */
+  /** Address as in `DOCKER_HOST`. Default: `/var/run/docker.sock`. */
   readonly host?: string | undefined
 }
 
@@ -89,7 +89,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
   const address = parse(options.host ?? defaultPath)
   if (address === undefined) {
     return yield* new RuntimeUnavailable({
-      detail: `has an address that is none: ${options.host}`,
+      detail: `has an invalid address: ${options.host}`,
       remedy: "Set DOCKER_HOST to unix:///path/to/docker.sock or tcp://host:port"
     })
   }
@@ -99,12 +99,10 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
     <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
     (value: unknown): Effect.Effect<A, ContainerError> =>
       Schema.decodeUnknownEffect(schema)(value).pipe(
-        Effect.mapError((error) =>
-          classify(operation, new Error(`an answer this library does not know: ${error.message}`))
-        )
+        Effect.mapError((error) => classify(operation, new Error(`unexpected response: ${error.message}`)))
       )
 
-  /** Of a container that does not run, or is gone: nothing. */
+  /** Acts on a running container. Does nothing if the container is not running or does not exist. */
   const toRunning =
     (operation: string, act: (container: Docker.Container, abortSignal: AbortSignal) => Promise<unknown>) =>
     (id: string): Effect.Effect<void, ContainerError> =>
@@ -117,7 +115,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
         }
       })
 
-  /** Succeeds when the container is gone, whoever removed it. */
+  /** Removes a container. Succeeds also if it was already removed. */
   const remove = (id: string): Effect.Effect<void, ContainerError> =>
     find(
       "remove",
@@ -126,7 +124,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
           try {
             return await docker.getContainer(id).remove({ force: true, v: true, abortSignal })
           } catch (thrown) {
-            // Somebody else removes it already; it is gone when it can no longer be found.
+            // Another caller is already removing it: poll until the container is not found.
             if (!isRemovalUnderWay(faultOf(thrown))) throw thrown
             await new Promise((resolve) => setTimeout(resolve, 20))
           }
@@ -135,7 +133,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       { secondsMax: heavyCallSecondsMax }
     )
 
-  /** A stream that stays open until the caller closes it, or the engine does. */
+  /** Opens a stream that stays open until the caller or the engine closes it. */
   const opened = <S extends Readable>(operation: string, open: () => Promise<NodeJS.ReadableStream>) =>
     call(operation, (abortSignal) => EngineConnection.abandonable<S>(open(), abortSignal))
 
@@ -155,7 +153,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
         "create",
         async (abortSignal) => {
           const container = await docker.createContainer({
-            // Or dockerode writes all of it into the URL as well: into logs, and up to where an engine refuses it.
+            // Otherwise dockerode also writes all options into the URL: into logs, and past the URL limit of an engine.
             _query: { name: options.name },
             _body: {
               Image: options.image,
@@ -179,7 +177,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
         },
         { secondsMax: heavyCallSecondsMax, image: options.image }
       ),
-    /** Frames of stdout and stderr come out, stdin goes in. Before the start, so that nothing is missed. */
+    /** Attaches to stdin, and to stdout and stderr as frames. Call it before `start`, so that no output is missed. */
     attach: (id: string) =>
       opened<Duplex>("attach", () =>
         docker
@@ -190,7 +188,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       call("start", (abortSignal) => docker.getContainer(id).start({ abortSignal }), {
         secondsMax: heavyCallSecondsMax
       }).pipe(Effect.asVoid),
-    /** Settles when the container next ends. Unbounded: the caller has the clock. */
+    /** Completes when the container next exits. Has no timeout: the caller sets one. */
     waitNextExit: (id: string) =>
       call(
         "wait",
@@ -213,7 +211,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       ),
     kill: (id: string, signal: "SIGTERM" | "SIGKILL") =>
       toRunning("kill", (container, abortSignal) => container.kill({ signal, abortSignal }))(id),
-    /** Freezes all its processes. */
+    /** Freezes all processes of the container. */
     pause: toRunning("pause", (container, abortSignal) => container.pause({ abortSignal })),
     unpause: toRunning("unpause", (container, abortSignal) => container.unpause({ abortSignal })),
     remove,
@@ -230,9 +228,9 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
           DriverOpts: { type: "tmpfs", device: "tmpfs", o: options.tmpfsOptions },
           abortSignal
         })
-        // The engine hands out an existing volume of that name as if it had made it.
+        // The engine returns an existing volume of that name as if it had created it.
         const { Labels } = await docker.getVolume(options.name).inspect({ abortSignal })
-        // Its types do not say so: a volume without labels has null.
+        // dockerode's types are wrong here: a volume without labels has null.
         const found: Readonly<Record<string, string>> | null = Labels
         if (Object.entries(options.labels).some(([name, value]) => found?.[name] !== value)) {
           throw Object.assign(new Error(`the volume name ${options.name} is already in use`), {
@@ -242,7 +240,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       }),
     removeVolume: (name: string) =>
       Effect.asVoid(find("remove volume", (abortSignal) => docker.getVolume(name).remove({ abortSignal }))),
-    /** `undefined` when there is none of that name. */
+    /** Returns whether a network is internal, or `undefined` if it does not exist. */
     isInternalNetwork: (name: string) =>
       Effect.map(
         find("inspect network", () => docker.getNetwork(name).inspect()),
@@ -250,7 +248,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       ),
     removeNetwork: (id: string) =>
       Effect.asVoid(find("remove network", () => docker.getNetwork(id).remove())),
-    /** Everything that carries a label, of any value or of this one. */
+    /** Lists all containers, volumes and networks with a label: `name` for any value, or `name=value`. */
     labelled: (label: string) =>
       call("list", async (abortSignal) => {
         const filters = { label: [label] }
@@ -267,7 +265,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
           ...networks.map(({ Id, Labels, Name }) => labelledAs("network", Id, Labels, Name))
         ]
       }),
-    /** Lines of the engine's event stream about labelled containers, until it ends. */
+    /** Streams the engine's events about labelled containers, one JSON object per line. */
     events: (label: string) =>
       opened("events", () => docker.getEvents({ filters: { type: ["container"], label: [label] } }))
   }

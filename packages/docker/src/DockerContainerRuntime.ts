@@ -4,10 +4,10 @@
  *     create ─► attach ─► wait for the exit ─► start ─► report from inside, configuration, host's view
  *            ─► go, on stdin ─► frames ─► end of output ─► exit, confirmed by inspect ─► remove
  *
- * A container that is no agent's reports nothing: its configuration is compared before the start.
+ * Only an agent's container reports a posture. For any other, the configuration is compared before the start.
  *
- * How a container is held is decided in `Hardening.ts`, what was really held in `PostureReport.ts`; this module only
- * asks and listens.
+ * `Hardening.ts` decides the security settings, and `PostureReport.ts` checks which ones took effect. This module only
+ * sends the requests and reads the answers.
  */
 import {
   type Container,
@@ -42,12 +42,12 @@ import {
   parseStatus
 } from "./internal/container/PostureReport.ts"
 
-/** The program that every image of an agent starts with. */
+/** Entrypoint of every agent image. */
 const entrypoint = "/usr/local/bin/cogni-entrypoint"
 
 /**
- * Starts at one time. They are bound by the engine's CPU (a quarter of a second each), so more than about twice the
- * cores only makes the slowest slower.
+ * Maximum number of concurrent starts. Each needs a quarter of a second of the engine's CPU, so more than about twice
+ * the cores only delays the slowest.
  */
 const startsConcurrentMax = 2 * availableParallelism()
 
@@ -69,7 +69,7 @@ export const make = Effect.gen(function* () {
     })
   }
 
-  /** After a create whose answer never came there may be a container all the same. */
+  /** Removes a container of ours after a create without a response, which may still have created it. */
   const removeIfOurs = (name: string) =>
     api.inspect(name).pipe(
       Effect.flatMap((found) =>
@@ -107,7 +107,7 @@ export const make = Effect.gen(function* () {
     const held = spec.role === "agent"
     const id = yield* create(spec, hostConfig)
     const told = yield* events.follow(id)
-    // Complete from the creation on; asked here, so that no start waits for it.
+    // The configuration is final once the container is created. Fetched here, so that no start waits for it.
     const created = yield* Effect.forkScoped(held ? Effect.undefined : api.inspect(id), {
       startImmediately: true
     })
@@ -128,7 +128,7 @@ export const make = Effect.gen(function* () {
         ? yield* Supervisor.make({
             output: attached.output,
             write: attached.write,
-            // Without its input it ends, and its container with it.
+            // The supervisor exits when its stdin closes, and the container with it.
             hangUp: Effect.sync(() => socket.destroy())
           })
         : undefined
@@ -141,7 +141,7 @@ export const make = Effect.gen(function* () {
         exitCode: state.ExitCode,
         oomKilled,
         processesRefused,
-        // The kernel kills and refuses at the limit only, so that was the peak, sampled or not.
+        // The kernel kills and refuses only at the limit, so the limit was the peak even if no sample saw it.
         peak: {
           ...facts?.peak,
           ...(oomKilled ? { memoryBytes: spec.limits.memoryBytesMax } : {}),
@@ -153,10 +153,10 @@ export const make = Effect.gen(function* () {
     const start = Effect.gen(function* () {
       yield* attached.listen
       if (!held) yield* verifyConfiguration(yield* Fiber.join(created), hostConfig)
-      // Asked before the start, so that its answer needs no further round trip.
+      // Sent before the start, so that the response needs no further round trip.
       const waiting = yield* Effect.forkScoped(api.waitNextExit(id), { startImmediately: true })
       yield* starts.withPermits(1)(api.start(id))
-      // What a gateway hears comes as long as it lives.
+      // Only a proxy gets all input and EOF here: a gateway gets input (`send`) as long as it runs.
       if (spec.role === "proxy") yield* attached.send(spec.stdin ?? "")
       const inspected = held ? yield* api.inspect(id) : undefined
       kernel = inspected === undefined ? undefined : yield* kernelFacts.observe(inspected.State.Pid, id)
@@ -174,13 +174,16 @@ export const make = Effect.gen(function* () {
 
     const stop = Effect.fn("Container.stop")(function* (grace: Duration.Duration) {
       stopRequested = true
-      // A supervisor ends with its input, and hears no signal: one could come from inside.
+      // A supervisor exits when its stdin closes. It ignores signals, because one could come from inside the sandbox.
       yield* supervisor === undefined ? api.kill(id, "SIGTERM") : Effect.sync(() => socket.end())
       const ended = yield* Deferred.await(exited).pipe(Effect.exit, Effect.timeoutOption(grace))
       if (ended._tag === "None") yield* api.kill(id, "SIGKILL")
     })
 
-    /** What ends meanwhile can be neither paused nor unpaused, and the engine takes a moment to know that it has. */
+    /**
+     * Retries a pause or unpause until the container has left `status`. A container that ends meanwhile can be neither
+     * paused nor unpaused, and the engine notices the end with a delay.
+     */
     const outOf = (status: "running" | "paused", change: Effect.Effect<void, ContainerError>) =>
       change.pipe(
         Effect.catch((error) =>
@@ -213,7 +216,7 @@ export const make = Effect.gen(function* () {
         ? takesNoCommands
         : {
             exec: (command) => supervisor.exec({ ...command, env: { ...agentEnvironment, ...command.env } }),
-            // Without the caller's variables: what it says of a file is the sandbox's own word.
+            // Without the caller's variables, which could change what the file program reports.
             files: ContainerFiles.make(supervisor)
           })
     } satisfies Container
@@ -244,7 +247,7 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** Needs a `DockerApi`. Returns a new layer for each call, so that two engines get a runtime each. */
+/** Requires a `DockerApi`. Returns a new layer on each call, so that each of two engines gets its own runtime. */
 export const layerApi = (): Layer.Layer<ContainerRuntime, never, DockerApi.DockerApi> =>
   Layer.effect(ContainerRuntime, make)
 
@@ -256,18 +259,18 @@ const program = (spec: ContainerSpec) => {
     case "agent":
       return { entrypoint: [entrypoint], argv: spec.argv, workingDirectory: Workspace.target }
     case "relay":
-      // Nothing that an agent has left decides where it starts.
+      // Not in the workspace: files that an agent left must not affect the start.
       return { entrypoint: spec.argv.slice(0, 1), argv: spec.argv.slice(1), workingDirectory: "/" }
     default:
       return { argv: spec.argv }
   }
 }
 
-/** An engine that restarts takes a moment. What cannot be removed even so is the reaper's. */
+/** Retries for 5 seconds, because the engine may be restarting. The reaper removes what still remains then. */
 const removePatiently = (remove: Effect.Effect<void, ContainerError>) =>
   remove.pipe(Effect.retry({ schedule: Schedule.spaced("500 millis"), times: 10 }), Effect.orDie)
 
-/** What is no agent reports nothing: the engine's word is all there is, and it is heard before anything runs. */
+/** Checks the configuration that the engine reports: the only witness for a container that is not an agent's. */
 const verifyConfiguration = (
   inspected: DockerApi.Inspected | undefined,
   hostConfig: Hardening.HostConfig
@@ -281,7 +284,7 @@ const verifyConfiguration = (
 const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, PostureMismatch> =>
   mismatches.length === 0 ? Effect.void : Effect.fail(new PostureMismatch({ mismatches }))
 
-/** What all witnesses say together. */
+/** Combines the reports of all witnesses, or fails with the mismatches. */
 const posture = (
   inspected: DockerApi.Inspected | undefined,
   spec: ContainerSpec,
@@ -290,7 +293,7 @@ const posture = (
 ): Effect.Effect<Posture, PostureMismatch> => {
   const seen = parseReport(report)
   if (seen === undefined || inspected === undefined) {
-    return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox's report cannot be read"] }))
+    return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox's report is invalid"] }))
   }
   const status = KernelFacts.processStatus(inspected.State.Pid, inspected.Id)
   const mismatches = [
@@ -315,19 +318,19 @@ const requireInternal = (api: DockerApi.DockerApi["Service"], spec: ContainerSpe
             operation: "create",
             detail:
               internal === undefined
-                ? `there is no network ${networkName}`
-                : `network ${networkName} has a route out`,
-            remedy: `Make it with: docker network create --internal ${networkName}`
+                ? `network ${networkName} does not exist`
+                : `network ${networkName} is not internal, so it has a route out of this host`,
+            remedy: `Create it with: docker network create --internal ${networkName}`
           })
         )
   )
 }
 
-/** Of a container that nobody supervises: it was made to run one thing. */
+/** The error of a container without a supervisor, which runs a single program. */
 const unsupervised = new ContainerFailed({
   operation: "exec",
-  detail: "the container takes no commands",
-  remedy: "Ask for a supervised one"
+  detail: "the container does not accept commands",
+  remedy: "Set `supervised: true` in its ContainerSpec"
 })
 
 const refuse = () => Effect.fail(unsupervised)

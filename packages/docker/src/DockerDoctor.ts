@@ -1,7 +1,8 @@
 /**
- * What is wrong with this machine for sandboxed runs, and what to do about each thing.
+ * Checks whether this machine can run sandboxes, with a fix for each problem.
  *
- * Looks and never changes anything. Every finding stands for itself: one that fails does not hide the next.
+ * Changes nothing except that it creates a missing state directory. Findings are independent: one failure does not hide
+ * the next.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
@@ -20,22 +21,22 @@ import { type DockerAddress, format } from "./DockerSocket.ts"
 import * as HostWorkspace from "./HostWorkspace.ts"
 import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
 
-/** Less free disk than this is a warning. */
+/** Free disk space in bytes below which the doctor warns. */
 export const diskFreeBytesMin = 2 * 1024 ** 3
 
 export interface DoctorOptions {
-  /** Images that runs will need. */
+  /** Images that runs need. */
   readonly images: ReadonlyArray<{
     readonly name: string
     readonly image: string
-    /** What cannot be had without it, where the rest can. */
+    /** The only feature that needs this image. If set, a missing image is a warning instead of a failure. */
     readonly onlyFor?: string | undefined
   }>
-  /** Where records will be kept. */
+  /** Directory for the records of runs. */
   readonly stateDirectory: string
-  /** A directory that is to be a workspace, if it is to be looked at too. */
+  /** A directory to check as a workspace. Absent: no directory is checked. */
   readonly workspace?: string | undefined
-  /** As runs have them. */
+  /** The same workspace options that runs use. */
   readonly workspaces?: HostWorkspace.Options | undefined
 }
 
@@ -54,26 +55,26 @@ export const engineFindings = (info: DockerApi.Info, apiVersion: string): Readon
     ? fail(
         "cgroups",
         `version ${info.CgroupVersion ?? "?"}, without swap accounting`,
-        "Boot with swapaccount=1: the engine drops the limit on swap even where there is none, and no run starts without it"
+        "Boot with swapaccount=1: without it the engine ignores the swap limit, and no run starts"
       )
     : info.PidsLimit === false
       ? fail(
           "cgroups",
           "without a limit on processes",
-          "Enable the pids controller: a fork bomb could not be held"
+          "Enable the pids controller: without it a fork bomb is not limited"
         )
       : info.CpuCfsPeriod === false || info.CpuCfsQuota === false
         ? fail(
             "cgroups",
             "without a limit on CPU time",
-            "Use a kernel with CONFIG_CFS_BANDWIDTH and delegate the cpu controller: the engine drops the limit, and no run starts without it"
+            "Use a kernel with CONFIG_CFS_BANDWIDTH and delegate the cpu controller: no run starts without a limit"
           )
         : ok("cgroups", `version ${info.CgroupVersion ?? "?"}, driver ${info.CgroupDriver ?? "?"}`),
   (info.SecurityOptions ?? []).some((option) => option.includes("seccomp") && !option.includes("unconfined"))
-    ? ok("seccomp", "our own profile, the same on every engine")
+    ? ok("seccomp", "our profile, the same on every engine")
     : fail(
         "seccomp",
-        "the engine runs containers without a filter",
+        "the engine runs containers without a seccomp filter",
         "Remove seccomp-profile=unconfined from its configuration"
       ),
   ...KnownWeaknesses.findings(info),
@@ -86,7 +87,7 @@ const socketFinding = (address: DockerAddress): Effect.Effect<Finding> =>
         warn(
           "socket",
           format(address),
-          "Use a unix socket: workspaces are directories of this host, which a remote engine does not see"
+          "Use a unix socket: workspaces are directories of this host, which a remote engine cannot mount"
         )
       )
     : Effect.promise(() =>
@@ -105,10 +106,10 @@ const socketFinding = (address: DockerAddress): Effect.Effect<Finding> =>
 const userFinding: Effect.Effect<Finding> = Effect.sync(() => {
   const userId = process.getuid?.()
   return userId === undefined
-    ? warn("user", "this system has no user ids", "Run on Linux, or in WSL2")
+    ? warn("user", "this system has no user IDs", "Run on Linux or in WSL2")
     : userId === 0
       ? ok("user", "root: agents run as uid 1000, or as the owner of their workspace")
-      : ok("user", `uid ${userId}: agents run as the same`)
+      : ok("user", `uid ${userId}: agents run as the same user`)
 })
 
 const diskFinding = (check: string, path: string): Effect.Effect<Finding> =>
@@ -119,10 +120,10 @@ const diskFinding = (check: string, path: string): Effect.Effect<Finding> =>
           ? warn(
               check,
               `${formatBytes(bavail * bsize)} free at ${path}`,
-              "Free some: cogni-sandbox prune, docker system df"
+              "Free disk space (cogni-sandbox prune, docker system df)"
             )
           : ok(check, `${formatBytes(bavail * bsize)} free at ${path}`),
-      () => ok(check, `${path} cannot be seen from here`)
+      () => ok(check, `${path} is not accessible from this process`)
     )
   )
 
@@ -136,7 +137,7 @@ const stateFinding = (directory: string): Effect.Effect<Finding> =>
         ? ok("records", directory)
         : warn(
             "records",
-            `${directory} can be written by others`,
+            `${directory} is writable by other users`,
             `chmod go-w ${ShellWord.quoted(directory)}`
           )
     } catch (thrown) {
@@ -150,7 +151,7 @@ const stateFinding = (directory: string): Effect.Effect<Finding> =>
 
 const { memoryBytesMax } = Schema.decodeSync(Limits)({})
 
-/** Of the engine's host, where that is this one. */
+/** Checks the shared kernel limits. Only valid if the engine runs on this host. */
 const sharedFindings = (info: DockerApi.Info): Effect.Effect<ReadonlyArray<Finding>> =>
   Effect.promise(async () => {
     const values = await Promise.all(
@@ -175,7 +176,7 @@ const imageFinding = (
         )
   )
 
-/** Whether a run would take a directory, and what of the host an agent could reach in it. */
+/** Checks whether a run accepts a directory as its workspace, and which special files an agent could reach in it. */
 export const workspaceFinding = (path: string, options?: HostWorkspace.Options): Effect.Effect<Finding> =>
   Effect.flatMap(HostWorkspace.held(path, options), SpecialFiles.find).pipe(
     Effect.scoped,
@@ -184,8 +185,8 @@ export const workspaceFinding = (path: string, options?: HostWorkspace.Options):
       onSuccess: (found) => {
         const warning = specialFilesWarning(found)
         return warning === undefined
-          ? ok("workspace", `${path}${found.isWhole ? "" : ", looked at in part"}`)
-          : warn("workspace", warning, "Look at who listens: ss -xlp")
+          ? ok("workspace", `${path}${found.isWhole ? "" : ", checked in part"}`)
+          : warn("workspace", warning, "List the listening processes: ss -xlp")
       }
     })
   )
@@ -205,7 +206,7 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
   if (engine._tag === "Failure") {
     const error: ContainerError = engine.failure
     return [
-      fail("engine", error.message, "remedy" in error ? error.remedy : "Look at its log"),
+      fail("engine", error.message, "remedy" in error ? error.remedy : "Read the engine's log"),
       ...hostFindings
     ]
   }
@@ -219,8 +220,8 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
       ? ok("files", "shared with this host: sockets of runs are mounted")
       : warn(
           "files",
-          "not shared with this host: sockets of runs go into a container of their own",
-          "Run on the engine's own host for the shortest way to the model"
+          "not shared with this host: the sockets of runs go into a separate container",
+          "Run on the engine's host for the lowest latency to the model"
         ),
     ...(yield* Effect.forEach(options.images, (image) => imageFinding(api, image), { concurrency: 4 })),
     yield* diskFinding("disk for images", info.DockerRootDir),

@@ -1,8 +1,8 @@
 /**
- * What removes the resources that a killed host process left behind.
+ * Removes the resources that a killed host process left behind.
  *
- * A resource is left over when its owner is dead; when the owner cannot be seen from here (another machine, another
- * boot), when its run must long be over. What a living owner holds is never touched, unless somebody says `removeAll`.
+ * A resource is orphaned when its owner is dead. An owner on another machine or from another boot cannot be checked:
+ * its resource is orphaned once it has expired. Only `removeAll` removes resources of a living owner.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { label } from "@cogni/sandbox-core/ResourceLabels"
@@ -12,24 +12,25 @@ import * as DockerApi from "./DockerApi.ts"
 import * as HostOwner from "./HostOwner.ts"
 
 export interface ReapReport {
-  /** Names of what was removed. */
+  /** Names of the removed resources. */
   readonly removed: ReadonlyArray<string>
-  /** Names of what is left over and could not be removed, with the reason. */
+  /** Names of the orphaned resources that could not be removed, with the reason. */
   readonly failed: ReadonlyArray<{ readonly name: string; readonly reason: string }>
-  /** How many resources belong to living owners. */
+  /** Number of resources that were not removed because they are not orphaned. */
   readonly living: number
 }
 
 export class DockerReaper extends Context.Service<
   DockerReaper,
   {
+    /** Removes the orphaned resources. */
     readonly reap: Effect.Effect<ReapReport, ContainerError>
-    /** Every labelled resource of this engine, whoever owns it. */
+    /** Removes every labelled resource of this engine, including those of living owners. */
     readonly removeAll: Effect.Effect<ReapReport, ContainerError>
   }
 >()("@cogni/sandbox-docker/DockerReaper") {}
 
-/** Whoever uses a thing goes before the thing. */
+/** Containers first, because they use volumes and networks. */
 const order = ["container", "volume", "network"] as const
 
 export const make = Effect.gen(function* () {
@@ -67,7 +68,7 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** Needs a `DockerApi`. Returns a new layer for each call, so that two engines get a reaper each. */
+/** Requires a `DockerApi`. Returns a new layer on each call, so that each of two engines gets its own reaper. */
 export const layerApi = (): Layer.Layer<DockerReaper, never, DockerApi.DockerApi> =>
   Layer.effect(DockerReaper, make)
 

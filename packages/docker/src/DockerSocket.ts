@@ -1,13 +1,15 @@
-/** Which engine? Pure: from the words of `DOCKER_HOST`, or the places where engines usually listen, to an address. */
+/** Addresses of engines, in the syntax of `DOCKER_HOST`. Pure. */
 
-/** Where an engine listens. */
+/** The address of an engine. */
 export type DockerAddress =
   | { readonly type: "unix"; readonly path: string }
   | { readonly type: "tcp"; readonly host: string; readonly port: number }
 
 export const defaultPath = "/var/run/docker.sock"
 
-/** `undefined` when the text is no address this library speaks: `unix:///path`, `/path`, `tcp://host:port`. */
+/**
+ * Parses `unix:///path`, `/path`, `tcp://host:port` or `http://host:port`. Returns `undefined` for any other text.
+ */
 export const parse = (host: string): DockerAddress | undefined => {
   const unix = /^(?:unix:\/\/)?(\/[^\0]*)$/u.exec(host)
   if (unix !== null) return { type: "unix", path: unix[1]! }
@@ -16,6 +18,6 @@ export const parse = (host: string): DockerAddress | undefined => {
   return undefined
 }
 
-/** As it is written in `DOCKER_HOST`. */
+/** Formats an address in the syntax of `DOCKER_HOST`. */
 export const format = (address: DockerAddress): string =>
   address.type === "unix" ? `unix://${address.path}` : `tcp://${address.host}:${address.port}`

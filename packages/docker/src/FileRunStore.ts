@@ -1,7 +1,8 @@
 /**
- * `RunStore` over a directory of the host: `runs/<run id>/`, with `record.json`, what the agent wrote, and the audit.
+ * `RunStore` over a directory of the host: `runs/<run ID>/`, with `record.json`, the agent's output, and the audit.
  *
- * Making the directory is what claims an id, so two processes can never have the same run. Records are replaced whole.
+ * Creating the directory claims the run ID, so two processes can never have the same run. Records are replaced
+ * atomically.
  */
 import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
@@ -30,16 +31,16 @@ import { attempt, unusable } from "./internal/host/StateFailure.ts"
 
 const { runEntries } = StateDirectory
 
-/** What of a run's directory stays. Everything else in it belongs to the living run. */
+/** Names in a run's directory that stay after the run. All others belong to the living run. */
 export const keptEntries: ReadonlyArray<string> = Object.values(runEntries)
 
-/** The newest records that are listed. */
+/** Maximum number of listed records. The newest are listed. */
 const listedMax = 500
 
 const decodeRecord = Schema.decodeUnknownOption(RunRecordText)
 const encodeRecord = Schema.encodeEffect(RunRecordText)
 
-/** Whether a run on record as running is none any more: its owner is dead, or unseen and long over. */
+/** Returns whether the owner of a run is dead, or is unknown and the run has expired. */
 export const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
   const secondsMax = spec.limits.runtimeSecondsMax + HostOwner.expiryGraceSeconds
   const expiresAt = new Date(Date.parse(startedAt) + secondsMax * 1000)
@@ -63,9 +64,7 @@ export const make = (options: { readonly directory: string }) => {
         await OwnFiles.replace(join(directory, runEntries.record), `${text}\n`)
       })
     }).pipe(
-      Effect.catchCause((cause) =>
-        Effect.logWarning(`the record of run ${record.runId} could not be written`, cause)
-      )
+      Effect.catchCause((cause) => Effect.logWarning(`cannot write the record of run ${record.runId}`, cause))
     )
 
   const read = async (runId: string): Promise<RunRecord | undefined> => {
@@ -100,7 +99,7 @@ export const make = (options: { readonly directory: string }) => {
     })
   )
 
-  /** Names in the directory of a run that is over, whatever its record says, that only a living one needs. */
+  /** Returns the record of a run that is over, and the names in its directory that only a living run needs. */
   const leftover = async (runId: RunId) => {
     const entries = await readdir(join(runs, runId)).catch(() => [] as Array<string>)
     const transient = entries.filter((entry) => !keptEntries.includes(entry))
@@ -108,7 +107,7 @@ export const make = (options: { readonly directory: string }) => {
     return record !== undefined && isOver(record) ? { record, transient } : undefined
   }
 
-  /** One run that cannot be tidied up must not keep the others from it. */
+  /** Cleans up each run, and returns the IDs of those that changed. A run that fails is logged and skipped. */
   const each = (
     names: ReadonlyArray<RunId>,
     tidy: (runId: RunId) => Effect.Effect<boolean, WorkspaceFailed>
@@ -116,7 +115,7 @@ export const make = (options: { readonly directory: string }) => {
     Effect.filter(names, (runId) =>
       tidy(runId).pipe(
         Effect.catchTag("WorkspaceFailed", (error) =>
-          Effect.as(Effect.logWarning(`run ${runId} could not be tidied up`, error.message), false)
+          Effect.as(Effect.logWarning(`cannot clean up run ${runId}`, error.message), false)
         )
       )
     )
@@ -127,7 +126,7 @@ export const make = (options: { readonly directory: string }) => {
         const directory = join(runs, runId)
         const first = begun({ runId, spec, owner, startedAt: new Date().toISOString() })
         let over = false
-        // Never half-way, and never left as running: an interruption can come before the run knows its record.
+        // An interruption can come before the caller has the record, and must not leave a run recorded as running.
         yield* Effect.acquireRelease(Effect.andThen(claim(runs, directory, runId), save(first)), () =>
           over
             ? Effect.void
@@ -144,7 +143,7 @@ export const make = (options: { readonly directory: string }) => {
         const directory = join(runs, runId)
         const record = yield* attempt(directory, () => read(runId))
         if (record === undefined) return
-        // Its text stays where it is: only the record is written anew.
+        // The output stays in its own files: only the record is rewritten.
         const text = yield* Effect.orDie(encodeRecord(annotated(record, annotations)))
         yield* attempt(directory, () => OwnFiles.replace(join(directory, runEntries.record), `${text}\n`))
       }),
@@ -153,7 +152,7 @@ export const make = (options: { readonly directory: string }) => {
       list
     }),
 
-    /** Remove what runs of dead owners left in their directories, and say so in their records. Answers their ids. */
+    /** Removes what orphaned runs left in their directories, and records them as abandoned. Returns their IDs. */
     reap: Effect.flatMap(ids, (names) =>
       each(
         names,
@@ -172,13 +171,13 @@ export const make = (options: { readonly directory: string }) => {
       )
     ),
 
-    /** Forget runs that have ended: their records and audits. Answers their ids. */
+    /** Deletes the records and audits of runs that have ended. Returns their IDs. */
     forget: Effect.flatMap(list, (records) =>
       each(
         records.filter(({ outcome }) => outcome.status !== "running").map(({ runId }) => runId),
         Effect.fnUntraced(function* (runId) {
           const directory = join(runs, runId)
-          // The record goes last: without it nothing would know what the rest is.
+          // The record goes last: without it, the rest could not be identified after a failure.
           const entries = yield* attempt(directory, () => readdir(directory))
           for (const entry of entries.filter((name) => name !== runEntries.record)) {
             yield* remove(join(directory, entry))

@@ -1,10 +1,10 @@
-/** One thing that was looked at, how it is, and what to do. */
+/** The result of one check of the doctor: a status, a detail and a fix. */
 
 export interface Finding {
   readonly check: string
   readonly status: "ok" | "warn" | "fail"
   readonly detail: string
-  /** What to do; absent when nothing is to be done. */
+  /** Instruction to the operator. Absent when no action is needed. */
   readonly fix?: string | undefined
 }
 

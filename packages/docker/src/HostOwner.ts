@@ -1,8 +1,8 @@
 /**
- * Who owns a resource: this host process, and whether another one still lives.
+ * The owner of a resource: identifies this host process, and checks whether another owner is alive.
  *
- * A process id alone is not an identity. With the boot of the machine, the process id namespace and the kernel's start
- * time of the process it is.
+ * A process ID alone is not unique. It is unique together with the machine's boot ID, the PID namespace and the
+ * process's start time as the kernel reports it.
  */
 import { type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
@@ -10,10 +10,10 @@ import { readlinkSync } from "node:fs"
 import { hostname, release } from "node:os"
 import type { DockerAddress } from "./DockerSocket.ts"
 
-/** When a process started; `undefined` when there is none. One that is dead and not yet reaped by its parent is none. */
+/** Returns the start time of a process, or `undefined` if it does not exist or is a zombie. */
 const startTicks = (processId: number): number | undefined => {
   const stat = KernelFile.read(`/proc/${processId}/stat`)
-  // The name, in parentheses, may hold anything; fields count from behind it. Field 3 is the state, 22 the start time.
+  // The name is in parentheses and can contain anything, so split after it. Field 3 is the state, 22 the start time.
   const fields = stat?.slice(stat.lastIndexOf(")") + 2).split(" ")
   const [state, ticks] = [fields?.[0], fields?.[19]]
   return ticks === undefined || state === "Z" || state === "X" ? undefined : Number(ticks)
@@ -28,31 +28,31 @@ const machine = (): string => {
   }
 }
 
-/** This process. */
+/** Returns this process as an owner. */
 export const self = (): Owner => ({
   bootId: machine(),
   processId: process.pid,
   startTicks: startTicks(process.pid) ?? 0
 })
 
-/** Whether an owner lives, or lived, under this boot of this kernel. */
+/** Returns whether the boot ID of an owner is the current one. */
 export const isOfThisBoot = ({ bootId }: Owner): boolean => bootId.startsWith(`${KernelFile.bootId()}-`)
 
-/** What this machine is called, whichever boot or process asks. */
+/** Returns the machine's host name, which stays the same across boots and processes. */
 export const machineName = (): string => hostname()
 
-/** `unknown` is an owner that cannot be seen from here: another machine, boot or namespace. */
+/** Checks an owner. `unknown`: it is on another machine, from another boot or in another PID namespace. */
 export const liveness = (owner: Owner): "alive" | "dead" | "unknown" => {
   if (owner.bootId !== machine() || owner.startTicks === 0) return "unknown"
   if (startTicks(owner.processId) === owner.startTicks) return "alive"
-  // Where /proc is mounted with hidepid, somebody else's living process looks as a dead one does.
+  // If /proc is mounted with hidepid, another user's living process looks like a dead one.
   return startTicks(1) === undefined ? "unknown" : "dead"
 }
 
-/** After its run must be over, what an owner has that cannot be seen (after a reboot, say) is kept this much longer. */
+/** Seconds that a resource is kept after its run must have ended, if its owner cannot be checked (after a reboot). */
 export const expiryGraceSeconds = 3600
 
-/** Whether what carries these words is left over: its owner is dead, or unknown and long over. */
+/** Returns whether a resource with these labels is orphaned: its owner is dead, or unknown and the resource expired. */
 export const isLeftover = (owner: string | undefined, expiresAt: string | undefined, now: Date): boolean => {
   const parsed = owner === undefined ? undefined : parseOwner(owner)
   const seen = parsed === undefined ? "unknown" : liveness(parsed)
@@ -62,9 +62,9 @@ export const isLeftover = (owner: string | undefined, expiresAt: string | undefi
 }
 
 /**
- * Whether an engine mounts directories of this host, and sockets in them: it is spoken to over a socket, and runs under
- * the same kernel and name. One in a virtual machine has a kernel of its own; this process in a container, a name of
- * its own.
+ * Returns whether an engine can mount directories of this host, and sockets in them. It can if it is reached over a
+ * unix socket and reports the same kernel and host name as this process. An engine in a virtual machine has a different
+ * kernel. If this process runs in a container, it has a different host name.
  */
 export const isSharedWith = (
   address: DockerAddress,

@@ -1,9 +1,9 @@
 /**
  * `Workspace` over directories of the host, mounted into the sandbox.
  *
- * A fresh workspace ends with its run. One of the user's stays, and nothing is ever written into it, nor is a path in
- * it followed: the one exception is the empty directory `.cogni`, made without following links, onto which the inputs
- * are mounted, and which stays.
+ * A temporary workspace is removed with its run. A directory of the user stays. The host never writes into it and never
+ * follows a path in it, with one exception: it creates the empty directory `.cogni`, without following links. The
+ * inputs are mounted onto it, and it stays.
  */
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
@@ -31,27 +31,27 @@ import { attempt, hold, refused } from "./internal/host/WorkspaceRefusal.ts"
 import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
 import * as WorkspaceClaims from "./internal/host/WorkspaceClaims.ts"
 
-/** Who an agent is when the host process is root and the workspace does not say. */
+/** User of the agent if the host process is root and no other user owns the workspace. */
 const defaultUser: User = { userId: 1000, groupId: 1000 }
 
-/** A path that no workspace may be, hold or lie in. */
+/** A path that a workspace must not equal, contain or be inside of. */
 export interface Forbidden {
   readonly path: string
-  /** What it is, for the message: `the key file`. */
+  /** Name for the error message, such as `the key file`. */
   readonly name?: string | undefined
   readonly remedy: string
 }
 
 export interface Options {
-  /** Besides those of the system: the directory of the records, for one. */
+  /** Forbidden paths in addition to those of the system, such as the directory of the records. */
   readonly forbidden?: ReadonlyArray<Forbidden> | undefined
-  /** Workspaces that the host has made itself, although they lie where none may: each its whole path. */
+  /** Absolute paths of workspaces that the host created itself. The forbidden paths do not apply to them. */
   readonly allowed?: ReadonlyArray<string> | ((path: string) => boolean) | undefined
-  /** Where claims of directories lie: one place for all processes of a user; in `/tmp` when left out. */
+  /** Directory for the claims, shared by all processes of a user. Default: `/tmp/cogni-workspaces-<uid>`. */
   readonly claims?: string | undefined
 }
 
-/** Directories whose mount would hand over the host. */
+/** Paths whose mount would give the agent control of the host. */
 const forbidden: ReadonlyArray<Forbidden> = [
   "/proc",
   "/sys",
@@ -62,7 +62,7 @@ const forbidden: ReadonlyArray<Forbidden> = [
   "/var/lib/docker",
   "/etc/passwd",
   "/usr/bin"
-].map((path) => ({ path, remedy: "Name a directory of a project, not one of the system" }))
+].map((path) => ({ path, remedy: "Use a project directory, not a system directory" }))
 
 export const make = (options: Options = {}) => {
   const { claims, isAllowed, look } = rulesOf(options)
@@ -84,7 +84,7 @@ export const make = (options: Options = {}) => {
   const given = Effect.fnUntraced(function* (runId: RunId, asked: string, memory: boolean) {
     const { directory, user } = yield* look(asked)
     yield* claims.hold(runId, directory)
-    // It stays: removing it would take it from under another run of the same workspace, inputs and all.
+    // It is never removed: another run of the same workspace may have its inputs mounted there.
     if (!memory) yield* attempt(asked, () => controlDirectory(directory))
     return { directory, isPrivate: isAllowed(asked), user }
   })
@@ -112,7 +112,7 @@ export const make = (options: Options = {}) => {
       ...planted
     ]
     const counted = yield* WorkspaceMeasure.make(directory, request)
-    // What lies in a fresh one, the host has put there.
+    // A temporary workspace contains only files of the host.
     const specialFiles =
       source.type === "temporary"
         ? Effect.succeed({ files: [], isWhole: true })
@@ -122,7 +122,7 @@ export const make = (options: Options = {}) => {
   return Workspace.of({ acquire })
 }
 
-/** Hold a directory if a run would take it now: the same checks, and nothing is claimed. */
+/** Opens a directory if a run would accept it now: makes the same checks, without a claim. */
 export const held = Effect.fn("HostWorkspace.held")(function* (path: string, options: Options = {}) {
   const { claims, look } = rulesOf(options)
   const { directory } = yield* look(path)
@@ -146,7 +146,7 @@ const rulesOf = ({ allowed = [], claims: place, forbidden: others = [] }: Option
   return { claims, isAllowed, look }
 }
 
-/** Root makes containers for others; anyone else is who the container runs as. */
+/** Returns the user of this process, as which its containers run, or `undefined` for root. */
 const ownUser = (): User | undefined => {
   const userId = process.getuid?.() ?? 0
   return userId === 0 ? undefined : { userId, groupId: process.getgid?.() ?? userId }
@@ -159,7 +159,7 @@ const temporaryDirectory = Effect.acquireRelease(
   removeTree
 )
 
-/** Files that the agent reads and cannot change; whatever the umask of the host process is. */
+/** Writes files that the agent can read but not change. The modes do not depend on the umask of the host process. */
 const writeFiles = (path: string, files: ReadonlyArray<Input>) =>
   Effect.acquireRelease(
     attempt(path, async () => {
@@ -190,14 +190,17 @@ const examine = (directory: HeldDirectory, neverHeld: ReadonlyArray<Forbidden>):
   return userFor(directory)
 }
 
-/** The agent must be able to work in it, and must not be root: it becomes the owner, or the permissions must allow it. */
+/**
+ * Selects the user of the agent, never root: this process's user, the directory's owner, or the default user. Fails if
+ * that user cannot work in the directory.
+ */
 const userFor = async (directory: HeldDirectory): Promise<User> => {
   const { groupId, mode, path, userId } = directory
   const own = ownUser()
   if (own !== undefined) {
     await access(directory.access, constants.R_OK | constants.W_OK | constants.X_OK).catch(() => {
       throw refused(
-        `cannot be read and written by uid ${own.userId}, as which the agent runs`,
+        `cannot be read and written by the agent, which runs as uid ${own.userId}`,
         remedyOf(path, own)
       )
     })
@@ -207,18 +210,18 @@ const userFor = async (directory: HeldDirectory): Promise<User> => {
   const bits = groupId === defaultUser.groupId ? mode >> 3 : mode
   if ((bits & 0o7) === 0o7) return defaultUser
   throw refused(
-    `belongs to root and cannot be read and written by uid ${defaultUser.userId}, as which the agent runs`,
+    `belongs to root and cannot be read and written by the agent, which runs as uid ${defaultUser.userId}`,
     remedyOf(path, defaultUser)
   )
 }
 
-/** Of a home, or of all of them, nobody is told to change the owner: who does can log in no more. */
+/** Suggests `chown`, except for a home directory or one directly below `/`: a new owner would block logins. */
 const remedyOf = (path: string, { groupId, userId }: User): string =>
   path === homedir() || dirname(path) === "/"
-    ? "Name a directory of a project in it, one that belongs to that user"
-    : `Give it to that user: chown -R ${userId}:${groupId} ${ShellWord.quoted(path)}`
+    ? "Use a project directory in it that belongs to that user"
+    : `Change its owner: chown -R ${userId}:${groupId} ${ShellWord.quoted(path)}`
 
-/** A real directory for the mount of the inputs. `mkdir` never follows a link at the end of its path. */
+/** Creates the directory onto which the inputs are mounted. `mkdir` never follows a link at the end of its path. */
 const controlDirectory = async ({ access, path }: HeldDirectory): Promise<void> => {
   const control = join(access, ".cogni")
   try {
@@ -227,8 +230,8 @@ const controlDirectory = async ({ access, path }: HeldDirectory): Promise<void> 
     if ((thrown as NodeJS.ErrnoException).code !== "EEXIST") throw thrown
     if ((await lstat(control)).isDirectory()) return
     throw refused(
-      "holds a .cogni that is not a directory, where the inputs must be mounted",
-      `Look at ${join(path, ".cogni")} and remove it`
+      "contains a .cogni that is not a directory, so the inputs cannot be mounted there",
+      `Check ${join(path, ".cogni")} and remove it`
     )
   }
 }

@@ -1,9 +1,9 @@
 /**
- * Which runs a database may not know all of: a mark for each, in a directory of the host.
+ * Marks for the runs whose records a database may lack: one empty file per run, in a directory of the host.
  *
- * A mark is made before a run begins and taken away once the database has its last word, so that a process that was
- * killed, or a database that was away, leaves a mark and never a gap. Every database has marks of its own; for one that
- * was never used with this directory, every run in it is marked, which is how older records get into a new database.
+ * A mark is created before a run begins and removed once the database has the final record. If the process is killed or
+ * the database is unavailable, the mark stays, so no record is lost. Each database has its own marks. The first use of
+ * a database with this directory marks every run in it, which imports older records into the new database.
  */
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -15,16 +15,16 @@ import { join } from "node:path"
 import { attempt } from "./internal/host/StateFailure.ts"
 
 export const make = (options: {
-  /** That of `FileRunStore`. */
+  /** The directory of `FileRunStore`. */
   readonly directory: string
-  /** What the database is called; no secret in it. */
+  /** Name of the database, without secrets. */
   readonly database: string
 }) => {
   const digest = createHash("sha256").update(options.database).digest("hex").slice(0, 16)
   const { pending: spools, runs: allRuns } = StateDirectory.paths(options.directory)
   const spool = join(spools, digest)
 
-  /** Half of the marks are never taken for all of them. */
+  /** Marks all runs atomically, so that no process sees only a part of the marks. */
   const begin = async (): Promise<ReadonlyArray<string>> => {
     const runs = await namesIn(allRuns)
     const draft = join(spools, `${digest}.${crypto.randomUUID()}.new`)
@@ -33,7 +33,7 @@ export const make = (options: {
     try {
       await OwnFiles.move(draft, spool)
     } catch {
-      // Another process was faster, and marked as many.
+      // Another process was faster, and marked the same runs.
       await rm(draft, { recursive: true, force: true })
     }
     return runs

@@ -9,7 +9,7 @@ const agent = {
 }
 
 describe("ContainerEnvironment", () => {
-  it("carries a caller's variables under names that no program reads", () => {
+  it("passes a caller's variables under names that no program reads", () => {
     assert.deepStrictEqual(ofContainer(agent), [
       "HOME=/home/agent",
       "COGNI_SOCKET=/llm-sock/llm.sock",
@@ -21,7 +21,7 @@ describe("ContainerEnvironment", () => {
     assert.deepStrictEqual(ofContainer({ role: "agent", env: {} }), ["HOME=/home/agent", "COGNI_HOLD=1"])
   })
 
-  it("leaves them out of an open sandbox, whose commands are sent them one by one", () => {
+  it("omits them from an open sandbox, where each command is sent its own", () => {
     assert.deepStrictEqual(ofContainer({ ...agent, supervised: true }), [
       "HOME=/home/agent",
       "COGNI_SOCKET=/llm-sock/llm.sock",
@@ -30,13 +30,13 @@ describe("ContainerEnvironment", () => {
     assert.deepStrictEqual(ofAgent(agent), { PERL5LIB: "/workspace", A: "1\n2" })
   })
 
-  it("gives a container of the host's own what the host says", () => {
+  it("passes the variables of a host's container unchanged", () => {
     for (const role of ["relay", "proxy"] as const) {
       assert.deepStrictEqual(ofContainer({ role, env: { A: "1" } }), ["A=1"])
     }
   })
 
-  it.prop("whatever a caller sets, no name in the container is the caller's", [Environment], ([env]) => {
+  it.prop("uses no name of the caller in the container", [Environment], ([env]) => {
     for (const supervised of [true, false]) {
       const names = ofContainer({ ...ContainerSpecs.written, env, supervised }).map(
         (line) => /^[^=]*/u.exec(line)![0]

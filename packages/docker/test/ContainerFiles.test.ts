@@ -1,10 +1,10 @@
-/** Files of a container, as they are told by a program that anybody inside can write for. */
+/** Files of a container, as reported by a program whose output any process inside can forge. */
 import { assert, describe, it } from "@effect/vitest"
 import { entriesMax } from "@cogni/sandbox-core/Executor"
 import { Effect, Schedule, Stream } from "effect"
 import * as ContainerFiles from "../src/internal/container/ContainerFiles.ts"
 
-/** As if the program had written this, and ended well. */
+/** Files of a container whose program wrote this output and exited with 0. */
 const told = (output: Stream.Stream<string>) =>
   ContainerFiles.make({
     exec: () =>
@@ -20,7 +20,7 @@ const list = (listing: string) => told(Stream.make(listing)).list(".")
 const entry = (name: string, bytes = "1", modified = "0") => `file\0${bytes}\0${modified}\0${name}\0`
 
 describe("a listing", () => {
-  it.effect("is told by name", () =>
+  it.effect("is sorted by name", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(
         (yield* list(`${entry("b")}symlink\0${3}\0${1.5}\0a\0socket\0x\0x\0 \n☃\0`)).map((found) =>
@@ -41,7 +41,7 @@ describe("a listing", () => {
     { bytes: "-7", modified: "-1e300", millis: -8.64e15, size: 0 },
     { bytes: "NaN", modified: "NaN", millis: 0, size: 0 },
     { bytes: "1.9", modified: "9999999999999", millis: 8.64e15, size: 1 }
-  ])("has times and sizes that can be told: $modified, $bytes", ({ bytes, millis, modified, size }) =>
+  ])("clamps times and sizes to valid values: $modified, $bytes", ({ bytes, millis, modified, size }) =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* list(entry("a", bytes, modified)), [
         { name: "a", type: "file", bytes: size, modifiedAt: new Date(millis).toISOString() }
@@ -50,13 +50,13 @@ describe("a listing", () => {
   )
 
   it.effect.each([
-    { what: "that leads elsewhere", listing: entry("../../etc/passwd") },
-    { what: "of the directory above", listing: entry("..") },
-    { what: "of nothing", listing: entry("") },
-    { what: "cut short", listing: entry("a").slice(0, -1) },
-    { what: "and something more", listing: `${entry("a")}file\0` },
-    { what: "of more than there may be", listing: entry("a").repeat(entriesMax + 1) }
-  ])("$what is none", ({ listing }) =>
+    { what: "a path to another directory", listing: entry("../../etc/passwd") },
+    { what: "the parent directory", listing: entry("..") },
+    { what: "an empty name", listing: entry("") },
+    { what: "a truncated entry", listing: entry("a").slice(0, -1) },
+    { what: "a partial second entry", listing: `${entry("a")}file\0` },
+    { what: "too many entries", listing: entry("a").repeat(entriesMax + 1) }
+  ])("is rejected with $what", ({ listing }) =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(list(listing))
       assert.strictEqual(error._tag === "FileRefused" && error.problem, "unreadable")
@@ -64,8 +64,8 @@ describe("a listing", () => {
   )
 })
 
-describe("what is too much", () => {
-  it.effect("is not read to an end that never comes", () =>
+describe("endless output", () => {
+  it.effect("is read only up to the limit", () =>
     Effect.gen(function* () {
       const files = told(Stream.repeat(Stream.make("x".repeat(1000)), Schedule.forever))
       for (const asked of [files.read("a", { bytesMax: 5000 }), files.list("."), files.write("a", "")]) {

@@ -29,7 +29,7 @@ export const written: ContainerSpec = {
   }
 }
 
-/** Anything a caller may ask for. */
+/** Schema of everything that a caller may request. */
 export const Any = Schema.Struct({
   role: Schema.Literals(["agent", "proxy"]),
   argv: Schema.NonEmptyArray(Argument),

@@ -41,7 +41,7 @@ const bad = (changed: Partial<Info>, apiVersion = "1.41") =>
   engineFindings({ ...info, ...changed }, apiVersion).filter(({ status }) => status !== "ok")
 
 describe("DockerDoctor", () => {
-  it("has nothing to say of a good engine", () => {
+  it("reports no problem for a good engine", () => {
     assert.deepStrictEqual(bad({}), [])
     assert.deepStrictEqual(bad({ CgroupVersion: "2", ServerVersion: "29.0.0" }, "1.52"), [])
   })
@@ -53,11 +53,11 @@ describe("DockerDoctor", () => {
     { RuncCommit: undefined },
     { ServerVersion: "dev" },
     { ServerVersion: "29.1" }
-  ])("says nothing of a version that is not known to be weak: %o", (changed) => {
+  ])("reports no problem for a version without known weaknesses: %o", (changed) => {
     assert.deepStrictEqual(bad(changed), [])
   })
 
-  it("says that our own profile covers what an old engine leaves open, and not what is wrong in the engine", () => {
+  it("states which weaknesses of an old engine our profile covers, and which it does not", () => {
     const [engine] = bad({ ServerVersion: "20.10.24" })
     assert.include(engine!.detail, "our profile refuses it")
     const [runc] = bad({ RuncCommit: { ID: "1.1.5" } })
@@ -80,7 +80,7 @@ describe("DockerDoctor", () => {
     [{ RuncCommit: { ID: "1.0" } }, "1.41", "runc"],
     [{ RuncCommit: { ID: "v1.1.11-0-g4bccb38c" } }, "1.41", "runc"],
     [{ SecurityOptions: ["name=seccomp,profile=unconfined"] }, "1.41", "seccomp"]
-  ] as const)("names the fix when %o at API %s", (changed, apiVersion, check) => {
+  ] as const)("suggests a fix for %o at API %s", (changed, apiVersion, check) => {
     const findings = bad(changed, apiVersion)
     assert.deepStrictEqual(
       findings.map((finding) => finding.check),
@@ -89,7 +89,7 @@ describe("DockerDoctor", () => {
     assert.isAbove((findings[0]!.fix ?? "").length, 10)
   })
 
-  it("names each stock of the kernel that is low for the runs that fit this machine, and what is enough", () => {
+  it("warns about each shared kernel limit that is too low for this machine, with a sufficient value", () => {
     const found = SharedStocks.findings([128, 4096, 16_384], 100)
     assert.deepStrictEqual(
       found.map(({ fix, status }) => [status, fix?.split(",")[0]]),
@@ -105,7 +105,7 @@ describe("DockerDoctor", () => {
     assert.deepStrictEqual(SharedStocks.findings([128, 4096, 16_384], 8), [])
   })
 
-  it.effect("names what an agent could reach in a workspace, and a link that is not followed", () =>
+  it.effect("warns about special files in a workspace, and refuses a symbolic link", () =>
     Effect.gen(function* () {
       const path = yield* directory
       assert.deepStrictEqual(yield* workspaceFinding(path), {
@@ -125,7 +125,7 @@ describe("DockerDoctor", () => {
   )
 
   it.effect(
-    "finds a directory that a run would not take: nobody's to write, around another run's, kept from all",
+    "rejects a directory that a run would refuse: not writable, around another run's workspace, or forbidden",
     () =>
       Effect.gen(function* () {
         const path = yield* directory

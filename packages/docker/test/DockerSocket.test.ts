@@ -3,7 +3,7 @@ import { format, parse } from "@cogni/sandbox-docker/DockerSocket"
 import { Schema } from "effect"
 
 describe("DockerSocket", () => {
-  it("reads the forms of DOCKER_HOST", () => {
+  it("parses the forms of DOCKER_HOST", () => {
     assert.deepStrictEqual(parse("unix:///var/run/docker.sock"), {
       type: "unix",
       path: "/var/run/docker.sock"
@@ -16,7 +16,7 @@ describe("DockerSocket", () => {
     assert.deepStrictEqual(parse("tcp://[::1]:2375"), { type: "tcp", host: "[::1]", port: 2375 })
   })
 
-  it("refuses what it does not speak", () => {
+  it("rejects other schemes and invalid addresses", () => {
     for (const text of [
       "",
       "ssh://host",
@@ -30,7 +30,7 @@ describe("DockerSocket", () => {
     }
   })
 
-  it.prop("what it reads, it writes again", [Schema.String], ([text]) => {
+  it.prop("parses each formatted address to the same address", [Schema.String], ([text]) => {
     const address = parse(text)
     if (address !== undefined) assert.deepStrictEqual(parse(format(address)), address)
   })

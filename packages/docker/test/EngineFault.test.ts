@@ -48,7 +48,7 @@ describe("EngineFault", () => {
     [http(400, "Minimum memory limit allowed is 6MB"), "ContainerFailed", /memoryBytesMax/u],
     [http(500, "write /var/lib/docker: no space left on device"), "ContainerFailed", /disk/u],
     [http(500, "server error"), "ContainerFailed", /log/u]
-  ] as const)("%o is %s", (thrown, tag, says) => {
+  ] as const)("maps %o to %s", (thrown, tag, says) => {
     const error = classify("start", thrown, { image: "nope:1" })
     assert.strictEqual(error._tag, tag)
     assert.match(error.message, says)
@@ -62,24 +62,24 @@ describe("EngineFault", () => {
     ["EMFILE", false],
     ["ABORT_ERR", false],
     [undefined, false]
-  ] as const)("an engine is not there where nobody answers: %s", (code, isAbsent) => {
+  ] as const)("reports whether the engine is absent: %s", (code, isAbsent) => {
     const error = classify("create", { message: "it failed", ...(code === undefined ? {} : { code }) })
     assert.strictEqual(error._tag === "RuntimeUnavailable" && error.isAbsent === true, isAbsent)
   })
 
-  it("says of a socket that it is left over, and of a port only that nobody listens", () => {
+  it("calls a refusing unix socket left over, and of a port reports only that no process listens", () => {
     const at = (address: string) =>
       classify("start", { code: "ECONNREFUSED", message: "refused" }, { address })
-    assert.match(at("unix:///run/docker.sock").message, /docker\.sock, left over from one that was killed/u)
-    assert.match(at("tcp://127.0.0.1:9").message, /nobody listens at tcp:\/\/127\.0\.0\.1:9\. Start it/u)
+    assert.match(at("unix:///run/docker.sock").message, /docker\.sock, left over from a killed engine/u)
+    assert.match(at("tcp://127.0.0.1:9").message, /no process listens at tcp:\/\/127\.0\.0\.1:9\. Start it/u)
   })
 
-  it("knows a removal that somebody else began", () => {
+  it("recognizes a removal that is already in progress", () => {
     assert.isTrue(isRemovalUnderWay(faultOf(http(409, "removal of container abc is already in progress"))))
     assert.isFalse(isRemovalUnderWay(faultOf(http(409, "container is running"))))
   })
 
-  it.prop("whatever is thrown, there is a reason with a remedy", [Schema.Unknown], ([thrown]) => {
+  it.prop("maps any thrown value to an error with a remedy", [Schema.Unknown], ([thrown]) => {
     const error = classify("create", thrown)
     assert.isAbove(error.message.length, 10)
     assert.isAbove(("remedy" in error ? error.remedy : "").length, 10)

@@ -29,7 +29,7 @@ const directory = Effect.acquireRelease(
 
 const dead = formatOwner({ ...HostOwner.self(), startTicks: HostOwner.self().startTicks + 1 })
 
-/** A run as a process that was killed leaves it, `inside` its directory. */
+/** Leaves a run as a killed process does. `inside` adds files to its directory. */
 const abandon = Effect.fnUntraced(function* (
   store: ReturnType<typeof FileRunStore.make>["store"],
   id: RunId,
@@ -50,7 +50,7 @@ const abandon = Effect.fnUntraced(function* (
   return open.directory!
 })
 
-/** Deeper than a path may be long. */
+/** Creates directories so deep that their path exceeds the maximum length. */
 const deep = (path: string) => {
   const before = process.cwd()
   process.chdir(path)
@@ -66,7 +66,7 @@ const deep = (path: string) => {
 }
 
 describe("FileRunStore", () => {
-  it.effect("keeps what the agent wrote beside the record, and lists without it", () =>
+  it.effect("stores the agent's output beside the record, and lists records without it", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const { store } = FileRunStore.make({ directory: path })
@@ -100,7 +100,7 @@ describe("FileRunStore", () => {
     })
   )
 
-  it.effect("one run that cannot be tidied does not keep the others from it, and trees made to stay go", () =>
+  it.effect("reaps every orphaned run, including trees that resist deletion", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const { reap, store } = FileRunStore.make({ directory: path })
@@ -123,15 +123,11 @@ describe("FileRunStore", () => {
       assert.deepStrictEqual(readdirSync(first).toSorted(), ["audit", "record.json"])
       assert.deepStrictEqual(readdirSync(second), ["record.json"])
       assert.strictEqual((yield* store.get(runId))?.outcome.status, "abandoned")
-      assert.strictEqual(
-        (yield* store.get(other))?.outcome.status,
-        "interrupted",
-        "it had said its last word"
-      )
+      assert.strictEqual((yield* store.get(other))?.outcome.status, "interrupted", "a final outcome is kept")
     })
   )
 
-  it.effect("a run that is interrupted before it knows its record is not left as running", () =>
+  it.effect("records a run as interrupted if it is interrupted right after opening", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const { store } = FileRunStore.make({ directory: path })
@@ -148,7 +144,7 @@ describe("FileRunStore", () => {
     })
   )
 
-  it.effect("what a living owner's run has is not touched", () =>
+  it.effect("does not touch the run of a living owner", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const { reap, store } = FileRunStore.make({ directory: path })

@@ -19,7 +19,7 @@ const play = (pieces: ReadonlyArray<Uint8Array>) => {
 
 describe("Handshake", () => {
   it.prop(
-    "however stderr is cut, the report is whole and the agent's bytes are its own",
+    "separates the report from the agent's bytes, however stderr is split",
     [Schema.String, Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 17 }))],
     ([own, length]) => {
       const wire = bytes(`${report}\ncogni-start\n${own}`)
@@ -32,31 +32,31 @@ describe("Handshake", () => {
     }
   )
 
-  it("an agent that imitates the handshake is heard as an agent", () => {
+  it("treats a handshake that the agent imitates as output", () => {
     const { output, said } = play([bytes(`${report}\ncogni-start\n${report}\ncogni-failed socket\n`)])
     assert.strictEqual(said.length, 2)
     assert.include(output, "cogni-failed socket")
   })
 
-  it("a start before a report is none", () => {
+  it("ignores a start before the report", () => {
     assert.deepStrictEqual(play([bytes("cogni-start\nhello\n")]).said, [])
   })
 
-  it("says why the way to the model failed", () => {
+  it("reports why the connection to the model failed", () => {
     assert.deepStrictEqual(play([bytes(`${report}\ncogni-failed socket no answer\n`)]).said[1], {
       _tag: "Failed",
       detail: "socket no answer"
     })
   })
 
-  it("keeps what came instead of a report, for the message", () => {
+  it("keeps the text that came instead of a report, for the error message", () => {
     assert.include(
       play([bytes("exec /usr/local/bin/cogni-entrypoint: no such file")]).pending,
       "no such file"
     )
   })
 
-  it("more than a report can be is dropped, not kept", () => {
+  it("drops everything beyond the maximum size of a report", () => {
     const handshake = Handshake.make()
     const flood = bytes(`${"x\n".repeat(32_768)}`)
     for (let turn = 0; turn < 64; turn++) handshake.push({ channel: "stderr", bytes: flood })
@@ -67,7 +67,7 @@ describe("Handshake", () => {
     )
   })
 
-  it("takes a byte on stdout after the report for a started agent, and cogni-start out of stderr all the same", () => {
+  it("treats a byte on stdout after the report as a started agent, and still removes cogni-start from stderr", () => {
     const handshake = Handshake.make()
     const stdout = { channel: "stdout", bytes: bytes("y\n") } as const
     assert.deepStrictEqual(handshake.push(stdout).said, [], "before the report")
@@ -78,7 +78,7 @@ describe("Handshake", () => {
     assert.strictEqual(Buffer.from(late.output?.bytes ?? []).toString(), "own\n")
   })
 
-  it("stdout is never part of it", () => {
+  it("finds no handshake on stdout", () => {
     const handshake = Handshake.make()
     assert.deepStrictEqual(handshake.push({ channel: "stdout", bytes: bytes(report) }).said, [])
   })

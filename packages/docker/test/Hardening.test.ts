@@ -4,7 +4,7 @@ import * as SeccompProfile from "../src/internal/container/SeccompProfile.ts"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 
 describe("Hardening", () => {
-  it("is exactly this", () => {
+  it("equals the recorded configuration", () => {
     assert.deepStrictEqual(hostConfig(ContainerSpecs.written), {
       AutoRemove: false,
       CapAdd: [],
@@ -56,14 +56,14 @@ describe("Hardening", () => {
     })
   })
 
-  it("one that takes commands is held the same, but that its first process is the supervisor", () => {
+  it("differs for a supervised container only in the init process", () => {
     assert.deepStrictEqual(hostConfig({ ...ContainerSpecs.written, supervised: true }), {
       ...hostConfig(ContainerSpecs.written),
       Init: false
     })
   })
 
-  it.prop("no spec can loosen it", [ContainerSpecs.Any], ([any]) => {
+  it.prop("cannot be loosened by any spec", [ContainerSpecs.Any], ([any]) => {
     const spec = ContainerSpecs.fromAny(any)
     const config = hostConfig(spec)
     assert.deepStrictEqual(

@@ -7,18 +7,18 @@ const before = "2029-12-31T00:00:00Z"
 const after = "2030-01-02T00:00:00Z"
 
 describe("HostOwner", () => {
-  it("knows itself to be alive, and what it owns not to be left over, however late", () => {
+  it("reports this process as alive, and its resources as not orphaned even after they expired", () => {
     assert.strictEqual(liveness(self()), "alive")
     assert.isFalse(isLeftover(formatOwner(self()), before, now))
   })
 
-  it("a process that got the id of a dead owner is not that owner", () => {
+  it("does not mistake a process that reuses the ID of a dead owner for that owner", () => {
     const dead = { ...self(), startTicks: self().startTicks + 1 }
     assert.strictEqual(liveness(dead), "dead")
     assert.isTrue(isLeftover(formatOwner(dead), after, now))
   })
 
-  it("an owner that cannot be seen keeps its resources until they expire", () => {
+  it("keeps the resources of an unknown owner until they expire", () => {
     const foreign = formatOwner({ ...self(), bootId: "another-boot-1" })
     assert.isFalse(isLeftover(foreign, after, now))
     assert.isTrue(isLeftover(foreign, before, now))

@@ -11,7 +11,7 @@ import { join } from "node:path"
 
 const KiB = 1024
 const workspaceBytesMax = 256 * KiB
-/** Charged for each file besides its blocks. */
+/** Counted for each file besides its blocks. */
 const inodeBytes = 512
 
 const acquireWhole = Effect.fnUntraced(function* (source: WorkspaceSource, bytesMax: number) {
@@ -45,12 +45,12 @@ const directory = Effect.acquireRelease(
 const fill = (path: string, name: string, bytes: number) =>
   writeFileSync(join(path, name), Buffer.alloc(bytes, 1))
 
-/** In `directory`, one of so many bytes that no text is. */
+/** Path of a name in `directory` that is not valid UTF-8. */
 const named = (directory: Buffer | string, ...name: ReadonlyArray<number>) =>
   Buffer.concat([Buffer.from(directory), Buffer.from([0x2f, ...name])])
 
-describe("what a run has added", () => {
-  it.effect("counts files and directories whose names are no text", () =>
+describe("added bytes", () => {
+  it.effect("include files and directories whose names are not valid UTF-8", () =>
     Effect.gen(function* () {
       const { countedBytes, path } = yield* acquire({ type: "temporary" })
       const directory = named(path, 0x64, 0xff)
@@ -62,7 +62,7 @@ describe("what a run has added", () => {
     })
   )
 
-  it.effect("counts what is added, whatever was there", () =>
+  it.effect("exclude what existed before the run", () =>
     Effect.gen(function* () {
       const path = yield* directory
       fill(path, "before", 512 * KiB)
@@ -73,7 +73,7 @@ describe("what a run has added", () => {
     })
   )
 
-  it.effect("counts empty files, and the directory that their names fill", () =>
+  it.effect("include empty files, and the growth of the directory by their names", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const { countedBytes } = yield* acquire({ type: "directory", path })
@@ -87,7 +87,7 @@ describe("what a run has added", () => {
     })
   )
 
-  it.effect("counts all that is there, where all counts: each run has what those before it have left", () =>
+  it.effect("include everything if all counts: each run starts with the bytes of earlier runs", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const run = Effect.scoped(
@@ -103,7 +103,7 @@ describe("what a run has added", () => {
     })
   )
 
-  it.effect("lets nothing more into one that is over the limit already, and files out of it", () =>
+  it.effect("start at the limit in a workspace that is over it, and shrink when files are deleted", () =>
     Effect.gen(function* () {
       const path = yield* directory
       fill(path, "one", 512 * KiB)
@@ -118,14 +118,14 @@ describe("what a run has added", () => {
   )
 })
 
-describe("how certain that is", () => {
-  it.effect("is very, until the disk has grown by what may still be added, whoever did it", () =>
+describe("the count", () => {
+  it.effect("is certain until the disk usage has grown by as much as the run may still add", () =>
     Effect.gen(function* () {
       const elsewhere = yield* directory
       const allocate = (name: string, bytes: number) =>
         execFileSync("fallocate", ["--length", String(bytes), join(elsewhere, name)])
       const path = yield* directory
-      // Others use this disk too, but not as fast as that.
+      // Other processes use this disk too, but grow it less than this during the test.
       const bytesMax = 64 * 1024 * KiB
       const { countedBytes, countedBytesAtRest } = yield* acquireWhole({ type: "directory", path }, bytesMax)
       assert.deepStrictEqual(yield* countedBytes, { bytes: 0, isCertain: true })
@@ -140,7 +140,7 @@ describe("how certain that is", () => {
     })
   )
 
-  it.effect("is less in a workspace that is full already, where all counts", () =>
+  it.effect("becomes uncertain earlier in a fuller workspace, if all counts", () =>
     Effect.gen(function* () {
       const bytesMax = 64 * 1024 * KiB
       const path = yield* directory
@@ -153,8 +153,8 @@ describe("how certain that is", () => {
   )
 })
 
-describe("a directory that the agent cannot work in", () => {
-  it.effect("is to be given to it, unless it is nobody's to give", () =>
+describe("a directory without access for the agent", () => {
+  it.effect("is refused with a chown command, except directly below the root", () =>
     Effect.gen(function* () {
       const path = yield* directory
       chmodSync(path, 0o500)
@@ -162,12 +162,12 @@ describe("a directory that the agent cannot work in", () => {
         Effect.flip(acquire({ type: "directory", path }))
       )
       assert.include(told[0]?.message, `chown -R`)
-      assert.include(told[1]?.message, "Name a directory of a project in it")
+      assert.include(told[1]?.message, "Use a project directory in it")
       assert.notInclude(told[1]?.message, "chown")
     })
   )
 
-  it.effect("is named so that a shell takes the command as it stands", () =>
+  it.effect("is quoted in that command for the shell", () =>
     Effect.gen(function* () {
       const path = join(yield* directory, "root's dir $x")
       mkdirSync(path)

@@ -14,7 +14,7 @@ describe("KernelFacts", () => {
     assert.strictEqual(files?.pidsPeak, "/sys/fs/cgroup/system.slice/docker-abc.scope/pids.peak")
   })
 
-  it("has none where the control group cannot be seen", () => {
+  it("finds no files if the control group is the root or unknown", () => {
     assert.isUndefined(cgroupFiles("0::/\n"))
     assert.isUndefined(cgroupFiles(""))
   })

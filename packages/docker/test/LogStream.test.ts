@@ -20,7 +20,7 @@ const Cuts = Schema.Array(Schema.Int.check(Schema.isBetween({ minimum: 1, maximu
 
 describe("LogStream", () => {
   it.prop(
-    "however the connection cuts the frames, each channel gets its bytes in order",
+    "delivers the bytes of each channel in order, however the frames are split",
     [Frames, Cuts],
     ([frames, cuts]) => {
       const wire = Buffer.concat(
@@ -43,7 +43,7 @@ describe("LogStream", () => {
     }
   )
 
-  it("refuses what is no frame", () => {
+  it("rejects an invalid frame", () => {
     assert.throws(() => LogStream.make().push(new TextEncoder().encode("HTTP/1.1 500")), /not a frame/u)
   })
 })

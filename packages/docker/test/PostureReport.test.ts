@@ -54,7 +54,7 @@ const expected = {
 const amiss = (lines: ReadonlyArray<string>) => mismatches(parseReport(lines.join("\n"))!, expected)
 
 describe("PostureReport", () => {
-  it("reads what the entrypoint writes", () => {
+  it("parses the report of the entrypoint", () => {
     const posture = parseReport(report.join("\n"))!
     assert.deepStrictEqual(posture.userIds, [1000, 1000, 1000, 1000])
     assert.deepStrictEqual(posture.namespaces, { net: "4026532182" })
@@ -105,17 +105,17 @@ describe("PostureReport", () => {
   })
 
   it.each(report.filter((line) => /^status|^call|^boot|^inode .* .workspace$/u.test(line)))(
-    "a report without %s does not pass",
+    "rejects a report without %s",
     (line) => {
       assert.isAbove(amiss(report.filter((own) => own !== line)).length, 0)
     }
   )
 
-  it.prop("what is no report is none", [Schema.String], ([text]) => {
+  it.prop("returns undefined for any other text", [Schema.String], ([text]) => {
     assert.isUndefined(parseReport(text))
   })
 
-  it("accepts the engine's own configuration however its version spells what was asked", () => {
+  it("accepts the engine's configuration in the form of every engine version", () => {
     const asked = hostConfig(ContainerSpecs.written)
     for (const used of [
       { CapAdd: null, Devices: null, OomKillDisable: null, Binds: null, PortBindings: {}, NanoCpus: 0 },
@@ -190,7 +190,7 @@ describe("PostureReport", () => {
     assert.strictEqual(engineMismatches(asked, { ...asked, ...weaker }).length, 1)
   })
 
-  it("names a profile of system calls that differs in a sentence that can be read", () => {
+  it("abbreviates a seccomp profile that differs", () => {
     const [sentence = ""] = engineMismatches(asked, { ...asked, SecurityOpt: ["no-new-privileges"] })
     assert.match(
       sentence,
@@ -199,7 +199,7 @@ describe("PostureReport", () => {
     assert.isBelow(sentence.length, 600)
   })
 
-  it("holds the host's view of the first process against it too", () => {
+  it("also checks the host's view of the first process", () => {
     const status = report.flatMap((line) => (line.startsWith("status ") ? [line.slice(7)] : [])).join("\n")
     assert.deepStrictEqual(hostMismatches(parseStatus(status)), [])
     assert.strictEqual(hostMismatches(parseStatus("")).length, 8)

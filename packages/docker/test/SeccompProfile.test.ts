@@ -10,7 +10,7 @@ import {
 } from "../src/internal/container/SeccompProfile.ts"
 import { Schema } from "effect"
 
-/** As the kernel compares: 64 bits, without a sign. */
+/** Returns whether a call is allowed. Compares 64-bit unsigned values, as the kernel does. */
 const passes = (name: string, ...given: ReadonlyArray<number | bigint>): boolean =>
   profile.syscalls.some(
     ({ action, args = [], names }) =>
@@ -24,7 +24,7 @@ const passes = (name: string, ...given: ReadonlyArray<number | bigint>): boolean
       })
   )
 
-/** Calls that reach parts of the kernel which no agent needs, or that belong to a capability. */
+/** Calls that reach parts of the kernel that no agent needs, or that need a capability. */
 const refused = `
   acct add_key adjtimex bpf chroot clock_adjtime clock_settime clone3 create_module delete_module
   fanotify_init fanotify_mark finit_module fsconfig fsmount fsopen fspick get_mempolicy get_kernel_syms
@@ -41,13 +41,13 @@ const refused = `
   .trim()
   .split(/\s+/u)
 
-/** IP, ICMP, TCP, UDP, DCCP, IPv6, GRE, ICMPv6, L2TP, SCTP, UDPLite, RAW, SMC, MPTCP; NETLINK_USERSOCK and so on. */
+/** IP, ICMP, TCP, UDP, DCCP, IPv6, GRE, ICMPv6, L2TP, SCTP, UDPLite, RAW, SMC, MPTCP; NETLINK_USERSOCK and others. */
 const protocols = [0, 1, 2, 3, 4, 6, 12, 15, 16, 17, 33, 41, 47, 58, 115, 132, 136, 255, 256, 262]
 
 const sizeOf = (bits: number) => 2 ** bits
 
 describe("SeccompProfile", () => {
-  it("is exactly this", async () => {
+  it("equals the recorded profile", async () => {
     await expect(
       `${profile.syscalls
         .map(({ action, args = [], errnoRet, names }) =>
@@ -78,7 +78,7 @@ describe("SeccompProfile", () => {
     )
   })
 
-  it("is the JSON text that the engine reads, without a blank", () => {
+  it("is JSON text without blanks in the engine's format", () => {
     assert.deepStrictEqual(JSON.parse(securityOption.slice("seccomp=".length)), profile)
     assert.notMatch(securityOption, /\s/u)
   })
@@ -89,7 +89,7 @@ describe("SeccompProfile", () => {
     )
   })
 
-  it("names each call once, and filters by argument none that it lets through without", () => {
+  it("names each allowed call once, and filters none of them by argument", () => {
     const names = Object.values(allowed).flat()
     assert.strictEqual(new Set(names).size, names.length)
     for (const { args, names: filtered } of profile.syscalls) {
@@ -97,7 +97,7 @@ describe("SeccompProfile", () => {
     }
   })
 
-  it("opens sockets of four families, with the types and protocols of ordinary programs", () => {
+  it("allows sockets of four families, with the types and protocols of ordinary programs", () => {
     const found: Array<string> = []
     for (let family = 0; family < 64; family += 1) {
       for (let type = 0; type < 16; type += 1) {
@@ -117,7 +117,7 @@ describe("SeccompProfile", () => {
   })
 
   it.prop(
-    "bits above those that the kernel reads open no further family",
+    "allows no other family through bits that the kernel ignores",
     [
       Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 255 })),
       Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2 ** 31 }))
@@ -129,7 +129,7 @@ describe("SeccompProfile", () => {
   )
 
   it.prop(
-    "of all requests to a device, only the refused ones are, whatever the bits above them",
+    "refuses exactly the listed ioctl requests, with any higher bits",
     [
       Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2 ** 32 - 1 })),
       Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2 ** 31 }))
@@ -150,7 +150,7 @@ describe("SeccompProfile", () => {
     }
   )
 
-  it("covers every other number exactly, however the refused ones lie", () => {
+  it("covers every number except the refused ones exactly once", () => {
     for (const numbers of [[0], [0xffff_ffff], [0, 0xffff_ffff], [5, 6, 7, 8], requestsRefused]) {
       const size = allBut(numbers).reduce(
         (sum, { mask }) => sum + sizeOf(32 - mask.toString(2).replaceAll("0", "").length),
@@ -168,7 +168,7 @@ describe("SeccompProfile", () => {
     ["a new user namespace", 0x1000_0000],
     ["a new PID namespace", 0x2000_0000],
     ["a new network namespace", 0x4000_0000]
-  ])("makes a thread and a child, but not with %s", (_, flag) => {
+  ])("allows clone for a thread and a child, but not with %s", (_, flag) => {
     const [thread, child] = [0x003d_0f00, 0x0120_0011]
     for (const flags of [thread, child]) {
       assert.isTrue(passes("clone", flags))
@@ -176,7 +176,7 @@ describe("SeccompProfile", () => {
     }
   })
 
-  it("makes FIFOs, files and sockets, and no device", () => {
+  it("allows creating FIFOs, files and sockets, but no devices", () => {
     for (const [type, expected] of [
       [0, true],
       [0x1000, true],
@@ -192,18 +192,18 @@ describe("SeccompProfile", () => {
     }
   })
 
-  it("asks for its personality and keeps the usual one", () => {
+  it("allows querying the personality and setting the default one", () => {
     assert.isTrue(passes("personality", 0xffff_ffff))
     assert.isTrue(passes("personality", 0))
     assert.isFalse(passes("personality", 0x0004_0000), "without random addresses")
     assert.isFalse(passes("personality", 0x0040_0000), "all memory executable")
   })
 
-  it("answers clone3 and asynchronous input and output as a kernel without them, so that programs fall back", () => {
+  it("answers clone3 and asynchronous I/O with ENOSYS, so that programs fall back", () => {
     assert.deepInclude(profile.syscalls, { names: absent, action: "SCMP_ACT_ERRNO", errnoRet: 38 })
   })
 
-  it("gives memory in every way but as huge pages, which no limit of a sandbox counts", () => {
+  it("allows every form of memory except huge pages, which no sandbox limit counts", () => {
     for (const [name, at, flag, ordinary] of [
       ["memfd_create", 1, 0x4, 0x1b],
       ["mmap", 3, 0x4_0000, 0x12_4022],
@@ -217,7 +217,7 @@ describe("SeccompProfile", () => {
   })
 
   it.prop(
-    "of the options of a socket below 128, only the refused ones are, whatever the bits above level and name",
+    "refuses exactly the listed socket options below 128, with any higher bits of level and name",
     [
       Schema.Literals([1, 6, 17]),
       Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 127 })),
@@ -237,7 +237,7 @@ describe("SeccompProfile", () => {
     }
   )
 
-  it("sets options at six levels", () => {
+  it("allows socket options at six levels", () => {
     const levels = Array.from({ length: 512 }, (_, level) => level)
     assert.deepStrictEqual(
       levels.filter((level) => passes("setsockopt", 3, level, 1)),

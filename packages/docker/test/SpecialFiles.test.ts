@@ -57,7 +57,7 @@ describe("SpecialFiles", () => {
     })
   )
 
-  it.effect("says when there is more than it looks at", () =>
+  it.effect("reports an incomplete search when a maximum is reached", () =>
     Effect.gen(function* () {
       const path = yield* directory
       for (let n = 0; n <= SpecialFiles.directoriesMax; n++) mkdirSync(join(path, `d${n}`))
@@ -65,7 +65,7 @@ describe("SpecialFiles", () => {
     })
   )
 
-  it("warns in one line, with each name quoted", () => {
+  it("formats the warning in one line, with each name quoted", () => {
     assert.isUndefined(specialFilesWarning({ files: [], isWhole: true }))
     const text = specialFilesWarning({
       files: Array.from({ length: 12 }, (_, n) => ({ path: `s\n${n}`, kind: "socket" as const })),

@@ -1,4 +1,4 @@
-/** The host's end of a supervised container, against supervisors that keep to the protocol and some that do not. */
+/** Tests the client of the supervisor against supervisors that follow the protocol and some that violate it. */
 import { assert, describe, it } from "@effect/vitest"
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
@@ -23,7 +23,7 @@ const exited = (id: number, exitCode: number) => {
   return frame(kinds.exited, id, payload)
 }
 
-/** A channel with a test at its other end. What is killed is gone, unless nobody says so. */
+/** A channel with the test as the supervisor. With `saysGone`, it answers each kill with `Gone`. */
 const channelOf = Effect.fnUntraced(function* (
   options: { readonly saysGone: boolean; readonly isRead?: boolean } = { saysGone: true }
 ) {
@@ -75,7 +75,7 @@ const channelOf = Effect.fnUntraced(function* (
 const command = { argv: ["x"], env: {} } as const
 
 describe("Supervisor", () => {
-  it.effect("commands are told apart, and each has its own end", () =>
+  it.effect("separates the output and the exits of concurrent commands", () =>
     Effect.gen(function* () {
       const { say, supervisor } = yield* channelOf()
       const one = yield* supervisor.exec(command)
@@ -95,32 +95,32 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("what was read is given back, and no more", () =>
+  it.effect("returns credit only for output that was read", () =>
     Effect.gen(function* () {
       const { heard, say, supervisor } = yield* channelOf()
       const running = yield* supervisor.exec(command)
       const piece = new Uint8Array(SupervisorFrame.windowBytes / 8)
       yield* say(...Array.from({ length: 8 }, () => frame(kinds.stdout, 1, piece)))
-      assert.deepStrictEqual(heard(kinds.credit), [], "nobody has read anything")
+      assert.deepStrictEqual(heard(kinds.credit), [], "nothing was read yet")
       yield* Stream.runDrain(Stream.take(running.output, 5))
       const given = heard(kinds.credit).reduce((sum, { payload }) => sum + payload.readUInt32BE(), 0)
       assert.strictEqual(given, 4 * piece.byteLength)
     }).pipe(Effect.scoped)
   )
 
-  it.effect("who says more than its window is believed no more", () =>
+  it.effect("hangs up on a supervisor that exceeds a window", () =>
     Effect.gen(function* () {
       const { hungUp, say, supervisor } = yield* channelOf()
       const running = yield* supervisor.exec(command)
       const piece = new Uint8Array(SupervisorFrame.windowBytes / 4)
       yield* say(...Array.from({ length: 5 }, () => frame(kinds.stdout, 1, piece)))
       const error = yield* Effect.flip(running.exit)
-      assert.include(error.message, "more than it may")
+      assert.include(error.message, "more output than the window allows")
       assert.strictEqual(hungUp(), 1)
     }).pipe(Effect.scoped)
   )
 
-  it.effect("what is no frame ends all that wait, and whoever comes after", () =>
+  it.effect("fails all running and later commands after an invalid frame", () =>
     Effect.gen(function* () {
       const { hungUp, say, supervisor } = yield* channelOf()
       const one = yield* supervisor.exec(command)
@@ -128,14 +128,14 @@ describe("Supervisor", () => {
       yield* say(Buffer.from("HTTP/1.1 200 OK\r\n\r\n"))
       for (const told of [one.exit, other.exit, Stream.runDrain(one.output), supervisor.exec(command)]) {
         const error = yield* Effect.flip(told as Effect.Effect<unknown, Error>)
-        assert.include(error.message, "no frame of a supervisor")
+        assert.include(error.message, "invalid supervisor frame")
         assert.include(error.message, "images/README.md")
       }
       assert.strictEqual(hungUp(), 1)
     }).pipe(Effect.scoped)
   )
 
-  it.effect("words about commands that there are none of are nothing", () =>
+  it.effect("ignores frames for unknown and ended commands", () =>
     Effect.gen(function* () {
       const { hungUp, say, supervisor } = yield* channelOf()
       const running = yield* supervisor.exec(command)
@@ -151,7 +151,7 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("what it writes to its standard error is no frame", () =>
+  it.effect("does not parse the supervisor's stderr as frames", () =>
     Effect.gen(function* () {
       const { complain, hungUp, say, supervisor } = yield* channelOf()
       const running = yield* supervisor.exec(command)
@@ -162,7 +162,7 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a sandbox that ends ends its commands", () =>
+  it.effect("fails running and later commands when the sandbox ends", () =>
     Effect.gen(function* () {
       const { end, supervisor } = yield* channelOf()
       const running = yield* supervisor.exec(command)
@@ -172,7 +172,7 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("a command that could not be started says where and why", () =>
+  it.effect("reports where and why a command could not start", () =>
     Effect.gen(function* () {
       const { say, supervisor } = yield* channelOf()
       const running = yield* supervisor.exec({ ...command, workingDirectory: "/nowhere" })
@@ -183,7 +183,7 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("one that was cut off is killed, and waited for until it is gone", () =>
+  it.effect("kills a command whose scope closes, and waits until it has ended", () =>
     Effect.gen(function* () {
       const { heard, say, supervisor } = yield* channelOf({ saysGone: false })
       const scope = yield* Scope.make()
@@ -194,13 +194,13 @@ describe("Supervisor", () => {
         heard(kinds.kill).map(({ id }) => id),
         [1]
       )
-      assert.isUndefined(closing.pollUnsafe(), "it was not waited for")
+      assert.isUndefined(closing.pollUnsafe(), "closing did not wait")
       yield* say(frame(kinds.gone, 1))
       yield* Fiber.join(closing)
     }).pipe(Effect.scoped)
   )
 
-  it.effect("one that is never gone is waited for so long, and no longer", () =>
+  it.effect("stops waiting for a killed command after a timeout", () =>
     Effect.gen(function* () {
       const { supervisor } = yield* channelOf({ saysGone: false })
       const scope = yield* Scope.make()
@@ -211,7 +211,7 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("one that has ended by itself is not killed", () =>
+  it.effect("does not kill or signal a command that has ended by itself", () =>
     Effect.gen(function* () {
       const { heard, say, supervisor } = yield* channelOf()
       yield* Effect.scoped(
@@ -226,7 +226,7 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("so many commands at one time, and the next is refused", () =>
+  it.effect("refuses a command above the maximum of concurrent commands", () =>
     Effect.gen(function* () {
       const { heard, say, supervisor } = yield* channelOf()
       yield* Effect.forEach(
@@ -244,7 +244,7 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("what was given back may be said again, for as long as somebody reads", () =>
+  it.effect("accepts more output than one window while a reader returns credit", () =>
     Effect.gen(function* () {
       const { hungUp, say, supervisor } = yield* channelOf()
       const running = yield* supervisor.exec(command)
@@ -258,9 +258,9 @@ describe("Supervisor", () => {
   )
 
   it.effect.each([
-    { what: "of one byte", payload: new Uint8Array(1) },
-    { what: "of nothing", payload: new Uint8Array(0) }
-  ])("frames $what that nobody reads are bounded too", ({ payload }) =>
+    { what: "one-byte", payload: new Uint8Array(1) },
+    { what: "empty", payload: new Uint8Array(0) }
+  ])("limits the number of unread $what frames", ({ payload }) =>
     Effect.gen(function* () {
       const { hungUp, say, supervisor } = yield* channelOf()
       const framesMax = SupervisorFrame.windowBytes / SupervisorFrame.frameCostBytesMin
@@ -268,13 +268,13 @@ describe("Supervisor", () => {
       const flood = (count: number) =>
         Buffer.concat(Array.from({ length: count }, () => frame(kinds.stdout, 1, payload)))
       yield* say(flood(framesMax))
-      assert.strictEqual(hungUp(), 0, "as many as there may be")
+      assert.strictEqual(hungUp(), 0, "the maximum is allowed")
       yield* say(flood(1))
-      assert.include((yield* Effect.flip(running.exit)).message, "more than it may")
+      assert.include((yield* Effect.flip(running.exit)).message, "more output than the window allows")
     }).pipe(Effect.scoped)
   )
 
-  it.effect("small pieces count as much when they are given back", () =>
+  it.effect("returns the same credit for small frames as they cost", () =>
     Effect.gen(function* () {
       const { heard, say, supervisor } = yield* channelOf()
       const running = yield* supervisor.exec(command)
@@ -287,7 +287,7 @@ describe("Supervisor", () => {
   )
 
   it.effect.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGKILL"] as const)(
-    "what a command leaves that was told to end by %s is killed",
+    "kills what a command leaves behind after %s",
     (name) =>
       Effect.gen(function* () {
         const { heard, say, supervisor } = yield* channelOf()
@@ -306,7 +306,7 @@ describe("Supervisor", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.effect("what one leaves that was told something else stays", () =>
+  it.effect("does not kill what a command leaves behind after another signal", () =>
     Effect.gen(function* () {
       const { heard, say, supervisor } = yield* channelOf()
       yield* Effect.scoped(
@@ -320,7 +320,7 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("however many are cut off, one after the other, there is room for the next", () =>
+  it.effect("accepts new commands after any number of interrupted ones", () =>
     Effect.gen(function* () {
       const { heard, supervisor } = yield* channelOf()
       const count = 2 * Supervisor.commandsConcurrentMax
@@ -336,7 +336,7 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("whoever waits in a sandbox that is closed hears of it", () =>
+  it.effect("fails a waiting command when the sandbox is closed", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const { supervisor } = yield* Effect.provideService(channelOf({ saysGone: false }), Scope.Scope, scope)
@@ -345,12 +345,12 @@ describe("Supervisor", () => {
       const waiting = yield* Effect.forkChild(Effect.flip(running.exit), { startImmediately: true })
       yield* Scope.close(scope, Exit.void)
       assert.include((yield* Fiber.join(waiting)).message, "the sandbox has ended")
-      // Nobody is left to say that it is gone.
+      // The supervisor is closed and cannot report `Gone`.
       yield* Scope.close(own, Exit.void)
     })
   )
 
-  it.effect("whoever waits for one to be gone does not wait on when the sandbox has ended", () =>
+  it.effect("stops waiting for a killed command when the sandbox ends", () =>
     Effect.gen(function* () {
       const { end, supervisor } = yield* channelOf({ saysGone: false })
       const own = yield* Scope.make()
@@ -366,7 +366,7 @@ describe("Supervisor", () => {
     { number: 9, name: "SIGKILL" },
     { number: 0, name: undefined },
     { number: 34, name: undefined }
-  ])("what ended it has the name that it goes by: $number is $name", ({ name, number }) =>
+  ])("reports signal $number as $name", ({ name, number }) =>
     Effect.gen(function* () {
       const { say, supervisor } = yield* channelOf()
       const running = yield* supervisor.exec(command)
@@ -378,7 +378,7 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("more arguments than the kernel takes are never sent", () =>
+  it.effect("refuses arguments that exceed the kernel's limit without sending them", () =>
     Effect.gen(function* () {
       const { heard, supervisor } = yield* channelOf()
       const argv = ["x", ...Array.from({ length: 20 }, () => "y".repeat(100_000))] as [
@@ -391,7 +391,7 @@ describe("Supervisor", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("so much input at one time, of all commands together, and the next is refused", () =>
+  it.effect("refuses a command if the total input of running commands would exceed the limit", () =>
     Effect.gen(function* () {
       const { say, supervisor } = yield* channelOf()
       const half = { ...command, stdin: new Uint8Array(8 * 1024 * 1024) }
@@ -400,24 +400,24 @@ describe("Supervisor", () => {
       const more = { ...command, stdin: new Uint8Array(1) }
       const error = yield* Effect.flip(supervisor.exec(more))
       assert.strictEqual(error._tag, "CommandRefused")
-      assert.include(error.message, "input together")
+      assert.include(error.message, "input in total")
       yield* supervisor.exec(command)
       yield* say(exited(1, 0))
       yield* supervisor.exec(more)
     }).pipe(Effect.scoped)
   )
 
-  it.effect("who does not read what it is sent is sent no more, until something is heard of it", () =>
+  it.effect("sends nothing more to a supervisor that does not read, until it sends a frame", () =>
     Effect.gen(function* () {
       const { heard, say, supervisor } = yield* channelOf({ saysGone: false, isRead: false })
       const refused = (spec: Parameters<typeof supervisor.exec>[0]) =>
         Effect.flip(Effect.scoped(supervisor.exec(spec)))
       const first = yield* Effect.forkChild(refused(command))
       yield* TestClock.adjust(Duration.seconds(5 + Supervisor.killSecondsMax))
-      assert.match((yield* Fiber.join(first)).message, /has not read what it was sent/u)
-      // At once, and kept nowhere.
+      assert.match((yield* Fiber.join(first)).message, /did not read a command/u)
+      // Refused immediately and not buffered.
       const large = { ...command, stdin: new Uint8Array(1024 * 1024) }
-      assert.match((yield* refused(large)).message, /has not read what it was sent/u)
+      assert.match((yield* refused(large)).message, /did not read a command/u)
       assert.deepStrictEqual(heard(kinds.start).length, 1)
       yield* say(frame(kinds.gone, 1))
       yield* Effect.forkChild(refused(large), { startImmediately: true })

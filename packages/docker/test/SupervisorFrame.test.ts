@@ -21,7 +21,7 @@ const numbers = (...all: ReadonlyArray<number>): Uint8Array => {
   return bytes
 }
 
-/** What the supervisor reads, as it reads it. */
+/** Decodes frames as the supervisor does. */
 const framesOf = (bytes: Uint8Array) => {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const found: Array<{ readonly kind: number; readonly id: number; readonly payload: Uint8Array }> = []
@@ -55,7 +55,7 @@ const Said = Schema.Struct({
 
 describe("SupervisorFrame", () => {
   it.prop(
-    "frames come out whole and in order, however the bytes were cut",
+    "decodes whole frames in order, however the bytes are split",
     [Schema.Array(Said), Schema.Array(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 40 })))],
     ([said, cuts]) => {
       const whole = Buffer.concat(
@@ -81,7 +81,7 @@ describe("SupervisorFrame", () => {
     { arbitrary: { runs: 300, seed: 6 } }
   )
 
-  it("how a command ended", () => {
+  it("decodes the end of a command", () => {
     const decoder = SupervisorFrame.makeDecoder()
     assert.deepStrictEqual(decoder.push(frame(19, 7, numbers(137, 9, 1, 0))), [
       { id: 7, told: { _tag: "Exited", exitCode: 137, signal: 9, oomKilled: true, processesRefused: false } }
@@ -92,7 +92,7 @@ describe("SupervisorFrame", () => {
     assert.deepStrictEqual(decoder.push(frame(21, 7, new Uint8Array(0))), [{ id: 7, told: { _tag: "Gone" } }])
   })
 
-  it("what it says of an end is no more than a process can say", () => {
+  it("limits exit codes, signals and reasons to what a process can have", () => {
     const decoder = SupervisorFrame.makeDecoder()
     const [ended, refused] = [
       ...decoder.push(frame(19, 7, numbers(0x7fff_ff03, 0xffff_ff09, 0, 7))),
@@ -108,28 +108,28 @@ describe("SupervisorFrame", () => {
     assert.deepStrictEqual(refused?.told, { _tag: "Refused", why: "x".repeat(200) })
   })
 
-  it("a frame that comes byte by byte costs as many steps as it has bytes", () => {
+  it("decodes a frame that arrives in small pieces in linear time", () => {
     const decoder = SupervisorFrame.makeDecoder()
     const whole = frame(17, 1, new Uint8Array(SupervisorFrame.framePayloadBytesMax))
     const before = process.cpuUsage()
     let found = 0
     for (let at = 0; at < whole.byteLength; at += 8) found += decoder.push(whole.subarray(at, at + 8)).length
     assert.strictEqual(found, 1)
-    // A square of it is some minutes.
+    // Quadratic time would be minutes.
     assert.isBelow(process.cpuUsage(before).user / 1000, 5000)
   })
 
   it.each([
-    ["a kind that there is none of", frame(99, 1, new Uint8Array(0))],
-    ["a word of the host's", frame(1, 1, new Uint8Array(0))],
-    ["an end that says too little", frame(19, 1, numbers(0, 0))],
-    ["more than a frame may hold", header(SupervisorFrame.framePayloadBytesMax + 1, 17, 1)],
-    ["what is no frame at all", Buffer.from("GET / HTTP/1.1\r\n\r\n")]
-  ])("is not taken in: %s", (_what, bytes) => {
-    assert.throws(() => SupervisorFrame.makeDecoder().push(bytes), /no frame of a supervisor/u)
+    ["an unknown kind", frame(99, 1, new Uint8Array(0))],
+    ["a kind that only the host sends", frame(1, 1, new Uint8Array(0))],
+    ["an exit with a payload that is too short", frame(19, 1, numbers(0, 0))],
+    ["a payload above the maximum", header(SupervisorFrame.framePayloadBytesMax + 1, 17, 1)],
+    ["text that is not a frame", Buffer.from("GET / HTTP/1.1\r\n\r\n")]
+  ])("rejects %s", (_what, bytes) => {
+    assert.throws(() => SupervisorFrame.makeDecoder().push(bytes), /invalid supervisor frame/u)
   })
 
-  it("a command goes out as its strings, its input in pieces, and the end of that", () => {
+  it("encodes a command as its strings, its input in pieces, and the end of the input", () => {
     const command: Command = {
       argv: ["sh", "-c", "echo $A; rm -rf 'x y'\n"],
       env: { A: "b=c\nd", Ü: "ö" },
@@ -152,7 +152,7 @@ describe("SupervisorFrame", () => {
     assert.deepStrictEqual(stringsOf(elsewhere!.payload), ["/tmp", "1", "pwd"])
   })
 
-  it("a signal, a kill and a credit are one frame each", () => {
+  it("encodes a signal, a kill and a credit as one frame each", () => {
     assert.deepStrictEqual(
       [SupervisorFrame.signal(5, 15), SupervisorFrame.kill(5), SupervisorFrame.credit(5, 65_536)].map(
         (bytes) =>

@@ -32,7 +32,7 @@ const place = Effect.map(
   }
 )
 
-/** As a process of its own would claim it: nothing is shared but the directory of the claims. */
+/** Claims as a separate process would: only the directory of the claims is shared. */
 const claim = Effect.fnUntraced(function* (directory: string, path: string) {
   const held = yield* HeldDirectory.hold(path)
   yield* WorkspaceClaims.make({ directory }).hold(yield* RunId.generate, held)
@@ -41,19 +41,19 @@ const claim = Effect.fnUntraced(function* (directory: string, path: string) {
 const claimsOf = (directory: string) => readdirSync(directory).filter((name) => name.endsWith(".json"))
 
 describe("a workspace that is in use", () => {
-  it.effect("admits none within it and none around it, and any beside it", () =>
+  it.effect("excludes workspaces inside and around it, and allows those beside it", () =>
     Effect.gen(function* () {
       const { directory, path } = yield* place
       yield* claim(directory, path("mono/pkg"))
       const within = yield* Effect.flip(Effect.scoped(claim(directory, path("mono/pkg/src"))))
       assert.match(within.message, /lies in .*mono\/pkg, in which run run-[a-z0-9]+ works.*Wait until/u)
       const around = yield* Effect.flip(Effect.scoped(claim(directory, path("mono"))))
-      assert.match(around.message, /holds .*mono\/pkg, in which run/u)
+      assert.match(around.message, /contains .*mono\/pkg, in which run/u)
       yield* claim(directory, path("other"))
     })
   )
 
-  it.effect("admits another run of the same directory", () =>
+  it.effect("allows another run of the same directory", () =>
     Effect.gen(function* () {
       const { directory, path } = yield* place
       yield* claim(directory, path("mono"))
@@ -62,7 +62,7 @@ describe("a workspace that is in use", () => {
     })
   )
 
-  it.effect("is known by what it is, whatever its path has become", () =>
+  it.effect("is identified by device and inode, even after a rename", () =>
     Effect.gen(function* () {
       const { directory, path } = yield* place
       yield* claim(directory, path("mono"))
@@ -72,7 +72,7 @@ describe("a workspace that is in use", () => {
     })
   )
 
-  it.effect("is free again when its run is over, or was refused", () =>
+  it.effect("is free again when its run has ended or was refused", () =>
     Effect.gen(function* () {
       const { directory, path } = yield* place
       const scope = yield* Scope.make()
@@ -84,7 +84,7 @@ describe("a workspace that is in use", () => {
     })
   )
 
-  it.effect("of two that begin at the same moment, at most one goes on", () =>
+  it.effect("is given to at most one of two conflicting runs that begin at the same moment", () =>
     Effect.gen(function* () {
       const { directory, path } = yield* place
       const both = yield* Effect.all(
@@ -95,7 +95,7 @@ describe("a workspace that is in use", () => {
     })
   )
 
-  it.effect("is free where its owner is dead, and where the machine was started again", () =>
+  it.effect("is free if its owner is dead or the machine was rebooted", () =>
     Effect.gen(function* () {
       const { directory, path } = yield* place
       const self = HostOwner.self()
@@ -109,17 +109,17 @@ describe("a workspace that is in use", () => {
       yield* Effect.scoped(claim(directory, path("mono/pkg")))
       rewrite(formatOwner({ ...self, startTicks: self.startTicks + 1 }))
       yield* Effect.scoped(claim(directory, path("mono/pkg")))
-      assert.deepStrictEqual(claimsOf(directory), [], "what a dead owner left is removed")
+      assert.deepStrictEqual(claimsOf(directory), [], "claims of a dead owner are removed")
     })
   )
 
-  it.effect("is still in use where its owner cannot be seen from here", () =>
+  it.effect("is still in use if its owner is in another PID namespace", () =>
     Effect.gen(function* () {
       const { directory, path } = yield* place
       yield* claim(directory, path("mono"))
       const file = join(directory, claimsOf(directory)[0]!)
       const written = JSON.parse(readFileSync(file, "utf8")) as { readonly owner: string }
-      // The same boot, another namespace of process ids: a container that shares the state directory.
+      // The same boot, another PID namespace: a container that shares the state directory.
       const owner = written.owner.replace(/-\d+\//u, "-1/")
       assert.notStrictEqual(owner, written.owner)
       writeFileSync(file, JSON.stringify({ ...written, owner }))
@@ -127,7 +127,7 @@ describe("a workspace that is in use", () => {
     })
   )
 
-  it.effect("is refused where others could change what is in use", () =>
+  it.effect("is refused if other users can write to the directory of the claims", () =>
     Effect.gen(function* () {
       const { directory, path } = yield* place
       mkdirSync(directory)

@@ -1,4 +1,4 @@
-/** Links that an agent exchanges for directories while the host measures its workspace. */
+/** Tests an agent that replaces directories with links while the host measures its workspace. */
 import { assert, describe, it } from "@effect/vitest"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect } from "effect"
@@ -9,7 +9,7 @@ import { join } from "node:path"
 import { vi } from "vitest"
 import * as WorkspaceMeasure from "../src/internal/host/WorkspaceMeasure.ts"
 
-/** What the agent does before each call that looks at or opens a path, and which directories are listed. */
+/** `before`: the agent's action before each call that opens or stats a path. `listed`: the listed directories. */
 const strike: { before: (() => void) | undefined; listed: Array<string> } = { before: undefined, listed: [] }
 
 vi.mock("node:fs/promises", async (original: () => Promise<typeof NodeFiles>) => {
@@ -52,38 +52,36 @@ const measured = Effect.fnUntraced(function* (path: string) {
 }, Effect.scoped)
 
 describe("WorkspaceMeasure", () => {
-  it.effect(
-    "lists and counts nothing outside, before whichever call a directory is exchanged for a link",
-    () =>
-      Effect.gen(function* () {
-        const root = yield* directory
-        let isLeft = false
-        for (let step = 0; !isLeft; step++) {
-          const round = join(root, String(step))
-          mkdirSync(join(round, "workspace/one/two"), { recursive: true })
-          writeFileSync(join(round, "workspace/one/two/mine"), "x")
-          mkdirSync(join(round, "private/two"), { recursive: true })
-          for (const name of ["private/secret", "private/two/secret"])
-            writeFileSync(join(round, name), Buffer.alloc(bytesMax / 2, 1))
-          let calls = 0
-          isLeft = true
-          strike.listed = []
-          strike.before = () => {
-            if (calls++ !== step) return
-            isLeft = false
-            renameSync(join(round, "workspace/one"), join(round, "workspace/before"))
-            symlinkSync(join(round, "private"), join(round, "workspace/one"))
-          }
-          const bytes = yield* measured(join(round, "workspace"))
-          strike.before = undefined
-          assert.isBelow(bytes, bytesMax / 2, `struck before call ${step}`)
-          const outside = strike.listed.filter((path) => path.includes("private"))
-          assert.deepStrictEqual(outside, [], `struck before call ${step}`)
+  it.effect("lists and counts nothing outside, at whichever moment a directory is replaced with a link", () =>
+    Effect.gen(function* () {
+      const root = yield* directory
+      let isLeft = false
+      for (let step = 0; !isLeft; step++) {
+        const round = join(root, String(step))
+        mkdirSync(join(round, "workspace/one/two"), { recursive: true })
+        writeFileSync(join(round, "workspace/one/two/mine"), "x")
+        mkdirSync(join(round, "private/two"), { recursive: true })
+        for (const name of ["private/secret", "private/two/secret"])
+          writeFileSync(join(round, name), Buffer.alloc(bytesMax / 2, 1))
+        let calls = 0
+        isLeft = true
+        strike.listed = []
+        strike.before = () => {
+          if (calls++ !== step) return
+          isLeft = false
+          renameSync(join(round, "workspace/one"), join(round, "workspace/before"))
+          symlinkSync(join(round, "private"), join(round, "workspace/one"))
         }
-      })
+        const bytes = yield* measured(join(round, "workspace"))
+        strike.before = undefined
+        assert.isBelow(bytes, bytesMax / 2, `struck before call ${step}`)
+        const outside = strike.listed.filter((path) => path.includes("private"))
+        assert.deepStrictEqual(outside, [], `struck before call ${step}`)
+      }
+    })
   )
 
-  it.effect("refuses directories that are nested more deeply than it holds", () =>
+  it.effect("refuses directories nested deeper than the maximum", () =>
     Effect.gen(function* () {
       const root = yield* directory
       mkdirSync(join(root, "d/".repeat(WorkspaceMeasure.levelsMax)), { recursive: true })

@@ -1,9 +1,9 @@
 /**
- * What may leave: the rules for an agent's commits, as data.
+ * Rules for the commits of an agent, as data.
  *
- * Every field has a default that is meant to be kept. A repository may have its own values, by a glob over
- * `host/owner/name`. The rules themselves are held against every commit and each of its parents, never against the
- * difference of the two ends alone: what was added and taken away again is in the history all the same.
+ * Every field has a default, which is meant to be kept. A repository can have its own values, selected by a glob over
+ * `host/owner/name`. The rules apply to every commit relative to each of its parents, and not only to the difference
+ * between base and tip, because content that was added and removed again stays in the history.
  */
 import { createHash } from "node:crypto"
 import { Effect, Schema, Struct } from "effect"
@@ -11,7 +11,7 @@ import picomatch from "picomatch"
 import type { Violation } from "./GitRelayError.ts"
 import { BranchName, isLocal } from "./Refs.ts"
 
-/** What a `Violation` names as its rule. */
+/** Names of the rules, as reported in a `Violation`. */
 export const Rule = Schema.Literals([
   "branch",
   "base-ancestor",
@@ -51,7 +51,7 @@ const limit = (maximum: number, description: string) =>
     Schema.isBetween({ minimum: 1, maximum }, { expected: `a value from 1 to ${maximum} (${description})` })
   ).annotate({ description })
 
-/** A pattern that could not match, or that would match all but what it names, protects nothing. */
+/** Accepts a glob. Rejects a pattern that cannot match or is negated, because it would protect nothing. */
 const glob = (what: string) =>
   Schema.String.check(
     Schema.isPattern(/^(?![!/])[^\0\r\n]{0,499}[^\0\r\n/]$/u, {
@@ -59,7 +59,7 @@ const glob = (what: string) =>
     })
   )
 
-/** Whether what is otherwise refused passes. */
+/** Whether something is allowed that a policy refuses by default. */
 export const Choice = Schema.Literals(["refuse", "allow"])
 
 /** `Name <email>`, as git writes it. */
@@ -67,7 +67,7 @@ export const Identity = Schema.String.check(
   Schema.isPattern(/^[^\0-\x1f<>]{1,200} <[^\0-\x1f<> ]{1,200}>$/u, { expected: "Name <email>" })
 )
 
-/** What runs code with the rights of the repository's owner, or says who has to approve. */
+/** Files that run code with the rights of the repository's owner, or that define who must approve changes. */
 const protectedPathsDefault: ReadonlyArray<string> = [
   ".github/workflows/**",
   ".github/actions/**",
@@ -129,7 +129,7 @@ const protectedPathsDefault: ReadonlyArray<string> = [
   ".pre-commit-config.{yml,yaml}"
 ]
 
-/** Runs have `sandbox/` alone; this says it a second time. */
+/** A second safeguard: runs can push only below `sandbox/` in any case. */
 const protectedBranchesDefault: ReadonlyArray<string> = [
   "main",
   "master",
@@ -142,34 +142,34 @@ const protectedBranchesDefault: ReadonlyArray<string> = [
 const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>
   schema.pipe(Schema.withDecodingDefaultKey(Effect.succeed(value)))
 
-/** Refused, unless the policy says otherwise. */
+/** A choice that is `refuse` by default. */
 const refusedChoice = (description: string) => withDefault(Choice.annotate({ description }), "refuse")
 
 export const Policy = Schema.Struct({
   commitsMax: withDefault(limit(10_000, "commits that the base does not have"), 500),
-  pathsMax: withDefault(limit(100_000, "different paths that are changed, over all commits"), 3000),
-  treesMax: withDefault(limit(1_000_000, "directories that are compared, over all commits"), 40_000),
-  treeBytesMax: withDefault(limit(64 * MiB, "of one directory's listing"), 16 * MiB),
-  treesBytesMax: withDefault(limit(16 * GiB, "of all listings that are read"), GiB),
+  pathsMax: withDefault(limit(100_000, "distinct changed paths, over all commits"), 3000),
+  treesMax: withDefault(limit(1_000_000, "compared directories, over all commits"), 40_000),
+  treeBytesMax: withDefault(limit(64 * MiB, "bytes of one directory listing"), 16 * MiB),
+  treesBytesMax: withDefault(limit(16 * GiB, "bytes of all directory listings that are read"), GiB),
   depthMax: withDefault(limit(512, "components of a changed path"), 64),
-  blobBytesMax: withDefault(limit(GiB, "of one new file"), 50_000_000),
-  totalBytesMax: withDefault(limit(16 * GiB, "of all new files"), 200_000_000),
-  messageBytesMax: withDefault(limit(MiB, "of one commit's message"), 64 * KiB),
+  blobBytesMax: withDefault(limit(GiB, "bytes of one new file"), 50_000_000),
+  totalBytesMax: withDefault(limit(16 * GiB, "bytes of all new files"), 200_000_000),
+  messageBytesMax: withDefault(limit(MiB, "bytes of one commit message"), 64 * KiB),
   protectedPaths: withDefault(
-    Schema.Array(glob("a path")).annotate({ description: "never changed, in any spelling" }),
+    Schema.Array(glob("a path")).annotate({ description: "paths that must not change, in any spelling" }),
     protectedPathsDefault
   ),
   protectedBranches: withDefault(
-    Schema.Array(glob("a branch")).annotate({ description: "never pushed to" }),
+    Schema.Array(glob("a branch")).annotate({ description: "branches that must not be pushed to" }),
     protectedBranchesDefault
   ),
   submodules: refusedChoice("a changed submodule, or a changed .gitmodules"),
   lfsPointers: refusedChoice("a Git LFS pointer that the base does not have"),
   symlinks: refusedChoice("a symbolic link that leaves the repository"),
-  secrets: refusedChoice("what looks like a credential; the run's own never pass"),
+  secrets: refusedChoice("text that looks like a credential; the run's own secrets are always refused"),
   authors: withDefault(
     Schema.Union([Schema.Literal("any"), Schema.NonEmptyArray(Identity)]).annotate({
-      description: "whose names a commit's author and committer may be"
+      description: "allowed authors and committers of a commit"
     }),
     "any"
   )
@@ -177,7 +177,7 @@ export const Policy = Schema.Struct({
 
 export type Policy = typeof Policy.Type
 
-/** What a repository has otherwise. A list takes the place of the whole list. */
+/** Overrides for a repository. A list replaces the whole default list. */
 export const PolicyChanges = Policy.mapFields(Struct.map(Schema.toType)).mapFields(
   Struct.map(Schema.optionalKey)
 )
@@ -187,8 +187,8 @@ export type PolicyChanges = typeof PolicyChanges.Type
 export const Policies = Schema.Struct({
   default: withDefault(Policy, {}),
   /**
-   * By a glob over `host/owner/name`, or over the absolute path of a repository of this host, in either case of
-   * letters. All that match apply, in the order written.
+   * Overrides by a glob over `host/owner/name`, or over the absolute path of a repository of this host. Globs ignore
+   * case. All matching overrides apply, in the order written.
    */
   repositories: withDefault(
     Schema.Record(
@@ -203,25 +203,25 @@ export const Policies = Schema.Struct({
 
 export type Policies = typeof Policies.Type
 
-/** What a caller writes: only what is otherwise than by default. */
+/** Policies as a caller writes them: only the values that differ from the defaults. */
 export type PoliciesInput = typeof Policies.Encoded
 
-/** A field that does not exist is an error: what was meant to forbid something must not be passed over. */
+/** Rejects unknown fields, because ignoring a misspelled rule would allow what it forbids. */
 const strict = { errors: "all", onExcessProperty: "error" } as const
 
 export const decode = Schema.decodeUnknownEffect(Policies, strict)
 
-/** Everything as documented. */
+/** The policy with all defaults. */
 export const defaultPolicy: Policy = Schema.decodeUnknownSync(Policy)({})
 
-/** The same for every repository. */
+/** The default policy for every repository. */
 export const defaults: Policies = { default: defaultPolicy, repositories: {} }
 
 const globOptions = { dot: true, nocase: true, windows: false } as const
 
 const decodeSync = Schema.decodeUnknownSync(Policies, strict)
 
-/** What holds for one origin. Throws where `decode` fails: ask that first of what came from outside. */
+/** Returns the policy for one origin. Throws if `decode` fails, so validate external input with `decode` first. */
 export const policyFor = (policies: PoliciesInput | undefined, url: string): Policy => {
   const { default: otherwise, repositories } = decodeSync(policies ?? {})
   const name = nameOf(url)
@@ -235,7 +235,7 @@ const nameOf = (url: string): string => {
   return `${host}${pathname.replace(/\/+$/u, "").replace(/\.git$/iu, "")}`
 }
 
-/** SHA-256 in hexadecimal, the same for the same rules whatever the order of their fields. */
+/** Returns the SHA-256 of a policy in hexadecimal. It does not depend on the order of fields. */
 export const digest = (policy: Policy): string => createHash("sha256").update(canonical(policy)).digest("hex")
 
 const canonical = (value: unknown): string => {
@@ -246,21 +246,22 @@ const canonical = (value: unknown): string => {
 }
 
 /**
- * Why a run may not push to a branch: it is not below `sandbox/`, it is what the run started from, or it is protected.
- * `undefined` is leave to do it.
+ * Returns why a run may not push to a branch, or `undefined` if it may. A branch is refused if it is not below
+ * `sandbox/`, if the run starts from it, or if it is protected.
  */
 export const branchAllowed = (policy: Policy, branch: string, base: string): Violation | undefined => {
   if (!isBranchName(branch))
     return {
       rule: "branch",
-      detail: "a run has a branch below sandbox/, of letters, digits, dots, underscores and hyphens",
-      remedy: "Name one, or name none and get sandbox/<run id>."
+      detail:
+        "a run's branch must be below sandbox/, with only letters, digits, dots, underscores and hyphens",
+      remedy: "Choose such a name, or omit it to use sandbox/<run id>."
     }
   if (branch.toLowerCase() === base.toLowerCase())
     return {
       rule: "branch",
-      detail: "it is the branch that the run starts from",
-      remedy: "Name another one, or name none and get sandbox/<run id>."
+      detail: "the run starts from this branch",
+      remedy: "Choose another name, or omit it to use sandbox/<run id>."
     }
   const pattern = policy.protectedBranches.find((one) => picomatch(one, globOptions)(branch))
   return pattern === undefined
@@ -268,7 +269,7 @@ export const branchAllowed = (policy: Policy, branch: string, base: string): Vio
     : {
         rule: "branch",
         detail: `it is protected by ${JSON.stringify(pattern)}`,
-        remedy: "Name another one, or have the owner take it out of `protectedBranches` of the policy."
+        remedy: "Choose another name, or have the owner remove it from `protectedBranches` of the policy."
       }
 }
 

@@ -1,9 +1,9 @@
 /**
- * What is said of a run's commits, once they are where they were wanted: which run made them, from what, what judged
- * them, and where the run's audit stood. Kept with the record of the run.
+ * Statement about the pushed commits of a run: which run made them, from which base, which policy checked them, and the
+ * head of the run's audit. It is stored in the record of the run.
  *
- * It has the shape of an in-toto statement, so that it can be signed as it is (a DSSE envelope around it) when there is
- * a key to sign with.
+ * It has the shape of an in-toto statement, so it can be signed without changes (in a DSSE envelope) once there is a
+ * key to sign with.
  *
  * @see {@link https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md}
  */
@@ -13,7 +13,7 @@ import { Schema } from "effect"
 import type { Checked } from "./GitRelay.ts"
 import { BranchName, CommitId } from "./Refs.ts"
 
-/** Names the shape of `predicate`. */
+/** Identifies the shape of `predicate`. */
 export const predicateType = "https://cogni.dev/sandbox/commits/v1"
 
 export const CommitStatement = Schema.Struct({
@@ -35,7 +35,7 @@ export const CommitStatement = Schema.Struct({
       commits: Schema.Int,
       paths: Schema.Int
     }),
-    /** Where the audit of the run's model calls stood when it ended; absent where there was none. */
+    /** Head of the audit of the run's model calls when the run ended. Absent for a run without an audit. */
     auditHead: Schema.optionalKey(AuditHead)
   })
 })

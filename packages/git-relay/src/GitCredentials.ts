@@ -1,15 +1,16 @@
 /**
- * The port through which the relay gets the credential of an origin: at the moment it is needed, for one repository,
- * with no more rights than that moment needs.
+ * Port that provides the credential of an origin: when it is needed, for one repository, and with only the rights that
+ * the use requires.
  *
- * A credential is bound to one server. It goes to git over a pipe, to nothing else, and is forgotten.
+ * A credential is bound to one server. The relay passes it to git over a pipe, or to the forge's API in a header, and
+ * does not store it.
  */
 import { Context, Effect, Layer, type Redacted } from "effect"
 import type { CredentialsUnavailable } from "./GitRelayError.ts"
 import { serverOf } from "./Refs.ts"
 
 export interface CredentialRequest {
-  /** Of the repository, as in `CloneRequest`; never a local path. */
+  /** URL of the repository, as in `CloneRequest`; never a local path. */
   readonly url: string
   readonly purpose: "fetch" | "push" | "pull_request"
 }
@@ -23,27 +24,27 @@ export interface GitCredential {
 export class GitCredentials extends Context.Service<
   GitCredentials,
   {
-    /** `undefined`: the origin is asked without one. */
+    /** Returns `undefined` to access the origin without a credential. */
     readonly get: (
       request: CredentialRequest
     ) => Effect.Effect<GitCredential | undefined, CredentialsUnavailable>
   }
 >()("@cogni/sandbox-git-relay/GitCredentials") {}
 
-/** Public repositories, and those on this host. */
+/** Provides no credentials: for public repositories and for repositories of this host. */
 export const layerNone: Layer.Layer<GitCredentials> = Layer.succeed(GitCredentials, {
   get: () => Effect.succeed(undefined)
 })
 
-/** A token that is there from the beginning. */
+/** A fixed token for one server. */
 export interface ServerToken {
-  /** Scheme, host and port, such as `https://github.com`. No other server is ever sent it. */
+  /** Scheme, host and port, such as `https://github.com`. The token is sent to no other server. */
   readonly server: string
   readonly username: string
   readonly token: Redacted.Redacted<string>
 }
 
-/** Each server its own token; what has none is asked without. */
+/** Provides one token per server. Other servers are accessed without a credential. */
 export const layerTokens = (tokens: ReadonlyArray<ServerToken>): Layer.Layer<GitCredentials> =>
   Layer.sync(GitCredentials, () => {
     const byServer = new Map(

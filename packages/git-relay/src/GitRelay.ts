@@ -1,69 +1,72 @@
 /**
- * The port through which an agent's commits leave the host.
+ * Port through which an agent's commits leave the host.
  *
  *     clone ─► (run) ─► collect ─► check ─► push ─► openPullRequest
  *
- * Git is no field of a sandbox's spec: a caller clones before its run and pushes after it (`RelayRun` does both). No
- * implementation runs git in a tree that the agent could write: what comes out is a bundle, and a bundle is a hostile
- * stream. What was collected and not yet pushed survives the scope, the process and a refusal, until it is pushed or
- * discarded.
+ * Git is not a field of a sandbox's spec: a caller clones before its run and pushes after it (`RelayRun` does both). No
+ * implementation runs git in a tree that the agent could write. The commits leave the workspace as a bundle, which is
+ * treated as a hostile stream. Collected commits survive the end of the scope, the end of the process and a refusal,
+ * until they are pushed or discarded.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Effect, Layer, Schema, type Scope } from "effect"
 import { GitRelayError, type Operation, RelayUnavailable } from "./GitRelayError.ts"
 import { BaseBranch, BranchName, CommitId, type ObjectFormat, OriginUrl } from "./Refs.ts"
 
-/** Where the repository lies in the sandbox. */
+/** Path of the repository in the sandbox. */
 export const repositoryTarget = "/workspace/repo"
 
-/** The deepest history that is fetched. */
+/** Maximum depth of the fetched history, in commits. */
 export const depthMax = 10_000
 
-/** A secret that must not be in what is pushed, by value. */
+/** A secret, by value, that must not occur in pushed commits. */
 export const KnownSecret = Schema.Struct({ name: Schema.String, secret: Schema.String })
 
 export const CloneRequest = Schema.Struct({
   runId: RunId,
-  /** Without a credential: those belong to the relay. */
+  /** Must not contain a credential; the relay provides credentials. */
   url: OriginUrl,
-  /** Absent: the one that the origin's HEAD names. */
+  /** Branch to start from. Defaults to the branch that the origin's HEAD names. */
   baseBranch: Schema.optional(BaseBranch),
-  /** Start from this commit of the base branch. Absent: from where it stands. */
+  /** Commit of the base branch to start from. Defaults to its tip. */
   baseCommit: Schema.optional(CommitId),
-  /** Absent: `sandbox/<run id>`. */
+  /** Branch to push to. Defaults to `sandbox/<run id>`. */
   branch: Schema.optional(BranchName),
-  /** Commits of history that the agent sees. Absent: 1. */
+  /** Commits of history that the agent sees. Defaults to 1. */
   depth: Schema.optional(
     Schema.Int.check(
       Schema.isBetween({ minimum: 1, maximum: depthMax }, { expected: `a depth from 1 to ${depthMax}` })
     )
   ),
-  /** A pull request is wanted when it is pushed; until then it is not settled. */
+  /** Whether a pull request is opened after the push. If so, the run is kept until it is open. */
   createPr: Schema.optional(Schema.Boolean),
-  /** Where its commits are to go; kept with it for who takes it up. Absent: to a branch of the origin. */
+  /** Where the commits go; stored for a later retry. Defaults to a branch of the origin. */
   deliver: Schema.optional(Schema.Literals(["push", "patch"])),
-  /** What a commit says of what is uncommitted when another process takes it up. Absent: it is not committed. */
+  /**
+   * Commit message for uncommitted changes if the run fails or another process resumes it. If absent, they are not
+   * committed.
+   */
   commitLeftovers: Schema.optional(Schema.String),
-  /** What was planted for the run; kept with it until it is pushed. They open nothing. */
+  /** Canaries of the run; stored with it until it is pushed. They grant no access. */
   canaries: Schema.optional(Schema.Array(KnownSecret))
 })
 
 export type CloneRequest = typeof CloneRequest.Type
 
-/** Facts the host made before the run; none is ever read from the workspace again. */
+/** Facts that the host recorded before the run. None of them is read from the workspace later. */
 export interface Clone {
   readonly request: CloneRequest
   readonly baseBranch: string
   readonly branch: BranchName
   readonly baseCommit: CommitId
   readonly objectFormat: ObjectFormat
-  /** The directory of the host to give a run as its workspace; the repository is `repo` in it. */
+  /** Host directory to use as the workspace of a run; the repository is in `repo` below it. */
   readonly workspacePath: string
-  /** Where all that belongs to it lies, and stays when it is not pushed. */
+  /** Host directory of everything that belongs to the clone. It is kept until the run is delivered or discarded. */
   readonly directory: string
 }
 
-/** What may be wanted otherwise than it was at first. */
+/** Settings that can change when a run is resumed. */
 export interface ReopenOptions {
   readonly branch?: BranchName | undefined
   readonly createPr?: boolean | undefined
@@ -77,69 +80,69 @@ export interface CollectedBundle {
   readonly digest: string
 }
 
-/** What a run left, in a repository of the host's own. Nothing has been judged yet. */
+/** Commits of a run, imported into a repository of the host. They are not checked yet. */
 export interface Collected {
   readonly clone: Clone
-  /** Absent: the agent committed nothing. */
+  /** `undefined` if the agent committed nothing. */
   readonly tip: CommitId | undefined
   readonly bundle: CollectedBundle | undefined
 }
 
-/** What the policy let through; only this can be pushed. */
+/** Commits that passed the policy. Only these can be pushed. */
 export interface Checked {
   readonly clone: Clone
   readonly tip: CommitId
   readonly bundle: CollectedBundle
   readonly commits: number
   readonly paths: number
-  /** SHA-256 of the policy that let it through, in hexadecimal. */
+  /** SHA-256 of the policy that they passed, in hexadecimal. */
   readonly policyDigest: string
 }
 
 export interface Pushed {
   readonly checked: Checked
   readonly branch: BranchName
-  /** Where the branch stands now. */
+  /** Commit that the branch now points to. */
   readonly tip: CommitId
-  /** The branch was there already, with this very content. */
+  /** `true` if the branch already existed with the same content. */
   readonly unchanged: boolean
 }
 
 export interface PullRequest {
   readonly url: string
   readonly number: number
-  /** It was open already. */
+  /** Whether it was already open. */
   readonly existing: boolean
 }
 
-/** Absent parts are made from the commits. */
+/** Title and body of a pull request. Absent parts are generated from the commits. */
 export interface PullRequestText {
   readonly title?: string | undefined
   readonly body?: string | undefined
-  /** Absent: true. */
+  /** Defaults to true. */
   readonly draft?: boolean | undefined
 }
 
-/** What a relay holds for a run that is over. */
+/** A run that a relay keeps until it is delivered or discarded. */
 export interface Kept {
   readonly runId: RunId
   readonly url: string
   readonly branch: BranchName
-  /** How far it came: `cloned`, `collected`, `checked`, `pushed`. */
+  /** Stage that the run has reached: `cloning`, `cloned`, `collected`, `checked` or `pushed`. */
   readonly stage: string
   readonly directory: string
   readonly since: Date
-  /** Its owner lives: it is not to be touched. */
+  /** Whether a live process is working on it. Such a run must not be changed. */
   readonly inUse: boolean
 }
 
-/** What is being done, such as "receiving objects: 42%". */
+/** Progress of an operation, such as "receiving objects: 42%". */
 export interface RelayProgress {
   readonly operation: Operation
   readonly text: string
 }
 
-/** Told of what takes long, while it happens. Nobody listens unless this is provided. */
+/** Receives the progress of long operations. By default, progress is ignored. */
 export const RelayObserver = Context.Reference<(progress: RelayProgress) => Effect.Effect<void>>(
   "@cogni/sandbox-git-relay/RelayObserver",
   { defaultValue: () => () => Effect.void }
@@ -149,43 +152,43 @@ export class GitRelay extends Context.Service<
   GitRelay,
   {
     /**
-     * A workspace at the tip of the base branch. When the scope closes, all of it goes, unless an agent had it and its
-     * commits are neither pushed nor discarded.
+     * Creates a workspace at the base commit. When the scope closes, it is removed if the run was delivered or
+     * discarded, and kept otherwise.
      */
     readonly clone: (request: CloneRequest) => Effect.Effect<Clone, GitRelayError, Scope.Scope>
-    /** Take up what an earlier process, or an earlier refusal, has left of a run. */
+    /** Resumes a run that an earlier process or an earlier refusal left behind. */
     readonly reopen: (
       runId: RunId,
       changed?: ReopenOptions
     ) => Effect.Effect<Clone, GitRelayError, Scope.Scope>
     /**
-     * Take what was committed out of the workspace, inside a container, as a bundle. What is checked out in the end
-     * counts where the run's own branch has no commit. `commitLeftovers` commits, in a container, what was not: for an
-     * agent that was ended before it could.
+     * Exports the commits from the workspace as a bundle, in a container. If the run's own branch has no commits, the
+     * checked-out commit is exported. `commitLeftovers` first commits uncommitted changes with this message, in a
+     * container, for an agent that was stopped before it could commit.
      */
     readonly collect: (
       clone: Clone,
       options?: { readonly commitLeftovers?: string | undefined }
     ) => Effect.Effect<Collected, GitRelayError>
-    /** Patches, as `git format-patch` writes them, onto the workspace: in a container, by the agent's user. */
+    /** Applies patches, as `git format-patch` writes them, to the workspace: in a container, as the agent's user. */
     readonly apply: (
       clone: Clone,
       patches: ReadonlyArray<string | Uint8Array>
     ) => Effect.Effect<void, GitRelayError>
-    /** Hold every commit, against every parent, to the policy. What has no tip has nothing to check: see `discard`. */
+    /** Checks every commit against the policy, relative to each of its parents. Fails without a tip; see `discard`. */
     readonly check: (collected: Collected) => Effect.Effect<Checked, GitRelayError>
-    /** The commits as `git format-patch` writes them, in one mbox. */
+    /** Returns the commits as `git format-patch` writes them, in one mbox. */
     readonly patch: (checked: Checked) => Effect.Effect<Uint8Array, GitRelayError>
-    /** One commit id to one branch of one URL; never by force. Doing it again changes nothing. */
+    /** Pushes one commit ID to one branch of one URL, never by force. Idempotent. */
     readonly push: (checked: Checked) => Effect.Effect<Pushed, GitRelayError>
-    /** As a draft. Where one is open already, it is that one. */
+    /** Opens a pull request, by default as a draft, or returns the one that is already open. */
     readonly openPullRequest: (
       pushed: Pushed,
       text?: PullRequestText
     ) => Effect.Effect<PullRequest, GitRelayError>
-    /** Nothing of it is wanted any more: it goes with the scope, or now where that is closed. */
+    /** Drops a run: when its scope closes, or immediately if the scope is already closed. */
     readonly discard: (runId: RunId) => Effect.Effect<void, GitRelayError>
-    /** What is not pushed yet, oldest first. */
+    /** Runs that are not delivered yet, oldest first. */
     readonly kept: Effect.Effect<ReadonlyArray<Kept>, GitRelayError>
   }
 >()("@cogni/sandbox-git-relay/GitRelay") {}

@@ -1,15 +1,15 @@
 /**
- * What can go wrong between an origin and a branch. Every message says what happened and what to do, and none holds a
- * credential: what a server or an agent said is stripped of secrets and control characters before it gets here.
+ * Errors between an origin and a branch. Every message says what happened and what to do. None contains a credential:
+ * text from a server or an agent is stripped of secrets and control characters before it gets here.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Effect, Schema } from "effect"
 import { BranchName, CommitId } from "./Refs.ts"
 
-/** The same may succeed later, without anything that somebody does. */
+/** Whether the same operation may succeed later without any change. */
 const isRetryable = Schema.Boolean.pipe(Schema.withConstructorDefault(Effect.succeed(false)))
 
-/** What happened, as the end of a sentence, and what to do. */
+/** Description of the failure, as the end of a sentence, and what to do. */
 const failure = { detail: Schema.String, remedy: Schema.String, isRetryable }
 
 /** Why an origin cannot be used. */
@@ -31,7 +31,7 @@ export const OriginFault = Schema.Literals([
 
 export type OriginFault = typeof OriginFault.Type
 
-/** The origin cannot be used as asked. */
+/** The origin cannot be used as requested. */
 export class OriginUnavailable extends Schema.TaggedError<OriginUnavailable>()("OriginUnavailable", {
   fault: OriginFault,
   ...failure
@@ -41,14 +41,14 @@ export class OriginUnavailable extends Schema.TaggedError<OriginUnavailable>()("
   }
 }
 
-/** The relay's own directory, cache or container did not do its part. */
+/** The relay's own directory, cache or container failed. */
 export class RelayFailed extends Schema.TaggedError<RelayFailed>()("RelayFailed", failure) {
   override get message(): string {
     return `${this.detail}. ${this.remedy}`
   }
 }
 
-/** No credential could be had. */
+/** No credential is available. */
 export class CredentialsUnavailable extends Schema.TaggedError<CredentialsUnavailable>()(
   "CredentialsUnavailable",
   failure
@@ -58,49 +58,49 @@ export class CredentialsUnavailable extends Schema.TaggedError<CredentialsUnavai
   }
 }
 
-/** What came out of the workspace is no bundle that may be opened. */
+/** The export from the workspace is not a valid bundle. */
 export class BundleRefused extends Schema.TaggedError<BundleRefused>()("BundleRefused", {
   detail: Schema.String,
   keptAt: Schema.String
 }) {
   readonly isRetryable = false
   override get message(): string {
-    return `what the agent committed cannot be taken over: ${this.detail}. It is kept at ${this.keptAt}`
+    return `the agent's commits cannot be imported: ${this.detail}. They are kept at ${this.keptAt}`
   }
 }
 
-/** A patch does not fit onto the base. */
+/** A patch does not apply to the base. */
 export class PatchRefused extends Schema.TaggedError<PatchRefused>()("PatchRefused", failure) {
   override get message(): string {
     return `the patches cannot be applied: ${this.detail}. ${this.remedy}`
   }
 }
 
-/** One thing that a rule of the policy forbids. */
+/** One violation of a policy rule. */
 export const Violation = Schema.Struct({
-  /** Which rule, such as `protected-path`. */
+  /** Name of the rule, such as `protected-path`. */
   rule: Schema.String,
   commit: Schema.optionalKey(CommitId),
-  /** Fit to be shown: what is no plain character is escaped. */
+  /** Safe to display: unprintable characters are escaped. */
   path: Schema.optionalKey(Schema.String),
   detail: Schema.String,
-  /** What the agent, or whoever owns the policy, is to change. */
+  /** Change that the agent or the owner of the policy must make. */
   remedy: Schema.String
 })
 
 export type Violation = typeof Violation.Type
 
-/** One line. */
+/** Describes a violation in one line. */
 export const describeViolation = ({ commit, detail, path, remedy, rule }: Violation): string => {
   const where = [path, commit?.slice(0, 12)].filter((part) => part !== undefined).join(" in ")
   return `${rule}${where === "" ? "" : `, ${where}`}: ${detail}. ${remedy}`
 }
 
-/** Rules forbid what was committed. */
+/** The policy refuses the commits. */
 export class PolicyRefused extends Schema.TaggedError<PolicyRefused>()("PolicyRefused", {
-  /** The first of them; never empty. */
+  /** The first violations; never empty. */
   violations: Schema.Array(Violation),
-  /** How many there are in all, or at least. */
+  /** Number of all violations, or a lower bound. */
   violationsTotal: Schema.Int,
   keptAt: Schema.String
 }) {
@@ -115,7 +115,7 @@ export class PolicyRefused extends Schema.TaggedError<PolicyRefused>()("PolicyRe
   }
 }
 
-/** Why an origin did not take a branch. */
+/** Why an origin did not accept a branch. */
 export const PushFault = Schema.Literals([
   "branch_exists",
   "branch_protected",
@@ -131,7 +131,7 @@ export const PushFault = Schema.Literals([
 
 export type PushFault = typeof PushFault.Type
 
-/** The origin did not take the branch, which is kept. */
+/** The origin did not accept the branch. The commits are kept. */
 export class PushRefused extends Schema.TaggedError<PushRefused>()("PushRefused", {
   fault: PushFault,
   branch: BranchName,
@@ -143,25 +143,25 @@ export class PushRefused extends Schema.TaggedError<PushRefused>()("PushRefused"
   }
 }
 
-/** The branch is there, the pull request is not. */
+/** The branch is pushed, but the pull request could not be opened. */
 export class PullRequestFailed extends Schema.TaggedError<PullRequestFailed>()("PullRequestFailed", failure) {
   override get message(): string {
     return `the branch is pushed, but there is no pull request: ${this.detail}. ${this.remedy}`
   }
 }
 
-/** Nothing of this run is kept, or somebody else has it. */
+/** The run is not kept, is already kept, or is in use. */
 export class NotKept extends Schema.TaggedError<NotKept>()("NotKept", { runId: RunId, ...failure }) {
   override get message(): string {
-    return `of ${this.runId} ${this.detail}. ${this.remedy}`
+    return `${this.runId}: ${this.detail}. ${this.remedy}`
   }
 }
 
-/** There is nothing behind the port. */
+/** No relay is configured. */
 export class RelayUnavailable extends Schema.TaggedError<RelayUnavailable>()("RelayUnavailable", {}) {
   readonly isRetryable = false
   override get message(): string {
-    return "no git relay is configured, so nothing is cloned and nothing leaves. Provide a GitRelay layer, or mount a directory as the workspace"
+    return "no git relay is configured, so nothing can be cloned or pushed. Provide a GitRelay layer, or mount a directory as the workspace"
   }
 }
 

@@ -1,13 +1,13 @@
 /**
- * `GitRelay` over the git of this host and a container that has none of the host's rights.
+ * `GitRelay` that uses git on this host, and containers that have no rights of the host.
  *
  *     origin ─► mirror ─► relay.git ──copied packs──► workspace/repo ─► (the agent)
  *                            ▲                                               │
  *     origin ◄── one id ── policy ◄── index-pack --strict ◄── bundle ◄── container, read-only
  *
- * No git of the host ever runs in a directory that an agent could write: after the run, its repository is opened in a
- * container only, and what comes out of that is a stream of bytes. All that is said to the origin is said from
- * `relay.git`, which was made before the agent lived.
+ * No git of the host runs in a directory that an agent could write: after the run, the agent's repository is opened
+ * only in a container, which outputs a stream of bytes. All communication with the origin goes through `relay.git`,
+ * which was created before the agent started.
  */
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { RunId } from "@cogni/sandbox-core/RunId"
@@ -27,19 +27,19 @@ import { limits, RelayContext, type RelayLimits, type RelaySettings } from "./in
 import * as WorkspaceClone from "./internal/steps/WorkspaceClone.ts"
 
 export interface HostGitRelayOptions extends RelaySettings {
-  /** What is kept of runs that are not pushed. Made, and read by nobody else. */
+  /** Directory for runs that are not delivered. Created if missing, and accessible to this user only. */
   readonly directory: string
-  /** `HostOwner` of `@cogni/sandbox-docker`, or what answers the same. */
+  /** Identifies host processes: `HostOwner` of `@cogni/sandbox-docker`, or an equivalent. */
   readonly owners: KeptRuns.Owners
-  /** Where fetched objects are kept between runs; nothing is, when it is left out. */
+  /** Cache of fetched objects between runs. If omitted, nothing is cached. */
   readonly cache?: { readonly directory: string; readonly bytesMax?: number | undefined } | undefined
   readonly limits?: Partial<RelayLimits> | undefined
 }
 
-/** The oldest git of the host that has all that a relay asks of it (`http.curloptResolve`). */
+/** Oldest supported git on the host. `http.curloptResolve` requires it. */
 export const gitVersionMin = "2.37"
 
-/** Which git there is, such as `2.39.5`; `undefined` where none can be started. */
+/** Version of the host's git, such as `2.39.5`; `undefined` if git cannot be started. */
 export const gitVersion: Effect.Effect<string | undefined> = HostGit.run({
   argv: ["--version"],
   runtimeSecondsMax: 10
@@ -57,7 +57,7 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
     Context.add(RelayContext, { ...options, runs, cache, limits: { ...limits, ...options.limits } })
   )
 
-  /** What an operation needs, and its errors as the port has them. */
+  /** Provides an operation with its services, and maps its errors to the error of the port. */
   const operation =
     (name: Operation, runId?: RunId) =>
     <A, R>(effect: Effect.Effect<A, GitRelayReason, R>) =>

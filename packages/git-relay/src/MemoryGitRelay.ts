@@ -1,9 +1,9 @@
 /**
- * `GitRelay` in memory: no git, no files, no container. Commits are real all the same, encoded and named as git does
- * it, and held to the same policy.
+ * `GitRelay` in memory, without git, files or containers. Its commits are real git objects with git's own IDs, and are
+ * checked against the same policy.
  *
- * `MemoryGit` is the hand that a test has in it: it makes origins and their troubles, commits as an agent would, and
- * looks where a branch stands.
+ * Tests control it with `MemoryGit`: it creates origins, makes them fail, commits as an agent would, and reads
+ * branches.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Effect, Layer } from "effect"
@@ -29,21 +29,21 @@ import { branchOf, type CommitId } from "./Refs.ts"
 import * as GitObject from "./internal/git/GitObject.ts"
 import * as MemoryObjects from "./internal/git/MemoryObjects.ts"
 
-/** Files by path. */
+/** File contents by path. */
 export type Files = Readonly<Record<string, MemoryObjects.File>>
 
-/** What a test does behind the relay's back. */
+/** Controls an in-memory relay from a test. */
 export class MemoryGit extends Context.Service<
   MemoryGit,
   {
-    /** An origin whose `main` holds these files; with none it is empty. Answers its URL. */
+    /** Creates an origin whose `main` contains these files, or an empty origin without them. Returns its URL. */
     readonly origin: (name: string, files?: Files) => Effect.Effect<string>
-    /** As the agent of a clone does it; the files take the place of those of the same name. */
+    /** Commits in a clone, as its agent would. Files with the same name are replaced. */
     readonly commit: (clone: Clone, files: Files, message?: string) => Effect.Effect<CommitId>
-    /** Changed and not committed. */
+    /** Changes files without committing them. */
     readonly leave: (clone: Clone, files: Files) => Effect.Effect<void>
     readonly branchAt: (url: string, branch: string) => Effect.Effect<CommitId | undefined>
-    /** What an origin refuses from now on; nothing, when there is nothing in it. */
+    /** Makes an origin fail with these faults from now on. An empty object clears them. */
     readonly trouble: (
       url: string,
       trouble: {
@@ -71,11 +71,11 @@ interface Relayed {
   readonly clone: Clone
   stage: "cloned" | "collected" | "checked" | "pushed" | "settled"
   held: boolean
-  /** Of the workspace. */
+  /** Tip of the branch in the workspace. */
   tip: CommitId
   files: Files
   left?: Files | undefined
-  /** Where the branch stood when we pushed it last. */
+  /** Commit that the branch pointed to after the last push. */
   pushedTip?: CommitId | undefined
 }
 
@@ -127,11 +127,11 @@ const makeRelay = (
 
   const clone = Effect.fnUntraced(function* (request: CloneRequest) {
     const { runId, url } = request
-    if (runs.has(runId)) return yield* notKept(runId, "there is something already")
+    if (runs.has(runId)) return yield* notKept(runId, "it is already kept")
     const origin = origins.get(url)
-    if (origin === undefined) return yield* unavailable("not_found", "is not there")
+    if (origin === undefined) return yield* unavailable("not_found", "does not exist")
     const { clone: fault } = origin.trouble
-    if (fault !== undefined) return yield* unavailable(fault, "is in trouble")
+    if (fault !== undefined) return yield* unavailable(fault, "fails because the test requested it")
     const refs = new Map([...origin.branches].map(([name, id]) => [`refs/heads/${name}`, id]))
     const headBranch = origin.branches.has("main") ? "main" : undefined
     const base = yield* Effect.fromResult(
@@ -165,7 +165,7 @@ const makeRelay = (
       })
     )
 
-  /** What is done with a clone that is still there. */
+  /** Runs an operation on a clone that still exists. */
   const step = <A, E extends GitRelayReason>(
     operation: Operation,
     { request: { runId } }: Clone,
@@ -174,7 +174,7 @@ const makeRelay = (
     Effect.suspend((): Effect.Effect<A, E | RelayFailed> => {
       const relayed = runs.get(runId)
       return relayed === undefined
-        ? Effect.fail(new RelayFailed({ detail: "what is kept is gone", remedy: "Run it again" }))
+        ? Effect.fail(new RelayFailed({ detail: "the kept run no longer exists", remedy: "Run it again" }))
         : run(relayed)
     }).pipe(failAs(operation, runId))
 
@@ -185,8 +185,9 @@ const makeRelay = (
         runId,
         Effect.gen(function* () {
           const run = runs.get(runId)
-          if (run === undefined || run.stage === "settled") return yield* notKept(runId, "nothing is kept")
-          if (run.held) return yield* notKept(runId, "somebody is at work")
+          if (run === undefined || run.stage === "settled")
+            return yield* notKept(runId, "no commits are kept")
+          if (run.held) return yield* notKept(runId, "it is in use")
           const { branch = run.clone.branch, createPr = run.clone.request.createPr } = changed
           const { baseBranch, request } = run.clone
           yield* PolicyGate.mayPush(policies, { url: request.url, branch, baseBranch })
@@ -212,7 +213,10 @@ const makeRelay = (
     apply: (clone) =>
       step("apply", clone, () =>
         Effect.fail(
-          new PatchRefused({ detail: "there is no git in memory to apply them", remedy: "Use HostGitRelay" })
+          new PatchRefused({
+            detail: "the in-memory relay has no git to apply them",
+            remedy: "Use HostGitRelay"
+          })
         )
       ),
     check: (collected) =>
@@ -223,7 +227,7 @@ const makeRelay = (
           return Effect.void
         })
       }),
-    // What there is to say of each commit, the oldest first: no changes, for there is no git to write them.
+    // Lists only the message of each commit, oldest first, because there is no git to write the changes.
     patch: ({ clone, tip }) =>
       step("patch", clone, () =>
         Effect.map(reader.commits(tip, clone.baseCommit, depthMax), (commits) => {
@@ -245,17 +249,18 @@ const makeRelay = (
               fault,
               branch,
               detail,
-              remedy: "Push under another name, or once it is over",
+              remedy: "Push under another name, or try again later",
               keptAt,
               isRetryable: fault !== "branch_exists"
             })
-          if (trouble.push !== undefined) return yield* refuse(trouble.push, "the origin is in trouble")
+          if (trouble.push !== undefined)
+            return yield* refuse(trouble.push, "the test requested this failure")
           const there = branches.get(branch)
           const unchanged = there !== undefined && (there === tip || treeOf(there) === treeOf(tip))
           if (there !== undefined && !unchanged) {
-            // On top of what is ours alone.
+            // The branch may move only from the commit that this run pushed last.
             const follows = there === run.pushedTip && (yield* reader.isAncestor(there, tip))
-            if (!follows) return yield* refuse("branch_exists", "it is there already, with something else")
+            if (!follows) return yield* refuse("branch_exists", "it already exists with different content")
           }
           const at = unchanged ? there : tip
           branches.set(branch, at)
@@ -310,12 +315,12 @@ const failAs = (operation: Operation, runId: RunId) =>
   Effect.mapError((reason: GitRelayReason) => new GitRelayError({ operation, runId, reason }))
 
 const notKept = (runId: RunId, detail: string) =>
-  new NotKept({ runId, detail, remedy: "Use another run id, or see what is kept" })
+  new NotKept({ runId, detail, remedy: "Use another run ID, or list the kept runs" })
 
 const unavailable = (fault: OriginFault, detail: string) =>
   new OriginUnavailable({
     fault,
     detail,
-    remedy: "See MemoryGit: what it has, and what trouble it was given",
+    remedy: "Check the origins and the faults that the test set up with MemoryGit",
     isRetryable: fault === "unreachable" || fault === "timeout"
   })

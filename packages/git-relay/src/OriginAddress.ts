@@ -1,41 +1,43 @@
 /**
- * Which servers a relay may be asked to speak to by somebody else, and which addresses an origin may have. Pure.
+ * Decides which servers callers may name, and which addresses an origin may have. Pure.
  *
- * An origin's name is resolved once, every address that it has must be one of the public internet, and git connects to
- * those addresses and to no others: a name that changes its address afterwards changes nothing.
+ * An origin's name is resolved once. All of its addresses must be public, unless private ones are allowed, and git
+ * connects only to these, so DNS rebinding has no effect.
  */
 import { Result } from "effect"
 import { IpNetwork, NetAddress } from "effect/net"
 
-/** A server with repositories that callers may name. Reached over https. */
+/** A server whose repositories callers may name. It is reached over https. */
 export interface ForgeHost {
-  /** `git.example.com`, or `git.example.com:8443` where it is not port 443. */
+  /** `git.example.com`, or `git.example.com:8443` if its port is not 443. */
   readonly host: string
   /**
-   * Its addresses may be private, or this host's own. Whoever may name its repositories reaches whatever listens at
-   * those addresses, as far as it speaks TLS under that name.
+   * Whether its addresses may be private or belong to this host. A caller who may name its repositories then reaches
+   * any service at those addresses that speaks TLS under that name.
    */
   readonly allowPrivateAddresses?: boolean | undefined
 }
 
-/** Servers, as {@link serverHost} has them, whose addresses may be private; `any` where the caller is this host's user. */
+/**
+ * Servers, as {@link serverHost} returns them, whose addresses may be private; `any` if the caller is this host's user.
+ */
 export type PrivateServers = "any" | ReadonlyArray<string>
 
 export const defaultForges: ReadonlyArray<ForgeHost> = [{ host: "github.com" }, { host: "gitlab.com" }]
 
-/** How many addresses of one name are used. */
+/** Maximum number of addresses to use per name. */
 export const addressesMax = 16
 
-/** Host of a URL in lower case, with the port unless it is 443. */
+/** Returns the host of a URL in lower case, with the port unless it is 443. */
 export const serverHost = (url: string): string => new URL(url).host
 
-/** The forge whose repository a URL names, if it is one of these. */
+/** Returns the forge whose repository a URL names, or `undefined` if it is not one of these. */
 export const forgeOf = (url: string, forges: ReadonlyArray<ForgeHost>): ForgeHost | undefined => {
   if (!url.startsWith("https://") || !URL.canParse(url)) return undefined
   return forges.find(({ host }) => serverHost(url) === serverHost(`https://${host}`))
 }
 
-/** Whether a text is an address of the public internet that one machine can have. */
+/** Whether a text is a unicast address on the public internet. */
 export const isPublic = (text: string): boolean => {
   const address = Result.getOrUndefined(NetAddress.ipFromString(text))
   return (
@@ -46,15 +48,15 @@ export const isPublic = (text: string): boolean => {
   )
 }
 
-/** Whether a text is an address of this host's loopback. */
+/** Whether a text is a loopback address. */
 export const isLoopback = (text: string): boolean => {
   const address = Result.getOrUndefined(NetAddress.ipFromString(text))
   return address !== undefined && NetAddress.isLoopback(address)
 }
 
 /**
- * The addresses to connect to, if an origin may have all of them. One that it may not have refuses all: which of them
- * a connection would use is not ours to say.
+ * Returns the addresses to connect to. Returns `undefined` if the list is empty or any of them is not allowed, because
+ * the relay cannot control which one a connection uses.
  */
 export const allowed = (
   url: string,
@@ -63,14 +65,14 @@ export const allowed = (
   privateServers: PrivateServers
 ): ReadonlyArray<string> | undefined => {
   if (addresses.length === 0) return undefined
-  // Plain http is for this host only, whatever its names lead to.
+  // Plain http may reach only this host, whatever the name resolves to.
   if (url.startsWith("http://")) return addresses.every(isLoopback) ? addresses : undefined
   const mayBePrivate = privateServers === "any" || privateServers.includes(serverHost(url))
   const isAllowed = (address: string) => mayBePrivate || (isPublic(address) && !own.includes(address))
   return addresses.every(isAllowed) ? addresses.slice(0, addressesMax) : undefined
 }
 
-/** What tells git's curl where a server is: `http.curloptResolve`. */
+/** Returns the value of `http.curloptResolve`, which tells git's curl the addresses of a server. */
 export const resolveOption = (url: string, addresses: ReadonlyArray<string>): string => {
   const { hostname, port, protocol } = new URL(url)
   const bracketed = addresses.map((address) => (address.includes(":") ? `[${address}]` : address))
@@ -90,7 +92,7 @@ const networks = (...texts: ReadonlyArray<string>) => texts.map((text) => IpNetw
 const within = (ranges: ReadonlyArray<IpNetwork.IpNetwork>, address: NetAddress.IpAddress): boolean =>
   ranges.some((range) => IpNetwork.contains(range as never, address as never))
 
-/** IANA's registry of special IPv4 addresses: unspecified, private, shared, loopback, link-local, tests, multicast. */
+/** IANA's special-purpose IPv4 ranges: unspecified, private, shared, loopback, link-local, tests, multicast. */
 const special4 = networks(
   "0.0.0.0/8",
   "10.0.0.0/8",
@@ -112,8 +114,10 @@ const special4 = networks(
   "240.0.0.0/4"
 )
 
-/** All that is given out of IPv6: mapped, translated, unique local, link-local and multicast addresses are outside. */
+/**
+ * Allocated global unicast IPv6. Mapped, translated, unique local, link-local and multicast addresses are outside it.
+ */
 const globalUnicast6 = IpNetwork.fromStringUnsafe("2000::/3")
 
-/** Of that, what leads into IPv4 (Teredo, 6to4), and what is for tests and protocols. */
+/** Ranges of it that lead to IPv4 (Teredo, 6to4), and ranges for tests and protocols. */
 const special6 = networks("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")

@@ -1,6 +1,6 @@
 /**
- * The source documents' port to a repository, over the relay: a clone, a branch made of patches, a pull request. For
- * callers that carry patches and not a workspace; what they bring is held to the same policy.
+ * Port to a repository for callers that carry patches instead of a workspace: a clone, a branch made of patches, a pull
+ * request. It implements the port of the source documents on top of the relay, with the same policy.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { Context, Effect, Layer, type Scope } from "effect"
@@ -13,10 +13,10 @@ import type { BranchName, CommitId } from "./Refs.ts"
 export class PatchRelay extends Context.Service<
   PatchRelay,
   {
-    /** A workspace at a commit, `repo` in it; both end with the scope. */
+    /** Creates a workspace at a commit, with the repository in `repo`. Both are removed when the scope closes. */
     readonly cloneToWorkspace: (params: {
       readonly repoUrl: string
-      /** Absent: where the branch stands. */
+      /** Defaults to the tip of the branch. */
       readonly sha?: CommitId | undefined
       readonly baseBranch?: string | undefined
     }) => Effect.Effect<
@@ -24,7 +24,7 @@ export class PatchRelay extends Context.Service<
       GitRelayError,
       Scope.Scope
     >
-    /** The same patches on the same base are the same commits: doing it again changes nothing. */
+    /** Pushes a branch made of patches. Idempotent: the same patches on the same base give the same commits. */
     readonly pushBranchFromPatches: (params: {
       readonly repoUrl: string
       readonly baseSha?: CommitId | undefined
@@ -53,7 +53,7 @@ export const make = Effect.gen(function* () {
     cloneToWorkspace: Effect.fn("PatchRelay.cloneToWorkspace")(function* ({ baseBranch, repoUrl, sha }) {
       const runId = yield* RunId.generate
       const clone = yield* relay.clone({ runId, url: repoUrl, baseBranch, baseCommit: sha })
-      // Nothing of it is ever pushed: it goes with the scope.
+      // It is never pushed, so it is removed with the scope.
       yield* relay.discard(runId)
       return { workspacePath: clone.workspacePath, baseSha: clone.baseCommit }
     }),
@@ -72,7 +72,7 @@ export const make = Effect.gen(function* () {
           const collected = yield* relay.collect(clone)
           return yield* relay.push(yield* relay.check(collected))
         }).pipe(
-          // Whoever brought the patches has them still.
+          // The caller still has the patches.
           Effect.tapError(() => Effect.ignore(relay.discard(runId)))
         )
         return { branchName: pushed.branch, tip: pushed.tip, unchanged: pushed.unchanged }

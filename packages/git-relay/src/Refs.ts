@@ -1,19 +1,19 @@
 /**
- * Commits, branches and origins: what the relay accepts as a name. All of it is decided by the host before a run, and
- * nothing of it is ever read from a workspace.
+ * Names that the relay accepts: commits, branches and origins. The host decides all of them before a run. None is ever
+ * read from a workspace.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Schema } from "effect"
 
 export const CommitId = Schema.String.check(
-  Schema.isPattern(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/u, { expected: "a whole commit id, SHA-1 or SHA-256" })
+  Schema.isPattern(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/u, { expected: "a full commit ID, SHA-1 or SHA-256" })
 ).pipe(Schema.brand("@cogni/sandbox-git-relay/CommitId"))
 
 export type CommitId = typeof CommitId.Type
 
 /**
- * A branch that runs may have: below `sandbox/`, of a small alphabet. `git check-ref-format` is not enough: it accepts
- * `$(id)` and `a;b`.
+ * A branch that a run may have: below `sandbox/`, with a small alphabet. `git check-ref-format` is not enough, because
+ * it accepts `$(id)` and `a;b`.
  */
 export const BranchName = Schema.String.check(
   Schema.isPattern(/^sandbox\/(?!.*\.\.)(?!.*\.lock$)[A-Za-z0-9][A-Za-z0-9._-]{0,62}[A-Za-z0-9_-]$/u, {
@@ -23,7 +23,7 @@ export const BranchName = Schema.String.check(
 
 export type BranchName = typeof BranchName.Type
 
-/** A branch of the origin that a run starts from, and never writes to. */
+/** A branch of the origin that a run starts from and never writes to. */
 export const BaseBranch = Schema.String.check(
   Schema.isPattern(
     /^(?!.*(?:\.\.|\/\/|\.lock(?:\/|$)|\/\.|\.\/))[A-Za-z0-9][A-Za-z0-9._/-]{0,199}(?<![./])$/u,
@@ -33,7 +33,7 @@ export const BaseBranch = Schema.String.check(
   )
 )
 
-/** How a repository names its objects. */
+/** Hash algorithm of a repository's object IDs. */
 export const ObjectFormat = Schema.Literals(["sha1", "sha256"])
 
 export type ObjectFormat = typeof ObjectFormat.Type
@@ -44,8 +44,8 @@ const remotePattern =
 const localPattern = /^\/[^\0\r\n]{0,4000}$/u
 
 /**
- * Where a run's repository lies: an https URL without a credential (those belong to the relay), or the absolute path of
- * a repository on this host. Plain http passes to this host only.
+ * Location of a run's repository: an https URL without a credential (the relay provides credentials), or the absolute
+ * path of a repository of this host. Plain http is accepted for this host only.
  */
 export const OriginUrl = Schema.String.check(
   Schema.makeFilter((text: string) =>
@@ -55,15 +55,15 @@ export const OriginUrl = Schema.String.check(
   )
 )
 
-/** The branch of a run that names none. */
+/** Returns the default branch of a run. */
 export const branchOf = (runId: RunId): BranchName => BranchName.make(`sandbox/${runId}`)
 
-/** An origin on this host. */
+/** Whether an origin is the path of a repository of this host. */
 export const isLocal = (url: string): boolean => url.startsWith("/")
 
-/** Scheme, host and port: what a credential is bound to. */
+/** Returns scheme, host and port of a URL, to which a credential is bound. */
 export const serverOf = (url: string): string => new URL(url).origin
 
-/** `owner/name`, without `.git`. */
+/** Returns `owner/name` of a URL, without `.git`. */
 export const repositoryOf = (url: string): string =>
   new URL(url).pathname.replace(/^\/+|\/+$/gu, "").replace(/\.git$/u, "")

@@ -1,10 +1,10 @@
 /**
- * A run with a repository: clone before it, deliver after it, lose nothing in between.
+ * Runs an agent on a repository: clones before the run, delivers after it, and loses nothing in between.
  *
- *     clone ─► use ─► collect ─► check ─► push, patch ─► pull request ─► what became of it
+ *     clone ─► use ─► collect ─► check ─► push, patch ─► pull request ─► delivery
  *
- * Git is no field of a sandbox's spec: `use` is given a workspace to run in and knows nothing of origins. When it
- * fails, is interrupted, or did not succeed, what the agent has done is taken out and kept, and not pushed.
+ * Git is not a field of a sandbox's spec: `use` gets a workspace to run in and does not know the origin. If `use`
+ * fails, is interrupted or does not succeed, the agent's work is collected and kept, and not pushed.
  */
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { Effect, Exit, Fiber, Schema } from "effect"
@@ -21,32 +21,32 @@ import type { GitRelayError } from "./GitRelayError.ts"
 import { BranchName, CommitId } from "./Refs.ts"
 
 export interface RelayRunRequest extends CloneRequest {
-  /** Where the commits go: to a branch of the origin, or into a patch and no further. */
+  /** Where the commits go: to a branch of the origin, or only into a patch. */
   readonly deliver: "push" | "patch"
   readonly pullRequest?: PullRequestText | undefined
 }
 
-/** What became of a run's commits. */
+/** Outcome of a run's commits. */
 export type Delivery =
-  /** The agent committed nothing, and left nothing that could be. */
+  /** The agent committed nothing and left nothing to commit. */
   | { readonly _tag: "Skipped"; readonly clone: Clone }
   | {
       readonly _tag: "Pushed"
       readonly checked: Checked
       readonly tip: CommitId
-      /** It was there already. */
+      /** `true` if the branch already existed with this content. */
       readonly unchanged: boolean
       readonly pullRequest: PullRequest | undefined
       readonly statement: CommitStatement.CommitStatement
     }
-  /** It is kept until it is discarded: whoever asked for it has not put it anywhere yet. */
+  /** The commits are kept until they are discarded, because the caller has not stored the patch yet. */
   | { readonly _tag: "Patched"; readonly checked: Checked; readonly patch: Uint8Array }
-  /** The run did not succeed: its commits wait to be taken up, or dropped. */
+  /** The run did not succeed. Its commits are kept until they are retried or dropped. */
   | { readonly _tag: "Kept"; readonly clone: Clone; readonly tip: CommitId }
-  /** They were refused, or could not be sent: they wait likewise. What the run came to is as good as any. */
+  /** The commits were refused or could not be sent, and are kept. The result of the run is valid. */
   | { readonly _tag: "Failed"; readonly clone: Clone; readonly error: GitRelayError }
 
-/** A delivery, as the record of a run has it (under `relay`). */
+/** A delivery as it is stored in the record of a run, under `relay`. */
 export const DeliveryRecord = Schema.Struct({
   status: Schema.Literals(["skipped", "pushed", "unchanged", "patched", "kept", "failed"]),
   origin: Schema.String,
@@ -55,16 +55,16 @@ export const DeliveryRecord = Schema.Struct({
   baseCommit: Schema.optionalKey(CommitId),
   tip: Schema.optionalKey(CommitId),
   pullRequestUrl: Schema.optionalKey(Schema.String),
-  /** Why, where it was not delivered. */
+  /** Why the commits were not delivered. */
   message: Schema.optionalKey(Schema.String),
-  /** Where the commits are, where they were not delivered. */
+  /** Directory of the commits if they were not delivered. */
   keptAt: Schema.optionalKey(Schema.String),
   statement: Schema.optionalKey(CommitStatement.CommitStatement)
 })
 
 export type DeliveryRecord = typeof DeliveryRecord.Type
 
-/** What a run came to, and whether that is to be pushed. */
+/** Result of a run. Its commits are delivered only if it succeeded. */
 export interface Used {
   readonly succeeded: boolean
   readonly auditHead?: AuditHead | undefined
@@ -72,10 +72,12 @@ export interface Used {
 
 export const leftoversMessage = "Changes that the agent left uncommitted"
 
-/** The program in the runtime image that works in the repository, and commits what is left. */
+/** Program in the runtime image that runs a command in the repository, and commits uncommitted changes on request. */
 export const repositoryProgram = "/usr/local/bin/cogni-repo"
 
-/** The same command, in the repository; `message` has what it leaves uncommitted committed. */
+/**
+ * Wraps a command so that it runs in the repository. With `message`, changes that it leaves uncommitted are committed.
+ */
 export const inRepository = (
   argv: readonly [string, ...ReadonlyArray<string>],
   message?: string
@@ -87,9 +89,9 @@ export const inRepository = (
 ]
 
 /**
- * Live a run in a clone, and deliver what it committed. Fails where it cannot be cloned, and as `use` does; then the
- * commits are kept, which is said in the log. `began` is for `use` to say that an agent works in the workspace now:
- * before that, there is nothing that could be lost.
+ * Runs `use` in a clone, and delivers the commits. Fails if cloning fails or `use` fails; in the second case the
+ * commits are kept, which is logged. `use` runs `began` when an agent starts to work in the workspace. Before that,
+ * there is nothing to keep.
  */
 export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E, R>(
   request: RelayRunRequest,
@@ -126,7 +128,7 @@ export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E,
   )
 })
 
-/** Collect, check and send on what a workspace holds: the second half of {@link around}, and all of a retry. */
+/** Collects, checks and delivers the commits of a workspace: the second half of {@link around}, and all of a retry. */
 export const deliver = Effect.fn("RelayRun.deliver")(function* (
   clone: Clone,
   request: Pick<RelayRunRequest, "deliver" | "pullRequest" | "commitLeftovers">,
@@ -175,7 +177,7 @@ export const recordOf = (delivery: Delivery): DeliveryRecord => {
   }
 }
 
-/** Take out what there is, committed or not, and leave it where a retry finds it. Nothing at all is nothing to keep. */
+/** Collects the work, committed or not, and keeps it for a retry. Discards the run if it left no work. */
 const keep = Effect.fnUntraced(function* (clone: Clone, { commitLeftovers }: RelayRunRequest) {
   const relay = yield* GitRelay
   const collected = yield* relay.collect(clone, { commitLeftovers })
@@ -184,22 +186,24 @@ const keep = Effect.fnUntraced(function* (clone: Clone, { commitLeftovers }: Rel
   return { _tag: "Skipped", clone } satisfies Delivery
 })
 
-/** Never fails, and never stands in the way of why the run failed. */
+/** Keeps the work of a failed run. Never fails, so that the run's own error is reported. */
 const salvage = (clone: Clone, request: RelayRunRequest) =>
   keep(clone, request).pipe(
     Effect.flatMap((delivery) =>
       delivery._tag === "Kept"
         ? Effect.logWarning(
-            `what the agent had done is kept, and not delivered: cogni-sandbox relay retry ${clone.request.runId}${
+            `the agent's work is kept, not delivered. To deliver it: cogni-sandbox relay retry ${clone.request.runId}${
               request.deliver === "patch" ? " --patch FILE" : ""
             }`
           )
         : Effect.void
     ),
     Effect.catchTag("GitRelayError", (error) =>
-      Effect.logWarning(`what the agent had done is kept as it is: ${error.message}`)
+      Effect.logWarning(
+        `the agent's work could not be collected and is kept in its workspace: ${error.message}`
+      )
     ),
-    // In a fiber of its own: what must not be interrupted cannot be timed out either.
+    // In a separate fiber, because an uninterruptible effect cannot be timed out.
     Effect.forkDetach({ startImmediately: true }),
     Effect.flatMap(Fiber.join)
   )

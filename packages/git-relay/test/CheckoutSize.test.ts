@@ -14,7 +14,7 @@ const limits: CheckoutSize.CheckoutLimits = {
   checkSecondsMax: 60
 }
 
-/** A bare repository, and what writes objects into it. */
+/** A bare repository, and functions that write objects into it. */
 const repository = Effect.gen(function* () {
   const root = yield* Effect.acquireRelease(
     Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-test-"))),
@@ -37,23 +37,23 @@ const repository = Effect.gen(function* () {
   return { blob, tree, check }
 })
 
-/** Ten names for one thing. */
+/** Ten entries with different names for one object. */
 const ten = (entry: string) => Array.from({ length: 10 }, (_, at) => `${entry}\td${at}`)
 
 describe("CheckoutSize", () => {
-  it.effect("lets a commit through that is as large as it may be", () =>
+  it.effect("accepts a commit that is exactly as large as allowed", () =>
     Effect.gen(function* () {
       const { blob, check, tree } = yield* repository
       const half = yield* blob("A".repeat(limits.checkoutBytesMax / 2))
       yield* check(yield* tree([`100644 blob ${half}\tone`, `100755 blob ${half}\t1 \u00e9 2`]))
       yield* check(yield* tree([]))
-      // A link is as long as what it says, and a submodule is only named.
+      // A link is as long as its target, and a submodule has no content.
       const link = yield* blob("one")
       yield* check(yield* tree([`120000 blob ${link}\tlink`, `160000 commit ${"1".repeat(40)}\tmodule`]))
     })
   )
 
-  it.effect("refuses one file under many names by the bytes that they become", () =>
+  it.effect("refuses one file under many names by its total size", () =>
     Effect.gen(function* () {
       const { blob, check, tree } = yield* repository
       const inner = yield* tree(ten(`100644 blob ${yield* blob("A".repeat(100_000))}`))
@@ -65,7 +65,7 @@ describe("CheckoutSize", () => {
   )
 
   for (const what of ["files", "empty directories"])
-    it.effect(`refuses ${what} in directories that are named again and again`, () =>
+    it.effect(`refuses ${what} in directories that are listed again and again`, () =>
       Effect.gen(function* () {
         const { blob, check, tree } = yield* repository
         let inner = what === "files" ? `100644 blob ${yield* blob("")}` : `040000 tree ${yield* tree([])}`
@@ -76,7 +76,7 @@ describe("CheckoutSize", () => {
       })
     )
 
-  it.effect("refuses a path that no system takes, before git has gone down all of it", () =>
+  it.effect("refuses a path that is too long for any system, before git has listed all of it", () =>
     Effect.gen(function* () {
       const { blob, check, tree } = yield* repository
       const name = "n".repeat(200)

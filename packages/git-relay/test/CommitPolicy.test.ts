@@ -16,8 +16,8 @@ const rulesOf = (change: CommitRules.Change, policy: Partial<CommitPolicy.Policy
     .ofChange(change)
     .map(({ rule }) => rule)
 
-describe("the policy", () => {
-  it("is this by default", () => {
+describe("CommitPolicy", () => {
+  it("has these defaults", () => {
     assert.deepStrictEqual(defaultPolicy, {
       commitsMax: 500,
       pathsMax: 3000,
@@ -102,7 +102,7 @@ describe("the policy", () => {
     )
   })
 
-  it("has a digest that the order of fields does not change, and every value does", () => {
+  it("has a digest that depends on every value, but not on the order of fields", () => {
     const turned = Object.fromEntries(Object.entries(defaultPolicy).toReversed()) as CommitPolicy.Policy
     assert.strictEqual(CommitPolicy.digest(turned), CommitPolicy.digest(defaultPolicy))
     const others = [
@@ -125,11 +125,11 @@ describe("the policy", () => {
     { default: { authors: [] } },
     { default: { authors: ["agent@example.com"] } },
     { repositories: { "!github.com/a/b": {} } }
-  ])("%j is none", (input) =>
+  ])("rejects %j", (input) =>
     Effect.map(Effect.exit(CommitPolicy.decode(input)), (exit) => assert.strictEqual(exit._tag, "Failure"))
   )
 
-  it("is another one for repositories that a glob names, the last one having the last word", () => {
+  it("applies the overrides for repositories that match a glob, and the last one wins", () => {
     const policies: CommitPolicy.PoliciesInput = {
       default: { commitsMax: 10 },
       repositories: {
@@ -198,7 +198,7 @@ describe("protected paths", () => {
     ".woodpecker.yml",
     ".woodpecker/build.yml",
     ".buildkite/pipeline.yml"
-  ])("%j is one", (path) => {
+  ])("protects %j", (path) => {
     assert.include(rulesOf(added(path)), "protected-path")
     const gone = { path: added(path).path, before: file(), after: undefined }
     assert.include(rulesOf(gone), "protected-path")
@@ -215,17 +215,17 @@ describe("protected paths", () => {
     ".gitignore",
     ".gitattributes",
     "ünïcode/日本語.txt"
-  ])("%j is none", (path) => assert.deepStrictEqual(rulesOf(added(path)), []))
+  ])("does not protect %j", (path) => assert.deepStrictEqual(rulesOf(added(path)), []))
 
   it.each([".github", ".GITHUB", ".github/workflows", ".gitlab", ".circleci"])(
-    "a link or a submodule in place of %s is one",
+    "protects %s from a link or a submodule in its place",
     (path) => {
       assert.include(rulesOf(added(path, "120000")), "protected-path")
       assert.include(rulesOf(added(path, "160000")), "protected-path")
     }
   )
 
-  it("a pattern is also taken as it is written", () => {
+  it("also matches a pattern as it is written", () => {
     for (const path of ["ends./in dots", "ﬁle"])
       assert.deepStrictEqual(rulesOf(added(path), { protectedPaths: [path] }), ["protected-path"])
   })
@@ -261,7 +261,7 @@ describe("protected paths", () => {
     assert.deepStrictEqual(rulesOf(added(path)), ["protected-path"])
   )
 
-  it("a link elsewhere is none", () => assert.deepStrictEqual(rulesOf(added("links/a", "120000")), []))
+  it("allows a link elsewhere", () => assert.deepStrictEqual(rulesOf(added("links/a", "120000")), []))
 
   const segment = Schema.Literals([
     ".github",
@@ -278,7 +278,7 @@ describe("protected paths", () => {
     "workflow\u200ds"
   ])
   it.prop(
-    "any path is one if and only if a second opinion says so",
+    "agrees with a second implementation for any path",
     [Schema.NonEmptyArray(segment)],
     ([segments]) => {
       const protectedPaths = [".github/workflows/**", "docs/CODEOWNERS"]
@@ -321,7 +321,7 @@ describe("entries", () => {
     ["lfs-config", ".lfsconfig"],
     ["lfs-config", "a/.LFSConfig."],
     ["lfs-config", "LFSCON~1"]
-  ] as const)("%s: %j", (rule, path) => assert.deepStrictEqual(rulesOf(added(path)), [rule]))
+  ] as const)("reports %s for %j", (rule, path) => assert.deepStrictEqual(rulesOf(added(path)), [rule]))
 
   it.each([
     ".gitignore",
@@ -333,9 +333,9 @@ describe("entries", () => {
     "a..b/c",
     "...",
     ".lfsconfigs"
-  ])("%j is fine", (path) => assert.deepStrictEqual(rulesOf(added(path)), []))
+  ])("accepts %j", (path) => assert.deepStrictEqual(rulesOf(added(path)), []))
 
-  it("what has a bad name may be taken away", () => {
+  it("allows the removal of an entry with a bad name", () => {
     for (const path of [".git/config", "a\u0001b"])
       assert.deepStrictEqual(rulesOf({ path, before: file(), after: undefined }), [])
     assert.deepStrictEqual(rulesOf({ path: ".gitmodules", before: file(), after: undefined }), ["submodule"])
@@ -350,9 +350,9 @@ describe("entries", () => {
     ["100777", ["mode"]],
     ["60000", ["mode"]],
     ["160000", ["submodule"]]
-  ])("a mode of %s is %j", (mode, rules) => assert.deepStrictEqual(rulesOf(added("a", mode)), rules))
+  ])("reports a mode of %s as %j", (mode, rules) => assert.deepStrictEqual(rulesOf(added("a", mode)), rules))
 
-  it("submodules may be allowed, in the one spelling that git has", () => {
+  it("allows submodules if configured, but only in git's own spelling", () => {
     const policy = { submodules: "allow" } as const
     assert.deepStrictEqual(rulesOf(added("lib", "160000"), policy), [])
     assert.deepStrictEqual(rulesOf({ path: "lib", before: file("160000"), after: undefined }, policy), [])
@@ -387,14 +387,14 @@ describe("entries", () => {
     ["a", "git~1/x", "never"],
     ["a", "", "never"],
     ["a", "b\0c", "never"]
-  ])("a link %s to %j: %s", (path, target, refused) => {
+  ])("checks a link %s to %j: %s", (path, target, refused) => {
     const of = (symlinks: "refuse" | "allow") =>
       CommitRules.make({ ...defaultPolicy, symlinks }).ofLink(path, target).length > 0
     assert.deepStrictEqual([of("refuse"), of("allow")], [refused !== undefined, refused === "never"])
   })
 })
 
-it("a link's target has a length that systems take", () => {
+it("refuses a link whose target is longer than 4096 bytes", () => {
   const { ofLink } = CommitRules.make({ ...defaultPolicy, symlinks: "allow" })
   assert.deepStrictEqual(
     [4096, 4097].map((length) => ofLink("a", "b".repeat(length)).length),
@@ -417,7 +417,7 @@ describe("commits", () => {
       .ofCommit(commit(changes))
       .map(({ rule }) => rule)
 
-  it("an ordinary one is fine", () => assert.deepStrictEqual(rulesOf({}), []))
+  it("accepts an ordinary commit", () => assert.deepStrictEqual(rulesOf({}), []))
 
   it.each([
     { message: "a\u001b[2Jb" },
@@ -426,14 +426,16 @@ describe("commits", () => {
     { author: "A\u0007 <a@b>" },
     { committer: "C <c\u001b@d>" },
     { header: "gpgsig \u0001" }
-  ])("%j has control characters", (changes) => assert.deepStrictEqual(rulesOf(changes), ["message"]))
+  ])("refuses the control characters in %j", (changes) =>
+    assert.deepStrictEqual(rulesOf(changes), ["message"])
+  )
 
-  it("a message may have so many bytes", () => {
+  it("refuses a message that is too long", () => {
     assert.deepStrictEqual(rulesOf({ message: "x".repeat(65_536) }), [])
     assert.deepStrictEqual(rulesOf({ message: "x".repeat(65_537) }), ["message-bytes"])
   })
 
-  it("both names must be on the list, where there is one", () => {
+  it("requires both names to be on the list, if there is one", () => {
     assert.deepStrictEqual(rulesOf({}, { authors: ["A <a@b>", "C <c@d>"] }), [])
     assert.deepStrictEqual(rulesOf({}, { authors: ["A <a@b>"] }), ["author"])
     assert.deepStrictEqual(rulesOf({}, { authors: ["C <c@d>"] }), ["author"])
@@ -441,7 +443,7 @@ describe("commits", () => {
     assert.deepStrictEqual(rulesOf({ author: latin1, committer: latin1 }, { authors: ["Jürgen <j@b>"] }), [])
   })
 
-  it("every rule has something that can be done about it", () => {
+  it("has a remedy for every rule", () => {
     for (const rule of CommitPolicy.Rule.literals)
       assert.match(CommitRules.remedies[rule], /^[A-Z].*\.$/u, rule)
   })

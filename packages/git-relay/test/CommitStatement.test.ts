@@ -1,4 +1,4 @@
-/** What is said of commits, in a form that others verify: nothing of it may change unnoticed. */
+/** Statements about commits, in a form that others verify: no change of them may go unnoticed. */
 import { assert, describe, it } from "@effect/vitest"
 import { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -49,7 +49,7 @@ const Said = Schema.Struct({
 const codec = Schema.toCodecJson(CommitStatement.CommitStatement)
 
 describe("CommitStatement", () => {
-  it("is exactly this", () => {
+  it("has exactly this form", () => {
     assert.deepStrictEqual(Schema.encodeSync(codec)(CommitStatement.make(checked, auditHead)) as unknown, {
       _type: "https://in-toto.io/Statement/v1",
       subject: [
@@ -72,17 +72,17 @@ describe("CommitStatement", () => {
     })
   })
 
-  it("a run without an audit has no head of one; not an empty one either", () => {
+  it("omits the audit head of a run without an audit", () => {
     assert.notProperty(CommitStatement.make(checked).predicate, "auditHead")
   })
 
-  it("neither a canary nor a path of the host is in it", () => {
+  it("contains neither a canary nor a path of the host", () => {
     const text = JSON.stringify(CommitStatement.make(checked, auditHead))
     assert.notInclude(text, "planted-value")
     assert.notInclude(text, "/relays/")
   })
 
-  it.prop("survives its JSON form, whatever is said", [Said], ([{ auditHead: head, ...said }]) => {
+  it.prop("survives a JSON round trip with any values", [Said], ([{ auditHead: head, ...said }]) => {
     const { baseBranch, baseCommit, bytes, commits, digest, paths, tip: at, url } = said
     const request = { runId: said.runId, url }
     const clone = { ...checked.clone, request, baseBranch, baseCommit, branch: branchOf(said.runId) }
@@ -99,7 +99,7 @@ describe("CommitStatement", () => {
     ["another predicate", { predicateType: "https://cogni.dev/sandbox/commits/v2" }],
     ["a short commit", { subject: [{ name: "x", digest: { gitCommit: "b".repeat(39) } }] }],
     ["a policy that refused", { predicate: { policy: { result: "refused" } } }]
-  ])("%s is not one of ours", (_, changed) => {
+  ])("rejects a statement with %s", (_, changed) => {
     const good = Schema.encodeSync(codec)(CommitStatement.make(checked)) as object
     assert.throws(() => Schema.decodeUnknownSync(codec)({ ...good, ...changed }))
   })

@@ -11,7 +11,7 @@ const token = `ghp_${"aB3dE5gH7jK9mN1pQ3sT5vW7xY9zA1cD3eF5"}`
 const known = { name: "model_key", secret: "Zq8vK2mW5xR9tB4nL7cJ3hD6" }
 const pointer = `version https://git-lfs.github.com/spec/v1\noid sha256:${"4".repeat(64)}\nsize 4\n`
 
-/** A repository with a base, and commits upon it. */
+/** A repository with a base, and commits on top of it. */
 const history = (start: Files) => {
   const objects = MemoryObjects.make()
   let time = 0
@@ -45,7 +45,7 @@ describe("random histories", () => {
   const Step = Schema.Struct({
     parent: small,
     merge: Schema.optionalKey(small),
-    /** Which parent's files a commit goes on with: `-s ours` is 0, `-s theirs` 1. */
+    /** Parent whose files a commit keeps: 0 is `-s ours`, 1 is `-s theirs`. */
     keep: Schema.Literals([0, 1]),
     edit: small,
     plant: Schema.optionalKey(Schema.Literals([0, 1, 2, 3, 4, 5, 6, 7])),
@@ -53,7 +53,7 @@ describe("random histories", () => {
   })
 
   it.effect.prop(
-    "whatever is planted is found, and nothing else is",
+    "finds everything that is planted, and nothing else",
     [Schema.NonEmptyArray(Step)],
     ([steps]) =>
       Effect.gen(function* () {
@@ -80,13 +80,13 @@ describe("random histories", () => {
           for (const parent of [one, two]) ends.delete(parent.id)
           ends.add(id)
         }
-        // All of it in one history, which keeps nothing of what was planted.
+        // Merges all commits into one history that keeps no planted file.
         let tip = base
         for (const end of ends) if (end !== tip) tip = commit(start, [tip, end])
         const walked = yield* walk(tip)
         const found = walked.violations.map(({ path, rule }) => `${rule} ${path}`)
         const cut = walked.violationsTotal > walked.violations.length
-        // Of commits that do the very same to the same directory, the first one has it.
+        // If several commits make the same change to the same directory, the first one is reported.
         for (const [id, is] of planted) assert.isTrue(cut || found.includes(is), `${is} of ${id}`)
         if (planted.size === 0) assert.strictEqual(walked.violationsTotal, 0)
         const kinds = new Set(planted.values())

@@ -26,7 +26,7 @@ const baseFiles: Files = {
   current: link("src")
 }
 
-/** A repository with a base, and commits upon it. */
+/** A repository with a base, and commits on top of it. */
 const history = (files: Files = baseFiles, format?: "sha1" | "sha256") => {
   const objects = MemoryObjects.make(format)
   let time = 0
@@ -51,8 +51,8 @@ const history = (files: Files = baseFiles, format?: "sha1" | "sha256") => {
 const short = (walked: CommitWalk.Walked) =>
   walked.violations.map(({ path, rule }) => `${rule} ${path ?? "-"}`)
 
-describe("what passes", () => {
-  it.effect("an ordinary history", () =>
+describe("accepted commits", () => {
+  it.effect("accepts an ordinary history", () =>
     Effect.gen(function* () {
       for (const format of ["sha1", "sha256"] as const) {
         const { "vendored/lib": _, ...files } = baseFiles
@@ -73,14 +73,14 @@ describe("what passes", () => {
     })
   )
 
-  it.effect("nothing at all", () =>
+  it.effect("accepts an empty history", () =>
     Effect.gen(function* () {
       const { base, walk } = history()
       assert.deepStrictEqual(yield* walk(base), { commits: 0, paths: 0, violations: [], violationsTotal: 0 })
     })
   )
 
-  it.effect("what the base has and is only moved, but for the run's own secrets", () =>
+  it.effect("accepts files of the base that are only moved, except for the run's own secrets", () =>
     Effect.gen(function* () {
       const { base, commit, walk } = history()
       const { "old/key.txt": key, "old/large.bin": large, ...rest } = baseFiles
@@ -100,7 +100,7 @@ describe("what passes", () => {
     })
   )
 
-  it.effect("what a policy allows", () =>
+  it.effect("accepts everything that a policy allows", () =>
     Effect.gen(function* () {
       const { base, commit, walk } = history()
       const allowed = {
@@ -135,7 +135,7 @@ describe("what passes", () => {
   )
 })
 
-describe("what is refused", () => {
+describe("refused commits", () => {
   const rows: ReadonlyArray<readonly [expected: string, files: Files]> = [
     ["protected-path .github/workflows/ci.yml", { ".github/workflows/ci.yml": "on: pull_request_target\n" }],
     ["submodule vendored/lib", { "vendored/lib": submodule(2) }],
@@ -157,7 +157,7 @@ describe("what is refused", () => {
     ["secret [a path with a secret in it]", { [`d/${token}.txt`]: "x" }]
   ]
 
-  it.effect.each(rows)("%s", ([expected, files]) =>
+  it.effect.each(rows)("reports %s", ([expected, files]) =>
     Effect.gen(function* () {
       const { base, commit, walk } = history()
       const tip = commit({ ...baseFiles, ...files }, [base])
@@ -173,7 +173,7 @@ describe("what is refused", () => {
     })
   )
 
-  it.effect("a protected path or a submodule that is taken away", () =>
+  it.effect("refuses the removal of a protected path or a submodule", () =>
     Effect.gen(function* () {
       const { base, commit, walk } = history()
       const { ".github/workflows/ci.yml": _, "vendored/lib": __, ...files } = baseFiles
@@ -183,7 +183,7 @@ describe("what is refused", () => {
     })
   )
 
-  it.effect("a file that becomes a directory, or the other way round", () =>
+  it.effect("checks a file that becomes a directory, and the reverse", () =>
     Effect.gen(function* () {
       const { base, commit, walk } = history({ a: "1", "b/c": "2" })
       const walked = yield* walk(commit({ "a/.git/x": "1", b: link("..") }, [base]))
@@ -191,7 +191,7 @@ describe("what is refused", () => {
     })
   )
 
-  it.effect("only the mode of something that was there", () =>
+  it.effect("checks an existing entry of which only the mode changes", () =>
     Effect.gen(function* () {
       const { base, commit, objects, walk } = history({ a: "/etc/passwd", b: "x" })
       const tip = commit({ a: link("/etc/passwd"), b: { mode: "100755", content: "x" } }, [base])
@@ -208,15 +208,17 @@ describe("what is refused", () => {
     })
   )
 
-  it.effect("one file in two places, of which one makes it a link that leaves", () =>
-    Effect.gen(function* () {
-      const { base, commit, walk } = history()
-      const files = { ...baseFiles, "a/b/l": link("../../x"), "a/l": link("../../x"), text: "../../x" }
-      assert.deepStrictEqual(short(yield* walk(commit(files, [base]))), ["symlink a/l"])
-    })
+  it.effect(
+    "checks a file in every place, of which only one makes it a link that leaves the repository",
+    () =>
+      Effect.gen(function* () {
+        const { base, commit, walk } = history()
+        const files = { ...baseFiles, "a/b/l": link("../../x"), "a/l": link("../../x"), text: "../../x" }
+        assert.deepStrictEqual(short(yield* walk(commit(files, [base]))), ["symlink a/l"])
+      })
   )
 
-  it.effect("what is in a commit itself", () =>
+  it.effect("checks the message and the header of a commit", () =>
     Effect.gen(function* () {
       const { base, commit, walk } = history()
       const of = (options: Partial<MemoryObjects.CommitOptions>) =>
@@ -232,7 +234,7 @@ describe("what is refused", () => {
     })
   )
 
-  it.effect("histories that are not what they were given", () =>
+  it.effect("refuses histories that do not build on the base, or that are incomplete or malformed", () =>
     Effect.gen(function* () {
       const { base, commit, objects, walk } = history()
       const root = commit({ x: "1" }, [])
@@ -259,7 +261,7 @@ describe("what is refused", () => {
     })
   )
 
-  it.effect("a grafted history: what is listed is not what is written", () =>
+  it.effect("refuses a grafted history, whose listed parents differ from the written ones", () =>
     Effect.gen(function* () {
       const { base, commit, objects } = history()
       const hidden = commit({ ...baseFiles, ".github/workflows/ci.yml": "x" }, [base])
@@ -276,12 +278,12 @@ describe("what is refused", () => {
     })
   )
 
-  it.effect("a change that only the second parent shows", () =>
+  it.effect("finds a change that only the second parent shows", () =>
     Effect.gen(function* () {
       const { base, commit, walk } = history()
       const side = commit({ ...baseFiles, x: "1" }, [base])
       const ours = commit({ ...baseFiles, y: "1" }, [base])
-      // Against the first parent nothing is new; the second loses a file that is protected.
+      // Relative to the first parent nothing is new. Relative to the second, a protected file is lost.
       const { "README.md": _, ...without } = baseFiles
       const first = commit({ ...without, y: "1" }, [ours])
       const merge = commit({ ...without, y: "1" }, [first, side])
@@ -299,13 +301,13 @@ describe("what is refused", () => {
   )
 })
 
-describe("bounds", () => {
+describe("limits", () => {
   const many = (count: number, prefix = "f"): Files =>
     Object.fromEntries(
       Array.from({ length: count }, (_, index) => [`${prefix}${index}`, `${prefix}${index}`])
     )
 
-  it.effect("commits, paths, depth and sizes, each at its last value and one further", () =>
+  it.effect("refuses commits, paths, depth and sizes exactly above their limits", () =>
     Effect.gen(function* () {
       const { base, commit, walk } = history({ a: "1" })
       let tip = base
@@ -339,7 +341,7 @@ describe("bounds", () => {
     return id
   }
 
-  it.effect("a tree of 2^60 paths costs little more than its listings", () =>
+  it.effect("reads little more than the listings of a tree of 2^60 paths", () =>
     Effect.gen(function* () {
       for (const leaf of ["files", "nothing", "base"] as const) {
         const start = MemoryObjects.make()
@@ -364,7 +366,7 @@ describe("bounds", () => {
     })
   )
 
-  it.effect("criss-cross merges of two trees are compared once", () =>
+  it.effect("compares the two trees of criss-cross merges once", () =>
     Effect.gen(function* () {
       const { base, commit, objects, walk } = history({ a: "1" })
       const files = [many(20, "d/x"), many(20, "d/y")] as const
@@ -378,7 +380,7 @@ describe("bounds", () => {
     })
   )
 
-  it.effect("fifty violations are told, and all are counted, the same every time", () =>
+  it.effect("reports fifty violations and counts all of them, the same every time", () =>
     Effect.gen(function* () {
       const { base, commit, walk } = history({ a: "1" })
       const files = Object.fromEntries(Array.from({ length: 60 }, (_, index) => [`l${index}`, link("/x")]))
@@ -395,7 +397,7 @@ describe("bounds", () => {
     })
   )
 
-  it.effect("more than ten thousand are not looked for", () =>
+  it.effect("stops after ten thousand violations", () =>
     Effect.gen(function* () {
       const { base, commit, walk } = history({ a: "1" })
       const tip = commit({ a: "1", ...many(10_050) }, [base])
@@ -404,7 +406,7 @@ describe("bounds", () => {
     })
   )
 
-  it.effect("what is refused for its size is never read", () =>
+  it.effect("never reads a file that is refused for its size", () =>
     Effect.gen(function* () {
       const { base, commit, objects } = history({ a: "1" })
       const tip = commit({ a: "1", big: "12345678", l: link("12345678") }, [base])

@@ -1,4 +1,4 @@
-/** Which forge a server is, and where its API lies. */
+/** The kind of forge of a server, and the address of its API. */
 import { assert, describe, it } from "@effect/vitest"
 import { kindOf } from "@cogni/sandbox-git-relay/forge/Forge"
 import { apiUrlOf } from "../src/internal/forge/GitHubPullRequests.ts"

@@ -1,4 +1,4 @@
-/** Whose credential goes where. */
+/** A credential goes to its own server only. */
 import { assert, describe, it } from "@effect/vitest"
 import * as CredentialUse from "../src/internal/git/CredentialUse.ts"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
@@ -21,7 +21,7 @@ const given = (url: string) =>
   )
 
 describe("GitCredentials", () => {
-  it.effect("layerNone has none", () =>
+  it.effect("layerNone provides no credential", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* given("https://github.com/a/b"), [undefined, undefined, undefined])
     }).pipe(Effect.provide(GitCredentials.layerNone))
@@ -32,7 +32,7 @@ describe("GitCredentials", () => {
     ["https://github.com:443/acme/app", "x-access-token"],
     ["https://GitHub.com/acme/app", "x-access-token"],
     ["https://git.example.com:8443/team/app.git", "oauth2"]
-  ] as const)("%s gets its own server's", ([url, username]) =>
+  ] as const)("provides the credential of its server for %s", ([url, username]) =>
     Effect.gen(function* () {
       for (const credential of yield* given(url)) assert.strictEqual(credential?.username, username)
     }).pipe(Effect.provide(layer))
@@ -47,13 +47,13 @@ describe("GitCredentials", () => {
     "https://evil.example/github.com/acme/app",
     "https://git.example.com/team/app",
     "https://xn--gthub-n4a.com/acme/app"
-  ])("%s is another server: it gets none", (url) =>
+  ])("provides no credential for another server: %s", (url) =>
     Effect.gen(function* () {
       for (const credential of yield* given(url)) assert.isUndefined(credential)
     }).pipe(Effect.provide(layer))
   )
 
-  it.effect("a credential that is printed shows nothing", () =>
+  it.effect("does not reveal a credential that is printed", () =>
     Effect.gen(function* () {
       const [credential] = yield* given("https://github.com/acme/app")
       for (const text of [JSON.stringify(credential), inspect(credential, { depth: 9 }), String(credential)])
@@ -66,7 +66,7 @@ describe("GitCredentials", () => {
 describe("GitHubAppCredentials", () => {
   const app = GitHubAppCredentials.make({ appId: 12, privateKey: Redacted.make("no key at all") })
 
-  it("every use gets what it needs, and none may change workflows", () => {
+  it("grants each use the rights that it needs, and never the right to change workflows", () => {
     assert.deepStrictEqual(GitHubAppCredentials.permissions, {
       fetch: { contents: "read" },
       push: { contents: "write" },
@@ -74,14 +74,14 @@ describe("GitHubAppCredentials", () => {
     })
   })
 
-  it.effect("another server gets none, and is not asked", () =>
+  it.effect("provides no credential for another server, and does not contact it", () =>
     Effect.gen(function* () {
       for (const purpose of purposes)
         assert.isUndefined(yield* app.get({ url: "https://git.example.com/a/b", purpose }))
     })
   )
 
-  it.effect.each(["https://github.com/a", "https://github.com/a/b/c"])("%s is no repository there", (url) =>
+  it.effect.each(["https://github.com/a", "https://github.com/a/b/c"])("rejects %s as a repository", (url) =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(app.get({ url, purpose: "push" }))
       assert.strictEqual(error._tag, "CredentialsUnavailable")
@@ -90,7 +90,7 @@ describe("GitHubAppCredentials", () => {
     })
   )
 
-  it.effect("a key that is none is said to be wrong, and not shown", () =>
+  it.effect("reports an invalid key without showing it", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(app.get({ url: "https://github.com/a/b", purpose: "push" }))
       assert.isFalse(error.isRetryable, error.message)

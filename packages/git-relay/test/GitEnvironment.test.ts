@@ -1,4 +1,4 @@
-/** All that a git of the host is started with, written out: a change of it is a change here. */
+/** Everything that a git of the host is started with, written out: every change of it shows here. */
 import { assert, describe, it } from "@effect/vitest"
 import * as CredentialUse from "../src/internal/git/CredentialUse.ts"
 import * as GitEnvironment from "../src/internal/git/GitEnvironment.ts"
@@ -24,7 +24,7 @@ const configured = (argv: ReadonlyArray<string>, own: number): ReadonlyArray<str
   argv.slice(0, argv.length - own).filter((_, index) => argv[index - 1] === "-c")
 
 describe("GitEnvironment", () => {
-  it("is exactly this", () => {
+  it("has exactly these variables", () => {
     assert.deepStrictEqual(GitEnvironment.environment, {
       GIT_ALLOC_LIMIT: "512m",
       GIT_ASKPASS: "/bin/false",
@@ -48,7 +48,7 @@ describe("GitEnvironment", () => {
     })
   })
 
-  it("says exactly this to git, and then what is asked", () => {
+  it("passes exactly these arguments to git, followed by those of the command", () => {
     assert.deepStrictEqual(
       GitEnvironment.argumentsOf({
         argv: ["ls-remote", "--", "https://git.example.com/a/b"],
@@ -97,12 +97,12 @@ describe("GitEnvironment", () => {
     )
   })
 
-  it.prop("nothing that is asked opens what is shut", [Command], ([command]) => {
+  it.prop("keeps all restrictions, whatever the command", [Command], ([command]) => {
     const argv = GitEnvironment.argumentsOf(command)
     const values = configured(argv, command.argv.length)
     const guards = Object.entries(GitEnvironment.configuration).map(([name, value]) => `${name}=${value}`)
     assert.deepStrictEqual(values.slice(0, guards.length), guards)
-    // After them, one transport, one helper for one server, and what of the network was said.
+    // After them come one transport, one helper for one server, and the given network settings.
     const after = values
       .slice(guards.length)
       .filter((value) => !/^(?:http\.proxy|http\.curloptResolve|http\.sslCAInfo)=/u.test(value))
@@ -116,7 +116,7 @@ describe("GitEnvironment", () => {
     assert.deepStrictEqual(argv.slice(argv.length - command.argv.length), command.argv)
   })
 
-  it("objects in quarantine are apart, with the repository's own behind them", () => {
+  it("separates objects in quarantine, and can read the repository's own", () => {
     const command = { argv: [], gitDirectory: "/relay/relay.git", quarantine: "/relay/relay.git/quarantine" }
     assert.deepStrictEqual(GitEnvironment.environmentOf(command), {
       ...GitEnvironment.environment,
@@ -125,7 +125,7 @@ describe("GitEnvironment", () => {
     })
   })
 
-  it.prop("only the hosts without a proxy can change the environment", [Command], ([command]) => {
+  it.prop("changes nothing in the environment but the hosts without a proxy", [Command], ([command]) => {
     const { no_proxy, ...rest } = GitEnvironment.environmentOf(command)
     assert.deepStrictEqual(rest, GitEnvironment.environment)
     assert.strictEqual(no_proxy, command.network?.noProxy)
@@ -138,7 +138,7 @@ describe("GitEnvironment", () => {
   })
 
   it.prop(
-    "a credential is bound to its server, and not shown to anybody",
+    "binds a credential to its server, and puts it into no argument or variable",
     [Command, Schema.String],
     ([command, text]) => {
       const secret = `ghs_${Buffer.from(text).toString("hex")}_planted`
@@ -153,7 +153,7 @@ describe("GitEnvironment", () => {
     }
   )
 
-  it("a proxy is asked for what goes over https, and for nothing that stays on this host", () => {
+  it("uses a proxy for https only, and not for connections that stay on this host", () => {
     const network = { proxyUrl: "http://proxy.example:3128" }
     for (const transport of ["http", "none"] as const)
       assert.notInclude(GitEnvironment.argumentsOf({ argv: [], transport, network }).join(" "), "proxy")

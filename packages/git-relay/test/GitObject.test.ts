@@ -17,7 +17,7 @@ describe("trees", () => {
   })
 
   it.prop(
-    "what was written is read",
+    "parses what it encodes",
     [Schema.Array(entry), Schema.Literals(["sha1", "sha256"])],
     ([raw, format]) => {
       const entries = raw.map(({ id, mode, name }, index) => ({
@@ -32,7 +32,7 @@ describe("trees", () => {
   )
 
   it.prop(
-    "any bytes are no tree, or one that is written as it was",
+    "refuses any bytes, or parses them to a tree with the same encoding",
     [Schema.Array(byte), Schema.Array(entry), Schema.Int, Schema.Literals(["sha1", "sha256"])],
     ([noise, raw, where, format]) => {
       const whole = GitObject.encodeTree(
@@ -54,7 +54,7 @@ describe("trees", () => {
     { arbitrary: { runs: 1000, seed: "trees" } }
   )
 
-  it("is none with a name that is empty, has a slash or is there twice", () => {
+  it("refuses a tree with a name that is empty, has a slash or occurs twice", () => {
     const one = { mode: "100644", name: "a", id }
     const parse = (entries: ReadonlyArray<GitObject.TreeEntry>) =>
       GitObject.parseTree(GitObject.encodeTree(entries), "sha1")
@@ -69,7 +69,7 @@ describe("trees", () => {
     assert.isUndefined(GitObject.parseTree(GitObject.encodeTree([one]), "sha256"))
   })
 
-  it("a large one is read in one go, and noise without an end is given up at once", () => {
+  it("parses a large tree, and refuses endless noise at once", () => {
     const entries = Array.from({ length: 100_000 }, (_, index) => ({ mode: "100644", name: `f${index}`, id }))
     assert.lengthOf(GitObject.parseTree(GitObject.encodeTree(entries), "sha1")!, 100_000)
     assert.isUndefined(GitObject.parseTree(new Uint8Array(16 * 1024 * 1024).fill(0x31), "sha1"))
@@ -77,7 +77,7 @@ describe("trees", () => {
 })
 
 describe("commits", () => {
-  it("are read with all that is in them", () => {
+  it("parses all parts of a commit", () => {
     const text = `${plain}gpgsig -----BEGIN\n author Z <z@z>\n\nsübject\n\nbody\n`
     const commit = GitObject.parseCommit(utf8(text), "sha1")!
     assert.deepStrictEqual(
@@ -111,10 +111,10 @@ describe("commits", () => {
     `${plain}parent ${id}\n\nx`,
     `${plain}tree ${id}\n\nx`,
     `${plain}author B <b@b> 1 +0000\n\nx`
-  ])("%j is none", (text) => assert.isUndefined(GitObject.parseCommit(utf8(text), "sha1")))
+  ])("refuses %j", (text) => assert.isUndefined(GitObject.parseCommit(utf8(text), "sha1")))
 
   it.prop(
-    "no bytes make it throw",
+    "never throws, for any bytes",
     [Schema.Array(byte), Schema.String, Schema.Int],
     ([noise, text, where]) => {
       const cut = Math.abs(where) % plain.length
@@ -130,7 +130,7 @@ describe("commits", () => {
 })
 
 describe("objects in memory", () => {
-  it("have git's own ids", () => {
+  it("have git's own IDs", () => {
     const objects = MemoryObjects.make()
     assert.strictEqual(objects.putBlob("hello\n"), "ce013625030ba8dba906f756967f9e9ca394464a")
     assert.strictEqual(objects.putTree([]), "4b825dc642cb6eb9a060e54bf8d69288fbee4904")

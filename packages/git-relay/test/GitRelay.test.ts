@@ -1,4 +1,4 @@
-/** The port where nothing is behind it: what refuses, by name, and says what to do. */
+/** The port without a relay: every operation is refused, by name and with a remedy. */
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { type Checked, type Clone, GitRelay, layerNoop } from "@cogni/sandbox-git-relay/GitRelay"
@@ -22,7 +22,7 @@ const bundle = { path: "/nowhere/bundle", bytes: 12, digest: "b".repeat(64) }
 const checked: Checked = { clone, tip, bundle, commits: 1, paths: 1, policyDigest: "c".repeat(64) }
 
 describe("GitRelay", () => {
-  it.effect("layerNoop refuses every operation, by name, and says what to do", () =>
+  it.effect("layerNoop refuses every operation, by name and with a remedy", () =>
     Effect.gen(function* () {
       const relay = yield* GitRelay
       const refusals: Readonly<Record<Operation, Effect.Effect<unknown, GitRelayError>>> = {

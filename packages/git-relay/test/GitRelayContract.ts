@@ -1,6 +1,6 @@
 /**
- * What every `GitRelay` must do: the very commits to one branch and no other, once; and nothing lost until they are
- * there or nobody wants them.
+ * Contract of every `GitRelay`: it delivers exactly the commits to one branch, once, and loses nothing until they are
+ * delivered or discarded.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { assert, it } from "@effect/vitest"
@@ -9,11 +9,11 @@ import { type Clone, type CloneRequest, GitRelay } from "@cogni/sandbox-git-rela
 import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { BranchName, type CommitId } from "@cogni/sandbox-git-relay/Refs"
 
-/** What the suite does besides the relay: an origin, and the agent that works in a clone. */
+/** Actions of the suite outside the relay: it creates origins, and works in a clone as an agent would. */
 export class Stage extends Context.Service<
   Stage,
   {
-    /** An origin with these files on `main`, or an empty one; its URL. */
+    /** Creates an origin with these files on `main`, or an empty one. Returns its URL. */
     readonly origin: (files?: Readonly<Record<string, string>>) => Effect.Effect<string>
     readonly commit: (
       clone: Clone,
@@ -22,7 +22,7 @@ export class Stage extends Context.Service<
     ) => Effect.Effect<CommitId>
     readonly leave: (clone: Clone, files: Readonly<Record<string, string>>) => Effect.Effect<void>
     readonly branchAt: (url: string, branch: string) => Effect.Effect<CommitId | undefined>
-    /** Whether the origin takes no push from now on, whatever it is. */
+    /** Makes the origin refuse every push from now on, or accept pushes again. */
     readonly shut: (url: string, isShut: boolean) => Effect.Effect<void>
   }
 >()("@cogni/sandbox-git-relay/test/Stage") {}
@@ -34,13 +34,13 @@ const request = Effect.fnUntraced(function* (more: Partial<CloneRequest> = {}) {
   return { runId: yield* RunId.generate, url, ...more } satisfies CloneRequest
 })
 
-/** Collect, check, push. */
+/** Collects, checks and pushes. */
 const sent = Effect.fnUntraced(function* (clone: Clone) {
   const relay = yield* GitRelay
   return yield* relay.push(yield* relay.check(yield* relay.collect(clone)))
 })
 
-/** One file, committed and sent. */
+/** Clones, commits one file and pushes it. */
 const delivered = (asked: CloneRequest, path: string) =>
   Effect.scoped(
     Effect.gen(function* () {
@@ -59,7 +59,7 @@ const keptIds = Effect.flatMap(GitRelay, (relay) =>
 
 export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>): void =>
   it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`GitRelay (${name})`, (it) => {
-    it.effect("a clone has the facts of its time", () =>
+    it.effect("records base, branch and directories in a clone", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const asked = yield* request()
@@ -72,7 +72,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       }).pipe(Effect.scoped)
     )
 
-    it.effect("it starts from the branch that is named, or from a commit of it, and never pushes there", () =>
+    it.effect("starts from the named branch or from a commit of it, and never pushes to that branch", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const stage = yield* Stage
@@ -97,7 +97,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       })
     )
 
-    it.effect("a branch that somebody else has pushed is not moved, not even forwards", () =>
+    it.effect("does not move a branch that another run has pushed, not even forward", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const stage = yield* Stage
@@ -115,7 +115,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       })
     )
 
-    it.effect("an origin without the base, or without anything, is refused, and nothing is kept of it", () =>
+    it.effect("refuses an origin that is missing, empty or without the base, and keeps nothing", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const empty = yield* (yield* Stage).origin()
@@ -131,7 +131,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       })
     )
 
-    it.effect("nothing committed is nothing to push", () =>
+    it.effect("has nothing to push if nothing is committed", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const clone = yield* Effect.flatMap(request(), relay.clone)
@@ -142,31 +142,33 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       }).pipe(Effect.scoped)
     )
 
-    it.effect("the very commit arrives, and is let go with the scope; again changes nothing", () =>
-      Effect.gen(function* () {
-        const relay = yield* GitRelay
-        const stage = yield* Stage
-        const asked = yield* request()
-        yield* Effect.scoped(
-          Effect.gen(function* () {
-            const clone = yield* relay.clone(asked)
-            yield* stage.commit(clone, { "a.txt": "a\n" }, "add a")
-            const tip = yield* stage.commit(clone, { "b.txt": "b\n" }, "add b")
-            const checked = yield* relay.check(yield* relay.collect(clone))
-            assert.deepInclude(checked, { tip, commits: 2, paths: 2 })
-            const patch = Buffer.from(yield* relay.patch(checked)).toString("utf8")
-            const subjects = ["Subject: add a\n", "Subject: add b\n"].map((line) => patch.indexOf(line))
-            assert.isTrue(0 < subjects[0]! && subjects[0]! < subjects[1]!, patch)
-            assert.deepInclude(yield* relay.push(checked), { tip, unchanged: false, branch: clone.branch })
-            assert.strictEqual(yield* stage.branchAt(asked.url, clone.branch), tip)
-            assert.deepInclude(yield* relay.push(checked), { tip, unchanged: true })
-          })
-        )
-        assert.notInclude(yield* keptIds, asked.runId)
-      })
+    it.effect(
+      "pushes the exact commit, changes nothing when repeated, and keeps nothing after the scope",
+      () =>
+        Effect.gen(function* () {
+          const relay = yield* GitRelay
+          const stage = yield* Stage
+          const asked = yield* request()
+          yield* Effect.scoped(
+            Effect.gen(function* () {
+              const clone = yield* relay.clone(asked)
+              yield* stage.commit(clone, { "a.txt": "a\n" }, "add a")
+              const tip = yield* stage.commit(clone, { "b.txt": "b\n" }, "add b")
+              const checked = yield* relay.check(yield* relay.collect(clone))
+              assert.deepInclude(checked, { tip, commits: 2, paths: 2 })
+              const patch = Buffer.from(yield* relay.patch(checked)).toString("utf8")
+              const subjects = ["Subject: add a\n", "Subject: add b\n"].map((line) => patch.indexOf(line))
+              assert.isTrue(0 < subjects[0]! && subjects[0]! < subjects[1]!, patch)
+              assert.deepInclude(yield* relay.push(checked), { tip, unchanged: false, branch: clone.branch })
+              assert.strictEqual(yield* stage.branchAt(asked.url, clone.branch), tip)
+              assert.deepInclude(yield* relay.push(checked), { tip, unchanged: true })
+            })
+          )
+          assert.notInclude(yield* keptIds, asked.runId)
+        })
     )
 
-    it.effect("what was left uncommitted goes along where that is asked for", () =>
+    it.effect("commits uncommitted changes on request", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const stage = yield* Stage
@@ -184,7 +186,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
     )
 
     it.effect(
-      "a branch that is there with something else is refused, kept, and sent under another name",
+      "refuses a branch that exists with different content, and pushes the kept commits under another name",
       () =>
         Effect.gen(function* () {
           const relay = yield* GitRelay
@@ -206,7 +208,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
         })
     )
 
-    it.effect("an origin that takes nothing loses nothing: it is kept until it does", () =>
+    it.effect("keeps commits that an origin rejects until it accepts them", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const stage = yield* Stage
@@ -232,7 +234,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       })
     )
 
-    it.effect("where a pull request is wanted it is kept beyond the push, and more goes on top", () =>
+    it.effect("keeps a run after the push until its pull request is open, and can push more commits", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const stage = yield* Stage
@@ -252,7 +254,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       })
     )
 
-    it.effect("a secret of the run is in nothing that is pushed, and not in what is said of it", () =>
+    it.effect("refuses commits that contain a secret of the run, and does not repeat it", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const stage = yield* Stage
@@ -273,13 +275,13 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
             yield* found(clone)
           })
         )
-        // Whoever takes it up knows of it still.
+        // A process that resumes the run still knows the secret.
         yield* Effect.scoped(Effect.flatMap(relay.reopen(asked.runId), found))
         yield* relay.discard(asked.runId)
       })
     )
 
-    it.effect("what the policy refuses is named, kept, and dropped when nobody wants it", () =>
+    it.effect("reports and keeps commits that the policy refuses, until they are discarded", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const stage = yield* Stage
@@ -306,7 +308,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       })
     )
 
-    it.effect("a run has one clone at a time", () =>
+    it.effect("allows one clone of a run at a time", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const asked = yield* request()
@@ -320,7 +322,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       }).pipe(Effect.scoped)
     )
 
-    it.effect("nothing can be had of a clone whose scope is closed and that is delivered", () =>
+    it.effect("fails all operations on a delivered clone whose scope is closed", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const stage = yield* Stage
@@ -336,43 +338,41 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
           const reason = yield* reasonOf<unknown, never>(gone)
           assert.strictEqual(reason._tag, "RelayFailed", reason.message)
         }
-        // To want it gone is no error, nor to want it twice.
+        // Discarding a delivered or unknown run is not an error.
         yield* relay.discard(asked.runId)
         yield* relay.discard(yield* RunId.generate)
         assert.strictEqual((yield* reasonOf(Effect.scoped(relay.reopen(asked.runId))))._tag, "NotKept")
       })
     )
 
-    it.effect(
-      "an agent that was left alone by its host is taken up again, with what it had not committed",
-      () =>
-        Effect.gen(function* () {
-          const relay = yield* GitRelay
-          const stage = yield* Stage
-          const asked = yield* request({ commitLeftovers: "what was left", deliver: "patch" })
-          const tip = yield* Effect.scoped(
-            Effect.gen(function* () {
-              const clone = yield* relay.clone(asked)
-              const tip = yield* stage.commit(clone, { "a.txt": "a\n" }, "work")
-              yield* stage.leave(clone, { "left.txt": "left\n" })
-              return tip
-            })
-          )
-          assert.include(yield* keptIds, asked.runId)
-          yield* Effect.scoped(
-            Effect.gen(function* () {
-              const clone = yield* relay.reopen(asked.runId)
-              const { commitLeftovers } = clone.request
-              assert.strictEqual(commitLeftovers, "what was left")
-              assert.strictEqual(clone.request.deliver, "patch")
-              const checked = yield* relay.check(yield* relay.collect(clone, { commitLeftovers }))
-              assert.deepInclude(checked, { commits: 2, paths: 2 })
-              const patch = Buffer.from(yield* relay.patch(checked)).toString("utf8")
-              for (const part of [tip, "Subject: what was left\n"]) assert.include(patch, part)
-              assert.strictEqual((yield* relay.push(checked)).tip, checked.tip)
-            })
-          )
-          assert.notInclude(yield* keptIds, asked.runId)
-        })
+    it.effect("resumes a run that its process has abandoned, including its uncommitted changes", () =>
+      Effect.gen(function* () {
+        const relay = yield* GitRelay
+        const stage = yield* Stage
+        const asked = yield* request({ commitLeftovers: "what was left", deliver: "patch" })
+        const tip = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const clone = yield* relay.clone(asked)
+            const tip = yield* stage.commit(clone, { "a.txt": "a\n" }, "work")
+            yield* stage.leave(clone, { "left.txt": "left\n" })
+            return tip
+          })
+        )
+        assert.include(yield* keptIds, asked.runId)
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const clone = yield* relay.reopen(asked.runId)
+            const { commitLeftovers } = clone.request
+            assert.strictEqual(commitLeftovers, "what was left")
+            assert.strictEqual(clone.request.deliver, "patch")
+            const checked = yield* relay.check(yield* relay.collect(clone, { commitLeftovers }))
+            assert.deepInclude(checked, { commits: 2, paths: 2 })
+            const patch = Buffer.from(yield* relay.patch(checked)).toString("utf8")
+            for (const part of [tip, "Subject: what was left\n"]) assert.include(patch, part)
+            assert.strictEqual((yield* relay.push(checked)).tip, checked.tip)
+          })
+        )
+        assert.notInclude(yield* keptIds, asked.runId)
+      })
     )
   })

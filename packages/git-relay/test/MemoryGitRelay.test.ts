@@ -1,4 +1,4 @@
-/** The relay in memory keeps the contract of the real one, and has the troubles that it is given. */
+/** The in-memory relay fulfills the contract of the real one, and fails as a test requests. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
@@ -21,7 +21,7 @@ const stage = Layer.effect(
 
 GitRelayContract.suite("memory", Layer.provideMerge(stage, MemoryGitRelay.layer()))
 
-/** A clone of an origin that nobody else has. */
+/** A clone of a new origin, unless a URL is given. */
 const cloned = Effect.fnUntraced(function* (url?: string, branch?: string) {
   const git = yield* MemoryGitRelay.MemoryGit
   const relay = yield* GitRelay
@@ -39,7 +39,7 @@ const pushed = Effect.fnUntraced(function* (clone: Clone) {
 })
 
 describe("MemoryGitRelay", () => {
-  it.effect("one branch has one pull request, whoever asks, and it settles the run", () =>
+  it.effect("opens one pull request for each branch, which settles the run", () =>
     Effect.gen(function* () {
       const git = yield* MemoryGitRelay.MemoryGit
       const relay = yield* GitRelay
@@ -61,7 +61,7 @@ describe("MemoryGitRelay", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("another run with the very same files changes nothing", () =>
+  it.effect("changes nothing for another run with the same files", () =>
     Effect.gen(function* () {
       const git = yield* MemoryGitRelay.MemoryGit
       const first = yield* cloned(undefined, "sandbox/shared")
@@ -73,32 +73,30 @@ describe("MemoryGitRelay", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect(
-    "an origin refuses what it is told to, in the words of the port, until it is told otherwise",
-    () =>
-      Effect.gen(function* () {
-        const git = yield* MemoryGitRelay.MemoryGit
-        const relay = yield* GitRelay
-        const clone = yield* cloned()
-        const { url } = clone.request
-        yield* git.commit(clone, { "a.txt": "a\n" })
-        yield* git.trouble(url, { clone: "unreachable", push: "unauthorized", pullRequest: "busy" })
-        const away = yield* Effect.flip(cloned(url))
-        assert.isTrue(away.reason._tag === "OriginUnavailable" && away.reason.fault === "unreachable")
-        assert.isTrue(away.isRetryable)
-        const { reason } = yield* Effect.flip(pushed(clone))
-        assert.isTrue(reason._tag === "PushRefused" && reason.fault === "unauthorized")
-        assert.isUndefined(yield* git.branchAt(url, clone.branch))
-        yield* git.trouble(url, { pullRequest: "busy" })
-        const done = yield* pushed(clone)
-        const failed = yield* Effect.flip(relay.openPullRequest(done))
-        assert.deepInclude(failed.reason, { _tag: "PullRequestFailed", detail: "busy" })
-        yield* git.trouble(url, {})
-        assert.strictEqual((yield* relay.openPullRequest(done)).number, 1)
-      }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  it.effect("fails with the requested faults until they are cleared", () =>
+    Effect.gen(function* () {
+      const git = yield* MemoryGitRelay.MemoryGit
+      const relay = yield* GitRelay
+      const clone = yield* cloned()
+      const { url } = clone.request
+      yield* git.commit(clone, { "a.txt": "a\n" })
+      yield* git.trouble(url, { clone: "unreachable", push: "unauthorized", pullRequest: "busy" })
+      const away = yield* Effect.flip(cloned(url))
+      assert.isTrue(away.reason._tag === "OriginUnavailable" && away.reason.fault === "unreachable")
+      assert.isTrue(away.isRetryable)
+      const { reason } = yield* Effect.flip(pushed(clone))
+      assert.isTrue(reason._tag === "PushRefused" && reason.fault === "unauthorized")
+      assert.isUndefined(yield* git.branchAt(url, clone.branch))
+      yield* git.trouble(url, { pullRequest: "busy" })
+      const done = yield* pushed(clone)
+      const failed = yield* Effect.flip(relay.openPullRequest(done))
+      assert.deepInclude(failed.reason, { _tag: "PullRequestFailed", detail: "busy" })
+      yield* git.trouble(url, {})
+      assert.strictEqual((yield* relay.openPullRequest(done)).number, 1)
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("it has the policies that it is given, and applies no patch", () =>
+  it.effect("applies the given policies, and no patches", () =>
     Effect.gen(function* () {
       const git = yield* MemoryGitRelay.MemoryGit
       const relay = yield* GitRelay

@@ -1,4 +1,4 @@
-/** One pull request, whatever gets lost on the way. */
+/** One pull request, even if responses are lost. */
 import { assert, describe, it } from "@effect/vitest"
 import { PullRequestFailed } from "@cogni/sandbox-git-relay/GitRelayError"
 import type {
@@ -22,7 +22,7 @@ const failure = (detail: string) => new PullRequestFailed({ detail, remedy: "Try
 
 type Find = Effect.Effect<OpenPullRequest | undefined, PullRequestFailed>
 
-/** A forge that answers in this order, and what it was asked. */
+/** A forge that gives these answers in order, and records its requests. */
 const forge = (answers: {
   readonly find: ReadonlyArray<Find>
   readonly create?: ReturnType<PullRequests["Service"]["create"]>
@@ -49,7 +49,7 @@ const forge = (answers: {
 const none = Effect.succeed(undefined)
 
 describe("openOrFind", () => {
-  it.effect("takes the one that is open, and opens none", () =>
+  it.effect("returns the open pull request, and opens no other", () =>
     Effect.gen(function* () {
       const { asked, open } = forge({ find: [Effect.succeed(theirs)] })
       assert.deepStrictEqual(yield* open, { ...theirs, existing: true })
@@ -57,7 +57,7 @@ describe("openOrFind", () => {
     })
   )
 
-  it.effect("opens one where there is none", () =>
+  it.effect("opens a pull request if none is open", () =>
     Effect.gen(function* () {
       const { asked, open } = forge({ find: [none], create: Effect.succeed(theirs) })
       assert.deepStrictEqual(yield* open, { ...theirs, existing: false })
@@ -65,7 +65,7 @@ describe("openOrFind", () => {
     })
   )
 
-  it.effect("where the answer was lost, it is found", () =>
+  it.effect("finds the pull request if the response to its creation was lost", () =>
     Effect.gen(function* () {
       const { asked, open } = forge({
         find: [none, Effect.succeed(theirs)],
@@ -77,9 +77,9 @@ describe("openOrFind", () => {
   )
 
   it.effect.each([
-    ["there is none", none],
-    ["that fails as well", Effect.fail(failure("nor can one look"))]
-  ] as const)("looks once more, and when %s says what went wrong first", ([, after]) =>
+    ["finds none", none],
+    ["fails as well", Effect.fail(failure("nor can one look"))]
+  ] as const)("reports the first error if a second search %s", ([, after]) =>
     Effect.gen(function* () {
       const { asked, open } = forge({ find: [none, after], create: Effect.fail(failure("it was refused")) })
       assert.strictEqual((yield* Effect.flip(open)).detail, "it was refused")
@@ -87,7 +87,7 @@ describe("openOrFind", () => {
     })
   )
 
-  it.effect("where one cannot look, none is opened", () =>
+  it.effect("opens no pull request if the search fails", () =>
     Effect.gen(function* () {
       const { asked, open } = forge({ find: [Effect.fail(failure("nobody answers"))] })
       assert.strictEqual((yield* Effect.flip(open)).detail, "nobody answers")
@@ -95,7 +95,7 @@ describe("openOrFind", () => {
     })
   )
 
-  it.effect("done again, it begins again", () =>
+  it.effect("starts again from the beginning when it is called again", () =>
     Effect.gen(function* () {
       const { asked, open } = forge({
         find: [none, none, Effect.fail(failure("nobody answers"))],
@@ -107,7 +107,7 @@ describe("openOrFind", () => {
     })
   )
 
-  it.effect("an opening that never ends is given up, and looked for", () =>
+  it.effect("stops waiting for a creation that never ends, and searches for its pull request", () =>
     Effect.gen(function* () {
       const { asked, open } = forge({ find: [none, Effect.succeed(theirs)], create: Effect.never })
       const fiber = yield* Effect.forkChild(open)
@@ -117,7 +117,7 @@ describe("openOrFind", () => {
     })
   )
 
-  it.effect("a forge that never answers is waited for a minute, and no longer", () =>
+  it.effect("waits at most one minute for a forge that never answers", () =>
     Effect.gen(function* () {
       const { open } = forge({ find: [none, Effect.never], create: Effect.never })
       const fiber = yield* Effect.forkChild(Effect.flip(open))

@@ -1,4 +1,4 @@
-/** Which addresses an origin may have, and which servers callers may name. */
+/** Addresses that an origin may have, and servers that callers may name. */
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
@@ -42,7 +42,7 @@ const open = ["140.82.121.3", "1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:50c0
 const url = "https://git.example.com/acme/app"
 
 describe("OriginAddress", () => {
-  it("addresses of this host, of private networks and of no one machine are not public", () => {
+  it("loopback, private, multicast and other special addresses are not public", () => {
     for (const address of forbidden) assert.isFalse(OriginAddress.isPublic(address), address)
     for (const address of open) assert.isTrue(OriginAddress.isPublic(address), address)
   })
@@ -68,7 +68,7 @@ describe("OriginAddress", () => {
     }
   )
 
-  it("one address that an origin may not have refuses all of them", () => {
+  it("refuses all addresses of an origin if one of them is not allowed", () => {
     const own = ["140.82.121.3"]
     const { allowed } = OriginAddress
     assert.deepStrictEqual(allowed(url, ["1.1.1.1"], own, []), ["1.1.1.1"])
@@ -84,7 +84,7 @@ describe("OriginAddress", () => {
     assert.isUndefined(allowed("http://localhost:1/a/b", ["1.1.1.1"], own, "any"))
   })
 
-  it("a forge is named with its port, unless that is 443, and with nothing else", () => {
+  it("matches a forge by its host, and by its port unless that is 443", () => {
     const forges = [{ host: "github.com" }, { host: "Git.example.com:8443" }]
     const known = (text: string) => OriginAddress.forgeOf(text, forges) !== undefined
     for (const text of [

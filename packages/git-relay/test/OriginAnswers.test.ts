@@ -1,4 +1,4 @@
-/** What origins say, in the words of git 2.39, and what it means. */
+/** Messages of origins in the words of git 2.39, and what they mean. */
 import { assert, describe, it } from "@effect/vitest"
 import * as OriginAnswers from "../src/internal/origin/OriginAnswers.ts"
 import { Result, Schema } from "effect"
@@ -7,7 +7,7 @@ const a = "a".repeat(40)
 const b = "b".repeat(40)
 
 describe("OriginAnswers", () => {
-  it("reads what an origin has", () => {
+  it("reads the references of an origin", () => {
     const told = OriginAnswers.parseAdvertised(
       `ref: refs/heads/trunk\tHEAD\n${a}\tHEAD\n${b}\trefs/heads/release/1\nwarning: x\n`
     )
@@ -25,7 +25,7 @@ describe("OriginAnswers", () => {
     assert.isTrue(Result.isFailure(missing) && missing.failure.fault === "base_missing")
   })
 
-  it("an empty one, and one whose HEAD is nowhere, are told apart as far as they can be", () => {
+  it("distinguishes an empty origin from one whose HEAD names no branch, as far as possible", () => {
     const faultOf = (stdout: string, asked?: string) => {
       const answer = OriginAnswers.baseOf(OriginAnswers.parseAdvertised(stdout), asked)
       return Result.isFailure(answer) ? answer.failure.fault : undefined
@@ -35,7 +35,7 @@ describe("OriginAnswers", () => {
     assert.strictEqual(faultOf(`${a}\tHEAD\n`), "base_unnamed")
   })
 
-  it("SHA-256 is seen by its length", () => {
+  it("recognizes SHA-256 by the length of an ID", () => {
     assert.strictEqual(OriginAnswers.parseAdvertised(`${"c".repeat(64)}\tHEAD\n`).objectFormat, "sha256")
   })
 
@@ -84,7 +84,7 @@ describe("OriginAnswers", () => {
     ["something that nobody has heard of", "other", false],
     ["", "other", false]
   ]
-  it.each(faults)("%j", (said, fault, isRetryable) => {
+  it.each(faults)("classifies %j", (said, fault, isRetryable) => {
     const error = OriginAnswers.faultOf(said)
     assert.strictEqual(error.fault, fault)
     assert.strictEqual(error.isRetryable, isRetryable)
@@ -115,11 +115,11 @@ describe("OriginAnswers", () => {
     ["", "rejected"],
     ["git push took more than 900 s", "timeout"]
   ]
-  it.each(pushes)("pushing: %s", (said, fault) =>
+  it.each(pushes)("classifies the output of a push: %s", (said, fault) =>
     assert.strictEqual(OriginAnswers.pushFaultOf(said).fault, fault)
   )
 
-  it("reads what came of one reference, whatever stands around it", () => {
+  it("reads the result of one reference, whatever surrounds it", () => {
     const branch = "sandbox/run-000000000001"
     const stdout = `To https://x/\n*\t${a}:refs/heads/${branch}\t[new branch]\nDone\n`
     assert.deepStrictEqual(OriginAnswers.parsePush(stdout, branch), { flag: "*", summary: "[new branch]" })
@@ -127,18 +127,18 @@ describe("OriginAnswers", () => {
     assert.strictEqual(OriginAnswers.parsePush("", branch), undefined)
   })
 
-  it.prop("whatever is said, there is one answer to it, and something to do", [Schema.String], ([said]) => {
+  it.prop("has a fault and a remedy for any message", [Schema.String], ([said]) => {
     const error = OriginAnswers.faultOf(said)
     assert.isNotEmpty(error.remedy)
     assert.include(error.message, said)
     assert.isNotEmpty(OriginAnswers.pushFaultOf(said).remedy)
-    // What does not look like an answer is none.
+    // Lines that do not have the expected format are ignored.
     const told = OriginAnswers.parseAdvertised(`${said}\n${a}\trefs/heads/main\n`)
     assert.strictEqual(told.refs.get("refs/heads/main"), a)
     assert.strictEqual(OriginAnswers.parsePush(`${said}\n`, "sandbox/of-nobody"), undefined)
   })
 
-  it("speaks one way to each kind of origin", () => {
+  it("has one transport for each kind of origin", () => {
     assert.strictEqual(OriginAnswers.transportOf("https://x/a"), "https")
     assert.strictEqual(OriginAnswers.transportOf("http://127.0.0.1/a"), "http")
   })

@@ -1,4 +1,4 @@
-/** The containers that open a repository of this host, written out: a change of them is a change here. */
+/** The containers that open a repository of this host, written out: every change of them shows here. */
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as ContainerGit from "../src/internal/git/ContainerGit.ts"
@@ -48,7 +48,7 @@ const bundle = {
 }
 
 describe("OriginContainer", () => {
-  it("the container that reads is exactly this", () => {
+  it("reads in exactly this container", () => {
     assert.deepStrictEqual(OriginContainer.readSpec(request, { depth: 1 }) as object, {
       ...common,
       limits,
@@ -58,7 +58,7 @@ describe("OriginContainer", () => {
     })
   })
 
-  it("the container that delivers is exactly this, and one that only decides cannot write", () => {
+  it("delivers in exactly this container, and decides in one that cannot write", () => {
     const written = OriginContainer.deliverSpec(request, delivery)
     assert.deepStrictEqual(written as object, {
       ...common,
@@ -113,19 +113,19 @@ describe("OriginContainer", () => {
       const [uid, gid, userId] = [Math.abs(owner), Math.abs(group), Math.abs(self)]
       const { user, writer } = rolesOf({ userId: uid, groupId: gid }, { userId, groupId: userId, groups: [] })
       assert.notStrictEqual(user.userId, 0)
-      // Without root's rights a process acts as itself, and root's host process writes for root only.
+      // A process without root's rights acts as itself. A host process of root writes only for root.
       if (userId !== 0) assert.strictEqual(user.userId, userId)
       assert.strictEqual(writer === "host", userId === 0 && uid === 0)
     }
   )
 
-  it("an ordinary user's container has the repository's group where the user is in it", () => {
+  it("gives an ordinary user's container the repository's group if the user is a member", () => {
     const self = { userId: 1000, groupId: 1000, groups: [1000, 50] }
     assert.deepStrictEqual(rolesOf({ userId: 7, groupId: 50 }, self).user, { userId: 1000, groupId: 50 })
     assert.deepStrictEqual(rolesOf({ userId: 7, groupId: 51 }, self).user, { userId: 1000, groupId: 1000 })
   })
 
-  it("root's repository is read by a user without rights, and a user's as that user", () => {
+  it("reads root's repository as a user without rights, and a user's repository as that user", () => {
     const self = { userId: 0, groupId: 0, groups: [0] }
     assert.deepStrictEqual(rolesOf({ userId: 0, groupId: 0 }, self), {
       user: { userId: 65_534, groupId: 0 },

@@ -5,14 +5,14 @@ import * as OriginPreface from "../src/internal/origin/OriginPreface.ts"
 const id = "a".repeat(40)
 const text = `cogni-origin 1\nformat sha1\nhead main\nref ${id} HEAD\nref ${id} refs/heads/main\nshallow ${id}`
 
-/** Everything it answers to these pieces. */
+/** Answers of the reader to these pieces. */
 const answers = (pieces: ReadonlyArray<string>) => {
   const reader = OriginPreface.makeReader()
   return pieces.map((piece) => reader.push(Buffer.from(piece, "latin1")))
 }
 
 describe("OriginPreface", () => {
-  it("says what stands where, and hands on what follows", () => {
+  it("reads the references, and returns the bytes that follow", () => {
     const [answer] = answers([`${text}\n\n# v2 git bundle`])
     assert.isTrue(answer !== undefined && Result.isSuccess(answer))
     const { preface, rest } = Result.getOrThrow(answer!)
@@ -21,7 +21,7 @@ describe("OriginPreface", () => {
     assert.deepStrictEqual(preface.shallow as ReadonlyArray<string>, [id])
   })
 
-  it.prop("is the same in whatever pieces it comes", [Schema.Int, Schema.Int], ([one, other]) => {
+  it.prop("reads a preface in pieces of any size", [Schema.Int, Schema.Int], ([one, other]) => {
     const all = `${text}\n\nPACK`
     const cuts = [Math.abs(one) % all.length, Math.abs(other) % all.length].toSorted((a, b) => a - b)
     const found = answers([all.slice(0, cuts[0]), all.slice(cuts[0], cuts[1]), all.slice(cuts[1])])
@@ -30,19 +30,19 @@ describe("OriginPreface", () => {
   })
 
   it.each([
-    ["nothing of it", "\n\n"],
+    ["an empty preface", "\n\n"],
     ["another program", "hello\nformat sha1\n\n"],
     ["an unknown format", "cogni-origin 1\nformat md5\n\n"],
     ["an id of the other format", `cogni-origin 1\nformat sha256\nref ${id} HEAD\n\n`],
-    ["a line that means nothing", `cogni-origin 1\nformat sha1\nremote ${id} x\n\n`],
-    ["a name with a blank", `cogni-origin 1\nformat sha1\nref ${id} refs/heads/a b\n\n`],
-    ["more references than were asked for", `${text}\nref ${id} refs/heads/other\n\n`]
+    ["an unknown line", `cogni-origin 1\nformat sha1\nremote ${id} x\n\n`],
+    ["a name with a space", `cogni-origin 1\nformat sha1\nref ${id} refs/heads/a b\n\n`],
+    ["more references than requested", `${text}\nref ${id} refs/heads/other\n\n`]
   ])("refuses %s", (_, said) => {
     const [answer] = answers([said])
     assert.isTrue(answer !== undefined && Result.isFailure(answer))
   })
 
-  it("refuses one without an end", () => {
+  it("refuses a preface without an end", () => {
     const line = `shallow ${id}\n`.repeat(40_000)
     const reader = OriginPreface.makeReader()
     reader.push(Buffer.from("cogni-origin 1\nformat sha1\n"))

@@ -1,4 +1,4 @@
-/** A name is resolved once, and git connects to what was found; to what is not allowed nobody connects. */
+/** A name is resolved once, and git connects to the resulting addresses. Other addresses are never contacted. */
 import { GitCredentials } from "@cogni/sandbox-git-relay/GitCredentials"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -8,7 +8,7 @@ import * as HostGit from "../src/internal/git/HostGit.ts"
 import * as RemoteOrigin from "../src/internal/origin/RemoteOrigin.ts"
 import * as OriginRoute from "../src/internal/origin/OriginRoute.ts"
 
-/** What connects to it, by the first bytes that are sent. */
+/** A server that records the first bytes of each connection. */
 const listener = Effect.acquireRelease(
   Effect.callback<{ readonly port: number; readonly heard: Array<Buffer>; readonly close: () => void }>(
     (resume) => {
@@ -46,7 +46,7 @@ const finding = (...answers: ReadonlyArray<ReadonlyArray<string>>) => {
 const url = "https://git.example.com/acme/app"
 
 describe("OriginRoute", () => {
-  it.effect("git connects to the address that was found, and resolves no name itself", () =>
+  it.effect("connects git to the address that was found, and git resolves no name itself", () =>
     Effect.gen(function* () {
       const { heard, port } = yield* listener
       const origin = `https://no-such-name.invalid:${port}/acme/app`
@@ -67,7 +67,7 @@ describe("OriginRoute", () => {
     })
   )
 
-  it.effect("a name that changes its address is what it was when it was looked at", () =>
+  it.effect("keeps the first addresses of a name that changes them", () =>
     Effect.gen(function* () {
       const { asked, lookup } = finding(["1.1.1.1", "2606:4700::1111"], ["127.0.0.1"])
       const way = yield* OriginRoute.wayTo(url, { caFile: "/etc/ca.pem" }, [], lookup)
@@ -81,7 +81,7 @@ describe("OriginRoute", () => {
     })
   )
 
-  it.effect("nobody connects to this host's own addresses, and no credential is asked for", () =>
+  it.effect("does not connect to this host's own addresses, and requests no credential", () =>
     Effect.gen(function* () {
       const { heard, port } = yield* listener
       const own = Object.values(networkInterfaces())
@@ -110,25 +110,23 @@ describe("OriginRoute", () => {
     )
   )
 
-  it.effect(
-    "a proxy of the operator's resolves names itself, and addresses are decided about all the same",
-    () =>
-      Effect.gen(function* () {
-        const { asked, lookup } = finding(["1.1.1.1"])
-        const network = { proxyUrl: "http://proxy.example:3128", noProxy: "direct.example" }
-        assert.deepStrictEqual(yield* OriginRoute.wayTo(url, network, [], lookup), {
-          network: { proxyUrl: "http://proxy.example:3128" }
-        })
-        assert.deepStrictEqual(asked, [])
-        assert.deepStrictEqual(yield* OriginRoute.wayTo("https://direct.example/a/b", network, [], lookup), {
-          network: {},
-          resolve: "direct.example:443:1.1.1.1"
-        })
-        yield* Effect.flip(OriginRoute.wayTo("https://10.0.0.1/a/b", network, [], lookup))
+  it.effect("leaves names to the operator's proxy, but still checks literal addresses", () =>
+    Effect.gen(function* () {
+      const { asked, lookup } = finding(["1.1.1.1"])
+      const network = { proxyUrl: "http://proxy.example:3128", noProxy: "direct.example" }
+      assert.deepStrictEqual(yield* OriginRoute.wayTo(url, network, [], lookup), {
+        network: { proxyUrl: "http://proxy.example:3128" }
       })
+      assert.deepStrictEqual(asked, [])
+      assert.deepStrictEqual(yield* OriginRoute.wayTo("https://direct.example/a/b", network, [], lookup), {
+        network: {},
+        resolve: "direct.example:443:1.1.1.1"
+      })
+      yield* Effect.flip(OriginRoute.wayTo("https://10.0.0.1/a/b", network, [], lookup))
+    })
   )
 
-  it.effect("a name that cannot be resolved, or has no address, is no way", () =>
+  it.effect("fails for a name that cannot be resolved or has no address", () =>
     Effect.gen(function* () {
       const failing = () => Promise.reject(new Error("ENOTFOUND"))
       assert.strictEqual(

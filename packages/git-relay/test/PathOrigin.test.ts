@@ -1,4 +1,4 @@
-/** What is said of a repository of this host that cannot be opened: which path, what about it, and what to type. */
+/** Errors for repositories of this host that cannot be opened: the path, the problem, and the command to type. */
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -9,7 +9,7 @@ import * as PathOrigin from "../src/internal/origin/PathOrigin.ts"
 import * as PathClone from "../src/internal/origin/PathClone.ts"
 import * as ContainerGit from "../src/internal/git/ContainerGit.ts"
 
-/** Below the home of this user, where no other user may write. */
+/** A directory below the home of this user, where no other user may write. */
 const place = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(homedir(), ".cogni-path-origin-test-"))),
   (path) => Effect.sync(() => rmSync(path, { recursive: true }))
@@ -17,8 +17,8 @@ const place = Effect.acquireRelease(
 
 const refused = (path: string) => Effect.scoped(Effect.flip(PathOrigin.open(path)))
 
-describe("a path that is no repository", () => {
-  it.effect("is named, with what is the matter with it", () =>
+describe("a path that is not a repository", () => {
+  it.effect("is reported with its problem", () =>
     Effect.gen(function* () {
       const root = yield* place
       mkdirSync(join(root, "plain"))
@@ -43,7 +43,7 @@ describe("a path that is no repository", () => {
     })
   )
 
-  it.effect("is the name that was given, also where NAME.git is looked for", () =>
+  it.effect("is reported as it was given, even if NAME.git was searched for", () =>
     Effect.gen(function* () {
       const root = yield* place
       mkdirSync(join(root, "app.git"))
@@ -68,7 +68,7 @@ describe("a repository that its container may not read", () => {
     return yield* HeldDirectory.hold(path)
   })
 
-  it.effect("is named itself where nothing in it can be reached, else what is closed in it", () =>
+  it.effect("is reported itself if nothing in it is accessible, and otherwise by the path inside it", () =>
     Effect.gen(function* () {
       const directory = yield* held
       const { path } = directory

@@ -1,4 +1,4 @@
-/** Text that an agent wrote, where text acts: nothing of it does. */
+/** Text that an agent wrote has no effect in a forge. */
 import { assert, describe, it } from "@effect/vitest"
 import * as PullRequestText from "../src/internal/forge/PullRequestText.ts"
 import { Schema } from "effect"
@@ -7,32 +7,32 @@ const facts = { runId: "run-000000000001", baseBranch: "main" }
 const of = (...messages: ReadonlyArray<string>) => PullRequestText.make({ ...facts, messages })
 
 /**
- * What forges look for in text as it was written, code or not: GitLab's closing words in a description, and all of it
- * in the commit message that a squashed merge makes of a description.
+ * Patterns that forges look for in raw text, code or not: GitLab's closing words in a description, and all of them in
+ * the commit message that a squash merge makes of a description.
  */
 const actingAnywhere = [
   // Mentions, issues, merge requests, epics, snippets, milestones, labels, alerts.
   /@[\p{L}\p{N}_]/u,
   /[#!&$%^~][\p{L}\p{N}_"{]/u,
   /GH-\d/iu,
-  // With GitLab's own default of closing words, and the URL of an issue.
+  // GitLab's default closing words, followed by a reference or the URL of an issue.
   /\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?):? +(?:issues? +)?(?:#\d|https?:\/\/|[A-Z][A-Z0-9_]+-\d)/iu,
   /:\/\//u,
   /www\./iu,
   /!\[/u,
-  // Commands of GitLab; commits that no pipeline is to run for.
+  // Commands of GitLab, and markers of commits for which no pipeline must run.
   /^\s*\/[a-z]/imu,
   /\[(?:skip ci|ci skip|no ci)\]/iu
 ]
 
-/** What acts only where it is no code. */
+/** Patterns that have an effect only outside code. */
 const actingInText = [/\]\(/u, /<[a-z/!?]/iu, /&[#a-z]/iu, /`/u]
 
-/** Whatever turns the direction of writing, ends a line for some, or is seen by none. */
+/** Characters that change the direction of writing, end a line for some programs, or are invisible. */
 const unseen =
   /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\u{e0000}-\u{e007f}]/u
 
-/** The body without its block of code, which must be one block. */
+/** Returns the body without its block of code; there must be exactly one. */
 const outside = (body: string): string => {
   const opening = /\n(`{3,})text\n/u.exec(body)
   if (opening === null) return assert.fail(`there is no block: ${body}`)
@@ -49,7 +49,7 @@ const assertInert = ({ body, title }: { readonly body: string; readonly title: s
     assert.notMatch(title, pattern)
     assert.notMatch(body, pattern)
   }
-  // What this side says of the run is code as well.
+  // The host's own words about the run are code too.
   const around = outside(body).replace("`run-000000000001`", "").replace("`main`", "")
   for (const pattern of actingInText) assert.notMatch(around, pattern)
   for (const pattern of actingInText.slice(0, -1)) assert.notMatch(title, pattern)
@@ -86,7 +86,7 @@ const hostile = [
   "~~~\n@out"
 ]
 
-/** What may stand next to each other. */
+/** Fragments that are combined. */
 const Piece = Schema.Literals([
   ..."@#!&$%^~[]()<>/:`'\"\\_*-.1a\n\r\t \u2060\u200b\u2028\u202e\u061c",
   "\ud83d",
@@ -105,41 +105,45 @@ const Piece = Schema.Literals([
 ])
 
 describe("PullRequestText", () => {
-  it("the title is the first commit's subject, the body all messages as code", () => {
+  it("uses the first commit's subject as the title, and all messages as code in the body", () => {
     const { body, title } = of("Repair adding\n\nIt took away.", "Test it")
     assert.strictEqual(title, "Repair adding")
     assert.include(body, "2 commits of run `run-000000000001`, for `main`")
     assert.include(body, "```text\nRepair adding\n\nIt took away.\n\nTest it\n```")
   })
 
-  it("what is taken apart reads as it was written", () => {
+  it("keeps split text readable as it was written", () => {
     const text = "fixes #1, @admin: see https://git.example.com/a/b_c"
     const { body, title } = of(text)
     assert.strictEqual(title.replaceAll("\u2060", ""), text)
     assert.include(body.replaceAll("\u2060", ""), text)
   })
 
-  it("without a subject it is named after the run", () => {
+  it("uses the run ID in the title if there is no subject", () => {
     assert.include(of("").title, "run-000000000001")
     assert.include(of().title, "run-000000000001")
     assert.include(of("\n \u0007\n").title, "run-000000000001")
   })
 
-  it.each(hostile)("%j acts nowhere", (text) => {
+  it.each(hostile)("removes the effects of %j", (text) => {
     assertInert(of(text, text))
     assertInert(of(`Repair ${text}`, `and\n${text}`))
   })
 
-  it.prop("nor does any text", [Schema.Array(Schema.String)], ([messages]) => {
+  it.prop("removes the effects of any text", [Schema.Array(Schema.String)], ([messages]) => {
     assertInert(of(...messages.map((message, index) => `${hostile[index % hostile.length]}${message}`)))
   })
 
-  it.prop("nor whatever stands together", [Schema.Array(Piece), Schema.Array(Piece)], ([one, other]) => {
-    assertInert(of(one.join(""), other.join("")))
-    assertInert(of(`${one.join("")}${other.join("")}`.repeat(200)))
-  })
+  it.prop(
+    "removes the effects of combined fragments",
+    [Schema.Array(Piece), Schema.Array(Piece)],
+    ([one, other]) => {
+      assertInert(of(one.join(""), other.join("")))
+      assertInert(of(`${one.join("")}${other.join("")}`.repeat(200)))
+    }
+  )
 
-  it("is cut between characters, and its block still ends", () => {
+  it("cuts text between characters, and still ends its block of code", () => {
     const long = "😀".repeat(5000)
     assertInert(of(long, ...Array.from({ length: 50 }, () => long)))
     assertInert(of(`x${long}`, ...Array.from({ length: 50 }, () => `${"`".repeat(398)}\n#1${long}`)))

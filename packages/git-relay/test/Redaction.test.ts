@@ -1,4 +1,4 @@
-/** Whatever is said, no credential is in it, nor anything that a terminal would act on. */
+/** Redacted text contains no credential, and nothing that a terminal would interpret. */
 import { assert, describe, it } from "@effect/vitest"
 import { Redacted, Schema } from "effect"
 import * as Redaction from "../src/internal/git/Redaction.ts"
@@ -17,7 +17,7 @@ const forms = [
 ]
 
 describe("Redaction", () => {
-  it.prop("no form of a credential comes through", [Schema.String, Schema.String], ([before, after]) => {
+  it.prop("removes every form of a credential", [Schema.String, Schema.String], ([before, after]) => {
     const redact = Redaction.make([credential])
     for (const form of forms) {
       const clean = redact(`${before}${form}${after}`)
@@ -27,7 +27,7 @@ describe("Redaction", () => {
     }
   })
 
-  it("the user part of any URL goes too, known or not", () => {
+  it("removes the user part of any URL, known or not", () => {
     const redact = Redaction.make([])
     assert.strictEqual(
       redact("unable to access 'https://somebody:something@git.example.com/a'"),
@@ -35,14 +35,14 @@ describe("Redaction", () => {
     )
   })
 
-  it("what is no secret stays, on one line and without its full stop", () => {
+  it("keeps other text, on one line and without its full stop", () => {
     assert.strictEqual(
       Redaction.make([credential])("fatal:\tno\n\u001b[31msuch thing.\n"),
       "fatal: no [31msuch thing"
     )
   })
 
-  it("of several credentials none comes through, and one that is part of another leaves nothing of it", () => {
+  it("removes several credentials completely, even if one is part of another", () => {
     const redact = Redaction.make([
       { username: "a", password: Redacted.make("secret-one") },
       { username: "b", password: Redacted.make("secret-one-and-more") }
@@ -50,11 +50,11 @@ describe("Redaction", () => {
     assert.strictEqual(redact("x secret-one-and-more y secret-one z"), "x [redacted] y [redacted] z")
   })
 
-  it("what is shorter than a credential can be is left, or every word would go", () => {
+  it("keeps text that is too short for a credential, because it would occur in every word", () => {
     assert.strictEqual(Redaction.make([{ username: "a", password: Redacted.make("e") }])("there"), "there")
   })
 
-  it("a credential is gone before a text is cut, so that no half of it stays", () => {
+  it("removes a credential before it cuts the text, so that no part of it remains", () => {
     const long = `${"x".repeat(Text.lineCharactersMax - 10)}${secret}`
     assert.notInclude(Redaction.make([credential])(long), secret.slice(0, 9))
   })

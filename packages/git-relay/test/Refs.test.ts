@@ -1,4 +1,4 @@
-/** Which names never pass. */
+/** Names that the relay accepts, and names that it refuses. */
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import {
@@ -30,12 +30,12 @@ describe("Refs", () => {
     `sandbox/${"a".repeat(65)}`
   ])("a run never gets the branch %s", (name) => assert.isFalse(Schema.is(BranchName)(name)))
 
-  it.prop("every run has a branch of its own", [RunId], ([runId]) => {
+  it.prop("gives every run a valid branch", [RunId], ([runId]) => {
     assert.isTrue(Schema.is(BranchName)(branchOf(runId)))
   })
 
   it.each(["-x", "a..b", "a b", "/main", "main/", "a//b", "x.lock", "a/.b", "main\n", "a.lock/b", "@{u}"])(
-    "%s is no base branch",
+    "refuses %s as a base branch",
     (name) => assert.isFalse(Schema.is(BaseBranch)(name))
   )
 
@@ -56,7 +56,7 @@ describe("Refs", () => {
     "relative/path",
     "/with\nline",
     ""
-  ])("%j is no origin", (url) => assert.isFalse(Schema.is(OriginUrl)(url)))
+  ])("refuses %j as an origin", (url) => assert.isFalse(Schema.is(OriginUrl)(url)))
 
   it.each([
     "https://github.com/acme/app",
@@ -66,16 +66,16 @@ describe("Refs", () => {
     "http://localhost/a/b",
     "/srv/git/app.git",
     "/srv/a project"
-  ])("%s is one", (url) => assert.isTrue(Schema.is(OriginUrl)(url)))
+  ])("accepts %s as an origin", (url) => assert.isTrue(Schema.is(OriginUrl)(url)))
 
-  it("server and repository are read from the URL", () => {
+  it("reads server and repository from the URL", () => {
     assert.isTrue(isLocal("/srv/git/app.git"))
     assert.isFalse(isLocal("https://github.com/a/b"))
     assert.strictEqual(serverOf("https://GitHub.com:443/a/b.git"), "https://github.com")
     assert.strictEqual(repositoryOf("https://git.example.com:8443/group/sub/app.git/"), "group/sub/app")
   })
 
-  it("release/1.2 and main are base branches", () => {
+  it("accepts release/1.2 and main as base branches", () => {
     for (const name of ["release/1.2", "main", "feature/a_b-c.d"])
       assert.isTrue(Schema.is(BaseBranch)(name), name)
   })

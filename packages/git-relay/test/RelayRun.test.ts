@@ -1,4 +1,4 @@
-/** What becomes of a run's commits, however the run ends. */
+/** The outcome of a run's commits, however the run ends. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
@@ -9,11 +9,11 @@ import { Cause, Deferred, Effect, Exit, Fiber, Schema } from "effect"
 
 const files = { "a.txt": "a\n" }
 
-/** A record but for its branch and its statement, which no schema makes up. */
+/** The fields of a record without its branch and its statement, which no schema can generate. */
 const { branch: _branch, statement: _statement, ...sayable } = RelayRun.DeliveryRecord.fields
 const Said = Schema.Struct({ ...sayable, runId: RunId.RunId })
 
-/** One run with a clone, and what of it is kept afterwards. */
+/** Runs once with a clone, and returns what is kept of it afterwards. */
 const lived = Effect.fnUntraced(function* <A extends RelayRun.Used, E, R>(
   use: (clone: Clone, began: Effect.Effect<void>) => Effect.Effect<A, E, R>,
   more: Partial<RelayRun.RelayRunRequest> = {}
@@ -36,7 +36,7 @@ const deliveryOf = <A, E>(exit: Exit.Exit<{ readonly delivery: A }, E>): A =>
   Exit.isSuccess(exit) ? exit.value.delivery : assert.fail("the run failed")
 
 describe("RelayRun.around", () => {
-  it.effect("a run that succeeded is pushed, with its statement, and nothing is kept", () =>
+  it.effect("pushes a run that succeeded, with its statement, and keeps nothing", () =>
     Effect.gen(function* () {
       const auditHead = { entries: 3, hash: "e".repeat(64) }
       const { branch, exit, kept, runId, url } = yield* lived((clone, began) =>
@@ -55,7 +55,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("with a pull request where one is wanted", () =>
+  it.effect("opens a pull request on request", () =>
     Effect.gen(function* () {
       const { exit, kept } = yield* lived((clone) => Effect.as(commits(clone), { succeeded: true }), {
         createPr: true
@@ -66,7 +66,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("without commits there is nothing to push", () =>
+  it.effect("pushes nothing without commits", () =>
     Effect.gen(function* () {
       const { branch, exit, kept } = yield* lived(() => Effect.succeed({ succeeded: true }))
       assert.strictEqual(deliveryOf(exit)._tag, "Skipped")
@@ -75,7 +75,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("a run that did not succeed is kept, committed or not, and not pushed", () =>
+  it.effect("keeps the work of a run that did not succeed, committed or not, and does not push it", () =>
     Effect.gen(function* () {
       const git = yield* MemoryGitRelay.MemoryGit
       const leaves = (clone: Clone) => git.leave(clone, { "left.txt": "x\n" })
@@ -88,7 +88,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("what the policy refuses is kept, and what the run came to is as good as any", () =>
+  it.effect("keeps commits that the policy refuses, and still returns the result of the run", () =>
     Effect.gen(function* () {
       const { exit, kept } = yield* lived((clone) =>
         Effect.as(commits(clone, ".github/workflows/x.yml"), { succeeded: true, answer: 42 })
@@ -103,7 +103,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("what an origin does not take is kept, and sent by a retry", () =>
+  it.effect("keeps commits that an origin rejects, and pushes them on a retry", () =>
     Effect.gen(function* () {
       const git = yield* MemoryGitRelay.MemoryGit
       const relay = yield* GitRelay
@@ -125,7 +125,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("a forge that opens none leaves the branch where it is, and a retry only opens it", () =>
+  it.effect("keeps the pushed branch if the forge fails, and only opens the pull request on a retry", () =>
     Effect.gen(function* () {
       const git = yield* MemoryGitRelay.MemoryGit
       const relay = yield* GitRelay
@@ -150,7 +150,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("where there is no clone, nothing is lived", () =>
+  it.effect("runs nothing if the clone fails", () =>
     Effect.gen(function* () {
       let lives = 0
       const { exit, kept } = yield* lived(
@@ -167,7 +167,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("a run that failed and changed nothing leaves nothing", () =>
+  it.effect("keeps nothing of a run that failed and changed nothing", () =>
     Effect.gen(function* () {
       const { exit, kept } = yield* lived((_, began) => Effect.andThen(began, Effect.fail("timed out")))
       assert.isTrue(Exit.isFailure(exit) && Cause.squash(exit.cause) === "timed out")
@@ -175,7 +175,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("leftovers of a run that succeeded are its own to commit; of one that failed, the relay's", () =>
+  it.effect("commits the uncommitted changes of a run that failed, but not of one that succeeded", () =>
     Effect.gen(function* () {
       const git = yield* MemoryGitRelay.MemoryGit
       const leaves = (clone: Clone) => git.leave(clone, { "left.txt": "x\n" })
@@ -189,7 +189,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("a patch is kept until it is discarded", () =>
+  it.effect("keeps a patch until it is discarded", () =>
     Effect.gen(function* () {
       const { branch, exit, kept } = yield* lived((clone) => Effect.as(commits(clone), { succeeded: true }), {
         deliver: "patch"
@@ -201,7 +201,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("a run that fails before an agent began leaves nothing; one that fails later is kept", () =>
+  it.effect("keeps nothing of a run that fails before its agent begins, and keeps one that fails later", () =>
     Effect.gen(function* () {
       const before = yield* lived((clone) => Effect.andThen(commits(clone), Effect.fail("no image")))
       assert.isTrue(Exit.isFailure(before.exit))
@@ -215,7 +215,7 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect("one that is interrupted is kept", () =>
+  it.effect("keeps a run that is interrupted", () =>
     Effect.gen(function* () {
       const git = yield* MemoryGitRelay.MemoryGit
       const relay = yield* GitRelay
@@ -244,7 +244,7 @@ describe("RelayRun.around", () => {
 })
 
 describe("RelayRun", () => {
-  it("a command in the repository is the same command", () => {
+  it("does not change a command that runs in the repository", () => {
     assert.deepStrictEqual(RelayRun.inRepository(["npm", "test", "--", "-x"]) as unknown, [
       "/usr/local/bin/cogni-repo",
       "--",
@@ -262,7 +262,7 @@ describe("RelayRun", () => {
     ])
   })
 
-  it.effect("what is on record is read as it was written", () =>
+  it.effect("reads a record as it was written", () =>
     Effect.gen(function* () {
       const { exit } = yield* lived((clone) => Effect.as(commits(clone), { succeeded: true }), {
         createPr: true
@@ -275,7 +275,7 @@ describe("RelayRun", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
-  it.effect.prop("a record survives its JSON form, whatever is said", [Said], ([{ runId, ...said }]) =>
+  it.effect.prop("preserves a record with any values in a JSON round trip", [Said], ([{ runId, ...said }]) =>
     Effect.gen(function* () {
       const record: RelayRun.DeliveryRecord = { ...said, branch: branchOf(runId) }
       const codec = Schema.fromJsonString(Schema.toCodecJson(RelayRun.DeliveryRecord))

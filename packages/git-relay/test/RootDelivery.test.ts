@@ -1,4 +1,4 @@
-/** A branch put as files into a repository of root's, beside other gits, under any umask. Only root can do that. */
+/** Adding a branch as files to a repository of root, beside other gits and under any umask. Only root can do that. */
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -38,7 +38,7 @@ afterEach(() => {
 const branch = BranchName.make("sandbox/work")
 const tip = CommitId.make("a".repeat(40))
 
-/** A repository as bare as a delivery needs it, and a pack. */
+/** A minimal repository for a delivery, and a pack. */
 const world = Effect.map(
   Effect.acquireRelease(
     Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-root-delivery-"))),
@@ -61,15 +61,15 @@ const write = (repository: string, packed: RootDelivery.RootDelivery["packed"], 
     )
   )
 
-/** For as long as the scope. Node has one umask for the whole process. */
+/** Sets the umask until the scope closes. Node has one umask for the whole process. */
 const umask = (mask: number) =>
   Effect.acquireRelease(
     Effect.sync(() => process.umask(mask)),
     (before) => Effect.sync(() => process.umask(before))
   )
 
-describe.skipIf(process.getuid?.() !== 0)("a branch for a repository of root's", () => {
-  it.effect("leaves the lock that another git takes as soon as the branch stands", () =>
+describe.skipIf(process.getuid?.() !== 0)("a branch for a repository of root", () => {
+  it.effect("keeps the lock that another git takes as soon as the branch is written", () =>
     Effect.gen(function* () {
       const { packed, ref, repository } = yield* world
       renamed.after = () => writeFileSync(`${ref}.lock`, "of another git", { flag: "wx" })
@@ -79,7 +79,7 @@ describe.skipIf(process.getuid?.() !== 0)("a branch for a repository of root's",
     })
   )
 
-  it.effect("leaves no lock behind, written or not", () =>
+  it.effect("leaves no lock behind, whether the branch is written or not", () =>
     Effect.gen(function* () {
       const { packed, ref, repository } = yield* world
       const refused = yield* Effect.flip(write(repository, packed, "b".repeat(40)))
@@ -91,7 +91,7 @@ describe.skipIf(process.getuid?.() !== 0)("a branch for a repository of root's",
     })
   )
 
-  it.effect("names what others may write, in a command to type", () =>
+  it.effect("reports the path that others may write, with the command to type", () =>
     Effect.gen(function* () {
       const { packed, repository } = yield* world
       chmodSync(join(repository, "refs"), 0o775)

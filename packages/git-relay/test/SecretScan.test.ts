@@ -4,7 +4,7 @@ import * as SecretScan from "../src/internal/policy/SecretScan.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 
-// Written in halves, so that no scanner finds them here.
+// Split, so that no scanner finds them here.
 const github = `ghp_${"aB3dE5gH7jK9mN1pQ3sT5vW7xY9zA1cD3eF5"}`
 const anthropic = `sk-ant-${"api03-"}${"aB3dE5gH7jK9mN1pQ3sT5vW7xY9zA1".repeat(4).slice(0, 93)}AA`
 const privateKey = `-----BEGIN RSA ${"PRIVATE"} KEY-----\n${`${"MIIEowIBAAKCAQEA".repeat(4)}\n`.repeat(20)}-----END RSA ${"PRIVATE"} KEY-----\n`
@@ -14,13 +14,13 @@ const bytesOf = (text: string) => new TextEncoder().encode(text)
 const scan = (text: string | Uint8Array, path?: string) =>
   SecretScan.scan(typeof text === "string" ? bytesOf(text) : text, path)
 
-describe("what looks like a secret", () => {
+describe("text that looks like a secret", () => {
   it.effect.each([
     ["github", github],
     ["anthropic", anthropic],
     ["privatekey", privateKey],
     ["slack", slack]
-  ] as const)("%s", ([kind, secret]) =>
+  ] as const)("is found: %s", ([kind, secret]) =>
     Effect.gen(function* () {
       const found = yield* scan(`first line\nkey = "${secret}"\n`)
       assert.deepStrictEqual(
@@ -31,7 +31,7 @@ describe("what looks like a secret", () => {
     })
   )
 
-  it.effect("is found with comments that would switch it off", () =>
+  it.effect("is found despite comments that would disable the rules", () =>
     Effect.gen(function* () {
       for (const comment of [
         "secretlint-disable",
@@ -44,7 +44,7 @@ describe("what looks like a secret", () => {
     })
   )
 
-  it.effect("is found in other encodings and in programs", () =>
+  it.effect("is found in other encodings and in binary files", () =>
     Effect.gen(function* () {
       const utf16 = Buffer.from(`\ufeffone\ntwo ${github}\n`, "utf16le")
       const noise = Buffer.from(Array.from({ length: 5000 }, (_, index) => (index * 7919) % 256))
@@ -55,7 +55,7 @@ describe("what looks like a secret", () => {
     })
   )
 
-  it.effect("is found wherever it lies in a large file, with its line", () =>
+  it.effect("is found anywhere in a large file, with its line", () =>
     Effect.gen(function* () {
       const line = `${"x".repeat(99)}\n`
       for (const before of [0, 5100, 5240, 5242, 10_300, 20_000]) {
@@ -65,7 +65,7 @@ describe("what looks like a secret", () => {
     })
   )
 
-  it.effect("is nothing in ordinary text", () =>
+  it.effect("is not found in ordinary text", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* scan(""), [])
       assert.deepStrictEqual(yield* scan(readFileSync(new URL(import.meta.url))), [])
@@ -73,14 +73,14 @@ describe("what looks like a secret", () => {
     })
   )
 
-  it.effect("some rules ask for the name of a file", () =>
+  it.effect("is found by rules that check the name of a file", () =>
     Effect.gen(function* () {
       const token = `//npm.example.com/:_authToken=${"0f9a1b2c-3d4e-4f5a-8b6c-7d8e9f0a1b2c"}\n`
       assert.isAbove((yield* scan(token, "a/.npmrc")).length, 0)
     })
   )
 
-  it.effect("nothing is kept of what was looked at", () =>
+  it.effect("is not retained after a scan", () =>
     Effect.gen(function* () {
       yield* scan("once")
       const marks = performance.getEntriesByType("mark").length
@@ -128,17 +128,17 @@ describe("known secrets", () => {
     }
   })
 
-  it.prop("are not found in anything else", [Schema.Array(Schema.String)], ([texts]) => {
+  it.prop("are not found in any other text", [Schema.Array(Schema.String)], ([texts]) => {
     assert.deepStrictEqual(known(bytesOf(texts.join(" "))), [])
   })
 
-  it("may be of any letters", () => {
+  it("can have any letters", () => {
     const known = SecretScan.makeKnown([{ name: "word", secret: "пароль-для-всех" }])
     assert.deepStrictEqual(known(Buffer.from("x пароль-для-всех x")), ["word"])
     assert.deepStrictEqual(known(Buffer.from("nothing")), [])
   })
 
-  it("are those of the run, each once", () => {
+  it("are reported once each", () => {
     assert.deepStrictEqual(known(bytesOf(`${odd.secret} ${plain.secret} ${plain.secret} abc`)), [
       "plain",
       "odd"

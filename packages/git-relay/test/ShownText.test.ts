@@ -1,14 +1,14 @@
-/** What somebody said, on its way to be shown: one line, of bounded length, on which a terminal has nothing to act. */
+/** Foreign text that is safe to display: one line of limited length, without characters that a terminal interprets. */
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as Text from "../src/internal/git/ShownText.ts"
 
-/** C0, DEL, C1, and what turns the direction of writing. */
+/** C0, DEL, C1, and characters that change the direction of writing. */
 const acts = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/u
 
 const latin1 = (text: string) => Buffer.from(text, "utf8").toString("latin1")
 
-/** Any bytes, as the characters that stand for them. */
+/** Any bytes, as latin1 character codes. */
 const Bytes = Schema.Array(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 255 })))
 
 describe("ShownText", () => {
@@ -21,9 +21,9 @@ describe("ShownText", () => {
     ["lone \ud800 half", "lone \ufffd half"],
     ["größe ☃ 😀", "größe ☃ 😀"],
     ["\n.\n", ""]
-  ])("%j is %j on one line", (text, line) => assert.strictEqual(Text.oneLine(text), line))
+  ])("shows %j as %j on one line", (text, line) => assert.strictEqual(Text.oneLine(text), line))
 
-  it.prop("one line is one line, whatever it was, and no longer than allowed", [Schema.String], ([text]) => {
+  it.prop("returns one line that is not longer than allowed, for any text", [Schema.String], ([text]) => {
     const noisy = `\u001b]0;${text}\u0007\n${text}\u0085${text}\u202e`
     for (const charactersMax of [1, 7, Text.lineCharactersMax]) {
       const line = Text.oneLine(noisy.repeat(20), charactersMax)
@@ -34,7 +34,7 @@ describe("ShownText", () => {
     assert.notMatch(Text.printable(noisy), acts)
   })
 
-  it("what is cut says so, and no character is cut in two", () => {
+  it("marks a cut, and cuts no character in two", () => {
     assert.strictEqual(Text.clip("abcd", 4), "abcd")
     assert.strictEqual(Text.clip("abcde", 4), "abc…")
     assert.strictEqual(Text.clip("ab😀", 4), "ab😀")
@@ -45,15 +45,15 @@ describe("ShownText", () => {
   it.each([
     [latin1("src/größe.ts"), "src/größe.ts"],
     ["latin\u00e9.txt", String.raw`latin\xe9.txt`],
-    // Of half a character each byte is shown, and of a whole name either all is text or nothing is.
+    // A name that is not valid UTF-8 as a whole is escaped byte by byte.
     [`${latin1("ö")}\u00c3`, String.raw`\xc3\xb6\xc3`],
     ["a\nb\u001b", String.raw`a\x0ab\x1b`],
     [latin1("a\u202eb\ufeff"), String.raw`a\u{202e}b\u{feff}`],
     [latin1("a\u0085"), String.raw`a\x85`],
     ["../a b", "../a b"]
-  ])("the path %j is shown as %s", (path, shown) => assert.strictEqual(Text.showPath(path), shown))
+  ])("shows the path %j as %s", (path, shown) => assert.strictEqual(Text.showPath(path), shown))
 
-  it.prop("whatever bytes a path has, it can be shown", [Bytes], ([bytes]) => {
+  it.prop("shows a path of any bytes", [Bytes], ([bytes]) => {
     const shown = Text.showPath(Buffer.from(bytes).toString("latin1"))
     assert.notMatch(shown, acts)
     assert.isTrue(shown.isWellFormed())

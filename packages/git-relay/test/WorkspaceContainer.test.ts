@@ -1,4 +1,4 @@
-/** The containers that open an agent's repository, written out: a change of them is a change here. */
+/** The containers that open an agent's repository, written out: every change of them shows here. */
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as WorkspaceContainer from "../src/internal/steps/WorkspaceContainer.ts"
@@ -59,7 +59,7 @@ const workspace = (readOnly: boolean) => ({
 })
 
 describe("WorkspaceContainer", () => {
-  it("the container that exports is exactly this", () => {
+  it("exports in exactly this container", () => {
     const what = { ref: "refs/heads/sandbox/run-000000000001", baseCommit, objectFormat: "sha1" } as const
     assert.deepStrictEqual(WorkspaceContainer.bundleSpec(request, what) as object, {
       ...common,
@@ -75,7 +75,7 @@ describe("WorkspaceContainer", () => {
     assert.strictEqual(argv[3], "3")
   })
 
-  it("the one that commits what is left is exactly this", () => {
+  it("commits uncommitted changes in exactly this container", () => {
     assert.deepStrictEqual(WorkspaceContainer.leftoversSpec(request, "-x; $(id)") as object, {
       ...common,
       env: environment,
@@ -88,7 +88,7 @@ describe("WorkspaceContainer", () => {
     })
   })
 
-  it("the one that applies patches is exactly this", () => {
+  it("applies patches in exactly this container", () => {
     const patches = { path: "/relays/run-000000000001/patches", names: ["0001.patch", "0002.patch"] }
     assert.deepStrictEqual(WorkspaceContainer.applySpec(request, patches) as object, {
       ...common,
@@ -115,7 +115,7 @@ describe("WorkspaceContainer", () => {
   })
 
   it.prop(
-    "whatever is asked, there is no network, no further mount and nobody's environment",
+    "has no network, no other mount and no other environment, whatever the request",
     [Schema.String, Schema.String, Schema.String],
     ([image, workspacePath, message]) => {
       const asked = { ...request, image, workspacePath }
@@ -138,26 +138,22 @@ describe("WorkspaceContainer", () => {
     }
   )
 
-  it.prop(
-    "nothing that git is asked to take out could be read as an option",
-    [RunId, CommitId],
-    ([runId, commit]) => {
-      for (const ref of [`refs/heads/${branchOf(runId)}`, "HEAD"]) {
-        for (const objectFormat of ["sha1", "sha256"] as const) {
-          const { argv } = WorkspaceContainer.bundleSpec(
-            { ...request, runId },
-            { ref, baseCommit: commit, objectFormat }
-          )
-          // The one reference that the host has named, and what is there already.
-          assert.deepStrictEqual(argv.slice(-2), [ref, `^${commit}`])
-          assert.notMatch(ref, /^-|\s/u)
-        }
+  it.prop("passes git no reference that could be read as an option", [RunId, CommitId], ([runId, commit]) => {
+    for (const ref of [`refs/heads/${branchOf(runId)}`, "HEAD"]) {
+      for (const objectFormat of ["sha1", "sha256"] as const) {
+        const { argv } = WorkspaceContainer.bundleSpec(
+          { ...request, runId },
+          { ref, baseCommit: commit, objectFormat }
+        )
+        // The one reference that the host has named, and the base that the host already has.
+        assert.deepStrictEqual(argv.slice(-2), [ref, `^${commit}`])
+        assert.notMatch(ref, /^-|\s/u)
       }
     }
-  )
+  })
 
   it.prop(
-    "what is said in a commit is one argument, and names of patches are paths",
+    "passes a commit message as one argument, and the names of patches as paths",
     [Schema.String],
     ([text]) => {
       assert.deepStrictEqual(WorkspaceContainer.leftoversSpec(request, text).argv.slice(-2), [

@@ -1,8 +1,8 @@
 /**
- * Run an agent on a task: what is started, its life in a sandbox, and what it came to.
+ * Runs an agent on a task: builds its spec, runs it in a sandbox, and judges its result.
  *
- * The command, the server and the graphs all call this, so that they mean the same by an answer. A command that is
- * sealed without an agent lives the same life, and its output is not read (`AgentOutput.unread`).
+ * The command, the server and the graphs all use this module, so that they agree on what an answer is. A sealed command
+ * without an agent takes the same path, but its output is not parsed (`AgentOutput.unread`).
  */
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
 import type { RunId } from "@cogni/sandbox-core/RunId"
@@ -24,13 +24,13 @@ import * as AgentSpeech from "./internal/AgentSpeech.ts"
 import * as PlantedClone from "./internal/PlantedClone.ts"
 import { type InClone, repositoryPath, type RepositoryPlace } from "./Repositories.ts"
 
-/** What an agent is asked. */
+/** The caller's part of an agent's task. */
 export interface AgentRequest extends Pick<AgentTask, "messages" | "personality"> {
-  /** It works in a repository of its workspace. */
+  /** True if the agent works in a repository inside its workspace. */
   readonly hasRepository: boolean
 }
 
-/** What the host decides: everything in the spec of a run that does not follow from the agent. */
+/** The host's part of a run's spec: everything that does not follow from the agent. */
 export interface HostTerms extends Omit<SandboxSpecInput, "argv" | "inputs"> {
   readonly runId: RunId
   readonly llm: NonNullable<SandboxSpecInput["llm"]>
@@ -47,30 +47,30 @@ export class CapabilityMissing extends Data.TaggedError("CapabilityMissing")<{
   }
 }
 
-/** The agent ended otherwise than with an answer. */
+/** Why a run has no answer. */
 export interface AnswerMissing {
   /** The agent's own code, `exit`, or `unreadable`. */
   readonly code: string
-  /** One line, which may hold control characters of the agent's. */
+  /** One line. It can contain control characters from the agent. */
   readonly message: string
   readonly textSoFar: string
 }
 
-/** What a run came to. */
+/** The result of an agent's run. */
 export interface AgentRunEnd<D> {
   readonly result: RunResult
   readonly judged: Result.Result<AgentAnswer, AnswerMissing>
-  /** What became of the commits, where there is a clone. */
+  /** How the commits were delivered; undefined without a clone. */
   readonly delivery: D | undefined
 }
 
 const { runtimeSecondsMax: defaultRuntimeSecondsMax } = Schema.decodeSync(Limits)({})
 
-/** How long an agent may take: as asked, or as it needs, or as any run may. */
+/** Returns the time limit of an agent: the requested one, else the agent's, else the default of all runs. */
 export const runtimeSecondsOf = (agent: Agent, asked: number | undefined): number =>
   asked ?? agent.limits.runtimeSecondsMax ?? defaultRuntimeSecondsMax
 
-/** What the agent cannot do of what is asked, known before anything is made. */
+/** Checks that the agent can do the task, before any resource is created. */
 export const check = (
   { capabilities, id: agentId }: { readonly id: string; readonly capabilities: Capabilities },
   { hasRepository, personality }: Pick<AgentRequest, "hasRepository" | "personality">
@@ -83,7 +83,7 @@ export const check = (
         capability: "personalities",
         detail:
           known === ""
-            ? "has no personalities: leave it out, or choose an agent that has them"
+            ? "has no personalities: omit the personality, or choose an agent that has one"
             : `has no personality ${personality}: choose one of ${known}`
       })
     )
@@ -93,13 +93,13 @@ export const check = (
         new CapabilityMissing({
           agentId,
           capability: "tools",
-          detail: "calls no tools, so it can change no repository: choose an agent that does"
+          detail: "calls no tools, so it cannot change a repository: choose an agent that does"
         })
       )
     : Result.succeed(undefined)
 }
 
-/** What the host says of limits and variables goes before what the agent needs. */
+/** Builds the spec of an agent's run. The host's limits and variables take precedence over the agent's. */
 export const specOf = (
   agent: Agent,
   { hasRepository, messages, personality }: AgentRequest,
@@ -123,8 +123,10 @@ export const specOf = (
 }
 
 /**
- * Live a run to its end; interrupting it ends the run, and waits until nothing of it is left. `see` is told every event
- * as it happens, with what the agent has said in it, and sets the pace.
+ * Runs an agent until it ends. Interruption ends the run and waits until all its resources are removed.
+ *
+ * `see` receives each event as it happens, with the agent's events in it. The run waits for the returned effect
+ * (back-pressure).
  */
 export const live = Effect.fnUntraced(function* <E, R, D = undefined, E2 = never, R2 = never>(
   spec: SandboxSpecInput,
@@ -147,7 +149,7 @@ export const live = Effect.fnUntraced(function* <E, R, D = undefined, E2 = never
         Stream.runLast
       )
       const event = Option.getOrUndefined(last)
-      if (event?._tag !== "RunEnded") return yield* Effect.die(new Error("a run ended without saying so"))
+      if (event?._tag !== "RunEnded") return yield* Effect.die(new Error("a run ended without RunEnded"))
       const { result } = event
       const judged = judge(speech.end(), result)
       return { result, judged, succeeded: Result.isSuccess(judged), auditHead: result.llm?.auditHead }
@@ -156,7 +158,7 @@ export const live = Effect.fnUntraced(function* <E, R, D = undefined, E2 = never
   return { result: value.result, judged: value.judged, delivery }
 })
 
-/** An exit code other than 0 is never an answer, whatever the agent says beside it. */
+/** Judges a run. Only an answer with exit code 0 is a success, whatever the agent reports. */
 export const judge = (
   read: Result.Result<AgentAnswer, AgentFailed>,
   { exitCode, output }: Pick<RunResult, "exitCode" | "output">

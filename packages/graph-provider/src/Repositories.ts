@@ -1,8 +1,8 @@
 /**
- * The port through which a run has a repository: cloned before it, delivered after it.
+ * Port through which a run gets a repository: cloned before the run, delivered after it.
  *
- * This package knows nothing of git. Whoever composes it with a relay says here how a clone is lived in; credentials
- * are the relay's, and are never in a request.
+ * This package does not depend on git. An application implements this port with its relay. Credentials belong to the
+ * relay and never appear in a request.
  */
 import type { Canary } from "@cogni/sandbox-core/Canary"
 import type { RunId } from "@cogni/sandbox-core/RunId"
@@ -11,15 +11,15 @@ import { Context, Effect, Layer, Schema } from "effect"
 
 const Name = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(250))
 
-/** A repository that a run is to work in. */
+/** A repository for a run to work in. */
 export const RepositoryRequest = Schema.Struct({
-  /** Without a credential: those belong to the relay. */
+  /** URL without a credential: credentials belong to the relay. */
   url: Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(2000)),
-  /** Absent: the one that the origin's HEAD names. */
+  /** Default: the branch that the origin's HEAD names. */
   baseBranch: Schema.optionalKey(Name),
-  /** Below `sandbox/`. Absent: `sandbox/<run id>`. */
+  /** Branch for the commits, below `sandbox/`. Default: `sandbox/<run id>`. */
   branch: Schema.optionalKey(Name),
-  /** A pull request only when it is asked for. */
+  /** Opens a pull request. Default: false. */
   pullRequest: Schema.optionalKey(Schema.Boolean)
 })
 
@@ -27,37 +27,37 @@ export type RepositoryRequest = typeof RepositoryRequest.Type
 
 /** A clone, as the run that works in it sees it. */
 export interface RepositoryPlace {
-  /** A directory of the host, for the run's workspace. */
+  /** Directory on the host that becomes the run's workspace. */
   readonly workspacePath: string
-  /** The same command, run in the repository. */
+  /** Wraps a command so that it runs in the repository. */
   readonly within: (argv: readonly [string, ...ReadonlyArray<string>]) => readonly [string, ...Array<string>]
 }
 
-/** Where the repository is, inside the sandbox. */
+/** Path of the repository inside the sandbox. */
 export const repositoryPath = "/workspace/repo"
 
-/** What a run came to, and whether what it committed is to be sent on. */
+/** The outcome of the work in a clone. Commits are delivered only after success. */
 export interface RepositoryUse {
   readonly succeeded: boolean
   readonly auditHead?: AuditHead | undefined
 }
 
-/** What became of the commits. */
+/** The outcome of a run's commits. */
 export interface RepositoryDelivery {
   readonly status: "skipped" | "pushed" | "unchanged" | "kept" | "failed"
   readonly branch: string
   readonly pullRequestUrl?: string | undefined
-  /** Where it was not delivered: what happened and what to do. */
+  /** Why the commits were not delivered, and what to do. */
   readonly problem?: { readonly reason: string; readonly message: string } | undefined
-  /** For the record of the run, under `relay`. */
+  /** Annotation of the run's record, under the key `relay`. */
   readonly record: Schema.Json
 }
 
-/** The repository could not be had; no agent was started. */
+/** The repository cannot be provided. No agent was started. */
 export class RepositoryUnavailable extends Schema.TaggedError<RepositoryUnavailable>()(
   "RepositoryUnavailable",
   {
-    /** The relay's finer reason, such as `CredentialsUnavailable`. */
+    /** The relay's specific reason, such as `CredentialsUnavailable`. */
     reason: Schema.String,
     detail: Schema.String
   }
@@ -68,8 +68,9 @@ export class RepositoryUnavailable extends Schema.TaggedError<RepositoryUnavaila
 }
 
 /**
- * A life in a clone: of this port, or of a relay that is composed directly. `began` says that an agent works in it now,
- * so that there may be something to lose; whatever it has done is kept when `use` fails.
+ * Runs `use` in a clone, made by this port or by a relay that is composed directly.
+ *
+ * `use` calls `began` when an agent starts to work in the clone. From then on, its work is kept if `use` fails.
  */
 export type InClone<D, E, R> = <A extends RepositoryUse, E2, R2>(
   canaries: ReadonlyArray<Canary>,
@@ -79,7 +80,7 @@ export type InClone<D, E, R> = <A extends RepositoryUse, E2, R2>(
 export class Repositories extends Context.Service<
   Repositories,
   {
-    /** The request as the relay understands it, or why it does not; nothing is made, and nobody asked. */
+    /** Checks that the relay accepts the request, without creating anything or contacting a server. */
     readonly check: (request: RepositoryRequest) => Effect.Effect<void, RepositoryUnavailable>
     readonly inClone: (
       request: RepositoryRequest & { readonly runId: RunId }
@@ -87,12 +88,12 @@ export class Repositories extends Context.Service<
   }
 >()("@cogni/sandbox-graph-provider/Repositories") {}
 
-/** For executors without a relay: every request that names a repository is refused. */
+/** For executors without a relay: rejects every request that names a repository. */
 export const layerNoop: Layer.Layer<Repositories> = Layer.sync(Repositories, () => {
   const refuse = Effect.fail(
     new RepositoryUnavailable({
       reason: "RelayAbsent",
-      detail: "this executor has no git relay, so it can work in no repository. Leave the repository out"
+      detail: "this executor has no git relay, so it cannot work in a repository. Omit the repository"
     })
   )
   return Repositories.of({ check: () => refuse, inClone: () => () => refuse })

@@ -1,8 +1,8 @@
 /**
- * Run a task: the host asks the model, and the sandbox only executes. What is different in its files at the end comes
- * back as a patch.
+ * Runs a task: the host calls the model, and the sandbox only executes. The task's file changes are returned as a
+ * patch.
  *
- * The provider of `sandbox:task` and the command run the same one.
+ * The provider of `sandbox:task` and the command use the same implementation.
  */
 import { ProxyFailed, SandboxError, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -20,7 +20,7 @@ import * as TaskPatch from "./internal/TaskPatch.ts"
 import * as TaskPrompt from "./internal/TaskPrompt.ts"
 import { type InClone, repositoryPath, type RepositoryPlace } from "./Repositories.ts"
 
-/** What a sandbox is opened with, and what the loop over it may take. */
+/** The spec of a task's sandbox, the limits of its loop, and the maximum size of its patch. */
 export interface TaskPlan {
   readonly spec: Omit<SandboxSpecInput, "argv"> & Pick<HostTerms, "llm" | "runId">
   readonly limits: Partial<HostLoop.LoopLimits>
@@ -28,16 +28,16 @@ export interface TaskPlan {
 }
 
 export interface TaskOptions<D, E, R> extends TaskPlan {
-  /** The last one is what is asked. */
+  /** The conversation; its last message is the task. */
   readonly messages: ReadonlyArray<Message>
-  /** Without a patch the work is of no use: where none can be made, no model is asked. */
+  /** Fails before the first model call if no patch can be made. Default: false. */
   readonly requiresPatch?: boolean | undefined
-  /** Told what happens as it happens; its pace is the task's. */
+  /** Receives each event as it happens. The task waits for the returned effect (back-pressure). */
   readonly see: (event: TaskProgress) => Effect.Effect<void>
   readonly inClone?: InClone<D, E, R> | undefined
 }
 
-/** What can be seen of a task: its loop, between the opening of its sandbox and what it came to. */
+/** Progress of a task: the opening of its sandbox, the events of its loop, and its result. */
 export type TaskProgress =
   | HostLoop.LoopProgress
   | { readonly type: "sandbox_opened" }
@@ -45,14 +45,14 @@ export type TaskProgress =
 
 export interface TaskResult {
   readonly end: HostLoop.LoopEnd
-  /** Absent where the sandbox was over before it could be made. */
+  /** Undefined if the sandbox ended before the patch was made. */
   readonly patch: GraphPatch | undefined
 }
 
 export interface TaskRunEnd<D> extends TaskResult {
-  /** What became of the commits, where there is a clone. */
+  /** How the commits were delivered; undefined without a clone. */
   readonly delivery: D | undefined
-  /** Why what changed was not committed in the clone. */
+  /** Why the commit of the changes in the clone failed. */
   readonly complaint: string | undefined
 }
 
@@ -65,10 +65,10 @@ export const defaultPatchBytesMax = 2 * 1024 * 1024
 
 export const defaultRuntimeSecondsMax = HostLoop.defaultLimits.runtimeSecondsMax
 
-/** How much longer than its loop a task may take: for the state at the beginning, and the patch at the end. */
+/** Seconds that a task may take beyond its loop: for the initial snapshot and the final patch. */
 const patchSecondsMax = 2 * TaskPatch.commandSecondsMax + 30
 
-/** The sandbox of a task: besides what the host decides, time and output for the patch, and a model the host asks. */
+/** Plans a task's sandbox: the host's terms, time and output for the patch, and a model that the host calls. */
 export const plan = (
   terms: HostTerms,
   limits: Partial<HostLoop.LoopLimits>,
@@ -91,9 +91,10 @@ export const plan = (
 }
 
 /**
- * Live a task to its end; interrupting it ends the sandbox, and waits until nothing of it is left. How it went is in
- * the end of its loop; it fails where the sandbox was over before that began or while it went on, or gives no patch
- * that is required.
+ * Runs a task to its end. Interruption ends the sandbox and waits until all its resources are removed.
+ *
+ * The result contains the outcome of the loop. Fails if the sandbox ends before or during the loop, or if a patch is
+ * required and the initial snapshot fails.
  */
 export const live = Effect.fn("TaskRun.live")(function* <D = undefined, E = never, R = never>(
   options: TaskOptions<D, E, R>
@@ -103,7 +104,7 @@ export const live = Effect.fn("TaskRun.live")(function* <D = undefined, E = neve
   const { delivery, value } = yield* PlantedClone.live(options.spec, options.inClone, (place, began) =>
     Effect.gen(function* () {
       const done = yield* inSandbox(options, place, began)
-      // Who sends commits on states with which calls they were made; the record has the last word on those.
+      // The delivery states the audit head of the run's calls; only the run record has the final one.
       const record =
         place === undefined ? undefined : yield* Effect.orElseSucceed(store.describe(runId), () => undefined)
       return { ...done, succeeded: done.end.outcome === "finished", auditHead: record?.llm?.auditHead }
@@ -115,7 +116,7 @@ export const live = Effect.fn("TaskRun.live")(function* <D = undefined, E = neve
 
 type Work = Omit<TaskOptions<never, never, never>, "inClone">
 
-/** When this returns, the sandbox is gone, and its record is written. */
+/** Runs the loop in a sandbox. On return, the sandbox is removed and its record is written. */
 const inSandbox = Effect.fnUntraced(function* (
   options: Work,
   place: RepositoryPlace | undefined,
@@ -131,12 +132,12 @@ const inSandbox = Effect.fnUntraced(function* (
   const result = yield* work(options, sandbox, place === undefined ? sandbox.workspace : repositoryPath)
   yield* see({ type: "loop_ended", ...result })
   if (place === undefined || result.end.outcome !== "finished") return { ...result, complaint: undefined }
-  // Commits what a task has left uncommitted, which is all of it.
+  // Commits the task's changes: a task leaves all of them uncommitted.
   const commit = yield* sandbox.exec(place.within(["/bin/true"]), { timeoutSecondsMax: commitSecondsMax })
   return { ...result, complaint: complaintOf(commit.output.stderr.text) }
 }, Effect.scoped)
 
-/** The loop, and the difference between the beginning and the end of its files. */
+/** Runs the loop, and compares the files before and after it. */
 const work = Effect.fnUntraced(function* (
   { limits, messages, patchBytesMax, requiresPatch = false, see, spec }: Work,
   sandbox: Sandbox,
@@ -146,7 +147,7 @@ const work = Effect.fnUntraced(function* (
   if (socketPath === undefined) return yield* new SandboxError({ runId, reason: unreachable })
   const base = yield* TaskPatch.begin(sandbox, workingDirectory)
   if (requiresPatch && Result.isFailure(base)) {
-    const detail = `would be changed in vain: ${base.failure}`
+    const detail = `cannot be used for this task: ${base.failure}`
     const reason = new WorkspaceFailed({ path: workingDirectory, detail, remedy: TaskPatch.remedy })
     return yield* new SandboxError({ reason })
   }
@@ -169,13 +170,13 @@ const work = Effect.fnUntraced(function* (
   return { end, patch: Option.getOrUndefined(made) }
 })
 
-/** How long a commit of everything may take. */
+/** Time limit of the commit. */
 const commitSecondsMax = 60
 
-/** Of the sandbox's own program in a clone; what git itself warns of is no reason. */
+/** Finds the error of the sandbox's program `cogni-repo`. Warnings of git are not errors. */
 const complaintOf = (stderr: string): string | undefined => /^cogni-repo: [^\n]{1,500}/mu.exec(stderr)?.[0]
 
 const unreachable = new ProxyFailed({
-  detail: "its socket does not lie on this host",
-  remedy: "Run it where the engine is, with the gateway in this process: its sockets lie on this host"
+  detail: "its socket is not on this host",
+  remedy: "Run this process on the engine's host, with the gateway in the same process"
 })

@@ -1,4 +1,4 @@
-/** Whether a run may start: in which order it is refused, at which moment, and as whose fault. */
+/** Admission of a run: the order and time of its checks, and the codes of its refusals. */
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { GrantStore, GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/grants/GrantStore"
@@ -22,21 +22,21 @@ const withGrants = (find: GrantStore["Service"]["find"]) =>
     Layer.provideMerge(SandboxRunner.layerMemory(answering))
   )
 
-/** Where there is a relay. */
+/** A relay that accepts every repository. */
 const anyRepository = Layer.succeed(
   Repositories.Repositories,
   Repositories.Repositories.of({ check: () => Effect.void, inClone: () => () => Effect.die("it was cloned") })
 )
 
 describe("Admission", () => {
-  it.effect("who has no grant does not learn which agents there are", () =>
+  it.effect("does not reveal to a caller without a grant which agents exist", () =>
     Effect.gen(function* () {
       const nobody = yield* refusal(request({ graphId: "sandbox:nobody" }))
       assert.deepStrictEqual([nobody.error, nobody.reason], ["authz_denied", "GrantNotFound"])
     }).pipe(Effect.provide(world({ ...answering, grants: [] })))
   )
 
-  it.effect("a repository needs an agent that calls tools", () =>
+  it.effect("rejects a repository for an agent that calls no tools", () =>
     Effect.gen(function* () {
       const repository = { url: "https://example.org/x/y" }
       const refused = yield* refusal(request({ repository }))
@@ -46,7 +46,7 @@ describe("Admission", () => {
     }).pipe(Effect.provide(world({ ...answering, repositories: anyRepository })))
   )
 
-  it.effect("a grant is over when the run starts, not when it was given", () =>
+  it.effect("refuses a run that starts after its grant has expired", () =>
     Effect.gen(function* () {
       const { final: before } = yield* told(request())
       assert.isTrue(before.ok)
@@ -56,7 +56,7 @@ describe("Admission", () => {
     }).pipe(Effect.provide(world({ ...answering, grants: [grantOf({ expiresAt: new Date(3_600_000) })] })))
   )
 
-  it.effect("a grant that is revoked between being asked and starting opens nothing", () => {
+  it.effect("refuses a run whose grant was revoked between check and start", () => {
     const grants = [grantOf(), grantOf({ revokedAt: new Date(0) })]
     return Effect.gen(function* () {
       const provider = yield* SandboxGraphProvider.SandboxGraphProvider
@@ -66,7 +66,7 @@ describe("Admission", () => {
     }).pipe(Effect.provide(withGrants(() => Effect.sync(() => grants.shift()))))
   })
 
-  it.effect("a store of grants that cannot be reached is no fault of who asks", () =>
+  it.effect("reports an unreachable grant store as internal, not as a fault of the caller", () =>
     Effect.gen(function* () {
       const refused = yield* refusal(request())
       assert.deepStrictEqual([refused.error, refused.reason], ["internal", "GrantStoreUnavailable"])
@@ -102,7 +102,7 @@ describe("Admission", () => {
               Repositories.Repositories,
               Repositories.Repositories.of({
                 check: () => Effect.die("the relay was asked"),
-                // Even to be asked for a clone would be too early.
+                // Even the call that prepares a clone would be too early.
                 inClone: () => {
                   throw new Error("the relay was asked for a clone")
                 }
@@ -113,7 +113,7 @@ describe("Admission", () => {
       )
   )
 
-  it.effect("a grant's budget holds whatever the request says", () =>
+  it.effect("limits a run to the budget of its grant, whatever the request asks for", () =>
     Effect.gen(function* () {
       yield* told(request({ budget: { callsMax: 1000, onExhausted: "refuse" } }))
       yield* told(request(), { ...context, runId: RunId.make("run-000000000002") })
@@ -163,7 +163,7 @@ describe("Admission", () => {
     })
   )
 
-  it.effect("a run can be cancelled while its grant is looked up", () =>
+  it.effect("cancels a run while its grant is looked up", () =>
     Effect.gen(function* () {
       const live = yield* run(request())
       yield* live.cancel
@@ -173,7 +173,7 @@ describe("Admission", () => {
     }).pipe(Effect.scoped, Effect.provide(withGrants(() => Effect.never)))
   )
 
-  it.effect("a request without messages is none, also from a caller without types", () =>
+  it.effect("rejects a request without messages, also from an untyped caller", () =>
     Effect.gen(function* () {
       const none = Object.assign(request(), { messages: [] })
       const { final } = yield* told(none as unknown as ReturnType<typeof request>)

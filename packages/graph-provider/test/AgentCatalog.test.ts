@@ -1,4 +1,4 @@
-/** What a catalog shows: every graph once, by name, and without anything being run. */
+/** The catalog: every graph once, sorted by name, without running anything. */
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
@@ -11,7 +11,7 @@ const entry = (id: string, name: string): AgentCatalog.AgentDescriptor => {
 }
 
 describe("AgentCatalog", () => {
-  it.effect("of two with one id the first is shown; all by name, and then by id", () =>
+  it.effect("lists the first of two entries with one ID, sorted by name and then by ID", () =>
     Effect.gen(function* () {
       const { list } = AgentCatalog.make([
         Effect.succeed([entry("b:x", "Zoe"), entry("b:b", "Ann")]),
@@ -28,7 +28,7 @@ describe("AgentCatalog", () => {
     })
   )
 
-  it.effect("every agent of the registry is in it, as its schema says, with what it can do", () =>
+  it.effect("lists every agent of the registry with its capabilities, as the schema requires", () =>
     Effect.gen(function* () {
       const list = yield* AgentCatalog.AgentCatalog.use((catalog) => catalog.list)
       assert.sameMembers(

@@ -1,9 +1,9 @@
-/** Reading an agent's output as it comes: in any pieces, of any length, whatever it is. */
+/** Parsing of an agent's output: in any pieces, of any length, with any content. */
 import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
 
-/** Says every `text` of its lines, and answers with the last. */
+/** Emits every `text` of its lines, and answers with the last one. */
 const echo = AgentOutput.jsonLines<string | undefined>({
   initial: undefined,
   line: (last, value) => {
@@ -30,9 +30,9 @@ const cut = (text: string, cuts: ReadonlyArray<number>) => {
 }
 
 describe("AgentOutput", () => {
-  it("reads lines, passes over what is no object, and takes a last line without a break", () => {
+  it("reads lines, skips those that are not objects, and accepts a last line without a line break", () => {
     const read = feed(echo, ['{"text":"a"}\nnoise\n[1]\n{"tex', 't":"b"}\n{broken\n{"text":"c"}'])
-    // The last line is read at the end, when nothing can be said any more but the answer.
+    // The last line is read at the end, which returns no events.
     assert.deepStrictEqual(
       read.events.map((event) => event.type === "text_delta" && event.delta),
       ["a", "b"]
@@ -40,14 +40,14 @@ describe("AgentOutput", () => {
     assert.deepStrictEqual(read.end, Result.succeed({ text: "c" }))
   })
 
-  it("a line that is too long is passed over, and said where there is no answer", () => {
+  it("skips a line that is too long, and reports it if there is no answer", () => {
     const long = `{"text":"${"x".repeat(AgentOutput.lineCharsMax)}"}\n`
     assert.deepStrictEqual(feed(echo, [long, '{"text":"a"}\n']).end, Result.succeed({ text: "a" }))
     const { end } = feed(echo, [long.slice(0, 1000), long.slice(1000)])
     assert.include(Result.isFailure(end) ? end.failure.detail : "", "1 of its lines were longer")
   })
 
-  it("an output that is too long is not read as a whole", () => {
+  it("rejects an output that is too long to be parsed as a whole", () => {
     const whole = AgentOutput.whole((text) => Result.succeed({ text }))
     assert.deepStrictEqual(feed(whole, ["a", "b"]).end, Result.succeed({ text: "ab" }))
     const piece = "x".repeat(1024 * 1024)
@@ -58,7 +58,7 @@ describe("AgentOutput", () => {
     assert.isTrue(Result.isFailure(end))
   })
 
-  it("a line that is JSON and no object is never handed to who reads objects", () => {
+  it("skips lines that are JSON but not objects", () => {
     const lines = ["null", "1", '"x"', "[1]", '[{"text":"a"}]', "true"].join("\r\n")
     const handed: Array<unknown> = []
     const reader = AgentOutput.jsonLines<undefined>({
@@ -73,13 +73,13 @@ describe("AgentOutput", () => {
     assert.deepStrictEqual(handed, [{ text: "b" }])
   })
 
-  it("a reader can be used again: what was fed to one run is not in the next", () => {
+  it("keeps no state between two runs of one reader", () => {
     feed(echo, ['{"text":"a"}\n'])
     assert.isTrue(Result.isFailure(feed(echo, [""]).end))
   })
 
   it.prop(
-    "however it is cut, the same is understood",
+    "reads the same however the output is split",
     [Schema.Array(Schema.String), Schema.Array(Schema.Int)],
     ([texts, cuts]) => {
       const output = texts.map((text) => `${JSON.stringify({ text })}\n${text}\n`).join("")

@@ -6,30 +6,30 @@ import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 
 describe("AgentRegistry", () => {
-  it("every built-in agent is what its schema says, under an id of its own", () => {
+  it("has built-in agents that match their schema, each with a unique ID", () => {
     for (const agent of AgentRegistry.builtIn) assert.isTrue(Schema.is(AgentDescription)(agent), agent.id)
     const ids = AgentRegistry.builtIn.map(({ id }) => id)
     assert.strictEqual(new Set(ids).size, ids.length)
   })
 
-  it.effect("finds an agent by its id", () =>
+  it.effect("finds an agent by its ID", () =>
     Effect.gen(function* () {
       const registry = yield* AgentRegistry.AgentRegistry
       assert.strictEqual(yield* registry.get("agent"), minimal)
     }).pipe(Effect.provide(AgentRegistry.layer()))
   )
 
-  it.effect("says which agents there are when there is no such one", () =>
+  it.effect("names the available agents if an agent does not exist", () =>
     Effect.gen(function* () {
       const registry = yield* AgentRegistry.AgentRegistry
       const error = yield* Effect.flip(registry.get("nobody"))
       const known = registry.list.map(({ id }) => id).join(", ")
-      assert.strictEqual(error.message, `there is no agent nobody. There is: ${known}`)
+      assert.strictEqual(error.message, `there is no agent nobody. Available agents: ${known}`)
       assert.include(known, minimal.id)
     }).pipe(Effect.provide(AgentRegistry.layer()))
   )
 
-  it("lists by name, and lets an application add agents and replace ours", () => {
+  it("sorts agents by name, and lets an application add and replace them", () => {
     const other = { ...minimal, id: AgentId.make("other"), name: "An other" }
     const replaced = { ...minimal, name: "Zed" }
     const { list } = AgentRegistry.make([minimal, other, replaced])

@@ -1,6 +1,6 @@
 /**
- * A run in a clone: what the relay is told of it, and where the agent works (no git here: the relay is recorded). And
- * what the end of a run comes to: an answer only with exit code 0, and else one line that says why.
+ * Runs in a clone: what the relay receives, and where the agent works. The relay is recorded, without git. Also the
+ * judgment of a run: an answer only with exit code 0, otherwise one line that states the reason.
  */
 import { AgentFailed, unreadable } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
@@ -29,7 +29,7 @@ const pushed: RepositoryDelivery = {
   record: { status: "pushed" }
 }
 
-/** What a relay was told. */
+/** Data that a relay and an agent received. */
 interface Told {
   canaries: ReadonlyArray<Canary>
   began: number
@@ -73,7 +73,7 @@ const world = (heard: Told, program: Program, delivery: RepositoryDelivery = pus
     )
   )
 
-/** It says what it was told to do. */
+/** An agent whose arguments show its working directory. */
 const late: Agent = {
   ...worker,
   id: AgentId.make("late"),
@@ -86,7 +86,7 @@ const asked = (agent = "late") =>
 const answers: Program = (io) => Effect.as(io.stdout(envelope("Lima")), 0)
 
 describe("AgentRun.live", () => {
-  it.effect("an agent works in the clone, and its answer says where its commits went", () => {
+  it.effect("works in the clone, and states in the answer where its commits are", () => {
     const heard = nothing()
     return Effect.gen(function* () {
       const { events, final } = yield* told(asked())
@@ -107,7 +107,7 @@ describe("AgentRun.live", () => {
     }).pipe(Effect.provide(world(heard, answers)))
   })
 
-  it.effect("the relay looks for the canaries that this run was planted with", () => {
+  it.effect("passes the canaries of the run to the relay", () => {
     const heard = nothing()
     const says: Program = (io) => Effect.as(io.stdout(envelope(heard.canaries[0]?.secret ?? "")), 0)
     return Effect.gen(function* () {
@@ -117,7 +117,7 @@ describe("AgentRun.live", () => {
     }).pipe(Effect.provide(world(heard, says)))
   })
 
-  it.effect("an agent that failed has nothing pushed, and is the reason that counts", () => {
+  it.effect("pushes nothing of an agent that failed, and reports the agent's failure", () => {
     const heard = nothing()
     const problem = { reason: "PolicyRefused", message: "its commits are refused" }
     return Effect.gen(function* () {
@@ -140,7 +140,7 @@ describe("AgentRun.live", () => {
     ["PolicyRefused", "policy_denied"],
     ["OriginUnavailable", "internal"]
   ])(
-    "commits that are not delivered because of %s are a failure that keeps the answer",
+    "reports commits that are not delivered because of %s as a failure that keeps the answer",
     ([reason, error]) => {
       const problem = { reason, message: "it was not sent" }
       return Effect.gen(function* () {
@@ -150,7 +150,7 @@ describe("AgentRun.live", () => {
     }
   )
 
-  it.effect("what an agent says beside its answer, on standard error, is no part of it", () =>
+  it.effect("excludes an agent's standard error from its answer", () =>
     Effect.gen(function* () {
       const { final } = yield* told(asked("worker"))
       assert.isTrue(final.ok, final.message)
@@ -163,7 +163,7 @@ describe("AgentRun.live", () => {
     )
   )
 
-  it.effect("a clone that cannot be had: no agent, nothing on record, nothing used", () => {
+  it.effect("starts no agent, records nothing and uses nothing if the clone is unavailable", () => {
     const none = Layer.succeed(
       Repositories,
       Repositories.of({
@@ -201,13 +201,13 @@ const problemOf = (judged: ReturnType<typeof AgentRun.judge>) =>
   Result.isFailure(judged) ? judged.failure : assert.fail("an answer")
 
 describe("AgentRun.judge", () => {
-  it("an answer with another exit code is none, and is kept", () => {
+  it("rejects an answer with a non-zero exit code, and keeps its text", () => {
     const problem = problemOf(AgentRun.judge(Result.succeed({ text: "Lima" }), ended(137)))
     assert.containSubset(problem, { code: "exit", textSoFar: "Lima" })
     assert.strictEqual(problem.message, "the agent ended with exit code 137")
   })
 
-  it("of an agent that failed before it could say why, the exit code and its last words do", () => {
+  it("reports the exit code and the last line of stderr if an agent gave no reason", () => {
     const problem = problemOf(
       AgentRun.judge(unreadable("it wrote nothing"), ended(2, "first\nno such model\n"))
     )
@@ -215,7 +215,7 @@ describe("AgentRun.judge", () => {
     assert.strictEqual(problem.message, "the agent ended with exit code 2, after saying: no such model")
   })
 
-  it("what an agent says of its own failure goes before its exit code", () => {
+  it("prefers an agent's own reason to its exit code", () => {
     const failure = new AgentFailed({ code: "rate_limit", detail: "later", textSoFar: "half" })
     for (const exitCode of [0, 1]) {
       assert.deepStrictEqual(problemOf(AgentRun.judge(Result.fail(failure), ended(exitCode))), {
@@ -226,7 +226,7 @@ describe("AgentRun.judge", () => {
     }
   })
 
-  it("a problem is one line of a bounded length, whatever the agent writes", () => {
+  it("reports a problem in one line of limited length, whatever the agent writes", () => {
     const long = `a\n\r\t${"x".repeat(1_000_000)}`
     const failure = new AgentFailed({ code: long, detail: long, textSoFar: "" })
     const { code, message } = problemOf(AgentRun.judge(Result.fail(failure), ended(0)))

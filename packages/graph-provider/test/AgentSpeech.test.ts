@@ -1,4 +1,4 @@
-/** What an agent says, from its bytes: cut anywhere, whatever they are, as much as it likes. */
+/** Decoding of an agent's output: any bytes, split anywhere. */
 import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
@@ -13,7 +13,7 @@ const answerOf = (bytes: ReadonlyArray<Uint8Array>) => {
 }
 
 describe("AgentSpeech", () => {
-  it("a character that is cut, byte by byte, is one; half of one at the end is said to be none", () => {
+  it("joins characters that are split between pieces, and replaces incomplete ones with U+FFFD", () => {
     const text = "Où? 東京 🏙"
     const bytes = [...new TextEncoder().encode(text)].map((byte) => Uint8Array.of(byte))
     assert.strictEqual(answerOf(bytes), text)

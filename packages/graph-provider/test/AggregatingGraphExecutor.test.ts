@@ -1,4 +1,4 @@
-/** Many providers behind one executor, each held to the grammar whatever it does. */
+/** Several providers behind one executor, which enforces the grammar of events. */
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
@@ -11,7 +11,7 @@ import { context, envelope, request, world } from "./GraphWorld.ts"
 
 const final = { ok: true, runId: context.runId, requestId: "req-1" } as const
 
-/** Says these events, and then does something. */
+/** A provider that emits these events, and then continues with `end`. */
 const saying = (
   providerId: string,
   events: ReadonlyArray<AiEvent>,
@@ -49,7 +49,7 @@ const isWhole = (events: ReadonlyArray<AiEvent>) => {
 const text: AiEvent = { type: "text_delta", delta: "hello" }
 
 describe("AggregatingGraphExecutor", () => {
-  it.effect("a graph goes to the provider of its namespace; the first one, of two", () =>
+  it.effect("sends a graph to the first provider of its namespace", () =>
     Effect.gen(function* () {
       const providers = [saying("a", []), saying("b", [text]), saying("b", [])]
       assert.deepStrictEqual((yield* collect(providers, "b:x")).events[0], text)
@@ -59,12 +59,12 @@ describe("AggregatingGraphExecutor", () => {
     })
   )
 
-  it.effect("an unknown namespace and an unknown agent are told apart", () =>
+  it.effect("distinguishes an unknown namespace from an unknown agent", () =>
     Effect.gen(function* () {
       const sandbox = yield* SandboxGraphProvider
       const unknown = yield* collect([sandbox], "nowhere:agent")
       assert.containSubset(unknown.final, { ok: false, error: "not_found", reason: "GraphNamespaceUnknown" })
-      assert.include(unknown.final.message ?? "", "There are graphs of sandbox:")
+      assert.include(unknown.final.message ?? "", "Known namespaces: sandbox:")
       const nobody = yield* collect([sandbox], "sandbox:nobody")
       assert.containSubset(nobody.final, { ok: false, error: "not_found", reason: "AgentNotFound" })
       for (const { events } of [unknown, nobody]) assert.isTrue(isWhole(events))
@@ -75,9 +75,9 @@ describe("AggregatingGraphExecutor", () => {
   )
 
   it.effect.each<[string, Stream.Stream<AiEvent>]>([
-    ["ends without a word", Stream.empty],
+    ["ends early", Stream.empty],
     ["has a defect", Stream.die(new Error("broken"))]
-  ])("a provider that %s is brought to an end that says so", ([, end]) =>
+  ])("completes the stream of a provider that %s with an error", ([, end]) =>
     Effect.gen(function* () {
       const { events, final: how } = yield* collect([saying("a", [text], end)], "a:x")
       assert.containSubset(how, { ok: false, error: "internal", reason: "ProviderBroke" })
@@ -89,7 +89,7 @@ describe("AggregatingGraphExecutor", () => {
     })
   )
 
-  it.effect("a stream is over when it is done, whether its provider ends it or not", () =>
+  it.effect("ends a stream at done, whether its provider ends it or not", () =>
     Effect.gen(function* () {
       const [reported] = yield* Effect.map(collect([saying("a", [])], "a:x"), ({ events }) => events)
       if (reported === undefined) return assert.fail("nothing was reported")
@@ -101,7 +101,7 @@ describe("AggregatingGraphExecutor", () => {
     })
   )
 
-  it.effect("of what a provider has used that broke, nothing is known", () =>
+  it.effect("reports unknown usage for a provider that failed", () =>
     Effect.gen(function* () {
       const { events } = yield* collect([saying("a", [text], Stream.die(new Error("broken")))], "a:x")
       const report = events.find((event) => event.type === "usage_report")
@@ -110,7 +110,7 @@ describe("AggregatingGraphExecutor", () => {
   )
 
   it.effect.prop(
-    "whatever a provider says, its reader sees a whole stream",
+    "makes every stream complete, whatever a provider emits",
     [Schema.Array(AiEvent)],
     ([events]) =>
       Effect.map(collect([saying("a", events)], "a:x"), (seen) => assert.isTrue(isWhole(seen.events))),

@@ -1,4 +1,4 @@
-/** Claude Code: what it is started with, and how strictly what it says is read. Recorded from 2.1.330. */
+/** Claude Code: its command line, and the strict parsing of its output. Recorded from 2.1.330. */
 import { promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { claudeCode } from "@cogni/sandbox-graph-provider/agents/ClaudeCode"
 import { assert, describe, it } from "@effect/vitest"
@@ -31,7 +31,7 @@ const task = {
 }
 
 describe("Claude Code", () => {
-  it("is started with options only; the prompt is a file, and every role has the run's model", () => {
+  it("is started with options only, the prompt in a file, and the run's model for every role", () => {
     const argv = claudeCode.argv(task)
     assert.deepStrictEqual(argv.slice(0, 3), ["/usr/local/bin/cogni-stdin", promptPath, "claude"])
     assert.notInclude(argv.join(" "), "secret")
@@ -43,7 +43,7 @@ describe("Claude Code", () => {
     assert.strictEqual(env["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"], "1")
   })
 
-  it("tells zero tokens from tokens it does not report", () => {
+  it("distinguishes zero tokens from tokens that it does not report", () => {
     const usage = { m: { inputTokens: 0, outputTokens: 0 } }
     assert.deepStrictEqual(Recorded.answerOf(read(result({ modelUsage: usage }))).usage, {
       inputTokens: 0,
@@ -52,7 +52,7 @@ describe("Claude Code", () => {
     assert.isUndefined(Recorded.answerOf(read(result())).usage)
   })
 
-  it("a task: tools in their order, the answer in pieces, its own count of tokens", () => {
+  it("reads a task: tools in order, the answer in deltas, its count of tokens", () => {
     const heard = play("task")
     assert.deepStrictEqual(Recorded.toolsOf(heard), [
       "start Read",
@@ -69,7 +69,7 @@ describe("Claude Code", () => {
     assert.match(sessionId!, /^[0-9a-f-]{36}$/u)
   })
 
-  it("what a subagent says is no part of the answer; its tools and its tokens are seen", () => {
+  it("excludes a subagent's text from the answer, and includes its tools and tokens", () => {
     const heard = play("subagent")
     assert.strictEqual(Recorded.textOf(heard), "From above.")
     assert.strictEqual(Recorded.answerOf(heard).text, "From above.")
@@ -82,7 +82,7 @@ describe("Claude Code", () => {
     ])
   })
 
-  it("a turn that its background work opened has the last word, and the tokens of both are counted", () => {
+  it("answers with the turn that its background work opened, and counts the tokens of both turns", () => {
     const heard = play("background")
     assert.strictEqual(Recorded.textOf(heard), "Started.Finished.")
     const { text, usage } = Recorded.answerOf(heard)
@@ -90,17 +90,17 @@ describe("Claude Code", () => {
     assert.deepStrictEqual(usage, { inputTokens: 3007, outputTokens: 307 })
   })
 
-  it("a tool that failed is told, and ends nothing", () => {
+  it("reports a failed tool, and continues", () => {
     const heard = play("tool-error")
     assert.deepStrictEqual(Recorded.toolsOf(heard), ["start Read", "error Read"])
     assert.strictEqual(Recorded.answerOf(heard).text, "It is not there.")
   })
 
-  it("an error is never an answer, though its result says success and holds a text", () => {
+  it("never treats an error as an answer, even if its result says success and contains text", () => {
     const refused = play("refused")
     const { code, detail } = Recorded.failureOf(refused)
     assert.deepStrictEqual([code, detail], ["invalid_request_error", "API Error: 400 nope"])
-    // What it says in its model's stead is no word of the answer either.
+    // Text that Claude Code writes in place of the model is not part of the answer either.
     assert.strictEqual(Recorded.textOf(refused), "")
     const retried = play("retries")
     assert.strictEqual(Recorded.failureOf(retried).code, "rate_limit_error")
@@ -115,48 +115,48 @@ describe("Claude Code", () => {
 
   it.each([
     [
-      "of too many turns",
+      "with too many turns",
       { subtype: "error_max_turns", is_error: true, result: undefined },
       "error_max_turns"
     ],
-    ["that forgot to say so", { subtype: "error_during_execution" }, "error_during_execution"],
+    ["with an error only in its subtype", { subtype: "error_during_execution" }, "error_during_execution"],
     ["without a reason", { is_error: true, result: "" }, "error"],
-    ["of a model that refuses", { is_error: true, terminal_reason: "refusal" }, "refusal"],
+    ["from a model that refuses", { is_error: true, terminal_reason: "refusal" }, "refusal"],
     [
-      "that tells several",
+      "with several errors",
       { subtype: "error_x", is_error: true, errors: ["a", 1, "b"], result: null },
       "error_x"
     ]
-  ])("an end %s is the agent's own failure", (_, over, code) => {
+  ])("reports an end %s as the agent's failure", (_, over, code) => {
     assert.strictEqual(Recorded.failureOf(read(result(over))).code, code)
   })
 
-  it("an error of any turn stands", () => {
+  it("treats an error in any turn as final", () => {
     const failed = result({ is_error: true, api_error_type: "overloaded_error" })
     assert.strictEqual(Recorded.failureOf(read(failed, result())).code, "overloaded_error")
     assert.strictEqual(Recorded.failureOf(read(result(), failed)).code, "overloaded_error")
   })
 
   it.each([
-    ["nothing", []],
+    ["no output", []],
     ["no result", [{ type: "system", subtype: "init", session_id: "s" }]],
-    ["a result without a text", [result({ result: null })]],
-    ["a result that is none", [result({ is_error: "no" })]],
+    ["a result without text", [result({ result: null })]],
+    ["an invalid result", [result({ is_error: "no" })]],
     ["half a result", [JSON.stringify(result()).slice(0, -3)]],
     ["a result in a list", [`[${JSON.stringify(result())}]`]],
     ["results of two sessions", [result(), result({ session_id: "t" })]],
     ["a result of another session", [{ type: "system", subtype: "init", session_id: "t" }, result()]]
-  ])("%s is unreadable, not an answer", (_, lines) => {
+  ])("reports %s as unreadable, not as an answer", (_, lines) => {
     assert.strictEqual(Recorded.failureOf(read(...lines)).code, "unreadable")
   })
 
-  it("noise before, between and after is passed over; the last line needs no break", () => {
+  it("skips noise before, between and after its lines, and needs no last line break", () => {
     const line = JSON.stringify(result())
     for (const output of [`warming up\n${line}\n`, `${line}\nbye\n`, `{"type":7}\n[1]\n"x"\n${line}`])
       assert.strictEqual(Recorded.answerOf(read(output)).text, "Lima")
   })
 
-  it("a message that did not come in pieces is told whole, and one that did not twice", () => {
+  it("emits a message without deltas as a whole, and does not repeat one with deltas", () => {
     const message = (id: string, text: string) => ({
       type: "assistant",
       parent_tool_use_id: null,
@@ -182,13 +182,13 @@ describe("Claude Code", () => {
     assert.strictEqual(Recorded.failureOf(read(begun("a"), piece("He"))).textSoFar, "He")
   })
 
-  it("a hundred thousand lines are read in a moment", () => {
+  it("reads 100,000 lines", () => {
     const line = `{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"x"}}}\n`
     const heard = read(line.repeat(100_000), result())
     assert.strictEqual(heard.events.length, 100_000)
   })
 
-  it("no field that is another than expected makes it throw", () => {
+  it("never throws on a field with an unexpected value", () => {
     let events = 0
     for (const text of Recorded.recordings("claude-code"))
       for (const mutant of Recorded.mutants(text))
@@ -201,12 +201,12 @@ describe("Claude Code", () => {
     assert.strictEqual(Recorded.answerOf(read(result({ result: one }))).text, one)
   })
 
-  it.prop("hears the same however it is cut", [Recorded.Places], ([places]) => {
+  it.prop("reads the same however the output is split", [Recorded.Places], ([places]) => {
     for (const scene of ["task", "background"])
       Recorded.sameHoweverCut(reader, Recorded.recorded("claude-code", scene), places)
   })
 
-  it.prop("reads any of its lines in any order", [Recorded.Places], ([places]) => {
+  it.prop("reads its lines in any order without throwing", [Recorded.Places], ([places]) => {
     for (const text of Recorded.recordings("claude-code"))
       Recorded.neverThrows(reader, [Recorded.shuffled(text, places)])
   })

@@ -1,4 +1,4 @@
-/** Codex: what it is started with, and how strictly what it says is read. Recorded from 0.169.0. */
+/** Codex: its command line, and the strict parsing of its output. Recorded from 0.169.0. */
 import { promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { codex } from "@cogni/sandbox-graph-provider/agents/Codex"
 import { assert, describe, it } from "@effect/vitest"
@@ -28,7 +28,7 @@ const task = {
 }
 
 describe("Codex", () => {
-  it("is started with options only; the prompt is a file", () => {
+  it("is started with options only, and the prompt in a file", () => {
     const argv = codex.argv(task)
     assert.deepStrictEqual(argv.slice(0, 4), ["/usr/local/bin/cogni-stdin", promptPath, "codex", "exec"])
     assert.notInclude(argv.join(" "), "secret")
@@ -37,7 +37,7 @@ describe("Codex", () => {
     assert.deepStrictEqual(codex.inputs(task), [{ name: "prompt.md", content: "a secret prompt" }])
   })
 
-  it("a task: tools in their order, the answer, its own count of tokens", () => {
+  it("reads a task: tools in order, the answer, its count of tokens", () => {
     const heard = play("task")
     assert.deepStrictEqual(Recorded.toolsOf(heard), [
       "start command_execution",
@@ -54,20 +54,20 @@ describe("Codex", () => {
     assert.match(sessionId!, /^[0-9a-f-]{36}$/u)
   })
 
-  it("what it says of itself is a status, and ends nothing", () => {
+  it("reports a warning as a status, and continues", () => {
     const heard = play("unknown-model")
     assert.match(Recorded.answerOf(heard).text, /^The nonce: /u)
     const [warning] = heard.events
     assert.isTrue(warning?.type === "status" && warning.phase === "warning")
   })
 
-  it("a command that failed is told, and ends nothing", () => {
+  it("reports a failed command, and continues", () => {
     const heard = play("tool-error")
     assert.deepStrictEqual(Recorded.toolsOf(heard), ["start command_execution", "error command_execution"])
     assert.strictEqual(Recorded.answerOf(heard).text, "It is not there.")
   })
 
-  it("a turn that failed is never an answer; the model API's own code is told", () => {
+  it("never treats a failed turn as an answer, and reports the model API's own code", () => {
     const { code, detail } = Recorded.failureOf(play("refused"))
     assert.deepStrictEqual([code, detail], ["x", "nope"])
     const retried = play("retries")
@@ -78,13 +78,13 @@ describe("Codex", () => {
     assert.strictEqual(textSoFar, "Lima")
   })
 
-  it("news of a retry is no failure, and no answer", () => {
+  it("treats a retry as neither a failure nor an answer", () => {
     const retry = { type: "error", message: "Reconnecting... 1/5" }
     assert.strictEqual(Recorded.answerOf(read(thread(), retry, says("Lima"), done)).text, "Lima")
     assert.strictEqual(Recorded.failureOf(read(thread(), says("Lima"), retry)).code, "unreadable")
   })
 
-  it("of several messages and turns the last has the word; a failure of any stands", () => {
+  it("answers with the last message of the last turn, and treats a failure in any turn as final", () => {
     const started = { type: "turn.started" }
     const { text, usage } = Recorded.answerOf(read(thread(), says("One moment."), says("Lima"), done))
     assert.deepStrictEqual([text, usage], ["Lima", { inputTokens: 3, outputTokens: 4 }])
@@ -94,30 +94,30 @@ describe("Codex", () => {
   })
 
   it.each([
-    ["nothing", []],
-    ["a thread and no more", [thread()]],
-    ["a message and no end", [thread(), says("Lima")]],
-    ["an end without a word", [thread(), done]],
+    ["no output", []],
+    ["a thread without a turn", [thread()]],
+    ["a message without an end", [thread(), says("Lima")]],
+    ["an end without a message", [thread(), done]],
     [
-      "a turn without a word after one with some",
+      "a turn without a message after one with a message",
       [thread(), says("a"), done, { type: "turn.started" }, done]
     ],
-    ["a message that is no text", [thread(), says(7), done]],
-    ["a message that is not done", [thread(), { ...says("Lima"), type: "item.started" }, done]],
+    ["a message that is not text", [thread(), says(7), done]],
+    ["an unfinished message", [thread(), { ...says("Lima"), type: "item.started" }, done]],
     ["two threads", [thread(), says("Lima"), done, thread("u")]],
     ["half an end", [thread(), says("Lima"), JSON.stringify(done).slice(0, -2)]]
-  ])("%s is unreadable, not an answer", (_, lines) => {
+  ])("reports %s as unreadable, not as an answer", (_, lines) => {
     assert.strictEqual(Recorded.failureOf(read(...lines)).code, "unreadable")
   })
 
-  it("an end that does not count has no usage", () => {
+  it("omits an invalid count of tokens", () => {
     for (const usage of [undefined, null, { input_tokens: -1, output_tokens: 0 }, "much"]) {
       const { usage: counted } = Recorded.answerOf(read(says("Lima"), { type: "turn.completed", usage }))
       assert.isUndefined(counted)
     }
   })
 
-  it("tools of a server, and kinds that nobody knows yet, are told by what they say", () => {
+  it("reports MCP tools and unknown kinds of items as tool calls", () => {
     const call = { type: "mcp_tool_call", server: "core", tool: "time", arguments: { zone: "UTC" } }
     const heard = read(
       item({ ...call, status: "in_progress" }, "item.started"),
@@ -134,13 +134,13 @@ describe("Codex", () => {
     ])
   })
 
-  it("noise before, between and after is passed over; the last line needs no break", () => {
+  it("skips noise before, between and after its lines, and needs no last line break", () => {
     const lines = [thread(), says("Lima"), done].map((line) => JSON.stringify(line))
     for (const output of [`Reading…\n${lines.join("\nnoise\n")}\nbye\n`, `[1]\n"x"\n${lines.join("\n")}`])
       assert.strictEqual(Recorded.answerOf(read(output)).text, "Lima")
   })
 
-  it("a hundred thousand lines are read in a moment", () => {
+  it("reads 100,000 lines", () => {
     const line = `${JSON.stringify(item({ type: "command_execution", command: "true", exit_code: 0 }))}\n`
     assert.strictEqual(read(line.repeat(100_000), says("Lima"), done).events.length, 200_001)
     const begun = Array.from({ length: 100_000 }, (_, index) =>
@@ -149,7 +149,7 @@ describe("Codex", () => {
     assert.strictEqual(read(...begun).events.length, 100_000)
   })
 
-  it("no field that is another than expected makes it throw", () => {
+  it("never throws on a field with an unexpected value", () => {
     let events = 0
     for (const text of Recorded.recordings("codex"))
       for (const mutant of Recorded.mutants(text))
@@ -162,11 +162,11 @@ describe("Codex", () => {
     assert.strictEqual(Recorded.answerOf(read(says(one), done)).text, one)
   })
 
-  it.prop("hears the same however it is cut", [Recorded.Places], ([places]) => {
+  it.prop("reads the same however the output is split", [Recorded.Places], ([places]) => {
     for (const text of Recorded.recordings("codex")) Recorded.sameHoweverCut(reader, text, places)
   })
 
-  it.prop("reads any of its lines in any order", [Recorded.Places], ([places]) => {
+  it.prop("reads its lines in any order without throwing", [Recorded.Places], ([places]) => {
     for (const text of Recorded.recordings("codex"))
       Recorded.neverThrows(reader, [Recorded.shuffled(text, places)])
   })

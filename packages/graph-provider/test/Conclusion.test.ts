@@ -1,4 +1,4 @@
-/** The end of a run, where something is wrong with whoever is told of it, or with its record. */
+/** The end of a run with a faulty observer or a faulty store. */
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
@@ -32,7 +32,7 @@ const oneCall = traffic([call()], {
   }
 })
 
-/** One call was made, which is known a second after it was asked for. */
+/** A proxy that saw one call, and reports it one second after it is asked. */
 const proxy = Layer.effect(
   LlmProxy.LlmProxy,
   Effect.map(LlmProxy.makeMemory(), (memory) =>
@@ -47,7 +47,7 @@ const proxy = Layer.effect(
   )
 )
 
-/** A store that is wrong in some way, to the provider only or to the runner as well. */
+/** A store with a fault, seen by the provider only or also by the runner. */
 const world = (
   program: MemoryContainerRuntime.Program,
   sick: (store: RunStore.RunStore["Service"]) => Partial<RunStore.RunStore["Service"]> = () => ({}),
@@ -87,7 +87,7 @@ const observing =
       )
     )
 
-/** Its final after so much time; `undefined` where it has not settled. */
+/** Returns the final after some time; `undefined` if it has not settled. */
 const finalAfter = Effect.fnUntraced(function* (
   live: Effect.Success<ReturnType<typeof run>>,
   time: "5 minutes" | "31 seconds"
@@ -99,14 +99,14 @@ const finalAfter = Effect.fnUntraced(function* (
 })
 
 describe("Conclusion", () => {
-  it.effect("an observer that breaks stands in nobody's way", () =>
+  it.effect("ends a run whose observer fails", () =>
     Effect.gen(function* () {
       const live = yield* Effect.provideService(run(request()), GraphObserver, () => Effect.die("broken"))
       assert.containSubset(yield* finalAfter(live, "31 seconds"), { ok: true, content: "Lima" })
     }).pipe(Effect.scoped, Effect.provide(world(answering)))
   )
 
-  it.effect("a store that takes no annotation for long does not hold up the end", () =>
+  it.effect("ends a run whose store does not answer when it is annotated", () =>
     Effect.gen(function* () {
       const live = yield* run(request())
       yield* TestClock.adjust("1 second")
@@ -115,7 +115,7 @@ describe("Conclusion", () => {
   )
 
   it.effect(
-    "a store that gives no record for long does not hold it up either: what was used is unknown",
+    "ends a run whose store does not answer when its record is read, and reports its usage as unknown",
     () =>
       Effect.gen(function* () {
         const ends: Array<ObservedEnd> = []
@@ -128,7 +128,7 @@ describe("Conclusion", () => {
       }).pipe(Effect.scoped, Effect.provide(world(hanging, () => ({ describe: () => Effect.never }))))
   )
 
-  it.effect("what a run has used that was cancelled is read from its record", () =>
+  it.effect("reads the usage of a cancelled run from its record", () =>
     Effect.gen(function* () {
       yield* TestClock.adjust("1 hour")
       const ends: Array<ObservedEnd> = []
@@ -141,12 +141,12 @@ describe("Conclusion", () => {
         ends.map(({ facts }) => facts.map(({ inputTokens, usageUnitId }) => [usageUnitId, inputTokens])),
         [[["call-1", 11]]]
       )
-      // Four seconds of the agent, and one for the last word of the proxy.
+      // Four seconds of the agent, and one for the last report of the proxy.
       assert.strictEqual(ends[0]?.durationMs, 5000)
     }).pipe(Effect.scoped, Effect.provide(world(hanging)))
   )
 
-  it.effect("what a run has used that its time ended is in its end", () =>
+  it.effect("reads the usage of a run that timed out from its end", () =>
     Effect.gen(function* () {
       const ends: Array<ObservedEnd> = []
       const live = yield* observing(ends)(run(request({ runtimeSecondsMax: 10 })))
@@ -156,7 +156,7 @@ describe("Conclusion", () => {
     }).pipe(Effect.scoped, Effect.provide(world(hanging, () => ({ describe: () => Effect.never }))))
   )
 
-  it.effect("a run that is ended before its id is its own touches no other run's record", () => {
+  it.effect("does not change another run's record if the run ends before it owns its ID", () => {
     let isTaken = false
     return Effect.gen(function* () {
       const first = yield* Effect.forkChild(told(request()))
@@ -183,7 +183,7 @@ describe("Conclusion", () => {
     )
   })
 
-  it.effect("whoever counts is told once, also when the run's scope closes while it is told", () =>
+  it.effect("calls the observer once, also if the scope of the run closes during the call", () =>
     Effect.gen(function* () {
       const ends: Array<ObservedEnd> = []
       const scope = yield* Scope.make()
@@ -198,7 +198,7 @@ describe("Conclusion", () => {
     }).pipe(Effect.provide(world(answering)))
   )
 
-  it.effect("an observer that takes for ever does not hold up the end", () =>
+  it.effect("ends a run whose observer takes too long", () =>
     Effect.gen(function* () {
       const live = yield* observing([], Effect.sleep("1 hour"))(run(request()))
       const final = yield* finalAfter(live, "5 minutes")
@@ -208,7 +208,7 @@ describe("Conclusion", () => {
   )
 
   for (const broken of ["annotate", "describe"] as const) {
-    it.effect(`a store whose ${broken} breaks does not keep the end from anybody`, () =>
+    it.effect(`ends a run whose store fails in ${broken}`, () =>
       Effect.gen(function* () {
         const ends: Array<ObservedEnd> = []
         const live = yield* observing(ends)(run(request()))
@@ -223,7 +223,7 @@ describe("Conclusion", () => {
     )
   }
 
-  it.effect("a reader who leaves when the agent is done pays for what it used", () =>
+  it.effect("reports the usage of a run whose reader leaves when the agent is done", () =>
     Effect.gen(function* () {
       const ends: Array<ObservedEnd> = []
       const live = yield* observing(ends)(run(request()))

@@ -1,4 +1,4 @@
-/** The grammar of events: what it lets through, and that any stream at all can be held to it. */
+/** The grammar of events: the streams that it accepts, and its enforcement on any stream. */
 import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as EventGrammar from "../src/events/EventGrammar.ts"
 import { ofNothing } from "../src/events/UsageFact.ts"
@@ -15,14 +15,14 @@ const fact = ofNothing({
 })
 const failure = { error: "internal", reason: "OomKilled", message: "it needed more" } as const
 
-/** The state after all of them; a string where one may not come. */
+/** Returns the state after all events, or a string if one is not allowed. */
 const judge = (events: ReadonlyArray<AiEvent>) =>
   events.reduce<Result.Result<EventGrammar.Grammar, string>>(
     (state, event) => Result.flatMap(state, (before) => EventGrammar.next(before, event)),
     Result.succeed(EventGrammar.initial)
   )
 
-/** Whatever a provider says, as it is let through. */
+/** Filters events with the grammar, and completes them. */
 const held = (events: ReadonlyArray<AiEvent>): ReadonlyArray<AiEvent> => {
   let state: EventGrammar.Grammar = EventGrammar.initial
   const through = events.filter((event) => {
@@ -42,10 +42,10 @@ const done: AiEvent = { type: "done" }
 describe("EventGrammar", () => {
   it.each<[string, ReadonlyArray<AiEvent>]>([
     ["an answer", [text, text, final, usage, usage, done]],
-    ["an answer of nothing but its end", [final, usage, done]],
+    ["an answer without text before it", [final, usage, done]],
     ["a failure", [text, usage, error, done]],
-    ["an end that is neither", [usage, done]]
-  ])("%s is a whole stream", (_, events) => {
+    ["an end without an answer or an error", [usage, done]]
+  ])("accepts %s as a complete stream", (_, events) => {
     const end = judge(events)
     assert.isTrue(Result.isSuccess(end) && end.success.phase === "done")
   })
@@ -55,17 +55,17 @@ describe("EventGrammar", () => {
     ["a second done", [usage, done, done]],
     ["a second error", [usage, error, error]],
     ["an error after an answer", [final, usage, error]],
-    ["an error before what was used", [error]],
-    ["done before what was used", [text, done]],
-    ["what was used after the error", [usage, error, usage]],
+    ["an error before the usage", [error]],
+    ["done before the usage", [text, done]],
+    ["usage after the error", [usage, error, usage]],
     ["text after the answer", [final, text]],
-    ["text after what was used", [usage, text]],
+    ["text after the usage", [usage, text]],
     ["a second answer", [final, final]]
-  ])("%s may not come", (_, events) => {
+  ])("rejects %s", (_, events) => {
     assert.isTrue(Result.isFailure(judge(events)))
   })
 
-  it("an ending is always the end of a whole stream", () => {
+  it("ends a stream completely, whatever the ending", () => {
     for (const content of [undefined, "", "x"]) {
       for (const failed of [undefined, failure]) {
         const events = [text, ...EventGrammar.ending({ content, facts: [fact, fact], failure: failed })]
@@ -76,7 +76,7 @@ describe("EventGrammar", () => {
     }
   })
 
-  it("a stream that ended after what was used is a failure, unless it had answered", () => {
+  it("completes a stream that ended after its usage with an error, unless it has an answer", () => {
     const types = (events: ReadonlyArray<AiEvent>) => held(events).map(({ type }) => type)
     assert.deepStrictEqual(types([text, usage]), ["text_delta", "usage_report", "error", "done"])
     assert.deepStrictEqual(types([final, usage]), ["assistant_final", "usage_report", "done"])
@@ -85,7 +85,7 @@ describe("EventGrammar", () => {
   })
 
   it.prop(
-    "any stream of events, held to the grammar, is whole: one done, last; one error at most, before it; usage",
+    "makes any stream complete: one done, last; at most one error, before it; at least one usage report",
     [Schema.Array(AiEvent)],
     ([events]) => {
       const whole = held(events)
@@ -95,7 +95,7 @@ describe("EventGrammar", () => {
       assert.strictEqual(whole.filter(({ type }) => type === "done").length, 1)
       assert.isAtMost(whole.filter(({ type }) => type === "error").length, 1)
       assert.isAtLeast(whole.filter(({ type }) => type === "usage_report").length, 1)
-      // What was whole already is left alone.
+      // A complete stream does not change.
       assert.deepStrictEqual(held(whole), whole)
     },
     { arbitrary: { runs: 10_000, seed: "grammar-1" } }

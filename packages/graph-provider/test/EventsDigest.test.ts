@@ -1,9 +1,9 @@
-/** What was told of a run, in one number. */
+/** The digest of a run's events. */
 import { assert, describe, it } from "@effect/vitest"
 import * as EventsDigest from "../src/internal/EventsDigest.ts"
 
 describe("EventsDigest", () => {
-  it("the digest is of the events as JSON lines, in their order", () => {
+  it("hashes the events as JSON lines, in order", () => {
     const [one, other] = [EventsDigest.make(), EventsDigest.make()]
     one.add([{ type: "text_delta", delta: "a" }])
     one.add([{ type: "done" }])

@@ -1,4 +1,4 @@
-/** What a grant opens, and above all what it does not. */
+/** The graphs that a grant allows and, above all, those that it does not allow. */
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
 import { check, ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
@@ -25,12 +25,12 @@ const verdict = (over: Partial<ExecutionGrant>, asked: GraphId = graphId) => {
 }
 
 describe("ExecutionGrant", () => {
-  it("opens with a scope and allowSandbox", () => {
+  it("allows a graph with a scope and allowSandbox", () => {
     assert.strictEqual(verdict({}), "open")
     assert.strictEqual(verdict({ scopes: ["graph:execute:*"] }), "open")
   })
 
-  it("a wildcard scope alone never opens a sandbox", () => {
+  it("never allows a sandbox with a wildcard scope alone", () => {
     assert.strictEqual(verdict({ scopes: ["graph:execute:*"], allowSandbox: false }), "SandboxNotAllowed")
     assert.strictEqual(
       verdict({ scopes: ["graph:execute:*"], allowSandbox: false }, GraphId.make("langgraph:chat")),
@@ -38,21 +38,21 @@ describe("ExecutionGrant", () => {
     )
   })
 
-  it("allowSandbox without a scope opens nothing", () => {
+  it("allows nothing with allowSandbox and no scope", () => {
     assert.strictEqual(verdict({ scopes: [] }), "GrantScopeMismatch")
     assert.strictEqual(verdict({ scopes: ["graph:execute:sandbox:other"] }), "GrantScopeMismatch")
   })
 
-  it("ends at its moment of expiry, not after it", () => {
+  it("expires at its time of expiry, not after it", () => {
     assert.strictEqual(verdict({ expiresAt: now }), "GrantExpired")
     assert.strictEqual(verdict({ expiresAt: new Date(now.getTime() + 1) }), "open")
   })
 
-  it("a revoked grant says so, whatever else is wrong with it", () => {
+  it("reports a revoked grant as revoked, whatever else is wrong with it", () => {
     assert.strictEqual(verdict({ revokedAt: now, expiresAt: now, scopes: [] }), "GrantRevoked")
   })
 
-  it.prop("no grant opens a sandbox without allowSandbox", [ExecutionGrant, GraphId], ([any, name]) => {
+  it.prop("never allows a sandbox without allowSandbox", [ExecutionGrant, GraphId], ([any, name]) => {
     const asked = GraphId.make(`sandbox:${name.split(":")[1]}`)
     return Result.isFailure(check({ ...any, allowSandbox: false }, asked, now))
   })
@@ -69,7 +69,7 @@ describe("ExecutionGrant", () => {
   })
 
   it.prop(
-    "it opens exactly what is not revoked, not over, in scope and, for a sandbox, allowed",
+    "allows exactly what is not revoked, not expired, in scope and, for a sandbox, permitted",
     [Case],
     ([{ allowSandbox, asked, expires, revoked, scopes }]) => {
       const at = (moment: number | null) => (moment === null ? null : new Date(now.getTime() + moment))
@@ -89,7 +89,7 @@ describe("ExecutionGrant", () => {
     { arbitrary: { runs: 10_000, seed: "grants-1" } }
   )
 
-  it("is read from its JSON", () => {
+  it("is decoded from its JSON", () => {
     const read = Schema.decodeUnknownSync(ExecutionGrant)({
       ...grant,
       expiresAt: "2026-02-01T00:00:00.000Z",

@@ -1,4 +1,4 @@
-/** The pattern language of grants, against a second implementation of it, and what no pattern can match. */
+/** The pattern language of grants, compared with a second implementation, and URLs that no pattern can match. */
 import { matches, RepositoryPattern, repositoryText } from "../src/grants/GrantPattern.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
@@ -23,7 +23,7 @@ describe("GrantPattern", () => {
     ["https://github.com/acme/*", "https://github.com/acme", false],
     ["a***c", "a/b/c", true],
     ["", "a", false]
-  ])("%s and %s: %s", (pattern, text, isMatch) => {
+  ])("matches %s with %s: %s", (pattern, text, isMatch) => {
     assert.strictEqual(matches(pattern, text), isMatch)
   })
 
@@ -67,11 +67,11 @@ describe("GrantPattern", () => {
     ["file:///srv/app", undefined],
     ["ssh://git@github.com/acme/app", undefined],
     ["https://github.com", undefined]
-  ])("a repository given as %s is %s to a pattern", (url, text) => {
+  ])("normalizes the repository %s to %s", (url, text) => {
     assert.strictEqual(repositoryText(url), text)
   })
 
-  it("a pattern for repositories writes its server out", () => {
+  it("accepts only repository patterns with a literal server", () => {
     for (const pattern of [
       "**",
       "https://github.com/acme/*",

@@ -1,4 +1,4 @@
-/** What a grant opens beyond its graphs: exactly what it names, and never more after it was narrowed. */
+/** Permissions of a grant beyond its graphs: exactly those that it names, and never more after narrowing. */
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import { matches } from "../src/grants/GrantPattern.ts"
 import {
@@ -23,7 +23,7 @@ const verdict = (permissions: GrantPermissions, asked: Partial<Asked>, host: Hos
 const repository = { url: "https://github.com/acme/app" }
 
 describe("GrantPermissions", () => {
-  it("a grant that says nothing opens the host's models, no tool and no repository", () => {
+  it("allows the host's models, no tool and no repository by default", () => {
     assert.strictEqual(verdict(safeDefault, {}), "open")
     assert.strictEqual(verdict(safeDefault, { toolIds: [] }), "open")
     assert.strictEqual(verdict(safeDefault, { model: "o1-pro-2025-03-19" }), "ModelNotGranted")
@@ -32,19 +32,19 @@ describe("GrantPermissions", () => {
     assert.strictEqual(verdict(safeDefault, {}, { models: [] }), "ModelNotGranted")
   })
 
-  it("a grant that names models opens those, and not the host's", () => {
+  it("allows the models that a grant names, and not the host's", () => {
     assert.strictEqual(verdict({ models: ["claude-*"] }, { model: "claude-5" }), "open")
     assert.strictEqual(verdict({ models: ["claude-*"] }, { model: "gpt-5" }), "ModelNotGranted")
     assert.strictEqual(verdict({ models: [] }, { model: "gpt-5" }), "ModelNotGranted")
   })
 
-  it("every tool has to be named", () => {
+  it("requires a permission for every tool", () => {
     const toolIds = ["core__get_current_time", "core__metrics_query"]
     assert.strictEqual(verdict({ tools: ["core__get_current_time"] }, { toolIds }), "ToolNotGranted")
     assert.strictEqual(verdict({ tools: ["core__*"] }, { toolIds }), "open")
   })
 
-  it("a message repeats neither the model nor the repository that was sent", () => {
+  it("repeats neither the model nor the repository of a request in a message", () => {
     for (const asked of [
       { model: "\u001b[2Jsecret" },
       { repository: { url: "https://h/\u001b[2Jsecret" } }
@@ -160,7 +160,7 @@ describe("GrantPermissions", () => {
     { arbitrary: { runs: 20_000, seed: "permissions-2" } }
   )
 
-  it("the budget is the smallest of what request, grant and host say, field by field", () => {
+  it("takes the smallest limit of request, grant and host, field by field", () => {
     assert.deepStrictEqual(
       narrowest([
         { callsMax: 9, outputTokensMax: 10, onExhausted: "refuse" },

@@ -1,4 +1,4 @@
-/** How a run went, as its caller is told. */
+/** The end of a graph run, as its caller sees it. */
 import { type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as Errors from "@cogni/sandbox-core/SandboxError"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
@@ -37,7 +37,7 @@ describe("GraphEnd", () => {
     ["policy_denied", new Errors.ExfiltrationSuspected({ evidence, partial })],
     ["invalid_request", new Errors.RunIdInUse({ runId: context.runId })],
     ["internal", new Errors.ProxyFailed({ detail: "is gone", remedy: "Look" })]
-  ])("%s: the coarse code, its finer reason, what was said and what was used", (error, reason) => {
+  ])("reports %s with its specific reason, the text so far and the usage", (error, reason) => {
     const outcome = failed(reason, "half of it")
     const { ending, final } = GraphEnd.make(request(), context, outcome, outcome.traffic)
     assert.containSubset(final, {
@@ -54,14 +54,14 @@ describe("GraphEnd", () => {
     )
   })
 
-  it("of a run that was stopped, there is what it had said; nothing is no content", () => {
+  it("keeps the text of a stopped run, and omits empty content", () => {
     const { final } = GraphEnd.make(request(), context, GraphEnd.stopped("cancelled", "half"), undefined)
     assert.containSubset(final, { ok: false, error: "aborted", content: "half" })
     const silent = GraphEnd.make(request(), context, GraphEnd.stopped("cancelled", ""), undefined)
     assert.notProperty(silent.final, "content")
   })
 
-  it("a run whose id was taken has used nothing, and says so", () => {
+  it("reports zero usage for a run whose ID was taken", () => {
     const reason = new Errors.RunIdInUse({ runId: context.runId })
     const error = new SandboxError({ runId: context.runId, reason })
     const { ending } = GraphEnd.make(request(), context, GraphEnd.failed(error, ""), undefined)

@@ -1,4 +1,4 @@
-/** What a reader sees of a run that does not end by itself. */
+/** Events and ends of runs that do not end by themselves. */
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import { codex } from "@cogni/sandbox-graph-provider/agents/Codex"
@@ -9,7 +9,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Scope, Stream } from "effect"
 import { context, request, run, told, world } from "./GraphWorld.ts"
 
-/** Its reader breaks on whatever is said. */
+/** An agent whose reader throws on any output. */
 const broken: Agent = {
   ...minimal,
   id: AgentId.make("broken"),
@@ -24,7 +24,7 @@ const broken: Agent = {
 const nested = (depth: number) => `${"[".repeat(depth)}${"]".repeat(depth)}`
 
 describe("GraphLife", () => {
-  it.effect("a run that breaks is a fault of the executor, and no abort", () =>
+  it.effect("reports a defect as an internal error, not as an abort", () =>
     Effect.gen(function* () {
       const live = yield* run(request({ graphId: "sandbox:broken" }))
       assert.containSubset(yield* live.final, { ok: false, error: "internal", reason: "Defect" })
@@ -34,7 +34,7 @@ describe("GraphLife", () => {
     )
   )
 
-  it.effect("a run that breaks is told of to its end, like any other", () =>
+  it.effect("sends the last events of a run with a defect", () =>
     Effect.gen(function* () {
       const { events, final } = yield* told(request({ graphId: "sandbox:broken" }))
       assert.containSubset(final, { ok: false, error: "internal", reason: "Defect" })
@@ -45,7 +45,7 @@ describe("GraphLife", () => {
     }).pipe(Effect.provide(world({ agents: [broken], program: (io) => Effect.as(io.stdout("x"), 0) })))
   )
 
-  it.effect("an agent cannot break its run by what it nests", () =>
+  it.effect("is not broken by deeply nested output of an agent", () =>
     Effect.gen(function* () {
       const { events, final } = yield* told(request({ graphId: "sandbox:codex" }))
       assert.containSubset(final, { ok: false, error: "internal", reason: "AgentFailed" })
@@ -66,7 +66,7 @@ describe("GraphLife", () => {
     )
   )
 
-  it.effect("who reads while the run's scope is closed is told what its final says", () =>
+  it.effect("sends the last events to a reader while the scope of the run is closed", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const executor = AggregatingGraphExecutor.make([yield* SandboxGraphProvider])

@@ -1,4 +1,4 @@
-/** The port for callers that do not speak Effect: a promise that always settles, an iteration that may be left. */
+/** The port for callers that do not use Effect: a promise that always settles, an iteration that can be left. */
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as GraphRunner from "@cogni/sandbox-graph-provider/graphs/GraphRunner"
@@ -26,7 +26,7 @@ const collect = async (stream: AsyncIterable<AiEvent>) => {
 }
 
 describe("GraphRunner", () => {
-  it.live("answers at once; its events and its final say the same", () =>
+  it.live("returns at once, and reports the same end in its events and its final", () =>
     Effect.gen(function* () {
       const { runGraph } = yield* GraphRunner.make
       const { final, stream } = runGraph(request(), context)
@@ -36,7 +36,7 @@ describe("GraphRunner", () => {
     }).pipe(Effect.scoped, Effect.provide(answering))
   )
 
-  it.live("final settles when nobody reads, and the events still wait to be read", () =>
+  it.live("settles final without a reader, and keeps the events", () =>
     Effect.gen(function* () {
       const { runGraph } = yield* GraphRunner.make
       const { final, stream } = runGraph(request(), context)
@@ -45,7 +45,7 @@ describe("GraphRunner", () => {
     }).pipe(Effect.scoped, Effect.provide(answering))
   )
 
-  it.live("an iteration that is left, or whose body throws, ends the run", () =>
+  it.live("ends the run when an iteration is left, or its body throws", () =>
     Effect.gen(function* () {
       const { runGraph } = yield* GraphRunner.make
       const { final, stream } = runGraph(request(), context)
@@ -62,7 +62,7 @@ describe("GraphRunner", () => {
     }).pipe(Effect.scoped, Effect.provide(hanging))
   )
 
-  it.live("an abort signal ends the run, whose events say so; one that was given too late as well", () =>
+  it.live("ends the run on an abort signal, and reports it in the events", () =>
     Effect.gen(function* () {
       const { runGraph } = yield* GraphRunner.make
       const controller = new AbortController()
@@ -74,7 +74,7 @@ describe("GraphRunner", () => {
     }).pipe(Effect.scoped, Effect.provide(hanging))
   )
 
-  it.live("a signal that was aborted before the run began ends it as well", () =>
+  it.live("ends a run whose signal was aborted before it began", () =>
     Effect.gen(function* () {
       const { runGraph } = yield* GraphRunner.make
       const { final, stream } = runGraph(request(), context, { abortSignal: AbortSignal.abort() })
@@ -83,7 +83,7 @@ describe("GraphRunner", () => {
     }).pipe(Effect.scoped, Effect.provide(hanging))
   )
 
-  it.live("a signal that outlives its run is let go of", () =>
+  it.live("removes its listener from a signal that outlives the run", () =>
     Effect.gen(function* () {
       const { runGraph } = yield* GraphRunner.make
       const { signal } = new AbortController()
@@ -95,7 +95,7 @@ describe("GraphRunner", () => {
     }).pipe(Effect.scoped, Effect.provide(answering))
   )
 
-  it.live("a provider that breaks at once is no abort", () =>
+  it.live("reports a provider that fails at once as an internal error, not as an abort", () =>
     Effect.gen(function* () {
       const broken = AggregatingGraphExecutor.make([
         {
@@ -115,7 +115,7 @@ describe("GraphRunner", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("an iteration that is left before its first event ends the run", () =>
+  it.live("ends the run when an iteration is left before its first event", () =>
     Effect.gen(function* () {
       const { runGraph } = yield* GraphRunner.make
       const { final, stream } = runGraph(request(), context)
@@ -128,7 +128,7 @@ describe("GraphRunner", () => {
     }).pipe(Effect.scoped, Effect.provide(hanging))
   )
 
-  it.live("closing the executor settles what is under way, and what is asked of it afterwards", () =>
+  it.live("settles active and later runs when the executor is closed", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const { runGraph } = yield* Scope.provide(GraphRunner.make, scope)

@@ -1,6 +1,4 @@
-/**
- * A request that was admitted, as the spec of its run: what the grant says, what the request adds, what the host caps.
- */
+/** The spec of an admitted request: parts from the grant, parts from the request, and limits of the host. */
 import { type LlmBudget, SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
@@ -18,7 +16,7 @@ const options: GraphSpec.SettledOptions = {
   workspaceOf: () => ({ type: "temporary" })
 }
 
-/** It says what it was asked. */
+/** An agent whose arguments show its task. */
 const parrot: Agent = {
   ...minimal,
   id: AgentId.make("parrot"),
@@ -38,7 +36,7 @@ const make = (
 ) => GraphSpec.make(parrot, { grant: grantOf(), budget }, request(over), context, { ...options, ...settled })
 
 describe("GraphSpec", () => {
-  it("who pays and in whose name is the grant's word, whatever the request says", () => {
+  it("takes the account and the user from the grant, whatever the request says", () => {
     const caller = { ...request().caller, billingAccountId: "other", userId: "mallory", sessionId: "s-1" }
     assert.deepStrictEqual(make({ caller }).llm?.identity, {
       billingAccountId: "acct",
@@ -51,7 +49,7 @@ describe("GraphSpec", () => {
     })
   })
 
-  it("the time is the request's, else the agent's, and never over the host's; the agent knows it", () => {
+  it("takes the request's time limit, else the agent's, at most the host's, and tells the agent", () => {
     for (const [asked, seconds] of [
       [{}, 300],
       [{ runtimeSecondsMax: 20 }, 20],
@@ -63,7 +61,7 @@ describe("GraphSpec", () => {
     }
   })
 
-  it("tools, personality and canaries are as asked, the budget as admitted, and all absent otherwise", () => {
+  it("takes tools, personality and canaries as given, the budget as admitted, and omits the rest", () => {
     const budget = { callsMax: 3, onExhausted: "stop" } as const
     const asked = make({ toolIds: ["core__search"], personality: "sage" }, { canaries: "stop" }, budget)
     assert.containSubset(asked, { tools: ["core__search"], llm: { budget }, canaries: "stop" })
@@ -74,7 +72,7 @@ describe("GraphSpec", () => {
     assert.strictEqual(Schema.decodeSync(SandboxSpec)(plain).canaries, "off")
   })
 
-  it("the host says where an agent works, which is elsewhere in a repository", () => {
+  it("works in the host's workspace, or in the repository if the request names one", () => {
     const workspaceOf = () => ({ type: "directory", path: "/srv/one" }) as const
     const spec = make({}, { workspaceOf })
     assert.deepStrictEqual(spec.workspace, { type: "directory", path: "/srv/one" })

@@ -1,4 +1,4 @@
-/** A graph provider on a runner of memory, for tests. */
+/** A graph provider on an in-memory runner, for tests. */
 import { AgentId, type Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { openClaw } from "@cogni/sandbox-graph-provider/agents/OpenClaw"
@@ -18,7 +18,7 @@ import { Effect, Layer, Stream } from "effect"
 export const envelope = (text: string) =>
   JSON.stringify({ payloads: [{ text }], meta: { durationMs: 1, error: null } })
 
-/** The minimal agent, said to call tools. */
+/** The minimal agent, declared as one that calls tools. */
 export const worker: Agent = {
   ...minimal,
   id: AgentId.make("worker"),
@@ -82,7 +82,7 @@ export const run = (asked: GraphRunRequest, as: RunContext = context) =>
 export const refusal = (asked: GraphRunRequest) =>
   SandboxGraphProvider.SandboxGraphProvider.use((provider) => Effect.flip(provider.check(asked, context)))
 
-/** All events of a run, and its final. */
+/** Returns all events of a run, and its final. */
 export const told = (asked: GraphRunRequest, as: RunContext = context) =>
   Effect.scoped(
     Effect.gen(function* () {

@@ -1,4 +1,4 @@
-/** An executor for tests of scripts that would run in a sandbox: the test's own machine, in directories of its own. */
+/** An executor for tests of sandbox scripts: runs them on the test machine, in temporary directories. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Effect } from "effect"
@@ -10,11 +10,11 @@ import { dirname, join } from "node:path"
 export interface Local {
   readonly executor: Executor
   readonly workspace: string
-  /** Where its temporary files are. */
+  /** Directory for temporary files. */
   readonly temporary: string
   readonly write: (path: string, content: string | Uint8Array) => void
   readonly read: (path: string) => string
-  /** In the workspace, or the directory that is named. */
+  /** Runs git in the workspace, or in the given directory. */
   readonly git: (args: ReadonlyArray<string>, directory?: string) => string
 }
 
@@ -56,7 +56,7 @@ export const acquire = Effect.gen(function* () {
           resume(Effect.succeed({ exitCode, output, durationMs: 0 }))
         })
       }),
-    spawn: () => Effect.die(new Error("nobody spawns here")),
+    spawn: () => Effect.die(new Error("spawn is not available here")),
     files: {
       read: (path) =>
         Effect.suspend(() => {

@@ -1,4 +1,4 @@
-/** The minimal agent: what it is started with, and how strictly what it says is read. */
+/** The minimal agent: its command line, and the strict parsing of its output. */
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
 import { read } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
@@ -16,7 +16,7 @@ const failure = (output: string) => {
 }
 
 describe("the minimal agent", () => {
-  it("is started without the prompt in its arguments, which travels in messages.json", () => {
+  it("is started without arguments, and the prompt in messages.json", () => {
     const task = {
       messages: [{ role: "user", content: 'a "quoted"\nprompt' }],
       model: "m",
@@ -40,7 +40,7 @@ describe("the minimal agent", () => {
     )
   })
 
-  it("an error envelope is an error, never an answer, and keeps what was said until then", () => {
+  it("reports an error envelope as a failure, and keeps its text", () => {
     const failed = failure(envelope({}, { error: { code: "http_500", message: "The model answered 500" } }))
     assert.strictEqual(failed.code, "http_500")
     assert.strictEqual(failed.textSoFar, "Lima")
@@ -48,7 +48,7 @@ describe("the minimal agent", () => {
   })
 
   it.each([
-    ["nothing", ""],
+    ["no output", ""],
     ["blanks", " \n\n"],
     ["plain text", "Lima"],
     ["half an envelope", envelope().slice(0, 30)],
@@ -56,17 +56,17 @@ describe("the minimal agent", () => {
     ["two envelopes", `${envelope()}\n${envelope()}`],
     ["no payloads", envelope({ payloads: [] })],
     ["a payload without text", envelope({ payloads: [{}] })],
-    ["a text that is none", envelope({ payloads: [{ text: 7 }] })],
+    ["a text that is not a string", envelope({ payloads: [{ text: 7 }] })],
     ["no meta", envelope({ meta: undefined })],
     ["an error that is a string", envelope({}, { error: "no" })],
-    ["an error left out", envelope({}, { error: undefined })],
-    ["a key nobody knows", envelope({ ok: true })],
+    ["an envelope without an error field", envelope({}, { error: undefined })],
+    ["an unknown key", envelope({ ok: true })],
     ["a list", `[${envelope()}]`]
-  ])("%s is unreadable, not an answer", (_, output) => {
+  ])("reports %s as unreadable, not as an answer", (_, output) => {
     assert.strictEqual(failure(output).code, "unreadable")
   })
 
-  it.prop("reads any text without throwing, and whatever it was sent whole", [Schema.String], ([text]) => {
+  it.prop("reads any text without throwing, and returns any answer unchanged", [Schema.String], ([text]) => {
     parse(text)
     assert.deepStrictEqual(parse(envelope({ payloads: [{ text }] })), Result.succeed({ text }))
   })

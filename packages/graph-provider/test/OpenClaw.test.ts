@@ -1,4 +1,4 @@
-/** OpenClaw: what it is started with, and how strictly its envelope is read. Recorded from 2026.9.6. */
+/** OpenClaw: its command line, and the strict parsing of its envelope. Recorded from 2026.9.6. */
 import { type AgentTask, promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as OpenClaw from "@cogni/sandbox-graph-provider/agents/OpenClaw"
 import { assert, describe, it } from "@effect/vitest"
@@ -49,7 +49,7 @@ describe("OpenClaw", () => {
     assert.strictEqual(openClaw.limits.memoryBytesMax, 2 * 1024 ** 3)
   })
 
-  it("knows one model at one place, and has off what the host does", () => {
+  it("knows one model at one address, and disables the features that the host provides", () => {
     const { agents, cron, gateway, models, plugins, tools, update } = configurationOf()
     assert.strictEqual(models.mode, "replace")
     assert.deepStrictEqual(Object.keys(models.providers), ["cogni"])
@@ -66,7 +66,7 @@ describe("OpenClaw", () => {
     assert.deepStrictEqual(tools.allow, OpenClaw.tools)
   })
 
-  it("acts as the character that was asked for: its name, what it is told, what it may not use", () => {
+  it("applies a personality: its name, its instructions, its denied tools", () => {
     const personality = "reviewer"
     assert.strictEqual(optionOf("--agent", { personality }), "reviewer")
     assert.match(promptOf({ personality }), /<system>\nYou review code\.[^]*a secret prompt$/u)
@@ -80,7 +80,7 @@ describe("OpenClaw", () => {
     })
   })
 
-  it("may have characters of one's own; an unknown one is left for OpenClaw to refuse", () => {
+  it("accepts custom personalities, and leaves unknown ones for OpenClaw to refuse", () => {
     const mine = OpenClaw.make({ poet: { instructions: "Rhyme." } })
     assert.include(promptOf({ personality: "poet" }, mine), "Rhyme.")
     assert.deepStrictEqual(Object.keys(configurationOf({}, mine).agents.entries), ["main", "poet"])
@@ -94,7 +94,7 @@ describe("OpenClaw", () => {
     assert.include(detail, `Unknown agent id "nobody"`)
   })
 
-  it("is done before the run is: a tenth before, and between 10 and 60 seconds", () => {
+  it("times out before the run: a tenth earlier, but 10 to 60 seconds", () => {
     const seconds = [1, 5, 11, 60, 120, 600, 3600, 86_400]
     assert.deepStrictEqual(seconds.map(OpenClaw.timeoutSeconds), [1, 1, 1, 50, 108, 540, 3540, 86_340])
     assert.strictEqual(optionOf("--timeout"), "540")
@@ -102,14 +102,14 @@ describe("OpenClaw", () => {
     assert.deepStrictEqual([timeoutSeconds, subagents.runTimeoutSeconds], [540, 486])
   })
 
-  it.prop("time never exceeds what the run has, nor is it none", [Schema.Int], ([any]) => {
+  it.prop("never exceeds the time of the run, and is at least 1 second", [Schema.Int], ([any]) => {
     const runtimeSecondsMax = 1 + (Math.abs(any) % 86_400)
     const seconds = OpenClaw.timeoutSeconds(runtimeSecondsMax)
     assert.isAtLeast(seconds, 1)
     assert.isAtMost(seconds, runtimeSecondsMax)
   })
 
-  it("a task: the answer, the run's session, its own count of tokens", () => {
+  it("reads a task: the answer, the run's session, its count of tokens", () => {
     assert.deepStrictEqual(hear(recorded("task")).events, [])
     assert.deepStrictEqual(Recorded.answerOf(hear(recorded("task"))), {
       text: "Done: nonce-4711 said the tool.",
@@ -118,18 +118,18 @@ describe("OpenClaw", () => {
     })
   })
 
-  it("a turn whose time was over is no answer, though OpenClaw ends with 0", () => {
+  it("reports a turn that timed out as a failure, although OpenClaw exits with 0", () => {
     const { code, detail, textSoFar } = Recorded.failureOf(hear(recorded("timeout")))
     assert.deepStrictEqual([code, detail, textSoFar], ["toolUse", "⚠️ Exec failed", ""])
   })
 
-  it("an answer that was cut off is none, and is kept beside the failure", () => {
+  it("reports a truncated answer as a failure, and keeps its text", () => {
     const { code, textSoFar } = Recorded.failureOf(hear(recorded("cut")))
     assert.strictEqual(code, "length")
     assert.match(textSoFar, /^Done: no-nonce/u)
   })
 
-  it("a refusal is the agent's own failure, whatever stands beside it", () => {
+  it("reports a refusal as the agent's failure, whatever surrounds it", () => {
     const refused = recorded("refused")
     const answer = printed(envelope("Lima"))
     for (const output of [refused, refused + answer, answer + refused])
@@ -140,20 +140,20 @@ describe("OpenClaw", () => {
     ["an error", { error: { kind: "context_overflow", message: "too long" } }, "context_overflow"],
     ["an error without a kind", { error: {} }, "error"],
     ["an abort", { aborted: true }, "aborted"],
-    ["a tool that was not done", { stopReason: "toolUse" }, "toolUse"]
-  ])("%s in an envelope is a failure", (_, over, code) => {
+    ["an unfinished tool call", { stopReason: "toolUse" }, "toolUse"]
+  ])("reports %s in an envelope as a failure", (_, over, code) => {
     const { code: found, textSoFar } = Recorded.failureOf(hear(printed(envelope("Li", over))))
     assert.deepStrictEqual([found, textSoFar], [code, "Li"])
   })
 
-  it("a payload that is an error is a failure, and no part of the text", () => {
+  it("reports an error payload as a failure, and excludes it from the text", () => {
     const payloads = [{ text: "Lima" }, { text: "it broke", isError: true }]
     const { code, detail, textSoFar } = Recorded.failureOf(hear(printed({ ...envelope(""), payloads })))
     assert.deepStrictEqual([code, detail, textSoFar], ["error", "it broke", "Lima"])
   })
 
   it.each([
-    ["nothing", ""],
+    ["no output", ""],
     ["blanks", " \n\n"],
     ["no text", printed(envelope(""))],
     ["no payload", printed({ ...envelope(""), payloads: [] })],
@@ -161,30 +161,30 @@ describe("OpenClaw", () => {
     ["an envelope in a list", printed([envelope("Lima")])],
     ["another object", printed({ text: "Lima" })],
     ["two envelopes", printed(envelope("Lima")).repeat(2)]
-  ])("%s is unreadable, not an answer", (_, output) => {
+  ])("reports %s as unreadable, not as an answer", (_, output) => {
     assert.strictEqual(Recorded.failureOf(hear(output)).code, "unreadable")
   })
 
-  it("logs before and after are passed over, objects among them", () => {
+  it("skips logs before and after the envelope, also if they contain objects", () => {
     const log = '[agent] run ended\n{"level":"info"}\n{ not json\n'
     for (const body of [printed(envelope("Li\nma {\n}")), `${JSON.stringify(envelope("Li\nma {\n}"))}\n`])
       assert.strictEqual(Recorded.answerOf(hear(log + body + log)).text, "Li\nma {\n}")
     assert.strictEqual(Recorded.answerOf(hear(`{\n${printed(envelope("Lima"))}`)).text, "Lima")
   })
 
-  it("tokens that nobody counted are not none", () => {
+  it("omits a count of tokens that is zero or invalid", () => {
     for (const usage of [{ input: 0, output: 0 }, { input: "many" }, null])
       assert.notProperty(Recorded.answerOf(hear(printed(envelope("a", { agentMeta: { usage } })))), "usage")
   })
 
-  it("a hundred thousand lines are read in a moment", () => {
+  it("reads 100,000 lines", () => {
     for (const line of ["{\n", "}\n", '{"a":1}\n', "  x\n"]) {
       Recorded.neverThrows(reader, [line.repeat(100_000)])
       assert.strictEqual(Recorded.answerOf(hear(printed(envelope("x")) + line.repeat(100_000))).text, "x")
     }
   })
 
-  it("no field that is another than expected makes it throw", () => {
+  it("never throws on a field with an unexpected value", () => {
     let ends = 0
     for (const scene of ["task", "timeout", "refused"])
       for (const mutant of Recorded.mutants(JSON.stringify(JSON.parse(recorded(scene)))))
@@ -197,11 +197,11 @@ describe("OpenClaw", () => {
     if (one !== "") assert.strictEqual(Recorded.answerOf(hear(printed(envelope(one)))).text, one)
   })
 
-  it.prop("hears the same however it is cut", [Recorded.Places], ([places]) => {
+  it.prop("reads the same however the output is split", [Recorded.Places], ([places]) => {
     for (const scene of ["task", "refused"]) Recorded.sameHoweverCut(reader, recorded(scene), places)
   })
 
-  it.prop("reads any of its lines in any order", [Recorded.Places], ([places]) => {
+  it.prop("reads its lines in any order without throwing", [Recorded.Places], ([places]) => {
     Recorded.neverThrows(reader, [Recorded.shuffled(recorded("task"), places)])
   })
 })

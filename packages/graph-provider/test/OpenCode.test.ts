@@ -1,4 +1,4 @@
-/** opencode: what it is started with, and how strictly what it says is read. Recorded from 1.18.18. */
+/** opencode: its command line, and the strict parsing of its output. Recorded from 1.18.18. */
 import { promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { openCode } from "@cogni/sandbox-graph-provider/agents/OpenCode"
 import { assert, describe, it } from "@effect/vitest"
@@ -33,7 +33,7 @@ const task = {
 }
 
 describe("opencode", () => {
-  it("is started with options only; every role has the run's model, and nothing reaches out", () => {
+  it("is started with options only, the run's model for every role, and no network access", () => {
     const argv = openCode.argv(task)
     assert.deepStrictEqual(argv.slice(0, 3), ["/usr/local/bin/cogni-stdin", promptPath, "opencode"])
     assert.notInclude(argv.join(" "), "secret")
@@ -52,7 +52,7 @@ describe("opencode", () => {
     assert.deepStrictEqual(others.enabled_providers, ["cogni"])
   })
 
-  it("a task: tools in their order, failed ones told, whole messages, its own count of tokens", () => {
+  it("reads a task: tools in order, also failed ones, whole messages, its count of tokens", () => {
     const heard = play("task")
     assert.deepStrictEqual(Recorded.toolsOf(heard), [
       "start read",
@@ -67,22 +67,22 @@ describe("opencode", () => {
     const { sessionId, text: answer, usage } = Recorded.answerOf(heard)
     assert.strictEqual(answer, "Done: nonce-4711 said the tool.")
     assert.strictEqual(Recorded.textOf(heard), answer)
-    // What a cache was read for, and what was thought, are in it.
+    // Includes tokens that were read from a cache, and reasoning.
     assert.deepStrictEqual(usage, { inputTokens: 410, outputTokens: 28 })
     assert.match(sessionId!, /^ses_/u)
   })
 
-  it("a model that refuses is the agent's own failure", () => {
+  it("reports a model that refuses as the agent's failure", () => {
     const { code, detail } = Recorded.failureOf(play("refused"))
     assert.deepStrictEqual([code, detail], ["APIError", "model said no"])
   })
 
-  it("an answer that was cut off is none, and is kept beside the failure", () => {
+  it("reports a truncated answer as a failure, and keeps its text", () => {
     const { code, textSoFar } = Recorded.failureOf(play("cut"))
     assert.deepStrictEqual([code, textSoFar], ["length", "Done: no-nonce said the tool."])
   })
 
-  it("an error stands, wherever it comes and whatever it looks like", () => {
+  it("treats an error as final, at any position and in any form", () => {
     const failed = { type: "error", sessionID: "s", error: { name: "Overflow", data: { message: "full" } } }
     for (const lines of [
       [failed, text("Lima"), finish()],
@@ -97,18 +97,18 @@ describe("opencode", () => {
   })
 
   it.each([
-    ["nothing", []],
+    ["no output", []],
     ["no end of a step", [text("Lima")]],
     ["half an end of a step", [text("Lima"), JSON.stringify(finish()).slice(0, -2)]],
-    ["tools that were to be called", [text("Lima"), finish({ reason: "tool-calls" })]],
+    ["an end with pending tool calls", [text("Lima"), finish({ reason: "tool-calls" })]],
     ["a last message without text", [text("Lima", "m0"), finish()]],
     ["an empty last message", [text(""), finish()]],
     ["a message in a list", [JSON.stringify([text("Lima")]), finish()]]
-  ])("%s is unreadable, not an answer", (_, lines) => {
+  ])("reports %s as unreadable, not as an answer", (_, lines) => {
     assert.strictEqual(Recorded.failureOf(read(...lines)).code, "unreadable")
   })
 
-  it("what a subagent's session says is no part of it", () => {
+  it("excludes the output of a subagent's session", () => {
     const heard = read(
       text("Li"),
       text("Paris", "m", "t"),
@@ -120,7 +120,7 @@ describe("opencode", () => {
     assert.strictEqual(Recorded.answerOf(heard).text, "Lima")
   })
 
-  it("noise before, between and after is passed over; the last line needs no break", () => {
+  it("skips noise before, between and after its lines, and needs no last line break", () => {
     const [line, last] = [JSON.stringify(text("Lima")), JSON.stringify(finish())]
     for (const output of [
       `warming up\n${line}\n${last}\nbye\n`,
@@ -129,18 +129,18 @@ describe("opencode", () => {
       assert.strictEqual(Recorded.answerOf(read(output)).text, "Lima")
   })
 
-  it("tokens that nobody counted are not none", () => {
+  it("omits a count of tokens that is zero or missing", () => {
     assert.notProperty(Recorded.answerOf(read(text("a"), finish())), "usage")
     const tokens = { input: 0, output: 0 }
     assert.notProperty(Recorded.answerOf(read(text("a"), finish({ tokens }))), "usage")
   })
 
-  it("a hundred thousand lines are read in a moment", () => {
+  it("reads 100,000 lines", () => {
     const line = `${JSON.stringify(text("x"))}\n`
     assert.strictEqual(read(line.repeat(100_000), finish()).events.length, 100_000)
   })
 
-  it("no field that is another than expected makes it throw", () => {
+  it("never throws on a field with an unexpected value", () => {
     let events = 0
     for (const recording of Recorded.recordings("opencode"))
       for (const mutant of Recorded.mutants(recording))
@@ -153,12 +153,12 @@ describe("opencode", () => {
     if (one !== "") assert.strictEqual(Recorded.answerOf(read(text(one), finish())).text, one)
   })
 
-  it.prop("hears the same however it is cut", [Recorded.Places], ([places]) => {
+  it.prop("reads the same however the output is split", [Recorded.Places], ([places]) => {
     for (const scene of ["task", "refused"])
       Recorded.sameHoweverCut(reader, Recorded.recorded("opencode", scene), places)
   })
 
-  it.prop("reads any of its lines in any order", [Recorded.Places], ([places]) => {
+  it.prop("reads its lines in any order without throwing", [Recorded.Places], ([places]) => {
     for (const recording of Recorded.recordings("opencode"))
       Recorded.neverThrows(reader, [Recorded.shuffled(recording, places)])
   })

@@ -1,4 +1,4 @@
-/** pi: what it is started with, and how strictly what it says is read. Recorded from 0.87.1. */
+/** pi: its command line, and the strict parsing of its output. Recorded from 0.87.1. */
 import { promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { pi } from "@cogni/sandbox-graph-provider/agents/Pi"
 import { assert, describe, it } from "@effect/vitest"
@@ -32,7 +32,7 @@ const task = {
 }
 
 describe("pi", () => {
-  it("is started with options only; the prompt and the one model there is are files", () => {
+  it("is started with options only, and the prompt and its only model in files", () => {
     const argv = pi.argv(task)
     assert.deepStrictEqual(argv.slice(0, 3), ["/usr/local/bin/cogni-stdin", promptPath, "pi"])
     assert.notInclude(argv.join(" "), "secret")
@@ -54,7 +54,7 @@ describe("pi", () => {
     })
   })
 
-  it("a task: tools in their order, failed ones told, the answer in pieces, its own count of tokens", () => {
+  it("reads a task: its tools, also failed ones, the answer in deltas, its count of tokens", () => {
     const heard = play("task")
     assert.deepStrictEqual(Recorded.toolsOf(heard).toSorted(), [
       "error bash",
@@ -73,42 +73,42 @@ describe("pi", () => {
     assert.match(sessionId!, /^[0-9a-f-]{36}$/u)
   })
 
-  it("a model that refuses is no answer, though pi ends with 0", () => {
+  it("reports a model that refuses as a failure, although pi exits with 0", () => {
     const { code, detail, textSoFar } = Recorded.failureOf(play("refused"))
     assert.strictEqual(code, "error")
     assert.include(detail, "model said no")
     assert.strictEqual(textSoFar, "")
   })
 
-  it("that it tries again is told", () => {
+  it("reports its retries", () => {
     const heard = play("retries")
     assert.strictEqual(Recorded.failureOf(heard).code, "error")
     const labels = heard.events.flatMap((event) => (event.type === "status" ? [event.label] : []))
     assert.deepStrictEqual(labels, ["1 of 3", "2 of 3", "3 of 3"])
   })
 
-  it("an answer that was cut off is none, and is kept beside the failure", () => {
+  it("reports a truncated answer as a failure, and keeps its text", () => {
     const { code, textSoFar } = Recorded.failureOf(play("cut"))
     assert.strictEqual(code, "length")
     assert.strictEqual(textSoFar, "Done: no-nonce said the tool.")
   })
 
   it.each([
-    ["nothing", []],
+    ["no output", []],
     ["no end", [message("Lima")]],
     ["half an end", [message("Lima"), `{"type":"agent_e`]],
-    ["an end that is none", [message("Lima"), { ...ended, willRetry: true }]],
-    ["a message after the end, and no other", [message("a"), ended, message("b")]],
+    ["an end before a retry", [message("Lima"), { ...ended, willRetry: true }]],
+    ["a message after the end without another end", [message("a"), ended, message("b")]],
     ["no message", [ended]],
-    ["only pieces", [piece("Lima"), ended]],
+    ["only deltas", [piece("Lima"), ended]],
     ["a message without text", [message(""), ended]],
-    ["somebody else's message", [message("Lima", { role: "user" }), ended]],
+    ["a message of the user", [message("Lima", { role: "user" }), ended]],
     ["a message in a list", [JSON.stringify([message("Lima")]), ended]]
-  ])("%s is unreadable, not an answer", (_, lines) => {
+  ])("reports %s as unreadable, not as an answer", (_, lines) => {
     assert.strictEqual(Recorded.failureOf(read(...lines)).code, "unreadable")
   })
 
-  it("noise before, between and after is passed over; the last line needs no break", () => {
+  it("skips noise before, between and after its lines, and needs no last line break", () => {
     const [line, last] = [JSON.stringify(message("Lima")), JSON.stringify(ended)]
     for (const output of [
       `warming up\n${line}\n${last}\nbye\n`,
@@ -117,25 +117,25 @@ describe("pi", () => {
       assert.strictEqual(Recorded.answerOf(read(output)).text, "Lima")
   })
 
-  it("a message that did not come in pieces is told whole, and one that did not twice", () => {
+  it("emits a message without deltas as a whole, and does not repeat one with deltas", () => {
     const heard = read(piece("He"), piece("llo"), message("Hello"), message(", you."), ended)
     assert.strictEqual(Recorded.textOf(heard), "Hello, you.")
     assert.strictEqual(Recorded.answerOf(heard).text, ", you.")
     assert.strictEqual(Recorded.failureOf(read(piece("He"))).textSoFar, "He")
   })
 
-  it("tokens that nobody counted are not none", () => {
+  it("omits a count of tokens that is zero or invalid", () => {
     const usage = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 }
     assert.notProperty(Recorded.answerOf(read(message("a", { usage }), ended)), "usage")
     assert.notProperty(Recorded.answerOf(read(message("a", { usage: "many" }), ended)), "usage")
   })
 
-  it("a hundred thousand lines are read in a moment", () => {
+  it("reads 100,000 lines", () => {
     const line = `${JSON.stringify(piece("x"))}\n`
     assert.strictEqual(read(line.repeat(100_000), message("x"), ended).events.length, 100_000)
   })
 
-  it("no field that is another than expected makes it throw", () => {
+  it("never throws on a field with an unexpected value", () => {
     let events = 0
     for (const text of Recorded.recordings("pi"))
       for (const mutant of Recorded.mutants(text))
@@ -148,12 +148,12 @@ describe("pi", () => {
     if (one !== "") assert.strictEqual(Recorded.answerOf(read(message(one), ended)).text, one)
   })
 
-  it.prop("hears the same however it is cut", [Recorded.Places], ([places]) => {
+  it.prop("reads the same however the output is split", [Recorded.Places], ([places]) => {
     for (const scene of ["task", "refused"])
       Recorded.sameHoweverCut(reader, Recorded.recorded("pi", scene), places)
   })
 
-  it.prop("reads any of its lines in any order", [Recorded.Places], ([places]) => {
+  it.prop("reads its lines in any order without throwing", [Recorded.Places], ([places]) => {
     for (const text of Recorded.recordings("pi"))
       Recorded.neverThrows(reader, [Recorded.shuffled(text, places)])
   })

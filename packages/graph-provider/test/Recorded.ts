@@ -1,4 +1,4 @@
-/** What real agents wrote, and the ways in which it may come: cut anywhere, in another order, with noise around it. */
+/** Recorded output of real agents, and variants of it: split anywhere, in another order, with noise around it. */
 import { assert } from "@effect/vitest"
 import { Result, Schema } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
@@ -48,7 +48,7 @@ export const failureOf = ({ end }: Heard): AgentFailed =>
 export const textOf = ({ events }: Heard): string =>
   events.map((event) => (event.type === "text_delta" ? event.delta : "")).join("")
 
-/** Tools in their order, as `start NAME` and `result` or `error`. */
+/** Tools in order, as `start NAME` and `result` or `error`. */
 export const toolsOf = ({ events }: Heard): ReadonlyArray<string> => {
   const names = new Map<string, string>()
   return events.flatMap((event) => {
@@ -64,12 +64,12 @@ export const toolsOf = ({ events }: Heard): ReadonlyArray<string> => {
 
 const isEvent = Schema.is(AiEvent)
 
-/** Where to cut, which lines to take and in what order: fractions, so that they fit any text. */
+/** Positions of cuts, or of lines and their order: fractions, so that they fit any text. */
 export const Places = Schema.Array(Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 1 }))).check(
   Schema.isMaxLength(40)
 )
 
-/** In pieces that end anywhere it is heard as it is whole. */
+/** Asserts that the reader reads the same, however the text is split. */
 export const sameHoweverCut = (reader: AgentReader, text: string, places: typeof Places.Type): void => {
   const cuts = [0, ...places.map((place) => Math.floor(place * text.length)), text.length].toSorted(
     (a, b) => a - b
@@ -78,14 +78,14 @@ export const sameHoweverCut = (reader: AgentReader, text: string, places: typeof
   assert.deepStrictEqual(hear(reader, pieces), hear(reader, [text]))
 }
 
-/** What it makes of anything are events, and an end. */
+/** Asserts that the reader returns valid events and an end, without throwing. */
 export const neverThrows = (reader: AgentReader, pieces: Iterable<string>): Heard => {
   const heard = hear(reader, pieces)
   for (const event of heard.events) assert.isTrue(isEvent(event), JSON.stringify(event))
   return heard
 }
 
-/** Lines of a recording, some missing, some twice, in any order, and some cut. */
+/** Lines of a recording, some missing, some repeated, in any order, and some cut. */
 export const shuffled = (text: string, places: typeof Places.Type): string => {
   const lines = text.trimEnd().split("\n")
   return places
@@ -96,7 +96,7 @@ export const shuffled = (text: string, places: typeof Places.Type): string => {
     .join("\n")
 }
 
-/** Every value of every line replaced, one at a time, by each of these. */
+/** Replaces every value of every line, one at a time, with each of the strange ones. */
 export function* mutants(text: string): Generator<string> {
   const strange: ReadonlyArray<unknown> = [null, 0, -1, "", [], {}, true]
   for (const line of text.trimEnd().split("\n")) {

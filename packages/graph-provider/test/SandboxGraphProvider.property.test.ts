@@ -1,4 +1,4 @@
-/** Whatever an agent does and whatever its reader does: the grammar holds, `final` settles, nothing is left. */
+/** Whatever an agent and its reader do: the grammar holds, `final` settles, no resource is left. */
 import { type Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -11,13 +11,13 @@ import { Effect, Fiber, Layer, Result, Schema, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { context, envelope, request, run, world } from "./GraphWorld.ts"
 
-/** What the agent does. */
+/** Behavior of the agent. */
 const Agent = Schema.Struct({
   output: Schema.Literals(["answer", "half", "noise", "many", "nothing"]),
   ends: Schema.Literals(["exits", "fails", "hangs", "oom", "dies"])
 })
 
-/** What its reader does. */
+/** Behavior of its reader. */
 const Reader = Schema.Literals([
   "drains",
   "leaves after one",
@@ -119,7 +119,7 @@ const live = Effect.fnUntraced(function* ({ agent, reader }: typeof Case.Type) {
   const { events, final, live: over } = yield* Fiber.join(fiber)
   if (events !== undefined) judge(events)
 
-  // The scope is closed, so it has settled whatever the reader did.
+  // The scope is closed, so `final` has settled, whatever the reader did.
   const last = yield* over.final
   assert.isTrue(Schema.is(GraphFinal)(last))
   if (final !== undefined) assert.deepStrictEqual(final, last)
@@ -128,11 +128,11 @@ const live = Effect.fnUntraced(function* ({ agent, reader }: typeof Case.Type) {
   if (!ok) assert.isFalse(last.ok)
   seen.set(last.ok ? "ok" : (last.reason ?? ""), (seen.get(last.ok ? "ok" : (last.reason ?? "")) ?? 0) + 1)
 
-  // A reader that is gone ends a run that would go on.
+  // A reader that leaves ends a run that would otherwise continue.
   if (agent.ends === "hangs" && ["leaves after one", "throws", "cancels at once", "closes"].includes(reader))
     assert.strictEqual(last.reason, "Aborted")
 
-  // Whoever counts is told once, of everything that was used.
+  // The observer is called once, with the whole usage.
   assert.strictEqual(ends.length, 1)
   assert.deepStrictEqual(ends[0]?.final, last)
   assert.isAtLeast(ends[0]?.facts.length ?? 0, 1)
@@ -145,16 +145,16 @@ const live = Effect.fnUntraced(function* ({ agent, reader }: typeof Case.Type) {
   assert.deepStrictEqual(yield* (yield* ContainerRuntime).leftovers(context.runId), [])
 })
 
-describe("a graph's run, whatever happens", () => {
+describe("a graph run with any agent and any reader", () => {
   it.effect.prop(
-    "the grammar holds, final settles, who counts is told once, and nothing is left",
+    "keeps the grammar, settles final, calls the observer once, and leaves no resource",
     [Case],
     ([one]) =>
       live(one).pipe(Effect.provide(Layer.fresh(world({ program: program(one.agent) })), { local: true })),
     { arbitrary: { runs: 10_000, seed: "graph-runs-1" } }
   )
 
-  it("the cases were not dull", () => {
+  it("covers every kind of end", () => {
     for (const end of ["ok", "AgentFailed", "TimedOut", "OomKilled", "Aborted"])
       assert.isAtLeast(seen.get(end) ?? 0, 20, JSON.stringify([...seen]))
   })

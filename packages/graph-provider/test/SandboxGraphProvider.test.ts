@@ -1,4 +1,4 @@
-/** Runs of a graph on a runner of memory: what their readers are told, and what becomes of them whatever readers do. */
+/** Graph runs on an in-memory runner: their events, and their ends whatever their readers do. */
 import { GraphObserver } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -10,7 +10,7 @@ import { Effect, Fiber, Result, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { context, envelope, grantOf, refusal, request, run, told, world } from "./GraphWorld.ts"
 
-/** Every character it writes is an event. */
+/** An agent that emits every character as an event. */
 const talker: Agent = {
   ...minimal,
   id: AgentId.make("talker"),
@@ -21,7 +21,7 @@ const talker: Agent = {
   })
 }
 
-/** Every line it writes is an event. */
+/** An agent that emits every line as an event. */
 const printer: Agent = {
   ...minimal,
   id: AgentId.make("printer"),
@@ -36,7 +36,7 @@ const printer: Agent = {
 }
 
 describe("SandboxGraphProvider", () => {
-  it.effect("an answer: its text, then the whole of it, what was used, and done", () =>
+  it.effect("emits the text of an answer, then the whole answer, the usage, and done", () =>
     Effect.gen(function* () {
       const { events, final } = yield* told(request())
       assert.deepStrictEqual(
@@ -47,7 +47,7 @@ describe("SandboxGraphProvider", () => {
     }).pipe(Effect.provide(world({ program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) })))
   )
 
-  it.effect("an answer and another exit code are a failure that keeps what was said", () =>
+  it.effect("reports an answer with a non-zero exit code as a failure that keeps the text", () =>
     Effect.gen(function* () {
       const { events, final } = yield* told(request())
       assert.containSubset(final, { ok: false, error: "internal", reason: "AgentFailed", content: "Lima" })
@@ -62,9 +62,9 @@ describe("SandboxGraphProvider", () => {
     ["half an envelope", envelope("Lima").slice(0, 20)],
     ["an envelope after noise", `warming up\n${envelope("Lima")}`],
     ["two envelopes", `${envelope("Lima")}\n${envelope("Oslo")}`],
-    ["bytes that are no text", new Uint8Array([0xff, 0xfe, 0x00, 0x80])],
-    ["nothing", ""]
-  ])("%s: no answer, and said so", ([, output]) =>
+    ["bytes that are not text", new Uint8Array([0xff, 0xfe, 0x00, 0x80])],
+    ["no output", ""]
+  ])("reports %s as a missing answer", ([, output]) =>
     Effect.gen(function* () {
       const { final } = yield* told(request())
       assert.containSubset(final, { ok: false, error: "internal", reason: "AgentFailed" })
@@ -73,7 +73,7 @@ describe("SandboxGraphProvider", () => {
   )
 
   it.effect(
-    "an agent that hangs after its answer is ended by its time, and what it said is kept as no answer",
+    "ends an agent that hangs after its answer at the time limit, and reports a timeout, not an answer",
     () =>
       Effect.gen(function* () {
         const fiber = yield* Effect.forkChild(told(request({ runtimeSecondsMax: 10 })))
@@ -85,7 +85,7 @@ describe("SandboxGraphProvider", () => {
       )
   )
 
-  it.effect("out of memory keeps its finer reason beside the coarse code", () =>
+  it.effect("reports OomKilled as the reason beside the coarse code", () =>
     Effect.gen(function* () {
       const { final } = yield* told(request())
       assert.containSubset(final, { ok: false, error: "internal", reason: "OomKilled" })
@@ -104,7 +104,7 @@ describe("SandboxGraphProvider", () => {
     )
   )
 
-  it.effect("what is held of an answer that does not come is bounded", () =>
+  it.effect("limits the text that is kept of an incomplete answer", () =>
     Effect.gen(function* () {
       const { final } = yield* told(request({ graphId: "sandbox:printer" }))
       assert.strictEqual(final.reason, "OomKilled")
@@ -124,7 +124,7 @@ describe("SandboxGraphProvider", () => {
     )
   )
 
-  it.effect("a cancelled run says so to its reader, and is on record as interrupted", () =>
+  it.effect("reports the cancellation of a run to its reader", () =>
     Effect.gen(function* () {
       const { events, final } = yield* Effect.scoped(
         Effect.gen(function* () {
@@ -143,7 +143,7 @@ describe("SandboxGraphProvider", () => {
     }).pipe(Effect.provide(world({ program: () => Effect.never })))
   )
 
-  it.effect("events that nobody takes for long end the run: what waits is bounded", () =>
+  it.effect("ends a run whose events are not read for too long, so that the queue stays bounded", () =>
     Effect.gen(function* () {
       const fiber = yield* Effect.forkChild(
         Effect.scoped(
@@ -163,7 +163,7 @@ describe("SandboxGraphProvider", () => {
     )
   )
 
-  it.effect("a reader that is slow and reads gets every event", () =>
+  it.effect("sends every event to a slow reader", () =>
     Effect.gen(function* () {
       const fiber = yield* Effect.forkChild(
         Effect.scoped(
@@ -185,7 +185,7 @@ describe("SandboxGraphProvider", () => {
     )
   )
 
-  it.effect("a hundred thousand lines at once are as many events, in their order", () =>
+  it.effect("emits 100,000 lines as 100,000 events, in order", () =>
     Effect.gen(function* () {
       const { events, final } = yield* told(request({ graphId: "sandbox:printer" }))
       const deltas = events.flatMap((event) => (event.type === "text_delta" ? [event.delta] : []))
@@ -214,7 +214,7 @@ describe("SandboxGraphProvider", () => {
     )
   )
 
-  it.effect("what is around a run is taken when it is started, not when it is read", () =>
+  it.effect("captures the context of a run when it is started, not when it is read", () =>
     Effect.gen(function* () {
       const heard: Array<string> = []
       yield* Effect.scoped(
@@ -222,7 +222,7 @@ describe("SandboxGraphProvider", () => {
           const live = yield* Effect.provideService(run(request()), GraphObserver, ({ final }) =>
             Effect.sync(() => void heard.push(final.runId))
           )
-          // Outside of what was provided.
+          // Outside the scope of the provided service.
           yield* Stream.runDrain(live.events)
         })
       )
@@ -230,7 +230,7 @@ describe("SandboxGraphProvider", () => {
     }).pipe(Effect.provide(world({ program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) })))
   )
 
-  it.effect("its record says by which grant it ran, and the digest of what its reader was told", () =>
+  it.effect("records the grant of the run, and the digest of its events", () =>
     Effect.gen(function* () {
       const { events } = yield* told(request())
       const store = yield* RunStore
@@ -250,45 +250,45 @@ describe("SandboxGraphProvider", () => {
   )
 })
 
-describe("what may not start", () => {
+describe("SandboxGraphProvider refusals", () => {
   const none = () => Effect.die(new Error("a sandbox was made"))
 
   it.effect.each<[string, Parameters<typeof world>[0], Parameters<typeof request>[0], string, string]>([
-    ["switched off", { enabled: false }, {}, "policy_denied", "SandboxDisabled"],
+    ["disabled", { enabled: false }, {}, "policy_denied", "SandboxDisabled"],
     ["no grant", { grants: [] }, {}, "authz_denied", "GrantNotFound"],
     ["revoked", { grants: [grantOf({ revokedAt: new Date(0) })] }, {}, "authz_denied", "GrantRevoked"],
     ["expired", { grants: [grantOf({ expiresAt: new Date(0) })] }, {}, "authz_denied", "GrantExpired"],
     [
-      "another graph",
+      "a grant for another graph",
       { grants: [grantOf({ scopes: ["graph:execute:sandbox:codex"] })] },
       {},
       "authz_denied",
       "GrantScopeMismatch"
     ],
     [
-      "a wildcard alone",
+      "a wildcard scope alone",
       { grants: [grantOf({ scopes: ["graph:execute:*"], allowSandbox: false })] },
       {},
       "authz_denied",
       "SandboxNotAllowed"
     ],
     [
-      "somebody else's account",
+      "an account of another user",
       {},
       { caller: { ...request().caller, billingAccountId: "other" } },
       "authz_denied",
       "GrantAccountMismatch"
     ],
-    ["no such agent", {}, { graphId: "sandbox:nobody" }, "not_found", "AgentNotFound"],
+    ["unknown agent", {}, { graphId: "sandbox:nobody" }, "not_found", "AgentNotFound"],
     [
-      "a personality of an agent that has none",
+      "a personality for an agent without personalities",
       {},
       { personality: "sage" },
       "invalid_request",
       "CapabilityMissing"
     ],
     [
-      "a personality that it does not have",
+      "an unknown personality",
       {},
       { graphId: "sandbox:openclaw", personality: "constructor" },
       "invalid_request",
@@ -308,7 +308,7 @@ describe("what may not start", () => {
       "invalid_request",
       "InvalidSpec"
     ]
-  ])("%s", ([, options, over, error, reason]) =>
+  ])("refuses a run: %s", ([, options, over, error, reason]) =>
     Effect.gen(function* () {
       const { events, final } = yield* told(request(over))
       assert.containSubset(final, { ok: false, error, reason })
@@ -323,7 +323,7 @@ describe("what may not start", () => {
     }).pipe(Effect.provide(world({ program: none, ...options })))
   )
 
-  it.effect("a run id that was used before is refused, and the record of that run stays as it is", () =>
+  it.effect("refuses a run ID that was used before, and does not change the record of that run", () =>
     Effect.gen(function* () {
       yield* told(request())
       const store = yield* RunStore

@@ -1,4 +1,4 @@
-/** Whatever a model says, a sandbox does and a reader does: the grammar holds, `final` settles, nothing is left. */
+/** Whatever a model, a sandbox and a reader do: the grammar holds, `final` settles, no resource is left. */
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
@@ -20,7 +20,7 @@ const Case = Schema.Struct({
   answers: Schema.NonEmptyArray(Answer).check(Schema.isMaxLength(4)),
   command: Schema.Literals(["exits", "hangs", "talks"]),
   patch: Schema.Literals(["1 3\nYWJj", "nonsense", "", "1 1\n/w=="]),
-  /** The sandbox is ended from outside after so long. */
+  /** Time after which the sandbox is ended from outside. */
   endsAfter: Schema.Literals(["never", "never", "1 second", "30 seconds"]),
   reader: Schema.Literals(["drains", "leaves after one", "never reads", "cancels later", "closes", "stalls"])
 })
@@ -113,9 +113,9 @@ const live = Effect.fnUntraced(function* ({ endsAfter, reader }: Case) {
   assert.deepStrictEqual(yield* (yield* ContainerRuntime).leftovers(context.runId), [])
 })
 
-describe("a task, whatever happens", () => {
+describe("a task with any model, sandbox and reader", () => {
   it.effect.prop(
-    "the grammar holds, final settles, whoever counts is told once, and nothing is left",
+    "keeps the grammar, settles final, calls the observer once, and leaves no resource",
     { given: Case },
     ({ given }) => {
       let asked = 0
@@ -143,7 +143,7 @@ describe("a task, whatever happens", () => {
     { arbitrary: { runs: 150, seed: 90_210 } }
   )
 
-  it("has seen what can happen", () => {
+  it("covers every kind of end", () => {
     for (const reason of [
       "ok",
       "StepsExhausted",

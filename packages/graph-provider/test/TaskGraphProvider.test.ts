@@ -1,4 +1,4 @@
-/** Tasks on a runner of memory: what their readers are told, what comes back, and who may ask. */
+/** Tasks on an in-memory runner: their events, their results, and their admission. */
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
@@ -23,10 +23,10 @@ const { asked, callOf, program, told, world } = World
 const says = (text: string) => ChatModel.says(text)
 const runs = (command: string, id: string) => ChatModel.calls(callOf("shell__exec", { command }, id))
 
-const refusedRead = 'validation: "none" does not exist. See what there is: list the directory above it'
+const refusedRead = 'validation: "none" does not exist. List the directory above it to see what exists'
 
 describe("TaskGraphProvider", () => {
-  it.effect("tells what the model says and does, and gives the answer and the patch", () => {
+  it.effect("emits the model's text and tool calls, and returns the answer and the patch", () => {
     const specs: Array<ContainerSpec> = []
     const { heard, layer } = world({
       program: program((io) => {
@@ -105,7 +105,7 @@ describe("TaskGraphProvider", () => {
         patch: { files: 1, bytes: 3, text: "abc" }
       })
       assert.isTrue(Schema.is(GraphFinal)(final))
-      // Who reads events has the patch as well.
+      // The events contain the patch as well.
       assert.deepStrictEqual(
         events.find((event) => event.type === "status" && event.phase === "patch"),
         {
@@ -115,20 +115,20 @@ describe("TaskGraphProvider", () => {
           patch: { files: 1, bytes: 3, text: "abc" }
         }
       )
-      // The model was asked over the run's own socket, for the request's model, with one system message.
+      // The model was called over the run's own socket, as the request's model, with one system message.
       assert.deepStrictEqual(heard.places[0], { socketPath: `/memory/${context.runId}/llm.sock` })
       assert.strictEqual(heard.requests[0]?.model, "gpt")
       const [system, user, ...rest] = heard.requests[0]?.messages ?? []
       assert.match(system?.content ?? "", /^You work on files in \/workspace[^]*Be brief$/u)
       assert.deepStrictEqual([user, rest], [{ role: "user", content: "Fix it" }, []])
-      // Of the way to the model nothing is inside.
+      // Nothing inside the container concerns the model.
       const inside = JSON.stringify(specs[0])
       assert.include(inside, "/workspace")
       assert.notMatch(inside, /llm|OPENAI|ANTHROPIC|COGNI_/u)
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("asks in the name of the grant, not of the request, and leaves it on record", () => {
+  it.effect("uses the identity of the grant, not of the request, and records it", () => {
     const { layer } = world({
       answers: [says("Done.")],
       grants: [grantOf({ billingAccountId: "acct", userId: "granted" })]
@@ -150,7 +150,7 @@ describe("TaskGraphProvider", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("whoever counts is told once", () => {
+  it.effect("calls the observer once", () => {
     const ends: Array<ObservedEnd> = []
     return Effect.gen(function* () {
       const { final } = yield* told()
@@ -163,7 +163,7 @@ describe("TaskGraphProvider", () => {
   })
 })
 
-describe("TaskGraphProvider and who may ask", () => {
+describe("TaskGraphProvider admission", () => {
   const never = Effect.die(new Error("a container was made")) as Effect.Effect<never>
   const refused = (options: World.TaskWorldOptions, request = asked()) => {
     const { heard, layer } = world({ ...options, program: () => never })
@@ -183,7 +183,7 @@ describe("TaskGraphProvider and who may ask", () => {
     }).pipe(Effect.provide(layer))
   }
 
-  it.effect("nothing runs unless it is switched on, and granted", () =>
+  it.effect("refuses a task unless sandboxes are enabled and a grant allows it", () =>
     Effect.gen(function* () {
       assert.deepInclude(yield* refused({ enabled: false }), {
         error: "policy_denied",
@@ -215,7 +215,7 @@ describe("TaskGraphProvider and who may ask", () => {
     })
   )
 
-  it.effect("what a task cannot do is refused before anything is made", () =>
+  it.effect("refuses a request beyond a task's capabilities before any resource is created", () =>
     Effect.gen(function* () {
       const invalid = { error: "invalid_request", reason: "CapabilityMissing" } as const
       assert.deepInclude(yield* refused({}, asked({ toolIds: ["core__get_current_time"] })), invalid)
@@ -232,7 +232,7 @@ describe("TaskGraphProvider and who may ask", () => {
   )
 })
 
-describe("TaskGraphProvider and how it ends", () => {
+describe("TaskGraphProvider outcomes", () => {
   const finalOf = (
     answers: ReadonlyArray<ChatModel.ScriptedAnswer>,
     options: World.TaskWorldOptions = {},
@@ -246,7 +246,7 @@ describe("TaskGraphProvider and how it ends", () => {
       return final
     }).pipe(Effect.provide(world({ ...options, answers }).layer))
 
-  it.effect("a limit of the loop is said, and what was done until then comes back", () =>
+  it.effect("reports a broken limit of the loop, and returns the patch so far", () =>
     Effect.gen(function* () {
       const patch = { files: 1, bytes: 3, text: "abc" }
       const forever = Array.from({ length: 9 }, (_, index) => runs("a", `c${index}`))
@@ -263,13 +263,13 @@ describe("TaskGraphProvider and how it ends", () => {
       const flies = Array.from({ length: 9 }, (_, index) => ChatModel.calls(callOf("fly", {}, `c${index}`)))
       assert.containSubset(yield* finalOf(flies, { limits: { invalidCallsMax: 2 } }), {
         reason: "InvalidCallsExhausted",
-        message: "the model made more than 2 calls that are none. Use a model that calls tools well",
+        message: "the model made more than 2 invalid calls. Use a model that calls tools reliably",
         patch
       })
     })
   )
 
-  it.effect("a model that fails, by its code", () =>
+  it.effect("reports a failed model call by its code", () =>
     Effect.gen(function* () {
       const rows = [
         ["insufficient_quota", "insufficient_credits", "ModelInsufficientQuota"],
@@ -285,7 +285,7 @@ describe("TaskGraphProvider and how it ends", () => {
     })
   )
 
-  it.effect("time: what runs is ended, and the patch is still made", () =>
+  it.effect("ends the running command at the time limit, and still makes the patch", () =>
     Effect.gen(function* () {
       const { layer } = world({
         answers: [runs("sleep", "c1")],
@@ -302,7 +302,7 @@ describe("TaskGraphProvider and how it ends", () => {
     })
   )
 
-  it.effect("a sandbox that cannot be had", () =>
+  it.effect("reports a sandbox that cannot be created", () =>
     Effect.gen(function* () {
       const final = yield* finalOf([says("never")], { images: new Set() })
       assert.containSubset(final, { ok: false, error: "internal", reason: "ImageNotFound" })
@@ -311,7 +311,7 @@ describe("TaskGraphProvider and how it ends", () => {
   )
 
   it.effect(
-    "a sandbox that is ended in the middle, by its own word, with what was said and used until then",
+    "reports why a sandbox was ended during a task, with the text and the usage until then, without a patch",
     () => {
       const exhaustion = { budget: "calls", limit: 1, used: 1 } as const
       const used = traffic([call()], { exhausted: exhaustion })
@@ -350,7 +350,7 @@ describe("TaskGraphProvider and how it ends", () => {
     }
   )
 
-  it.effect("a sandbox that is ended while the model is asked does not wait for its answer", () => {
+  it.effect("does not wait for the model if the sandbox ends during a model call", () => {
     const exhaustion = { budget: "calls", limit: 1, used: 1 } as const
     const { layer } = world({
       answers: [Stream.never],
@@ -367,7 +367,7 @@ describe("TaskGraphProvider and how it ends", () => {
     })
   })
 
-  it.effect("a budget that is spent while calls are refused: what the proxy knows is said", () => {
+  it.effect("reports an exhausted budget from the proxy's data if model calls are refused", () => {
     const exhaustion = { budget: "calls", limit: 1, used: 1 } as const
     const used = traffic([call()], { exhausted: exhaustion })
     return Effect.gen(function* () {
@@ -384,7 +384,7 @@ describe("TaskGraphProvider and how it ends", () => {
     })
   })
 
-  it.effect("a patch that cannot be made is said beside the answer", () =>
+  it.effect("reports a patch that cannot be made beside the answer", () =>
     Effect.gen(function* () {
       const final = yield* finalOf([says("Done.")], { program: () => Effect.succeed(1) })
       assert.containSubset(final, { ok: true, content: "Done.", patch: { files: 0, bytes: 0 } })
@@ -392,7 +392,7 @@ describe("TaskGraphProvider and how it ends", () => {
     })
   )
 
-  it.effect("a reader who leaves ends it, and nothing is left", () => {
+  it.effect("ends a run whose reader leaves, and leaves no resource", () => {
     const { layer } = world({ answers: [runs("a", "c1")], program: program(() => Effect.never) })
     return Effect.gen(function* () {
       const final = yield* Effect.scoped(
@@ -439,7 +439,7 @@ describe("TaskGraphProvider in a repository", () => {
     )
   const request = asked({ repository: { url: "https://example.org/x/y" } })
 
-  it.effect("works in the clone, and says where the commits went", () => {
+  it.effect("works in the clone, and reports where the commits are", () => {
     const heard = { began: 0, succeeded: [] as Array<boolean> }
     const places: Array<string> = []
     const { layer } = world({
@@ -484,7 +484,7 @@ describe("TaskGraphProvider in a repository", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("changes that could not be committed are said, and are in the patch", () => {
+  it.effect("reports changes that could not be committed, and returns them in the patch", () => {
     const { layer } = world({
       answers: [says("Done.")],
       repositories: inClone(
@@ -501,13 +501,14 @@ describe("TaskGraphProvider in a repository", () => {
         ok: false,
         error: "internal",
         reason: "CommitFailed",
-        message: "cogni-repo: what was left uncommitted could not be committed. What changed is in the patch",
+        message:
+          "cogni-repo: what was left uncommitted could not be committed. The patch contains the changes",
         patch: { text: "abc" }
       })
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("a task that did not finish is none that succeeded; a delivery that failed is a failure", () =>
+  it.effect("reports an unfinished task and a failed delivery as failures", () =>
     Effect.gen(function* () {
       const heard = { began: 0, succeeded: [] as Array<boolean> }
       const kept: RepositoryDelivery = { status: "kept", branch: "sandbox/x", record: {} }
@@ -539,7 +540,7 @@ describe("TaskGraphProvider in a repository", () => {
 })
 
 describe("TaskGraphProvider beside other graphs", () => {
-  it.effect("an executor sends the task to it, and other graphs elsewhere", () => {
+  it.effect("handles the task in an executor, and no other graphs", () => {
     const { layer } = world({ answers: [says("Done.")] })
     return Effect.gen(function* () {
       const task = yield* TaskGraphProvider.TaskGraphProvider
@@ -558,7 +559,7 @@ describe("TaskGraphProvider beside other graphs", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("a catalog that is told of it lists it, with what it can do", () =>
+  it.effect("is listed in a catalog, with its capabilities", () =>
     Effect.gen(function* () {
       const list = yield* AgentCatalog.AgentCatalog.use((catalog) => catalog.list)
       const task = list.find(({ graphId }) => graphId === "sandbox:task")

@@ -1,6 +1,4 @@
-/**
- * What changed, as a patch: made by the real git, in directories of every kind, and applied to a copy of the beginning.
- */
+/** Patches of tasks: made by real git, in directories of every kind, and applied to a copy of the initial state. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { CommandTimedOut, ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { assert, describe, it } from "@effect/vitest"
@@ -22,7 +20,7 @@ import * as LocalExecutor from "./LocalExecutor.ts"
 
 const bytesMax = 1024 * 1024
 
-/** Work between the beginning and the end, and the patch of it. */
+/** Does some work between the beginning and the end of a task, and returns its patch. */
 const patched = Effect.fnUntraced(function* (
   local: LocalExecutor.Local,
   work: () => void,
@@ -37,7 +35,7 @@ const patched = Effect.fnUntraced(function* (
   return { before, patch }
 })
 
-/** The patch, applied to the beginning; where that is no repository, in one of its own. */
+/** Applies a patch to the copy of the initial state. Returns a function that reads its files. */
 const applied = (local: LocalExecutor.Local, before: string, text: string) => {
   const file = join(local.temporary, "p.patch")
   writeFileSync(file, text)
@@ -47,7 +45,7 @@ const applied = (local: LocalExecutor.Local, before: string, text: string) => {
 
 describe("TaskPatch", () => {
   it.live(
-    "of a plain directory: changed, new, removed, made executable, linked, binary, empty, oddly named",
+    "contains changed, new, removed, executable, linked, binary, empty and oddly named files of a directory",
     () =>
       Effect.gen(function* () {
         const local = yield* LocalExecutor.acquire
@@ -87,7 +85,7 @@ describe("TaskPatch", () => {
       })
   )
 
-  it.live("of nothing: empty, and no problem", () =>
+  it.live("is empty, without a problem, if nothing changed", () =>
     Effect.gen(function* () {
       const local = yield* LocalExecutor.acquire
       const { patch } = yield* patched(local, () => undefined)
@@ -96,7 +94,7 @@ describe("TaskPatch", () => {
   )
 
   it.live(
-    "of a repository: against what lay there, not against what was committed; commits make no difference",
+    "compares with the initial files of a repository, not with its commits, before or after the task",
     () =>
       Effect.gen(function* () {
         const local = yield* LocalExecutor.acquire
@@ -122,13 +120,13 @@ describe("TaskPatch", () => {
         const at = applied(local, before, patch.text ?? "")
         assert.strictEqual(at("a.txt").toString(), "fixed\n")
         assert.strictEqual(at("build/kept.js").toString(), "changed\n")
-        // The workspace's own repository is what the agent made of it, and nothing else.
+        // The workspace's own repository is only what the agent made of it.
         assert.notStrictEqual(local.git(["rev-parse", "HEAD"]), head)
         assert.strictEqual(local.git(["status", "--porcelain"]), "")
       })
   )
 
-  it.live("whatever the repository is configured to do is not done, and changes nothing", () =>
+  it.live("ignores the configuration of the repository, and executes none of it", () =>
     Effect.gen(function* () {
       const local = yield* LocalExecutor.acquire
       const trap = join(local.temporary, "sprung")
@@ -182,7 +180,7 @@ describe("TaskPatch", () => {
     })
   )
 
-  it.live("of bytes that are no UTF-8: the same bytes, told as a binary patch", () =>
+  it.live("contains bytes that are not UTF-8 as a binary patch", () =>
     Effect.gen(function* () {
       const local = yield* LocalExecutor.acquire
       local.write("latin.txt", Uint8Array.of(0x63, 0x61, 0x66, 0xe9, 0x0a))
@@ -194,7 +192,7 @@ describe("TaskPatch", () => {
   )
 
   it.live(
-    "a repository inside the workspace, whole or half, a pipe and a file nobody may read stand in no way",
+    "works beside repositories inside the workspace, with and without commits, and an unreadable file",
     () =>
       Effect.gen(function* () {
         const local = yield* LocalExecutor.acquire
@@ -217,7 +215,7 @@ describe("TaskPatch", () => {
       })
   )
 
-  it.live("what the host laid beside the files is not the agent's work", () =>
+  it.live("excludes the files that the host placed in the workspace", () =>
     Effect.gen(function* () {
       const local = yield* LocalExecutor.acquire
       const { patch } = yield* patched(local, () => local.write(".cogni/index.json", "{}"))
@@ -225,7 +223,7 @@ describe("TaskPatch", () => {
     })
   )
 
-  it.live("a patch that is longer than it may be is counted, and does not leave the sandbox", () =>
+  it.live("counts a patch that is too large, and keeps it in the sandbox", () =>
     Effect.gen(function* () {
       const local = yield* LocalExecutor.acquire
       let told = ""
@@ -250,7 +248,7 @@ describe("TaskPatch", () => {
     })
   )
 
-  it.live("what the agent configures of it meanwhile changes nothing", () =>
+  it.live("is not affected by changes of the agent to its configuration", () =>
     Effect.gen(function* () {
       const local = yield* LocalExecutor.acquire
       local.write("a.txt", "one\n")
@@ -279,7 +277,7 @@ describe("TaskPatch", () => {
     })
   )
 
-  it.live("what the agent breaks of it is a problem said in one line", () =>
+  it.live("reports a repository that the agent removed as a problem in one line", () =>
     Effect.gen(function* () {
       const local = yield* LocalExecutor.acquire
       local.write("a.txt", "one\n")
@@ -291,13 +289,13 @@ describe("TaskPatch", () => {
     })
   )
 
-  it.live("a beginning that fails leaves nothing behind that the task would miss room for", () =>
+  it.live("removes its files after a failed beginning, so that they use no space of the task", () =>
     Effect.gen(function* () {
       const local = yield* LocalExecutor.acquire
       local.write("a.txt", "one\n")
       const shadow = join(local.temporary, "bin")
       mkdirSync(shadow)
-      // A git that makes a repository, and then has no room for anything in it.
+      // A git that creates a repository, and has no space left for a tree.
       const real = local.git(["--exec-path"]).trim()
       writeFileSync(
         join(shadow, "git"),
@@ -321,7 +319,7 @@ describe("TaskPatch", () => {
     })
   )
 
-  it.live("a lock that was left behind does not lock it out", () =>
+  it.live("works despite a leftover lock", () =>
     Effect.gen(function* () {
       const local = yield* LocalExecutor.acquire
       const { patch } = yield* patched(local, () => {
@@ -333,7 +331,7 @@ describe("TaskPatch", () => {
   )
 })
 
-describe("TaskPatch and what comes out of a sandbox", () => {
+describe("TaskPatch and the output of a sandbox", () => {
   const says = (stdout: string, truncated = false, exitCode = 0): Executor => ({
     workspace: "/workspace",
     exec: () =>
@@ -345,7 +343,7 @@ describe("TaskPatch and what comes out of a sandbox", () => {
           stderr: { text: "", bytes: 0, truncated: false }
         }
       }),
-    spawn: () => Effect.die(new Error("nobody spawns here")),
+    spawn: () => Effect.die(new Error("spawn is not available here")),
     files: { read: () => Effect.never, write: () => Effect.never, list: () => Effect.never }
   })
   const fails = (error: SandboxError): Executor => ({ ...says(""), exec: () => Effect.fail(error) })
@@ -362,7 +360,7 @@ describe("TaskPatch and what comes out of a sandbox", () => {
     "1 3\nYWJ",
     "99999999999 3\nYWJj",
     "\u001B[31m1 3\nYWJj"
-  ])("is nothing that it is not: %j", (stdout) =>
+  ])("rejects invalid output: %j", (stdout) =>
     Effect.gen(function* () {
       const patch = yield* TaskPatch.end(says(stdout), "/workspace", tree, bytesMax)
       assert.notProperty(patch, "text")
@@ -370,7 +368,7 @@ describe("TaskPatch and what comes out of a sandbox", () => {
     })
   )
 
-  it.effect("is what it is", () =>
+  it.effect("accepts valid output, and rejects truncated output and failed commands", () =>
     Effect.gen(function* () {
       const end = (stdout: string, truncated = false) =>
         TaskPatch.end(says(stdout, truncated), "/workspace", tree, bytesMax)
@@ -383,12 +381,16 @@ describe("TaskPatch and what comes out of a sandbox", () => {
         bytes: 0,
         problem: "the patch could not be made: exit code 1"
       })
-      // Bytes that are no text twice: nobody goes on asking.
-      assert.deepStrictEqual(yield* end("1 1\n/w=="), { files: 1, bytes: 1, problem: "the patch is no text" })
+      // Not text, even as a binary patch: there is no third attempt.
+      assert.deepStrictEqual(yield* end("1 1\n/w=="), {
+        files: 1,
+        bytes: 1,
+        problem: "the patch is not text"
+      })
     })
   )
 
-  it.effect("no tree at the beginning is no patch at the end, and no reason to stop", () =>
+  it.effect("reports a failed beginning as a missing patch, and does not fail the task", () =>
     Effect.gen(function* () {
       for (const stdout of ["", "fatal: no", `${"0".repeat(40)}; rm -rf /`]) {
         const base = yield* TaskPatch.begin(says(stdout), "/workspace")
@@ -398,15 +400,15 @@ describe("TaskPatch and what comes out of a sandbox", () => {
     })
   )
 
-  it.effect("what could not be taken in at the beginning says what to leave out", () =>
+  it.effect("states what to exclude if the beginning failed", () =>
     Effect.gen(function* () {
       const base = yield* TaskPatch.begin(says("", false, 128), "/workspace")
       const { problem } = yield* TaskPatch.end(says("1 3\nYWJj"), "/workspace", base, bytesMax)
-      assert.match(problem ?? "", /could not be made: exit code 128\. Leave out .*\.gitignore/u)
+      assert.match(problem ?? "", /could not be made: exit code 128\. Exclude .*\.gitignore/u)
     })
   )
 
-  it.effect("a command that runs out of time is no patch; a sandbox that is over is over", () =>
+  it.effect("reports a command that times out as a missing patch, and fails if the sandbox has ended", () =>
     Effect.gen(function* () {
       const partial = {
         output: {

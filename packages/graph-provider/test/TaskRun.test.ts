@@ -1,4 +1,4 @@
-/** A task whose patch is what it is for. The rest of its life is in the tests of the graph `sandbox:task`. */
+/** Tasks that require a patch. The tests of the graph `sandbox:task` cover everything else. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as TaskRun from "@cogni/sandbox-graph-provider/TaskRun"
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
@@ -7,7 +7,7 @@ import { Effect } from "effect"
 import { world } from "./TaskWorld.ts"
 
 describe("TaskRun.live", () => {
-  it.effect("where a patch is required, and none can be made, no model is asked", () => {
+  it.effect("calls no model if a patch is required and cannot be made", () => {
     const asked: Array<unknown> = []
     const model = ChatModel.layerMemory((request) => {
       asked.push(request)
@@ -31,7 +31,7 @@ describe("TaskRun.live", () => {
       const error = yield* Effect.flip(live("run-000000000001", true))
       assert.match(
         error.message,
-        /changed in vain: the patch could not be made: exit code 128\. Leave out .*\.gitignore/u
+        /cannot be used for this task: the patch could not be made: exit code 128\. Exclude .*\.gitignore/u
       )
       assert.deepStrictEqual(asked, [])
       const { end, patch } = yield* live("run-000000000002", false)

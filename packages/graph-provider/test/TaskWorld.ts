@@ -1,4 +1,4 @@
-/** The provider of tasks on a runner of memory, with a model that is a function, for tests. */
+/** The task provider on an in-memory runner with a scripted model, for tests. */
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
@@ -20,7 +20,7 @@ import * as GraphWorld from "./GraphWorld.ts"
 export const asked = (over: Parameters<typeof GraphWorld.request>[0] = {}) =>
   GraphWorld.request({ ...over, graphId: "sandbox:task" })
 
-/** What the two scripts of a patch are told to say; whatever else is run goes to `command`. */
+/** Answers the two scripts of a patch. Any other command goes to `command`. */
 export const program =
   (
     command: (io: MemoryContainerRuntime.ProgramIo) => Effect.Effect<number>,
@@ -42,9 +42,9 @@ export const callOf = (name: string, input: unknown, id: string): ChatModel.Chat
 export interface TaskWorldOptions extends Partial<TaskGraphProvider.TaskGraphOptions> {
   readonly enabled?: boolean
   readonly program?: MemoryContainerRuntime.Program
-  /** What the model says to the first request, to the second, and so on. */
+  /** Answers of the model, in order of its requests. */
   readonly answers?: ReadonlyArray<ChatModel.ScriptedAnswer>
-  /** What it says to any. */
+  /** Answers every request. */
   readonly model?: () => ChatModel.ScriptedAnswer
   readonly grants?: ReadonlyArray<ExecutionGrant>
   readonly repositories?: Layer.Layer<Repositories.Repositories>
@@ -52,7 +52,7 @@ export interface TaskWorldOptions extends Partial<TaskGraphProvider.TaskGraphOpt
   readonly proxy?: Layer.Layer<LlmProxy.LlmProxy>
 }
 
-/** A proxy that has seen something, and says so after a while. */
+/** A proxy with this traffic, which reports its observations after a delay. */
 export const proxyOf = (
   used: LlmTraffic,
   observations: ReadonlyArray<LlmProxy.LlmObservation> = [],
@@ -76,7 +76,7 @@ export const proxyOf = (
     )
   )
 
-/** What the model was asked, and where. */
+/** Requests to the model, and their endpoints. */
 export interface Heard {
   readonly requests: Array<ChatModel.ChatRequest>
   readonly places: Array<ChatModel.ChatEndpoint>
@@ -125,7 +125,7 @@ export const world = ({
 export const run = (request: GraphRunRequest, as: RunContext = GraphWorld.context) =>
   TaskGraphProvider.TaskGraphProvider.use((provider) => provider.run(request, as))
 
-/** All events of a run, held to the grammar, and its final. */
+/** Returns all events of a run, checked with the grammar, and its final. */
 export const told = (request: GraphRunRequest = asked(), as: RunContext = GraphWorld.context) =>
   Effect.scoped(
     Effect.gen(function* () {

@@ -1,4 +1,4 @@
-/** What the ledger takes, and the event that carries it. */
+/** Usage facts for the ledger, and the event that contains them. */
 import { assert, describe, it } from "@effect/vitest"
 import { LlmCall } from "@cogni/sandbox-core/RunResult"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -18,7 +18,7 @@ const fact = {
 }
 
 describe("UsageFact", () => {
-  it.effect("an unknown key is refused, so that nothing rides along", () =>
+  it.effect("rejects an unknown key, so that a fact carries no other data", () =>
     Effect.gen(function* () {
       assert.isTrue(Exit.isSuccess(yield* Effect.exit(UsageFact.decode(fact))))
       assert.isTrue(Exit.isFailure(yield* Effect.exit(UsageFact.decode({ ...fact, prompt: "secret" }))))
@@ -26,7 +26,7 @@ describe("UsageFact", () => {
     })
   )
 
-  it("its key tells apart runs, attempts and units", () => {
+  it("has different keys for different runs, attempts and units", () => {
     assert.strictEqual(UsageFact.key(fact), "run-000000000001/0/")
     assert.strictEqual(
       UsageFact.key({ ...fact, attempt: 2, usageUnitId: "call-7" }),
@@ -44,7 +44,7 @@ describe("the facts of a run", () => {
     virtualKeyId: fact.virtualKeyId
   }
 
-  it("what was reserved for a call that ended early is said to be estimated, in the rest too", () => {
+  it("marks the reserved tokens of a call that ended early as estimated, also in the rest", () => {
     const usage = { inputTokens: 5, outputTokens: 100, estimated: true } as const
     const early = call({ outcome: "client_aborted", completed: false, usage })
     const facts = UsageFact.fromTraffic(owner, {
@@ -70,7 +70,7 @@ describe("the facts of a run", () => {
     assert.deepInclude(facts[1], { usageUnitId: "rest", inputTokens: 15, outputTokens: 110, estimated: true })
   })
 
-  it("one for each call that reached the model, with what the upstream said and nothing else", () => {
+  it("reports each call that reached the model, with the upstream's usage and nothing else", () => {
     const unsaid = call({ requestId: "req-2", callId: "call-2", outcome: "upstream_cut", completed: false })
     const { usage: _, ...cut } = unsaid
     const facts = UsageFact.fromTraffic(owner, traffic([call(), cut, call({ outcome: "refused" })]))
@@ -82,7 +82,7 @@ describe("the facts of a run", () => {
     for (const unknown of ["inputTokens", "outputTokens", "costUsd"]) assert.notProperty(facts[1], unknown)
   })
 
-  it("a run that called nothing used nothing, and of one nobody knows of nothing is said", () => {
+  it("distinguishes a run without calls from a run with unknown usage", () => {
     const [none, ...others] = UsageFact.fromTraffic(owner, traffic([]))
     assert.deepStrictEqual([none.inputTokens, none.outputTokens, others.length], [0, 0, 0])
     const [unknown] = UsageFact.fromTraffic(owner, undefined)
@@ -90,7 +90,7 @@ describe("the facts of a run", () => {
     assert.notProperty(unknown, "usageUnitId")
   })
 
-  it("calls that are too many to list are one fact more, so that the sum is whole", () => {
+  it("adds one fact for calls that are too many to list, so that the sum is complete", () => {
     const usage = {
       calls: 3,
       inputTokens: 100,
@@ -112,7 +112,7 @@ describe("the facts of a run", () => {
     })
   })
 
-  it("one id said of two calls is two facts; what the proxy answered or refused itself is none", () => {
+  it("reports two calls with one ID as two facts, and omits calls that the proxy answered or refused", () => {
     const facts = UsageFact.fromTraffic(
       owner,
       traffic([
@@ -128,7 +128,7 @@ describe("the facts of a run", () => {
     )
   })
 
-  it("a total that is less than its parts leaves a rest of nothing, and nothing negative", () => {
+  it("reports a rest of zero, and nothing negative, if a total is less than its parts", () => {
     const usage = {
       calls: 2,
       inputTokens: 1,
@@ -145,16 +145,16 @@ describe("the facts of a run", () => {
 
   it.each<[string, Parameters<typeof traffic>]>([
     [
-      "an id that is another call's request id",
+      "an ID that is another call's request ID",
       [[call({ callId: "req-2" }), call({ callId: "", requestId: "req-2" })]]
     ],
-    ["an id that is the rest's", [[call({ callId: "rest" })], { callsTotal: 2 }]]
-  ])("%s is a key of its own", (_, told) => {
+    ["an ID that is the unit of the rest", [[call({ callId: "rest" })], { callsTotal: 2 }]]
+  ])("gives %s a unique key", (_, told) => {
     const facts = UsageFact.fromTraffic(owner, traffic(...told))
     assert.strictEqual(new Set(facts.map(UsageFact.key)).size, facts.length)
   })
 
-  it("a run whose calls could not be read has not used nothing", () => {
+  it("reports unknown usage for a run whose calls could not be read", () => {
     const [fact] = UsageFact.fromTraffic(owner, traffic([], { unreadableRows: 7 }))
     assert.notProperty(fact, "inputTokens")
   })
@@ -162,7 +162,7 @@ describe("the facts of a run", () => {
   const Calls = Schema.Array(LlmCall)
 
   it.effect.prop(
-    "every fact of any run is one that the ledger takes, under a key of its own",
+    "makes every fact of any run valid, with a unique key",
     [Calls],
     ([calls]) =>
       Effect.gen(function* () {
@@ -177,7 +177,7 @@ describe("the facts of a run", () => {
 
 describe("AiEvent", () => {
   it.prop(
-    "survives JSON, but for the sign of a zero",
+    "survives JSON, except for the sign of a zero",
     [AiEvent],
     ([event]) => {
       const codec = Schema.toCodecJson(AiEvent)

@@ -1,11 +1,11 @@
-/** Work of the host that throws, as an effect that fails with an error of the caller's own. */
+/** Turns host operations that throw into effects that fail with the caller's error. */
 import * as Effect from "effect/Effect"
 
-/** The message of something that was thrown, or the thing itself as text. */
+/** Returns the message of a thrown value, or the value as text. */
 export const messageOf = (thrown: unknown): string =>
   thrown instanceof Error ? thrown.message : String(thrown)
 
-/** Runs it; `failure` makes the caller's error of the message of what was thrown, and of that itself. */
+/** Runs an operation. `failure` makes the caller's error from the message and the thrown value. */
 export const attempt = <A, E>(
   run: (signal: AbortSignal) => PromiseLike<A>,
   failure: (message: string, thrown: unknown) => E

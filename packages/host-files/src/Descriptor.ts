@@ -1,21 +1,21 @@
 /**
- * Files and directories that are held by a descriptor, and the paths by which the kernel reaches them.
+ * Files and directories that are held by a descriptor, and the paths through which the kernel reaches them.
  *
- * A name below a directory that is held open is `/proc/self/fd/N/name`: the kernel looks it up in that directory,
- * whatever has been renamed meanwhile, as openat(2) would, which Node does not have.
+ * A name in a directory that is held open is `/proc/self/fd/N/name`. The kernel looks it up in that directory, whatever
+ * has been renamed meanwhile, like openat(2), which Node does not have.
  */
 import { constants, existsSync, type Stats } from "node:fs"
 import { type FileHandle, open } from "node:fs/promises"
 
-/** A file, directory, link or device that is held open, for its facts and for look-ups in it. */
+/** A file, directory, link or device that is held open, for its metadata and for look-ups in it. */
 export interface Entry {
   readonly handle: FileHandle
   readonly stats: Stats
 }
 
 /**
- * Refers to a file without opening it, so that a FIFO is not waited for and a device not woken (open(2)). The same
- * number on every machine that Node runs on with Linux; Node does not export it.
+ * Refers to a file without opening it, so that a FIFO does not block and a device is not activated (open(2)). The value
+ * is the same on every Linux platform of Node, which does not export it.
  */
 export const O_PATH = 0o10_000_000
 
@@ -24,16 +24,16 @@ const descriptors = "/proc/self/fd"
 /** Whether this system can reach a file through a descriptor. Only Linux can. */
 export const isSupported = (): boolean => process.platform === "linux" && existsSync(descriptors)
 
-/** The path of what is held open. */
+/** Returns the path of an open handle. */
 export const self = ({ fd }: FileHandle): string => `${descriptors}/${fd}`
 
-/** The path of a name in a directory that is held open. */
+/** Returns the path of a name in a directory that is held open. */
 export const at = (directory: FileHandle, name: string): string => `${self(directory)}/${name}`
 
 export const isErrno = (thrown: unknown, ...codes: ReadonlyArray<string>): boolean =>
   codes.includes(String((thrown as NodeJS.ErrnoException | undefined)?.code))
 
-/** For `Promise.catch`: a value in place of an error with one of these codes. Any other is thrown again. */
+/** For `Promise.catch`: replaces an error with one of these codes by a value. Any other is thrown again. */
 export const recover =
   <A>(codes: ReadonlyArray<string>, value: A) =>
   (thrown: unknown): A => {
@@ -41,7 +41,7 @@ export const recover =
     throw thrown
   }
 
-/** Holds what a path names, without following a link at its end and without opening it. */
+/** Holds the file or directory at a path, without opening it and without following a link at its end. */
 export const peek = async (path: string | Buffer, flags = 0): Promise<Entry> => {
   const handle = await open(path, O_PATH | constants.O_NOFOLLOW | flags)
   try {
@@ -52,7 +52,7 @@ export const peek = async (path: string | Buffer, flags = 0): Promise<Entry> => 
   }
 }
 
-/** The content of a file that is open for reading; what it grows by meanwhile counts too. Throws what it is given. */
+/** Reads an open file to its end, including bytes added meanwhile. Throws `tooLarge` beyond `bytesMax`. */
 export const readWhole = async (
   file: FileHandle,
   size: number,

@@ -1,9 +1,9 @@
 /**
- * A directory of the host that is opened once and held: a directory, not a path.
+ * A host directory that is opened once and held.
  *
- * Whatever is renamed, exchanged or linked afterwards, {@link HeldDirectory.access} is the directory that was judged.
- * Compare {@link HeldDirectory.identity} with the device and inode that another process sees to learn whether it works
- * in the same one.
+ * Whatever is renamed, replaced or linked afterwards, {@link HeldDirectory.access} leads to the directory that was
+ * checked. Compare {@link HeldDirectory.identity} with the device and inode that another process sees to determine
+ * whether it uses the same directory.
  */
 import { Effect, type Scope } from "effect"
 import { constants } from "node:fs"
@@ -13,9 +13,9 @@ import { attempt, fromErrno, type HostPathRefused, refused } from "./HostPathErr
 import * as HostPath from "./HostPath.ts"
 
 export interface HeldDirectory {
-  /** Absolute and without a link in it, as it was when it was opened. */
+  /** Absolute path without links, as of its opening. */
   readonly path: string
-  /** By which this process reaches it: `/proc/self/fd/N`. A path where the system has no such thing. */
+  /** Path through which this process reaches it: `/proc/self/fd/N`, or `path` if the system does not support that. */
   readonly access: string
   readonly identity: HostPath.Identity
   /** Every directory above it, from the root down, as it was opened. */
@@ -29,13 +29,13 @@ export interface HeldDirectory {
 export interface HoldOptions {
   /** Directories that agents may write: no link is followed in or below one. */
   readonly agents?: ReadonlyArray<HostPath.Identity> | undefined
-  /** A link at the end of the path; refused unless it is to be followed as one above it is. */
+  /** Handling of a link at the end of the path (default `refuse`). `follow` treats it like a link above it. */
   readonly last?: "refuse" | "follow" | undefined
 }
 
 /**
  * Opens a directory and holds it until the scope closes. A link at the end of the path is refused, unless `last` says
- * otherwise; one above it is followed only where no other user could have made it ({@link HostPath}).
+ * otherwise. One above it is followed only if no other user could have made it ({@link HostPath}).
  */
 export const hold = (
   path: string,
@@ -47,7 +47,7 @@ export const hold = (
     return found
   })
 
-/** Holds a directory by its name in one that is held. A link is not followed. */
+/** Holds a directory by its name in a held directory. A link is not followed. */
 export const child = (
   parent: HeldDirectory,
   name: string
@@ -59,10 +59,10 @@ export const child = (
   }))
 }
 
-/** By which the kernel reaches a name in a directory that is held, wherever that is moved. */
+/** Returns the path of a name in a held directory, which stays valid if the directory is moved. */
 export const at = ({ access }: HeldDirectory, name: string): string => `${access}/${name}`
 
-/** What has that name in it; a link is itself. `undefined` where there is nothing. */
+/** Returns the kind of an entry, without following a link; `undefined` if it does not exist. */
 export const kindOf = (
   directory: HeldDirectory,
   name: string
@@ -73,7 +73,7 @@ export const kindOf = (
     return stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "link" : "other"
   })
 
-/** The text of a regular file in it, so large at most; `undefined` where there is none, or something else. */
+/** Reads a regular file of at most `bytesMax` bytes; `undefined` if it does not exist or is something else. */
 export const readText = (
   directory: HeldDirectory,
   name: string,

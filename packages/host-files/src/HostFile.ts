@@ -1,9 +1,9 @@
 /**
- * Files of the host that a user names: read whole, or reserved before a sandbox starts and written once it has ended.
+ * Host files that a user names: read as a whole, or reserved before a sandbox starts and written after it has ended.
  *
- * A path is walked by {@link HostPath}. Only regular files are opened, so that no FIFO is waited for and no device
- * woken; a FIFO that the caller's shell opened for this process (`<(…)`, `/dev/stdin`) is one of its descriptors and is
- * read as that. A file is written beside its name and renamed over it, through the directory that was held open.
+ * {@link HostPath} resolves the path. Only regular files are opened, so that no FIFO blocks and no device is activated.
+ * A FIFO that the caller's shell opened for this process (`<(…)`, `/dev/stdin`) is read as one of its descriptors. A
+ * file is written under a temporary name and renamed, through its directory, which is held open.
  */
 import { Effect, type Scope } from "effect"
 import { randomBytes } from "node:crypto"
@@ -27,21 +27,21 @@ export interface Content {
   readonly bytes: Uint8Array
   /** Permission bits; `undefined` for a descriptor that this process was started with. */
   readonly mode: number | undefined
-  /** Absolute and without a link in it, as it was walked. */
+  /** Absolute path without links, as it was walked. */
   readonly path: string
 }
 
 export interface ReserveOptions {
   /** Directories that agents may write: a file in or below one is refused. */
   readonly agents?: ReadonlyArray<HostPath.Identity> | undefined
-  /** Permission bits of a new file, less the umask (default 0666). A file that is replaced keeps its own. */
+  /** Permission bits of a new file, less the umask (default 0666). A replaced file keeps its own. */
   readonly mode?: number | undefined
 }
 
 export interface Reservation {
-  /** As it was given. */
+  /** The path as given. */
   readonly path: string
-  /** Writes the whole file and puts it in its place. */
+  /** Writes the whole file and moves it into place. */
   readonly write: (content: string | Uint8Array) => Effect.Effect<void, HostPathRefused>
 }
 
@@ -90,8 +90,8 @@ const readRegular = async (
 }
 
 /**
- * Opens a file for writing before anything else happens, so that a path that will not do fails then. Its directory and
- * a temporary file in it are held until the scope closes; unless it was written, the name stays as it was.
+ * Prepares a file for writing, so that an unusable path fails before anything else happens. Its directory and a
+ * temporary file in it are held until the scope closes. The file changes only when it is written.
  */
 export const reserve = (
   path: string,
@@ -131,7 +131,7 @@ const prepare = async (path: string, { agents = [], mode = 0o666 }: ReserveOptio
       parent,
       file,
       identity,
-      /** The owner of the file that is replaced, where this user is root. */
+      /** The owner of the file that is replaced, if this user is root. */
       owner:
         entry === undefined || process.geteuid?.() !== 0
           ? undefined
@@ -149,7 +149,7 @@ const prepare = async (path: string, { agents = [], mode = 0o666 }: ReserveOptio
   }
 }
 
-/** What lies under a name now, by which a file that somebody exchanged is noticed. */
+/** Checks whether a path still leads to this file, to detect its replacement. */
 const liesAt = (path: string, identity: HostPath.Identity): Promise<boolean> =>
   lstat(path, { bigint: true }).then(
     (stats) => HostPath.isSame(HostPath.identityOf(stats), identity),
@@ -178,7 +178,7 @@ const discard = async ({ file, identity, isSettled, parent, temporary }: Draft):
   await parent.close()
 }
 
-/** Writes a file in one go, as {@link reserve} does. For what is not written after an agent has worked. */
+/** Writes a file in one step, like {@link reserve}. For files that are not written after an agent has run. */
 export const write = (
   path: string,
   content: string | Uint8Array,
@@ -193,7 +193,7 @@ const exchanged = (path: string) =>
   refused(
     path,
     "unreadable",
-    "was exchanged by another process while it was used",
+    "was replaced by another process while in use",
     "Name a path in a directory that only this user can write"
   )
 

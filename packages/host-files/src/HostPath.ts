@@ -1,53 +1,54 @@
 /**
- * From the root of the host down to a file or directory, following no link that somebody else could have made.
+ * Resolves a host path from the root down, without following a link that another user could have made.
  *
- * Each directory is held open and the next name is looked up in it, so an exchange of directories during the walk
- * changes nothing. A symbolic link is followed only when it and every directory above it belong to root or to this
- * user, no other user may write in those directories (a sticky directory such as `/tmp` counts as writable by others),
- * and no agent ever worked in one of them. Nothing is opened for reading here: a FIFO or a device is left alone.
+ * Each directory is held open and the next name is looked up in it, so replacing a directory during the walk has no
+ * effect. A symbolic link is followed only if it and every directory above it belong to root or to this user. In
+ * addition, no other user may write in those directories (a sticky directory such as `/tmp` counts as writable by
+ * others), and no agent may ever have worked in one of them. Nothing is opened for reading here: a FIFO or a device is
+ * left alone.
  *
- * Where the system cannot look up a name in a directory that is held open (macOS), the walk goes by path and refuses
- * any path with a directory that others may write.
+ * If the system cannot look up a name in a directory that is held open (macOS), the walk goes by path and refuses any
+ * path with a directory that others may write.
  */
 import type { BigIntStats } from "node:fs"
 import { access, constants, lstat, readlink } from "node:fs/promises"
 import { isErrno, isSupported, peek, recover, self } from "./Descriptor.ts"
 import { fromErrno, refused } from "./HostPathError.ts"
 
-/** What tells one file or directory of the host from every other. */
+/** Identifies a file or directory of the host. */
 export interface Identity {
   readonly device: bigint
   readonly inode: bigint
 }
 
-/** Something that was found and is held until it is closed. */
+/** A file or directory that was found, held until it is closed. */
 export interface Place {
-  /** Absolute and without a link in it, as it was walked; for messages, and for nothing that opens it. */
+  /** Absolute path without links, as it was walked. Only for messages, never to open it. */
   readonly path: string
-  /** By which the kernel reaches exactly this: `/proc/self/fd/N` of this process. */
+  /** Path through which the kernel reaches exactly this one: `/proc/self/fd/N` of this process, where supported. */
   readonly access: string
   readonly stats: BigIntStats
   readonly close: () => Promise<void>
 }
 
-/** Where a walk ended; to be closed with {@link close}. */
+/** Result of a walk. The caller must {@link close} it. */
 export interface Found {
   /** The directory that the last name was looked up in; absent for the root of the host. */
   readonly parent: (Place & { readonly name: string }) | undefined
-  /** Absent where there is nothing of that name. */
+  /** Absent if nothing has that name. */
   readonly entry: Place | undefined
   /** Every directory above the entry, from the root down. */
   readonly above: ReadonlyArray<Identity>
-  /** Absolute, without a link in it. */
+  /** Absolute path without links. */
   readonly path: string
 }
 
 export interface WalkOptions {
-  /** A link at the end of the path: followed like any other, refused, or answered as what was found. */
+  /** Handling of a link at the end of the path: follow it like any other, refuse it, or return it as found. */
   readonly last: "follow" | "refuse" | "keep"
   /** Directories that agents may write: no link is followed in or below one. */
   readonly agents?: ReadonlyArray<Identity> | undefined
-  /** Whether names can be looked up in directories that are held open; as this system can, when left out. */
+  /** Whether names can be looked up in directories that are held open. Defaults to what this system supports. */
   readonly held?: boolean | undefined
 }
 
@@ -57,7 +58,7 @@ interface Step {
   readonly open: string | undefined
 }
 
-/** The number of links that Linux follows before it answers ELOOP. */
+/** The number of links that Linux follows before it returns ELOOP. */
 const linksMax = 40
 
 /** The number of look-ups in one walk. */
@@ -66,7 +67,7 @@ const stepsMax = 2_000
 /** The number of directories that are held open at once. */
 const depthMax = 256
 
-/** Made in each workspace of a user, and left there. */
+/** Name that is created in each workspace of a user, and left there. Shows that an agent has worked there. */
 export const agentMark = ".cogni"
 
 const othersWrite = 0o022n
@@ -80,12 +81,12 @@ export const isSame = (one: Identity, other: Identity): boolean =>
 
 const isOurs = ({ uid }: BigIntStats) => uid === 0n || uid === BigInt(process.geteuid?.() ?? 0)
 
-/** How others can change what lies in a directory; `undefined` when they cannot. */
+/** Describes how others can change the entries of a directory; `undefined` if they cannot. */
 const opening = async (place: Place): Promise<string | undefined> => {
   const { mode, uid } = place.stats
   if (!isOurs(place.stats)) return `belongs to uid ${uid}`
   if ((mode & othersWrite) === 0n) return undefined
-  // Secrets are mounted read-only with a mode that would let everybody write.
+  // Secrets are mounted read-only with a mode that would let all users write.
   const isReadOnly = await access(place.access, constants.W_OK).then(
     () => false,
     (thrown: unknown) => isErrno(thrown, "EROFS")
@@ -93,7 +94,7 @@ const opening = async (place: Place): Promise<string | undefined> => {
   return isReadOnly ? undefined : `can be written by other users (mode ${(mode & 0o7777n).toString(8)})`
 }
 
-/** Holds what is reached by `access`, without opening it and without following a link at its end. */
+/** Holds the file or directory at `access`, without opening it and without following a link at its end. */
 export const heldPlace = async (path: string, access: string): Promise<Place> => {
   const { handle } = await peek(access)
   try {
@@ -114,7 +115,7 @@ const namedPlace = async (path: string): Promise<Place> => ({
 
 const partsOf = (path: string) => path.split("/").filter((part) => part !== "" && part !== ".")
 
-/** One way down from the root. */
+/** One walk down from the root. */
 class Walk {
   readonly #given: string
   readonly #options: WalkOptions
@@ -146,7 +147,7 @@ class Walk {
     }
   }
 
-  /** Lets go of every directory but the one that the last name was looked up in. */
+  /** Closes every directory except the one in which the last name was looked up. */
   async #found(entry: Place | undefined, path: string): Promise<Found> {
     const above = this.#steps.map(({ place }) => identityOf(place.stats))
     const parent = this.#steps.pop()?.place
@@ -170,12 +171,12 @@ class Walk {
     if (!this.#held && open !== undefined) throw this.#unheld(place, open)
   }
 
-  /** Lets go of every directory below the first `count`. */
+  /** Closes every directory below the first `count`. */
   async #leave(count: number): Promise<void> {
     for (const { place } of this.#steps.splice(count)) await place.close()
   }
 
-  /** By what was walked: what lies above a directory is never asked of the kernel. */
+  /** Goes back along the walk. The kernel is never asked for the parent of a directory. */
   async #up(): Promise<undefined> {
     if (this.#steps.length > 1) await this.#leave(this.#steps.length - 1)
   }
@@ -260,10 +261,10 @@ class Walk {
   }
 }
 
-/** Walks to a path, relative to where this process works. Throws `HostPathRefused`. */
+/** Walks to a path, relative to the working directory of this process. Throws `HostPathRefused`. */
 export const find = (path: string, options: WalkOptions): Promise<Found> => {
   if (path === "" || path.includes("\0")) {
-    const detail = path === "" ? "is empty" : "holds a NUL character"
+    const detail = path === "" ? "is empty" : "contains a NUL character"
     throw refused(path, "invalid_path", detail, "Name a file or directory")
   }
   return new Walk(path, options).find()

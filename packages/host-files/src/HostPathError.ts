@@ -1,8 +1,8 @@
 /**
- * Why a path of the host was not opened.
+ * The error for host paths that are refused or cannot be used.
  *
- * The message names the path as it was given, the component at fault and a remedy; never the content of a file, and
- * never where a refused link leads.
+ * The message names the path as given, the component at fault and a remedy. It never contains the content of a file, or
+ * the target of a refused link.
  */
 import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
@@ -25,9 +25,9 @@ export type HostPathProblem = typeof HostPathProblem.Type
 
 /** A path of the host was refused, or could not be used. */
 export class HostPathRefused extends Schema.TaggedError<HostPathRefused>()("HostPathRefused", {
-  /** As it was given. */
+  /** The path as given. */
   path: Schema.String,
-  /** The absolute path of the directory or link at fault, where that is not the path itself. */
+  /** The absolute path of the directory or link at fault, if that is not the path itself. */
   component: Schema.optionalKey(Schema.String),
   problem: HostPathProblem,
   detail: Schema.String,
@@ -39,7 +39,7 @@ export class HostPathRefused extends Schema.TaggedError<HostPathRefused>()("Host
   }
 }
 
-/** A refusal; `component` is the directory or link at fault, where that is not the path itself. */
+/** Makes a refusal. `component` is the directory or link at fault, if that is not the path itself. */
 export const refused = (
   path: string,
   problem: HostPathProblem,
@@ -58,7 +58,7 @@ const noSpace: Words = [
 
 const checkPermissions = "Check its permissions and those of the directories above it"
 
-const denied: Words = ["permission_denied", "is closed to this user", checkPermissions]
+const denied: Words = ["permission_denied", "cannot be accessed by this user", checkPermissions]
 
 const words: Readonly<Record<string, Words>> = {
   ENOENT: ["not_found", "does not exist", "Check its spelling"],
@@ -72,7 +72,7 @@ const words: Readonly<Record<string, Words>> = {
   ],
   ENAMETOOLONG: ["invalid_path", "is too long", "Name a shorter path"],
   ENXIO: ["not_a_file", "is a socket or a FIFO", "Name a regular file"],
-  EROFS: ["permission_denied", "lies on a file system that is read-only", checkPermissions],
+  EROFS: ["permission_denied", "is on a read-only file system", checkPermissions],
   EACCES: denied,
   EPERM: denied,
   ENOSPC: noSpace,
@@ -85,7 +85,7 @@ const words: Readonly<Record<string, Words>> = {
   ]
 }
 
-/** The refusal for an error that the kernel gave. */
+/** Makes the refusal for an error of the kernel. */
 export const fromErrno = (path: string, thrown: unknown): HostPathRefused => {
   if (thrown instanceof HostPathRefused) return thrown
   const code = (thrown as NodeJS.ErrnoException | undefined)?.code ?? ""
@@ -94,6 +94,6 @@ export const fromErrno = (path: string, thrown: unknown): HostPathRefused => {
   return refused(path, ...(words[code] ?? unknown))
 }
 
-/** Work on a path, whose errors are refusals. */
+/** Runs an operation on a path. Its errors become refusals. */
 export const attempt = <A>(path: string, run: (signal: AbortSignal) => Promise<A>) =>
   Effect.tryPromise({ try: run, catch: (thrown) => fromErrno(path, thrown) })

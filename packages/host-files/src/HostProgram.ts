@@ -1,11 +1,12 @@
 /**
- * The one place that starts a program of this host for ourselves: git, and what removes or gives away a tree.
+ * The only module that starts host programs for our own use: git, and those that remove a tree or change its owner.
  *
- * No shell, argv and environment as they are given and nothing else, a process group of its own that is killed as one,
- * and a limit on the time and on what is read. Commands of an agent are started by an executor instead.
+ * A program runs without a shell, with exactly the given argv and environment, in its own process group, which is
+ * killed as a whole. Its time and the output that is read are limited. An executor starts the commands of an agent
+ * instead.
  *
- * Not over `effect/process`: where a leader ends with 0 its spawner leaves the rest of the group alive until the scope
- * closes, so a `git-remote-https` that holds stdout open would hold up the answer until the time is over.
+ * `effect/process` is not used: if a leader ends with 0, its spawner leaves the rest of the group alive until the scope
+ * closes. A `git-remote-https` that keeps stdout open would then delay the answer until the time limit.
  */
 import { Deferred, Effect, Exit, Schema, type Scope } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
@@ -14,20 +15,20 @@ import type { Writable } from "node:stream"
 export interface HostProgram {
   readonly name: string
   readonly argv: ReadonlyArray<string>
-  /** All of its environment. */
+  /** Its complete environment. */
   readonly env: Readonly<Record<string, string>>
-  /** Text that it reads from descriptor 3, which nobody else sees. */
+  /** Text that it reads from descriptor 3, hidden from other processes. */
   readonly descriptor3?: string | undefined
   readonly runtimeSecondsMax: number
-  /** What it may write to stdout (16 MiB); more is a failure. */
+  /** Limit on its stdout (default 16 MiB). Exceeding it is a failure. */
   readonly stdoutBytesMax?: number | undefined
-  /** Takes what it writes to stdout, in place of the answer. */
+  /** Receives its stdout, which the answer then does not contain. */
   readonly onStdout?: ((piece: Buffer) => void) | undefined
   readonly onStderr?: ((text: string) => void) | undefined
 }
 
 export interface ProgramAnswer {
-  /** -1 where a signal ended it. */
+  /** -1 if a signal ended it. */
   readonly exitCode: number
   readonly stdout: Buffer
   /** The last 16 KiB. */
@@ -36,11 +37,11 @@ export interface ProgramAnswer {
 
 export interface RunningProgram {
   readonly stdin: Writable
-  /** Settles when it has ended and all it wrote is read. */
+  /** Settles when it has ended and all its output has been read. */
   readonly answer: Effect.Effect<ProgramAnswer, ProgramFailed>
 }
 
-/** A program could not be started, or went beyond its limits and was killed. */
+/** A program could not be started, or exceeded a limit and was killed. */
 export class ProgramFailed extends Schema.TaggedError<ProgramFailed>()("ProgramFailed", {
   problem: Schema.Literals(["cannot_start", "too_slow", "too_much_output"]),
   detail: Schema.String
@@ -50,20 +51,20 @@ export class ProgramFailed extends Schema.TaggedError<ProgramFailed>()("ProgramF
   }
 }
 
-/** Directories in which the programs of a host are looked for. */
+/** `PATH` for host programs. */
 export const searchPath = "/usr/local/bin:/usr/bin:/bin"
 
 const stderrBytesMax = 16 * 1024
 const stdoutBytesMaxDefault = 16 * 1024 * 1024
 
-/** Starts it now, and kills it with the scope if it still lives. */
+/** Starts a program now, and kills it when the scope closes, if it is still running. */
 export const start = (program: HostProgram): Effect.Effect<RunningProgram, never, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.sync(() => launch(program)),
     ({ child }) => Effect.sync(() => killGroup(child))
   )
 
-/** Runs it to its end, with nothing on stdin unless `input` is given. */
+/** Runs a program to its end, with empty stdin unless `input` is given. */
 export const run = (
   program: HostProgram,
   input?: string | Uint8Array
@@ -75,7 +76,7 @@ export const run = (
     })
   )
 
-/** The last line of what a program said. */
+/** Returns the last line of a program's output. */
 export const lastLine = (text: string): string =>
   text
     .trimEnd()
@@ -90,7 +91,7 @@ const launch = (program: HostProgram) => {
     env,
     stdio: ["pipe", "pipe", "pipe", descriptor3 === undefined ? "ignore" : "pipe"]
   })
-  // A reader that is gone is told by the exit.
+  // The exit reports a reader that has ended.
   for (const stream of child.stdio) stream?.on("error", () => undefined)
   if (descriptor3 !== undefined) (child.stdio[3] as Writable).end(descriptor3)
   return { child, stdin: child.stdin!, answer: listen(child, program) }
@@ -115,7 +116,7 @@ const listen = (child: ChildProcess, program: HostProgram): RunningProgram["answ
     runtimeSecondsMax * 1000
   )
   child.once("error", () => fail("cannot_start", "cannot be started"))
-  // What it has started, such as git-remote-https, ends with it.
+  // Processes that it started, such as git-remote-https, end with it.
   child.once("exit", () => signalGroup(child))
   child.once("close", (code) =>
     settle(Exit.succeed({ exitCode: code ?? -1, stdout: Buffer.concat(pieces), stderr: said }))
@@ -143,6 +144,6 @@ const signalGroup = ({ pid }: ChildProcess): void => {
   try {
     process.kill(-pid, "SIGKILL")
   } catch {
-    // Nothing of the group lives any more.
+    // No process of the group is left.
   }
 }

@@ -1,9 +1,9 @@
 /**
- * Trees of this host that an agent could write: removed, whatever it did to keep them, or given to another user.
+ * Removes host trees that an agent could write, whatever it did to prevent that, or gives them to another user.
  *
- * Directories can be nested deeper than any path may be long, and closed to their own owner. `chmod`, `chown` and `rm`
- * walk by descriptors and never follow a link on the way, which Node's own removal cannot do, and what they take of
- * time and memory is bounded and not this process's.
+ * Directories can be nested deeper than the longest path, and be inaccessible to their own owner. `chmod`, `chown` and
+ * `rm` walk by descriptors and never follow a link on the way, which Node's own removal cannot do. Their time and
+ * memory are bounded, and not those of this process.
  */
 import { Effect } from "effect"
 import { rmdir } from "node:fs/promises"
@@ -13,14 +13,14 @@ import { type HostPathRefused, refused } from "./HostPathError.ts"
 /** How long one of the programs may take. */
 const runtimeSecondsMax = 120
 
-/** Removes a tree. Idempotent; fails when something is left, or when it takes longer than the programs may. */
+/** Removes a tree. Idempotent. Fails if something is left, or if the programs time out. */
 export const remove = (path: string): Effect.Effect<void, HostPathRefused> => {
   const removed = program(path, "removed", "rm", ["-rf", "--one-file-system", "--", path])
-  // What is empty needs no program.
+  // An empty directory needs no program.
   return Effect.tryPromise(() => rmdir(path)).pipe(
     Effect.catch(() => removed),
     Effect.catch(() =>
-      // Whatever it complains of, the removal has the last word.
+      // Its errors are ignored, because only the removal matters.
       Effect.andThen(Effect.ignore(program(path, "removed", "chmod", ["-R", "u+rwX", "--", path])), removed)
     )
   )
@@ -31,7 +31,7 @@ export const giveTo = (
   path: string,
   { groupId, userId }: { readonly userId: number; readonly groupId: number }
 ): Effect.Effect<void, HostPathRefused> =>
-  program(path, "given away", "chown", ["-Rh", `${userId}:${groupId}`, "--", path])
+  program(path, "given to another user", "chown", ["-Rh", `${userId}:${groupId}`, "--", path])
 
 const program = (path: string, done: string, name: string, argv: ReadonlyArray<string>) => {
   const remedy = "Look at its disk and its permissions, and at those of the directory above it"

@@ -1,7 +1,7 @@
-/** Files that the kernel makes up as they are read: `/proc` and `/sys`. */
+/** Files that the kernel generates when they are read: `/proc` and `/sys`. */
 import { readFileSync } from "node:fs"
 
-/** The text of one; `undefined` where it is not there, or closed to this process. */
+/** Reads such a file; `undefined` if it does not exist, or if this process cannot read it. */
 export const read = (path: string): string | undefined => {
   try {
     return readFileSync(path, "utf8")
@@ -10,5 +10,5 @@ export const read = (path: string): string | undefined => {
   }
 }
 
-/** This boot of the kernel, by which it is told from every other; `unknown` where it does not say. */
+/** Returns the boot ID of the kernel, or `unknown` if it is not available. */
 export const bootId = (): string => read("/proc/sys/kernel/random/boot_id")?.trim() ?? "unknown"

@@ -1,9 +1,9 @@
 /**
- * Files that this program keeps for itself: records, audits, locks, bundles, inputs, directories for sockets.
+ * Internal files of this program: records, audits, locks, bundles, inputs, directories for sockets.
  *
- * They lie in directories that only this user (or root) writes, so a name is opened by its path, in one system call:
- * no walk, and as fast as it can be. No file is opened through a link, none is made over another, and a directory that
- * other users may write is refused.
+ * They are in directories that only this user (or root) can write, so a file is opened by its path in one system call,
+ * without a walk. No file is opened through a link, none is created over another, and a directory that other users may
+ * write is refused.
  */
 import { closeSync, constants, fchmodSync, fstatSync, openSync } from "node:fs"
 import {
@@ -25,7 +25,7 @@ const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDWR, O_TRUNC, O_WR
 
 type Content = string | Uint8Array
 
-/** Makes a directory of mode 0700 with a name of its own. */
+/** Makes a directory of mode 0700 with a unique name. */
 export const temporaryDirectory = (prefix: string, parent: string = tmpdir()): Promise<string> =>
   mkdtemp(join(parent, prefix))
 
@@ -34,42 +34,42 @@ export const makeDirectory = async (path: string): Promise<void> => {
   await mkdir(path, { recursive: true, mode: 0o700 })
 }
 
-/** Makes a file; fails with `EEXIST` where there is anything of that name. */
+/** Makes a file. Fails with `EEXIST` if anything has that name. */
 export const create = async (path: string, content: Content, mode = 0o600): Promise<void> =>
   filled(await openOwn(path, O_WRONLY | O_CREAT | O_EXCL, mode), content)
 
-/** Makes an empty file where there is none. */
+/** Makes an empty file if it does not exist. */
 export const touch = async (path: string): Promise<void> =>
   filled(await openOwn(path, O_WRONLY | O_CREAT | O_NONBLOCK), "")
 
-/** Writes a whole file beside its name and renames it; a reader sees the old one or the new one. */
+/** Replaces a whole file atomically, by renaming a draft: a reader sees the old one or the new one. */
 export const replace = async (path: string, content: Content, mode = 0o600): Promise<void> => {
   const draft = `${path}.${crypto.randomUUID()}.new`
   await create(draft, content, mode)
   await renamed(draft, path)
 }
 
-/** Adds to a regular file that is there. */
+/** Appends to an existing file. */
 export const append = async (path: string, content: Content): Promise<void> => {
   const file = await open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK)
   await filled(file, content)
 }
 
-/** Opens a new file that only ever grows. */
+/** Creates a file and opens it for appending. */
 export const openNewLog = (path: string): Promise<FileHandle> =>
   openOwn(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL)
 
-/** Opens a file again that only ever grows. */
+/** Opens an existing file for reading and appending. */
 export const openLog = (path: string): Promise<FileHandle> => openOwn(path, O_RDWR | O_APPEND | O_NONBLOCK)
 
-/** Opens a file that begins empty. */
+/** Opens a file for writing, and creates or truncates it. */
 export const openScratch = (path: string): Promise<FileHandle> =>
   openOwn(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK)
 
 /** Renames, within a file system. A link under the new name is replaced and not followed. */
 export const move = (from: string | Buffer, to: string): Promise<void> => rename(from, to)
 
-/** Gives a file a second name; fails with `EEXIST` where there is anything of that name. */
+/** Gives a file a second name. Fails with `EEXIST` if anything has that name. */
 export const link = (from: string, to: string): Promise<void> => linkTo(from, to)
 
 /** Copies a file, sharing its blocks where the file system can, and renames the copy. */
@@ -79,12 +79,13 @@ export const copy = async (from: string, to: string): Promise<void> => {
   await renamed(draft, to)
 }
 
-/** Makes a file for a program that opens it itself, if it is missing, and closes it to others. */
+/** Creates a file if it is missing, for code that opens it itself, and denies other users access. */
 export const secureSync = (path: string): void => {
   const descriptor = openSync(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600)
   try {
     const { uid } = fstatSync(descriptor)
-    if (!fstatSync(descriptor).isFile() || !isOurs(uid)) throw notOwn(path, "is no regular file of this user")
+    if (!fstatSync(descriptor).isFile() || !isOurs(uid))
+      throw notOwn(path, "is not a regular file of this user")
     fchmodSync(descriptor, 0o600)
   } finally {
     closeSync(descriptor)
@@ -115,10 +116,10 @@ const renamed = async (draft: string, path: string): Promise<void> => {
 
 const isOurs = (uid: number) => uid === 0 || uid === (process.geteuid?.() ?? 0)
 
-/** A group that a user has alone writes as that user does. */
+/** Refuses a directory that other users may write. This user's own group may write. */
 const requireOwn = async (directory: string): Promise<void> => {
   const stats = await lstat(directory)
-  if (!stats.isDirectory()) throw notOwn(directory, "is no directory")
+  if (!stats.isDirectory()) throw notOwn(directory, "is not a directory")
   const isGroupOurs = stats.gid === (process.getegid?.() ?? 0)
   const others = isGroupOurs ? 0o002 : 0o022
   if (!isOurs(stats.uid)) throw notOwn(directory, `belongs to uid ${stats.uid}`)

@@ -1,5 +1,5 @@
-/** Text as one word of a POSIX shell, for commands that a message tells a user to type. */
+/** Quotes text as one word of a POSIX shell, for commands in messages that a user can type. */
 
-/** Quoted where a shell would read it as anything else than itself. */
+/** Quotes a text if a shell would change or split it. */
 export const quoted = (text: string): string =>
   /^[\w@%+=:,./-]+$/u.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`

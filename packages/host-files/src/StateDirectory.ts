@@ -1,15 +1,15 @@
 /**
- * The layout of the state directory (`$COGNI_STATE_DIR`), all of it. Pure.
+ * The complete layout of the state directory (`$COGNI_STATE_DIR`). Pure.
  *
  *     <state directory>/
  *       cogni.db                     runs and grants, unless COGNI_DATABASE_URL names another database
- *       runs/<run id>/               made by whoever claims the ID
+ *       runs/<run id>/               made by the process that claims the ID
  *         record.json  stdout  stderr
  *         audit/audit.jsonl          written by the gateway; access.log and error.log by nginx
- *         …                          sockets and inputs, while the run lives
- *       pending/<database>/<run id>  marks of runs that a database may not know all of
+ *         …                          sockets and inputs, while the run is running
+ *       pending/<database>/<run id>  marks of runs that a database may not know completely
  *       workspaces/*.claim.json      directories of this host that runs work in
- *       relays/<run id>/             what a relay keeps: state.json, repositories, a bundle
+ *       relays/<run id>/             files of a relay: state.json, repositories, a bundle
  *       mirrors/                     objects of origins, shared by relays
  *       sessions/<digest>/           workspaces of chat sessions
  *       host-sessions/<session id>/  audits of the model calls that a chat makes on the host
@@ -39,7 +39,7 @@ export const paths = (stateDirectory: string) => {
   }
 }
 
-/** Names in the directory of a run that stay when it has ended. */
+/** Names in the directory of a run that remain after its end. */
 export const runEntries = {
   record: "record.json",
   stdout: "stdout",
@@ -50,12 +50,12 @@ export const runEntries = {
 /** The gateway's audit, below the directory of a run. */
 export const auditLog = `${runEntries.audit}/audit.jsonl`
 
-/** Paths in the directory that a relay keeps of one run. */
+/** Paths in a relay's directory for one run. */
 export const relayPaths = (directory: string) => ({
   state: join(directory, "state.json"),
   repository: join(directory, "relay.git"),
   workspace: join(directory, "workspace"),
   bundle: join(directory, "bundle"),
-  /** What is on its way into a repository of this host. */
+  /** A delivery in progress to a repository of this host. */
   delivery: join(directory, "delivery")
 })

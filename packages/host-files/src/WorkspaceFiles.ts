@@ -1,4 +1,4 @@
-/** Files of a workspace that lies on the host: read, written and listed through directories that are held open. */
+/** Files of a workspace on the host: read, written and listed through directories that are held open. */
 import { entriesMax, type FileEntry, fileEntry, fileBytesMax, type Files } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { FileRefused } from "@cogni/sandbox-core/SandboxError"
@@ -32,7 +32,7 @@ export const make = (root: WorkspaceWalk.Root): Files<FileRefused> => {
     ).pipe(
       Effect.timeoutOrElse({
         duration: Duration.seconds(fileSecondsMax),
-        orElse: () => FilePath.unreadable(path, `no answer within ${fileSecondsMax} s`)
+        orElse: () => FilePath.unreadable(path, `timed out after ${fileSecondsMax} s`)
       })
     )
 
@@ -67,7 +67,7 @@ export const make = (root: WorkspaceWalk.Root): Files<FileRefused> => {
   }
 }
 
-/** With the directory that a command begins in, as the kernel can be given it. */
+/** Holds the working directory of a command, and passes a path to it that the kernel can use. */
 export const withDirectory = <A, E, R>(
   root: WorkspaceWalk.Root,
   path: string,
@@ -90,7 +90,7 @@ export const withDirectory = <A, E, R>(
     )
   )
 
-/** In whichever way the workspace is spelled. */
+/** Accepts both the real path of the workspace and its alias. */
 const relative = (root: WorkspaceWalk.Root, path: string) =>
   Effect.catchIf(
     FilePath.relative(path, root.workspace),
@@ -98,7 +98,7 @@ const relative = (root: WorkspaceWalk.Root, path: string) =>
     () => FilePath.relative(path, root.alias)
   )
 
-/** A plain file that is only pointed at; opened again it is the same one. What it grows by meanwhile is too much. */
+/** Reads a file that is held without being opened. Bytes added meanwhile count towards `bytesMax`. */
 export const readWhole = async (
   { handle, stats }: Descriptor.Entry,
   bytesMax: number,
@@ -112,7 +112,7 @@ export const readWhole = async (
   }
 }
 
-/** Beside it first, then in its place. */
+/** Writes a temporary file beside it, then renames that. */
 const replace = async (
   { directory, name }: NonNullable<WorkspaceWalk.Found["parent"]>,
   bytes: Uint8Array,
@@ -138,7 +138,7 @@ const replace = async (
 }
 
 const entriesOf = async (handle: FileHandle, path: string): Promise<ReadonlyArray<FileEntry>> => {
-  // A name is bytes: as Latin-1 each of them is kept, whatever it was meant to be.
+  // A name is bytes that need not be UTF-8 text. Latin-1 preserves each byte.
   const directory = await opendir(Descriptor.self(handle), { encoding: "latin1", bufferSize: 256 })
   const names: Array<Buffer> = []
   for await (const { name } of directory) {
@@ -153,7 +153,7 @@ const entriesOf = async (handle: FileHandle, path: string): Promise<ReadonlyArra
   return entries.toSorted((one, other) => (one.name < other.name ? -1 : 1))
 }
 
-/** `undefined`: it has gone meanwhile. */
+/** Returns `undefined` if the entry was removed meanwhile. */
 const entryOf = async (directory: FileHandle, name: Buffer): Promise<FileEntry | undefined> => {
   const path = Buffer.concat([Buffer.from(Descriptor.at(directory, "")), name])
   const stats = await lstat(path).catch(Descriptor.recover(["ENOENT"], undefined))
@@ -181,7 +181,7 @@ const problems: Readonly<Record<string, (path: string) => FileRefused>> = {
   ENOSPC: FilePath.noSpace,
   EDQUOT: FilePath.noSpace,
   EFBIG: FilePath.noSpace,
-  ENAMETOOLONG: (path) => FilePath.invalid(path, "holds a name that is too long")
+  ENAMETOOLONG: (path) => FilePath.invalid(path, "contains a name that is too long")
 }
 
 const refusalOf = (path: string, thrown: unknown): FileRefused => {

@@ -1,40 +1,40 @@
 /**
- * From the workspace down to one of its files, without leaving it whatever somebody changes meanwhile.
+ * Resolves a path in the workspace without leaving it, whatever another process changes meanwhile.
  *
- * Each directory is held open and the next name is looked up in it (`/proc/self/fd/…/name`), as openat2(2) with
- * RESOLVE_BENEATH would, which Node does not have. A link is read and walked like any other part of the path; one that
- * leads out is refused. Nothing is opened for reading here: a FIFO or a device is looked at and left alone.
+ * Each directory is held open and the next name is looked up in it (`/proc/self/fd/…/name`), like openat2(2) with
+ * RESOLVE_BENEATH, which Node does not have. A link is read and walked like any other part of the path; one that leads
+ * out is refused. Nothing is opened for reading here: a FIFO or a device is left alone.
  */
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { constants } from "node:fs"
 import { type FileHandle, mkdir, readlink } from "node:fs/promises"
 import { at, type Entry, peek, recover } from "./Descriptor.ts"
 
-/** Where the files are. */
+/** Location of the workspace. */
 export interface Root {
-  /** Without a link in it. */
+  /** Path without links. */
   readonly workspace: string
-  /** What else leads there: as it was given. */
+  /** The path as given, which may contain links. */
   readonly alias: string
 }
 
-/** To be closed by whoever asked ({@link close}). */
+/** Result of a walk. The caller must {@link close} it. */
 export interface Found {
-  /** Absent where the path is that of the workspace itself. */
+  /** Absent for the workspace itself. */
   readonly parent: { readonly directory: FileHandle; readonly name: string } | undefined
-  /** Absent where there is nothing of that name. */
+  /** Absent if nothing has that name. */
   readonly entry: Entry | undefined
 }
 
-/** What the kernel follows before it says ELOOP. */
+/** The number of links that the kernel follows before it returns ELOOP. */
 const linksMax = 40
 
-/** A path has 2048 parts at most; links, and what leads up again, can make that more. */
+/** A path has at most 2048 parts. Links and `..` can add steps. */
 const stepsMax = 10_000
 
 const partsOf = (path: string) => path.split("/").filter((part) => part !== "" && part !== ".")
 
-/** What is left of an absolute path below the workspace, in whichever way that is spelled. */
+/** Returns the parts of an absolute path below the workspace or its alias; `undefined` outside. */
 const below = ({ alias, workspace }: Root, path: string): ReadonlyArray<string> | undefined => {
   const parts = partsOf(path)
   const prefix = [workspace, alias]
@@ -48,7 +48,7 @@ export const close = async ({ entry, parent }: Found): Promise<void> => {
   await parent?.directory.close()
 }
 
-/** One way through the workspace. */
+/** One walk through the workspace. */
 class Walk {
   readonly #root: Root
   readonly #path: string
@@ -110,7 +110,7 @@ class Walk {
     return entry
   }
 
-  /** From the workspace again, by what was walked: what lies above a directory is never asked of the kernel. */
+  /** Walks from the workspace again. The kernel is never asked for the parent of a directory. */
   async #top(): Promise<Entry> {
     this.#pending = [...this.#walked, ...this.#pending]
     this.#walked = []
@@ -146,8 +146,8 @@ class Walk {
 }
 
 /**
- * `relative` is a path from the workspace. With `makes`, directories that are missing above its last name are made.
- * Throws what the kernel says, or a `FileRefused`; `path` is what that calls it.
+ * Walks to `relative`, a path relative to the workspace. With `makes`, missing directories above its last name are
+ * made. Throws the kernel's error, or a `FileRefused` that names `path`.
  */
 export const find = (root: Root, path: string, relative: string, makes = false): Promise<Found> =>
   new Walk(root, path, relative, makes).find()

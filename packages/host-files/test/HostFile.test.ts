@@ -1,6 +1,6 @@
 /**
  * The corpus of hostile files: links, special files and races on every path that a user names to the host, for reading
- * and for writing. In each a secret lies where the attack leads; it is neither read nor changed.
+ * and for writing. Each attack leads to a secret, which must be neither read nor changed.
  */
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import * as HostPath from "@cogni/sandbox-host-files/HostPath"
@@ -42,9 +42,9 @@ const secret = "TOPSECRET-of-host"
 const bytesMax = 64
 
 interface World {
-  /** Where only the user writes; holds `private/secret`. */
+  /** Only the user can write here. Contains `private/secret`. */
   readonly home: string
-  /** Where an agent of this run works. */
+  /** Workspace of this run's agent. */
   readonly workspace: string
   readonly secret: string
   readonly agents: ReadonlyArray<HostPath.Identity>
@@ -63,7 +63,7 @@ const textOf = ({ bytes }: HostFile.Content) => new TextDecoder().decode(bytes)
 const read = (path: string, agents?: ReadonlyArray<HostPath.Identity>) =>
   Effect.map(HostFile.read(path, { bytesMax, agents }), textOf)
 
-/** A socket that lies there for as long as the scope. */
+/** A socket at this path, until the scope closes. */
 const socketAt = (path: string) =>
   Effect.acquireRelease(
     Effect.callback<ReturnType<typeof createServer>>((resume) => {
@@ -75,9 +75,9 @@ const socketAt = (path: string) =>
 interface Attack {
   readonly title: string
   readonly problem: HostPathRefused["problem"]
-  /** The problem of writing, where it is another. */
+  /** The problem of writing, if different. */
   readonly writing?: HostPathRefused["problem"]
-  /** Plants, and answers the path that the user names. */
+  /** Plants the attack, and returns the path that the user names. */
   readonly plant: (world: World) => Effect.Effect<string, never, Scope.Scope> | string
 }
 
@@ -86,10 +86,10 @@ const link = (target: string, path: string): string => {
   return path
 }
 
-/** Refused for reading and for writing alike. */
+/** Attacks that both reading and writing refuse. */
 const onEither: ReadonlyArray<Attack> = [
   {
-    title: "a link that an agent left under the name itself",
+    title: "a link that an agent left at the named path",
     problem: "link_refused",
     writing: "inside_workspace",
     plant: ({ secret, workspace }) => link(secret, join(workspace, "TASK.md"))
@@ -101,7 +101,7 @@ const onEither: ReadonlyArray<Attack> = [
     plant: ({ workspace }) => link("../private/secret", join(workspace, "TASK.md"))
   },
   {
-    title: "a directory that is a link an agent left",
+    title: "a directory that is an agent's link",
     problem: "link_refused",
     plant: ({ home, workspace }) => join(link(join(home, "private"), join(workspace, "docs")), "secret")
   },
@@ -111,7 +111,7 @@ const onEither: ReadonlyArray<Attack> = [
     plant: ({ home, workspace }) => join(link(join(home, "private"), join(workspace, "src/docs")), "secret")
   },
   {
-    title: "a link that leads from one link to the next",
+    title: "a chain of links",
     problem: "link_refused",
     writing: "inside_workspace",
     plant: ({ home, workspace }) =>
@@ -121,7 +121,7 @@ const onEither: ReadonlyArray<Attack> = [
       )
   },
   {
-    title: "a link of this user through which an agent's is reached",
+    title: "a link of this user that leads to an agent's",
     problem: "link_refused",
     writing: "inside_workspace",
     plant: ({ home, secret, workspace }) => {
@@ -193,7 +193,7 @@ describe("HostFile.read", () => {
     })
   )
 
-  it.effect("refuses a link in a workspace of another run by the mark that was left there", () =>
+  it.effect("refuses a link in another run's workspace because of the mark left there", () =>
     Effect.gen(function* () {
       const { secret: target, workspace } = yield* world
       const path = link(target, join(workspace, "src/TASK.md"))
@@ -233,7 +233,7 @@ describe("HostFile.read", () => {
     })
   )
 
-  it.effect("never reads the secret, before whichever call the file or its directory is exchanged", () =>
+  it.effect("never reads the secret, before whichever call the file or its directory is replaced", () =>
     Effect.gen(function* () {
       const root = yield* HostileTree.open
       for (const exchanged of ["w/docs/TASK.md", "w/docs", "w"]) {
@@ -309,7 +309,7 @@ describe("HostFile.reserve", () => {
     )
   }
 
-  it.effect("names the directory that is missing, and offers a stream for reading alone", () =>
+  it.effect("names the missing directory, and suggests a stream only for reading", () =>
     Effect.gen(function* () {
       const { home } = yield* world
       HostileTree.plant(home, { waits: "fifo", directory: null })
@@ -328,7 +328,7 @@ describe("HostFile.reserve", () => {
     })
   )
 
-  it.effect("refuses every file in the workspace, however its directory is spelled", () =>
+  it.effect("refuses every file in the workspace, however its path is written", () =>
     Effect.gen(function* () {
       const { agents, home, workspace } = yield* world
       link(workspace, join(home, "shortcut"))
@@ -342,7 +342,7 @@ describe("HostFile.reserve", () => {
     })
   )
 
-  it.effect("refuses a link to nothing, where a file would be made behind it", () =>
+  it.effect("refuses a dangling link, and creates no file at its target", () =>
     Effect.gen(function* () {
       const { home } = yield* world
       const path = link(join(home, "private/new"), join(home, "fix.patch"))
@@ -364,7 +364,7 @@ describe("HostFile.reserve", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("writes into the directory that was held when its name leads elsewhere since", () =>
+  it.effect("writes into the held directory even if its name leads elsewhere", () =>
     Effect.gen(function* () {
       const { home } = yield* world
       HostileTree.plant(home, { "out/other": "x", "private/fix.patch": secret })
@@ -377,7 +377,7 @@ describe("HostFile.reserve", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("notices a temporary file that was exchanged, and writes through nothing", () =>
+  it.effect("detects a temporary file that was replaced, and writes through no link", () =>
     Effect.gen(function* () {
       const { home, secret: kept } = yield* world
       for (const target of [kept, undefined]) {
@@ -391,7 +391,7 @@ describe("HostFile.reserve", () => {
         if (target === undefined) linkSync(kept, temporary)
         else link(target, temporary)
         const refused = yield* Effect.flip(reserved.write("patch"))
-        assert.include(refused.message, "was exchanged")
+        assert.include(refused.message, "was replaced")
         assert.isFalse(HostileTree.isThere(path))
         rmSync(temporary)
       }
@@ -399,7 +399,7 @@ describe("HostFile.reserve", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("leaves a file alone that shares its inode with the one that is replaced", () =>
+  it.effect("does not change another hard link of the file that it replaces", () =>
     Effect.gen(function* () {
       const { home, secret: kept } = yield* world
       const path = join(home, "fix.patch")
@@ -410,7 +410,7 @@ describe("HostFile.reserve", () => {
     })
   )
 
-  it.effect("fails, and leaves what is there, when the name has become a directory", () =>
+  it.effect("fails if the name has become a directory, and keeps its content", () =>
     Effect.gen(function* () {
       const { home } = yield* world
       const path = join(home, "fix.patch")
@@ -421,7 +421,7 @@ describe("HostFile.reserve", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("takes its temporary file away when nothing is written, it fails or is interrupted", () =>
+  it.effect("removes its temporary file if nothing is written, or on failure or interruption", () =>
     Effect.gen(function* () {
       const { home } = yield* world
       const path = join(home, "fix.patch")
@@ -447,7 +447,7 @@ describe("HostFile.reserve", () => {
     })
   )
 
-  it.effect("keeps the permissions of a file that it replaces, and gives a new one those of the umask", () =>
+  it.effect("keeps the permissions of a file that it replaces, and applies the umask to a new one", () =>
     Effect.gen(function* () {
       const { home } = yield* world
       const path = join(home, "fix.patch")
@@ -464,7 +464,7 @@ describe("HostFile.reserve", () => {
     })
   )
 
-  it.effect("never writes where a link leads, before whichever call the directory is exchanged", () =>
+  it.effect("never writes to a link's target, before whichever call the directory is replaced", () =>
     Effect.gen(function* () {
       const root = yield* HostileTree.open
       for (const exchanged of ["w/out/fix.patch", "w/out", "w"]) {
@@ -491,7 +491,7 @@ describe("HostFile.reserve", () => {
           })
           strike.before = undefined
           const where = `${exchanged} before call ${call}`
-          // "unreadable": the name was exchanged once it had been written.
+          // "unreadable": the name was replaced after the file was written.
           assert.include(["written", "link_refused", "unreadable"], told, where)
           assert.strictEqual(readFileSync(join(round, "other/out/fix.patch"), "utf8"), secret, where)
           assert.strictEqual(readFileSync(join(round, "other/fix.patch"), "utf8"), secret, where)

@@ -1,4 +1,4 @@
-/** Links that agents leave, and directories exchanged for links while the door walks. */
+/** Links that agents leave, and directories that are replaced by links during a walk. */
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import * as HostPath from "@cogni/sandbox-host-files/HostPath"
 import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
@@ -16,7 +16,7 @@ afterEach(() => {
   strike.before = undefined
 })
 
-/** Where a walk ends. */
+/** Returns where a walk ends. */
 const walked = (path: string, options: Partial<HostPath.WalkOptions> = {}) =>
   Effect.tryPromise({
     try: async () => {
@@ -79,7 +79,7 @@ describe("HostPath", () => {
   )
 
   it.effect.runIf(HostileTree.isRoot)(
-    "refuses a link of another user, and one in a directory of theirs",
+    "refuses a link of another user, and one in another user's directory",
     () =>
       Effect.gen(function* () {
         const root = yield* HostileTree.closed
@@ -109,7 +109,7 @@ describe("HostPath", () => {
     })
   )
 
-  it.effect("refuses loops, missing parents, empty paths and NUL characters with what is wrong", () =>
+  it.effect("refuses loops, missing parents, empty paths and NUL characters with the reason", () =>
     Effect.gen(function* () {
       const root = yield* HostileTree.closed
       HostileTree.plant(root, { one: "→ two", two: "→ one", file: "text" })
@@ -126,7 +126,7 @@ describe("HostPath", () => {
     })
   )
 
-  it.effect("goes up to where it came from, whatever a link says", () =>
+  it.effect("resolves .. after a link to the parent of its target, and never above the root", () =>
     Effect.gen(function* () {
       const root = yield* HostileTree.closed
       HostileTree.plant(root, { "far/away/file": "far", "near/file": "near", "near/link": "→ ../far/away" })
@@ -136,7 +136,7 @@ describe("HostPath", () => {
     })
   )
 
-  it.effect("never ends behind a link, at whichever step the directories are exchanged", () =>
+  it.effect("never ends behind a link, at whichever step the directories are replaced", () =>
     Effect.gen(function* () {
       const root = yield* HostileTree.open
       const path = join(root, "mono/pkg/src")
@@ -166,7 +166,7 @@ describe("HostPath", () => {
     })
   )
 
-  it.effect("refuses directories of others where the system cannot hold one", () =>
+  it.effect("refuses directories that others may write if the system cannot hold them open", () =>
     Effect.gen(function* () {
       const closed = yield* HostileTree.closed
       const open = yield* HostileTree.open
@@ -197,7 +197,7 @@ describe("HeldDirectory", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("lets go of it, and of everything else it opened", () =>
+  it.effect("closes it, and everything else that it opened", () =>
     Effect.gen(function* () {
       const root = yield* HostileTree.closed
       HostileTree.plant(root, { "one/two/three/file": "x", link: "→ one/two" })

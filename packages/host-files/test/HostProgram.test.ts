@@ -1,4 +1,4 @@
-/** A program of the host: what it is given, what bounds it, and that nothing of its group outlives it. */
+/** Host programs: their input, their limits, and the end of their process group. */
 import * as HostProgram from "@cogni/sandbox-host-files/HostProgram"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -12,10 +12,10 @@ const shell = (script: string, more: Partial<HostProgram.HostProgram> = {}): Hos
   ...more
 })
 
-/** A process that is dead and not reaped yet still has a directory; one that is gone has none. */
+/** Whether a process is alive. A dead one that is not reaped yet still has a directory in `/proc`, but no `exe`. */
 const isAlive = (processId: string) => existsSync(`/proc/${processId}/exe`)
 
-/** Turns of the event loop, until something is so. */
+/** Runs turns of the event loop until a condition is true. */
 const until = (isSo: () => boolean) =>
   Effect.repeat(
     Effect.promise(() => new Promise((resolve) => setImmediate(resolve))),
@@ -23,17 +23,15 @@ const until = (isSo: () => boolean) =>
   )
 
 describe("HostProgram", () => {
-  it.live(
-    "answers what it wrote and how it ended, of stdin and descriptor 3, in the given environment only",
-    () =>
-      Effect.gen(function* () {
-        const program = shell("cat; cat <&3; env | grep -c HOME >&2; exit 3", { descriptor3: "three" })
-        const { exitCode, stderr, stdout } = yield* HostProgram.run(program, "in ")
-        assert.deepStrictEqual([exitCode, stdout.toString(), stderr.trim()], [3, "in three", "0"])
-      })
+  it.live("returns output and exit code, with stdin, descriptor 3 and only the given environment", () =>
+    Effect.gen(function* () {
+      const program = shell("cat; cat <&3; env | grep -c HOME >&2; exit 3", { descriptor3: "three" })
+      const { exitCode, stderr, stdout } = yield* HostProgram.run(program, "in ")
+      assert.deepStrictEqual([exitCode, stdout.toString(), stderr.trim()], [3, "in three", "0"])
+    })
   )
 
-  it.live("fails where it cannot be started, takes too long, or writes too much", () =>
+  it.live("fails if it cannot be started, takes too long, or writes too much", () =>
     Effect.gen(function* () {
       const problem = (program: HostProgram.HostProgram) =>
         Effect.map(Effect.flip(HostProgram.run(program)), (error) => error.problem)
@@ -43,7 +41,7 @@ describe("HostProgram", () => {
     })
   )
 
-  it.live("takes what it has started with it, whether it ends by itself or its scope closes", () =>
+  it.live("ends its children, whether it ends by itself or its scope closes", () =>
     Effect.gen(function* () {
       const left = yield* HostProgram.run(shell("sleep 60 >&- 2>&- <&- & echo $!"))
       yield* until(() => !isAlive(left.stdout.toString().trim()))

@@ -1,6 +1,6 @@
 /**
- * A directory in which a test plays the agent: it plants links and special files, and strikes between two system calls
- * of the code under test.
+ * A directory in which a test acts as the agent: it plants links and special files, and strikes between two system
+ * calls of the code under test.
  */
 import { Effect, type Scope } from "effect"
 import { execFileSync } from "node:child_process"
@@ -11,7 +11,7 @@ import { join } from "node:path"
 /** Below the home of this user, where no other user may write. */
 export const closed = directoryIn(homedir())
 
-/** Below the temporary directory, where everybody may. */
+/** Below the temporary directory, where all users may write. */
 export const open = directoryIn(tmpdir())
 
 function directoryIn(parent: string): Effect.Effect<string, never, Scope.Scope> {
@@ -21,7 +21,7 @@ function directoryIn(parent: string): Effect.Effect<string, never, Scope.Scope> 
   )
 }
 
-/** Plants what a description names: text is a file, `→ target` a link, `null` a directory, "fifo" a FIFO. */
+/** Plants the described entries: text is a file, `→ target` a link, `null` a directory, "fifo" a FIFO. */
 export const plant = (root: string, tree: Readonly<Record<string, string | null>>): void => {
   for (const [name, content] of Object.entries(tree)) {
     const path = join(root, name)

@@ -1,4 +1,4 @@
-/** Files that the program keeps for itself are never made or opened through a link that lies under their names. */
+/** Internal files of the program are never created or opened through a link. */
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -44,7 +44,7 @@ const ways: Readonly<Record<string, (path: string) => unknown>> = {
 
 describe("OwnFiles", () => {
   for (const [name, use] of Object.entries(ways)) {
-    it.effect(`${name} refuses a link, and what it leads to stays as it is`, () =>
+    it.effect(`${name} refuses a link, and does not change its target`, () =>
       Effect.gen(function* () {
         const root = yield* HostileTree.open
         HostileTree.plant(root, { secret, link: "→ secret", dangling: "→ made" })
@@ -80,7 +80,7 @@ describe("OwnFiles", () => {
       chmodSync(join(root, "open"), 0o1777)
       for (const name of ["create", "touch", "openNewLog", "openLog", "openScratch"]) {
         assert.include(yield* refusal(() => ways[name]!(join(root, "open/new"))), "other users (mode 1777)")
-        assert.include(yield* refusal(() => ways[name]!(join(root, "link/new"))), "is no directory")
+        assert.include(yield* refusal(() => ways[name]!(join(root, "link/new"))), "is not a directory")
       }
       assert.deepStrictEqual(readdirSync(join(root, "closed")), ["file"])
     })
@@ -94,11 +94,11 @@ describe("OwnFiles", () => {
       lchownSync(join(root, "file"), 64_321, 64_321)
       const says = yield* refusal(() => OwnFiles.create(join(root, "theirs/new"), "x"))
       assert.include(says, "belongs to uid 64321")
-      assert.include(yield* refusal(() => OwnFiles.secureSync(join(root, "file"))), "no regular file")
+      assert.include(yield* refusal(() => OwnFiles.secureSync(join(root, "file"))), "not a regular file")
     })
   )
 
-  it.effect("waits for no FIFO", () =>
+  it.effect("does not wait for a FIFO", () =>
     Effect.gen(function* () {
       const root = yield* HostileTree.open
       const fifo = join(root, "fifo")
@@ -109,7 +109,7 @@ describe("OwnFiles", () => {
     })
   )
 
-  it.effect("closes to others the file of a database, new or there before", () =>
+  it.effect("denies other users access to the file of a database, new or existing", () =>
     Effect.gen(function* () {
       const root = yield* HostileTree.open
       writeFileSync(join(root, "old"), "kept", { mode: 0o644 })

@@ -1,4 +1,4 @@
-/** What a message tells a user to type, as a shell reads it. */
+/** Words of commands that a user can type, as a shell reads them. */
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { assert, it } from "@effect/vitest"
 import { execFileSync } from "node:child_process"
@@ -8,7 +8,7 @@ it.each([
   ["a blank is quoted", "/srv/my app", "'/srv/my app'"],
   ["a quote is quoted", "it's", `'it'\\''s'`],
   ["a substitution is quoted", "$(touch x)`y`;*", "'$(touch x)`y`;*'"],
-  ["nothing is quoted", "", "''"]
+  ["an empty text is quoted", "", "''"]
 ])("%s", (_, text, word) => {
   assert.strictEqual(ShellWord.quoted(text), word)
   assert.strictEqual(execFileSync("sh", ["-c", `printf %s ${word}`]).toString(), text)

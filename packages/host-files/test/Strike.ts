@@ -1,6 +1,6 @@
 /**
- * What an agent does between two system calls of the code under test: before each call that opens, looks at or renames
- * a path. A test file passes {@link interposed} to `vi.mock("node:fs/promises", …)`.
+ * Acts as an agent between two system calls of the code under test: before each call that opens, inspects or renames a
+ * path. A test file passes {@link interposed} to `vi.mock("node:fs/promises", …)`.
  */
 import type * as NodeFiles from "node:fs/promises"
 

@@ -1,8 +1,8 @@
 /**
  * `ChatModel` on the AI SDK: chat completions with tools, as a stream, over the socket of a run or a base URL.
  *
- * The SDK's provider reads the many dialects of "OpenAI compatible" so that nothing here has to. It tries nothing
- * again: whether to ask once more is the loop's to say. No key is held or sent; the run's proxy adds it behind the socket.
+ * The SDK's provider handles the dialects of "OpenAI compatible" APIs. It never retries, because the loop decides on
+ * retries. No key is held or sent; the run's proxy adds it behind the socket.
  */
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible"
 import {
@@ -19,9 +19,9 @@ import * as ChatErrors from "./internal/ChatErrors.ts"
 import * as HostFetch from "./internal/HostFetch.ts"
 
 export interface AiSdkChatModelOptions {
-  /** Of one event of a stream, before it is parsed. Absent: 8 MiB. */
+  /** Limit on one event of a stream, before it is parsed (default 8 MiB). */
   readonly lineBytesMax?: number | undefined
-  /** Of all that comes in one answer, framing and all. Absent: 512 MiB. */
+  /** Limit on one whole answer, including its framing (default 512 MiB). */
   readonly bodyBytesMax?: number | undefined
 }
 
@@ -101,7 +101,7 @@ const turnOf = (message: ChatMessage): Turn => {
             type: "tool-call" as const,
             toolCallId: call.id,
             toolName: call.name,
-            // JSON text goes out as it is.
+            // A string is sent unchanged.
             input: call.arguments
           }))
         ]
@@ -150,7 +150,7 @@ const partsOf = (part: StreamPart): Effect.Effect<ReadonlyArray<ChatPart>, ChatM
     }
     case "error":
       return Effect.fail(ChatErrors.ofPart(part.error))
-    // What a model thinks is not its answer.
+    // Reasoning is not part of the answer.
     default:
       return Effect.succeed([])
   }

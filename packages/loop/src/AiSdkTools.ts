@@ -1,15 +1,15 @@
 /**
- * A registry as `tools` of the AI SDK's `generateText` and `streamText`.
+ * A registry as the `tools` of the AI SDK's `generateText` and `streamText`.
  *
- * By structure alone: a tool's schema is a Standard Schema that tells its JSON Schema, which the SDK takes as it takes
- * its own, so nothing of it is imported. Arguments pass that schema unlooked at: the tool decodes them, and its error
- * is what the model reads. A call that fails rejects, and becomes the SDK's `tool-error`.
+ * The SDK is not imported: a tool's schema is a Standard Schema with a JSON Schema, and the SDK accepts any object of
+ * that form. The schema accepts all arguments, because the tool decodes them itself and its error is what the model
+ * reads. A failed call rejects, and becomes the SDK's `tool-error`.
  */
 import { Effect, FiberSet, type Scope } from "effect"
 import * as Tool from "./Tool.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
 
-/** Of the Standard Schema and Standard JSON Schema specifications, what is needed. */
+/** The required parts of the Standard Schema and Standard JSON Schema specifications. */
 export interface AiSdkSchema {
   readonly "~standard": {
     readonly version: 1
@@ -31,16 +31,16 @@ export interface AiSdkTool {
   ) => Promise<unknown>
 }
 
-/** What the SDK rejects with, and the model reads: a code, and what to do. */
+/** The error of a failed call, which the model reads: a code, and what to do. */
 export class AiSdkToolError extends Error {
   override readonly name = "AiSdkToolError"
-  // The SDK hands the model the text of the error as a whole, with its name before the message.
+  // The SDK passes `toString()` to the model, which would put the name before the message.
   override toString(): string {
     return this.message
   }
 }
 
-/** What may be called, by wire name. Calls end with the scope, and with the SDK's own abort signal. */
+/** Returns the allowed tools by wire name. Calls end with the scope, and with the SDK's own abort signal. */
 export const make = Effect.fnUntraced(function* (
   registry: ToolRegistry,
   session: Tool.ToolSession
@@ -65,7 +65,7 @@ export const make = Effect.fnUntraced(function* (
   )
 })
 
-/** Whoever asks for a JSON Schema may write into it. */
+/** Copies the schema each time, because the caller may modify it. */
 const schemaOf = (inputSchema: Readonly<Record<string, unknown>>): AiSdkSchema => {
   const tell = () => structuredClone(inputSchema) as Record<string, unknown>
   return {

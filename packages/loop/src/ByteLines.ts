@@ -1,15 +1,15 @@
-/** Bytes that come in and are lines, and lines that go out. A line without an end is not gathered for ever. */
+/** Lines from a stream of bytes, and lines written out. The length of a line in memory is bounded. */
 import { type Effect, Stream } from "effect"
 
 export interface ByteLines<E, E2> {
   readonly input: Stream.Stream<Uint8Array, E>
-  /** A whole line, with its end. */
+  /** Writes a whole line, including its line end. */
   readonly write: (line: string) => Effect.Effect<void, E2>
 }
 
 /**
- * Those that are not blank, without their ends; the last needs none. One over `bytesMax` is `undefined`, as soon as it
- * is one: nothing of it is kept, and what is left of it is passed over.
+ * Yields the lines that are not blank, without their line ends; the last line needs none. A line over `bytesMax` yields
+ * `undefined` as soon as it exceeds the limit. Its bytes are not kept, and the rest of it is skipped.
  */
 export const read = <E>(
   input: Stream.Stream<Uint8Array, E>,

@@ -1,21 +1,21 @@
 /**
- * The port through which a loop of the host's speaks to a model, in the words of OpenAI's chat completions.
+ * Port through which the host's agent loop calls a model, in the terms of OpenAI's chat completions.
  *
- * It holds no key: a request names where it goes, which is the socket of a run's own proxy or a base URL that needs
- * none. One request is one call; nothing is tried again here. Whatever an answer says is untrusted.
+ * It holds no key: a request names its endpoint, which is the socket of a run's proxy or a base URL that needs no key.
+ * One request is one call, without retries. The content of an answer is untrusted.
  */
 import { Context, Duration, Effect, Layer, Schema, Stream } from "effect"
 import * as Excerpt from "./Excerpt.ts"
 
-/** That a model asks for a tool. */
+/** A tool call that a model requests. */
 export interface ChatToolCall {
   readonly id: string
   readonly name: string
-  /** As the model wrote them: JSON, if it did well. */
+  /** Arguments as the model wrote them. They may be invalid JSON. */
   readonly arguments: string
 }
 
-/** One turn of a conversation. Every call of an assistant's is answered by one `tool` that comes right after it. */
+/** One turn of a conversation. One `tool` message for each call must directly follow an assistant's tool calls. */
 export type ChatMessage =
   | { readonly role: "system"; readonly content: string }
   | { readonly role: "user"; readonly content: string }
@@ -31,7 +31,7 @@ export type ChatMessage =
       readonly content: string
     }
 
-/** A tool, as a model is told of it. */
+/** Description of a tool for a model. */
 interface ChatTool {
   readonly name: string
   readonly description: string
@@ -43,11 +43,11 @@ export interface ChatRequest {
   readonly model: string
   readonly messages: ReadonlyArray<ChatMessage>
   readonly tools: ReadonlyArray<ChatTool>
-  /** Of this one answer. */
+  /** Token limit of this answer. */
   readonly outputTokensMax?: number | undefined
 }
 
-/** Where a model is reached: the socket of a run's proxy (`Sandbox.llmSocketPath`), or a base URL such as `http://localhost:4000/v1`. */
+/** Model endpoint: a run's proxy socket (`Sandbox.llmSocketPath`), or a base URL like `http://localhost:4000/v1`. */
 export type ChatEndpoint = { readonly socketPath: string } | { readonly baseUrl: string }
 
 /** Why an answer ended. */
@@ -59,7 +59,7 @@ export type ChatFinish = typeof ChatFinish.Type
 export type ChatPart =
   | { readonly type: "text_delta"; readonly delta: string }
   | ({ readonly type: "tool_call" } & ChatToolCall)
-  /** As the upstream said; what it did not say is absent. */
+  /** As reported by the upstream; counts that it omits are absent. */
   | {
       readonly type: "usage"
       readonly inputTokens?: number | undefined
@@ -67,12 +67,12 @@ export type ChatPart =
     }
   | { readonly type: "finish"; readonly reason: ChatFinish }
 
-/** What one answer may come to. */
+/** Limits of one answer. */
 export interface ChatLimits {
-  /** Of text, names and arguments together. */
+  /** Total of text, IDs, names and arguments, in UTF-8. */
   readonly answerBytesMax: number
   readonly toolCallsMax: number
-  /** From the request to the end of its answer. */
+  /** Time from the request to the end of its answer. */
   readonly callSecondsMax: number
 }
 
@@ -83,20 +83,20 @@ export const defaultLimits: ChatLimits = {
 }
 
 export const ChatErrorCode = Schema.Literals([
-  /** Too many requests at this time. */
+  /** Too many requests in a period of time. */
   "rate_limit",
-  /** A budget is spent, or an account is empty: waiting does not help. */
+  /** A budget or an account is exhausted; waiting does not help. */
   "insufficient_quota",
   "unreachable",
-  /** It is there, and cannot answer now. */
+  /** The upstream is reachable, but cannot answer now. */
   "unavailable",
-  /** It does not take the request. */
+  /** The upstream does not accept the request. */
   "invalid_request",
   "unauthorized",
-  /** What came is no answer, or broke off. */
+  /** The answer is malformed or truncated. */
   "invalid_answer",
   "answer_too_large",
-  /** The model, or a filter before it, would not answer. */
+  /** The model, or a filter before it, refused to answer. */
   "refused",
   "timeout"
 ])
@@ -105,31 +105,32 @@ export type ChatErrorCode = typeof ChatErrorCode.Type
 
 const remedies: Readonly<Record<ChatErrorCode, string>> = {
   rate_limit: "Wait a moment, then try again",
-  insufficient_quota: "Raise the run's budget (llm.budget), or fill up the account of the model's upstream",
-  unreachable: "See that the model's upstream is up and its URL right (cogni-sandbox doctor)",
-  unavailable: "Try again in a moment; if it stays, look at the model's upstream",
+  insufficient_quota:
+    "Raise the run's budget (llm.budget), or add credit to the account at the model's upstream",
+  unreachable: "Check that the model's upstream is running and its URL is correct (cogni-sandbox doctor)",
+  unavailable: "Try again in a moment; if the error persists, check the model's upstream",
   invalid_request:
-    "See that the model exists at its upstream, takes tools, and has room for the conversation",
+    "Check that the model exists at its upstream, supports tools, and has room for the conversation",
   unauthorized: "Check the key and the URL of the model's upstream",
-  invalid_answer: "Try again; if it stays, see whether the upstream speaks chat completions with streams",
+  invalid_answer: "Try again; if the error persists, check that the upstream streams chat completions",
   answer_too_large: "Ask for less at one time",
-  refused: "Ask in another way",
+  refused: "Rephrase the request",
   timeout: "Try again, or ask for less at one time"
 }
 
 const retryable: ReadonlySet<ChatErrorCode> = new Set(["rate_limit", "unreachable", "unavailable", "timeout"])
 
-/** The model did not answer, or not as it must. */
+/** The model did not answer, or its answer is invalid. */
 export class ChatModelFailed extends Schema.TaggedError<ChatModelFailed>()("ChatModelFailed", {
   code: ChatErrorCode,
-  /** What happened. It may quote the upstream, and so be untrusted; it is one line of at most {@link detailCharsMax}. */
+  /** Cause, which may quote the upstream and is therefore untrusted. One line of at most {@link detailCharsMax}. */
   detail: Schema.String,
-  /** What the upstream said with, where it answered at all. */
+  /** HTTP status, if the upstream answered. */
   status: Schema.optionalKey(Schema.Int),
-  /** When the same request may pass, where the upstream said so. */
+  /** When the same request may succeed, if the upstream gave a time. */
   retryAfterSeconds: Schema.optionalKey(Schema.Finite)
 }) {
-  /** Whether the same request may pass in a moment. */
+  /** Whether the same request may succeed in a moment. */
   get isRetryable(): boolean {
     return retryable.has(this.code)
   }
@@ -140,7 +141,7 @@ export class ChatModelFailed extends Schema.TaggedError<ChatModelFailed>()("Chat
 
 export const detailCharsMax = 500
 
-/** A failure, its detail made fit to be shown. */
+/** Creates a failure with a detail that is safe to print. */
 export const failed = (
   code: ChatErrorCode,
   detail: string,
@@ -148,7 +149,7 @@ export const failed = (
 ): ChatModelFailed =>
   new ChatModelFailed({
     code,
-    // Control characters of an upstream's must not reach a terminal.
+    // Control characters from an upstream must not reach a terminal.
     detail: detail
       .slice(0, 4 * detailCharsMax)
       .replace(/[\p{C}\s]+/gu, " ")
@@ -161,12 +162,12 @@ export const failed = (
 export class ChatModel extends Context.Service<
   ChatModel,
   {
-    /** Ask once. Abandoning the stream ends the call. */
+    /** Sends one request. Ending the stream early ends the call. */
     readonly stream: (request: ChatRequest, at: ChatEndpoint) => Stream.Stream<ChatPart, ChatModelFailed>
   }
 >()("@cogni/sandbox-loop/ChatModel") {}
 
-/** How many bytes of UTF-8 a part adds to what is kept of an answer. */
+/** Returns how many bytes of UTF-8 a part adds to the kept answer. */
 export const bytesOf = (part: ChatPart): number => {
   switch (part.type) {
     case "text_delta":
@@ -178,10 +179,7 @@ export const bytesOf = (part: ChatPart): number => {
   }
 }
 
-/**
- * An answer that keeps to its limits and to its form, whoever gives it: it ends in time, in exactly one `finish`, or
- * fails.
- */
+/** Enforces limits and form on an answer: it ends in time, in exactly one `finish`, or fails. */
 export const bounded = (
   answer: Stream.Stream<ChatPart, ChatModelFailed>,
   { answerBytesMax, callSecondsMax, toolCallsMax }: ChatLimits = defaultLimits
@@ -203,7 +201,7 @@ export const bounded = (
     }
     const outOfTime = Effect.andThen(
       Effect.sleep(Duration.seconds(callSecondsMax)),
-      Effect.fail(failed("timeout", `the answer was not whole after ${callSecondsMax} s`))
+      Effect.fail(failed("timeout", `the answer was not complete after ${callSecondsMax} s`))
     )
     return answer.pipe(
       Stream.tap(judge),
@@ -216,25 +214,25 @@ export const bounded = (
     )
   })
 
-/** What a pretend model says to a request. */
+/** Answer of a scripted model to a request. */
 export type ScriptedAnswer =
   | ReadonlyArray<ChatPart>
   | ChatModelFailed
   | Stream.Stream<ChatPart, ChatModelFailed>
 
-/** The parts of an answer that only says something. */
+/** Returns the parts of an answer with text only. */
 export const says = (text: string): ReadonlyArray<ChatPart> => [
   { type: "text_delta", delta: text },
   { type: "finish", reason: "stop" }
 ]
 
-/** The parts of an answer that asks for tools. */
+/** Returns the parts of an answer with tool calls. */
 export const calls = (...toolCalls: ReadonlyArray<ChatToolCall>): ReadonlyArray<ChatPart> => [
   ...toolCalls.map((call): ChatPart => ({ type: "tool_call", ...call })),
   { type: "finish", reason: "tool_calls" }
 ]
 
-/** A model that is a function of what it is asked: for tests, and for trying a loop with nothing installed. */
+/** A scripted model, given as a function: for tests, and to try a loop without an upstream. */
 export const layerMemory = (
   answer: (request: ChatRequest, at: ChatEndpoint) => ScriptedAnswer
 ): Layer.Layer<ChatModel> =>

@@ -1,30 +1,30 @@
 /**
- * The beginning and the end of a text that is too long for its reader, and how much is missing between them.
+ * Shortens text that is too long for its reader to its beginning and its end, and states how much is missing.
  *
- * Output says most where it began and where it stopped. No character is cut in two, a byte sequence that is not UTF-8
- * becomes U+FFFD, and what comes out is never longer than allowed. Pure; memory is bounded however much comes.
+ * The beginning and the end of output are the most informative. Characters are never cut, invalid UTF-8 becomes U+FFFD,
+ * and the result never exceeds its limit. Pure; memory is bounded, whatever the input.
  */
 
 export interface Excerpt {
-  /** At most `bytesMax` bytes of UTF-8, with the marker in it where something is missing. */
+  /** At most `bytesMax` bytes of UTF-8, with a marker where text is missing. */
   readonly text: string
-  /** Of the text as UTF-8. 0 where it is whole. */
+  /** Missing bytes of UTF-8; 0 if the text is complete. */
   readonly bytesMissing: number
 }
 
-/** Takes bytes as they come. */
+/** Builds an excerpt of bytes that arrive in pieces. */
 export interface Collector {
   readonly add: (bytes: Uint8Array) => void
   readonly excerpt: () => Excerpt
 }
 
-/** Of what there is room for, how much goes to the beginning; the rest goes to the end, where errors are told. */
+/** Share of the room for the beginning. The end gets more, because errors are usually there. */
 const headShare = 0.4
 
-/** What stands where bytes are missing. */
+/** Returns the text that replaces missing bytes. */
 export const marker = (bytesMissing: number): string => `\n[... ${bytesMissing} bytes left out ...]\n`
 
-/** The text, or its beginning and its end. Where there is no room for a marker, only the beginning. */
+/** Returns the text, or its beginning and end. If there is no room for a marker, only the beginning. */
 export const excerpt = (given: string | Uint8Array, bytesMax: number): Excerpt => {
   const collected = collector(bytesMax)
   collected.add(typeof given === "string" ? encoder.encode(given) : given)
@@ -51,7 +51,7 @@ export const collector = (limit: number): Collector => {
   }
 }
 
-/** Between the two may be bytes that were not kept; then each of them is as long as may be shown. */
+/** Bytes between head and tail may be lost; head and tail then have `bytesMax` bytes each. */
 const ends = (head: Uint8Array, tail: Uint8Array, total: number, bytesMax: number): Excerpt => {
   const room = bytesMax - marker(total).length
   if (room <= 0) {
@@ -64,9 +64,9 @@ const ends = (head: Uint8Array, tail: Uint8Array, total: number, bytesMax: numbe
   return { text: `${decoder.decode(first)}${marker(bytesMissing)}${decoder.decode(last)}`, bytesMissing }
 }
 
-/** A line for lists and messages: at most so many characters, and an ellipsis where there were more. */
+/** Shortens text to at most `charactersMax` characters, the last of which is then an ellipsis. */
 export const short = (text: string, charactersMax: number): string => {
-  // Enough of it, however its characters are encoded; a command may have hundreds of kilobytes.
+  // A character has at most two code units, and a command may have hundreds of kilobytes.
   const characters = Array.from(text.slice(0, 2 * charactersMax + 2))
   return characters.length > charactersMax ? `${characters.slice(0, charactersMax - 1).join("")}…` : text
 }
@@ -74,7 +74,7 @@ export const short = (text: string, charactersMax: number): string => {
 const encoder = new TextEncoder()
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
 
-/** Bytes in pieces as UTF-8 that is whole: a character comes when its last byte has. Without a piece, what is left. */
+/** Decodes pieces into well-formed UTF-8. A character is held back until it is complete; without a piece, flushes. */
 export const wellFormed = (): ((piece?: Uint8Array) => Uint8Array) => {
   const pieces = new TextDecoder("utf-8", { ignoreBOM: true })
   return (piece) =>
@@ -85,12 +85,12 @@ export const decode = (bytes: Uint8Array): string => decoder.decode(bytes)
 
 export const bytesOf = (text: string): number => encoder.encode(text).byteLength
 
-/** Whether a byte of UTF-8 goes on with a character rather than begins one. */
+/** Whether a byte is a continuation byte of UTF-8. */
 const goesOn = (byte: number | undefined): boolean => byte !== undefined && (byte & 0xc0) === 0x80
 
 const lengthOf = (lead: number): number => (lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4)
 
-/** As much of the beginning of UTF-8, which may itself end inside a character, as fits. */
+/** Returns the longest prefix of whole characters that fits. The input may end inside a character. */
 const prefix = (bytes: Uint8Array, bytesMax: number): Uint8Array => {
   const end = Math.min(bytesMax, bytes.byteLength)
   let lead = end - 1
@@ -99,7 +99,7 @@ const prefix = (bytes: Uint8Array, bytesMax: number): Uint8Array => {
   return bytes.subarray(0, isWhole ? end : lead)
 }
 
-/** As much of the end of UTF-8, which may itself begin inside a character, as fits. */
+/** Returns the longest suffix of whole characters that fits. The input may start inside a character. */
 export const suffix = (bytes: Uint8Array, bytesMax: number): Uint8Array => {
   let start = Math.max(0, bytes.byteLength - bytesMax)
   while (goesOn(bytes[start])) start += 1
@@ -116,11 +116,11 @@ const joined = (one: Uint8Array, other: Uint8Array): Uint8Array => {
 export interface LastBytes {
   readonly add: (bytes: Uint8Array) => void
   readonly bytes: () => Uint8Array
-  /** All that were added. */
+  /** Number of all added bytes. */
   readonly total: () => number
 }
 
-/** The last bytes of all that come, in at most twice their memory. */
+/** Keeps the last `bytesMax` bytes of its input, in at most twice that memory. */
 export const lastBytes = (bytesMax: number): LastBytes => {
   let buffer = new Uint8Array(0)
   let length = 0
@@ -133,7 +133,7 @@ export const lastBytes = (bytesMax: number): LastBytes => {
       if (length + last.byteLength > buffer.byteLength) {
         const before = kept()
         const size = Math.min(2 * bytesMax, Math.max(1024, 2 * (before.byteLength + last.byteLength)))
-        // Where it can grow no more, what is kept moves to its beginning.
+        // A buffer of maximum size is reused: the kept bytes move to its beginning.
         buffer = size > buffer.byteLength ? new Uint8Array(size) : buffer
         buffer.set(before)
         length = before.byteLength

@@ -1,8 +1,8 @@
 /**
  * `file.*`: text files of a session's workspace.
  *
- * What the executor refuses (a way out of the workspace, a FIFO, a device, too large a file) is told to the model with
- * what to do instead. A file that is no text is said to be none, and never dumped.
+ * If the executor refuses a path (outside the workspace, a FIFO, a device, too large), the model learns what to do
+ * instead. A binary file is reported as such, and its content is not returned.
  */
 import { type Executor, FileType } from "@cogni/sandbox-core/Executor"
 import { Effect, Schema } from "effect"
@@ -14,27 +14,27 @@ import * as ToolPath from "./internal/ToolPath.ts"
 import * as Tool from "./Tool.ts"
 
 export interface FileToolsOptions extends ToolPath.PlaceOptions {
-  /** Of a file, or a list, in the result (50,000). */
+  /** Limit on the text of a file, or on a list, in the result (default 50,000). */
   readonly outputBytesMax?: number | undefined
-  /** Of a file, where `limit` is left out (2000). */
+  /** Lines of a file per call, unless the call has a `limit` (default 2000). */
   readonly linesMax?: number | undefined
 }
 
-/** What `file.read` gives. */
+/** Result of `file.read`. */
 export const FileText = Schema.Struct({
   path: Schema.String,
-  /** Empty where the file is binary. */
+  /** Empty if the file is binary. */
   text: Schema.String,
   binary: Schema.Boolean,
-  /** Of the file. */
+  /** Size of the whole file; `lines` also counts the whole file. */
   bytes: Schema.Int,
   lines: Schema.Int,
-  /** Of `text`: the number of its first line, and how many it has. */
+  /** Number of the first line in `text`; `lines_shown` counts its lines. */
   first_line: Schema.Int,
   lines_shown: Schema.Int,
-  /** Whether a line was cut: its middle is not there. */
+  /** Whether the middle of a line was removed. */
   truncated: Schema.Boolean,
-  /** Where to go on; absent at the file's end. */
+  /** Offset of the next line; absent at the end of the file. */
   next_offset: Schema.optionalKey(Schema.Int)
 })
 
@@ -57,15 +57,15 @@ const read = ({ files }: Files, places: ToolPath.Places, outputBytesMax: number,
   Tool.make({
     name: "file__read",
     description:
-      `Read a text file: ${linesMax} lines from the first on, or limit lines from line offset on. Go on at next_offset. ` +
-      `At most ${outputBytesMax} bytes are given at once; a longer line loses its middle.`,
+      `Read a text file: ${linesMax} lines from the first, or limit lines from line offset. Continue at next_offset. ` +
+      `At most ${outputBytesMax} bytes are returned; a longer line loses its middle.`,
     effect: "read_only",
     input: Schema.Struct({
       path: ToolInput.Path,
       offset: Schema.optionalKey(
-        ToolInput.count(1, Number.MAX_SAFE_INTEGER, "The first line to give, from 1")
+        ToolInput.count(1, Number.MAX_SAFE_INTEGER, "The first line to return, from 1")
       ),
-      limit: Schema.optionalKey(ToolInput.count(1, 1_000_000, "How many lines to give"))
+      limit: Schema.optionalKey(ToolInput.count(1, 1_000_000, "How many lines to return"))
     }),
     output: FileText,
     runtimeSecondsMax: ToolInput.slackSeconds,
@@ -82,7 +82,7 @@ const read = ({ files }: Files, places: ToolPath.Places, outputBytesMax: number,
 const write = ({ files }: Files, places: ToolPath.Places) =>
   Tool.make({
     name: "file__write",
-    description: "Write a text file, in place of what there was. Makes the directories it lies in.",
+    description: "Write a text file, replacing any existing content. Creates missing directories.",
     effect: "state_change",
     input: Schema.Struct({ path: ToolInput.Path, content: Schema.String }),
     output: Schema.Struct({ path: Schema.String, bytes: Schema.Int }),
@@ -99,7 +99,7 @@ const write = ({ files }: Files, places: ToolPath.Places) =>
 const list = ({ files }: Files, places: ToolPath.Places, outputBytesMax: number) =>
   Tool.make({
     name: "file__list",
-    description: "What is in a directory, by name. Where not all of it is given, truncated is true.",
+    description: "List a directory, sorted by name. If entries are omitted, truncated is true.",
     effect: "read_only",
     input: Schema.Struct({ path: Schema.optionalKey(ToolInput.Path) }),
     output: Schema.Struct({

@@ -1,10 +1,10 @@
 /**
- * The loop of a model that the host owns: ask, do what it asks for in an executor, tell it, until it answers.
+ * Agent loop on the host: ask a model, execute its tool calls in an executor, return the results, until it answers.
  *
- * Everything a model says is untrusted, and nothing of it is ever executed on the host: the tools of an executor reach
- * it and nothing else. Whatever goes wrong inside (a command that fails, a file that is refused, arguments that do not
- * fit) is told to the model; what ends the loop is an answer, a limit, a model that fails, or a sandbox that is over.
- * It always ends, within its limits, and says once how.
+ * The model's output is untrusted, and nothing of it is executed on the host: the tools of an executor can reach only
+ * that executor. Failures inside (a failed command, a refused file, invalid arguments) are returned to the model. The
+ * loop ends with an answer, a limit, a failure of the model, or the end of the sandbox. It always ends within its
+ * limits, and reports its outcome once.
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -35,31 +35,31 @@ export { defaultLimits, type LoopLimits } from "./internal/LoopLimits.ts"
 export interface LoopOptions {
   readonly at: ChatModel.ChatEndpoint
   readonly model: string
-  /** The conversation so far; the last message is what is asked. */
+  /** The conversation so far; the last message is the question. */
   readonly messages: ReadonlyArray<ChatModel.ChatMessage>
   readonly tools: ReadonlyArray<Tool>
-  /** In whose name tools are called; in nobody's in particular when left out. */
+  /** Identity under which tools are called (default: the account `local`, with a new run ID). */
   readonly session?: ToolSession | undefined
   readonly limits?: Partial<LoopLimits> | undefined
-  /** Fails when the sandbox can be used no more (`Sandbox.ended`); then the loop ends, also while the model is asked. */
+  /** Fails when the sandbox ends (`Sandbox.ended`). The loop then ends, even during a model call. */
   readonly ended?: Effect.Effect<never, SandboxError> | undefined
 }
 
 export interface ExecutorToolOptions {
-  /** Of one command. A model that names no time gets this. */
+  /** Maximum and default time limit of one command (default 120). */
   readonly commandSecondsMax?: number | undefined
-  /** Where commands begin, and what paths are relative to: a directory of the workspace. Absent: the workspace. */
+  /** Start directory of commands, and base of relative paths, inside the workspace (default: the workspace). */
   readonly workingDirectory?: string | undefined
-  /** Of one result, as the loop will have it. */
+  /** Limit on one result; must match the loop's `toolResultBytesMax`. */
   readonly toolResultBytesMax?: number | undefined
 }
 
-/** Commands and files of an executor, and nothing else. */
+/** Returns tools for the commands and files of an executor. */
 export const executorTools = (
   executor: Executor,
   { commandSecondsMax = 120, toolResultBytesMax, workingDirectory }: ExecutorToolOptions = {}
 ): ReadonlyArray<Tool> => {
-  // A result has two texts at most; JSON makes them longer, and the loop holds the whole to its limit.
+  // A result has at most two texts. JSON escapes make them longer, and the limit applies to the whole.
   const outputBytesMax = Math.floor((toolResultBytesMax ?? defaultLimits.toolResultBytesMax) * 0.45)
   return [
     ...ShellTools.make(executor, { timeoutSecondsMax: commandSecondsMax, workingDirectory, outputBytesMax }),
@@ -68,8 +68,8 @@ export const executorTools = (
 }
 
 /**
- * The loop to its end; what happens on the way is told to `tell`, whose pace is the loop's. Never fails. Interrupting
- * it ends the call or the command that is under way.
+ * Runs the loop to its end, and reports progress to `tell`, which sets the pace. Never fails. Interruption ends the
+ * running call or command.
  */
 export const run = Effect.fn("HostLoop.run")(function* (
   options: LoopOptions,
@@ -103,7 +103,7 @@ export const run = Effect.fn("HostLoop.run")(function* (
   }
 })
 
-/** The loop as it happens; `ended` is the last event, and comes once. Abandoning the stream ends the loop. */
+/** Streams the events of a loop. `ended` occurs once, as the last event. Ending the stream early ends the loop. */
 export const stream = (options: LoopOptions): Stream.Stream<LoopEvent, never, ChatModel.ChatModel> =>
   Stream.callback<LoopEvent, never, ChatModel.ChatModel>(
     (queue: Queue.Queue<LoopEvent, Cause.Done>) =>
@@ -119,7 +119,7 @@ export const stream = (options: LoopOptions): Stream.Stream<LoopEvent, never, Ch
 
 const nobody = { billingAccountId: "local", attempt: 0 }
 
-/** Everything but what may come at any time: the end of the sandbox, and of the time. */
+/** Runs the conversation. The caller handles the end of the sandbox and the time limit. */
 const conversation = Effect.fnUntraced(function* (
   loop: LoopTalk.Loop
 ): Effect.fn.Return<LoopVerdict, never, ChatModel.ChatModel> {
@@ -163,11 +163,11 @@ const messageOf = (verdict: LoopVerdict, limits: LoopLimits): string => {
     case "tool_calls_exhausted":
       return `the model asked for more than ${limits.toolCallsMax} tool calls. Raise toolCallsMax, or give it less to do`
     case "invalid_calls_exhausted":
-      return `the model made more than ${limits.invalidCallsMax} calls that are none. Use a model that calls tools well`
+      return `the model made more than ${limits.invalidCallsMax} invalid calls. Use a model that calls tools reliably`
     case "output_tokens_exhausted":
-      return `the model wrote its ${limits.outputTokensMax} tokens and was not done. Raise outputTokensMax, or give it less to do`
+      return `the model reached its limit of ${limits.outputTokensMax} output tokens. Raise outputTokensMax, or give it less to do`
     case "context_exhausted":
-      return `the conversation has grown over ${limits.contextBytesMax} bytes. Raise contextBytesMax, or give the model less to read`
+      return `the conversation exceeds ${limits.contextBytesMax} bytes. Raise contextBytesMax, or give the model less to read`
     case "timeout":
       return `the model was not done after ${limits.runtimeSecondsMax} s. Raise runtimeSecondsMax, or give it less to do`
     case "model_failed":

@@ -1,8 +1,8 @@
 /**
- * Tools as an MCP server, by the protocol's own SDK: over any transport, over lines, or for one request of HTTP.
+ * Exposes tools as an MCP server with the protocol's own SDK: over any transport, over lines, or for one HTTP request.
  *
- * `serveLines` speaks over any bytes in and lines out, as a server on standard input and output does. `answerHttp` keeps
- * nothing between two requests. What fails in a call is a result with `isError`, whose text begins with the code.
+ * `serveLines` reads any stream of bytes and writes lines, as a server on standard input and output does. `answerHttp`
+ * keeps no state between requests. A failed call is a result with `isError`, whose text begins with the code.
  */
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js"
 import type { CallToolResult } from "@modelcontextprotocol/sdk/types.js"
@@ -25,14 +25,14 @@ export interface McpTransport {
 export interface McpOptions {
   readonly registry: Pick<ToolRegistry, "call" | "offered">
   readonly session: Tool.ToolSession
-  /** What a client is told of the server. */
+  /** Name that clients see (default `cogni-sandbox`). */
   readonly name?: string | undefined
   readonly version?: string | undefined
-  /** What a client tells its model of the server as a whole. */
+  /** Instructions about the whole server, for the client's model. */
   readonly instructions?: string | undefined
 }
 
-/** The other side cannot be spoken to. */
+/** The connection to the client failed. */
 export class McpFailed extends Schema.TaggedError<McpFailed>()("McpFailed", {
   detail: Schema.String,
   remedy: Schema.String
@@ -42,17 +42,17 @@ export class McpFailed extends Schema.TaggedError<McpFailed>()("McpFailed", {
   }
 }
 
-/** Calls that are under way at one time; others wait. */
+/** Concurrent calls; others wait. */
 export const callsMax = 16
 
-/** One message: the largest file that can be written, as JSON. */
+/** Longest message: it has room for the largest file that can be written, as JSON. */
 export const lineBytesMax = 64 * 1024 * 1024
 
-/** Messages in one request of HTTP. */
+/** Messages in one HTTP request. */
 export const batchMax = 8
 
 /**
- * Answer over a transport until the scope closes; the effect that is given settles when the other side has closed it.
+ * Serves a transport until the scope closes. The returned effect settles when the client has closed it.
  */
 export const serve = Effect.fnUntraced(function* (
   transport: McpTransport,
@@ -81,7 +81,7 @@ export const serve = Effect.fnUntraced(function* (
   Object.assign(server, {
     onclose: () => Deferred.doneUnsafe(closed, Effect.void),
     onerror: ({ message }: Error) =>
-      void log(Effect.logWarning(`an MCP message was left out: ${message.slice(0, 200)}`))
+      void log(Effect.logWarning(`an MCP message was ignored: ${message.slice(0, 200)}`))
   })
   yield* Effect.acquireRelease(
     Effect.tryPromise({
@@ -89,7 +89,7 @@ export const serve = Effect.fnUntraced(function* (
       catch: (cause) =>
         new McpFailed({
           detail: `could not be opened: ${String(cause)}`,
-          remedy: "Give each server a fresh transport"
+          remedy: "Create a new transport for each server"
         })
     }),
     () => Effect.ignore(Effect.tryPromise(() => server.close()))
@@ -97,7 +97,7 @@ export const serve = Effect.fnUntraced(function* (
   return Deferred.await(closed)
 })
 
-/** Answer lines, a message each, until the input ends, or until nobody takes what is written. */
+/** Serves lines, each of which is a message, until the input ends or the output fails. */
 export const serveLines = <E, E2>(
   { input, write }: ByteLines.ByteLines<E, E2>,
   options: McpOptions
@@ -126,8 +126,8 @@ export const serveLines = <E, E2>(
   }).pipe(Effect.scoped)
 
 /**
- * The answer to one POST of streamable HTTP, whole. Each of its messages has a server of its own, which knows no
- * session: there is nothing that a client could fill.
+ * Returns the whole answer to one POST of streamable HTTP. Each message has its own server without a session, so a
+ * client cannot accumulate state.
  */
 export const answerHttp = Effect.fnUntraced(function* (
   options: McpOptions,
@@ -136,7 +136,7 @@ export const answerHttp = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Response, McpFailed> {
   const given = Json.parse(new TextDecoder().decode(body))
   if (!Array.isArray(given)) return yield* answerMessage(options, headers, given)
-  if (given.length > batchMax) return refused(-32600, `more than ${batchMax} messages at once`)
+  if (given.length > batchMax) return refused(-32600, `more than ${batchMax} messages in one request`)
   const answers = yield* Effect.forEach(given, (message) => answerMessage(options, headers, message))
   const told = yield* Effect.promise(() =>
     Promise.all(answers.filter(({ status }) => status !== 202).map((answer) => answer.json()))
@@ -174,14 +174,14 @@ const load = async () => {
     HttpTransport: http.WebStandardStreamableHTTPServerTransport,
     CallToolRequestSchema,
     ListToolsRequestSchema,
-    // Without it each server makes one of its own, which takes longer than to answer a message.
+    // Otherwise each server creates its own validator, which takes longer than answering a message.
     jsonSchemaValidator: new ajv.AjvJsonSchemaValidator()
   }
 }
 
 let loaded: ReturnType<typeof load> | undefined
 
-/** Loaded by the first server: a program without one pays nothing for it. */
+/** Loads the SDK with the first server, so that programs without a server do not pay for it. */
 const sdk = Effect.promise(() => (loaded ??= load()))
 
 const described = ({ description, effect, inputSchema, name }: Tool.Tool) => ({
@@ -196,21 +196,21 @@ const described = ({ description, effect, inputSchema, name }: Tool.Tool) => ({
 })
 
 const tooLong = new McpFailed({
-  detail: `was sent a message of more than ${lineBytesMax} bytes`,
-  remedy: "Send less at once"
+  detail: `received a message of more than ${lineBytesMax} bytes`,
+  remedy: "Send smaller messages"
 })
 
-/** What is no message is told to the log and left out, as the protocol's own transport does. */
+/** Logs and ignores an invalid message, as the protocol's own transport does. */
 const take = (transport: McpTransport, line: string) => {
   const message = Json.parse(line)
   return Json.isObject(message) && message["jsonrpc"] === "2.0"
-    ? // Whoever receives it walks down into it, and there may be no bottom.
+    ? // The receiver recurses into the message, and deep nesting overflows its stack.
       Effect.try(() => transport.onmessage?.(message as never)).pipe(
         Effect.catch(({ cause }) =>
-          Effect.logWarning(`an MCP message that cannot be read was left out: ${String(cause).slice(0, 200)}`)
+          Effect.logWarning(`an MCP message that cannot be read was ignored: ${String(cause).slice(0, 200)}`)
         )
       )
-    : Effect.logWarning("a line that is no MCP message was left out")
+    : Effect.logWarning("a line that is not an MCP message was ignored")
 }
 
 const call = (
@@ -223,7 +223,7 @@ const call = (
     Tool.answer(registry.call(name, input, { ...session, requestId })),
     ({ isError, result, text }) => ({
       content: [{ type: "text", text }],
-      // Only an object may be structured; what else a tool gives is in the text.
+      // Only an object may be structured content; other results are in the text.
       ...(isError ? { isError } : Json.isObject(result) ? { structuredContent: result } : {})
     })
   )

@@ -1,16 +1,15 @@
 /**
- * A registry for clients of OpenAI's APIs, and of all that speak like them: tools as they are offered, and a model's
- * calls as they are answered.
+ * Exposes a registry to clients of OpenAI's APIs and compatible ones: tool definitions, and answers to a model's calls.
  *
- * Whatever goes wrong in a call is a text that the model can act upon, beginning with a code: no call fails the
- * conversation. Schemas have optional fields, which `strict` knows nothing of, so it is off: the Responses API has it
- * on unless told.
+ * Every failure of a call is a text that begins with a code and that the model can act upon; no call fails the
+ * conversation. `strict` is off because it does not support optional fields, which the schemas have. The Responses API
+ * enables it by default.
  */
 import { Effect } from "effect"
 import * as Tool from "./Tool.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
 
-/** What a message of a model asks for; `arguments` are JSON, as a text. */
+/** A tool call in a model's message; `arguments` is JSON text. */
 export interface ChatToolCall {
   readonly id: string
   readonly function: { readonly name: string; readonly arguments: string }
@@ -23,11 +22,11 @@ export interface ResponsesToolCall {
   readonly arguments: string
 }
 
-/** `tools` of a chat completion. */
+/** Returns the `tools` of a chat completion. */
 export const chatTools = (registry: ToolRegistry) =>
   responsesTools(registry).map(({ type, ...rest }) => ({ type, function: rest }))
 
-/** `tools` of a response. */
+/** Returns the `tools` of a response. */
 export const responsesTools = (registry: ToolRegistry) =>
   registry.offered.map(({ description, inputSchema, name }) => ({
     type: "function" as const,
@@ -37,7 +36,7 @@ export const responsesTools = (registry: ToolRegistry) =>
     strict: false as const
   }))
 
-/** The message that answers a call; never fails. */
+/** Executes a call and returns the message that answers it. Never fails. */
 export const execute = (
   registry: ToolRegistry,
   { function: { arguments: given, name }, id }: ChatToolCall,
@@ -49,7 +48,7 @@ export const execute = (
     content
   }))
 
-/** The item that answers a call; never fails. */
+/** Executes a call and returns the item that answers it. Never fails. */
 export const executeResponses = (
   registry: ToolRegistry,
   { arguments: given, call_id, name }: ResponsesToolCall,
@@ -61,14 +60,14 @@ export const executeResponses = (
     output
   }))
 
-/** What a model hears; of a tool that takes no arguments, some models send nothing at all. */
+/** Returns the answer's text. For tools without arguments, some models send an empty string. */
 const textOf = (registry: ToolRegistry, name: string, given: string, context: Tool.ToolContext) =>
   Effect.try({
     try: (): unknown => JSON.parse(given.trim() === "" ? "{}" : given),
     catch: (error) =>
       new Tool.ToolFailed({
         code: "invalid_json",
-        detail: `the arguments are no JSON (${String(error).slice(0, 200)}). Send one object, as the tool's parameters say`
+        detail: `the arguments are not JSON (${String(error).slice(0, 200)}). Send one object that matches the tool's parameters`
       })
   }).pipe(
     Effect.flatMap((input) => registry.call(name, input, context)),

@@ -1,9 +1,9 @@
 /**
- * Processes of a session that go on while it talks: started, listed, listened to, signalled, waited for.
+ * Background processes of a session: start, list, read logs, signal, wait.
  *
- * All of them end with the scope of the table. Whatever they print costs bounded memory, for only its end is kept, and
- * bounded time, for it is read no faster than `readBytesPerSecondMax`: who writes more waits. What has ended stays for
- * a while, so that its exit code and its log can still be asked for.
+ * All processes end with the table's scope. Their output costs bounded memory, because only its end is kept, and
+ * bounded time, because it is read at `readBytesPerSecondMax` at most: a process that writes more has to wait. Ended
+ * processes are kept for a while, so that their exit code and log remain available.
  */
 import type { Executor, RunningCommand, SignalName, SpawnOptions } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -11,16 +11,16 @@ import { Clock, Deferred, Duration, Effect, Exit, Schema, Scope, Stream } from "
 import * as Excerpt from "./Excerpt.ts"
 import * as ToolFault from "./internal/ToolFault.ts"
 
-/** No process of this table has this id, or it ended so long ago that it is forgotten. */
+/** No process of this table has this ID, or it ended so long ago that it was removed. */
 export class UnknownProcess extends Schema.TaggedError<UnknownProcess>()("UnknownProcess", {
   processId: Schema.String
 }) {
   override get message(): string {
-    return `there is no process ${JSON.stringify(this.processId.slice(0, 100))}. List them to see which there are; long after its end one is forgotten`
+    return `there is no process ${JSON.stringify(this.processId.slice(0, 100))}. List the processes; those that ended long ago are removed`
   }
 }
 
-/** Another process was not started. */
+/** A process was not started. */
 export class ProcessRefused extends Schema.TaggedError<ProcessRefused>()("ProcessRefused", {
   detail: Schema.String,
   remedy: Schema.String
@@ -31,38 +31,38 @@ export class ProcessRefused extends Schema.TaggedError<ProcessRefused>()("Proces
 }
 
 export interface ProcessTableOptions {
-  /** That run at one time (64). */
+  /** Running processes (default 64). */
   readonly processesMax?: number | undefined
-  /** That have ended and are kept (64). */
+  /** Ended processes that are kept (default 64). */
   readonly endedMax?: number | undefined
-  /** Of what each has printed, kept (256 KiB). */
+  /** Kept output per process (default 256 KiB). */
   readonly logBytesMax?: number | undefined
-  /** Of each (1 MiB), after a first second's worth at once. */
+  /** Read rate per process (default 1 MiB), after an initial burst of one second's worth. */
   readonly readBytesPerSecondMax?: number | undefined
 }
 
 export interface ProcessStart extends Pick<SpawnOptions, "env" | "workingDirectory"> {
   readonly command: string
-  /** For people; nothing is found by it. */
+  /** A label for people; it does not identify the process. */
   readonly name?: string | undefined
 }
 
-/** A process of the table. */
+/** State of a process. */
 export const Process = Schema.Struct({
   processId: Schema.String,
   name: Schema.optionalKey(Schema.String),
   command: Schema.String,
-  /** As it was given. */
+  /** As given at the start. */
   workingDirectory: Schema.optionalKey(Schema.String),
   state: Schema.Literals(["running", "ended"]),
-  /** Absent also where the sandbox ended it, or was gone. */
+  /** Absent while it runs, and if the sandbox ended it or was lost. */
   exitCode: Schema.optionalKey(Schema.Int),
   signal: Schema.optionalKey(Schema.String),
   startedAt: Schema.DateFromString,
   endedAt: Schema.optionalKey(Schema.DateFromString),
-  /** All that it has printed. */
+  /** Total output so far. */
   outputBytes: Schema.Int,
-  /** The limit that it broke, or `SandboxEnded`. */
+  /** The limit that it broke, `CommandRefused` or `SandboxEnded`. */
   error: Schema.optionalKey(Schema.Struct({ code: Schema.String, message: Schema.String }))
 })
 
@@ -70,30 +70,30 @@ export type Process = typeof Process.Type
 
 type ProcessEnd = Pick<Process, "endedAt" | "error" | "exitCode" | "signal">
 
-/** The end of what a process printed, on either channel, as it came. */
+/** The end of a process's output, both channels in order of arrival. */
 export interface ProcessLog {
   readonly process: Process
   readonly text: string
-  /** Of what was asked for, not in `text`: forgotten, or too much for it. */
+  /** Requested bytes that are not in `text`: no longer kept, or over its limit. */
   readonly droppedBytes: number
-  /** Ask for what comes after this byte to go on. */
+  /** Pass this as `afterByte` to continue. */
   readonly nextByte: number
 }
 
 export interface ProcessTable {
   readonly start: (what: ProcessStart) => Effect.Effect<Process, ProcessRefused | SandboxError>
-  /** The oldest first. */
+  /** Ordered by start, the oldest first. */
   readonly list: Effect.Effect<ReadonlyArray<Process>>
   readonly log: (
     processId: string,
     options: { readonly afterByte?: number | undefined; readonly textBytesMax: number }
   ) => Effect.Effect<ProcessLog, UnknownProcess>
-  /** Whether there was anything to signal. */
+  /** Sends a signal. Returns whether the process was still running. */
   readonly signal: (
     processId: string,
     name: SignalName
   ) => Effect.Effect<boolean, UnknownProcess | SandboxError>
-  /** Answers when it has ended, or after so many seconds. */
+  /** Returns when the process has ended, or after the given time. */
   readonly wait: (processId: string, seconds: number) => Effect.Effect<Process, UnknownProcess>
 }
 
@@ -113,7 +113,7 @@ export const make = Effect.fnUntraced(function* (
   const { readBytesPerSecondMax = 1024 * 1024 } = options
   const scope = yield* Effect.acquireRelease(Scope.make("parallel"), (all, exit) => Scope.close(all, exit))
   const entries = new Map<string, Entry>()
-  /** Counted from before it is spawned. */
+  /** Includes processes that are being spawned. */
   let running = 0
   let lastId = 0
   let closed = false
@@ -125,7 +125,7 @@ export const make = Effect.fnUntraced(function* (
       return entry === undefined ? Effect.fail(new UnknownProcess({ processId })) : Effect.succeed(entry)
     })
 
-  /** Only what began earliest of those that have ended is forgotten. */
+  /** Removes the ended processes that started first, beyond `endedMax`. */
   const forget = () => {
     const over = [...entries].filter(([, { end }]) => end !== undefined)
     for (const [id] of over.slice(0, Math.max(0, over.length - endedMax))) entries.delete(id)
@@ -195,11 +195,11 @@ export const make = Effect.fnUntraced(function* (
   }
 })
 
-const sessionOver = { detail: "the session has ended", remedy: "Begin another" }
+const sessionOver = { detail: "the session has ended", remedy: "Start another session" }
 
 const tooMany = (processesMax: number) => ({
-  detail: `${processesMax} run already, which is all that a session may have`,
-  remedy: "End one that is not needed any more, with SIGTERM, then try again"
+  detail: `the session's limit of ${processesMax} running processes is reached`,
+  remedy: "End a process that is not needed with SIGTERM, then try again"
 })
 
 const described = ({ end, log, started }: Entry): Process => ({
@@ -209,11 +209,11 @@ const described = ({ end, log, started }: Entry): Process => ({
   ...end
 })
 
-/** Everything a process prints, at a bounded pace, to its end. */
+/** Reads a process's output to its end, at a bounded pace. */
 const read = ({ log, running }: Entry, bytesPerSecond: number): Effect.Effect<ProcessEnd> => {
-  // One channel must not end a character that the other has begun.
+  // Bytes of one channel must not complete a character of the other.
   const texts = { stdout: Excerpt.wellFormed(), stderr: Excerpt.wellFormed() }
-  /** When what was read would have been read, had it come evenly. */
+  /** When the bytes read so far would have been read at an even pace. */
   let dueMs = Number.NEGATIVE_INFINITY
   return Stream.runForEach(running.output, ({ bytes, channel }) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
@@ -247,7 +247,7 @@ const lost = (error: SandboxError) => {
 
 const gone = (why: string) =>
   Effect.as(Effect.logWarning(`a process of a session was lost with its sandbox: ${why}`), {
-    error: { code: "SandboxEnded", message: "the sandbox it ran in is no more" }
+    error: { code: "SandboxEnded", message: "its sandbox has ended" }
   })
 
 const logOf = (

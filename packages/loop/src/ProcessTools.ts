@@ -1,8 +1,8 @@
 /**
- * `process.*`: what a model does with the processes of its session.
+ * `process.*`: tools for the background processes of a session.
  *
- * The table belongs to the session and ends with it; the tools are over it, and over nothing else. An id that names no
- * process is `validation`; a process that has ended is a result, however it is asked about.
+ * The table belongs to the session and ends with it; the tools reach only this table. An unknown ID is `validation`. A
+ * process that has ended is a result in every tool.
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { SignalName } from "@cogni/sandbox-core/Executor"
@@ -26,27 +26,27 @@ const wireNames = {
   outputBytes: "output_bytes"
 } as const
 
-/** What is said of a process; of its command, the beginning. */
+/** State of a process in results. Long commands are shortened. */
 export const ProcessState = Schema.Struct(said).pipe(Schema.encodeKeys(wireNames))
 
 const ProcessOutput = Schema.Struct({
   ...said,
   text: Schema.String,
-  /** Of what was asked for: forgotten, or too much for one answer. */
+  /** Requested bytes that are no longer kept, or over the limit of one answer. */
   droppedBytes: Schema.Int,
   nextByte: Schema.Int
 }).pipe(Schema.encodeKeys({ ...wireNames, droppedBytes: "dropped_bytes", nextByte: "next_byte" }))
 
-/** Of a log, in the result: its end is kept. */
+/** Limit on a log in a result; its end is kept. */
 const outputBytesMax = 30_000
 
-/** Of a `process.wait` that names none, and the longest that one may name. */
+/** Default and maximum `timeout_seconds` of `process.wait`. */
 const waitSeconds = 30
 const waitSecondsMax = 300
 
 const commandCharactersMax = 200
 
-/** `executor` is the one that the table was made over. */
+/** `executor` must be the executor of the table. */
 export const make = (
   executor: Pick<Executor, "workspace">,
   table: ProcessTable,
@@ -63,8 +63,8 @@ const start = (table: ProcessTable, places: ToolPath.Places) =>
   Tool.make({
     name: "process__start",
     description:
-      `Start a command with /bin/sh -c that goes on while you do other things, such as a server or a watcher. It ends ` +
-      `with the session. Read what it prints with process__logs.`,
+      `Start a background command with /bin/sh -c, such as a server or a watcher. It ends with the session. Read ` +
+      `its output with process__logs.`,
     effect: "state_change",
     input: Schema.Struct({
       command: ToolInput.Command,
@@ -73,7 +73,7 @@ const start = (table: ProcessTable, places: ToolPath.Places) =>
       name: Schema.optionalKey(
         Schema.String.check(
           Schema.isPattern(/^[^\p{C}]{1,64}$/u, { expected: "1 to 64 characters without control characters" })
-        ).annotate({ description: "For your own use; ids are given" })
+        ).annotate({ description: "For your own use; IDs are assigned" })
       )
     }),
     output: Schema.Struct({ process_id: Schema.String, cwd: Schema.String }),
@@ -95,11 +95,11 @@ const start = (table: ProcessTable, places: ToolPath.Places) =>
 const list = (table: ProcessTable) =>
   Tool.make({
     name: "process__list",
-    description: "The processes of this session: those that run, and those that ended not long ago.",
+    description: "List the processes of this session: running ones, and those that ended recently.",
     effect: "read_only",
     input: Schema.Struct({
       state: Schema.optionalKey(
-        Process.fields.state.annotate({ description: "Only those; all of them when left out" })
+        Process.fields.state.annotate({ description: "Only processes in this state (default: all)" })
       )
     }),
     output: Schema.Struct({ processes: Schema.Array(ProcessState) }),
@@ -114,8 +114,8 @@ const logs = (table: ProcessTable) =>
   Tool.make({
     name: "process__logs",
     description:
-      "The end of what a process has printed, standard output and standard error as they came. Give the next_byte of " +
-      "one answer as after_byte to see only what came since.",
+      "Read the end of a process's output, standard output and standard error in order of arrival. Pass the " +
+      "next_byte of one answer as after_byte to read only newer output.",
     effect: "read_only",
     input: Schema.Struct({
       process_id: processId,
@@ -136,8 +136,8 @@ const signal = (table: ProcessTable) =>
   Tool.make({
     name: "process__signal",
     description:
-      "Send a signal to a process and all its children: SIGTERM asks it to end, SIGKILL ends it. One that has ended " +
-      "already is told as such.",
+      "Send a signal to a process and all its children: SIGTERM asks it to end, SIGKILL kills it. If it has " +
+      "already ended, delivered is false.",
     effect: "state_change",
     input: Schema.Struct({ process_id: processId, signal: SignalName }),
     output: Schema.Struct({ process_id: Schema.String, delivered: Schema.Boolean }),
@@ -152,7 +152,7 @@ const signal = (table: ProcessTable) =>
 const wait = (table: ProcessTable) =>
   Tool.make({
     name: "process__wait",
-    description: `Wait until a process has ended, for timeout_seconds (${waitSeconds} when left out, ${waitSecondsMax} at most). Its state is "running" where it has not.`,
+    description: `Wait until a process has ended, for timeout_seconds (default ${waitSeconds}, at most ${waitSecondsMax}). If it has not, its state is "running".`,
     effect: "read_only",
     input: Schema.Struct({
       process_id: processId,
@@ -166,7 +166,7 @@ const wait = (table: ProcessTable) =>
         .pipe(Effect.map(shortened), Effect.catch(unknown))
   })
 
-const processId = Schema.String.annotate({ description: "As process__start gave it" })
+const processId = Schema.String.annotate({ description: "ID from process__start" })
 
 const unknown = ({ message }: UnknownProcess) => ToolFault.refuse("validation", message)
 

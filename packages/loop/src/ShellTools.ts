@@ -1,10 +1,10 @@
 /**
- * `shell.exec`: one command of a session, to its end.
+ * `shell.exec`: runs one command of a session to its end.
  *
- * The same tool over any `Executor`: that of a sealed sandbox, or the host's where somebody has chosen it. How a
- * command ends is a result and no failure, a time-out included: the model must see what was said until then. So are
- * limits that a sandbox holds a command to, as `error`. It fails as `validation` where it could not be started as it
- * was asked for, and as `unavailable` where there is no sandbox any more.
+ * The tool works over any `Executor`: a sealed sandbox, or the host if the operator chose it. Every end of a command is
+ * a result, including a timeout, because the model must see the output until then. A broken limit of the sandbox is a
+ * result too, with `error`. A call fails with `validation` if the command cannot be started as requested, and with
+ * `unavailable` if the sandbox has ended.
  */
 import { type Executor, killGraceSeconds, type RunningCommand } from "@cogni/sandbox-core/Executor"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
@@ -17,28 +17,28 @@ import * as ToolPath from "./internal/ToolPath.ts"
 import * as Tool from "./Tool.ts"
 
 export interface ShellToolsOptions extends ToolPath.PlaceOptions {
-  /** The longest that a call may name (600); one that names none has 120, or this. */
+  /** Longest time limit of a call (default 600). A call without one gets 120, or this if it is lower. */
   readonly timeoutSecondsMax?: number | undefined
-  /** Of each of stdout and stderr, in the result (30,000): their beginning and their end are kept. */
+  /** Limit on each of stdout and stderr in the result (default 30,000). Their beginning and end are kept. */
   readonly outputBytesMax?: number | undefined
-  /** What a command may write in all before it is ended (64 MiB). */
+  /** Total output after which a command is ended (default 64 MiB). */
   readonly outputReadBytesMax?: number | undefined
 }
 
-/** What `shell.exec` gives. */
+/** Result of `shell.exec`. */
 export const ShellResult = Schema.Struct({
-  /** As a shell tells it: 128 and the signal's number where one ended it. `null` where the sandbox ended it. */
+  /** As in a shell: 128 plus the signal's number if a signal ended it. `null` if the sandbox ended it. */
   exit_code: Schema.NullOr(Schema.Int),
   signal: Schema.optionalKey(Schema.String),
   stdout: Schema.String,
   stderr: Schema.String,
-  /** Whether anything of either is not shown. */
+  /** Whether a part of stdout or stderr is missing. */
   truncated: Schema.Boolean,
   duration_ms: Schema.Int,
   timed_out: Schema.Boolean,
-  /** Where it ran, in the form the caller gave. */
+  /** Working directory, in the caller's form. */
   cwd: Schema.String,
-  /** The limit of the sandbox that ended it. */
+  /** The sandbox limit that ended it. */
   error: Schema.optionalKey(Schema.Struct({ code: ToolFault.LimitCode, message: Schema.String }))
 })
 
@@ -53,17 +53,15 @@ export const make = (executor: Executor, options: ShellToolsOptions = {}): Reado
       name: "shell__exec",
       description:
         `Run a command with /bin/sh -c, and wait for its end. A non-zero exit code is a result. It is ended after ` +
-        `timeout_seconds (${timeoutSeconds} when left out, ${timeoutSecondsMax} at most) and what it said until then is ` +
-        `given; start what is to go on with process__start. Long output loses its middle: write it to a file and read ` +
-        `parts of it.`,
+        `timeout_seconds (default ${timeoutSeconds}, at most ${timeoutSecondsMax}), and its output until then is ` +
+        `returned; start background commands with process__start. Long output loses its middle: write it to a ` +
+        `file and read parts of it.`,
       effect: "state_change",
       input: Schema.Struct({
         command: ToolInput.Command,
         cwd: Schema.optionalKey(ToolInput.Directory),
         env: Schema.optionalKey(ToolInput.Environment),
-        stdin: Schema.optionalKey(
-          Schema.String.annotate({ description: "What it reads on standard input; nothing when left out" })
-        ),
+        stdin: Schema.optionalKey(Schema.String.annotate({ description: "Standard input (default: empty)" })),
         timeout_seconds: Schema.optionalKey(ToolInput.seconds(0.1, timeoutSecondsMax))
       }),
       output: ShellResult,
@@ -73,7 +71,7 @@ export const make = (executor: Executor, options: ShellToolsOptions = {}): Reado
         Effect.gen(function* () {
           const path = yield* ToolPath.at("cwd", cwd, places)
           const running = yield* executor
-            // Without a word of where, the executor says it: a host that stands in for a sandbox has another place.
+            // Without a `cwd`, the executor decides: a host that replaces a sandbox has another workspace.
             .spawn(command, {
               env,
               stdin,
@@ -93,7 +91,7 @@ export const make = (executor: Executor, options: ShellToolsOptions = {}): Reado
 
 type End = Pick<ShellResult, "exit_code" | "signal" | "timed_out" | "error">
 
-/** Read a command to its end, in memory that is bounded whatever it prints. */
+/** Reads a command's output to its end, in bounded memory. */
 const collect = Effect.fnUntraced(function* (
   running: RunningCommand,
   outputBytesMax: number,
@@ -133,10 +131,10 @@ const collect = Effect.fnUntraced(function* (
   }
 })
 
-/** What a command is that has not ended in its grace: whoever holds its scope kills it. */
+/** Result of a command that survives its grace period. Closing its scope kills it. */
 const killed: End = { exit_code: 137, signal: "SIGKILL", timed_out: true }
 
-/** Wait so long for a command, then ask it to end: whoever has something to put away may. */
+/** Waits for a command until its time limit, then sends SIGTERM and gives it a grace period to clean up. */
 const within = Effect.fnUntraced(function* (
   seconds: number,
   running: RunningCommand,

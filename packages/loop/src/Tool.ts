@@ -1,10 +1,10 @@
 /**
- * What a model may call: an Effect with a schema, a class of effect and budgets. A sealed agent's gateway, a loop on
- * the host and a session take the same.
+ * Tools: Effects with a schema, an effect class and budgets. A sealed agent's gateway, a loop on the host and a session
+ * use the same tools.
  *
- * Nothing is allowed by default. A run gets the tools of the host that its spec names, and of those only the ones whose
- * effect the policy lets pass. A tool closes over whatever it needs (credentials too: they stay on the host), and is
- * told in whose name it is called.
+ * Nothing is allowed by default. A run gets only the host tools that its spec names and whose effect class its policy
+ * allows. A tool closes over everything it needs, including credentials, which stay on the host. Each call carries the
+ * identity of its caller.
  */
 import { Cause, Duration, Effect, Result, Schema } from "effect"
 import * as Excerpt from "./Excerpt.ts"
@@ -13,12 +13,12 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 
-/** What a call can do to the world. */
+/** Effect class of a tool: what its calls can change. */
 export const ToolEffect = Schema.Literals(["read_only", "state_change", "external_side_effect"])
 
 export type ToolEffect = typeof ToolEffect.Type
 
-/** Why a call did not give a result. */
+/** Reason why a call failed. */
 export const ToolErrorCode = Schema.Literals([
   "validation",
   "execution",
@@ -31,11 +31,11 @@ export const ToolErrorCode = Schema.Literals([
 
 export type ToolErrorCode = typeof ToolErrorCode.Type
 
-/** What the agent hears; the message says what to do and holds nothing of the host. */
+/** A failed call. The agent reads the message, which says what to do and reveals nothing about the host. */
 export class ToolFailed extends Schema.TaggedError<ToolFailed>()("ToolFailed", {
   code: ToolErrorCode,
   detail: Schema.String,
-  /** For the host, and never told: why there is nothing left that the tool could act in. */
+  /** For the host only: why the tool has lost its sandbox. */
   cause: Schema.optionalKey(Schema.Defect())
 }) {
   override get message(): string {
@@ -43,14 +43,14 @@ export class ToolFailed extends Schema.TaggedError<ToolFailed>()("ToolFailed", {
   }
 }
 
-/** In whose name a tool is called. */
+/** Identity of one call. */
 export interface ToolContext {
   readonly runId: RunId
   readonly identity: LlmIdentity
   readonly requestId: string
 }
 
-/** In whose name several calls are made; each has an id of its own. */
+/** Identity of several calls; each call adds its own request ID. */
 export type ToolSession = Omit<ToolContext, "requestId">
 
 export interface Tool {
@@ -60,19 +60,19 @@ export interface Tool {
   readonly effect: ToolEffect
   /** JSON Schema of the arguments: an object. */
   readonly inputSchema: Readonly<Record<string, unknown>>
-  /** What is wrong with arguments; `undefined` where they fit. A call with such arguments fails as `validation`. */
+  /** Describes invalid arguments; `undefined` if they are valid. A call with invalid ones fails with `validation`. */
   readonly check: (input: unknown) => string | undefined
-  /** Arguments as they came, JSON decoded; the result is JSON. */
+  /** Calls the tool with decoded JSON arguments; the result is JSON. */
   readonly call: (input: unknown, context: ToolContext) => Effect.Effect<unknown, ToolFailed>
 }
 
-/** Which tools a run may call. */
+/** Tools and effect classes that a run may use. */
 export interface ToolPolicy {
   readonly allowedTools: ReadonlyArray<string>
   readonly allowedEffects: ReadonlyArray<ToolEffect>
 }
 
-/** Nothing. */
+/** Allows nothing. */
 export const denyAll: ToolPolicy = { allowedTools: [], allowedEffects: [] }
 
 export const make = <I, IE, O, OE>(options: {
@@ -115,7 +115,7 @@ export const make = <I, IE, O, OE>(options: {
           })
         )
         const encoded = yield* Effect.mapError(encode(result), () =>
-          failed("execution", `${name} gave a result that is none of its own`)
+          failed("execution", `${name} returned a result that does not match its schema`)
         )
         const bytes = Excerpt.bytesOf(JSON.stringify(encoded ?? null))
         if (bytes > resultBytesMax) {
@@ -124,20 +124,20 @@ export const make = <I, IE, O, OE>(options: {
         }
         return encoded as unknown
       },
-      // A defect is the host's business: the agent learns that there was one.
+      // The agent learns only that a defect occurred; its cause is in the host's log.
       Effect.catchDefect((defect) =>
         Effect.andThen(
           Effect.logError(`the tool ${name} has a defect`, Cause.die(defect)),
-          Effect.fail(failed("execution", `${name} failed inside. Whoever runs this sandbox can see why`))
+          Effect.fail(failed("execution", `${name} failed internally. The cause is in the log of the host`))
         )
       )
     )
   }
 }
 
-/** What a model hears of a call, whatever carries it. */
+/** Answer to a call, as a model reads it over any transport. */
 export interface ToolAnswer {
-  /** The result as JSON; of a call that failed, its code and what to do. */
+  /** The result as JSON, or the code and remedy of a failed call. */
   readonly text: string
   readonly isError: boolean
   readonly result?: unknown
@@ -157,7 +157,7 @@ export const refused = ({ code, detail }: Pick<ToolFailed, "code" | "detail">): 
 export const answer = (called: Effect.Effect<unknown, ToolFailed>): Effect.Effect<ToolAnswer> =>
   Effect.match(called, { onSuccess: answered, onFailure: refused })
 
-/** A call as a span, named as OpenTelemetry's conventions for generative AI have it. */
+/** Runs a call in a span, named by OpenTelemetry's conventions for generative AI. */
 export const called = (
   tool: Tool,
   input: unknown,
@@ -175,18 +175,18 @@ export const called = (
     })
   )
 
-/** Whoever calls has made it up. */
+/** Call IDs come from the caller and may have any length. */
 const callIdCharactersMax = 200
 
-/** `shell.exec` as models hear it: `shell__exec`; their APIs take no dot. */
+/** Converts `shell.exec` to `shell__exec`, because model APIs accept no dots. */
 export const wireName = (dotted: string): string => dotted.replaceAll(".", "__")
 
-/** `shell__exec` as people and configurations say it: `shell.exec`. */
+/** Converts `shell__exec` to `shell.exec`, as used by people and configurations. */
 export const dottedName = (wire: string): string => wire.replaceAll("__", ".")
 
 /**
- * Whether a run may call a tool. One that does not exist and one that is not allowed are answered alike, so that an
- * agent cannot find out what the host has.
+ * Returns the tool if a run may call it. Unknown and forbidden tools fail alike, so that an agent cannot discover which
+ * tools the host has.
  */
 export const decide = (policy: ToolPolicy, tools: ReadonlyArray<Tool>, name: string): Tool | ToolFailed => {
   const tool = tools.find((candidate) => candidate.name === name)
@@ -196,7 +196,7 @@ export const decide = (policy: ToolPolicy, tools: ReadonlyArray<Tool>, name: str
     ? tool
     : failed(
         "policy_denied",
-        `this sandbox may not call ${JSON.stringify(name.slice(0, 100))}. What it may call: cogni-tool list`
+        `this sandbox may not call ${JSON.stringify(name.slice(0, 100))}. List the allowed tools: cogni-tool list`
       )
 }
 

@@ -1,18 +1,18 @@
 /**
- * Which tools an agent gets: four profiles, as data, and what one agent differs in.
+ * Tool profiles: which tools an agent gets, as data, and the exceptions of one agent.
  *
- * Nothing is allowed that no profile lists and no override names; a name that names nothing is an error when it is
- * read, and not one day when it is missed.
+ * A tool is allowed only if the agent's profile includes it or an override names it. Unknown names are reported when
+ * they are read, not when a tool is missed.
  */
 import { Result, Schema } from "effect"
 import { dottedName, type Tool, type ToolEffect, type ToolPolicy } from "./Tool.ts"
 
-/** From the smallest to the largest; each has what those before it have. */
+/** From the smallest to the largest; each includes the previous ones. */
 export const ToolProfile = Schema.Literals(["minimal", "messaging", "coding", "full"])
 
 export type ToolProfile = typeof ToolProfile.Type
 
-/** What an agent differs in: dotted names, or groups of them such as `process.*`. `deny` wins. */
+/** Exceptions from a profile: dotted names, or groups such as `process.*`. `deny` takes precedence. */
 export interface ToolOverrides {
   readonly allow?: ReadonlyArray<string> | undefined
   readonly deny?: ReadonlyArray<string> | undefined
@@ -21,21 +21,21 @@ export interface ToolOverrides {
 export interface ProfiledTool {
   readonly name: string
   readonly effect: ToolEffect
-  /** The smallest profile that has it. */
+  /** Smallest profile that includes it. */
   readonly profile: ToolProfile
 }
 
-/** Names that name nothing. */
+/** Overrides name tools that do not exist. */
 export class UnknownTools extends Schema.TaggedError<UnknownTools>()("UnknownTools", {
   names: Schema.Array(Schema.String),
   known: Schema.Array(Schema.String)
 }) {
   override get message(): string {
-    return `tool_overrides name tools that are not there: ${this.names.join(", ")}. There are ${this.known.join(", ")}`
+    return `tool_overrides names unknown tools: ${this.names.join(", ")}. Known tools: ${this.known.join(", ")}`
   }
 }
 
-/** Every tool there is a profile for. `full` has whatever else is registered, besides. */
+/** Every tool that belongs to a profile. `full` also includes all other registered tools. */
 export const profiledTools: ReadonlyArray<ProfiledTool> = [
   { name: "core.get_current_time", effect: "read_only", profile: "minimal" },
   { name: "file.read", effect: "read_only", profile: "minimal" },
@@ -52,7 +52,7 @@ export const profiledTools: ReadonlyArray<ProfiledTool> = [
 
 const order: Readonly<Record<ToolProfile, number>> = { minimal: 0, messaging: 1, coding: 2, full: 3 }
 
-/** What a call may do to the world, in each. */
+/** Effect classes that each profile allows. */
 export const profileEffects: Readonly<Record<ToolProfile, ReadonlyArray<ToolEffect>>> = {
   minimal: ["read_only"],
   messaging: ["read_only", "state_change"],
@@ -60,21 +60,21 @@ export const profileEffects: Readonly<Record<ToolProfile, ReadonlyArray<ToolEffe
   full: ["read_only", "state_change", "external_side_effect"]
 }
 
-/** Whether a name, or a group such as `process.*`, is meant by an entry of an override. */
+/** Returns whether an override's entry, a name or a group such as `process.*`, matches a tool. */
 export const covers = (entry: string, name: string): boolean =>
   entry.endsWith("*") ? name.startsWith(entry.slice(0, -1)) : entry === name
 
-/** The tools of a profile among those that are registered, by dotted name. */
+/** Returns the registered tools that a profile includes, by dotted name. */
 export const toolsOf = (profile: ToolProfile, registered: ReadonlyArray<string>): ReadonlyArray<string> =>
   registered.filter((name) => {
     const found = profiledTools.find((tool) => tool.name === name)
     return found === undefined ? profile === "full" : order[found.profile] <= order[profile]
   })
 
-/** What a configuration may name, where nobody has added tools of their own. */
+/** Tool names that a configuration may use, if the host adds no tools. */
 export const toolNames: ReadonlyArray<string> = profiledTools.map(({ name }) => name)
 
-/** What an override's names do not name: neither a tool that is registered, nor one there is a profile for. */
+/** Returns the override entries that match neither a registered tool nor a tool of a profile. */
 export const unknownNames = (
   { allow = [], deny = [] }: ToolOverrides,
   registered: ReadonlyArray<string>
@@ -84,8 +84,8 @@ export const unknownNames = (
 }
 
 /**
- * What a session may call of its tools. A profile lets in what does no more to the world than it may; what does more
- * than its name promises needs to be allowed by name.
+ * Returns the policy of a session. A profile includes only tools whose effect class it allows; any other tool must be
+ * allowed by name.
  */
 export const policyOf = (
   tools: ReadonlyArray<Pick<Tool, "name" | "effect">>,

@@ -1,9 +1,8 @@
 /**
- * The tools of a session: a value from which others are made, and which is restricted for an agent.
+ * The tools of a session: an immutable registry from which others are made, and which is restricted for an agent.
  *
- * One registry has the host's tools; a session's has some that are others, over its own sandbox. Until it is restricted
- * to a profile, a registry calls nothing; what it is restricted to it never has more of, however often it is restricted
- * again.
+ * One registry has the host's tools; a session's registry replaces some of them by tools over its own sandbox. A
+ * registry allows no calls until it is restricted to a profile. Further restrictions can only remove tools.
  */
 import { ToolName } from "@cogni/sandbox-core/SandboxSpec"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
@@ -21,7 +20,7 @@ import {
 } from "./Tool.ts"
 import * as ToolProfile from "./ToolProfile.ts"
 
-/** A registry cannot be what it was asked to be. */
+/** A tool cannot be registered or overridden. */
 export class ToolRegistryError extends Schema.TaggedError<ToolRegistryError>()("ToolRegistryError", {
   tool: Schema.String,
   detail: Schema.String,
@@ -33,29 +32,29 @@ export class ToolRegistryError extends Schema.TaggedError<ToolRegistryError>()("
 }
 
 export interface ToolRegistry {
-  /** What may be called; nothing until {@link ToolRegistry.restrict}. */
+  /** Allowed tools; none until {@link ToolRegistry.restrict}. */
   readonly policy: ToolPolicy
-  /** All there are, in the order they came, whatever the policy says. */
+  /** All tools in order of registration, whatever the policy. */
   readonly list: ReadonlyArray<Tool>
-  /** Those that may be called. */
+  /** Tools that may be called. */
   readonly offered: ReadonlyArray<Tool>
-  /** With more tools: none may be there already. */
+  /** Returns a registry with more tools, whose names must be new. */
   readonly register: (...tools: ReadonlyArray<Tool>) => Result.Result<ToolRegistry, ToolRegistryError>
-  /** With another tool in the place of the one that has its name. */
+  /** Returns a registry in which this tool replaces the one with its name. */
   readonly override: (tool: Tool) => Result.Result<ToolRegistry, ToolRegistryError>
-  /** To what a profile and its overrides let through. */
+  /** Returns a registry restricted to a profile and its overrides. */
   readonly restrict: (
     profile: ToolProfile.ToolProfile,
     overrides?: ToolProfile.ToolOverrides
   ) => Result.Result<ToolRegistry, ToolProfile.UnknownTools>
-  /** By dotted name or wire name. Decides first, then calls; each call is a span. */
+  /** Calls a tool by dotted name or wire name, if it is allowed. Each call is a span. */
   readonly call: (name: string, input: unknown, context: ToolContext) => Effect.Effect<unknown, ToolFailed>
 }
 
 export const make = (tools: ReadonlyArray<Tool> = []): Result.Result<ToolRegistry, ToolRegistryError> =>
   over([], undefined).register(...tools)
 
-/** Without a policy it is not restricted yet; a tool that comes later is not let in by one. */
+/** Without a policy, the registry is not restricted yet. A policy does not allow tools that are registered later. */
 const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRegistry => {
   const held = policy ?? denyAll
   const offered = list.filter((tool) => decide(held, list, tool.name) === tool)
@@ -74,7 +73,7 @@ const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRe
     },
     override: (tool) => {
       if (!list.some(({ name }) => name === tool.name)) {
-        return refuse(tool, { detail: "is not there to be overridden", remedy: "Register it" })
+        return refuse(tool, { detail: "does not exist and cannot be overridden", remedy: "Register it" })
       }
       const others = list.map((other) => (other.name === tool.name ? tool : other))
       return Result.succeed(over(others, policy))
@@ -93,21 +92,21 @@ const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRe
 const refuse = ({ name: tool }: Tool, why: { readonly detail: string; readonly remedy: string }) =>
   Result.fail(new ToolRegistryError({ tool, ...why }))
 
-/** What models' APIs take of a name at most. */
+/** Longest name that model APIs accept. */
 const nameCharactersMax = 64
 
 const isToolName = Schema.is(ToolName)
 
 const problemOf = (name: string, there: ReadonlyArray<Tool>) => {
-  // It must come back as itself from the way through its dotted name.
+  // Converting the name to its dotted name and back must not change it.
   if (!isToolName(name) || name.length > nameCharactersMax || wireName(dottedName(name)) !== name) {
     return {
-      detail: "has a name that models' APIs do not take",
-      remedy: `Call it namespace__name, in lower-case letters, digits and underscores, with ${nameCharactersMax} characters at most`
+      detail: "has a name that model APIs do not accept",
+      remedy: `Name it namespace__name, with at most ${nameCharactersMax} lower-case letters, digits and underscores`
     }
   }
   return there.some((tool) => tool.name === name)
-    ? { detail: "is there already", remedy: "Override it, or leave one of the two out" }
+    ? { detail: "is already registered", remedy: "Override it, or register only one of the two" }
     : undefined
 }
 
@@ -119,7 +118,7 @@ const call = (
 ): Effect.Effect<unknown, ToolFailed> => {
   const tool = offered.find((one) => one.name === name)
   return tool === undefined
-    ? // A name that a model made up is in no span.
+    ? // A span must not contain a name that a model made up.
       Effect.withSpan(Effect.fail(denied(offered, name)), "execute_tool", {
         attributes: {
           [Telemetry.attribute.operation]: "execute_tool",
@@ -130,13 +129,13 @@ const call = (
     : called(tool, input, context)
 }
 
-/** One that does not exist and one that is not allowed are answered alike. */
+/** Unknown and forbidden tools get the same answer. */
 const denied = (offered: ReadonlyArray<Tool>, name: string): ToolFailed =>
   new ToolFailed({
     code: "policy_denied",
     detail:
       `this session may not call ${JSON.stringify(name.slice(0, 100))}. ` +
       (offered.length === 0
-        ? "It may call no tool"
-        : `What it may call: ${offered.map((tool) => tool.name).join(", ")}`)
+        ? "It may call no tools"
+        : `Allowed tools: ${offered.map((tool) => tool.name).join(", ")}`)
   })

@@ -1,5 +1,5 @@
 /**
- * The AI SDK with a model that calls one tool and then says it is done: what it was offered, and what it was answered.
+ * The AI SDK with a scripted model that calls one tool and then answers `done`. Reports the tools and the answer.
  */
 import type { AiSdkTool } from "@cogni/sandbox-loop/AiSdkTools"
 import { generateText, isStepCount, type ToolSet } from "ai"
@@ -32,7 +32,7 @@ const calls = (toolName: string, input: string): Generated => ({
 export class AiModel {
   readonly #tools: ToolSet
 
-  // By structure alone: this is where the SDK's own type looks at it.
+  // This assignment checks the structural type against the SDK's own.
   constructor(tools: Record<string, AiSdkTool>) {
     this.#tools = tools
   }
@@ -59,14 +59,14 @@ export class AiModel {
     const answer = model.doGenerateCalls[1]?.prompt
       .flatMap((message) => (message.role === "tool" ? message.content : []))
       .find((part) => part.type === "tool-result")?.output
-    if (answer === undefined) throw new Error("the model was given no answer")
+    if (answer === undefined) throw new Error("the model received no answer")
     switch (answer.type) {
       case "json":
         return { ok: true, text: JSON.stringify(answer.value) }
       case "error-text":
         return { ok: false, text: answer.value }
       default:
-        throw new Error(`the model was given ${answer.type}`)
+        throw new Error(`the model received ${answer.type}`)
     }
   }
 }

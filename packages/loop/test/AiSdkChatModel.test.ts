@@ -42,7 +42,7 @@ const heardFrom = (answer: ModelServer.Answer, options?: AiSdkChatModel.AiSdkCha
 const failureOf = (answer: ModelServer.Answer, options?: AiSdkChatModel.AiSdkChatModelOptions) =>
   Effect.map(heardFrom(answer, options), ({ heard, parts }) => {
     assert(Result.isFailure(parts), "it answered")
-    // Nothing is tried again behind the caller's back.
+    // The adapter never retries.
     assert.lengthOf(heard, 1)
     return parts.failure
   })
@@ -50,7 +50,7 @@ const failureOf = (answer: ModelServer.Answer, options?: AiSdkChatModel.AiSdkCha
 const whole = [saying("Hel"), saying("lo"), finish("stop"), usage(11, 5), done]
 
 describe("AiSdkChatModel", () => {
-  it.live("asks in the words of chat completions, with no key, and streams what comes", () =>
+  it.live("sends a chat completion without a key, and streams the answer", () =>
     Effect.gen(function* () {
       const { heard, parts } = yield* heardFrom(streams(...whole))
       assert.deepStrictEqual(
@@ -97,7 +97,7 @@ describe("AiSdkChatModel", () => {
     })
   )
 
-  it.live("reaches a base URL as well, with what an answer may have", () =>
+  it.live("reaches a base URL, and sends the output token limit", () =>
     Effect.gen(function* () {
       const { baseUrl, heard } = yield* ModelServer.onPort(streams(...whole))
       yield* Stream.runDrain(
@@ -109,7 +109,7 @@ describe("AiSdkChatModel", () => {
     })
   )
 
-  it.live("puts calls together from their pieces, in order, arguments as they were written", () =>
+  it.live("assembles tool calls from their pieces in order, and keeps invalid arguments", () =>
     Effect.gen(function* () {
       const { parts } = yield* heardFrom(
         streams(
@@ -132,7 +132,7 @@ describe("AiSdkChatModel", () => {
     })
   )
 
-  it.live("says what an upstream did not count as absent, and why an answer ended", () =>
+  it.live("omits uncounted usage, and reports why an answer ended", () =>
     Effect.gen(function* () {
       for (const [raw, reason] of [
         ["length", "length"],
@@ -148,7 +148,7 @@ describe("AiSdkChatModel", () => {
     })
   )
 
-  it.live("does not take what a model thinks for its answer", () =>
+  it.live("does not include reasoning in the answer", () =>
     Effect.gen(function* () {
       const thought = { ...saying(""), choices: [{ index: 0, delta: { reasoning_content: "hm" } }] }
       const { parts } = yield* heardFrom(streams(thought, saying("Yes"), finish("stop"), done))
@@ -156,7 +156,7 @@ describe("AiSdkChatModel", () => {
     })
   )
 
-  it.live("streams: a piece is there before the next one is sent", () =>
+  it.live("yields a piece before the next one is sent", () =>
     Effect.gen(function* () {
       const first = Promise.withResolvers<void>()
       const { socketPath } = yield* ModelServer.onSocket((response) => {
@@ -175,7 +175,7 @@ describe("AiSdkChatModel", () => {
     })
   )
 
-  it.live("breaks the call off when nobody waits for its answer any more", () =>
+  it.live("aborts the request when the reader is interrupted", () =>
     Effect.gen(function* () {
       const began = yield* Deferred.make<void>()
       const { aborted, socketPath } = yield* ModelServer.onSocket((response) => {
@@ -194,7 +194,7 @@ describe("AiSdkChatModel", () => {
     })
   )
 
-  it.live("breaks it off also before any answer has begun", () =>
+  it.live("aborts the request before an answer has started", () =>
     Effect.gen(function* () {
       const asked = Promise.withResolvers<void>()
       const { aborted, socketPath } = yield* ModelServer.onSocket(() => {
@@ -218,7 +218,7 @@ describe("AiSdkChatModel failures", () => {
 
   it.live.each([
     {
-      name: "a rate",
+      name: "maps status 429 to rate_limit",
       status: 429,
       body: error("slow down"),
       headers: { "retry-after": "7" },
@@ -226,7 +226,7 @@ describe("AiSdkChatModel failures", () => {
       retryAfterSeconds: 7
     },
     {
-      name: "a rate in milliseconds",
+      name: "reads retry-after-ms",
       status: 429,
       body: error("slow"),
       headers: { "retry-after-ms": "1500" },
@@ -234,76 +234,76 @@ describe("AiSdkChatModel failures", () => {
       retryAfterSeconds: 1.5
     },
     {
-      name: "a budget by type",
+      name: "maps the type insufficient_quota",
       status: 429,
       body: error("spent", { type: "insufficient_quota" }),
       headers: { "retry-after": "7" },
       code: "insufficient_quota"
     },
     {
-      name: "a budget by code",
+      name: "maps the code insufficient_quota",
       status: 429,
       body: error("spent", { code: "insufficient_quota" }),
       headers: {},
       code: "insufficient_quota"
     },
     {
-      name: "a 429 that is final",
+      name: "maps a final 429 to insufficient_quota",
       status: 429,
       body: error("spent"),
       headers: { "x-should-retry": "false" },
       code: "insufficient_quota"
     },
-    { name: "an empty account", status: 402, body: error("pay"), headers: {}, code: "insufficient_quota" },
-    { name: "a key that is none", status: 401, body: error("who?"), headers: {}, code: "unauthorized" },
-    { name: "a key that may not", status: 403, body: error("no"), headers: {}, code: "unauthorized" },
+    { name: "maps status 402", status: 402, body: error("pay"), headers: {}, code: "insufficient_quota" },
+    { name: "maps status 401", status: 401, body: error("who?"), headers: {}, code: "unauthorized" },
+    { name: "maps status 403", status: 403, body: error("no"), headers: {}, code: "unauthorized" },
     {
-      name: "a canary",
+      name: "maps exfiltration_suspected to refused",
       status: 403,
       body: error("saw it", { code: "exfiltration_suspected" }),
       headers: {},
       code: "refused"
     },
     {
-      name: "a filter",
+      name: "maps content_filter to refused",
       status: 400,
       body: error("no", { code: "content_filter" }),
       headers: {},
       code: "refused"
     },
     {
-      name: "a bad request",
+      name: "maps status 400 to invalid_request",
       status: 400,
       body: error("too long", { code: "context_length_exceeded" }),
       headers: {},
       code: "invalid_request"
     },
-    { name: "no such model", status: 404, body: error("none"), headers: {}, code: "invalid_request" },
+    { name: "maps status 404", status: 404, body: error("none"), headers: {}, code: "invalid_request" },
     {
-      name: "an upstream that does not take the key",
+      name: "maps upstream_refused to unauthorized",
       status: 502,
       body: error("key", { code: "upstream_refused" }),
       headers: {},
       code: "unauthorized"
     },
     {
-      name: "an upstream that is away",
+      name: "maps upstream_unreachable to unreachable",
       status: 502,
       body: error("away", { code: "upstream_unreachable" }),
       headers: {},
       code: "unreachable"
     },
     {
-      name: "an upstream that is busy",
+      name: "maps status 503 to unavailable",
       status: 503,
       body: error("busy"),
       headers: { "retry-after": "1" },
       code: "unavailable",
       retryAfterSeconds: 1
     },
-    { name: "a gateway that waited", status: 504, body: error("late"), headers: {}, code: "timeout" },
+    { name: "maps status 504", status: 504, body: error("late"), headers: {}, code: "timeout" },
     {
-      name: "somewhere else",
+      name: "does not follow a redirect",
       status: 302,
       body: "",
       headers: { location: "http://127.0.0.1:1/" },
@@ -322,7 +322,7 @@ describe("AiSdkChatModel failures", () => {
     })
   )
 
-  it.live("a date to come back at is one from now", () =>
+  it.live("converts a retry-after date to seconds from now", () =>
     Effect.gen(function* () {
       const at = new Date(Date.now() + 60_000).toUTCString()
       const failure = yield* failureOf(refuses(429, error("slow"), { "retry-after": at }))
@@ -331,7 +331,7 @@ describe("AiSdkChatModel failures", () => {
     })
   )
 
-  it.live("an error page that is none of the API's, however long, is told by its status", () =>
+  it.live("reports a long error page by its status", () =>
     Effect.gen(function* () {
       const failure = yield* failureOf(refuses(500, "<html>\u001B[31m".repeat(100_000)))
       assert.strictEqual(failure.code, "unavailable")
@@ -340,7 +340,7 @@ describe("AiSdkChatModel failures", () => {
     })
   )
 
-  it.live("an error in the place of a part", () =>
+  it.live("maps an error that arrives in the stream", () =>
     Effect.gen(function* () {
       const failure = yield* failureOf(
         streams(saying("Half"), { error: { message: "overloaded", type: "server_error", code: null } })
@@ -349,7 +349,7 @@ describe("AiSdkChatModel failures", () => {
     })
   )
 
-  it.live("nobody there", () =>
+  it.live("reports a missing socket as unreachable", () =>
     Effect.gen(function* () {
       const at = { socketPath: "/nonexistent/llm.sock" }
       const failure = yield* Effect.flip(Stream.runDrain(ask(at)))
@@ -358,7 +358,7 @@ describe("AiSdkChatModel failures", () => {
     })
   )
 
-  it.live("an answer that breaks off in the middle of itself", () =>
+  it.live("reports a truncated answer as unreachable", () =>
     Effect.gen(function* () {
       const failure = yield* failureOf((response) => {
         response
@@ -369,14 +369,14 @@ describe("AiSdkChatModel failures", () => {
     })
   )
 
-  it.live("an answer that ends well, and before its end", () =>
+  it.live("reports an answer without a finish as invalid_answer", () =>
     Effect.gen(function* () {
       assert.strictEqual((yield* failureOf(streams(saying("Half")))).code, "invalid_answer")
       assert.strictEqual((yield* failureOf(streams(done))).code, "invalid_answer")
     })
   )
 
-  it.live("garbage", () =>
+  it.live("reports a malformed body as invalid_answer", () =>
     Effect.gen(function* () {
       for (const body of [
         "",
@@ -393,7 +393,7 @@ describe("AiSdkChatModel failures", () => {
     })
   )
 
-  it.live("a line, or a body, of more than anybody asked for", () =>
+  it.live("refuses an oversized line or body", () =>
     Effect.gen(function* () {
       const endless: ModelServer.Answer = (response) => {
         response.writeHead(200, { "content-type": "text/event-stream" })
@@ -406,7 +406,7 @@ describe("AiSdkChatModel failures", () => {
       const endlessly = yield* failureOf(endless, { lineBytesMax: 100_000 })
       assert.deepInclude(endlessly, {
         code: "answer_too_large",
-        detail: "a line of more than 100000 bytes came"
+        detail: "a line of the answer exceeds 100000 bytes"
       })
       const talkative = streams(
         ...Array.from({ length: 100 }, () => saying("x".repeat(1000))),
@@ -417,7 +417,7 @@ describe("AiSdkChatModel failures", () => {
     })
   )
 
-  it.live("a status that is none", () =>
+  it.live("reports an invalid status as invalid_answer", () =>
     Effect.gen(function* () {
       const failure = yield* failureOf((response) => {
         response.socket?.end("HTTP/1.1 999 Odd\r\ncontent-length: 0\r\n\r\n")
@@ -426,7 +426,7 @@ describe("AiSdkChatModel failures", () => {
     })
   )
 
-  it.live("what is no HTTP at all", () =>
+  it.live("reports a response that is not HTTP as unreachable", () =>
     Effect.gen(function* () {
       const failure = yield* failureOf((response) => {
         response.socket?.end("SSH-2.0-OpenSSH\r\n")

@@ -1,4 +1,4 @@
-/** The AI SDK, as it is, over a session's tools. */
+/** Runs a session's tools with the real AI SDK. */
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import * as AiSdkTools from "@cogni/sandbox-loop/AiSdkTools"
 import * as ShellTools from "@cogni/sandbox-loop/ShellTools"
@@ -13,7 +13,7 @@ import { executorOf, session, toolNamed } from "./ToolWorld.ts"
 const registryOf = (...tools: ReadonlyArray<Tool>) =>
   Result.getOrThrow(Result.flatMap(ToolRegistry.make(tools), (all) => all.restrict("messaging")))
 
-/** A command that goes on until its scope is closed. */
+/** A command that runs until its scope closes. */
 const endless = Effect.gen(function* () {
   const begun = yield* Deferred.make<void>()
   const ended = yield* Deferred.make<void>()
@@ -32,7 +32,7 @@ const endless = Effect.gen(function* () {
 })
 
 describe("tools for the AI SDK", () => {
-  it.effect("are called by streamText as by generateText", () =>
+  it.effect("works with streamText as with generateText", () =>
     Effect.gen(function* () {
       const tools = yield* AiSdkTools.make(registryOf(toolNamed("file__read", "called")), session)
       const usage = {
@@ -72,7 +72,7 @@ describe("tools for the AI SDK", () => {
     })
   )
 
-  it.effect("what a model makes up of arguments is an answer that it reads", () =>
+  it.effect("returns invalid arguments to the model as an error", () =>
     Effect.gen(function* () {
       const model = new AiModel(
         yield* AiSdkTools.make(registryOf(toolNamed("file__read", "called")), session)
@@ -91,7 +91,7 @@ describe("tools for the AI SDK", () => {
     })
   )
 
-  it.effect("are only those that may be called", () =>
+  it.effect("offers only allowed tools", () =>
     Effect.gen(function* () {
       const registry = registryOf(
         toolNamed("file__read", "x"),
@@ -102,7 +102,7 @@ describe("tools for the AI SDK", () => {
     })
   )
 
-  it.live("whoever aborts ends the command", () =>
+  it.live("an abort ends the command", () =>
     Effect.gen(function* () {
       const { begun, ended, registry } = yield* endless
       const model = new AiModel(yield* AiSdkTools.make(registry, session))
@@ -111,7 +111,7 @@ describe("tools for the AI SDK", () => {
       yield* Deferred.await(begun)
       abort.abort()
       yield* Deferred.await(ended).pipe(
-        Effect.timeoutOrElse({ duration: "5 seconds", orElse: () => Effect.die("it goes on") })
+        Effect.timeoutOrElse({ duration: "5 seconds", orElse: () => Effect.die("the command still runs") })
       )
       yield* Effect.promise(() => calling)
     })

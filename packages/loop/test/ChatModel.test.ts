@@ -16,14 +16,14 @@ const text = (delta: string): ChatModel.ChatPart => ({ type: "text_delta", delta
 const stop: ChatModel.ChatPart = { type: "finish", reason: "stop" }
 
 describe("ChatModel.bounded", () => {
-  it.effect("lets an answer pass that keeps to its limits, to the byte", () =>
+  it.effect("passes an answer that is exactly at its limits", () =>
     Effect.gen(function* () {
       const parts = [text("éé"), text("abcdef"), stop]
       assert.deepStrictEqual(yield* heard(parts), Result.succeed(parts))
     })
   )
 
-  it.effect("ends an answer that has more bytes than it may, in text or in calls", () =>
+  it.effect("ends an answer over its byte limit, in text or in calls", () =>
     Effect.gen(function* () {
       assert.strictEqual(codeOf(yield* heard([text("éé"), text("abcdefg"), stop])), "answer_too_large")
       const long = { type: "tool_call", id: "1", name: "t", arguments: '{"a":12345}' } as const
@@ -31,14 +31,14 @@ describe("ChatModel.bounded", () => {
     })
   )
 
-  it.effect("ends an answer that calls more tools than it may", () =>
+  it.effect("ends an answer over its limit on tool calls", () =>
     Effect.gen(function* () {
       assert.strictEqual(codeOf(yield* heard([call("1"), call("2"), stop])), "none")
       assert.strictEqual(codeOf(yield* heard([call("1"), call("2"), call("3"), stop])), "answer_too_large")
     })
   )
 
-  it.effect("wants exactly one end, and nothing after it", () =>
+  it.effect("requires exactly one finish, as the last part", () =>
     Effect.gen(function* () {
       assert.strictEqual(codeOf(yield* heard([text("a")])), "invalid_answer")
       assert.strictEqual(codeOf(yield* heard([stop, text("a")])), "invalid_answer")
@@ -46,7 +46,7 @@ describe("ChatModel.bounded", () => {
     })
   )
 
-  it.effect("ends an answer that is not whole in time, however busy it is", () =>
+  it.effect("ends an answer that is not complete in time", () =>
     Effect.gen(function* () {
       const slow = Stream.concat(Stream.make(text("a")), Stream.never)
       const fiber = yield* Effect.forkChild(Effect.result(Stream.runCollect(ChatModel.bounded(slow, limits))))
@@ -59,7 +59,7 @@ describe("ChatModel.bounded", () => {
 })
 
 describe("ChatModelFailed", () => {
-  it("says what happened and what to do, whatever the upstream wrote", () => {
+  it("has a cause and a remedy, whatever the upstream wrote", () => {
     const error = ChatModel.failed("rate_limit", `too \u001B[31mfast\r\n${"x".repeat(10_000)}`, {
       status: 429
     })
@@ -68,14 +68,14 @@ describe("ChatModelFailed", () => {
     assert.isAtMost(error.detail.length, ChatModel.detailCharsMax)
   })
 
-  it("may pass in a moment only where waiting helps", () => {
+  it("is retryable only if waiting helps", () => {
     const may = ChatModel.ChatErrorCode.literals.filter((code) => ChatModel.failed(code, "x").isRetryable)
     assert.deepStrictEqual(may, ["rate_limit", "unreachable", "unavailable", "timeout"])
   })
 })
 
 describe("ChatModel.layerMemory", () => {
-  it.effect("answers as its function says, a failure too, and hears where it is asked", () =>
+  it.effect("answers or fails as its function says, and passes the endpoint", () =>
     Effect.gen(function* () {
       const ask = (model: string) =>
         ChatModel.ChatModel.use((chat) =>

@@ -1,4 +1,4 @@
-/** Text of any length: never a character in two, never more than was allowed, and a number that is exact. */
+/** Excerpts of text of any length: whole characters, an exact limit, and an exact count of the missing bytes. */
 import * as Excerpt from "@cogni/sandbox-loop/Excerpt"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
@@ -17,14 +17,14 @@ const collected = (pieces: ReadonlyArray<Uint8Array>, bytesMax: number) => {
   return collector.excerpt()
 }
 
-/** What is shown of a text, before and after its marker. */
+/** Returns the text before and after the marker. */
 const sidesOf = ({ bytesMissing, text }: Excerpt.Excerpt) => {
   const marker = Excerpt.marker(bytesMissing)
   const at = text.lastIndexOf(marker)
   return at === -1 ? [text, ""] : [text.slice(0, at), text.slice(at + marker.length)]
 }
 
-/** Texts of one, two, three and four bytes to the character, again and again. */
+/** Repeated characters of one, two, three and four bytes. */
 const Text = Schema.Struct({
   unit: Schema.Literals(["a", "ü", "☃", "🦀", "a🦀ü☃\n", "ab\u{10ffff}\u0800\u07ff"]),
   times: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 700 })),
@@ -34,7 +34,7 @@ const Limit = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1500 }))
 const PieceBytes = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 900 }))
 
 describe("an excerpt", () => {
-  it("leaves what fits as it is, to the byte", () => {
+  it("returns text that fits unchanged, to the byte", () => {
     assert.deepStrictEqual(Excerpt.excerpt("héllo", 6), { text: "héllo", bytesMissing: 0 })
     assert.notStrictEqual(Excerpt.excerpt("héllo", 5).bytesMissing, 0)
     assert.deepStrictEqual(Excerpt.excerpt("", 0), { text: "", bytesMissing: 0 })
@@ -42,7 +42,7 @@ describe("an excerpt", () => {
     assert.strictEqual(Excerpt.excerpt(encode(odd), 1000).text, odd)
   })
 
-  it("keeps the beginning and the end, and says how much is missing between them", () => {
+  it("keeps the beginning and the end, and states how much is missing", () => {
     const { bytesMissing, text } = Excerpt.excerpt(`BEGIN${"x".repeat(10_000)}END`, 200)
     assert.isTrue(text.startsWith("BEGIN"))
     assert.isTrue(text.endsWith("END"))
@@ -50,7 +50,7 @@ describe("an excerpt", () => {
     assert.isAtMost(bytesOf(text), 200)
   })
 
-  it("has only the beginning where there is no room for a marker", () => {
+  it("has only the beginning if there is no room for a marker", () => {
     assert.deepStrictEqual(Excerpt.excerpt("abcdefghij", 4), { text: "abcd", bytesMissing: 6 })
     assert.deepStrictEqual(Excerpt.excerpt("éé", 3), { text: "é", bytesMissing: 2 })
     for (const bytesMax of [0, -1, Number.NaN]) {
@@ -59,7 +59,7 @@ describe("an excerpt", () => {
   })
 
   it.prop(
-    "of UTF-8 in whatever pieces is within its limit, cuts no character, and counts what is missing",
+    "stays within its limit, cuts no character of UTF-8, and counts the missing bytes",
     [Text, Limit, PieceBytes],
     ([{ lead, times, unit }, bytesMax, size]) => {
       const whole = lead + unit.repeat(times)
@@ -72,14 +72,14 @@ describe("an excerpt", () => {
       assert.isTrue(whole.startsWith(head))
       assert.isTrue(whole.endsWith(tail))
       assert.strictEqual(bytesOf(head) + bytesOf(tail) + given.bytesMissing, bytesOf(whole))
-      // As much as there is room for: what a character at each cut may cost, and the digits of the number.
+      // Uses all room, except for a character at each cut and the digits of the number.
       if (given.bytesMissing > 0) assert.isAtLeast(bytesOf(given.text), bytesMax - 12)
     },
     { arbitrary: { runs: 500, seed: "excerpt-text" } }
   )
 
   it.prop(
-    "of any bytes is within its limit, and shows what a decoder makes of the whole",
+    "stays within its limit for any bytes, and decodes them like the whole",
     [Schema.Array(Schema.Uint8Array), Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 40 })), Limit],
     ([pieces, times, bytesMax]) => {
       const all = Array.from({ length: times }, () => pieces).flat()
@@ -96,7 +96,7 @@ describe("an excerpt", () => {
 
 describe("the last bytes", () => {
   it.prop(
-    "are the last of all that came, however they came",
+    "are the last bytes of the input, whatever its pieces",
     [Schema.Array(Schema.Uint8Array), Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 50 }))],
     ([pieces, bytesMax]) => {
       const last = Excerpt.lastBytes(bytesMax)
@@ -112,7 +112,7 @@ describe("the last bytes", () => {
     { arbitrary: { runs: 300, seed: "last-bytes" } }
   )
 
-  it("begin with a character where they are cut as text", () => {
+  it("start with a whole character when they are cut as text", () => {
     const crab = encode("🦀b")
     for (const bytesMax of [1, 2, 3, 4]) {
       assert.strictEqual(Excerpt.decode(Excerpt.suffix(crab, bytesMax)), "b")
@@ -122,7 +122,7 @@ describe("the last bytes", () => {
 })
 
 describe("short", () => {
-  it("is the text itself, or its beginning and an ellipsis, in characters", () => {
+  it("returns the text, or its beginning with an ellipsis, counted in characters", () => {
     assert.strictEqual(Excerpt.short("🦀🦀🦀", 3), "🦀🦀🦀")
     assert.strictEqual(Excerpt.short("🦀🦀🦀🦀", 3), "🦀🦀…")
     assert.strictEqual(Excerpt.short("x".repeat(200_000), 200).length, 200)

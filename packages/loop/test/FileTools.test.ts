@@ -1,4 +1,4 @@
-/** Text files for a model: lines, places to go on, and what is no text. */
+/** Text files for a model: lines, continuation and binary files. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as FileTools from "@cogni/sandbox-loop/FileTools"
@@ -22,7 +22,7 @@ const read = (executor: Executor, input: object, options?: FileTools.FileToolsOp
 
 describe("file.read", () => {
   it.effect.prop(
-    "from its first line to its last, going on where it says, gives the whole file once",
+    "returns the whole file once when next_offset is followed",
     [
       Schema.Array(Schema.Literals(["", "a", "línea", "🦀".repeat(20), "x".repeat(100)])).check(
         Schema.isMaxLength(40)
@@ -53,7 +53,7 @@ describe("file.read", () => {
     { arbitrary: { runs: 200, seed: "file-lines" } }
   )
 
-  it.effect("a line that is too long loses its middle, and what comes after it can be read", () =>
+  it.effect("shortens the middle of a long line, and can read the lines after it", () =>
     Effect.gen(function* () {
       const long = `${"a".repeat(5000)}END\n`
       const first = yield* read(holding(`${long}second\n`), {}, { outputBytesMax: 1000 })
@@ -72,7 +72,7 @@ describe("file.read", () => {
     })
   )
 
-  it.effect("beyond its end there is nothing, and an empty file has no line", () =>
+  it.effect("returns no lines beyond the end, and none of an empty file", () =>
     Effect.gen(function* () {
       assert.containSubset(yield* read(holding("a\nb\n"), { offset: 3 }), {
         text: "",
@@ -83,7 +83,7 @@ describe("file.read", () => {
     })
   )
 
-  it.effect("two thousand lines at once, unless it is told", () =>
+  it.effect("returns 2000 lines per call by default", () =>
     Effect.gen(function* () {
       const many = "x\n".repeat(5000)
       assert.containSubset(yield* read(holding(many), {}), { lines_shown: 2000, next_offset: 2001 })
@@ -92,7 +92,7 @@ describe("file.read", () => {
     })
   )
 
-  it.effect("sixteen megabytes of line breaks are read in a moment", () =>
+  it.effect("reads sixteen megabytes of line breaks quickly", () =>
     Effect.gen(function* () {
       const result = yield* read(holding(new Uint8Array(16 * 1024 * 1024).fill(10)), {
         offset: 1_000_000,
@@ -104,10 +104,10 @@ describe("file.read", () => {
 
   it.effect.each([
     ["NUL", Uint8Array.of(97, 0, 98)],
-    ["no UTF-8", Uint8Array.of(0xff, 0xfe, 0x41)],
+    ["not UTF-8", Uint8Array.of(0xff, 0xfe, 0x41)],
     ["half a character", bytesOf("🦀").subarray(0, 3)],
     ["a surrogate", Uint8Array.of(0xed, 0xa0, 0x80)]
-  ] as const)("what is no text is said to be none: %s", ([, content]) =>
+  ] as const)("reports a file that is not text as binary: %s", ([, content]) =>
     Effect.gen(function* () {
       assert.containSubset(yield* read(holding(content), {}), {
         text: "",
@@ -118,7 +118,7 @@ describe("file.read", () => {
     })
   )
 
-  it.effect("a place that is none is refused", () =>
+  it.effect("refuses an invalid offset or limit", () =>
     Effect.gen(function* () {
       for (const input of [
         { offset: 0 },
@@ -156,7 +156,7 @@ describe("file.write", () => {
     })
   )
 
-  it.effect("more than a file may have is refused, with what to do", () =>
+  it.effect("refuses content over the size limit, with a remedy", () =>
     Effect.gen(function* () {
       const call = calling(FileTools.make(yield* open()))
       const content = "x".repeat(16 * 1024 * 1024 + 1)
@@ -166,7 +166,7 @@ describe("file.write", () => {
     })
   )
 
-  it.effect("a disk that is full is no fault of the arguments", () =>
+  it.effect("reports a full disk as execution, not validation", () =>
     Effect.gen(function* () {
       const reason = new FileRefused({
         path: "f",
@@ -186,7 +186,7 @@ describe("file.write", () => {
 })
 
 describe("file.list", () => {
-  it.effect("of ten thousand names gives as many as it may, and says how many there are", () =>
+  it.effect("returns as many of ten thousand entries as fit, and their total", () =>
     Effect.gen(function* () {
       const entries = Array.from({ length: 10_000 }, (_, index) => ({
         name: `${"n".repeat(200)}${index}`,

@@ -1,9 +1,8 @@
 /**
- * Every model, every executor, every limit: the loop ends, once, within its limits, and what it hands to the model is
- * always a conversation.
+ * For every model, executor and limit, the loop ends once and within its limits, and always sends the model a valid
+ * conversation.
  *
- * A model is a list of answers, good, bad and broken; when the list is over it begins again, so that nothing but a
- * limit ends a model that never answers.
+ * A model is a list of good, bad and broken answers, which repeats. Only a limit ends a model that never answers.
  */
 import { type RunResult, SandboxError } from "@cogni/sandbox-core"
 import { ChatModel, HostLoop } from "@cogni/sandbox-loop"
@@ -36,7 +35,7 @@ const Answer = Schema.Struct({
   kind: Schema.Literals(["whole", "whole", "whole", "fails", "breaks", "hangs", "goes_on", "endless"]),
   text: Schema.Literals(["", "hm", "y".repeat(700)]),
   calls: Schema.Array(Call).check(Schema.isMaxLength(5)),
-  /** -1: the upstream counts nothing. */
+  /** -1 means that the upstream does not count. */
   outputTokens: between(-1, 40),
   seconds: between(0, 20),
   finish: ChatModel.ChatFinish,
@@ -45,14 +44,14 @@ const Answer = Schema.Struct({
 
 const Schedule = Schema.Struct({
   answers: Schema.NonEmptyArray(Answer).check(Schema.isMaxLength(6)),
-  /** What the n-th thing that is asked of the executor does. */
+  /** Results of the executor's operations, in order. */
   executor: Schema.NonEmptyArray(
     Schema.Struct({
       kind: Schema.Literals(["exits", "exits", "writes", "refused", "out_of_time", "hangs", "gone"]),
       seconds: between(0, 30)
     })
   ).check(Schema.isMaxLength(5)),
-  /** When the sandbox ends by itself; 0: never. */
+  /** When the sandbox ends by itself; 0 means never. */
   endsAfterSeconds: Schema.Literals([0, 0, 0, 7, 100]),
   limits: Schema.Struct({
     stepsMax: between(1, 12),
@@ -96,7 +95,7 @@ const spoken = (answer: typeof Answer.Type): Stream.Stream<ChatModel.ChatPart, C
   }
 }
 
-/** What was seen of one run. */
+/** Observations of one run. */
 interface Seen {
   readonly requests: Array<ChatModel.ChatRequest>
   underWay: number
@@ -198,7 +197,7 @@ const live = (schedule: Schedule) =>
       Effect.provide(modelOf(schedule, seen)),
       Effect.forkChild({ startImmediately: true })
     )
-    // More than any limit; if it were not over by then, joining would hang.
+    // Longer than any limit. If the loop still ran, joining it would hang.
     for (let second = 0; second < 400; second += 1) yield* TestClock.adjust("1 second")
     const isOver = fiber.pollUnsafe() !== undefined
     assert(isOver, "the loop did not end")
@@ -215,7 +214,7 @@ describe("HostLoop", () => {
   const outcomes = new Map<string, number>()
 
   it.effect.prop(
-    "ends, once, within its limits, and hands over nothing but conversations",
+    "ends once within its limits, and sends only valid conversations",
     { schedule: Schedule },
     ({ schedule }) =>
       Effect.gen(function* () {
@@ -234,7 +233,7 @@ describe("HostLoop", () => {
         assert.isAtMost(end.durationMs, limits.runtimeSecondsMax * 1000)
         assert.isAtMost(Buffer.byteLength(end.text), answerLimits.answerBytesMax)
         assert.strictEqual(events.filter(({ type }) => type === "tool_call_started").length, end.toolCalls)
-        // In order, one at a time; nothing is left running; nothing is asked of a sandbox that is over.
+        // Calls run one at a time, none is left running, and none uses a sandbox that has ended.
         assert.deepInclude(seen, { underWay: 0, askedWhenGone: 0 })
         assert.isAtMost(seen.underWayPeak, 1)
         assert.strictEqual("error" in end, end.outcome === "model_failed" || end.outcome === "sandbox_failed")
@@ -247,7 +246,7 @@ describe("HostLoop", () => {
     { arbitrary: { runs: 250, seed: 4_711 } }
   )
 
-  it("has seen every way to end", () => {
+  it("has reached every outcome", () => {
     assert.sameMembers(
       [...outcomes.keys()],
       [

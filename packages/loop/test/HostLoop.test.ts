@@ -29,12 +29,12 @@ const told = (loop: HostLoop.LoopOptions) =>
     return { events, end: last.end }
   })
 
-/** What the model heard of its calls. */
+/** Returns the results that the model received. */
 const heardOf = (requests: ReadonlyArray<ChatModel.ChatRequest>) =>
   (requests.at(-1)?.messages ?? []).flatMap((message) => (message.role === "tool" ? [message.content] : []))
 
 describe("HostLoop", () => {
-  it.effect("asks, does what it is asked for in the executor, tells, and ends with the answer", () =>
+  it.effect("executes the model's tool calls, returns the results, and ends with the answer", () =>
     Effect.gen(function* () {
       const files = new Map([["/workspace/a.txt", "one\n"]])
       const commands: Array<unknown> = []
@@ -93,7 +93,7 @@ describe("HostLoop", () => {
     })
   )
 
-  it.effect("what it said on the way is no answer, where it answers with nothing", () =>
+  it.effect("does not use text of an earlier step as the answer", () =>
     Effect.gen(function* () {
       const model = World.inTurn(
         [
@@ -107,7 +107,7 @@ describe("HostLoop", () => {
     })
   )
 
-  it.effect("tells the model of its tools, with the schemas of their arguments", () =>
+  it.effect("sends the tools with the schemas of their arguments", () =>
     Effect.gen(function* () {
       const model = World.inTurn(ChatModel.says("Hi"))
       yield* Effect.provide(HostLoop.run(options(silent)), model.layer)
@@ -125,7 +125,7 @@ describe("HostLoop", () => {
     })
   )
 
-  it.effect("answers what is wrong with a call, and lives on", () =>
+  it.effect("returns the problem with an invalid call, and continues", () =>
     Effect.gen(function* () {
       const model = World.inTurn(
         ChatModel.calls(
@@ -145,17 +145,17 @@ describe("HostLoop", () => {
         heard[0],
         "there is no tool rm_-rf. There are: shell__exec, file__read, file__write, file__list"
       )
-      assert.match(heard[1] ?? "", /no JSON object/u)
-      assert.match(heard[2] ?? "", /no JSON object/u)
-      assert.match(heard[3] ?? "", /arguments are refused: path: Expected string/u)
-      assert.match(heard[4] ?? "", /arguments are refused: sudo: /u)
+      assert.match(heard[1] ?? "", /not a JSON object/u)
+      assert.match(heard[2] ?? "", /not a JSON object/u)
+      assert.match(heard[3] ?? "", /arguments are invalid: path: Expected string/u)
+      assert.match(heard[4] ?? "", /arguments are invalid: sudo: /u)
       assert.match(heard[5] ?? "", /^validation: "none\.txt" does not exist\. List it/u)
       assert.deepStrictEqual(World.problemsOf(model.requests[1]?.messages ?? []), [])
       assert.isTrue(events.every((event) => event.type !== "tool_call_ended" || event.isError))
     })
   )
 
-  it.effect("gives a call an id of its own where the model gave none, or one that is taken", () =>
+  it.effect("gives a call a new ID if its ID is missing or not unique", () =>
     Effect.gen(function* () {
       const model = World.inTurn(
         ChatModel.calls(
@@ -174,7 +174,7 @@ describe("HostLoop", () => {
     })
   )
 
-  it.effect("takes a command that fails, or runs out of time, for a result", () =>
+  it.effect("treats a command that fails or times out as a result", () =>
     Effect.gen(function* () {
       const executor = World.executorOf((command) => (command === "false" ? Effect.succeed(1) : Effect.never))
       const model = World.inTurn(
@@ -194,7 +194,7 @@ describe("HostLoop", () => {
       const heard = heardOf(model.requests)
       assert.containSubset(JSON.parse(heard[0] ?? ""), { exit_code: 1, timed_out: false })
       assert.containSubset(JSON.parse(heard[1] ?? ""), { timed_out: true })
-      assert.match(heard[2] ?? "", /^the arguments are refused: timeout_seconds: .* from 0\.1 to 120/u)
+      assert.match(heard[2] ?? "", /^the arguments are invalid: timeout_seconds: .* from 0\.1 to 120/u)
       assert.deepStrictEqual(
         events.flatMap((event) => (event.type === "tool_call_ended" ? [event.isError] : [])),
         [false, false, true]
@@ -202,7 +202,7 @@ describe("HostLoop", () => {
     })
   )
 
-  it.effect("ends with the sandbox's own error when it can be used no more", () =>
+  it.effect("ends with the sandbox's error when the sandbox has ended", () =>
     Effect.gen(function* () {
       const model = World.inTurn(
         ChatModel.calls(callOf("shell__exec", { command: "a" })),
@@ -215,7 +215,7 @@ describe("HostLoop", () => {
     })
   )
 
-  it.effect("ends when the sandbox does, also while its model is asked", () =>
+  it.effect("ends when the sandbox ends during a model call", () =>
     Effect.gen(function* () {
       const over = yield* Deferred.make<never, SandboxError.SandboxError>()
       const loop = options(silent, { ended: Deferred.await(over) })
@@ -236,7 +236,7 @@ describe("HostLoop", () => {
 describe("HostLoop limits", () => {
   const more = ChatModel.layerMemory(() => ChatModel.calls(callOf("shell__exec", { command: "a" })))
 
-  it.effect("steps: the last answer's calls are not carried out", () =>
+  it.effect("steps: does not execute the calls of the last answer", () =>
     Effect.gen(function* () {
       let commands = 0
       const executor = World.executorOf(() => Effect.sync(() => ++commands && 0))
@@ -247,7 +247,7 @@ describe("HostLoop limits", () => {
     }).pipe(Effect.provide(more))
   )
 
-  it.effect("tool calls, also of one answer", () =>
+  it.effect("tool calls: counts each call of an answer", () =>
     Effect.gen(function* () {
       const { end } = yield* told(options(silent, { limits: { toolCallsMax: 4 } }))
       assert.deepInclude(end, { outcome: "tool_calls_exhausted", toolCalls: 4, steps: 5 })
@@ -259,14 +259,14 @@ describe("HostLoop limits", () => {
     }).pipe(Effect.provide(more))
   )
 
-  it.effect("calls that are none", () =>
+  it.effect("invalid calls: ends the loop over the limit", () =>
     Effect.gen(function* () {
       const { end } = yield* told(options(silent, { limits: { invalidCallsMax: 2 } }))
       assert.deepInclude(end, { outcome: "invalid_calls_exhausted", toolCalls: 3 })
     }).pipe(Effect.provide(ChatModel.layerMemory(() => ChatModel.calls(callOf("fly", {})))))
   )
 
-  it.effect("output tokens, estimated where nobody counts", () =>
+  it.effect("output tokens: estimates uncounted answers", () =>
     Effect.gen(function* () {
       const { end } = yield* told(options(silent, { limits: { outputTokensMax: 20 } }))
       assert.strictEqual(end.outcome, "output_tokens_exhausted")
@@ -275,7 +275,7 @@ describe("HostLoop limits", () => {
     }).pipe(Effect.provide(more))
   )
 
-  it.effect("output tokens, as the upstream counts them, and what one answer may ask for", () =>
+  it.effect("output tokens: uses the upstream's count, and limits the request", () =>
     Effect.gen(function* () {
       const model = World.inTurn(
         [{ type: "usage", outputTokens: 70 }, ...ChatModel.calls(callOf("shell__exec", { command: "a" }))],
@@ -291,7 +291,7 @@ describe("HostLoop limits", () => {
     })
   )
 
-  it.effect("output tokens, estimated where what an upstream says is no count", () =>
+  it.effect("output tokens: estimates answers with an invalid count", () =>
     Effect.gen(function* () {
       for (const said of [-1e9, Number.NaN, 0.5, Number.POSITIVE_INFINITY]) {
         const model = ChatModel.layerMemory(() => [
@@ -308,7 +308,7 @@ describe("HostLoop limits", () => {
     })
   )
 
-  it.effect("the conversation: it is never handed over with more bytes than it may have", () =>
+  it.effect("conversation: never sends more bytes than the limit", () =>
     Effect.gen(function* () {
       const executor = World.executorOf(() => Effect.succeed(World.output("x".repeat(10_000))))
       const model = World.inTurn(
@@ -328,7 +328,7 @@ describe("HostLoop limits", () => {
     })
   )
 
-  it.effect("time: what is under way is ended, and told to have", () =>
+  it.effect("time: ends the running call, and reports its end", () =>
     Effect.gen(function* () {
       let wasInterrupted = false
       const began = yield* Deferred.make<void>()
@@ -352,8 +352,8 @@ describe("HostLoop limits", () => {
   )
 })
 
-describe("HostLoop and a model that fails", () => {
-  it.effect("asks again where waiting may help, as long as the upstream says, up to a bound", () =>
+describe("HostLoop with a failing model", () => {
+  it.effect("retries retryable failures after the upstream's delay, up to a limit", () =>
     Effect.gen(function* () {
       const model = World.inTurn(
         ChatModel.failed("unavailable", "busy"),
@@ -391,7 +391,7 @@ describe("HostLoop and a model that fails", () => {
     })
   )
 
-  it.effect("does not ask again what is final, nor what was half answered", () =>
+  it.effect("does not retry a final failure or a partial answer", () =>
     Effect.gen(function* () {
       const spent = World.inTurn(ChatModel.failed("insufficient_quota", "spent"))
       const first = yield* Effect.provide(told(options(silent)), spent.layer)
@@ -408,7 +408,7 @@ describe("HostLoop and a model that fails", () => {
     })
   )
 
-  it.effect("takes an answer that was cut off, filtered, or empty for what it is", () =>
+  it.effect("distinguishes truncated, filtered and empty answers", () =>
     Effect.gen(function* () {
       const ended = (reason: ChatModel.ChatFinish, text = "") =>
         Effect.map(
@@ -429,7 +429,7 @@ describe("HostLoop and a model that fails", () => {
     })
   )
 
-  it.effect("bounds every answer, whoever gives it", () =>
+  it.effect("limits answers of every model", () =>
     Effect.gen(function* () {
       const endless = ChatModel.layerMemory(() =>
         Stream.forever(Stream.make<[ChatModel.ChatPart]>({ type: "text_delta", delta: "x".repeat(1000) }))
@@ -447,7 +447,7 @@ describe("HostLoop.executorTools", () => {
     Effect.succeed(World.output(`A${"o".repeat(5000)}B`, `C${"e".repeat(5000)}D`))
   )
 
-  it.effect("have of a result the beginning and the end, in the room that a loop has for it", () =>
+  it.effect("shortens a result to its beginning and end, within the loop's limit", () =>
     Effect.gen(function* () {
       const tools = HostLoop.executorTools(executor, { toolResultBytesMax: 1000 })
       const model = World.inTurn(
@@ -464,7 +464,7 @@ describe("HostLoop.executorTools", () => {
     })
   )
 
-  it.effect("begin in a directory of the workspace, and go nowhere beyond the workspace", () =>
+  it.effect("starts in the working directory, and stays inside the workspace", () =>
     Effect.gen(function* () {
       const places: Array<string | undefined> = []
       const files = new Map([["/workspace/repo/a.txt", "text"]])

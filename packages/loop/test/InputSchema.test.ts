@@ -14,8 +14,8 @@ const told = <I, IE>(input: Schema.Codec<I, IE>) =>
     execute: () => Effect.succeed(null)
   }).inputSchema
 
-describe("the arguments of a tool, as a model is told them", () => {
-  it("are an object with its properties", () => {
+describe("argument schema of a tool", () => {
+  it("is an object with its properties", () => {
     assert.deepStrictEqual(told(Schema.Struct({ a: Schema.String, b: Schema.optionalKey(Schema.Boolean) })), {
       type: "object",
       properties: { a: { type: "string" }, b: { type: "boolean" } },
@@ -24,7 +24,7 @@ describe("the arguments of a tool, as a model is told them", () => {
     })
   })
 
-  it("are an object with properties also where there are none: not every API takes another", () => {
+  it("has empty properties without fields, because some APIs require them", () => {
     assert.deepStrictEqual(told(Schema.Struct({})), {
       type: "object",
       properties: {},
@@ -38,7 +38,7 @@ describe("the arguments of a tool, as a model is told them", () => {
     })
   })
 
-  it("bring along what they refer to", () => {
+  it("includes the definitions that it refers to", () => {
     const schema = told(Schema.Struct({ a: Inner, b: Inner }))
     assert.deepStrictEqual(Object.keys(schema["$defs"] as object), ["Inner"])
   })

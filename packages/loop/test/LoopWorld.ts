@@ -1,4 +1,4 @@
-/** An executor and a model for tests of loops: what runs in it, and what it says, are functions. */
+/** An executor and a model for tests of loops, given as functions. */
 import { type Executor, type RunResult, SandboxError } from "@cogni/sandbox-core"
 import { ChatModel, type HostLoop } from "@cogni/sandbox-loop"
 import { Effect, Stream } from "effect"
@@ -25,7 +25,7 @@ const chunksOf = ({ stderr, stdout }: RunResult.Output) =>
     { channel: "stderr" as const, bytes: new TextEncoder().encode(stderr.text) }
   )
 
-/** Files in a map; commands are a function. */
+/** An executor with files in a map and commands as a function. */
 export const executorOf = (
   run: (
     command: Executor.CommandLine,
@@ -58,7 +58,7 @@ export const executorOf = (
   }
 })
 
-/** One thing after the other: what a model says to the first request, to the second, and so on; then it is silent. */
+/** A model that answers its requests with the given answers in order, and then fails. */
 export const inTurn = (...answers: ReadonlyArray<ChatModel.ScriptedAnswer>) => {
   const requests: Array<ChatModel.ChatRequest> = []
   return {
@@ -76,14 +76,14 @@ export const callOf = (name: string, input: unknown, id = `call-${name}`): ChatM
   arguments: typeof input === "string" ? input : JSON.stringify(input)
 })
 
-/** What is amiss with a conversation, by the rules of chat completions. */
+/** Returns what is invalid in a conversation, by the rules of chat completions. */
 export const problemsOf = (messages: ReadonlyArray<ChatModel.ChatMessage>): ReadonlyArray<string> => {
   const problems: Array<string> = []
   const seen = new Set<string>()
   let open: Array<string> = []
   for (const message of messages) {
     if (message.role === "tool") {
-      if (!open.includes(message.toolCallId)) problems.push(`${message.toolCallId} is answered, and not open`)
+      if (!open.includes(message.toolCallId)) problems.push(`${message.toolCallId} is answered but not open`)
       open = open.filter((id) => id !== message.toolCallId)
       continue
     }
@@ -91,11 +91,11 @@ export const problemsOf = (messages: ReadonlyArray<ChatModel.ChatMessage>): Read
     open = []
     if (message.role !== "assistant") continue
     for (const { arguments: written, id, name } of message.toolCalls ?? []) {
-      if (seen.has(id) || id === "") problems.push(`the id ${id} is not its own`)
-      if (!/^[A-Za-z0-9_-]{1,64}$/u.test(name)) problems.push(`the name ${name} is none`)
+      if (seen.has(id) || id === "") problems.push(`the id ${id} is not unique`)
+      if (!/^[A-Za-z0-9_-]{1,64}$/u.test(name)) problems.push(`the name ${name} is invalid`)
       const parsed: unknown = JSON.parse(written)
       if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) {
-        problems.push(`the arguments ${written} are no object`)
+        problems.push(`the arguments ${written} are not an object`)
       }
       seen.add(id)
       open.push(id)
@@ -104,7 +104,7 @@ export const problemsOf = (messages: ReadonlyArray<ChatModel.ChatMessage>): Read
   return open.length > 0 ? [...problems, `${open.join()} left open`] : problems
 }
 
-/** What is amiss with the events of a loop that ended. */
+/** Returns what is invalid in the events of a loop that has ended. */
 export const misorderOf = (events: ReadonlyArray<HostLoop.LoopEvent>): ReadonlyArray<string> => {
   const problems: Array<string> = []
   const open = new Set<string>()
@@ -113,11 +113,11 @@ export const misorderOf = (events: ReadonlyArray<HostLoop.LoopEvent>): ReadonlyA
     if (ends > 0) problems.push(`${event.type} after the end`)
     if (event.type === "ended") ends += 1
     if (event.type === "tool_call_started") {
-      if (open.size > 0) problems.push("two calls at one time")
+      if (open.size > 0) problems.push("two concurrent calls")
       open.add(event.id)
     }
     if (event.type === "tool_call_ended" && !open.delete(event.id))
-      problems.push(`${event.id} ends, and never began`)
+      problems.push(`${event.id} ends without a start`)
   }
   if (ends !== 1) problems.push(`${ends} ends`)
   if (open.size > 0) problems.push(`${[...open].join()} never ended`)

@@ -1,4 +1,4 @@
-/** A session as an MCP server: the protocol's own client on one side, and bytes that are none of it. */
+/** A session as an MCP server, tested with the protocol's own client and with invalid bytes. */
 import { Client } from "@modelcontextprotocol/sdk/client/index.js"
 import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
@@ -26,7 +26,7 @@ const connected = Effect.fnUntraced(function* (options: Partial<McpServer.McpOpt
   return { client, closed }
 })
 
-/** Lines to a server and from it; what the server answers is taken in the order it comes. */
+/** Connects to a server over lines. `answer` returns the answers in order. */
 const overLines = Effect.fnUntraced(function* (options: Partial<McpServer.McpOptions> = {}) {
   const input = yield* Queue.unbounded<Uint8Array, Cause.Done>()
   const answers = yield* Queue.unbounded<string>()
@@ -50,7 +50,7 @@ const overLines = Effect.fnUntraced(function* (options: Partial<McpServer.McpOpt
       Queue.take(answers),
       (line): { readonly id: unknown; readonly result?: unknown; readonly error?: unknown } => {
         assert.isTrue(line.endsWith("\n"))
-        assert.strictEqual(line.indexOf("\n"), line.length - 1, "an answer is one line")
+        assert.strictEqual(line.indexOf("\n"), line.length - 1, "an answer must be one line")
         return JSON.parse(line)
       }
     ),
@@ -70,7 +70,7 @@ const hello = request(0, "initialize", {
 })
 
 describe("an MCP server", () => {
-  it.live("lists what may be called, and says what each can do", () =>
+  it.live("lists the allowed tools with annotations of their effects", () =>
     Effect.gen(function* () {
       const { client } = yield* connected({ name: "mine", version: "7", instructions: "Be kind" })
       const { tools } = yield* Effect.promise(() => client.listTools())
@@ -93,7 +93,7 @@ describe("an MCP server", () => {
     })
   )
 
-  it.live("answers as text and as structure, and what fails as an error that a model can read", () =>
+  it.live("answers as text and structured content, and failures as readable errors", () =>
     Effect.gen(function* () {
       const { client } = yield* connected()
       const call = (name: string, given: Record<string, unknown>) =>
@@ -120,7 +120,7 @@ describe("an MCP server", () => {
     })
   )
 
-  it.live("a client that goes away is known, and a scope that closes is known to the client", () =>
+  it.live("notices a closed client, and closes the client with its scope", () =>
     Effect.gen(function* () {
       const one = yield* connected()
       yield* Effect.promise(() => one.client.close())
@@ -134,7 +134,7 @@ describe("an MCP server", () => {
     })
   )
 
-  it.live("a call that is cancelled ends its command", () =>
+  it.live("a cancelled call ends its command", () =>
     Effect.gen(function* () {
       const begun = yield* Deferred.make<void>()
       const ended = yield* Deferred.make<void>()
@@ -161,7 +161,7 @@ describe("an MCP server", () => {
     })
   )
 
-  it.live(`has ${McpServer.callsMax} calls under way at one time, and the rest wait`, () =>
+  it.live(`runs ${McpServer.callsMax} calls concurrently, and queues the rest`, () =>
     Effect.gen(function* () {
       const begun = { count: 0 }
       const full = yield* Deferred.make<void>()
@@ -185,8 +185,8 @@ describe("an MCP server", () => {
   )
 })
 
-describe("over lines", () => {
-  it.live("messages come in whatever pieces", () =>
+describe("an MCP server over lines", () => {
+  it.live("reads messages that arrive in pieces of any size", () =>
     Effect.gen(function* () {
       const { answer, end, sendBytes, serving } = yield* overLines()
       const bytes = new TextEncoder().encode(
@@ -200,7 +200,7 @@ describe("over lines", () => {
     })
   )
 
-  it.live("what is no message is left out, and what comes after it is answered", () =>
+  it.live("ignores invalid messages, and answers the next one", () =>
     Effect.gen(function* () {
       const { answer, end, logged, send, sendBytes, serving } = yield* overLines()
       yield* send(hello)
@@ -228,10 +228,10 @@ describe("over lines", () => {
       yield* Fiber.join(serving)
       const told = logged.map(String)
       assert.strictEqual(
-        told.filter((text) => text === "a line that is no MCP message was left out").length,
+        told.filter((text) => text === "a line that is not an MCP message was ignored").length,
         9
       )
-      assert.strictEqual(told.filter((text) => text.startsWith("an MCP message was left out: ")).length, 1)
+      assert.strictEqual(told.filter((text) => text.startsWith("an MCP message was ignored: ")).length, 1)
       assert.strictEqual(
         told.filter((text) => text.startsWith("an MCP message that cannot be read")).length,
         1
@@ -239,18 +239,18 @@ describe("over lines", () => {
     })
   )
 
-  it.live("a line without an end is not gathered for ever", () =>
+  it.live("fails when a line exceeds the limit", () =>
     Effect.gen(function* () {
       const { sendBytes, serving } = yield* overLines()
       const piece = new Uint8Array(1024 * 1024).fill(120)
       for (let index = 0; index < 65; index++) yield* sendBytes(piece)
       const exit = yield* Fiber.await(serving)
-      if (Exit.isSuccess(exit)) return assert.fail("it went on")
+      if (Exit.isSuccess(exit)) return assert.fail("it did not fail")
       assert.match(Cause.pretty(exit.cause), /more than 67108864 bytes/u)
     })
   )
 
-  it.live("whoever takes no answers any more ends it", () =>
+  it.live("ends when answers cannot be written", () =>
     Effect.gen(function* () {
       const exit = yield* McpServer.serveLines(
         {
@@ -263,7 +263,7 @@ describe("over lines", () => {
     })
   )
 
-  it.live("the end of the input ends the calls that are under way", () =>
+  it.live("the end of the input ends running calls", () =>
     Effect.gen(function* () {
       const begun = yield* Deferred.make<void>()
       const ended = yield* Deferred.make<void>()

@@ -1,4 +1,4 @@
-/** A model's API on a unix socket or a port, for tests: what it answers is a function, and what it heard is kept. */
+/** A test server with a model's API on a Unix socket or a port. Answers are functions, and requests are recorded. */
 import { Effect, FileSystem, Path } from "effect"
 import { NodeServices } from "@effect/platform-node"
 import * as http from "node:http"
@@ -14,7 +14,7 @@ export interface Heard {
 export interface Server {
   readonly socketPath: string
   readonly heard: Array<Heard>
-  /** How many answers were broken off by who asked. */
+  /** Number of answers that the client aborted. */
   readonly aborted: () => number
 }
 
@@ -54,7 +54,7 @@ const open = Effect.fnUntraced(function* (answer: Answer, where: string | number
   return { server, heard, aborted: () => aborted }
 })
 
-/** On a unix socket. */
+/** Serves on a Unix socket. */
 export const onSocket = Effect.fnUntraced(function* (answer: Answer) {
   const fs = yield* FileSystem.FileSystem
   const directory = yield* fs.makeTempDirectoryScoped({ prefix: "model-" })
@@ -62,14 +62,14 @@ export const onSocket = Effect.fnUntraced(function* (answer: Answer) {
   return { ...(yield* open(answer, socketPath)), socketPath }
 }, Effect.provide(NodeServices.layer))
 
-/** On a port of the loopback. */
+/** Serves on a loopback port. */
 export const onPort = Effect.fnUntraced(function* (answer: Answer) {
   const opened = yield* open(answer, 0)
   const { port } = opened.server.address() as AddressInfo
   return { ...opened, port, baseUrl: `http://127.0.0.1:${port}/v1` }
 })
 
-/** Chunks of a chat completion, as events of a stream. */
+/** Formats chunks of a chat completion as events of a stream. */
 export const events = (...chunks: ReadonlyArray<unknown>): string =>
   chunks.map((chunk) => `data: ${typeof chunk === "string" ? chunk : JSON.stringify(chunk)}\n\n`).join("")
 
@@ -103,14 +103,14 @@ export const usage = (prompt: number, completion: number) => ({
 })
 export const done = "[DONE]"
 
-/** A whole answer at once. */
+/** Sends a whole answer at once. */
 export const streams =
   (...chunks: ReadonlyArray<unknown>): Answer =>
   (response) => {
     response.writeHead(200, { "content-type": "text/event-stream" }).end(events(...chunks))
   }
 
-/** An error, as APIs say them. */
+/** Sends an error in the form of the APIs. */
 export const refuses =
   (status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): Answer =>
   (response) => {

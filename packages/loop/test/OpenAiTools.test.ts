@@ -1,4 +1,4 @@
-/** A model's calls as OpenAI's APIs carry them: whatever they hold, there is an answer that the model can act upon. */
+/** A model's calls over OpenAI's APIs: every call gets an answer that the model can act upon. */
 import * as OpenAiTools from "@cogni/sandbox-loop/OpenAiTools"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { assert, describe, it } from "@effect/vitest"
@@ -18,7 +18,7 @@ const answer = (given: string, name = "file__read") =>
   )
 
 describe("tools for OpenAI's APIs", () => {
-  it("are what the official client takes", () => {
+  it("match the types of the official client", () => {
     const chat: Array<ChatCompletionTool> = OpenAiTools.chatTools(registry)
     const responses: Array<Tool> = OpenAiTools.responsesTools(registry)
     assert.deepStrictEqual(chat, [
@@ -39,7 +39,7 @@ describe("tools for OpenAI's APIs", () => {
     assert.containSubset(responses, [{ type: "function", name: "file__read", strict: false }])
   })
 
-  it.effect("an answer is what the official client takes", () =>
+  it.effect("answers match the types of the official client", () =>
     Effect.gen(function* () {
       const message: ChatCompletionMessageParam = yield* OpenAiTools.execute(
         registry,
@@ -58,7 +58,7 @@ describe("tools for OpenAI's APIs", () => {
   )
 
   it.effect.each([
-    ["{", /^invalid_json: the arguments are no JSON \(.+\)\. Send one object/u],
+    ["{", /^invalid_json: the arguments are not JSON \(.+\)\. Send one object/u],
     ["{'text': 'x'}", /^invalid_json: /u],
     ['{"text":"x"}{"text":"y"}', /^invalid_json: /u],
     ["[]", /^validation: /u],
@@ -72,7 +72,7 @@ describe("tools for OpenAI's APIs", () => {
     ['{"constructor":{"prototype":{"text":"x"}}}', /^validation: constructor: /u],
     [`{"text":${"[".repeat(5000)}`, /^invalid_json: /u],
     [`${"[".repeat(100_000)}${"]".repeat(100_000)}`, /^(?:validation|invalid_json): /u]
-  ] as const)("arguments that are none of it are told: %s", ([given, expected]) =>
+  ] as const)("reports invalid arguments to the model: %s", ([given, expected]) =>
     Effect.gen(function* () {
       const content = yield* answer(given)
       assert.match(content, expected)
@@ -81,13 +81,13 @@ describe("tools for OpenAI's APIs", () => {
     })
   )
 
-  it.effect("no arguments at all are an empty object", () =>
+  it.effect("treats missing arguments as an empty object", () =>
     Effect.gen(function* () {
       for (const given of ["", "  \n", "{}"]) assert.strictEqual(yield* answer(given), '{"mark":"called"}')
     })
   )
 
-  it.effect("a tool that is not there, or not allowed, is told", () =>
+  it.effect("reports an unknown or forbidden tool", () =>
     Effect.gen(function* () {
       for (const name of ["shell__exec", "__proto__", "", "x".repeat(10_000)]) {
         const content = yield* answer("{}", name)
@@ -98,7 +98,7 @@ describe("tools for OpenAI's APIs", () => {
   )
 
   it.effect.prop(
-    "whatever the arguments are, there is an answer",
+    "answers any arguments",
     [Schema.String],
     ([given]) =>
       Effect.gen(function* () {

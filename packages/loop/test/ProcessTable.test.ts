@@ -1,4 +1,4 @@
-/** Processes of a session: bounded in number, in memory and in what they may be read, and gone with it. */
+/** Processes of a session: limits on their number, memory and read rate, and their end with the session. */
 import type { RunningCommand } from "@cogni/sandbox-core/Executor"
 import { emptyOutput, type OutputChunk } from "@cogni/sandbox-core/RunResult"
 import {
@@ -22,7 +22,7 @@ const failing = (reason: Reason) => Effect.fail(new SandboxError({ reason }))
 const bytesOf = (text: string) => new TextEncoder().encode(text)
 const chunk = (bytes: Uint8Array): OutputChunk => ({ channel: "stdout", bytes })
 
-/** Commands that write what a test says, and are counted while their scope is open. */
+/** Commands with given output, counted while their scope is open. */
 const executorOf = (running: Partial<RunningCommand>) => {
   const living = { count: 0 }
   const spawn = () =>
@@ -43,7 +43,7 @@ const executorOf = (running: Partial<RunningCommand>) => {
 
 const endless = { output: Stream.never, exit: Effect.never }
 
-/** Ends when the deferred does, having written so much. */
+/** Writes the chunks, and ends with the deferred. */
 const writing = (chunks: ReadonlyArray<Uint8Array>, ended: Deferred.Deferred<void>) => ({
   output: Stream.concat(
     Stream.fromIterable(chunks.map(chunk)),
@@ -53,7 +53,7 @@ const writing = (chunks: ReadonlyArray<Uint8Array>, ended: Deferred.Deferred<voi
 })
 
 describe("a table", () => {
-  it.effect("has 64 processes and no more, says so, and has room again when one has ended", () =>
+  it.effect("allows 64 processes, and another when one has ended", () =>
     Effect.gen(function* () {
       const sandbox = yield* open()
       const table = yield* ProcessTable.make(sandbox)
@@ -64,7 +64,7 @@ describe("a table", () => {
       assert.strictEqual(new Set(started.map(({ processId }) => processId)).size, 64)
       const refused = yield* Effect.flip(table.start(waits))
       assert.strictEqual(refused._tag, "ProcessRefused")
-      assert.match(refused.message, /64 run already.*SIGTERM/u)
+      assert.match(refused.message, /limit of 64 running processes.*SIGTERM/u)
       assert.isTrue(yield* table.signal("proc-7", "SIGTERM"))
       assert.containSubset(yield* table.wait("proc-7", 10), { exitCode: 143, signal: "SIGTERM" })
       assert.strictEqual((yield* table.start(waits)).processId, "proc-65")
@@ -72,7 +72,7 @@ describe("a table", () => {
     })
   )
 
-  it.effect("started at the same time, still no more", () =>
+  it.effect("enforces the limit on concurrent starts", () =>
     Effect.gen(function* () {
       const { executor, living } = executorOf(endless)
       const table = yield* ProcessTable.make(
@@ -91,7 +91,7 @@ describe("a table", () => {
     })
   )
 
-  it.effect("a process that could not be started takes no room", () =>
+  it.effect("does not count a process that failed to start", () =>
     Effect.gen(function* () {
       const { executor } = executorOf(endless)
       let starts = 0
@@ -107,7 +107,7 @@ describe("a table", () => {
     })
   )
 
-  it.effect("one that is interrupted while it starts takes no room, and leaves nothing", () =>
+  it.effect("does not count an interrupted start, and leaves no process", () =>
     Effect.gen(function* () {
       const { executor, living } = executorOf(endless)
       let slow = true
@@ -124,7 +124,7 @@ describe("a table", () => {
     })
   )
 
-  it.effect("keeps those that have ended, and forgets the oldest", () =>
+  it.effect("keeps ended processes, and removes the oldest", () =>
     Effect.gen(function* () {
       const sandbox = yield* open()
       const table = yield* ProcessTable.make(sandbox, { endedMax: 3 })
@@ -148,7 +148,7 @@ describe("a table", () => {
     })
   )
 
-  it.effect("ends all of them with its scope, and starts none after that", () =>
+  it.effect("ends all processes with its scope, and then starts no more", () =>
     Effect.gen(function* () {
       const { executor, living } = executorOf(endless)
       const scope = yield* Scope.make()
@@ -162,7 +162,7 @@ describe("a table", () => {
     })
   )
 
-  it.effect("lets go of one that has ended at once", () =>
+  it.effect("releases an ended process at once", () =>
     Effect.gen(function* () {
       const ended = yield* Deferred.make<void>()
       const { executor, living } = executorOf(writing([], ended))
@@ -176,7 +176,7 @@ describe("a table", () => {
     })
   )
 
-  it.effect("waits as long as it is told, and no longer", () =>
+  it.effect("waits no longer than the given time", () =>
     Effect.gen(function* () {
       const { executor } = executorOf(endless)
       const table = yield* ProcessTable.make(executor)
@@ -190,7 +190,7 @@ describe("a table", () => {
   )
 })
 
-describe("how a process ended", () => {
+describe("end of a process", () => {
   const endOf = Effect.fnUntraced(function* (reason: Reason) {
     const { executor } = executorOf({ output: Stream.fromEffectDrain(failing(reason)) })
     const table = yield* ProcessTable.make(executor)
@@ -199,7 +199,7 @@ describe("how a process ended", () => {
   })
   const partial = { exitCode: 137, output: emptyOutput, peak: {} }
 
-  it.effect("is told with the limit that it broke", () =>
+  it.effect("reports the limit that was broken", () =>
     Effect.gen(function* () {
       const end = yield* endOf(new OomKilled({ memoryBytesMax: 64 * MiB, partial }))
       assert.containSubset(end, { exitCode: 137, error: { code: "OomKilled" } })
@@ -207,23 +207,21 @@ describe("how a process ended", () => {
     })
   )
 
-  it.effect(
-    "is told where it could not begin, and where its sandbox is gone, without a word of the host",
-    () =>
-      Effect.gen(function* () {
-        const refused = yield* endOf(
-          new CommandRefused({ detail: "there is no directory x", remedy: "Make it" })
-        )
-        assert.containSubset(refused, { error: { code: "CommandRefused" } })
-        const lost = yield* endOf(new TimedOut({ runtimeSecondsMax: 1, partial }))
-        assert.deepStrictEqual(lost.error, {
-          code: "SandboxEnded",
-          message: "the sandbox it ran in is no more"
-        })
+  it.effect("reports a failed start, and the end of the sandbox without details of the host", () =>
+    Effect.gen(function* () {
+      const refused = yield* endOf(
+        new CommandRefused({ detail: "there is no directory x", remedy: "Make it" })
+      )
+      assert.containSubset(refused, { error: { code: "CommandRefused" } })
+      const lost = yield* endOf(new TimedOut({ runtimeSecondsMax: 1, partial }))
+      assert.deepStrictEqual(lost.error, {
+        code: "SandboxEnded",
+        message: "its sandbox has ended"
       })
+    })
   )
 
-  it.effect("an executor with a defect loses its process, and not its place", () =>
+  it.effect("a defect of the executor ends the process, and frees its slot", () =>
     Effect.gen(function* () {
       const { executor, living } = executorOf({ output: Stream.die("a defect") })
       const table = yield* ProcessTable.make(executor, { processesMax: 1 })
@@ -239,7 +237,7 @@ describe("how a process ended", () => {
 
 describe("a log", () => {
   it.effect.prop(
-    "is the end of what was printed, and what is not there is counted, in whatever pieces it came",
+    "contains the end of the output, and counts the missing bytes",
     [
       Schema.Array(Schema.Literals(["a", "ü", "☃", "🦀", "line\n", "🦀🦀🦀"])).check(Schema.isMaxLength(120)),
       Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 9 })),
@@ -278,7 +276,7 @@ describe("a log", () => {
   )
 
   it.effect.prop(
-    "asked for again and again after what it gave, it gives everything once, and no character in two",
+    "returns everything once, in whole characters, when nextByte is followed",
     [Schema.Array(Schema.Literals(["a", "ü", "☃", "🦀", "line\n"])).check(Schema.isMaxLength(60))],
     ([words]) =>
       Effect.gen(function* () {
@@ -307,7 +305,7 @@ describe("a log", () => {
     { arbitrary: { runs: 60, seed: "process-polls" } }
   )
 
-  it.effect("of a flood is bounded, and the flood is read no faster than a megabyte a second", () =>
+  it.effect("is bounded, and a flood is read at one megabyte per second at most", () =>
     Effect.gen(function* () {
       let written = 0
       const piece = 32 * KiB
@@ -326,14 +324,14 @@ describe("a log", () => {
         const { process, text } = yield* table.log(processId, { textBytesMax: MiB })
         assert.isAtMost(process.outputBytes, (passed + 1) * MiB + piece)
         assert.isAtLeast(process.outputBytes, passed * MiB)
-        // The command waits for its reader: what it has written is not gathered somewhere else.
+        // Back-pressure stops the command: its output is not buffered elsewhere.
         assert.isAtMost(written, process.outputBytes + 64 * piece)
         assert.isAtMost(text.length, 256 * KiB)
       }
     })
   )
 
-  it.effect("of one that is quiet is read at once, after a while too", () =>
+  it.effect("reads the output of a quiet process at once", () =>
     Effect.gen(function* () {
       const output = Stream.fromIterable(["a", "b", "c"]).pipe(
         Stream.mapEffect((text) => Effect.as(Effect.sleep("10 seconds"), chunk(bytesOf(text.repeat(MiB)))))
@@ -346,7 +344,7 @@ describe("a log", () => {
     })
   )
 
-  it.effect("of one that was quiet for long is bounded all the same: time does not add up", () =>
+  it.effect("limits the rate after a long silence: unused time does not accumulate", () =>
     Effect.gen(function* () {
       const piece = 32 * KiB
       const output = Stream.concat(
@@ -367,7 +365,7 @@ describe("a log", () => {
     })
   )
 
-  it.effect("half a character is held back while more may come, and shown as what it is when none does", () =>
+  it.effect("holds back an incomplete character until the process ends", () =>
     Effect.gen(function* () {
       const ended = yield* Deferred.make<void>()
       const { executor } = executorOf(writing([bytesOf("a🦀").subarray(0, 4)], ended))
@@ -388,7 +386,7 @@ describe("a log", () => {
     })
   )
 
-  it.effect("a place that is none is told as it is", () =>
+  it.effect("accepts any afterByte", () =>
     Effect.gen(function* () {
       const ended = yield* Deferred.make<void>()
       const { executor } = executorOf(writing([bytesOf("hello")], ended))

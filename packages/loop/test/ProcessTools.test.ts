@@ -1,4 +1,4 @@
-/** `process.*` over a table: what a model is told of its processes. */
+/** `process.*` over a table, as a model sees it. */
 import { SandboxError, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
 import * as ProcessTools from "@cogni/sandbox-loop/ProcessTools"
@@ -16,7 +16,7 @@ const world = Effect.fnUntraced(function* (options?: ProcessTable.ProcessTableOp
 const waits = command({ _tag: "Sleeps" })
 
 describe("process tools", () => {
-  it.effect("a session has 64 of them: the next is refused, and told what to do", () =>
+  it.effect("refuses a process over the limit of 64, with a remedy", () =>
     Effect.gen(function* () {
       const call = yield* world()
       for (let index = 1; index <= 64; index++) {
@@ -26,13 +26,13 @@ describe("process tools", () => {
       }
       const error = yield* Effect.flip(call("process.start", { command: waits }))
       assert.strictEqual(error.code, "execution")
-      assert.match(error.message, /64 run already.*End one/u)
+      assert.match(error.message, /limit of 64 running processes.*End a process/u)
       const { processes } = (yield* call("process.list", {})) as { processes: ReadonlyArray<unknown> }
       assert.strictEqual(processes.length, 64)
     })
   )
 
-  it.effect("a list is short however long the commands and their number are", () =>
+  it.effect("keeps the list short, whatever the commands", () =>
     Effect.gen(function* () {
       const call = yield* world()
       const long = `${waits}${" ".repeat(100_000)}`
@@ -43,7 +43,7 @@ describe("process tools", () => {
     })
   )
 
-  it.effect("where it runs comes back in the caller's form", () =>
+  it.effect("returns the working directory in the caller's form", () =>
     Effect.gen(function* () {
       const sandbox = yield* open()
       yield* sandbox.files.write("sub/x", "x")
@@ -56,7 +56,7 @@ describe("process tools", () => {
     })
   )
 
-  it.effect("a wait is bounded, whatever is asked for", () =>
+  it.effect("limits the time of a wait", () =>
     Effect.gen(function* () {
       const call = yield* world()
       const { process_id } = yield* call("process.start", { command: waits })
@@ -74,7 +74,7 @@ describe("process tools", () => {
     })
   )
 
-  it.effect("names are plain, and nothing is found by them", () =>
+  it.effect("accepts only plain names, and does not identify processes by them", () =>
     Effect.gen(function* () {
       const call = yield* world()
       for (const name of ["", "a\nb", "\u001b[31m", "x".repeat(65)]) {
@@ -91,7 +91,7 @@ describe("process tools", () => {
     })
   )
 
-  it.effect("a place in a log that is none is refused", () =>
+  it.effect("refuses an invalid after_byte", () =>
     Effect.gen(function* () {
       const call = yield* world()
       const { process_id } = yield* call("process.start", { command: waits })
@@ -103,7 +103,7 @@ describe("process tools", () => {
     })
   )
 
-  it.effect("where there is no sandbox any more, it says so", () =>
+  it.effect("reports an ended sandbox as unavailable", () =>
     Effect.gen(function* () {
       const gone = Effect.fail(
         new SandboxError({

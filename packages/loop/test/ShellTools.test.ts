@@ -1,4 +1,4 @@
-/** `shell.exec`: how commands end, and what the executor is asked for. What it does over each is in `ToolContract`. */
+/** `shell.exec`: how commands end, and the calls to the executor. `ToolContract` tests it over each executor. */
 import {
   type CommandLine,
   type Executor,
@@ -28,7 +28,7 @@ const failing = (reason: Reason) => Effect.fail(new SandboxError({ reason }))
 const partial = { output: emptyOutput, peak: {} }
 const bytesOf = (text: string) => new TextEncoder().encode(text)
 
-/** Commands that behave as a test says, and what they were asked for. */
+/** An executor with a given behaviour, which records its calls. */
 const recording = (running: Partial<RunningCommand>) => {
   const asked: Array<readonly [CommandLine, SpawnOptions | undefined]> = []
   const living = { count: 0 }
@@ -63,7 +63,7 @@ describe("a limit of the sandbox", () => {
     new PidsExhausted({ processesMax: 1234, partial }),
     new OutputLimitExceeded({ outputBytesMax: 1234, partial }),
     new DiskFull({ workspaceBytesMax: 1234, partial })
-  ])("that ends a command is a result, with what it had said: $_tag", (reason) =>
+  ])("is a result with the partial output when it ends a command: $_tag", (reason) =>
     Effect.gen(function* () {
       for (const running of [
         { output: Stream.concat(says("so far"), Stream.fromEffectDrain(failing(reason))) },
@@ -78,12 +78,12 @@ describe("a limit of the sandbox", () => {
         })
         const { message } = result.error as { message: string }
         assert.match(message, /1234/u)
-        assert.notMatch(message, /--|limits\./u, "a model has no flags to set")
+        assert.notMatch(message, /--|limits\./u, "a model cannot set flags")
       }
     })
   )
 
-  it.effect("over a sandbox that is open: a child that the kernel kills, and the sandbox lives on", () =>
+  it.effect("does not end the sandbox when the kernel kills a process", () =>
     Effect.gen(function* () {
       const sandbox = yield* open(({ argv, stdout }) =>
         argv[2] === "hungry"
@@ -99,8 +99,8 @@ describe("a limit of the sandbox", () => {
   )
 })
 
-describe("a sandbox that is no more", () => {
-  it.effect("is unavailable, before a command and under it, and nothing of the host is told", () =>
+describe("a sandbox that has ended", () => {
+  it.effect("is unavailable before and during a command, without details of the host", () =>
     Effect.gen(function* () {
       const gone = new RuntimeUnavailable({
         detail: "does not answer at /run/docker.sock",
@@ -120,7 +120,7 @@ describe("a sandbox that is no more", () => {
     })
   )
 
-  it.effect("over one that is open: its time is over, and it says so from then on", () =>
+  it.effect("stays unavailable after its time limit", () =>
     Effect.gen(function* () {
       const sandbox = yield* open(undefined, { runtimeSecondsMax: 60 })
       const waiting = yield* Effect.forkChild(
@@ -135,7 +135,7 @@ describe("a sandbox that is no more", () => {
   )
 })
 
-describe("time", () => {
+describe("time limit", () => {
   const patient = { output: Stream.concat(says("working"), Stream.never), exit: Effect.never }
   const tookOf = Effect.fnUntraced(function* (
     input: object,
@@ -147,16 +147,16 @@ describe("time", () => {
       startImmediately: true
     })
     yield* TestClock.adjust(Duration.seconds(seconds + killGraceSeconds - 0.1))
-    assert.isUndefined(running.pollUnsafe(), "it was ended too early")
+    assert.isUndefined(running.pollUnsafe(), "the command was ended too early")
     assert.strictEqual(living.count, 1)
     yield* TestClock.adjust("100 millis")
     const result = yield* Fiber.join(running)
     assert.containSubset(result, { timed_out: true, stdout: "working", signal: "SIGKILL" })
     assert.strictEqual(result.duration_ms, (seconds + killGraceSeconds) * 1000)
-    assert.strictEqual(living.count, 0, "it was left running")
+    assert.strictEqual(living.count, 0, "the command was left running")
   })
 
-  it.effect("is the call's, or the session's, and no more than the session allows", () =>
+  it.effect("is the call's or the default, up to the session's maximum", () =>
     Effect.gen(function* () {
       yield* tookOf({}, 120)
       yield* tookOf({ timeout_seconds: 600 }, 600)
@@ -170,7 +170,7 @@ describe("time", () => {
     })
   )
 
-  it.effect("a caller who goes away ends the command", () =>
+  it.effect("an interrupted call ends the command", () =>
     Effect.gen(function* () {
       const { executor, living } = recording(patient)
       const running = yield* Effect.forkChild(shell(executor, { command: "x" }), { startImmediately: true })
@@ -181,8 +181,8 @@ describe("time", () => {
   )
 })
 
-describe("what the executor is asked for", () => {
-  it.effect("is the command as it is, and the rest beside it: no shell reads a path or a variable", () =>
+describe("calls to the executor", () => {
+  it.effect("pass the command unchanged, and paths and variables outside of it", () =>
     Effect.gen(function* () {
       const { asked, executor } = recording({})
       const nasty = "$(id); `id` 'x' \"y\""
@@ -195,7 +195,7 @@ describe("what the executor is asked for", () => {
     })
   )
 
-  it.effect("an odd name of a variable is passed on or refused, and never lost", () =>
+  it.effect("pass on or refuse an unusual variable name, and never lose it", () =>
     Effect.gen(function* () {
       const { asked, executor } = recording({})
       const input: unknown = JSON.parse('{"command":"true","env":{"__proto__":"x","constructor":"y"}}')
@@ -208,7 +208,7 @@ describe("what the executor is asked for", () => {
     })
   )
 
-  it.effect("arguments that are none of it never come to it", () =>
+  it.effect("never contain invalid arguments", () =>
     Effect.gen(function* () {
       const { asked, executor } = recording({})
       for (const input of [
@@ -229,7 +229,7 @@ describe("what the executor is asked for", () => {
 })
 
 describe("paths", () => {
-  it.effect("messages of the executor come back in the caller's form", () =>
+  it.effect("messages of the executor use the caller's form", () =>
     Effect.gen(function* () {
       const refusal = new CommandRefused({
         detail: "there is no directory /workspace/nowhere, and /workspace-old and /old/workspace are others",
@@ -250,7 +250,7 @@ describe("paths", () => {
   )
 
   it.effect.prop(
-    "whatever is said of one, it is below the workspace or refused",
+    "are inside the workspace, or refused",
     [
       Schema.Array(
         Schema.Literals(["..", ".", "", "a", "b c", "workspace", "srv", "p", "...", "~", "-"])
@@ -271,7 +271,7 @@ describe("paths", () => {
         const directory = asked[0]![1]!.workingDirectory!
         assert.match(directory, /^\/workspace(?:\/[^/]+)*$/u)
         assert.notMatch(directory, /\/\.{1,2}(?:\/|$)/u)
-        // What comes back can be said again, and is the same place.
+        // The returned path can be used again, and names the same directory.
         const again = outcome.success.cwd as string
         assert.strictEqual(again.startsWith("/"), cwd.startsWith("/"))
         yield* shell(executor, { command: "x", cwd: again }, { hostDirectory: "/srv/p" })
@@ -282,7 +282,7 @@ describe("paths", () => {
 })
 
 describe("memory", () => {
-  it.effect("a command that prints gigabytes costs what it may show, and is ended", () =>
+  it.effect("a command with endless output uses bounded memory, and is ended", () =>
     Effect.gen(function* () {
       let chunks = 0
       const piece = new Uint8Array(64 * 1024).fill(120)
@@ -296,7 +296,7 @@ describe("memory", () => {
       })
       const result = yield* shell(executor, { command: "yes" })
       assert.containSubset(result, { truncated: true, error: { code: "OutputLimitExceeded" } })
-      assert.strictEqual(chunks, 1025, "64 MiB, and the piece that was too much")
+      assert.strictEqual(chunks, 1025, "64 MiB, and the piece that exceeds it")
       assert.isAtMost(bytesOf(String(result.stdout)).byteLength, 30_000)
     })
   )

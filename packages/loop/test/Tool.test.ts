@@ -28,19 +28,19 @@ const greet = (
 const fails = (tool: Tool.Tool, input: unknown) => Effect.flip(tool.call(input, context))
 
 describe("Tool", () => {
-  it.effect("takes what its schema says, and gives what its other schema says", () =>
+  it.effect("decodes its input and encodes its output", () =>
     Effect.gen(function* () {
       assert.strictEqual(yield* greet().call({ name: "you" }, context), "hello, you")
     })
   )
 
-  it("tells its arguments as a JSON Schema of an object", () => {
+  it("describes its arguments with a JSON Schema of an object", () => {
     const { properties, type } = greet().inputSchema
     assert.strictEqual(type, "object")
     assert.deepStrictEqual(Object.keys(properties as object), ["name"])
   })
 
-  it.effect("refuses arguments that are wrong, missing, or more than it knows, and names them", () =>
+  it.effect("refuses wrong, missing and unknown arguments by name", () =>
     Effect.gen(function* () {
       for (const [input, word] of [
         [{ name: 1 }, /name/u],
@@ -56,7 +56,7 @@ describe("Tool", () => {
     })
   )
 
-  it.effect("is interrupted when its time is over, and says so", () =>
+  it.effect("interrupts a call at its time limit, and reports it", () =>
     Effect.gen(function* () {
       let interrupted = false
       const slow = greet(() =>
@@ -75,7 +75,7 @@ describe("Tool", () => {
     })
   )
 
-  it.effect("a defect is the host's business: the agent hears that there was one", () =>
+  it.effect("reports a defect to the agent without its cause", () =>
     Effect.gen(function* () {
       const error = yield* fails(
         greet(() => Effect.die(new Error("secret of the host"))),
@@ -86,7 +86,7 @@ describe("Tool", () => {
     })
   )
 
-  it.effect("a result over its limit is not cut, but told", () =>
+  it.effect("reports a result over its limit instead of cutting it", () =>
     Effect.gen(function* () {
       const error = yield* fails(
         greet(() => Effect.succeed("x".repeat(200))),
@@ -97,7 +97,7 @@ describe("Tool", () => {
     })
   )
 
-  it("nothing is allowed that is not named, and what is not there looks as what is not allowed", () => {
+  it("allows only named tools, and answers unknown and forbidden ones alike", () => {
     const tools = [greet()]
     const allowed: Tool.ToolPolicy = { allowedTools: ["test__greet"], allowedEffects: ["read_only"] }
     assert.strictEqual(Tool.decide(allowed, tools, "test__greet"), tools[0])
@@ -107,7 +107,7 @@ describe("Tool", () => {
     ]
     const absent = Tool.decide(allowed, tools, "test__other")
     for (const one of [...denied, absent]) {
-      if (!(one instanceof Tool.ToolFailed)) return assert.fail("it was allowed")
+      if (!(one instanceof Tool.ToolFailed)) return assert.fail("the tool was allowed")
       assert.strictEqual(one.code, "policy_denied")
       assert.strictEqual(
         one.message.replace(/"[^"]*"/u, ""),

@@ -1,4 +1,4 @@
-/** One session through every adapter, each with its own client: the same names, the same schemas, the same answers. */
+/** One session through every adapter and its own client, with equal names, schemas and answers. */
 import { Client } from "@modelcontextprotocol/sdk/client/index.js"
 import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js"
 import * as Tool from "@cogni/sandbox-loop/Tool"
@@ -15,7 +15,7 @@ import { Effect, Result, Schema, type Scope } from "effect"
 import { AiModel } from "./AiModel.ts"
 import { command, open, session, toolNamed } from "./ToolWorld.ts"
 
-/** What a model gets of a tool, and of a call. */
+/** A model's view of tools and calls. */
 interface Adapter {
   readonly tools: ReadonlyArray<{
     readonly name: string
@@ -136,7 +136,7 @@ const registry = Effect.gen(function* () {
   )
 })
 
-/** What is asked, in this order; `duration_ms` and times are what differs. */
+/** Calls in order. Their answers differ only in `duration_ms` and times. */
 const script: ReadonlyArray<readonly [name: string, input: unknown]> = [
   ["shell__exec", { command: command({ _tag: "ExitsWith", exitCode: 3 }) }],
   [
@@ -160,33 +160,28 @@ const settled = (text: string) =>
   text.replaceAll(/"duration_ms":\d+/gu, "").replaceAll(/"(?:modified|started|ended)_at":"[^"]*"/gu, "")
 
 describe("every adapter", () => {
-  it.effect(
-    "offers the same tools with the same schemas: those that are allowed, and none that are not",
-    () =>
-      Effect.gen(function* () {
-        const tools = yield* registry
-        const expected = tools.offered.map(({ description, inputSchema, name }) => ({
-          name,
-          description,
-          schema: inputSchema
-        }))
-        assert.strictEqual(expected.length, 10)
-        for (const [name, adapt] of adapters) {
-          const adapted = yield* adapt(tools)
-          assert.deepStrictEqual(adapted.tools, expected as never, name)
-          for (const { schema } of adapted.tools) {
-            // What models' APIs ask of parameters: an object that says which properties it has, and has no more.
-            const { additionalProperties, properties, type } = schema as Record<string, unknown>
-            assert.deepStrictEqual(
-              [type, typeof properties, additionalProperties],
-              ["object", "object", false]
-            )
-          }
+  it.effect("offers exactly the allowed tools, with the same schemas", () =>
+    Effect.gen(function* () {
+      const tools = yield* registry
+      const expected = tools.offered.map(({ description, inputSchema, name }) => ({
+        name,
+        description,
+        schema: inputSchema
+      }))
+      assert.strictEqual(expected.length, 10)
+      for (const [name, adapt] of adapters) {
+        const adapted = yield* adapt(tools)
+        assert.deepStrictEqual(adapted.tools, expected as never, name)
+        for (const { schema } of adapted.tools) {
+          // Model APIs require an object with listed properties and no others.
+          const { additionalProperties, properties, type } = schema as Record<string, unknown>
+          assert.deepStrictEqual([type, typeof properties, additionalProperties], ["object", "object", false])
         }
-      })
+      }
+    })
   )
 
-  it.effect("answers the same, whether it went well or not", () =>
+  it.effect("gives the same results and the same errors", () =>
     Effect.gen(function* () {
       const said: Array<ReadonlyArray<string>> = []
       for (const [, adapt] of adapters) {
@@ -220,7 +215,7 @@ describe("every adapter", () => {
     })
   )
 
-  it.effect("whoever writes into a schema that was given writes into nobody else's", () =>
+  it.effect("hands out copies of the schemas", () =>
     Effect.gen(function* () {
       const tools = yield* registry
       const before = JSON.stringify(tools.offered.map(({ inputSchema }) => inputSchema))

@@ -1,4 +1,4 @@
-/** Which tools an agent gets. */
+/** Tools of an agent by profile and overrides. */
 import { assert, describe, it } from "@effect/vitest"
 import * as ToolProfile from "@cogni/sandbox-loop/ToolProfile"
 import { wireName } from "@cogni/sandbox-loop/Tool"
@@ -19,17 +19,17 @@ const allowed = (...given: [ToolProfile.ToolProfile, ToolProfile.ToolOverrides?]
   policy(...given).allowedTools.map((name) => name.replaceAll("__", "."))
 
 describe("profiles", () => {
-  it("each tool is listed once", () => {
+  it("list each tool once", () => {
     const names = ToolProfile.profiledTools.map(({ name }) => name)
     assert.strictEqual(new Set(names).size, names.length)
   })
 
-  it("minimal changes nothing", () => {
+  it("minimal includes only read-only tools", () => {
     assert.deepStrictEqual(allowed("minimal"), ["core.get_current_time", "file.read", "file.list"])
     assert.deepStrictEqual(policy("minimal").allowedEffects, ["read_only"])
   })
 
-  it("each has what those before it have, and full has what no other knows", () => {
+  it("each includes the previous ones, and full also unlisted tools", () => {
     const [minimal, messaging, coding, full] = [
       allowed("minimal"),
       allowed("messaging"),
@@ -52,7 +52,7 @@ describe("profiles", () => {
     assert.includeMembers([...full], ["web.fetch", "mail.send"])
   })
 
-  it("a tool that does more than its profile may is not let in by its name", () => {
+  it("a listed name does not allow a tool whose effect the profile excludes", () => {
     const disguised = [toolNamed("file__read", "disguised", "state_change")]
     const made = ToolProfile.policyOf(disguised, "minimal")
     assert.deepStrictEqual(Result.getOrThrow(made), { allowedTools: [], allowedEffects: [] })
@@ -65,7 +65,7 @@ describe("profiles", () => {
 })
 
 describe("overrides", () => {
-  it("add and take away, by name and by group", () => {
+  it("add and remove tools by name and by group", () => {
     assert.include(allowed("minimal", { allow: ["shell.exec"] }), "shell.exec")
     assert.includeMembers(
       [...allowed("minimal", { allow: ["process.*"] })],
@@ -75,7 +75,7 @@ describe("overrides", () => {
     assert.include(allowed("minimal", { allow: ["mail.send"] }), "mail.send")
   })
 
-  it("deny wins, whichever way each is said", () => {
+  it("deny takes precedence over allow, by name or group", () => {
     for (const deny of ["shell.exec", "shell.*", "shell*"]) {
       for (const allow of ["shell.exec", "shell.*"]) {
         for (const profile of ["minimal", "messaging", "coding", "full"] as const) {
@@ -85,14 +85,14 @@ describe("overrides", () => {
     }
   })
 
-  it("a group is of whole names: its words are no pattern", () => {
+  it("a group matches whole names, and is not a pattern", () => {
     assert.isFalse(ToolProfile.covers("file.read", "file.readlink"))
     assert.isFalse(ToolProfile.covers("file.*", "filex.read"))
     assert.isFalse(ToolProfile.covers("f.le.read", "file.read"))
     assert.isTrue(ToolProfile.covers("file.*", "file.read"))
   })
 
-  it("a name that names nothing is an error, in allow and in deny, and says what there is", () => {
+  it("an unknown name in allow or deny is an error that lists the known tools", () => {
     for (const overrides of [
       { allow: ["shell.exce"] },
       { deny: ["shell.exce"] },
@@ -101,13 +101,13 @@ describe("overrides", () => {
       { allow: ["__proto__"] }
     ]) {
       const made = ToolProfile.policyOf(all, "full", overrides)
-      if (Result.isSuccess(made)) return assert.fail(`${JSON.stringify(overrides)} was taken`)
+      if (Result.isSuccess(made)) return assert.fail(`${JSON.stringify(overrides)} was accepted`)
       assert.include(made.failure.message, (overrides.allow ?? overrides.deny)![0]!)
       assert.include(made.failure.message, "shell.exec")
     }
   })
 
-  it("a tool that is known and not registered here is no error, and not allowed", () => {
+  it("a known tool that is not registered is not an error, and not allowed", () => {
     const made = ToolProfile.policyOf([toolNamed("file__read", "x")], "minimal", { allow: ["shell.exec"] })
     assert.deepStrictEqual(Result.getOrThrow(made).allowedTools, ["file__read"])
   })

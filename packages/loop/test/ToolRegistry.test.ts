@@ -1,4 +1,4 @@
-/** A session's tools: what happens to a copy is not seen by what it was copied from. */
+/** A session's tools: a registry is immutable, and changes apply only to copies. */
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import * as ToolProfile from "@cogni/sandbox-loop/ToolProfile"
@@ -24,7 +24,7 @@ const called = (registry: ToolRegistry.ToolRegistry, name: string, input: unknow
 
 describe("names", () => {
   it.prop(
-    "there and back again",
+    "survive the conversion to wire names and back",
     [Schema.Array(Schema.Literals(["a", "get_time", "x9", "exec"])).check(Schema.isMinLength(2))],
     ([words]) => {
       const dotted = words.join(".")
@@ -34,7 +34,7 @@ describe("names", () => {
     { arbitrary: { runs: 100, seed: "tool-names" } }
   )
 
-  it("what models' APIs do not take is no tool", () => {
+  it("are refused if model APIs do not accept them", () => {
     for (const name of [
       "shell.exec",
       "exec",
@@ -50,21 +50,21 @@ describe("names", () => {
 })
 
 describe("a registry", () => {
-  it("lists its tools in the order they came", () => {
+  it("lists its tools in order of registration", () => {
     assert.deepStrictEqual(
       base.list.map(({ name }) => name),
       ["file__read", "shell__exec", "web__fetch"]
     )
   })
 
-  it("takes no tool twice, and overrides none that is not there", () => {
+  it("refuses a duplicate tool, and an override of an unknown one", () => {
     const twice = base.register(toolNamed("file__read", "again"))
-    assert.match(Result.isFailure(twice) ? twice.failure.message : "", /there already/u)
+    assert.match(Result.isFailure(twice) ? twice.failure.message : "", /already registered/u)
     const absent = base.override(toolNamed("file__write", "x"))
-    assert.match(Result.isFailure(absent) ? absent.failure.message : "", /not there/u)
+    assert.match(Result.isFailure(absent) ? absent.failure.message : "", /does not exist/u)
   })
 
-  it.effect("calls nothing until it is restricted", () =>
+  it.effect("allows no calls until it is restricted", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(base.offered, [])
       assert.strictEqual(yield* called(base, "file.read"), "policy_denied")
@@ -73,7 +73,7 @@ describe("a registry", () => {
     })
   )
 
-  it.effect("what is not allowed and what is not there are answered alike, with what there is", () =>
+  it.effect("answers unknown and forbidden tools alike, with the allowed ones", () =>
     Effect.gen(function* () {
       const minimal = Result.getOrThrow(base.restrict("minimal"))
       const denied = yield* Effect.flip(minimal.call("shell.exec", {}, context))
@@ -88,7 +88,7 @@ describe("a registry", () => {
     })
   )
 
-  it.effect("restricted again it never has more, and what comes later is not let in", () =>
+  it.effect("never allows more when restricted again or extended", () =>
     Effect.gen(function* () {
       const minimal = Result.getOrThrow(base.restrict("minimal"))
       const again = Result.getOrThrow(minimal.restrict("full", { allow: ["shell.exec"] }))
@@ -103,7 +103,7 @@ describe("a registry", () => {
     })
   )
 
-  it.effect("overridden by one that does more than was allowed, it is not called", () =>
+  it.effect("does not allow an override whose effect is not allowed", () =>
     Effect.gen(function* () {
       const minimal = Result.getOrThrow(base.restrict("minimal"))
       const wider = Result.getOrThrow(
@@ -116,7 +116,7 @@ describe("a registry", () => {
     })
   )
 
-  it("an override that names nothing is an error where it is read", () => {
+  it("refuses an unknown name in overrides", () => {
     const failure = base.restrict("coding", { deny: ["shel.exec"] })
     assert.isTrue(Result.isFailure(failure))
   })
@@ -142,7 +142,7 @@ const Operation = Schema.Union([
 
 interface Model {
   readonly marks: ReadonlyMap<string, string>
-  /** What may be called; nobody has said so yet where it is missing. */
+  /** Allowed tools; absent if the registry is not restricted yet. */
   readonly allowed?: ReadonlySet<string>
 }
 
@@ -156,9 +156,9 @@ const inProfile: Readonly<Record<ToolProfile.ToolProfile, ReadonlyArray<string>>
 const effectOf = (name: string) => (name === "shell.exec" ? "state_change" : "read_only")
 const tool = (name: string, mark: string) => toolNamed(Tool.wireName(name), mark, effectOf(name))
 
-describe("whatever is done to registries", () => {
+describe("sequences of changes to registries", () => {
   it.effect.prop(
-    "each has what was done to it, and to what it was copied from before",
+    "affect only the new registry",
     [Schema.Array(Operation).check(Schema.isMaxLength(30))],
     ([operations]) =>
       Effect.gen(function* () {
@@ -232,7 +232,7 @@ describe("whatever is done to registries", () => {
   )
 })
 
-describe("a call", () => {
+describe("the span of a call", () => {
   const traced = Effect.fnUntraced(function* (name: string, input: unknown) {
     const spans: Array<Tracer.NativeSpan> = []
     const tracer = Tracer.make({
@@ -252,7 +252,7 @@ describe("a call", () => {
     }))
   })
 
-  it.effect("is a span with the attributes of OpenTelemetry's conventions", () =>
+  it.effect("has the attributes of OpenTelemetry's conventions", () =>
     Effect.gen(function* () {
       const [span] = yield* traced("shell.exec", { text: "secret of the caller" })
       assert.containSubset(span, {
@@ -271,7 +271,7 @@ describe("a call", () => {
     })
   )
 
-  it.effect("that fails says with which code, and a name that a model made up is in no span", () =>
+  it.effect("has the code of a failure, and never a name that the model made up", () =>
     Effect.gen(function* () {
       const [invalid] = yield* traced("shell.exec", { text: 1 })
       assert.containSubset(invalid, {

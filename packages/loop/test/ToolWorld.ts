@@ -1,4 +1,4 @@
-/** Tools over a sandbox in memory, whose commands are a program of the test. */
+/** Tools over a memory sandbox, whose commands run a program of the test. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -17,16 +17,16 @@ export const session = {
 
 export const context: Tool.ToolContext = { ...session, requestId: "call-1" }
 
-/** A command that behaves so. */
+/** Returns a command line with a behaviour. */
 export const command = CommandBehaviour.memory.line
 
-/** Open until the test ends. */
+/** Opens a sandbox until the test ends. */
 export const open = (run: Program = program, limits: SandboxSpecInput["limits"] = {}) =>
   Effect.flatMap(SandboxRunner.SandboxRunner, (runner) =>
     runner.open({ image: "memory/tools", limits: { runtimeSecondsMax: 86_400, ...limits } })
   ).pipe(Effect.provide(SandboxRunner.layerMemory({ program: run }), { local: true }))
 
-/** An executor without the parts that a test does not come to. */
+/** An executor with only the parts that a test uses. */
 export const executorOf = (parts: Partial<Executor>): Executor => ({
   workspace: "/workspace",
   exec: () => Effect.die("no exec"),
@@ -47,7 +47,7 @@ export const calling =
       Tool.ToolFailed
     >
 
-/** A tool that says which it is. */
+/** A tool that returns its mark. */
 export const toolNamed = (name: string, mark: string, effect: Tool.ToolEffect = "read_only"): Tool.Tool =>
   Tool.make({
     name,

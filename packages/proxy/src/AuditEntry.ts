@@ -1,8 +1,8 @@
 /**
- * What a gateway writes down of a run: one entry for each thing that happened on its socket, told apart by `type`.
+ * Entries of a gateway's audit: one for each event on a run's socket, distinguished by `type`.
  *
- * Bodies are there by their size and digest. A text that an agent chose (a path, a method) is in an entry as it came:
- * whoever prints one makes it visible first. `AuditLog` makes lines of these.
+ * Bodies are recorded by size and digest. Text that an agent chose (a path, a method, a tool name) is untrusted: escape
+ * it before you print it. `AuditLog` chains the entries.
  */
 import {
   AuditHead,
@@ -23,21 +23,21 @@ const Millis = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))
 /** SHA-256 in hexadecimal. */
 export const Digest = AuditHead.fields.hash
 
-/** An HTTP status as it was sent to the agent. */
+/** HTTP status sent to the agent, or 499 if none was sent. */
 const Status = Schema.Int.check(Schema.isBetween({ minimum: 100, maximum: 999 }))
 
-/** Of a request that the run's list of calls has, though no call went upstream: what is in that list besides. */
+/** More figures of a request that counts as one of the run's calls although nothing went upstream. */
 const Listed = Schema.Struct({ requestBytes: Count, responseBytes: Count, durationMs: Millis })
 
-/** The first entry: whose socket it is, and what may go through it. */
+/** The first entry: the run that owns the socket, and its permissions. */
 export const RunOpened = typed("run.opened", {
   runId: Schema.String,
   proxy: Schema.String,
-  /** As it may be shown: without a key. */
+  /** URL for display, without a key. */
   upstream: Schema.String,
-  /** How the socket got into the sandbox. */
+  /** Carrier that brought the socket into the sandbox. */
   carrier: Schema.String,
-  /** Names the agent may use. */
+  /** Model names that the agent may use. */
   models: Schema.Array(Schema.String),
   identity: LlmIdentity,
   budget: Schema.optionalKey(LlmBudget),
@@ -45,61 +45,61 @@ export const RunOpened = typed("run.opened", {
   canaries: CanaryPolicy
 })
 
-/** A call that is about to go upstream. Written before its first byte does. */
+/** A call that is about to go upstream. Written before its first byte is sent. */
 export const CallStarted = typed("call.started", {
   requestId: Schema.String,
-  /** Ours; what the upstream keeps the call under. */
+  /** Call ID of the host, under which the upstream logs the call. */
   callId: Schema.String,
   method: Schema.String,
   path: Schema.String,
   api: Schema.String,
-  /** As the upstream knows it. */
+  /** Upstream model name. */
   model: Schema.String,
-  /** As the agent named it, where it did. */
+  /** Model name in the agent's request, if it had one. */
   modelRequested: Schema.optionalKey(Schema.String),
   stream: Schema.Boolean,
-  /** Of what the agent sent. */
+  /** Size and digest of the agent's body. */
   requestBytes: Count,
   requestDigest: Digest,
-  /** Of what went upstream instead. */
+  /** Size and digest of the rebuilt body that went upstream. */
   sentBytes: Count,
   sentDigest: Digest,
-  /** Paths of the first fields that were left out. */
+  /** Paths of the first dropped fields. */
   dropped: Schema.Array(Schema.String),
   droppedTotal: Count,
-  /** The most that its input can be billed, which is reserved until the call ends. */
+  /** Maximum input tokens that can be billed; reserved until the call ends. */
   inputTokensMax: Schema.optionalKey(Count),
-  /** The provider was asked to cache some of it for an hour, at a price of its own. */
+  /** The provider was asked to cache some of the input for one hour, at a separate price. */
   cachesForHour: Schema.optionalKey(Schema.Literal(true)),
-  /** What the answer was capped to, which is reserved until the call ends. */
+  /** Maximum output tokens of the answer; reserved until the call ends. */
   outputTokensMax: Schema.optionalKey(Count),
-  /** What went upstream, without secrets; only where bodies are kept. */
+  /** Body that went upstream, without secrets; only if bodies are kept. */
   body: Schema.optionalKey(Schema.String)
 })
 
-/** How that call ended. */
+/** The end of a call. */
 export const CallEnded = typed("call.ended", {
   requestId: Schema.String,
   callId: Schema.String,
   status: Status,
   outcome: LlmOutcome,
-  /** Of what the upstream sent. */
+  /** Size and digest of the upstream's answer. */
   responseBytes: Count,
   responseDigest: Digest,
   durationMs: Millis,
   firstByteMs: Schema.optionalKey(Millis),
-  /** Of a stream. */
+  /** Events of a streamed answer. */
   events: Schema.optionalKey(Count),
   usage: Schema.optionalKey(LlmUsage),
-  /** There should have been a usage, and the upstream told none. */
+  /** The upstream reported no usage, although it should have. */
   usageMissing: Schema.optionalKey(Schema.Literal(true)),
-  /** What went wrong, where something did. */
+  /** Explanation of a failure. */
   detail: Schema.optionalKey(Schema.String),
-  /** What the upstream sent, without secrets; only where bodies are kept. */
+  /** Body that the upstream sent, without secrets; only if bodies are kept. */
   body: Schema.optionalKey(Schema.String)
 })
 
-/** Something that was not let through; also what was no HTTP. */
+/** A refused request, connection, or input that is not HTTP. */
 export const RequestRefused = typed("request.refused", {
   requestId: Schema.optionalKey(Schema.String),
   method: Schema.optionalKey(Schema.String),
@@ -107,15 +107,15 @@ export const RequestRefused = typed("request.refused", {
   status: Status,
   code: Schema.String,
   detail: Schema.String,
-  /** There where the refusal is one of the run's calls, and not where its client was only turned away. */
+  /** Present if the refusal counts as one of the run's calls; absent if it came before routing. */
   call: Schema.optionalKey(Listed),
-  /** How many refusals were counted and not written down since the one before. */
+  /** Refusals that were counted but not written since the previous entry of this type. */
   suppressed: Schema.optionalKey(Count),
-  /** How many of those are among the run's calls. */
+  /** How many of these count as calls of the run. */
   suppressedCalls: Schema.optionalKey(Count)
 })
 
-/** Something the gateway answered by itself, such as the list of models. */
+/** A request that the gateway itself answered, such as the list of models. */
 export const RequestAnswered = typed("request.answered", {
   requestId: Schema.String,
   method: Schema.String,
@@ -124,35 +124,35 @@ export const RequestAnswered = typed("request.answered", {
   call: Schema.optionalKey(Listed)
 })
 
-/** A tool of the host that the agent called, and what came of it. */
+/** A call to a host tool, and its outcome. */
 export const ToolCalled = typed("tool.called", {
   requestId: Schema.String,
   tool: Schema.String,
-  /** Absent where there is no such tool. */
+  /** Absent if the tool does not exist. */
   effect: Schema.optionalKey(Schema.Literals(["read_only", "state_change", "external_side_effect"])),
   via: Schema.Literals(["http", "mcp"]),
   argumentsBytes: Count,
   argumentsDigest: Digest,
-  /** `ok`, or the code of its error. */
+  /** `ok`, `interrupted`, or the error code. */
   outcome: Schema.String,
   resultBytes: Count,
   resultDigest: Digest,
   durationMs: Millis
 })
 
-/** A canary was seen on its way out. */
+/** A canary was detected in outgoing data. */
 export const ExfiltrationSuspected = typed("exfiltration.suspected", { evidence: Evidence })
 
-/** A budget that does not come back by waiting is spent. */
+/** A budget is exhausted, and waiting does not restore it. */
 export const BudgetExhausted = typed("budget.exhausted", { exhaustion: Exhaustion })
 
-/** The last entry: nothing goes through any more. */
+/** The last entry: the socket is closed. */
 export const RunClosed = typed("run.closed", {
   usage: LlmUsageTotal,
   callsTotal: Count,
   toolCallsTotal: Count,
   refusedTotal: Count,
-  /** Why the run's way out ended before the run did, where the thread that served it was lost. */
+  /** Why egress failed before the run ended: its shard was lost, or its socket could not be created. */
   failure: Schema.optionalKey(Schema.String)
 })
 
@@ -183,7 +183,8 @@ const before = {
 
 const after = {
   prev: Digest.annotate({
-    description: "hash of the line before; of the first, SHA-256 of `cogni-sandbox audit 1\\n<run id>\\n`"
+    description:
+      "hash of the previous line; for the first line, SHA-256 of `cogni-sandbox audit 1\\n<run id>\\n`"
   }),
   hash: Digest.annotate({ description: 'SHA-256 of this line\'s bytes before `,"hash":`, in hexadecimal' })
 }
@@ -191,7 +192,7 @@ const after = {
 const line = <F extends Schema.Struct.Fields>(entry: Schema.Struct<F>) =>
   Schema.Struct({ ...before, ...entry.fields, ...after })
 
-/** One line of an audit, in the order in which its fields are written. */
+/** One line of an audit, with its fields in the order in which they are written. */
 export const AuditLine = Schema.Union([
   line(RunOpened),
   line(CallStarted),

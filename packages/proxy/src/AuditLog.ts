@@ -1,12 +1,12 @@
 /**
- * The chain of an audit: each line holds the hash of the one before, so that none can be changed, taken out, put in or
- * moved without the lines after it saying so. Pure.
+ * Verifies the hash chain of an audit: each line contains the hash of the previous line, so a line that is changed,
+ * removed, inserted or moved breaks the chain. Pure.
  *
  *     {"seq":7,"at":…,"type":…, …,"prev":"<hash of line 6>","hash":"<SHA-256 of this line before ,"hash":>"}⏎
  *
- * The first line follows from the run's id. What a chain cannot tell by itself is that its end is missing: the run's
- * record has its head, and the last entry of a run that has ended is `run.closed`. Whoever can write both the audit and
- * the record can make both anew; keep the head elsewhere where that matters.
+ * The chain begins with a hash of the run ID. A chain alone cannot show that its end is missing. So the run's record
+ * stores its head, and the last entry of a run that has ended is `run.closed`. Anyone who can write both the audit and
+ * the record can forge both; where that matters, store the head elsewhere.
  */
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import type { AuditLine } from "./AuditEntry.ts"
@@ -14,34 +14,34 @@ import { append, genesis, lineBytesMax, relativePath } from "./internal/audit/Au
 import { decode, type Look, lookAt } from "./internal/audit/AuditRow.ts"
 import { makeRows, type Place, type Row } from "./internal/ByteRows.ts"
 
-/** How an audit is not what was written. */
+/** Ways in which an audit differs from what was written. */
 export type ProblemKind =
-  /** A line has other bytes than those that were hashed, or does not follow from the one before. */
+  /** A line's bytes do not match its hash, or it does not follow from the previous line. */
   | "changed"
   /** Entries are missing at the beginning or in the middle. */
   | "removed"
-  /** There is a line more than was written here: made up, or a copy of another. */
+  /** There is an extra line: made up, or a copy of another. */
   | "inserted"
-  /** A line stands before one that it follows. */
+  /** A line comes before one that it follows. */
   | "reordered"
-  /** The last line has no end. */
+  /** The last line is incomplete. */
   | "cut"
   /** Whole entries are missing at the end. */
   | "truncated"
-  /** A line is no entry at all. */
+  /** A line is not an entry. */
   | "unreadable"
-  /** It may be whole, but it is another run's. */
+  /** The audit may be intact, but it belongs to another run. */
   | "not_of_this_run"
   | "continued_after_close"
 
-/** The first place at which an audit is not what was written. */
+/** The first place at which an audit differs from what was written. */
 export interface Problem {
   readonly kind: ProblemKind
   /** Counts from 1. */
   readonly line: number
-  /** In bytes, of that line's beginning. */
+  /** Offset of the beginning of that line, in bytes. */
   readonly offset: number
-  /** In plain words. */
+  /** Explanation for people. */
   readonly detail: string
 }
 
@@ -51,46 +51,46 @@ export type Verdict =
       readonly head: AuditHead
       /** The last entry is `run.closed`. */
       readonly closed: boolean
-      /** Whether a head was given to hold it against; without one nobody can tell if its end is missing. */
+      /** Whether a head was given to compare with. Without one, a missing end cannot be detected. */
       readonly headKnown: boolean
-      /** Of a line that is being written just now; always 0 where the run has ended. */
+      /** Bytes of a line that is still being written; always 0 if the run has ended. */
       readonly unfinishedBytes: number
     }
   | {
       readonly _tag: "Broken"
       readonly problem: Problem
-      /** How far its lines follow from each other. */
+      /** Head of the intact beginning of the chain. */
       readonly sound: AuditHead
     }
 
-/** What an audit is held against. */
+/** Run, head and state that an audit is verified against. */
 export interface Expected {
   readonly runId: string
-  /** As the run's record has it. */
+  /** Head in the run's record. */
   readonly head?: AuditHead | undefined
-  /** A run that has not ended may have no last entry, and a last line that is half-written. */
+  /** The run has ended. Before that, the last entry may be missing and the last line incomplete. */
   readonly ended: boolean
 }
 
-/** A line as it passes by. */
+/** A line that the verifier has read. */
 export interface Seen {
   readonly number: number
-  /** `undefined` where it cannot be read. */
+  /** `undefined` if it cannot be read. */
   readonly line: AuditLine | undefined
-  /** Whether it and all before it are what was written. */
+  /** Whether this line and all lines before it are intact. */
   readonly sound: boolean
 }
 
 export interface Verifier {
-  /** The next bytes of the audit, cut anywhere. */
+  /** Adds the next bytes of the audit, split at any point. */
   readonly push: (bytes: Uint8Array) => void
-  /** There are no more. */
+  /** Ends the audit, and returns the verdict. */
   readonly end: () => Verdict
 }
 
 export { append, genesis, lineBytesMax, relativePath }
 
-/** The whole of it at once. */
+/** Verifies a whole audit. */
 export const verify = (bytes: Uint8Array, expected: Expected): Verdict => {
   const verifier = makeVerifier(expected)
   verifier.push(bytes)
@@ -98,10 +98,10 @@ export const verify = (bytes: Uint8Array, expected: Expected): Verdict => {
 }
 
 /**
- * Reads an audit piece by piece; remembers one line at most.
+ * Verifies an audit piece by piece, and keeps at most one line in memory.
  *
- * After the first problem it reads on, because what follows tells a line that was put in from one that was changed, and
- * one that was moved from one that was taken out.
+ * Reads on after the first problem, because later lines distinguish an inserted line from a changed one, and a moved
+ * line from a removed one.
  */
 export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void): Verifier => {
   let head = genesis(expected.runId)
@@ -113,48 +113,48 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
     found = { problem: { kind, line, offset, detail }, sound: head, resumed: false, settled: true, ...more }
   }
 
-  /** A line that follows from the one before. */
+  /** Handles a line that follows from the previous one. */
   const accept = (row: Row, { hash, line }: Extract<Look, { readonly _tag: "Next" }>) => {
     if (found !== undefined) found.resumed = true
     else if (line === undefined)
-      return fail("unreadable", row, `entry ${head.entries + 1} is none that is known`)
+      return fail("unreadable", row, `entry ${head.entries + 1} is not of a known form`)
     else if (line.type === "run.opened" && line.runId !== expected.runId)
       return fail("not_of_this_run", row, `this is the audit of ${line.runId}, not of ${expected.runId}`)
     head = { entries: head.entries + 1, hash }
     closed = line?.type === "run.closed"
     if (found === undefined && head.entries === expected.head?.entries && hash !== expected.head.hash)
-      fail("changed", row, "it does not lead to the head that the run's record has: it was written anew")
+      fail("changed", row, "it does not lead to the head in the run's record: the audit was rewritten")
   }
 
-  /** Something else than the next line. */
+  /** Handles a line that does not follow from the previous one. */
   const refuse = (row: Row, look: Exclude<Look, { readonly _tag: "Next" }>) => {
     const seq = head.entries + 1
     if (look._tag === "Unreadable")
-      return fail("unreadable", row, `entry ${seq} cannot be read: this is no line of an audit`, open)
+      return fail("unreadable", row, `entry ${seq} cannot be read: not a valid audit line`, open)
     if (look._tag === "Changed")
-      return fail("changed", row, `entry ${seq} is not what was written: it does not have its hash`, open)
+      return fail("changed", row, `entry ${seq} was changed: it does not match its hash`, open)
     const prev = { ...open, prev: look.prev }
     if (look.seq > seq) {
       const missing =
         look.seq === seq + 1 ? `entry ${seq} is missing` : `entries ${seq} to ${look.seq - 1} are missing`
       return fail("removed", row, missing, prev)
     }
-    if (look.seq < seq) return fail("inserted", row, `entry ${look.seq} is here a second time`, prev)
+    if (look.seq < seq) return fail("inserted", row, `entry ${look.seq} occurs a second time`, prev)
     if (seq === 1)
       return fail(
         "not_of_this_run",
         row,
-        `the first entry is not of ${expected.runId}: its chain begins elsewhere`
+        `the first entry does not belong to ${expected.runId}: its chain begins differently`
       )
     fail(
       "changed",
       row,
-      `entry ${seq} does not follow from entry ${seq - 1}: one of them was written anew`,
+      `entry ${seq} does not follow from entry ${seq - 1}: one of them was rewritten`,
       prev
     )
   }
 
-  /** Whether what came after the first problem explains it. */
+  /** Refines the first problem by the lines that came after it. */
   const settle = () => {
     if (found === undefined || found.settled) return
     found.settled = true
@@ -162,8 +162,8 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
     const { line } = found.problem
     const [kind, detail] =
       found.prev === head.hash
-        ? (["reordered", `line ${line} stands before entries that it follows`] as const)
-        : (["inserted", `line ${line} was put in: the entries around it follow each other`] as const)
+        ? (["reordered", `line ${line} comes before entries that it follows`] as const)
+        : (["inserted", `line ${line} was inserted: the entries around it follow each other`] as const)
     found.problem = { ...found.problem, kind, detail }
   }
 
@@ -173,7 +173,7 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
     if (look._tag === "Next") accept(row, look)
     else if (found?.resumed === true) settle()
     else if (found === undefined && closed)
-      fail("continued_after_close", row, "there is more after run.closed, the last entry")
+      fail("continued_after_close", row, "the audit continues after run.closed, the last entry")
     else if (found === undefined) refuse(row, look)
     return look._tag === "Next" ? look.line : undefined
   }
@@ -202,11 +202,11 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
   const atEnd = (rest: Place & { readonly bytes: number }) => {
     const { ended, head: known } = expected
     if (rest.bytes > 0 && closed)
-      return fail("continued_after_close", rest, "there is more after run.closed, the last entry")
+      return fail("continued_after_close", rest, "the audit continues after run.closed, the last entry")
     if (rest.bytes > lineBytesMax)
-      return fail("unreadable", rest, `entry ${head.entries + 1} cannot be read: this is no line of an audit`)
+      return fail("unreadable", rest, `entry ${head.entries + 1} cannot be read: not a valid audit line`)
     if (rest.bytes > 0 && ended)
-      return fail("cut", rest, `the last line has no end: what is there of it is ${rest.bytes} bytes`)
+      return fail("cut", rest, `the last line is incomplete: it breaks off after ${rest.bytes} bytes`)
     if (known !== undefined && head.entries < known.entries)
       return fail(
         "truncated",
@@ -217,7 +217,7 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
       return fail(
         "inserted",
         rest,
-        `there are ${head.entries} entries, and the run's record knows of ${known.entries}`
+        `there are ${head.entries} entries, but the run's record counts ${known.entries}`
       )
     if (known?.entries === 0 && known.hash !== genesis(expected.runId).hash)
       return fail("not_of_this_run", rest, "the run's record has the head of another audit")
@@ -235,11 +235,11 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
 interface Found {
   problem: Problem
   readonly sound: AuditHead
-  /** Of a line that is whole in itself and stands in the wrong place: what it follows. */
+  /** The `prev` hash of an intact line in the wrong place. */
   readonly prev?: string
-  /** The line that was expected came later. */
+  /** The expected line came later. */
   resumed: boolean
-  /** Nothing that follows can say more. */
+  /** No later line can refine the problem. */
   settled: boolean
 }
 

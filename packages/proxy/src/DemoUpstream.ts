@@ -1,11 +1,11 @@
 /**
- * The model API of the first run: it says what it is, and what it was asked.
+ * Model API without a model, for the first run. Each answer is labeled as a demo and repeats the question.
  *
- * It is never chosen silently where a real upstream is configured.
+ * It never silently replaces a configured upstream.
  */
 import * as ScriptedModelApi from "./ScriptedModelApi.ts"
 
-/** The only model it has. */
+/** Name of its only model. */
 export const model = "demo"
 
 const questionCharactersMax = 2000

@@ -1,13 +1,13 @@
 /**
- * The way out of many runs: one gateway in the host process, with a socket for each of them, served in threads of their
- * own, so that runs do not share fate.
+ * Model egress for many runs: one gateway in the host process, with a socket for each run. Separate threads (shards)
+ * serve the sockets, which isolates runs from each other.
  *
  *     sandbox ── /llm-sock/llm.sock ──► gateway: route, body, budget, canaries, audit ── key, identity ──► upstream
  *
- * Who speaks follows from the socket, so there is no token to forge. What goes upstream is written anew from
- * allowlists, never passed on; what was left out is in the audit. Closing the run closes its socket and every stream on
- * it. How the socket gets into the sandbox is a carrier's: a directory of the host where the engine can mount one, a
- * container of sockets where it cannot. The code that decides is the same.
+ * The socket identifies the run, so there is no token to forge. Upstream requests are rebuilt from allowlists, never
+ * forwarded; the audit lists the dropped fields. Closing the run closes its socket and every stream on it. A carrier
+ * brings the socket into the sandbox: a host directory if the engine can mount one, a gateway container otherwise.
+ * The policy code is the same for both.
  */
 import { Deferred, Effect, Layer, Record, Result, type Scope } from "effect"
 import * as os from "node:os"
@@ -34,46 +34,46 @@ import type { Prices } from "./Prices.ts"
 import * as Upstream from "./Upstream.ts"
 
 export interface GatewayLlmProxyOptions {
-  /** Where the host reaches the model API, with or without `/v1`. */
+  /** URL at which the host reaches the model API, with or without `/v1`. */
   readonly url: string
   readonly key: KeyInjection.UpstreamKey
-  /** Which header the upstream reads the key from: `x-api-key` for Anthropic's own API, else the usual one. */
+  /** Header from which the upstream reads the key: `x-api-key` for Anthropic's own API (default `authorization`). */
   readonly keyHeader?: KeyInjection.KeyHeader | undefined
-  /** How sockets get into sandboxes. `auto`: a directory of the host where the engine shares this one, else a container. */
+  /** Carrier of the sockets. `auto` (default): a host directory if the engine can mount one, else a container. */
   readonly carrier?: "auto" | "directory" | "container" | undefined
-  /** The gateway image, as `images/gateway` builds it; needed for the container. */
+  /** Gateway image, built from `images/gateway`. The container carrier requires it. */
   readonly image?: string | undefined
-  /** What the host offers to agents; a run gets those that its spec names. */
+  /** Tools that the host offers to agents. A run gets those that its spec names. */
   readonly tools?: ReadonlyArray<Tool> | undefined
-  /** What a model costs, where the upstream does not say it with every answer. */
+  /** Model prices, for an upstream that does not report the cost with every answer. */
   readonly prices?: Prices | undefined
-  /** `full` keeps requests and answers in the audit as well, without secrets of the host and the run. */
+  /** `full` also keeps requests and answers in the audit, without secrets of host and run (default `digest`). */
   readonly auditBodies?: "digest" | "full" | undefined
   readonly requestBytesMax?: number | undefined
-  /** The most output tokens of one call; also put into a call that names no cap. */
+  /** Maximum output tokens of one call, also set in a call that names no maximum. */
   readonly outputTokensPerCallMax?: number | undefined
-  /** Of one run, where its budget says nothing. */
+  /** Concurrent calls of one run, unless its budget sets them. */
   readonly concurrentCallsMax?: number | undefined
-  /** Of one run: requests of any kind, health checks and refused ones included. */
+  /** Requests per second of one run. Every request counts, including health checks and refused ones. */
   readonly requestsPerSecondMax?: number | undefined
-  /** Of one run. */
+  /** New connections per second of one run (default: `requestsPerSecondMax`). */
   readonly connectionsPerSecondMax?: number | undefined
-  /** Of one run. */
+  /** Open connections of one run. */
   readonly connectionsMax?: number | undefined
-  /** Of all runs together (default: what the limit of file descriptors allows). Half is divided among the runs. */
+  /** Open connections of all runs (default: what the file descriptor limit allows). Half is divided among the runs. */
   readonly connectionsTotalMax?: number | undefined
-  /** What the requests of all runs may hold in memory together. Half is divided among the runs. */
+  /** Bytes of memory for the requests of all runs together. Half is divided among the runs. */
   readonly heldBytesMax?: number | undefined
-  /** Of one processor, that the requests of one run may use on average (1: a whole one). */
+  /** Average share of one processor that the requests of one run may use (1: a whole processor). */
   readonly processorShareMax?: number | undefined
-  /** A request body that makes less progress than `bodyBytesPerSecondMin` for so long is dropped. */
+  /** A request body that arrives slower than `bodyBytesPerSecondMin` for this many seconds is dropped. */
   readonly bodyProgressSecondsMax?: number | undefined
   readonly bodyBytesPerSecondMin?: number | undefined
-  /** Threads that serve runs (default: one for each processor, at least 2 and at most 16). */
+  /** Maximum number of shards (default: one per processor, at least 2 and at most 16). */
   readonly shardsMax?: number | undefined
-  /** Memory of one such thread for its objects. */
+  /** Heap size of one shard, in bytes. */
   readonly shardHeapBytesMax?: number | undefined
-  /** A thread that gives no sign of life for so long is ended, and its runs fail. */
+  /** A shard that sends no heartbeat for this many seconds is ended, and its runs fail. */
   readonly shardSilentSecondsMax?: number | undefined
   readonly auditBytesMax?: number | undefined
   readonly connectSecondsMax?: number | undefined
@@ -83,7 +83,7 @@ export interface GatewayLlmProxyOptions {
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
 }
 
-/** Applied where the options say nothing. */
+/** Values of options that are not set. */
 export const defaults = GatewayLimits.defaults
 
 export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions) {
@@ -107,7 +107,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     const { runId } = request
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.runId, runId)
     yield* usable(options, request)
-    // A loop on this host needs no way into the sandbox.
+    // A loop on this host connects to the socket directly, so a directory is enough.
     const carries = request.llm.caller === "host" ? HostDirectoryCarrier.make : yield* carrier
     const carried = yield* carries.acquire(request.directory)
     const run = yield* ServedRun.make({
@@ -120,7 +120,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
         socketPath: path.join(carried.directory, socketName),
         auditParent:
           request.directory ??
-          (yield* HostDisk.temporaryDirectory("the run's audit cannot be made", "cogni-sandbox-audit-")),
+          (yield* HostDisk.temporaryDirectory("the run's audit cannot be created", "cogni-sandbox-audit-")),
         opened: opened(request, address, carries.name),
         canaries: request.canaries
       }
@@ -147,10 +147,10 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
 export const layer = (options: GatewayLlmProxyOptions): Layer.Layer<LlmProxy, never, ContainerRuntime> =>
   Layer.effect(LlmProxy, make(options))
 
-/** Each takes some 50 MB, and no more of them than processors ever work at one time. Two keep one run from the others. */
+/** One shard per processor: each takes about 50 MB, and more cannot work at once. At least two, to isolate runs. */
 const shardsDefault = () => Math.min(defaults.shardsMax, Math.max(2, os.availableParallelism()))
 
-/** Found out with the first run, and then the same for all. */
+/** Chooses the carrier. The runtime finds out with the first run whether the engine shares the host's files. */
 const carrierOf = Effect.fnUntraced(function* ({ carrier = "auto", image }: GatewayLlmProxyOptions) {
   const runtime = yield* ContainerRuntime
   const inContainer = yield* ContainerCarrier.make({ image, runtime })
@@ -175,7 +175,7 @@ const configOf = (options: GatewayLlmProxyOptions, address: Upstream.Address): S
   }
 }
 
-/** All that can be wrong with what was configured, before anything is started. */
+/** Validates the configuration before anything is started. */
 const usable = ({ key, keyHeader }: GatewayLlmProxyOptions, { llm, runId }: LlmRequest) =>
   Effect.fromResult(
     KeyInjection.inject({ upstreamKey: key, identity: llm.identity, runId, client: [], keyHeader })

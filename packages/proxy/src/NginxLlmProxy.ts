@@ -1,12 +1,11 @@
 /**
- * The way out of one run: an nginx of its own, in a container of its own.
+ * Model egress for one run: its own nginx, in its own container.
  *
  *     sandbox ── /llm-sock/llm.sock ──► nginx (no network, no capability, read-only) ── relay on the host ──► upstream
  *
- * The configuration, and the key in it, arrives on the container's standard input and lies in its memory only: in no
- * image, no environment, no argument, no file of the host and no record of the engine. The access log is a real file
- * in the run's own directory, so it is there however the run ends. nginx cannot look into bodies; whoever needs that
- * needs another proxy.
+ * The configuration, which contains the key, arrives on the container's standard input and stays in its memory. It is
+ * in no image, environment, argument, host file or engine record. The access log is a file in the run's own directory,
+ * so it survives however the run ends. nginx cannot inspect bodies; use `GatewayLlmProxy` for that.
  */
 import { Deferred, Duration, Effect, Fiber, Layer, Result, Schedule, type Scope, Stream } from "effect"
 import * as path from "node:path"
@@ -24,20 +23,20 @@ import * as NginxConfig from "./internal/nginx/NginxConfig.ts"
 import * as Upstream from "./Upstream.ts"
 
 export interface NginxLlmProxyOptions {
-  /** The proxy image, as `images/proxy` builds it. */
+  /** Proxy image, built from `images/proxy`. */
   readonly image: string
   readonly upstream: Upstream.Upstream
   readonly key: KeyInjection.UpstreamKey
-  /** Which header the upstream reads the key from: `x-api-key` for Anthropic's own API, else the usual one. */
+  /** Header from which the upstream reads the key: `x-api-key` for Anthropic's own API (default `authorization`). */
   readonly keyHeader?: KeyInjection.KeyHeader | undefined
   readonly requestBytesMax?: number | undefined
   readonly concurrentRequestsMax?: number | undefined
   readonly requestsPerSecondMax?: number | undefined
   /** PEM certificates to trust for an https upstream, instead of those of the system and of Node. */
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
-  /** From the start of the container to an answer on its socket. Starts of many runs at once queue in the engine. */
+  /** Seconds from container start to an answer on its socket (default 60). Concurrent starts queue in the engine. */
   readonly readySecondsMax?: number | undefined
-  /** A run whose access log or error log is this long ends; by default well below the cap on one file. For tests. */
+  /** A run ends when its access log or error log reaches this size (default: well below the file cap). For tests. */
   readonly auditBytesMax?: number | undefined
 }
 
@@ -46,7 +45,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
   const owner = proxyUser()
   const readySecondsMax = options.readySecondsMax ?? 60
 
-  /** All that can be wrong with what was configured, before anything is started. */
+  /** Validates the configuration before anything is started. */
   const prepare = ({ llm, runId }: LlmRequest) =>
     Effect.fromResult(
       Result.gen(function* () {
@@ -112,22 +111,22 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       yield* Fiber.join(reader)
       const exit = yield* container.exit.pipe(
         Effect.catchTag("ContainerFailed", ({ detail, remedy }) =>
-          Effect.fail(new ProxyFailed({ detail: `the proxy ended under way: ${detail}`, remedy }))
+          Effect.fail(new ProxyFailed({ detail: `the proxy ended unexpectedly: ${detail}`, remedy }))
         )
       )
       return yield* new ProxyFailed({ detail: endedDetail(exit, output.tail()), remedy: endedRemedy(exit) })
     })
-    // A proxy that might not write a call down is ended before anybody is told.
+    // A proxy that might not log a call is ended before its failure is reported.
     const live = Effect.raceFirst(serve, log.failure).pipe(
       Effect.catchTag("PostureMismatch", ({ message }) =>
-        Effect.fail(new ProxyFailed({ detail: message, remedy: "Look at the engine's configuration" }))
+        Effect.fail(new ProxyFailed({ detail: message, remedy: "Check the engine's configuration" }))
       ),
       Effect.scoped,
       Effect.catchCause((cause) => Deferred.failCause(ended, cause))
     )
     yield* Effect.forkScoped(live)
 
-    // nginx writes a call down a moment after its end. Each call that was passed on is one connection to the relay.
+    // nginx logs a call a moment after its end. Each forwarded call is one connection to the relay.
     const settledLog = Effect.gen(function* () {
       if (relay === undefined) yield* Effect.sleep(settleStep)
       return yield* Effect.repeat(log.read, {
@@ -137,7 +136,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       })
     })
 
-    // Runs before the container is removed, when the sandbox and its connections are gone already.
+    // Runs before the container is removed, when the sandbox and its connections are already gone.
     yield* Effect.addFinalizer(() =>
       Effect.gen(function* () {
         if (relay !== undefined && relay.accepted() > 0) yield* Effect.ignore(settledLog)
@@ -168,7 +167,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
             Effect.fail(
               new ProxyFailed({
                 detail: `the proxy did not answer on its socket within ${readySecondsMax} s${output.tail()}`,
-                remedy: "Look at the engine's load, and at the proxy image (cogni-sandbox doctor)"
+                remedy: "Check the engine's load, and the proxy image (cogni-sandbox doctor)"
               })
             )
         })
@@ -190,13 +189,13 @@ export const layer = (options: NginxLlmProxyOptions): Layer.Layer<LlmProxy, neve
 
 const MiB = 1024 * 1024
 
-/** How long a log may take to show the last call: 2 seconds. */
+/** The log may take 2 seconds to show the last call. */
 const settleStep = Duration.millis(20)
 const settleStepsMax = 100
 
 /**
- * nginx needs a few MiB; 32 MiB of body pass through it without staying. `workspaceBytesMax` is the kernel's cap on
- * one file, at which nginx dies.
+ * nginx needs a few MiB, because it does not buffer bodies of up to 32 MiB. `workspaceBytesMax` is the kernel's cap on
+ * one file; nginx dies when it reaches it.
  */
 const limits = {
   memoryBytesMax: 64 * MiB,
@@ -207,16 +206,16 @@ const limits = {
   filesOpenMax: 4096
 } as const
 
-/** What is left of the cap holds all that is asked for until the proxy is gone. */
+/** Leaves room below the cap for requests that are logged until the proxy has ended. */
 const auditBytesMax = limits.workspaceBytesMax - 32 * MiB
 
-/** The proxy's own user in its image, where the host may choose; else the host process's, whose files it shares. */
+/** The image's own user if the host process is root, else the host process's user, because both share files. */
 const proxyUser = (): User => {
   const userId = process.getuid?.() ?? 0
   return userId === 0 ? { userId: 999, groupId: 999 } : { userId, groupId: process.getgid?.() ?? userId }
 }
 
-/** The way to an upstream at an address; one that is a container needs none. */
+/** Relay to an upstream that the host reaches. An upstream in a container needs no relay. */
 const relayOf = (
   options: NginxLlmProxyOptions,
   request: LlmRequest,
@@ -229,7 +228,7 @@ const relayOf = (
         address,
         owner,
         parent: request.directory,
-        // Each request that nginx passes on is a connection, and it lets four seconds' worth come at once.
+        // Each request that nginx forwards is a connection, and nginx allows a burst of four seconds' worth.
         connectionsPerSecondMax:
           5 * (options.requestsPerSecondMax ?? NginxConfig.defaults.requestsPerSecondMax),
         certificateAuthorities: options.certificateAuthorities
@@ -248,9 +247,9 @@ const relayMount = (relay: HostRelay.HostRelay): Mount => ({
 })
 
 const endedDetail = (exit: ContainerExit, tail: string): string =>
-  `the proxy ended with exit code ${exit.exitCode}${exit.oomKilled ? ", killed for want of memory" : ""}${tail}`
+  `the proxy ended with exit code ${exit.exitCode}${exit.oomKilled ? ", killed: out of memory" : ""}${tail}`
 
 const endedRemedy = (exit: ContainerExit): string =>
   exit.exitCode === 137 || exit.exitCode === 143
     ? "Something outside the run ended it; run again"
-    : "Rebuild the proxy image (./dev images), and report this if it stays"
+    : "Rebuild the proxy image (./dev images), and report this if it happens again"

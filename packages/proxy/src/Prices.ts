@@ -1,38 +1,38 @@
-/** What a model costs, where the upstream does not say it with every answer. */
+/** Model prices, for an upstream that does not report the cost with every answer. */
 import * as Schema from "effect/Schema"
 import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
 
 const Price = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))
 
-/** US dollars for a million tokens. */
+/** Prices of a model, in US dollars per million tokens. */
 export const ModelPrice = Schema.Struct({
   input: Price,
   output: Price,
-  /** As input where it is left out. */
+  /** Default: the `input` price, also for `cacheWrite`. */
   cacheRead: Schema.optionalKey(Price),
   cacheWrite: Schema.optionalKey(Price),
-  /** For what is cached for an hour. Twice the input where it is left out, as Anthropic has it. */
+  /** Tokens cached for one hour. Default: twice the `input` price, as Anthropic charges. */
   cacheWrite1h: Schema.optionalKey(Price)
 })
 
 export type ModelPrice = typeof ModelPrice.Type
 
-/** By the name that the upstream knows. */
+/** Prices by upstream model name. */
 export const Prices = Schema.Record(Schema.String, ModelPrice)
 
 export type Prices = typeof Prices.Type
 
-/** A call as far as its price goes. */
+/** Properties of a call that determine its price. */
 export interface Call {
   readonly model: string
-  /** It asks the provider to cache its input for an hour. */
+  /** The call asks the provider to cache its input for one hour. */
   readonly cachesForHour?: boolean | undefined
 }
 
 const priceOf = (prices: Prices | undefined, model: string): ModelPrice | undefined =>
   prices !== undefined && Object.hasOwn(prices, model) ? prices[model] : undefined
 
-/** Unknown where the model has no price, or the upstream did not tell the tokens. */
+/** Cost in US dollars; `undefined` if the model has no price, or the upstream did not report the tokens. */
 export const costOf = (
   prices: Prices | undefined,
   { cachesForHour, model }: Call,
@@ -43,7 +43,7 @@ export const costOf = (
   if (price === undefined || inputTokens === undefined || outputTokens === undefined) return undefined
   const read = Math.min(usage.cacheReadTokens ?? 0, inputTokens)
   const write = Math.min(usage.cacheWriteTokens ?? 0, inputTokens - read)
-  // An upstream that does not say for how long has done what it was asked to.
+  // An upstream that does not report the cache duration is assumed to have used the requested one.
   const writeHour = Math.min(usage.cacheWrite1hTokens ?? (cachesForHour === true ? write : 0), write)
   return (
     ((inputTokens - read - write) * price.input +
@@ -57,7 +57,7 @@ export const costOf = (
 
 const hourPriceOf = ({ cacheWrite1h, input }: ModelPrice): number => cacheWrite1h ?? 2 * input
 
-/** The most that so many tokens can cost, with all input at its dearest. Unknown without a price. */
+/** Maximum cost of the tokens in US dollars, with all input at its highest price; `undefined` without a price. */
 export const costMaxOf = (
   prices: Prices | undefined,
   { cachesForHour, model }: Call,

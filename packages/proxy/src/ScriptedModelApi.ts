@@ -1,8 +1,8 @@
 /**
- * A model API with no model behind it: chat completions, messages and responses, streamed or not, answered by a script.
+ * Model API without a model: a script answers chat completions, messages and responses, streamed or not.
  *
- * For the demo, for tests and for benches. It listens on a loopback port for as long as a scope, and remembers what it
- * was sent, so that one can see what was put in on the way out. Every answer carries the header `x-scripted-model: 1`.
+ * For the demo, tests and benchmarks. It listens on a loopback port until its scope is closed. It records each request,
+ * to show what the proxy added. Every answer has the header `x-scripted-model: 1`.
  */
 import { Effect, Option, Schema, type Scope } from "effect"
 import { createHash } from "node:crypto"
@@ -22,26 +22,26 @@ export type { Asked, Body, Call, Figures, Script, Step } from "./internal/script
 export interface Received {
   readonly method: string
   readonly target: string
-  /** In order, names as they were written; one that came twice is there twice. */
+  /** In order, with names as they were written. Repeated headers are repeated. */
   readonly headers: ReadonlyArray<readonly [name: string, value: string]>
   readonly bodyBytes: number
   /** SHA-256, in hexadecimal. */
   readonly bodyDigest: string
-  /** Empty unless bodies and credentials are kept as they came. */
+  /** Empty unless `raw` is set. */
   readonly body: Body
-  /** Names of the tools that it offers. */
+  /** Names of the tools that the request offers. */
   readonly tools: ReadonlyArray<string>
-  /** What the answer said it cost; absent where no model spoke. */
+  /** Usage that the answer reported; absent unless it was a model's answer. */
   readonly usage: Figures | undefined
-  /** The client hung up before the answer was whole; as of the time of asking. */
+  /** The client disconnected before the answer was complete, as of the time of reading. */
   readonly cut: boolean
 }
 
 export interface Options {
   readonly script: Script
-  /** Keep bodies, and credentials as they came instead of a fingerprint of them. For tests with made-up keys. */
+  /** Keeps bodies, and credentials in plain text instead of as fingerprints. For tests with fake keys. */
   readonly raw?: boolean | undefined
-  /** The only model it has. Default: whichever is asked for. */
+  /** Name of its only model (default: the requested name). */
   readonly model?: string | undefined
 }
 
@@ -49,7 +49,7 @@ export interface ScriptedModelApi {
   /** `http://127.0.0.1:<port>` */
   readonly url: string
   readonly received: Effect.Effect<ReadonlyArray<Received>>
-  /** What the script itself threw: a mistake of the test's. */
+  /** Exceptions that the script threw: mistakes in the test. */
   readonly problems: Effect.Effect<ReadonlyArray<string>>
 }
 
@@ -68,7 +68,7 @@ export const acquire = Effect.fnUntraced(function* (
   const onRequest = async (request: http.IncomingMessage, response: http.ServerResponse) => {
     response.on("error", () => undefined)
     const body = await bodyOf(request).catch(() => undefined)
-    // The client hung up within its request: there is nobody to answer.
+    // The client disconnected during its request, so no answer can be sent.
     if (body === undefined) return
     const { tools, usage, write } = answerTo(options, request, body.text, count++, problems)
     const entry: Received = {
@@ -85,7 +85,7 @@ export const acquire = Effect.fnUntraced(function* (
     if (received.length === receivedMax) received.shift()
     received.push({ entry, response })
     response.setHeader("x-scripted-model", "1")
-    // As LiteLLM names each call in its answer.
+    // LiteLLM reports its call ID in this header.
     if (request.method === "POST")
       response.setHeader("x-litellm-call-id", `scripted-${body.digest.slice(0, 24)}`)
     write(response)
@@ -104,16 +104,16 @@ export const acquire = Effect.fnUntraced(function* (
   }
 })
 
-/** Plays steps in their order, the last one for ever after. */
+/** Plays the steps in order, and repeats the last one. */
 export const steps = (script: readonly [Step, ...Array<Step>]): Script => {
   let index = 0
   return () => script[Math.min(index++, script.length - 1)]!
 }
 
 /**
- * Asks the script for the turns of an agent's task alone: the requests that offer tools, counted by `index` from 0. A
- * request that offers none is answered with a word. What each call costs differs, so that a sum tells which calls are
- * in it.
+ * Calls the script only for the turns of an agent's task: the requests that offer tools, counted by `index` from 0. A
+ * request without tools gets a one-word answer. Each call reports a different usage, so that a sum shows which calls it
+ * includes.
  */
 export const turns = (script: (turn: Asked & { readonly index: number }) => ReturnType<Script>): Script => {
   let index = 0
@@ -124,7 +124,7 @@ export const turns = (script: (turn: Asked & { readonly index: number }) => Retu
   }
 }
 
-/** Enough to see that two credentials are the same one, and nothing else. */
+/** Replaces a credential with a hash, which shows only whether two credentials are equal. */
 const fingerprint = (value: string): string => {
   const [scheme, ...rest] = value.split(" ")
   const hash = (text: string) => `sha256:${createHash("sha256").update(text).digest("hex").slice(0, 12)}`
@@ -132,7 +132,7 @@ const fingerprint = (value: string): string => {
 }
 
 interface Reaction {
-  /** Absent where no model spoke. */
+  /** Absent unless this is a model's answer. */
   readonly usage?: Figures
   readonly write: (response: http.ServerResponse) => void
 }
@@ -167,7 +167,7 @@ const answerTo = (
   }
 }
 
-/** What no model is asked for: the list of models, and a count of tokens. */
+/** Answers requests that need no model: the list of models, and a token count. */
 const aside = (options: Options, method: string | undefined, path: string, text: string) => {
   if (method === "GET" && path === "/v1/models") {
     const data = [{ id: options.model ?? "scripted", object: "model", created: 0, owned_by: "script" }]
@@ -179,7 +179,7 @@ const aside = (options: Options, method: string | undefined, path: string, text:
   return refusal(404, `the scripted model API has no ${method} ${path}`).write
 }
 
-/** All three dialects read this as an error. */
+/** Error that all three dialects understand. */
 const refusal = (status: number, message: string): Reaction => ({
   write: (response) =>
     sendJson(
@@ -189,7 +189,7 @@ const refusal = (status: number, message: string): Reaction => ({
     )
 })
 
-/** One token a word: as good as any for a model that does not exist. */
+/** Counts one token per word, which is enough without a model. */
 const tokensOf = (text: string): number => (text === "" ? 0 : pieces(text).length)
 
 const wordsOf = (text: string, answer: Answer): Figures => ({

@@ -1,8 +1,8 @@
 /**
- * The tools of one run: who may call what, what was called, and what the agent hears of it.
+ * Tool calls of one run: which tools it may call, what is audited, and what the agent gets back.
  *
- * Whoever speaks over the run's socket is that run; a call that names another is refused. Nothing here knows HTTP or
- * MCP: both ask the same `call`, so both are held and written down alike.
+ * The socket identifies the run; a call that names another run is refused. This module knows neither HTTP nor MCP: both
+ * use the same `call`, so the same rules and the same audit apply to both.
  */
 import { Deferred, Duration, Effect, Semaphore } from "effect"
 import type { RunId } from "@cogni/sandbox-core/RunId"
@@ -17,7 +17,7 @@ export interface ToolGatewayOptions {
   readonly policy: Tool.ToolPolicy
   readonly tools: ReadonlyArray<Tool.Tool>
   readonly concurrentMax?: number | undefined
-  /** Looks for what must not go out; true where the call must not happen. */
+  /** Inspects the arguments for secrets. Returns true if the call must be refused. */
   readonly inspect: (argumentsText: string, requestId: string) => boolean
   readonly called: (fact: typeof ToolCalled.Type) => void
 }
@@ -27,30 +27,30 @@ export interface ToolCall {
   readonly via: "http" | "mcp"
   readonly tool: string
   readonly input: unknown
-  /** The run that the caller says it is, if it says so. */
+  /** Run ID that the caller claims, if any. */
   readonly runId?: string | undefined
 }
 
 export interface ToolGateway {
-  /** Those that the run may call. */
+  /** Tools that the run may call. */
   readonly allowed: ReadonlyArray<Tool.Tool>
   readonly call: (call: ToolCall) => Effect.Effect<unknown, Tool.ToolFailed>
-  /** Interrupt every call that is under way, and see that each is written down. None begins any more. */
+  /** Interrupts every call in progress and audits each one. Later calls are refused. */
   readonly close: Effect.Effect<void>
 }
 
-/** What all tools of a run may be asked in one call. */
+/** Maximum size of the arguments of one call, in bytes, for every tool. */
 export const argumentsBytesMax = 256 * 1024
 
-/** How long tools may take to stop when their run is over. */
+/** How long tools may take to stop when their run ends. */
 const closeMillisMax = 1000
 
 export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): Effect.fn.Return<ToolGateway> {
   const { identity, policy, runId, tools } = options
   const turns = yield* Semaphore.make(options.concurrentMax ?? 16)
   const over = yield* Deferred.make<never, Tool.ToolFailed>()
-  const isOver = new Tool.ToolFailed({ code: "unavailable", detail: "the sandbox is over" })
-  /** Of each call under way: writes it down as interrupted, unless its end is written down already. */
+  const isOver = new Tool.ToolFailed({ code: "unavailable", detail: "the run has ended" })
+  /** One function per call in progress: audits it as interrupted, unless its end is already audited. */
   const open = new Set<() => void>()
   let onIdle: (() => void) | undefined
   let closed = false
@@ -60,11 +60,11 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
       const decided = Tool.decide(policy, tools, call.tool)
       if (decided instanceof Tool.ToolFailed) return Effect.fail(decided)
       if (call.runId !== undefined && call.runId !== runId)
-        return refused("policy_denied", "this socket is another run's. Leave runId out")
+        return refused("policy_denied", "this socket belongs to another run. Omit runId")
       if (Buffer.byteLength(text) > argumentsBytesMax)
-        return refused("validation", `the arguments are over ${argumentsBytesMax} bytes. Ask for less`)
+        return refused("validation", `the arguments are larger than ${argumentsBytesMax} bytes. Shorten them`)
       if (options.inspect(text, call.requestId))
-        return refused("policy_denied", "the arguments hold a secret of this sandbox, and may not leave it")
+        return refused("policy_denied", "the arguments contain a secret that may not leave this sandbox")
       return turns.withPermit(
         Tool.called(decided, call.input, { runId, identity, requestId: call.requestId })
       )
@@ -112,7 +112,7 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
       Deferred.doneUnsafe(over, Effect.fail(isOver))
     }).pipe(
       Effect.timeoutOption(Duration.millis(closeMillisMax)),
-      // A tool that does not stop may have done what it was asked for.
+      // A tool that does not stop may already have had its effect.
       Effect.andThen(Effect.sync(() => [...open].forEach((interrupted) => interrupted())))
     )
   }

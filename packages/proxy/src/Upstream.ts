@@ -1,13 +1,13 @@
 /**
- * Where the model API is: a URL that the host reaches, or a container on an internal network of the engine.
+ * Location of the model API: a URL that the host reaches, or a container on an internal network of the engine.
  *
- * Plain data in, an address out whose every part is safe to write into a configuration. A URL never carries a
- * credential: the key goes in beside it, redacted.
+ * Parses plain data into an address whose parts are safe to write into a configuration. A URL never contains a
+ * credential: the key is a separate, redacted option.
  */
 import { Result, Schema } from "effect"
 
 export const Upstream = Schema.Union([
-  /** Reached by the host process, on behalf of a proxy that has no network at all. */
+  /** Reached by the host process, on behalf of a proxy without a network. */
   Schema.Struct({ type: Schema.Literal("host"), url: Schema.String }),
   /** Reached by the proxy container itself, by name, on an internal network (no route out). */
   Schema.Struct({ type: Schema.Literal("container"), url: Schema.String, networkName: Schema.String })
@@ -15,7 +15,7 @@ export const Upstream = Schema.Union([
 
 export type Upstream = typeof Upstream.Type
 
-/** The URL cannot be one of a model API. */
+/** The upstream's URL is invalid. */
 export class UpstreamRefused extends Schema.TaggedError<UpstreamRefused>()("UpstreamRefused", {
   problem: Schema.String,
   remedy: Schema.String
@@ -25,15 +25,15 @@ export class UpstreamRefused extends Schema.TaggedError<UpstreamRefused>()("Upst
   }
 }
 
-/** A URL in parts, each from a small alphabet. */
+/** Parts of a URL, each limited to a small alphabet. */
 export interface Address {
   readonly secure: boolean
   /** A name or an IP address; IPv6 without brackets. */
   readonly host: string
   readonly port: number
-  /** As the `Host` header says it. */
+  /** Value of the `Host` header. */
   readonly authority: string
-  /** What goes before `/v1/…`: empty, or `/some/path` with no slash at its end. */
+  /** Path before `/v1/…`: empty, or `/some/path` without a trailing slash. */
   readonly basePath: string
   /** For people: scheme, authority and base path. */
   readonly display: string
@@ -43,7 +43,7 @@ const example = "Write it as http://127.0.0.1:4000 or https://models.example.com
 
 const refuse = (problem: string, remedy = example) => Result.fail(new UpstreamRefused({ problem, remedy }))
 
-/** Take a URL apart, with or without `/v1` at its end. */
+/** Parses a URL, with or without a trailing `/v1`. */
 export const address = (upstream: Upstream): Result.Result<Address, UpstreamRefused> => {
   const url = URL.parse(upstream.url)
   if (url === null) return refuse("is not a URL")
@@ -52,17 +52,17 @@ export const address = (upstream: Upstream): Result.Result<Address, UpstreamRefu
     return refuse("holds a credential", "Take it out of the URL and give it as the key")
   }
   if (url.search !== "" || url.hash !== "")
-    return refuse("has a query or a fragment", "Leave off what follows the path")
+    return refuse("has a query or a fragment", "Remove everything after the path")
   if (!/^(?:[A-Za-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])$/u.test(url.hostname))
-    return refuse("has no host to connect to")
+    return refuse("has no valid host")
   const basePath = url.pathname.replace(/\/+$/u, "").replace(/\/v1$/u, "").replace(/\/+$/u, "")
   if (!/^(?:\/[A-Za-z0-9._~-]+)*$/u.test(basePath)) {
-    return refuse("has a path with other characters than letters, digits and . _ ~ -")
+    return refuse("has a path with characters other than letters, digits and . _ ~ -")
   }
   const secure = url.protocol === "https:"
   if (upstream.type === "container" && secure) {
     return refuse(
-      "asks for TLS to a container",
+      "uses https for a container",
       "Use http inside an internal network, or an upstream of type host"
     )
   }

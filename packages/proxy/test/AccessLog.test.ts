@@ -22,7 +22,7 @@ const line = (changes: Record<string, string> = {}) =>
     ...changes
   })
 
-/** In pieces of this many bytes. */
+/** Reads both logs in pieces of `pieceBytes`. */
 const parse = (access: string | Uint8Array, errors = "", pieceBytes = Infinity) => {
   const reader = AccessLog.makeReader()
   const add = (bytes: Uint8Array, to: (piece: Uint8Array) => void) => {
@@ -59,7 +59,7 @@ describe("AccessLog", () => {
     })
   })
 
-  it("a call that never got there has no id, and a cut one is not complete", () => {
+  it("omits the ID of a call that was not passed on, and marks a cut one as incomplete", () => {
     const [call] = parse(
       `${line({ upstreamCallId: "", upstreamStatus: "", completion: "", status: "403" })}\n`
     ).calls
@@ -67,14 +67,14 @@ describe("AccessLog", () => {
     assert.isFalse(call!.completed)
   })
 
-  it("counts what was passed on, answered or not", () => {
+  it("counts the requests that were passed on, answered or not", () => {
     assert.strictEqual(
       parse([line(), line({ upstreamStatus: "-" }), line({ upstreamStatus: "" }), ""].join("\n")).passedOn,
       2
     )
   })
 
-  it("a call whose upstream broke off is not complete, and those before it on the connection are", () => {
+  it("marks only the last call of a connection as incomplete if its upstream broke off", () => {
     const errors = `${broke(7)}2026/11/21 02:36:00 [error] 7#7: *9 connect() failed (111: Connection refused) while connecting to upstream, client: unix:\n`
     const log = parse(
       [line(), line(), line({ connection: "8" }), line({ connection: "9" }), ""].join("\n"),
@@ -86,16 +86,16 @@ describe("AccessLog", () => {
     )
   })
 
-  it("a call whose upstream broke off while its client was behind is not complete", () => {
+  it("marks a call as incomplete if its upstream broke off while its client was slow", () => {
     assert.isFalse(parse(`${line()}\n`, broke(7, "sending to client")).calls[0]?.completed)
   })
 
-  it("counts all calls and keeps the first, each with what became of it", () => {
+  it("counts all calls and keeps the first ones, each with its outcome", () => {
     const reader = AccessLog.makeReader()
     const row = (connection: number) =>
       reader.addAccess(Buffer.from(`${line({ connection: String(connection) })}\n`))
     for (let index = 0; index < AccessLog.callsKeptMax + 500; index++) row(index)
-    // The connection of the third call had one more, which is not kept; it is that one that broke off.
+    // The third call's connection had another call, which is not kept. That one broke off.
     row(2)
     reader.addErrors(Buffer.from(broke(1) + broke(2)))
     const log = reader.read()
@@ -107,19 +107,19 @@ describe("AccessLog", () => {
     )
   })
 
-  it("counts bad lines and goes on", () => {
+  it("counts unreadable lines and continues", () => {
     const log = parse([line(), "{", "[]", line({ status: "x" }), "", line(), ""].join("\n"))
     assert.strictEqual(log.calls.length, 2)
     assert.deepInclude(log, { callsTotal: 5, unreadableRows: 3 })
   })
 
-  it("a row without an end costs no memory, and the next is read", () => {
+  it("skips a row that is too long and reads the next one", () => {
     const log = parse(`${"x".repeat(3 * AccessLog.rowBytesMax)}\n${line()}\n`, "", 1000)
     assert.deepInclude(log, { callsTotal: 2, unreadableRows: 1 })
     assert.strictEqual(log.calls.length, 1)
   })
 
-  it("a row that is still being written is none yet", () => {
+  it("does not count a row before it is complete", () => {
     const reader = AccessLog.makeReader()
     const whole = line()
     reader.addAccess(Buffer.from(`${line()}\n${whole.slice(0, 40)}`))
@@ -129,14 +129,14 @@ describe("AccessLog", () => {
     assert.deepStrictEqual(parse(""), { calls: [], callsTotal: 0, unreadableRows: 0, passedOn: 0 })
   })
 
-  it("bytes that are no UTF-8 do not lose the line", () => {
+  it("reads a line with invalid UTF-8", () => {
     const bytes = Buffer.from(`${line({ method: "P_ST" })}\n`, "latin1")
     bytes[bytes.indexOf("_")] = 0xff
     assert.strictEqual(parse(bytes).calls[0]?.method, "P\ufffdST")
   })
 
   it.prop(
-    "any bytes are read, and all that is read is a call",
+    "reads any bytes and returns only valid calls",
     [Schema.Uint8Array, Schema.Array(Schema.String)],
     ([bytes, texts]) => {
       for (const input of [
@@ -150,7 +150,7 @@ describe("AccessLog", () => {
   )
 
   it.prop(
-    "it does not matter in which pieces it is read",
+    "reads the same from any split into pieces",
     [Schema.Array(Schema.Union([Schema.Literals(["whole", "ü😀"]), Schema.String])), Schema.Int],
     ([texts, size]) => {
       const access = texts.map((text) => `${text === "whole" ? line({ target: text }) : text}\n`).join("")

@@ -1,13 +1,13 @@
 /**
- * What may be in a request, written down a second time: the judge of what the schemas let through.
+ * Describes the allowed fields of a request a second time, to check the result of the schemas independently.
  *
- * It knows nothing of the schemas and nothing of types: only which names may stand at which place. A name that it does
- * not list is a violation, whatever it holds.
+ * It knows neither the schemas nor types, only which names are allowed at which place. A name that it does not list is
+ * a violation, whatever its value.
  */
 import type * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
 import { account, type Json } from "./Bodies.ts"
 
-/** What lies at a name: a place of its own, or one of these. */
+/** Value of a name: another place, or one of these kinds. */
 type Lies = "plain" | "free" | "data" | "base64" | "numbers" | (string & {})
 
 type Places = Readonly<Record<string, Readonly<Record<string, Lies>>>>
@@ -232,7 +232,7 @@ const places: Readonly<Record<RoutePolicy.Api, Places>> = {
   count_tokens: count
 }
 
-/** Each thing that is in a body and may not be; none is what one hopes for. */
+/** Returns all violations in a body; empty if the body is allowed. */
 export const violations = (
   api: RoutePolicy.Api,
   sent: Json,
@@ -243,10 +243,10 @@ export const violations = (
   if (!models.includes(sent["model"])) found.push("model is not one of the run's")
   if (sent["n"] !== undefined && sent["n"] !== null && sent["n"] !== 1) found.push("n is not 1")
   const payer = api === "messages" ? sent["metadata"]?.user_id : sent["user"]
-  if (api !== "count_tokens" && payer !== account) found.push("somebody else pays")
+  if (api !== "count_tokens" && payer !== account) found.push("another account pays")
   const { prompt_cache_key: key } = sent
-  if (key !== undefined && key !== null && !/^[\w-]{43}$/u.test(key)) found.push("a cache key of the agent's")
-  if (api === "responses" && sent["store"] !== false) found.push("it is kept")
+  if (key !== undefined && key !== null && !/^[\w-]{43}$/u.test(key)) found.push("the agent's own cache key")
+  if (api === "responses" && sent["store"] !== false) found.push("store is not false")
   for (const { type } of sent["tools"] ?? []) if (!isOwn(type)) found.push("a tool that the provider runs")
   for (const { tools, type } of Array.isArray(sent["input"]) ? sent["input"] : [])
     if (type === "additional_tools")
@@ -271,11 +271,11 @@ const walk = (of: Places, lies: Lies, value: unknown, path: string, found: Array
       else if (lies === "numbers" && typeof inner === "number") continue
       else if (Object.hasOwn(of, lies) && Object.hasOwn(of[lies]!, name))
         walk(of, of[lies]![name]!, inner, below, found)
-      else found.push(`${below} may not be there`)
+      else found.push(`${below} is not allowed`)
     }
   } else if (lies === "data" && !(typeof value === "string" && /^data:[^:\s]*$/iu.test(value))) {
     found.push(`${path} is an address`)
   } else if (lies === "base64" && !(typeof value === "string" && !/[:.]/u.test(value))) {
-    found.push(`${path} is no base64`)
+    found.push(`${path} is not base64`)
   }
 }

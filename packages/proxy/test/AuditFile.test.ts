@@ -1,4 +1,4 @@
-/** The audit of a run on the disk: what is said to be written is written, and what cannot be written is said. */
+/** The audit of a run on disk: confirmed entries are written, and failures are reported. */
 import { afterEach, assert, describe, it, vi } from "@effect/vitest"
 import { Arbitrary, Deferred, Effect, Exit, Fiber, Scope } from "effect"
 import * as fs from "node:fs"
@@ -54,7 +54,7 @@ const directory = Effect.acquireRelease(
   (made) => Effect.sync(() => fs.rmSync(made, { recursive: true, force: true }))
 )
 
-/** Released with the scope; `failure` fails with what it says could not be written. */
+/** Opens an audit in this scope. `failure` fails with the first problem that the audit reports. */
 const acquire = Effect.fnUntraced(function* (options: Partial<AuditFile.AuditFileOptions> = {}) {
   const parent = yield* directory
   const failed = yield* Deferred.make<never, AuditFile.AuditFailed>()
@@ -79,7 +79,7 @@ const types = (file: AuditFile.AuditFile) =>
     .slice(0, -1)
     .map((line) => JSON.parse(line).type as string)
 
-/** Every file handle's own `write`. */
+/** Returns the prototype of file handles, so that tests can replace `write`. */
 const handles = Effect.promise(async () => {
   const handle = await open(os.devNull, "w")
   await handle.close()
@@ -88,7 +88,7 @@ const handles = Effect.promise(async () => {
 
 const noSpace = Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" })
 
-/** A second later, as far as it matters here. */
+/** Moves the clock forward, past the next check of the file. */
 const later = () => {
   const now = performance.now.bind(performance)
   vi.spyOn(performance, "now").mockImplementation(() => now() + 2000)
@@ -97,7 +97,7 @@ const later = () => {
 afterEach(() => void vi.restoreAllMocks())
 
 describe("AuditFile", () => {
-  it.effect("has it on the disk when it says so, in order, for this user only", () =>
+  it.effect("writes confirmed entries in order, in a file that only this user can read", () =>
     Effect.gen(function* () {
       const file = yield* acquire()
       for (const name of ["/a", "/b"]) {
@@ -114,7 +114,7 @@ describe("AuditFile", () => {
   )
 
   it.effect.prop(
-    "is whole, whatever is appended, and however much of it at the same time",
+    "is whole for any entries, appended one by one or at the same time",
     [Arbitrary.array(Arbitrary.array(Arbitrary.schema(AuditEntry), { maxLength: 4 }), { maxLength: 4 })],
     ([groups]) =>
       Effect.gen(function* () {
@@ -140,7 +140,7 @@ describe("AuditFile", () => {
     { arbitrary: { runs: 30 } }
   )
 
-  it.effect("writes together what comes together", () =>
+  it.effect("writes concurrent entries in one batch", () =>
     Effect.gen(function* () {
       const write = vi.spyOn(yield* handles, "write")
       const file = yield* acquire()
@@ -151,28 +151,26 @@ describe("AuditFile", () => {
     })
   )
 
-  it.effect(
-    "is nobody's to make before: a file, a directory or a link that is there already is a fault",
-    () =>
-      Effect.gen(function* () {
-        const parent = yield* directory
-        const elsewhere = yield* directory
-        for (const plant of [
-          () => fs.mkdirSync(path.join(parent, "audit")),
-          () => fs.symlinkSync(elsewhere, path.join(parent, "audit")),
-          () => fs.writeFileSync(path.join(parent, "audit"), "")
-        ]) {
-          plant()
-          const problem = yield* Effect.flip(acquire({ parent }))
-          assert.instanceOf(problem, AuditFile.AuditFailed)
-          assert.include(problem.message, "the run's audit cannot be made")
-          fs.rmSync(path.join(parent, "audit"), { recursive: true })
-        }
-        assert.deepStrictEqual(fs.readdirSync(elsewhere), [])
-      })
+  it.effect("fails if a file, a directory or a link already exists at its path", () =>
+    Effect.gen(function* () {
+      const parent = yield* directory
+      const elsewhere = yield* directory
+      for (const plant of [
+        () => fs.mkdirSync(path.join(parent, "audit")),
+        () => fs.symlinkSync(elsewhere, path.join(parent, "audit")),
+        () => fs.writeFileSync(path.join(parent, "audit"), "")
+      ]) {
+        plant()
+        const problem = yield* Effect.flip(acquire({ parent }))
+        assert.instanceOf(problem, AuditFile.AuditFailed)
+        assert.include(problem.message, "the run's audit cannot be created")
+        fs.rmSync(path.join(parent, "audit"), { recursive: true })
+      }
+      assert.deepStrictEqual(fs.readdirSync(elsewhere), [])
+    })
   )
 
-  it.effect("takes nothing after its last entry", () =>
+  it.effect("refuses entries after its last one", () =>
     Effect.gen(function* () {
       const file = yield* acquire()
       const [first, late, again] = yield* Effect.all(
@@ -184,7 +182,7 @@ describe("AuditFile", () => {
     })
   )
 
-  it.effect("lets what is being written end when its scope closes, and keeps no handle", () =>
+  it.effect("finishes pending writes and closes its handle when its scope closes", () =>
     Effect.gen(function* () {
       const parent = yield* directory
       const scope = yield* Scope.make()
@@ -205,8 +203,8 @@ describe("AuditFile", () => {
   )
 })
 
-describe("an audit that is full", () => {
-  it.effect("lets nothing begin, has room for what had begun and for its end, and says so", () =>
+describe("a full audit", () => {
+  it.effect("refuses new calls, reports that it is full, and has room for the ends of open calls", () =>
     Effect.gen(function* () {
       const bytesMax = 64 * 1024
       const file = yield* acquire({ bytesMax })
@@ -216,9 +214,9 @@ describe("an audit that is full", () => {
       const problem = yield* Effect.flip(file.failure)
       assert.include(problem.message, `the run's audit is full, at ${bytesMax} bytes`)
 
-      // Not even what is small enough.
+      // A small entry is refused too.
       assert.deepStrictEqual(yield* append(file, answered("/"), ended(), answered("/")), [false, true, false])
-      // A body that does not fit is left out; that the call ended is not.
+      // A body that does not fit is omitted, but the end of the call is written.
       assert.deepStrictEqual(yield* append(file, ended("x".repeat(bytesMax))), [true])
       while ((yield* append(file, ended()))[0]);
       yield* close(file)
@@ -228,7 +226,7 @@ describe("an audit that is full", () => {
     })
   )
 
-  it.effect("counts what is still to be written", () =>
+  it.effect("counts entries that are not written yet", () =>
     Effect.gen(function* () {
       const bytesMax = 64 * 1024
       const file = yield* acquire({ bytesMax })
@@ -241,7 +239,7 @@ describe("an audit that is full", () => {
 })
 
 describe("an audit that cannot be written", () => {
-  it.effect("on a full disk is a fault; its head is what is there in whole lines", () =>
+  it.effect("fails on a full disk, and its head covers the complete lines", () =>
     Effect.gen(function* () {
       const file = yield* acquire()
       yield* append(file, answered("/a"))
@@ -272,16 +270,16 @@ describe("an audit that cannot be written", () => {
 
   const touches: ReadonlyArray<readonly [what: string, touch: (name: string) => void, says: string]> = [
     ["was removed", (name) => fs.rmSync(name), "it was removed"],
-    ["was put away and replaced", replace, "another file was put in its place"],
-    ["was cut", (name) => fs.truncateSync(name, 10), "it was cut or written to by another"],
+    ["was replaced", replace, "replaced by another file"],
+    ["was truncated", (name) => fs.truncateSync(name, 10), "another process truncated it or wrote to it"],
     [
-      "was written to by another",
+      "was changed by another process",
       (name) => fs.appendFileSync(name, "x"),
-      "it was cut or written to by another"
+      "another process truncated it or wrote to it"
     ]
   ]
   for (const [what, touch, says] of touches) {
-    it.effect(`because it ${what} is a fault before the next line is written`, () =>
+    it.effect(`fails before the next line if its file ${what}`, () =>
       Effect.gen(function* () {
         const file = yield* acquire()
         yield* append(file, answered("/a"))
@@ -294,7 +292,7 @@ describe("an audit that cannot be written", () => {
       })
     )
 
-    it.effect(`because it ${what} is a fault at its end at the latest`, () =>
+    it.effect(`fails when it closes, at the latest, if its file ${what}`, () =>
       Effect.gen(function* () {
         const file = yield* acquire()
         yield* append(file, answered("/a"))
@@ -306,8 +304,8 @@ describe("an audit that cannot be written", () => {
   }
 })
 
-describe("lines that wait for the disk", () => {
-  it.live("take no room in the heap of their thread", () =>
+describe("lines that are not written yet", () => {
+  it.live("are outside the heap of their thread", () =>
     Effect.gen(function* () {
       const parent = yield* directory
       const entry = ended("x".repeat(MiB))

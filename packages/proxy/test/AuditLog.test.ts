@@ -1,4 +1,4 @@
-/** The chain: whatever is done to an audit, it is seen, and it is said where. */
+/** Verification of an audit's chain: every change is detected and located. */
 import { assert, describe, it } from "@effect/vitest"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { Arbitrary, Schema } from "effect"
@@ -69,7 +69,7 @@ const log = write([opened, answered("/a"), answered("/b"), answered("/c"), answe
 const lineOf = (number: number) => log.lines[number - 1]!
 const without = (number: number) => log.lines.filter((_, index) => index !== number - 1)
 
-/** Entries that may stand between the first and the last. */
+/** Entries that can occur between the first and the last. */
 const Between = Arbitrary.schema(AuditEntry).pipe(
   Arbitrary.filter(({ type }) => type !== "run.opened" && type !== "run.closed")
 )
@@ -98,7 +98,7 @@ const assertProblem = (
 }
 
 describe("a line", () => {
-  it("is one object whose hash covers all of it that comes before, the hash of the line before included", () => {
+  it("is one object whose hash covers everything before it, including the previous line's hash", () => {
     const [first, second] = log.lines as [string, string]
     const sha256 = (text: string) => createHash("sha256").update(text).digest("hex")
     const genesis = sha256(`cogni-sandbox audit 1\n${runId}\n`)
@@ -111,7 +111,7 @@ describe("a line", () => {
     assert.deepStrictEqual(log.head, { entries: 6, hash: JSON.parse(lineOf(6)).hash })
   })
 
-  it("stays one line, in UTF-8, whatever an agent has said", () => {
+  it("stays one line of UTF-8, whatever an agent has sent", () => {
     const said = 'a\nb\r\u2028\0\ud800"}\n{"seq":2'
     const { lines } = write([opened, answered(said), closed])
     assert.strictEqual(bytesOf(lines).filter((byte) => byte === 10).length, 3)
@@ -120,8 +120,8 @@ describe("a line", () => {
   })
 })
 
-describe("an untouched audit", () => {
-  it.prop("is accepted, whatever was written down", [anyLog], ([{ head, lines }]) => {
+describe("an unchanged audit", () => {
+  it.prop("is accepted with any entries", [anyLog], ([{ head, lines }]) => {
     assert.deepStrictEqual(verify(lines, { head }), {
       _tag: "Whole",
       head,
@@ -132,7 +132,7 @@ describe("an untouched audit", () => {
   })
 
   it.prop(
-    "is judged the same however it is cut into pieces",
+    "has the same verdict for any split into pieces, changed or not",
     [anyLog, Arbitrary.array(natural), natural],
     (input) => {
       const [{ head, lines }, cuts, change] = input
@@ -142,13 +142,13 @@ describe("an untouched audit", () => {
       const expected = { runId, head, ended: true }
       const verifier = AuditLog.makeVerifier(expected)
       for (const [index, place] of [0, ...places].entries())
-        // One array for all, as a reader of files has it.
+        // A plain array, as a reader of files passes it.
         verifier.push(new Uint8Array(bytes.subarray(place, places[index])))
       assert.deepStrictEqual(verifier.end(), AuditLog.verify(bytes, expected))
     }
   )
 
-  it("keeps nothing of the pieces it was given", () => {
+  it("is accepted if its pieces are overwritten after they were read", () => {
     const verifier = AuditLog.makeVerifier({ runId, head: log.head, ended: true })
     const piece = Buffer.alloc(7)
     const bytes = bytesOf(log.lines)
@@ -160,7 +160,7 @@ describe("an untouched audit", () => {
     assert.strictEqual(verifier.end()._tag, "Whole")
   })
 
-  it("may be looked at while it grows: no last entry, no head, half a line", () => {
+  it("can be verified while it grows: without a last entry, without a head, with half a line", () => {
     const lines = log.lines.slice(0, 3)
     const live = { ended: false }
     const whole = { _tag: "Whole", head: write([opened, answered("/a"), answered("/b")]).head, closed: false }
@@ -170,7 +170,7 @@ describe("an untouched audit", () => {
       headKnown: false,
       unfinishedBytes: 50
     } as never)
-    // It was further when somebody asked.
+    // The audit has grown since its head was read.
     const { head } = write([opened, answered("/a")])
     assert.deepStrictEqual(verify(lines, { ...live, head }), {
       ...whole,
@@ -180,7 +180,7 @@ describe("an untouched audit", () => {
     assert.strictEqual(verify([], live)._tag, "Whole")
   })
 
-  it("shows each of its lines as it passes", () => {
+  it("reports each of its lines during verification", () => {
     const seen: Array<AuditLog.Seen> = []
     const verifier = AuditLog.makeVerifier({ runId, ended: true }, (one) => seen.push(one))
     verifier.push(bytesOf([lineOf(1), lineOf(2).replace("/a", "/x"), "nonsense\n", lineOf(3)]))
@@ -211,7 +211,7 @@ describe("a change of one byte", () => {
     return found
   }
 
-  it("is seen, whichever byte of the file becomes whichever other", () => {
+  it("is detected for every byte and every other value", () => {
     assert.strictEqual(AuditLog.verify(bytes, expected)._tag, "Whole")
     const found = undetected((place, byte) =>
       place === bytes.length || bytes[place] === byte ? undefined : bytes.with(place, byte)
@@ -219,14 +219,14 @@ describe("a change of one byte", () => {
     assert.deepStrictEqual(found, [])
   })
 
-  it("is seen, whichever byte is put in wherever", () => {
+  it("is detected for every inserted byte at every position", () => {
     const found = undetected((place, byte) =>
       Buffer.concat([bytes.subarray(0, place), Uint8Array.of(byte), bytes.subarray(place)])
     )
     assert.deepStrictEqual(found, [])
   })
 
-  it("is seen, whichever byte is taken out", () => {
+  it("is detected for every removed byte", () => {
     const found = undetected((place, byte) =>
       byte > 0 || place === bytes.length
         ? undefined
@@ -236,7 +236,7 @@ describe("a change of one byte", () => {
   })
 
   it.prop(
-    "is seen in any audit: another byte, one more, one less",
+    "is detected in any audit: one byte changed, inserted or removed",
     [anyLog, natural, natural],
     ([{ head, lines }, place, byte]) => {
       const whole = bytesOf(lines)
@@ -257,7 +257,7 @@ describe("a change of one byte", () => {
     }
   )
 
-  it("is seen in the letters of a hash as well", () => {
+  it("is detected in the case of a hash's letters", () => {
     const line = lineOf(6)
     const from = line.indexOf('"hash":"')
     const upper = line.slice(0, from) + line.slice(from).toUpperCase().replace('"HASH"', '"hash"')
@@ -265,7 +265,7 @@ describe("a change of one byte", () => {
     assertProblem(verify([...without(6), upper]), "changed", 6, log.lines)
   })
 
-  it("is said to be in its line, and no other", () => {
+  it("is reported in its own line", () => {
     for (const number of [1, 2, 3, 4, 5, 6]) {
       const lines = log.lines.with(number - 1, lineOf(number).replace('"type":"r', '"type":"R'))
       assertProblem(verify(lines, { head: log.head }), "changed", number, lines)
@@ -274,7 +274,7 @@ describe("a change of one byte", () => {
 })
 
 describe("lines", () => {
-  it("that are missing are counted, wherever they were", () => {
+  it("are listed if they are missing, wherever they were", () => {
     for (const number of [1, 2, 3, 4, 5]) {
       const lines = without(number)
       assertProblem(verify(lines), "removed", number, lines)
@@ -285,16 +285,16 @@ describe("lines", () => {
     assert.include(problemOf(verify(lines)).detail, "entries 2 to 4 are missing")
   })
 
-  it("that are there twice are told from those that were changed", () => {
+  it("are reported as inserted, not changed, if they occur twice", () => {
     for (const from of [1, 2, 3, 4, 5])
       for (const to of [1, 2, 3, 4, 5]) {
         const lines = log.lines.toSpliced(to, 0, lineOf(from))
-        // A copy right before its original is the same as one right behind it.
+        // A copy right before its original is the same as one right after it.
         assertProblem(verify(lines), "inserted", to + 1 === from ? from + 1 : to + 1, lines)
       }
   })
 
-  it("that were moved are told from those that were taken out", () => {
+  it("are reported as reordered, not removed, if they were moved", () => {
     for (const from of [1, 2, 3, 4, 5, 6])
       for (const to of [1, 2, 3, 4, 5, 6]) {
         if (from === to) continue
@@ -304,7 +304,7 @@ describe("lines", () => {
       }
   })
 
-  it("that were made up are told from those that were changed", () => {
+  it("are reported as inserted, not changed, if they are forged", () => {
     for (const line of [
       "nonsense\n",
       "\n",
@@ -317,20 +317,20 @@ describe("lines", () => {
       }
   })
 
-  it("that are no entry are unreadable", () => {
+  it("are unreadable if they are not an entry", () => {
     const lines = log.lines.with(2, "nonsense\n")
     assertProblem(verify(lines), "unreadable", 3, lines)
     const unknown = write([opened, { type: "run.danced" } as never, closed])
     assertProblem(verify(unknown.lines), "unreadable", 2, unknown.lines)
   })
 
-  it("that come after the last are no part of the run", () => {
+  it("are reported if they follow the last entry", () => {
     for (const more of [lineOf(6), "\n", "x", AuditLog.append(log.head, at, answered("/e")).line])
       assertProblem(verify([...log.lines, more]), "continued_after_close", 7, [...log.lines, more])
   })
 
   it.prop(
-    "cannot be dropped, doubled or exchanged in any audit",
+    "cannot be removed, duplicated or swapped undetected in any audit",
     [anyLog, natural, natural],
     ([{ head, lines }, first, second]) => {
       const [a, b] = [first % lines.length, second % lines.length]
@@ -343,8 +343,8 @@ describe("lines", () => {
   )
 })
 
-describe("an end that is missing", () => {
-  it("is seen at every byte, with the head of the record", () => {
+describe("a missing end", () => {
+  it("is detected at every byte, with the head of the record", () => {
     const bytes = bytesOf(log.lines)
     for (let length = 0; length < bytes.length; length++)
       for (const ended of [true, false]) {
@@ -356,26 +356,26 @@ describe("an end that is missing", () => {
       }
   })
 
-  it("is seen without it, when the run has ended", () => {
+  it("is detected without that head if the run has ended", () => {
     assertProblem(verify(log.lines.slice(0, 5)), "truncated", 6, log.lines)
     assertProblem(verify([]), "truncated", 1, log.lines)
   })
 
-  it("is how many entries, with the head of the record", () => {
+  it("is reported as a number of entries, with the head of the record", () => {
     assert.include(problemOf(verify(log.lines.slice(0, 2), { head: log.head })).detail, "4 of 6 entries")
   })
 })
 
-describe("an audit that was written anew", () => {
+describe("a rewritten audit", () => {
   const anew = write([opened, answered("/x"), answered("/b"), answered("/c"), answered("/d"), closed])
 
-  it("does not have the head of the record", () => {
+  it("does not match the head of the record", () => {
     assert.strictEqual(verify(anew.lines)._tag, "Whole")
     assertProblem(verify(anew.lines, { head: log.head }), "changed", 6, anew.lines)
     assertProblem(verify(anew.lines, { head: log.head, ended: false }), "changed", 6, anew.lines)
   })
 
-  it("cannot say one thing to a machine and another to people", () => {
+  it("cannot show another value to people than to programs", () => {
     const [first] = log.lines as [string]
     const prev = JSON.parse(first).hash as string
     const forged = (start: string) => {
@@ -388,19 +388,19 @@ describe("an audit that was written anew", () => {
     assertProblem(verify([first, forged(`{"seq":9,"at":"${at}"`)], live), "removed", 2, [first])
   })
 
-  it("is seen where it goes over into the old one", () => {
+  it("is detected where its lines meet the original ones", () => {
     const lines = [...anew.lines.slice(0, 3), ...log.lines.slice(3)]
     assertProblem(verify(lines), "changed", 4, lines)
   })
 
-  it("is longer than the record knows", () => {
+  it("is detected if it is longer than the head of the record", () => {
     const { head } = write([opened, answered("/a")])
     assertProblem(verify(log.lines, { head }), "inserted", 7, log.lines)
   })
 })
 
 describe("the audit of another run", () => {
-  it("is not this one's", () => {
+  it("is reported as not of this run", () => {
     assertProblem(verify(write([opened, closed], "run-another0000").lines), "not_of_this_run", 1, [])
     const claimed = write([{ ...opened, runId: "run-another0000" } as AuditEntry, closed])
     assertProblem(verify(claimed.lines), "not_of_this_run", 1, [])
@@ -413,8 +413,8 @@ describe("the audit of another run", () => {
   })
 })
 
-describe("a line without end", () => {
-  it("is not kept in memory", () => {
+describe("a line without an end", () => {
+  it("is not buffered in memory", () => {
     const piece = new Uint8Array(64 * 1024).fill(120)
     const verifier = AuditLog.makeVerifier({ runId, ended: false })
     let held = 0

@@ -1,4 +1,4 @@
-/** What is charged of a run whose thread was lost is what its ledger had charged, plus the calls that were open. */
+/** A run whose thread was lost is charged the amount of its ledger, plus its open calls. */
 import { assert, describe, it } from "@effect/vitest"
 import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -14,7 +14,7 @@ import * as Gateway from "./GatewaySocket.ts"
 const runId = RunId.RunId.make("run-4f7k2m9q0x1z")
 const prices = { m: { input: 10, output: 20, cacheRead: 1 } }
 
-/** What an upstream may have told of a call, and whether a model may have run. */
+/** Usage that an upstream may have reported for a call, and whether a model may have run. */
 const ends: ReadonlyArray<readonly [told: LlmUsage | undefined, mayHaveRun: boolean]> = [
   [undefined, true],
   [undefined, false],
@@ -64,7 +64,7 @@ describe("AuditRecovery", () => {
     ["with prices", prices],
     ["without prices", undefined]
   ] as const)
-    it.live(`charges what the ledger had charged, and the reservation of what was open, ${what}`, () =>
+    it.live(`charges the amount of the ledger, and the reservations of open calls, ${what}`, () =>
       Effect.gen(function* () {
         const parent = yield* Gateway.directory
         const scope = yield* Scope.make()

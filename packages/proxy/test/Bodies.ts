@@ -1,8 +1,8 @@
 /**
- * Request bodies for tests: what real agents sent, and what holds for them.
+ * Request bodies for tests, from real agents and written by hand, with their policies.
  *
- * The fixtures of agents were recorded from the programs themselves, with long texts cut short and whatever says
- * something of a machine taken out; those `by hand` hold every shape that may pass.
+ * The fixtures of agents were recorded from the programs themselves. Long texts were shortened, and details about a
+ * machine were removed. The fixtures `by hand` have every allowed shape.
  */
 import { assert } from "@effect/vitest"
 import { Result } from "effect"
@@ -19,7 +19,7 @@ export interface Fixture {
   readonly api: RoutePolicy.Api
   readonly headers: Readonly<Record<string, string>>
   readonly body: Json
-  /** What may stand in it instead. */
+  /** Alternative fields of the body. */
   readonly also?: ReadonlyArray<Json>
 }
 
@@ -48,7 +48,7 @@ export const policyOf = (api: RoutePolicy.Api, policy: Partial<BodyPolicy> = {})
 
 export const headersOf = ({ headers }: Fixture): ReadonlyArray<RoutePolicy.Header> => Object.entries(headers)
 
-/** As the run of this agent would have it. */
+/** Returns the policy of a run of this agent. */
 export const policyFor = (one: Fixture, policy: Partial<BodyPolicy> = {}) =>
   policyOf(one.api, {
     model: one.body["model"],

@@ -16,7 +16,7 @@ const ledger = (budget: Partial<LlmBudget> | undefined, options: Partial<Budget.
 
 const isRefusal = (begun: Budget.Ticket | Budget.Refusal): begun is Budget.Refusal => "exhaustion" in begun
 
-/** With the cap that the gateway puts into a call that names none. */
+/** Adds the cap that the gateway sets for a call without one. */
 const asGateway = (of: Budget.Ledger, call: Partial<Budget.Call>): Budget.Call => ({
   model: "m",
   requestBytes: 3,
@@ -55,7 +55,7 @@ const nothing = {
 }
 
 describe("Budget totals", () => {
-  it("are what the upstream said, call by call", () => {
+  it("add up the figures that the upstream reported for each call", () => {
     const of = ledger(undefined)
     assert.deepStrictEqual(of.total(), nothing)
     call(of, { inputTokens: 10, outputTokens: 5, cacheReadTokens: 4, cacheWriteTokens: 1, costUsd: 0.5 })
@@ -72,7 +72,7 @@ describe("Budget totals", () => {
     })
   })
 
-  it("hold the reservation of a call whose usage never came, as an estimate", () => {
+  it("include the reservation of a call without usage, as an estimate", () => {
     const of = ledger(undefined)
     assert.deepStrictEqual(call(of, undefined), {
       inputTokens: 1,
@@ -91,7 +91,7 @@ describe("Budget totals", () => {
     })
   })
 
-  it("hold the told figures of a call that was told in part, and estimate only the others", () => {
+  it("include the figures of a partial report, and estimate only the missing ones", () => {
     const of = ledger(undefined, { prices })
     const usage = of.end(begin(of, { outputTokensMax: 50 }), {
       usage: { inputTokens: 7 },
@@ -112,7 +112,7 @@ describe("Budget totals", () => {
     })
   })
 
-  it("a call that runs no model reserves nothing and costs nothing, however it ends", () => {
+  it("include no reservation and no cost for a call that runs no model", () => {
     const of = ledger({ outputTokensMax: 10, inputTokensMax: 10, costUsdMax: 10 }, { prices })
     const under = begin(of)
     const counting = begin(of, { free: true, inputTokensMax: 1e6 })
@@ -122,7 +122,7 @@ describe("Budget totals", () => {
     assert.deepStrictEqual(of.total(), { ...nothing, calls: 2, inputTokens: 1, outputTokens: 1, costUsd: 3 })
   })
 
-  it("hold all calls under way as estimates once no end of them can be heard", () => {
+  it("include all open calls as estimates after endAll", () => {
     const of = ledger(undefined)
     const tickets = [begin(of, { outputTokensMax: 10 }), begin(of, { outputTokensMax: 20 })]
     begin(of, { free: true })
@@ -138,14 +138,14 @@ describe("Budget totals", () => {
     assert.deepStrictEqual(of.total(), total)
   })
 
-  it("an upstream's error is a call, and no more than that", () => {
+  it("count an upstream's error as a call without usage", () => {
     const of = ledger({ inputTokensMax: 1, outputTokensMax: 1, costUsdMax: 1 })
     call(of, undefined, { mayHaveRun: false, responseBytes: 9999 })
     assert.deepStrictEqual(of.total(), { ...nothing, calls: 1 })
     begin(of)
   })
 
-  it("the cost is the upstream's own, else that of the prices, else unknown", () => {
+  it("use the upstream's cost, else the prices, else leave the cost unknown", () => {
     const of = ledger(undefined, {
       prices: { m: { input: 1_000_000, output: 2_000_000, cacheRead: 100_000, cacheWrite: 1_500_000 } }
     })
@@ -169,7 +169,7 @@ describe("Budget totals", () => {
     assert.strictEqual(of.total().callsWithoutCost, 1)
   })
 
-  it("a call that ends twice, or never began, changes nothing", () => {
+  it("do not change when a call ends twice or never began", () => {
     const of = ledger({ bytesMax: 1000 })
     const ticket = begin(of)
     const end = {
@@ -185,15 +185,15 @@ describe("Budget totals", () => {
   })
 })
 
-describe("Budget spent for good", () => {
+describe("Budget exhaustion", () => {
   const final = (found: Budget.Refusal) => {
     assert.isTrue(found.final)
     assert.isUndefined(found.retryAfterSeconds)
-    assert.include(found.detail, "No further call will pass")
+    assert.include(found.detail, "No further calls are allowed")
     return found.exhaustion
   }
 
-  it("calls", () => {
+  it("refuses calls above the maximum", () => {
     const of = ledger({ callsMax: 2 })
     call(of, undefined)
     const under = begin(of)
@@ -203,7 +203,7 @@ describe("Budget spent for good", () => {
     assert.deepStrictEqual(of.exhausted(), { budget: "calls", limit: 2, used: 2 })
   })
 
-  it("tokens that were told", () => {
+  it("refuses calls when the reported tokens reach the limit", () => {
     const input = ledger({ inputTokensMax: 100 })
     call(input, { inputTokens: 99, outputTokens: 1 })
     call(input, { inputTokens: 40, outputTokens: 1 })
@@ -217,7 +217,7 @@ describe("Budget spent for good", () => {
     assert.deepStrictEqual(final(refusal(output)), { budget: "output_tokens", limit: 100, used: 100 })
   })
 
-  it("tokens that were never told, as they were reserved, whatever was heard of the answer", () => {
+  it("charges unreported tokens as reserved, whatever part of the answer arrived", () => {
     const output = ledger({ outputTokensMax: 100 })
     for (const responseBytes of [0, 298]) {
       const usage = output.end(begin(output, { outputTokensMax: 50 }), { responseBytes, mayHaveRun: true })
@@ -234,7 +234,7 @@ describe("Budget spent for good", () => {
     assert.deepStrictEqual(final(refusal(least)), { budget: "output_tokens", limit: 1, used: 1 })
   })
 
-  it("bytes, of requests when they go and of answers when they are over", () => {
+  it("counts bytes of requests when they begin, and of answers when they end", () => {
     const of = ledger({ bytesMax: 100 })
     const first = begin(of, { requestBytes: 40 })
     begin(of, { requestBytes: 40 })
@@ -247,7 +247,7 @@ describe("Budget spent for good", () => {
     })
   })
 
-  it("money", () => {
+  it("refuses calls when the reported or calculated cost reaches the limit", () => {
     const told = ledger({ costUsdMax: 0.3 })
     for (const costUsd of [0.1, 0.1]) call(told, { costUsd, inputTokens: 1, outputTokens: 1 })
     call(told, { costUsd: 0.1, inputTokens: 1, outputTokens: 1 })
@@ -260,14 +260,14 @@ describe("Budget spent for good", () => {
     assert.deepStrictEqual(final(refusal(priced)), { budget: "cost_usd", limit: 20, used: 20 })
   })
 
-  it("money that nobody tells: the next call is refused, and says what would help", () => {
+  it("refuses the next call if a cost is unknown, and says how to fix it", () => {
     const of = ledger({ costUsdMax: 10 })
     call(of, { inputTokens: 1, outputTokens: 1, costUsd: 1 })
     call(of, { inputTokens: 1, outputTokens: 1 })
     const found = refusal(of)
     assert.deepStrictEqual(final(found), { budget: "cost_usd", limit: 10, used: 1 })
     assert.include(found.detail, "the cost of a call is unknown")
-    assert.include(found.detail, "give prices")
+    assert.include(found.detail, "configure prices")
     assert.include(found.detail, "include_cost_in_streaming_usage")
 
     const hungUp = ledger({ costUsdMax: 10 })
@@ -279,7 +279,7 @@ describe("Budget spent for good", () => {
     begin(failed)
   })
 
-  it("with prices, a call that was cut off is charged the price of its reservation", () => {
+  it("charges a call that was cut off the price of its reservation", () => {
     const of = ledger({ costUsdMax: 21 }, { prices })
     const usage = of.end(begin(of, { outputTokensMax: 10 }), { responseBytes: 0, mayHaveRun: true })
     assert.deepStrictEqual(usage, { inputTokens: 1, outputTokens: 10, costUsd: 21, estimated: true })
@@ -291,7 +291,7 @@ describe("Budget spent for good", () => {
     assert.strictEqual(begin(written, { inputTokensMax: 10 }).reserved.costUsd, 20, "all of it may be cached")
   })
 
-  it("the first that was spent stays the reason, whatever would fit again", () => {
+  it("keeps the first exhausted budget as the reason, even if a call would fit again", () => {
     const of = ledger({ bytesMax: 100, callsMax: 3 })
     refusal(of, { requestBytes: 200 })
     const first = { budget: "bytes", limit: 100, used: 200 }
@@ -300,7 +300,7 @@ describe("Budget spent for good", () => {
     assert.strictEqual(of.total().calls, 0)
   })
 
-  it("what is spent is said before what passes", () => {
+  it("reports an exhausted budget before one that requires waiting", () => {
     const of = ledger({ concurrentCallsMax: 1, inputTokensMax: 100, outputTokensMax: 10 })
     begin(of, { inputTokensMax: 99 })
     assert.strictEqual(refusal(of, { free: true }).exhaustion.budget, "concurrent_calls")
@@ -312,7 +312,7 @@ describe("Budget spent for good", () => {
   })
 })
 
-describe("Budget that passes again", () => {
+describe("Budget with waiting", () => {
   const passing = (found: Budget.Refusal) => {
     assert.isFalse(found.final)
     assert.isAbove(found.retryAfterSeconds ?? 0, 0)
@@ -320,7 +320,7 @@ describe("Budget that passes again", () => {
     return found.exhaustion
   }
 
-  it("calls at one time", () => {
+  it("refuses calls above the concurrency limit until one ends", () => {
     for (const of of [
       ledger({ concurrentCallsMax: 2 }),
       ledger(undefined, { defaults: { ...defaults, concurrentCallsMax: 2 } })
@@ -335,7 +335,7 @@ describe("Budget that passes again", () => {
     }
   })
 
-  it("tokens that calls under way may come to", () => {
+  it("refuses a call while open calls reserve the remaining tokens", () => {
     const of = ledger({ inputTokensMax: 100 })
     const first = begin(of, { inputTokensMax: 100 })
     assert.deepStrictEqual(passing(refusal(of)), { budget: "input_tokens", limit: 100, used: 100 })
@@ -357,7 +357,7 @@ describe("Budget that passes again", () => {
     assert.isUndefined(output.exhausted())
   })
 
-  it("a cap from before other calls began: asked again, the call gets one that fits", () => {
+  it("refuses an outdated cap, and offers one that fits on a retry", () => {
     const of = ledger({ outputTokensMax: 100 })
     call(of, { inputTokens: 1, outputTokens: 90 })
     passing(refusal(of, { outputTokensMax: 100 }))
@@ -370,7 +370,7 @@ describe("Budget that passes again", () => {
     begin(priced, { outputTokensMax: priced.answerCaps(["m"]).max! })
   })
 
-  it("input that does not fit beside calls under way; alone a call may pass with less left", () => {
+  it("refuses input that does not fit beside open calls, but allows it alone", () => {
     const of = ledger({ inputTokensMax: 100 })
     const first = begin(of, { inputTokensMax: 10 })
     assert.strictEqual(passing(refusal(of, { inputTokensMax: 91 })).budget, "input_tokens")
@@ -378,7 +378,7 @@ describe("Budget that passes again", () => {
     begin(of, { inputTokensMax: 91 })
   })
 
-  it("money that calls under way may come to", () => {
+  it("refuses a call while open calls reserve the remaining cost", () => {
     const of = ledger({ costUsdMax: 100 }, { prices })
     const first = begin(of, { outputTokensMax: 50 })
     assert.deepStrictEqual(passing(refusal(of)), { budget: "cost_usd", limit: 100, used: 101 })
@@ -386,7 +386,7 @@ describe("Budget that passes again", () => {
     begin(of)
   })
 
-  it("money for a model without a price: no call runs beside it", () => {
+  it("allows no other call beside one to a model without a price", () => {
     const of = ledger({ costUsdMax: 100 }, { prices })
     const priced = begin(of, { outputTokensMax: 1 })
     assert.strictEqual(passing(refusal(of, { model: "unpriced" })).budget, "cost_usd")
@@ -403,7 +403,7 @@ describe("Budget that passes again", () => {
     begin(of, { model: "unpriced" })
   })
 
-  it("requests in a second: a second's worth at once, then as time goes by", () => {
+  it("allows a burst of one second's requests, then refills over time", () => {
     const of = ledger({ requestsPerSecondMax: 4 })
     const passes = (nowMillis: number) => of.request(nowMillis) === undefined
     assert.deepStrictEqual([0, 0, 0, 0, 0].map(passes), [true, true, true, true, false])
@@ -411,15 +411,15 @@ describe("Budget that passes again", () => {
     assert.deepStrictEqual(passing(found), { budget: "requests_per_second", limit: 4, used: 4 })
     assert.closeTo(found.retryAfterSeconds!, 0.15, 1e-9)
     assert.deepStrictEqual([249, 250, 251, 500, 500].map(passes), [false, true, false, true, false])
-    // A day off does not save up.
+    // Idle time does not accumulate.
     assert.deepStrictEqual([9e7, 9e7, 9e7, 9e7, 9e7].map(passes), [true, true, true, true, false])
-    // A clock that goes back gives nothing, and takes nothing.
+    // A clock that goes back neither refills nor takes anything.
     assert.deepStrictEqual([0, 8e7, 9e7, 9e7 + 250].map(passes), [false, false, false, true])
     assert.isUndefined(of.exhausted())
   })
 })
 
-describe("Budget in any order of things", () => {
+describe("Budget for any sequence of calls", () => {
   const Step = Schema.Struct({
     begin: Schema.Boolean,
     which: Schema.Int,
@@ -436,7 +436,7 @@ describe("Budget in any order of things", () => {
     priced: Schema.Boolean
   })
   const small = (value: number, max: number) => 1 + (Math.abs(value) % max)
-  /** As a model is bound to answer: no more than its cap, and no more input than was estimated. */
+  /** Limits the reported usage to the reservation, as models do. */
   const within = (usage: LlmUsage | undefined, ticket: Budget.Ticket): LlmUsage | undefined => {
     if (usage === undefined) return undefined
     const { costUsd: _cost, estimated: _estimated, ...told } = usage
@@ -452,7 +452,7 @@ describe("Budget in any order of things", () => {
   }
 
   it.prop(
-    "no more passes than may, totals are the sum of what was told and reserved, and nothing is ever taken back",
+    "never exceeds a limit, and its totals sum the reported and reserved figures and never decrease",
     [Limits, Schema.Array(Step)],
     ([limits, steps]) => {
       const budget = {
@@ -514,7 +514,7 @@ describe("Budget in any order of things", () => {
         for (const [name, value] of Object.entries(before))
           assert.isAtLeast(total[name as keyof LlmUsageTotal] ?? 0, value)
         assert.deepStrictEqual(of.exhausted(), first)
-        // However many there were at once, and however they ended.
+        // Holds for any number of concurrent calls and any way in which they ended.
         const underWay = (name: "inputTokens" | "outputTokens" | "costUsd") =>
           open.reduce((all, { reserved }) => all + reserved[name], 0)
         assert.isAtMost(total.outputTokens + underWay("outputTokens"), budget.outputTokensMax)
@@ -527,7 +527,7 @@ describe("Budget in any order of things", () => {
   )
 
   it.prop(
-    "the rate is never exceeded in any second",
+    "never allows more than a burst and the rate in any second",
     [Schema.Int, Schema.Array(Schema.Int)],
     ([max, waits]) => {
       const perSecondMax = small(max, 20)
@@ -549,7 +549,7 @@ describe("Budget in any order of things", () => {
 })
 
 describe("Prices", () => {
-  it("a model without a price, or tokens that were not told, cost what is not known", () => {
+  it("return no cost for a model without a price, or without token figures", () => {
     assert.isUndefined(Prices.costOf(prices, { model: "other" }, { inputTokens: 1, outputTokens: 1 }))
     assert.isUndefined(Prices.costOf(prices, { model: "toString" }, { inputTokens: 1, outputTokens: 1 }))
     assert.isUndefined(Prices.costOf(undefined, { model: "m" }, { inputTokens: 1, outputTokens: 1 }))
@@ -557,7 +557,7 @@ describe("Prices", () => {
     assert.isUndefined(Prices.costOf(prices, { model: "m" }, { outputTokens: 1 }))
   })
 
-  it("what is said of a cache never makes more input than there was", () => {
+  it("never charge more cached tokens than the input has", () => {
     const cached = { m: { input: 1_000_000, output: 0, cacheRead: 500_000, cacheWrite: 2_000_000 } }
     const cost = (cacheReadTokens: number, cacheWriteTokens: number) =>
       Prices.costOf(

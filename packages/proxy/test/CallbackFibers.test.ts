@@ -1,10 +1,10 @@
-/** Where a callback becomes a fiber: it begins at once, is waited for, and does not outlive its scope. */
+/** Fibers that callbacks start: they begin at once, can be awaited, and do not outlive their scope. */
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Scope } from "effect"
 import * as CallbackFibers from "../src/internal/CallbackFibers.ts"
 
 describe("CallbackFibers", () => {
-  it.effect("begins within the callback", () =>
+  it.effect("begins a fiber within the callback", () =>
     Effect.gen(function* () {
       const fibers = yield* CallbackFibers.make
       let hasBegun = false
@@ -18,7 +18,7 @@ describe("CallbackFibers", () => {
     })
   )
 
-  it.effect("is empty when the last one has ended, and not before", () =>
+  it.effect("is empty only when the last fiber has ended", () =>
     Effect.gen(function* () {
       const fibers = yield* CallbackFibers.make
       const ends = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
@@ -32,7 +32,7 @@ describe("CallbackFibers", () => {
     })
   )
 
-  it.effect("interrupts those that are left, and waits for what they do then", () =>
+  it.effect("interrupts the remaining fibers and waits for their finalizers", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const fibers = yield* CallbackFibers.make.pipe(Scope.provide(scope))

@@ -1,6 +1,6 @@
 /**
- * A call that ends early costs no less than its whole answer: every cut of every kind of answer, and the gateway's own
- * socket with an agent that hangs up.
+ * A call that ends early costs no less than its whole answer. The tests cut off every kind of answer at every byte, and
+ * let an agent hang up on the gateway's own socket.
  */
 import { assert, describe, it } from "@effect/vitest"
 import type { LlmOutcome } from "@cogni/sandbox-core/RunResult"
@@ -26,7 +26,7 @@ const word = { choices: [{ index: 0, delta: { content: "word" }, finish_reason: 
 const openAi = { prompt_tokens: 90, completion_tokens: 40 }
 const responses = { input_tokens: 90, output_tokens: 40 }
 
-/** An answer of 40 tokens to 90, as each API tells it: 90 is what is reserved for the input, and the cap is 50. */
+/** Answers with 90 input and 40 output tokens, as each API reports them. The call reserves 90, and its cap is 50. */
 const answers: ReadonlyArray<readonly [string, Api, string, string]> = [
   [
     "chat_completions, streamed",
@@ -86,7 +86,7 @@ const answers: ReadonlyArray<readonly [string, Api, string, string]> = [
   ]
 ]
 
-/** What a call is charged whose answer was `bytes`, with 50 output tokens allowed. */
+/** Charges a call with the answer `bytes` and a cap of 50 output tokens, and returns the totals. */
 const chargeOf = (api: Api, contentType: string, bytes: Buffer, outcome: LlmOutcome) => {
   const ledger = Budget.make(undefined, {
     prices: { m: { input: 1_000_000, output: 2_000_000, cacheRead: 100_000 } },
@@ -111,7 +111,7 @@ const chargeOf = (api: Api, contentType: string, bytes: Buffer, outcome: LlmOutc
 
 describe("a call that ends early", () => {
   it.each(answers)(
-    "%s: is charged no less than the whole answer, wherever it is cut",
+    "%s: is charged no less than the whole answer, wherever it is cut off",
     (_, api, contentType, text) => {
       const bytes = Buffer.from(text)
       const whole = chargeOf(api, contentType, bytes, "completed")
@@ -171,7 +171,7 @@ describe("a prompt that is cached for an hour", () => {
   const ofLiteLlm = { prompt_tokens: 100_005, completion_tokens: 1 }
   const details = { cache_creation_tokens: 100_000 }
 
-  /** The cost of an answer to a call that asked for such a cache, or did not. */
+  /** Returns the cost of an answer to a call that did, or did not, request such a cache. */
   const costOf = (
     api: Api,
     contentType: string,
@@ -225,7 +225,7 @@ describe("a prompt that is cached for an hour", () => {
       })
     ]
   ]
-  it.each(told)("%s: costs what an hour costs, by default twice the input", (_, api, contentType, text) => {
+  it.each(told)("%s: has the 1-hour price, by default twice that of input", (_, api, contentType, text) => {
     for (const asked of [true, false]) {
       const { costUsd, reserved, usage } = costOf(api, contentType, text, asked)
       assert.closeTo(costUsd, costs(10_000, 90_000), 1e-9)
@@ -236,14 +236,14 @@ describe("a prompt that is cached for an hour", () => {
     assert.closeTo(costUsd, costs(10_000, 90_000, 7), 1e-9)
   })
 
-  it("costs that for all of it where the upstream does not say for how long", () => {
+  it("has the price of the requested lifetime if the upstream does not report one", () => {
     const text = JSON.stringify({ choices: [], usage: { ...ofLiteLlm, prompt_tokens_details: details } })
     const cost = (asked: boolean) => costOf("chat_completions", "application/json", text, asked).costUsd
     assert.closeTo(cost(true), costs(0, 100_000), 1e-9)
     assert.closeTo(cost(false), costs(100_000, 0), 1e-9)
   })
 
-  it("is known by the body that is sent", () => {
+  it("is recognized by the body that is sent", () => {
     const cached = (ttl: string) => ({
       messages: [
         {
@@ -259,7 +259,7 @@ describe("a prompt that is cached for an hour", () => {
   })
 })
 
-/** A gateway before an upstream that never answers, and the bodies that it was sent. */
+/** Creates a gateway with an upstream that never answers, and records the bodies that it receives. */
 const beforeSilence = Effect.fnUntraced(function* (options: Gateway.Options = {}) {
   const bodies: Array<ScriptedModelApi.Body> = []
   const { url } = yield* ScriptedModelApi.acquire({
@@ -287,7 +287,7 @@ const beforeSilence = Effect.fnUntraced(function* (options: Gateway.Options = {}
   return { ...gateway, bodies, hangUp }
 })
 
-/** As published: an image of 2048 × 768 pixels to gpt-4o-mini; the most input that Gemini has taken. */
+/** Published maxima: an image of 2048 × 768 pixels for gpt-4o-mini, and the largest input of Gemini. */
 const highest = { image: 2833 + 8 * 5667, window: 2_097_152 }
 
 describe("an agent that hangs up", () => {
@@ -336,7 +336,7 @@ describe("an agent that hangs up", () => {
     ]
   ]
   it.live.each(calls)(
-    "%s %j: a call without a cap gets one under a budget, and is charged it",
+    "%s %j: gets a cap under a budget if it sets none, and is charged the cap",
     ([path, body]) =>
       Effect.gen(function* () {
         for (const [budget, expected] of [
@@ -388,7 +388,7 @@ describe("an agent that hangs up", () => {
     ]
   ]
   it.live.each(media)(
-    "%s %j: is charged no less than the highest published figure of what is not text",
+    "%s %j: is charged no less than the highest published figure for media",
     ([path, body, least]) =>
       Effect.gen(function* () {
         const budget = { inputTokensMax: 3 * least, onExhausted: "refuse" } as const
@@ -402,7 +402,7 @@ describe("an agent that hangs up", () => {
       })
   )
 
-  it.live("calls with images at one time are held to what they may cost", () =>
+  it.live("is refused concurrent calls with images that could exceed its budget", () =>
     Effect.gen(function* () {
       const gateway = yield* beforeSilence({
         llm: { budget: { inputTokensMax: 10_000, onExhausted: "refuse" } }
@@ -415,7 +415,7 @@ describe("an agent that hangs up", () => {
     })
   )
 
-  it.live("with a cost budget and prices, is capped to what the rest of it pays for", () =>
+  it.live("gets a cap that the rest of its cost budget pays for", () =>
     Effect.gen(function* () {
       const gateway = yield* beforeSilence({
         prices: { "contract-model": { input: 1, output: 10 } },
@@ -431,7 +431,7 @@ describe("an agent that hangs up", () => {
     })
   )
 
-  it.live("while counting tokens costs nothing", () =>
+  it.live("is charged nothing for counting tokens", () =>
     Effect.gen(function* () {
       const gateway = yield* beforeSilence({
         llm: { budget: { outputTokensMax: 100, onExhausted: "refuse" } }
@@ -444,7 +444,7 @@ describe("an agent that hangs up", () => {
     })
   )
 
-  it.live("an upstream that cannot be reached, or that refuses, costs nothing", () =>
+  it.live("is charged nothing if the upstream cannot be reached or refuses", () =>
     Effect.gen(function* () {
       const refusing = yield* Gateway.make({
         script: [
@@ -468,7 +468,7 @@ describe("an agent that hangs up", () => {
     })
   )
 
-  it.live("a run that ends before its call is charged for it", () =>
+  it.live("is charged for an open call when its run ends", () =>
     Effect.gen(function* () {
       const gateway = yield* beforeSilence()
       yield* gateway.hangUp(Gateway.http(Gateway.chat({ max_tokens: 77 })), true)

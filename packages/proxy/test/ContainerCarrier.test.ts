@@ -1,4 +1,4 @@
-/** Containers of sockets that do not start, that die, and that are waited for. */
+/** Containers of sockets that fail to start, that die, and that runs wait for. */
 import * as Await from "../../../test/harness/Await.ts"
 import type { Container } from "@cogni/sandbox-core/ContainerRuntime"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
@@ -10,7 +10,7 @@ import { TestClock } from "effect/testing"
 import * as http2 from "node:http2"
 import { duplexPair } from "node:stream"
 
-/** What is in the container: it lets the host's words pass, and answers each on its control stream. */
+/** Simulates the program in a container, which answers each message of the host on its control stream. */
 const inhabited = (
   container: Container,
   breaks: Effect.Effect<void>
@@ -39,16 +39,16 @@ const inhabited = (
   })
 
 interface WorldOptions extends Partial<ContainerCarrier.ContainerCarrierOptions> {
-  /** The containers speak. */
+  /** Makes the containers answer. */
   readonly answers?: boolean
-  /** Of the pretend program in each container; forever, when left out. */
+  /** The program in each container; by default it never ends. */
   readonly program?: MemoryContainerRuntime.Program
   readonly images?: ReadonlySet<string>
   /** When the pipe to the first container breaks. */
   readonly breaks?: Effect.Effect<void>
 }
 
-/** A carrier in the scope of its own gateway, and what it holds on the engine. */
+/** Creates a carrier in the scope of its own gateway, and lists its resources on the engine. */
 const world = Effect.fnUntraced(function* (given: WorldOptions) {
   const { answers = false, breaks = Effect.never, images, program, ...options } = given
   const memory = yield* MemoryContainerRuntime.make({ images, program: program ?? (() => Effect.never) })
@@ -73,13 +73,13 @@ const world = Effect.fnUntraced(function* (given: WorldOptions) {
   return { carrier, held, containersTotal: () => runIds.size }
 })
 
-/** The other fibers and the streams of Node get on. */
+/** Lets the other fibers and Node's streams continue. */
 const turn = Effect.andThen(
   Effect.yieldNow,
   Effect.promise(() => new Promise(setImmediate))
 )
 
-/** What is released, is so by a fiber of the gateway. */
+/** Waits until a fiber of the gateway has released all resources. */
 const settled = (held: Effect.Effect<ReadonlyArray<string>>) =>
   Effect.repeat(Effect.andThen(turn, held), {
     until: (names) => names.length === 0,
@@ -87,7 +87,7 @@ const settled = (held: Effect.Effect<ReadonlyArray<string>>) =>
   })
 
 describe("a container of sockets", () => {
-  it.effect("that cannot be made leaves no volume, and does not count", () =>
+  it.effect("leaves no volume, and does not count, if it cannot be created", () =>
     Effect.gen(function* () {
       const { carrier, containersTotal, held } = yield* world({ images: new Set(), containersMax: 1 })
       for (let run = 1; run <= 3; run++) {
@@ -99,19 +99,19 @@ describe("a container of sockets", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("that ends at once leaves nothing, and does not count", () =>
+  it.effect("leaves nothing, and does not count, if it exits at once", () =>
     Effect.gen(function* () {
       const { carrier, held } = yield* world({ program: () => Effect.succeed(3), containersMax: 1 })
       for (let run = 1; run <= 3; run++) {
         const error = yield* Effect.flip(Effect.scoped(carrier.acquire()))
         assert.strictEqual(error._tag, "ProxyFailed")
-        assert.include(error.message, "did not begin")
+        assert.include(error.message, "did not start")
         assert.deepStrictEqual(yield* settled(held), [])
       }
     }).pipe(Effect.scoped)
   )
 
-  it.effect("that dies keeps its volumes until its last run has let go of them, and then nothing", () =>
+  it.effect("keeps its volumes after it dies until its last run has released them", () =>
     Effect.gen(function* () {
       const dies = yield* Deferred.make<number>()
       const { carrier, held } = yield* world({ answers: true, program: () => Deferred.await(dies) })
@@ -127,7 +127,7 @@ describe("a container of sockets", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("that dies while no run has a slot of it leaves nothing, and the next run gets another", () =>
+  it.effect("leaves nothing if it dies without leased slots, and is replaced for the next run", () =>
     Effect.gen(function* () {
       const dies = yield* Deferred.make<number>()
       let isFirst = true
@@ -148,7 +148,7 @@ describe("a container of sockets", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("that lives and cannot be reached fails its runs, and the next run gets another", () =>
+  it.effect("fails its runs if it becomes unreachable, and is replaced for the next run", () =>
     Effect.gen(function* () {
       const breaks = yield* Deferred.make<void>()
       const { carrier, containersTotal, held } = yield* world({
@@ -162,7 +162,7 @@ describe("a container of sockets", () => {
       yield* Deferred.succeed(breaks, undefined)
       yield* Effect.repeat(turn, { times: 50 })
       yield* TestClock.adjust("1 second")
-      assert.include((yield* Effect.flip(socket.failure)).message, "cannot be reached any more")
+      assert.include((yield* Effect.flip(socket.failure)).message, "can no longer be reached")
       yield* Scope.close(run, Exit.void)
       assert.deepStrictEqual(yield* settled(held), [])
       yield* Effect.scoped(carrier.acquire())
@@ -178,12 +178,12 @@ describe("a container of sockets", () => {
       assert.lengthOf(yield* held, 3)
       yield* Scope.close(gateway, Exit.void)
       assert.deepStrictEqual(yield* held, [])
-      // And none is made for a run that comes later, which does not wait for one either.
+      // A later run neither creates a container nor waits for one.
       assert.isTrue(Exit.hasInterrupts(yield* Effect.exit(Effect.scoped(carrier.acquire()))))
     })
   )
 
-  it.effect("that does not begin keeps no interrupted run waiting", () =>
+  it.effect("does not block an interrupted run if it does not start", () =>
     Effect.gen(function* () {
       const { carrier, containersTotal } = yield* world({})
       const runs = yield* Effect.forEach([1, 2], () => Effect.forkChild(Effect.scoped(carrier.acquire())))
@@ -191,12 +191,12 @@ describe("a container of sockets", () => {
         "a container was made",
         Effect.sync(() => containersTotal() === 1)
       )
-      // No time passes: a wait that is not broken off does not end.
+      // The test clock stands still: a wait that is not interrupted never ends.
       yield* Fiber.interruptAll(runs)
     }).pipe(Effect.scoped)
   )
 
-  it.effect("that does not begin is waited for by many runs together, and not by one after another", () =>
+  it.effect("is awaited by many runs at the same time if it does not start", () =>
     Effect.gen(function* () {
       const { carrier, containersTotal, held } = yield* world({})
       const runs = yield* Effect.forEach(Array.from({ length: 8 }), () =>
@@ -207,14 +207,14 @@ describe("a container of sockets", () => {
         { until: () => runs.every((run) => run.pollUnsafe() !== undefined), times: 100 }
       )
       for (const error of yield* Fiber.joinAll(runs))
-        assert.include(error.message, "did not begin within 60 s")
-      // A run may come too late for the first one.
+        assert.include(error.message, "did not start within 60 s")
+      // A run may come too late for the first container.
       assert.isBelow(containersTotal(), runs.length)
       assert.deepStrictEqual(yield* settled(held), [])
     }).pipe(Effect.scoped)
   )
 
-  it.effect("has a slot for one run, and over containersMax a run is refused", () =>
+  it.effect("leases each slot to one run, and refuses runs above containersMax", () =>
     Effect.gen(function* () {
       const { carrier, containersTotal } = yield* world({ answers: true, containersMax: 2 })
       const runs = yield* Scope.make()
@@ -225,7 +225,7 @@ describe("a container of sockets", () => {
       assert.strictEqual(new Set(sockets.map(({ mounts }) => mounts[0]!.source)).size, 4)
       assert.strictEqual(containersTotal(), 2)
       const error = yield* Effect.flip(Effect.scoped(carrier.acquire()))
-      assert.include(error.message, "all 2 containers of sockets are in use")
+      assert.include(error.message, "all 2 gateway containers are in use")
       yield* Scope.close(runs, Exit.void)
       yield* Effect.scoped(carrier.acquire())
       assert.strictEqual(containersTotal(), 2)

@@ -11,7 +11,7 @@ const call = (input: unknown) =>
     requestId: "r1"
   })
 
-/** Half past eleven at night: another day in Tokyo. */
+/** 23:30 UTC, which is the next day in Tokyo. */
 const winter = Date.parse("2026-01-15T23:30:00.000Z")
 const summer = Date.parse("2026-07-15T23:30:00.000Z")
 
@@ -19,7 +19,7 @@ const localOf = (timezone: string) =>
   Effect.map(call({ timezone }), (result) => (result as { readonly local: string }).local)
 
 describe("CurrentTime", () => {
-  it.effect("is that of the clock, in UTC where no zone is named", () =>
+  it.effect("returns the clock's time, in UTC if no zone is named", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(winter)
       assert.deepInclude(yield* call({}), {
@@ -32,7 +32,7 @@ describe("CurrentTime", () => {
     })
   )
 
-  it.effect("follows a zone over midnight, through summer time, and by half an hour", () =>
+  it.effect("converts to a zone across midnight, in summer time, and with half-hour offsets", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(winter)
       assert.match(yield* localOf("Asia/Tokyo"), /^2026-01-16, 08:30:00/u)
@@ -44,7 +44,7 @@ describe("CurrentTime", () => {
     })
   )
 
-  it.effect("a zone that does not exist is the agent's to mend, and is named", () =>
+  it.effect("fails with validation and names the zone if it does not exist", () =>
     Effect.gen(function* () {
       for (const timezone of ["Nowhere/Else", "", "../../etc/passwd", "+25:00"]) {
         const error = yield* Effect.flip(call({ timezone }))

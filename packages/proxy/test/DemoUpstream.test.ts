@@ -25,7 +25,7 @@ const question = {
 }
 
 describe("DemoUpstream", () => {
-  it.live("answers a chat as OpenAI would, and says that it is the demo", () =>
+  it.live("answers a chat in OpenAI's format, and labels the answer as a demo", () =>
     Effect.gen(function* () {
       const { url } = yield* DemoUpstream.acquire()
       const first = yield* post(`${url}/v1/chat/completions`, question)
@@ -57,7 +57,7 @@ describe("DemoUpstream", () => {
     })
   )
 
-  it.live("speaks Anthropic's messages and OpenAI's responses, streaming and not", () =>
+  it.live("supports Anthropic's messages and OpenAI's responses, with and without streaming", () =>
     Effect.gen(function* () {
       const { url } = yield* DemoUpstream.acquire()
       const message = (yield* post(`${url}/v1/messages?beta=true`, {
@@ -87,7 +87,7 @@ describe("DemoUpstream", () => {
     })
   )
 
-  it.live("has one model, and clear errors", () =>
+  it.live("lists one model, and returns clear errors", () =>
     Effect.gen(function* () {
       const { url } = yield* DemoUpstream.acquire()
       const models = yield* Effect.promise(() =>
@@ -104,7 +104,7 @@ describe("DemoUpstream", () => {
     })
   )
 
-  it.live("remembers what it received, a credential only by its fingerprint", () =>
+  it.live("records its requests, with only the fingerprint of a credential", () =>
     Effect.gen(function* () {
       const demo = yield* DemoUpstream.acquire()
       const body = JSON.stringify(question)

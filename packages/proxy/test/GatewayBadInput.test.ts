@@ -1,6 +1,6 @@
 /**
- * What an agent, or an upstream, can send to break a gateway, byte for byte: each has a typed outcome, none reaches
- * another run, and the gateway is as it was afterwards.
+ * Malformed input from an agent or an upstream, byte for byte. Each has a typed outcome, none affects another run, and
+ * the gateway works as before afterwards.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -13,7 +13,7 @@ import * as Gateway from "./GatewaySocket.ts"
 
 const body = JSON.stringify(Gateway.chat())
 
-/** A request head by hand, and what follows it. */
+/** Builds a request from the lines of its head and a payload. */
 const raw = (head: ReadonlyArray<string>, payload: string | Buffer = body): Buffer =>
   Buffer.concat([
     Buffer.from(`${head.join("\r\n")}\r\n\r\n`, "latin1"),
@@ -37,40 +37,40 @@ type Row = readonly [
 const deep = (levels: number) => `${"[".repeat(levels)}${"]".repeat(levels)}`
 
 const rows: ReadonlyArray<Row> = [
-  // JSON that is none, or more than it should be.
-  ["nothing at all", withBody(""), [400]],
-  ["half of JSON", withBody(body.slice(0, -3)), [400]],
-  ["something after the JSON", withBody(`${body}{}`), [400]],
+  // Unusual and invalid bodies.
+  ["an empty body", withBody(""), [400]],
+  ["truncated JSON", withBody(body.slice(0, -3)), [400]],
+  ["data after the JSON", withBody(`${body}{}`), [400]],
   ["not an object", withBody("[1]"), [400]],
   ["NaN", withBody('{"model":"contract-model","messages":[],"temperature":NaN}'), [400]],
-  ["a number beyond numbers", withBody('{"messages":[],"temperature":1e999}'), [400]],
+  ["a number out of range", withBody('{"messages":[],"temperature":1e999}'), [400]],
   ["a byte order mark", withBody(`\ufeff${body}`), [400]],
   ["UTF-16", withBody(Buffer.from(body, "utf16le")), [400]],
-  ["bytes that are no UTF-8", withBody(Buffer.from('{"messages":[],"x":"\xff\xfe"}', "latin1")), [400]],
-  ["nesting beyond reason", withBody(`{"messages":[],"x":${deep(200_000)}}`), [400]],
+  ["invalid UTF-8", withBody(Buffer.from('{"messages":[],"x":"\xff\xfe"}', "latin1")), [400]],
+  ["excessive nesting", withBody(`{"messages":[],"x":${deep(200_000)}}`), [400]],
   ["brackets that never close", withBody("[".repeat(100_000)), [400]],
-  ["keys twice", withBody(`{"user":"a","user":"b",${body.slice(1)}`), [200], "reaches"],
+  ["duplicate keys", withBody(`{"user":"a","user":"b",${body.slice(1)}`), [200], "reaches"],
   ["__proto__", withBody(`{"__proto__":{"user":"evil"},${body.slice(1)}`), [200], "reaches"],
   [
-    "NUL and half a surrogate",
+    "NUL and a lone surrogate",
     withBody('{"messages":[{"role":"user","content":"\\u0000 \\ud83d"}]}'),
     [200],
     "reaches"
   ],
-  // What is said of the body.
+  // Headers that describe the body.
   ["no content type", raw([post, host, length()]), [415]],
   ["a form", raw([post, host, "Content-Type: application/x-www-form-urlencoded", length()]), [415]],
   ["JSON by name only", raw([post, host, "Content-Type: application/jsonp", length()]), [415]],
   ["compressed", plain("Content-Encoding: gzip"), [415]],
   ["a charset", raw([post, host, `${json}; charset=utf-8`, length()]), [200], "reaches"],
-  ["100 MiB by its own word", raw([post, host, json, "Content-Length: 104857600"], "{"), [413, 400, 408]],
-  // Smuggling.
+  ["a length of 100 MiB", raw([post, host, json, "Content-Length: 104857600"], "{"), [413, 400, 408]],
+  // Request smuggling.
   ["length and chunks", raw([post, host, json, length(), "Transfer-Encoding: chunked"], "0\r\n\r\n"), [400]],
   ["two lengths", plain("Content-Length: 0"), [400]],
   ["a length with a sign", raw([post, host, json, "Content-Length: +5"], "{}   "), [400]],
   ["chunked twice", raw([post, host, json, "Transfer-Encoding: chunked, chunked"], "0\r\n\r\n"), [400]],
-  ["an encoding nobody knows", raw([post, host, json, "Transfer-Encoding: cow"], "0\r\n\r\n"), [400, 501]],
-  ["chunk sizes that are none", raw([post, host, json, "Transfer-Encoding: chunked"], "zz\r\n\r\n"), [400]],
+  ["an unknown encoding", raw([post, host, json, "Transfer-Encoding: cow"], "0\r\n\r\n"), [400, 501]],
+  ["invalid chunk sizes", raw([post, host, json, "Transfer-Encoding: chunked"], "zz\r\n\r\n"), [400]],
   ["folded headers", plain("X-A: 1", " Authorization: evil"), [400, 200]],
   ["a space before the colon", plain("Authorization : evil"), [400]],
   ["a bare CR", plain("X-A: 1\rAuthorization: evil"), [400]],
@@ -87,7 +87,7 @@ const rows: ReadonlyArray<Row> = [
   ["a header of 20 kB", plain(`X-A: ${"a".repeat(20_000)}`), [431]],
   ["a target of 20 kB", raw([`POST /${"a".repeat(20_000)} HTTP/1.1`, host, length()]), [431, 400]],
   ["no host", raw([post, json, length()]), [400]],
-  // Requests that are none of these.
+  // Other requests.
   ["HTTP/1.0", raw(["POST /v1/chat/completions HTTP/1.0", host, json, length()]), [200], "reaches"],
   ["HTTP/0.9", Buffer.from("GET /key/info\r\n\r\n"), [400, 403]],
   ["HTTP/2's opening", Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), [400]],
@@ -96,11 +96,11 @@ const rows: ReadonlyArray<Row> = [
   ["a proxy's target", raw(["POST http://evil/v1/chat/completions HTTP/1.1", host, json, length()]), [403]],
   ["an upgrade", plain("Connection: Upgrade", "Upgrade: websocket"), [200, 403, 426], "reaches"],
   ["another method", raw(["DELETE /v1/chat/completions HTTP/1.1", host]), [405]],
-  ["a method nobody knows", raw(["EVIL /v1/chat/completions HTTP/1.1", host]), [400]],
-  ["a side door", raw(["POST /key/generate HTTP/1.1", host, json, length()]), [403]]
+  ["an unknown method", raw(["EVIL /v1/chat/completions HTTP/1.1", host]), [400]],
+  ["a path that is not allowed", raw(["POST /key/generate HTTP/1.1", host, json, length()]), [403]]
 ]
 
-/** Whole, and nothing of it is somebody else's or the host's. */
+/** Asserts that the audit is whole and does not contain the key. */
 const sound = Effect.fnUntraced(function* (gateway: Effect.Success<ReturnType<typeof Gateway.make>>) {
   const traffic = yield* gateway.endpoint.finish
   const log = yield* gateway.audit
@@ -114,7 +114,7 @@ const sound = Effect.fnUntraced(function* (gateway: Effect.Success<ReturnType<ty
   return { traffic, log }
 })
 
-/** Connect and do something with the connection; what it said until it was closed. */
+/** Connects and acts on the connection. Returns everything that it received until it closed. */
 const speak = (socketPath: string, act: (socket: net.Socket) => void) =>
   Effect.callback<string>((resume) => {
     let text = ""
@@ -127,7 +127,7 @@ const speak = (socketPath: string, act: (socket: net.Socket) => void) =>
     socket.on("close", () => resume(Effect.succeed(text)))
   })
 
-/** Sends for as long as anybody takes it; tells how much that was when nobody has for a while. */
+/** Upstream that sends as long as its client reads. `stalled` returns the bytes sent once the client has stopped. */
 const endless = Effect.gen(function* () {
   let bytes = 0
   const piece = Buffer.alloc(256 * 1024, "x")
@@ -165,8 +165,8 @@ const endless = Effect.gen(function* () {
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, stalled }
 })
 
-describe("GatewayLlmProxy, badly spoken to", () => {
-  it.live("every row has its answer, and the next request is heard as if nothing had been", () =>
+describe("GatewayLlmProxy with malformed input", () => {
+  it.live("answers every malformed request and serves the next request normally", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ requestSecondsMax: 3, headerSecondsMax: 3 })
       const problems: Array<string> = []
@@ -193,7 +193,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("requests one after the other on one connection are answered in their order", () =>
+  it.live("answers pipelined requests in order", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make()
       const one = Gateway.http(Gateway.chat())
@@ -206,7 +206,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("whoever says a request slowly, or never to its end, is told and hung up on", () =>
+  it.live("answers 408 and hangs up if a request arrives too slowly or never ends", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ requestSecondsMax: 1, headerSecondsMax: 1 })
       const [header, part] = yield* Effect.all(
@@ -223,7 +223,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("500 connections at once, most of them silent, keep nobody from being served", () =>
+  it.live("serves requests while 450 of 500 connections are idle", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ connectionsMax: 512 })
       const silent: Array<net.Socket> = []
@@ -254,7 +254,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("whoever leaves before he is answered, however he asked, ends nothing but his own connection", () =>
+  it.live("ends only the connection of a client that disconnects before its answer", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         script: [{ _tag: "SlowStream", events: 50, pauseMillis: 1 }],
@@ -286,14 +286,14 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("an agent that does not read holds up its own upstream, and nothing piles up between", () =>
+  it.live("applies back-pressure to the upstream of an agent that does not read", () =>
     Effect.gen(function* () {
       const upstream = yield* endless
       const gateway = yield* Gateway.make({ url: upstream.url })
       const socket = net.connect(gateway.socketPath)
       socket.pause()
       socket.write(Gateway.http(Gateway.chat({ stream: true })))
-      // It has sent what the buffers on the way hold, and waits.
+      // The upstream has filled the buffers on the way, and waits.
       const stalled = yield* upstream.stalled
       assert.isAbove(stalled, 0)
       assert.isBelow(stalled, 16_000_000)
@@ -307,7 +307,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("a call of a tool that is nested beyond reason is refused, over HTTP and MCP", () =>
+  it.live("refuses an excessively nested tool call over HTTP and MCP", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make()
       for (const path of ["/tool/exec", "/mcp"]) {
@@ -320,7 +320,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("a client that closes its half is gone: the call ends, and is told as that", () =>
+  it.live("ends the call of a client that closes its side, and records it as ended early", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ script: [{ _tag: "Hang" }] })
       yield* speak(gateway.socketPath, (socket) => socket.end(plain()))
@@ -329,7 +329,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("garbage instead of events passes as it came, and counts as a call without usage", () =>
+  it.live("passes a malformed event stream unchanged and counts its call as one without usage", () =>
     Effect.gen(function* () {
       const garbage = "data: {not json\n\nevent: x\ndata\n\n\0\xff data: [DONE"
       const gateway = yield* Gateway.make({
@@ -347,7 +347,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("an upstream that promises more than it sends is cut, not waited for", () =>
+  it.live("ends an answer that is shorter than its declared length instead of waiting", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         script: [{ _tag: "Answer", headers: { "content-length": "500" }, body: '{"ok":true}' }]
@@ -360,7 +360,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("an error of the upstream's passes without its key and address; one that is endless is cut", () =>
+  it.live("removes the key from an upstream's error, and cuts off an error that is too large", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         script: [
@@ -386,12 +386,12 @@ describe("GatewayLlmProxy, badly spoken to", () => {
         traffic.calls.map(({ outcome }) => outcome),
         ["completed", "upstream_cut", "completed"]
       )
-      // Counting tokens runs no model, nor does an upstream that refuses, even where its refusal is cut off.
+      // Neither counting tokens nor a refusal of the upstream runs a model, even if the refusal is cut off.
       assert.strictEqual(traffic.usage?.callsWithoutUsage, 0)
     })
   )
 
-  it.live("too many requests upstream are the agent's to wait for: status and Retry-After pass", () =>
+  it.live("passes the upstream's 429 and its Retry-After to the agent", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         script: [
@@ -414,19 +414,19 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("a body that grows past what may be sent, without having said so, is not kept", () =>
+  it.live("discards a chunked body that exceeds the maximum size", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ requestBytesMax: 1_000_000 })
       const piece = "x".repeat(65_536)
       const chunk = `${piece.length.toString(16)}\r\n${piece}\r\n`
       const before = process.memoryUsage().rss
       const large = raw([post, host, json, "Transfer-Encoding: chunked"], `${chunk.repeat(1600)}0\r\n\r\n`)
-      // The rest is read and thrown away: what comes behind it on the connection is heard.
+      // The rest of the body is discarded, so the next request on the connection is served.
       const next = Gateway.http("", { method: "GET", path: "/v1/models" })
       const answer = yield* gateway.send(Buffer.concat([large, next]), { answers: 2 })
       assert.strictEqual(answer.status, 413, answer.text.slice(0, 200))
       assert.match(answer.text, /HTTP\/1\.1 200 OK/u)
-      // 100 MiB were sent; this process holds them once, to send them.
+      // This process itself holds the 100 MiB once, to send them.
       assert.isBelow(process.memoryUsage().rss - before, 450e6)
       assert.deepStrictEqual(yield* gateway.upstream.received, [])
       assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
@@ -434,7 +434,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
-  it.live("what all requests hold in memory together is bounded", () =>
+  it.live("limits the memory that all requests hold together", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ heldBytesMax: 1_000_000, script: [{ _tag: "Hang" }] })
       const large = Gateway.http(Gateway.chat({ messages: [{ role: "user", content: "x".repeat(600_000) }] }))

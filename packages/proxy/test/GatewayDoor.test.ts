@@ -1,4 +1,4 @@
-/** What Node's own server would answer or read by itself: it is held to the run's bounds like everything else. */
+/** Requests that Node's HTTP server answers or reads itself. The bounds of the run apply to them too. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as net from "node:net"
@@ -9,7 +9,7 @@ import * as Gateway from "./GatewaySocket.ts"
 const statusesOf = (text: string) =>
   [...text.matchAll(/HTTP\/1\.1 (\d{3})/gu)].map(([, status]) => Number(status))
 
-/** Writes one head and then a body without end, for as long as somebody takes it; counts the pieces that were taken. */
+/** Writes a head and then an endless body, as long as the other side reads. Counts the accepted pieces. */
 const pour = (socketPath: string, head: string, connections: number) =>
   Effect.acquireRelease(
     Effect.sync(() => {
@@ -35,8 +35,8 @@ const pour = (socketPath: string, head: string, connections: number) =>
     ({ worker }) => Effect.promise(() => worker.terminate())
   )
 
-describe("a request that the server would answer by itself", () => {
-  it.live("counts against the run's rate and is on record, where it expects something unknown", () =>
+describe("a request that Node's server answers itself", () => {
+  it.live("counts against the run's rate and is recorded if its Expect header is unknown", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ requestsPerSecondMax: 5 })
       const one = Gateway.http("", { method: "GET", path: "/health", headers: ["Expect: wonders"] })
@@ -49,7 +49,7 @@ describe("a request that the server would answer by itself", () => {
     })
   )
 
-  it.live("counts against the run's rate and is on record, where it names no host", () =>
+  it.live("counts against the run's rate and is recorded if it has no Host header", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ requestsPerSecondMax: 5, connectionsPerSecondMax: 1000 })
       const one = Buffer.from("GET /health HTTP/1.1\r\n\r\n")
@@ -64,8 +64,8 @@ describe("a request that the server would answer by itself", () => {
   )
 })
 
-describe("a body behind a refused request", () => {
-  it.live("is charged to the run's processor time, and not read without end", () =>
+describe("the body of a refused request", () => {
+  it.live("is charged to the run's processor time, and is not read without limit", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ processorShareMax: 0.01 })
       const head = [
@@ -92,8 +92,8 @@ describe("a body behind a refused request", () => {
   )
 })
 
-describe("a body that grows when it is written out", () => {
-  it.live("takes as much of the run's share of memory as is held of it", () =>
+describe("a body that grows when it is rebuilt", () => {
+  it.live("counts against the run's share of memory with its rebuilt size", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         script: [{ _tag: "Hang" }],

@@ -1,7 +1,7 @@
 /**
- * What one run can do to the others through the gateway: floods of every kind, beside a run that wants its answers.
+ * Effects of one run's floods on other runs of the gateway: floods of every kind, beside a run that expects answers.
  *
- * Compared are counts and order, and how long the main thread stood still, against the flood's own length.
+ * Checks statuses and counts, and compares how long the main thread was blocked with a quiet gateway.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -23,7 +23,7 @@ const vast = Gateway.chat({
 })
 const heavy = Gateway.http(JSON.stringify(vast).replace(/"(9{17}[^"]*)"/u, "[$1]"))
 
-/** The same bytes over and over, on so many connections, from a thread of its own, until the scope ends. */
+/** Sends the same bytes repeatedly on `connections` connections from a separate thread, until the scope ends. */
 const flood = (socketPath: string, bytes: Buffer, connections: number) =>
   Effect.acquireRelease(
     Effect.callback<Worker>((resume) => {
@@ -46,7 +46,7 @@ const flood = (socketPath: string, bytes: Buffer, connections: number) =>
     (worker) => Effect.promise(() => worker.terminate())
   )
 
-/** So many requests of the victim, one after the other, and the longest time in which the main thread did nothing. */
+/** Sends requests of the victim in sequence. Returns their statuses and the longest delay of the main thread. */
 const victimised = Effect.fnUntraced(function* (
   victim: { readonly send: (bytes: Buffer) => Effect.Effect<Gateway.Answer> },
   times = 20
@@ -65,13 +65,13 @@ const all200 = Array.from({ length: 20 }, () => 200)
 describe("a run that floods its socket", () => {
   const floods: ReadonlyArray<readonly [what: string, bytes: Buffer, connections: number]> = [
     ["health checks", health, 32],
-    ["requests over its rate", models, 32],
-    ["requests sent ahead on one connection", Buffer.concat(Array.from({ length: 2000 }, () => models)), 4],
-    ["what is not HTTP", Buffer.from("\0\r\n\r\n"), 64],
-    ["bodies that are costly to read", heavy, 16]
+    ["requests above its rate", models, 32],
+    ["pipelined requests", Buffer.concat(Array.from({ length: 2000 }, () => models)), 4],
+    ["bytes that are not HTTP", Buffer.from("\0\r\n\r\n"), 64],
+    ["bodies that are slow to parse", heavy, 16]
   ]
   for (const [what, bytes, connections] of floods) {
-    it.live(`with ${what} keeps no other run waiting, and not the main thread`, () =>
+    it.live(`does not block other runs or the main thread with ${what}`, () =>
       Effect.gen(function* () {
         const gateway = yield* Gateway.make()
         const victim = yield* Gateway.openRun(gateway.proxy)
@@ -81,14 +81,14 @@ describe("a run that floods its socket", () => {
         const { statuses, stoodStillMillis } = yield* victimised(victim)
         assert.deepStrictEqual(statuses, all200)
         assert.isBelow(stoodStillMillis, Math.max(1500, 20 * quiet.stoodStillMillis))
-        // What it did is on record in a bounded number of lines.
+        // The audit of the flood has a bounded number of lines.
         const { callsTotal } = yield* gateway.endpoint.finish
         assert.isBelow((yield* gateway.audit).split("\n").length, 60 * 20 + 3 * callsTotal)
       })
     )
   }
 
-  it.live("in a thread that it shares with others keeps them not waiting either", () =>
+  it.live("does not block other runs of a shared thread", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ shardsMax: 1 })
       const victim = yield* Gateway.openRun(gateway.proxy)
@@ -100,7 +100,7 @@ describe("a run that floods its socket", () => {
     })
   )
 
-  it.live("with bodies that it does not go on sending is dropped, and takes no other run's room", () =>
+  it.live("is disconnected if its bodies stall, and takes no memory of other runs", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         heldBytesMax: 8_000_000,
@@ -129,13 +129,13 @@ describe("a run that floods its socket", () => {
           (length) => length === 16
         )
       ).pipe(Effect.timeout("30 seconds"))
-      // Those over the run's share are told so; the others are told that they took too long.
+      // Bodies above the run's share are answered with 503, the others with 408 because they took too long.
       assert.isAbove(closed.filter((text) => text.startsWith("HTTP/1.1 408")).length, 0)
       assert.isAbove(closed.filter((text) => text.startsWith("HTTP/1.1 503")).length, 0)
     })
   )
 
-  it.live("with connections holds no more than its own bound, however many are left", () =>
+  it.live("holds no more connections than its own bound, however many are left", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         connectionsMax: 5,
@@ -164,7 +164,7 @@ describe("a run that floods its socket", () => {
     })
   )
 
-  it.live("with connections takes no other run's, and its socket stops listening for a while", () =>
+  it.live("takes no connections of other runs", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         connectionsMax: 40,

@@ -28,7 +28,7 @@ const stream = (...events: ReadonlyArray<string>) =>
 
 const errorOf = (answer: Gateway.Answer) => JSON.parse(answer.body).error
 
-/** The audit is whole, and holds no key. */
+/** Asserts that the audit is whole and does not contain the key. */
 const sound = Effect.fnUntraced(function* (gateway: Effect.Success<ReturnType<typeof Gateway.make>>) {
   const traffic = yield* gateway.endpoint.finish
   const log = yield* gateway.audit
@@ -47,7 +47,7 @@ const sound = Effect.fnUntraced(function* (gateway: Effect.Success<ReturnType<ty
 })
 
 describe("GatewayLlmProxy", () => {
-  it.live("passes a call on, rebuilt, with our identity and one credential", () =>
+  it.live("forwards a rebuilt call with the run's identity and one credential", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ script: [answered] })
       const answer = yield* gateway.send(
@@ -103,7 +103,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("a stream passes byte by byte, but for the usage that the agent did not ask for", () =>
+  it.live("passes a stream unchanged, except for usage that the agent did not request", () =>
     Effect.gen(function* () {
       const word = '{"choices":[{"index":0,"delta":{"content":"hi"}}]}'
       const last = JSON.stringify({ choices: [], usage })
@@ -121,7 +121,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("events arrive as they are sent, and hanging up ends the upstream's work at once", () =>
+  it.live("forwards events at once, and ends the upstream's request when the agent hangs up", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ script: [{ _tag: "SlowStream", events: 1000, pauseMillis: 5 }] })
       const seen = yield* Effect.callback<string>((resume) => {
@@ -146,7 +146,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("what goes wrong upstream is a typed outcome, and the agent hears it in its API's words", () =>
+  it.live("records an upstream's failure as a typed outcome, and reports it in the format of the API", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         script: [
@@ -180,7 +180,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("an upstream that is not there", () =>
+  it.live("answers 502 if the upstream cannot be reached", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ url: "http://127.0.0.1:1" })
       const answer = yield* gateway.send(Gateway.http(Gateway.chat()))
@@ -191,7 +191,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("the models are the run's, and no other is asked for", () =>
+  it.live("lists the run's models and refuses all others", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ script: [answered], llm: { models: { fast: "vendor/fast-1" } } })
       const list = yield* gateway.send(Gateway.http("", { method: "GET", path: "/v1/models" }))
@@ -210,7 +210,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("a spent budget is said once to the run, and to the agent in the words of its API", () =>
+  it.live("reports a spent budget once to the run, and to the agent in the format of its API", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         script: [answered],
@@ -240,7 +240,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("requests over the rate are answered with how long to wait, and do not fill the audit", () =>
+  it.live("answers requests above the rate with Retry-After, without filling the audit", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         script: [answered],
@@ -259,7 +259,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("a canary in a prompt is seen however it is spelt; stop keeps it from going out", () =>
+  it.live("detects a canary in any spelling of a prompt, and does not send it under the policy stop", () =>
     Effect.gen(function* () {
       const planted = yield* Canary.plant
       const secret = planted.canaries[1]!.secret
@@ -274,7 +274,7 @@ describe("GatewayLlmProxy", () => {
         [...secret].map((letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`).join("")
       )
       assert.strictEqual((yield* warned.send(Gateway.http(escaped))).status, 200)
-      // A conversation is sent again with every call: what is in it is told once.
+      // Every call sends the whole conversation again, so a canary in it is reported once.
       assert.strictEqual((yield* warned.send(Gateway.http(escaped))).status, 200)
       assert.strictEqual(warned.observed.length, 1)
       const told = (yield* sound(warned)).entries.filter(({ type }) => type === "exfiltration.suspected")
@@ -296,7 +296,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("two runs of one gateway never see each other, and one that is closed is gone", () =>
+  it.live("isolates two runs of one gateway, and closes the connections of a run that ends", () =>
     Effect.gen(function* () {
       const first = yield* Gateway.make({ script: [answered] })
       const other = yield* Gateway.openRun(first.proxy, { llm: { model: "other" } })
@@ -324,7 +324,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("serves the tools that the run may call, over plain HTTP, and no other", () =>
+  it.live("serves only the tools that the run may call, over plain HTTP", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         tools: [CurrentTime.tool],
@@ -353,7 +353,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("a canary in the arguments of a tool does not leave, and is told", () =>
+  it.live("blocks and reports a canary in the arguments of a tool", () =>
     Effect.gen(function* () {
       const planted = yield* Canary.plant
       const gateway = yield* Gateway.make({
@@ -376,7 +376,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("a call that cannot be written down does not happen, and the run hears of it", () =>
+  it.live("refuses a call that cannot be recorded, and fails the run", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ script: [answered], auditBytesMax: 20_000 })
       let passed = 0
@@ -396,7 +396,7 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("a large body is looked into on another thread, and is what a small one is", () =>
+  it.live("inspects a large body on another thread, with the same result", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ script: [answered] })
       const content = "x".repeat(3_000_000)

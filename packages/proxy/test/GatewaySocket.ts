@@ -1,4 +1,4 @@
-/** A gateway with a scripted upstream, spoken to over a run's own socket, byte for byte and without Docker. */
+/** Gateway with a scripted upstream, used byte for byte over a run's own socket and without Docker. */
 import * as net from "node:net"
 import * as fs from "node:fs/promises"
 import * as os from "node:os"
@@ -12,7 +12,7 @@ import * as Pace from "../../../test/harness/Pace.ts"
 import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
 import * as ScriptedModelApi from "../src/ScriptedModelApi.ts"
 
-/** Made up; shaped to break a careless template. */
+/** Invented key with characters that break careless templates. */
 export const key = "sk-\"quoted'-$uri-{}-0123456789"
 
 export interface Options extends Partial<GatewayLlmProxy.GatewayLlmProxyOptions> {
@@ -34,7 +34,7 @@ export const directory = Effect.acquireRelease(
   (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }))
 )
 
-/** A run on a gateway that is there already, which may not come to listen. */
+/** Begins a run on an existing gateway, without waiting until it is ready. */
 export const begin = Effect.fnUntraced(function* (
   proxy: Effect.Success<ReturnType<typeof GatewayLlmProxy.make>>,
   options: Options = {}
@@ -49,7 +49,7 @@ export const begin = Effect.fnUntraced(function* (
   return { runId, endpoint }
 })
 
-/** A run on a gateway that is there already. */
+/** Opens a run on an existing gateway and waits until it is ready. */
 export const openRun = Effect.fnUntraced(function* (
   proxy: Effect.Success<ReturnType<typeof GatewayLlmProxy.make>>,
   options: Options = {}
@@ -156,7 +156,7 @@ export const parse = (text: string): Answer => {
   }
 }
 
-/** A whole request; what is not said is as an ordinary client says it. */
+/** Builds a complete request, with an ordinary client's values as defaults. */
 export const http = (
   body: unknown,
   options: { readonly path?: string; readonly method?: string; readonly headers?: ReadonlyArray<string> } = {}

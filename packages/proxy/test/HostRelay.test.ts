@@ -19,7 +19,7 @@ const temporary = Effect.acquireRelease(
   (directory) => Effect.sync(() => fs.rmSync(directory, { recursive: true, force: true }))
 )
 
-/** A server on a free port that does this with every connection. */
+/** Server on a free port that passes every connection to `handle`. */
 const listen = (
   handle: (socket: net.Socket) => void,
   make = net.createServer as (handle: (socket: net.Socket) => void) => net.Server
@@ -49,7 +49,7 @@ const listen = (
 
 const halfOpen = (handle: (socket: net.Socket) => void) => net.createServer({ allowHalfOpen: true }, handle)
 
-/** Write, perhaps end, and read to the end. */
+/** Writes, ends its own side if `end` is set, and reads to the end. */
 const exchange = (socketPath: string, text: string | Buffer, end = true) =>
   Effect.promise(
     () =>
@@ -68,12 +68,12 @@ const exchange = (socketPath: string, text: string | Buffer, end = true) =>
 const isSo = (what: () => boolean) => Await.until(String(what), Effect.sync(what))
 
 describe("HostRelay", () => {
-  it.live("passes bytes both ways, and an end as an end", () =>
+  it.live("forwards bytes in both directions, and half-closes", () =>
     Effect.gen(function* () {
       const upstream = yield* listen((socket) => {
         const chunks: Array<Buffer> = []
         socket.on("data", (chunk: Buffer) => chunks.push(chunk))
-        // Answers only after the other side has ended: a relay without half-close would never get there.
+        // Answers only after the other side has ended, which a relay without half-close never does.
         socket.on("end", () => socket.end(`got ${Buffer.concat(chunks)}`))
       }, halfOpen)
       const relay = yield* HostRelay.acquire({ address: address(`http://127.0.0.1:${upstream.port}`), owner })
@@ -83,7 +83,7 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("a slow reader slows the writer down, and nothing is lost", () =>
+  it.live("applies back-pressure for a slow reader, and loses nothing", () =>
     Effect.gen(function* () {
       const size = 64 * 1024 * 1024
       const block = Buffer.alloc(1024 * 1024, 7)
@@ -116,7 +116,7 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("closes the connection when the upstream refuses, and says why", () =>
+  it.live("closes the connection when the upstream refuses, and reports why", () =>
     Effect.gen(function* () {
       const relay = yield* HostRelay.acquire({ address: address("http://127.0.0.1:1"), owner })
       assert.strictEqual((yield* exchange(relay.socketPath, "hello", false)).length, 0)
@@ -124,7 +124,7 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("closes the connection when an upstream breaks in the middle", () =>
+  it.live("closes the connection when the upstream resets it in the middle of an answer", () =>
     Effect.gen(function* () {
       const upstream = yield* listen((socket) => {
         socket.write("half")
@@ -136,7 +136,7 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("a client that goes away ends the upstream's stream", () =>
+  it.live("ends the upstream's connection when the client disconnects", () =>
     Effect.gen(function* () {
       const upstream = yield* listen((socket) => void socket.write("."), halfOpen)
       const relay = yield* HostRelay.acquire({ address: address(`http://127.0.0.1:${upstream.port}`), owner })
@@ -148,9 +148,9 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("gives up on an upstream that does not answer the connection", () =>
+  it.live("times out if the upstream does not complete the TLS handshake", () =>
     Effect.gen(function* () {
-      // It takes the connection, and never speaks TLS.
+      // Accepts the connection but never starts TLS.
       const upstream = yield* listen(() => undefined)
       const relay = yield* HostRelay.acquire({
         address: address(`https://127.0.0.1:${upstream.port}`),
@@ -162,7 +162,7 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("refuses more connections than it may have", () =>
+  it.live("refuses connections above its limit", () =>
     Effect.gen(function* () {
       const upstream = yield* listen(() => undefined)
       const relay = yield* HostRelay.acquire({
@@ -179,7 +179,7 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("carries no more bytes in a second than it may, and loses none", () =>
+  it.live("limits the bytes per second of requests, and loses none", () =>
     Effect.gen(function* () {
       const upstream = yield* listen((socket) => {
         let bytes = 0
@@ -196,12 +196,12 @@ describe("HostRelay", () => {
       const began = performance.now()
       const answer = yield* exchange(relay.socketPath, Buffer.alloc(3_000_000))
       assert.strictEqual(answer.toString(), "got 3000000")
-      // One second's worth may come at once.
+      // The bytes of one second are allowed as a burst.
       assert.isAtLeast(performance.now() - began, 1500)
     })
   )
 
-  it.live("carries no more bytes of an answer in a second than it may either", () =>
+  it.live("limits the bytes per second of answers", () =>
     Effect.gen(function* () {
       const upstream = yield* listen((socket) => socket.end(Buffer.alloc(3_000_000)))
       const relay = yield* HostRelay.acquire({
@@ -215,7 +215,7 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("cuts an upstream off that goes on for too long after the proxy has ended", () =>
+  it.live("closes an upstream's connection that stays open too long after the proxy has hung up", () =>
     Effect.gen(function* () {
       const upstream = yield* listen((socket) => void socket.resume(), halfOpen)
       const ended = Promise.withResolvers<void>()
@@ -236,7 +236,7 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("refuses more new connections in a second than it may have", () =>
+  it.live("refuses new connections above its rate", () =>
     Effect.gen(function* () {
       const upstream = yield* listen((socket) => socket.end("answer"))
       const relay = yield* HostRelay.acquire({
@@ -253,7 +253,7 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("closing the scope closes every stream and leaves no file", () =>
+  it.live("closes every stream and leaves no file when its scope closes", () =>
     Effect.gen(function* () {
       const upstream = yield* listen((socket) => void socket.resume().write("."))
       const parent = yield* temporary
@@ -272,7 +272,7 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("only its owner gets to the socket, in the run's directory when the path is short enough", () =>
+  it.live("gives the socket to its owner only, in the run's directory if the path is short enough", () =>
     Effect.gen(function* () {
       const parent = yield* temporary
       const relay = yield* HostRelay.acquire({ address: address("http://127.0.0.1:1"), owner, parent })
@@ -293,7 +293,7 @@ describe("HostRelay", () => {
     })
   )
 
-  it.live("speaks TLS to an upstream that it can trust, and to no other", () =>
+  it.live("uses TLS only with an upstream whose certificate it trusts", () =>
     Effect.gen(function* () {
       const directory = yield* temporary
       const file = (name: string) => path.join(directory, name)

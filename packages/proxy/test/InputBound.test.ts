@@ -1,4 +1,4 @@
-/** What a request reserves of input is never less than what a provider can bill for it. */
+/** The input that a request reserves is never less than the input that a provider can bill. */
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as Budget from "../src/internal/policy/Budget.ts"
@@ -69,7 +69,7 @@ const rows: ReadonlyArray<readonly [Api, object, images: number, file: boolean]>
     0,
     true
   ],
-  // What a tool is called with is text, whatever it looks like.
+  // The arguments of a tool are text, whatever they look like.
   ["messages", claude({ type: "tool_use", id: "call", name: "tool", input: { content: [image] } }), 0, false]
 ]
 
@@ -82,8 +82,8 @@ describe("The bound of a request's input", () => {
     assert.isAtMost(bound, least + images * uri("image/jpeg").length)
   })
 
-  it("counts every image and file of every shape that may pass", () => {
-    /** All data in base64, wherever it stands. */
+  it("counts every image and file of every allowed shape", () => {
+    /** Returns all base64 data in a value. */
     const dataIn = (value: unknown): ReadonlyArray<string> => {
       if (typeof value === "string") return value.startsWith("data:") ? [value] : []
       if (typeof value !== "object" || value === null) return []
@@ -119,7 +119,7 @@ describe("The bound of a request's input", () => {
     assert.isAtLeast(bound, bytes + 20_000)
   })
 
-  it("is no more than the bytes of an agent's request that has text alone", () => {
+  it("equals the bytes of an agent's request that has only text", () => {
     const texts = fixtures.filter(({ body }) => !/base64|input_audio|file_data/u.test(JSON.stringify(body)))
     assert.isAtLeast(texts.length, 8)
     for (const one of texts) {
@@ -142,11 +142,11 @@ describe("The bound of a request's input", () => {
   const Step = Schema.Struct({
     content: Schema.Array(Part),
     nested: Schema.Boolean,
-    /** Which of those under way end before this one begins; of each, whether it is heard out. */
+    /** Open calls that end before this one begins, and whether their usage is reported. */
     ends: Schema.Array(Schema.Struct({ which: Schema.Int, heard: Schema.Boolean }))
   })
 
-  /** By an upstream of the worst kind: a token for every byte of text, and the published maxima for the rest. */
+  /** Returns the highest possible bill: a token for every byte of text, and the published maxima for the rest. */
   const billOf = (content: (typeof Step.Type)["content"]): number =>
     content.some(({ type }) => type === "document")
       ? windowTokens
@@ -156,7 +156,7 @@ describe("The bound of a request's input", () => {
         )
 
   it.prop(
-    "holds for calls in any order, at one time, heard out or hung up: no less is charged than can be billed",
+    "covers the bill of calls in any order, concurrent or not, completed or aborted",
     [Schema.Int, Schema.Array(Step)],
     ([max, steps]) => {
       const inputTokensMax = 1 + (Math.abs(max) % 300_000)

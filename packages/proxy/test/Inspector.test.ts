@@ -1,4 +1,4 @@
-/** Whose body waits for whose, among runs that share a thread. */
+/** Order in which bodies are inspected when runs share a thread. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -25,7 +25,7 @@ const requestOf = (text: string): InspectionRequest => ({
 const ordinary = () =>
   requestOf(JSON.stringify(chat({ messages: [{ role: "user", content: "x".repeat(300_000) }] })))
 
-/** Takes seconds: every number is read by itself. */
+/** Takes seconds, because every number is parsed separately. */
 const costly = () =>
   requestOf(
     `{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"x",` +
@@ -43,7 +43,7 @@ const victim = runOf("run-000000000002")
 describe("Inspector", () => {
   const inspector = () => Inspector.make({ isAlone: () => false, secondsMax: Pace.hangMillis / 1000 })
 
-  it.live("keeps no ordinary body waiting behind one of another run that takes long", () =>
+  it.live("does not delay an ordinary body behind a slow body of another run", () =>
     Effect.gen(function* () {
       const { inspect } = inspector()
       const heavy = yield* Effect.forkChild(inspect(attacker, costly()), { startImmediately: true })
@@ -53,7 +53,7 @@ describe("Inspector", () => {
     })
   )
 
-  it.live("looks into nothing more of a run that is over", () =>
+  it.live("stops inspecting the bodies of a run that ended", () =>
     Effect.gen(function* () {
       const { inspect } = inspector()
       const waiting = yield* Effect.forEach([costly(), costly(), costly()], (request) =>

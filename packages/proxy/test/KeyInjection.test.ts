@@ -13,7 +13,7 @@ const identity: LlmIdentity = {
   graphId: "graph-1"
 }
 
-/** What a client may try: any names and values, with a weight on those that matter. */
+/** Any header name, with more weight on the relevant ones. */
 const Name = Schema.Union([
   Schema.Literals([
     "Authorization",
@@ -68,7 +68,7 @@ describe("KeyInjection", () => {
   })
 
   it.prop(
-    "whatever the client sends, credential and identity are ours, and each once",
+    "sets the credential and the identity itself, each once, whatever the client sends",
     [ClientHeaders],
     ([client]) => {
       const headers = inject(client)
@@ -87,7 +87,7 @@ describe("KeyInjection", () => {
   )
 
   it.prop(
-    "for any headers, exactly one credential goes out, under the name that was asked for, and the call id is ours",
+    "sends one credential, under the configured header, and the host's call ID for any client headers",
     [ClientHeaders, Schema.Literals(["authorization", "x-api-key"])],
     ([client, keyHeader]) => {
       const headers = Result.getOrThrow(
@@ -107,7 +107,7 @@ describe("KeyInjection", () => {
   )
 
   it.prop(
-    "whoever pays, both identity headers and the metadata say so",
+    "writes the account into both identity headers, and the identity into the metadata",
     [Sendable, LlmIdentity],
     ([account, who]) => {
       const headers = new Map(inject([], { ...who, billingAccountId: account }))
@@ -125,18 +125,18 @@ describe("KeyInjection", () => {
     }
   )
 
-  it.prop("the metadata is printable ASCII, whatever is in it", [LlmIdentity], ([who]) => {
+  it.prop("writes the metadata as printable ASCII", [LlmIdentity], ([who]) => {
     assert.match(KeyInjection.spendMetadata(runId, who), /^[\x20-\x7e]+$/u)
   })
 
-  it("the metadata keeps a line break, an umlaut, an emoji and half of one apart", () => {
+  it("preserves a line break, an umlaut, an emoji and a lone surrogate in the metadata", () => {
     const userId = 'a\n"ü😀\ud800\u007f'
     const text = KeyInjection.spendMetadata(runId, { ...identity, userId })
     assert.include(text, String.raw`"a\n\"\u00fc\ud83d\ude00\ud800\u007f"`)
     assert.strictEqual(JSON.parse(text).user_id, userId)
   })
 
-  it("a key that no header can carry is refused with a reason and a remedy, and is never shown", () => {
+  it("refuses a key that no header can carry, with a reason and a remedy, and never shows it", () => {
     const secret = "sk-very-secret"
     for (const [bad, problem] of [
       ["", "is empty"],
@@ -163,7 +163,7 @@ describe("KeyInjection", () => {
     }
   })
 
-  it("a billing account that would not arrive as it is, is refused", () => {
+  it("refuses a billing account that a header cannot carry unchanged", () => {
     for (const account of ["a\nb", " a", "a ", "a\u0000b", "\ud800"]) {
       const refused = KeyInjection.inject({
         upstreamKey: key,
@@ -175,20 +175,16 @@ describe("KeyInjection", () => {
     }
   })
 
-  it.prop(
-    "scrubbing leaves no key in a text, however it was quoted",
-    [Sendable, Schema.String],
-    ([secret, around]) => {
-      const redacted = Redacted.make(secret)
-      for (const spelling of [secret, JSON.stringify(secret), encodeURIComponent(secret)]) {
-        const text = KeyInjection.scrub(`<${spelling}>`, redacted)
-        assert.notInclude(text.replaceAll("[key]", ""), secret)
-      }
-      if (!around.includes(secret)) assert.isString(KeyInjection.scrub(around, redacted))
+  it.prop("scrubs a key from a text in any quoting", [Sendable, Schema.String], ([secret, around]) => {
+    const redacted = Redacted.make(secret)
+    for (const spelling of [secret, JSON.stringify(secret), encodeURIComponent(secret)]) {
+      const text = KeyInjection.scrub(`<${spelling}>`, redacted)
+      assert.notInclude(text.replaceAll("[key]", ""), secret)
     }
-  )
+    if (!around.includes(secret)) assert.isString(KeyInjection.scrub(around, redacted))
+  })
 
-  it("a printed key is redacted", () => {
+  it("redacts a key that is printed", () => {
     assert.notInclude(`${key} ${JSON.stringify({ key })}`, "sk-real")
   })
 })

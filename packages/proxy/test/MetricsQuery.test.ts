@@ -18,7 +18,7 @@ interface Asked {
   readonly authorization: string | undefined
 }
 
-/** A server that answers in the shapes of Prometheus, and remembers what it was asked. */
+/** Server that answers in Prometheus's format and records its requests. */
 const prometheus = (
   answer: (response: ServerResponse, asked: Asked) => void
 ): Effect.Effect<{ readonly url: string; readonly asked: Array<Asked> }, never, Scope.Scope> =>
@@ -62,25 +62,23 @@ const code = (options: MetricsQuery.MetricsQueryOptions, input: unknown) =>
   Effect.map(Effect.flip(call(options, input)), (error) => error.code)
 
 describe("MetricsQuery", () => {
-  it.live(
-    "asks for an instant and for a range, with the query as a parameter and the token in a header",
-    () =>
-      Effect.gen(function* () {
-        const { asked, url } = yield* prometheus(success)
-        const options = { url, bearerToken: Redacted.make("token-of-the-host") }
-        assert.deepStrictEqual(yield* call(options, { query: "up", time: 5 }), vector)
-        yield* call(options, { query: 'rate(x{a="&b"}[5m])', start: 0, end: "60", stepSeconds: 15 })
-        assert.deepStrictEqual(
-          asked.map(({ path }) => path),
-          ["/api/v1/query", "/api/v1/query_range"]
-        )
-        assert.strictEqual(asked[1]!.parameters.get("query"), 'rate(x{a="&b"}[5m])')
-        assert.strictEqual(asked[1]!.parameters.get("step"), "15")
-        assert.strictEqual(asked[0]!.authorization, "Bearer token-of-the-host")
-      })
+  it.live("queries an instant and a range, with the query as a parameter and the token in a header", () =>
+    Effect.gen(function* () {
+      const { asked, url } = yield* prometheus(success)
+      const options = { url, bearerToken: Redacted.make("token-of-the-host") }
+      assert.deepStrictEqual(yield* call(options, { query: "up", time: 5 }), vector)
+      yield* call(options, { query: 'rate(x{a="&b"}[5m])', start: 0, end: "60", stepSeconds: 15 })
+      assert.deepStrictEqual(
+        asked.map(({ path }) => path),
+        ["/api/v1/query", "/api/v1/query_range"]
+      )
+      assert.strictEqual(asked[1]!.parameters.get("query"), 'rate(x{a="&b"}[5m])')
+      assert.strictEqual(asked[1]!.parameters.get("step"), "15")
+      assert.strictEqual(asked[0]!.authorization, "Bearer token-of-the-host")
+    })
   )
 
-  it.live("a query that is wrong is the agent's to mend; another error of the server's is not", () =>
+  it.live("fails with validation for an invalid query, and with execution for other errors", () =>
     Effect.gen(function* () {
       const wrong = yield* prometheus((response) =>
         response.writeHead(400).end('{"status":"error","errorType":"bad_data","error":"parse error at 3"}')
@@ -95,7 +93,7 @@ describe("MetricsQuery", () => {
     })
   )
 
-  it.live("no server, one that is down, and one that is no Prometheus are unavailable", () =>
+  it.live("fails with unavailable if the server is missing, down or not Prometheus", () =>
     Effect.gen(function* () {
       assert.strictEqual(yield* code({}, { query: "up" }), "unavailable")
       assert.strictEqual(yield* code({ url: "http://127.0.0.1:1" }, { query: "up" }), "unavailable")
@@ -106,7 +104,7 @@ describe("MetricsQuery", () => {
     })
   )
 
-  it.live("is not sent elsewhere, and never shows the token", () =>
+  it.live("does not follow a redirect, and never shows the token", () =>
     Effect.gen(function* () {
       const elsewhere = yield* prometheus(success)
       const { url } = yield* prometheus((response) =>
@@ -121,14 +119,14 @@ describe("MetricsQuery", () => {
     })
   )
 
-  it.live("one that never answers ends in time", () =>
+  it.live("times out if the server never answers", () =>
     Effect.gen(function* () {
       const { url } = yield* prometheus(() => undefined)
       assert.strictEqual(yield* code({ url, runtimeSecondsMax: 1 }, { query: "up" }), "timeout")
     })
   )
 
-  it.live("a range has all of its parts, a direction, and not too many points", () =>
+  it.live("refuses a range that is incomplete, reversed or has too many points", () =>
     Effect.gen(function* () {
       const { asked, url } = yield* prometheus(success)
       for (const range of [

@@ -34,7 +34,7 @@ const parts = (text: string) => {
   return { root, http, server: Tokenizer.children(http, "server")[0]! }
 }
 
-/** All header values the upstream would get, with literals filled in. */
+/** Returns all header values that the upstream receives, with literals filled in. */
 const sent = (text: string) => {
   const { http, server } = parts(text)
   return new Map(
@@ -45,13 +45,13 @@ const sent = (text: string) => {
   )
 }
 
-/** Names and nesting of all directives, without what data can be in. */
+/** Returns the names and nesting of all directives, without those that hold data. */
 const skeleton = (nodes: ReadonlyArray<Tokenizer.Node>): unknown =>
   nodes
     .filter(({ words }) => words[0] !== "geo")
     .map(({ block, words }) => [words[0], words.length, block === undefined ? undefined : skeleton(block)])
 
-/** Text made of what breaks templates, and of anything else. */
+/** Fragments that break templates, and any other text. */
 const Fragment = Schema.Union([
   Schema.Literals([
     '"',
@@ -92,7 +92,7 @@ const sendable = (fragments: ReadonlyArray<string>) =>
 
 describe("NginxConfig", () => {
   it.prop(
-    "any key arrives as it was, and changes no directive",
+    "embeds any key unchanged, without changing a directive",
     [Hostile],
     ([fragments]) => {
       const key = sendable(fragments)
@@ -104,7 +104,7 @@ describe("NginxConfig", () => {
   )
 
   it.prop(
-    "any identity arrives as it was, and changes no directive",
+    "embeds any identity unchanged, without changing a directive",
     [Hostile, LlmIdentity, Hostile],
     ([account, who, user]) => {
       const whole = { ...who, billingAccountId: sendable(account), userId: user.join("") }
@@ -121,7 +121,7 @@ describe("NginxConfig", () => {
     { arbitrary: { runs: 300 } }
   )
 
-  it("no token is larger than nginx's buffer, even for the longest identity", () => {
+  it("keeps every token smaller than nginx's buffer, even for the longest identity", () => {
     const long = '😀"\\'.repeat(50)
     const who = {
       attempt: 0,
@@ -140,11 +140,11 @@ describe("NginxConfig", () => {
     )
   })
 
-  it("the key is in one place", () => {
+  it("contains the key exactly once", () => {
     assert.strictEqual(render().split("sk-real").length, 2)
   })
 
-  it("passes no request header on, and sets exactly these", () => {
+  it("passes no client header on, and sets exactly the listed ones", () => {
     const { http, server } = parts(render())
     assert.deepStrictEqual(Tokenizer.children(http, "proxy_pass_request_headers")[0]!.words[1], "off")
     assert.deepStrictEqual(
@@ -163,7 +163,7 @@ describe("NginxConfig", () => {
         "x-request-id"
       ]
     )
-    // A location with one of its own would inherit none of them.
+    // A location with its own `proxy_set_header` would inherit none of these.
     for (const location of Tokenizer.children(server, "location")) {
       assert.deepStrictEqual(Tokenizer.children(location, "proxy_set_header"), [])
     }
@@ -184,7 +184,7 @@ describe("NginxConfig", () => {
     )
   })
 
-  it("goes to the relay, or by name through the engine's resolver", () => {
+  it("connects through the relay, or by name through the engine's resolver", () => {
     const relayed = parts(render({ address: address("https://models.example.com:8443/litellm/v1/") }))
     assert.deepStrictEqual(Tokenizer.children(relayed.http, "resolver"), [])
     assert.include(
@@ -201,20 +201,20 @@ describe("NginxConfig", () => {
     assert.include(named, "proxy_pass http://$upstream_authority/v1/messages$is_args$args;")
   })
 
-  it("drops a head and a body that stall for 15 s", () => {
+  it("drops a request whose head or body stalls for 15 s", () => {
     const { http } = parts(render({ runtimeSecondsMax: 7200 }))
     for (const name of ["client_header_timeout", "client_body_timeout"])
       assert.strictEqual(Tokenizer.children(http, name)[0]!.words[1], "15s", name)
   })
 
-  it("cuts no silence before the run's own limit", () => {
+  it("does not time out a silent upstream before the run's own limit", () => {
     const { http } = parts(render({ runtimeSecondsMax: 7200 }))
     for (const name of ["proxy_read_timeout", "proxy_send_timeout", "send_timeout", "keepalive_timeout"]) {
       assert.strictEqual(Tokenizer.children(http, name)[0]!.words[1], "7200s", name)
     }
   })
 
-  it("answers its own errors in the shape of OpenAI's", () => {
+  it("answers its own errors in OpenAI's format", () => {
     const { http, server } = parts(render())
     const pages = Tokenizer.children(server, "location").filter(
       (location) => location.words[2]?.startsWith("/-/") && Tokenizer.children(location, "return").length > 0
@@ -227,7 +227,7 @@ describe("NginxConfig", () => {
     }
   })
 
-  it("hides what the upstream says about itself", () => {
+  it("hides headers that reveal the upstream", () => {
     const { http } = parts(render())
     assert.deepStrictEqual(
       Tokenizer.children(http, "proxy_hide_header").map(({ words }) => words[1]),

@@ -35,7 +35,7 @@ const temporary = Effect.acquireRelease(
   (directory) => Effect.sync(() => fs.rmSync(directory, { recursive: true, force: true }))
 )
 
-/** Everywhere an error can show itself. */
+/** All text that an error can show. */
 const everySpelling = (error: Error) => `${error} ${error.message} ${error.stack} ${JSON.stringify(error)}`
 
 LlmProxyContract.suite("nginx, in memory", proxy(), {
@@ -43,7 +43,7 @@ LlmProxyContract.suite("nginx, in memory", proxy(), {
 })
 
 describe("NginxLlmProxy", () => {
-  it.live("hands out the socket, and keeps the key out of everything but the container's input", () =>
+  it.live("mounts the socket, and passes the key only to the container's standard input", () =>
     Effect.gen(function* () {
       const specs: Array<ContainerSpec> = []
       const directory = yield* temporary
@@ -96,7 +96,7 @@ describe("NginxLlmProxy", () => {
     })
   )
 
-  it.live("joins the internal network of an upstream that is a container, with no relay", () =>
+  it.live("joins the internal network of an upstream container, without a relay", () =>
     Effect.gen(function* () {
       const seen = yield* Deferred.make<ContainerSpec>()
       yield* Effect.gen(function* () {
@@ -119,7 +119,7 @@ describe("NginxLlmProxy", () => {
     })
   )
 
-  it.live("does not wait for the container", () =>
+  it.live("returns before the container is ready", () =>
     Effect.gen(function* () {
       const endpoint = yield* (yield* LlmProxy).acquire(request)
       assert.strictEqual(endpoint.mounts.length, 1)
@@ -128,7 +128,7 @@ describe("NginxLlmProxy", () => {
     }).pipe(Effect.scoped, Effect.provide(proxy(() => Effect.never)))
   )
 
-  it.live("says why the proxy did not come up, without the key", () =>
+  it.live("reports why the proxy did not start, without the key", () =>
     Effect.gen(function* () {
       const endpoint = yield* (yield* LlmProxy).acquire(request)
       const error = yield* Effect.flip(endpoint.ready)
@@ -148,7 +148,7 @@ describe("NginxLlmProxy", () => {
     )
   )
 
-  it.live("the key does not show in a flood of complaints either", () =>
+  it.live("hides the key in a flood of error output", () =>
     Effect.gen(function* () {
       const endpoint = yield* (yield* LlmProxy).acquire(request)
       const error = yield* Effect.flip(endpoint.ready)
@@ -170,7 +170,7 @@ describe("NginxLlmProxy", () => {
     )
   )
 
-  it.live("passes on what the entrypoint says", () =>
+  it.live("includes the entrypoint's message in its error", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip((yield* (yield* LlmProxy).acquire(request)).ready)
       assert.include(error.message, "failed no answer on its socket")
@@ -187,14 +187,14 @@ describe("NginxLlmProxy", () => {
     )
   )
 
-  it.live("waits for readiness only so long", () =>
+  it.live("times out if the proxy does not become ready", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip((yield* (yield* LlmProxy).acquire(request)).ready)
       assert.include(error.message, "within 0.1 s")
     }).pipe(Effect.scoped, Effect.provide(proxy(() => Effect.never, { readySecondsMax: 0.1 })))
   )
 
-  it.live("notices that the proxy ends under a run", () =>
+  it.live("fails when the proxy exits during a run", () =>
     Effect.gen(function* () {
       const gone = yield* Deferred.make<void>()
       yield* Effect.gen(function* () {
@@ -215,14 +215,14 @@ describe("NginxLlmProxy", () => {
     })
   )
 
-  it.live("an image that is missing is said to be", () =>
+  it.live("fails with ImageNotFound if its image is missing", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip((yield* (yield* LlmProxy).acquire(request)).ready)
       assert.deepInclude(error, { _tag: "ImageNotFound", image: "proxy" })
     }).pipe(Effect.scoped, Effect.provide(proxy(untilStopped, {}, new Set())))
   )
 
-  it.live("refuses a key, an account or a URL that cannot work, before anything starts", () =>
+  it.live("refuses an invalid key, account or URL before anything starts", () =>
     Effect.gen(function* () {
       for (const [options, identity, says] of [
         [{ key: Redacted.make(`${secret}\n`) }, request.llm.identity, "the key contains a line break"],
@@ -247,7 +247,7 @@ describe("NginxLlmProxy", () => {
     })
   )
 
-  it.live("leaves nothing behind, whenever it is let go", () =>
+  it.live("leaves nothing behind, whenever its scope closes", () =>
     Effect.gen(function* () {
       const before = () =>
         fs.readdirSync(os.tmpdir()).filter((name) => name.startsWith("cogni-sandbox-")).length
@@ -265,7 +265,7 @@ describe("NginxLlmProxy", () => {
     })
   )
 
-  it.live("reads a log it did not write with care", () =>
+  it.live("does not follow a link in place of the log", () =>
     Effect.gen(function* () {
       const directory = yield* temporary
       const endpoint = yield* (yield* LlmProxy).acquire({ ...request, directory })
@@ -289,7 +289,7 @@ describe("NginxLlmProxy", () => {
       yield* test(path.join(directory, "audit"), endpoint)
     }).pipe(Effect.scoped, Effect.provide(proxy(untilStopped, options)))
 
-  it.live("ends the proxy when a log is nearly full, removed under way, or no file", () => {
+  it.live("ends the proxy when a log is nearly full, removed, or not a regular file", () => {
     const fill = (file: string) => fs.appendFileSync(file, "\n")
     const remove = (file: string) => fs.rmSync(file)
     const replace = (file: string) => {
@@ -300,8 +300,8 @@ describe("NginxLlmProxy", () => {
       [
         ["access.log", fill, "is nearly full, at 1000 bytes"],
         ["error.log", fill, "is nearly full, at 1000 bytes"],
-        ["access.log", remove, "was cut or removed under way"],
-        ["access.log", replace, "it is no file"]
+        ["access.log", remove, "was truncated or removed during the run"],
+        ["access.log", replace, "it is not a regular file"]
       ] as const,
       ([name, change, says]) =>
         audited({ auditBytesMax: 1000 }, (audit, endpoint) =>
@@ -321,22 +321,22 @@ describe("NginxLlmProxy", () => {
     )
   })
 
-  it.live("reads on where it stopped, and says when what it read is gone", () =>
+  it.live("continues reading where it stopped, and fails if the log was truncated", () =>
     audited({}, (audit, endpoint) =>
       Effect.gen(function* () {
         const log = path.join(audit, "access.log")
         fs.writeFileSync(log, "a\nb\nc")
         assert.deepInclude(yield* endpoint.traffic, { callsTotal: 2, unreadableRows: 2 })
-        // Had it begun again, it would not see these for what they are.
+        // A reader that started over would count other rows.
         fs.writeFileSync(log, `${"\n".repeat(5)}d\n`)
         assert.deepInclude(yield* endpoint.traffic, { callsTotal: 3, unreadableRows: 3 })
         fs.truncateSync(log, 1)
-        assert.include((yield* Effect.flip(endpoint.traffic)).message, "cut or removed")
+        assert.include((yield* Effect.flip(endpoint.traffic)).message, "truncated or removed")
       })
     )
   )
 
-  it.live("logs nothing of the key", () =>
+  it.live("does not log the key", () =>
     Effect.gen(function* () {
       const lines: Array<string> = []
       const logger = Logger.make(({ message }) => void lines.push(String(message)))

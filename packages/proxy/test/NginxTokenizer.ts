@@ -1,6 +1,6 @@
 /**
- * A second opinion on a configuration: nginx's own rules for tokens (`ngx_conf_read_token`), written down again from
- * their description, so that what `NginxConfig` prints is not judged by the code that printed it.
+ * Independent parser of nginx configurations. It implements nginx's rules for tokens (`ngx_conf_read_token`) from their
+ * description, so that the output of `NginxConfig` is not checked by the code that printed it.
  */
 
 export interface Node {
@@ -64,11 +64,11 @@ export const parse = (text: string): ReadonlyArray<Node> => {
   return nodes(0)
 }
 
-/** The only child, or children, of this name. */
+/** Returns the children with this name. */
 export const children = (node: Node, name: string): ReadonlyArray<Node> =>
   (node.block ?? []).filter(({ words }) => words[0] === name)
 
-/** The value a template has at run time. A variable that `geo` does not define has none that we know: `<name>`. */
+/** Returns the value of a template at run time. A variable that `geo` does not define becomes `<name>`. */
 export const evaluate = (template: string, http: Node): string => {
   const literals = new Map(
     children(http, "geo").map((geo) => [

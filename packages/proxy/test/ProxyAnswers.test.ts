@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as ProxyAnswers from "../src/internal/policy/ProxyAnswers.ts"
 
 describe("ProxyAnswers", () => {
-  it("takes out what tells of the upstream, its keys and its money, each name once", () => {
+  it("hides headers that reveal the upstream, its keys or its costs, each name once", () => {
     for (const name of [
       "x-litellm-call-id",
       "x-litellm-model-api-base",
@@ -15,7 +15,7 @@ describe("ProxyAnswers", () => {
     assert.strictEqual(new Set(ProxyAnswers.hiddenHeaders).size, ProxyAnswers.hiddenHeaders.length)
   })
 
-  it("has one answer for each status, in words that say what to do", () => {
+  it("has one error for each status, with a message that says what to do", () => {
     const statuses = ProxyAnswers.errors.flatMap((error) => error.statuses)
     assert.strictEqual(new Set(statuses).size, statuses.length)
     assert.includeMembers(statuses, [400, 403, 404, 405, 413, 429, 502, 504])

@@ -15,7 +15,7 @@ const input = { input: "hi" }
 const weather = { type: "function", function: { name: "weather", parameters: {} } }
 
 describe("the identity", () => {
-  it("is the run's, in the field that its API has for it", () => {
+  it("is the run's, in the field of its API", () => {
     assert.deepStrictEqual(passed(hi, chat).sent, { ...hi, model: "m", user: account })
     assert.deepStrictEqual(passed(input, responses).sent, {
       ...input,
@@ -27,7 +27,7 @@ describe("the identity", () => {
     assert.deepStrictEqual(passed(hi, policyOf("count_tokens")).sent, { ...hi, model: "m" })
   })
 
-  it("is noted where the agent says another, and not where it says the same", () => {
+  it("is recorded as dropped if the agent sends another one, but not if it sends the same", () => {
     assert.deepStrictEqual(passed({ ...hi, user: "evil", store: true }, chat).dropped, ["user", "store"])
     assert.deepStrictEqual(passed({ ...hi, user: account }, chat).dropped, [])
     assert.deepStrictEqual(passed({ ...hi, metadata: { user_id: "evil", tags: [] } }, messages).dropped, [
@@ -40,7 +40,7 @@ describe("the identity", () => {
 })
 
 describe("the model", () => {
-  it("is the run's own where none is named, and what the upstream calls the one that is", () => {
+  it("defaults to the run's own, and has the upstream's name", () => {
     assert.strictEqual(passed({ ...hi, model: null }, chat).sent["model"], "m")
     const { model, modelRequested, sent } = passed({ ...hi, model: "other" }, chat)
     assert.deepStrictEqual([model, modelRequested, sent["model"]], ["vendor/other", "other", "vendor/other"])
@@ -48,7 +48,7 @@ describe("the model", () => {
   })
 
   for (const model of ["gpt-x", "https://evil.example/v1", "vendor/other", "__proto__", "toString", ""])
-    it(`${JSON.stringify(model)} is not the run's: the answer names those that are`, () => {
+    it(`${JSON.stringify(model)} is refused with the names of the run's models`, () => {
       const { code, message, param, status } = refused({ ...hi, model }, chat)
       assert.deepStrictEqual([status, code, param], [404, "model_not_found", "model"])
       assert.include(message, "m, other")
@@ -63,31 +63,31 @@ describe("a key of the provider's cache", () => {
     ).sent["prompt_cache_key"]
 
   it.each(["chat_completions", "responses"] as const)(
-    "%s: is the account's own, so that no tenant finds what another has sent",
+    "%s: is bound to the account, so that no tenant finds what another has sent",
     (api) => {
       const mine = keyOf(api, "shared-prefix")
       assert.match(mine, /^[\w-]{43}$/u)
       assert.strictEqual(keyOf(api, "shared-prefix"), mine, "the same in every call of the account")
       assert.notStrictEqual(keyOf(api, "shared-prefix", "acct2"), mine)
       assert.notStrictEqual(keyOf(api, "another"), mine)
-      assert.notStrictEqual(keyOf(api, mine, "acct2"), mine, "not even for one who knows it")
+      assert.notStrictEqual(keyOf(api, mine, "acct2"), mine, "not even for a tenant that knows it")
       assert.notStrictEqual(keyOf(api, "x", "a"), keyOf(api, "x", "a,"))
       assert.match(keyOf(api, "k".repeat(100_000)), /^[\w-]{43}$/u)
       assert.isNull(keyOf(api, null))
     }
   )
 
-  it("is not made where the agent sends none", () => {
+  it("is not added if the agent sends none", () => {
     assert.notProperty(passed(hi, chat).sent, "prompt_cache_key")
   })
 })
 
-describe("the size of what goes out", () => {
+describe("the size of a rebuilt body", () => {
   const vast = (count: number, spelled: string) =>
     `{"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f","parameters":[${Array.from({ length: count }, () => spelled).join(",")}]}}]}`
 
   it.each(["1e20", "-1E-6", "1.5e+20", "1e0"])(
-    "refuses %s where its digits would be more than may be sent",
+    "refuses %s if its digits exceed the maximum size",
     (spelled) => {
       const text = vast(10_000, spelled)
       const sentBytesMax = text.length + 1000
@@ -98,14 +98,14 @@ describe("the size of what goes out", () => {
     }
   )
 
-  it("refuses 32 MiB of 1e20 without making anything larger of it", () => {
+  it("refuses 32 MiB of 1e20 without allocating anything larger", () => {
     const text = bytesOf(vast((32 * 1024 * 1024 - 200) / 5, "1e20"))
     const before = process.memoryUsage().rss
     assert.strictEqual(refused(text, chat).status, 413)
     assert.isBelow(process.memoryUsage().rss - before, 64 * 1024 * 1024)
   })
 
-  it("lets pass numbers that do not grow, up to the size itself", () => {
+  it("allows numbers that do not grow, up to the exact maximum", () => {
     const text = vast(10_000, "123456.5")
     passed(text, policyOf("chat_completions", { sentBytesMax: text.length }))
     assert.strictEqual(
@@ -115,7 +115,7 @@ describe("the size of what goes out", () => {
   })
 
   it.prop(
-    "is never more than was foreseen, however numbers are spelled",
+    "is never more than was estimated, in any spelling of numbers",
     [Schema.Array(Schema.Finite), Schema.Int],
     ([numbers, seed]) => {
       const spelled = numbers.map((value, index) => {
@@ -134,18 +134,18 @@ describe("the size of what goes out", () => {
   )
 })
 
-describe("an answer's length", () => {
+describe("the cap of an answer", () => {
   const capped = (body: Json, api: RoutePolicy.Api, outputTokensMax: number) =>
     passed({ ...(api === "responses" ? input : hi), ...body }, policyOf(api, { outputTokensMax }))
 
-  it("is bounded where the agent bounds it not, or too little", () => {
+  it("is set if the agent sets none, or one that is too high", () => {
     assert.strictEqual(capped({}, "chat_completions", 50).sent["max_completion_tokens"], 50)
     assert.strictEqual(capped({}, "responses", 50).sent["max_output_tokens"], 50)
     assert.strictEqual(capped({ max_tokens: 60 }, "messages", 50).sent["max_tokens"], 50)
     assert.strictEqual(capped({ max_tokens: null }, "messages", 50).sent["max_tokens"], 50)
   })
 
-  it("is the agent's own where that is less, and both fields of chat are bounded", () => {
+  it("is the agent's own if that is lower, and applies to both fields of chat", () => {
     const { outputTokensMax, sent } = capped(
       { max_tokens: 40, max_completion_tokens: 60 },
       "chat_completions",
@@ -156,7 +156,7 @@ describe("an answer's length", () => {
     assert.strictEqual(capped({ max_tokens: 40 }, "messages", 50).outputTokensMax, 40)
   })
 
-  it("is not bounded where tokens are counted, and stays the agent's own without a bound", () => {
+  it("is not set for counting tokens, and is the agent's own without a maximum", () => {
     assert.deepStrictEqual(capped({}, "count_tokens", 50).sent, { ...hi, model: "m" })
     assert.isUndefined(passed(hi, messages).outputTokensMax)
     const own = passed({ ...hi, max_tokens: 9 }, messages)
@@ -164,7 +164,7 @@ describe("an answer's length", () => {
     assert.strictEqual(own.sent["max_tokens"], 9)
   })
 
-  it("is put in where the agent names none, and may be lower then than what it may ask for", () => {
+  it("has a default that can be lower than the maximum", () => {
     const bounds = { outputTokensMax: 500, outputTokensAbsent: 50 }
     assert.strictEqual(passed(hi, policyOf("messages", bounds)).outputTokensMax, 50)
     assert.strictEqual(passed({ ...hi, max_tokens: 400 }, policyOf("messages", bounds)).outputTokensMax, 400)
@@ -175,19 +175,19 @@ describe("an answer's length", () => {
     )
   })
 
-  it("is never 0, which some upstreams take for no bound", () => {
+  it("is never 0, which some upstreams read as no cap", () => {
     const { outputTokensMax, sent } = passed({ ...hi, max_tokens: 0, max_completion_tokens: 0 }, chat)
     assert.strictEqual(outputTokensMax, 1)
     assert.strictEqual(sent["max_tokens"], 1)
     assert.strictEqual(sent["max_completion_tokens"], 1)
   })
 
-  it("holds reasoning that is bounded beside it", () => {
+  it("limits the budget for reasoning", () => {
     const { sent } = capped({ reasoning: { max_tokens: 9000 } }, "chat_completions", 50)
     assert.deepStrictEqual(sent["reasoning"], { max_tokens: 49 })
   })
 
-  it("holds what is thought besides, or there is no thinking", () => {
+  it("limits the budget for thinking, or removes thinking if the cap is too low", () => {
     const thinking = { type: "enabled", budget_tokens: 31_999 }
     const less = capped({ max_tokens: 32_000, thinking }, "messages", 8000)
     assert.deepStrictEqual(less.sent["thinking"], { type: "enabled", budget_tokens: 7999 })
@@ -196,7 +196,7 @@ describe("an answer's length", () => {
     assert.deepStrictEqual(none.dropped, ["thinking"])
   })
 
-  it("is that of one answer", () => {
+  it("applies to one answer", () => {
     const { dropped, sent } = passed({ ...hi, n: 5 }, chat)
     assert.notProperty(sent, "n")
     assert.deepStrictEqual(dropped, ["n"])
@@ -204,8 +204,8 @@ describe("an answer's length", () => {
   })
 })
 
-describe("a stream of chat", () => {
-  it("is asked for its usage, and that we did so is told", () => {
+describe("a chat stream", () => {
+  it("always requests its usage, and reports if the gateway added this", () => {
     const added = passed({ ...hi, stream: true, stream_options: { include_obfuscation: false } }, chat)
     assert.isTrue(added.usageAdded)
     assert.deepStrictEqual(added.sent["stream_options"], { include_obfuscation: false, include_usage: true })
@@ -217,7 +217,7 @@ describe("a stream of chat", () => {
 })
 
 describe("tools", () => {
-  it("that the provider runs are left out, with the choice that names one", () => {
+  it("are removed if the provider runs them, with the choice that names one", () => {
     const search = { type: "web_search", filters: {} }
     const { dropped, sent } = passed(
       {
@@ -232,7 +232,7 @@ describe("tools", () => {
     assert.deepStrictEqual(dropped, ["tools[0]", "tools[2]", "tool_choice"])
   })
 
-  it("leave a choice that still means something", () => {
+  it("keep a choice that is still valid", () => {
     const tools = [{ type: "mcp", server_url: "https://evil.example" }, weather]
     for (const choice of ["auto", "required", { type: "function", function: { name: "weather" } }])
       assert.deepStrictEqual(passed({ ...hi, tools, tool_choice: choice }, chat).sent["tool_choice"], choice)
@@ -240,7 +240,7 @@ describe("tools", () => {
       assert.notProperty(passed({ ...hi, tools, tool_choice: choice }, chat).sent, "tool_choice")
   })
 
-  it("of which none is left leave no list and no choice", () => {
+  it("leave no list and no choice if all are removed", () => {
     const { dropped, sent } = passed(
       { ...hi, tools: [{ type: "web_search_20250305", name: "web_search" }], tool_choice: { type: "any" } },
       messages
@@ -249,14 +249,14 @@ describe("tools", () => {
     assert.deepStrictEqual(dropped, ["tools[0]", "tool_choice"])
   })
 
-  it("keep their places in what is told of them", () => {
+  it("are reported with their original positions", () => {
     const { dropped } = passed({ ...hi, tools: [{ type: "x" }, { ...weather, api_base: "evil" }] }, chat)
     assert.deepStrictEqual(dropped, ["tools[0]", "tools[1].api_base"])
     const { param } = refused({ ...hi, tools: [{ type: "x" }, { type: "function", function: {} }] }, chat)
     assert.strictEqual(param, "tools[1].function.name")
   })
 
-  it("take schemas, arguments and results as they are", () => {
+  it("keep schemas, arguments and results unchanged", () => {
     const free = {
       user: "x",
       metadata: { user_id: "x" },
@@ -282,7 +282,7 @@ describe("tools", () => {
     "0.1",
     "123456789.1234"
   ])
-    it(`take ${number} as it is`, () => {
+    it(`keep ${number} unchanged`, () => {
       const schema = `{"enum":[${number}]}`
       const { body } = passed(`{"messages":[],"tools":[{"name":"f","input_schema":${schema}}]}`, messages)
       assert.include(body, schema)
@@ -292,7 +292,7 @@ describe("tools", () => {
 describe("betas of Anthropic", () => {
   const one = fixture("claude-code-adaptive")
 
-  it("take their fields with them where they do not go out", () => {
+  it("are required for their fields, which are removed without them", () => {
     const { dropped, sent } = passed(one.body, policyFor(one, { betas: [] }))
     const deferred = (one.body["tools"] as ReadonlyArray<Json>).findIndex(
       (tool) => tool["defer_loading"] === true
@@ -306,14 +306,14 @@ describe("betas of Anthropic", () => {
     assert.deepStrictEqual(sent["thinking"], { type: "adaptive" })
   })
 
-  it("are not asked about a display that needs none", () => {
+  it("are not required for a display that needs none", () => {
     const thinking = { type: "adaptive", display: "omitted" }
     assert.deepStrictEqual(passed({ ...hi, thinking }, messages).sent["thinking"], thinking)
   })
 })
 
-describe("what an answer is to include", () => {
-  it("is left out where it is of tools that do not pass", () => {
+describe("data to include in an answer", () => {
+  it("is removed if it concerns tools that are not allowed", () => {
     const { dropped, sent } = passed(
       { ...input, include: ["web_search_call.action.sources", "reasoning.encrypted_content"] },
       responses
@@ -323,14 +323,14 @@ describe("what an answer is to include", () => {
   })
 })
 
-describe("what is left out", () => {
+describe("a removed field", () => {
   const evil = { tags: ["x"], messages: [{ role: "user", content: "hi", metadata: {}, user: "x" }] }
 
   it("is named by its path", () => {
     assert.deepStrictEqual(passed(evil, chat).dropped, ["tags", "messages[0].metadata", "messages[0].user"])
   })
 
-  it("is refused instead where that is asked for, all of it named", () => {
+  it("is refused with all others if the policy says so", () => {
     const { code, message, param, status } = refused(
       evil,
       policyOf("chat_completions", { unknownFields: "refuse" })
@@ -339,7 +339,7 @@ describe("what is left out", () => {
     assert.include(message, "tags, messages[0].metadata, messages[0].user")
   })
 
-  it("is refused for tools, for betas and for more than one answer too", () => {
+  it("is also refused for tools, for betas and for more than one answer", () => {
     const strict = (api: RoutePolicy.Api, body: Json) =>
       refused(body, policyOf(api, { unknownFields: "refuse" })).param
     assert.strictEqual(strict("chat_completions", { ...hi, tools: [{ type: "x" }] }), "tools[0]")
@@ -347,7 +347,7 @@ describe("what is left out", () => {
     assert.strictEqual(strict("messages", { ...hi, context_management: {} }), "context_management")
   })
 
-  it("is no mistake where every client says it and the run's word stands: who pays, what is kept", () => {
+  it("is not refused if the gateway sets it and every client sends it", () => {
     const strict = { unknownFields: "refuse" } as const
     assert.deepStrictEqual(
       passed({ ...hi, metadata: { user_id: "device" } }, policyOf("messages", strict)).dropped,
@@ -357,7 +357,7 @@ describe("what is left out", () => {
     passed({ ...input, user: "x", store: true }, policyOf("responses", strict))
   })
 
-  it("is counted, and the first of it kept, spelled harmlessly and short", () => {
+  it("is counted, and the first ones are kept, sanitized and short", () => {
     const many = Object.fromEntries(Array.from({ length: 1000 }, (_, index) => [`x${index}`, 0]))
     const { dropped, droppedTotal } = passed({ ...hi, ...many }, chat)
     assert.deepStrictEqual([dropped.length, droppedTotal, dropped[99]], [100, 1000, "x99"])
@@ -367,7 +367,7 @@ describe("what is left out", () => {
 })
 
 describe("a refusal", () => {
-  it("never repeats what stands in the request", () => {
+  it("never repeats values of the request", () => {
     const secret = "sk-SECRETSECRET"
     const bodies: ReadonlyArray<unknown> = [
       `{"messages":[${secret}]}`,
@@ -386,7 +386,7 @@ describe("a refusal", () => {
     for (const body of bodies) assert.notInclude(JSON.stringify(refused(body, chat)), secret)
   })
 
-  it("is data that another thread can send", () => {
+  it("is plain data that can be sent to another thread", () => {
     const refusal = refused({ messages: 1 }, chat)
     assert.deepStrictEqual(structuredClone(refusal), refusal)
     assert.strictEqual(refusal._tag, "BodyRefused")
@@ -396,7 +396,7 @@ describe("a refusal", () => {
 })
 
 describe("lists", () => {
-  it("are bounded before anything in them is read", () => {
+  it("are limited before their entries are read", () => {
     const many = Array.from({ length: RequestBody.entriesMax + 1 }, () => 0)
     for (const [field, body] of [
       ["messages", { messages: many }],

@@ -12,9 +12,9 @@ import {
   refused
 } from "./Bodies.ts"
 
-/** What is not as the agent sent it, and why. */
+/** Expected differences from the body that the agent sent. */
 interface Differences {
-  /** Out of the body as it was sent, what goes out. */
+  /** Returns the expected body for the agent's body. */
   readonly changed?: (body: Json) => Json
   readonly dropped?: ReadonlyArray<string>
 }
@@ -22,7 +22,7 @@ interface Differences {
 const without = (body: Json, ...names: ReadonlyArray<string>): Json =>
   Object.fromEntries(Object.entries(body).filter(([name]) => !names.includes(name)))
 
-/** A namespace holds tools of several agents, and web_search is the provider's own: neither is a function. */
+/** Keeps only functions. A namespace has tools of several agents, and the provider runs web_search. */
 const functionsOfCodex = ({ tools, ...body }: Json): Json => ({
   ...without(body, "client_metadata"),
   tools: (tools as ReadonlyArray<Json>).filter(({ type }) => type === "function")
@@ -36,16 +36,16 @@ const differences: Readonly<Record<string, Differences>> = {
     changed: (body) => without(body, "client_metadata"),
     dropped: ["client_metadata"]
   },
-  // It names the machine; the run's account stands there instead.
+  // Its value names the machine, and is replaced by the run's account.
   "claude-code": { dropped: ["metadata.user_id"] },
   "claude-code-adaptive": { dropped: ["metadata.user_id"] },
   "claude-code-media": { dropped: ["metadata.user_id"] },
-  // Its search is a call whose only tool is the provider's.
+  // Its search is a call with only one tool, which the provider runs.
   "claude-code-search": {
     changed: (body) => without(body, "tools", "tool_choice"),
     dropped: ["tools[0]", "tool_choice", "metadata.user_id"]
   },
-  // What is kept for the account is not for a run to say.
+  // A run cannot decide whether the provider keeps an answer.
   pi: { changed: (body) => without(body, "store"), dropped: ["store"] }
 }
 
@@ -65,11 +65,11 @@ const cacheKeyOf = (key: string): string =>
     .update(JSON.stringify(["prompt_cache_key", account, key]))
     .digest("base64url")
 
-describe("what agents send", () => {
+describe("requests of agents", () => {
   for (const one of fixtures) {
     const { changed = (body: Json) => body, dropped = [] } = differences[one.name] ?? {}
 
-    it(`${one.name} (${one.agent}) goes out as it came, but for what is listed here`, () => {
+    it(`${one.name} (${one.agent}) is sent unchanged, except for the listed differences`, () => {
       const { sent, ...rebuilt } = passed(one.body, policyFor(one))
       assert.deepStrictEqual(sent, { ...changed(one.body), ...ours(one) })
       assert.deepStrictEqual(rebuilt.dropped, dropped)
@@ -81,7 +81,7 @@ describe("what agents send", () => {
     })
   }
 
-  it("by hand, goes out as it came where there is a choice", () => {
+  it("are sent unchanged with each alternative of the fixtures by hand", () => {
     for (const one of fixtures)
       for (const instead of one.also ?? []) {
         const body = { ...one.body, ...instead }
@@ -89,7 +89,7 @@ describe("what agents send", () => {
       }
   })
 
-  it("passes in strict runs too, or is refused by the names of what would be left out", () => {
+  it("pass in strict runs too, or are refused with the names of the removed fields", () => {
     const names: Record<string, string | undefined> = {}
     for (const one of fixtures) {
       const policy = policyFor(one, { unknownFields: "refuse" })
@@ -111,12 +111,12 @@ describe("what agents send", () => {
     })
   })
 
-  it("asks for betas of which these do not go out", () => {
+  it("ask for betas of which only these are not sent", () => {
     const unheard = fixtures.flatMap((one) => {
       const heard = RoutePolicy.betas(headersOf(one))
       return (one.headers["anthropic-beta"] ?? "").split(",").filter((beta) => !heard.includes(beta))
     })
-    // Nothing that passes needs one: two count tokens, and no agent was seen to send what the third is for.
+    // No allowed field needs one: two are for counting tokens, and no agent was seen to send the third one's fields.
     assert.deepStrictEqual([...new Set(unheard)].filter((beta) => beta !== "").toSorted(), [
       "mid-conversation-tool-changes-2026-07-01",
       "thinking-token-count-2026-05-13",
@@ -124,7 +124,7 @@ describe("what agents send", () => {
     ])
   })
 
-  it("fits into a fixture", () => {
+  it("fit into a fixture", () => {
     for (const { body, name } of fixtures) assert.isBelow(JSON.stringify(body).length, 30_000, name)
   })
 })

@@ -38,7 +38,7 @@ const matches = (schema: Json, value: any): boolean => {
   }
 }
 
-/** What is in a struct: names, and what may stand there. One that is used in many places is told once. */
+/** Structs by their text, with their names and those that a fixture covers. A repeated struct is listed once. */
 type Structs = Map<string, { readonly names: ReadonlyArray<string>; readonly covered: Set<string> }>
 
 const headingOf = ({ properties }: Json, name: string): string => {
@@ -82,14 +82,14 @@ describe("the allowlist", () => {
     const { also = [], body: written } = fixture(`every-shape.${api}`)
     expressionOf(schema as Json, "body", [written, ...also.map((one) => ({ ...written, ...one }))], structs)
 
-    it(`of ${api} is the one on record`, async () => {
-      // After a change that is meant: pnpm vitest run packages/proxy/test/RequestBodyAllowlist.test.ts -u
+    it(`of ${api} matches its snapshot`, async () => {
+      // After an intended change: pnpm vitest run packages/proxy/test/RequestBodyAllowlist.test.ts -u
       await expect(`${[...structs.keys()].toReversed().join("\n\n")}\n`).toMatchFileSnapshot(
         `fixtures/allowlist.${api}.txt`
       )
     })
 
-    it(`of ${api} has each of its names in the fixture by hand`, () => {
+    it(`of ${api} is covered by the fixture by hand`, () => {
       const missing = [...structs].flatMap(([text, { covered, names }]) =>
         names.filter((name) => !covered.has(name)).map((name) => `${text.split("\n")[0]}.${name}`)
       )

@@ -8,10 +8,10 @@ interface Attack {
   readonly name: string
   readonly api: RoutePolicy.Api
   readonly body: unknown
-  /** The code of the refusal; what is absent passes, cleaned. */
+  /** Code of the refusal. Without one, the body passes after cleaning. */
   readonly refused?: string
   readonly param?: string
-  /** All of what goes out, besides the run's own fields. */
+  /** The complete body that is sent, without the run's own fields. */
   readonly sent?: Json
 }
 
@@ -25,7 +25,7 @@ const chat = (name: string, body: unknown, outcome: Omit<Attack, "name" | "api" 
   ...outcome
 })
 
-/** Passes, without whatever it has besides a greeting. */
+/** Expects a body to pass with nothing but its greeting. */
 const only = (name: string, fields: object): Attack => chat(name, { ...hi, ...fields }, { sent: hi })
 
 const content = (...parts: ReadonlyArray<unknown>) => ({ messages: [{ role: "user", content: parts }] })
@@ -40,26 +40,26 @@ const fields: ReadonlyArray<Attack> = [
   only("USER and  user", { USER: "evil", " user": "evil", "user ": "evil", "user\0": "evil" }),
   only("user as an object", { user: { user_id: "evil" } }),
   only("metadata", { metadata: { user_id: "evil" } }),
-  only("metadata as a text", { metadata: '{"user_id":"evil"}' }),
+  only("metadata as a string", { metadata: '{"user_id":"evil"}' }),
   only("litellm_metadata", { litellm_metadata: { user: "evil", tags: ["evil"] } }),
   only("safety_identifier", { safety_identifier: "evil" }),
   only("extra_body", { extra_body: { user: "evil" } }),
   only("extra_headers and headers", { extra_headers: { "x-litellm-customer-id": "evil" }, headers: {} }),
   only("proxy_server_request", { proxy_server_request: { body: { user: "evil" } } }),
-  only("where it goes", {
+  only("destination fields", {
     api_base: "https://evil",
     base_url: "https://evil",
     api_key: "sk",
     user_config: {}
   }),
-  only("who answers", { model_list: [], fallbacks: ["evil"], mock_response: "evil", mock_tool_calls: [] }),
-  only("what is done with it", {
+  only("model fields", { model_list: [], fallbacks: ["evil"], mock_response: "evil", mock_tool_calls: [] }),
+  only("guardrail and cache fields", {
     guardrails: [],
     disable_global_guardrails: true,
     cache: {},
     "no-log": true
   }),
-  only("what it costs", { num_retries: 9, timeout: 9, service_tier: "priority", web_search_options: {} }),
+  only("cost fields", { num_retries: 9, timeout: 9, service_tier: "priority", web_search_options: {} }),
   only("credentials", {
     aws_access_key_id: "evil",
     vertex_credentials: "evil",
@@ -75,10 +75,10 @@ const fields: ReadonlyArray<Attack> = [
   only("store", { store: true }),
   only("audio", { audio: { voice: "x", format: "wav" } }),
   chat("a key with escapes", `{"us\\u0065r":"evil","met\\u0061data":{},${hiText}}`, { sent: hi }),
-  chat("a key twice", `{"user":"evil","model":"m","user":"evil","model":"evil",${hiText}}`, {
+  chat("duplicate keys", `{"user":"evil","model":"m","user":"evil","model":"evil",${hiText}}`, {
     refused: "model_not_found"
   }),
-  chat("messages twice: the last", `{"messages":[{"role":"user","content":"evil","user":1}],${hiText}}`, {
+  chat("duplicate messages", `{"messages":[{"role":"user","content":"evil","user":1}],${hiText}}`, {
     sent: hi
   }),
   chat("__proto__", `{"__proto__":{"user":"evil","n":9,"stream":true},${hiText}}`, { sent: hi }),
@@ -95,7 +95,7 @@ const fields: ReadonlyArray<Attack> = [
   }),
   chat("__proto__ in a map", `{${hiText},"logit_bias":{"__proto__":1,"constructor":2,"5":3}}`, {}),
   chat(
-    "__proto__ in a schema is a name like others",
+    "__proto__ as an ordinary name in a schema",
     `{${hiText},"tools":[{"type":"function","function":{"name":"f","parameters":{"__proto__":{"a":1}}}}]}`,
     {
       sent: JSON.parse(
@@ -136,7 +136,7 @@ const fields: ReadonlyArray<Attack> = [
     }
   ),
   chat(
-    "JSON in a text is a text",
+    "JSON inside a string",
     { messages: [{ role: "user", content: '{"user":"evil","metadata":{"user_id":"\\u0000"}}' }] },
     { sent: { messages: [{ role: "user", content: '{"user":"evil","metadata":{"user_id":"\\u0000"}}' }] } }
   ),
@@ -168,7 +168,7 @@ const fields: ReadonlyArray<Attack> = [
     sent: { input: "hi" }
   },
   {
-    name: "count_tokens takes nothing of an answer",
+    name: "fields of an answer in count_tokens",
     api: "count_tokens",
     body: { ...hi, max_tokens: 9, stream: true, metadata: { user_id: "evil" }, temperature: 1 },
     sent: hi
@@ -196,20 +196,20 @@ const states: ReadonlyArray<Attack> = [
     ...kept
   },
   {
-    name: "an image by id",
+    name: "an image by ID",
     api: "responses",
     body: item({ role: "user", content: [{ type: "input_image", file_id: "file-x" }] }),
     param: "input[0].content[0]",
     ...kept
   },
   {
-    name: "a file by id in chat",
+    name: "a file by ID in chat",
     api: "chat_completions",
     body: content({ type: "file", file: { file_id: "x" } }),
     ...kept
   },
   {
-    name: "a document by id",
+    name: "a document by ID",
     api: "messages",
     body: content({ type: "document", source: { type: "file", file_id: "x" } }),
     param: "messages[0].content[0].source",
@@ -222,7 +222,7 @@ const states: ReadonlyArray<Attack> = [
     ...kept
   },
   {
-    name: "reasoning that is only an id",
+    name: "reasoning that is only an ID",
     api: "responses",
     body: item({ type: "reasoning", id: "rs_evil", summary: [] }),
     sent: item({ type: "reasoning", summary: [] })
@@ -291,7 +291,7 @@ const addresses: ReadonlyArray<Attack> = [
     ...remote
   },
   {
-    name: "an image in what a tool found",
+    name: "an image in the result of a tool",
     api: "responses",
     body: item({
       type: "function_call_output",
@@ -309,7 +309,7 @@ const addresses: ReadonlyArray<Attack> = [
     ...remote
   },
   {
-    name: "a document in what a tool found",
+    name: "a document in the result of a tool",
     api: "messages",
     body: content({
       type: "tool_result",
@@ -346,60 +346,60 @@ const invalid = { refused: "invalid_json" }
 const utf16 = (text: string) => new Uint8Array(Buffer.from(text, "utf16le"))
 
 const texts: ReadonlyArray<Attack> = [
-  chat("nothing", "", invalid),
+  chat("an empty body", "", invalid),
   chat("a list", "[]", invalid),
   chat("null", "null", invalid),
-  chat("a text", '"{}"', invalid),
-  chat("something after it", `{${hiText}}{"user":"evil"}`, invalid),
+  chat("a string", '"{}"', invalid),
+  chat("data after it", `{${hiText}}{"user":"evil"}`, invalid),
   chat("a NUL after it", `{${hiText}}\0`, invalid),
   chat("a byte order mark", `\ufeff{${hiText}}`, invalid),
   chat("UTF-16", utf16(`{${hiText}}`), invalid),
-  chat("bytes that are no UTF-8", new Uint8Array([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]), invalid),
+  chat("invalid UTF-8", new Uint8Array([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]), invalid),
   chat("NUL in overlong UTF-8", new Uint8Array([0x7b, 0x22, 0xc0, 0x80, 0x22, 0x3a, 0x31, 0x7d]), invalid),
-  chat("half a surrogate in UTF-8", new Uint8Array([0x22, 0xed, 0xa0, 0x80, 0x22]), invalid),
+  chat("a lone surrogate in UTF-8", new Uint8Array([0x22, 0xed, 0xa0, 0x80, 0x22]), invalid),
   chat("NaN", `{"temperature":NaN,${hiText}}`, invalid),
   chat("Infinity", `{"temperature":-Infinity,${hiText}}`, invalid),
   chat("comments", `{/* */${hiText}}`, invalid),
   chat("single quotes", "{'messages':[]}", invalid),
-  chat("a comma too many", `{${hiText},}`, invalid),
-  chat("a number beyond all bounds", `{"temperature":1e999,${hiText}}`, invalid),
+  chat("a trailing comma", `{${hiText},}`, invalid),
+  chat("a number out of range", `{"temperature":1e999,${hiText}}`, invalid),
   chat(
-    "one in a tool",
+    "a number out of range in a tool",
     `{${hiText},"tools":[{"type":"function","function":{"name":"f","parameters":[1e400]}}]}`,
     invalid
   ),
-  chat("one of 400 digits", `{"seed":${"9".repeat(400)},${hiText}}`, invalid),
+  chat("a number of 400 digits", `{"seed":${"9".repeat(400)},${hiText}}`, invalid),
   chat("a seed that is rounded", `{"seed":12345678901234567890,${hiText}}`, {
     refused: "invalid_request_body"
   }),
   chat("negative lengths", { ...hi, max_tokens: -1 }, { refused: "invalid_request_body" }),
   chat("lengths with a fraction", { ...hi, max_tokens: 1.5 }, { refused: "invalid_request_body" }),
-  chat("lengths in a text", { ...hi, max_tokens: "9" }, { refused: "invalid_request_body" }),
-  chat("stream in a text", { ...hi, stream: "true" }, { refused: "invalid_request_body" }),
+  chat("lengths as strings", { ...hi, max_tokens: "9" }, { refused: "invalid_request_body" }),
+  chat("stream as a string", { ...hi, stream: "true" }, { refused: "invalid_request_body" }),
   chat("lists 100,000 deep", `{"x":${nested(100_000, "[", "]")},${hiText}}`, invalid),
   chat("objects 100,000 deep", `{"x":${nested(100_000, '{"a":', "}")},${hiText}}`, invalid),
   chat("lists that are never closed", `{"x":${"[".repeat(1_000_000)}`, invalid),
   chat(
-    "lists that are hidden behind a backslash",
+    "lists that are hidden after a backslash",
     `{"a":"\\\\","x":${nested(101, "[", "]")},${hiText}}`,
     invalid
   ),
   chat(
-    "brackets behind a quote in a text",
+    "brackets after a quote in a string",
     { messages: [{ role: "user", content: `"${"[".repeat(1000)}` }] },
     {}
   ),
-  chat("brackets in a text", { messages: [{ role: "user", content: "[".repeat(1000) }] }, {}),
+  chat("brackets in a string", { messages: [{ role: "user", content: "[".repeat(1000) }] }, {}),
   chat("a key of 1 MB", { ...hi, ["user".repeat(250_000)]: 1 }, { sent: hi }),
   chat(
-    "a role that is unknown",
+    "an unknown role",
     { messages: [{ role: "evil", content: "hi" }] },
     {
       refused: "invalid_request_body",
       param: "messages[0].role"
     }
   ),
-  chat("a part that is unknown", content({ type: "evil", text: "hi" }), {
+  chat("an unknown part", content({ type: "evil", text: "hi" }), {
     refused: "invalid_request_body",
     param: part
   }),
@@ -412,18 +412,18 @@ const texts: ReadonlyArray<Attack> = [
     }
   ),
   chat(
-    "a detail of an image that is itself there",
+    "an invalid detail of a valid image",
     content({ type: "image_url", image_url: { url: "data:image/png;base64,AA==", detail: 5 } }),
     { refused: "invalid_request_body", param: `${part}.image_url.detail` }
   ),
   chat("no messages", {}, { refused: "invalid_request_body", param: "messages" }),
   chat(
-    "more than text to come",
+    "modalities other than text",
     { ...hi, modalities: ["text", "audio"] },
     { refused: "invalid_request_body" }
   ),
   chat(
-    "NUL and half surrogates",
+    "NUL and lone surrogates",
     `{"messages":[{"role":"user","content":"a\\u0000\\ud800b\\udc00 \\ud83d\\ude00 \\\\u0000"}]}`,
     {
       sent: { messages: [{ role: "user", content: "a\ufffd\ufffdb\ufffd \u{1f600} \\u0000" }] }
@@ -459,7 +459,7 @@ const lookalikes: ReadonlyArray<Attack> = [
     { sent: image(here) }
   ),
   chat(
-    "an address in what is predicted",
+    "an address in a prediction",
     { ...hi, prediction: { type: "content", content: image("https://evil").messages[0]!.content } },
     {
       ...remote,
@@ -467,14 +467,14 @@ const lookalikes: ReadonlyArray<Attack> = [
     }
   ),
   chat(
-    "a file by id beside its content",
+    "a file by ID beside its content",
     content({ type: "file", file: { file_data: here, file_id: "x" } }),
     {
       sent: content({ type: "file", file: { file_data: here } })
     }
   ),
   {
-    name: "a file by id and by address beside its content",
+    name: "a file by ID and by address beside its content",
     api: "responses",
     body: item({
       role: "user",
@@ -510,12 +510,12 @@ const lookalikes: ReadonlyArray<Attack> = [
     { sent: hi }
   ),
   chat(
-    "a tool that is nothing",
+    "a tool that is null",
     { ...hi, tools: [null] },
     { refused: "invalid_request_body", param: "tools[0]" }
   ),
   chat(
-    "functions of old, with more in them",
+    "deprecated functions with additional fields",
     {
       ...hi,
       functions: [{ name: "f", user: "evil", api_base: "x" }],
@@ -570,7 +570,7 @@ const lookalikes: ReadonlyArray<Attack> = [
     refused: "invalid_request_body"
   })),
   {
-    name: "a tool in the conversation that is more than it says",
+    name: "a tool in the conversation with additional fields",
     api: "responses",
     body: item({
       type: "additional_tools",
@@ -580,20 +580,20 @@ const lookalikes: ReadonlyArray<Attack> = [
     sent: item({ type: "additional_tools", role: "developer", tools: [{ type: "function", name: "f" }] })
   },
   {
-    name: "state that is named and empty",
+    name: "state with an empty name",
     api: "responses",
     body: { input: "hi", previous_response_id: "" },
     ...kept,
     param: "previous_response_id"
   },
   {
-    name: "state that is not there",
+    name: "state that is null",
     api: "responses",
     body: { input: "hi", previous_response_id: null, conversation: null, prompt: null, background: false },
     sent: { input: "hi" }
   },
   chat("five answers", { ...hi, n: 5 }, { sent: hi }),
-  chat("answers in a text", { ...hi, n: "5" }, { refused: "invalid_request_body", param: "n" })
+  chat("the answer count as a string", { ...hi, n: "5" }, { refused: "invalid_request_body", param: "n" })
 ]
 
 const attacks = [...lookalikes, ...fields, ...states, ...addresses, ...texts]
@@ -607,7 +607,7 @@ const ours: Readonly<Record<RoutePolicy.Api, Json>> = {
 
 describe("an attack", () => {
   for (const attack of attacks)
-    it(`${attack.api}: ${attack.name} ${attack.refused === undefined ? "goes out clean" : "is refused"}`, () => {
+    it(`${attack.api}: ${attack.name} ${attack.refused === undefined ? "passes after cleaning" : "is refused"}`, () => {
       const policy = policyOf(attack.api)
       if (attack.refused !== undefined) {
         const { code, param } = refused(attack.body, policy)
@@ -624,7 +624,7 @@ describe("an attack", () => {
       )
     })
 
-  it("with names that are the same when mended leaves the last of them", () => {
+  it("with names that are equal after repair keeps the last of them", () => {
     const schema = '{"\\u0000":1,"\\ud800":12345678901234567890}'
     const { body } = passed(
       `{"messages":[],"tools":[{"name":"f","input_schema":${schema}}]}`,
@@ -633,13 +633,13 @@ describe("an attack", () => {
     assert.include(body, '"input_schema":{"\ufffd":12345678901234567890}')
   })
 
-  it("has left nothing behind for whoever comes next", () => {
+  it("leaves no properties in prototypes", () => {
     assert.deepStrictEqual(Object.keys(Object.prototype), [])
     const { user, n } = {} as Json
     assert.deepStrictEqual([user, n], [undefined, undefined])
   })
 
-  it("of any bytes is an answer and not a crash, however it is cut", () => {
+  it("of any bytes never causes a crash, wherever it is truncated or changed", () => {
     const whole = bytesOf(
       `{"model":"m","tools":[{"a":[1.5e3,{"b":"\\ud83d\\ude00\\""}]}],${hiText},"é":null}`
     )

@@ -5,7 +5,7 @@ import type * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
 import { violations } from "./AllowedBody.ts"
 import { type Fixture, fixtures, type Json, policyFor, policyOf, rebuild } from "./Bodies.ts"
 
-/** What acts on a proxy, a provider or a bill. */
+/** Names that affect a proxy, a provider or a bill. */
 const dangerous = `
     user User metadata litellm_metadata safety_identifier end_user customer_id tags
     litellm_session_id litellm_trace_id litellm_call_id num_retries timeout fallbacks model_list
@@ -24,13 +24,13 @@ const evils: ReadonlyArray<unknown> = [
   "https://evil"
 ]
 
-/** Own properties, `__proto__` among them. */
+/** Adds all dangerous names as own properties, including `__proto__`. */
 const withAll =
   (evil: unknown) =>
   (object: Json): Json =>
     Object.fromEntries([...Object.entries(object), ...dangerous.map((name) => [name, evil] as const)])
 
-/** Each object in a body, as the way to it. */
+/** Returns the path of each object in a body. */
 const objectsIn = (value: unknown, way: ReadonlyArray<string> = []): ReadonlyArray<ReadonlyArray<string>> =>
   typeof value !== "object" || value === null
     ? []
@@ -58,13 +58,13 @@ const everywhere = (evil: unknown, value: any): any =>
         )
       : value
 
-/** The same JSON: all characters escaped, space wherever it may be, and each name said before with evil. */
+/** Spells the same JSON with all characters escaped, extra space, and an evil duplicate before each name. */
 const spelled = (value: unknown): string => {
   if (Array.isArray(value)) return `[ ${value.map(spelled).join("\r\n,\t")} ]`
   if (typeof value === "string") return escaped(value)
   if (typeof value !== "object" || value === null) return JSON.stringify(value) ?? "null"
   const entries = Object.entries(value).filter(([, inner]) => inner !== undefined)
-  // Where a name stands is where it stood first.
+  // A duplicate name keeps the position of its first occurrence.
   const members = entries.flatMap(([key, inner]) => [
     `${JSON.stringify(key)}:{"user":"evil"}`,
     `${escaped(key)} : ${spelled(inner)}`
@@ -75,7 +75,7 @@ const spelled = (value: unknown): string => {
 const escaped = (text: string): string =>
   `"${text.replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`)}"`
 
-/** Refused, or with nothing in it that may not be there. Says which. */
+/** Asserts that a body is refused, or that the rebuilt body is allowed. Returns which. */
 const judge = (body: unknown, policy: BodyPolicy): "refused" | "passed" => {
   const result = rebuild(body, policy)
   if (Result.isFailure(result)) {
@@ -89,13 +89,13 @@ const judge = (body: unknown, policy: BodyPolicy): "refused" | "passed" => {
   return "passed"
 }
 
-describe("a name that acts on a proxy, wherever it is put", () => {
+describe("dangerous names in any place", () => {
   for (const one of fixtures)
-    it(`does not get out of ${one.name}`, () => {
+    it(`are never sent in ${one.name}`, () => {
       const outcomes = evils.flatMap((evil) =>
         objectsIn(one.body).map((way) => judge(changedAt(one.body, way, withAll(evil)), policyFor(one)))
       )
-      // Left out, not refused: else this would show little. Where an address is, and at a kept file, it is refused.
+      // Most must be removed, not refused, or this would show little. Addresses and stored files are refused.
       assert.isAbove(outcomes.filter((outcome) => outcome === "passed").length, outcomes.length * 0.9)
       for (const evil of evils) judge(everywhere(evil, one.body), policyFor(one))
     })
@@ -150,13 +150,13 @@ const applied = (body: Json, { at, how, name: added, value }: Change): Json => {
   })
 }
 
-describe("for any request", () => {
-  it.prop("of any JSON, what goes out is allowed", [json, natural], ([body, index]) => {
+describe("any request", () => {
+  it.prop("of any JSON is sent with allowed fields only", [json, natural], ([body, index]) => {
     judge(body, policyAt(index))
   })
 
   it.prop(
-    "of any names that are known or dangerous, what goes out is allowed",
+    "with known or dangerous names is sent with allowed fields only",
     [Arbitrary.array(Arbitrary.all([name, json])), natural],
     ([entries, index]) => {
       const conversation = [
@@ -168,7 +168,7 @@ describe("for any request", () => {
   )
 
   it.prop(
-    "of an agent, changed anywhere, what goes out is allowed",
+    "from an agent, changed anywhere, is sent with allowed fields only",
     [natural, Arbitrary.array(change, { minLength: 1, maxLength: 4 })],
     ([index, changes]) => {
       const one: Fixture = fixtures[index % fixtures.length]!
@@ -183,7 +183,7 @@ describe("for any request", () => {
   )
 
   it.prop(
-    "what goes out, sent again, goes out the same, even where nothing unknown may be sent",
+    "that was rebuilt is rebuilt unchanged, even if unknown fields are refused",
     [natural, change],
     ([index, next]) => {
       const one: Fixture = fixtures[index % fixtures.length]!
@@ -201,7 +201,7 @@ describe("for any request", () => {
       if (Result.isFailure(first)) return
       const second = rebuild(first.success.body, { ...policy, unknownFields: "refuse" })
       if (Result.isFailure(second)) return assert.fail(JSON.stringify(second.failure))
-      // Made the account's own again: another key each time.
+      // The key is bound to the account again, which changes it each time.
       const { prompt_cache_key: _first, ...expected } = JSON.parse(first.success.body)
       const { prompt_cache_key: _second, ...found } = JSON.parse(second.success.body)
       assert.deepStrictEqual(found, expected)
@@ -211,7 +211,7 @@ describe("for any request", () => {
   )
 
   it.prop(
-    "however it is spelled, the same goes out",
+    "is rebuilt the same in any spelling",
     [natural, change],
     ([index, next]) => {
       const one: Fixture = fixtures[index % fixtures.length]!

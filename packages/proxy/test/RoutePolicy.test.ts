@@ -6,7 +6,7 @@ const decide = (method: string, target: string, bodyBytes?: number) =>
   RoutePolicy.decide({ method, target, bodyBytes })
 
 describe("RoutePolicy", () => {
-  it("lets exactly these through", () => {
+  it("allows exactly the listed routes", () => {
     assert.deepStrictEqual(
       RoutePolicy.routes.map(({ method, path }) => `${method} ${path}`),
       [
@@ -42,7 +42,7 @@ describe("RoutePolicy", () => {
     assert.deepStrictEqual(decide("POST", target), { _tag: "Refused", status: 403 })
   })
 
-  it("refuses the wrong method, and too much", () => {
+  it("refuses a wrong method, and a body that is too large", () => {
     assert.deepStrictEqual(decide("GET", "/v1/chat/completions"), { _tag: "Refused", status: 405 })
     assert.deepStrictEqual(decide("post", "/v1/chat/completions"), { _tag: "Refused", status: 405 })
     assert.strictEqual(decide("POST", "/v1/responses", RoutePolicy.requestBytesMax)._tag, "Allowed")
@@ -52,7 +52,7 @@ describe("RoutePolicy", () => {
     })
   })
 
-  it.prop("no query passes but beta=true, on Anthropic's paths", [Schema.String], ([query]) => {
+  it.prop("passes no query except beta=true on Anthropic's paths", [Schema.String], ([query]) => {
     for (const route of RoutePolicy.routes) {
       const decision = decide(route.method, `${route.path}?${query}`)
       assert.isTrue(
@@ -61,14 +61,14 @@ describe("RoutePolicy", () => {
     }
   })
 
-  it("beta=true passes as it is", () => {
+  it("passes beta=true unchanged, and no longer query that contains it", () => {
     assert.deepInclude(decide("POST", "/v1/messages?beta=true"), { query: "beta=true" })
     assert.deepInclude(decide("POST", "/v1/messages?beta=true&key=x"), { query: "" })
     assert.deepInclude(decide("POST", "/v1/chat/completions?beta=true"), { query: "" })
   })
 
   it.prop(
-    "what is heard of a client matches its pattern, each name once",
+    "admits only headers that match their pattern, each name once",
     [
       Schema.Array(
         Schema.Tuple([Schema.Literals(["accept", "Anthropic-Version", "anthropic-beta", "x"]), Schema.String])
@@ -84,7 +84,7 @@ describe("RoutePolicy", () => {
     }
   )
 
-  it("hears an accept and a version, and neither twice", () => {
+  it("admits an accept and a version header, and neither if it occurs twice", () => {
     assert.deepStrictEqual(
       RoutePolicy.admit([
         ["ACCEPT", "text/event-stream"],

@@ -12,7 +12,7 @@ import * as ShardCounters from "../src/internal/shards/ShardCounters.ts"
 import * as ToolPort from "../src/internal/gateway/ToolPort.ts"
 
 describe("Allowance", () => {
-  it("gives what is there, refills with time, and never holds more than its burst", () => {
+  it("gives what is left, refills over time, and never exceeds its burst", () => {
     const allowance = Allowance.make(10, 5)
     assert.deepStrictEqual(
       [1, 2, 3, 4, 5, 6].map(() => allowance.take(0)),
@@ -24,7 +24,7 @@ describe("Allowance", () => {
     assert.isFalse(allowance.take(10_000))
   })
 
-  it("tells how long a debt lasts", () => {
+  it("returns how long a debt lasts", () => {
     const allowance = Allowance.make(100, 100)
     allowance.charge(0, 150)
     assert.strictEqual(allowance.waitMillis(0), 500)
@@ -32,7 +32,7 @@ describe("Allowance", () => {
     assert.strictEqual(allowance.waitMillis(500), 0)
   })
 
-  it("is not filled by a clock that goes back", () => {
+  it("does not refill when the clock goes back", () => {
     const allowance = Allowance.make(1, 1)
     assert.isTrue(allowance.take(5000))
     assert.isFalse(allowance.take(0))
@@ -67,7 +67,7 @@ describe("RunGate", () => {
     assert.strictEqual(Array.from({ length: 20 }, () => run.connected(1000)).filter(Boolean).length, 5)
   })
 
-  it("pauses a run that has used its processor time, for no longer than it takes to come back", () => {
+  it("pauses a run that has used up its processor time until the time is available again", () => {
     const run = gate()
     run.worked(0, RunGate.processorBurstMillis)
     assert.strictEqual(run.pauseMillis(0), 0)
@@ -80,7 +80,7 @@ describe("RunGate", () => {
 })
 
 describe("ProcessorMeter", () => {
-  it("charges a run nothing for what its thread does for no run", async () => {
+  it("does not charge a run for exempt work of its thread", async () => {
     const meter = ProcessorMeter.make()
     const { promise, resolve } = Promise.withResolvers<number>()
     meter.note({ worked: resolve, hold: () => undefined })
@@ -96,7 +96,7 @@ describe("RunConnections", () => {
   const socketOf = () =>
     Object.assign(new EventEmitter(), { destroyed: false, pause: () => undefined, resume: () => undefined })
 
-  it("serves requests in turn, and none that is left when its connection is gone", () => {
+  it("serves requests in turn, and drops the rest when their connection closes", () => {
     const connections = RunConnections.make()
     const socket = socketOf()
     connections.add(socket as never)
@@ -122,7 +122,7 @@ describe("RunShare", () => {
   const made = (counters: ShardCounters.ShardCounters, slot: number, runs: () => number) =>
     RunShare.make({ limits, runs, counters, slot, field: "heldKiB", unit: 1024 })
 
-  it("leaves every other run a whole body, whatever one run takes", () => {
+  it("leaves every other run room for a whole body, whatever one run takes", () => {
     const counters = ShardCounters.make(4)
     const [greedy, other, third] = [0, 1, 2].map((slot) => made(counters, slot, () => 3))
     let taken = 0
@@ -141,7 +141,7 @@ describe("RunShare", () => {
     assert.isAtLeast(total, 0.9 * limits.totalMax)
   })
 
-  it("never gives one run more than is its own bound, however much is left", () => {
+  it("limits one run to its own bound, however much is left", () => {
     const counters = ShardCounters.make(1)
     const run = RunShare.make({
       limits: { totalMax: 1024, wholeMax: 5, runMax: 5 },
@@ -156,7 +156,7 @@ describe("RunShare", () => {
     assert.strictEqual(taken, 5)
   })
 
-  it("gives all back when its run ends, takes nothing any more, and hears of no later end", () => {
+  it("returns everything when its run ends, and ignores later calls", () => {
     const counters = ShardCounters.make(2)
     const [ending, other] = [0, 0].map((slot) => made(counters, slot, () => 2))
     assert.isTrue(ending!.take(200 * MiB))
@@ -169,7 +169,7 @@ describe("RunShare", () => {
     assert.strictEqual(counters.total("heldKiB"), others)
   })
 
-  it("gives back what it held, and a shard that ends gives back what its runs held", () => {
+  it("returns what a run held, and what the runs of an ended shard held", () => {
     const counters = ShardCounters.make(2)
     const run = made(counters, 0, () => 1)
     assert.isTrue(run.take(300 * MiB))
@@ -183,7 +183,7 @@ describe("RunShare", () => {
 })
 
 describe("DescriptorLimit", () => {
-  it("reads the soft limit, and leaves the host process its part", () => {
+  it("reads the soft limit, and reserves a part for the host process", () => {
     const soft = (value: string) =>
       `Limit                     Soft Limit           Hard Limit           Units     \nMax open files            ${value}                 4096                 files     \n`
     assert.strictEqual(DescriptorLimit.parse(soft("1024")), 1024)
@@ -210,7 +210,7 @@ describe("ToolPort", () => {
   const asked = (port: ToolPort.ToolPort, body: string) =>
     Effect.forkScoped(port.handle(request(body)), { startImmediately: true })
 
-  it.live("sends so many calls at one time, lets so many wait, and refuses the rest at once", () =>
+  it.live("limits concurrent and waiting calls, and refuses the rest at once", () =>
     Effect.gen(function* () {
       const sent: Array<number> = []
       const port = ToolPort.make((serial) => sent.push(serial))
@@ -227,7 +227,7 @@ describe("ToolPort", () => {
       port.answered(sent[0]!, answer)
       assert.deepStrictEqual(yield* Fiber.join(answers[0]!), answer)
       yield* Effect.eventually(reached(sent, ToolPort.concurrentMax + 1))
-      // One that is not waited for any more leaves its turn to the next.
+      // An interrupted call leaves its turn to the next one.
       yield* Fiber.interrupt(answers[1]!)
       yield* Effect.eventually(reached(sent, ToolPort.concurrentMax + 2))
     })
@@ -242,20 +242,18 @@ describe("ToolPort", () => {
       (length) => length === count
     )
 
-  it.live(
-    "sends no more bytes at once than one call may have, and nothing that is too large or too deep",
-    () =>
-      Effect.gen(function* () {
-        let bytes = 0
-        const port = ToolPort.make((_serial, { body, headers }) => {
-          bytes += body.byteLength
-          assert.deepStrictEqual(Object.keys(headers), ["content-type"])
-        })
-        yield* Effect.replicateEffect(asked(port, `"${"x".repeat(200 * 1024)}"`), 10)
-        assert.isAbove(bytes, 0)
-        assert.isAtMost(bytes, 2 * ToolPort.bytesMax)
-        assert.strictEqual((yield* port.handle(request(`"${"x".repeat(ToolPort.bytesMax)}"`))).status, 413)
-        assert.strictEqual((yield* port.handle(request("[".repeat(100)))).status, 400)
+  it.live("limits the bytes that it sends at once, and refuses calls that are too large or too deep", () =>
+    Effect.gen(function* () {
+      let bytes = 0
+      const port = ToolPort.make((_serial, { body, headers }) => {
+        bytes += body.byteLength
+        assert.deepStrictEqual(Object.keys(headers), ["content-type"])
       })
+      yield* Effect.replicateEffect(asked(port, `"${"x".repeat(200 * 1024)}"`), 10)
+      assert.isAbove(bytes, 0)
+      assert.isAtMost(bytes, 2 * ToolPort.bytesMax)
+      assert.strictEqual((yield* port.handle(request(`"${"x".repeat(ToolPort.bytesMax)}"`))).status, 413)
+      assert.strictEqual((yield* port.handle(request("[".repeat(100)))).status, 400)
+    })
   )
 })

@@ -27,7 +27,7 @@ const chat = (tools: ReadonlyArray<string>) => ({
 })
 
 describe("ScriptedModelApi", () => {
-  it.live("plays its steps, and the last one for ever after", () =>
+  it.live("plays its steps, and repeats the last one", () =>
     Effect.gen(function* () {
       const upstream = yield* ScriptedModelApi.acquire({
         script: ScriptedModelApi.steps([
@@ -53,7 +53,7 @@ describe("ScriptedModelApi", () => {
     })
   )
 
-  it.live("asks the script for the turns that offer tools, and answers the others with a word", () =>
+  it.live("calls the script for turns that offer tools, and answers other requests itself", () =>
     Effect.gen(function* () {
       const upstream = yield* ScriptedModelApi.acquire({
         raw: true,
@@ -78,7 +78,7 @@ describe("ScriptedModelApi", () => {
     })
   )
 
-  it.live("says what a script threw", () =>
+  it.live("reports an error that a script throws", () =>
     Effect.gen(function* () {
       const upstream = yield* ScriptedModelApi.acquire({
         script: () => {

@@ -1,4 +1,4 @@
-/** A run as the main thread sees it, over a pool whose threads are this test. */
+/** A run as the main thread sees it. This test plays the threads of its pool. */
 import { assert, describe, it } from "@effect/vitest"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -25,7 +25,7 @@ const traffic: RunTraffic = {
   auditHead: { entries: 0, hash: "0".repeat(64) }
 }
 
-/** What a shard is sent, and its end. */
+/** Creates a run, and records the messages to its shard. */
 const make = Effect.fnUntraced(function* (tools: ReadonlyArray<Tool.Tool> = []) {
   const runId = yield* RunId.generate
   const lost = yield* Deferred.make<string>()
@@ -53,7 +53,7 @@ const make = Effect.fnUntraced(function* (tools: ReadonlyArray<Tool.Tool> = []) 
           shard(message(port2), port2)
           return port1
         },
-        // Only the first: the thread that recovers lives.
+        // Only the first thread is lost. The thread that recovers lives.
         lost: sent.length === 0 ? Deferred.await(lost) : Effect.never,
         ended: Deferred.await(ended)
       }))
@@ -66,7 +66,7 @@ const make = Effect.fnUntraced(function* (tools: ReadonlyArray<Tool.Tool> = []) 
 })
 
 describe("ServedRun", () => {
-  it.live("says after its last word what that was, though its thread answers no question any more", () =>
+  it.live("returns its final traffic after its thread has finished", () =>
     Effect.gen(function* () {
       const { run } = yield* make()
       assert.deepStrictEqual(yield* run.finish, traffic)
@@ -74,7 +74,7 @@ describe("ServedRun", () => {
     })
   )
 
-  it.effect("is recovered only when nothing of its thread is left that could still write", () =>
+  it.effect("is recovered only after its lost thread has ended and can no longer write", () =>
     Effect.gen(function* () {
       const { ended, lost, run, sent } = yield* make()
       yield* Deferred.succeed(lost, "planted")
@@ -88,7 +88,7 @@ describe("ServedRun", () => {
     })
   )
 
-  it.live("answers a call of a tool that interrupts itself, or fails as none may", () =>
+  it.live("answers a call of a tool that interrupts itself or dies", () =>
     Effect.gen(function* () {
       const ends = { interrupted: Effect.interrupt, dies: Effect.die("planted") }
       const { answers, ports } = yield* make(

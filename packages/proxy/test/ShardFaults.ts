@@ -1,19 +1,19 @@
 /**
- * Makes threads of a gateway misbehave, from outside: by the inspector that every Node process has, so that nothing in
- * the gateway is there for tests.
+ * Causes faults in the threads of a gateway through Node's inspector, so that the gateway itself needs no code for
+ * tests.
  */
 import { Effect, type Scope } from "effect"
 import { Session } from "node:inspector"
 import type { Worker } from "node:worker_threads"
 
 export interface ShardFaults {
-  /** Evaluate this in the thread that was started last, and do not wait for its end. */
+  /** Evaluates an expression in the thread that started last, without waiting for its end. */
   readonly evaluate: (expression: string) => Effect.Effect<void>
-  /** Threads that serve runs and were started since, the oldest first. */
+  /** Worker threads that started since then, oldest first. */
   readonly shards: ReadonlyArray<Worker>
 }
 
-/** Looks at the threads that are started from now on. */
+/** Observes the threads that start from now on. */
 export const acquire: Effect.Effect<ShardFaults, never, Scope.Scope> = Effect.gen(function* () {
   const shards: Array<Worker> = []
   const sessions: Array<string> = []

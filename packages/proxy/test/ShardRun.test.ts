@@ -1,4 +1,4 @@
-/** One run in its shard at its beginning and at its end, where something goes wrong there. */
+/** Failures of a run in its shard, when it begins and when it ends. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import { Deferred, Effect, Schema } from "effect"
@@ -12,13 +12,13 @@ import * as Gateway from "./GatewaySocket.ts"
 const models = Gateway.http("", { method: "GET", path: "/v1/models" })
 
 describe("a run that cannot be opened", () => {
-  it.live("ends no other run of its thread, whatever is asked about it", () =>
+  it.live("does not end other runs of its thread", () =>
     Effect.gen(function* () {
       const victim = yield* Gateway.make({ shardsMax: 1 })
       const own = yield* Gateway.directory
       yield* Effect.promise(() => fs.mkdir(path.join(own, "audit")))
       const { endpoint } = yield* Gateway.begin(victim.proxy, { request: { directory: own } })
-      assert.match((yield* Effect.flip(endpoint.ready)).message, /audit cannot be made/u)
+      assert.match((yield* Effect.flip(endpoint.ready)).message, /audit cannot be created/u)
       const traffic = yield* endpoint.traffic.pipe(Effect.timeout("20 seconds"))
       assert.deepStrictEqual(traffic.calls, [])
       assert.strictEqual((yield* victim.send(models)).status, 200)
@@ -27,17 +27,17 @@ describe("a run that cannot be opened", () => {
     })
   )
 
-  it.live("has a closed audit, and its record the head of that, where its socket cannot be made", () =>
+  it.live("has a closed audit, with its head in the record, if its socket cannot be created", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make()
       const own = yield* Gateway.directory
       const { endpoint, runId } = yield* Gateway.begin(gateway.proxy, {
         request: { directory: own }
       })
-      // Its thread is only being started: nothing is there yet.
+      // Its thread is still starting, so the socket does not exist yet.
       mkdirSync(Gateway.socketOf(endpoint))
       const failure = yield* Effect.flip(endpoint.ready)
-      assert.match(failure.message, /socket cannot be made/u)
+      assert.match(failure.message, /socket cannot be created/u)
       const { auditHead } = yield* endpoint.finish
       const log = yield* Effect.promise(() => fs.readFile(path.join(own, "audit", "audit.jsonl")))
       const verdict = AuditLog.verify(log, { runId, head: auditHead, ended: true })
@@ -46,7 +46,7 @@ describe("a run that cannot be opened", () => {
   )
 })
 
-/** How many of 12 connections are answered and stay open; the client never ends one by itself. */
+/** Counts how many of 12 connections are answered. The client never ends one by itself. */
 const keptOpen = Effect.fnUntraced(function* (socketPath: string, request: Buffer) {
   let kept = 0
   for (let index = 0; index < 12; index++) {
@@ -68,7 +68,7 @@ const keptOpen = Effect.fnUntraced(function* (socketPath: string, request: Buffe
 })
 
 describe("a run that ends", () => {
-  it.live("leaves nothing taken of what all runs share, though its connections last longer", () =>
+  it.live("returns its share of the connections, even if its clients keep them open", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         connectionsMax: 16,
@@ -85,7 +85,7 @@ describe("a run that ends", () => {
     })
   )
 
-  it.live("while a tool is at work has that call in its audit, over HTTP and MCP", () =>
+  it.live("has the calls of tools that are still in progress in its audit, over HTTP and MCP", () =>
     Effect.gen(function* () {
       const begun = yield* Deferred.make<void>()
       let calls = 0

@@ -1,4 +1,4 @@
-/** A shard that misbehaves ends alone: its runs fail with words, their audits are closed, and no other run notices. */
+/** A faulty shard ends alone: its runs fail with a message, their audits are closed, and other runs continue. */
 import { assert, describe, it } from "@effect/vitest"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { Effect, Redacted } from "effect"
@@ -10,7 +10,7 @@ import * as ShardFaults from "./ShardFaults.ts"
 
 const hanging = [{ _tag: "Hang" }] as const
 
-/** A call that has gone upstream and is not answered. */
+/** Opens a call that reaches the upstream and is not answered. */
 const openCall = Effect.fnUntraced(function* (
   gateway: Effect.Success<ReturnType<typeof Gateway.make>>,
   run: { readonly socketPath: string },
@@ -32,16 +32,16 @@ const models = Gateway.http("", { method: "GET", path: "/v1/models" })
 
 const faults: ReadonlyArray<readonly [what: string, expression: string, says: RegExp]> = [
   ["crashes", "setTimeout(() => { throw new TypeError('planted') })", /failed with TypeError/u],
-  ["ends by itself", "process.exit(7)", /ended with code 7/u],
+  ["exits", "process.exit(7)", /ended with code 7/u],
   [
-    "outgrows its memory",
+    "exceeds its memory",
     "{ const kept = []; for (;;) kept.push(Array.from({ length: 1000 }, () => ({ kept }))) }",
     /needed more than 64 MiB of memory/u
   ],
-  ["hangs", "for (;;);", /gave no sign of life for 3 s/u]
+  ["hangs", "for (;;);", /sent no heartbeat for 3 s/u]
 ]
 
-/** Refusals that an audit tells of, one by one and counted. */
+/** Counts the refusals in an audit, including suppressed ones. */
 const refusalsTold = (log: string): number =>
   log
     .trimEnd()
@@ -53,7 +53,7 @@ const refusalsTold = (log: string): number =>
 describe("a shard", () => {
   for (const [what, expression, says] of faults) {
     it.live(
-      `that ${what} ends alone: its run fails, its open call is charged, and its audit is closed`,
+      `ends alone if it ${what}: its run fails, its open call is charged, and its audit is closed`,
       () =>
         Effect.gen(function* () {
           const gateway = yield* Gateway.make({
@@ -91,7 +91,7 @@ describe("a shard", () => {
           assert.match(last.failure, says)
           assert.notInclude(log + failure.message, Gateway.key.slice(-8))
 
-          // The other run's call is still open, and it goes on.
+          // The other run's call is still open, and the run continues.
           assert.strictEqual((yield* gateway.send(models)).status, 200)
           assert.strictEqual((yield* gateway.upstream.received)[1]!.cut, false)
           const next = yield* Gateway.openRun(gateway.proxy)
@@ -106,53 +106,51 @@ describe("a shard", () => {
     )
   }
 
-  it.live(
-    "that is lost leaves its run's totals as they were, and its calls but for those not written down",
-    () =>
-      Effect.gen(function* () {
-        const gateway = yield* Gateway.make({ shardsMax: 4, requestsPerSecondMax: 10_000 })
-        const shards = yield* ShardFaults.acquire
-        const run = yield* Gateway.openRun(gateway.proxy)
-        const refused = Gateway.http("", { method: "GET", path: "/v1/nothing" })
-        yield* run.send(models)
-        yield* run.send(refused)
-        yield* run.send(Gateway.http("no JSON"))
-        yield* run.send(Gateway.http(Gateway.chat()))
-        yield* run.send(Buffer.from("\0\r\n\r\n"))
-        const listed = (yield* run.endpoint.traffic).calls
-        assert.deepStrictEqual(
-          listed.map(({ outcome }) => outcome),
-          ["answered", "refused", "refused", "completed"]
-        )
-        // Too many at once to write each down; a later one that is written counts them.
-        const many = Buffer.concat(Array.from({ length: 16 }, () => refused))
-        yield* Effect.replicateEffect(run.send(many), 4, { concurrency: 4 }).pipe(
-          Effect.andThen(run.send(refused)),
-          Effect.andThen(run.audit),
-          Effect.filterOrFail((log) => log.includes('"suppressed":')),
-          Effect.eventually,
-          Effect.timeout("5 minutes")
-        )
-        const before = yield* run.send(refused).pipe(
-          Effect.andThen(Effect.all([run.endpoint.traffic, run.audit])),
-          Effect.filterOrFail(([traffic, log]) => refusalsTold(log) === traffic.callsTotal - 1),
-          Effect.map(([traffic]) => traffic),
-          Effect.eventually,
-          Effect.timeout("5 minutes")
-        )
-        yield* shards.evaluate("process.exit(7)")
-        yield* Effect.flip(run.endpoint.failure)
-        const after = yield* run.endpoint.finish
-        const last = JSON.parse((yield* run.audit).trimEnd().split("\n").at(-1)!)
-        assert.strictEqual(last.callsTotal, before.callsTotal)
-        assert.strictEqual(last.refusedTotal, refusalsTold(yield* run.audit))
-        assert.strictEqual(after.callsTotal, before.callsTotal)
-        const without = (call: (typeof listed)[number]) => ({ ...call, at: undefined })
-        assert.deepStrictEqual(after.calls.slice(0, listed.length).map(without), listed.map(without))
-      })
+  it.live("keeps the totals and the recorded calls of its run if it is lost", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ shardsMax: 4, requestsPerSecondMax: 10_000 })
+      const shards = yield* ShardFaults.acquire
+      const run = yield* Gateway.openRun(gateway.proxy)
+      const refused = Gateway.http("", { method: "GET", path: "/v1/nothing" })
+      yield* run.send(models)
+      yield* run.send(refused)
+      yield* run.send(Gateway.http("no JSON"))
+      yield* run.send(Gateway.http(Gateway.chat()))
+      yield* run.send(Buffer.from("\0\r\n\r\n"))
+      const listed = (yield* run.endpoint.traffic).calls
+      assert.deepStrictEqual(
+        listed.map(({ outcome }) => outcome),
+        ["answered", "refused", "refused", "completed"]
+      )
+      // There are too many at once to record each. A later entry counts them.
+      const many = Buffer.concat(Array.from({ length: 16 }, () => refused))
+      yield* Effect.replicateEffect(run.send(many), 4, { concurrency: 4 }).pipe(
+        Effect.andThen(run.send(refused)),
+        Effect.andThen(run.audit),
+        Effect.filterOrFail((log) => log.includes('"suppressed":')),
+        Effect.eventually,
+        Effect.timeout("5 minutes")
+      )
+      const before = yield* run.send(refused).pipe(
+        Effect.andThen(Effect.all([run.endpoint.traffic, run.audit])),
+        Effect.filterOrFail(([traffic, log]) => refusalsTold(log) === traffic.callsTotal - 1),
+        Effect.map(([traffic]) => traffic),
+        Effect.eventually,
+        Effect.timeout("5 minutes")
+      )
+      yield* shards.evaluate("process.exit(7)")
+      yield* Effect.flip(run.endpoint.failure)
+      const after = yield* run.endpoint.finish
+      const last = JSON.parse((yield* run.audit).trimEnd().split("\n").at(-1)!)
+      assert.strictEqual(last.callsTotal, before.callsTotal)
+      assert.strictEqual(last.refusedTotal, refusalsTold(yield* run.audit))
+      assert.strictEqual(after.callsTotal, before.callsTotal)
+      const without = (call: (typeof listed)[number]) => ({ ...call, at: undefined })
+      assert.deepStrictEqual(after.calls.slice(0, listed.length).map(without), listed.map(without))
+    })
   )
 
-  it.live("a run that is placed beside others keeps its own bounds, and ends without them", () =>
+  it.live("ends one of its runs without ending the others", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ shardsMax: 1 })
       const shards = yield* ShardFaults.acquire
@@ -165,7 +163,7 @@ describe("a shard", () => {
     })
   )
 
-  it.live("that ends leaves nothing taken of what its runs held", () =>
+  it.live("returns the connections of its runs when it ends", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         shardsMax: 4,
@@ -174,7 +172,7 @@ describe("a shard", () => {
         connectionsPerSecondMax: 1_000_000
       })
       const shards = yield* ShardFaults.acquire
-      /** So many stay open: the run's part, 4 of 16, and all 8 that no run is sure of. */
+      /** Counts the connections that stay open: the run's share, 4 of 16, and all 8 that no run has reserved. */
       const held = Effect.fnUntraced(function* (socketPath: string) {
         const open = new Set<net.Socket>()
         for (let index = 0; index < 12; index++) {
@@ -203,7 +201,7 @@ describe("a shard", () => {
     })
   )
 
-  it.live("has no more memory than its option says", () =>
+  it.live("has no more memory than its option allows", () =>
     Effect.gen(function* () {
       const shards = yield* ShardFaults.acquire
       yield* Gateway.make({ shardHeapBytesMax: 64 * 1024 * 1024 })
@@ -214,9 +212,9 @@ describe("a shard", () => {
     })
   )
 
-  it.live("that cannot be started fails its run with words, and the next run as well", () =>
+  it.live("fails each run with a message if it cannot be started", () =>
     Effect.gen(function* () {
-      // Any error of the constructor: what a system says that has no thread left cannot be had in a test.
+      // Any error of the constructor will do, because a test cannot exhaust the threads of the system.
       const gateway = yield* Effect.provide(
         GatewayLlmProxy.make({
           url: "http://127.0.0.1:1",
@@ -233,7 +231,7 @@ describe("a shard", () => {
     })
   )
 
-  it.live("knows no variable and no argument of the host process", () =>
+  it.live("has no environment variables and no arguments of the host process", () =>
     Effect.gen(function* () {
       const shards = yield* ShardFaults.acquire
       const gateway = yield* Gateway.make()

@@ -9,7 +9,7 @@ import * as SocketListener from "../src/internal/gateway/SocketListener.ts"
 import * as Gateway from "./GatewaySocket.ts"
 
 describe("SocketListener", () => {
-  it.live("tries again until it listens, where it cannot after a pause", () =>
+  it.live("retries until it listens, if it cannot listen after a pause", () =>
     Effect.gen(function* () {
       const own = path.join(yield* Gateway.directory, "llm.sock")
       const server = http.createServer((_request, response) => void response.end("ok"))

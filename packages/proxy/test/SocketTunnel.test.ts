@@ -9,7 +9,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { duplexPair } from "node:stream"
 
-/** Says back what it hears, on a socket of its own. */
+/** Echo server on its own socket. */
 const echo = Effect.acquireRelease(
   Effect.callback<{ readonly path: string; readonly close: () => void }>((resume) => {
     const directory = mkdtempSync(join(tmpdir(), "cogni-tunnel-"))
@@ -24,7 +24,7 @@ const echo = Effect.acquireRelease(
   ({ close }) => Effect.sync(close)
 )
 
-/** A tunnel, and the other side of it as the container is: it answers every word of the control stream. */
+/** Creates a tunnel and simulates the container, which answers every message of the control stream. */
 const world = Effect.fnUntraced(function* (options: SocketTunnel.SocketTunnelOptions) {
   const { path } = yield* echo
   const [near, far] = duplexPair()
@@ -51,7 +51,7 @@ const world = Effect.fnUntraced(function* (options: SocketTunnel.SocketTunnelOpt
 })
 
 describe("SocketTunnel", () => {
-  it.effect("carries the connections of one slot while another breaks off thousands of its own", () =>
+  it.effect("keeps the connections of one slot while another slot aborts thousands", () =>
     Effect.gen(function* () {
       const { connect, session } = yield* world({ connectionsPerSecondMax: 1_000_000 })
       const stays = connect(1)
@@ -72,7 +72,7 @@ describe("SocketTunnel", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("refuses the connections over a slot's rate, and goes on", () =>
+  it.effect("refuses connections above a slot's rate, and serves other slots", () =>
     Effect.gen(function* () {
       const { connect } = yield* world({ connectionsPerSecondMax: 1 })
       const outcome = (slot: number) =>

@@ -50,7 +50,7 @@ const make = Effect.fnUntraced(function* (
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex")
 
 describe("ToolGateway", () => {
-  it.effect("calls a tool in the name of its run, and writes it down by size and digest", () =>
+  it.effect("calls a tool for its run, and records it with sizes and digests", () =>
     Effect.gen(function* () {
       let seen: Tool.ToolContext | undefined
       const { call, facts } = yield* make([
@@ -79,7 +79,7 @@ describe("ToolGateway", () => {
     })
   )
 
-  it.effect("every way a call can end is written down once, as the audit has it", () =>
+  it.effect("records every outcome of a call once, in the format of the audit", () =>
     Effect.gen(function* () {
       const codes = ["execution", "unavailable", "redaction_failed", "invalid_json"] as const
       const started = yield* Deferred.make<void>()
@@ -110,7 +110,7 @@ describe("ToolGateway", () => {
     })
   )
 
-  it.effect("what is not there and what is not allowed differ in nothing but the name", () =>
+  it.effect("refuses a missing tool and one that is not allowed in the same way", () =>
     Effect.gen(function* () {
       const tools = [
         echo("test__here", Effect.succeed),
@@ -133,7 +133,7 @@ describe("ToolGateway", () => {
     })
   )
 
-  it.effect("a call in the name of another run, or with too much, does not reach the tool", () =>
+  it.effect("refuses a call for another run, or with arguments that are too large", () =>
     Effect.gen(function* () {
       let calls = 0
       const { call, refused } = yield* make([
@@ -146,7 +146,7 @@ describe("ToolGateway", () => {
       assert.strictEqual(another.code, "policy_denied")
       assert.match(another.message, /another run/u)
       const around = Buffer.byteLength(JSON.stringify({ text: "" }))
-      // Two bytes a letter: a limit in letters would let this pass.
+      // Each letter has two bytes, so a limit in letters would allow this.
       const large = { text: "ü".repeat((ToolGateway.argumentsBytesMax - around) / 2) }
       const tooLarge = yield* refused("test__echo", { text: `${large.text}xx` })
       assert.strictEqual(tooLarge.code, "validation")
@@ -156,7 +156,7 @@ describe("ToolGateway", () => {
     })
   )
 
-  it.effect("arguments that hold what must not go out do not reach the tool", () =>
+  it.effect("refuses arguments that must not leave the sandbox", () =>
     Effect.gen(function* () {
       let calls = 0
       const looked: Array<string> = []
@@ -185,7 +185,7 @@ describe("ToolGateway", () => {
     })
   )
 
-  it.effect("runs so many at once, lets the others wait, and gives a turn back however a call ends", () =>
+  it.effect("limits concurrent calls, makes the others wait, and frees a turn however a call ends", () =>
     Effect.gen(function* () {
       const gate = yield* Deferred.make<void>()
       let active = 0

@@ -1,4 +1,4 @@
-/** What a run's record has of its calls: all of them counted, the first listed. */
+/** Calls in the record of a run: all are counted, and the first ones are listed. */
 import { assert, describe, it } from "@effect/vitest"
 import type { LlmCall } from "@cogni/sandbox-core/RunResult"
 import * as TrafficCount from "../src/internal/gateway/TrafficCount.ts"
@@ -28,7 +28,7 @@ describe("TrafficCount", () => {
     assert.deepStrictEqual(totals, { callsTotal, refusedTotal: 3, toolCallsTotal: 1 })
   })
 
-  it("gives what it was when it was read, whatever comes after", () => {
+  it("returns a snapshot that later calls do not change", () => {
     const traffic = TrafficCount.make()
     traffic.call(call("first"))
     const before = traffic.read()

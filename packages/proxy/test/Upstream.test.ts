@@ -16,7 +16,7 @@ describe("Upstream", () => {
     ["https://host/proxy/v1", { basePath: "/proxy" }],
     ["https://host:8443/litellm", { port: 8443, basePath: "/litellm", display: "https://host:8443/litellm" }],
     ["http://[::1]:4000/", { host: "::1", port: 4000, authority: "[::1]:4000" }]
-  ])("takes %s apart", (url, expected) => {
+  ])("parses %s", (url, expected) => {
     assert.deepInclude(Result.getOrThrow(host(url)), expected)
   })
 
@@ -39,7 +39,7 @@ describe("Upstream", () => {
     assert.notInclude(`${refused.failure} ${JSON.stringify(refused.failure)}`, "secret")
   })
 
-  it("asks for no TLS inside an internal network", () => {
+  it("refuses TLS inside an internal network", () => {
     assert.isTrue(
       Result.isFailure(Upstream.address({ type: "container", url: "https://litellm:4000", networkName: "n" }))
     )
@@ -48,7 +48,7 @@ describe("Upstream", () => {
     )
   })
 
-  it.prop("what it accepts is written with few characters", [Schema.String], ([text]) => {
+  it.prop("accepts only paths and authorities with few characters", [Schema.String], ([text]) => {
     for (const url of [text, `http://${text}`, `http://host/${text}`]) {
       const parsed = host(url)
       if (Result.isFailure(parsed)) continue

@@ -9,7 +9,7 @@ interface Reading {
   readonly api?: Api
   readonly contentType?: string
   readonly withholdUsage?: boolean
-  /** How long the pieces are, one after the other and then again from the first. */
+  /** Sizes of the pieces in order, repeated from the first. */
   readonly pieces?: ReadonlyArray<number>
 }
 
@@ -27,7 +27,7 @@ const read = (
   const out: Array<Uint8Array> = []
   for (let from = 0, index = 0; from < bytes.length; index++) {
     const to = from + (pieces[index % pieces.length] ?? bytes.length)
-    // A socket's buffer is used again once it was handed over.
+    // A socket reuses its buffer.
     const piece = Buffer.from(bytes.subarray(from, to))
     out.push(Buffer.from(reader.push(piece)))
     piece.fill(0)
@@ -80,8 +80,8 @@ const begun = {
   output_tokens: 1
 }
 
-describe("Usage in one piece", () => {
-  it("is read from each API, with what was cached among the input", () => {
+describe("Usage of an answer in one piece", () => {
+  it("is read from each API, with cached tokens included in the input", () => {
     assert.deepStrictEqual(
       json(
         {
@@ -115,7 +115,7 @@ describe("Usage in one piece", () => {
     assert.isUndefined(json({ input_tokens: 3, usage: { input_tokens: 3 } }, "count_tokens").usage)
   })
 
-  it("what LiteLLM says of a cache is taken where the details say nothing", () => {
+  it("has LiteLLM's figures for the cache if the details have none", () => {
     assert.deepStrictEqual(
       json(
         { usage: { prompt_tokens: 9, cache_read_input_tokens: 4, cache_creation_input_tokens: 3 } },
@@ -125,7 +125,7 @@ describe("Usage in one piece", () => {
     )
   })
 
-  it("a figure that is none is absent, never 0", () => {
+  it("omits an invalid figure instead of reporting 0", () => {
     for (const lie of [-1, 1.5, "12", null, true, [1], {}, 1e10, 1e300]) {
       const usage = { prompt_tokens: lie, completion_tokens: lie, cost: typeof lie === "number" ? -1 : lie }
       assert.isUndefined(json({ usage }, "chat_completions").usage, JSON.stringify(lie))
@@ -150,13 +150,13 @@ describe("Usage in one piece", () => {
     })
   })
 
-  it("an account of the cache without the input is no account of the input", () => {
+  it("has no input figure if only the cache is reported", () => {
     assert.deepStrictEqual(json({ usage: { cache_read_input_tokens: 5 } }, "messages").usage, {
       cacheReadTokens: 5
     })
   })
 
-  it("only the answer's own usage counts, and of several the last", () => {
+  it("is the answer's own, and the last one if there are several", () => {
     const tricky = `{"a":{"usage":{"prompt_tokens":1}},"b":"\\"usage\\":{","c":["usage",{"usage":2}],"usage":{"prompt_tokens":3},"usage" : {"prompt_tokens":4,"x":"}\\\\"} ,"d":{}} \n`
     for (const size of [1, 2, 3, 1000]) {
       const { garbage, sawEnd, usage } = read(tricky, { contentType: "application/json", pieces: [size] })
@@ -167,7 +167,7 @@ describe("Usage in one piece", () => {
     }
   })
 
-  it("what lies deeper is another's usage", () => {
+  it("ignores nested usage", () => {
     for (const body of [
       { a: { usage: { prompt_tokens: 1 } } },
       { a: [{ usage: { prompt_tokens: 1 } }], b: 1 }
@@ -175,7 +175,7 @@ describe("Usage in one piece", () => {
       assert.deepInclude(json(body, "chat_completions"), { usage: undefined, garbage: false })
   })
 
-  it("says when it is cut, and when it is no JSON", () => {
+  it("reports an answer that is truncated or not JSON", () => {
     const whole = JSON.stringify({ usage: { prompt_tokens: 3 }, x: 1 })
     const of = (answer: string) => {
       const { garbage, sawEnd, usage } = read(answer, { contentType: "application/json" })
@@ -202,7 +202,7 @@ describe("Usage in one piece", () => {
     assert.deepStrictEqual(of(""), { garbage: false, sawEnd: false, usage: undefined })
   })
 
-  it("an account that is too long is unknown", () => {
+  it("is unknown if it is too long", () => {
     const padded = (bytes: number) =>
       json({ usage: { x: "x".repeat(bytes), prompt_tokens: 1 } }, "chat_completions")
     assert.deepStrictEqual(padded(Usage.usageBytesMax - 100).usage, { inputTokens: 1 })
@@ -212,7 +212,7 @@ describe("Usage in one piece", () => {
   })
 
   it.prop(
-    "is what a parser finds, in whatever pieces it comes",
+    "equals the result of a parser, for any split into pieces",
     [Schema.Record(Schema.String, Schema.Json), Schema.Json, Schema.Array(Schema.Int)],
     ([body, usage, sizes]) => {
       const answer = { ...body, usage: { prompt_tokens: 7, completion_tokens: usage, more: usage } }
@@ -225,7 +225,7 @@ describe("Usage in one piece", () => {
         assert.deepStrictEqual(found.usage, {
           inputTokens: 7,
           ...(typeof usage === "number" && Number.isInteger(usage) && usage >= 0 && usage <= Usage.tokensMax
-            ? // JSON knows no negative zero.
+            ? // JSON has no negative zero.
               { outputTokens: Math.abs(usage) }
             : {})
         })
@@ -235,7 +235,7 @@ describe("Usage in one piece", () => {
   )
 })
 
-describe("Usage in a stream", () => {
+describe("Usage of a stream", () => {
   it("is read from each API", () => {
     const { out, ...rest } = read(chat)
     assert.strictEqual(out, Buffer.from(chat).toString("latin1"))
@@ -266,7 +266,7 @@ describe("Usage in a stream", () => {
     )
   })
 
-  it("counts only grow: an account that says less takes nothing back", () => {
+  it("never decreases after a report with smaller figures", () => {
     const of = (...usages: ReadonlyArray<unknown>) =>
       read(messageStart(begun) + usages.map(messageDelta).join("") + messageStop, { api: "messages" }).usage
     const input = { inputTokens: 100, cacheReadTokens: 70, cacheWriteTokens: 20 }
@@ -277,7 +277,7 @@ describe("Usage in a stream", () => {
     assert.deepStrictEqual(of({ output_tokens: 5, input_tokens: 10 }), { ...input, outputTokens: 5 })
     assert.deepStrictEqual(of({ ...begun, output_tokens: 5 }), { ...input, outputTokens: 5 })
     assert.deepStrictEqual(of({ output_tokens: -5 }, { output_tokens: "9" }), input)
-    // LiteLLM begins with zeros and tells all at the end.
+    // LiteLLM begins with zeros and reports all figures at the end.
     assert.deepStrictEqual(
       read(
         messageStart({ input_tokens: 0, output_tokens: 0 }) +
@@ -289,7 +289,7 @@ describe("Usage in a stream", () => {
     )
   })
 
-  it("hanging up before the bill leaves no bill", () => {
+  it("ignores provisional output and cost if the stream breaks off", () => {
     const messages = (answer: string) => read(answer, { api: "messages" })
     assert.deepInclude(messages(messageStart(begun) + text), {
       usage: { inputTokens: 100, cacheReadTokens: 70, cacheWriteTokens: 20 },
@@ -317,7 +317,7 @@ describe("Usage in a stream", () => {
     assert.isUndefined(read(word + last).usage)
   })
 
-  it("however its lines end, and however its data is laid out", () => {
+  it("is read with any line ends and any layout of the data", () => {
     const body = '{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}'
     const usage = { inputTokens: 1, outputTokens: 2 }
     for (const end of ["\n", "\r\n", "\r"]) {
@@ -351,7 +351,7 @@ describe("Usage in a stream", () => {
     }
   })
 
-  it("a byte order mark is one only before all else", () => {
+  it("allows a byte order mark only at the beginning", () => {
     assert.deepInclude(read(`\ufeff${bill}`, { pieces: [1] }), {
       usage: chatUsage,
       events: 1,
@@ -364,7 +364,7 @@ describe("Usage in a stream", () => {
     }
   })
 
-  it("words of the answer that look like usage or an end are neither", () => {
+  it("ignores text of the answer that looks like usage or an end", () => {
     const says = (content: string) => event({ choices: [{ delta: { content }, finish_reason: null }] })
     for (const content of [
       bill,
@@ -378,7 +378,7 @@ describe("Usage in a stream", () => {
     }
   })
 
-  it("only what may tell is parsed", () => {
+  it("parses only events that may hold usage", () => {
     const parse = vi.spyOn(JSON, "parse")
     const says = (content: string) => event({ choices: [{ delta: { content } }], usage: null })
     read(
@@ -395,14 +395,14 @@ describe("Usage in a stream", () => {
     assert.deepStrictEqual([none, one], [0, 1])
   })
 
-  it("an error in the middle of it is passed on", () => {
+  it("passes on an error in the middle of a stream", () => {
     const error = event({ type: "error", error: { type: "overloaded_error" } }, "error")
     const { out, sawEnd, usage } = read(word + error, { withholdUsage: true, pieces: [5] })
     assert.strictEqual(out, Buffer.from(word + error).toString("latin1"))
     assert.deepStrictEqual({ sawEnd, usage }, { sawEnd: false, usage: undefined })
   })
 
-  it("says when it is none", () => {
+  it("reports a malformed stream", () => {
     assert.deepInclude(read("<html>\n\nhello\n\n"), { garbage: true, events: 0, usage: undefined })
     assert.deepInclude(read('data: {"usage":{"prompt_tokens":1}\n\n'), { garbage: true, usage: undefined })
     assert.deepInclude(read('data: "usage":{\n\ndata: 3 "usage"\n\n'), { garbage: true, usage: undefined })
@@ -410,7 +410,7 @@ describe("Usage in a stream", () => {
       garbage: true,
       usage: undefined
     })
-    // Cut off is not garbled.
+    // A truncated stream is not garbage.
     assert.deepInclude(read(chat.slice(0, chat.indexOf("total_tokens"))), {
       garbage: false,
       usage: undefined
@@ -418,8 +418,8 @@ describe("Usage in a stream", () => {
   })
 })
 
-describe("Usage and what is handed on", () => {
-  it("every piece goes on at once, as the same object", () => {
+describe("Usage and the bytes that are passed on", () => {
+  it("passes on every piece at once, as the same object", () => {
     const reader = Usage.makeReader({
       api: "chat_completions",
       contentType: "text/event-stream",
@@ -432,7 +432,7 @@ describe("Usage and what is handed on", () => {
     assert.isUndefined(reader.end().rest)
   })
 
-  it("where usage is withheld, whole events go on at once as the same object", () => {
+  it("passes on whole events at once as the same object if usage is withheld", () => {
     const reader = Usage.makeReader({
       api: "chat_completions",
       contentType: "text/event-stream",
@@ -444,7 +444,7 @@ describe("Usage and what is handed on", () => {
     }
   })
 
-  it("exactly the event that only tells usage is withheld", () => {
+  it("withholds exactly the event that has only usage", () => {
     const azure = event({ choices: [], prompt_filter_results: [] })
     const both = event({ choices: [{ delta: {}, finish_reason: "stop" }], usage: { prompt_tokens: 1 } })
     const ping = ": ping\n\n"
@@ -457,14 +457,14 @@ describe("Usage and what is handed on", () => {
       )
       assert.deepStrictEqual(found.usage, chatUsage)
     }
-    // Without its empty line, at the end of a stream, it is still only that.
+    // At the end of a stream, the event is withheld even without its empty line.
     assert.strictEqual(read(done + bill.trimEnd(), { withholdUsage: true }).out, done)
-    // And half of it is handed on.
+    // Half of the event is passed on.
     const half = bill.slice(0, 40)
     assert.strictEqual(read(done + half, { withholdUsage: true, pieces: [9] }).out, done + half)
   })
 
-  it("an event that is too long is passed on as it comes, and the next is read", () => {
+  it("passes on an event that is too long, and reads the next one", () => {
     const long = `data: {"choices":[],"usage":{"prompt_tokens":1},"x":"${"x".repeat(Usage.eventBytesMax)}"}\n\n`
     const fits = `data: {"choices":[],"x":"${"x".repeat(Usage.eventBytesMax - 100)}","usage":{"prompt_tokens":1}}\n\n`
     for (const pieces of [[3 * Usage.eventBytesMax], [65_536], [1000, 1_000_000]]) {
@@ -483,7 +483,7 @@ describe("Usage and what is handed on", () => {
     assert.strictEqual(reader.push(Buffer.alloc(10)).length, 10)
   })
 
-  it("a line of a gigabyte costs neither memory nor minutes", () => {
+  it("reads a line of a gigabyte in bounded memory", () => {
     for (const [contentType, first] of [
       ["text/event-stream", "data: "],
       ["application/json", '{"usage":{"x":"'],
@@ -508,7 +508,7 @@ describe("Usage and what is handed on", () => {
     assert.isBelow(process.memoryUsage().rss - before, 64 * 1024 * 1024)
   })
 
-  it("an event that comes byte by byte is not copied for every byte", () => {
+  it("does not copy an event for every byte if it arrives byte by byte", () => {
     const long = `data: {"choices":[],"x":"${"x".repeat(Usage.eventBytesMax - 100)}","usage":{"prompt_tokens":1}}\n\n`
     assert.deepStrictEqual(read(long, { withholdUsage: true, pieces: [1] }).usage, { inputTokens: 1 })
   })
@@ -543,7 +543,7 @@ describe("Usage and what is handed on", () => {
   )
 
   it.prop(
-    "in whatever pieces it comes, all of it goes on but the events that only tell usage",
+    "passes on everything except usage events, for any split into pieces",
     [Stream, Schema.Array(Schema.Int)],
     ([parts, sizes]) => {
       const answer = Buffer.from(parts.join(""))
@@ -560,7 +560,7 @@ describe("Usage and what is handed on", () => {
   )
 
   it.prop(
-    "any bytes are passed on, and all that is read is usage",
+    "passes on any bytes, and reads only valid usage",
     [
       Schema.Uint8Array,
       Schema.Literals(["chat_completions", "responses", "messages", "count_tokens"]),
@@ -587,7 +587,7 @@ describe("Usage and what is handed on", () => {
 })
 
 describe("Usage.ofHeaders", () => {
-  it("is a finite number that is not negative, or unknown", () => {
+  it("returns a finite number that is not negative, or nothing", () => {
     const of = (value: string | ReadonlyArray<string> | undefined) =>
       Usage.ofHeaders({ "x-litellm-response-cost": value })
     assert.deepStrictEqual(
@@ -616,7 +616,7 @@ describe("Usage.ofHeaders", () => {
   })
 })
 
-/** A slow reading of what is to be handed on: line by line, over the whole text. */
+/** Slow reference implementation of the bytes that are passed on, line by line over the whole text. */
 const withoutUsage = (answer: Uint8Array): string => {
   const lines =
     Buffer.from(answer)

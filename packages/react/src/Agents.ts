@@ -1,17 +1,17 @@
-/** The agents that can be asked, for menus: one query, shared by whoever uses it. */
+/** The catalog of agents as a React hook, for menus. All users of the hook share one query. */
 import { queryOptions, useQuery, type UseQueryResult } from "@tanstack/react-query"
 import { createContext, createElement, type ReactElement, type ReactNode, useContext } from "react"
 import { type Agent, type AgentsOptions, type AgentsUnavailable, list } from "./AgentsClient.ts"
 
-/** A catalog changes with the server's version, and hardly else. */
+/** A catalog changes with the server's version, and rarely otherwise. */
 const staleMillis = 60_000
 
-/** How often it is asked again before a failure is shown. */
+/** Number of retries before a failure is shown. */
 const retriesMax = 2
 
 const Options = createContext<AgentsOptions>({})
 
-/** Says, for all below it, where the server is. */
+/** Provides the server's options to all components below it. */
 export const AgentsProvider = ({
   children,
   options
@@ -20,7 +20,7 @@ export const AgentsProvider = ({
   readonly children?: ReactNode
 }): ReactElement => createElement(Options.Provider, { value: options }, children)
 
-/** The query itself, to prefetch it or to use it otherwise; two servers are two queries. */
+/** The query itself, for prefetching or other uses. Each server has its own query. */
 export const agentsQuery = (options: AgentsOptions = {}) =>
   queryOptions<ReadonlyArray<Agent>, AgentsUnavailable>({
     queryKey: ["@cogni/sandbox-react", "agents", options.baseUrl ?? ""],
@@ -29,7 +29,7 @@ export const agentsQuery = (options: AgentsOptions = {}) =>
     retry: (failures, error) => error.isRetryable && failures < retriesMax
   })
 
-/** By name. An answer that is no catalog is an error, never data. */
+/** Returns the agents, sorted by name. An invalid catalog is an error, never data. */
 export const useAgents = (
   options?: AgentsOptions
 ): UseQueryResult<ReadonlyArray<Agent>, AgentsUnavailable> => {

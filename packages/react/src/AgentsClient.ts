@@ -1,28 +1,28 @@
-/** Asks a server which agents there are, and believes only an answer that is a catalog. */
+/** Fetches the catalog of agents from a server, and accepts only a valid one. */
 import { AgentDescriptor } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import { Data, Option, Schema } from "effect"
 
-/** Where the server is, and how to ask it. */
+/** Address of the server, and how to call it. */
 export interface AgentsOptions {
-  /** Before `/api/v1/ai/agents`; of your own backend, which adds the grant's token. Absent: the page's own origin. */
+  /** URL of your backend, which adds the grant's token, before `/api/v1/ai/agents`. Defaults to the page's origin. */
   readonly baseUrl?: string | undefined
   readonly headers?: Readonly<Record<string, string>> | undefined
-  /** Absent: the platform's. */
+  /** Defaults to the platform's. */
   readonly fetch?: typeof globalThis.fetch | undefined
 }
 
-/** An agent that can be asked. */
+/** An agent of the catalog. */
 export type Agent = AgentDescriptor
 
-/** The catalog could not be had. */
+/** The catalog could not be fetched. */
 export class AgentsUnavailable extends Data.TaggedError("AgentsUnavailable")<{
-  /** Of the answer; absent where there was none. */
+  /** HTTP status of the answer; `undefined` without an answer. */
   readonly status: number | undefined
-  /** The server's own, such as `GrantExpired`. */
+  /** The server's reason, such as `GrantExpired`; otherwise `Unreachable`, `Refused` or `NoCatalog`. */
   readonly reason: string
   readonly message: string
 }> {
-  /** Whether the same may go well in a moment. */
+  /** Whether a retry may succeed. */
   get isRetryable(): boolean {
     return this.status === undefined || this.status === 429 || this.status >= 500
   }
@@ -30,7 +30,7 @@ export class AgentsUnavailable extends Data.TaggedError("AgentsUnavailable")<{
 
 export const path = "/api/v1/ai/agents"
 
-/** Rejects with {@link AgentsUnavailable}. */
+/** Fetches the agents. Rejects with {@link AgentsUnavailable}, or with the signal's reason. */
 export const list = async (
   { baseUrl = "", fetch = globalThis.fetch, headers = {} }: AgentsOptions,
   signal: AbortSignal
@@ -40,7 +40,7 @@ export const list = async (
     signal
   }).catch((cause: unknown) => {
     signal.throwIfAborted()
-    const message = `the server of agents cannot be reached: ${cause instanceof Error ? cause.message : String(cause)}`
+    const message = `the agent server cannot be reached: ${cause instanceof Error ? cause.message : String(cause)}`
     throw new AgentsUnavailable({ status: undefined, reason: "Unreachable", message })
   })
   const { status } = response
@@ -50,13 +50,13 @@ export const list = async (
     throw new AgentsUnavailable({
       status,
       reason: problem?.reason ?? "Refused",
-      message: problem?.message ?? `the server of agents answered ${status}`
+      message: problem?.message ?? `the agent server answered ${status}`
     })
   }
   const catalog = decodeCatalog(body)
   if (Option.isNone(catalog)) {
     const message =
-      "the server's answer is no catalog of agents. Look at baseUrl, and at the versions of both"
+      "the server's answer is not a valid agent catalog. Check baseUrl, and the versions of page and server"
     throw new AgentsUnavailable({ status, reason: "NoCatalog", message })
   }
   return catalog.value.agents

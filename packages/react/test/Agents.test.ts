@@ -25,12 +25,12 @@ const Menu: FunctionComponent = () => {
 
 type Place = Parameters<typeof createRoot>[0] & { readonly innerHTML: string }
 
-/** The compiler knows no documents here: nothing but this test needs one. */
+/** Typed here, because only this test needs a document. */
 const { document } = globalThis as unknown as {
   readonly document: { readonly createElement: (tag: string) => Place }
 }
 
-/** Shows the menu, twice, and answers what is in the document once it is settled. */
+/** Renders the menu twice, and returns the content of the document once it has settled. */
 const shown = Effect.fnUntraced(function* (options: AgentsOptions) {
   const client = new QueryClient()
   const element = document.createElement("main")
@@ -58,7 +58,7 @@ const shown = Effect.fnUntraced(function* (options: AgentsOptions) {
   return { html: element.innerHTML, client }
 })
 
-/** Counts what is asked. */
+/** Counts requests. */
 const counting = (fetch: typeof globalThis.fetch) => {
   const counted = { calls: 0 }
   return {
@@ -76,7 +76,7 @@ const answer =
     Promise.resolve(new Response(body, { status }))
 
 describe("useAgents", () => {
-  it.effect("shows the catalog of a server, asked once for all who use it", () =>
+  it.effect("shows the catalog of a server, with one request for all components", () =>
     Effect.gen(function* () {
       const { caller, url } = yield* serve()
       const { headers } = yield* caller()
@@ -88,21 +88,21 @@ describe("useAgents", () => {
     })
   )
 
-  it.effect("shows why a server refuses, in the server's words, without asking again", () =>
+  it.effect("shows why a server refuses, in the server's words, without a retry", () =>
     Effect.gen(function* () {
       const { url } = yield* serve()
       const { counted, fetch } = counting(globalThis.fetch)
       const { html } = yield* shown({ baseUrl: url, fetch })
-      assert.include(html, '<p role="alert">GrantMissing: no grant is shown')
+      assert.include(html, '<p role="alert">GrantMissing: the request has no token')
       assert.strictEqual(counted.calls, 1)
     })
   )
 
   it.effect.each<[string, typeof globalThis.fetch, string]>([
     ["another page", answer("<html></html>"), "NoCatalog"],
-    ["agents that are none", answer('{"agents":[{"agentId":"x"}]}'), "NoCatalog"],
+    ["invalid agents", answer('{"agents":[{"agentId":"x"}]}'), "NoCatalog"],
     ["a list without its object", answer("[]"), "NoCatalog"],
-    ["a refusal of somebody between", answer("nope", 401), "Refused: the server of agents answered 401"]
+    ["a refusal by an intermediary", answer("nope", 401), "Refused: the agent server answered 401"]
   ])("%s is an error, never data", ([, fetch, what]) =>
     Effect.gen(function* () {
       const { client, html } = yield* shown({ fetch })
@@ -113,7 +113,7 @@ describe("useAgents", () => {
     })
   )
 
-  it("what may go well in a moment is asked again, twice", () => {
+  it("retries a temporary failure twice", () => {
     const { retry } = agentsQuery()
     const again = retry as (failures: number, error: AgentsUnavailable) => boolean
     const busy = new AgentsUnavailable({ status: 503, reason: "ServerStopping", message: "" })

@@ -1,14 +1,14 @@
-/** What a page gets when it uses the hook: nothing of a server, and not much. */
+/** The bundle of a page that uses the hook: small, and without server code. */
 import { assert, describe, it } from "@effect/vitest"
 import { fileURLToPath } from "node:url"
 import { gzipSync } from "node:zlib"
 import { rolldown } from "rolldown"
 
-/** Nearly all of it is Effect's schemas, which a page that uses them has already. */
+/** Nearly all of it is Effect's schemas, which a page that uses them already has. */
 const gzipBytesMax = 32 * 1024
 
 describe("a page's bundle", () => {
-  it("holds no agent and nothing of Node, and is small", async () => {
+  it("contains no agent and nothing of Node, and is small", async () => {
     const bundle = await rolldown({
       input: fileURLToPath(new URL("../src/Agents.ts", import.meta.url)),
       external: [/^react/u, /^@tanstack\//u],

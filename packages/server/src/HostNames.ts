@@ -1,27 +1,24 @@
 /**
- * The names under which a server answers: what a request's `Host` may say.
+ * The names of a server: the valid values of a request's `Host` header.
  *
- * A page whose name was made to lead to this server's address (DNS rebinding) sends its own name, and is refused before
- * anything else is looked at. Pure, but for the middleware at the end.
+ * A page whose name resolves to this server's address (DNS rebinding) sends its own name, and is refused before any
+ * other check. Pure, except for the middleware at the end.
  */
 import { Effect } from "effect"
 import { HttpServer, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { NetAddress } from "effect/net"
 import * as Problem from "./internal/Problem.ts"
 
-/** Names of this machine that only itself can mean. */
+/** Names that always mean the local machine. */
 export const local: ReadonlyArray<string> = ["localhost", "127.0.0.1", "[::1]"]
 
-/**
- * The name in a `Host` header, in lower case and without the port; `undefined` for anything that is not a plain name or
- * address.
- */
+/** Returns the name in a `Host` header, in lower case and without the port. `undefined`: it is not a valid name. */
 export const nameIn = (host: string | undefined): string | undefined =>
   /^(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9._-]{0,252}[a-z0-9])?)(?::\d{1,5})?$/u.exec(
     host?.toLowerCase() ?? ""
   )?.[1]
 
-/** The names of a server that listens at an address: the address, the local ones, and those that were configured. */
+/** Returns the names of a server: the address where it listens, the local names, and the configured ones. */
 export const of = (
   address: NetAddress.SocketAddress,
   configured: ReadonlyArray<string> = []
@@ -33,7 +30,7 @@ export const of = (
   return new Set([...local, ...own, ...configured].flatMap((name) => nameIn(name) ?? []))
 }
 
-/** Answers a request under one of the names, and refuses every other. */
+/** Creates a middleware that refuses requests under any other name with 421. */
 export const checked = Effect.fnUntraced(function* (configured: ReadonlyArray<string>) {
   const { address } = yield* HttpServer.HttpServer
   const names = of(address, configured)
@@ -48,6 +45,6 @@ const misdirected = Problem.toResponse(
   Problem.make(
     "misdirected_request",
     "HostUnknown",
-    "this server does not answer under the name in the Host header. Ask it by its address, or let its operator name it: serve --host-name NAME"
+    "this server does not serve the name in the Host header. Use its address, or ask its operator to add the name: serve --host-name NAME"
   )
 )

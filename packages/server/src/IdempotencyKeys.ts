@@ -1,9 +1,9 @@
 /**
- * Run ids that follow from an account and its idempotency key, under a secret of the server.
+ * Run IDs derived from an account, its idempotency key and a secret of the server.
  *
- * The same key of the same account is the same run, also after a restart and in another process on the same database.
- * Another account can neither compute such an id nor ask for one: it is an HMAC, and callers may not name ids of its
- * form themselves.
+ * The same key of the same account gives the same run ID, also after a restart and in another process on the same
+ * database. Another account can neither compute such an ID nor request one: it is an HMAC, and callers may not specify
+ * IDs of its form.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Effect, Layer } from "effect"
@@ -16,20 +16,20 @@ export class IdempotencyKeys extends Context.Service<
   }
 >()("@cogni/sandbox-server/IdempotencyKeys") {}
 
-/** What ids that follow from a key begin with. */
+/** Prefix of run IDs that are derived from a key. */
 export const prefix = "key-"
 
 /**
- * Whether only the server may make an id of this form: its own, and that of earlier versions, whose ids followed from
- * account and key without a secret and may still be on record.
+ * Returns whether an ID has a form that only the server may create. Includes the form of earlier versions, which
+ * derived IDs without a secret: such IDs may still be stored.
  */
 export const isReserved = (runId: string): boolean =>
   runId.startsWith(prefix) || /^run-[0-9a-f]{32}$/u.test(runId)
 
-/** Bytes of the secret. */
+/** Length of the secret in bytes. */
 export const secretBytes = 32
 
-/** From a secret of {@link secretBytes} bytes; it cannot be read back. */
+/** Derives IDs with a secret of {@link secretBytes} bytes, which cannot be extracted again. */
 export const make = Effect.fnUntraced(function* (secret: Uint8Array<ArrayBuffer>) {
   const key = yield* Effect.promise(() =>
     crypto.subtle.importKey("raw", secret, { name: "HMAC", hash: "SHA-256" }, false, ["sign"])
@@ -49,13 +49,13 @@ export const make = Effect.fnUntraced(function* (secret: Uint8Array<ArrayBuffer>
   })
 })
 
-/** A secret of this process: after a restart, a key starts a new run. */
+/** Uses a random secret of this process: after a restart, the same key starts a new run. */
 export const layerMemory: Layer.Layer<IdempotencyKeys> = Layer.effect(
   IdempotencyKeys,
   Effect.suspend(() => make(crypto.getRandomValues(new Uint8Array(secretBytes))))
 )
 
-/** Under a secret of {@link secretBytes} bytes, such as one that all processes on a database share. */
+/** Uses a given secret of {@link secretBytes} bytes, such as one that all processes of a database share. */
 export const layer = <E, R>(
   secret: Effect.Effect<Uint8Array<ArrayBuffer>, E, R>
 ): Layer.Layer<IdempotencyKeys, E, R> => Layer.effect(IdempotencyKeys, Effect.flatMap(secret, make))

@@ -1,10 +1,9 @@
 /**
- * Repositories of runs over the git relay: a clone before, the commits sent on after.
+ * `Repositories` over the git relay: clones the origin before a run, and delivers the commits after it.
  *
- * A caller over HTTP is not on this host, and must not learn what its network holds: repositories are those of the
- * forges that the operator allows, and every way of not reaching one is the same answer, in the same place: a caller
- * cannot tell which forges are allowed. A path, and a server on this host's loopback, are refused unless they are
- * switched on.
+ * A caller over HTTP must not learn anything about this host's network. Only repositories on forges that the operator
+ * allows are accepted. Every kind of unreachable origin gives the same error at the same point, so a caller cannot
+ * learn which forges are allowed. Paths, and servers on this host's loopback, are refused unless enabled.
  */
 import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
@@ -20,16 +19,16 @@ import {
 import { Effect, Layer, Result, Schema } from "effect"
 
 export interface RelayRepositoriesOptions {
-  /** Servers whose repositories may be named. Absent: `OriginAddress.defaultForges`. */
+  /** Forges whose repositories are allowed. Default: `OriginAddress.defaultForges`. */
   readonly forges?: ReadonlyArray<OriginAddress.ForgeHost> | undefined
-  /** Also repositories that lie on this host, or are served over http on its loopback. Absent: false. */
+  /** Allows repositories on this host, by path or over http on its loopback. Default: false. */
   readonly hostOrigins?: boolean | undefined
 }
 
-/** A request in the relay's words. */
+/** The fields of a clone request that come from the caller. */
 export type RelayRequest = Pick<CloneRequest, "url" | "baseBranch" | "branch" | "createPr">
 
-/** The request as the relay understands it, or why it does not. */
+/** Validates a request and converts it for the relay. */
 export const requestOf = (
   { baseBranch, branch, pullRequest, url }: RepositoryRequest,
   { forges = OriginAddress.defaultForges, hostOrigins = false }: RelayRepositoriesOptions = {}
@@ -37,23 +36,23 @@ export const requestOf = (
   if (!Schema.is(OriginUrl)(url)) {
     return refuse(
       "OriginRefused",
-      "the repository's url is no https URL of a plain kind. Write https://HOST/OWNER/NAME, without a user, a query or a fragment"
+      "the repository's url is not a plain https URL. Write https://HOST/OWNER/NAME, without a user, a query or a fragment"
     )
   }
   if (pullRequest === true && isLocal(url)) {
-    return refuse("OriginRefused", "a directory of this host has no pull requests. Leave pullRequest out")
+    return refuse("OriginRefused", "a directory of this host has no pull requests. Omit pullRequest")
   }
   if (baseBranch !== undefined && !Schema.is(BaseBranch)(baseBranch)) {
-    return refuse("BranchRefused", "baseBranch is no plain branch name. Name one such as main or release/1.2")
+    return refuse("BranchRefused", "baseBranch is not a valid branch name, such as main or release/1.2")
   }
   const to = branch === undefined || branch.startsWith("sandbox/") ? branch : `sandbox/${branch}`
   if (to !== undefined && !Schema.is(BranchName)(to)) {
     return refuse(
       "BranchRefused",
-      "branch is none that a run may have. Use letters, digits, dots, underscores and hyphens; it lies below sandbox/"
+      "branch is not valid for a run. Use letters, digits, dots, underscores and hyphens; it is created below sandbox/"
     )
   }
-  // Last, so that what is wrong with its words is said of a forge that is not allowed as well.
+  // Last, so that other errors in the request are the same for a forge that is not allowed.
   const isHosts = isLocal(url) || url.startsWith("http://")
   if (isHosts ? !hostOrigins : OriginAddress.forgeOf(url, forges) === undefined) {
     return refuse(notReached, unreachable)
@@ -66,7 +65,7 @@ export const requestOf = (
   })
 }
 
-/** What became of the commits, as a graph's caller is told. */
+/** Converts a delivery for the graph's caller. */
 const deliveryOf = (delivery: RelayRun.Delivery): RepositoryDelivery => {
   const record = RelayRun.recordOf(delivery)
   const { branch, pullRequestUrl } = record
@@ -93,7 +92,7 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
     Repositories,
     Effect.map(GitRelay, (relay) =>
       Repositories.of({
-        // A server that is not allowed is answered where one is that cannot be reached: in the run.
+        // A server that is not allowed fails at the same point as one that cannot be reached: in the run.
         check: (request) =>
           Effect.fromResult(requestOf(request, options)).pipe(
             Effect.asVoid,
@@ -105,7 +104,7 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
         inClone: ({ runId, ...request }) =>
           Effect.fnUntraced(function* (canaries, use) {
             const asked = yield* Effect.fromResult(requestOf(request, options)).pipe(
-              Effect.tapError(() => Effect.logWarning("a repository", "callers may not name its server"))
+              Effect.tapError(() => Effect.logWarning("repository refused", "its server is not allowed"))
             )
             const { delivery, value } = yield* RelayRun.around(
               { ...asked, runId, canaries, deliver: "push", commitLeftovers: RelayRun.leftoversMessage },
@@ -134,11 +133,11 @@ const refuse = (reason: string, detail: string) => Result.fail(new RepositoryUna
 
 const notReached: GitRelayError["reason"]["_tag"] = "OriginUnavailable"
 
-/** Closed, filtered, refused, unresolvable, not trusted, not allowed: all the same to a caller. */
+/** The message for closed, filtered, refused, unresolvable, untrusted and disallowed servers, equal for all of them. */
 const unreachable =
-  "the repository cannot be reached from this server. Check its URL; only repositories of the forges that the operator allows are reached, over https"
+  "the repository cannot be reached from this server. Check its URL; this server only reaches the forges that its operator allows, over https"
 
-/** What a forge that was reached says of a repository; everything else tells what there is at an address. */
+/** Faults that a reachable forge reports about a repository. Any other would reveal what exists at an address. */
 const tellable: ReadonlySet<OriginFault> = new Set([
   "unauthorized",
   "forbidden",
@@ -148,7 +147,7 @@ const tellable: ReadonlySet<OriginFault> = new Set([
   "base_unnamed"
 ])
 
-/** The error in words for somebody on another machine: none that tell a closed port from an open one. */
+/** Returns the message of an error for a remote caller. It does not reveal whether a port is open or closed. */
 const messageOf = ({ message, reason }: GitRelayError): string => {
   switch (reason._tag) {
     case "OriginUnavailable":
@@ -156,7 +155,7 @@ const messageOf = ({ message, reason }: GitRelayError): string => {
     case "PushRefused":
       return reason.fault === "unreachable" || reason.fault === "timeout" ? unreachable : message
     case "PullRequestFailed":
-      return "the branch is pushed, and the pull request could not be opened. Open it by hand, or ask the operator, whose log says why"
+      return "the branch was pushed, but the pull request could not be opened. Open it by hand, or ask the operator for the reason in the log"
     default:
       return message
   }
@@ -164,9 +163,9 @@ const messageOf = ({ message, reason }: GitRelayError): string => {
 
 const problemOf = (error: GitRelayError) => ({ reason: error.reason._tag, message: messageOf(error) })
 
-/** What is not told the caller is in the log, for the operator. */
+/** Logs the full message for the operator, if the caller gets a different one. */
 const logged = (error: GitRelayError) =>
-  messageOf(error) === error.message ? Effect.void : Effect.logWarning("a repository", error.message)
+  messageOf(error) === error.message ? Effect.void : Effect.logWarning("repository error", error.message)
 
 const unavailable = (error: GitRelayError) =>
   new RepositoryUnavailable({ reason: error.reason._tag, detail: messageOf(error) })

@@ -1,8 +1,8 @@
 /**
- * The server: its routes, what goes around them, and how it stops.
+ * The HTTP server: its routes, its middleware, and its graceful shutdown.
  *
- * The platform's HTTP server is given by whoever composes it. When its scope closes it takes no more runs, lets those
- * under way end, and cancels what is left; only then does it stop to listen.
+ * The caller provides the platform's HTTP server. When the scope closes, the server accepts no more runs, waits for
+ * those under way, and then cancels the rest. Only after that does it stop listening.
  */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { GraphExecutor } from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
@@ -27,23 +27,23 @@ import * as ServerLimits from "./ServerLimits.ts"
 import * as ServerMetrics from "./internal/ServerMetrics.ts"
 
 export interface SandboxServerOptions {
-  /** The default for what is not said. */
+  /** Limits. Omitted fields have their default. */
   readonly limits?: Partial<ServerLimits.ServerLimits> | undefined
-  /** For requests that name none. Absent: they are refused. */
+  /** Model for requests that specify none. Absent: such requests are refused. */
   readonly model?: string | undefined
-  /** Names in `Host` that it answers to besides the address it listens at and the local ones. */
+  /** Valid names in `Host`, in addition to the address where the server listens and the local names. */
   readonly hostNames?: ReadonlyArray<string> | undefined
 }
 
-/** What it answers from. */
+/** Services that the server requires. */
 export type Needs = AgentCatalog | GrantStore | GraphExecutor | IdempotencyKeys | RunStore
 
-/** What the platform gives. */
+/** Services of the platform, such as Node's HTTP server. */
 export type Platform = OperatorServer.Platform
 
 /**
- * Serves until its scope closes. With a second platform it answers at that address as well what its operator asks it,
- * until the last run has ended.
+ * Serves until its scope closes. With a second platform, it also serves the operator's routes at that address, until
+ * the last run has ended.
  */
 export const layer = <E = never, R = never>(
   options: SandboxServerOptions = {},
@@ -54,7 +54,7 @@ export const layer = <E = never, R = never>(
     operatorPlatform === undefined
       ? Layer.empty
       : Layer.provide(OperatorServer.layer(options.hostNames ?? []), operatorPlatform)
-  // Whatever is beside the server is made before it, and ends after it.
+  // The layers below are built before the server and closed after it.
   return drained.pipe(
     Layer.provideMerge(
       HttpRouter.serve(routes(options, limits), { disableLogger: true, disableListenLog: true })
@@ -66,7 +66,7 @@ export const layer = <E = never, R = never>(
   )
 }
 
-/** The routes alone. */
+/** The routes and their middleware, without a server. */
 export const routes = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) =>
   Layer.mergeAll(
     HttpApiBuilder.layer(ServerApi.ServerApi).pipe(
@@ -77,7 +77,7 @@ export const routes = (options: SandboxServerOptions, limits: ServerLimits.Serve
     Surroundings.layer(options.hostNames ?? [])
   )
 
-/** Built after the server, and so closed before it. */
+/** Drains the runs on close. Built after the server, so that it closes before it. */
 const drained = Layer.effectDiscard(
   Effect.flatMap(RunRoster.RunRoster, ({ drain }) => Effect.acquireRelease(Effect.void, () => drain))
 )
@@ -113,7 +113,7 @@ const runs = HttpApiBuilder.group(
   "runs",
   Effect.fnUntraced(function* (handlers) {
     const { cancel, get, list } = yield* RunHandlers.make
-    // Made here, field by field, and plain data: what a schema would do to it again is nothing.
+    // Plain data, built field by field here: encoding it with the schema would not change it.
     return handlers
       .handle("list", ({ query }) =>
         Effect.map(list(query.limit), (found) => HttpServerResponse.jsonUnsafe(found))

@@ -1,4 +1,4 @@
-/** The HTTP API, as data: what the server answers, what its OpenAPI document says, and what a client can be made of. */
+/** Definition of the HTTP API, from which the server, its OpenAPI document and clients are derived. */
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { AgentDescriptor } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
@@ -16,7 +16,7 @@ import { ChatRequest } from "./internal/ChatRequest.ts"
 import * as Problem from "./internal/Problem.ts"
 import { RunView } from "./internal/RunView.ts"
 
-/** What cannot be read of a request's path, query or headers has the same shape as every other problem. */
+/** Reports an invalid path, query or header in the same format as every other problem. */
 export class Readable extends HttpApiMiddleware.Service<Readable>()("@cogni/sandbox-server/Readable", {
   error: Problem.Invalid
 }) {}
@@ -28,12 +28,12 @@ export const layerReadable: Layer.Layer<Readable> = HttpApiMiddleware.layerSchem
       Problem.make(
         "invalid_request",
         "RequestInvalid",
-        `the ${kind.toLowerCase()} of the request cannot be read: ${problemsOf(cause).slice(0, 5).join("; ")}`
+        `invalid ${kind.toLowerCase()} of the request: ${problemsOf(cause).slice(0, 5).join("; ")}`
       )
     )
 )
 
-/** The most runs that one answer lists. */
+/** Maximum number of runs in a list. */
 export const listedMax = 100
 
 export const AgentList = Schema.Struct({ agents: Schema.Array(AgentDescriptor) }).annotate({
@@ -48,14 +48,14 @@ export const Cancelling = Schema.Struct({ runId: Schema.String, status: Schema.L
 
 const IdempotencyKey = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(255))
 
-const runParams = { id: Schema.String.annotate({ description: "the id of the run" }) }
+const runParams = { id: Schema.String.annotate({ description: "the ID of the run" }) }
 
 export class Agents extends HttpApiGroup.make("agents")
   .add(
     HttpApiEndpoint.get("list", "/ai/agents", { success: AgentList }).annotateMerge(
       OpenApi.annotations({
-        summary: "The agents that can be asked",
-        description: "Sorted by name. Needs no engine; an entry opens nothing. Has an ETag."
+        summary: "List the agents",
+        description: "Sorted by name. Works without an engine. An entry grants no access. Has an ETag."
       })
     )
   )
@@ -71,9 +71,9 @@ export class Chat extends HttpApiGroup.make("chat")
       error: Problem.all
     }).annotateMerge(
       OpenApi.annotations({
-        summary: "Run an agent, and hear of it as it happens",
+        summary: "Run an agent and stream its events",
         description:
-          "Server-sent events, each an AiEvent, the last one `done`. The run ends when its reader goes away. With " +
+          "Server-sent events, each an AiEvent, the last one `done`. The run ends when its reader disconnects. With " +
           "`protocol=ai-sdk`, the UI message stream of the AI SDK instead."
       })
     )
@@ -91,20 +91,20 @@ export class Runs extends HttpApiGroup.make("runs")
       },
       success: RunList,
       error: Problem.Unavailable
-    }).annotateMerge(OpenApi.annotations({ summary: "Runs of the grant's account, the newest first" })),
+    }).annotateMerge(OpenApi.annotations({ summary: "List the runs of the grant's account, newest first" })),
     HttpApiEndpoint.get("get", "/runs/:id", {
       params: runParams,
       success: RunView,
       error: [Problem.NotFound, Problem.Unavailable]
-    }).annotateMerge(OpenApi.annotations({ summary: "What is known of a run" })),
+    }).annotateMerge(OpenApi.annotations({ summary: "Get a run" })),
     HttpApiEndpoint.delete("cancel", "/runs/:id", {
       params: runParams,
       success: Cancelling,
       error: [Problem.NotFound, Problem.Conflict, Problem.Unavailable]
     }).annotateMerge(
       OpenApi.annotations({
-        summary: "End a run that is under way in this server",
-        description: "Its events still say how it ended, and it is on record."
+        summary: "Cancel a run that is under way in this server",
+        description: "Its event stream still reports how it ended, and its record is stored."
       })
     )
   )
@@ -121,6 +121,6 @@ export class ServerApi extends HttpApi.make("cogni-sandbox")
       title: "Cogni Sandbox",
       version: "1",
       description:
-        "Agents in sealed containers. For callers that are systems: each shows the token of a grant."
+        "Agents in sealed containers. Callers are other systems, and each authenticates with a grant's token."
     })
   ) {}

@@ -1,7 +1,7 @@
 /**
- * Whether this process lives, and whether it could take a run: two questions, for whoever starts and routes to it.
+ * Liveness and readiness of the server, for process managers and load balancers.
  *
- * Readiness asks what a run needs, with a bound, and not more often than once in a second, however often it is asked.
+ * Readiness checks the dependencies of a run, with a timeout, and at most once a second.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -9,16 +9,16 @@ import { Context, Effect } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { RunRoster } from "./internal/RunRoster.ts"
 
-/** That the process lives; asks nothing, and says nothing else. What else there is to know is the operator's. */
+/** Liveness route: checks nothing and reveals nothing else. Details are only for the operator. */
 export const liveness = HttpRouter.add("GET", "/health", HttpServerResponse.jsonUnsafe({ status: "ok" }))
 
-/** What a run needs, and how to ask whether it is there. */
+/** A dependency of a run, and its health check. */
 export interface Probe {
   readonly name: string
   readonly check: Effect.Effect<unknown, unknown>
 }
 
-/** Of whoever composes the server: the engine, say. None, unless provided. */
+/** Additional probes, such as one for the engine. Default: none. */
 export const Probes = Context.Reference<ReadonlyArray<Probe>>("@cogni/sandbox-server/Probes", {
   defaultValue: () => []
 })
@@ -53,5 +53,5 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** An id that no run has: asking for it is asking whether anybody answers. */
+/** A run ID that no run has: looking it up only checks that the store answers. */
 const nobody = RunId.make("health-check")

@@ -1,4 +1,4 @@
-/** What a server gives to its callers, and how long it waits for them: a bound on everything, each with its unit. */
+/** Limits and timeouts of a server, each with its unit in the name. */
 import { Effect, Schema } from "effect"
 
 const bounded = (minimum: number, maximum: number, fallback: number) =>
@@ -11,37 +11,37 @@ const positive = (maximum: number, fallback: number) => bounded(1, maximum, fall
 const day = 86_400
 
 export const ServerLimits = Schema.Struct({
-  /** Of a request's body; more is answered with 413. */
+  /** Maximum size of a request's body (default 12 MiB). A larger body is answered with 413. */
   bodyBytesMax: positive(2 ** 30, 12 * 1024 * 1024),
-  /** Requests of one grant, of any kind; more are answered with 429. */
+  /** Requests of any kind per grant and minute (default 6000). More are answered with 429. */
   requestsPerMinutePerGrantMax: positive(10_000_000, 6000),
-  /** Requests without a token that is known to be a grant's, from addresses like theirs; more are answered with 429. */
+  /** Requests without a known token, per bucket of addresses and minute (default 600). More are answered with 429. */
   unknownRequestsPerMinuteMax: positive(10_000_000, 600),
-  /** Runs that one grant may begin. */
+  /** Runs that a grant may start per minute (default 60). More are answered with 429. */
   runsPerMinutePerGrantMax: positive(1_000_000, 60),
-  /** Runs of one grant under way at one time; one more is answered with 429. */
+  /** Concurrent runs allowed per grant (default 8). One more is answered with 429. */
   runsPerGrantMax: positive(10_000, 8),
-  /** Runs under way at one time, and so streams of events; one more is answered with 503. */
+  /** Concurrent runs, and thus event streams, of the server (default 32). One more is answered with 503. */
   runsMax: positive(10_000, 32),
-  /** Connections at one time; whoever composes the server gives it to the platform's. */
+  /** Concurrent connections (default 512). The caller configures the platform's server with it. */
   connectionsMax: positive(100_000, 512),
-  /** From the first byte of a request to the last of its headers; for the platform's server. */
+  /** Timeout of a request's headers (default 15). The caller configures the platform's server with it. */
   headersSecondsMax: positive(day, 15),
-  /** From the first byte of a request to its last; for the platform's server. */
+  /** Timeout of a whole request (default 60). The caller configures the platform's server with it. */
   requestSecondsMax: positive(day, 60),
-  /** A stream of events that takes nothing for this long is closed, and its run ended. */
+  /** Time after which an event stream that is not read is closed and its run ended (default 60). */
   streamIdleSecondsMax: positive(day, 60),
-  /** Between two comments in a stream that has no events. */
+  /** Interval of comments in an event stream (default 15). */
   heartbeatSeconds: positive(day, 15),
-  /** How long a server that is told to stop lets its runs go on. */
+  /** Time from shutdown until remaining runs are cancelled (default 30). */
   drainSecondsMax: bounded(0, day, 30),
-  /** How long it waits after that for those it has cancelled. */
+  /** Time that a shutdown then waits for the cancelled runs (default 60). */
   cancelSecondsMax: positive(day, 60)
 })
 
 export type ServerLimits = typeof ServerLimits.Type
 
-/** The default for what is not said; throws what is no limit. */
+/** Adds the defaults of omitted limits. Throws if a limit is invalid. */
 export const make = (limits: Partial<ServerLimits> = {}): ServerLimits =>
   Schema.decodeSync(ServerLimits)(limits)
 

@@ -1,4 +1,4 @@
-/** The stream for the AI SDK, read by the AI SDK. */
+/** Tests the stream for the AI SDK with the AI SDK itself. */
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as AiSdkStream from "../src/internal/AiSdkStream.ts"
 import { assert, describe, it } from "@effect/vitest"
@@ -6,7 +6,7 @@ import { DefaultChatTransport, readUIMessageStream, type UIMessage } from "ai"
 import { Effect } from "effect"
 import { answering, question, serve } from "./ServerWorld.ts"
 
-/** As the browser's half of the SDK does it: the last of the messages that it makes of a stream. */
+/** Reads a stream as the SDK does in a browser, and returns the last message. */
 const read = async (transport: DefaultChatTransport<UIMessage>): Promise<UIMessage | undefined> => {
   const stream = await transport.sendMessages({
     trigger: "submit-message",
@@ -41,7 +41,7 @@ const fact = {
 } as never
 
 describe("AiSdkStream", () => {
-  it.effect("text, tools, text again, and what was used", () =>
+  it.effect("encodes text, tools, more text, and usage", () =>
     Effect.gen(function* () {
       const message = yield* Effect.promise(() =>
         ofEvents([
@@ -77,7 +77,7 @@ describe("AiSdkStream", () => {
     })
   )
 
-  it.effect("an answer that was said at its end only is text all the same", () =>
+  it.effect("encodes an answer without deltas as text", () =>
     Effect.gen(function* () {
       const message = yield* Effect.promise(() =>
         ofEvents([
@@ -90,7 +90,7 @@ describe("AiSdkStream", () => {
     })
   )
 
-  it.effect("a failure is an error of the stream", () =>
+  it.effect("encodes a failure as an error of the stream", () =>
     Effect.gen(function* () {
       const problem = yield* Effect.flip(
         Effect.tryPromise(() =>
@@ -113,7 +113,7 @@ describe("AiSdkStream", () => {
     })
   )
 
-  it.effect("a run is read over HTTP", () =>
+  it.effect("streams a run over HTTP", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: answering("Lima") })
       const { headers } = yield* server.caller()

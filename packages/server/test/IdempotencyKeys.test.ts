@@ -1,4 +1,4 @@
-/** Run ids that follow from idempotency keys: stable for their account, and closed to every other. */
+/** Tests run IDs derived from idempotency keys: stable for their account, and unavailable to every other. */
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
 import * as SqliteDatabase from "../../sql/src/SqliteDatabase.ts"
@@ -16,7 +16,7 @@ const directory = Effect.acquireRelease(
   (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
 )
 
-/** What earlier versions made of an account and its key. */
+/** The run ID that earlier versions derived from an account and its key. */
 const unkeyed = (account: string, key: string) =>
   `run-${createHash("sha256")
     .update(JSON.stringify([account, key]))
@@ -34,7 +34,7 @@ const idOf = (path: string, account: string, key: string) =>
   )
 
 describe("IdempotencyKeys", () => {
-  it.effect("the same key of one account is the same run, also after a restart, and nobody else's", () =>
+  it.effect("derives the same run ID from a key after a restart, and another one for another account", () =>
     Effect.gen(function* () {
       const [one, other] = [yield* directory, yield* directory]
       const first = yield* idOf(one, "acct", "monday")
@@ -51,7 +51,7 @@ describe("IdempotencyKeys", () => {
     })
   )
 
-  it.effect("a secret that is none is refused, and says what to do", () =>
+  it.effect("refuses an invalid secret, with a remedy", () =>
     Effect.gen(function* () {
       const path = yield* directory
       yield* idOf(path, "acct", "monday")
@@ -62,7 +62,7 @@ describe("IdempotencyKeys", () => {
     })
   )
 
-  it.effect("another account can neither take nor probe a key's run", () =>
+  it.effect("lets no other account use or probe the run ID of a key", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: lasting })
       const bob = yield* server.caller({ billingAccountId: "bob" })
@@ -76,7 +76,7 @@ describe("IdempotencyKeys", () => {
       assert.deepStrictEqual(yield* answers("key-none"), [...reserved, [400, "RunIdReserved"]])
       const run = yield* bob.open(question, { "idempotency-key": "monday" })
       assert.match(run.runId, /^key-[0-9a-f]{32}$/u)
-      // The answer is the same after the run began, also to somebody who has learned its id.
+      // The answer is the same after the run began, also to a caller that knows its ID.
       assert.deepStrictEqual(yield* answers(run.runId), [...reserved, [400, "RunIdReserved"]])
       const again = yield* bob.post(question, { "idempotency-key": "monday" })
       assert.strictEqual(again.status, 409)

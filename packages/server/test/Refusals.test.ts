@@ -1,4 +1,4 @@
-/** What is refused, with which status, and that nothing is made for it. */
+/** Tests which requests are refused, with which status, and that nothing is created for them. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import { assert, describe, it } from "@effect/vitest"
@@ -8,7 +8,7 @@ import { asked, lasting, question, serve, type WorldOptions } from "./ServerWorl
 const sandboxless = { allowSandbox: false }
 const past = { expiresAt: new Date(-1) }
 
-/** What is asked, by whom, of which server; and the answer. */
+/** Requests, with the grant and the server, and the expected answer. */
 const refused: ReadonlyArray<{
   readonly what: string
   readonly status: number
@@ -21,14 +21,14 @@ const refused: ReadonlyArray<{
 }> = [
   { what: "an expired grant", grant: past, status: 403, code: "authz_denied", reason: "GrantExpired" },
   {
-    what: "a wildcard alone, without allowSandbox",
+    what: "a wildcard scope without allowSandbox",
     grant: sandboxless,
     status: 403,
     code: "authz_denied",
     reason: "SandboxNotAllowed"
   },
   {
-    what: "a scope of another graph",
+    what: "a scope for another graph",
     grant: { scopes: ["graph:execute:sandbox:talker"] },
     status: 403,
     code: "authz_denied",
@@ -42,7 +42,7 @@ const refused: ReadonlyArray<{
     reason: "ModelNotGranted"
   },
   {
-    what: "a tool, by a grant that names none",
+    what: "a tool with a grant that permits none",
     body: { ...question, toolIds: ["core__metrics_query", "core__get_current_time"] },
     grant: { permissions: {} },
     status: 403,
@@ -50,7 +50,7 @@ const refused: ReadonlyArray<{
     reason: "ToolNotGranted"
   },
   {
-    what: "a repository, by a grant that names another",
+    what: "a repository with a grant that permits another",
     body: { ...question, repository: { url: "https://github.com/acme/app" } },
     grant: { permissions: { repositories: ["https://github.com/acme/other"] } },
     status: 403,
@@ -58,35 +58,35 @@ const refused: ReadonlyArray<{
     reason: "RepositoryNotGranted"
   },
   {
-    what: "sandboxes that are switched off",
+    what: "a run while sandboxes are disabled",
     world: { enabled: false },
     status: 403,
     code: "policy_denied",
     reason: "SandboxDisabled"
   },
   {
-    what: "an agent that there is none of",
+    what: "an unknown agent",
     body: { ...question, graphId: "sandbox:nobody" },
     status: 404,
     code: "not_found",
     reason: "AgentNotFound"
   },
   {
-    what: "graphs that nobody runs",
+    what: "an unknown graph namespace",
     body: { ...question, graphId: "other:agent" },
     status: 404,
     code: "not_found",
     reason: "GraphNamespaceUnknown"
   },
   {
-    what: "a graph's id that is none",
+    what: "an invalid graph ID",
     body: { ...question, graphId: "agent" },
     status: 400,
     code: "invalid_request",
     reason: "BodyInvalid"
   },
   {
-    what: "no messages",
+    what: "an empty list of messages",
     body: { ...question, messages: [] },
     status: 400,
     code: "invalid_request",
@@ -100,7 +100,7 @@ const refused: ReadonlyArray<{
     reason: "BodyInvalid"
   },
   {
-    what: "a character that the agent has not",
+    what: "a personality that the agent does not have",
     body: { ...question, personality: "pirate" },
     status: 400,
     code: "invalid_request",
@@ -115,7 +115,7 @@ const refused: ReadonlyArray<{
     world: { repositories: Repositories.layerNoop }
   },
   {
-    what: "a run that is named twice",
+    what: "a run ID together with an idempotency key",
     body: { ...question, runId: "run-000000000001" },
     headers: { "idempotency-key": "key" },
     status: 400,
@@ -132,7 +132,7 @@ const counting = () => {
 
 describe("refusals", () => {
   for (const { body = question, code, grant, headers, reason, status, what, world } of refused) {
-    it.effect(`${what}: ${status} ${reason}, and nothing is made`, () =>
+    it.effect(`refuses ${what} with ${status} ${reason}, and creates nothing`, () =>
       Effect.gen(function* () {
         const { program, seen } = counting()
         const server = yield* serve({ ...world, program })
@@ -155,7 +155,7 @@ describe("refusals", () => {
     ["a token of no grant", "Bearer cgs_nothing", "GrantNotFound"],
     ["another scheme", "Basic YTpi", "GrantNotFound"],
     ["an empty token", "Bearer ", "GrantNotFound"]
-  ])("%s: 403 everywhere, before anything else is looked at", ([, authorization, reason]) =>
+  ])("answers %s with 403 on every route, before any other check", ([, authorization, reason]) =>
     Effect.gen(function* () {
       const { program, seen } = counting()
       const { store, url } = yield* serve({ program })
@@ -176,20 +176,20 @@ describe("refusals", () => {
     })
   )
 
-  it.effect("a header without Bearer is told its form, whatever its token", () =>
+  it.effect("answers a header without Bearer with the required form", () =>
     Effect.gen(function* () {
       const { url } = yield* serve()
       for (const authorization of ["cgs_nothing", "Basic YTpi"]) {
         const { body, status } = yield* asked(`${url}/api/v1/runs`, { headers: { authorization } })
         assert.deepStrictEqual(
           [status, body.error.message],
-          [403, "the header shows no token. It must be: Authorization: Bearer TOKEN"]
+          [403, "the Authorization header has no Bearer token. Send: Authorization: Bearer TOKEN"]
         )
       }
     })
   )
 
-  it.effect("what is wrong with a body is said in plain words", () =>
+  it.effect("describes the problems of an invalid body in plain words", () =>
     Effect.gen(function* () {
       const caller = yield* (yield* serve()).caller()
       const { messages: _messages, ...silent } = question
@@ -199,12 +199,12 @@ describe("refusals", () => {
         [{ ...question, billingAccountId: "other" }, "billingAccountId: is not a known field"]
       ] as const) {
         const { message } = (yield* caller.post(body)).body.error
-        assert.strictEqual(message, `the body is not what it should be: ${says}`)
+        assert.strictEqual(message, `the body is invalid: ${says}`)
       }
     })
   )
 
-  it.effect("what a grant lacks is named by the flag that gives it", () =>
+  it.effect("names the flag that adds a permission which the grant lacks", () =>
     Effect.gen(function* () {
       const server = yield* serve()
       for (const [grant, flag] of [
@@ -217,7 +217,7 @@ describe("refusals", () => {
     })
   )
 
-  it.effect("a grant that is over sees nothing either", () =>
+  it.effect("refuses an expired grant on every route that reads", () =>
     Effect.gen(function* () {
       const server = yield* serve()
       const caller = yield* server.caller(past)
@@ -228,7 +228,7 @@ describe("refusals", () => {
     })
   )
 
-  it.effect("a revoked grant opens nothing any more", () =>
+  it.effect("refuses a revoked grant immediately", () =>
     Effect.gen(function* () {
       const server = yield* serve()
       const caller = yield* server.caller()
@@ -239,7 +239,7 @@ describe("refusals", () => {
     })
   )
 
-  it.effect("a body that is no JSON, and one that broke off: 400, and nothing of it is repeated", () =>
+  it.effect("answers invalid and truncated JSON with 400, without repeating it", () =>
     Effect.gen(function* () {
       const { caller: callerOf, url } = yield* serve()
       const { headers } = yield* callerOf()
@@ -251,7 +251,7 @@ describe("refusals", () => {
     })
   )
 
-  it.effect("an id is for one run: the second request is told where the first is", () =>
+  it.effect("answers a second request for a run ID with 409 and the ID of the first", () =>
     Effect.gen(function* () {
       const server = yield* serve()
       const caller = yield* server.caller()
@@ -267,7 +267,7 @@ describe("refusals", () => {
     })
   )
 
-  it.effect("an id that is under way is taken", () =>
+  it.effect("refuses the ID of a run that is under way", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: lasting })
       const caller = yield* server.caller()
@@ -278,7 +278,7 @@ describe("refusals", () => {
     })
   )
 
-  it.effect("a path that there is none of, and a request that cannot be read, have the same shape", () =>
+  it.effect("reports an unknown path and an invalid query in the same format", () =>
     Effect.gen(function* () {
       const server = yield* serve()
       const caller = yield* server.caller()

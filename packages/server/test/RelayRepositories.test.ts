@@ -1,4 +1,4 @@
-/** Repositories of runs, over a relay in memory. */
+/** Tests repositories of runs over an in-memory relay. */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as MemoryGitRelay from "../../git-relay/src/MemoryGitRelay.ts"
@@ -13,7 +13,7 @@ import { question, serve } from "./ServerWorld.ts"
 const url = "https://github.com/acme/app"
 
 describe("RelayRepositories.requestOf", () => {
-  it("a plain request is the relay's, below sandbox/", () => {
+  it("converts a request for the relay, with the branch below sandbox/", () => {
     assert.deepStrictEqual(
       RelayRepositories.requestOf({ url, baseBranch: "main", branch: "tidy", pullRequest: true }),
       Result.succeed({ url, baseBranch: "main", branch: "sandbox/tidy", createPr: true } as never)
@@ -23,47 +23,39 @@ describe("RelayRepositories.requestOf", () => {
 
   it.each<[string, RepositoryRequest, string]>([
     ["a path of this host", { url: "/srv/repositories/app" }, "cannot be reached from this server"],
-    ["its loopback", { url: "http://127.0.0.1:8080/acme/app" }, "cannot be reached from this server"],
-    ["its cloud's own", { url: "https://169.254.169.254/acme/app" }, "cannot be reached from this server"],
+    ["the loopback address", { url: "http://127.0.0.1:8080/acme/app" }, "cannot be reached from this server"],
+    ["a cloud's metadata", { url: "https://169.254.169.254/acme/app" }, "cannot be reached from this server"],
+    ["the loopback address in IPv6", { url: "https://[::ffff:127.0.0.1]/acme/app" }, "not a plain https URL"],
+    ["a link-local address", { url: "https://[fe80::1]/acme/app" }, "not a plain https URL"],
+    ["the loopback name", { url: "https://localhost/acme/app" }, "cannot be reached from this server"],
     [
-      "its loopback, as another kind of address",
-      { url: "https://[::ffff:127.0.0.1]/acme/app" },
-      "no https URL of a plain kind"
-    ],
-    ["its link", { url: "https://[fe80::1]/acme/app" }, "no https URL of a plain kind"],
-    [
-      "its loopback, by another name",
-      { url: "https://localhost/acme/app" },
-      "cannot be reached from this server"
-    ],
-    [
-      "its loopback, in other words",
+      "the loopback address as a number",
       { url: "https://2130706433/acme/app" },
       "cannot be reached from this server"
     ],
-    ["any address of it", { url: "https://0.0.0.0/acme/app" }, "cannot be reached from this server"],
+    ["an unspecified address", { url: "https://0.0.0.0/acme/app" }, "cannot be reached from this server"],
     ["a host of the network", { url: "https://172.17.0.1:18443/a/b" }, "cannot be reached from this server"],
     ["a forge that is not allowed", { url: "https://git.example/a/b" }, "cannot be reached from this server"],
     ["another port of a forge", { url: "https://github.com:8443/a/b" }, "cannot be reached from this server"],
     [
-      "a name around a forge's",
+      "a name that begins with a forge's",
       { url: "https://github.com.evil.example/a/b" },
       "cannot be reached from this"
     ],
-    ["a credential", { url: "https://me:hush@git.example/acme/app" }, "no https URL of a plain kind"],
-    ["plain http", { url: "http://git.example/acme/app" }, "no https URL of a plain kind"],
-    ["ssh", { url: "ssh://git@git.example/acme/app" }, "no https URL of a plain kind"],
-    ["an option of git's", { url: "--upload-pack=id" }, "no https URL of a plain kind"],
-    ["a branch outside", { url, branch: "../main" }, "none that a run may have"],
-    ["a base that is none", { url, baseBranch: "-x" }, "no plain branch name"]
-  ])("%s is refused", (_, request, message) => {
+    ["a credential", { url: "https://me:hush@git.example/acme/app" }, "not a plain https URL"],
+    ["plain http", { url: "http://git.example/acme/app" }, "not a plain https URL"],
+    ["ssh", { url: "ssh://git@git.example/acme/app" }, "not a plain https URL"],
+    ["a git option", { url: "--upload-pack=id" }, "not a plain https URL"],
+    ["a branch outside sandbox/", { url, branch: "../main" }, "not valid for a run"],
+    ["an invalid base branch", { url, baseBranch: "-x" }, "not a valid branch name"]
+  ])("refuses %s", (_, request, message) => {
     const result = RelayRepositories.requestOf(request)
-    if (Result.isSuccess(result)) return assert.fail("it was taken")
+    if (Result.isSuccess(result)) return assert.fail("it was accepted")
     assert.include(result.failure.message, message)
     assert.notInclude(result.failure.message, "hush")
   })
 
-  it("a host's own repositories are taken where they are switched on", () => {
+  it("accepts repositories of this host if enabled", () => {
     const options = { hostOrigins: true }
     assert.isTrue(Result.isSuccess(RelayRepositories.requestOf({ url: "/srv/app" }, options)))
     assert.isTrue(
@@ -79,7 +71,7 @@ describe("a server with a relay", () => {
     capabilities: { ...minimal.capabilities, tools: true }
   }
 
-  it.effect("answers in the same place of a forge that is not allowed and of one that is not reached", () =>
+  it.effect("gives the same answer at the same point for a disallowed forge and an unreachable one", () =>
     Effect.gen(function* () {
       const context = yield* Layer.build(
         RelayRepositories.layer({ forges: [{ host: "memory.example" }] }).pipe(
@@ -112,7 +104,7 @@ describe("a server with a relay", () => {
         "http://localhost/a/b"
       ])
         assert.deepStrictEqual(yield* answer({ url }), unreached, url)
-      // What is wrong with the words of a request is said of both before.
+      // Other errors in a request are reported earlier, equally for both.
       const wrong = (url: string) =>
         Effect.map(
           caller.post({ ...question, graphId: "sandbox:worker", repository: { url, branch: "../main" } }),
@@ -154,7 +146,7 @@ describe("RelayRepositories", () => {
     return { ...ended, runId, within, tip: yield* git.branchAt(origin, `sandbox/${runId}`) }
   })
 
-  it.effect("what was committed is pushed, and said", () =>
+  it.effect("pushes and reports the commits", () =>
     Effect.gen(function* () {
       const { delivery, runId, tip, within } = yield* lived({ commits: true, succeeded: true })
       assert.deepInclude(delivery, { status: "pushed", branch: `sandbox/${runId}` })
@@ -164,14 +156,14 @@ describe("RelayRepositories", () => {
     }).pipe(Effect.provide(layer))
   )
 
-  it.effect("nothing committed is skipped; of a run that failed it is kept", () =>
+  it.effect("skips the delivery without commits, and keeps the commits of a failed run", () =>
     Effect.gen(function* () {
       assert.strictEqual((yield* lived({ commits: false, succeeded: true })).delivery.status, "skipped")
       assert.strictEqual((yield* lived({ commits: true, succeeded: false })).delivery.status, "kept")
     }).pipe(Effect.provide(layer))
   )
 
-  it.effect("an origin that does not take it is a problem of the delivery, not of the run", () =>
+  it.effect("reports a refused push as a problem of the delivery, not of the run", () =>
     Effect.gen(function* () {
       const { delivery } = yield* lived({ commits: true, succeeded: true, trouble: { push: "forbidden" } })
       assert.strictEqual(delivery.status, "failed")
@@ -179,7 +171,7 @@ describe("RelayRepositories", () => {
     }).pipe(Effect.provide(layer))
   )
 
-  it.effect("an origin that is not there is the finer reason of its absence", () =>
+  it.effect("reports a missing origin as OriginUnavailable", () =>
     Effect.gen(function* () {
       const problem = yield* Effect.flip(
         lived({ commits: true, succeeded: true, trouble: { clone: "not_found" } })
@@ -188,10 +180,10 @@ describe("RelayRepositories", () => {
     }).pipe(Effect.provide(layer))
   )
 
-  it.effect("closed, filtered, refused, unresolvable and not allowed are one answer", () =>
+  it.effect("gives the same answer for closed, filtered, refused, unresolvable and disallowed servers", () =>
     Effect.gen(function* () {
       const other = RelayRepositories.requestOf({ url: "https://172.17.0.1/acme/app" })
-      const notAllowed = Result.isFailure(other) ? other.failure : assert.fail("it was taken")
+      const notAllowed = Result.isFailure(other) ? other.failure : assert.fail("it was accepted")
       for (const clone of ["unreachable", "unknown_host", "tls", "redirected", "timeout", "other"] as const) {
         const problem = yield* Effect.flip(lived({ commits: true, succeeded: true, trouble: { clone } }))
         assert.deepStrictEqual(problem, notAllowed, clone)
@@ -199,7 +191,7 @@ describe("RelayRepositories", () => {
     }).pipe(Effect.provide(layer))
   )
 
-  it.effect("a request that is refused asks no origin", () =>
+  it.effect("contacts no origin for a refused request", () =>
     Effect.gen(function* () {
       const repositories = yield* Repositories
       yield* repositories.check({ url: "/srv/app" })

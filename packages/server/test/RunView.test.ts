@@ -1,4 +1,4 @@
-/** What is told of a run, and what is not. */
+/** Tests which parts of a record the view of a run contains. */
 import { RunRecord } from "@cogni/sandbox-core/RunStore"
 import * as RunView from "../src/internal/RunView.ts"
 import { assert, describe, it } from "@effect/vitest"
@@ -66,7 +66,7 @@ const record = (over: object = {}): RunRecord =>
   })
 
 describe("RunView", () => {
-  it("says how a run went, and nothing of what was asked, answered or where", () => {
+  it("contains the outcome of a run, but no prompt, output or host path", () => {
     const view = RunView.fromRecord(record())
     assert.deepStrictEqual(JSON.parse(JSON.stringify(view)), {
       runId: "run-000000000001",
@@ -88,7 +88,7 @@ describe("RunView", () => {
     assert.notInclude(JSON.stringify(view), hush)
   })
 
-  it("of a run that others wrote something odd of, what can be understood", () => {
+  it("omits invalid annotations", () => {
     const view = RunView.fromRecord(record({ annotations: { graph: 1, relay: { status: hush } } }))
     assert.deepStrictEqual(view.error?.reason, "TimedOut")
     assert.isUndefined(view.relay)

@@ -1,4 +1,4 @@
-/** The server, asked over HTTP, on layers of memory. */
+/** Tests the server over HTTP, with in-memory layers. */
 import * as Await from "../../../test/harness/Await.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
@@ -9,7 +9,7 @@ import { inspect } from "node:util"
 import { answering, asked, question, serve } from "./ServerWorld.ts"
 
 describe("catalog", () => {
-  it.effect("is sorted by name, whole, and known by its tag", () =>
+  it.effect("is complete, sorted by name, and has an ETag", () =>
     Effect.gen(function* () {
       const world = yield* serve()
       const caller = yield* world.caller()
@@ -28,7 +28,7 @@ describe("catalog", () => {
     })
   )
 
-  it.effect("is there where nothing runs agents", () =>
+  it.effect("is available while sandboxes are disabled", () =>
     Effect.gen(function* () {
       const world = yield* serve({ enabled: false })
       const caller = yield* world.caller({ allowSandbox: false })
@@ -38,7 +38,7 @@ describe("catalog", () => {
 })
 
 describe("chat", () => {
-  it.effect("streams the events of a run, each under its type and counted", () =>
+  it.effect("streams the events of a run, each with its type and number", () =>
     Effect.gen(function* () {
       const world = yield* serve({ program: answering("Lima") })
       const caller = yield* world.caller()
@@ -66,7 +66,7 @@ describe("chat", () => {
     })
   )
 
-  it.effect("an account in the body is refused: the grant's pays", () =>
+  it.effect("refuses an account in the body, because the grant's account pays", () =>
     Effect.gen(function* () {
       const world = yield* serve({ program: answering("Lima") })
       const caller = yield* world.caller()
@@ -80,7 +80,7 @@ describe("chat", () => {
 })
 
 describe("operation", () => {
-  it.effect("lives, and is ready when what a run needs is there; asked without a token", () =>
+  it.effect("reports liveness and readiness without a token", () =>
     Effect.gen(function* () {
       const { operatorUrl: url } = yield* serve()
       assert.deepStrictEqual((yield* asked(`${url}/health`)).body, { status: "ok" })
@@ -89,7 +89,7 @@ describe("operation", () => {
     })
   )
 
-  it.effect("is not ready where a probe fails or says nothing, and asks it once a second", () =>
+  it.effect("is not ready if a probe fails or times out, and runs probes at most once a second", () =>
     Effect.gen(function* () {
       let times = 0
       const failing = Effect.suspend(() => Effect.fail(`away ${(times += 1)}`))
@@ -116,7 +116,7 @@ describe("operation", () => {
     })
   )
 
-  it.effect("counts runs and requests under names that Prometheus reads", () =>
+  it.effect("exports counters of runs and requests in the Prometheus format", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: answering("Lima") })
       const caller = yield* server.caller()
@@ -142,7 +142,7 @@ describe("operation", () => {
     })
   )
 
-  it.effect("a token is in no log, no span, no problem and no record", () =>
+  it.effect("writes a token to no log, no span, no problem and no record", () =>
     Effect.gen(function* () {
       const said: Array<string> = []
       const spans: Array<Tracer.NativeSpan> = []
@@ -179,7 +179,7 @@ describe("operation", () => {
 })
 
 describe("description", () => {
-  it.effect("is a valid OpenAPI document, of these paths", () =>
+  it.effect("is a valid OpenAPI document with these paths", () =>
     Effect.gen(function* () {
       const { operatorUrl: url } = yield* serve()
       const { body, status } = yield* asked(`${url}/openapi.json`)
@@ -205,7 +205,7 @@ describe("description", () => {
     })
   )
 
-  it.effect("is shown by a page that can load nothing from elsewhere", () =>
+  it.effect("has a page that cannot load anything from other sites", () =>
     Effect.gen(function* () {
       const { operatorUrl: url } = yield* serve()
       const { body, headers, status } = yield* asked(`${url}/docs`)

@@ -1,4 +1,4 @@
-/** Every bound of the server, met. */
+/** Tests every limit of the server. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
@@ -6,7 +6,7 @@ import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import { answering, asked, lasting, question, serve } from "./ServerWorld.ts"
 
 describe("ServerLimits", () => {
-  it.effect("a body larger than it may be is refused, whether it says so or not", () =>
+  it.effect("answers a body above the limit with 413, with or without Content-Length", () =>
     Effect.gen(function* () {
       const { caller: callerOf, url } = yield* serve({ limits: { bodyBytesMax: 1000 } })
       const caller = yield* callerOf()
@@ -29,7 +29,7 @@ describe("ServerLimits", () => {
     })
   )
 
-  it.effect("3 MB of history are taken, and 10 MB refused in words", () =>
+  it.effect("accepts 3 MB of history, and refuses 10 MB with a clear message", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: answering("Lima") })
       const caller = yield* server.caller()
@@ -54,7 +54,7 @@ describe("ServerLimits", () => {
     })
   )
 
-  it.effect("a grant that begins runs faster than it may waits as long as it is told", () =>
+  it.effect("answers a grant above its rate of runs with 429 and Retry-After", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: answering("Lima"), limits: { runsPerMinutePerGrantMax: 2 } })
       const caller = yield* server.caller()
@@ -70,7 +70,7 @@ describe("ServerLimits", () => {
     })
   )
 
-  it.effect("requests of any kind are counted", () =>
+  it.effect("limits the rate of requests of any kind", () =>
     Effect.gen(function* () {
       const server = yield* serve({ limits: { requestsPerMinutePerGrantMax: 3 } })
       const caller = yield* server.caller()
@@ -82,7 +82,7 @@ describe("ServerLimits", () => {
     })
   )
 
-  it.effect("a grant has so many runs under way, and the server so many of all grants", () =>
+  it.effect("limits concurrent runs per grant with 429, and of all grants with 503", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: lasting, limits: { runsPerGrantMax: 2, runsMax: 3 } })
       const caller = yield* server.caller()
@@ -96,7 +96,7 @@ describe("ServerLimits", () => {
       const fourth = yield* other.post(question)
       assert.deepStrictEqual([fourth.status, fourth.body.error.reason], [503, "ServerFull"])
       assert.isAbove(Number(fourth.headers.get("retry-after")), 0)
-      // A place is free again when nothing is left of a run.
+      // Another run may start once nothing is left of one.
       yield* caller.delete(`/api/v1/runs/${first.runId}`)
       yield* Effect.promise(() => first.response.text())
       yield* server.left(first.runId)
@@ -104,7 +104,7 @@ describe("ServerLimits", () => {
     })
   )
 
-  it.effect("a grant that says so has fewer runs under way than the server would let it have", () =>
+  it.effect("applies a grant's own limit of concurrent runs below the server's", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: lasting, limits: { runsPerGrantMax: 8 } })
       const caller = yield* server.caller({ permissions: { concurrentRunsMax: 1 } })
@@ -115,7 +115,7 @@ describe("ServerLimits", () => {
     })
   )
 
-  it("a limit that is none is refused when the server is made", () => {
+  it("rejects invalid limits when the server is created", () => {
     assert.throws(() => ServerLimits.make({ runsMax: 0 }))
     assert.throws(() => ServerLimits.make({ bodyBytesMax: 1.5 }))
   })

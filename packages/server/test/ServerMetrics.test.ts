@@ -1,4 +1,4 @@
-/** Labels are from small sets, whatever callers make up. */
+/** Tests that labels come from small sets, whatever callers send. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
 import * as ServerMetrics from "../src/internal/ServerMetrics.ts"
@@ -20,7 +20,7 @@ const ended = (graphId: string, ok: boolean) => ({
 })
 
 describe("ServerMetrics", () => {
-  it.effect("an agent of no catalog, a path and a method that there are none of, have one label each", () =>
+  it.effect("gives unknown agents, paths and methods one label each", () =>
     Effect.gen(function* () {
       const known = new Set(["sandbox:agent"])
       yield* ServerMetrics.runEnded(known, ended("sandbox:agent", true))
@@ -39,7 +39,7 @@ describe("ServerMetrics", () => {
     }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()))
   )
 
-  it("a route is what is written in the API, whatever is in its place", () => {
+  it("maps each path to its route template", () => {
     assert.strictEqual(ServerMetrics.routeOf("/api/v1/runs/run-000000000001?x=1"), "/api/v1/runs/{id}")
     assert.strictEqual(ServerMetrics.routeOf("/api/v1/runs?limit=1"), "/api/v1/runs")
     assert.strictEqual(ServerMetrics.routeOf("/health/ready"), "/health")

@@ -1,4 +1,4 @@
-/** Streams of events and those who read them: slowly, not at all, not to the end; and a server that stops meanwhile. */
+/** Tests event streams with readers that are slow, stalled or disconnect, and a server that stops meanwhile. */
 import * as Await from "../../../test/harness/Await.ts"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -10,7 +10,7 @@ import { answering, caller as callerOf, lasting, question, serve } from "./Serve
 
 const talk = { ...question, graphId: "sandbox:talker" }
 
-/** Writes lines of a size until it is told to end; counts them. */
+/** An agent that writes a line again and again until it is terminated, and counts the lines. */
 const chatterbox =
   (line: string, seen: { lines: number }): Program =>
   ({ stdout, terminated }) =>
@@ -24,7 +24,7 @@ const chatterbox =
       )
     )
 
-/** Asks, and never reads. */
+/** Sends a request and never reads the response. */
 const mute = (url: string, token: string, body: object) =>
   Effect.acquireRelease(
     Effect.sync(() => {
@@ -43,7 +43,7 @@ const mute = (url: string, token: string, body: object) =>
   )
 
 describe("a reader", () => {
-  it.effect("who goes away ends the run, which is on record, and leaves nothing", () =>
+  it.effect("that disconnects ends the run, which is recorded and leaves nothing behind", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: lasting })
       const caller = yield* server.caller()
@@ -57,7 +57,7 @@ describe("a reader", () => {
     })
   )
 
-  it.effect("who reads nothing is waited for, in bounded memory, and then taken for gone", () =>
+  it.effect("that does not read is disconnected after a timeout, with bounded memory until then", () =>
     Effect.gen(function* () {
       const seen = { lines: 0 }
       const server = yield* serve({
@@ -76,7 +76,7 @@ describe("a reader", () => {
       })
       yield* Await.until("nothing more is written", isStill)
       assert.strictEqual((yield* server.roster.list).length, 1)
-      // The queue of the run, what the kernel holds for the socket, and not much more.
+      // The queue of the run, the kernel's socket buffers, and not much more.
       assert.isBelow(seen.lines, 8000)
       const closed = Effect.promise(() => new Promise((resolve) => socket.once("close", resolve)))
       const fiber = yield* Effect.forkChild(closed, { startImmediately: true })
@@ -89,7 +89,7 @@ describe("a reader", () => {
     })
   )
 
-  it.effect("of a quiet run is told every 15 seconds that it lives", () =>
+  it.effect("of a quiet run gets a heartbeat every 15 seconds", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: lasting })
       const caller = yield* server.caller()
@@ -109,7 +109,7 @@ describe("a reader", () => {
 })
 
 describe("DELETE of a run", () => {
-  it.effect("under way: it is told to end, says how it ended, and is on record", () =>
+  it.effect("cancels a run under way, which still streams its end and is recorded", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: lasting })
       const caller = yield* server.caller()
@@ -125,7 +125,7 @@ describe("DELETE of a run", () => {
     })
   )
 
-  it.effect("of no run, of another account's, or of what is no id: 404", () =>
+  it.effect("answers 404 for an unknown run, a run of another account, and an invalid ID", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: lasting })
       const caller = yield* server.caller()
@@ -141,7 +141,7 @@ describe("DELETE of a run", () => {
 })
 
 describe("accounts", () => {
-  it.effect("see their own runs only, under way or over", () =>
+  it.effect("see only their own runs, under way or ended", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: answering("Lima") })
       const caller = yield* server.caller()
@@ -158,7 +158,7 @@ describe("accounts", () => {
     })
   )
 
-  it.effect("a list is the newest first, and no longer than it may be", () =>
+  it.effect("get a list of runs sorted by newest first, up to the limit", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: answering("Lima") })
       const caller = yield* server.caller()
@@ -176,7 +176,7 @@ describe("accounts", () => {
 })
 
 describe("a server that stops", () => {
-  /** With runs under way; `stop` closes it. */
+  /** Starts a server with runs under way. `stop` closes it. */
   const busy = (runs: number, program: Program, drainSecondsMax = 30) =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
@@ -204,7 +204,7 @@ describe("a server that stops", () => {
       }
     })
 
-  it.effect("lets 20 runs end, and begins no more meanwhile", () =>
+  it.effect("waits for 20 runs to end, and refuses new ones meanwhile", () =>
     Effect.gen(function* () {
       const gate = yield* Deferred.make<void>()
       const { caller, runIds, server, stop, texts } = yield* busy(20, ({ stdout }) =>
@@ -225,7 +225,7 @@ describe("a server that stops", () => {
     })
   )
 
-  it.effect("cancels after its time the 20 that go on, each of which says so and is on record", () =>
+  it.effect("cancels 20 remaining runs after the drain time, and each reports this and is recorded", () =>
     Effect.gen(function* () {
       const { runIds, server, stop, texts } = yield* busy(20, lasting, 30)
       const heard = yield* Effect.forkChild(texts, { startImmediately: true })

@@ -1,4 +1,4 @@
-/** A whole server on layers of memory, on a port of this host's, with callers. */
+/** A complete server over in-memory layers, on a local port, with callers. */
 import * as Await from "../../../test/harness/Await.ts"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -33,16 +33,16 @@ import type { AddressInfo } from "node:net"
 export const envelope = (text: string) =>
   JSON.stringify({ payloads: [{ text }], meta: { durationMs: 1, error: null } })
 
-/** Answers at once. */
+/** An agent that answers immediately. */
 export const answering =
   (text: string): Program =>
   ({ stdout }) =>
     Effect.as(stdout(envelope(text)), 0)
 
-/** Goes on until it is told to end. */
+/** An agent that runs until it is terminated. */
 export const lasting: Program = ({ terminated }) => Effect.as(terminated, 143)
 
-/** Each line that it writes is a piece of its answer. */
+/** An agent whose output lines are the text deltas of its answer. */
 export const talker: Agent = {
   ...minimal,
   id: AgentId.make("talker"),
@@ -68,10 +68,10 @@ export interface WorldOptions {
   readonly grants?: Layer.Layer<GrantStore>
   readonly hostNames?: ReadonlyArray<string>
   readonly probes?: ReadonlyArray<Probe>
-  /** Besides the two that are always there. */
+  /** Agents in addition to the two default ones. */
   readonly agents?: ReadonlyArray<Agent>
   readonly repositories?: Layer.Layer<Repositories.Repositories>
-  /** Leave connections alone when it is closed, as a server does. Node waits for those that have said nothing yet. */
+  /** Keep connections open on close, as a real server does. Node waits for those that have sent nothing yet. */
   readonly patient?: boolean
 }
 
@@ -106,7 +106,7 @@ const AggregatingGraphExecutorLayer = Layer.effect(
   )
 )
 
-/** Of one server. */
+/** Starts a server. */
 export const serve = (options: WorldOptions = {}) =>
   Effect.gen(function* () {
     const node = createServer()
@@ -133,7 +133,7 @@ export const serve = (options: WorldOptions = {}) =>
     const server = Context.get(context, HttpServer.HttpServer)
     const grants = Context.get(context, GrantStore)
     const url = HttpServer.formatAddress(server.address)
-    /** A token, and the id of its grant. */
+    /** Issues a grant, and returns its token and ID. */
     const grant = (over: Partial<GrantInput> = {}) =>
       Effect.map(grants.issue({ ...grantInput, ...over }), (issued) => ({
         id: issued.grant.id,
@@ -144,7 +144,7 @@ export const serve = (options: WorldOptions = {}) =>
       url,
       operatorUrl: `http://127.0.0.1:${(operatorNode.address() as AddressInfo).port}`,
       grant,
-      /** Once nothing of a run is left in the server. */
+      /** Waits until nothing of a run is left in the server. */
       left: (runId: string) =>
         Await.until(
           `${runId} is gone`,
@@ -184,7 +184,7 @@ export interface Chat {
 
 export const question = { graphId: "sandbox:agent", messages: [{ role: "user", content: "Where?" }] }
 
-/** Whoever holds one token. */
+/** A caller with one token. */
 export const caller = (url: string, token: string, grantId: string) => {
   const headers = { authorization: `Bearer ${token}` }
   const init = (body: object, more: Record<string, string> = {}): RequestInit => ({
@@ -199,9 +199,9 @@ export const caller = (url: string, token: string, grantId: string) => {
     get: (path: string, more: Record<string, string> = {}) =>
       asked(`${url}${path}`, { headers: { ...headers, ...more } }),
     delete: (path: string) => asked(`${url}${path}`, { method: "DELETE", headers }),
-    /** Answered as a whole. */
+    /** Sends a chat request, and reads the whole response. */
     post: (body: object, more?: Record<string, string>) => asked(`${url}/api/v1/ai/chat`, init(body, more)),
-    /** To be read piece by piece; ends with its scope. */
+    /** Sends a chat request whose response is read as a stream. It ends with its scope. */
     open: (body: object, more?: Record<string, string>, query = "") =>
       Effect.map(
         Effect.acquireRelease(
@@ -220,7 +220,7 @@ export const caller = (url: string, token: string, grantId: string) => {
           )
         )
       ),
-    /** All of it, by a parser that is not ours. */
+    /** Sends a chat request, and parses all its events with a third-party parser. */
     chat: (body: object = question, more?: Record<string, string>) =>
       Effect.promise(async (signal): Promise<Chat> => {
         const response = await fetch(`${url}/api/v1/ai/chat`, { ...init(body, more), signal })

@@ -1,6 +1,4 @@
-/**
- * What can be reached without a grant: under which names, at which address, and how often the store is asked for it.
- */
+/** Tests what is reachable without a grant: host names, addresses, and lookups in the store. */
 import { GrantStore, layerMemory as grantsMemory } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import * as HostNames from "@cogni/sandbox-server/HostNames"
@@ -12,7 +10,7 @@ import { request } from "node:http"
 import * as UnknownCallers from "../src/internal/UnknownCallers.ts"
 import { asked, serve } from "./ServerWorld.ts"
 
-/** With any `Host`, which `fetch` would not send. */
+/** Sends a request with any `Host`, which `fetch` does not allow. */
 const under = (url: string, host: string, path: string) =>
   Effect.callback<{ readonly status: number; readonly text: string }>((resume) => {
     request(`${url}${path}`, { headers: { host } }, (response) => {
@@ -22,8 +20,8 @@ const under = (url: string, host: string, path: string) =>
     }).end()
   })
 
-describe("the name of a server", () => {
-  it.effect("a name that was made to lead here is refused with 421, before anything else is looked at", () =>
+describe("host names", () => {
+  it.effect("refuses any other name in Host with 421, before any other check", () =>
     Effect.gen(function* () {
       let probed = 0
       const { operatorUrl, url } = yield* serve({
@@ -55,7 +53,7 @@ describe("the name of a server", () => {
     })
   )
 
-  it.effect("answers under its address, the local names and the configured ones, with any port", () =>
+  it.effect("accepts the server's address, the local names and the configured ones, with any port", () =>
     Effect.gen(function* () {
       const { url } = yield* serve({ hostNames: ["Sandbox.example.com"] })
       for (const host of [
@@ -70,7 +68,7 @@ describe("the name of a server", () => {
     })
   )
 
-  it("an unspecified address is no name: who listens everywhere says under which names", () => {
+  it("excludes an unspecified address from the names", () => {
     const names = (address: string) => [
       ...HostNames.of(NetAddress.inetAddressFromIpStringUnsafe(address, 8787), ["a.example"])
     ]
@@ -87,7 +85,7 @@ describe("the name of a server", () => {
 })
 
 describe("the address for callers", () => {
-  it.effect("says that it lives, and nothing else without a grant", () =>
+  it.effect("answers the liveness check and nothing else without a grant", () =>
     Effect.gen(function* () {
       let probed = 0
       const { operatorUrl, url } = yield* serve({
@@ -101,14 +99,14 @@ describe("the address for callers", () => {
       assert.strictEqual(probed, 0)
       for (const path of ["/metrics", "/docs", "/openapi.json", "/health/ready", "/health"])
         assert.strictEqual((yield* asked(`${operatorUrl}${path}`)).status, 200, path)
-      // Nothing for callers is at the operator's address.
+      // The operator's address has no routes for callers.
       assert.strictEqual((yield* asked(`${operatorUrl}/api/v1/runs`)).status, 404)
     })
   )
 })
 
 describe("requests without a known grant", () => {
-  it.effect("are limited before the store is asked, and slow down no caller that is known", () =>
+  it.effect("are limited before the store is asked, without slowing down known callers", () =>
     Effect.gen(function* () {
       let lookups = 0
       const counting = Layer.effect(
@@ -141,13 +139,13 @@ describe("requests without a known grant", () => {
       assert.strictEqual((yield* late.get("/api/v1/runs")).status, 429)
       yield* TestClock.adjust("1 minute")
       assert.strictEqual((yield* late.get("/api/v1/runs")).status, 200)
-      // A revocation holds at once, also of a caller that is known.
+      // A revocation takes effect immediately, also for a known caller.
       yield* server.grants.revoke(known.grantId)
       assert.strictEqual((yield* known.get("/api/v1/runs")).status, 403)
     })
   )
 
-  it.effect("that show a token which opens nothing any more are limited as unknown ones are", () =>
+  it.effect("include those with a revoked or removed token", () =>
     Effect.gen(function* () {
       const forgotten = new Set<string>()
       const forgetful = Layer.effect(
@@ -174,7 +172,7 @@ describe("requests without a known grant", () => {
     })
   )
 
-  it.effect("with what could be no token never reach the store", () =>
+  it.effect("never reach the store if the token is malformed", () =>
     Effect.gen(function* () {
       const { url } = yield* serve({
         grants: Layer.mock(GrantStore, { authenticate: () => Effect.die("the store was asked") })
@@ -191,7 +189,7 @@ describe("requests without a known grant", () => {
     })
   )
 
-  it("are kept in bounded memory: few buckets, a whole /64 in one, and the tokens seen last", () => {
+  it("use bounded memory: few buckets, one for a whole /64, and the most recent tokens", () => {
     const known = UnknownCallers.make(2)
     for (const hash of ["a", "b", "a", "c"]) known.add(hash)
     assert.deepStrictEqual(

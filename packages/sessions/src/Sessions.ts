@@ -1,6 +1,6 @@
 /**
- * All of chat sessions, put together: a configuration, a runner of sandboxes and something that answers come in, a
- * router of messages comes out.
+ * Composes chat sessions: combines a configuration, a sandbox runner and the orchestrators that answer into a message
+ * router.
  *
  *     message ─► MessageRouter ─► Orchestrator ─► tools ─► SandboxManager ─► the session's container
  *                  └ ConfigurationStore: one snapshot for each message
@@ -23,15 +23,17 @@ import * as ShellTools from "@cogni/sandbox-loop/ShellTools"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 
 export interface SessionsOptions extends Omit<MessageRouter.RouterOptions, "toolsFor"> {
-  /** What the configuration does not say of sandboxes, such as how they reach a model. */
+  /** Sandbox settings that the configuration does not contain, such as how sandboxes reach a model. */
   readonly settings?: Partial<DockerSandbox.SandboxSettings> | undefined
-  /** For agents that have no sandbox, and for `on_unavailable: host`. None unless given. */
+  /** Host executor for agents without a sandbox and for `on_unavailable: host` (default: none). */
   readonly host?: Executor | undefined
-  /** Instead of {@link toolsFor}. */
+  /** Tools of a session (default {@link toolsFor}). */
   readonly toolsFor?: MessageRouter.ToolsFor | undefined
 }
 
-/** How a configuration has sandboxes held, and which models are asked through them. */
+/**
+ * Converts a configuration to sandbox settings. If `base` has an `llm`, its models include those of the configuration.
+ */
 export const settingsOf = (
   { models, sandbox }: Pick<Configuration, "models" | "sandbox">,
   base: Partial<DockerSandbox.SandboxSettings> = {}
@@ -59,8 +61,8 @@ export const settingsOf = (
 })
 
 /**
- * `shell.exec`, `process.*` and `file.*` over what the session executes in, as far as the agent's profile lets them
- * through. Processes live as long as the session.
+ * Makes `shell.exec`, `process.*` and `file.*` for a session's executor, restricted by the agent's profile. Processes
+ * live as long as the session.
  */
 export const toolsFor: MessageRouter.ToolsFor = ({ agent, configuration, executor }) =>
   Effect.gen(function* () {
@@ -75,7 +77,7 @@ export const toolsFor: MessageRouter.ToolsFor = ({ agent, configuration, executo
     return yield* Effect.fromResult(registry.restrict(agent.toolProfile, agent.toolOverrides))
   })
 
-/** Sandboxes of sessions, as the configuration of the moment has them held. */
+/** Layer of the session sandboxes. Each new sandbox uses the current configuration. */
 export const layerManager = (
   base: Partial<DockerSandbox.SandboxSettings> = {}
 ): Layer.Layer<

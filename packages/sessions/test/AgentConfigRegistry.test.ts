@@ -8,7 +8,7 @@ const of = (...names: ReadonlyArray<string>) =>
   AgentConfigRegistry.make(names.map((name) => agentNamed(name)))
 
 describe("a registry", () => {
-  it("has the agents that it was given, in that order", () => {
+  it("has the given agents in the given order", () => {
     const registry = of("b", "a", "c")
     assert.deepStrictEqual(
       registry.list.map(({ name }) => name),
@@ -18,13 +18,13 @@ describe("a registry", () => {
     assert.isTrue(Option.isNone(registry.get("d")))
   })
 
-  it("has nothing that every object has", () => {
+  it("does not find members of Object", () => {
     for (const name of ["constructor", "toString", "__proto__", "get"]) {
       assert.isTrue(Option.isNone(of("a").get(name)), name)
     }
   })
 
-  it("is what a file says", () => {
+  it("is loaded from a file", () => {
     const registry = AgentConfigRegistry.loadFromConfig({
       coder: {
         system_prompt: "x",

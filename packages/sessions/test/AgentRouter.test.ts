@@ -1,4 +1,4 @@
-/** Who answers whom: against a plain reading of the rules, in any order of the file, and keys that are never shared. */
+/** Routing, compared with a plain reading of the rules in any order of the file, and unique session keys. */
 import { assert, describe, it } from "@effect/vitest"
 import * as AgentConfigRegistry from "../src/config/AgentConfigRegistry.ts"
 import * as AgentRouter from "@cogni/sandbox-sessions/router/AgentRouter"
@@ -38,7 +38,7 @@ describe("a sender", () => {
     }
   }
 
-  it("goes to its own rule, else to the longest that matches, else to its channel's, else to the default", () => {
+  it("uses its own rule, the longest matching pattern, its channel's rule, or the default", () => {
     assert.deepStrictEqual(resolve(rules, "slack", "U1"), [
       "c",
       { _tag: "Sender", channel: "slack", sender: "U1" }
@@ -56,7 +56,7 @@ describe("a sender", () => {
     assert.deepStrictEqual(resolve(rules, "mail", "ana@x.org")[0], "c")
   })
 
-  it("of patterns as long goes to the one whose characters come first", () => {
+  it("uses the first in character order of patterns with equal length", () => {
     assert.deepStrictEqual(resolve(rules, "slack", "V1"), [
       "d",
       { _tag: "SenderPattern", channel: "slack", pattern: "V*" }
@@ -69,7 +69,7 @@ describe("a sender", () => {
     )
   })
 
-  it("of a channel with a colon is nobody of another channel", () => {
+  it("of a channel with a colon does not match another channel", () => {
     const of: Rules = { senders: { "a:b:c": "b", "a:b:*": "c" }, channels: { a: "d" } }
     assert.strictEqual(resolve(of, "a", "b:c")[0], "b")
     assert.strictEqual(resolve(of, "a", "b:x")[0], "c")
@@ -77,19 +77,19 @@ describe("a sender", () => {
     assert.strictEqual(resolve(of, "a:b", "x")[0], "a")
   })
 
-  it("that looks like a pattern is one sender", () => {
+  it("whose ID looks like a pattern is one sender", () => {
     assert.strictEqual(resolve({ senders: { "x:U1": "b" } }, "x", "U*")[0], "a")
     assert.strictEqual(resolve({ senders: { "x:U\\*": "b" } }, "x", "U*")[0], "b")
     assert.strictEqual(resolve({ senders: { "x:U\\*": "b" } }, "x", "U1")[0], "a")
   })
 
-  it("may be called as every object's members are", () => {
+  it("can have the name of a member of Object", () => {
     for (const name of ["__proto__", "constructor", "toString"]) {
       assert.strictEqual(resolve({ channels: { x: "b" } }, name, name)[0], "a")
     }
   })
 
-  it("needs a configuration whose names are agents", () => {
+  it("requires rules that name defined agents", () => {
     assert.throws(() => routerOf({ channels: { x: "nobody" } }))
   })
 })
@@ -107,7 +107,7 @@ const Channels = Schema.Record(Channel, Agent)
 const sendersOf = (table: typeof Table.Type): Readonly<Record<string, string>> =>
   Object.fromEntries(table.map(([channel, pattern, agent]) => [`${channel}:${pattern.join("")}`, agent]))
 
-/** The rules as they are written down, read one after the other. */
+/** Applies the documented rules one after the other. */
 const plainly = (
   senders: Readonly<Record<string, string>>,
   channels: Readonly<Record<string, string>>,
@@ -115,7 +115,7 @@ const plainly = (
   senderId: string
 ): string => {
   const key = `${channel}:${senderId}`
-  // None of these senders has a character of a pattern.
+  // No sender ID contains a character of a pattern.
   if (senders[key] !== undefined && senderId !== "") return senders[key]
   const matching = Object.keys(senders)
     .filter((pattern) => /[*?[]/u.test(pattern) && pattern.startsWith(`${channel}:`))
@@ -127,7 +127,7 @@ const plainly = (
 
 describe("routing", () => {
   it.prop(
-    "is what the rules say, read one after the other",
+    "matches the documented rules",
     [Table, Channels, Schema.Literals(["x", "y", "z"]), SenderId],
     ([table, channels, channel, sender]) => {
       const senders = sendersOf(table)
@@ -167,12 +167,12 @@ const keyOf = ([channel, sender, agent]: typeof Triple.Type) =>
   AgentRouter.keyOf({ channel: channel.join(""), senderId: sender.join("") }, agent)
 
 describe("a key", () => {
-  it("is as the source documents have it, where nothing is awkward", () => {
+  it("has the form channel:sender:agent for ordinary names", () => {
     assert.strictEqual(AgentRouter.keyOf({ channel: "slack", senderId: "U1" }, "coder"), "slack:U1:coder")
   })
 
   it.prop(
-    "is never that of another channel, sender and agent",
+    "is unique to a channel, sender and agent",
     [Triple, Triple],
     ([one, other]) => {
       const same =
@@ -186,7 +186,7 @@ describe("a key", () => {
   )
 
   it.prop(
-    "is never that of what is shifted across a colon",
+    "changes when text is moved across a colon",
     [Awkward, Awkward, Awkward],
     ([a, b, c]) => {
       const [x, y, z] = [a.join(""), b.join(""), c.join("")]
@@ -202,13 +202,13 @@ describe("a key", () => {
   )
 
   it.effect.prop(
-    "is the id of a session",
+    "is a valid session ID",
     [Triple],
     ([triple]) => Effect.asVoid(SessionId.decode(keyOf(triple))),
     { arbitrary: { runs: 300, seed: "ids" } }
   )
 
-  it.effect("of the longest message is the id of a session", () =>
+  it.effect("of the longest names is a valid session ID", () =>
     SessionId.decode(
       AgentRouter.keyOf(
         {
@@ -222,7 +222,7 @@ describe("a key", () => {
 })
 
 describe("a rule", () => {
-  it("is said as it is written in a file", () => {
+  it("is described by its key in the file", () => {
     const { resolve: of } = routerOf({ channels: { x: "b" }, senders: { "x:1": "c", "x:2*": "d" } })
     const said = (channel: string, senderId: string) =>
       AgentRouter.describeRule(of({ channel, senderId }).rule)

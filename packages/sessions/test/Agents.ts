@@ -1,4 +1,4 @@
-/** Agents as a configuration has them that says nothing but their names. */
+/** Agents with default settings. */
 import type { AgentConfig } from "../src/config/AgentConfig.ts"
 
 export const agentNamed = (name: string, said: Partial<AgentConfig> = {}): AgentConfig => ({

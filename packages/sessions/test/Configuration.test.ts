@@ -1,6 +1,4 @@
-/**
- * Files as configurations: what is filled in, what is refused, where that is said, and that nothing secret is repeated.
- */
+/** Configuration files: defaults, rejected files, positions of problems, and secrets that are not repeated. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import { Ajv2020 } from "ajv/dist/2020.js"
@@ -15,7 +13,7 @@ const file = "cogni.yaml"
 const read = (text: string, toolNames?: ReadonlyArray<string>) =>
   Configuration.parse(text, { file, ...(toolNames === undefined ? {} : { toolNames }) })
 
-/** As `LINE:COL KEY: message`. */
+/** Returns the problems as `LINE:COL KEY: message`. */
 const problemsOf = (text: string, toolNames?: ReadonlyArray<string>) =>
   Effect.map(Effect.result(read(text, toolNames)), (result) =>
     Result.isFailure(result) ? result.failure.lines.map((line) => line.slice(file.length + 1)) : []
@@ -23,10 +21,10 @@ const problemsOf = (text: string, toolNames?: ReadonlyArray<string>) =>
 
 const agents = "agent_configs: {a: {}, coder: {}}\nrouting: {default_agent: a}\n"
 
-/** The rest of a configuration after a section that a test is about. */
+/** Completes a configuration after the section that a test is about. */
 const withAgents = (text: string) => `${text}\n${agents}`
 
-/** As the source documents write it. */
+/** The example of the source documents. */
 const sample = `
 sandbox:
   enabled: false # opt-in
@@ -57,7 +55,7 @@ routing:
 `
 
 describe("a file", () => {
-  it.effect("of nothing but agents gets everything else: the safe choice", () =>
+  it.effect("with agents only gets safe defaults", () =>
     Effect.gen(function* () {
       const configuration = yield* read("agent_configs: {a: {}}\nrouting: {default_agent: a}\n")
       assert.deepStrictEqual(configuration.sandbox, {
@@ -81,7 +79,7 @@ describe("a file", () => {
     })
   )
 
-  it.effect("says all that can be said", () =>
+  it.effect("can set every key", () =>
     Effect.gen(function* () {
       const { agents, models, routing, sandbox, warnings } = yield* read(`
 sandbox:
@@ -139,7 +137,7 @@ models: {fast: gpt-4o-mini}
     })
   )
 
-  it.effect("as the source documents write it is one", () =>
+  it.effect("of the source documents is valid", () =>
     Effect.gen(function* () {
       const { agents, sandbox } = yield* read(sample)
       assert.deepStrictEqual(
@@ -158,7 +156,7 @@ models: {fast: gpt-4o-mini}
     })
   )
 
-  it.effect("of the documentation is one", () =>
+  it.effect("of the documentation is valid", () =>
     Effect.gen(function* () {
       const page = readFileSync(
         fileURLToPath(new URL("../../../docs/reference/configuration.md", import.meta.url)),
@@ -169,22 +167,20 @@ models: {fast: gpt-4o-mini}
       const { agents, warnings } = yield* read(example!)
       assert.isAbove(agents.list.length, 1)
       assert.deepStrictEqual(warnings, [])
-      // Every key of the schema has a row, and no row is of another.
+      // Every key of the schema has a row, and every row has a key.
       const rows = [...page.matchAll(/^\| `([\w.<>]+)` \|/gmu)].map(([, key]) => key!)
       assert.deepStrictEqual(rows.toSorted(), keysOf(Configuration.jsonSchema()).toSorted())
     })
   )
 
-  it.effect(
-    "whose containers live for less than a command may run has commands that run for as long as those",
-    () =>
-      Effect.gen(function* () {
-        const { sandbox } = yield* read(withAgents("sandbox: {timeout_seconds: 60}"))
-        assert.strictEqual(sandbox.commandTimeoutSecondsMax, 60)
-      })
+  it.effect("with a short container lifetime uses it as the command time limit", () =>
+    Effect.gen(function* () {
+      const { sandbox } = yield* read(withAgents("sandbox: {timeout_seconds: 60}"))
+      assert.strictEqual(sandbox.commandTimeoutSecondsMax, 60)
+    })
   )
 
-  it.effect("has prompts of at most 64 KiB, counted in bytes", () =>
+  it.effect("limits prompts to 64 KiB, counted in bytes", () =>
     Effect.gen(function* () {
       const of = (prompt: string) =>
         `agent_configs: {a: {system_prompt: ${prompt}}}\nrouting: {default_agent: a}\n`
@@ -195,7 +191,7 @@ models: {fast: gpt-4o-mini}
     })
   )
 
-  it.effect("is one snapshot: nothing in it can be changed", () =>
+  it.effect("is an immutable snapshot", () =>
     Effect.gen(function* () {
       const configuration = yield* read(sample)
       const frozen = (value: unknown): boolean =>
@@ -206,7 +202,7 @@ models: {fast: gpt-4o-mini}
     })
   )
 
-  it.effect("may use names that every object has", () =>
+  it.effect("can use names of members of Object", () =>
     Effect.gen(function* () {
       const { agents, routing } = yield* read(
         "agent_configs: {tostring: {}, valueof: {}}\nrouting: {default_agent: tostring, channels: {toString: valueof, hasOwnProperty: tostring}}\n"
@@ -226,7 +222,7 @@ models: {fast: gpt-4o-mini}
   )
 })
 
-/** `sandbox.enabled`, `agent_configs.<name>.sandbox`, …: all that the published schema has. */
+/** Returns all keys of the published schema, such as `agent_configs.<name>.sandbox`. */
 const keysOf = (schema: unknown, prefix = ""): ReadonlyArray<string> => {
   const { patternProperties = {}, properties = {} } = schema as Record<string, Record<string, unknown>>
   return [
@@ -242,12 +238,7 @@ const refused: ReadonlyArray<readonly [text: string, ...says: ReadonlyArray<stri
   ["", "1:1: Expected a mapping"],
   ["5", "1:1: Expected a mapping"],
   ["[]", "1:1: Expected a mapping"],
-  [
-    "a: 1",
-    "1:1 a: There is no such key",
-    "1:1 agent_configs: Expected this key",
-    "1:1 routing: Expected this key"
-  ],
+  ["a: 1", "1:1 a: Unknown key", "1:1 agent_configs: Expected this key", "1:1 routing: Expected this key"],
   ["agent_configs: {}\nrouting: {default_agent: a}", "1:1 agent_configs: Expected at least one agent"],
   ["agent_configs: {a: }\nrouting: {default_agent: a}", "1:17 agent_configs.a: Expected a mapping"],
   ["agent_configs: {a: {}}\nrouting:", "2:1 routing: Expected a mapping"],
@@ -261,18 +252,15 @@ const refused: ReadonlyArray<readonly [text: string, ...says: ReadonlyArray<stri
     "1:11 sandbox.enabled: Expected true or false (yes, no, on and off are strings in YAML 1.2)"
   ],
   [withAgents('sandbox: {enabled: "true"}'), "1:11 sandbox.enabled: Expected true or false"],
-  [
-    withAgents("sandbox: {memory: 1g}"),
-    "1:11 sandbox.memory: There is no such key. There are enabled, image, "
-  ],
+  [withAgents("sandbox: {memory: 1g}"), "1:11 sandbox.memory: Unknown key. Valid keys: enabled, image, "],
   [
     withAgents("sandbox: {network: bridge, allow_unsafe_network: true}"),
-    "Neither bridge (a way out past the proxy) nor host (no isolation at all)"
+    "bridge (an egress path around the proxy) and host (no isolation)"
   ],
   [withAgents("sandbox: {network: host}"), "1:11 sandbox.network: Expected none, or internal:NAME"],
   [
     withAgents("sandbox: {network: internal:x}"),
-    "1:11 sandbox.network: Expected none: containers on one network see each other"
+    "1:11 sandbox.network: Expected none: containers on one network can reach each other"
   ],
   [
     withAgents('sandbox: {network: "internal:-x", allow_unsafe_network: true}'),
@@ -314,11 +302,11 @@ const refused: ReadonlyArray<readonly [text: string, ...says: ReadonlyArray<stri
   [withAgents("models: {fast: 'a b'}"), "1:10 models.fast: Expected the name of a model"],
   [
     withAgents("models: {turbo: x}"),
-    "1:10 models.turbo: There is no such key. There are fast, default, complex, local"
+    "1:10 models.turbo: Unknown key. Valid keys: fast, default, complex, local"
   ],
   [
     withAgents("models: {fast: x}"),
-    "2:17 agent_configs.a.model_tier: Expected a tier that models has a model for (fast), got default",
+    "2:17 agent_configs.a.model_tier: Expected a tier that has a model in models (fast), got default",
     "2:24 agent_configs.coder.model_tier: Expected a tier"
   ],
   [
@@ -339,7 +327,7 @@ const refused: ReadonlyArray<readonly [text: string, ...says: ReadonlyArray<stri
   ],
   [
     "agent_configs: {a: {tool_overrides: {denied: []}}}\nrouting: {default_agent: a}",
-    "1:38 agent_configs.a.tool_overrides.denied: There is no such key. There are allow, deny"
+    "1:38 agent_configs.a.tool_overrides.denied: Unknown key. Valid keys: allow, deny"
   ],
   ...["''", '"x\\0"', '"\\ud800"'].map(
     (prompt) =>
@@ -350,11 +338,11 @@ const refused: ReadonlyArray<readonly [text: string, ...says: ReadonlyArray<stri
   ),
   [
     "agent_configs: {coder: {}}\nrouting: {default_agent: codre}",
-    "2:11 routing.default_agent: Expected the name of an agent that agent_configs has"
+    "2:11 routing.default_agent: Expected the name of an agent in agent_configs"
   ],
   [
     "agent_configs: {coder: {}}\nrouting: {default_agent: coder, channels: {discord: code}}",
-    "2:44 routing.channels.discord: Expected the name of an agent that agent_configs has"
+    "2:44 routing.channels.discord: Expected the name of an agent in agent_configs"
   ],
   [
     "agent_configs: {a: {}}\nrouting: {default_agent: a, channels: {'a b': a}}",
@@ -362,7 +350,7 @@ const refused: ReadonlyArray<readonly [text: string, ...says: ReadonlyArray<stri
   ],
   [
     "agent_configs: {a: {}}\nrouting: {default_agent: a, senders: {'x:1': b}}",
-    '2:39 routing.senders."x:1": Expected the name of an agent that agent_configs has'
+    '2:39 routing.senders."x:1": Expected the name of an agent in agent_configs'
   ],
   [
     "agent_configs: {a: {}}\nrouting: {default_agent: a, senders: {12345: a}}",
@@ -378,12 +366,12 @@ const refused: ReadonlyArray<readonly [text: string, ...says: ReadonlyArray<stri
   ],
   [
     "agent_configs: {a: {}}\nrouting: {default_agent: a, senders: {'x:a!': a, 'x:a\\!': a}}",
-    "Expected one rule for a sender: one before it means the same"
+    "Expected one rule for a sender: an earlier rule names the same one"
   ],
-  [`${agents}routing: {default_agent: coder}\n`, "3:1 routing: Expected a key to stand once"]
+  [`${agents}routing: {default_agent: coder}\n`, "3:1 routing: Expected each key once"]
 ]
 
-describe("what is refused", () => {
+describe("an invalid file", () => {
   for (const [text, ...says] of refused) {
     it.effect(`${says[0]} … ${text.split("\n")[0]}`, () =>
       Effect.gen(function* () {
@@ -394,14 +382,14 @@ describe("what is refused", () => {
             `${said}\n${problems.join("\n")}`
           )
         }
-        // Nothing is said twice, and nothing else.
+        // No problem is repeated, and there are few others.
         assert.strictEqual(new Set(problems).size, problems.length)
         assert.isAtMost(problems.length, says.length + 2, problems.join("\n"))
       })
     )
   }
 
-  it.effect("is told all at once, in the order of the file", () =>
+  it.effect("is reported with all problems, in the order of the file", () =>
     Effect.gen(function* () {
       const problems = yield* problemsOf(`routing:
   default_agent: Nobody
@@ -411,7 +399,7 @@ agent_configs: {a: {api_key: x, model_tier: huge}}
 more: 1
 `)
       assert.deepStrictEqual(
-        problems.map((problem) => problem.split(/: (?=Expected|There)/u)[0]),
+        problems.map((problem) => problem.split(/: (?=Expected|Unknown)/u)[0]),
         [
           "2:3 routing.default_agent",
           "4:11 sandbox.enabled",
@@ -425,7 +413,7 @@ more: 1
     })
   )
 
-  it.effect("of one key by another is told when each of them is right", () =>
+  it.effect("is reported with conflicts between keys once each key is valid", () =>
     Effect.gen(function* () {
       const problems = yield* problemsOf(`routing:
   default_agent: nobody
@@ -434,7 +422,7 @@ sandbox: {network: internal:x, command_timeout_seconds: 301}
 agent_configs: {a: {}}
 `)
       assert.deepStrictEqual(
-        problems.map((problem) => problem.split(/: (?=Expected|There)/u)[0]),
+        problems.map((problem) => problem.split(/: (?=Expected|Unknown)/u)[0]),
         [
           "2:3 routing.default_agent",
           '3:13 routing.senders."x:["',
@@ -445,7 +433,7 @@ agent_configs: {a: {}}
     })
   )
 
-  it.effect("is told of a hundred at most, and that there are more", () =>
+  it.effect("is reported with at most a hundred problems, and the number of the others", () =>
     Effect.gen(function* () {
       const text = Array.from({ length: 150 }, (_, at) => `k${at}: 1\n`).join("")
       const error = yield* Effect.flip(read(text))
@@ -454,7 +442,7 @@ agent_configs: {a: {}}
     })
   )
 
-  it.effect("of tools is a name that there is none of, where that is known", () =>
+  it.effect("is reported with unknown tools, if the existing ones are known", () =>
     Effect.gen(function* () {
       const text =
         "agent_configs: {a: {tool_overrides: {allow: [web.fetch, mine.it], deny: [shell.exce, process.*, '*']}}}\nrouting: {default_agent: a}\n"
@@ -463,14 +451,14 @@ agent_configs: {a: {}}
       assert.deepStrictEqual(
         problems,
         ["1:46 agent_configs.a.tool_overrides.allow.0", "1:74 agent_configs.a.tool_overrides.deny.0"].map(
-          (place) => `${place}: Expected a tool that there is: mine.it, shell.exec`
+          (place) => `${place}: Expected an existing tool: mine.it, shell.exec`
         )
       )
     })
   )
 })
 
-describe("a secret that was written by mistake", () => {
+describe("a misplaced secret", () => {
   const secret = "sk-live-51H8xQZ0aBcDeFgHiJkLmNoPqRsTuVwXyZ0123456789abcdefghijk"
 
   const places: ReadonlyArray<string> = [
@@ -509,7 +497,7 @@ describe("a secret that was written by mistake", () => {
   }
 })
 
-describe("what is worth saying", () => {
+describe("the warnings", () => {
   const cases: ReadonlyArray<readonly [text: string, keys: ReadonlyArray<string>]> = [
     ["sandbox: {enabled: true}\nagent_configs: {a: {}}", []],
     ["agent_configs: {a: {}}", ["sandbox.enabled"]],
@@ -521,7 +509,7 @@ describe("what is worth saying", () => {
     ]
   ]
   for (const [text, keys] of cases) {
-    it.effect(`is what runs outside of sandboxes: ${keys.join() || "nothing"}`, () =>
+    it.effect(`report what runs outside of sandboxes: ${keys.join() || "nothing"}`, () =>
       Effect.map(read(`${text}\nrouting: {default_agent: a}\n`), ({ warnings }) =>
         assert.deepStrictEqual(
           warnings.map(({ key }) => key),
@@ -540,7 +528,7 @@ describe("a fingerprint", () => {
   const base =
     "sandbox: {enabled: true}\nagent_configs: {a: {system_prompt: x}, b: {}}\nrouting: {default_agent: a}\n"
 
-  it.effect("differs with all that a session is made of, and with nothing else", () =>
+  it.effect("changes with every input of a session, and with nothing else", () =>
     Effect.gen(function* () {
       const before = yield* of(base)
       const same: ReadonlyArray<readonly [string, string]> = [
@@ -569,9 +557,9 @@ describe("a fingerprint", () => {
 const ajv = new Ajv2020({ strict: true, allErrors: true })
 const validate = ajv.compile(Configuration.jsonSchema())
 
-/** Refused for what one key says of another, which a schema of this kind cannot say. */
+/** Messages of rules between several keys, which a JSON Schema cannot express. */
 const byRule =
-  /that agent_configs has|see each other|at most timeout_seconds|processors|size from|tier that models|pattern of|one rule for a sender|to stand once|decimal number|without NUL|range in/u
+  /agent in agent_configs|can reach each other|at most timeout_seconds|processors|size from|tier that has a model|pattern of|one rule for a sender|each key once|decimal number|without NUL|range in/u
 
 describe("the published schema", () => {
   it("describes every key", () => {
@@ -595,12 +583,12 @@ describe("the published schema", () => {
     assert.deepStrictEqual(undescribed(Configuration.jsonSchema(), ""), [])
   })
 
-  it("takes what is taken", () => {
+  it("accepts valid files", () => {
     assert.isTrue(validate(parseDocument(sample).toJS()), JSON.stringify(validate.errors))
     assert.isTrue(validate(parseDocument(agents).toJS()))
   })
 
-  it.effect("refuses what is refused", () =>
+  it.effect("refuses invalid files", () =>
     Effect.gen(function* () {
       for (const [text] of refused) {
         const problems = yield* problemsOf(text)
@@ -611,7 +599,7 @@ describe("the published schema", () => {
   )
 
   it.effect.prop(
-    "and the code take the same values",
+    "accepts the same values as the code",
     [Arbitrary.schema(Schema.toEncoded(Configuration.File))],
     ([value]) =>
       Effect.gen(function* () {

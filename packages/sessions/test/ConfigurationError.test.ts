@@ -1,4 +1,4 @@
-/** How a refusal is said. */
+/** Messages of configuration errors. */
 import { assert, describe, it } from "@effect/vitest"
 import * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
 
@@ -14,7 +14,7 @@ describe("a problem", () => {
 describe("an error", () => {
   const at = (line: number, column: number) => ({ line, column, key: "k", message: `m${line}` })
 
-  it("has its problems in the order of the file, each with file, line, column and key", () => {
+  it("lists problems in file order, with file, line, column and key", () => {
     const error = ConfigurationError.invalid("f.yaml", [at(9, 1), at(2, 7), at(2, 3)])
     assert.deepStrictEqual(error.lines, ["f.yaml:2:3 k: m2", "f.yaml:2:7 k: m2", "f.yaml:9:1 k: m9"])
     assert.strictEqual(
@@ -23,7 +23,7 @@ describe("an error", () => {
     )
   })
 
-  it("tells a hundred problems, and how many more there are", () => {
+  it("lists a hundred problems, and counts the rest", () => {
     const rest = Array.from({ length: 120 }, (_, line) => at(line + 2, 1))
     const error = ConfigurationError.invalid("f.yaml", [at(1, 1), ...rest])
     assert.lengthOf(error.lines, ConfigurationError.problemsMax + 1)
@@ -31,7 +31,7 @@ describe("an error", () => {
     assert.include(error.message, "; f.yaml: and 21 more")
   })
 
-  it("says what to do where a file cannot be read", () => {
+  it("has a remedy if a file cannot be read", () => {
     const error = ConfigurationError.unreadable("f.yaml", "it is not UTF-8", "Save it as UTF-8")
     assert.strictEqual(
       error.message,

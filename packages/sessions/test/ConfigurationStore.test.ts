@@ -1,4 +1,4 @@
-/** A configuration that is read again: taken whole, or not at all and said. */
+/** Reloading a configuration: a valid text replaces the whole configuration, an invalid one is logged. */
 import { assert, describe, it } from "@effect/vitest"
 import type * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
@@ -14,7 +14,7 @@ const textOf = (prompt: string) =>
 
 const promptOf = ({ agents }: Configuration.Configuration) => agents.list[0]?.systemPrompt
 
-/** What a store reads, which a test changes, and what it says. */
+/** The text that a store reads, set by a test, and the store's log. */
 interface World {
   text: string | ConfigurationError.ConfigurationError
   reads: number
@@ -47,16 +47,16 @@ const withStore = <E>(
 const gone = ConfigurationError.unreadable("f.yaml", "there is no such file", "Write one", true)
 
 describe("a store", () => {
-  it.effect("is not made of what is no configuration", () =>
+  it.effect("fails without a valid configuration", () =>
     Effect.gen(function* () {
       const failed = (read: Effect.Effect<string, ConfigurationError.ConfigurationError>) =>
         Effect.flip(Layer.build(ConfigurationStore.layer(read, { file: "f.yaml" })))
-      assert.include((yield* failed(Effect.succeed("a: 1"))).message, "f.yaml:1:1 a: There is no such key")
+      assert.include((yield* failed(Effect.succeed("a: 1"))).message, "f.yaml:1:1 a: Unknown key")
       assert.strictEqual(yield* failed(Effect.fail(gone)), gone)
     })
   )
 
-  it.effect("has one snapshot, until it is told to read again", () =>
+  it.effect("keeps one snapshot until it is reloaded", () =>
     withStore(undefined, (world, { current, reload }) =>
       Effect.gen(function* () {
         const before = yield* current
@@ -71,7 +71,7 @@ describe("a store", () => {
     )
   )
 
-  it.effect("keeps what it has where the new one is wrong or gone, fails with it, and says so", () =>
+  it.effect("keeps its configuration if the new one is invalid or missing, and reports the error", () =>
     withStore(undefined, (world, { current, reload }) =>
       Effect.gen(function* () {
         const before = yield* current
@@ -82,7 +82,7 @@ describe("a store", () => {
           assert.strictEqual(yield* current, before)
           assert.strictEqual(
             world.said.at(-1),
-            `Error: ${error.message}. The configuration that was read before stays in use`
+            `Error: ${error.message}. The previous configuration stays in use`
           )
         }
         world.text = textOf("two")
@@ -91,7 +91,7 @@ describe("a store", () => {
     )
   )
 
-  it.effect("of a text that is the same has the same snapshot", () =>
+  it.effect("keeps its snapshot if the text has not changed", () =>
     withStore(undefined, (world, { changes, current, reload }) =>
       Effect.gen(function* () {
         const before = yield* current
@@ -115,13 +115,13 @@ describe("a store", () => {
   )
 })
 
-describe("a store that looks by itself", () => {
-  it.effect("has a change within the time that is set, and takes nothing that is still being written", () =>
+describe("a store that polls its source", () => {
+  it.effect("applies a change within the configured time, and never a partial write", () =>
     withStore(10, (world, { current }) =>
       Effect.gen(function* () {
         yield* TestClock.adjust("1 minute")
         assert.strictEqual(world.reads, 13)
-        // Another text at each look: nobody has finished writing.
+        // The text differs at each read, so it may still be incomplete.
         for (const half of ["two", "three", "four"]) {
           world.text = textOf(half)
           yield* TestClock.adjust("5 seconds")
@@ -136,7 +136,7 @@ describe("a store that looks by itself", () => {
     )
   )
 
-  it.effect("says once what is wrong, keeps what it has, and goes on", () =>
+  it.effect("logs each error once, keeps its configuration, and continues", () =>
     withStore(2, (world, { current, reload }) =>
       Effect.gen(function* () {
         world.text = "agent_configs: {a: {}}\n"
@@ -148,7 +148,7 @@ describe("a store that looks by itself", () => {
         yield* TestClock.adjust("1 minute")
         assert.lengthOf(world.said, 2)
         assert.include(world.said[1], "there is no such file")
-        // Somebody asks, and is told again.
+        // An explicit reload reports the error again.
         yield* Effect.flip(reload)
         assert.lengthOf(world.said, 3)
         world.text = textOf("two")
@@ -162,7 +162,7 @@ describe("a store that looks by itself", () => {
     )
   )
 
-  it.effect("says again what comes back wrong after it was right", () =>
+  it.effect("logs an error again if it returns after a valid text", () =>
     withStore(2, (world) =>
       Effect.gen(function* () {
         for (const text of ["wrong", textOf("two"), "wrong", textOf("two")]) {
@@ -187,7 +187,7 @@ const inDirectory = <A, E>(
   }).pipe(Effect.provide(NodeFileSystem.layer))
 
 describe("a file", () => {
-  it.effect("is read as UTF-8, without the mark that some editors begin it with", () =>
+  it.effect("is read as UTF-8, without a byte order mark", () =>
     inDirectory((directory, fs) =>
       Effect.gen(function* () {
         const path = `${directory}/c.yaml`
@@ -197,7 +197,7 @@ describe("a file", () => {
     )
   )
 
-  it.effect("that is none is not read, and it is said why", () =>
+  it.effect("that cannot be read fails with the reason", () =>
     inDirectory((directory, fs) =>
       Effect.gen(function* () {
         const path = (name: string) => `${directory}/${name}`
@@ -220,7 +220,7 @@ describe("a file", () => {
     )
   )
 
-  it.effect("of a store is called by its path", () =>
+  it.effect("of a store is named by its path", () =>
     inDirectory((directory, fs) =>
       Effect.gen(function* () {
         const path = `${directory}/c.yaml`

@@ -34,7 +34,7 @@ const leftovers = (sandbox: DockerSandbox.SessionSandbox) =>
   ContainerRuntime.use((runtime) => runtime.leftovers(sandbox.runId))
 
 describe("DockerSandbox", () => {
-  it.effect("is created, takes commands, says that it runs, and is gone with its scope", () =>
+  it.effect("runs commands, reports that it is running, and ends with its scope", () =>
     Effect.gen(function* () {
       const sandbox = yield* Effect.scoped(
         Effect.gen(function* () {
@@ -52,7 +52,7 @@ describe("DockerSandbox", () => {
     }).pipe(Effect.provide(memory))
   )
 
-  it.effect("destroy ends it and what runs in it; what is asked after that hears so", () =>
+  it.effect("destroy ends the sandbox and its running commands", () =>
     Effect.gen(function* () {
       const sandbox = yield* create()
       const hanging = yield* Effect.forkChild(Effect.exit(sandbox.exec(["hang"])))
@@ -62,11 +62,11 @@ describe("DockerSandbox", () => {
       assert.deepStrictEqual(yield* leftovers(sandbox), [])
       assert.isFalse(yield* sandbox.isRunning)
       yield* TestClock.adjust("1 minute")
-      assert.strictEqual(hanging.pollUnsafe()?._tag, "Success", "it still waits")
+      assert.strictEqual(hanging.pollUnsafe()?._tag, "Success", "the command still waits")
     }).pipe(Effect.scoped, Effect.provide(memory))
   )
 
-  it.effect("what the agent notes of a workspace is there for the next container of it", () =>
+  it.effect("keeps the agent's notes on a workspace for its next container", () =>
     Effect.gen(function* () {
       const workspace = { type: "directory", path: "/sessions/a" } as const
       assert.isUndefined(
@@ -84,7 +84,7 @@ describe("DockerSandbox", () => {
     }).pipe(Effect.scoped, Effect.provide(memory))
   )
 
-  it.effect("has processes that go on by themselves, and end with it", () =>
+  it.effect("runs background processes, which end with it", () =>
     Effect.gen(function* () {
       const sandbox = yield* create()
       const { processId } = yield* sandbox.processes.start({ command: "hang" })
@@ -99,7 +99,7 @@ describe("DockerSandbox", () => {
     }).pipe(Effect.scoped, Effect.provide(memory))
   )
 
-  it.effect("settings that are none are refused with their problems", () =>
+  it.effect("refuses invalid settings, with their problems", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(
         create({ settings: { image: "memory", limits: { memoryBytesMax: 1 } } })

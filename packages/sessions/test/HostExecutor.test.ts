@@ -1,4 +1,4 @@
-/** Commands on the host keep the contract of a sandbox's, and what only the host can get wrong is looked at here. */
+/** Runs the executor contract on the host, and tests what only the host can get wrong. */
 import { entriesMax, type Executor, fileBytesMax } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import type { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -70,7 +70,7 @@ ExecutorContract.suite(
   )
 )
 
-/** An executor, and a directory beside its workspace that is none of its business. */
+/** An executor, and a directory outside of its workspace. */
 class Host extends Context.Service<Host, { readonly executor: Executor; readonly outside: string }>()(
   "test/Host"
 ) {
@@ -86,7 +86,7 @@ class Host extends Context.Service<Host, { readonly executor: Executor; readonly
 
 const isRoot = process.getuid?.() === 0
 
-/** Who was started with this word among its arguments, and is not only waiting to be looked at. */
+/** Returns the IDs of processes with this argument, without zombies. */
 const alive = (word: string): ReadonlyArray<string> =>
   readdirSync("/proc").filter((pid) => {
     if (!/^\d+$/u.test(pid)) return false
@@ -98,7 +98,7 @@ const alive = (word: string): ReadonlyArray<string> =>
   })
 
 let words = 0
-/** How long a sleep(1) sleeps whom nobody else starts. */
+/** Returns a duration for sleep(1) that no other process uses. */
 const sleepWord = () => `${9000 + ++words}.${process.pid}`
 
 const descriptors = () => readdirSync("/proc/self/fd").length
@@ -113,17 +113,17 @@ const inWorkspace = Effect.map(Host, ({ executor, outside }) => ({
   at: (name: string) => join(executor.workspace, name)
 }))
 
-/** Ways for a child to get away that leave it in its process group, given what it runs. */
+/** Ways for a child to detach without leaving its process group, as shell lines. */
 const escapes: Readonly<Record<string, (sleep: string) => string>> = {
   "is in the background": (sleep) => `${sleep} &`,
   "has lost its parent": (sleep) => `(${sleep} &)`,
-  "has cleared its environment, lost its parent, and holds no pipe": (sleep) =>
+  "has cleared its environment, lost its parent and holds no pipe": (sleep) =>
     `(env -i ${sleep} > /dev/null 2>&1 &)`,
-  "ignores what it is told": (sleep) => `trap '' HUP INT TERM; ${sleep} &`
+  "ignores signals": (sleep) => `trap '' HUP INT TERM; ${sleep} &`
 }
 
-layer(Host.layer, { excludeTestServices: true })("what is left of a command on the host", (it) => {
-  it.effect("is gone after a time-out, however it tried to get away, unless it left its process group", () =>
+layer(Host.layer, { excludeTestServices: true })("leftovers of a command on the host", (it) => {
+  it.effect("are killed after a timeout, unless they left the process group", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       const left = yield* Effect.forEach(
@@ -148,7 +148,7 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
     })
   )
 
-  it.effect("is not waited for where it left its process group: it survives the command", () =>
+  it.effect("survive a timeout outside of the process group, and do not delay it", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       const word = sleepWord()
@@ -156,7 +156,7 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
         reasonOf(executor.exec(`setsid sleep ${word} & sleep 1000`, { timeoutSecondsMax: 1 }))
       )
       yield* until(
-        "it runs",
+        "the child runs",
         Effect.sync(() => alive(word).length > 0)
       )
       assert.strictEqual((yield* Fiber.join(running))._tag, "CommandTimedOut")
@@ -166,14 +166,14 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
     })
   )
 
-  it.effect("is only what came of it: a stranger lives on", () =>
+  it.effect("do not include unrelated processes", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       const [mine, strangers] = [sleepWord(), sleepWord()]
       const scope = yield* Scope.make()
       yield* Scope.provide(scope)(executor.spawn(["sleep", mine]))
       yield* until(
-        "it runs",
+        "the command runs",
         Effect.sync(() => alive(mine).length > 0)
       )
       const stranger = spawn("sleep", [strangers], { cwd: executor.workspace, stdio: "ignore" })
@@ -183,7 +183,7 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
     })
   )
 
-  it.effect("lives on where it ended by itself, until the executor is closed", () =>
+  it.effect("survive a command that ended by itself, until the executor closes", () =>
     Effect.gen(function* () {
       const kept = sleepWord()
       yield* Effect.gen(function* () {
@@ -191,7 +191,7 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
         const { exitCode } = yield* executor.exec(`sleep ${kept} &`)
         assert.strictEqual(exitCode, 0)
         yield* until(
-          "it runs",
+          "the child runs",
           Effect.sync(() => alive(kept).length === 1)
         )
       }).pipe(Effect.scoped)
@@ -199,7 +199,7 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
     })
   )
 
-  it.effect("is gone where its command was told to end", () =>
+  it.effect("are killed if the command was sent an ending signal", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       const word = sleepWord()
@@ -208,7 +208,7 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
           `trap 'exit 0' TERM; (trap '' TERM; sleep ${word}) & while :; do sleep 0.1; done`
         )
         yield* until(
-          "it runs",
+          "the child runs",
           Effect.sync(() => alive(word).length > 0)
         )
         yield* running.signal("SIGTERM")
@@ -219,19 +219,19 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
     })
   )
 
-  it.effect("may write on when the command has ended: it neither waits nor dies of it", () =>
+  it.effect("can write after the command has ended, without blocking or a broken pipe", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       const line = "(sleep 0.3; head -c 4000000 /dev/zero; echo $? > wrote) & echo said"
       const { output } = yield* executor.exec(line)
       assert.strictEqual(output.stdout.text, "said\n")
       const wrote = Effect.map(Effect.exit(executor.files.read("wrote")), Exit.isSuccess)
-      yield* until("it has written", wrote)
+      yield* until("the child has written", wrote)
       assert.strictEqual(text(yield* executor.files.read("wrote")), "0\n")
     })
   )
 
-  it.effect("does not make it endless, however much it writes", () =>
+  it.effect("do not keep the output open, however much they write", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       const word = sleepWord()
@@ -242,7 +242,7 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
     })
   )
 
-  it.effect("is nothing of the host's: no descriptor stays open", () =>
+  it.effect("include no open descriptors in this process", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       yield* executor.exec("true")
@@ -253,13 +253,13 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
         yield* Effect.exit(executor.exec("true", { workingDirectory: join(executor.workspace, "nowhere") }))
       }
       yield* until(
-        "they are closed",
+        "the descriptors are closed",
         Effect.sync(() => descriptors() <= before)
       )
     })
   )
 
-  it.effect("is nothing where its start is interrupted", () =>
+  it.effect("do not exist after an interrupted start", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       const before = descriptors()
@@ -269,7 +269,7 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
       )
       assert.deepStrictEqual(alive(word), [])
       yield* until(
-        "they are closed",
+        "the descriptors are closed",
         Effect.sync(() => descriptors() <= before)
       )
     })
@@ -295,7 +295,7 @@ const around = {
 }
 
 layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) => {
-  it.effect("is given nothing of this program's environment but harmless names", () =>
+  it.effect("gets only harmless variables of this program's environment", () =>
     Effect.gen(function* () {
       const executor = yield* HostExecutor.make({ workspace: yield* directory, limits })
       const given = yield* variables(executor)
@@ -307,7 +307,7 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
     }).pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(around))))
   )
 
-  it.effect("is given what it is told, and nothing else", () =>
+  it.effect("gets exactly the given variables", () =>
     Effect.gen(function* () {
       const env = { PATH: around.PATH, WORD: "mine" }
       const given = yield* variables(yield* HostExecutor.make({ workspace: yield* directory, env, limits }))
@@ -316,12 +316,12 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
   )
 
   it.effect.prop(
-    "is executed as it is",
+    "receives its arguments unchanged",
     [Schema.Array(Schema.String.check(Schema.isMaxLength(200)))],
     ([strings]) =>
       Effect.gen(function* () {
         const { executor } = yield* Host
-        // What UTF-8 has no bytes for is no argument.
+        // An argument must be well-formed UTF-8 without NUL.
         const argv = strings.map((string) => string.replaceAll("\0", "").toWellFormed())
         const { output } = yield* executor.exec(["printf", "%s\\0", "first", ...argv])
         assert.deepStrictEqual(output.stdout.text.split("\0"), ["first", ...argv, ""])
@@ -329,7 +329,7 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
     { arbitrary: { runs: 40, seed: 20_261_121 } }
   )
 
-  it.effect("waits for whoever reads what it writes", () =>
+  it.effect("blocks until its output is read", () =>
     Effect.gen(function* () {
       const { at, executor } = yield* inWorkspace
       const running = yield* executor.spawn("echo $$ > pid; exec yes")
@@ -342,7 +342,7 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
       let last = 0
       let same = 0
       yield* until(
-        "it writes no more",
+        "the command stops writing",
         Effect.map(written, (bytes) => {
           same = bytes > 0 && bytes === last ? same + 1 : 0
           last = bytes
@@ -350,7 +350,7 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
         })
       )
       assert.isBelow(last, 1024 ** 2)
-      // How many chunks wait on this side depends on how busy the machine was when they came.
+      // The number of buffered chunks depends on the load of the machine.
       yield* running.output.pipe(
         Stream.takeUntilEffect(() => Effect.map(written, (bytes) => bytes > last)),
         Stream.runDrain
@@ -358,14 +358,14 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
     }).pipe(Effect.scoped)
   )
 
-  it.effect("has said all that it wrote when it ends, though a child of it still holds its pipes", () =>
+  it.effect("has complete output when it ends, although a child still holds its pipes", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       const word = sleepWord()
       const line = `sleep ${word} & head -c 150000 /dev/zero; head -c 150000 /dev/zero >&2`
       for (let turn = 0; turn < 20; turn++) {
         const running = yield* executor.spawn(line)
-        // Only then is it read: most of it is still in the kernel.
+        // The output is read only now, while most of it is still in the kernel.
         yield* running.exit
         const chunks = yield* Stream.runCollect(running.output)
         const said = { stdout: 0, stderr: 0 }
@@ -376,7 +376,7 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
     }).pipe(Effect.scoped)
   )
 
-  it.effect("begins in the workspace or below it, links or not", () =>
+  it.effect("starts only inside the workspace, also through links", () =>
     Effect.gen(function* () {
       const { at, executor, outside, workspace } = yield* inWorkspace
       yield* Effect.promise(async () => {
@@ -396,17 +396,17 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
     })
   )
 
-  it.effect("with more arguments than the kernel takes is refused", () =>
+  it.effect("is refused if its arguments exceed the kernel's limit", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       const argument = "x".repeat(120 * 1024)
       const reason = yield* reasonOf(executor.exec(["true", ...Array.from({ length: 64 }, () => argument)]))
       assert.strictEqual(reason._tag, "CommandRefused")
-      assert.include(reason.message, "more than the kernel takes")
+      assert.include(reason.message, "exceed the kernel's limit")
     })
   )
 
-  it.effect("a workspace must be an absolute directory; a link to one is as good", () =>
+  it.effect("requires an absolute path to a directory, or to a link to one, as its workspace", () =>
     Effect.gen(function* () {
       const { outside, workspace } = yield* inWorkspace
       for (const wrong of ["relative", join(outside, "absent"), join(outside, "secret")]) {
@@ -427,7 +427,7 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
 })
 
 layer(Host.layer, { excludeTestServices: true })("files of a workspace on the host", (it) => {
-  it.effect("a link that stays inside is followed, whichever way it is written", () =>
+  it.effect("follow a link inside the workspace, in any form", () =>
     Effect.gen(function* () {
       const { at, files, workspace } = yield* inWorkspace
       yield* files.write("links/target/file", "content")
@@ -459,7 +459,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect("what is written through a link is written where it leads", () =>
+  it.effect("are written through a link to its target", () =>
     Effect.gen(function* () {
       const { at, files } = yield* inWorkspace
       yield* files.write("written/target/file", "old")
@@ -478,7 +478,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect("a link that leads out is refused, and nothing is made there", () =>
+  it.effect("refuse a link out of the workspace, and create nothing there", () =>
     Effect.gen(function* () {
       const { at, files, outside, workspace } = yield* inWorkspace
       yield* Effect.promise(async () => {
@@ -512,7 +512,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect("links without end are refused", () =>
+  it.effect("refuse link loops", () =>
     Effect.gen(function* () {
       const { at, files } = yield* inWorkspace
       yield* Effect.promise(async () => {
@@ -528,7 +528,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect("a link that is changed meanwhile leads nowhere else", () =>
+  it.effect("never follow a link out of the workspace, even if it changes during access", () =>
     Effect.gen(function* () {
       const { executor, files, outside } = yield* inWorkspace
       yield* files.write("swap/real/secret", "mine")
@@ -537,7 +537,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
         { env: { OUTSIDE: outside } }
       )
       yield* until(
-        "it swaps",
+        "the link is swapped",
         Effect.map(files.list("swap"), (entries) => entries.some(({ name }) => name === "d"))
       )
       const asked = { inside: 0, outside: 0 }
@@ -558,7 +558,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     }).pipe(Effect.scoped)
   )
 
-  it.effect("what is no plain file is never opened", () =>
+  it.effect("never open a FIFO or a socket", () =>
     Effect.gen(function* () {
       const { at, executor, files } = yield* inWorkspace
       yield* executor.exec("mkdir special; mkfifo special/fifo; ln -s fifo special/link")
@@ -568,7 +568,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
         () => Effect.promise(() => new Promise((resolve) => server.close(resolve)))
       )
       const word = sleepWord()
-      // It waits until somebody opens the FIFO for reading.
+      // The writer blocks until the FIFO is opened for reading.
       const writer = yield* executor.spawn(`sh -c 'echo x > special/fifo' ${word}`)
       yield* until(
         "the writer waits",
@@ -581,7 +581,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
         assert.strictEqual(yield* problemOf(files.write(path, "x")), "not_a_file", path)
         assert.strictEqual(yield* problemOf(files.list(path)), "not_a_directory", path)
       }
-      assert.strictEqual(alive(word).length, 1, "it was opened")
+      assert.strictEqual(alive(word).length, 1, "the FIFO was opened")
       yield* writer.signal("SIGKILL")
       assert.deepStrictEqual(
         (yield* files.list("special")).map(({ name, type }) => [name, type]),
@@ -594,7 +594,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     }).pipe(Effect.scoped)
   )
 
-  it.effect.skipIf(!isRoot)("a device is never opened either", () =>
+  it.effect.skipIf(!isRoot)("never open a device", () =>
     Effect.gen(function* () {
       const { executor, files } = yield* inWorkspace
       const made = yield* executor.exec("mknod zero c 1 5")
@@ -604,7 +604,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect("a file of ten gigabytes that takes no room is refused before it is read", () =>
+  it.effect("refuse a sparse file of ten gigabytes before reading it", () =>
     Effect.gen(function* () {
       const { at, files } = yield* inWorkspace
       yield* files.write("sparse", "")
@@ -615,7 +615,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect("a file that has grown since it was looked at is read to its end, or refused at the limit", () =>
+  it.effect("are read to the end, or refused at the limit, if they have grown since the check", () =>
     Effect.gen(function* () {
       const { at, files } = yield* inWorkspace
       const content = "0123456789".repeat(100)
@@ -644,26 +644,24 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect(
-    "a file whose writing is interrupted is the old one or the new one, and nothing lies beside it",
-    () =>
-      Effect.gen(function* () {
-        const executor = yield* HostExecutor.make({ workspace: yield* directory, limits })
-        const { files } = executor
-        const large = new Uint8Array(fileBytesMax)
-        yield* files.write("written", "old")
-        for (let index = 0; index < 20; index++)
-          yield* interruptedAfter(files.write("written", large), index / 2)
-        yield* until(
-          "nothing lies beside it",
-          Effect.map(files.list("."), (entries) => entries.length === 1)
-        )
-        const { byteLength } = yield* files.read("written")
-        assert.include([3, fileBytesMax], byteLength)
-      })
+  it.effect("have the old or the new content after an interrupted write, without a leftover", () =>
+    Effect.gen(function* () {
+      const executor = yield* HostExecutor.make({ workspace: yield* directory, limits })
+      const { files } = executor
+      const large = new Uint8Array(fileBytesMax)
+      yield* files.write("written", "old")
+      for (let index = 0; index < 20; index++)
+        yield* interruptedAfter(files.write("written", large), index / 2)
+      yield* until(
+        "the temporary file is removed",
+        Effect.map(files.list("."), (entries) => entries.length === 1)
+      )
+      const { byteLength } = yield* files.read("written")
+      assert.include([3, fileBytesMax], byteLength)
+    })
   )
 
-  it.effect("a file keeps its permissions when it is written again, and what was beside it", () =>
+  it.effect("keep their permissions when they are overwritten, without a leftover", () =>
     Effect.gen(function* () {
       const { at, executor, files } = yield* inWorkspace
       yield* files.write("program", "#!/bin/sh\nexit 1\n")
@@ -680,7 +678,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect("a name that is no UTF-8 is listed, and does not hide the others", () =>
+  it.effect("are listed even if a name is not UTF-8", () =>
     Effect.gen(function* () {
       const { at, files } = yield* inWorkspace
       yield* Effect.promise(async () => {
@@ -698,7 +696,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect("a directory of more entries than can be listed is refused", () =>
+  it.effect("refuse to list a directory over the limit on entries", () =>
     Effect.gen(function* () {
       const { executor, files } = yield* inWorkspace
       yield* executor.exec(`mkdir many; cd many; seq ${entriesMax} | xargs touch`)
@@ -708,9 +706,9 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect("are listed with the times and sizes that they bear, as far as those can be told", () =>
+  it.effect("are listed with their times, up to the latest date that can be represented", () =>
     Effect.gen(function* () {
-      // A file system in memory keeps any of them.
+      // A file system in memory keeps any time.
       const workspace = yield* Effect.acquireRelease(
         Effect.promise(() => mkdtemp("/dev/shm/cogni-test-")),
         (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
@@ -727,7 +725,7 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect("a workspace that is gone is not found, and is there again when it is made again", () =>
+  it.effect("report a missing workspace as not_found, and work again when it returns", () =>
     Effect.gen(function* () {
       const workspace = yield* directory
       const executor = yield* HostExecutor.make({ workspace, limits })

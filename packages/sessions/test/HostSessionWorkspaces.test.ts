@@ -19,7 +19,7 @@ const of = (root: string, id: string) =>
   })
 
 describe("HostSessionWorkspaces", () => {
-  it.effect("a session has the same directory every time, nobody else's, for its owner only", () =>
+  it.effect("a session always has the same directory, which is its own and private to its owner", () =>
     Effect.gen(function* () {
       const root = join(yield* directory, "made", "here")
       const one = yield* of(root, "telegram:1:coder")
@@ -35,7 +35,7 @@ describe("HostSessionWorkspaces", () => {
     })
   )
 
-  it.effect("belongs to the owner that was asked for", () =>
+  it.effect("belongs to the configured owner", () =>
     Effect.gen(function* () {
       const owner = { userId: 1234, groupId: 1235 }
       const workspaces = HostSessionWorkspaces.make({ directory: yield* directory, owner })
@@ -47,7 +47,7 @@ describe("HostSessionWorkspaces", () => {
     })
   )
 
-  it.effect("one that was closed by who worked in it is open again the next time, with what is in it", () =>
+  it.effect("reopens a workspace whose permissions the agent removed, with its content", () =>
     Effect.gen(function* () {
       const root = yield* directory
       const path = yield* of(root, "a")
@@ -60,7 +60,7 @@ describe("HostSessionWorkspaces", () => {
   )
 
   it.effect.each(["../../etc", "/etc/passwd", "a/b", "..", ".", "~", "$(id)", "C:\\x", "é".repeat(512)])(
-    "an id leads nowhere but below the root: %s",
+    "maps every ID to a directory below the root: %s",
     (id) =>
       Effect.gen(function* () {
         const root = yield* directory
@@ -70,7 +70,7 @@ describe("HostSessionWorkspaces", () => {
       })
   )
 
-  it.effect("what stands in its place is not used, nor followed", () =>
+  it.effect("refuses a link in place of the directory", () =>
     Effect.gen(function* () {
       const root = yield* directory
       const elsewhere = yield* directory
@@ -78,12 +78,12 @@ describe("HostSessionWorkspaces", () => {
       yield* Effect.promise(() => rm(path, { recursive: true }))
       yield* Effect.promise(() => symlink(elsewhere, path))
       const error = yield* Effect.flip(of(root, "a"))
-      assert.include(error.message, "something else stands in its place")
+      assert.include(error.message, "the path exists and is not a directory")
     })
   )
 
   it.effect(
-    "a tree that is deeper than any path, closed, and of names that are no text, is forgotten too",
+    "removes a tree that is deeper than any path, with closed directories and names that are not UTF-8",
     () =>
       Effect.gen(function* () {
         const root = yield* directory
@@ -104,7 +104,7 @@ describe("HostSessionWorkspaces", () => {
   )
 
   it.effect.skipIf(process.getuid?.() !== 0)(
-    "one that was made and not given away is given away the next time",
+    "changes the owner of a workspace that an earlier process left to root",
     () =>
       Effect.gen(function* () {
         const root = yield* directory
@@ -115,7 +115,7 @@ describe("HostSessionWorkspaces", () => {
       })
   )
 
-  it.effect("whatever the process's mask is, a workspace is open to its owner, and to nobody else", () =>
+  it.effect("is accessible only to its owner, whatever the umask", () =>
     Effect.gen(function* () {
       const root = yield* directory
       const above = join(root, "made")
@@ -130,7 +130,7 @@ describe("HostSessionWorkspaces", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("what is forgotten is gone, and forgetting nothing is nothing", () =>
+  it.effect("forget removes the directory, and has no effect the second time", () =>
     Effect.gen(function* () {
       const root = yield* directory
       const workspaces = HostSessionWorkspaces.make({ directory: root })

@@ -1,4 +1,4 @@
-/** A sandbox in memory keeps the same contract as a real one, and as the host. */
+/** Runs the executor contract on a memory sandbox. */
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { ExecutorContract } from "@cogni/sandbox-sessions/testing"
 import * as CommandBehaviour from "@cogni/sandbox-loop/testing/CommandBehaviour"

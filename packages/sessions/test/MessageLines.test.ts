@@ -9,7 +9,7 @@ import * as RouterWorld from "./RouterWorld.ts"
 
 const encoder = new TextEncoder()
 
-/** Answers what it hears, `slow` when it is let; refuses `no`. */
+/** A router that echoes messages, delays `slow`, and refuses `no`. */
 const routerOf = (slow: Effect.Effect<void> = Effect.void) => {
   const heard: Array<unknown> = []
   const layer = Layer.succeed(MessageRouter, {
@@ -50,12 +50,12 @@ const line = (text: string, messageId = text) =>
 
 const tooLong = {
   reason: "MessageInvalid",
-  message: `the message is refused: a line has at most ${MessageLines.lineBytesMax} bytes, and this one has more`,
+  message: `the message is refused: the line is longer than ${MessageLines.lineBytesMax} bytes`,
   isRetryable: false
 }
 
 describe("MessageLines", () => {
-  it.effect("a message is a line however it comes, and its reply another", () =>
+  it.effect("reads each message from a line in any pieces, and writes each reply as a line", () =>
     Effect.gen(function* () {
       const whole = `${line("é one")}\n  \n${line("two")}`
       const told = yield* serve(Array.from(whole).flatMap((character) => [character]))
@@ -69,7 +69,7 @@ describe("MessageLines", () => {
     })
   )
 
-  it.effect("the last message needs no line break after it", () =>
+  it.effect("reads a last message without a line break", () =>
     Effect.gen(function* () {
       const [first = "", ...rest] = Array.from(`${line("one")}${line("two").trimEnd()}`)
       for (const pieces of [[first, ...rest], [first + rest.join("")]]) {
@@ -82,7 +82,7 @@ describe("MessageLines", () => {
     })
   )
 
-  it.effect("one that has no reply says why, whether to try again, and which it was", () =>
+  it.effect("reports a failure with its reason, whether it is retryable, and the message ID", () =>
     Effect.gen(function* () {
       const [told] = yield* serve([line("no", "m-7")])
       assert.deepStrictEqual(told, {
@@ -98,7 +98,7 @@ describe("MessageLines", () => {
     })
   )
 
-  it.effect("a line that is no JSON is told how one looks", () =>
+  it.effect("answers a line that is not JSON with an example", () =>
     Effect.gen(function* () {
       const router = routerOf()
       const [told] = yield* serve(["hello\n"], router)
@@ -108,7 +108,7 @@ describe("MessageLines", () => {
     })
   )
 
-  it.effect("ids may be whole numbers, and a reply has the id as it was", () =>
+  it.effect("accepts integer IDs, and returns the ID unchanged", () =>
     Effect.gen(function* () {
       const router = routerOf()
       const [told] = yield* serve([`{"channel":"c","senderId":12345,"text":"t","messageId":7}\n`], router)
@@ -117,7 +117,7 @@ describe("MessageLines", () => {
     })
   )
 
-  it.effect("what is no message goes to the router as it is, and is refused there", () =>
+  it.effect("passes invalid messages to the router unchanged", () =>
     Effect.gen(function* () {
       const router = routerOf()
       const told = yield* serve(["[1]\n", '"x"\n', `{"messageId":7.5,"text":"t"}\n`], router)
@@ -126,14 +126,14 @@ describe("MessageLines", () => {
     })
   )
 
-  it.effect("a slow one holds up nobody, and its reply comes when it is ready", () =>
+  it.effect("does not delay other messages for a slow one", () =>
     Effect.gen(function* () {
       const ready = yield* Deferred.make<void>()
       const fiber = yield* Effect.forkChild(
         serve([line("slow"), line("two")], routerOf(Deferred.await(ready)))
       )
       yield* TestClock.adjust("1 second")
-      assert.isUndefined(fiber.pollUnsafe(), "it did not wait for the last reply")
+      assert.isUndefined(fiber.pollUnsafe(), "serve did not wait for the last reply")
       yield* Deferred.succeed(ready, undefined)
       assert.deepStrictEqual(
         (yield* Fiber.join(fiber)).map(({ messageId }) => messageId),
@@ -142,7 +142,7 @@ describe("MessageLines", () => {
     })
   )
 
-  it.effect("as many as sessions may have keep no other sender from an answer", () =>
+  it.effect("answers another sender while all other sessions are at their limit", () =>
     Effect.gen(function* () {
       const { handle, sessions } = yield* RouterWorld.make(
         "{ agent_configs: { a: {} }, routing: { default_agent: a }, sandbox: { sessions_max: 20 } }",
@@ -164,7 +164,7 @@ describe("MessageLines", () => {
     })
   )
 
-  it.effect("one that is too long is refused as soon as it is, and keeps nobody else from an answer", () =>
+  it.effect("refuses an oversized line at once, and answers the others", () =>
     Effect.gen(function* () {
       const router = routerOf()
       const piece = "x".repeat(MessageLines.lineBytesMax / 2)
@@ -186,7 +186,7 @@ describe("MessageLines", () => {
     })
   )
 
-  it.effect("as many bytes as there may be are a line, however they come", () =>
+  it.effect("accepts a line of exactly the maximum length, in any pieces", () =>
     Effect.gen(function* () {
       const router = routerOf()
       const whole = " ".repeat(MessageLines.lineBytesMax - 1) + "1"

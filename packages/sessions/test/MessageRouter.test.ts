@@ -1,4 +1,4 @@
-/** From a message to its reply: under one configuration, in one session, in a sandbox or on the host and said which. */
+/** Handling a message: one configuration, one session, in a sandbox or on the host, with the place reported. */
 import { assert, describe, it } from "@effect/vitest"
 import {
   ImageNotFound,
@@ -20,37 +20,35 @@ const text = (sandbox: string, agents = "a: {}, b: {}") =>
 const plain = text("")
 
 describe("a message", () => {
-  it.effect(
-    "is answered by the agent that is routed to, with what decided, where it executed, and in which session",
-    () =>
-      Effect.gen(function* () {
-        const { handle, world } = yield* RouterWorld.make(plain)
-        assert.deepStrictEqual(yield* handle({ ...message("ls"), messageId: "m1" }), {
-          text: "sandbox",
-          agent: "a",
-          key: "slack:U1:a",
-          rule: { _tag: "Default" },
-          executor: "sandbox",
-          fallback: false,
-          runId: RouterWorld.runId,
-          messageId: "m1"
-        })
-        const reply = yield* handle(message("ls", { senderId: "B7" }))
-        assert.deepStrictEqual(
-          [reply.agent, reply.key, reply.rule],
-          ["b", "slack:B7:b", { _tag: "SenderPattern", channel: "slack", pattern: "B*" }]
-        )
-        assert.deepStrictEqual(
-          world.inputs.map(({ agent, key }) => [agent.name, key]),
-          [
-            ["a", "slack:U1:a"],
-            ["b", "slack:B7:b"]
-          ]
-        )
+  it.effect("is answered by the routed agent, with the rule, the place of execution and the session", () =>
+    Effect.gen(function* () {
+      const { handle, world } = yield* RouterWorld.make(plain)
+      assert.deepStrictEqual(yield* handle({ ...message("ls"), messageId: "m1" }), {
+        text: "sandbox",
+        agent: "a",
+        key: "slack:U1:a",
+        rule: { _tag: "Default" },
+        executor: "sandbox",
+        fallback: false,
+        runId: RouterWorld.runId,
+        messageId: "m1"
       })
+      const reply = yield* handle(message("ls", { senderId: "B7" }))
+      assert.deepStrictEqual(
+        [reply.agent, reply.key, reply.rule],
+        ["b", "slack:B7:b", { _tag: "SenderPattern", channel: "slack", pattern: "B*" }]
+      )
+      assert.deepStrictEqual(
+        world.inputs.map(({ agent, key }) => [agent.name, key]),
+        [
+          ["a", "slack:U1:a"],
+          ["b", "slack:B7:b"]
+        ]
+      )
+    })
   )
 
-  it.effect("of one session finds what was there before, of another another", () =>
+  it.effect("shares its session with earlier ones of the same sender and channel", () =>
     Effect.gen(function* () {
       const { handle, world } = yield* RouterWorld.make(plain)
       yield* handle(message())
@@ -77,7 +75,7 @@ describe("a message", () => {
     { more: "x" }
   ]
   for (const part of wrong) {
-    it.effect(`is refused where it is none: ${JSON.stringify(part).slice(0, 40)}`, () =>
+    it.effect(`is refused if it is invalid: ${JSON.stringify(part).slice(0, 40)}`, () =>
       Effect.gen(function* () {
         const { handle, world } = yield* RouterWorld.make(plain)
         const error = yield* Effect.flip(handle({ ...message(), ...part }))
@@ -89,7 +87,7 @@ describe("a message", () => {
     )
   }
 
-  it.effect("may be as long as it may be", () =>
+  it.effect("can have the maximum length", () =>
     Effect.gen(function* () {
       const { handle } = yield* RouterWorld.make(plain, { script: () => Effect.succeed("ok") })
       const reply = yield* handle({
@@ -102,7 +100,7 @@ describe("a message", () => {
     })
   )
 
-  it.effect("that has no reply has a reason, and the session goes on", () =>
+  it.effect("fails with a reason, and the session continues", () =>
     Effect.gen(function* () {
       const { handle, world } = yield* RouterWorld.make(plain, {
         messageSecondsMax: 60,
@@ -119,7 +117,10 @@ describe("a message", () => {
       assert.strictEqual(failed.message, "a: it is too much. Ask less")
       assert.deepStrictEqual([failed.key, failed.agent], ["slack:U1:a", "a"])
       const died = yield* Effect.flip(handle(message("die")))
-      assert.strictEqual(died.message, "a: the agent a failed inside. Whoever runs this host can see why")
+      assert.strictEqual(
+        died.message,
+        "a: the agent a failed with an internal error. Ask the operator of this host for the cause"
+      )
       assert.isTrue(world.said.some((said) => said.startsWith("Error the agent a has a defect")))
       const late = yield* Effect.forkChild(Effect.flip(handle(message("hang"))))
       yield* TestClock.adjust("60 seconds")
@@ -129,7 +130,7 @@ describe("a message", () => {
     })
   )
 
-  it.effect("is not answered where the agent has no tools", () =>
+  it.effect("fails if the tools of the agent cannot be created", () =>
     Effect.gen(function* () {
       const { handle, sessions, world } = yield* RouterWorld.make(plain, {
         toolsFor: () => Effect.fail({ message: "there is no tool web.fetch" })
@@ -137,7 +138,7 @@ describe("a message", () => {
       const error = yield* Effect.flip(handle(message()))
       assert.include(
         error.message,
-        "the agent a has no tools: there is no tool web.fetch. Look at tool_profile"
+        "the agent a has no tools: there is no tool web.fetch. Check tool_profile"
       )
       assert.deepStrictEqual(yield* sessions, [])
       assert.deepStrictEqual(world.log, [])
@@ -146,31 +147,29 @@ describe("a message", () => {
 })
 
 describe("messages", () => {
-  it.effect(
-    "of one session are answered in the order they came, one at a time; of others at the same time",
-    () =>
-      Effect.gen(function* () {
-        const said: Array<string> = []
-        const { handle } = yield* RouterWorld.make(plain, {
-          script: ({ senderId, text }) =>
-            Effect.sync(() => said.push(`<${senderId}${text}`)).pipe(
-              Effect.andThen(Effect.sleep("1 second")),
-              Effect.andThen(Effect.sync(() => said.push(`${senderId}${text}>`))),
-              Effect.as(text)
-            )
-        })
-        const fibers = yield* Effect.forEach(["1", "2", "3"], (text) =>
-          Effect.forEach(["U", "V"], (senderId) =>
-            Effect.forkChild(handle(message(text, { senderId })), { startImmediately: true })
+  it.effect("of one session are answered in order, one at a time, and of others concurrently", () =>
+    Effect.gen(function* () {
+      const said: Array<string> = []
+      const { handle } = yield* RouterWorld.make(plain, {
+        script: ({ senderId, text }) =>
+          Effect.sync(() => said.push(`<${senderId}${text}`)).pipe(
+            Effect.andThen(Effect.sleep("1 second")),
+            Effect.andThen(Effect.sync(() => said.push(`${senderId}${text}>`))),
+            Effect.as(text)
           )
-        )
-        yield* TestClock.adjust("3 seconds")
-        yield* Effect.forEach(fibers.flat(), (fiber) => Fiber.join(fiber))
-        assert.strictEqual(said.join(" "), "<U1 <V1 U1> <U2 V1> <V2 U2> <U3 V2> <V3 U3> V3>")
       })
+      const fibers = yield* Effect.forEach(["1", "2", "3"], (text) =>
+        Effect.forEach(["U", "V"], (senderId) =>
+          Effect.forkChild(handle(message(text, { senderId })), { startImmediately: true })
+        )
+      )
+      yield* TestClock.adjust("3 seconds")
+      yield* Effect.forEach(fibers.flat(), (fiber) => Fiber.join(fiber))
+      assert.strictEqual(said.join(" "), "<U1 <V1 U1> <U2 V1> <V2 U2> <U3 V2> <V3 U3> V3>")
+    })
   )
 
-  it.effect("wait for each other, but no more of them than may", () =>
+  it.effect("wait for each other, up to the limit of the session", () =>
     Effect.gen(function* () {
       const gate = yield* Deferred.make<void>()
       const { handle, sessions } = yield* RouterWorld.make(plain, {
@@ -190,7 +189,7 @@ describe("messages", () => {
   )
 
   it.effect.prop(
-    "that come first at once, however many, find one orchestrator for each session",
+    "share one orchestrator per session when they arrive at once",
     [
       Schema.Array(Schema.Literals(["U1", "U2", "B1", "B2"])).check(
         Schema.isMinLength(1),
@@ -213,7 +212,7 @@ describe("messages", () => {
 })
 
 describe("a session", () => {
-  it.effect("is ended when no message has come for idle_seconds, and made anew for the next", () =>
+  it.effect("ends after idle_seconds without a message, and is recreated for the next one", () =>
     Effect.gen(function* () {
       const { handle, sessions, world } = yield* RouterWorld.make(text(", idle_seconds: 10"))
       yield* handle(message())
@@ -229,7 +228,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("has no room where there are sessions_max, unless the longest idle one may go", () =>
+  it.effect("is refused at sessions_max, unless the longest idle one can be evicted", () =>
     Effect.gen(function* () {
       const { handle, reload, world } = yield* RouterWorld.make(text(", sessions_max: 2"))
       for (const senderId of ["1", "2"]) {
@@ -247,7 +246,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("of an agent that a reload has changed is made anew, after what is under way; others stay", () =>
+  it.effect("of an agent that was changed is recreated after its current messages; others stay", () =>
     Effect.gen(function* () {
       const gate = yield* Deferred.make<void>()
       const { handle, reload, world } = yield* RouterWorld.make(text("", "a: {system_prompt: one}, b: {}"), {
@@ -262,7 +261,7 @@ describe("a session", () => {
       yield* handle(message("x", { senderId: "B" }))
       assert.deepStrictEqual(world.log, ["make slack:B:b", "make slack:U1:a"])
       yield* Deferred.succeed(gate, undefined)
-      // Each under the configuration that held when it came.
+      // Each message uses the configuration that was active when it arrived.
       assert.strictEqual((yield* Fiber.join(running)).text, "one")
       assert.strictEqual((yield* Fiber.join(waiting)).text, "one")
       assert.strictEqual((yield* Fiber.join(next)).text, "two")
@@ -275,7 +274,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("of another agent is another one", () =>
+  it.effect("of another agent is a different session", () =>
     Effect.gen(function* () {
       const { handle, reload } = yield* RouterWorld.make(plain)
       assert.strictEqual((yield* handle(message())).key, "slack:U1:a")
@@ -284,7 +283,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("goes on as it is where the new configuration is wrong", () =>
+  it.effect("continues unchanged if the new configuration is invalid", () =>
     Effect.gen(function* () {
       const { handle, reload, world } = yield* RouterWorld.make(plain)
       yield* handle(message())
@@ -294,7 +293,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("is given the model of its agent's tier, where there is one", () =>
+  it.effect("gets the model of its agent's tier, if one is configured", () =>
     Effect.gen(function* () {
       const models = `${text("", "a: {model_tier: fast}, b: {model_tier: local}")}models: {fast: small, local: mine}\n`
       const { handle, reload, world } = yield* RouterWorld.make(models)
@@ -310,7 +309,7 @@ describe("a session", () => {
   )
 })
 
-describe("the end", () => {
+describe("closing the router", () => {
   it.effect("ends all sessions and messages, within a bounded time", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
@@ -333,8 +332,8 @@ describe("the end", () => {
   )
 })
 
-describe("without an engine", () => {
-  it.effect("commands are refused, the reply says why, and the host is not touched", () =>
+describe("a message without an engine", () => {
+  it.effect("refuses commands, gives the reason in the reply, and does not use the host", () =>
     Effect.gen(function* () {
       const { handle, world } = yield* RouterWorld.make(plain)
       world.trouble = engineGone
@@ -355,12 +354,12 @@ describe("without an engine", () => {
   )
 
   it.effect(
-    "the host stands in where the configuration says so: said at the start, each time, and in the reply",
+    "uses the host if the configuration allows it, and reports this at startup, each time and in the reply",
     () =>
       Effect.gen(function* () {
         const { handle, world } = yield* RouterWorld.make(text(", on_unavailable: host"))
         assert.deepStrictEqual(world.said, [
-          "Warn f.yaml:1:26 sandbox.on_unavailable: while the engine is not there, agents run on the host, without a sandbox"
+          "Warn f.yaml:1:26 sandbox.on_unavailable: while the engine is absent, agents run on the host, without a sandbox"
         ])
         world.trouble = engineGone
         for (const _ of [1, 2]) {
@@ -376,26 +375,29 @@ describe("without an engine", () => {
         const reply = yield* handle(message())
         assert.deepStrictEqual([reply.text, reply.executor, reply.fallback], ["sandbox", "sandbox", false])
         assert.isUndefined(reply.why)
-        // The same session all the time.
+        // The session stays the same.
         assert.lengthOf(world.inputs, 1)
       })
   )
 
   const others: ReadonlyArray<readonly [string, SandboxError | SessionRefused]> = [
-    ["a full house", new SessionRefused({ sessionId: "x", reason: "full", detail: "full", remedy: "Wait" })],
-    ["an image that is not there", new SandboxError({ reason: new ImageNotFound({ image: "x" }) })],
     [
-      "a sandbox that is not held as it must be",
+      "a sandbox over the limit",
+      new SessionRefused({ sessionId: "x", reason: "full", detail: "full", remedy: "Wait" })
+    ],
+    ["a missing image", new SandboxError({ reason: new ImageNotFound({ image: "x" }) })],
+    [
+      "a sandbox that fails its isolation check",
       new SandboxError({ reason: new PostureMismatch({ mismatches: ["x"] }) })
     ],
-    ["a container that cannot be made", RouterWorld.noSandbox],
+    ["a container that cannot be created", RouterWorld.noSandbox],
     [
-      "an engine that is there, and slow, or breaks off",
+      "an engine that is slow or disconnects",
       new SandboxError({ reason: new RuntimeUnavailable({ detail: "did not answer", remedy: "Look" }) })
     ]
   ]
   for (const [what, trouble] of others) {
-    it.effect(`the host does not stand in for ${what}`, () =>
+    it.effect(`does not use the host instead of ${what}`, () =>
       Effect.gen(function* () {
         const { handle, world } = yield* RouterWorld.make(text(", on_unavailable: host"))
         world.trouble = trouble
@@ -410,28 +412,26 @@ describe("without an engine", () => {
     )
   }
 
-  it.effect(
-    "a message that has begun on the host stays there, and one that has begun in a sandbox does too",
-    () =>
-      Effect.gen(function* () {
-        const { handle, world } = yield* RouterWorld.make(text(", on_unavailable: host"), {
-          script: (_, { executor }) =>
-            Effect.gen(function* () {
-              const first = yield* executor.exec("1")
-              world.trouble = world.trouble === undefined ? engineGone : undefined
-              const second = yield* executor.exec("2")
-              return `${first.output.stdout.text} ${second.output.stdout.text}`
-            }).pipe(Effect.orDie)
-        })
-        assert.strictEqual((yield* handle(message())).text, "sandbox sandbox")
-        assert.strictEqual((yield* handle(message())).text, "host host")
+  it.effect("keeps the whole message in the place where it first executed", () =>
+    Effect.gen(function* () {
+      const { handle, world } = yield* RouterWorld.make(text(", on_unavailable: host"), {
+        script: (_, { executor }) =>
+          Effect.gen(function* () {
+            const first = yield* executor.exec("1")
+            world.trouble = world.trouble === undefined ? engineGone : undefined
+            const second = yield* executor.exec("2")
+            return `${first.output.stdout.text} ${second.output.stdout.text}`
+          }).pipe(Effect.orDie)
       })
+      assert.strictEqual((yield* handle(message())).text, "sandbox sandbox")
+      assert.strictEqual((yield* handle(message())).text, "host host")
+    })
   )
 
-  it.effect("there is no host without a host executor, and that is said at the start", () =>
+  it.effect("does not use the host without a host executor, and logs this at startup", () =>
     Effect.gen(function* () {
       const { handle, world } = yield* RouterWorld.make(text(", on_unavailable: host"), { host: false })
-      assert.include(world.said.at(-1), "there is no host executor: while the engine is not there")
+      assert.include(world.said.at(-1), "there is no host executor: while the engine is absent")
       world.trouble = engineGone
       const reply = yield* handle(message())
       assert.deepStrictEqual(
@@ -445,7 +445,7 @@ describe("without an engine", () => {
 describe("an agent without a sandbox", () => {
   const off = text("", "a: {sandbox: false}, b: {}")
 
-  it.effect("executes on the host, and the reply says so", () =>
+  it.effect("executes on the host, and the reply reports it", () =>
     Effect.gen(function* () {
       const { handle, world } = yield* RouterWorld.make(off)
       assert.deepStrictEqual(world.said, [
@@ -463,7 +463,7 @@ describe("an agent without a sandbox", () => {
     })
   )
 
-  it.effect("is refused where there is no host executor, and that is said at the start", () =>
+  it.effect("is refused without a host executor, and this is logged at startup", () =>
     Effect.gen(function* () {
       const { handle, world } = yield* RouterWorld.make(off, { host: false })
       assert.strictEqual(world.said.at(-1), "Warn there is no host executor: messages for a are refused")
@@ -475,7 +475,7 @@ describe("an agent without a sandbox", () => {
     })
   )
 
-  it.effect("is every agent where sandbox.enabled is false", () =>
+  it.effect("is every agent if sandbox.enabled is false", () =>
     Effect.gen(function* () {
       const { handle, reload, world } = yield* RouterWorld.make(plain)
       yield* handle(message())
@@ -488,7 +488,7 @@ describe("an agent without a sandbox", () => {
     })
   )
 
-  it.effect("and without a host executor none is answered where sandbox.enabled is false", () =>
+  it.effect("is refused without a host executor if sandbox.enabled is false", () =>
     Effect.gen(function* () {
       const { handle } = yield* RouterWorld.make(plain.replace("enabled: true", "enabled: false"), {
         host: false
@@ -501,8 +501,8 @@ describe("an agent without a sandbox", () => {
   )
 })
 
-describe("a span", () => {
-  it.effect("says which agent it was, where it executed, and whether in place of a sandbox", () =>
+describe("the span of a message", () => {
+  it.effect("has the agent, the place of execution, and whether the host replaced a sandbox", () =>
     Effect.gen(function* () {
       const spans: Array<Tracer.NativeSpan> = []
       const tracer = Tracer.make({

@@ -14,15 +14,15 @@ const identity = { billingAccountId: "account", attempt: 0 }
 
 const executorOf = (memory?: string): Executor => ({
   workspace: "/workspace",
-  exec: () => Effect.die("nobody executes"),
-  spawn: () => Effect.die("nobody executes"),
+  exec: () => Effect.die("unexpected exec"),
+  spawn: () => Effect.die("unexpected spawn"),
   files: {
     read: (path) =>
       memory === undefined
         ? Effect.fail(new SandboxError({ reason: FilePath.notFound(path) }))
         : Effect.succeed(new TextEncoder().encode(memory)),
-    write: () => Effect.die("nobody writes"),
-    list: () => Effect.die("nobody lists")
+    write: () => Effect.die("unexpected write"),
+    list: () => Effect.die("unexpected list")
   }
 })
 
@@ -59,7 +59,7 @@ const inputOf = (input: Partial<OrchestratorInput> = {}): OrchestratorInput => {
   }
 }
 
-/** Says what these messages are answered, and what the model was asked. */
+/** Sends messages, and returns the replies and the requests to the model. */
 const talk = (
   texts: ReadonlyArray<string>,
   options: {
@@ -98,36 +98,34 @@ const said = ({ request }: { readonly request: ChatModel.ChatRequest }) =>
   request.messages.map(({ content, role }) => `${role}: ${content}`)
 
 describe("ModelOrchestrators", () => {
-  it.effect("an agent whose tier has no model is refused where there is no fallback", () =>
+  it.effect("refuses an agent without a model for its tier and without a default", () =>
     Effect.gen(function* () {
       const { message } = yield* Effect.flip(talk(["one"], { model: { model: undefined } }))
-      assert.match(message, /has no model: its tier is \w+\. Name the tier's model in models/u)
+      assert.match(message, /has no model: its tier is \w+\. Add the tier's model to models/u)
     })
   )
 
-  it.effect(
-    "a session is one conversation, under the agent's prompt and model, at its sandbox's socket",
-    () =>
-      Effect.gen(function* () {
-        const { asked, replies } = yield* talk(["one", "two"], { input: { model: "large" } })
-        assert.deepStrictEqual(replies, ["re: one", "re: two"])
-        assert.deepStrictEqual(said(asked[1]!), [
-          "system: You code.",
-          "user: one",
-          "assistant: re: one",
-          "user: two"
-        ])
-        assert.deepStrictEqual(
-          asked.map(({ at, request }) => [request.model, at]),
-          [
-            ["large", { socketPath: "/run/llm.sock" }],
-            ["large", { socketPath: "/run/llm.sock" }]
-          ]
-        )
-      })
+  it.effect("holds one conversation per session, with its agent's prompt and model", () =>
+    Effect.gen(function* () {
+      const { asked, replies } = yield* talk(["one", "two"], { input: { model: "large" } })
+      assert.deepStrictEqual(replies, ["re: one", "re: two"])
+      assert.deepStrictEqual(said(asked[1]!), [
+        "system: You code.",
+        "user: one",
+        "assistant: re: one",
+        "user: two"
+      ])
+      assert.deepStrictEqual(
+        asked.map(({ at, request }) => [request.model, at]),
+        [
+          ["large", { socketPath: "/run/llm.sock" }],
+          ["large", { socketPath: "/run/llm.sock" }]
+        ]
+      )
+    })
   )
 
-  it.effect("an agent without a prompt or a model of its own has the host's", () =>
+  it.effect("uses the host's prompt and model for an agent without its own", () =>
     Effect.gen(function* () {
       const { asked } = yield* talk(["one"], {
         input: { agent: agentNamed("assistant") },
@@ -141,7 +139,7 @@ describe("ModelOrchestrators", () => {
     })
   )
 
-  it.effect("the tools that the agent has are offered, and called in the session's name", () =>
+  it.effect("offers the agent's tools, and calls them with the session's identity", () =>
     Effect.gen(function* () {
       const { asked, replies } = yield* talk(["go"], {
         answer: ({ messages }) =>
@@ -158,7 +156,7 @@ describe("ModelOrchestrators", () => {
     })
   )
 
-  it.effect("what was said long ago goes first, and never half of it", () =>
+  it.effect("drops the oldest messages first, together with their answers", () =>
     Effect.gen(function* () {
       const texts = Array.from({ length: 20 }, (_, index) => `${index}`.padEnd(100, "x"))
       const { asked } = yield* talk(texts, { model: { historyBytesMax: 1000 } })
@@ -174,7 +172,7 @@ describe("ModelOrchestrators", () => {
     })
   )
 
-  it.effect("a message without an answer is not in the conversation", () =>
+  it.effect("omits a message without an answer from the conversation", () =>
     Effect.gen(function* () {
       let turn = 0
       const { asked, replies } = yield* talk(["one", "two"], {
@@ -191,7 +189,7 @@ describe("ModelOrchestrators", () => {
     })
   )
 
-  it.effect("without a way to a model it says what is missing", () =>
+  it.effect("reports why a model cannot be reached", () =>
     Effect.gen(function* () {
       const reason = new RuntimeUnavailable({ detail: "is not running", remedy: "Start it" })
       for (const [bound, word, isRetryable] of [
@@ -208,42 +206,40 @@ describe("ModelOrchestrators", () => {
     })
   )
 
-  it.effect(
-    "what executes in no sandbox has a way to its model of its own, made once and ended with it",
-    () =>
-      Effect.gen(function* () {
-        const made: Array<string> = []
-        let open = 0
-        const endpointOnHost = (model: string) =>
-          Effect.acquireRelease(
-            Effect.suspend(() => {
-              made.push(model)
-              if (made.length === 1) return Effect.fail({ message: "the disk is full" })
-              open++
-              return Effect.succeed({ socketPath: `/host/${model}.sock` })
-            }),
-            () => Effect.sync(() => open--)
-          )
-        const { asked, replies } = yield* talk(["one", "two", "three"], {
-          input: { bound: Effect.succeed(executorOf()), model: "large" },
-          model: { endpointOnHost }
-        })
-        const [failure] = replies
-        assert(typeof failure === "object")
-        assert.include(failure.message, "the disk is full")
-        assert.deepStrictEqual(replies.slice(1), ["re: two", "re: three"])
-        assert.deepStrictEqual(
-          asked.map(({ at }) => at),
-          [{ socketPath: "/host/large.sock" }, { socketPath: "/host/large.sock" }]
+  it.effect("opens one model endpoint per session on the host, and closes it with the session", () =>
+    Effect.gen(function* () {
+      const made: Array<string> = []
+      let open = 0
+      const endpointOnHost = (model: string) =>
+        Effect.acquireRelease(
+          Effect.suspend(() => {
+            made.push(model)
+            if (made.length === 1) return Effect.fail({ message: "the disk is full" })
+            open++
+            return Effect.succeed({ socketPath: `/host/${model}.sock` })
+          }),
+          () => Effect.sync(() => open--)
         )
-        assert.deepStrictEqual([made, open], [["large", "large"], 0])
-        const inside = yield* talk(["one"], { model: { endpointOnHost } })
-        assert.deepStrictEqual(inside.asked[0]?.at, { socketPath: "/run/llm.sock" })
-        assert.strictEqual(made.length, 2)
+      const { asked, replies } = yield* talk(["one", "two", "three"], {
+        input: { bound: Effect.succeed(executorOf()), model: "large" },
+        model: { endpointOnHost }
       })
+      const [failure] = replies
+      assert(typeof failure === "object")
+      assert.include(failure.message, "the disk is full")
+      assert.deepStrictEqual(replies.slice(1), ["re: two", "re: three"])
+      assert.deepStrictEqual(
+        asked.map(({ at }) => at),
+        [{ socketPath: "/host/large.sock" }, { socketPath: "/host/large.sock" }]
+      )
+      assert.deepStrictEqual([made, open], [["large", "large"], 0])
+      const inside = yield* talk(["one"], { model: { endpointOnHost } })
+      assert.deepStrictEqual(inside.asked[0]?.at, { socketPath: "/run/llm.sock" })
+      assert.strictEqual(made.length, 2)
+    })
   )
 
-  it.effect("where the sandbox ends, that is why there is no answer, and nobody waits for the model", () =>
+  it.effect("reports the end of the sandbox during a model call", () =>
     Effect.gen(function* () {
       const output = { text: "", truncated: false, bytes: 0 }
       const partial = { output: { stdout: output, stderr: output }, peak: {} }
@@ -259,14 +255,14 @@ describe("ModelOrchestrators", () => {
         const { replies } = yield* talk(["one"], { input: { bound } })
         const [failure] = replies
         assert(typeof failure === "object")
-        assert.include(failure.message, "the session's sandbox has ended")
+        assert.include(failure.message, "the session's sandbox ended")
         assert.include(failure.message, word)
         assert.isTrue(failure.isRetryable)
       }
     })
   )
 
-  it.effect("what the agent noted is told from the first message on, where that is asked for", () =>
+  it.effect("sends the agent's notes from the first message on, if enabled", () =>
     Effect.gen(function* () {
       const memory = JSON.stringify({ version: 1, summary: "a parser" })
       const { asked } = yield* talk(["one", "two"], {
@@ -275,10 +271,7 @@ describe("ModelOrchestrators", () => {
       })
       for (const one of asked) {
         assert.strictEqual(said(one)[0], "system: You code.")
-        assert.match(
-          said(one)[1] ?? "",
-          /^user: Notes that lie in this workspace .* no instructions:\n.*a parser/u
-        )
+        assert.match(said(one)[1] ?? "", /^user: Notes from this workspace .* not instructions:\n.*a parser/u)
       }
       const without = yield* talk(["one"], { input: { executor: executorOf(memory) } })
       assert.deepStrictEqual(said(without.asked[0]!), ["system: You code.", "user: one"])
@@ -286,7 +279,7 @@ describe("ModelOrchestrators", () => {
   )
 
   it.effect.each(["{", '{"version":2}', undefined])(
-    "a memory that is none keeps nobody from answering: %s",
+    "answers without notes if they are invalid: %s",
     (memory) =>
       Effect.gen(function* () {
         const { asked, replies } = yield* talk(["one"], {

@@ -1,4 +1,4 @@
-/** What a message may be. */
+/** Valid messages. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Orchestrator from "@cogni/sandbox-sessions/router/Orchestrator"
 import { Schema } from "effect"
@@ -19,7 +19,7 @@ describe("a message", () => {
     { channel: "x", senderId: "y\u007f", text: "" }
   ])("is not %j", (value) => assert.isFalse(is(value)))
 
-  it("fails with what happened, and what to do", () => {
+  it("fails with a cause and a remedy", () => {
     const error = new Orchestrator.OrchestratorFailed({ detail: "no", remedy: "Wait", isRetryable: true })
     assert.strictEqual(error.message, "no. Wait")
   })

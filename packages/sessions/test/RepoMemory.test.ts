@@ -5,7 +5,7 @@ import { ContainerFailed, type FileRefused, SandboxError } from "@cogni/sandbox-
 import { Effect } from "effect"
 import * as RepoMemory from "../src/router/RepoMemory.ts"
 
-/** A workspace whose memory is this, or cannot be had. */
+/** A workspace with these notes, or with a failure to read them. */
 const workspaceOf = (content: string | Uint8Array | FileRefused): Pick<Executor, "files"> => ({
   files: {
     read: (path, options) => {
@@ -16,14 +16,14 @@ const workspaceOf = (content: string | Uint8Array | FileRefused): Pick<Executor,
         ? Effect.succeed(content)
         : Effect.fail(new SandboxError({ reason: content }))
     },
-    write: () => Effect.die("nobody writes"),
-    list: () => Effect.die("nobody lists")
+    write: () => Effect.die("unexpected write"),
+    list: () => Effect.die("unexpected list")
   }
 })
 
 describe("RepoMemory", () => {
   it.effect.prop(
-    "every memory an agent may write comes back as it is",
+    "reads back any valid notes",
     [RepoMemory.RepoMemory],
     ([memory]) =>
       Effect.gen(function* () {
@@ -33,7 +33,7 @@ describe("RepoMemory", () => {
     { arbitrary: { runs: 100, seed: 6 } }
   )
 
-  it.effect("where nothing was written there is none, and that is no error", () =>
+  it.effect("returns undefined if no notes were written", () =>
     Effect.gen(function* () {
       assert.isUndefined(yield* RepoMemory.read(workspaceOf(FilePath.notFound(RepoMemory.path))))
     })
@@ -43,10 +43,10 @@ describe("RepoMemory", () => {
     { what: "is a directory", content: FilePath.notAFile(RepoMemory.path), says: "not a plain file" },
     { what: "is too large", content: FilePath.tooLarge(RepoMemory.path, 1), says: "more than 1 bytes" },
     { what: "leads out of the workspace", content: FilePath.outside(RepoMemory.path), says: "leads out" },
-    { what: "is no JSON", content: "{", says: "no JSON" },
-    { what: "is no UTF-8", content: new Uint8Array([0x22, 0xff, 0x22]), says: "UTF-8" },
-    { what: "is of another version", content: '{"version":2}', says: "version" },
-    { what: "has keys of its own", content: '{"version":1,"run":"rm"}', says: "run" },
+    { what: "is not JSON", content: "{", says: "not JSON" },
+    { what: "is not UTF-8", content: new Uint8Array([0x22, 0xff, 0x22]), says: "UTF-8" },
+    { what: "has another version", content: '{"version":2}', says: "version" },
+    { what: "has unknown keys", content: '{"version":1,"run":"rm"}', says: "run" },
     {
       what: "has too long a note",
       content: JSON.stringify({ version: 1, notes: [{ subject: "a", note: "x".repeat(5000) }] }),
@@ -61,7 +61,7 @@ describe("RepoMemory", () => {
       says: "notes"
     },
     { what: "is a list", content: "[]", says: "Expected" }
-  ])("one that $what is refused, and says so", ({ content, says }) =>
+  ])("refuses a file that $what, with the reason", ({ content, says }) =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(RepoMemory.read(workspaceOf(content)))
       assert.strictEqual(error._tag, "RepoMemoryInvalid")
@@ -70,7 +70,7 @@ describe("RepoMemory", () => {
     })
   )
 
-  it.effect("a sandbox that has ended is no memory that is none", () =>
+  it.effect("does not report an ended sandbox as invalid notes", () =>
     Effect.gen(function* () {
       const ended = new SandboxError({
         reason: new ContainerFailed({

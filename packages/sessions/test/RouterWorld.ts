@@ -1,4 +1,4 @@
-/** A router over agents, sandboxes and a host that do nothing but say what was done with them. */
+/** A router over agents, sandboxes and a host that only record what is done with them. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, RuntimeUnavailable, SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -10,21 +10,21 @@ import type { SessionRefused } from "@cogni/sandbox-sessions/sandbox/SandboxMana
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { Context, Effect, Layer, Logger, Option, References, Result, Stream } from "effect"
 
-/** What an agent does with a message, by its text. */
+/** Answers a message in place of an agent. */
 export type Script = (
   message: Orchestrator.Message,
   input: Orchestrator.OrchestratorInput
 ) => Effect.Effect<string, Orchestrator.OrchestratorFailed>
 
 export interface World {
-  /** Of the configuration; what a reload reads. */
+  /** Text of the configuration, which a reload reads. */
   text: string
   script: Script
-  /** What is wrong with sandboxes, if something is. */
+  /** Error of all sandboxes, if set. */
   trouble: SandboxError | SessionRefused | undefined
   /** `make agent key`, `end key`, `sandbox key`, `release key`, `exec PLACE COMMAND`. */
   readonly log: Array<string>
-  /** What was logged, as `LEVEL message`. */
+  /** Log lines, as `LEVEL message`. */
   readonly said: Array<string>
   readonly inputs: Array<Orchestrator.OrchestratorInput>
 }
@@ -35,7 +35,7 @@ export const engineGone = new SandboxError({
   reason: new RuntimeUnavailable({ detail: "cannot be reached", remedy: "Start it", isAbsent: true })
 })
 
-/** An executor that answers with where it is. */
+/** An executor whose commands print its place. */
 export const executorOf = (world: World, place: string, workspace: string): Executor => {
   const note = (what: string) => Effect.sync(() => void world.log.push(`${what} ${place}`))
   return {
@@ -63,11 +63,11 @@ export const executorOf = (world: World, place: string, workspace: string): Exec
   }
 }
 
-/** Runs the message's text as a command, and answers with where that was. */
+/** Runs the message's text as a command, and answers with the place of execution. */
 export const execute: Script = ({ text }, { executor }) =>
   executor.exec(text).pipe(
     Effect.map(({ output }) => output.stdout.text),
-    // As a tool does: the agent hears of it, and goes on.
+    // Like a tool, reports a failure to the agent, which continues.
     Effect.catch((error) => Effect.succeed(`no: ${error.reason._tag}`))
   )
 
@@ -125,7 +125,7 @@ const layerOf = (
   }).pipe(Layer.provideMerge(Layer.mergeAll(orchestrators, executors, store)))
 }
 
-/** A world with a router in it, until the test's scope closes; `log` begins empty. */
+/** Creates a world with a router until the test's scope closes. `log` is empty at first. */
 export const make = Effect.fnUntraced(function* (
   text: string,
   options: Partial<MessageRouter.RouterOptions> & {

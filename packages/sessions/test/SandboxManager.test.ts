@@ -20,7 +20,7 @@ const dead = new SandboxError({
   reason: new ContainerFailed({ operation: "exec", detail: "the sandbox has ended", remedy: "Open another" })
 })
 
-/** Sandboxes that only exist; making and ending one takes this long, and the ones named here cannot be made. */
+/** Fake sandboxes. Creating or ending one takes the given time, and creating a broken one fails. */
 const sandboxesOf = (takes: Duration.Input, broken: ReadonlySet<string> = new Set()) => {
   const made: Array<Made> = []
   let most = 0
@@ -73,7 +73,7 @@ const during = <A, E>(fiber: Fiber.Fiber<A, E>) => Effect.flatten(Await.ended(fi
 
 describe("SandboxManager", () => {
   it.effect.prop(
-    "however many ask for a session at once, it gets one container; and the end leaves none",
+    "concurrent requests for a session share one container, and closing leaves none",
     [
       Schema.Array(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 4 }))).check(
         Schema.isMaxLength(40)
@@ -97,7 +97,7 @@ describe("SandboxManager", () => {
     { arbitrary: { runs: 100, seed: 61 } }
   )
 
-  it.effect("a session that nobody uses keeps its container for a while, and then not", () => {
+  it.effect("ends the container of an idle session after idleSeconds", () => {
     const sandboxes = sandboxesOf(0)
     return Effect.gen(function* () {
       yield* askOnce("a")
@@ -120,7 +120,7 @@ describe("SandboxManager", () => {
     }).pipe(Effect.provide(managed(sandboxes, { idleSeconds: 60 })))
   })
 
-  it.effect("200 sessions asked for at once on a limit of 20: 20 are had, 180 hear why not", () => {
+  it.effect("opens 20 of 200 concurrent sessions at a limit of 20, and refuses the others", () => {
     const sandboxes = sandboxesOf("1 second")
     const ids = Array.from({ length: 200 }, (_, index) => `session ${index}`)
     return Await.play(
@@ -135,7 +135,7 @@ describe("SandboxManager", () => {
     )
   })
 
-  it.effect("when it is full, the session that was idle longest makes room; one in use never does", () => {
+  it.effect("evicts the longest idle session at the limit, and never one in use", () => {
     const sandboxes = sandboxesOf(0)
     return Effect.gen(function* () {
       yield* Effect.scoped(
@@ -158,7 +158,7 @@ describe("SandboxManager", () => {
     }).pipe(Effect.scoped, Effect.provide(managed(sandboxes, { sessionsMax: 3, whenFull: "evict_idle" })))
   })
 
-  it.effect("one that ended, or was killed from outside, is replaced by a fresh one", () => {
+  it.effect("replaces a sandbox that has ended or was killed from outside", () => {
     const sandboxes = sandboxesOf(0)
     return Effect.gen(function* () {
       const first = yield* askOnce("a")
@@ -169,7 +169,7 @@ describe("SandboxManager", () => {
     }).pipe(Effect.provide(managed(sandboxes)))
   })
 
-  it.effect("one that is held otherwise than it would be now is made anew, once nobody uses it", () => {
+  it.effect("replaces a sandbox with outdated settings when it is no longer in use", () => {
     const sandboxes = sandboxesOf("1 second")
     const images = () => sandboxes.made.map(({ image }) => image)
     return Await.play(
@@ -184,7 +184,7 @@ describe("SandboxManager", () => {
             Effect.gen(function* () {
               const found = yield* ask("a")
               yield* Ref.set(image, "other")
-              assert.strictEqual(yield* ask("a"), found, "whoever uses it keeps it")
+              assert.strictEqual(yield* ask("a"), found, "a sandbox in use is kept")
               return found
             })
           )
@@ -205,9 +205,9 @@ describe("SandboxManager", () => {
 
   it.effect.each([
     { what: "at once", takes: "10 seconds", waits: undefined },
-    { what: "while its sandbox is made", takes: "10 seconds", waits: "5 seconds" }
+    { what: "while its sandbox is created", takes: "10 seconds", waits: "5 seconds" }
   ] as const)(
-    "one that is destroyed $what says so to all who wait: they were not interrupted",
+    "fails all waiting callers, without interrupting them, if a session is destroyed $what",
     ({ takes, waits }) => {
       const sandboxes = sandboxesOf(takes)
       return Effect.gen(function* () {
@@ -228,7 +228,7 @@ describe("SandboxManager", () => {
     }
   )
 
-  it.effect("after its end it refuses, and says that it is shutting down", () => {
+  it.effect("refuses sessions after it has closed", () => {
     const sandboxes = sandboxesOf(0)
     return Effect.gen(function* () {
       const scope = yield* Scope.make()
@@ -248,12 +248,12 @@ describe("SandboxManager", () => {
   })
 
   it.effect.each([
-    { what: "an empty one", id: "" },
+    { what: "an empty ID", id: "" },
     { what: "a line break", id: "a\nb" },
     { what: "a NUL", id: "a\0b" },
     { what: "half a character", id: "\ud800" },
-    { what: "a long one", id: "x".repeat(513) }
-  ])("an id that is none is refused: $what", ({ id }) =>
+    { what: "a long ID", id: "x".repeat(513) }
+  ])("refuses an invalid ID: $what", ({ id }) =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(askOnce(id))
       assert.strictEqual(error._tag === "SessionRefused" && error.reason, "invalid_id")

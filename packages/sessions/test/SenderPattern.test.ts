@@ -1,6 +1,4 @@
-/**
- * Patterns of senders, held against a matcher that is slow and plain, and against one of files where both mean alike.
- */
+/** Sender patterns, compared with a plain, slow matcher, and with a file matcher where both have the same meaning. */
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Result, Schema } from "effect"
 import picomatch from "picomatch"
@@ -14,7 +12,7 @@ const of = (pattern: string): SenderPattern.SenderPattern => {
 
 const matches = (pattern: string, senderId: string) => of(pattern).matches(senderId)
 
-/** By trying everything: of patterns without brackets and backslashes. */
+/** Matches by trying everything, for patterns without brackets and backslashes. */
 const plainly = (pattern: ReadonlyArray<string>, sender: ReadonlyArray<string>): boolean => {
   const [mark, ...marks] = pattern
   if (mark === undefined) return sender.length === 0
@@ -37,7 +35,7 @@ describe("a key of senders", () => {
   })
 
   it.each(["telegram", "telegram:", ":1", "a b:1", "*:1", "-a:1", "a:\n", `a:${"x".repeat(129)}`, ""])(
-    "%j is none",
+    "%j is invalid",
     (key) => {
       const parsed = SenderPattern.parse(key)
       assert(Result.isFailure(parsed))
@@ -78,7 +76,7 @@ const cases: ReadonlyArray<
 
 describe("a pattern", () => {
   for (const [pattern, yes, no] of cases) {
-    it(`${pattern} is what it is`, () => {
+    it(`${pattern} matches as documented`, () => {
       for (const sender of yes) assert.isTrue(matches(pattern, sender), sender)
       for (const sender of no) assert.isFalse(matches(pattern, sender), sender)
     })
@@ -92,7 +90,7 @@ describe("a pattern", () => {
     ["[^]", "got ["],
     ["]", "got ]"],
     ["[[:alpha:]]", "got ["],
-    ["[c-a]", "upwards"],
+    ["[c-a]", "ascending"],
     ["{a,b}", "got {"],
     ["@(a|b)", "got ( at character 2 "],
     ["a|b", "got |"],
@@ -106,14 +104,14 @@ describe("a pattern", () => {
     assert.include(parsed.failure, says)
   })
 
-  it("is one sender, or a pattern, and says which", () => {
+  it("distinguishes one sender from a pattern", () => {
     assert.strictEqual(of("a\\*b").exact, "a*b")
     for (const pattern of ["a*", "?", "[a]"]) assert.isUndefined(of(pattern).exact)
   })
 
-  it("takes the product of both lengths at most, whoever chose them", () => {
+  it("takes at most the product of both lengths", () => {
     const pattern = "*a".repeat(63) + "*b"
-    // By backtracking over all of its stars this would take longer than anybody lives.
+    // Backtracking over all stars would practically never end.
     for (const length of [100, 1000, 10_000]) assert.isFalse(matches(pattern, "a".repeat(length)))
     assert.isTrue(matches(pattern, `${"a".repeat(1000)}b`))
   })
@@ -124,7 +122,7 @@ const Pattern = Schema.Array(letters).check(Schema.isMinLength(1), Schema.isMaxL
 const Sender = Schema.Array(Schema.Literals(["a", "b", "/", ".", "😀"])).check(Schema.isMaxLength(10))
 
 it.prop(
-  "patterns match what trying everything matches",
+  "patterns match like a matcher that tries everything",
   [Pattern, Sender],
   ([pattern, sender]) =>
     assert.strictEqual(
@@ -141,7 +139,7 @@ const Word = Schema.Array(Schema.Literals(["a", "b", "c", "*", "?", "[ab]", "[^a
 )
 
 it.prop(
-  "over letters alone, patterns match what those of files match",
+  "patterns of letters match like file patterns",
   [Word, Arbitrary.array(Arbitrary.schema(Schema.Literals(["a", "b", "c", "d"])), { maxLength: 6 })],
   ([pattern, sender]) => {
     const text = pattern.join("").replaceAll(/\*+/gu, "*")
@@ -156,7 +154,7 @@ it.prop(
 )
 
 it.prop(
-  "the order is total, and the longer goes first",
+  "patterns have a total order, with longer ones first",
   [Pattern, Pattern],
   ([one, other]) => {
     const [a, b] = [of(one.join("")), of(other.join(""))]

@@ -1,4 +1,4 @@
-/** The executor of a session: settled once for a message, let go at its end, and nothing outside of one. */
+/** The executor of a session: chosen once per message, released at its end, and unusable outside of a message. */
 import { assert, describe, it } from "@effect/vitest"
 import type { SessionExecutor } from "../src/executor/Executors.ts"
 import { Deferred, Effect, Fiber, Option, Stream } from "effect"
@@ -39,7 +39,7 @@ const make = (world: World, options: Partial<SessionExecution.Options> = {}) =>
   })
 
 describe("an execution", () => {
-  it.effect("has no sandbox until something is executed", () =>
+  it.effect("opens no sandbox until something executes", () =>
     Effect.gen(function* () {
       const world = worldOf()
       const { during } = make(world)
@@ -49,7 +49,7 @@ describe("an execution", () => {
     })
   )
 
-  it.effect("uses one sandbox for all of a message, and lets go of it at its end, however that comes", () =>
+  it.effect("uses one sandbox per message, and releases it when the message ends", () =>
     Effect.gen(function* () {
       const world = worldOf()
       const { bound, during, executor } = make(world)
@@ -79,7 +79,7 @@ describe("an execution", () => {
     })
   )
 
-  it.effect("tells what is behind it, with all that it is", () =>
+  it.effect("exposes the executor of the message with all its properties", () =>
     Effect.gen(function* () {
       const world = worldOf()
       const { bound, during } = make(world)
@@ -88,7 +88,7 @@ describe("an execution", () => {
     })
   )
 
-  it.effect("is of no use outside of a message", () =>
+  it.effect("fails outside of a message", () =>
     Effect.gen(function* () {
       const world = worldOf()
       const { during, executor } = make(world)
@@ -99,7 +99,7 @@ describe("an execution", () => {
     })
   )
 
-  it.effect("asks again for a sandbox that could not be had, and says why once", () =>
+  it.effect("requests an unavailable sandbox again, and reports the reason until it succeeds", () =>
     Effect.gen(function* () {
       const world = worldOf()
       world.trouble = engineGone
@@ -118,14 +118,14 @@ describe("an execution", () => {
     })
   )
 
-  it.effect("of two commands at once is settled once", () =>
+  it.effect("chooses the place once for concurrent commands", () =>
     Effect.gen(function* () {
       const world = worldOf()
       const gate = yield* Deferred.make<void>()
       const { during, executor } = make(world, {
         onUnavailable: "host",
         executors: {
-          // The first to ask finds no engine, the second would find one.
+          // The first request finds no engine; a second one would find it.
           sandboxFor: () =>
             Effect.suspend(() => {
               const isFirst = world.log.length === 0
@@ -154,7 +154,7 @@ describe("an execution", () => {
       const world = worldOf()
       const { during, executor } = make(world, {
         place: "host",
-        executors: { sandboxFor: () => Effect.die("not asked for"), host: Option.none() }
+        executors: { sandboxFor: () => Effect.die("unexpected request"), host: Option.none() }
       })
       const [error] = yield* during(Effect.flip(executor.exec("1")))
       assert.include(error.message, "there is no host executor")

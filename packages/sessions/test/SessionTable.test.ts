@@ -1,13 +1,10 @@
-/**
- * Sessions of a table under any coming and going: one value for a key, one turn of it at a time, never more of them
- * than there may be, and nothing that is not closed.
- */
+/** The session table under concurrent use: one value per key, one turn at a time, limits, and complete cleanup. */
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Schema, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as SessionTable from "../src/internal/SessionTable.ts"
 
-/** What a test sees of all that was held. */
+/** Records the values that were held. */
 interface Watch {
   readonly log: Array<string>
   readonly open: Map<string, number>
@@ -67,7 +64,7 @@ const said = Effect.mapError((error: string | SessionTable.SessionRefusal) =>
   typeof error === "string" ? error : error.refusal
 )
 
-/** In turn, as messages of a chat are answered. */
+/** Uses a session in turn, like messages of a chat. */
 const use = (table: Table, ask: Ask): Effect.Effect<string, string> => {
   const stopped = Effect.andThen(table.stopping, Effect.fail("stopping"))
   return table.seat(ask.key, ask.bounds).pipe(
@@ -82,18 +79,18 @@ const use = (table: Table, ask: Ask): Effect.Effect<string, string> => {
   )
 }
 
-/** Beside others, as the users of a sandbox are. */
+/** Uses a session together with others, like users of a sandbox. */
 const share = (table: Table, ask: Ask): Effect.Effect<string, string, Scope.Scope> =>
   said(Effect.flatMap(table.seat(ask.key, ask.bounds), ({ hold }) => hold(recipeOf(ask))))
 
 const shareOnce = (table: Table, ask: Ask) => Effect.scoped(share(table, ask))
 
-/** A value that takes so long to make. */
+/** A value whose creation takes the given time. */
 const slowly = (seen: Watch, key: string, seconds: number) =>
   Effect.andThen(Effect.sleep(`${seconds} seconds`), hold(seen, key))
 
 describe("a session", () => {
-  it.effect("is made once, and kept while it is used again and again", () =>
+  it.effect("is created once and kept between uses", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -104,7 +101,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("is closed when it has been idle for long enough, and not before", () =>
+  it.effect("is closed after its idle time, and not before", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable({ idleSeconds: Effect.succeed(10) })
@@ -124,7 +121,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("in use is not idle, however long that takes", () =>
+  it.effect("is not idle while it is in use", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable({ idleSeconds: Effect.succeed(1) })
@@ -139,7 +136,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("of another fingerprint is made anew, after what was there has been closed", () =>
+  it.effect("with another fingerprint is recreated after the old value is closed", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -155,7 +152,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("of another fingerprint is shared while somebody uses it", () =>
+  it.effect("with another fingerprint is shared while it is in use", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -165,7 +162,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("that cannot be made says why to all who asked, is closed, and is tried again for the next", () =>
+  it.effect("that cannot be created fails all waiting users, is closed, and is retried for the next", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -182,7 +179,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("outlives a user that fails, or is interrupted", () =>
+  it.effect("outlives a user that fails or is interrupted", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -196,7 +193,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("is made on where the first that asked has gone, and is ended where all have", () =>
+  it.effect("is still created if one waiting user leaves, and is ended if all leave", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -216,7 +213,7 @@ describe("a session", () => {
     })
   )
 
-  it.effect("that ends by itself makes room, and is replaced by a fresh one", () =>
+  it.effect("that ends by itself frees its slot, and is recreated", () =>
     Effect.gen(function* () {
       const seen = watch()
       const over = yield* Deferred.make<void>()
@@ -231,32 +228,30 @@ describe("a session", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect(
-    "that is ended is closed when that settles, and made anew only then, whatever room there is",
-    () =>
-      Effect.gen(function* () {
-        const seen = watch()
-        const table = yield* makeTable()
-        const ask = { seen, key: "a", bounds: bounds(5), closeSeconds: 5 }
-        yield* share(table, ask)
-        const ending = yield* Effect.forkChild(table.end("a"), { startImmediately: true })
-        const next = yield* Effect.forkChild(shareOnce(table, ask), { startImmediately: true })
-        yield* TestClock.adjust("4 seconds")
-        assert.deepStrictEqual(seen.log, ["+a"])
-        assert.isUndefined(ending.pollUnsafe())
-        yield* TestClock.adjust("1 second")
-        yield* Fiber.join(ending)
-        yield* Fiber.join(next)
-        assert.deepStrictEqual(seen.log, ["+a", "-a", "+a"])
-        yield* table.end("nobody")
-        const end = yield* Effect.forkChild(table.endAll)
-        yield* TestClock.adjust("5 seconds")
-        yield* Fiber.join(end)
-      }).pipe(Effect.scoped)
+  it.effect("is closed when its end settles, and recreated only then", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      const ask = { seen, key: "a", bounds: bounds(5), closeSeconds: 5 }
+      yield* share(table, ask)
+      const ending = yield* Effect.forkChild(table.end("a"), { startImmediately: true })
+      const next = yield* Effect.forkChild(shareOnce(table, ask), { startImmediately: true })
+      yield* TestClock.adjust("4 seconds")
+      assert.deepStrictEqual(seen.log, ["+a"])
+      assert.isUndefined(ending.pollUnsafe())
+      yield* TestClock.adjust("1 second")
+      yield* Fiber.join(ending)
+      yield* Fiber.join(next)
+      assert.deepStrictEqual(seen.log, ["+a", "-a", "+a"])
+      yield* table.end("nobody")
+      const end = yield* Effect.forkChild(table.endAll)
+      yield* TestClock.adjust("5 seconds")
+      yield* Fiber.join(end)
+    }).pipe(Effect.scoped)
   )
 
   it.effect.each([0, 5])(
-    "that is ended %i s after it was asked for, while it is made, says so: nobody was interrupted",
+    "that is ended %i s after its request, during creation, fails its users without interruption",
     (seconds) =>
       Effect.gen(function* () {
         const seen = watch()
@@ -274,7 +269,7 @@ describe("a session", () => {
 })
 
 describe("turns of one session", () => {
-  it.effect("are taken one after the other, as they came, and no more of them wait than may", () =>
+  it.effect("run one after the other, in order, up to the limit on users", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -299,7 +294,7 @@ describe("turns of one session", () => {
     })
   )
 
-  it.effect("that are given up while they wait are not missed", () =>
+  it.effect("are skipped if they are interrupted while they wait", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -318,7 +313,7 @@ describe("turns of one session", () => {
     })
   )
 
-  it.effect("that wait for a new fingerprint replace the value when they come", () =>
+  it.effect("with a new fingerprint replace the value when they start", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -334,7 +329,7 @@ describe("turns of one session", () => {
 })
 
 describe("a full table", () => {
-  it.effect("refuses, or takes the room of the one that has been idle longest, once that is closed", () =>
+  it.effect("refuses, or reuses the slot of the longest idle session once it is closed", () =>
     Effect.gen(function* () {
       const seen = watch()
       const scope = yield* Scope.make()
@@ -358,7 +353,7 @@ describe("a full table", () => {
     })
   )
 
-  it.effect("has no room where all are in use", () =>
+  it.effect("refuses if all sessions are in use", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -372,7 +367,7 @@ describe("a full table", () => {
     })
   )
 
-  it.effect("gives the room of one that leaves to one other only", () =>
+  it.effect("gives the slot of a closing session to one other only", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -389,7 +384,7 @@ describe("a full table", () => {
     })
   )
 
-  it.effect("gives it to another where the one that was to have it has left", () =>
+  it.effect("gives a slot to another session if its heir has left", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -405,7 +400,7 @@ describe("a full table", () => {
     })
   )
 
-  it.effect("waits no longer for one that does not close than there is time", () =>
+  it.effect("does not wait beyond closeSecondsMax for a session to close", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable({ closeSecondsMax: 5 })
@@ -417,8 +412,8 @@ describe("a full table", () => {
   )
 })
 
-describe("the end of a table", () => {
-  it.effect("closes all there is, ends what is under way, and takes nothing more", () =>
+describe("closing a table", () => {
+  it.effect("closes all values, ends current turns, and refuses new users", () =>
     Effect.gen(function* () {
       const seen = watch()
       const scope = yield* Scope.make()
@@ -437,7 +432,7 @@ describe("the end of a table", () => {
     })
   )
 
-  it.effect("closes what was made too late, too", () =>
+  it.effect("closes a value whose creation finishes too late", () =>
     Effect.gen(function* () {
       const seen = watch()
       const scope = yield* Scope.make()
@@ -464,14 +459,14 @@ describe("the end of a table", () => {
     })
   )
 
-  it.effect("is bounded, whatever hangs", () =>
+  it.effect("takes a bounded time, whatever hangs", () =>
     Effect.gen(function* () {
       const seen = watch()
       const scope = yield* Scope.make()
       const table = yield* makeTable({ closeSecondsMax: 5 }).pipe(Scope.provide(scope))
       for (const key of ["a", "b", "c"])
         yield* use(table, { seen, key, bounds: bounds(9), closeSeconds: 3600 })
-      // Nobody waits for this one, the test neither.
+      // Neither the table nor the test waits for this user.
       yield* Effect.forkDetach(
         use(table, { seen, key: "d", bounds: bounds(9), body: Effect.uninterruptible(Effect.never) }),
         { startImmediately: true }
@@ -485,7 +480,7 @@ describe("the end of a table", () => {
 
 const Step = Schema.Struct({
   key: Schema.Literals(["a", "b", "c", "d", "e"]),
-  /** Seconds before it comes, seconds it takes, and whether whoever sent it stays. */
+  /** Seconds before it arrives, seconds it takes, and seconds after which its sender leaves. */
   after: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 3 })),
   takes: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 4 })),
   leavesAfter: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 12 })),
@@ -501,7 +496,7 @@ const Run = Schema.Struct({
 })
 
 it.effect.prop(
-  "whoever comes and goes, a key has one value and one turn at a time, there are never too many, and none is left",
+  "in any sequence of uses, a key has one value and one turn at a time, limits hold, and all values are closed",
   [Run],
   ([{ closeSeconds, sessionsMax, steps, whenFull }]) =>
     Effect.gen(function* () {
@@ -545,7 +540,7 @@ it.effect.prop(
 )
 
 it.effect.prop(
-  "never more than there may be, and one for a key, whoever shares, lets go, ends, or gives up; and none is left",
+  "in any sequence of shared uses, a key has one value, limits hold, and all values are closed",
   [
     Schema.Array(
       Schema.Struct({
@@ -591,7 +586,7 @@ it.effect.prop(
 )
 
 it.effect.prop(
-  "however many come first at once, one is made",
+  "concurrent first uses create one value",
   [
     Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 40 })),
     Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 5 })),

@@ -9,7 +9,7 @@ const read = (text: string) =>
 const identity = { billingAccountId: "account", attempt: 0 }
 
 describe("settingsOf", () => {
-  it.effect("a sandbox lets through the models of all tiers, beside those that the host has", () =>
+  it.effect("allows the models of all tiers in a sandbox, in addition to the host's", () =>
     Effect.gen(function* () {
       const configuration = yield* read("models: { default: small, complex: large }")
       const { llm } = Sessions.settingsOf(configuration, {
@@ -23,7 +23,7 @@ describe("settingsOf", () => {
     })
   )
 
-  it.effect("one without a way to a model gets none", () =>
+  it.effect("adds no models to a sandbox without llm", () =>
     Effect.gen(function* () {
       const configuration = yield* read("models: { default: small }")
       assert.notProperty(Sessions.settingsOf(configuration), "llm")

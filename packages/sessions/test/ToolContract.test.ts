@@ -1,4 +1,4 @@
-/** The tools of a session keep one contract, over memory and over the host; over Docker, in `test/integration`. */
+/** Runs the tool contract in memory and on the host. `test/integration` runs it with Docker. */
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as HostExecutor from "@cogni/sandbox-sessions/executor/HostExecutor"

@@ -1,7 +1,7 @@
 /**
- * From an address to Effect's `SqlClient`, and from what goes wrong with it to a sentence.
+ * Opens a database by its address as Effect's `SqlClient`, and explains its errors.
  *
- * Whether a database answers is known before anything is begun.
+ * The layer fails if the database does not answer, so that nothing starts without it.
  */
 import { Duration, Effect, Layer } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
@@ -9,10 +9,10 @@ import type { SqlError } from "effect/sql/SqlError"
 import { type DatabaseAddress, DatabaseUnavailable, nameOf } from "./DatabaseAddress.ts"
 import * as SqliteDatabase from "./SqliteDatabase.ts"
 
-/** How long a database may take until it answers for the first time. */
+/** Timeout in seconds for the first answer of a database. */
 export const connectSecondsMax = 10
 
-/** The client of a database that answered. PostgreSQL's is loaded where it is asked for. */
+/** Opens a database and checks that it answers. The PostgreSQL client is loaded only if needed. */
 export const layer = (address: DatabaseAddress): Layer.Layer<SqlClient.SqlClient, DatabaseUnavailable> => {
   const unavailable = (error: SqlError) => {
     const { detail, remedy } = explain(error)
@@ -32,14 +32,12 @@ export const layer = (address: DatabaseAddress): Layer.Layer<SqlClient.SqlClient
   )
 }
 
-/**
- * Whether the same may go well in a moment. PostgreSQL says so of itself when it starts, ends or has too many guests.
- */
+/** Returns whether a retry may succeed. Includes a PostgreSQL that is starting, stopping or out of connections. */
 export const isPassing = ({ isRetryable, reason: { cause } }: SqlError): boolean =>
   isRetryable ||
   (typeof cause === "object" && cause !== null && "code" in cause && /^(?:53|57P)/u.test(String(cause.code)))
 
-/** What went wrong with a statement, and what to do. */
+/** Describes why a statement failed and what to do. */
 export const explain = (error: SqlError): { readonly detail: string; readonly remedy: string } => {
   const [what, remedy] = wordsOf(error)
   return { detail: `${what}${because(error.reason.cause, error.reason.message ?? "")}`, remedy }
@@ -48,34 +46,34 @@ export const explain = (error: SqlError): { readonly detail: string; readonly re
 const wordsOf = (error: SqlError): readonly [what: string, remedy: string] => {
   switch (error.reason._tag) {
     case "ConnectionError":
-      return ["cannot be reached", "Start it, or look at its host, port or path, then try again"]
+      return ["cannot be reached", "Start it, or check its host, port or path, then try again"]
     case "AuthenticationError":
     case "AuthorizationError":
       return [
-        "lets this user not in",
-        "Look at the user and the password of its URL, and at what the user may do"
+        "denied access to this user",
+        "Check the user and password in its URL, and the user's permissions"
       ]
     case "LockTimeoutError":
     case "StatementTimeoutError":
     case "DeadlockError":
     case "SerializationError":
-      return ["is too busy", "Try again; if it stays so, look at what else writes to it"]
+      return ["is too busy", "Try again; if it stays busy, check what else writes to it"]
     default:
       return isPassing(error)
-        ? ["cannot be used now", "Try again in a moment"]
-        : ["answered with an error", "Look at its log, its disk and its permissions, then try again"]
+        ? ["is temporarily unavailable", "Try again in a moment"]
+        : ["answered with an error", "Check its log, disk and permissions, then try again"]
   }
 }
 
 const messageCharactersMax = 300
 
-/** The innermost sentence is the server's or the kernel's own. */
+/** Formats the message of the cause, which is that of the server or the kernel. */
 const because = (cause: unknown, otherwise: string): string => {
   const said = cause instanceof Error && cause.message !== "" ? cause.message : otherwise
   return said === "" ? "" : `: ${said.replaceAll(/\s+/gu, " ").slice(0, messageCharactersMax)}`
 }
 
-/** A file that could be opened is one that answers; a server is asked. */
+/** Checks that a server answers. A file needs no check: opening it is enough. */
 const answering = (name: string) =>
   Layer.effectDiscard(
     Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`).pipe(
@@ -84,7 +82,7 @@ const answering = (name: string) =>
         orElse: () =>
           new DatabaseUnavailable({
             what: `the database ${name} did not answer within ${connectSecondsMax} s`,
-            remedy: "Start it, or look at its host and port, then try again"
+            remedy: "Start it, or check its host and port, then try again"
           })
       })
     )

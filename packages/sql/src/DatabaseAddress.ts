@@ -1,8 +1,8 @@
 /**
- * Which database, from the words of a URL.
+ * Parses the URL or path of a database.
  *
- * A URL may hold a password, so it is taken apart once and is `Redacted` from then on; what names a database in an
- * error has no user, no password and no options.
+ * A URL may contain a password, so it is parsed once and is `Redacted` from then on. The name of a database in an error
+ * contains no user, no password and no options.
  */
 import { Redacted, Result, Schema } from "effect"
 import { resolve } from "node:path"
@@ -16,7 +16,7 @@ export type DatabaseAddress =
       readonly name: string
     }
 
-/** The database cannot be used. Neither text ever holds a password. */
+/** The database is not usable. Neither text ever contains a password. */
 export class DatabaseUnavailable extends Schema.TaggedError<DatabaseUnavailable>()("DatabaseUnavailable", {
   what: Schema.String,
   remedy: Schema.String
@@ -27,8 +27,9 @@ export class DatabaseUnavailable extends Schema.TaggedError<DatabaseUnavailable>
 }
 
 /**
- * `sqlite:///absolute/path`, a path that begins with `/` or `.`, or `postgres://user:password@host:port/database` with
- * the options of libpq. Of a text that is none of them nothing is repeated: it may be a URL with a slip in it.
+ * Parses `sqlite:///absolute/path`, a path that begins with `/`, `./` or `../`, or
+ * `postgres://user:password@host:port/database` with the options of libpq. The error never repeats an invalid text,
+ * which may be a URL with a typo and a password.
  */
 export const parse = (text: string): Result.Result<DatabaseAddress, DatabaseUnavailable> => {
   if (/^postgres(?:ql)?:\/\//u.test(text)) return postgresOf(text)
@@ -37,13 +38,13 @@ export const parse = (text: string): Result.Result<DatabaseAddress, DatabaseUnav
     ? Result.succeed({ _tag: "Sqlite", path: resolve(path) })
     : Result.fail(
         new DatabaseUnavailable({
-          what: "the database's URL is not understood",
+          what: "the database URL is invalid",
           remedy: "Write sqlite:///absolute/path, a path, or postgres://user:password@host:5432/database"
         })
       )
 }
 
-/** What a database is called in messages. */
+/** Returns the name of a database for messages. */
 export const nameOf = (address: DatabaseAddress): string =>
   address._tag === "Sqlite" ? address.path : address.name
 
@@ -57,17 +58,17 @@ const decoded = (text: string): string | undefined => {
 
 const broken = () =>
   new DatabaseUnavailable({
-    what: "the database's URL cannot be read",
+    what: "the database URL is malformed",
     remedy:
       "Write postgres://user:password@host:5432/database, and in the password %40 for @, %2F for /, %3F for ?, %23 for #, %25 for %"
   })
 
-/** An `@` behind host and port means that part of a password was taken for them: such a URL is shown to nobody. */
+/** Parses a PostgreSQL URL. Refuses an `@` after host and port, which may then be part of a password. */
 const postgresOf = (text: string): Result.Result<DatabaseAddress, DatabaseUnavailable> => {
   const behind = text.slice(text.indexOf("://") + 3).replace(/^[^#/?]*/u, "")
   if (behind.includes("@") || behind.includes("#") || !URL.canParse(text)) return Result.fail(broken())
   const { host, pathname, searchParams } = new URL(text)
-  // A socket's directory is an option, or percent-encoded in the host's place.
+  // A socket directory is the option `host`, or percent-encoded as the URL's host.
   const server = searchParams.get("host") ?? decoded(host) ?? host
   return Result.succeed({
     _tag: "Postgres",

@@ -1,8 +1,8 @@
 /**
- * Effect's `SqlClient` over PostgreSQL, through `@effect/sql-pg`, with a bound on every wait.
+ * Effect's `SqlClient` over PostgreSQL, through `@effect/sql-pg`, with a timeout for every wait.
  *
- * The server ends what takes too long, so that a statement whose client went away holds no lock either. A pooler in
- * between has to pass these settings on, and keep prepared statements.
+ * The server enforces the timeouts, so that a statement whose client disconnected holds no lock either. A connection
+ * pooler must forward these settings and support prepared statements.
  */
 import * as PgClient from "@effect/sql-pg/PgClient"
 import { Duration, type Layer, type Redacted } from "effect"
@@ -11,21 +11,21 @@ import type { SqlError } from "effect/sql/SqlError"
 
 export const connectionsMax = 8
 
-/** For reaching the server, TLS, and being let in. */
+/** Timeout in seconds for the connection, TLS and authentication. */
 export const connectionSecondsMax = 5
 
 export const statementSecondsMax = 15
 
-/** A transaction that nobody goes on with is ended after this. */
+/** Seconds after which the server ends an idle transaction. */
 export const idleTransactionSecondsMax = 30
 
-/** A connection that nobody uses is closed after this. */
+/** Seconds after which an idle connection is closed. */
 export const idleSecondsMax = 60
 
-/** One answer of the server: more than twice the most that is kept of one channel of a run. */
+/** Maximum size of a server message: more than twice the maximum stored output of one channel of a run. */
 export const answerBytesMax = 768 * 1024 * 1024
 
-/** Connects when the first statement needs it. */
+/** Creates a client, which connects on the first statement. */
 export const layer = (options: {
   readonly url: Redacted.Redacted<string>
 }): Layer.Layer<SqlClient, SqlError> =>

@@ -1,15 +1,15 @@
 /**
- * The tables of one owner in a database, brought to the version that this code knows.
+ * Migrates the tables of one module to the version that this code supports.
  *
- * Steps are counted from 1 and never change once they were published. Any number of processes may begin at once: the
- * migrator takes a lock in PostgreSQL, and the SQLite client begins every transaction as a writer. Tables that a later
- * version made are refused, because this one cannot know what they mean.
+ * Steps are numbered from 1 and never change once published. Any number of processes may start at the same time: the
+ * migrator takes a lock in PostgreSQL, and the SQLite client begins every transaction as a writer. Tables of a later
+ * version are refused, because this version cannot interpret them.
  */
 import { Effect, Schema } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 
-/** The tables cannot be used by this version. */
+/** The tables are not usable by this version. */
 export class SchemaRefused extends Schema.TaggedError<SchemaRefused>()("SchemaRefused", {
   detail: Schema.String,
   remedy: Schema.String
@@ -20,16 +20,16 @@ export class SchemaRefused extends Schema.TaggedError<SchemaRefused>()("SchemaRe
 }
 
 export interface Tables {
-  /** The table that says which steps are done, such as `cogni_runs_version`. */
+  /** Table that records the completed steps, such as `cogni_runs_version`. */
   readonly versionTable: string
-  /** In their order; a step makes or changes tables whose names begin with `cogni_`. */
+  /** Steps in order. A step creates or changes tables whose names begin with `cogni_`. */
   readonly steps: ReadonlyArray<{
     readonly name: string
     readonly run: (sql: SqlClient.SqlClient) => Effect.Effect<unknown, SqlError>
   }>
 }
 
-/** Take the steps that are not taken yet; where there are none, nothing is locked. */
+/** Runs the missing steps. Takes no lock if all steps are done. */
 export const bring = Effect.fn("SchemaVersion.bring")(function* ({
   steps,
   versionTable
@@ -40,9 +40,9 @@ export const bring = Effect.fn("SchemaVersion.bring")(function* ({
     sql<{ readonly id: number | null }>`SELECT MAX(migration_id) AS id FROM ${sql(versionTable)}`,
     ([row]) => Number(row?.id ?? 0)
   )
-  // Where the table is not there yet, that is the error; any other comes again from the migrator.
+  // Any error counts as a missing version table. Other errors come again from the migrator.
   if ((yield* Effect.orElseSucceed(version, () => 0)) < known) {
-    // Loaded where there is something to do: most who begin find all done.
+    // Loaded only if needed: most processes find no missing steps.
     const Migrator = yield* Effect.promise(() => import("effect/sql/Migrator"))
     yield* Migrator.make({})({
       table: versionTable,
@@ -54,8 +54,8 @@ export const bring = Effect.fn("SchemaVersion.bring")(function* ({
         "MigrationError",
         ({ cause, message }) =>
           new SchemaRefused({
-            detail: `${versionTable} could not be brought to version ${known}: ${message}${because(cause)}`,
-            remedy: "Give the database's user the right to create tables, or look at the database's log"
+            detail: `cannot migrate ${versionTable} to version ${known}: ${message}${because(cause)}`,
+            remedy: "Grant the database user permission to create tables, or check the database's log"
           })
       )
     )
@@ -63,8 +63,8 @@ export const bring = Effect.fn("SchemaVersion.bring")(function* ({
   const found = yield* version
   if (found <= known) return
   return yield* new SchemaRefused({
-    detail: `${versionTable} is at version ${found}, and this version of Cogni Sandbox knows ${known}`,
-    remedy: "Update Cogni Sandbox, or name another database"
+    detail: `${versionTable} is at version ${found}, but this version of Cogni Sandbox supports only ${known}`,
+    remedy: "Update Cogni Sandbox, or use another database"
   })
 })
 

@@ -1,9 +1,9 @@
 /**
- * `GrantStore` in a database, through Effect's `SqlClient`: one table, of its own version.
+ * `GrantStore` in a database, through Effect's `SqlClient`: one table with its own schema version.
  *
- * A grant is JSON, which escapes what PostgreSQL's text refuses. When it was revoked is a column of its own, because
- * that is the only thing that ever changes. Its permissions are one too: rows of versions that knew none have the
- * default of the column, which opens no tool and no repository, and a version that knows none refuses the table.
+ * A grant is stored as JSON, which escapes characters that PostgreSQL's text type refuses. `revoked_at` is a separate
+ * column, because it is the only value that changes. `permissions` is a separate column too: rows of versions without
+ * permissions get its default, which allows no tool and no repository, and such a version refuses the table.
  */
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
@@ -21,7 +21,7 @@ import type { Fragment } from "effect/sql/Statement"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as SchemaVersion from "./SchemaVersion.ts"
 
-/** Makes the table, or brings it to this version. */
+/** Creates or migrates the table. */
 const bring = SchemaVersion.bring({
   versionTable: "cogni_grants_version",
   steps: [
@@ -50,7 +50,7 @@ const bring = SchemaVersion.bring({
   ]
 })
 
-/** Needs a table that is there: {@link layer} makes it. */
+/** Requires the table, which {@link layer} creates. */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient
   const grants = (which: Fragment) =>
@@ -72,7 +72,7 @@ export const make = Effect.gen(function* () {
       permissions: encodePermissions(grant.permissions),
       revoked_at: null
     }
-    // Not again: a second insert of the same id would be refused, and a second grant would be one too many.
+    // No retry: a second insert of the same ID would fail, and a second grant must not be issued.
     yield* database.once(sql`INSERT INTO cogni_grants ${sql.insert(row)}`)
     return { grant, token }
   })
@@ -112,7 +112,7 @@ interface Row {
   readonly revoked_at: string | null
 }
 
-/** As `GrantStore.draft` makes them; of anything else there is no row. */
+/** Format of the grant IDs of `GrantStore.draft`. No row has any other ID. */
 const grantIdPattern = /^grant-[0-9a-f-]{36}$/u
 
 const Granted = Schema.fromJsonString(
@@ -122,7 +122,7 @@ const Permissions = Schema.fromJsonString(Schema.toCodecJson(GrantPermissions))
 const encodeGrant = Schema.encodeSync(Granted)
 const decodeGrant = Schema.decodeUnknownOption(Granted)
 const encodePermissions = Schema.encodeSync(Permissions)
-/** A row with a word that this version does not know may mean to forbid something: it opens nothing. */
+/** Refuses unknown properties, because a later version may use one to forbid something: such a grant is ignored. */
 const decodePermissions = Schema.decodeUnknownOption(Permissions, { onExcessProperty: "error" })
 
 const grantOf = (row: Row): ExecutionGrant | undefined => {
@@ -133,11 +133,11 @@ const grantOf = (row: Row): ExecutionGrant | undefined => {
   return { ...granted, permissions, revokedAt }
 }
 
-/** Without what the server said: it may repeat what it was sent. */
+/** Converts an error without the database's message, which may repeat the statement and the token's hash. */
 const unavailable = ({ reason }: SqlError): GrantStoreUnavailable =>
   new GrantStoreUnavailable({
     detail: `cannot be used (${reason._tag})`,
-    remedy: "Look at the database and the way to it, then try again"
+    remedy: "Check the database and the connection to it, then try again"
   })
 
 const database = DatabaseCall.make(unavailable, (words) => new GrantStoreUnavailable(words))

@@ -1,9 +1,9 @@
 /**
- * `RunStore` in a database, so that what is known of runs is the same for all processes and hosts that use it.
+ * `RunStore` in a database, so that all processes and hosts that use it share the same run records.
  *
- * Whoever inserts the row of a run has its id. Beside it stands a spool on this host, the run's directory: the last
- * word goes there first, and what the database could not take is taken in when it is back. So a database that is away
- * at the end of a run costs no record, and one that is away before begins nothing.
+ * The process that inserts the row of a run owns its ID. The spool on this host, the run's directory, gets each final
+ * record first. Records that the database could not store are synced from it later. So if the database is unavailable
+ * when a run ends, no record is lost. If it is unavailable before the start, the run does not start.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import {
@@ -25,16 +25,16 @@ import { explain, isPassing } from "./Database.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as RunTables from "./internal/RunTables.ts"
 
-/** The newest records that are listed. */
+/** Maximum number of listed records. The newest are listed. */
 const listedMax = 500
 
-/** How many runs of the spool are taken in at once; the others are, the next time. */
+/** Maximum number of runs in one sync of the spool. The next sync continues. */
 const takenInMax = 500
 
-/** What this host keeps of its runs, whatever becomes of the database. */
+/** The run records that this host keeps, independent of the database. */
 export interface Spool {
   readonly store: RunStore["Service"]
-  /** Runs of which the database may not know all. */
+  /** Runs whose records in the database may be incomplete. */
   readonly pending: Effect.Effect<ReadonlyArray<RunId>, WorkspaceFailed>
   readonly mark: (runId: RunId) => Effect.Effect<void, WorkspaceFailed>
   readonly clear: (runId: RunId) => Effect.Effect<void, WorkspaceFailed>
@@ -44,28 +44,28 @@ export interface Options {
   readonly spool: Spool
   /** `ResourceLabels.formatOwner` of this process. */
   readonly owner: string
-  /** What this machine is called, in every boot of it. */
+  /** Name of this machine, the same in every boot. */
   readonly host: string
-  /** Whether a run that is on record as running is none any more. */
+  /** Returns whether a run that is recorded as running is over. */
   readonly isOver: (record: RunRecord) => boolean
 }
 
-/** What a database of runs can do besides. */
+/** Operations of a run database in addition to `RunStore`. */
 export class SqlRunStore extends Context.Service<
   SqlRunStore,
   {
-    /** Give the database what only the spool knows. Answers runs that have ended; those that live are seen to again. */
+    /** Syncs the spool to the database. Returns the synced runs that have ended. Runs under way keep their mark. */
     readonly takeIn: Effect.Effect<ReadonlyArray<RunId>, RunStoreError>
-    /** The spool knows more of these runs than it did. */
+    /** Syncs these runs again, because the spool has new data about them. */
     readonly refresh: (runIds: ReadonlyArray<RunId>) => Effect.Effect<void, RunStoreError>
-    /** Forget runs that have ended: of this machine, or of all. Their files are not touched. Answers their ids. */
+    /** Deletes the records of ended runs, of this machine or of all, but not their files. Returns their IDs. */
     readonly forget: (options: {
       readonly everyHost: boolean
     }) => Effect.Effect<ReadonlyArray<RunId>, RunStoreError>
   }
 >()("@cogni/sandbox-sql/SqlRunStore") {}
 
-/** Needs tables that are there: {@link layer} makes them. */
+/** Requires existing tables, which {@link layer} creates. */
 export const make = Effect.fnUntraced(function* (options: Options) {
   const { isOver, spool } = options
   const sql = yield* SqlClient
@@ -73,7 +73,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
 
   const asTold = (record: RunRecord): RunRecord => abandonedIfOver(record, isOver)
 
-  /** One statement: a record is asked for more often than anything else. */
+  /** Reads a record and its annotations in one statement, because this is the most frequent query. */
   const rowsOf = (runId: RunId) =>
     sql<RunTables.AnnotatedRow>`SELECT r.run_id, r.record, a.name, a.value FROM cogni_runs r
       LEFT JOIN cogni_run_annotations a ON a.run_id = r.run_id WHERE r.run_id = ${runId}`
@@ -108,14 +108,14 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       .map(asTold)
   })
 
-  /** One record that the database will not have must not keep the others from it. */
+  /** Writes a record. One that the database rejects is logged and skipped, so that it does not block the others. */
   const written = (record: RunRecord) =>
     Effect.as(writer.write(record), true).pipe(
       Effect.catchIf(
         (error) => !isPassing(error),
         (error) =>
           Effect.as(
-            Effect.logWarning(`run ${record.runId} is not in the database: it ${explain(error).detail}`),
+            Effect.logWarning(`run ${record.runId} was not stored: the database ${explain(error).detail}`),
             false
           )
       )
@@ -127,7 +127,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       if (taken.length >= takenInMax) break
       const record = yield* spool.store.get(runId)
       if (record?.outcome.status === "running") {
-        // Of an earlier version, perhaps, which does not know of the database.
+        // The run may belong to an earlier version that does not use the database.
         yield* database.once(writer.claim(record, "taken in"))
         continue
       }
@@ -173,7 +173,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
   }
 })
 
-/** Brings the tables to this version, and takes in what the spool has. */
+/** Creates or migrates the tables, and syncs the spool to them. */
 export const layer = (
   options: Options
 ): Layer.Layer<RunStore | SqlRunStore, StoreUnavailable | SchemaRefused, SqlClient> =>
@@ -181,10 +181,10 @@ export const layer = (
     Effect.gen(function* () {
       yield* Effect.catchTag(RunTables.bring, "SqlError", (error) => Effect.fail(unavailable(error)))
       const { archive, store } = yield* make(options)
-      // What cannot be taken in now keeps its mark.
+      // Runs that cannot be synced now keep their mark.
       yield* archive.takeIn.pipe(
         Effect.catch((error) =>
-          Effect.logWarning(`runs of this host are not in the database yet. ${error.message}`)
+          Effect.logWarning(`some runs of this host are not in the database yet. ${error.message}`)
         )
       )
       return Context.make(RunStore, store).pipe(Context.add(SqlRunStore, archive))
@@ -195,7 +195,7 @@ const unavailable = (error: SqlError): StoreUnavailable => new StoreUnavailable(
 
 const database = DatabaseCall.make(unavailable, (words) => new StoreUnavailable(words))
 
-/** The statements that write, each whole or not at all. */
+/** The statements that write, each atomic. */
 const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
   const annotate = (runId: RunId, annotations: Readonly<Record<string, Schema.Json>>) =>
     Effect.forEach(
@@ -206,7 +206,7 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
     )
 
   return {
-    /** Whether the id is now of this claim; asked again after a lost answer, it says so again. */
+    /** Claims a run ID, and returns whether this claim holds it. Idempotent, for a retry after a lost response. */
     claim: Effect.fnUntraced(function* (record: RunRecord, claimId: string) {
       const row = { ...RunTables.rowOf(record), host, claim_id: claimId }
       const won = yield* sql`INSERT INTO cogni_runs ${sql.insert(row)}
@@ -220,7 +220,7 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
     unclaim: (runId: RunId, claimId: string) =>
       sql`DELETE FROM cogni_runs WHERE run_id = ${runId} AND claim_id = ${claimId}`,
 
-    /** The record as it is now, for the one before. What others said of the run stays. */
+    /** Replaces the record of a run. Annotations by others stay. */
     write: (record: RunRecord) =>
       sql.withTransaction(
         Effect.gen(function* () {
@@ -236,7 +236,7 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
         })
       ),
 
-    /** The status of the run it was said of; `undefined` of one that is not on record. */
+    /** Adds annotations, and returns the status of the run. Returns `undefined` if the run is not stored. */
     annotate: (runId: RunId, annotations: Readonly<Record<string, Schema.Json>>) =>
       sql.withTransaction(
         Effect.gen(function* () {
@@ -254,15 +254,15 @@ type Writer = ReturnType<typeof makeWriter>
 const now = Effect.map(DateTime.now, DateTime.formatIso)
 
 const makeOpen = (writer: Writer, { owner, spool }: Options) => {
-  /** Into the database, or later: nothing that happens here can fail a run that has ended. */
+  /** Writes the record to the database, or leaves it for a later sync. Never fails a run that has ended. */
   const deliver = (record: RunRecord) =>
     Effect.andThen(database.again(writer.write(record)), spool.clear(record.runId)).pipe(
       Effect.catch((error) =>
-        // Said again: a mark may have been cleared by one who annotated.
+        // Marked again, because `annotate` may have cleared the mark.
         Effect.andThen(
           Effect.ignore(spool.mark(record.runId)),
           Effect.logWarning(
-            `the record of run ${record.runId} is kept on this host and taken into the database later. ${error.message}`
+            `the record of run ${record.runId} is kept on this host and synced to the database later. ${error.message}`
           )
         )
       )
@@ -274,12 +274,12 @@ const makeOpen = (writer: Writer, { owner, spool }: Options) => {
   ): Effect.fn.Return<OpenRun, RunIdInUse | RunStoreError, Scope.Scope> {
     const first = begun({ runId, spec, owner, startedAt: yield* now })
     const claimId = crypto.randomUUID()
-    // What is owed when the scope closes; said first, so that no interruption comes before it is known.
+    // Action of the finalizer. Set before each step, so that an interruption cannot come in between.
     let owed: "nothing" | "unclaim" | "interrupted" = "nothing"
     yield* Effect.addFinalizer(() => {
       if (owed === "nothing") return Effect.void
       if (owed === "unclaim") {
-        // The mark stays: there may be another run of this id that only the spool knows.
+        // The mark stays, because the spool may have another run with this ID.
         return Effect.ignore(database.once(writer.unclaim(runId, claimId)), { log: "Debug" })
       }
       return Effect.flatMap(now, (endedAt) =>
@@ -320,7 +320,7 @@ const makeAnnotate = (writer: Writer, { spool }: Options) =>
     const asked = Effect.gen(function* () {
       const status = yield* database.again(writer.annotate(runId, annotations))
       if (status === "running") return
-      // Of a run that only the spool knows, all is told.
+      // If only the spool has the run, write its whole record.
       const record = status === undefined ? yield* spool.store.get(runId) : undefined
       if (record?.outcome.status === "running") return
       if (record !== undefined) yield* database.again(writer.write(record))
@@ -331,7 +331,7 @@ const makeAnnotate = (writer: Writer, { spool }: Options) =>
         record === undefined
           ? Effect.fail(error)
           : Effect.logWarning(
-              `what was said of run ${runId} is kept on this host and taken into the database later. ${error.message}`
+              `the annotations of run ${runId} are kept on this host and synced to the database later. ${error.message}`
             )
       )
     )

@@ -1,9 +1,9 @@
 /**
- * Effect's `SqlClient` over the SQLite that is in Node: one file, one connection, no server.
+ * Effect's `SqlClient` over Node's built-in SQLite: one file, one connection, no server.
  *
- * Several processes may have the file open. A call into SQLite stops the whole process, with the gateway in it, so it
- * never waits in there for long: who finds the file locked lets go, and asks again a little later. Every transaction
- * begins as a writer, because one that began as a reader cannot become one once somebody else wrote.
+ * Several processes may have the file open. A call into SQLite blocks the whole process, including the gateway, so it
+ * waits for a lock only briefly, and is retried later. Every transaction begins as a writer, because a reader cannot
+ * become a writer after another process wrote.
  */
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Duration, Effect, Layer, Schedule, type Scope, Semaphore, Stream } from "effect"
@@ -16,18 +16,18 @@ import { mkdirSync } from "node:fs"
 import { dirname } from "node:path"
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite"
 
-/** How long one call may stop the process when the file is locked. */
+/** Maximum time in milliseconds that one call blocks the process when the file is locked. */
 export const lockWaitMillisMax = 10
 
-/** How long a statement, or the beginning of a transaction, is asked for again. */
+/** Seconds during which a statement, or the start of a transaction, is retried while the file is locked. */
 export const lockRetrySecondsMax = 15
 
-/** Statements that are kept prepared; the one that was not used for longest goes. */
+/** Maximum number of cached prepared statements. The least recently used one is evicted. */
 export const preparedStatementsMax = 100
 
-/** Opens the file, and makes it where it is not there: for its owner alone, as are directories that have to be made. */
+/** Opens the file. Creates it and missing parent directories with access for the owner only. */
 export const make = Effect.fnUntraced(function* (options: {
-  /** Absolute. */
+  /** Absolute path of the file. */
   readonly path: string
 }): Effect.fn.Return<SqlClient.SqlClient, SqlError, Scope.Scope | Reactivity.Reactivity> {
   const connection = yield* connect(options.path)
@@ -56,7 +56,7 @@ interface SqliteConnection extends Connection {
 
 const compiler = Statement.makeCompilerSqlite()
 
-/** Somebody else's lock is gone in milliseconds. Not all who wait ask again at the same moment. */
+/** Retry schedule for a locked file. Locks last milliseconds. Jitter avoids retries at the same moment. */
 const untilUnlocked = Schedule.exponential("2 millis", 1.5).pipe(
   Schedule.modifyDelay(({ duration }) => Effect.succeed(Duration.min(duration, Duration.millis(100)))),
   Schedule.jittered,
@@ -65,7 +65,7 @@ const untilUnlocked = Schedule.exponential("2 millis", 1.5).pipe(
 
 const secretFile = (path: string): void => {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
-  // What SQLite makes beside the file has the mode of the file.
+  // SQLite gives the files that it creates beside this one the same mode.
   OwnFiles.secureSync(path)
 }
 
@@ -125,7 +125,7 @@ const makeConnection = (database: DatabaseSync): SqliteConnection => {
     executeRaw: (sql, params) => query(() => prepare(sql).run(...params.map(inputOf))),
     executeValues: (sql, params) => all(() => prepare(sql), params, true),
     executeValuesUnprepared: (sql, params) => all(() => unprepared(sql), params, true),
-    // SQLite has no way of reading on while others use its one connection.
+    // Not a real stream, because other statements use the one connection meanwhile.
     executeStream: (sql, params, transformRows) =>
       Stream.unwrap(Effect.map(execute(sql, params, transformRows), (found) => Stream.fromIterable(found)))
   }
@@ -143,14 +143,14 @@ const inputOf = (value: unknown): SQLInputValue =>
 const attempt = <A>(operation: string, run: () => A): Effect.Effect<A, SqlError> =>
   Effect.try({ try: run, catch: (thrown) => new SqlError({ reason: reasonOf(thrown, operation) }) })
 
-/** SQLITE_CONSTRAINT_PRIMARYKEY and SQLITE_CONSTRAINT_ROWID: unique as well, with numbers of their own. */
+/** SQLITE_CONSTRAINT_PRIMARYKEY and SQLITE_CONSTRAINT_ROWID, which are also unique violations. */
 const alsoUnique = new Set([1555, 2579])
 const uniqueNumber = 2067
 
-/** Node has the number of SQLite in `errcode`, beside a `code` that is the same for all. */
+/** Maps an error to a reason. Node reports SQLite's error number in `errcode`, and the same `code` for all errors. */
 const reasonOf = (thrown: unknown, operation: string) => {
   const { errcode, message = String(thrown) } = thrown as { errcode?: number; message?: string }
-  // Of the directory or the file, before there was a database.
+  // An error of the directory or the file, before SQLite opened it.
   if (errcode === undefined && operation === "open") {
     return new ConnectionError({ cause: thrown, message: `SQLite: ${message}`, operation })
   }
@@ -159,7 +159,7 @@ const reasonOf = (thrown: unknown, operation: string) => {
   return classifySqliteError(cause, { message: `SQLite: ${message}`, operation })
 }
 
-/** Inside a transaction a lock is already ours, and waiting would hold it. */
+/** Retries a statement while the file is locked. Not in a transaction, which already holds the lock. */
 const retried = <A>(database: DatabaseSync, statement: Effect.Effect<A, SqlError>) =>
   Effect.retry(statement, {
     schedule: untilUnlocked,

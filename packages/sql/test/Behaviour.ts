@@ -1,4 +1,4 @@
-/** What a store of runs in a database does beyond the contract, the same over SQLite and PostgreSQL. */
+/** Tests of `SqlRunStore` beyond the contract, for SQLite and PostgreSQL. */
 import { assert, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { outputOf, RunStore } from "@cogni/sandbox-core/RunStore"
@@ -10,10 +10,10 @@ import { existsSync, readdirSync } from "node:fs"
 import { join } from "node:path"
 import * as Stores from "./Stores.ts"
 
-/** Clients of one database, each with connections of its own. */
+/** Clients of one database, each with separate connections. */
 export interface Fixture {
   readonly directory: string
-  /** A client that shares nothing with the others of this database. */
+  /** A client that shares no connection with the others. */
   readonly client: Layer.Layer<SqlClient>
 }
 
@@ -22,7 +22,7 @@ export class Database extends Context.Service<Database, { readonly client: Layer
   "test/Database"
 ) {}
 
-/** NUL, half a pair in either order, a pair, quotes, a byte order mark, and what is no JSON by itself. */
+/** NUL, lone surrogates of both kinds, a surrogate pair, quotes, a byte order mark, and what JSON escapes. */
 export const awkward = "a\0b\uD800c\uDC00d\u{1F600}e'\"\\\uFEFF\u2028é\r\n"
 
 const stored = ({ client, directory }: Fixture, changes: Parameters<typeof Stores.options>[1] = {}) =>
@@ -36,7 +36,7 @@ const stored = ({ client, directory }: Fixture, changes: Parameters<typeof Store
     }))
   )
 
-/** Warnings of what is inside. */
+/** Runs an effect, and returns the warnings that it logs. */
 export const warnings = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E, R>) {
   const heard: Array<string> = []
   const logger = Logger.make(({ logLevel, message }) => {
@@ -60,7 +60,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
       return { client, directory: yield* Stores.directory } satisfies Fixture
     })
 
-    it.effect("whatever a run wrote and said survives, to the last bit", () =>
+    it.effect("stores and returns output, messages and annotations unchanged", () =>
       Effect.gen(function* () {
         const { sql, store } = yield* stored(yield* fixture)
         const runId = yield* RunId.generate
@@ -72,7 +72,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         yield* Effect.scoped(Effect.flatMap(store.open(runId, record.spec), (open) => open.save(record)))
         yield* store.annotate(runId, annotations)
         assert.deepStrictEqual(yield* store.get(runId), { ...record, annotations })
-        // A list reads records, and none of what was written.
+        // A list reads records without output.
         const [row] = yield* sql<{
           readonly record: string
         }>`SELECT record FROM cogni_runs WHERE run_id = ${runId}`
@@ -83,7 +83,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
       })
     )
 
-    it.effect("of many who say something of one run at once, everybody is heard", () =>
+    it.effect("keeps all of many concurrent annotations of one run", () =>
       Effect.gen(function* () {
         const place = yield* fixture
         const clients = [yield* stored(place), yield* stored(place)]
@@ -104,7 +104,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
     )
 
     it.effect(
-      "a run whose process is gone is abandoned; one of another machine only when its time is over",
+      "reports a run of a dead process as abandoned, and one of another machine only once it has expired",
       () =>
         Effect.gen(function* () {
           const place = yield* fixture
@@ -138,7 +138,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         })
     )
 
-    it.effect("runs that have ended are forgotten, of this machine or of all; a living one never is", () =>
+    it.effect("deletes ended runs, of this machine or of all, and never a running one", () =>
       Effect.gen(function* () {
         const place = yield* fixture
         const here = yield* stored(place, { host: "here-1" })
@@ -168,7 +168,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
       })
     )
 
-    it.effect("records that an earlier version left in files are taken in, with what was said of them", () =>
+    it.effect("syncs records and annotations that an earlier version left in files", () =>
       Effect.gen(function* () {
         const place = yield* fixture
         const files = FileRunStore.make(place).store
@@ -192,7 +192,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
       })
     )
 
-    it.effect("an id that only the spool of this host has is taken all the same, and leaves no row", () =>
+    it.effect("refuses a run ID that only the spool of this host has, and leaves no row", () =>
       Effect.gen(function* () {
         const place = yield* fixture
         const { sql, store } = yield* stored(place)
@@ -206,7 +206,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
       })
     )
 
-    it.effect("a run that ended without a last word was interrupted, in the database and in the spool", () =>
+    it.effect("records a run without a final record as interrupted, in the database and in the spool", () =>
       Effect.gen(function* () {
         const place = yield* fixture
         const { store } = yield* stored(place)
@@ -219,7 +219,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
     )
 
     it.effect(
-      "a run that is interrupted says so, and one that is interrupted while it claims its id gives it back",
+      "records an interrupted run as interrupted, and releases the ID if the claim was interrupted",
       () =>
         Effect.gen(function* () {
           const place = yield* fixture
@@ -252,7 +252,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         })
     )
 
-    it.effect("of fifty who want one id over two clients, one gets it", () =>
+    it.effect("gives a run ID to exactly one of 50 concurrent claims over two clients", () =>
       Effect.gen(function* () {
         const place = yield* fixture
         const other = { ...place, directory: yield* Stores.directory }
@@ -271,7 +271,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
       })
     )
 
-    it.effect("eight clients that begin at once make the tables once", () =>
+    it.effect("creates the tables once for eight clients that start concurrently", () =>
       Effect.gen(function* () {
         const { sql } = yield* stored(yield* fixture)
         for (const table of ["run_annotations", "run_outputs", "runs", "runs_version"]) {
@@ -288,7 +288,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
       })
     )
 
-    it.effect("tables of a later version are refused, and say what to do", () =>
+    it.effect("refuses tables of a later version, with a remedy", () =>
       Effect.gen(function* () {
         const { sql } = yield* stored(yield* fixture)
         yield* sql`INSERT INTO cogni_runs_version (migration_id, name) VALUES (99, 'later')`

@@ -1,4 +1,4 @@
-/** Of a URL with a password, nothing of the password is ever shown. */
+/** Tests database addresses. No message ever contains a password. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
@@ -12,12 +12,12 @@ import * as Stores from "./Stores.ts"
 const named = (text: string) =>
   Result.match(DatabaseAddress.parse(text), { onFailure: () => undefined, onSuccess: DatabaseAddress.nameOf })
 
-/** Everything that somebody could print. */
+/** All printable forms of a value. */
 const shown = (value: unknown) =>
   [String(value), inspect(value, { depth: 9, showHidden: true }), JSON.stringify(value)].join("\n")
 
 describe("Database", () => {
-  it("a path or a URL says which database", () => {
+  it("names the database of a path or a URL", () => {
     assert.strictEqual(named("/a/b.db"), "/a/b.db")
     assert.strictEqual(named("sqlite:///a/b%20c.db"), "/a/b c.db")
     assert.isTrue(named("./x.db")?.endsWith("/x.db"))
@@ -46,7 +46,7 @@ describe("Database", () => {
     "postgres://u:12#hunter2@h/d",
     "postgres://u:12#hunter2",
     "postgres://u:hunter2@h:port/d"
-  ])("%j is refused, and nothing of it is repeated", (text) => {
+  ])("refuses %j without repeating it", (text) => {
     const parsed = DatabaseAddress.parse(text)
     assert.isTrue(Result.isFailure(parsed))
     assert.notInclude(shown(parsed), "hunter2")
@@ -54,7 +54,7 @@ describe("Database", () => {
   })
 
   it.prop(
-    "whatever a password is, and however it is written, it is never shown",
+    "never shows a password, encoded or not",
     [Schema.String.check(Schema.isPattern(/^[ -~]{8,40}$/u)), Schema.Boolean],
     ([password, encoded]) => {
       const secret = `Q${password}Z`
@@ -71,7 +71,7 @@ describe("Database", () => {
     }
   )
 
-  it.effect("a file that is no database is said to be unavailable, with what to do", () =>
+  it.effect("reports a file that is not a database as unavailable, with a remedy", () =>
     Effect.gen(function* () {
       const path = join(yield* Stores.directory, "x.db")
       writeFileSync(path, "a letter ".repeat(100))
@@ -79,12 +79,12 @@ describe("Database", () => {
       assert.strictEqual(error._tag, "DatabaseUnavailable")
       assert.include(
         error.message,
-        `the database ${path} answered with an error: file is not a database. Look at`
+        `the database ${path} answered with an error: file is not a database. Check`
       )
     })
   )
 
-  it.effect("a file is opened, and answers", () =>
+  it.effect("opens a file and executes a query", () =>
     Effect.gen(function* () {
       const path = join(yield* Stores.directory, "x.db")
       const rows = yield* Effect.provide(

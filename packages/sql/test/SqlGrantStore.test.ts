@@ -1,4 +1,4 @@
-/** Grants in a file: the contract, and what can be read in the file afterwards. */
+/** Tests grants in a file: the contract, and the contents of the file. */
 import { assert, describe, it } from "@effect/vitest"
 import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
@@ -23,7 +23,7 @@ const stored = (path: string) =>
 GrantStoreContract.suite("SQLite", Layer.unwrap(Effect.map(directory, (path) => stored(path))))
 
 describe("SqlGrantStore", () => {
-  it.effect("nothing of a token is in the file, and its hash is", () =>
+  it.effect("stores the hash of a token and no part of the token", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const { hash, secret } = yield* Effect.gen(function* () {
@@ -46,7 +46,7 @@ describe("SqlGrantStore", () => {
     })
   )
 
-  it.effect("grants outlive the process that issued them", () =>
+  it.effect("finds grants after the process that issued them has ended", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const issued = yield* Effect.provide(
@@ -63,7 +63,7 @@ describe("SqlGrantStore", () => {
     })
   )
 
-  it.effect("a grant of a version without permissions is found, and opens no tool and no repository", () =>
+  it.effect("gives a grant of a version without permissions access to no tool and no repository", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const database = SqliteDatabase.layer({ path: join(path, "grants.db") })
@@ -102,12 +102,12 @@ describe("SqlGrantStore", () => {
         assert.deepStrictEqual(yield* store.list, found === undefined ? [] : [found])
         const sql = yield* SqlClient
         yield* sql`UPDATE cogni_grants SET permissions = ${'{"forbids":["everything"]}'}`
-        assert.isUndefined(yield* store.authenticate(token), "a word of a later version opens nothing")
+        assert.isUndefined(yield* store.authenticate(token), "an unknown permission disables the grant")
       }).pipe(Effect.provide(Layer.fresh(stored(path))))
     })
   )
 
-  it.effect("tables of a later version are refused, and say what to do", () =>
+  it.effect("refuses tables of a later version, with a remedy", () =>
     Effect.gen(function* () {
       const path = yield* directory
       const sql = Context.get(yield* Layer.build(stored(path)), SqlClient)

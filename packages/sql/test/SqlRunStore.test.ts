@@ -1,4 +1,4 @@
-/** Runs in a file of SQLite keep the contract, and what is said of every database. */
+/** Tests `SqlRunStore` over a SQLite file: the contract, and the behavior common to all databases. */
 import { RunStoreContract } from "@cogni/sandbox-core/testing"
 import * as SqliteDatabase from "../src/SqliteDatabase.ts"
 import { Effect, Layer } from "effect"

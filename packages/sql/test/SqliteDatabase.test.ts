@@ -1,4 +1,4 @@
-/** SQLite as a `SqlClient`: who waits for whom, what is undone, and how what goes wrong is called. */
+/** Tests SQLite as a `SqlClient`: locks, rollbacks and error reasons. */
 import { assert, describe, it } from "@effect/vitest"
 import * as SqliteDatabase from "../src/SqliteDatabase.ts"
 import { Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"
@@ -23,25 +23,23 @@ const names = (sql: SqlClient) =>
   Effect.map(sql<{ a: string }>`SELECT a FROM t ORDER BY a`, (rows) => rows.map(({ a }) => a))
 
 describe("SqliteDatabase", () => {
-  it.effect(
-    "the file and all that lies beside it are open to its owner only, whatever they were before",
-    () =>
-      Effect.gen(function* () {
-        const { path, sql } = yield* opened
-        yield* sql`INSERT INTO t (a) VALUES ('x')`
-        const state = join(path, "..")
-        assert.strictEqual(statSync(state).mode & 0o777, 0o700)
-        assert.isAtLeast(readdirSync(state).length, 2)
-        for (const name of readdirSync(state))
-          assert.strictEqual(statSync(join(state, name)).mode & 0o777, 0o600)
-        const other = join(yield* Stores.directory, "open.db")
-        writeFileSync(other, "", { mode: 0o644 })
-        yield* client(other)
-        assert.strictEqual(statSync(other).mode & 0o777, 0o600)
-      })
+  it.effect("restricts the file and the files beside it to their owner, also if the file existed", () =>
+    Effect.gen(function* () {
+      const { path, sql } = yield* opened
+      yield* sql`INSERT INTO t (a) VALUES ('x')`
+      const state = join(path, "..")
+      assert.strictEqual(statSync(state).mode & 0o777, 0o700)
+      assert.isAtLeast(readdirSync(state).length, 2)
+      for (const name of readdirSync(state))
+        assert.strictEqual(statSync(join(state, name)).mode & 0o777, 0o600)
+      const other = join(yield* Stores.directory, "open.db")
+      writeFileSync(other, "", { mode: 0o644 })
+      yield* client(other)
+      assert.strictEqual(statSync(other).mode & 0o777, 0o600)
+    })
   )
 
-  it.effect("what fails in a transaction is undone, and a savepoint undoes only its own", () =>
+  it.effect("rolls back a failed transaction, and of a nested one only its own changes", () =>
     Effect.gen(function* () {
       const { sql } = yield* opened
       const insert = (a: string) => sql`INSERT INTO t (a) VALUES (${a})`
@@ -57,7 +55,7 @@ describe("SqliteDatabase", () => {
     })
   )
 
-  it.effect("a transaction that was interrupted holds nothing any more", () =>
+  it.effect("rolls back an interrupted transaction and releases its lock", () =>
     Effect.gen(function* () {
       const { path, sql } = yield* opened
       const inside = yield* Deferred.make<void>()
@@ -76,7 +74,7 @@ describe("SqliteDatabase", () => {
     })
   )
 
-  it.live("who finds the file locked asks again, and the process goes on meanwhile", () =>
+  it.live("retries on a locked file without blocking the process", () =>
     Effect.gen(function* () {
       const { path, sql } = yield* opened
       const other = yield* client(path)
@@ -103,7 +101,7 @@ describe("SqliteDatabase", () => {
     })
   )
 
-  it.effect("what goes wrong is called by its name", () =>
+  it.effect("maps SQLite errors to reasons", () =>
     Effect.gen(function* () {
       const { sql } = yield* opened
       const reason = (effect: Effect.Effect<unknown, unknown>) =>
@@ -116,7 +114,7 @@ describe("SqliteDatabase", () => {
     })
   )
 
-  it.effect("what is no database, or cannot be opened, is refused and left as it was", () =>
+  it.effect("refuses a file that is not a database or cannot be opened, and leaves it unchanged", () =>
     Effect.gen(function* () {
       const directory = yield* Stores.directory
       const text = join(directory, "text.db")
@@ -129,7 +127,7 @@ describe("SqliteDatabase", () => {
     })
   )
 
-  it.effect("more statements than are kept prepared are no trouble", () =>
+  it.effect("executes more statements than the cache of prepared statements holds", () =>
     Effect.gen(function* () {
       const { sql } = yield* opened
       for (let index = 0; index < SqliteDatabase.preparedStatementsMax * 3; index++) {

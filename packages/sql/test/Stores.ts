@@ -1,4 +1,4 @@
-/** A store of runs in a database, with the spool that a host has, in a temporary directory. */
+/** Run stores for tests: a database and a host's spool, in a temporary directory. */
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { OpenRun, RunRecord } from "@cogni/sandbox-core/RunStore"
@@ -20,13 +20,13 @@ export const directory = Effect.acquireRelease(
 
 export const owner = ResourceLabels.formatOwner(HostOwner.self())
 
-/** What a process leaves that is gone. */
+/** An owner on this machine that is dead. */
 export const deadOwner = ResourceLabels.formatOwner({
   ...HostOwner.self(),
   startTicks: HostOwner.self().startTicks + 1
 })
 
-/** A process of another machine. */
+/** An owner on another machine. */
 export const foreignOwner = ResourceLabels.formatOwner({ bootId: "elsewhere-1", processId: 7, startTicks: 7 })
 
 export const options = (
@@ -44,13 +44,13 @@ export const options = (
   }
 })
 
-/** Of one directory, with the file in it. */
+/** A run store in SQLite, with its file and its spool in one directory. */
 export const sqlite = (path: string, changes?: Partial<SqlRunStore.Options>) =>
   SqlRunStore.layer(options(path, changes)).pipe(
     Layer.provideMerge(SqliteDatabase.layer({ path: join(path, "state", "cogni.db") }))
   )
 
-/** Whatever is written with it is as a run's own last word. */
+/** Creates the final record of a run that timed out. */
 export const finished = (
   runId: RunId,
   { owner }: Pick<OpenRun, "owner">,

@@ -1,6 +1,6 @@
 /**
- * One agent, as the test of all agents needs to know it: how a model asks it for the same three things, and where what
- * it does differs from what is asked.
+ * The properties of one agent for the test of all agents: how a model calls the same three tools, and how the agent's
+ * behaviour differs from the others'.
  */
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import type { AgentUsage } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
@@ -9,22 +9,22 @@ import type { Call, Figures } from "@cogni/sandbox-proxy/ScriptedModelApi"
 /** Paths are relative to the workspace; `directory` is its absolute path inside the sandbox. */
 export interface AgentRow {
   readonly agent: Agent
-  /** By whose name the agent behaves otherwise. Absent: a name that nobody knows. */
+  /** Name of a model that changes the agent's behaviour. Absent: a name that no agent knows. */
   readonly model?: string
-  /** Reads a file of the workspace: what is in it is in the result. */
+  /** Reads a file of the workspace. The result contains its content. */
   readonly read: (directory: string, path: string) => Call
-  /** Changes the only occurrence of a text, on a line of its own. */
+  /** Replaces the only occurrence of a text, on its own line. */
   readonly replace: (directory: string, path: string, before: string, after: string) => Call
-  /** Runs a line of `sh`: what it writes is in the result. */
+  /** Runs a line of `sh`. The result contains its output. */
   readonly shell: (line: string) => Call
-  /** What the events call those three tools. */
+  /** Names of those three tools in events. */
   readonly toolNames: readonly [read: string, replace: string, shell: string]
-  /** Tools that it must not offer its model here, because they reach out or wait for somebody. */
+  /** Tools that it must not offer its model, because they use the network or wait for a user. */
   readonly toolsNeverOffered?: ReadonlyArray<string>
-  /** Out of what its calls cost, what it says they did. Absent: the sum. */
+  /** Derives the usage that the agent reports from that of its calls. Absent: the sum. */
   readonly usage?: (calls: ReadonlyArray<Figures>) => AgentUsage | undefined
-  /** What it leaves in the workspace besides. */
+  /** Further files that it leaves in the workspace. */
   readonly files?: ReadonlyArray<string>
-  /** The code of its failure where its model refuses a call for good. Absent: it takes too long to give up. */
+  /** Code of its failure if the model rejects a call permanently. Absent: the agent retries for too long. */
   readonly refusal?: string
 }

@@ -1,4 +1,4 @@
-/** An agent as a graph runs it: through the provider, in a container, behind the gateway, with a script for a model. */
+/** Runs an agent as a graph does: through the provider, in a container, behind the gateway, with a scripted model. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
@@ -21,19 +21,19 @@ import * as ScriptedModel from "../ScriptedModel.ts"
 export const key = "sk-planted-7f31c0-for-agents"
 export const account = "acct-agents"
 
-/** An id names one run for ever. */
+/** Makes the next run ID. An ID is never reused. */
 let runs = 0
 const nextRunId = () => RunId.make(`run-agents${String(++runs).padStart(6, "0")}`)
 
 export interface Worked {
   readonly events: ReadonlyArray<AiEvent>
   readonly final: GraphFinal
-  /** What the agent's reader made of its output. */
+  /** Result of the agent's reader. */
   readonly read: Result.Result<AgentOutput.AgentAnswer, AgentOutput.AgentFailed> | undefined
   readonly upstream: ScriptedModel.ScriptedModel
 }
 
-/** A workspace of an ordinary user's, whose id no image knows. */
+/** A workspace of an ordinary user whose ID no image knows. */
 export const workspace = (files: Readonly<Record<string, string>> = {}) =>
   Effect.acquireRelease(
     Effect.sync(() => {
@@ -61,7 +61,7 @@ const grants = Layer.mock(GrantStore, {
     })
 })
 
-/** Lets a run of an agent go to its end. Fails when anything of it is left behind. */
+/** Executes a run of an agent to its end. Fails if it leaves anything behind. */
 export const work = Effect.fnUntraced(function* (
   agent: Agent,
   script: ScriptedModel.Script,

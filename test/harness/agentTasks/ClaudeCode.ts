@@ -1,4 +1,4 @@
-/** What Claude Code calls its tools. */
+/** Tool names of Claude Code. */
 import { claudeCode } from "@cogni/sandbox-graph-provider/agents/ClaudeCode"
 import type { AgentRow } from "./AgentRow.ts"
 

@@ -1,6 +1,6 @@
 /**
- * What Codex calls its tools, which depends on its model's name: one that it does not know gets commands alone, also
- * for patches; the newest get one tool that runs JavaScript, and call the others from there.
+ * Tool names of Codex, which depend on the model's name. An unknown model gets only commands, also for patches. The
+ * newest models get one tool that runs JavaScript, and call the others from there.
  */
 import { codex } from "@cogni/sandbox-graph-provider/agents/Codex"
 import type { AgentRow } from "./AgentRow.ts"

@@ -1,4 +1,4 @@
-/** What OpenClaw calls its tools. It tells of none of them before its end. */
+/** Tool names of OpenClaw. It reports no tool calls before its end. */
 import { openClaw } from "@cogni/sandbox-graph-provider/agents/OpenClaw"
 import type { AgentRow } from "./AgentRow.ts"
 

@@ -1,4 +1,4 @@
-/** What opencode calls its tools. */
+/** Tool names of opencode. */
 import { openCode } from "@cogni/sandbox-graph-provider/agents/OpenCode"
 import type { AgentRow } from "./AgentRow.ts"
 

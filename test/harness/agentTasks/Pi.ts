@@ -1,4 +1,4 @@
-/** What pi calls its tools. */
+/** Tool names of pi. */
 import { pi } from "@cogni/sandbox-graph-provider/agents/Pi"
 import type { AgentRow } from "./AgentRow.ts"
 

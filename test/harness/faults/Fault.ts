@@ -1,12 +1,12 @@
 /**
- * What can go wrong at a port, as plain data: made by hand or by a generator, printed when a property fails.
+ * Faults of a port, as plain data: written by hand or generated, and printed if a property fails.
  *
- * `of` gives the four fault modules their constructors and their layer.
+ * `of` makes the constructors and the layer of each of the four fault modules.
  */
 import { Duration, Effect, type Layer, type Scope } from "effect"
 import * as Interceptor from "./Interceptor.ts"
 
-/** Before the port is asked, or after it has answered: the engine has done it, and the answer was lost. */
+/** Before the port is called, or after it has answered: the engine has executed the call, but its result is lost. */
 export type Moment = "before" | "after"
 
 export type Fault<O extends Interceptor.Operation = Interceptor.Operation> =
@@ -21,7 +21,7 @@ export type Fault<O extends Interceptor.Operation = Interceptor.Operation> =
   | { readonly _tag: "Slow"; readonly operation: O; readonly millis: number }
   | { readonly _tag: "DieOnRelease"; readonly operation: O }
 
-/** The part of an operation's name that says a resource goes. */
+/** The operations that release a resource, by their names. */
 export type ReleaseOf<O extends Interceptor.Operation> = Extract<O, `${string}.release${string}`>
 
 const enact = (faults: ReadonlyArray<Fault>, call: number, moment: Moment): Effect.Effect<void, unknown> =>
@@ -42,7 +42,7 @@ const enact = (faults: ReadonlyArray<Fault>, call: number, moment: Moment): Effe
     { discard: true }
   )
 
-/** Calls are counted from 1, per operation, for as long as the layer lives. */
+/** Makes an interceptor for faults. It counts calls from 1, per operation, over the lifetime of the layer. */
 export const interceptor = (faults: ReadonlyArray<Fault>): Effect.Effect<Interceptor.Interceptor> =>
   Effect.sync(() => {
     const calls = new Map<Interceptor.Operation, number>()
@@ -55,7 +55,7 @@ export const interceptor = (faults: ReadonlyArray<Fault>): Effect.Effect<Interce
       return Effect.suspend(() => {
         const nth = (calls.get(operation) ?? 0) + 1
         calls.set(operation, nth)
-        // `Fault` ties an operation to its errors; this is where that knowledge is used.
+        // `Fault` allows only the errors of its operation, so the cast is safe.
         const at = (moment: Moment) => enact(own, nth, moment) as Effect.Effect<void, E>
         return at("before").pipe(
           Effect.andThen(effect),
@@ -65,7 +65,7 @@ export const interceptor = (faults: ReadonlyArray<Fault>): Effect.Effect<Interce
     }
     return {
       call,
-      // The finaliser runs before the resource's own, so a release that dies must not keep the resource alive.
+      // This finalizer runs before the resource's own, so a release that dies must not keep the resource alive.
       hold: (resource, acquire) =>
         Effect.tap(call(resource.acquire, acquire), () =>
           Effect.addFinalizer(() => call(resource.release, Effect.void))
@@ -73,7 +73,7 @@ export const interceptor = (faults: ReadonlyArray<Fault>): Effect.Effect<Interce
     }
   })
 
-/** The faults of one port. */
+/** Makes the fault constructors of one port. */
 export const of = <O extends Interceptor.Operation>() => ({
   /** The nth call fails, once. */
   failNth: <P extends O>(
@@ -82,14 +82,14 @@ export const of = <O extends Interceptor.Operation>() => ({
     error: Interceptor.Operations[P],
     moment: Moment = "before"
   ): Fault<P> => ({ _tag: "FailNth", operation, nth, error, moment }),
-  /** The nth call never comes back. */
+  /** The nth call never returns. */
   hang: (operation: O, nth: number, moment: Moment = "before"): Fault<O> => ({
     _tag: "Hang",
     operation,
     nth,
     moment
   }),
-  /** Every call takes this much longer. */
+  /** Every call is delayed by this duration. */
   slow: (operation: O, duration: Duration.Input): Fault<O> => ({
     _tag: "Slow",
     operation,
@@ -97,7 +97,7 @@ export const of = <O extends Interceptor.Operation>() => ({
   }),
   /** Every release of this kind dies. */
   dieOnRelease: (operation: ReleaseOf<O>): Fault<ReleaseOf<O>> => ({ _tag: "DieOnRelease", operation }),
-  /** `base`, with these faults in it. */
+  /** Returns `base` with these faults. */
   layer: <A, E, R>(
     base: Layer.Layer<A, E, R>,
     faults: ReadonlyArray<Fault<O>>

@@ -1,8 +1,8 @@
 /**
- * One way to stand between a run and its ports.
+ * Intercepts the calls between a run and its ports.
  *
- * `layer` wraps whichever ports a layer offers, in memory or real; what happens at each call and each release is an
- * `Interceptor`. Fault layers and `ResourceLedger` are the two there are, and neither knows the shape of a port.
+ * `layer` wraps all ports that a layer provides, in memory or real. An `Interceptor` defines what happens at each call
+ * and each release. The two kinds are fault layers and `ResourceLedger`. Neither knows the shape of a port.
  */
 import { Context, Effect, Layer, Option, type Scope, Stream } from "effect"
 import { type Container, type ContainerError, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -19,7 +19,7 @@ import type {
 } from "@cogni/sandbox-core/SandboxError"
 import { Workspace } from "@cogni/sandbox-core/Workspace"
 
-/** Everything `ContainerRuntime` and what it hands out can be asked, with the error each may answer. */
+/** All operations of `ContainerRuntime` and its resources, each with its error. */
 export interface ContainerRuntimeOperations {
   readonly "ContainerRuntime.acquire": ContainerError
   readonly "ContainerRuntime.release": never
@@ -66,7 +66,7 @@ export interface Operations
 
 export type Operation = keyof Operations
 
-/** Something that is acquired, and owes a release. */
+/** A resource that is acquired and must be released. */
 export interface Resource {
   readonly runId: RunId
   readonly kind: "container" | "volume" | "proxy" | "workspace" | "run record"
@@ -74,10 +74,10 @@ export interface Resource {
   readonly release: Operation
 }
 
-/** What happens around each call of a port. */
+/** Actions around each call of a port. */
 export interface Interceptor {
   readonly call: <A, E, R>(operation: Operation, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
-  /** Around an acquisition; its release is seen through the scope. */
+  /** Wraps an acquisition. Its release is observed through the scope. */
   readonly hold: <A, E, R>(
     resource: Resource,
     acquire: Effect.Effect<A, E, R | Scope.Scope>
@@ -198,7 +198,7 @@ const replace =
       onSome: (service) => Context.add(context, port, wrap(service)) as Context.Context<A>
     })
 
-/** `base`, with every port in it intercepted; what else it offers stays as it is. */
+/** Returns `base` with all its ports intercepted. Its other services are unchanged. */
 export const layer = <A, E, R, E2, R2>(
   base: Layer.Layer<A, E, R>,
   make: Effect.Effect<Interceptor, E2, R2>

@@ -1,8 +1,8 @@
 /**
- * Who held what, and when it let go: the witness of every test about leaks.
+ * Records which resources were acquired and released, for tests about leaks.
  *
- * `observe` wraps any layer of ports; `violations` says, in sentences, what was kept, let go twice, or let go while
- * something still needed it.
+ * `observe` wraps any layer of ports. `violations` lists, in sentences, the resources that were never released,
+ * released twice, or released while another resource still needed them.
  */
 import { Clock, Context, Effect, Layer, type Scope } from "effect"
 import type { RunId } from "@cogni/sandbox-core/RunId"
@@ -13,11 +13,11 @@ export interface Entry {
   readonly event: "acquired" | "releasing" | "released"
   readonly runId: RunId
   readonly kind: Interceptor.Resource["kind"]
-  /** Tells two of the same kind in one run apart. */
+  /** Distinguishes resources of the same kind in one run. */
   readonly number: number
 }
 
-/** What must be held for as long as a resource is. */
+/** Resources that must be held for as long as a resource of this kind. */
 export const dependencies: Readonly<Record<Entry["kind"], ReadonlyArray<Entry["kind"]>>> = {
   container: ["workspace", "proxy", "volume", "run record"],
   proxy: ["run record"],
@@ -28,7 +28,7 @@ export const dependencies: Readonly<Record<Entry["kind"], ReadonlyArray<Entry["k
 
 const nameOf = ({ kind, number, runId }: Entry) => `${kind} ${number} of ${runId}`
 
-/** Pure: entries, oldest first, to what is wrong with them. */
+/** Returns the violations in a list of entries, oldest first. Pure. */
 export const violationsOf = (entries: ReadonlyArray<Entry>): ReadonlyArray<string> => {
   const found: Array<string> = []
   const held = new Map<string, Entry>()
@@ -82,7 +82,7 @@ export const make = Effect.sync(() => {
         Effect.map(Clock.currentTimeMillis, (atMillis) => {
           entries.push({ atMillis, event, runId, kind, number })
         })
-      // Finalisers run in reverse: the first one here runs once the resource's own has, the second one before it.
+      // Finalizers run in reverse order: the first one here runs after the resource's own, the second one before it.
       return Effect.addFinalizer(() =>
         Effect.suspend(() => (acquired ? note("released") : Effect.void))
       ).pipe(
@@ -110,7 +110,7 @@ export const make = Effect.sync(() => {
 
 export const layer: Layer.Layer<ResourceLedger> = Layer.effect(ResourceLedger, make)
 
-/** `base`, with everything it hands out written down. */
+/** Returns `base` with all its resources recorded in the ledger. */
 export const observe = <A, E, R>(
   base: Layer.Layer<A, E, R>
 ): Layer.Layer<A, E, Exclude<R | ResourceLedger, Scope.Scope>> =>

@@ -1,4 +1,4 @@
-"""Writes down what LiteLLM itself believes of every call, one JSON object a line."""
+"""Writes LiteLLM's own record of every call, one JSON object per line."""
 
 import json
 import os

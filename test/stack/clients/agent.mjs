@@ -1,4 +1,4 @@
-// What a program with the official clients does, and nothing about a sandbox in it: bundled, then run in one.
+// A program with the official clients that knows nothing of the sandbox. It is bundled, then run in one.
 import Anthropic from "@anthropic-ai/sdk"
 import { Client } from "@modelcontextprotocol/sdk/client/index.js"
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js"

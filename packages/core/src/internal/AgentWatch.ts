@@ -1,4 +1,4 @@
-/** From the agent's first instruction to its end: its output, its limits, and how it was ended where it broke one. */
+/** Watches an agent from its first instruction to its end, and stops it if it breaks a limit. */
 import { Deferred, Duration, Effect, Fiber, Option, Stream } from "effect"
 import type { Container, ContainerError, ContainerExit } from "../ContainerRuntime.ts"
 import type { LlmProxyError } from "../LlmProxy.ts"
@@ -22,23 +22,23 @@ import * as OutputCollector from "./OutputCollector.ts"
 /** How long the host waits for the last output and the exit of an agent that it stopped. */
 const settleSecondsMax = 10
 
-/** The longest a watch can take by itself: what is over that is a fault of the engine. */
+/** Longest duration of a watch. If it takes longer, the engine is at fault. */
 export const secondsMax = (limits: Limits): number =>
   limits.runtimeSecondsMax + limits.stopGraceSecondsMax + 3 * settleSecondsMax
 
-/** How often the workspace is measured. */
+/** Shortest pause between two measurements of the workspace. */
 const diskIntervalSeconds = 1
 
-/** How many times longer than a measure the pause after it is at least: files are cheap for an agent to make. */
+/** Shortest pause after a measurement, as a multiple of its duration: creating files is cheap for an agent. */
 const diskPauseFactor = 20
 
-/** A limit that the host holds, not the kernel: what it makes of all that was said until the agent had stopped. */
+/** A limit that the host enforces, not the kernel: makes the error from the partial result of the stopped agent. */
 export type HostLimit = (partial: Partial) => LimitReason
 
-/** What ended the watch: the agent itself, by its exit, or the first limit it broke that the kernel does not hold. */
+/** How the watch ended: by the agent's exit, or by the first broken limit that the host enforces. */
 type Ending = ContainerExit | HostLimit
 
-/** Kernel facts outrank the host's clock and counters: what the kernel refused came first. */
+/** Returns the broken limit that the kernel enforced. It precedes those of the host, because it was broken first. */
 export const kernelLimit = (
   exit: ContainerExit | undefined,
   limits: Limits,
@@ -55,7 +55,7 @@ const diskFull =
   (partial) =>
     new DiskFull({ workspaceBytesMax, partial })
 
-/** What counts of a workspace; where that is not certain, counted once more while nothing runs that could move it. */
+/** Counts the bytes of a workspace. If the result is not certain, counts again while the container is paused. */
 export const counted = (
   container: Pick<Container, "whilePaused">,
   { countedBytes, countedBytesAtRest }: Pick<AcquiredWorkspace, "countedBytes" | "countedBytesAtRest">
@@ -64,7 +64,7 @@ export const counted = (
     isCertain ? Effect.succeed(bytes) : container.whilePaused(countedBytesAtRest)
   )
 
-/** Settles when the workspace is over its limit. Measuring takes a small share of the time, however large it is. */
+/** Settles when the workspace is over its limit. Measuring takes a small share of the time, whatever its size. */
 const overfull = <E>(measured: Effect.Effect<number, E>, limits: Limits): Effect.Effect<void, E> =>
   Effect.gen(function* () {
     for (;;) {
@@ -76,7 +76,7 @@ const overfull = <E>(measured: Effect.Effect<number, E>, limits: Limits): Effect
     }
   })
 
-/** Settles with the first limit on time, workspace or egress that is broken. */
+/** Settles with the first broken limit on time, workspace or egress. */
 export const firstBroken = <E>(
   limits: Limits,
   measured: Effect.Effect<number, E>,
@@ -100,9 +100,9 @@ export const watch = Effect.fnUntraced(function* (
     readonly emit: (event: RunEvent) => Effect.Effect<void>
     readonly countedBytes: Effect.Effect<number, WorkspaceFailed | ContainerError>
     readonly failure: Effect.Effect<never, LlmProxyError>
-    /** Settles when what left the sandbox must end the run. */
+    /** Settles when something that left the sandbox must end the run. */
     readonly violation: Effect.Effect<HostLimit>
-    /** Looks for canaries in what the agent writes. */
+    /** Scans the agent's output for canaries. */
     readonly inspect: (chunk: OutputChunk) => Effect.Effect<void>
   }
 ) {
@@ -114,7 +114,7 @@ export const watch = Effect.fnUntraced(function* (
 
   const reader = yield* Effect.forkChild(
     Stream.runForEach(container.output, (chunk) => {
-      // A flood is counted, looked at and dropped, so that what is being stopped can still end.
+      // Excess output is counted, scanned and dropped, so that an agent that is being stopped can still end.
       const bytes = collector.add(chunk)
       return Effect.andThen(
         watched.inspect(chunk),
@@ -145,7 +145,7 @@ export const watch = Effect.fnUntraced(function* (
   ])
 
   if (typeof ending === "function") {
-    // What cannot be stopped is killed when it is released; the broken limit is what the caller must hear of.
+    // An agent that cannot be stopped is killed on release. The caller must get the broken limit instead.
     const stopped = container.stop(Duration.seconds(limits.stopGraceSecondsMax)).pipe(
       Effect.andThen(exit),
       Effect.timeoutOption(Duration.seconds(limits.stopGraceSecondsMax + settleSecondsMax)),
@@ -166,7 +166,7 @@ export const watch = Effect.fnUntraced(function* (
   return { exitCode: ending.exitCode, output, peak }
 })
 
-/** A proxy that fails must not take along what the agent had already said. */
+/** Adds the agent's partial result to a proxy failure, so that it is not lost. */
 export const withPartial = <E extends { readonly _tag: string }>(
   error: E | ProxyFailed,
   partial: Partial

@@ -1,17 +1,17 @@
 /**
- * A run's model calls as spans below it, in OpenTelemetry's words for generative AI.
+ * A run's model calls as child spans, with OpenTelemetry's conventions for generative AI.
  *
- * Made from what the proxy tells once the run is over, so that every proxy has them, and on every path. What was said
- * is in none of them, and nothing that the agent has chosen.
+ * They are made from the proxy's report after the run, so that every proxy has them, however the run ended. They
+ * contain no prompt, no answer, and nothing that the agent chose.
  */
 import { Context, Effect, Exit, Option, type Tracer } from "effect"
 import { hasReachedUpstream, type LlmCall, type LlmTraffic } from "../RunResult.ts"
 import { attribute } from "../Telemetry.ts"
 
-/** The paths a proxy passes on. Whatever else a path says, its agent has chosen. */
+/** Paths that a proxy passes on. The agent chose everything else in a path. */
 const routes = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"]
 
-/** What each route asks of a model; the semantic conventions know `chat` for all that converse. */
+/** Operation of each route. The semantic conventions use `chat` for every conversation. */
 const operationOf = (path: string): string =>
   path.startsWith("/v1/messages/count_tokens") ? "count_tokens" : "chat"
 
@@ -36,14 +36,14 @@ const attributesOf = (call: LlmCall, requestModel: string): Readonly<Record<stri
   )
 }
 
-/** A status, or how it broke off; `undefined` where all went well. */
+/** The HTTP status, or how the call was cut off; `undefined` if it succeeded. */
 const errorOf = ({ completed, outcome, status }: LlmCall): string | undefined =>
   status >= 400 ? String(status) : completed ? undefined : (outcome ?? "incomplete")
 
-/** To a microsecond: in nanoseconds, a date is more than a number holds. */
+/** Precise to a microsecond, because a number cannot represent a date in nanoseconds. */
 const nanos = (millis: number): bigint => BigInt(Math.round(millis * 1000)) * 1000n
 
-/** Ended as soon as they are made: a call's times are known. */
+/** Makes spans that have already ended: the times of a call are known. */
 export const make = (
   parent: Tracer.AnySpan,
   requestModel: string,

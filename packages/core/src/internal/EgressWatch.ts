@@ -1,8 +1,8 @@
 /**
- * What is seen on the ways out of a run: canaries, in its calls and in its output, and budgets that are spent.
+ * Watches the egress of a run: canaries in its calls and its output, and spent budgets.
  *
- * The proxy sees calls, the runner sees output; what either sees is judged here by the spec's policies, told to whoever
- * listens, and kept for the record.
+ * The proxy sees calls, and the runner sees output. This module applies the spec's policies to both, emits events, and
+ * keeps the observations for the record.
  */
 import { Clock, Deferred, Effect } from "effect"
 import * as Canary from "../Canary.ts"
@@ -13,7 +13,7 @@ import { BudgetExceeded, ExfiltrationSuspected } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import type { HostLimit } from "./AgentWatch.ts"
 
-/** There are fewer kinds than that; a proxy that makes some up must not fill the record. */
+/** More than there are kinds. A proxy that invents kinds must not fill the record. */
 const suspicionsMax = 100
 
 const budgetExceeded =
@@ -42,7 +42,7 @@ export const make = Effect.fnUntraced(function* (
       return Deferred.succeed(violation, violated)
     })
 
-  // The run is ended before anybody is told why: whoever listens may be slow.
+  // The run is ended before the event is emitted, because a listener may be slow.
   const observe = (observation: LlmObservation): Effect.Effect<void> =>
     Effect.suspend(() => {
       if (observation._tag === "BudgetExhausted") {
@@ -70,7 +70,7 @@ export const make = Effect.fnUntraced(function* (
   return {
     planted,
     observe,
-    /** Looks at a piece of output. */
+    /** Scans a piece of output for canaries. */
     inspect: ({ bytes, channel }: OutputChunk) =>
       Effect.forEach(
         watchers[channel].push(bytes),
@@ -83,11 +83,11 @@ export const make = Effect.fnUntraced(function* (
           ),
         { discard: true }
       ),
-    /** Settles when the run must end for what was seen. */
+    /** Settles when an observation must end the run. */
     violation: Deferred.await(violation),
-    /** The same, as far as it is known by now. */
+    /** The violation so far, if any. */
     violated: () => violated,
-    /** What an agent that ended by itself has ended of, where that was not its own doing. */
+    /** The limit that an agent that ended by itself broke: a violation, or a spent budget if it failed. */
     verdict: (exitCode: number) =>
       violated ?? (exitCode === 0 || exhausted === undefined ? undefined : budgetExceeded(exhausted)),
     suspicions: (): ReadonlyArray<Evidence> => [...suspicions]

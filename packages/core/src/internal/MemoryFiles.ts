@@ -1,10 +1,10 @@
-/** Files of a workspace that is only a map from paths to bytes; a directory is there because something lies in it. */
+/** Files of a workspace in memory: a map from paths to bytes. A directory exists if a file is below it. */
 import { Effect } from "effect"
 import { entriesMax, fileBytesMax, type FileEntry, type Files } from "../Executor.ts"
 import type { FileRefused } from "../SandboxError.ts"
 import * as FilePath from "../FilePath.ts"
 
-/** By path relative to the workspace, without a slash at either end. */
+/** Files by path relative to the workspace, without a slash at either end. */
 export type Tree = Map<string, { readonly content: Uint8Array; readonly modifiedAt: string }>
 
 export const empty = (): Tree => new Map()
@@ -17,7 +17,7 @@ const isBelowFile = (tree: Tree, path: string) => {
   return above.some((_, index) => tree.has(above.slice(0, index + 1).join("/")))
 }
 
-/** What is said of a path that has nothing. */
+/** The error for a path that does not exist. */
 const absent = (tree: Tree, inner: string, path: string) =>
   isBelowFile(tree, inner) ? FilePath.notADirectory(path) : FilePath.notFound(path)
 

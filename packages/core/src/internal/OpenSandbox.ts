@@ -1,4 +1,4 @@
-/** A sandbox that is open for commands: started, guarded, and on record when its scope closes. */
+/** Opens a sandbox for commands: starts it, enforces its limits, and writes its record when the scope closes. */
 import { Effect, Exit, Ref, type Scope } from "effect"
 import * as Executor from "../Executor.ts"
 import type { Posture } from "../Posture.ts"
@@ -13,13 +13,13 @@ import * as RunStart from "./RunStart.ts"
 import * as SandboxExec from "./SandboxExec.ts"
 import * as SandboxGuard from "./SandboxGuard.ts"
 
-/** A sandbox that is open for commands until its scope closes, each held to the sandbox's limits. */
+/** A sandbox that accepts commands until its scope closes. Its limits apply to each of them. */
 export interface Sandbox extends Executor.Executor {
   readonly runId: RunId
   readonly posture: Posture
-  /** Never succeeds; fails when the sandbox can be used no more. */
+  /** Never succeeds; fails when the sandbox can no longer be used. */
   readonly ended: Effect.Effect<never, SandboxError>
-  /** Where a loop on the host reaches the run's model, if the spec's `llm.caller` is `host`. */
+  /** Socket through which a loop on the host reaches the model, if the spec's `llm.caller` is `host`. */
   readonly llmSocketPath?: string | undefined
 }
 
@@ -65,7 +65,7 @@ export const make = Effect.fnUntraced(function* (
   }
 })
 
-/** Starts it; its record is written when it does not start, and otherwise when the scope closes. */
+/** Starts the sandbox. Its record is written if the start fails, and otherwise when the scope closes. */
 const start = Effect.fnUntraced(function* (ports: RunStart.Ports, life: RunLife, spec: SandboxSpec) {
   const whyBroken = yield* Ref.make<SandboxGuard.Broken | undefined>(undefined)
   const ended = Effect.map(Ref.get(whyBroken), (why) =>

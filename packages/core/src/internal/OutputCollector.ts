@@ -1,7 +1,7 @@
-/** The beginning of what an agent wrote, and the count of all of it. */
+/** Collects the beginning of an agent's output, and counts all of it. */
 import type { Channel, Output, OutputChunk } from "../RunResult.ts"
 
-/** One growing buffer: a chunk kept by itself costs a hundred bytes of bookkeeping, and can be a single byte. */
+/** One growing buffer. Separate chunks, which can be a single byte, would cost a hundred bytes of overhead each. */
 interface Kept {
   buffer: Uint8Array<ArrayBuffer>
   keptBytes: number
@@ -28,7 +28,7 @@ const decode = (kept: Kept): Channel => ({
 })
 
 export interface OutputCollector {
-  /** Takes a chunk in, and answers how many bytes there have been in all. */
+  /** Adds a chunk, and returns the number of all bytes so far. */
   readonly add: (chunk: OutputChunk) => number
   readonly output: () => Output
 }

@@ -1,4 +1,4 @@
-/** An error of a command, with what the command had written: known to whoever collected it, not to whoever failed. */
+/** Adds a command's output to its error. Only the collector of the output knows it, not the code that failed. */
 import { Schema } from "effect"
 import type { Output } from "../RunResult.ts"
 import { Reason, SandboxError } from "../SandboxError.ts"
@@ -6,7 +6,7 @@ import { Reason, SandboxError } from "../SandboxError.ts"
 const toPlain = Schema.encodeSync(Reason)
 const toReason = Schema.decodeUnknownSync(Reason)
 
-/** Of a reason that keeps no output, the error as it is. */
+/** Returns the error unchanged if its reason has no output. */
 export const withOutput = (error: SandboxError, output: Output): SandboxError => {
   const { llm, partial, reason, runId } = error
   if (partial === undefined) return error

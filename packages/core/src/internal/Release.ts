@@ -1,16 +1,16 @@
 /**
- * How a run lets go: every step on its own, bounded in time, never interrupted, never failing.
+ * Releases the resources of a run in separate steps, which are bounded in time, uninterruptible and never fail.
  *
- * A step that fails or hangs is logged and left to the reaper; the next one happens all the same.
+ * A step that fails or hangs is logged and left to the reaper; the next one still runs.
  */
 import { Cause, Duration, Effect, Exit, Fiber, Option, Scope } from "effect"
 
-/** How long one release step may take before the next goes ahead. */
+/** How long one release step may take before the next one starts. */
 export const releaseSecondsMax = 30
 
-/** One such step. */
+/** Runs one release step. */
 export const bounded = (name: string, step: Effect.Effect<unknown, unknown>): Effect.Effect<void> =>
-  // A detached fiber, because a region that must not be interrupted cannot be timed out either.
+  // A detached fiber, because an uninterruptible region cannot be timed out.
   Effect.forkDetach(step, { startImmediately: true }).pipe(
     Effect.flatMap((fiber) =>
       Effect.interruptible(Fiber.await(fiber)).pipe(Effect.timeoutOption(Duration.seconds(releaseSecondsMax)))
@@ -28,10 +28,10 @@ export const bounded = (name: string, step: Effect.Effect<unknown, unknown>): Ef
   )
 
 /**
- * Acquire in a scope of its own, whose closing is one such step of the surrounding scope.
+ * Acquires a resource in a new scope. Closing it is one release step of the surrounding scope.
  *
- * What the acquisition starts in the background belongs to that inner scope too, so the place of the whole in the
- * order of release is where it was acquired.
+ * Background work that the acquisition starts belongs to the new scope too, so that all of it is released in the order
+ * of acquisition.
  */
 export const owned = <A, E, R>(
   name: string,
@@ -43,7 +43,7 @@ export const owned = <A, E, R>(
     return yield* Effect.provideService(acquire, Scope.Scope, scope)
   })
 
-/** Run in a scope, and close it whatever happens. Closing cannot change the outcome. */
+/** Runs an effect in a scope, and always closes it. Closing cannot change the outcome. */
 export const scoped = <A, E, R>(
   effect: Effect.Effect<A, E, R>
 ): Effect.Effect<A, E, Exclude<R, Scope.Scope>> =>

@@ -1,4 +1,4 @@
-/** What a run knows of itself while it lives: its id, its clock, its phases, and the record it leaves. */
+/** State of a run: its ID, its clock, its phases and its final record. */
 import { Cause, Clock, Duration, Effect, Exit, Option, Ref } from "effect"
 import type { LlmEndpoint } from "../LlmProxy.ts"
 import type { Posture } from "../Posture.ts"
@@ -23,18 +23,18 @@ import * as Release from "./Release.ts"
 /** How long any step before the agent's first instruction, or after its last, may take. */
 export const stepSecondsMax = 120
 
-/** A step that does not end is a fault of whoever was asked to take it. */
+/** Error of a step that timed out: a fault of the component that ran it. */
 export type TooSlow = RuntimeUnavailable | ProxyFailed | WorkspaceFailed
 
 const tooSlow = (phase: Phase, secondsMax: number): TooSlow => {
   const detail = `did not finish "${phase}" within ${secondsMax} s`
-  const remedy = "Look at its load and its log, then try again (cogni-sandbox doctor)"
+  const remedy = "Check its load and its log, then try again (cogni-sandbox doctor)"
   switch (phase) {
     case "workspace":
       return new WorkspaceFailed({
         path: target,
-        detail: `could not be had within ${secondsMax} s`,
-        remedy: "Look at the disk it lies on, then try again"
+        detail: `was not ready within ${secondsMax} s`,
+        remedy: "Check the disk that it is on, then try again"
       })
     case "socket":
     case "proxy":
@@ -45,7 +45,7 @@ const tooSlow = (phase: Phase, secondsMax: number): TooSlow => {
   }
 }
 
-/** Bound a step that is no phase of its own. */
+/** Bounds a step that is not a phase. */
 export const within =
   <E2>(orElse: (secondsMax: number) => E2, secondsMax = stepSecondsMax) =>
   <A, E, R>(step: Effect.Effect<A, E, R>): Effect.Effect<A, E | E2, R> =>
@@ -76,7 +76,7 @@ const outcomeOf = (exit: Exit.Exit<RunResult | undefined, Reason>): Outcome => {
   }
 }
 
-/** What is known of a run so far, and goes into its record. */
+/** Facts about a run so far, for its record. */
 interface Known {
   /** Absent until the record is open. */
   readonly open?: OpenRun
@@ -97,7 +97,7 @@ export const make = Effect.fnUntraced(function* (
   const known = yield* Ref.make<Known>({ timings: [] })
   const learn = (more: Partial<Known>) => Ref.update(known, (before) => ({ ...before, ...more }))
 
-  /** Times a step, bounds it, and says when it is over. */
+  /** Times a step, bounds it, and emits an event when it has ended. */
   const phase =
     (phase: Phase, secondsMax = stepSecondsMax) =>
     <A, E, R>(step: Effect.Effect<A, E, R>): Effect.Effect<A, E | TooSlow, R> =>
@@ -114,11 +114,11 @@ export const make = Effect.fnUntraced(function* (
 
   const collected = (endpoint: LlmEndpoint) => Effect.flatMap(endpoint.finish, (llm) => learn({ llm }))
 
-  /** The same, when the agent did not end by itself. Never fails. */
+  /** Collects the model calls when the agent did not end by itself. Never fails. */
   const lastLook = (endpoint: LlmEndpoint) =>
-    Release.bounded("the last look at the run's model calls", collected(endpoint))
+    Release.bounded("reading the run's model calls", collected(endpoint))
 
-  /** Writes the record's last word. Before the run is open there is none to write; it never fails, nor takes for ever. */
+  /** Writes the final record, if the run has been opened. It never fails, and its time is bounded. */
   const record = Effect.fnUntraced(function* (exit: Exit.Exit<RunResult | undefined, Reason>) {
     const { open, ...so } = yield* Ref.get(known)
     const span = yield* Effect.option(Effect.currentSpan)
@@ -145,12 +145,12 @@ export const make = Effect.fnUntraced(function* (
     emit,
     egress,
     phase,
-    /** The run has a record, and leaves a last word in it. */
+    /** Notes that the run is open, so that its final record is written. */
     opened: (open: OpenRun) => learn({ open }),
-    /** The sandbox is held as it must be. */
+    /** Notes that the sandbox isolation check passed. */
     verified: (posture: Posture) =>
       Effect.andThen(learn({ posture }), emit({ _tag: "PostureVerified", posture })),
-    /** Reads what has gone through the proxy, once the agent has ended. */
+    /** Reads the proxy's traffic after the agent has ended. */
     collect: (endpoint: LlmEndpoint) =>
       collected(endpoint).pipe(
         phase("collect"),
@@ -158,7 +158,7 @@ export const make = Effect.fnUntraced(function* (
       ),
     lastLook,
     record,
-    /** What a result says of the run besides its agent. */
+    /** The part of a result that does not come from the agent. */
     account: Effect.gen(function* () {
       const { open: _, posture: __, ...so } = yield* Ref.get(known)
       const durationMs = (yield* Clock.currentTimeMillis) - startedMs

@@ -1,4 +1,4 @@
-/** Everything up to the agent's first instruction: the record, the workspace, the way out, and a container held as asked. */
+/** Starts a run up to the agent's first instruction: record, workspace, proxy, and a container of verified posture. */
 import { Effect } from "effect"
 import type { ContainerRuntime } from "../ContainerRuntime.ts"
 import type { LlmProxy } from "../LlmProxy.ts"
@@ -11,7 +11,7 @@ import * as Release from "./Release.ts"
 import * as RunLife from "./RunLife.ts"
 import * as WayOut from "./WayOut.ts"
 
-/** What runs are made of. */
+/** The ports that a run uses. */
 export interface Ports {
   readonly proxy: LlmProxy["Service"]
   readonly runtime: ContainerRuntime["Service"]
@@ -19,7 +19,7 @@ export interface Ports {
   readonly workspaces: Workspace.Workspace["Service"]
 }
 
-/** A sandbox whose agent, or whose first command, begins now. */
+/** Starts a sandbox, up to its agent's first instruction or its first command. */
 export const make = Effect.fnUntraced(function* (
   ports: Ports,
   life: RunLife.RunLife,
@@ -32,7 +32,7 @@ export const make = Effect.fnUntraced(function* (
     [acquireWorkspace(ports, life, spec, directory), acquireWayOut(ports, life, spec, directory)],
     { concurrency: "unbounded" }
   )
-  // A model that the host calls is nothing to the sandbox.
+  // The sandbox sees nothing of a model that the host calls.
   const inside = spec.llm?.caller === "host" ? undefined : endpoint
   const mounts = [...workspace.mounts, ...(inside?.mounts ?? [])]
   const container = yield* Release.owned(
@@ -64,19 +64,19 @@ export const make = Effect.fnUntraced(function* (
   return { container, endpoint, workspace, posture }
 })
 
-/** Makes the ID this run's for ever. */
+/** Claims the run ID permanently. */
 const claim = ({ store }: Ports, life: RunLife.RunLife, spec: SandboxSpec) =>
   Release.owned(
     "run record",
     store.open(life.runId, spec).pipe(
-      // Known at once: an interruption that comes next must still find it, to write the last word.
+      // Noted at once, so that an interruption directly afterwards still writes the final record.
       Effect.tap(life.opened),
       RunLife.within(
         (seconds) =>
           new WorkspaceFailed({
             path: life.runId,
             detail: `got no run record within ${seconds} s`,
-            remedy: "Look at the disk that keeps the runs, then try again"
+            remedy: "Check the disk that stores the runs, then try again"
           })
       )
     )
@@ -122,13 +122,13 @@ const acquireWayOut = (
         })
       ).pipe(phase("socket"))
 
-/** The reported posture, or the mismatches between it and what was asked. */
+/** Returns the reported posture, or fails with its mismatches. */
 const verifiedPosture = (
   reported: Posture | undefined,
   asked: Parameters<typeof mismatches>[1]
 ): Effect.Effect<Posture, PostureMismatch> => {
   if (reported === undefined)
-    return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox did not report how it is held"] }))
+    return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox did not report its posture"] }))
   const found = mismatches(reported, asked)
   return found.length === 0
     ? Effect.succeed(reported)

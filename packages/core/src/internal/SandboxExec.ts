@@ -1,4 +1,4 @@
-/** One command in a sandbox that is open: looked at as a run's output is, and over when the sandbox breaks a limit. */
+/** Runs one command in an open sandbox. Its output is scanned for canaries, and a broken limit ends it. */
 import { Duration, Effect, Option, Stream } from "effect"
 import type { Container } from "../ContainerRuntime.ts"
 import type { Command, RunningCommand } from "../Executor.ts"
@@ -7,21 +7,21 @@ import { OomKilled, PidsExhausted, type Partial, type Reason, type SandboxError 
 import type { Limits } from "../SandboxSpec.ts"
 import type { Broken } from "./SandboxGuard.ts"
 
-/** What a command has said is known to whoever reads it. */
+/** Empty: the reader of a command has its output. */
 const nothing: Partial = { output: emptyOutput, peak: {} }
 
 export interface CommandContext {
   readonly error: (reason: Reason) => SandboxError
   readonly broken: Effect.Effect<Broken>
   readonly inspect: (chunk: OutputChunk) => Effect.Effect<void>
-  /** Known before `broken` settles, where it was this command. */
+  /** The violation so far. Known before `broken` settles, if this command caused it. */
   readonly violated: () => Broken | undefined
 }
 
-/** How long what has ended a sandbox may take to be known, once a command was cut off by it. */
+/** How long to wait for the reason why a sandbox ended, after a command was cut off. */
 const reasonSecondsMax = 5
 
-/** An engine that breaks off says less than what the kernel did to the sandbox, which is known a moment later. */
+/** Replaces an engine's error by the reason why the sandbox ended, which is more precise but known a moment later. */
 const finer = (context: CommandContext, error: Reason): Effect.Effect<never, Reason> =>
   error._tag === "ContainerFailed" || error._tag === "RuntimeUnavailable"
     ? context.broken.pipe(
@@ -30,11 +30,11 @@ const finer = (context: CommandContext, error: Reason): Effect.Effect<never, Rea
       )
     : Effect.fail(error)
 
-/** Whatever is asked of a sandbox is answered at once when the sandbox is over, with the reason. */
+/** Fails an operation as soon as the sandbox has ended, with the reason. */
 export const unlessBroken =
   (context: CommandContext) =>
   <A, E extends Reason, R>(asked: Effect.Effect<A, E, R>): Effect.Effect<A, SandboxError, R> =>
-    // In this order: of a sandbox that is over already, nothing is had, however quickly.
+    // In this order, so that no operation on an ended sandbox succeeds, however fast it is.
     Effect.raceFirst(
       Effect.flatMap(context.broken, (why) => Effect.fail(why(nothing))),
       asked.pipe(Effect.catch((error) => finer(context, error)))

@@ -1,7 +1,7 @@
 /**
- * What holds an open sandbox to its limits while nobody runs a command in it, and ends it when it breaks one.
+ * Enforces the limits of an open sandbox, even while no command runs in it, and stops it when it breaks one.
  *
- * The first break is told to every command at once, then the sandbox is stopped.
+ * The first broken limit is reported to every command at once, then the sandbox is stopped.
  */
 import { Deferred, Duration, Effect, type Scope } from "effect"
 import type { Container, ContainerError } from "../ContainerRuntime.ts"
@@ -10,7 +10,7 @@ import { ContainerFailed, type Partial, type Reason, type WorkspaceFailed } from
 import type { Limits } from "../SandboxSpec.ts"
 import * as AgentWatch from "./AgentWatch.ts"
 
-/** Why a sandbox can no longer be used, given what the command had said by then. */
+/** Why a sandbox can no longer be used, given the partial result of a command. */
 export type Broken = (partial: Partial) => Reason
 
 const endedByItself = new ContainerFailed({
@@ -32,7 +32,7 @@ export const make = Effect.fnUntraced(function* (
     readonly countedBytes: Effect.Effect<number, WorkspaceFailed | ContainerError>
     readonly failure: Effect.Effect<never, LlmProxyError>
     readonly violation: Effect.Effect<AgentWatch.HostLimit>
-    /** Told once, where the sandbox did not simply close. */
+    /** Called once, unless the sandbox was simply closed. */
     readonly onBroken?: ((why: Broken) => Effect.Effect<void>) | undefined
   }
 ): Effect.fn.Return<Effect.Effect<Broken>, never, Scope.Scope> {
@@ -56,7 +56,7 @@ export const make = Effect.fnUntraced(function* (
     Effect.catch((error) => Effect.logWarning("the sandbox could not be stopped", error)),
     Effect.forkScoped
   )
-  // Added last, so that it comes first: whoever still waits for a command hears of the end before it happens.
+  // Added last, so that it runs first: callers that wait for a command learn of the end before it happens.
   yield* Effect.addFinalizer(() => Deferred.succeed(broken, () => closed))
   return Deferred.await(broken)
 })

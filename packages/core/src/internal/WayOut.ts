@@ -1,10 +1,10 @@
-/** What a spec asks of the way to a model, and what an agent is told of it. */
+/** Egress of a run to its model: what the spec requires of the proxy, and the agent's environment. */
 import { Effect } from "effect"
 import * as LlmProxy from "../LlmProxy.ts"
 import { InvalidSpec } from "../SandboxError.ts"
 import type { LlmAccess, SandboxSpec } from "../SandboxSpec.ts"
 
-/** What the spec asks of the way out and this proxy cannot give. A guarantee that nobody holds is none. */
+/** Refuses a spec that requires more than this proxy can enforce. */
 export const promised = (spec: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities) => {
   const { llm, tools } = spec
   if (llm === undefined)
@@ -12,7 +12,7 @@ export const promised = (spec: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities
       ? Effect.void
       : Effect.fail(
           new InvalidSpec({
-            problems: ["tools: there is no llm. Tools are called over the socket of the model, so name one"]
+            problems: ["tools: the spec has no llm. Tools are called over the model's socket, so add llm"]
           })
         )
   const missing = tools.filter((name) => !proxy.tools.includes(name))
@@ -38,7 +38,7 @@ export const promised = (spec: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities
   return problems.length === 0 ? Effect.void : Effect.fail(new InvalidSpec({ problems }))
 }
 
-/** How an agent finds its model. None of it is worth anything outside its own sandbox. */
+/** Environment through which an agent finds its model. It is worthless outside its own sandbox. */
 export const environment = (llm: LlmAccess): Record<string, string> => ({
   COGNI_MODEL: llm.model,
   COGNI_SOCKET: LlmProxy.socketPath,

@@ -1,22 +1,22 @@
-/** What the containers of `ContainerRuntimeContract` do: named once, and said once for a shell and once for memory. */
+/** Behaviours of the containers in `ContainerRuntimeContract`, each implemented for a shell and in memory. */
 import { Effect } from "effect"
 import { ContainerRuntime, type ContainerSpec } from "../ContainerRuntime.ts"
 import type { Program } from "../MemoryContainerRuntime.ts"
 import type { OutputChunk } from "../RunResult.ts"
 
-/** What a container of the contract does. */
+/** Behaviour of a container in the contract. */
 export type Behaviour =
   | { readonly _tag: "ExitsWith"; readonly exitCode: number }
   | { readonly _tag: "Writes"; readonly stdout: string; readonly stderr: string }
-  /** Says `ready`, then ends with this code on SIGTERM. */
+  /** Prints `ready`, then ends with this code on SIGTERM. */
   | { readonly _tag: "ExitsOnTerm"; readonly exitCode: number }
-  /** Says `ready`, and goes on whatever it is sent. */
+  /** Prints `ready`, and ignores SIGTERM. */
   | { readonly _tag: "IgnoresTerm" }
   | { readonly _tag: "SleepsForever" }
-  /** Writes so many `x`, and ends. */
+  /** Writes this many `x`, then ends. */
   | { readonly _tag: "EchoesManyBytes"; readonly bytes: number }
 
-/** A container that was acquired, started and let go. */
+/** Acquires and starts a container, and lets its agent start. */
 export const started = Effect.fnUntraced(function* (spec: ContainerSpec) {
   const runtime = yield* ContainerRuntime
   const container = yield* runtime.acquire(spec)
@@ -25,11 +25,11 @@ export const started = Effect.fnUntraced(function* (spec: ContainerSpec) {
   return container
 })
 
-/** What was written to one channel, as text. */
+/** Returns the output of one channel as text. */
 export const written = (chunks: ReadonlyArray<OutputChunk>, channel: OutputChunk["channel"]): string =>
   Buffer.concat(chunks.filter((chunk) => chunk.channel === channel).map((chunk) => chunk.bytes)).toString()
 
-/** One word of a script. */
+/** Quotes a text as one word of a shell script. */
 export const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`
 
 const script = (behaviour: Behaviour): string => {
@@ -49,7 +49,7 @@ const script = (behaviour: Behaviour): string => {
   }
 }
 
-/** For any image with a POSIX shell and coreutils. */
+/** Argv for any image with a POSIX shell and coreutils. */
 export const shell = (behaviour: Behaviour): readonly [string, ...Array<string>] => [
   "sh",
   "-c",
@@ -62,7 +62,7 @@ export const argv = (behaviour: Behaviour): readonly [string, ...Array<string>] 
   JSON.stringify(behaviour)
 ]
 
-/** For `MemoryContainerRuntime`. */
+/** Program for `MemoryContainerRuntime`. */
 export const program: Program = ({ argv, stderr, stdout, terminated }) => {
   const behaviour: Behaviour = JSON.parse(argv[1]!)
   switch (behaviour._tag) {

@@ -1,8 +1,8 @@
 /**
- * What every `ContainerRuntime` must do. Run by the in-memory one in `core/test` and by the real ones in
- * `test/integration`, so that the fake cannot drift from the real.
+ * The contract of every `ContainerRuntime`. The one in memory passes it in `core/test`, and the real ones in
+ * `test/integration`, so that the fake cannot diverge from them.
  *
- * Behaviours are named; a fixture says by which argv its containers behave so. Runs on the live clock.
+ * Behaviours are named; a fixture maps each to an argv. Runs on the live clock.
  */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Duration, Effect, Exit, Fiber, type Layer, Stream } from "effect"
@@ -14,16 +14,16 @@ import * as Behaviours from "./Behaviour.ts"
 import { type Behaviour, started, written } from "./Behaviour.ts"
 import * as SupervisedContainerContract from "./SupervisedContainerContract.ts"
 
-/** What a backend does in its own way. */
+/** Parts of the contract that depend on the backend. */
 export interface Fixture {
   readonly image: string
   readonly missingImage: string
   readonly user: User
-  /** An argv that behaves so, as a container's and as an `exec`'s. */
+  /** An argv with this behaviour, for a container and for an `exec`. */
   readonly argv: (behaviour: Behaviour) => readonly [string, ...Array<string>]
 }
 
-/** For any image with a POSIX shell and coreutils. */
+/** Argv for any image with a POSIX shell and coreutils. */
 export const shell = Behaviours.shell
 
 /** For `MemoryContainerRuntime`, together with {@link memoryOptions}. */
@@ -39,7 +39,7 @@ export const memoryOptions: MemoryOptions = {
   program: Behaviours.program
 }
 
-/** Wait until the program has said so. The rest of its output is read and dropped, as a container needs it to be. */
+/** Waits until the program prints `ready`. The rest of its output is read and dropped, so that it does not block. */
 const untilReady = Effect.fnUntraced(function* (container: Container) {
   const ready = yield* Deferred.make<void>()
   yield* Effect.forkScoped(
@@ -88,7 +88,7 @@ export const suite = <E>(
   })
 
   it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`ContainerRuntime (${name})`, (it) => {
-    it.effect.each([0, 1, 7, 126, 255])("an exit code is a value: %s", (exitCode) =>
+    it.effect.each([0, 1, 7, 126, 255])("returns exit code %s as a value", (exitCode) =>
       Effect.gen(function* () {
         const container = yield* begun(exits(exitCode))
         yield* Stream.runDrain(container.output)
@@ -100,7 +100,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("stdout and stderr come apart, and in full", () =>
+    it.effect("delivers stdout and stderr separately, and in full", () =>
       Effect.gen(function* () {
         const stdout = `line 1\nit's "quoted" $HOME \\n ünï ☃\n${"o".repeat(20_000)}`
         const stderr = `warning: 100%\n${"e".repeat(20_000)}`
@@ -112,7 +112,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("nothing of argv has run until proceed", () =>
+    it.effect("does not run argv before proceed", () =>
       Effect.gen(function* () {
         const container = yield* acquired(yield* RunId.generate, {
           _tag: "Writes",
@@ -133,7 +133,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("is held as it must be, and says so before proceed", () =>
+    it.effect("reports a posture without mismatches before proceed", () =>
       Effect.gen(function* () {
         const container = yield* acquired(yield* RunId.generate, exits(0))
         const posture = yield* container.start
@@ -145,7 +145,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("a missing image is ImageNotFound, and leaves nothing", () =>
+    it.effect("fails with ImageNotFound for a missing image, and leaves nothing behind", () =>
       Effect.gen(function* () {
         const runId = yield* RunId.generate
         const error = yield* Effect.flip(Effect.scoped(acquired(runId, exits(0), fixture.missingImage)))
@@ -155,7 +155,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("stop asks with SIGTERM, and waits for the program to tidy up", () =>
+    it.effect("stop sends SIGTERM, and waits for the program to clean up", () =>
       Effect.gen(function* () {
         const container = yield* begun({ _tag: "ExitsOnTerm", exitCode: 42 })
         yield* untilReady(container)
@@ -164,19 +164,19 @@ export const suite = <E>(
       })
     )
 
-    it.effect("stop kills what ignores SIGTERM, and not before the grace is over", () =>
+    it.effect("stop kills a program that ignores SIGTERM, but not before the grace is over", () =>
       Effect.gen(function* () {
         const container = yield* begun({ _tag: "IgnoresTerm" })
         yield* untilReady(container)
         const [took] = yield* Effect.timed(container.stop(Duration.seconds(1)))
         const exit = yield* container.exit
         assert.strictEqual(exit.exitCode, 137)
-        assert.isFalse(exit.oomKilled, "killed by the host, not for want of memory")
+        assert.isFalse(exit.oomKilled, "killed by the host, not because memory ran out")
         assert.isAtLeast(Duration.toMillis(took), 900)
       })
     )
 
-    it.effect("stop of a container that has ended is nothing, and its exit stays as it was", () =>
+    it.effect("stop does nothing to a container that has ended, and its exit stays the same", () =>
       Effect.gen(function* () {
         const container = yield* begun(exits(3))
         yield* Stream.runDrain(container.output)
@@ -187,7 +187,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("what is done while it is paused ends as it would, and the container goes on", () =>
+    it.effect("whilePaused returns the effect's outcome, and the container resumes", () =>
       Effect.gen(function* () {
         const container = yield* begun({ _tag: "ExitsOnTerm", exitCode: 42 })
         yield* untilReady(container)
@@ -203,7 +203,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("a slow reader gets everything", () =>
+    it.effect("delivers everything to a slow reader", () =>
       Effect.gen(function* () {
         const bytes = 4 * 1024 ** 2 + 17
         const container = yield* begun({ _tag: "EchoesManyBytes", bytes })
@@ -219,7 +219,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("has leftovers while it lives, and none once its scope is closed", () =>
+    it.effect("has leftovers while it exists, and none after its scope is closed", () =>
       Effect.gen(function* () {
         const runId = yield* RunId.generate
         yield* Effect.scoped(
@@ -233,7 +233,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("goes when it was never started, and when it was never let go", () =>
+    it.effect("removes a container that was never started, or never proceeded", () =>
       Effect.gen(function* () {
         const runId = yield* RunId.generate
         yield* Effect.scoped(acquired(runId, exits(0)))
@@ -243,7 +243,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("leaves nothing after a body that fails", () =>
+    it.effect("leaves nothing behind when the body fails", () =>
       Effect.gen(function* () {
         const runId = yield* RunId.generate
         const exit = yield* started(specOf(runId, { _tag: "SleepsForever" })).pipe(
@@ -256,7 +256,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect.each([0, 1, 5, 20, 100])("leaves nothing after interruption, %s ms in", (millis) =>
+    it.effect.each([0, 1, 5, 20, 100])("leaves nothing behind when interrupted after %s ms", (millis) =>
       Effect.gen(function* () {
         const runId = yield* RunId.generate
         const fiber = yield* started(specOf(runId, { _tag: "SleepsForever" })).pipe(
@@ -270,7 +270,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("a second container of the same run and role is refused, and the first lives on", () =>
+    it.effect("refuses a second container of the same run and role, and keeps the first", () =>
       Effect.gen(function* () {
         const runId = yield* RunId.generate
         const first = yield* acquired(runId, exits(4))
@@ -283,7 +283,7 @@ export const suite = <E>(
       })
     )
 
-    it.effect("a volume has a name, lives as long as its scope, and belongs to its run", () =>
+    it.effect("names a volume, attributes it to its run, and removes it with its scope", () =>
       Effect.gen(function* () {
         const runtime = yield* ContainerRuntime
         const runId = yield* RunId.generate

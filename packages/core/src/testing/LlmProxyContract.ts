@@ -1,21 +1,21 @@
 /**
- * What every `LlmProxy` must do: hand out a socket of the run's own, answer on it, keep its traffic apart, and be gone
- * when the scope closes.
+ * The contract of every `LlmProxy`: it provides a socket for each run, answers on it, keeps its traffic separate, and
+ * removes it when the scope closes.
  */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, type Layer } from "effect"
 import { LlmProxy, type LlmRequest, socketPath } from "../LlmProxy.ts"
 import * as RunId from "../RunId.ts"
 
-/** What a backend does in its own way. */
+/** Parts of the contract that depend on the backend. */
 export interface Fixture<R> {
-  /** What is left of a run, by whatever means this proxy is made of. */
+  /** Names of a run's remaining resources, of whatever kind this proxy uses. */
   readonly leftovers?: ((runId: RunId.RunId) => Effect.Effect<ReadonlyArray<string>, unknown, R>) | undefined
-  /** End the run's proxy as a fault would. */
+  /** Ends the run's proxy as a fault would. */
   readonly kill?: ((runId: RunId.RunId) => Effect.Effect<void, unknown, R>) | undefined
 }
 
-/** The least a run may ask for. */
+/** A minimal request. */
 export const requestOf = (runId: RunId.RunId, over: Partial<LlmRequest> = {}): LlmRequest => ({
   runId,
   llm: {
@@ -58,7 +58,7 @@ export const suite = <R, E>(
       })
     )
 
-    it.effect("does not fail by itself while the run needs it, and has seen nothing yet", () =>
+    it.effect("does not fail by itself while the run needs it, and starts without traffic", () =>
       Effect.gen(function* () {
         const endpoint = yield* acquired
         yield* endpoint.ready
@@ -67,7 +67,7 @@ export const suite = <R, E>(
       })
     )
 
-    it.effect("has a last word, and says the same when it is asked again", () =>
+    it.effect("finish returns the final traffic, and the same when repeated", () =>
       Effect.gen(function* () {
         const endpoint = yield* acquired
         yield* endpoint.ready
@@ -77,7 +77,7 @@ export const suite = <R, E>(
       })
     )
 
-    it.effect("two runs get two sockets, at the same time", () =>
+    it.effect("gives two concurrent runs separate sockets", () =>
       Effect.gen(function* () {
         const [one, other] = yield* Effect.all([acquired, acquired], { concurrency: "unbounded" })
         yield* Effect.all([one.ready, other.ready], { concurrency: "unbounded" })
@@ -85,7 +85,7 @@ export const suite = <R, E>(
       })
     )
 
-    it.effect("leaves nothing once its scope is closed: ready, not yet ready, or interrupted", () =>
+    it.effect("leaves nothing behind after its scope is closed: ready, not yet ready, or interrupted", () =>
       Effect.gen(function* () {
         const runId = yield* RunId.generate
         yield* Effect.scoped(Effect.flatMap(acquire(runId), (endpoint) => endpoint.ready))
@@ -105,7 +105,7 @@ export const suite = <R, E>(
 
     const { kill } = fixture
     if (kill !== undefined) {
-      it.effect("says so when it ends while the run still needs it", () =>
+      it.effect("fails with ProxyFailed when it ends while the run still needs it", () =>
         Effect.gen(function* () {
           const runId = yield* RunId.generate
           const endpoint = yield* acquire(runId)

@@ -1,4 +1,4 @@
-/** What every `RunStore` must do: one id, one run, for ever; the last word of a run replaces the first. */
+/** The contract of every `RunStore`: an ID belongs to one run permanently, and the final record replaces the first. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer } from "effect"
 import * as RunId from "../RunId.ts"
@@ -7,7 +7,6 @@ import * as SandboxSpec from "../SandboxSpec.ts"
 
 const spec = SandboxSpec.decode({ image: "contract", argv: ["true"], env: { LANG: "C.UTF-8" } })
 
-/** A run on record. */
 const opened = (runId: RunId.RunId) =>
   Effect.flatMap(Effect.all([RunStore, spec]), ([store, spec]) => store.open(runId, spec))
 
@@ -28,7 +27,7 @@ const finished = (runId: RunId.RunId, open: OpenRun, spec: SandboxSpec.SandboxSp
 
 export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
   it.layer(layer, { excludeTestServices: true, timeout: "1 minute" })(`RunStore (${name})`, (it) => {
-    it.effect("a run that is open is on record, as running", () =>
+    it.effect("records an open run as running", () =>
       Effect.gen(function* () {
         const store = yield* RunStore
         const runId = yield* RunId.generate
@@ -41,7 +40,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
       })
     )
 
-    it.effect("an id is taken while its run lives, and for ever after", () =>
+    it.effect("refuses an ID that is in use, or was used before", () =>
       Effect.gen(function* () {
         const runId = yield* RunId.generate
         const again = Effect.flip(Effect.scoped(opened(runId)))
@@ -57,7 +56,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
       })
     )
 
-    it.effect("more can be said of a run that has ended, and all else of it stays", () =>
+    it.effect("adds annotations to a run that has ended, and changes nothing else", () =>
       Effect.gen(function* () {
         const store = yield* RunStore
         const runId = yield* RunId.generate
@@ -73,14 +72,14 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
           other: 1
         })
         assert.deepStrictEqual(record?.outcome, before.outcome)
-        // Of what is not on record there is nothing to say.
+        // A run without a record gets no annotations.
         const unknown = yield* RunId.generate
         yield* store.annotate(unknown, { relay: 1 })
         assert.isUndefined(yield* store.get(unknown))
       })
     )
 
-    it.effect("of many who want one id at once, one gets it", () =>
+    it.effect("gives an ID to exactly one of many concurrent callers", () =>
       Effect.gen(function* () {
         const runId = yield* RunId.generate
         const exits = yield* Effect.all(
@@ -91,7 +90,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
       })
     )
 
-    it.effect("the last word is kept, whole, after the scope is closed", () =>
+    it.effect("keeps the complete final record after the scope is closed", () =>
       Effect.gen(function* () {
         const store = yield* RunStore
         const runId = yield* RunId.generate
@@ -108,7 +107,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
       })
     )
 
-    it.effect("an id that no run ever had is not there", () =>
+    it.effect("returns nothing for an ID that no run has had", () =>
       Effect.gen(function* () {
         const store = yield* RunStore
         const runId = yield* RunId.generate
@@ -117,7 +116,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
       })
     )
 
-    it.effect("the list has every run once, the newest first", () =>
+    it.effect("lists every run once, newest first", () =>
       Effect.gen(function* () {
         const store = yield* RunStore
         const runIds = [yield* RunId.generate, yield* RunId.generate, yield* RunId.generate]

@@ -1,4 +1,4 @@
-/** What every `ContainerRuntime` must do with a container that takes commands; a part of its contract. */
+/** The part of the contract of every `ContainerRuntime` about containers that accept commands. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer, Stream } from "effect"
 import { type Container, type ContainerRuntime, type ContainerSpec, supervisor } from "../ContainerRuntime.ts"
@@ -6,7 +6,7 @@ import * as RunId from "../RunId.ts"
 import { type Behaviour, started, written } from "./Behaviour.ts"
 
 export interface Fixture {
-  /** A container of an agent; its argv is exchanged. */
+  /** An agent's container. The contract replaces its argv. */
   readonly spec: (runId: RunId.RunId) => ContainerSpec
   readonly argv: (behaviour: Behaviour) => readonly [string, ...Array<string>]
 }
@@ -20,7 +20,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, 
     container.exec({ argv: fixture.argv(behaviour), env: {} })
 
   it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`supervised (${name})`, (it) => {
-    it.effect("exec runs a command in it: exit code and both outputs", () =>
+    it.effect("exec runs a command, and returns its exit code and both outputs", () =>
       Effect.gen(function* () {
         const container = yield* supervised
         const writing = yield* exec(container, { _tag: "Writes", stdout: "out", stderr: "err" })
@@ -37,7 +37,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, 
       })
     )
 
-    it.effect("closing the scope of a command ends it, and the container takes the next", () =>
+    it.effect("ends a command when its scope closes, and accepts the next", () =>
       Effect.gen(function* () {
         const container = yield* supervised
         const exit = yield* Effect.scoped(
@@ -56,7 +56,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, 
       })
     )
 
-    it.effect("a command can be sent a signal, and ends by it", () =>
+    it.effect("sends signals to a command, which end it", () =>
       Effect.gen(function* () {
         const container = yield* supervised
         const polite = yield* exec(container, { _tag: "ExitsOnTerm", exitCode: 42 })
@@ -71,7 +71,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, 
       })
     )
 
-    it.effect("a command's slow reader gets everything, and holds up no other command", () =>
+    it.effect("delivers everything to a slow reader, without delaying other commands", () =>
       Effect.gen(function* () {
         const bytes = 2 * 1024 ** 2 + 17
         const container = yield* supervised

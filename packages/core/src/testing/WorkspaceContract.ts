@@ -1,6 +1,6 @@
 /**
- * What every `Workspace` must do: files the run may change, inputs it may only read, a user that is not root, and
- * nothing left of what was made for one run.
+ * The contract of every `Workspace`: files that the run may change, inputs that it may only read, a user that is not
+ * root, and nothing left behind of a run.
  */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, type Layer, type Scope } from "effect"
@@ -13,21 +13,21 @@ import {
   type WorkspaceRequest
 } from "../Workspace.ts"
 
-/** What a backend does in its own way. */
+/** Parts of the contract that depend on the backend. */
 export interface Fixture<R> {
   /** An existing directory the caller may give to a run. */
   readonly directory: Effect.Effect<string, unknown, R | Scope.Scope>
-  /** Where nothing is. */
+  /** A path where nothing exists. */
   readonly missingDirectory: string
-  /** Whether something is at a mount's source. */
+  /** Checks whether a mount's source exists. */
   readonly exists?: ((source: string) => Effect.Effect<boolean, unknown, R>) | undefined
-  /** What a file at a mount's source holds. */
+  /** Content of a file at a mount's source. */
   readonly read?: ((path: string) => Effect.Effect<string, unknown, R>) | undefined
   /** The permissions of a file at a mount's source. */
   readonly mode?: ((path: string) => Effect.Effect<number, unknown, R>) | undefined
 }
 
-/** For `Workspace.layerMemory`, given these directories. */
+/** Directories for `Workspace.layerMemory`. */
 export const memoryDirectories: ReadonlySet<string> = new Set(["/contract/project"])
 
 export const memoryFixture: Fixture<never> = {
@@ -35,7 +35,7 @@ export const memoryFixture: Fixture<never> = {
   missingDirectory: "/contract/missing"
 }
 
-/** A workspace for a run of its own: a temporary one without plants, where nothing else is said. */
+/** Acquires a workspace for a new run: by default a temporary one without planted directories. */
 const acquire = (asked: Partial<WorkspaceRequest> = {}) =>
   Effect.flatMap(Effect.all([RunId.generate, Workspace]), ([runId, workspaces]) =>
     workspaces.acquire({
@@ -70,7 +70,7 @@ export const suite = <R, E>(
   it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`Workspace (${name})`, (it) => {
     const exists = fixture.exists ?? (() => Effect.succeed(undefined))
 
-    it.effect("mounts what may be changed writable, and inputs read-only", () =>
+    it.effect("mounts the workspace writable, and inputs read-only", () =>
       Effect.gen(function* () {
         const { mounts } = yield* acquire()
         const writable = mounts.filter((mount) => !mount.readOnly).map((mount) => mount.target)
@@ -83,7 +83,7 @@ export const suite = <R, E>(
       })
     )
 
-    it.effect("shows inputs in the workspace too, unless that place is the agent's own", () =>
+    it.effect("mounts inputs in the workspace too, unless `.cogni` belongs to the agent", () =>
       Effect.gen(function* () {
         for (const memory of [false, true]) {
           const { mounts } = yield* acquire({ memory })
@@ -99,7 +99,7 @@ export const suite = <R, E>(
       })
     )
 
-    it.effect("mounts what is planted where it was asked for, read-only, each from a place of its own", () =>
+    it.effect("mounts each planted directory at its target, read-only, from a separate source", () =>
       Effect.gen(function* () {
         const { mounts } = yield* acquire({ planted })
         const ours = planted.map(({ target }) => mounts.find((mount) => mount.target === target))
@@ -124,7 +124,7 @@ export const suite = <R, E>(
     const { mode, read } = fixture
     if (read !== undefined && mode !== undefined) {
       it.effect(
-        "what is planted is there to be read by anybody, changed by nobody, and gone at the end",
+        "makes planted files readable by all users, writable only by their owner, and removes them at the end",
         () =>
           Effect.gen(function* () {
             const source = yield* Effect.scoped(
@@ -144,7 +144,7 @@ export const suite = <R, E>(
       )
     }
 
-    it.effect("the agent is never root, and has added nothing yet", () =>
+    it.effect("never runs the agent as root, and counts no bytes at first", () =>
       Effect.gen(function* () {
         const { countedBytes, countedBytesAtRest, user } = yield* acquire()
         assert.isAbove(user.userId, 0)
@@ -154,7 +154,7 @@ export const suite = <R, E>(
       })
     )
 
-    it.effect("two runs share no temporary directory", () =>
+    it.effect("gives each run a separate temporary directory", () =>
       Effect.gen(function* () {
         const one = yield* acquire()
         const other = yield* acquire()
@@ -166,7 +166,7 @@ export const suite = <R, E>(
       })
     )
 
-    it.effect("a temporary directory ends with its run, however that ends", () =>
+    it.effect("removes a temporary directory with its run, however that ends", () =>
       Effect.gen(function* () {
         const { mounts } = yield* Effect.scoped(acquire())
         for (const { source } of mounts) assert.notStrictEqual(yield* exists(source), true)
@@ -180,7 +180,7 @@ export const suite = <R, E>(
       })
     )
 
-    it.effect("a directory of the host's is used as it is, and stays", () =>
+    it.effect("uses a host directory as it is, and keeps it", () =>
       Effect.gen(function* () {
         const path = yield* fixture.directory
         const { mounts } = yield* Effect.scoped(acquire({ source: { type: "directory", path } }))
@@ -189,7 +189,7 @@ export const suite = <R, E>(
       })
     )
 
-    it.effect("a directory that is not there is refused, by name", () =>
+    it.effect("refuses a directory that does not exist, by name", () =>
       Effect.gen(function* () {
         const path = fixture.missingDirectory
         const error = yield* Effect.flip(Effect.scoped(acquire({ source: { type: "directory", path } })))

@@ -1,4 +1,4 @@
-/** Pull requests wherever the origin is: which kind of server it has is known of a few, and said of the others. */
+/** Pull requests on GitHub and GitLab. The kind of a server is derived from its name, unless it is configured. */
 import { Effect, Layer } from "effect"
 import { GitCredentials } from "../GitCredentials.ts"
 import { PullRequestFailed } from "../GitRelayError.ts"
@@ -11,13 +11,13 @@ import { PullRequests, type PullRequestTarget } from "./PullRequests.ts"
 export type Kind = "github" | "gitlab"
 
 export interface ForgeOptions {
-  /** By server, such as `https://git.example.com`. */
+  /** Kind of each server, such as `https://git.example.com`. */
   readonly forges?: Readonly<Record<string, Kind>> | undefined
-  /** Where the API of a GitHub is, by its server; where its server has it, when it is left out. */
+  /** Address of the API of each GitHub server. Defaults to the standard address for the server. */
   readonly gitHubApis?: Readonly<Record<string, string>> | undefined
 }
 
-/** What a server is unless somebody says otherwise: `gitlab.…` is a GitLab, any other a GitHub. */
+/** Returns the configured kind of a server. By default, `gitlab.…` is GitLab and any other server is GitHub. */
 export const kindOf = (url: string, { forges = {} }: ForgeOptions = {}): Kind => {
   const server = serverOf(url)
   const said = Object.entries(forges).find(([name]) => serverOf(name) === server)?.[1]

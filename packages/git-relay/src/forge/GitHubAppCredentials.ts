@@ -1,8 +1,8 @@
 /**
- * `GitCredentials` of a GitHub App: a token for each use, for one repository, with the rights of that use and an hour
- * to live. None is kept.
+ * `GitCredentials` of a GitHub App. Each use gets a new token for one repository, with the rights of that use and a
+ * lifetime of one hour. Tokens are not stored.
  *
- * Nothing is assumed of a token's form: newer ones are several hundred characters with dots in them.
+ * The format of a token is not checked: newer tokens have several hundred characters and contain dots.
  *
  * @see {@link https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app}
  */
@@ -18,16 +18,16 @@ import { serverOf } from "../Refs.ts"
 
 export interface GitHubAppOptions {
   readonly appId: number
-  /** In PEM. */
+  /** PEM-encoded. */
   readonly privateKey: Redacted.Redacted<string>
-  /** Looked up by the repository when it is left out. */
+  /** Looked up by repository if omitted. */
   readonly installationId?: number | undefined
-  /** The one server whose repositories get tokens. Left out: `https://github.com`. */
+  /** The only server whose repositories get tokens. Defaults to `https://github.com`. */
   readonly server?: string | undefined
   readonly apiUrl?: string | undefined
 }
 
-/** What each use needs; never the right to change workflows. */
+/** Rights of each use. They never include changing workflows. */
 export const permissions = {
   fetch: { contents: "read" },
   push: { contents: "write" },
@@ -66,13 +66,13 @@ export const make = (options: GitHubAppOptions): GitCredentials["Service"] => {
 export const layer = (options: GitHubAppOptions): Layer.Layer<GitCredentials> =>
   Layer.sync(GitCredentials, () => make(options))
 
-/** How far the clock of this host may be ahead of GitHub's. */
+/** Seconds that the clock of this host may be ahead of GitHub's. */
 const clockSecondsMax = 60
 
-/** GitHub takes nothing that is valid for more than ten minutes. */
+/** Seconds until the JSON Web Token expires. GitHub rejects tokens that are valid for more than ten minutes. */
 const validSeconds = 540
 
-/** What the App shows to GitHub as itself: a JSON Web Token, signed with its key. */
+/** Credential of the App itself: a JSON Web Token, signed with the App's key. */
 const signedBy = Effect.fnUntraced(function* ({ appId, privateKey }: GitHubAppOptions) {
   const now = Math.floor((yield* Clock.currentTimeMillis) / 1000)
   const text = [
@@ -83,7 +83,7 @@ const signedBy = Effect.fnUntraced(function* ({ appId, privateKey }: GitHubAppOp
     .join(".")
   const signature = yield* Effect.try({
     try: () => sign("RSA-SHA256", Buffer.from(text), CredentialUse.privateKey(privateKey)),
-    // What OpenSSL says of a key is left out.
+    // OpenSSL's message about the key is omitted.
     catch: () => ForgeApi.refused("its private key cannot sign", "Check that the private key is PEM")
   })
   return {
@@ -94,7 +94,7 @@ const signedBy = Effect.fnUntraced(function* ({ appId, privateKey }: GitHubAppOp
 
 const rights = "Check that the App is installed on the repository, with the rights it needs"
 
-/** By what was answered; without an answer that helps, the key is as likely to be wrong as anything else. */
+/** Remedies by HTTP status. Without a helpful answer, the key may be wrong as well. */
 const remedies: Readonly<Record<number, string>> = {
   401: "Check the App's id and key, and the clock of this host",
   403: rights,
@@ -105,7 +105,7 @@ const remedies: Readonly<Record<number, string>> = {
 
 const unavailable = ({ detail, isRetryable, remedy, status = 0 }: ForgeApi.Refusal) =>
   new CredentialsUnavailable({
-    detail: `GitHub gives the App no token: ${detail}`,
+    detail: `GitHub did not issue a token for the App: ${detail}`,
     remedy: isRetryable ? remedy : (remedies[status] ?? `${remedy}, and the App's id and key`),
     isRetryable
   })

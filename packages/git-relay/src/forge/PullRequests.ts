@@ -1,12 +1,12 @@
 /**
- * The port to a forge: whether a pull request is open for a branch, and opening one. Two operations, so that any forge
- * fits behind it.
+ * Port to a forge: finds the open pull request of a branch, or opens one. It has only two operations, so that any forge
+ * can implement it.
  */
 import { Context, type Effect, Layer } from "effect"
 import { PullRequestFailed } from "../GitRelayError.ts"
 
 export interface PullRequestTarget {
-  /** Of the repository, as in `CloneRequest`; never a local path. */
+  /** URL of the repository, as in `CloneRequest`; never a local path. */
   readonly url: string
   readonly baseBranch: string
   readonly branch: string
@@ -26,11 +26,11 @@ export interface NewPullRequest {
 export class PullRequests extends Context.Service<
   PullRequests,
   {
-    /** The one that is open from the branch to the base, if there is one. */
+    /** Returns the open pull request from the branch to the base, if there is one. */
     readonly find: (
       target: PullRequestTarget
     ) => Effect.Effect<OpenPullRequest | undefined, PullRequestFailed>
-    /** Open one. Where one is open already, that is a failure: ask `find`. */
+    /** Opens a pull request. Fails if one is already open; call `find` first. */
     readonly create: (
       target: PullRequestTarget,
       text: NewPullRequest
@@ -44,7 +44,7 @@ const refuse = () =>
     remedy: "Provide a PullRequests layer, or open it by hand"
   })
 
-/** No forge. */
+/** Fails every operation. */
 export const layerNoop: Layer.Layer<PullRequests> = Layer.succeed(PullRequests, {
   find: refuse,
   create: refuse

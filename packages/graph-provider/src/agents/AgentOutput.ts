@@ -1,17 +1,17 @@
 /**
- * How what an agent writes becomes events and an answer. Pure, and fed as the bytes come.
+ * Parses an agent's output into events and an answer. Pure and incremental.
  *
- * A reader is a value: feeding it gives what it has understood and the reader for what follows. It sees text that a
- * hostile program may have written, in pieces that end anywhere, and never throws: what it cannot read it passes over,
- * and at the end there is an answer or there is none.
+ * A reader is a value: feeding it returns the events that it recognized, and the reader for the rest. Its input can
+ * come from a hostile program, in pieces that end anywhere. It never throws: it skips anything that it cannot parse,
+ * and ends with an answer or a failure.
  */
 import { Data, Option, Result, Schema } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
 
-/** A number of tokens, or of tries. */
+/** A number of tokens or attempts. */
 export const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
-/** Tokens, as the agent counted them. For people; the ledger has its own. */
+/** Tokens, as the agent counted them. For people: the ledger has its own count. */
 export const AgentUsage = Schema.Struct({
   inputTokens: Schema.optionalKey(Count),
   outputTokens: Schema.optionalKey(Count)
@@ -27,37 +27,37 @@ export const AgentAnswer = Schema.Struct({
 
 export type AgentAnswer = typeof AgentAnswer.Type
 
-/** What an agent may cause its caller to see. Usage, errors and the end are the host's to say. */
+/** Events that an agent can cause. Only the host reports usage, errors and the end. */
 export type AgentEvent = Extract<
   AiEvent,
   { readonly type: "text_delta" | "tool_call_start" | "tool_call_result" | "status" }
 >
 
-/** What was understood of a piece of output, and the reader for the next. */
+/** The events in a piece of output, and the reader for the next piece. */
 export type Reading = Step<AgentReader>
 
 export interface AgentReader {
-  /** Pieces end anywhere, but never inside a character. */
+  /** Reads a piece of text. Pieces end anywhere, but never inside a character. */
   readonly feed: (text: string) => Reading
-  /** Nothing more will come. An error of the agent is a failure here, and never an answer. */
+  /** Ends the input. An error of the agent is a failure, never an answer. */
   readonly end: () => AgentOutcome
 }
 
-/** One line longer than this is passed over, and said. */
+/** Maximum length of a line. Longer lines are skipped; a failure states how many. */
 export const lineCharsMax = 4 * 1024 * 1024
 
-/** A line whose values are nested deeper than this is passed over. */
+/** Maximum nesting depth of a line's values. Deeper lines are skipped. */
 export const depthMax = 256
 
-/** How much of an agent's whole output is kept to be read at its end. */
+/** Maximum length of an output that is parsed as a whole at its end. */
 export const wholeCharsMax = 16 * 1024 * 1024
 
-/** The agent gave no answer: it said why, or what it said cannot be read. */
+/** The agent gave no answer: it reported an error, or its output is unreadable. */
 export class AgentFailed extends Data.TaggedError("AgentFailed")<{
   /** The agent's own code, or `unreadable`. */
   readonly code: string
   readonly detail: string
-  /** What it had said of an answer until then. */
+  /** Text of the answer until then. */
   readonly textSoFar: string
 }> {
   override get message(): string {
@@ -65,7 +65,7 @@ export class AgentFailed extends Data.TaggedError("AgentFailed")<{
   }
 }
 
-/** Where an agent's output comes to: an answer, or why there is none. */
+/** The result of an agent's output: an answer, or the reason why it is missing. */
 export type AgentOutcome = Result.Result<AgentAnswer, AgentFailed>
 
 export const failed = (code: string, detail: string, textSoFar = ""): AgentOutcome =>
@@ -84,7 +84,7 @@ export const answered = (
     ...(sessionId === undefined ? {} : { sessionId })
   })
 
-/** Of two ends of one agent, the later; but a failure stands, whatever comes after it. */
+/** Combines two ends of one agent: the later one counts, unless the earlier one is a failure. */
 export const standing = (before: AgentOutcome | undefined, now: AgentOutcome): AgentOutcome =>
   before !== undefined && Result.isFailure(before) ? before : now
 
@@ -101,7 +101,7 @@ export const plus = (one: Tokens, other: Tokens): Tokens => ({
   outputTokens: one.outputTokens + other.outputTokens
 })
 
-/** Of one call. What a cache was read for or written with is counted beside the rest. */
+/** Tokens of one call. `input` excludes tokens that were read from or written to a cache. */
 const CallTokens = Schema.Struct({
   input: Count,
   output: Count,
@@ -111,7 +111,7 @@ const CallTokens = Schema.Struct({
 
 const decodeCallTokens = Schema.decodeUnknownOption(CallTokens)
 
-/** Tokens of one call, as several agents write them; none where they are written otherwise. */
+/** Reads the tokens of one call in a format that several agents share. Zero in any other format. */
 export const tokensOf = (written: unknown): Tokens =>
   Option.match(decodeCallTokens(written), {
     onNone: () => noTokens,
@@ -121,7 +121,7 @@ export const tokensOf = (written: unknown): Tokens =>
     })
   })
 
-/** Tokens of all calls; an agent that counted none has said nothing of them. */
+/** Returns the tokens of all calls; `undefined` for zero, because the agent did not count them. */
 export const usageOf = (tokens: Tokens): AgentUsage | undefined =>
   tokens.inputTokens + tokens.outputTokens === 0 ? undefined : tokens
 
@@ -139,13 +139,13 @@ export const toolResult = (toolCallId: string, result: unknown, isError: boolean
   ...(isError ? { isError } : {})
 })
 
-/** What a line of output comes to: what is said of it, and the state for the next. */
+/** The result of a line of output: its events, and the next state. */
 export type Step<S> = readonly [events: ReadonlyArray<AgentEvent>, next: S]
 
 /** Reads a line of one kind. */
 export type LineReader<S> = (state: S, line: unknown) => Step<S>
 
-/** Reads what fits a schema, and passes over what does not. */
+/** Reads values that match a schema, and skips all others. */
 export const fitting = <S, A>(
   schema: Schema.ConstraintDecoder<A>,
   step: (state: S, read: A) => Step<S>
@@ -155,7 +155,7 @@ export const fitting = <S, A>(
     Option.match(decode(line), { onNone: () => [[], state], onSome: (read) => step(state, read) })
 }
 
-/** Reads a line by its `type`, and passes over a type that is not there. */
+/** Reads a line by its `type`, and skips unknown types. */
 export const byType =
   <S>(kinds: Readonly<Record<string, LineReader<S>>>): LineReader<S> =>
   (state, line) => {
@@ -164,7 +164,7 @@ export const byType =
     return read === undefined ? [[], state] : read(state, line)
   }
 
-/** A reader from a state, a step and an ending. */
+/** Creates a reader from an initial state, a step and an end. */
 export const make = <S>(options: {
   readonly initial: S
   readonly feed: (state: S, text: string) => Step<S>
@@ -180,25 +180,25 @@ export const make = <S>(options: {
   return at(options.initial)
 }
 
-/** For agents that print one thing at their end. */
+/** Creates a reader for agents that print one document at their end. */
 export const whole = (parse: (output: string) => AgentOutcome): AgentReader =>
   make<Pending>({
     initial: nothing,
     feed: (pending, text) => [[], more(pending, text, wholeCharsMax)],
     end: ({ chars, text }) =>
       chars > wholeCharsMax
-        ? unreadable(`it wrote ${chars} characters, and ${wholeCharsMax} are the most that are read`)
+        ? unreadable(`it wrote ${chars} characters; the limit is ${wholeCharsMax}`)
         : parse(text)
   })
 
-/** Of a command that somebody seals without an agent: its output is for people. */
+/** Reader of a sealed command without an agent: its output is for people. */
 export const unread: AgentReader = make({
   initial: undefined,
   feed: () => [[], undefined],
   end: () => Result.succeed({ text: "" })
 })
 
-/** What has come and was not read yet; beyond a limit only counted. Strings are joined without being copied. */
+/** Text that is not parsed yet; beyond a limit, only its length. Strings are joined without being copied. */
 interface Pending {
   readonly text: string
   readonly chars: number
@@ -218,8 +218,8 @@ interface Lines<S> {
 }
 
 /**
- * For agents that print one JSON object a line. A line that is none, or is longer than {@link lineCharsMax}, is passed
- * over; the last one counts without a line break.
+ * Creates a reader for agents that print one JSON object per line. Other lines, and lines longer than
+ * {@link lineCharsMax}, are skipped. The last line needs no line break.
  */
 export const jsonLines = <S>(options: {
   readonly initial: S
@@ -264,16 +264,16 @@ const alsoTooLong = (lines: number) => (failed: AgentFailed) =>
     textSoFar: failed.textSoFar
   })
 
-/** All of an output at once. */
+/** Reads a whole output at once. */
 export const read = (reader: AgentReader, output: string): AgentOutcome => reader.feed(output)[1].end()
 
-/** The first 120 characters, on one line. */
+/** Shortens a text to its first 120 characters, on one line. */
 export const excerpt = (text: string): string => {
   const flat = text.slice(0, 400).replace(/\s+/gu, " ")
   return flat.length > 120 ? `${flat.slice(0, 120)}…` : flat
 }
 
-/** `undefined` where it is no JSON object, or one that nobody could write down again. */
+/** Returns `undefined` if the line is not a JSON object, or is nested too deeply to be serialized again. */
 const jsonOf = (line: string): unknown => {
   if (!line.trimStart().startsWith("{")) return undefined
   try {
@@ -284,7 +284,7 @@ const jsonOf = (line: string): unknown => {
   }
 }
 
-/** Without recursion, which is what too much depth breaks. */
+/** Iterates: recursion would fail at great depth. */
 const isDeeper = (value: unknown, max: number): boolean => {
   let level: ReadonlyArray<unknown> = [value]
   for (let depth = 0; level.length > 0; depth++) {

@@ -1,8 +1,8 @@
 /**
- * Which agents there are.
+ * Registry of the available agents.
  *
- * Discovery only: nothing here starts anything, and listing agents needs no engine. The embedding application may
- * have agents of its own: `layer([...builtIn, mine])`.
+ * Discovery only: nothing here starts anything, and listing agents needs no engine. The embedding application can add
+ * its own agents: `layer([...builtIn, mine])`.
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import type { Agent } from "./Agent.ts"
@@ -21,7 +21,7 @@ export class AgentNotFound extends Schema.TaggedError<AgentNotFound>()("AgentNot
   known: Schema.Array(Schema.String)
 }) {
   override get message(): string {
-    return `there is no agent ${this.agentId}. There is: ${this.known.join(", ")}`
+    return `there is no agent ${this.agentId}. Available agents: ${this.known.join(", ")}`
   }
 }
 
@@ -29,12 +29,12 @@ export class AgentRegistry extends Context.Service<
   AgentRegistry,
   {
     readonly get: (agentId: string) => Effect.Effect<Agent, AgentNotFound>
-    /** By name. */
+    /** Sorted by name. */
     readonly list: ReadonlyArray<Agent>
   }
 >()("@cogni/sandbox-graph-provider/AgentRegistry") {}
 
-/** Of two agents with one id, the last is meant. */
+/** Creates a registry. If two agents have the same ID, the last one counts. */
 export const make = (agents: ReadonlyArray<Agent>): AgentRegistry["Service"] => {
   const byId = new Map<string, Agent>(agents.map((agent) => [agent.id, agent]))
   const list = [...byId.values()].toSorted((a, b) => a.name.localeCompare(b.name, "en"))

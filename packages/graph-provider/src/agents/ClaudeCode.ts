@@ -1,11 +1,10 @@
 /**
- * Anthropic's Claude Code, without a terminal: one prompt, its tools, one result.
+ * Anthropic's Claude Code without a terminal: one prompt, its tools, one result.
  *
- * It prints a JSON object a line. Text comes in pieces as the model writes it, tool calls and results as whole blocks,
- * and at the end a `result`. That one decides: with `is_error` it is no answer, whatever its `subtype` says. There may
- * be several, since work that was left in the background opens another turn when it is done; then the last is what was
- * said last, but an error in any of them stands. Results of two sessions were not written by one agent, and are
- * unreadable.
+ * It prints one JSON object per line: text in deltas, tool calls and results as complete blocks, and a `result` at the
+ * end. The `result` decides: with `is_error` it is not an answer, whatever its `subtype`. There may be several, because
+ * completed background work opens another turn. Then the last result counts, but an error in any of them is final.
+ * Results of two sessions did not come from one agent, and are unreadable.
  */
 import { Option, Schema } from "effect"
 import { type Agent, AgentId, type AgentTask, codingCapabilities, promptInput, withPrompt } from "./Agent.ts"
@@ -28,7 +27,7 @@ import {
   unreadable
 } from "./AgentOutput.ts"
 
-/** Set where a subagent speaks, by the call that started it. */
+/** On lines of a subagent: ID of the call that started it. */
 const Parent = Schema.optionalKey(Schema.NullOr(Schema.String))
 
 const Piece = Schema.Struct({
@@ -44,7 +43,7 @@ const Piece = Schema.Struct({
 
 const Message = Schema.Struct({
   parent_tool_use_id: Parent,
-  /** It is Claude Code that speaks, in the place of a model that did not. */
+  /** Claude Code wrote this message itself, in place of a model that did not answer. */
   is_api_error_message: Schema.optionalKey(Schema.Boolean),
   message: Schema.Struct({ id: Schema.optionalKey(Schema.String), content: Schema.Array(Schema.Unknown) })
 })
@@ -86,8 +85,8 @@ const Ended = Schema.Struct({
 })
 
 /**
- * By model, of the whole session: what a cache was read for or written with is counted beside the rest. The `usage`
- * next to it is of one turn, and without subagents.
+ * Tokens of the whole session, by model. Input tokens exclude tokens that were read from or written to a cache. The
+ * `usage` next to it covers only one turn, without subagents.
  */
 const ModelUsage = Schema.Record(
   Schema.String,
@@ -108,9 +107,9 @@ const decode = {
 }
 
 interface State {
-  /** Whose text has come in pieces, and so is not said again when it comes whole. */
+  /** ID of the message that arrived in deltas. Its complete copy is not repeated. */
   readonly inPieces: string | undefined
-  /** Of the message that is being written. */
+  /** Text of the current message. */
   readonly said: string
   readonly sessionId: string | undefined
   readonly ended: AgentOutcome | undefined
@@ -163,7 +162,7 @@ const ofSystem = (state: State, value: unknown): Step<State> => {
 const ofEnd = (state: State, value: unknown): Step<State> => {
   const decoded = decode.ended(value)
   if (Option.isNone(decoded)) {
-    return [[], { ...state, ended: unreadable("its result is none that is known", state.said) }]
+    return [[], { ...state, ended: unreadable("its result has an unknown format", state.said) }]
   }
   const end = decoded.value
   const sessionId = state.sessionId ?? end.session_id
@@ -186,7 +185,7 @@ const outcome = (end: typeof Ended.Type, said: string): AgentOutcome => {
   return answered(end.result, { sessionId: end.session_id, usage: tokensOf(end.modelUsage) })
 }
 
-/** Undefined if no model is named: zero is a count. */
+/** Returns `undefined` if no model is listed: zero would be a count. */
 const tokensOf = (modelUsage: unknown): Tokens | undefined => {
   const models = Object.values(Option.getOrElse(decode.usage(modelUsage), () => ({})))
   if (models.length === 0) return undefined
@@ -211,7 +210,7 @@ const line = byType<State>({
 
 const end = ({ ended, said }: State): AgentOutcome => ended ?? unreadable("it ended without a result", said)
 
-/** Every role it has a model for. Whatever it would ask for besides, the gateway would refuse. */
+/** Variables for all roles of a model. The gateway would reject any other model. */
 const modelRoles = [
   "ANTHROPIC_MODEL",
   "ANTHROPIC_SMALL_FAST_MODEL",
@@ -222,7 +221,7 @@ const modelRoles = [
   "CLAUDE_CODE_SUBAGENT_MODEL"
 ] as const
 
-/** What would wait for a network that is not there, or for somebody to come back. */
+/** Tools that need a network, or a user who comes back later. */
 const toolsLeftOut = ["CronCreate", "CronDelete", "CronList", "ScheduleWakeup", "WebFetch", "WebSearch"]
 
 const env = ({ model }: AgentTask): Record<string, string> => ({
@@ -252,9 +251,9 @@ export const claudeCode: Agent = {
       "--include-partial-messages",
       "--verbose",
       "--no-session-persistence",
-      // The sandbox is what holds it; nobody is there to be asked.
+      // The sandbox isolates it, and there is no user to ask.
       "--dangerously-skip-permissions",
-      // Servers that a workspace names are programs it would start, or places it cannot reach.
+      // MCP servers of a workspace are programs to start, or addresses that it cannot reach.
       "--strict-mcp-config",
       "--disallowed-tools",
       toolsLeftOut.join(",")

@@ -1,10 +1,10 @@
 /**
- * OpenAI's Codex, without a terminal: one prompt, its tools, one turn.
+ * OpenAI's Codex without a terminal: one prompt, its tools, one turn.
  *
- * It prints a JSON object a line: items as they begin and end, and how the turn ended. Messages come whole. The last
- * one before `turn.completed` is the answer; before `turn.failed`, or before nothing at all, it is none. Should there
- * be several turns, the last counts, but a failure of any of them stands. Two threads were not written by one agent,
- * and are unreadable. An `error` line by itself is news of a retry, and ends nothing.
+ * It prints one JSON object per line: each item when it starts and ends, and the end of the turn. Messages arrive
+ * complete. The last message before `turn.completed` is the answer; before `turn.failed`, or without an end, there is
+ * no answer. With several turns, the last one counts, but a failure in any of them is final. Output with two thread IDs
+ * did not come from one agent, and is unreadable. An `error` line by itself reports a retry, and ends nothing.
  */
 import { Option, Schema } from "effect"
 import {
@@ -35,7 +35,7 @@ import {
 
 const Thread = Schema.Struct({ thread_id: Schema.String })
 
-/** What every item has; the rest depends on its type, of which new ones keep coming. */
+/** Fields that all items share. The others depend on the type, and new types keep appearing. */
 const Item = Schema.Struct({
   item: Schema.StructWithRest(Schema.Struct({ id: Schema.String, type: Schema.String }), [
     Schema.Record(Schema.String, Schema.Unknown)
@@ -52,7 +52,7 @@ const Completed = Schema.Struct({
 
 const Failed = Schema.Struct({ error: Trouble })
 
-/** A model API's own error, which is handed on as it came. */
+/** The model API's own error, passed on unchanged. */
 const ApiError = Schema.fromJsonString(
   Schema.Struct({
     error: Schema.Struct({
@@ -73,17 +73,17 @@ interface State {
   readonly threadId: string | undefined
   /** The last message of this turn. */
   readonly said: string | undefined
-  /** Calls that began and have not ended: the last so many. */
+  /** IDs of calls that started and have not ended: at most the last {@link openMax}. */
   readonly open: ReadonlyArray<string>
   readonly ended: AgentOutcome | undefined
 }
 
 const initial: State = { threadId: undefined, said: undefined, open: [], ended: undefined }
 
-/** More than any agent does at one time, and few enough to look through for every line. */
+/** More calls than any agent makes at one time, and few enough to search for each line. */
 const openMax = 100
 
-/** What calls no tool. */
+/** Items that are not tool calls. */
 const silent: ReadonlySet<string> = new Set(["reasoning", "todo_list"])
 
 const start = (item: Item): AgentEvent => {
@@ -129,10 +129,10 @@ const status = (phase: string, label: string): AgentEvent => ({
 const ofThread = (state: State, { thread_id: threadId }: typeof Thread.Type): Step<State> =>
   state.threadId === undefined || state.threadId === threadId
     ? [[], { ...state, threadId }]
-    : ending(state, unreadable("it wrote of two threads", state.said))
+    : ending(state, unreadable("it reported two threads", state.said))
 
 const ofCompleted = (state: State, value: unknown): Step<State> => {
-  if (state.said === undefined) return ending(state, unreadable("it ended its turn without a word"))
+  if (state.said === undefined) return ending(state, unreadable("it ended its turn without a message"))
   const usage = Option.getOrUndefined(decode.completed(value))?.usage ?? undefined
   return ending(
     state,
@@ -176,7 +176,7 @@ const line = byType<State>({
 const end = ({ ended, said }: State): AgentOutcome =>
   ended ?? unreadable("it ended in the middle of its turn", said)
 
-/** As `-c` takes it: a path, and TOML. */
+/** Arguments of `-c`: a path, and TOML. */
 const settings: ReadonlyArray<string> = [
   `model_provider="${provider}"`,
   `model_providers.${provider}={name="${provider}",base_url="http://localhost:8080/v1",env_key="OPENAI_API_KEY",wire_api="responses"}`,
@@ -187,7 +187,7 @@ const settings: ReadonlyArray<string> = [
   'web_search="disabled"'
 ]
 
-/** What would speak to its maker's servers, wait for somebody, or look for programs that are not there. */
+/** Features that contact the vendor's servers, wait for a user, or need programs that do not exist in the image. */
 const featuresOff: ReadonlyArray<string> = [
   "apps",
   "browser_use",
@@ -211,7 +211,7 @@ const argv = ({ model }: AgentTask): ReturnType<Agent["argv"]> =>
     "never",
     "--ephemeral",
     "--skip-git-repo-check",
-    // The sandbox is what holds it; nobody is there to be asked.
+    // The sandbox isolates it, and there is no user to ask.
     "--dangerously-bypass-approvals-and-sandbox",
     "--model",
     model,
@@ -223,7 +223,7 @@ const argv = ({ model }: AgentTask): ReturnType<Agent["argv"]> =>
 export const codex: Agent = {
   id: AgentId.make("codex"),
   name: "Codex",
-  description: "OpenAI's coding agent: reads and changes files by commands and patches, and runs them.",
+  description: "OpenAI's coding agent: reads and changes files with commands and patches, and runs commands.",
   image: "codex",
   modelApi: "responses",
   capabilities: codingCapabilities("message"),

@@ -1,13 +1,13 @@
 /**
- * The agent that comes with the runtime image: one question, one streamed answer, no tools.
+ * The agent of the runtime image: one question, one streamed answer, no tools.
  *
- * It prints one line, the source documents' envelope: `{"payloads":[{"text"}],"meta":{"durationMs","error",…}}`.
+ * It prints one line, the envelope of the source documents: `{"payloads":[{"text"}],"meta":{"durationMs","error",…}}`.
  */
 import { Option, Schema } from "effect"
 import { type Agent, AgentId, messagesInput } from "./Agent.ts"
 import { type AgentOutcome, answered, Count, excerpt, failed, unreadable, whole } from "./AgentOutput.ts"
 
-/** All keys that there are; anything else means that somebody else wrote it. */
+/** All keys. Any other key means that a different program wrote the output. */
 export const Envelope = Schema.Struct({
   payloads: Schema.NonEmptyArray(Schema.Struct({ text: Schema.String })),
   meta: Schema.Struct({
@@ -27,7 +27,7 @@ const parse = (written: string): AgentOutcome => {
   const text = written.trim()
   if (text === "") return unreadable("it wrote nothing")
   const decoded = decodeEnvelope(text)
-  if (Option.isNone(decoded)) return unreadable(`what it wrote is not one envelope: ${excerpt(text)}`)
+  if (Option.isNone(decoded)) return unreadable(`its output is not a single envelope: ${excerpt(text)}`)
   const { meta, payloads } = decoded.value
   const said = payloads.map((payload) => payload.text).join("\n")
   if (meta.error !== null) {

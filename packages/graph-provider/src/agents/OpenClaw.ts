@@ -1,11 +1,11 @@
 /**
- * OpenClaw, one turn of it, without its gateway: one prompt, its tools, one envelope at the end.
+ * One turn of OpenClaw, without its gateway: one prompt, its tools, one envelope at the end.
  *
- * What else OpenClaw is (a router of models, a schedule, a sandbox, a dashboard) is the host's business here, and off.
- * Its configuration follows from the task alone, so that no run can be told from another by what it found in its home.
+ * OpenClaw's other features (model router, scheduler, sandbox, dashboard) are off, because they are the host's task
+ * here. Its configuration depends only on the task, so that nothing in its home directory can affect a run.
  *
- * The envelope is JSON over many lines, and logs may stand around it. OpenClaw ends with 0 as well where its time was
- * over in the middle of a tool: then the envelope says so, and there is no answer.
+ * The envelope is multi-line JSON, and log lines may surround it. OpenClaw also exits with 0 if its time ran out during
+ * a tool call. The envelope then says so, and there is no answer.
  */
 import { Option, Schema } from "effect"
 import {
@@ -29,20 +29,20 @@ import {
   whole
 } from "./AgentOutput.ts"
 
-/** A character that a task can ask for. */
+/** A personality that a task can choose. */
 export interface OpenClawPersonality {
-  /** What it calls itself. */
+  /** The name that it uses for itself. */
   readonly name?: string
-  /** What it is told before anything else is said. */
+  /** Instructions before the conversation. */
   readonly instructions?: string
-  /** Of {@link tools}, those that it has not. */
+  /** The {@link tools} that it cannot use. */
   readonly toolsDenied?: ReadonlyArray<string>
 }
 
-/** The one that a task gets which asks for none. */
+/** Personality of a task that does not choose one. */
 const defaultPersonality = "main"
 
-/** What a run may use: files and commands of its own sandbox. */
+/** Tools that a run may use: files and commands of its own sandbox. */
 export const tools: ReadonlyArray<string> = ["read", "write", "edit", "apply_patch", "ls", "exec", "process"]
 
 const changing = ["write", "edit", "apply_patch"]
@@ -54,8 +54,8 @@ export const personalities: Personalities = {
   coder: {
     name: "Coder",
     instructions:
-      "You write code. Make the smallest change that does what is asked, in the style of what is there; run what tests " +
-      "there are; commit what you have changed when you were asked to."
+      "You write code. Make the smallest change that does what you are asked, in the style of the existing code. Run " +
+      "the existing tests. Commit your changes if you are asked to."
   },
   researcher: {
     name: "Researcher",
@@ -107,8 +107,8 @@ const Envelope = Schema.Union([Refused, Answered])
 const decodeEnvelope = Schema.decodeUnknownOption(Schema.fromJsonString(Envelope))
 
 /**
- * Texts of objects that start at the beginning of a line and end at the end of one. As OpenClaw prints them, one over
- * several lines starts and ends with a line that is nothing but a brace; inside a string there are no line breaks.
+ * Finds JSON objects that start at the beginning of a line and end at the end of one. OpenClaw prints a multi-line
+ * object between two lines that contain only a brace. JSON strings contain no line breaks.
  */
 const objects = (output: string): ReadonlyArray<string> => {
   const found: Array<string> = []
@@ -126,7 +126,7 @@ const objects = (output: string): ReadonlyArray<string> => {
   return found
 }
 
-/** How a turn ends that is not over, or not whole. */
+/** Stop reasons of a turn that is incomplete. */
 const notAnEnd: ReadonlySet<string> = new Set(["aborted", "error", "length", "toolUse"])
 
 const answerOf = ({ meta, payloads }: typeof Answered.Type): AgentOutcome => {
@@ -143,7 +143,7 @@ const answerOf = ({ meta, payloads }: typeof Answered.Type): AgentOutcome => {
   if (aborted === true || hasFailed || (typeof stopReason === "string" && notAnEnd.has(stopReason))) {
     const code =
       aborted === true ? "aborted" : hasFailed && stopReason === "stop" ? "error" : stopReason || "error"
-    return failed(code, texts(true) || "its turn ended before it was done", said)
+    return failed(code, texts(true) || "its turn ended before it was complete", said)
   }
   if (said === "") return unreadable("its envelope has no text")
   return answered(said, {
@@ -162,19 +162,19 @@ const parse = (output: string): AgentOutcome => {
   }
   const [first, ...others] = envelopes
   if (first === undefined || "ok" in first) {
-    return unreadable(`what it wrote holds no envelope: ${excerpt(output)}`)
+    return unreadable(`its output contains no envelope: ${excerpt(output)}`)
   }
   return others.length === 0
     ? answerOf(first)
-    : unreadable(`it wrote ${envelopes.length} envelopes, where there is one`)
+    : unreadable(`it wrote ${envelopes.length} envelopes instead of one`)
 }
 
 const graceSecondsMin = 10
 const graceSecondsMax = 60
 
 /**
- * What OpenClaw is told to be done within: a tenth less than the run has, and between 10 and 60 seconds less, so that
- * it starts, and says its last words, before it is ended from outside. At least one second.
+ * Returns OpenClaw's timeout: a tenth less than the run's time limit, but 10 to 60 seconds less, and at least 1 second.
+ * The difference leaves time for its start, and for its envelope before the host ends the run.
  */
 export const timeoutSeconds = (runtimeSecondsMax: number): number => {
   const grace = Math.ceil(runtimeSecondsMax / 10)
@@ -192,7 +192,7 @@ const configuration = (known: Personalities, task: AgentTask) => {
   const seconds = timeoutSeconds(runtimeSecondsMax)
   return {
     models: {
-      // None but this one: what OpenClaw knows of models elsewhere is gone.
+      // Replaces OpenClaw's own list of models.
       mode: "replace",
       providers: { [provider]: chatProvider(task) }
     },
@@ -200,7 +200,7 @@ const configuration = (known: Personalities, task: AgentTask) => {
       ownership: "explicit",
       defaults: {
         model: { primary: `${provider}/${model}`, fallbacks: [] },
-        // Its own files about itself would be in the workspace, and in a commit.
+        // OpenClaw's files about itself would be in the workspace, and in a commit.
         skipBootstrap: true,
         skills: [],
         sandbox: { mode: "off" },
@@ -214,7 +214,7 @@ const configuration = (known: Personalities, task: AgentTask) => {
     tools: {
       allow: tools,
       elevated: { enabled: false },
-      // What it may run is anything: the sandbox is around it, and nobody is there to be asked.
+      // Any command is allowed: the sandbox isolates it, and there is no user to ask.
       exec: { security: "full", ask: "off" },
       toolSearch: false
     },
@@ -226,7 +226,7 @@ const configuration = (known: Personalities, task: AgentTask) => {
   }
 }
 
-/** What a personality is told comes before the conversation. */
+/** Puts the instructions of a personality before the conversation. */
 const instructed = (known: Personalities, task: AgentTask): AgentTask["messages"] => {
   const { instructions } = known[task.personality ?? defaultPersonality] ?? {}
   return instructions === undefined
@@ -235,8 +235,8 @@ const instructed = (known: Personalities, task: AgentTask): AgentTask["messages"
 }
 
 /**
- * With personalities of one's own, and `main`, whatever they are. One that is not among them is refused before anything
- * is made.
+ * Creates the agent with custom personalities, and `main`, which always exists. A task with an unknown personality is
+ * rejected before any resource is created.
  */
 export const make = (known: Personalities): Agent => {
   const all = { [defaultPersonality]: {}, ...known }
@@ -244,14 +244,14 @@ export const make = (known: Personalities): Agent => {
     id: AgentId.make("openclaw"),
     name: "OpenClaw",
     description:
-      "A coding agent with several characters: reads and changes files, runs commands, answers at the end.",
+      "A coding agent with several personalities: reads and changes files, runs commands, answers at the end.",
     image: "openclaw",
     modelApi: "chat-completions",
     capabilities: { ...codingCapabilities("final"), toolEvents: false, personalities: Object.keys(all) },
     argv: ({ personality = defaultPersonality, runId, runtimeSecondsMax }) => [
       "openclaw",
       "agent",
-      // Without its gateway, which would be another router and another dashboard.
+      // Without its gateway, which would be a second router and dashboard.
       "--local",
       "--agent",
       personality,
@@ -269,7 +269,7 @@ export const make = (known: Personalities): Agent => {
       OPENCLAW_LOAD_SHELL_ENV: "0",
       OPENCLAW_NO_AUTO_UPDATE: "1"
     }),
-    // One tool call takes it beyond 1 GiB.
+    // A single tool call needs more than 1 GiB.
     limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
     inputs: (task) => [
       { name: "openclaw.json", content: JSON.stringify(configuration(all, task), undefined, 2) },
@@ -279,5 +279,5 @@ export const make = (known: Personalities): Agent => {
   }
 }
 
-/** With {@link personalities}. */
+/** OpenClaw with the built-in {@link personalities}. */
 export const openClaw: Agent = make(personalities)

@@ -1,10 +1,10 @@
 /**
- * opencode, without a terminal: one prompt, its tools, messages as they are done.
+ * opencode without a terminal: one prompt, its tools, complete messages.
  *
- * It prints a JSON object a line. A message comes when it is whole, a tool call when it has its result, so that both of
- * its events come at once. The answer is the text of the last message; that it is the last is said by `step_finish`,
- * whose reason is otherwise that tools were called. Lines of another session are a subagent's, whose result is that of
- * the tool that started it.
+ * It prints one JSON object per line: a message when it is complete, a tool call when it has its result, so that both
+ * events of a call arrive at once. The answer is the text of the last message. `step_finish` marks the last message:
+ * before any other, its reason is that tools were called. Lines of another session belong to a subagent, whose result
+ * is that of the tool call that started it.
  */
 import { Option, Schema } from "effect"
 import {
@@ -71,7 +71,7 @@ const decodeFailed = Schema.decodeUnknownOption(
   })
 )
 
-/** Of one step. What a cache was read for or written with, and what was thought, is counted beside the rest. */
+/** Tokens of one step. `input` excludes tokens read from or written to a cache; `output` excludes reasoning. */
 const decodeTokens = Schema.decodeUnknownOption(
   Schema.Struct({
     input: Count,
@@ -85,10 +85,10 @@ const decodeTokens = Schema.decodeUnknownOption(
 
 interface State {
   readonly sessionId: string | undefined
-  /** Whose text it is: of the last message that said something. */
+  /** ID of the last message with text; `said` is its text. */
   readonly messageId: string | undefined
   readonly said: string
-  /** Of the last step that ended. */
+  /** The last step that ended. */
   readonly last: { readonly messageId: string; readonly reason: string } | undefined
   readonly tokens: Tokens
   readonly failure: { readonly code: string; readonly detail: string } | undefined
@@ -145,7 +145,7 @@ const ofFailed = (state: State, written: unknown): Step<State> => {
   return [[], { ...state, failure: state.failure ?? failure }]
 }
 
-/** Only of the session that spoke first. */
+/** Reads only lines of the first session. */
 const ofSession = <A extends { readonly sessionID: string }>(
   schema: Schema.ConstraintDecoder<A>,
   step: (state: State, read: A) => Step<State>
@@ -166,10 +166,10 @@ const end = (state: State): AgentOutcome => {
   const { failure, last, messageId, said, sessionId, tokens } = state
   if (failure !== undefined) return failed(failure.code, failure.detail, said)
   if (last === undefined || last.reason === "tool-calls") {
-    return unreadable("it ended before its last message was done", said)
+    return unreadable("it ended before its last message was complete", said)
   }
   if (last.reason !== "stop") {
-    const detail = "its last message is not whole"
+    const detail = "its last message is incomplete"
     return failed(last.reason || "error", detail, said)
   }
   if (messageId !== last.messageId || said === "") {
@@ -181,7 +181,7 @@ const end = (state: State): AgentOutcome => {
 const configuration = ({ model }: AgentTask) => ({
   enabled_providers: [provider],
   model: `${provider}/${model}`,
-  // For titles and summaries; any other model would be refused.
+  // For titles and summaries. The gateway would reject any other model.
   small_model: `${provider}/${model}`,
   provider: {
     [provider]: {
@@ -191,13 +191,13 @@ const configuration = ({ model }: AgentTask) => ({
       models: { [model]: { name: model } }
     }
   },
-  // The sandbox is what holds it, and nobody is there to be asked. What needs a network is not offered.
+  // The sandbox isolates it, and there is no user to ask. Tools that need a network are denied.
   permission: { "*": "allow", codesearch: "deny", question: "deny", webfetch: "deny", websearch: "deny" },
   autoupdate: false,
   formatter: false,
   lsp: false,
   share: "disabled",
-  // Copies of the workspace, in memory.
+  // Snapshots are copies of the workspace, in memory.
   snapshot: false
 })
 
@@ -217,7 +217,7 @@ export const openCode: Agent = {
       "json",
       "--model",
       `${provider}/${model}`,
-      // Without one it asks its model for one.
+      // Without a title, opencode asks its model for one.
       "--title",
       runId
     ]),

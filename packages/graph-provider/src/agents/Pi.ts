@@ -1,9 +1,9 @@
 /**
- * pi, without a terminal: one prompt, its four tools, text as it is written.
+ * pi without a terminal: one prompt, four tools, text as it is written.
  *
- * It prints a JSON object a line. Text comes in pieces, and then whole at the end of its message; the answer is the
- * last message of the model's, once `agent_end` has said that nothing follows. A model that fails is no failure to pi's
- * exit code: it is in that message, with the reason `error`. Before it gives up it tries again, and says so.
+ * It prints one JSON object per line. Text arrives in deltas, and again in full at the end of its message. The answer
+ * is the model's last message, once `agent_end` reports that nothing follows. A failed model call does not change pi's
+ * exit code: it is in that message, with the reason `error`. Before pi gives up, it retries and reports each retry.
  */
 import { Option, Schema } from "effect"
 import {
@@ -73,9 +73,9 @@ const AgentEnd = Schema.Struct({ willRetry: Schema.optionalKey(Schema.Boolean) }
 
 interface State {
   readonly sessionId: string | undefined
-  /** Of the message that is being written. */
+  /** Deltas of the current message. */
   readonly inPieces: string
-  /** What the last message came to that was whole. */
+  /** The last complete message. */
   readonly last: { readonly text: string; readonly reason: string; readonly error: string } | undefined
   readonly isOver: boolean
   readonly tokens: Tokens
@@ -103,7 +103,7 @@ const ofPiece = (state: State, { assistantMessageEvent: { delta } }: typeof Piec
 const ofMessage = (state: State, { message }: typeof MessageEnd.Type): Step<State> => {
   const text = textOf(message.content)
   return [
-    // A model that was not streamed has said all of it at once.
+    // Without streaming, the text arrives only here.
     state.inPieces === "" && text !== "" ? [{ type: "text_delta", delta: text }] : [],
     {
       ...state,
@@ -136,9 +136,9 @@ const line = byType<State>({
 
 const end = ({ inPieces, isOver, last, sessionId, tokens }: State): AgentOutcome => {
   const said = inPieces || (last?.text ?? "")
-  if (last === undefined || !isOver) return unreadable("it ended before it was done", said)
+  if (last === undefined || !isOver) return unreadable("it ended before its turn was complete", said)
   if (last.reason !== "stop") {
-    return failed(last.reason || "error", last.error || "its last message is not whole", said)
+    return failed(last.reason || "error", last.error || "its last message is incomplete", said)
   }
   return last.text === ""
     ? unreadable("its last message has no text")
@@ -151,7 +151,7 @@ export const pi: Agent = {
   id: AgentId.make("pi"),
   name: "pi",
   description:
-    "A small coding agent of four tools: reads and changes files, runs commands, answers as it writes.",
+    "A small coding agent with four tools: reads and changes files, runs commands, answers as it writes.",
   image: "pi",
   modelApi: "chat-completions",
   capabilities: codingCapabilities("delta"),
@@ -165,11 +165,11 @@ export const pi: Agent = {
       provider,
       "--model",
       model,
-      // No key: with one given here it looks for none in a file, which it would have to lock.
+      // A placeholder: without one, pi looks for a key in a file, which it would have to lock.
       "--api-key",
       "none",
       "--no-session",
-      // What a workspace has for pi are programs that pi would run in itself.
+      // Extensions in a workspace are programs that pi would run in its own process.
       "--no-approve",
       "--no-extensions",
       "--no-prompt-templates",
@@ -177,7 +177,7 @@ export const pi: Agent = {
       "--no-themes"
     ]),
   env: () => ({
-    // Where models.json is.
+    // The directory of models.json.
     PI_CODING_AGENT_DIR: "/cogni",
     PI_OFFLINE: "1",
     PI_SKIP_VERSION_CHECK: "1",

@@ -1,8 +1,8 @@
 /**
- * What a caller of a graph sees of it, in the source documents' shapes.
+ * Events that a graph's caller sees, in the shapes of the source documents.
  *
- * A stream of these ends in exactly one `done`; an `error` comes before it; a `usage_report` comes before it on every
- * path. That grammar is the executor's business; here are the words.
+ * A stream ends in exactly one `done`. Before it come a `usage_report`, on every path, and an `error`, if the run
+ * failed. `EventGrammar` defines the order; this module defines the events.
  */
 import { Schema } from "effect"
 import { GraphPatch } from "./GraphPatch.ts"
@@ -43,13 +43,13 @@ export const AiEvent = Schema.Union([
     type: Schema.Literal("status"),
     phase: Schema.String,
     label: Schema.optionalKey(Schema.String),
-    /** With the phase `patch`. */
+    /** Only with the phase `patch`. */
     patch: Schema.optionalKey(GraphPatch)
   }),
   Schema.Struct({
     type: Schema.Literal("error"),
     error: AiErrorCode,
-    /** The run's finer reason, such as `OomKilled`. */
+    /** The specific reason, such as `OomKilled`. */
     reason: Schema.optionalKey(Schema.String),
     message: Schema.optionalKey(Schema.String)
   }),

@@ -5,21 +5,20 @@
  *     assistant_final?  usage_report+  error?  done
  *
  * Exactly one `done`, last; at most one `error`, right before it; `usage_report` on every path; an `error` or an
- * `assistant_final`, not both. `next` judges; `complete` says what is missing of
- * a stream of somebody else's that ended.
+ * `assistant_final`, not both. `next` checks an event. `complete` returns the missing end of a third-party stream.
  */
 import { Result } from "effect"
 import type { AiErrorCode, AiEvent } from "./AiEvent.ts"
 import type { UsageFact } from "./UsageFact.ts"
 
-/** How far a stream of events has come. */
+/** Progress of a stream of events. */
 export type GrammarState = "speaking" | "answered" | "reported" | "failed" | "done"
 
 export const initial = { phase: "speaking", answered: false } as const satisfies Grammar
 
 export interface Grammar {
   readonly phase: GrammarState
-  /** An `assistant_final` was said: an `error` may not follow. */
+  /** True after an `assistant_final`: an `error` may not follow. */
   readonly answered: boolean
 }
 
@@ -33,7 +32,7 @@ export interface Ending {
     | undefined
 }
 
-/** The state after an event; why it may not come here, where it may not. */
+/** Returns the state after an event, or the reason why the event is not allowed here. */
 export const next = (state: Grammar, event: AiEvent): Result.Result<Grammar, string> => {
   const { phase } = state
   if (phase === "done") return Result.fail(`${event.type} after done`)
@@ -60,7 +59,7 @@ export const next = (state: Grammar, event: AiEvent): Result.Result<Grammar, str
   }
 }
 
-/** The last events of a run, in their order. */
+/** Returns the last events of a run, in order. */
 export const ending = ({ content, facts, failure }: Ending): ReadonlyArray<AiEvent> => [
   ...(content === undefined || failure !== undefined
     ? []
@@ -70,7 +69,7 @@ export const ending = ({ content, facts, failure }: Ending): ReadonlyArray<AiEve
   { type: "done" }
 ]
 
-/** What is missing of a stream that ended where it is. Nothing, after `done`. */
+/** Returns the events that a stream lacks when it ends in this state. None after `done`. */
 export const complete = (
   state: Grammar,
   fact: UsageFact,

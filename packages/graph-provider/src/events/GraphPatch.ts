@@ -1,17 +1,17 @@
 /**
- * What a run has changed in its workspace, as far as it can be told.
+ * The changes of a run to its workspace, as far as a patch can represent them.
  *
- * It comes from inside a sandbox: whoever applies it looks at it first.
+ * Untrusted: it comes from inside a sandbox. Review it before you apply it.
  */
 import { Schema } from "effect"
 
 export const GraphPatch = Schema.Struct({
-  /** For `git apply`; empty where nothing differs, absent where there is a `problem`. */
+  /** Input of `git apply`. Empty if nothing changed, absent if there is a `problem`. */
   text: Schema.optionalKey(Schema.String),
   files: Schema.Int,
-  /** Of the patch. */
+  /** Size of the patch. */
   bytes: Schema.Int,
-  /** Why it is not told. */
+  /** Why the patch is missing. */
   problem: Schema.optionalKey(Schema.String)
 })
 

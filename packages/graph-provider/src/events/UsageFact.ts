@@ -1,7 +1,7 @@
 /**
- * What one call, or one run, has used, for the ledger: from the trusted side only, never from inside a sandbox.
+ * Usage of one call or one run, for the ledger: from the trusted side only, never from inside a sandbox.
  *
- * Strict: an unknown key is refused, so that nothing rides along. `runId/attempt/usageUnitId` is its key.
+ * Strict: unknown keys are rejected, so that a fact carries no other data. Its key is `runId/attempt/usageUnitId`.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { hasReachedUpstream, type LlmCall, type LlmTraffic } from "@cogni/sandbox-core/RunResult"
@@ -26,7 +26,7 @@ export const UsageFact = Schema.Struct({
   cacheReadTokens: Schema.optionalKey(Count),
   cacheWriteTokens: Schema.optionalKey(Count),
   costUsd: Schema.optionalKey(Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))),
-  /** The model's provider did not tell all tokens: those it did not tell are what was reserved for the call. */
+  /** The upstream did not report all tokens. The missing counts are those reserved for the call. */
   estimated: Schema.optionalKey(Schema.Literal(true)),
   usageRaw: Schema.optionalKey(Schema.Record(Schema.String, Schema.Unknown))
 })
@@ -35,10 +35,10 @@ export type UsageFact = typeof UsageFact.Type
 
 export const decode = Schema.decodeUnknownEffect(UsageFact, { errors: "all", onExcessProperty: "error" })
 
-/** What a ledger counts once. */
+/** Returns the key of a fact. A ledger counts each key once. */
 export const key = (fact: UsageFact): string => `${fact.runId}/${fact.attempt}/${fact.usageUnitId ?? ""}`
 
-/** Whose a run's calls are. */
+/** The run and the account that the calls belong to. */
 export interface UsageOwner {
   readonly runId: RunId
   readonly attempt: number
@@ -47,15 +47,15 @@ export interface UsageOwner {
   readonly virtualKeyId: string
 }
 
-/** What kind of executor says so. */
+/** Type of the executor that reports these facts. */
 export const executorType = "sandbox"
 
-/** The unit of the calls of a run that are counted together, because there are too many to list. */
+/** Unit of a run's calls that are counted together, because there are too many to list. */
 export const restUnitId = "rest"
 
 /**
- * One fact for each call that reached the model; at least one for a run, so that a run that called nothing, and one of
- * which nothing is known, can be told apart: the first used 0 tokens, the second says nothing of tokens.
+ * Returns one fact for each call that reached the model, and at least one for a run. A run without calls used 0 tokens;
+ * a fact without tokens means that the usage is unknown.
  */
 export const fromTraffic = (
   owner: UsageOwner,
@@ -65,7 +65,7 @@ export const fromTraffic = (
   if (traffic === undefined) return [common]
   const unitOf = uniqueUnits()
   const calls = traffic.calls.filter(hasReachedUpstream).map((call, index): UsageFact => {
-    // Ledgers have no field for it: it is a part of `cacheWriteTokens`, which has a price of its own.
+    // Ledgers have no field for it: it is a part of `cacheWriteTokens` with its own price.
     const { cacheWrite1hTokens, ...usage } = call.usage ?? {}
     return {
       ...common,
@@ -88,17 +88,17 @@ export const fromTraffic = (
   return traffic.unreadableRows > 0 ? [common] : [{ ...common, inputTokens: 0, outputTokens: 0 }]
 }
 
-/** Of a run of which nobody knows what it used. */
+/** Returns the fact of a run whose usage is unknown. */
 export const ofUnknown = (owner: UsageOwner): UsageFact => fromTraffic(owner, undefined)[0]
 
-/** Of a run that was refused before anything was made: nothing was used. */
+/** Returns the fact of a run that was refused before it started: it used nothing. */
 export const ofNothing = (owner: UsageOwner): UsageFact => ({
   ...ofUnknown(owner),
   inputTokens: 0,
   outputTokens: 0
 })
 
-/** An upstream that says one id of two calls, or one that is ours, must not make them one. */
+/** Makes units unique, also if an upstream gives two calls one ID, or uses one of our IDs. */
 const uniqueUnits = (): ((call: LlmCall, index: number) => string) => {
   const taken = new Set<string>([restUnitId])
   return ({ callId, requestId }, index) => {
@@ -115,7 +115,7 @@ const isIdentifier = Schema.is(Identifier)
 
 const counts = ["inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens"] as const
 
-/** What all calls used together, less those that are listed. */
+/** Returns the usage of all calls, minus the usage of the listed ones. */
 const restOf = ({ calls, callsTotal, usage }: LlmTraffic): Partial<UsageFact> | undefined => {
   const unlisted = callsTotal - calls.length
   if (unlisted <= 0) return undefined

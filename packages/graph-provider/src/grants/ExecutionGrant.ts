@@ -1,8 +1,8 @@
 /**
- * A person's word that something may run in their name, and on their account.
+ * Permission to run graphs and open sandboxes in a user's name and on their account.
  *
- * Pure: `check` says whether a grant opens a graph now. A sandbox needs `allowSandbox` **and** a scope; a wildcard
- * scope alone never opens it.
+ * Pure: `check` decides whether a grant allows a graph now. A sandbox needs `allowSandbox` **and** a scope; a wildcard
+ * scope alone never allows one.
  */
 import { Result, Schema } from "effect"
 import { GrantPermissions } from "./GrantPermissions.ts"
@@ -76,7 +76,7 @@ export class GrantAccountMismatch extends Schema.TaggedError<GrantAccountMismatc
   billingAccountId: Schema.String
 }) {
   override get message(): string {
-    return `grant ${this.grantId} does not pay for account ${this.billingAccountId}; ask with the account it was given for`
+    return `grant ${this.grantId} does not pay for account ${this.billingAccountId}; use the account that it was issued for`
   }
 }
 
@@ -89,7 +89,7 @@ export type GrantError =
   | SandboxNotAllowed
   | PermissionDenied
 
-/** Whether a grant stands at a moment, whatever it opens. */
+/** Checks that a grant is neither expired nor revoked, whatever it allows. */
 export const checkStanding = (
   { expiresAt, id: grantId, revokedAt }: ExecutionGrant,
   now: Date
@@ -100,7 +100,7 @@ export const checkStanding = (
     : Result.succeed(undefined)
 }
 
-/** Whether a grant opens a graph at a moment; the reason where it does not. */
+/** Checks that a grant allows a graph at a given time, or fails with the reason. */
 export const check = (
   grant: ExecutionGrant,
   graphId: GraphId,
@@ -118,7 +118,7 @@ export const check = (
   return Result.succeed(undefined)
 }
 
-/** Whether a grant pays for an account: its own, and no other. */
+/** Checks that a grant pays for an account: only for its own. */
 export const checkAccount = (
   grant: Pick<ExecutionGrant, "id" | "billingAccountId">,
   billingAccountId: string

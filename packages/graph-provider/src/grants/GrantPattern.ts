@@ -1,13 +1,13 @@
 /**
- * The pattern language of grants: one for tools, models and repositories. Pure.
+ * Pattern language of grants, the same for tools, models and repositories. Pure.
  *
  * `*` matches any characters except `/`, and `**` any characters at all. Every other character stands for itself, and a
- * pattern matches the whole text or nothing. Matching takes time proportional to pattern times text, whatever either
- * contains.
+ * pattern matches the whole text or nothing. Matching takes time proportional to the length of the pattern times the
+ * length of the text, whatever either contains.
  */
 import { Schema } from "effect"
 
-/** Characters in one pattern. */
+/** Maximum characters in one pattern. */
 export const patternCharactersMax = 500
 
 const printable = (characters: string, expected: string) =>
@@ -24,7 +24,7 @@ export const NamePattern = printable(
 )
 
 /**
- * A pattern for repositories. The server is written out in lower case: a wildcard in it could match a server that the
+ * A pattern for repositories. The server is literal and in lower case: a wildcard in it could match a server that the
  * author of the pattern did not mean. `**` alone matches every repository.
  */
 export const RepositoryPattern = Schema.String.check(
@@ -39,7 +39,7 @@ export const RepositoryPattern = Schema.String.check(
   )
 )
 
-/** Whether the pattern matches the whole text. */
+/** Returns true if the pattern matches the whole text. */
 export const matches = (pattern: string, text: string): boolean => {
   const tokens = tokensOf(pattern)
   // Positions in the pattern that can be reached after the characters read so far.
@@ -58,14 +58,13 @@ export const matches = (pattern: string, text: string): boolean => {
   return reached.has(tokens.length)
 }
 
-/** Whether any of the patterns matches the whole text. */
+/** Returns true if any of the patterns matches the whole text. */
 export const matchesAny = (patterns: ReadonlyArray<string>, text: string): boolean =>
   patterns.some((pattern) => matches(pattern, text))
 
 /**
- * A repository's URL or path as patterns see it: the server in lower case, without a default port, and without a slash
- * at the end. `undefined` for anything that two programs could read differently: a user, a query, dot segments,
- * escapes.
+ * Normalizes a repository's URL or path for matching: the server in lower case, no default port, no trailing slash.
+ * Returns `undefined` for anything that two programs could parse differently: a user, a query, dot segments, escapes.
  */
 export const repositoryText = (url: string): string | undefined => {
   const [, scheme = "", authority = "", path = ""] =
@@ -84,10 +83,10 @@ const inSegment = "*"
 const tokensOf = (pattern: string): ReadonlyArray<string> =>
   pattern.match(/\*{2,}|[^]/gu)?.map(wildcard) ?? []
 
-/** Any number of stars above one means the same. */
+/** Two or more adjacent stars mean the same. */
 const wildcard = (token: string): string => (token.length > 1 && token.startsWith("*") ? anything : token)
 
-/** A wildcard may match nothing. */
+/** Adds the positions after wildcards, because a wildcard can match nothing. */
 const skipped = (tokens: ReadonlyArray<string>, from: ReadonlySet<number>): Set<number> => {
   const all = new Set(from)
   for (const at of all) if (tokens[at] === anything || tokens[at] === inSegment) all.add(at + 1)

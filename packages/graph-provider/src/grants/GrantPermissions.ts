@@ -1,9 +1,9 @@
 /**
- * What a grant opens beyond its graphs: tools, models, repositories, how much of a model, how many runs at one time.
+ * Permissions of a grant beyond its graphs: tools, models, repositories, model budget, concurrent runs.
  *
- * Pure: {@link decide} takes what a request names and what the host offers, and answers the budget of the run or the
- * one reason why it may not start. What a grant does not mention it does not open; a grant that names no models opens
- * those that the host offers.
+ * Pure: {@link decide} compares a request with the grant and the host's offer. It returns the budget of the run, or the
+ * reason why the run may not start. A grant denies everything that it does not list, except that a grant without
+ * `models` allows the models that the host offers.
  */
 import { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import { Result, Schema } from "effect"
@@ -15,24 +15,24 @@ const patterns = <S extends Schema.Constraint>(pattern: S) =>
   Schema.Array(pattern).check(Schema.isMaxLength(patternsMax))
 
 export const GrantPermissions = Schema.Struct({
-  /** Tools of the host, such as `core__get_current_time` or `core__*`. None when absent. */
+  /** Host tools, such as `core__get_current_time` or `core__*`. Default: none. */
   tools: Schema.optionalKey(patterns(GrantPattern.NamePattern)),
-  /** Models that a request may name. Absent: those that the host offers. */
+  /** Models that a request may name. Default: those that the host offers. */
   models: Schema.optionalKey(patterns(GrantPattern.NamePattern)),
-  /** Repositories, such as `https://github.com/acme/*`. None when absent. */
+  /** Repositories, such as `https://github.com/acme/*`. Default: none. */
   repositories: Schema.optionalKey(patterns(GrantPattern.RepositoryPattern)),
-  /** The most that one run may have, whatever its request says. Absent: as the request and the host say. */
+  /** Maximum budget of one run, whatever its request asks for. Default: the limits of the request and the host. */
   budget: Schema.optionalKey(LlmBudget),
-  /** Runs under way at one time in one process. Absent: as the host says. */
+  /** Concurrent runs allowed in one process. Default: only the host's limit. */
   concurrentRunsMax: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 10_000 })))
 })
 
 export type GrantPermissions = typeof GrantPermissions.Type
 
-/** Opens no tool and no repository, and the models that the host offers. */
+/** Allows no tools and no repositories, and the models that the host offers. */
 export const safeDefault: GrantPermissions = {}
 
-/** What a request names. */
+/** The parts of a request that need permission. */
 export interface Asked {
   readonly model: string
   readonly toolIds?: ReadonlyArray<string> | undefined
@@ -40,11 +40,11 @@ export interface Asked {
   readonly budget?: LlmBudget | undefined
 }
 
-/** What the host gives to every grant. */
+/** Models and budget that the host offers to every grant. */
 export interface HostOffer {
-  /** Patterns of the models that a grant opens when it names none itself. */
+  /** Patterns of the models that a grant without `models` allows. */
   readonly models: ReadonlyArray<string>
-  /** The most that any run may have. */
+  /** Maximum budget of any run. */
   readonly budget?: LlmBudget | undefined
 }
 
@@ -52,17 +52,17 @@ export class ModelNotGranted extends Schema.TaggedError<ModelNotGranted>()("Mode
   grantId: Schema.String
 }) {
   override get message(): string {
-    return `grant ${this.grantId} does not open the model that the request names. Name a model that it opens, or ask the operator for a grant with --model`
+    return `grant ${this.grantId} does not allow the model that the request names. Name a model that it allows, or ask the operator for a grant with --model`
   }
 }
 
 export class ToolNotGranted extends Schema.TaggedError<ToolNotGranted>()("ToolNotGranted", {
   grantId: Schema.String,
-  /** Checked before: a plain name. */
+  /** Already validated as a plain tool name. */
   toolId: Schema.String
 }) {
   override get message(): string {
-    return `grant ${this.grantId} does not open the tool ${this.toolId}. Leave it out, or ask the operator for a grant with --tool`
+    return `grant ${this.grantId} does not allow the tool ${this.toolId}. Omit it, or ask the operator for a grant with --tool`
   }
 }
 
@@ -70,13 +70,13 @@ export class RepositoryNotGranted extends Schema.TaggedError<RepositoryNotGrante
   grantId: Schema.String
 }) {
   override get message(): string {
-    return `grant ${this.grantId} does not open the repository that the request names. Leave it out, or ask the operator for a grant with --repository`
+    return `grant ${this.grantId} does not allow the repository that the request names. Omit it, or ask the operator for a grant with --repository`
   }
 }
 
 export type PermissionDenied = ModelNotGranted | ToolNotGranted | RepositoryNotGranted
 
-/** The budget of the run, or the one reason why the grant does not open it. */
+/** Returns the budget of the run, or the first reason why the grant does not allow it. */
 export const decide = (
   grantId: string,
   permissions: GrantPermissions,
@@ -96,7 +96,7 @@ export const decide = (
   return Result.succeed({ budget: narrowest([asked.budget, permissions.budget, offer.budget]) })
 }
 
-/** The smallest figure of each field; `stop` if any says so. `undefined` when none says anything. */
+/** Combines budgets: the smallest value of each field, and `stop` if any has it. `undefined` if all are undefined. */
 export const narrowest = (budgets: ReadonlyArray<LlmBudget | undefined>): LlmBudget | undefined => {
   const said = budgets.filter((budget) => budget !== undefined)
   if (said.length === 0) return undefined
@@ -110,7 +110,7 @@ export const narrowest = (budgets: ReadonlyArray<LlmBudget | undefined>): LlmBud
   }
 }
 
-/** Every limit of a budget. */
+/** The numeric limits of a budget. */
 export const figures = [
   "callsMax",
   "inputTokensMax",

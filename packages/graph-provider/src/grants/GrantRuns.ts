@@ -1,23 +1,23 @@
 /**
- * Runs under way by grant, so that a grant can bound how many it has at one time.
+ * Counts the active runs of each grant, to limit how many run at the same time.
  *
- * Counted in this process, over all providers of graphs in it. A place is taken before anything is made for a run, and
- * given back when nothing of the run is left.
+ * The count covers all graph providers of this process. A slot is taken before any resource of a run is created, and
+ * released when all of them are removed.
  */
 import { Context, Effect, Schema, type Scope } from "effect"
 
-/** A grant has as many runs under way as it may. */
+/** The grant has reached its limit of concurrent runs. */
 export class GrantRunsExhausted extends Schema.TaggedError<GrantRunsExhausted>()("GrantRunsExhausted", {
   grantId: Schema.String,
   concurrentRunsMax: Schema.Int
 }) {
   override get message(): string {
-    return `grant ${this.grantId} may have ${this.concurrentRunsMax} runs under way at one time, and has them. Try again when one has ended`
+    return `grant ${this.grantId} has reached its limit of ${this.concurrentRunsMax} concurrent runs. Try again when one has ended`
   }
 }
 
 export interface GrantRunsShape {
-  /** A place for one more run, until the scope closes. */
+  /** Takes a slot for one more run, until the scope closes. */
   readonly claim: (
     grantId: string,
     concurrentRunsMax: number | undefined
@@ -48,10 +48,10 @@ export const make = (): GrantRunsShape => {
   }
 }
 
-/** The one count of this process, unless another is provided. */
+/** The counter of this process, unless another one is provided. */
 export const GrantRuns = Context.Reference<GrantRunsShape>("@cogni/sandbox-graph-provider/GrantRuns", {
   defaultValue: make
 })
 
-/** Seconds after which to ask again: when a run ends is not known. */
+/** Seconds after which to retry: the end of a run cannot be predicted. */
 export const retrySeconds = 5

@@ -1,8 +1,7 @@
 /**
- * The port that keeps grants, and finds the one that a token shows.
+ * Port that stores grants and finds the grant of a token.
  *
- * Finding says nothing about whether a grant still opens anything: it answers revoked and expired ones too, and
- * `ExecutionGrant.check` decides, so that there is one place that does.
+ * Lookups also return revoked and expired grants. Only `ExecutionGrant.check` decides whether a grant is valid.
  */
 import { describeIssue, issuesOf } from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Context, Effect, Layer, type Redacted, Ref, Schema } from "effect"
@@ -10,19 +9,19 @@ import { ExecutionGrant } from "./ExecutionGrant.ts"
 import { GrantPermissions, safeDefault } from "./GrantPermissions.ts"
 import * as GrantToken from "./GrantToken.ts"
 
-/** The newest grants that are listed. */
+/** Maximum number of grants in a list. */
 export const listedMax = 1000
 
 const { allowSandbox, billingAccountId, expiresAt, scopes, userId } = ExecutionGrant.fields
 
-/** What is granted, to whom, until when. */
+/** A grant to issue: what it allows, to whom, until when. */
 export const GrantInput = Schema.Struct({
   userId,
   billingAccountId,
   scopes,
   allowSandbox,
   expiresAt,
-  /** Absent: no tools, no repositories, and the models that the host offers. */
+  /** Default: no tools, no repositories, and the models that the host offers. */
   permissions: Schema.optionalKey(GrantPermissions)
 })
 
@@ -30,11 +29,11 @@ export type GrantInput = typeof GrantInput.Type
 
 export interface IssuedGrant {
   readonly grant: ExecutionGrant
-  /** Told this once, and never again. */
+  /** Shown once: the store keeps only its hash. */
   readonly token: Redacted.Redacted<string>
 }
 
-/** Where grants are kept cannot be reached. Nobody is let in for that. */
+/** The grant store cannot be reached. Access is denied. */
 export class GrantStoreUnavailable extends Schema.TaggedError<GrantStoreUnavailable>()(
   "GrantStoreUnavailable",
   {
@@ -44,34 +43,34 @@ export class GrantStoreUnavailable extends Schema.TaggedError<GrantStoreUnavaila
 ) {
   readonly isRetryable = true
   override get message(): string {
-    return `the store of grants ${this.detail}. ${this.remedy}`
+    return `the grant store ${this.detail}. ${this.remedy}`
   }
 }
 
-/** What was to be granted is no grant; its values are not repeated. */
+/** The input is not a valid grant. The error does not repeat its values. */
 export class GrantRefused extends Schema.TaggedError<GrantRefused>()("GrantRefused", {
-  /** Each field that is wrong, such as `permissions`, `tools`, `0`, and its rule. */
+  /** Each invalid field: its path, such as `permissions`, `tools`, `0`, and its rule. */
   issues: Schema.Array(Schema.Struct({ path: Schema.Array(Schema.String), message: Schema.String }))
 }) {
   readonly isRetryable = false
   override get message(): string {
-    return `no such grant can be issued: ${this.issues.map(describeIssue).join("; ")}. Correct it and issue it again`
+    return `the grant is invalid: ${this.issues.map(describeIssue).join("; ")}. Correct it and issue it again`
   }
 }
 
 export class GrantStore extends Context.Service<
   GrantStore,
   {
-    /** A new grant, with an id and a token of its own. */
+    /** Issues a new grant, with a new ID and a new token. */
     readonly issue: (input: GrantInput) => Effect.Effect<IssuedGrant, GrantRefused | GrantStoreUnavailable>
     readonly find: (grantId: string) => Effect.Effect<ExecutionGrant | undefined, GrantStoreUnavailable>
-    /** The grant that a token shows; `undefined` of anything that is no token of a grant here. */
+    /** Finds the grant of a token. Returns `undefined` if the token belongs to no grant. */
     readonly authenticate: (
       token: Redacted.Redacted<string>
     ) => Effect.Effect<ExecutionGrant | undefined, GrantStoreUnavailable>
     /**
-     * From now on it opens nothing; of one that was revoked before, the first time stays. Answers the grant, or
-     * `undefined` where there is none.
+     * Revokes a grant permanently. A repeated call keeps the time of the first. Returns the grant, or `undefined` if it
+     * does not exist.
      */
     readonly revoke: (grantId: string) => Effect.Effect<ExecutionGrant | undefined, GrantStoreUnavailable>
     /** The newest first, at most {@link listedMax}. */
@@ -79,10 +78,10 @@ export class GrantStore extends Context.Service<
   }
 >()("@cogni/sandbox-graph-provider/GrantStore") {}
 
-/** A time that is none is refused with the rest: it would never be over. */
+/** Also rejects an invalid date: a grant with one would never expire. */
 const checkInput = Schema.decodeUnknownEffect(Schema.toType(GrantInput), { errors: "all" })
 
-/** A grant of these words, as of now, with its token. For implementations. */
+/** Creates a grant, dated now, and its token. For implementations of the port. */
 export const draft = Effect.fnUntraced(function* (
   input: GrantInput
 ): Effect.fn.Return<IssuedGrant & { readonly tokenHash: string }, GrantRefused> {

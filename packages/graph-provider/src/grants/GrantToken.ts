@@ -1,33 +1,33 @@
 /**
- * The word with which a caller shows a grant: `cgs_` and 32 random bytes.
+ * Bearer token of a grant: `cgs_` and 32 random bytes.
  *
- * Whoever has it has the grant, so it is told once and never kept: a store has its SHA-256. It is as random as the hash
- * is long, so neither a salt nor a slow hash would add anything. This is the one module that unwraps such a token.
+ * Anyone who has the token has the grant, so it is shown once and never stored: a store keeps its SHA-256. The token is
+ * as random as the hash is long, so neither a salt nor a slow hash would add security. Only this module unwraps it.
  */
 import { Effect, Redacted } from "effect"
 import { createHash } from "node:crypto"
 
-/** Tells scanners of secrets what they found. */
+/** Identifies the token to secret scanners. */
 export const prefix = "cgs_"
 
 export const randomBytes = 32
 
-/** A new one. */
+/** Generates a new token. */
 export const generate: Effect.Effect<Redacted.Redacted<string>> = Effect.sync(() =>
   Redacted.make(`${prefix}${base64Url(crypto.getRandomValues(new Uint8Array(randomBytes)))}`, {
     label: "grant token"
   })
 )
 
-/** SHA-256 of any text, in hexadecimal: what is no token at all has a hash that no grant has. */
+/** Returns the SHA-256 of any text, in hexadecimal. A text that is not a token has the hash of no grant. */
 export const hash = (token: Redacted.Redacted<string>): Effect.Effect<string> =>
   Effect.sync(() => createHash("sha256").update(Redacted.value(token)).digest("hex"))
 
-/** Whether a text could be a token: what could not is no token of any grant. */
+/** Returns true if a text has the format of a token. Any other text belongs to no grant. */
 export const isWellFormed = (token: Redacted.Redacted<string>): boolean =>
   /^cgs_[A-Za-z0-9_-]{43}$/u.test(Redacted.value(token))
 
-/** For whoever it is issued to, once. */
+/** Unwraps a token, to show it once to its new owner. */
 export const tell = (token: Redacted.Redacted<string>): string => Redacted.value(token)
 
 const base64Url = (bytes: Uint8Array): string =>

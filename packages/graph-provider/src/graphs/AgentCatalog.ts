@@ -1,7 +1,7 @@
 /**
- * Which graphs a person could choose, for catalogs and menus.
+ * Lists the graphs that a user can choose, for catalogs and menus.
  *
- * Discovery has no part in execution: listing needs no engine, and an entry here opens nothing.
+ * Discovery is separate from execution: listing needs no engine, and an entry grants no permission.
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import { Capabilities, ModelApi } from "../agents/Agent.ts"
@@ -10,7 +10,7 @@ import { GraphId, sandboxNamespace } from "./GraphId.ts"
 
 /** One entry of a catalog. */
 export const AgentDescriptor = Schema.Struct({
-  /** The same as `graphId`. */
+  /** Equal to `graphId`. */
   agentId: GraphId,
   graphId: GraphId,
   name: Schema.String,
@@ -21,13 +21,13 @@ export const AgentDescriptor = Schema.Struct({
 
 export type AgentDescriptor = typeof AgentDescriptor.Type
 
-/** Whoever knows of graphs. */
+/** A source of catalog entries. */
 export type CatalogProvider = Effect.Effect<ReadonlyArray<AgentDescriptor>>
 
 export class AgentCatalog extends Context.Service<
   AgentCatalog,
   {
-    /** By name; of two with one id, the first. */
+    /** Sorted by name. If two entries have the same ID, the first one counts. */
     readonly list: Effect.Effect<ReadonlyArray<AgentDescriptor>>
   }
 >()("@cogni/sandbox-graph-provider/AgentCatalog") {}
@@ -43,7 +43,7 @@ export const make = (providers: ReadonlyArray<CatalogProvider>): AgentCatalog["S
     })
   })
 
-/** The agents of a registry, as graphs of the sandbox. */
+/** Lists the agents of a registry as graphs of the sandbox. */
 export const ofRegistry = (registry: AgentRegistry["Service"]): CatalogProvider =>
   Effect.sync(() =>
     registry.list.map(({ capabilities, description, id, modelApi, name }) => {
@@ -52,7 +52,7 @@ export const ofRegistry = (registry: AgentRegistry["Service"]): CatalogProvider 
     })
   )
 
-/** The agents of the registry, and what else is given. */
+/** A catalog of the registry's agents and of other providers. */
 export const layer = (
   others: ReadonlyArray<CatalogProvider> = []
 ): Layer.Layer<AgentCatalog, never, AgentRegistry> =>

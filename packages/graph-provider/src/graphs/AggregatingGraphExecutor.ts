@@ -1,8 +1,8 @@
 /**
- * One executor over the graphs of many providers, told apart by the namespace of a graph's id.
+ * One executor for the graphs of several providers, selected by the namespace of a graph ID.
  *
- * A provider may be somebody else's, so its events are held to the grammar here: whatever it does, there is exactly one
- * `done`, and usage before it.
+ * A provider can be third-party code, so the grammar of events is enforced here. Whatever a provider does, there is
+ * exactly one `done`, and a usage report before it.
  */
 import { Context, Effect, Layer, Result, Stream } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
@@ -22,17 +22,17 @@ export class GraphExecutor extends Context.Service<GraphExecutor, Omit<GraphProv
   "@cogni/sandbox-graph-provider/GraphExecutor"
 ) {}
 
-/** Nobody runs graphs of this namespace. */
+/** The refusal of a graph that no provider can handle. */
 const namespaceUnknown = (graphId: string, providers: ReadonlyArray<GraphProvider>): GraphRefused => {
   const known = providers.map(({ providerId }) => `${providerId}:`).join(", ")
   return new GraphRefused({
     error: "not_found",
     reason: "GraphNamespaceUnknown",
-    detail: `nothing runs ${graphId}. ${known === "" ? "There are no graphs here" : `There are graphs of ${known}`}`
+    detail: `no provider runs ${graphId}. ${known === "" ? "No graphs are available" : `Known namespaces: ${known}`}`
   })
 }
 
-/** The first provider that can handle a graph runs it. */
+/** Creates an executor. The first provider that can handle a graph runs it. */
 export const make = (providers: ReadonlyArray<GraphProvider>): GraphExecutor["Service"] => {
   const providerOf = ({ graphId }: GraphRunRequest) =>
     providers.find((provider) => provider.canHandle(graphId))
@@ -60,7 +60,7 @@ export const make = (providers: ReadonlyArray<GraphProvider>): GraphExecutor["Se
       const events = kept(run.events, request, context, () => {
         hasBroken = true
       })
-      // A reader who was told that it broke is not told otherwise by the final.
+      // After a reader has seen the error, `final` must report it as well.
       const final = Effect.map(run.final, (how): GraphFinal =>
         hasBroken ? { ...how, ...broke, ok: false } : how
       )
@@ -75,10 +75,10 @@ export const layer = (providers: ReadonlyArray<GraphProvider>): Layer.Layer<Grap
 const broke = {
   error: "internal",
   reason: "ProviderBroke",
-  message: "the provider of the graph ended without saying how it went; the host's log may say why"
+  message: "the graph provider ended without a result; see the host's log"
 } as const
 
-/** Held to the grammar, also where the provider's stream ends early or has a defect. */
+/** Enforces the grammar, also if the provider's stream ends early or has a defect. */
 const kept = (
   events: Stream.Stream<AiEvent>,
   { caller, graphId }: GraphRunRequest,
@@ -102,7 +102,7 @@ const kept = (
       Stream.filter(isAllowed),
       Stream.takeUntil(({ type }) => type === "done"),
       Stream.catchCause((cause) =>
-        Stream.fromEffectDrain(Effect.logError("the provider of a graph broke", cause))
+        Stream.fromEffectDrain(Effect.logError("a graph provider failed with a defect", cause))
       ),
       Stream.concat(rest)
     )

@@ -1,4 +1,4 @@
-/** The name of a graph: its provider and the graph there. Pages use it too, so it imports nothing but schemas. */
+/** ID of a graph: its provider, and its name there. Web pages use this module too, so it imports only schemas. */
 import { Schema } from "effect"
 
 /** `provider:graph`, such as `sandbox:agent`. */

@@ -1,17 +1,17 @@
 /**
- * Who is told of every run of a graph, whatever its reader does.
+ * Observer of every graph run, whatever the run's reader does.
  *
- * A reader may leave before a run's last events; a ledger and a counter may not. They are told here: of each usage fact
- * and of how the run ended, once each, on every path, with the context that the run was started in.
+ * A reader can leave before a run's last events; a ledger or a counter must not miss them. The observer receives the
+ * usage facts and the outcome of each run, once on every path, in the context in which the run was started.
  */
 import { Context, Effect } from "effect"
 import type { GraphFinal, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import type { UsageFact } from "../events/UsageFact.ts"
 
-/** What of a request its observers may know: nothing of what was said. */
+/** The parts of a request that an observer sees. They contain none of the conversation. */
 export type ObservedRequest = Pick<GraphRunRequest, "graphId" | "model">
 
-/** How a run went. */
+/** The end of a run. */
 export interface ObservedEnd {
   readonly request: ObservedRequest
   readonly context: RunContext
@@ -21,8 +21,8 @@ export interface ObservedEnd {
 }
 
 /**
- * Nobody, unless provided. Called while the run's scope is still open, in its own time: what takes long belongs into a
- * queue.
+ * Does nothing by default. Called while the run's scope is still open. The end of the run waits for it, at most 30
+ * seconds, so slow work belongs in a queue.
  */
 export const GraphObserver = Context.Reference<(end: ObservedEnd) => Effect.Effect<void>>(
   "@cogni/sandbox-graph-provider/GraphObserver",

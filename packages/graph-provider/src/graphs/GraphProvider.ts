@@ -1,9 +1,9 @@
 /**
- * The port through which a graph executor runs a graph.
+ * Port through which a graph executor runs a graph.
  *
- * A run never fails as an effect; how it went is in its events and, on every path, in `final`. What may not start at
- * all is known from `check`, before anything is made. What a run is part of is handed to it and captured once, when
- * `run` is called.
+ * A run never fails as an effect: its outcome is in its events and, on every path, in `final`. `check` reports whether
+ * a run may start, before any resource is created. The context of a run is passed to `run`, and captured once, when it
+ * is called.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { LlmBudget, ToolName } from "@cogni/sandbox-core/SandboxSpec"
@@ -16,7 +16,7 @@ import { RepositoryRequest } from "../Repositories.ts"
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 
-/** Who asks, and who pays. */
+/** The caller and the account that pays. */
 const LlmCaller = Schema.Struct({
   billingAccountId: Identifier,
   virtualKeyId: Identifier,
@@ -27,13 +27,11 @@ const LlmCaller = Schema.Struct({
   maskContent: Schema.optionalKey(Schema.Boolean)
 })
 
-/** The most messages, and characters of all of them together, that a request may have. */
 const messagesMax = 1000
 
-/** Messages of a graph, oldest first. */
 const Messages = Schema.NonEmptyArray(Message)
   .check(Schema.isMaxLength(messagesMax))
-  .annotate({ description: "a conversation, the oldest message first; the last one is what is asked" })
+  .annotate({ description: "a conversation, oldest message first; the last message is the request" })
 
 const RuntimeSeconds = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 86_400 }))
 
@@ -42,32 +40,32 @@ export const GraphRunRequest = Schema.Struct({
   messages: Messages,
   model: Identifier,
   caller: LlmCaller,
-  /** Tools of the host that the agent may call. None, unless named. */
+  /** Host tools that the agent may call. Default: none. */
   toolIds: Schema.optionalKey(Schema.Array(ToolName).check(Schema.isMaxLength(64))),
-  /** One of an agent's characters, where it has some. */
+  /** One of the agent's personalities, if it has any. */
   personality: Schema.optionalKey(Personality),
-  /** Cloned before the run, and what the agent committed sent on after it. */
+  /** Repository to clone before the run, and to deliver the agent's commits to after it. */
   repository: Schema.optionalKey(RepositoryRequest),
-  /** How long the agent may take. Absent: what the agent and the host say. */
+  /** Time limit of the agent. Default: the limits of the agent and the host. */
   runtimeSecondsMax: Schema.optionalKey(RuntimeSeconds),
   budget: Schema.optionalKey(LlmBudget)
 })
 
 export type GraphRunRequest = typeof GraphRunRequest.Type
 
-/** What a run is part of: handed to it, never read from events. */
+/** The context of a run: passed to it, never read from events. */
 export const RunContext = Schema.Struct({
   runId: RunId,
   attempt: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1000 })),
   ingressRequestId: Identifier,
-  /** By whose word it runs. Looked up when the run starts, and never believed from a request. */
+  /** The grant that permits the run. Looked up when the run starts; the request is not trusted. */
   grantId: Identifier,
   threadId: Schema.optionalKey(Identifier)
 })
 
 export type RunContext = typeof RunContext.Type
 
-/** How a graph's run went. */
+/** The outcome of a graph run. */
 export const GraphFinal = Schema.Struct({
   ok: Schema.Boolean,
   runId: RunId,
@@ -75,28 +73,28 @@ export const GraphFinal = Schema.Struct({
   usage: Schema.optionalKey(Schema.Struct({ promptTokens: Schema.Int, completionTokens: Schema.Int })),
   finishReason: Schema.optionalKey(Schema.String),
   error: Schema.optionalKey(AiErrorCode),
-  /** The run's finer reason beside the coarse code, such as `OomKilled`. */
+  /** The specific reason beside the coarse code, such as `OomKilled`. */
   reason: Schema.optionalKey(Schema.String),
-  /** What happened and what to do. */
+  /** Description of the failure, and what to do. */
   message: Schema.optionalKey(Schema.String),
-  /** The answer; of a run that failed, what there was of one. */
+  /** The answer, or the text so far of a failed run. */
   content: Schema.optionalKey(Schema.String),
-  /** The branch that holds what the agent committed, and the pull request for it. */
+  /** Branch with the agent's commits, and the pull request for it. */
   branch: Schema.optionalKey(Schema.String),
   pullRequestUrl: Schema.optionalKey(Schema.String),
-  /** Of graphs that return what they changed. */
+  /** Only from graphs that return their changes. */
   patch: Schema.optionalKey(GraphPatch)
 })
 
 export type GraphFinal = typeof GraphFinal.Type
 
-/** Why a run may not start. */
+/** A run was refused before it started. */
 export class GraphRefused extends Schema.TaggedError<GraphRefused>()("GraphRefused", {
   error: AiErrorCode,
-  /** The tag of what refused it, such as `GrantExpired`. */
+  /** Tag of the error behind it, such as `GrantExpired`. */
   reason: Schema.String,
   detail: Schema.String,
-  /** When asking again may go better, where that is known. */
+  /** Seconds after which a retry may succeed, if known. */
   retrySeconds: Schema.optionalKey(Schema.Int)
 }) {
   override get message(): string {
@@ -104,26 +102,26 @@ export class GraphRefused extends Schema.TaggedError<GraphRefused>()("GraphRefus
   }
 }
 
-/** One run under way. Closing its scope ends it. */
+/** One active run. Closing its scope ends it. */
 export interface GraphRun {
   readonly runId: RunId
   /**
-   * For one reader. Who stops reading ends the run; a reader that takes nothing for long while events wait is taken
-   * for gone.
+   * For a single reader. A reader that stops reading ends the run. A reader that takes no events for too long, while
+   * some wait, is considered gone.
    */
   readonly events: Stream.Stream<AiEvent>
-  /** Settles on every path, also when nobody reads the events. */
+  /** Settles on every path, also if the events are never read. */
   readonly final: Effect.Effect<GraphFinal>
-  /** Settles when nothing is left but to read what waits: the scope may be closed, and no event is lost. */
+  /** Settles when only unread events are left. The scope can then be closed without losing any. */
   readonly closed: Effect.Effect<void>
-  /** End the run; its events still say how it ended. Returns at once. */
+  /** Ends the run, and returns at once. The remaining events report how it ended. */
   readonly cancel: Effect.Effect<void>
 }
 
 export interface GraphProvider {
   readonly providerId: string
   readonly canHandle: (graphId: GraphId) => boolean
-  /** Whether the run may start, as of now; nothing is made. `run` asks again. */
+  /** Checks whether the run may start now, without creating anything. `run` checks again. */
   readonly check: (request: GraphRunRequest, context: RunContext) => Effect.Effect<void, GraphRefused>
   readonly run: (request: GraphRunRequest, context: RunContext) => Effect.Effect<GraphRun, never, Scope.Scope>
 }

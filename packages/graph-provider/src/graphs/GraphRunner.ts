@@ -1,9 +1,9 @@
 /**
- * The source documents' port over this one: `runGraph` answers at once with an `AsyncIterable` and a `Promise`.
+ * The port of the source documents over this one: `runGraph` returns an `AsyncIterable` and a `Promise` at once.
  *
- * For callers that do not speak Effect. Work starts when it is called; its context is that of the executor it was made
- * with. `final` never rejects and settles on every path: drained, abandoned, aborted, never read. An iteration that
- * ends early ends the run.
+ * For callers that do not use Effect. Work starts with the call, in the context of the executor that the runner was
+ * made with. `final` never rejects and settles on every path: drained, abandoned, aborted, never read. An iteration
+ * that ends early ends the run.
  */
 import { Cause, Deferred, Effect, Exit, FiberSet, Option, type Scope, Stream } from "effect"
 import { GraphExecutor } from "./AggregatingGraphExecutor.ts"
@@ -13,13 +13,13 @@ import type { GraphFinal, GraphRun, GraphRunRequest, RunContext } from "./GraphP
 import * as GraphEnd from "../internal/GraphEnd.ts"
 
 export interface GraphRunResult {
-  /** For one reader, once. */
+  /** For a single reader, once. */
   readonly stream: AsyncIterable<AiEvent>
   readonly final: Promise<GraphFinal>
 }
 
 export interface GraphRunner {
-  /** Aborting the signal ends the run; its events still say how it ended. */
+  /** Aborting the signal ends the run; its events still report how it ended. */
   readonly runGraph: (
     request: GraphRunRequest,
     context: RunContext,
@@ -27,7 +27,7 @@ export interface GraphRunner {
   ) => GraphRunResult
 }
 
-/** Runs live in the scope it is made in: closing that ends them all. */
+/** Creates a runner. Closing its scope ends all its runs. */
 export const make: Effect.Effect<GraphRunner, never, GraphExecutor | Scope.Scope> = Effect.gen(function* () {
   const executor = yield* GraphExecutor
   const fork = yield* FiberSet.makeRuntime<never, void, never>()
@@ -45,7 +45,7 @@ export const make: Effect.Effect<GraphRunner, never, GraphExecutor | Scope.Scope
           yield* run.closed
         })
       ).pipe(
-        // The scope is closed: by now the run knows how it ended, if it ever began.
+        // The scope is closed, so a run that started has ended.
         Effect.onExit(() =>
           Effect.flatMap(Deferred.poll(started), (run) =>
             Option.isNone(run)
@@ -57,7 +57,7 @@ export const make: Effect.Effect<GraphRunner, never, GraphExecutor | Scope.Scope
           )
         )
       )
-      // A fiber that is interrupted before its first step does nothing at its end either.
+      // A fiber that is interrupted before its first step runs no finalizer either.
       fork(live).addObserver((exit) => {
         const never = neverBegun(request, context, exit)
         Deferred.doneUnsafe(started, Effect.succeed({ ...never, final: Effect.succeed(never.final) }))
@@ -84,7 +84,7 @@ const aborting = (signal: AbortSignal | undefined, abort: () => void) => {
   )
 }
 
-/** A stream that is left before it was ever asked does not know of it. */
+/** Reports an iteration that is left before its first step: the stream cannot notice that. */
 const leavable = <A>(iterable: AsyncIterable<A>, leave: () => void): AsyncIterable<A> => ({
   [Symbol.asyncIterator]: () => {
     const iterator = iterable[Symbol.asyncIterator]()
@@ -103,12 +103,12 @@ const leavable = <A>(iterable: AsyncIterable<A>, leave: () => void): AsyncIterab
   }
 })
 
-/** It broke, or the executor was closed, before it could begin. */
+/** Ends a run that failed, or whose executor was closed, before it started. */
 const neverBegun = (request: GraphRunRequest, context: RunContext, exit: Exit.Exit<void>) => {
   const isClosed = Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)
   const outcome = isClosed
     ? GraphEnd.stopped("cancelled", "")
-    : GraphEnd.broken("the provider of the graph failed before it began")
+    : GraphEnd.broken("the graph provider failed before the run started")
   const { ending, final } = GraphEnd.make(request, context, outcome, undefined)
   return { events: Stream.fromIterable(EventGrammar.ending(ending)), final, cancel: Effect.void }
 }

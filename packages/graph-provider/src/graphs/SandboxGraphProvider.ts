@@ -1,9 +1,9 @@
 /**
- * The graphs of `sandbox:*`: each is an agent, run in a sealed container.
+ * Provider of the graphs `sandbox:*`: each is an agent, run in a sealed container.
  *
- * What may not start is refused before anything is made: sandboxes are off unless switched on, and a run needs a grant
- * that opens them. Who pays and in whose name comes from that grant, never from the request. However a run goes, its
- * usage is reported from what the host's side of the proxy saw.
+ * Admission comes before any resource is created: sandboxes are off by default, and a run needs a grant that allows
+ * them. The paying account and the user come from that grant, never from the request. Usage is reported on every path,
+ * from the host's side of the proxy.
  */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
@@ -25,17 +25,17 @@ import { sandboxNamespace } from "./GraphId.ts"
 export interface SandboxGraphOptions {
   /** Nothing runs unless this is true. */
   readonly enabled: boolean
-  /** Patterns of the models that a grant opens when it names none itself. None of them: such a grant opens no model. */
+  /** Patterns of the models that a grant without `models` allows. If empty, such a grant allows no model. */
   readonly models: ReadonlyArray<string>
-  /** The most that any run may have of its model, whatever its grant and its request say. Absent: as those say. */
+  /** Maximum model budget of any run, whatever its grant and its request allow. Default: only their limits. */
   readonly budget?: LlmBudget | undefined
-  /** The tag of an agent's image. Absent: `cogni-sandbox/<image>:latest`. */
+  /** Returns the tag of an agent's image. Default: `cogni-sandbox/<image>:latest`. */
   readonly imageOf?: ((image: string) => string) | undefined
-  /** Whether canaries are planted in every run. Absent: off. */
+  /** Policy for the canaries of every run. Default: `off`. */
   readonly canaries?: CanaryPolicy | undefined
-  /** Where an agent works, unless its request names a repository. Absent: a directory that ends with the run. */
+  /** Returns the agent's workspace, unless its request names a repository. Default: a temporary directory. */
   readonly workspaceOf?: ((request: GraphRunRequest, context: RunContext) => WorkspaceSource) | undefined
-  /** What no request can exceed. Absent: an hour. */
+  /** Maximum time limit of any request. Default: 3600. */
   readonly runtimeSecondsMax?: number | undefined
 }
 
@@ -45,7 +45,7 @@ export class SandboxGraphProvider extends Context.Service<SandboxGraphProvider, 
 
 const defaultRuntimeSecondsMax = 3600
 
-/** The host's options, each with a value. */
+/** Returns the host's options with their defaults. */
 export const settled = (options: SandboxGraphOptions): GraphSpec.SettledOptions => ({
   enabled: options.enabled,
   canaries: options.canaries ?? "off",

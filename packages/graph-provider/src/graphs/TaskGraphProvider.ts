@@ -1,9 +1,9 @@
 /**
- * The graph `sandbox:task`: the host asks the model, and the sandbox only executes.
+ * Provider of the graph `sandbox:task`: the host calls the model, and the sandbox only executes.
  *
- * Admitted as every other graph of the sandbox is: off unless switched on, and nothing without a grant that opens it.
- * The model is asked through the run's own proxy, so the key, the identity, the budgets and the audit are those of a
- * run whose agent is inside; but nothing of that proxy is in the container.
+ * Admission is that of the other graphs of the sandbox: off by default, and only with a grant that allows the graph.
+ * Model calls go through the run's own proxy, so the key, identity, budgets and audit are those of a run whose agent is
+ * inside. But no part of that proxy is in the container.
  */
 import type { ChatModel } from "@cogni/sandbox-loop/ChatModel"
 import type { LoopLimits } from "@cogni/sandbox-loop/HostLoop"
@@ -26,9 +26,9 @@ import { type SandboxGraphOptions, settled } from "./SandboxGraphProvider.ts"
 import * as TaskRun from "../TaskRun.ts"
 
 export interface TaskGraphOptions extends SandboxGraphOptions {
-  /** Of every loop; what a request says of time is within them. */
+  /** Limits of every loop. They also apply to a request's time limit. */
   readonly limits?: Partial<LoopLimits> | undefined
-  /** Of the patch that comes back. Absent: 2 MiB. */
+  /** Maximum size of the returned patch. Default: 2 MiB. */
   readonly patchBytesMax?: number | undefined
 }
 
@@ -44,20 +44,20 @@ const capabilities: Capabilities = {
   personalities: []
 }
 
-/** The task, for a catalog: `AgentCatalog.layer([TaskGraphProvider.catalog])`. */
+/** Catalog entry of the task: `AgentCatalog.layer([TaskGraphProvider.catalog])`. */
 export const catalog: CatalogProvider = Effect.succeed([
   {
     agentId: TaskRun.graphId,
     graphId: TaskRun.graphId,
     name: "Task",
     description:
-      "The host asks the model; the sandbox only runs commands, reads and writes. What changed comes back as a patch.",
+      "The host calls the model; the sandbox only runs commands, reads and writes. Returns the changes as a patch.",
     modelApi: "chat-completions",
     capabilities
   }
 ])
 
-/** What a request may ask of other agents, and not of this one. */
+/** Rejects a request for capabilities that other agents have, and a task does not. */
 const check = (request: GraphRunRequest): Result.Result<void, AgentRun.CapabilityMissing> =>
   Result.flatMap(AgentRun.check({ id: TaskRun.graphId, capabilities }, GraphSpec.requestOf(request)), () =>
     request.toolIds === undefined || request.toolIds.length === 0
@@ -66,7 +66,7 @@ const check = (request: GraphRunRequest): Result.Result<void, AgentRun.Capabilit
           new AgentRun.CapabilityMissing({
             agentId: TaskRun.graphId,
             capability: "tools",
-            detail: "calls no tools of the host: leave toolIds out, or choose another agent"
+            detail: "calls no host tools: omit toolIds, or choose another agent"
           })
         )
   )

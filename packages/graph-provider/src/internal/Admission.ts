@@ -1,4 +1,4 @@
-/** Whether a run may start, and as what. Asked before anything is made. */
+/** Decides whether a run may start, and with which spec. Runs before any resource is created. */
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Effect, Schema } from "effect"
 import * as ExecutionGrant from "../grants/ExecutionGrant.ts"
@@ -11,10 +11,10 @@ import * as GraphRefusal from "./GraphRefusal.ts"
 import type { Granted, SettledOptions } from "./GraphSpec.ts"
 import { sandboxNamespace } from "../graphs/GraphId.ts"
 
-/** A caller without types may ask for anything. */
+/** Checks the request at runtime, because an untyped caller can send anything. */
 const validate = Schema.decodeUnknownEffect(Schema.toType(GraphRunRequest), { errors: "all" })
 
-/** What may start. */
+/** A run that may start. */
 export interface Admitted {
   readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
 }
@@ -22,9 +22,9 @@ export interface Admitted {
 const denied = GraphRefusal.as("authz_denied")
 
 /**
- * Refuses in this order: sandboxes are switched off, no grant opens the graph, the request is none, it names something
- * beyond the grant, the grant has as many runs as it may, `prepare` cannot do it, no repository, no spec. A place among
- * the grant's runs is held until the scope closes.
+ * Refuses in this order: sandboxes are disabled, the grant does not allow the graph, the request is invalid, it asks
+ * for more than the grant allows. After that: the grant has no free slot, `prepare` fails, the repository is
+ * unavailable, the spec is invalid. A slot of the grant is held until the scope closes.
  */
 export const make = Effect.fnUntraced(function* <A extends Admitted>(
   { enabled, offer }: Pick<SettledOptions, "enabled" | "offer">,
@@ -71,6 +71,6 @@ export const make = Effect.fnUntraced(function* <A extends Admitted>(
   })
 })
 
-/** The part of a graph's id that names the agent. */
+/** Returns the part of a graph ID that names the agent. */
 export const agentIdOf = ({ graphId }: Pick<GraphRunRequest, "graphId">): string =>
   graphId.slice(sandboxNamespace.length + 1)

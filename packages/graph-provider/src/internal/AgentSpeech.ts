@@ -1,11 +1,11 @@
-/** What one agent says during one run: bytes in, events out, and an answer at the end. */
+/** The output of an agent during one run: bytes in, events out, and an answer at the end. */
 import type { AgentEvent, AgentReader } from "../agents/AgentOutput.ts"
 
 export const make = (initial: AgentReader) => {
   const decoder = new TextDecoder("utf-8")
   let reader = initial
   return {
-    /** A character may be cut between two pieces; a byte sequence that is none becomes U+FFFD. */
+    /** Characters may be split between pieces. Invalid bytes become U+FFFD. */
     hear: (bytes: Uint8Array): ReadonlyArray<AgentEvent> => {
       const text = decoder.decode(bytes, { stream: true })
       if (text === "") return []

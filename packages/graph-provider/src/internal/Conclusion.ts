@@ -1,4 +1,4 @@
-/** The end of a graph's run: from what became of it to its last events, its record, and whoever counts. */
+/** Concludes a graph run: builds its last events from its outcome, completes its record, and calls its observer. */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Cause, Clock, Effect, Fiber } from "effect"
 import * as EventGrammar from "../events/EventGrammar.ts"
@@ -8,10 +8,10 @@ import * as EventsDigest from "./EventsDigest.ts"
 import * as GraphEnd from "./GraphEnd.ts"
 import type { LifeEnd } from "./GraphLife.ts"
 
-/** How long the end of a run waits for its record, and for whoever counts. */
+/** Time that the end of a run waits for its record, and for its observer. */
 const patience = "30 seconds"
 
-/** What is told beside the end never fails, never breaks, and never takes for ever. */
+/** Guards a side effect of the end: it never fails, never has a defect, and is limited in time. */
 const beside = <A, E>(what: string, effect: Effect.Effect<A, E>): Effect.Effect<A | undefined> =>
   Effect.timeout(effect, patience).pipe(
     Effect.catchCause((cause) => Effect.as(Effect.logWarning(what, cause), undefined))
@@ -29,11 +29,11 @@ export const make = Effect.fnUntraced(function* (
   let isClaimed = false
   let concluding: Fiber.Fiber<LifeEnd> | undefined
 
-  /** What the proxy saw; of the record, where the end itself does not say. */
+  /** Returns the calls that the proxy saw, from the run record if the outcome does not contain them. */
   const trafficOf = ({ traffic }: GraphEnd.Outcome) =>
     traffic === undefined
       ? Effect.map(
-          beside("what a run has used cannot be read", store.describe(runId)),
+          beside("the usage of a run could not be read", store.describe(runId)),
           (record) => record?.llm
         )
       : Effect.succeed(traffic)
@@ -43,7 +43,7 @@ export const make = Effect.fnUntraced(function* (
       graph: GraphEnd.annotation(request, context, end, digest.value()),
       ...(delivery === undefined ? {} : { relay: delivery.record })
     }
-    return beside("the record of the run is not whole", store.annotate(runId, annotations))
+    return beside("the record of a run could not be completed", store.annotate(runId, annotations))
   }
 
   const concluded = Effect.fnUntraced(function* (outcome: GraphEnd.Outcome) {
@@ -62,7 +62,7 @@ export const make = Effect.fnUntraced(function* (
     return end
   })
 
-  /** Once, in a fiber that nobody interrupts: a scope that closes meanwhile must not have it done again. */
+  /** Runs once, in a fiber without interruption: a scope that closes meanwhile must not repeat it. */
   const conclude = (outcome: GraphEnd.Outcome) =>
     Effect.uninterruptible(
       Effect.gen(function* () {
@@ -72,21 +72,21 @@ export const make = Effect.fnUntraced(function* (
     )
 
   return {
-    /** Its reader is told these. */
+    /** Records events that the reader receives. */
     told: digest.add,
-    /** The run's id is its own from here on: its record may be written to. */
+    /** Marks the run ID as owned by this run: its record may be changed from now on. */
     claimed: () => {
       isClaimed = true
     },
-    /** Nothing that goes wrong in it stands in the way of the end. */
+    /** Concludes the run. No error in it prevents the end. */
     conclude,
-    /** The same, where the work itself was interrupted, or broke. */
+    /** Concludes a run whose work was interrupted or had a defect. */
     broken: (cause: Cause.Cause<never>) =>
       Cause.hasInterruptsOnly(cause)
         ? conclude(GraphEnd.stopped("reader_left", ""))
         : Effect.andThen(
-            Effect.logError("a graph's run broke", cause),
-            conclude(GraphEnd.broken("the executor failed; its log says why"))
+            Effect.logError("a graph run failed with a defect", cause),
+            conclude(GraphEnd.broken("the executor failed; see its log"))
           )
   }
 })

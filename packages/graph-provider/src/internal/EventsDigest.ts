@@ -1,4 +1,4 @@
-/** What was told of a run, for its record: how many events, and SHA-256 over them as JSON lines. */
+/** Digest of a run's events, for its record: their number, and the SHA-256 of their JSON lines. */
 import { createHash } from "node:crypto"
 import type { AiEvent } from "../events/AiEvent.ts"
 

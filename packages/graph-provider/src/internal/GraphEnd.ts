@@ -1,4 +1,4 @@
-/** How a graph's run went, as its last events and its final say it. Pure. */
+/** Builds the last events and the `final` of a graph run from its outcome. Pure. */
 import type { ChatErrorCode } from "@cogni/sandbox-loop/ChatModel"
 import type { LoopEnd, LoopOutcome } from "@cogni/sandbox-loop/HostLoop"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
@@ -16,21 +16,21 @@ import type { LifeEnd, Stop } from "./GraphLife.ts"
 
 type Failure = NonNullable<Ending["failure"]>
 
-/** What became of a run. */
+/** The outcome of a run. */
 export interface Outcome {
-  /** What it has against it, with what the proxy of the run saw. */
+  /** Returns the failure of the run, if any. `traffic` is what its proxy recorded. */
   readonly failureOf: (traffic: LlmTraffic | undefined) => Failure | undefined
   readonly answer?: string | undefined
-  /** Of a run that has no answer. */
+  /** Text so far of a run without an answer. */
   readonly textSoFar?: string | undefined
-  /** What became of the commits, where there is a repository. */
+  /** How the commits were delivered, if there is a repository. */
   readonly delivery?: RepositoryDelivery | undefined
   readonly patch?: GraphPatch | undefined
-  /** What the proxy of the run saw, where its end says it. */
+  /** Traffic of the run, if its end reports it. */
   readonly traffic?: LlmTraffic | undefined
-  /** Whether the run is on record under its id. An id that was taken is somebody else's. */
+  /** True if the run has a record under its ID. If the ID was taken, the record belongs to another run. */
   readonly isOnRecord: boolean
-  /** Its end says that its id is its own. */
+  /** True if the end shows that the run owns its ID. */
   readonly isClaimed?: boolean | undefined
 }
 
@@ -59,7 +59,7 @@ export const failed = ({ llm, message, reason }: SandboxError, textSoFar: string
   )
 }
 
-/** An agent that lived to its end. */
+/** Returns the outcome of an agent that ran to its end. */
 export const ended = ({ delivery, judged, result }: AgentRunEnd<RepositoryDelivery>): Outcome => ({
   ...Result.match(judged, {
     onFailure: ({ message, textSoFar }) =>
@@ -70,13 +70,13 @@ export const ended = ({ delivery, judged, result }: AgentRunEnd<RepositoryDelive
   traffic: result.llm
 })
 
-/** A loop of the host's, over a sandbox that lived to its end. Changes that were not committed were not delivered. */
+/** Returns the outcome of a host loop over a sandbox that ran to its end. Uncommitted changes were not delivered. */
 export const looped = (run: TaskRunEnd<RepositoryDelivery>): Outcome => {
   const { complaint, end, patch } = run
   const problem =
     complaint === undefined
       ? undefined
-      : { reason: "CommitFailed", message: `${complaint}. What changed is in the patch` }
+      : { reason: "CommitFailed", message: `${complaint}. The patch contains the changes` }
   const delivery = run.delivery && { ...run.delivery, problem: run.delivery.problem ?? problem }
   return {
     ...(end.outcome === "finished" ? { answer: end.text } : { textSoFar: end.text }),
@@ -87,7 +87,7 @@ export const looped = (run: TaskRunEnd<RepositoryDelivery>): Outcome => {
   }
 }
 
-/** The coarse code of what ends a run; whatever is not here is `internal`. */
+/** Coarse codes of the reasons that end a run. All others are `internal`. */
 const errorCodes: Partial<Record<Reason["_tag"], AiErrorCode>> = {
   TimedOut: "timeout",
   BudgetExceeded: "insufficient_credits",
@@ -98,11 +98,11 @@ const errorCodes: Partial<Record<Reason["_tag"], AiErrorCode>> = {
 
 const stops: Record<Stop, string> = {
   cancelled: "the run was cancelled",
-  reader_left: "nobody read its events any more, so the run was ended",
-  reader_stalled: "its events were not read for too long, so the run was ended"
+  reader_left: "the run was ended because its reader left",
+  reader_stalled: "the run was ended because its events were not read for too long"
 }
 
-/** Before the run had an id of its own. */
+/** Reasons before the run owned its ID. */
 const neverClaimed: ReadonlySet<string> = new Set<Reason["_tag"]>([
   "InvalidSpec",
   "RunIdInUse",
@@ -120,7 +120,7 @@ const modelErrorCodes: Partial<Record<ChatErrorCode, AiErrorCode>> = {
 const reasonOf = (words: ChatErrorCode | LoopOutcome): string =>
   words.replaceAll(/(?:^|_)([a-z])/gu, (_, letter: string) => letter.toUpperCase())
 
-/** What a loop's end has against it; what the proxy knows of a budget is more than what a model's answer said. */
+/** Returns the failure of a loop, if any. On budgets, the proxy knows more than the model's error. */
 const loopFailureOf = (end: LoopEnd, traffic: LlmTraffic | undefined): Failure | undefined => {
   switch (end.outcome) {
     case "finished":
@@ -151,14 +151,14 @@ const undelivered = (delivery: RepositoryDelivery | undefined): Failure | undefi
     : { ...problem, error: problem.reason === "PolicyRefused" ? "policy_denied" : "internal" }
 }
 
-/** What is added to an answer, so that whoever reads it knows where the commits are. */
+/** Returns the text after an answer that states where the commits are. */
 const deliveryText = (delivery: RepositoryDelivery | undefined): string => {
   if (delivery === undefined || (delivery.status !== "pushed" && delivery.status !== "unchanged")) return ""
   const { branch, pullRequestUrl } = delivery
   return `\n\nBranch: ${branch}${pullRequestUrl === undefined ? "" : `\nPull request: ${pullRequestUrl}`}`
 }
 
-/** What of the answer its reader has not been told piece by piece. */
+/** Returns the part of the answer that the reader has not received in deltas. */
 export const unspoken = ({ answer, delivery }: Outcome, hasSpoken: boolean): ReadonlyArray<AiEvent> => {
   const delta = answer === undefined ? "" : `${hasSpoken ? "" : answer}${deliveryText(delivery)}`
   return delta === "" ? [] : [{ type: "text_delta", delta }]
@@ -169,7 +169,7 @@ const contentOf = ({ answer, delivery, textSoFar }: Outcome, hasFailed: boolean)
   return text === "" && hasFailed ? undefined : text
 }
 
-/** `traffic`: what the proxy of the run saw, as far as anybody knows. */
+/** Builds the end of a run. `traffic` is what its proxy recorded, as far as known. */
 export const make = (
   request: GraphRunRequest,
   context: RunContext,
@@ -201,7 +201,7 @@ export const make = (
   return { ending: { content, facts, failure }, final }
 }
 
-/** What the record of the run has of it, under `graph`. */
+/** Returns the annotation of the run's record, under the key `graph`. */
 export const annotation = (
   request: GraphRunRequest,
   context: RunContext,

@@ -1,8 +1,8 @@
 /**
- * One run of a graph, between what produces its events and who reads them.
+ * One graph run, between the work that produces its events and its reader.
  *
- * The work goes on in a fiber of the caller's scope. Its events wait in a bounded queue; `final` settles when the fiber
- * ends, whatever became of the reader.
+ * The work runs in a fiber of the caller's scope. Its events wait in a bounded queue. `final` settles when the work
+ * ends, whatever the reader does.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Array as Arr, type Cause, Deferred, Effect, Exit, Fiber, Queue, Stream } from "effect"
@@ -10,33 +10,33 @@ import type { AiEvent } from "../events/AiEvent.ts"
 import { type Ending, ending } from "../events/EventGrammar.ts"
 import type { GraphFinal, GraphRun } from "../graphs/GraphProvider.ts"
 
-/** Events that wait for their reader. */
+/** Maximum number of events that wait for their reader. */
 export const eventsBufferedMax = 1024
 
-/** How long a reader may take none of them before it is taken for gone. */
+/** Time without a read, while events wait, after which a reader is considered gone. */
 export const readerIdleSecondsMax = 30
 
-/** How many are handed over at one time, in and out: what a reader holds it does not take again. */
+/** Events per batch, in and out. A reader takes the next batch only after the last one. */
 const pieceMax = 64
 
-/** Why work was told to end. */
+/** Why the work must end. */
 export type Stop = "cancelled" | "reader_left" | "reader_stalled"
 
-/** How it went, said twice: to the reader, and to whoever waits for the end. */
+/** The end of a run, in two forms: last events for the reader, and a `final`. */
 export interface LifeEnd {
   readonly ending: Ending
   readonly final: GraphFinal
 }
 
-/** What the work may do. */
+/** Interface between the work and its run. */
 export interface Life {
-  /** Waits for room. Once the reader is gone, or the run told to end, nothing is kept. */
+  /** Emits events, and waits while the queue is full. Drops them once the reader is gone or the run must end. */
   readonly emit: (events: ReadonlyArray<AiEvent>) => Effect.Effect<void>
   /** Settles when the work should end. */
   readonly stopped: Effect.Effect<Stop>
 }
 
-/** `work` never fails. When it is interrupted, or has a defect, `interrupted` says how it ended. */
+/** Starts `work`, which never fails. If it is interrupted or has a defect, `interrupted` returns the end. */
 export const make = Effect.fnUntraced(function* <R>(
   runId: RunId,
   work: (life: Life) => Effect.Effect<LifeEnd, never, R>,
@@ -47,7 +47,7 @@ export const make = Effect.fnUntraced(function* <R>(
   const stop = yield* Deferred.make<Stop>()
   const tell = (why: Stop) => Effect.asVoid(Deferred.succeed(stop, why))
 
-  // In pieces, each with a time of its own: a slow reader is one that reads.
+  // In batches, each with its own timeout: a slow reader is not considered gone.
   const offer = (events: ReadonlyArray<AiEvent>): Effect.Effect<void> =>
     Effect.forEach(
       Arr.chunksOf(events, pieceMax),
@@ -69,7 +69,7 @@ export const make = Effect.fnUntraced(function* <R>(
     stopped: Deferred.await(stop)
   }
 
-  /** Whoever waits for the end does not wait for the reader; a reader is told of it also when the scope is closed. */
+  /** Settles `final` without waiting for the reader, who receives the last events even if the scope is closed. */
   const settle = (end: LifeEnd) =>
     Effect.andThen(
       Deferred.succeed(final, end.final),
@@ -88,7 +88,7 @@ export const make = Effect.fnUntraced(function* <R>(
 
   return {
     runId,
-    // However the reading ended: of a run that is over this changes nothing.
+    // For any end of the reading. It has no effect on a run that is over.
     events: Stream.fromIterableEffectRepeat(Queue.takeBetween(queue, 1, pieceMax)).pipe(
       Stream.onExit(() => Effect.andThen(tell("reader_left"), Queue.shutdown(queue)))
     ),

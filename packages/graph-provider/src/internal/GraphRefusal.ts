@@ -1,4 +1,4 @@
-/** Every reason why a run may not start, as what its caller is told. */
+/** Reasons why a run may not start, as errors for its caller. */
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { Schema } from "effect"
 import type { AiErrorCode } from "../events/AiEvent.ts"
@@ -6,17 +6,17 @@ import { GraphRefused } from "../graphs/GraphProvider.ts"
 import { type GrantRunsExhausted, retrySeconds } from "../grants/GrantRuns.ts"
 import type { RepositoryUnavailable } from "../Repositories.ts"
 
-/** The same error, under a coarse code. */
+/** Gives an error a coarse code. */
 export const as =
   (error: AiErrorCode) =>
   ({ _tag: reason, message: detail }: { readonly _tag: string; readonly message: string }) =>
     new GraphRefused({ error, reason, detail })
 
-/** Not a matter of who asks: nobody's runs start here. */
+/** Applies to all callers: this host runs no sandboxes. */
 export const disabled = new GraphRefused({
   error: "policy_denied",
   reason: "SandboxDisabled",
-  detail: "sandboxes are switched off here. Whoever runs this host can switch them on: SANDBOX_ENABLED=true"
+  detail: "sandboxes are disabled on this host. Its operator can enable them with SANDBOX_ENABLED=true"
 })
 
 export const ofRuns = ({ _tag: reason, message: detail }: GrantRunsExhausted): GraphRefused =>

@@ -1,4 +1,4 @@
-/** A request that was admitted, as the spec of its run. Pure. */
+/** Builds the spec of an admitted request. Pure. */
 import type {
   CanaryPolicy,
   LlmBudget,
@@ -12,7 +12,7 @@ import type { ExecutionGrant } from "../grants/ExecutionGrant.ts"
 import type { HostOffer } from "../grants/GrantPermissions.ts"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 
-/** Who pays and in whose name: the grant says it. A request adds what belongs to its trace. */
+/** Returns the paying account and the user, both from the grant. The request adds only tracing data. */
 export const identityOf = (
   { caller, graphId }: GraphRunRequest,
   { attempt }: RunContext,
@@ -27,31 +27,31 @@ export const identityOf = (
   ...(caller.userId === undefined ? {} : { traceUserId: caller.userId })
 })
 
-/** A grant that opens a request, and how much of a model the run may have. */
+/** A grant that allows a request, and the model budget of the run. */
 export interface Granted {
   readonly grant: ExecutionGrant
   readonly budget: LlmBudget | undefined
 }
 
-/** The host's options, each with a value. */
+/** The host's options with their defaults. */
 export interface SettledOptions {
   readonly enabled: boolean
   readonly canaries: CanaryPolicy
   readonly imageOf: (image: string) => string
-  /** Models and budget that a grant cannot exceed, or has when it names none. */
+  /** Maximum budget, and the models of a grant that names none. */
   readonly offer: HostOffer
   readonly runtimeSecondsMax: number
   readonly workspaceOf: (request: GraphRunRequest, context: RunContext) => WorkspaceSource
 }
 
-/** What an agent is asked by a graph's caller. */
+/** Returns the caller's part of an agent's task. */
 export const requestOf = ({ messages, personality, repository }: GraphRunRequest): AgentRun.AgentRequest => ({
   messages,
   personality,
   hasRepository: repository !== undefined
 })
 
-/** What the host decides of a run, whether an agent works in it or a task. */
+/** Returns the host's part of a spec, for an agent or a task. */
 export const termsOf = (
   image: string,
   { budget, grant }: Granted,

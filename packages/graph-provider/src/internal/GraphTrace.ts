@@ -1,10 +1,10 @@
-/** What a run of a graph carries in traces and logs. */
+/** Attributes of a graph run in traces and logs. */
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { Effect, Option } from "effect"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import { agentIdOf } from "./Admission.ts"
 
-/** On every line of its log. */
+/** Adds the run's attributes to every log line. */
 export const logged = <A, E, R>(
   request: GraphRunRequest,
   { runId }: RunContext,
@@ -15,7 +15,7 @@ export const logged = <A, E, R>(
     [Telemetry.attribute.agentId]: agentIdOf(request)
   })
 
-/** One span, whose trace is also on every line, for loggers that know nothing of spans. */
+/** Adds a span, and its trace ID to every log line, for loggers without support for spans. */
 export const around = <A, E, R>(
   request: GraphRunRequest,
   context: RunContext,

@@ -1,6 +1,5 @@
 /**
- * What every run of a graph of the sandbox has in common, whoever does the work: admitted or refused, told while it
- * goes on, stopped when its reader wants, and concluded once.
+ * The common part of all graph runs of the sandbox, for agents and tasks: admission, events, stops and one conclusion.
  */
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -19,22 +18,22 @@ import * as GraphEnd from "./GraphEnd.ts"
 import * as GraphLife from "./GraphLife.ts"
 import * as GraphTrace from "./GraphTrace.ts"
 
-/** What the work may do. */
+/** Interface between the work and its run. */
 export interface GraphWork {
   readonly tell: (events: ReadonlyArray<AiEvent>) => Effect.Effect<void>
-  /** The run's id is its own from here on. */
+  /** Marks the run ID as owned by this run. */
   readonly claimed: () => void
-  /** Lives in a clone of the repository that the request names, where it names one. */
+  /** Runs in a clone of the repository that the request names, if it names one. */
   readonly inClone: InClone<RepositoryDelivery, RepositoryUnavailable, never> | undefined
 }
 
-/** How much of what was said is held for a run that fails. */
+/** Length after which no more text is kept for a run that fails. */
 const textCharsMax = 1024 * 1024
 
-/** A provider of those graphs. Interrupting `live` ends the run, and waits until nothing of it is left. */
+/** Creates a provider. Interruption of `live` must end the run and wait until all its resources are removed. */
 export const provider = Effect.fnUntraced(function* <A>(
   canHandle: (graphId: GraphId) => boolean,
-  /** What it holds is held until the work is over. */
+  /** Its resources are held until the work is over. */
   admit: (request: GraphRunRequest, context: RunContext) => Effect.Effect<A, GraphRefused, Scope.Scope>,
   live: (
     admitted: A,

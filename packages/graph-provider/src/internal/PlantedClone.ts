@@ -1,10 +1,10 @@
-/** What a run and its clone have in common: the canaries that are planted in the one are looked for in the other. */
+/** Connects a run with its clone: the canaries planted in the sandbox are searched for in the clone. */
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect } from "effect"
 import type { InClone, RepositoryPlace, RepositoryUse } from "../Repositories.ts"
 
-/** `use` in a clone; without one, in the workspace of the spec. */
+/** Runs `use` in a clone; without a clone, in the workspace of the spec. */
 export const live = Effect.fnUntraced(function* <A extends RepositoryUse, E, R, D, E2, R2>(
   { canaries = "off" }: Pick<SandboxSpecInput, "canaries">,
   inClone: InClone<D, E2, R2> | undefined,

@@ -1,9 +1,9 @@
 /**
- * What differs between the beginning and the end of a task, as a patch for `git apply`.
+ * The difference between the beginning and the end of a task, as a patch for `git apply`.
  *
- * All of git runs inside the sandbox, as the agent, with a repository of its own outside the workspace: so any
- * directory works, and what the workspace's own repository is configured to do matters to nobody. What comes out is
- * bounded, checked for its form, and otherwise untrusted.
+ * Git runs inside the sandbox, as the agent, with its own repository outside the workspace. So any directory works, and
+ * the configuration of the workspace's own repository has no effect. The output is limited in size, checked for its
+ * format, and otherwise untrusted.
  */
 import { excerpt } from "@cogni/sandbox-loop/Excerpt"
 import type { Executor } from "@cogni/sandbox-core/Executor"
@@ -12,23 +12,23 @@ import { Effect, Result } from "effect"
 import { Base64 } from "effect/encoding"
 import type { GraphPatch } from "../events/GraphPatch.ts"
 
-/** How long each of its commands may take. */
+/** Time limit of each command. */
 export const commandSecondsMax = 60
 
-/** A patch travels as base64, which is a third longer, through what is kept of a command's output. */
+/** Returns the size of a patch in a command's retained output. It is base64, which is a third longer. */
 export const outputBytesOf = (patchBytesMax: number): number => Math.ceil(patchBytesMax / 3) * 4 + 64
 
-/** The state at the beginning, as the id of a tree, or why there is none. */
+/** Tree ID of the initial state, or the reason why it is missing. */
 export type Base = Result.Result<string, string>
 
-/** What goes wrong at the beginning is nearly always how much there is. */
-export const remedy = "Leave out what is large and not worked on (.gitignore), or name a smaller directory"
+/** Remedy for a failed beginning: its usual cause is a workspace that is too large. */
+export const remedy = "Exclude large files that are not needed (.gitignore), or name a smaller directory"
 
 /**
- * Nothing of the user's, the system's or the workspace's configuration is read. Attributes of the workspace could
- * change what is compared, so they are overruled; a path may hold a line break, so lists end in NUL.
+ * No configuration of the user, the system or the workspace is read. Attributes of the workspace could change the
+ * comparison, so they are overridden. A path can contain a line break, so lists end in NUL.
  *
- * A repository inside the workspace is a directory to git that it does not look into; so it is left out.
+ * Git does not look into a repository inside the workspace, so it is left out.
  */
 const prelude = `
 set -u
@@ -53,7 +53,7 @@ stage() {
 `
 
 const beginScript = `${prelude}
-# A beginning that failed must not fill up what the task itself needs.
+# A failed beginning must not use up the space that the task needs.
 trap 'code=$?; [ "$code" -eq 0 ] || rm -rf "$state"' EXIT
 trap 'exit 143' TERM
 rm -rf "$state" && mkdir -p "$state" && hard init -q --template= --bare "$state/git" || exit 1
@@ -61,7 +61,7 @@ ours config core.bare false
 mkdir -p "$state/git/info"
 echo '* -text -crlf -ident -filter -working-tree-encoding !eol !diff !merge' >"$state/git/info/attributes"
 echo '/.cogni/' >"$state/git/info/exclude"
-# What its own repository knows is part of it, also where it is ignored.
+# Files that its own repository tracks are included, even if they are ignored.
 if [ -d .git ]; then
   hard --git-dir=.git --work-tree=. ls-files -z --cached 2>/dev/null | there |
     ours update-index -z --add --stdin 2>/dev/null || true
@@ -69,7 +69,7 @@ fi
 stage && ours write-tree
 `
 
-/** With `binary`, every file is one: bytes that are no UTF-8 cannot be told as text. */
+/** With `binary`, every file counts as binary: bytes that are not UTF-8 cannot be returned as text. */
 const endScript = `${prelude}
 base=$2 max=$3 kind=$4
 stage || exit 1
@@ -82,13 +82,13 @@ echo "$files $bytes"
 [ "$bytes" -gt "$max" ] || base64 -w 0 "$state/patch"
 `
 
-/** Fails when the sandbox can be used no more; whatever else goes wrong is why there is no patch. */
+/** Records the initial state. Fails if the sandbox is unusable; any other error is the reason for a missing patch. */
 export const begin = Effect.fnUntraced(function* (executor: Executor, directory: string) {
   const told = yield* script(executor, beginScript, [directory])
   return Result.flatMap(told, (text): Base =>
     /^[0-9a-f]{40,64}$/u.test(text)
       ? Result.succeed(text)
-      : Result.fail("git answered something else than a tree")
+      : Result.fail("git returned something other than a tree ID")
   )
 })
 
@@ -108,7 +108,7 @@ export const end = Effect.fnUntraced(function* (
   return first.problem === notText ? yield* ask("binary") : first
 })
 
-const notText = "the patch is no text"
+const notText = "the patch is not text"
 
 const none = (problem: string): GraphPatch => ({ files: 0, bytes: 0, problem })
 
@@ -130,7 +130,7 @@ const script = (
     )
   )
 
-/** After one of these the sandbox lives on, or says itself that it does not. */
+/** Errors of a command. If the sandbox has ended as well, its next use fails. */
 const ofTheCommand: ReadonlySet<SandboxError["reason"]["_tag"]> = new Set([
   "CommandTimedOut",
   "CommandRefused",
@@ -139,7 +139,7 @@ const ofTheCommand: ReadonlySet<SandboxError["reason"]["_tag"]> = new Set([
   "PidsExhausted"
 ])
 
-/** It may quote what is inside: one line, and not long. */
+/** Shortens an error to one line: it can quote the sandbox. */
 const problem = (said: string): string =>
   `the patch could not be made: ${excerpt(said, 400).text.replaceAll(/[\p{C}\s]+/gu, " ")}`
 
@@ -147,7 +147,7 @@ const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
 const read = (told: string, patchBytesMax: number): GraphPatch => {
   const found = /^ *(\d{1,9}) +(\d{1,15})\n?([A-Za-z0-9+/=]*)$/u.exec(told)
-  if (found === null) return none(problem("git answered something else than a patch"))
+  if (found === null) return none(problem("git returned something other than a patch"))
   const counted = { files: Number(found[1]), bytes: Number(found[2]) }
   if (counted.bytes > patchBytesMax) {
     return {
@@ -156,7 +156,7 @@ const read = (told: string, patchBytesMax: number): GraphPatch => {
     }
   }
   const decoded = Result.getOrUndefined(Base64.decode(found[3] ?? ""))
-  if (decoded?.byteLength !== counted.bytes) return none(problem("it came in pieces"))
+  if (decoded?.byteLength !== counted.bytes) return none(problem("it is incomplete"))
   try {
     return { ...counted, text: strict.decode(decoded) }
   } catch {

@@ -1,10 +1,10 @@
-/** What a task does, as the events of a graph. */
+/** Converts the progress of a task to events of a graph. */
 import { toolResult, toolStart } from "../agents/AgentOutput.ts"
 import type { AiEvent } from "../events/AiEvent.ts"
 import type { GraphPatch } from "../events/GraphPatch.ts"
 import type { TaskProgress } from "../TaskRun.ts"
 
-/** What is said between two tool calls stands by itself: a gap comes before it. */
+/** Puts an empty line between the texts of two steps. */
 export const make = (): ((event: TaskProgress) => ReadonlyArray<AiEvent>) => {
   let hasSpoken = false
   let isNew = true

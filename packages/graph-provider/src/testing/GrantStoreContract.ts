@@ -1,4 +1,4 @@
-/** What every `GrantStore` must do: a token opens the one grant it was told with, and is kept nowhere. */
+/** Contract of `GrantStore`: each token authenticates exactly one grant, and no token is stored. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer, Redacted } from "effect"
 import { type GrantInput, GrantInput as GrantInputSchema, GrantStore } from "../grants/GrantStore.ts"
@@ -13,7 +13,7 @@ const input: GrantInput = {
 
 export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void =>
   it.layer(layer, { excludeTestServices: true, timeout: "1 minute" })(`GrantStore (${name})`, (it) => {
-    it.effect("what was granted is found by its id and by its token, as it was granted", () =>
+    it.effect("finds a grant by its ID and by its token, as it was issued", () =>
       Effect.gen(function* () {
         const store = yield* GrantStore
         const { grant, token } = yield* store.issue(input)
@@ -23,7 +23,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void 
       })
     )
 
-    it.effect("a grant keeps what it opens, and opens no tool and no repository when nothing was said", () =>
+    it.effect("keeps the permissions of a grant; without permissions, a grant has the safe default", () =>
       Effect.gen(function* () {
         const store = yield* GrantStore
         const permissions = {
@@ -40,7 +40,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void 
       })
     )
 
-    it.effect("a token is not in what is printed, and shows its own grant only", () =>
+    it.effect("never prints a token, and authenticates each token as its own grant only", () =>
       Effect.gen(function* () {
         const store = yield* GrantStore
         const first = yield* store.issue(input)
@@ -52,7 +52,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void 
       })
     )
 
-    it.effect("what is no token shows no grant: an id, a hash, nothing, bytes of any kind", () =>
+    it.effect("finds no grant for a text that is not a token: an ID, an empty text, SQL, bytes", () =>
       Effect.gen(function* () {
         const store = yield* GrantStore
         const { grant } = yield* store.issue(input)
@@ -63,7 +63,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void 
       })
     )
 
-    it.effect("a grant that was revoked stays so from the first time on, and is found still", () =>
+    it.effect("keeps the time of the first revocation, and still finds a revoked grant", () =>
       Effect.gen(function* () {
         const store = yield* GrantStore
         const { grant, token } = yield* store.issue(input)
@@ -77,7 +77,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void 
       })
     )
 
-    it.effect("the list has every grant once, the newest first", () =>
+    it.effect("lists every grant once, newest first", () =>
       Effect.gen(function* () {
         const store = yield* GrantStore
         const issued = [yield* store.issue(input), yield* store.issue(input), yield* store.issue(input)]
@@ -87,7 +87,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void 
       })
     )
 
-    it.effect("what is no grant is refused, without repeating it", () =>
+    it.effect("rejects an invalid grant without repeating its values", () =>
       Effect.gen(function* () {
         const store = yield* GrantStore
         for (const wrong of [
@@ -106,7 +106,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void 
     )
 
     it.effect.prop(
-      "any grant there can be survives",
+      "stores any valid grant unchanged",
       { words: GrantInputSchema },
       ({ words }) =>
         Effect.gen(function* () {

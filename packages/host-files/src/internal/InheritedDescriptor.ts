@@ -1,8 +1,8 @@
 /**
  * Descriptors that this process was started with, under the paths that shells give them: `/dev/stdin`, `/dev/fd/63`.
  *
- * The caller's shell opened them, so no agent can be behind one. A pipe, such as that of `<(…)`, is read to its end,
- * with a bound, and never closed: its number could be given to another file.
+ * The caller's shell opened them, so no agent can control them. A pipe, such as that of `<(…)`, is read to its end,
+ * with a bound, and never closed, because its number could be reused for another file.
  */
 import {
   constants,
@@ -18,21 +18,21 @@ import { fromErrno } from "../HostPathError.ts"
 
 const standard: Readonly<Record<string, number>> = { "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2 }
 
-/** The descriptor that a path stands for, if it does. */
+/** Returns the descriptor that a path stands for, if any. */
 export const of = (path: string): number | undefined => {
   const number = /^(?:\/dev|\/proc\/(?:self|thread-self))\/fd\/(\d{1,6})$/u.exec(path)?.[1]
   return number === undefined ? standard[path] : Number(number)
 }
 
 const statOf = promisify(fstat)
-/** Without a handle, which would close it when it is no longer referred to. */
+/** Opens without a handle, which would close the descriptor when it is garbage-collected. */
 const openAgain = promisify(openDescriptor)
 const readInto = promisify(readDescriptor)
 const writeFrom = promisify(writeDescriptor)
 
 const pathOf = (descriptor: number) => `/dev/fd/${descriptor}`
 
-/** Everything until its end. Throws `tooLarge` beyond `bytesMax`. */
+/** Reads a descriptor to its end. Throws `tooLarge` beyond `bytesMax`. */
 export const read = async (
   descriptor: number,
   bytesMax: number,
@@ -65,7 +65,7 @@ export const read = async (
   return Buffer.concat(pieces, total)
 }
 
-/** Whether it is a pipe. Fails where there is no such descriptor, or where it is a socket or a directory. */
+/** Whether a descriptor is a pipe. Fails if it does not exist, or if it is a socket or a directory. */
 export const isPipe = async (descriptor: number): Promise<boolean> => {
   const stats = await statOf(descriptor)
   if (stats.isDirectory()) throw fromErrno(pathOf(descriptor), { code: "EISDIR" })
@@ -73,9 +73,9 @@ export const isPipe = async (descriptor: number): Promise<boolean> => {
   return stats.isFIFO()
 }
 
-/** Waits while a pipe is full. */
+/** Writes all bytes, and waits while a pipe is full. */
 export const write = async (descriptor: number, bytes: Uint8Array): Promise<void> => {
-  // A pipe of this process may be one that does not wait; one that is opened again waits.
+  // A pipe of this process may be non-blocking. Opened again, it blocks.
   const again = (await isPipe(descriptor)) ? await open(pathOf(descriptor), "w") : undefined
   try {
     for (let at = 0; at < bytes.byteLength;) {

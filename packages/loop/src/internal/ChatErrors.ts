@@ -1,57 +1,57 @@
 /**
- * Whatever goes wrong between us and a model, as the one error there is. Pure.
+ * Converts every failure between the host and a model to `ChatModelFailed`. Pure.
  *
- * What may pass in a moment is told from what never will by status and code, never by texts: a 429 of the type
- * `insufficient_quota` is final, any other is a rate.
+ * Status, code and headers decide whether a failure is temporary, never the message. A 429 is final if its type or code
+ * is `insufficient_quota` or if it has `x-should-retry: false`; otherwise it is a rate limit.
  */
 import { type ChatErrorCode, ChatModelFailed, failed } from "../ChatModel.ts"
 import { APICallError } from "ai"
 import { AnswerTooLarge, Unreachable } from "./HostFetch.ts"
 import * as Json from "./Json.ts"
 
-/** What a body of the APIs' says of an error. */
+/** Error details of a response body. */
 interface Told {
   readonly message?: string | undefined
   readonly type?: string | undefined
   readonly code?: string | undefined
 }
 
-/** `now`: for a `retry-after` that is a date. */
+/** `now` is the reference for a `retry-after` that is a date. */
 export const ofUnknown = (error: unknown, now: Date): ChatModelFailed => {
   if (error instanceof ChatModelFailed) return error
   const causes = chain(error)
   const tooLarge = causes.find((cause) => cause instanceof AnswerTooLarge)
   if (tooLarge !== undefined) return failed("answer_too_large", tooLarge.message)
   const nobody = causes.find((cause) => cause instanceof Unreachable)
-  if (nobody !== undefined) return failed("unreachable", `nobody answers there: ${nobody.message}`)
+  if (nobody !== undefined) return failed("unreachable", `the upstream cannot be reached: ${nobody.message}`)
   const call = causes.find((cause) => APICallError.isInstance(cause))
   if (call === undefined) return ofPart(error)
   const { message, responseBody, responseHeaders = {}, statusCode: status } = call
-  // The answer had begun well, so it is its end that is missing.
+  // Without an error status, the rest of the answer is missing or invalid.
   if (status === undefined || (status >= 200 && status < 300)) {
     const why = causes.at(-1)?.message ?? message
     return status === undefined || causes.some(isOfTheNetwork)
       ? failed("unreachable", `the answer broke off: ${why}`)
-      : failed("invalid_answer", `what came is no answer: ${why}`)
+      : failed("invalid_answer", `the response is not a valid answer: ${why}`)
   }
   const told = toldOf(Json.parse(responseBody ?? ""))
   const code = codeOf(status, told, responseHeaders["x-should-retry"] === "false")
-  return failed(code, `${told.message ?? (message === "" ? "without a word" : message)} [status ${status}]`, {
+  return failed(code, `${told.message ?? (message === "" ? "no message" : message)} [status ${status}]`, {
     status,
     retryAfterSeconds:
       code === "rate_limit" || code === "unavailable" ? retryAfter(responseHeaders, now) : undefined
   })
 }
 
-/** An error that came in the place of a part of an answer. */
+/** Converts an error that arrived as a part of an answer. */
 export const ofPart = (error: unknown): ChatModelFailed => {
   const told = toldOf(error)
-  const message = told.message ?? (error instanceof Error ? error.message : "the answer has an error in it")
+  const message = told.message ?? (error instanceof Error ? error.message : "the answer contains an error")
   const code = kinds[told.code ?? ""] ?? kinds[told.type ?? ""]
   return failed(code ?? "invalid_answer", message)
 }
 
-/** Codes and types of OpenAI's, of this project's gateway and of LiteLLM's that say more than a status. */
+/** Error codes and types of OpenAI, this project's gateway and LiteLLM that are more specific than a status. */
 const kinds: Readonly<Record<string, ChatErrorCode>> = {
   insufficient_quota: "insufficient_quota",
   billing_error: "insufficient_quota",
@@ -110,7 +110,7 @@ const recordOf = (value: unknown): Readonly<Record<string, unknown>> => (Json.is
 const textOf = (value: unknown): string | undefined =>
   typeof value === "string" && value !== "" ? value : undefined
 
-/** Seconds, or a date; OpenAI says milliseconds besides. */
+/** Reads seconds or a date, or OpenAI's header in milliseconds. */
 const retryAfter = (headers: Readonly<Record<string, string>>, now: Date): number | undefined => {
   const millis = Number(headers["retry-after-ms"])
   if (Number.isFinite(millis) && millis > 0) return millis / 1000

@@ -1,8 +1,8 @@
 /**
- * A `fetch` for the AI SDK that reaches a unix socket or a base URL, and nothing else.
+ * A `fetch` for the AI SDK that can reach only a Unix socket or a base URL.
  *
- * No redirect is followed, nothing is decompressed, no connection is kept, and no proxy is read from the environment:
- * where a request goes is what the caller said. What comes back is bounded before anything parses it.
+ * It follows no redirects, decompresses nothing, keeps no connections and reads no proxy from the environment: requests
+ * go only where the caller said. Responses are bounded before anything parses them.
  */
 import * as http from "node:http"
 import * as https from "node:https"
@@ -10,25 +10,25 @@ import { Readable } from "node:stream"
 import type { ChatEndpoint } from "../ChatModel.ts"
 
 export interface FetchLimits {
-  /** Of one line: an event of a stream is one, and is parsed when it is whole. */
+  /** Limit on one line. An event of a stream is a line, and is parsed when it is complete. */
   readonly lineBytesMax: number
-  /** Of the whole body. */
+  /** Limit on the whole body. */
   readonly bodyBytesMax: number
-  /** Of the body of an answer that is none; what is over is left out. */
+  /** Bytes that are read of an error response; the rest is ignored. */
   readonly errorBytesMax: number
 }
 
-/** More came than anybody asked for. */
+/** The response exceeds a limit. */
 export class AnswerTooLarge extends Error {
   override readonly name = "AnswerTooLarge"
 }
 
-/** Nobody is there to ask. */
+/** The endpoint cannot be reached. */
 export class Unreachable extends Error {
   override readonly name = "Unreachable"
 }
 
-/** Where the API is, as a URL. What is before the path is not looked at where there is a socket. */
+/** Returns the API's base URL. For a socket, the host in the URL is not used. */
 export const baseUrlOf = (at: ChatEndpoint): string =>
   "socketPath" in at ? "http://localhost/v1" : at.baseUrl
 
@@ -93,7 +93,7 @@ const headersOf = (answer: http.IncomingMessage): Headers => {
   return headers
 }
 
-/** What breaks off is not over: Node tells the two apart, and so must whoever reads this. */
+/** Passes a body on within its limits. A truncated body throws, so that the reader does not take it for complete. */
 async function* held(answer: http.IncomingMessage, limits: FetchLimits): AsyncGenerator<Uint8Array> {
   let bytes = 0
   let lineBytes = 0
@@ -101,9 +101,9 @@ async function* held(answer: http.IncomingMessage, limits: FetchLimits): AsyncGe
     bytes += chunk.byteLength
     const lineBreak = chunk.lastIndexOf(10)
     lineBytes = lineBreak === -1 ? lineBytes + chunk.byteLength : chunk.byteLength - lineBreak - 1
-    if (bytes > limits.bodyBytesMax) throw new AnswerTooLarge(`more than ${limits.bodyBytesMax} bytes came`)
+    if (bytes > limits.bodyBytesMax) throw new AnswerTooLarge(`answer exceeds ${limits.bodyBytesMax} bytes`)
     if (lineBytes > limits.lineBytesMax) {
-      throw new AnswerTooLarge(`a line of more than ${limits.lineBytesMax} bytes came`)
+      throw new AnswerTooLarge(`a line of the answer exceeds ${limits.lineBytesMax} bytes`)
     }
     yield chunk
   }

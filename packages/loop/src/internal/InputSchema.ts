@@ -1,14 +1,14 @@
-/** The arguments of a tool, as a model is told them, and what it hears of those that are none. */
+/** JSON Schema of a tool's arguments for a model, and messages about invalid arguments. */
 import { Schema, SchemaAST } from "effect"
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 
-/** What of a problem with arguments is told. */
+/** Longest message about invalid arguments. */
 const problemCharsMax = 1000
 
-/** JSON Schema of an object. */
+/** Returns the JSON Schema of the arguments, which is always an object. */
 export const jsonOf = (input: Schema.Top): Readonly<Record<string, unknown>> => {
   const { definitions, schema } = Schema.toJsonSchemaDocument(input, { onExcessProperty: "error" })
-  // Of a struct without fields it says `not: null`; some APIs refuse an object without properties.
+  // A struct without fields becomes `not: null`. Some APIs refuse an object without `properties`.
   const { not: _, ...said } = schema
   return {
     type: "object",

@@ -1,9 +1,9 @@
-/** JSON that comes from outside. */
+/** Untrusted JSON. */
 import { Option, Schema } from "effect"
 
 const decode = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
 
-/** `undefined` where the text is no JSON. */
+/** Returns `undefined` if the text is not JSON. */
 export const parse = (text: string): unknown => Option.getOrUndefined(decode(text))
 
 export const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>

@@ -1,8 +1,8 @@
 /**
- * One call of a model's: read, carried out and answered.
+ * Parses, executes and answers one tool call of a model.
  *
- * What goes into the history is made fit for any API: ids of its own for every call, names that are names, arguments
- * that are a JSON object. A model that writes nonsense must not make the next question invalid.
+ * Calls are normalized for the history so that every API accepts them: a unique ID, a valid name, and a JSON object as
+ * arguments. Invalid output of a model must not make the next request invalid.
  */
 import { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Clock, Effect } from "effect"
@@ -12,16 +12,16 @@ import * as Tool from "../Tool.ts"
 import * as Json from "./Json.ts"
 import { type Loop, remember, type Talk } from "./LoopTalk.ts"
 
-/** A call of the model's, read. */
+/** A parsed call. */
 export interface ReadCall {
-  /** As it is in the history. */
+  /** The call as stored in the history. */
   readonly told: ChatToolCall
   readonly input: Readonly<Record<string, unknown>>
-  /** What it calls, or what is wrong with it. */
+  /** The called tool, or the problem with the call. */
   readonly meant: { readonly tool: Tool.Tool } | { readonly problem: string }
 }
 
-/** What of nonsense is told again, to the model and to whoever watches. */
+/** Bytes of invalid arguments that are repeated to the model and in events. */
 const malformedBytesMax = 500
 
 const plainName = /^[A-Za-z0-9_-]{1,64}$/u
@@ -39,15 +39,15 @@ export const read = (call: ChatToolCall, { talk, tools }: Loop): ReadCall => {
   }
   const parsed = Json.parse(call.arguments)
   if (!Json.isObject(parsed)) {
-    return unreadable(id, tool.name, call.arguments, "the arguments are no JSON object. Write one")
+    return unreadable(id, tool.name, call.arguments, "the arguments are not a JSON object. Send one")
   }
   const problem = tool.check(parsed)
   return problem === undefined
     ? { told: { id, name: tool.name, arguments: call.arguments }, input: parsed, meant: { tool } }
-    : unreadable(id, tool.name, call.arguments, `the arguments are refused: ${problem}`)
+    : unreadable(id, tool.name, call.arguments, `the arguments are invalid: ${problem}`)
 }
 
-/** What was written is told back in a form that any API takes, however deep or long it was. */
+/** Returns invalid arguments in a form that every API accepts, whatever their depth or length. */
 const unreadable = (id: string, name: string, written: string, problem: string): ReadCall => {
   const input = { malformed: excerpt(written, malformedBytesMax).text }
   return {
@@ -57,7 +57,7 @@ const unreadable = (id: string, name: string, written: string, problem: string):
   }
 }
 
-/** A model's own id, where it is one and names nothing else of this conversation. */
+/** Returns the model's own ID if it is valid and unique in this conversation, or else a new one. */
 const freshId = (given: string, talk: Talk): string => {
   let id = given
   for (let next = talk.callIds.size + 1; !plainId.test(id) || talk.callIds.has(id); next += 1)
@@ -66,7 +66,7 @@ const freshId = (given: string, talk: Talk): string => {
   return id
 }
 
-/** Fails when the sandbox can be used no more. */
+/** Executes a call and stores its answer. Fails if the sandbox has ended. */
 export const answer = Effect.fnUntraced(function* (
   { input, meant, told }: ReadCall,
   { limits, session, talk, tell }: Loop
@@ -96,7 +96,7 @@ export const answer = Effect.fnUntraced(function* (
   yield* tell({ type: "tool_call_ended", id, name, content, isError, durationMs })
 })
 
-/** A call that the end of the loop has cut short is told to have ended. */
+/** Reports the end of a call that the end of the loop interrupted. */
 export const endOpen = Effect.fnUntraced(function* ({ talk, tell }: Loop) {
   if (talk.open === undefined) return
   const { id, name, startedMs } = talk.open
@@ -105,4 +105,4 @@ export const endOpen = Effect.fnUntraced(function* ({ talk, tell }: Loop) {
   yield* tell({ type: "tool_call_ended", id, name, content: cutShort, isError: true, durationMs })
 })
 
-const cutShort = "the loop ended before the call did"
+const cutShort = "the loop ended before the call finished"

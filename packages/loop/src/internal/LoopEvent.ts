@@ -1,9 +1,9 @@
-/** What happens in a loop, and how it ends. */
+/** Events and results of a loop. */
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { Effect } from "effect"
 import type * as ChatModel from "../ChatModel.ts"
 
-/** Tokens as the upstream counted them; where it did not, estimates. */
+/** Tokens as counted by the upstream. Uncounted output is estimated, uncounted input is 0. */
 export interface LoopUsage {
   readonly inputTokens: number
   readonly outputTokens: number
@@ -26,23 +26,23 @@ export type LoopVerdict =
   | { readonly outcome: "model_failed"; readonly error: ChatModel.ChatModelFailed }
   | { readonly outcome: "sandbox_failed"; readonly error: SandboxError }
 
-/** The one end of a loop. */
+/** Result of a loop. */
 export type LoopEnd = LoopVerdict & {
-  /** The last thing the model said: its answer, where it finished. */
+  /** The model's last text, which is its answer if it finished. */
   readonly text: string
   readonly steps: number
   readonly toolCalls: number
   readonly usage: LoopUsage
   readonly durationMs: number
-  /** What happened and what to do. */
+  /** Outcome and remedy in one text. */
   readonly message: string
 }
 
-/** What happens on the way. Every call that began ends. */
+/** Progress of a loop. Every call that starts also ends. */
 export type LoopProgress =
   | { readonly type: "step_started"; readonly step: number }
   | { readonly type: "text_delta"; readonly delta: string }
-  /** `input`: the arguments, where they are some; else `{ malformed }`, the beginning of what was written in their stead. */
+  /** `input` has the arguments or, if they are invalid, their beginning as `{ malformed }`. */
   | {
       readonly type: "tool_call_started"
       readonly id: string
@@ -59,7 +59,7 @@ export type LoopProgress =
     }
   | ({ readonly type: "step_ended"; readonly step: number } & LoopUsage)
 
-/** Who is told of it; the loop goes on when it has been. */
+/** Receives progress. The loop waits for it. */
 export type Tell = (event: LoopProgress) => Effect.Effect<void>
 
 export type LoopEvent = LoopProgress | { readonly type: "ended"; readonly end: LoopEnd }

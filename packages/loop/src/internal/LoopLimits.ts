@@ -1,25 +1,25 @@
-/** How much of everything a loop may have: steps, calls, time, tokens, bytes. */
+/** Limits of a loop: steps, calls, time, tokens and bytes. */
 import * as ChatModel from "../ChatModel.ts"
 
-/** How much of everything a loop may have. */
+/** Limits of a loop. */
 export interface LoopLimits {
-  /** Answers of the model. The last one may ask for nothing more. */
+  /** Answers of the model. The loop ends if the last one still requests tools. */
   readonly stepsMax: number
   readonly toolCallsMax: number
-  /** Calls of tools that do not exist, or with arguments that are none. */
+  /** Calls of unknown tools, or with invalid arguments. */
   readonly invalidCallsMax: number
   readonly runtimeSecondsMax: number
-  /** Of all answers, looked at after each; what an upstream does not count is estimated from its bytes. */
+  /** Total of all answers, checked after each. Uncounted answers are estimated from their bytes. */
   readonly outputTokensMax: number
-  /** What is asked for in one answer at most. Absent: as many as the model gives; not all take any number. */
+  /** Tokens requested per answer (default: the model's own limit). Some models do not accept every value. */
   readonly answerTokensMax?: number | undefined
-  /** Of the conversation, when the model is asked; so also of all results of tools together. */
+  /** Bytes of the conversation, including all tool results, at each request to the model. */
   readonly contextBytesMax: number
-  /** Of one result; of a longer one, the beginning and the end are told. */
+  /** Bytes of one result. A longer one is shortened to its beginning and end. */
   readonly toolResultBytesMax: number
-  /** How often one question is asked when its model cannot answer now. */
+  /** Attempts per request if its failures are retryable. */
   readonly attemptsMax: number
-  /** Between two attempts, whatever the upstream asks for. */
+  /** Longest delay between two attempts, even if the upstream asks for more. */
   readonly retrySecondsMax: number
   readonly answer: ChatModel.ChatLimits
 }

@@ -1,4 +1,4 @@
-/** One question to a model, and what its answer comes to. */
+/** One request to a model, and the outcome of its answer. */
 import { Duration, Effect, Stream } from "effect"
 import * as ChatModel from "../ChatModel.ts"
 import * as LoopCall from "./LoopCall.ts"
@@ -12,7 +12,7 @@ export interface Answer {
   readonly usage: LoopUsage
 }
 
-/** What an answer's bytes come to at least, where nobody counted: few tokens have more than four. */
+/** Estimates the tokens of an uncounted answer. Few tokens have more than four bytes, so this is a lower bound. */
 const bytesPerToken = 4
 
 interface Heard {
@@ -20,11 +20,11 @@ interface Heard {
   bytes: number
   calls: Array<ChatModel.ChatToolCall>
   finish: ChatModel.ChatFinish
-  /** As the upstream counted. */
+  /** As counted by the upstream. */
   usage: Omit<Extract<ChatModel.ChatPart, { readonly type: "usage" }>, "type">
 }
 
-/** Ask, and ask again where the model cannot answer now and nothing of an answer has come. */
+/** Sends a request. Retries a retryable failure, unless a part of an answer has arrived. */
 export const ask = (
   chat: ChatModel.ChatModel["Service"],
   loop: Loop
@@ -53,7 +53,7 @@ export const ask = (
         usage: {}
       }
       return listen(chat.stream(request, loop.at), loop, heard).pipe(
-        // What was heard of an answer has been paid for, however it ended.
+        // Partial answers count too, because they are billed.
         Effect.ensuring(Effect.sync(() => count(talk, heard))),
         Effect.as(heard),
         Effect.catch((error) =>
@@ -103,7 +103,7 @@ const usageOf = (heard: Heard): LoopUsage => ({
   outputTokens: countOr(heard.usage.outputTokens, Math.ceil(heard.bytes / bytesPerToken))
 })
 
-/** What an upstream says, where that is a count: less than none would be taken off the others. */
+/** Accepts only valid counts of an upstream: a negative one would reduce the total. */
 const countOr = (said: number | undefined, otherwise: number): number =>
   said !== undefined && Number.isSafeInteger(said) && said >= 0 ? said : otherwise
 
@@ -113,11 +113,11 @@ const count = (talk: Talk, heard: Heard): void => {
   talk.usage.outputTokens += outputTokens
 }
 
-/** Twice as long each time, or as long as the upstream asks for; never longer than is borne. */
+/** Doubles the delay each time, or uses the upstream's if it is longer, up to the limit. */
 const pause = (attempt: number, error: ChatModel.ChatModelFailed, secondsMax: number): number =>
   Math.min(secondsMax, Math.max(2 ** (attempt - 1), error.retryAfterSeconds ?? 0))
 
-/** What an answer that asks for nothing more comes to. */
+/** Returns the outcome of an answer without tool calls. */
 export const judge = ({ finish, text }: Answer): LoopVerdict => {
   switch (finish) {
     case "stop":
@@ -127,13 +127,13 @@ export const judge = ({ finish, text }: Answer): LoopVerdict => {
     case "content_filter":
       return {
         outcome: "model_failed",
-        error: ChatModel.failed("refused", "a filter stopped the answer, or the model would not give one")
+        error: ChatModel.failed("refused", "a filter stopped the answer, or the model refused to answer")
       }
     default:
       return text === ""
         ? {
             outcome: "model_failed",
-            error: ChatModel.failed("invalid_answer", "the answer says nothing, and asks for nothing")
+            error: ChatModel.failed("invalid_answer", "the answer has no text and no tool calls")
           }
         : { outcome: "finished" }
   }

@@ -1,10 +1,10 @@
-/** What a loop is, what it knows of itself, and what is remembered of its conversation. */
+/** State of a loop and of its conversation. */
 import * as ChatModel from "../ChatModel.ts"
 import type { Tool, ToolSession } from "../Tool.ts"
 import type { Tell } from "./LoopEvent.ts"
 import type { LoopLimits } from "./LoopLimits.ts"
 
-/** One loop, as all of its parts have it. */
+/** One loop, shared by its parts. */
 export interface Loop {
   readonly at: ChatModel.ChatEndpoint
   readonly model: string
@@ -15,7 +15,7 @@ export interface Loop {
   readonly talk: Talk
 }
 
-/** Asked for also where the loop is cut short. */
+/** Mutable state, which is also read when the loop ends early. */
 export interface Talk {
   readonly messages: Array<ChatModel.ChatMessage>
   contextBytes: number
@@ -24,7 +24,7 @@ export interface Talk {
   invalidCalls: number
   text: string
   usage: { inputTokens: number; outputTokens: number }
-  /** A call that was begun, and has no answer yet. */
+  /** A call that has started and has no answer yet. */
   open: { readonly id: string; readonly name: string; readonly startedMs: number } | undefined
   readonly callIds: Set<string>
 }

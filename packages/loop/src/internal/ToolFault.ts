@@ -1,16 +1,16 @@
 /**
- * What goes wrong below a tool, in the words of a tool.
+ * Converts failures below a tool to tool errors.
  *
- * What the caller asked for wrongly is `validation`; a limit is `execution`; a sandbox that is no more, or whose engine
- * is not there, is `unavailable`. Only the first two are told in full: the rest may speak of the host, whose business
- * it is, and goes to the log.
+ * An invalid request becomes `validation`, a full disk or an unreadable file `execution`, a time limit `timeout`, and
+ * any other failure, such as an ended sandbox or an absent engine, `unavailable`. The message of the last kind may
+ * contain details of the host, so it goes to the log and not to the model.
  */
 import type { LimitReason, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { type ToolErrorCode, ToolFailed } from "../Tool.ts"
 import { Effect, Schema } from "effect"
 import type { ToolPath } from "./ToolPath.ts"
 
-/** Limits of a sandbox. Of a command that runs, one that is broken is a part of its result. */
+/** Sandbox limits that are part of a command's result when a running command breaks them. */
 export const LimitCode = Schema.Literals(["OomKilled", "PidsExhausted", "OutputLimitExceeded", "DiskFull"])
 
 type Limit = Extract<LimitReason, { readonly _tag: typeof LimitCode.Type }>
@@ -19,11 +19,11 @@ const isLimitCode = Schema.is(LimitCode)
 
 const isLimit = (reason: Reason): reason is Limit => isLimitCode(reason._tag)
 
-/** The limit that a command broke, where it broke one. */
+/** Returns the limit that a command broke, if it broke one. */
 export const limitOf = (reason: Reason) =>
   isLimit(reason) ? { code: reason._tag, message: explain(reason) } : undefined
 
-/** `path` is what the caller named, where it named one. */
+/** `path` is the path that the caller gave, if it gave one. */
 export const failed = (error: SandboxError, path?: ToolPath): Effect.Effect<never, ToolFailed> => {
   const { reason } = error
   const say = path?.show ?? ((text: string) => text)
@@ -44,7 +44,7 @@ export const failed = (error: SandboxError, path?: ToolPath): Effect.Effect<neve
   }
 }
 
-/** Lets what fails below a tool fail as the tool does. */
+/** Converts the failures of an effect with {@link failed}. */
 export const told = (path?: ToolPath) => Effect.catch((error: SandboxError) => failed(error, path))
 
 /** Fails a tool with a code and what to do. */
@@ -53,26 +53,26 @@ export const refuse = (code: ToolErrorCode, detail: string): Effect.Effect<never
 
 const unavailable = (error: SandboxError) =>
   Effect.andThen(
-    Effect.logWarning(`a tool has no sandbox to act in: ${error.message}`),
+    Effect.logWarning(`the sandbox of a tool is unavailable: ${error.message}`),
     Effect.fail(
       new ToolFailed({
         code: "unavailable",
-        detail: `there is no sandbox to act in (${error.reason._tag}). Whoever runs this session can see why: tell them, instead of trying again`,
+        detail: `the sandbox is unavailable (${error.reason._tag}). Report this to the operator of this session instead of trying again`,
         cause: error
       })
     )
   )
 
-/** For the model, which can do with less, and not for whoever may give it more. */
+/** For the model, which can use less. The operator, who can raise the limit, gets another message. */
 const explain = (limit: Limit): string => {
   switch (limit._tag) {
     case "OomKilled":
-      return `the kernel killed a process of it at the sandbox's memory limit of ${limit.memoryBytesMax} bytes. Use less: smaller batches, fewer workers; files in /tmp count as memory`
+      return `the kernel killed one of its processes at the sandbox's memory limit of ${limit.memoryBytesMax} bytes. Use less: smaller batches, fewer workers; files in /tmp count as memory`
     case "PidsExhausted":
-      return `the sandbox was refused more than its ${limit.processesMax} processes. Start fewer at one time`
+      return `the sandbox reached its limit of ${limit.processesMax} processes. Start fewer at once`
     case "OutputLimitExceeded":
       return `it wrote more than ${limit.outputBytesMax} bytes and was ended. Send its output to a file and read parts of it`
     case "DiskFull":
-      return `the workspace grew by more than the ${limit.workspaceBytesMax} bytes it may, and the sandbox was ended. Write less`
+      return `the workspace grew by more than its limit of ${limit.workspaceBytesMax} bytes, and the sandbox was ended. Write less`
   }
 }

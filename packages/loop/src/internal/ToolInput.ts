@@ -1,32 +1,32 @@
-/** Arguments that several tools take, and how long and how large an answer may be. */
+/** Arguments that several tools share, and limits on the time and size of their answers. */
 import { Schema } from "effect"
 
-/** For what a call needs besides the command's own time: a sandbox that is opened by it, its files, its end. */
+/** Time that a call needs besides its command: to open the sandbox, access files and end. */
 export const slackSeconds = 60
 
-/** Of a text of so many bytes, as JSON (a control character becomes six), with what is around it. */
+/** Returns the limit on a result with this much text as JSON, where a control character takes six bytes. */
 export const jsonBytesMax = (textBytesMax: number): number => 6 * textBytesMax + 64 * 1024
 
 export const Command = Schema.String.check(
   Schema.makeFilter((text: string) =>
     text === "" ? "Expected a command" : text.includes("\0") ? "Expected a command without NUL" : undefined
   )
-).annotate({ description: "What /bin/sh -c is given" })
+).annotate({ description: "Command line for /bin/sh -c" })
 
 export const Directory = Schema.String.annotate({
   description:
-    "Where it runs, below the workspace: absolute, or relative to where commands begin when it is left out"
+    "Working directory, inside the workspace: absolute, or relative to where commands start (the default)"
 })
 
 export const Environment = Schema.Record(Schema.String, Schema.String).annotate({
-  description: "Variables of this command, beside those that are there"
+  description: "Variables of this command, in addition to the existing ones"
 })
 
 export const Path = Schema.String.annotate({
-  description: "Below the workspace: absolute, or relative to where commands begin"
+  description: "Inside the workspace: absolute, or relative to where commands start"
 })
 
-/** Bounded, whatever a number can be; more than may be asked for is refused, and told. */
+/** A finite number of seconds. A value outside the range is refused, not clamped. */
 export const seconds = (minimum: number, maximum: number) =>
   Schema.Finite.check(
     Schema.isBetween({ minimum, maximum }, { expected: `a value from ${minimum} to ${maximum} (seconds)` })

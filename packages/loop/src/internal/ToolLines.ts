@@ -1,4 +1,4 @@
-/** Lines of a file for a model: where they begin and end, as many as fit, and where to go on. */
+/** Selects the lines of a file for a model: as many as fit, and the offset to continue at. */
 import * as Excerpt from "../Excerpt.ts"
 
 export interface Asked {
@@ -10,7 +10,7 @@ export interface Asked {
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** Whether it is no UTF-8, or holds what no text does. */
+/** Whether the content is not UTF-8, or contains NUL. */
 const isBinary = (bytes: Uint8Array): boolean => {
   if (bytes.includes(0)) return true
   try {
@@ -23,13 +23,13 @@ const isBinary = (bytes: Uint8Array): boolean => {
 
 const newline = 0x0a
 
-/** Where the line ends that begins at `at`: after its line break, or where the file does. */
+/** Returns the end of the line that starts at `at`: after its line break, or at the end of the file. */
 const endOfLine = (bytes: Uint8Array, at: number): number => {
   const end = bytes.indexOf(newline, at)
   return end === -1 ? bytes.byteLength : end + 1
 }
 
-/** What is wanted, as places in the file; a list of all lines could have as many entries as the file has bytes. */
+/** Locates the requested lines without a list of all lines, which could have an entry for each byte. */
 const place = (bytes: Uint8Array, { limit, offset, outputBytesMax }: Asked) => {
   let lines = 0
   let shown = 0
@@ -41,7 +41,7 @@ const place = (bytes: Uint8Array, { limit, offset, outputBytesMax }: Asked) => {
       start = at
       end = at
     }
-    // One line that is too much by itself is given without its middle: otherwise nothing could be read after it.
+    // A single line over the limit is returned without its middle; otherwise nothing after it could be read.
     const fits = next - start <= outputBytesMax || shown === 0
     if (lines === offset - 1 + shown && shown < limit && fits) {
       end = next

@@ -1,9 +1,9 @@
 /**
- * Paths as a caller writes them, and as the executor has them.
+ * Converts paths between the caller's form and the executor's.
  *
- * A caller may say a path from the directory on in which it works, the absolute one inside, or, where a host's
- * directory is known to lie behind the workspace, that one. Answers come in the form of the question. Lexical only:
- * where a link leads, the executor sees.
+ * A caller may write a path relative to its working directory, an absolute path as commands see it or, if the workspace
+ * is a known directory of the host, an absolute path there. Answers use the caller's form. The conversion is only
+ * lexical; the executor checks where links lead.
  */
 import { Effect } from "effect"
 import { posix } from "node:path"
@@ -11,30 +11,30 @@ import * as Excerpt from "../Excerpt.ts"
 import { ToolFailed } from "../Tool.ts"
 
 export interface PlaceOptions {
-  /** Where commands begin, and what paths are relative to; the workspace when left out. */
+  /** Start directory of commands, and base of relative paths (default: the workspace). */
   readonly workingDirectory?: string | undefined
-  /** What the workspace is on the host, absolute: then paths may be said so, and come back so. */
+  /** Absolute path of the workspace on the host, if callers may use it. */
   readonly hostDirectory?: string | undefined
 }
 
 export interface Places extends PlaceOptions {
-  /** Of the executor; absolute. */
+  /** Absolute path of the executor's workspace. */
   readonly workspace: string
 }
 
 export interface ToolPath {
-  /** Absolute, as commands see it, without `.`, `..` and empty parts. */
+  /** Absolute path as commands see it, without `.`, `..` and empty parts. */
   readonly inside: string
-  /** The same, as the caller would write it. */
+  /** The same path in the caller's form. */
   readonly shown: string
-  /** Another path of the workspace, or a message that may hold some, in the caller's form. */
+  /** Converts the paths in a text, such as an error message, to the caller's form. */
   readonly show: (text: string) => string
 }
 
 /** The kernel's `PATH_MAX`, less its closing NUL. */
 const pathBytesMax = 4095
 
-/** `what` is the name of the argument; without a path, where commands begin. */
+/** Resolves the path in the argument `what`. The default is the working directory. */
 export const at = (
   what: string,
   given: string | undefined,
@@ -43,20 +43,20 @@ export const at = (
   const path = given ?? workingDirectory
   const refuse = (detail: string) =>
     Effect.fail(new ToolFailed({ code: "validation", detail: `${what}: ${detail}` }))
-  if (/[\0\n\r]/u.test(path)) return refuse("a path holds no NUL and no line break")
-  if (path === "") return refuse("it is empty; leave it out for the workspace itself")
+  if (/[\0\n\r]/u.test(path)) return refuse("a path must not contain NUL or a line break")
+  if (path === "") return refuse("it is empty; omit it for the default directory")
   if (Excerpt.bytesOf(path) > pathBytesMax) return refuse(`it is longer than ${pathBytesMax} bytes`)
   const inside = posix.resolve(workingDirectory, path)
   const isAbsolute = path.startsWith("/")
   if (below(workspace, inside) !== undefined) {
     const shown = isAbsolute ? inside : posix.relative(workingDirectory, inside) || "."
-    // Said as it is inside, a relative path is understood as well.
+    // A caller that uses relative paths understands absolute ones too.
     return Effect.succeed({ inside, shown, show: (text) => text })
   }
   const ofHost = isAbsolute && hostDirectory !== undefined ? below(hostDirectory, inside) : undefined
   return ofHost === undefined || hostDirectory === undefined
     ? refuse(
-        `${JSON.stringify(path.slice(0, 200))} leads out of the workspace. Give a path below ${workspace}, or one relative to it; a command can go elsewhere by itself`
+        `${JSON.stringify(path.slice(0, 200))} leads out of the workspace. Give a path below ${workspace}, or a relative one; a command itself can use other paths`
       )
     : Effect.succeed({
         inside: posix.join(workspace, ofHost),
@@ -70,7 +70,7 @@ const below = (base: string, path: string): string | undefined => {
   return rest === ".." || rest.startsWith("../") ? undefined : rest
 }
 
-/** Whole paths only: `/workspace-old` is not one of `/workspace`. */
+/** Replaces whole paths only: `/workspace-old` is not inside `/workspace`. */
 const replacePath = (text: string, from: string, to: string): string => {
   const pieces = text.split(from)
   return pieces.reduce((left, right) => {

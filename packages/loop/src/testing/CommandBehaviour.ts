@@ -1,55 +1,55 @@
 /**
- * What the commands of `ToolContract` and of the `ExecutorContract` of sessions do: named once, and said once for a
- * shell and once for memory.
+ * Commands of `ToolContract` and of the `ExecutorContract` of sessions: each behaviour is named once, and implemented
+ * for a shell and in memory.
  */
 import type { Program, ProgramIo } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { quoted } from "@cogni/sandbox-core/testing/Behaviour"
 import { Effect, Stream } from "effect"
 
-/** What a command of a contract does. */
+/** Behaviour of a command of a contract. */
 export type Behaviour =
   | { readonly _tag: "ExitsWith"; readonly exitCode: number }
   | { readonly _tag: "Writes"; readonly stdout: string; readonly stderr: string }
-  /** Each on a channel that it opens again by its name. */
+  /** Opens each channel again by its name. */
   | { readonly _tag: "WritesByName"; readonly stdout: string; readonly stderr: string }
-  /** Writes so many `x`, and ends. */
+  /** Writes this many `x`, and ends. */
   | { readonly _tag: "WritesManyBytes"; readonly bytes: number }
-  /** Lines with their numbers, from 1, so many. */
+  /** Writes this many lines with their numbers, from 1. */
   | { readonly _tag: "Counts"; readonly lines: number }
   | { readonly _tag: "EchoesStdin" }
-  /** Each with a NUL after it. */
+  /** Writes a NUL after each. */
   | { readonly _tag: "SaysArguments"; readonly arguments: ReadonlyArray<string> }
-  /** Or `unset`. */
+  /** Writes `unset` if it has no value. */
   | { readonly _tag: "SaysVariable"; readonly name: string }
   | { readonly _tag: "SaysDirectory" }
   | { readonly _tag: "SaysFile"; readonly path: string }
   | { readonly _tag: "WritesFile"; readonly path: string; readonly content: string }
   | { readonly _tag: "KillsItself"; readonly signal: "SIGKILL" | "SIGTERM" }
-  /** Says `ready`; on SIGTERM says `tidied` and ends with this code. */
+  /** Writes `ready`; on SIGTERM writes `tidied` and exits with this code. */
   | { readonly _tag: "TidiesUp"; readonly exitCode: number }
-  /** Says `ready`, and lives until it is ended. */
+  /** Writes `ready`, and runs until it is ended. */
   | { readonly _tag: "Sleeps" }
-  /** Says `ready`, and lives whatever it is asked. */
+  /** Writes `ready`, and ignores SIGTERM. */
   | { readonly _tag: "IgnoresTerm" }
-  /** As a server does: a line every tenth of a second, until something ends it. */
+  /** Writes a line every tenth of a second, like a server, until it is ended. */
   | { readonly _tag: "Ticks" }
-  /** Says `ready` and lives until it is ended; its child writes to a file again and again. SIGTERM ends who does not ignore it. */
+  /** Writes `ready` and runs until it is ended, while its child keeps writing to a file. */
   | { readonly _tag: "Beats"; readonly path: string; readonly ignoringTerm: "nobody" | "child" | "both" }
-  /** Says `ready` and ends, and leaves a child that writes to a file again and again, for some seconds. */
+  /** Writes `ready` and exits. Its child keeps writing to a file for some seconds. */
   | { readonly _tag: "LeavesBeating"; readonly path: string }
-  /** Says `ready` and ends, and leaves a child that writes two gigabytes to stdout. */
+  /** Writes `ready` and exits. Its child writes two gigabytes to stdout. */
   | { readonly _tag: "LeavesWriting" }
-  /** Its child writes to a file again and again; once it has, this writes to stdout without end. */
+  /** Its child keeps writing to a file. After the first write, the command writes to stdout without end. */
   | { readonly _tag: "Floods"; readonly path: string }
 
-/** How commands behave so for one kind of executor. */
+/** Command lines of the behaviours for one kind of executor. */
 export interface Words {
   readonly argv: (behaviour: Behaviour) => readonly [string, ...ReadonlyArray<string>]
-  /** The same, as a line for a shell. */
+  /** The same command as a shell line. */
   readonly line: (behaviour: Behaviour) => string
 }
 
-/** Some ten seconds, so that what a test may have left behind goes by itself. */
+/** Lasts about ten seconds, so that leftovers of a test end by themselves. */
 const beating = (path: string) =>
   `i=0; while [ $i -lt 200 ]; do printf x >> ${quoted(path)}; sleep 0.05; i=$((i + 1)); done`
 
@@ -104,9 +104,9 @@ const script = (behaviour: Behaviour): string => {
   }
 }
 
-/** For any executor with a POSIX shell and coreutils. */
+/** Commands for any executor with a POSIX shell and coreutils. */
 export const shell: Words = {
-  // Arguments are the program's own words: no shell reads them.
+  // The arguments go to the program without a shell.
   argv: (behaviour) =>
     behaviour._tag === "SaysArguments"
       ? ["printf", "%s\\0", ...behaviour.arguments]
@@ -114,7 +114,7 @@ export const shell: Words = {
   line: script
 }
 
-/** For a sandbox in memory whose program is {@link program}. */
+/** Commands for a memory sandbox whose program is {@link program}. */
 export const memory: Words = {
   argv: (behaviour) => ["behave", JSON.stringify(behaviour)],
   line: (behaviour) => `behave ${JSON.stringify(behaviour)}`
@@ -127,7 +127,7 @@ const beat = ({ files }: ProgramIo, path: string) =>
     { discard: true }
   ).pipe(Effect.ignore)
 
-/** 143 on SIGTERM, 129 and 130 on the others that end what does not listen. */
+/** Returns 143 on SIGTERM, 130 on SIGINT and 129 on SIGHUP. */
 const untilEnded = ({ signals, terminated }: ProgramIo): Effect.Effect<number> =>
   Effect.raceFirst(
     Effect.as(terminated, 143),
@@ -226,7 +226,7 @@ const ticks = ({ stdout }: ProgramIo) => {
   )
 }
 
-/** What a shell says of a program that it cannot run, and ends with. */
+/** Reports a program that cannot run, with the message and exit code of a shell. */
 const unknown = ({ files, stderr }: ProgramIo, name: string) =>
   Effect.matchEffect(files.read(name), {
     onSuccess: () => Effect.as(stderr(`${name}: permission denied\n`), 126),
@@ -236,7 +236,7 @@ const unknown = ({ files, stderr }: ProgramIo, name: string) =>
         : Effect.as(stderr(`${name}: not found\n`), 127)
   })
 
-/** For `MemoryContainerRuntime`. */
+/** Program for `MemoryContainerRuntime`. */
 export const program: Program = (io) => {
   const [name = "", first = "", line = ""] = io.argv
   if (name === "behave") return said(io, JSON.parse(first) as Behaviour)

@@ -1,8 +1,8 @@
 /**
- * What the tools of a session must do over every `Executor`: a sealed sandbox, the host, and the one in memory, so that
- * a registry can have one for the other and a model does not notice.
+ * Contract of a session's tools over every `Executor`: a sealed sandbox, the host and memory. A registry can
+ * replace one by another without the model noticing.
  *
- * Behaviours are named; a fixture says by which command line its executor behaves so. Runs on the live clock.
+ * Behaviours are named, and a fixture supplies the command lines for its executor. Runs on the live clock.
  */
 import { assert, it } from "@effect/vitest"
 import { Duration, Effect, type Layer } from "effect"
@@ -42,7 +42,7 @@ export const suite = <E>(
 const commands: Promises = {
   ...Object.fromEntries(
     [0, 1, 7, 126, 255].map((exitCode): [string, Promises[string]] => [
-      `shell.exec: an exit code is a result: ${exitCode}`,
+      `shell.exec: returns exit code ${exitCode} as a result`,
       ({ shell }) =>
         Effect.gen(function* () {
           const result = yield* shell({ _tag: "ExitsWith", exitCode })
@@ -53,7 +53,7 @@ const commands: Promises = {
     ])
   ),
 
-  "shell.exec: stdout and stderr come apart, stdin and the environment come in": ({ shell }) =>
+  "shell.exec: separates stdout and stderr, and passes stdin and the environment": ({ shell }) =>
     Effect.gen(function* () {
       const said = { stdout: `it's "quoted" $HOME \\n ünï ☃\n`, stderr: "warning: 100%\n" }
       assert.containSubset(yield* shell({ _tag: "Writes", ...said }), { exit_code: 0, ...said })
@@ -68,7 +68,7 @@ const commands: Promises = {
       assert.containSubset(yield* shell({ _tag: "SaysVariable", name: "GIVEN" }), { stdout: "unset" })
     }),
 
-  "shell.exec: long output keeps its beginning and its end, and says how much is not shown": ({ shell }) =>
+  "shell.exec: keeps the beginning and end of long output, and counts the missing bytes": ({ shell }) =>
     Effect.gen(function* () {
       const { exit_code, stdout, truncated } = yield* shell({ _tag: "Counts", lines: 100_000 })
       assert.deepStrictEqual([exit_code, truncated], [0, true])
@@ -81,7 +81,7 @@ const commands: Promises = {
       assert.isAtMost(new TextEncoder().encode(String(stdout)).byteLength, 2000)
     }),
 
-  "shell.exec: one that never stops printing is ended, and says why": ({ shell }) =>
+  "shell.exec: ends a command with endless output, and reports the limit": ({ shell }) =>
     Effect.gen(function* () {
       const result = yield* shell({ _tag: "Counts", lines: 1_000_000_000 })
       assert.containSubset(result, { exit_code: null, timed_out: false, truncated: true })
@@ -89,14 +89,14 @@ const commands: Promises = {
       assert.isTrue(String(result.stdout).startsWith("1\n2\n"))
     }),
 
-  "shell.exec: a time-out is a result, with what was said until then": ({ shell }) =>
+  "shell.exec: returns a timeout as a result, with the output until then": ({ shell }) =>
     Effect.gen(function* () {
       const result = yield* shell({ _tag: "Sleeps" }, { timeout_seconds: 0.8 })
       assert.containSubset(result, { timed_out: true, stdout: "ready\n", exit_code: 143, signal: "SIGTERM" })
       assert.isAtLeast(result.duration_ms as number, 700)
     }),
 
-  "shell.exec: one that is out of time may tidy up, and is killed where it will not end": ({ shell }) =>
+  "shell.exec: lets a timed-out command clean up, and kills one that does not end": ({ shell }) =>
     Effect.gen(function* () {
       assert.containSubset(yield* shell({ _tag: "TidiesUp", exitCode: 3 }, { timeout_seconds: 0.8 }), {
         timed_out: true,
@@ -108,7 +108,7 @@ const commands: Promises = {
       assert.isBelow(Duration.toSeconds(took), 20)
     }),
 
-  "shell.exec: what cannot be a command is refused before there is one": ({ commandOf, refused }) =>
+  "shell.exec: refuses invalid arguments before it starts a command": ({ commandOf, refused }) =>
     Effect.gen(function* () {
       const command = commandOf({ _tag: "ExitsWith", exitCode: 0 })
       for (const [input, word] of [
@@ -145,9 +145,7 @@ const commands: Promises = {
 }
 
 const directories: Promises = {
-  "cwd: said relative, inside or as the host's, it is the same place, and comes back as it was said": (
-    tools
-  ) =>
+  "cwd: accepts relative, inside and host paths, and answers in the same form": (tools) =>
     Effect.gen(function* () {
       const { call, shell, workspace } = tools
       yield* call("file.write", { path: "cwd/in/side.txt", content: "x" })
@@ -176,7 +174,7 @@ const directories: Promises = {
       assert.containSubset(yield* shell({ _tag: "SaysDirectory" }, { cwd: "." }), { cwd: "." })
     }),
 
-  "cwd: nothing leads out of the workspace, and nothing of it is read by a shell": (tools) =>
+  "cwd: refuses paths outside the workspace, and never passes a path to a shell": (tools) =>
     Effect.gen(function* () {
       const { call, commandOf, refused, shell, workspace } = tools
       const command = commandOf({ _tag: "SaysDirectory" })

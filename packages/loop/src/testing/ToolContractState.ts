@@ -1,10 +1,10 @@
-/** The part of `ToolContract` that is about what stays: processes that go on, and files. */
+/** Stateful part of `ToolContract`: background processes and files. */
 import { assert } from "@effect/vitest"
 import { Duration, Effect } from "effect"
 import { hostDirectory, type Promises, type Result, until } from "./ToolHarness.ts"
 
 export const processes: Promises = {
-  "process: one is started, listed, listened to, signalled and waited for": ({ call, start }) =>
+  "process: starts, lists, logs, signals and waits for a process": ({ call, start }) =>
     Effect.gen(function* () {
       const process_id = yield* start({ _tag: "Ticks" }, { name: "a server" })
       const { processes: listed } = (yield* call("process.list", {})) as { processes: ReadonlyArray<Result> }
@@ -33,10 +33,10 @@ export const processes: Promises = {
       assert.containSubset(yield* call("process.signal", { process_id, signal: "SIGKILL" }), {
         delivered: false
       })
-      assert.include(String((yield* logs).text), "tick 3\n", "what it said can still be asked for")
+      assert.include(String((yield* logs).text), "tick 3\n", "its log is still available")
     }),
 
-  "process: an exit code is kept, a signal is told, and one that will not end can be killed": (tools) =>
+  "process: reports exit codes and signals, and kills a process that ignores SIGTERM": (tools) =>
     Effect.gen(function* () {
       const { call, start } = tools
       const wait = (process_id: string) => call("process.wait", { process_id, timeout_seconds: 20 })
@@ -53,7 +53,7 @@ export const processes: Promises = {
       assert.containSubset(yield* wait(stubborn), { exit_code: 137, signal: "SIGKILL" })
     }),
 
-  "process: of a flood the end is kept, the rest is counted, and others go on meanwhile": (tools) =>
+  "process: keeps the end of a flood, counts the rest, and does not block other commands": (tools) =>
     Effect.gen(function* () {
       const { call, shell, start } = tools
       const process_id = yield* start({ _tag: "Counts", lines: 1_000_000_000 })
@@ -69,7 +69,7 @@ export const processes: Promises = {
       const [took, other] = yield* Effect.timed(shell({ _tag: "Writes", stdout: "still here", stderr: "" }))
       assert.containSubset(other, { stdout: "still here", exit_code: 0 })
       assert.isBelow(Duration.toSeconds(took), 10)
-      // A megabyte at once, and one a second after that.
+      // One megabyte at once, then one per second.
       const again = yield* call("process.logs", { process_id })
       assert.isBelow(Number(again.output_bytes), 30 * 1024 * 1024)
       yield* call("process.signal", { process_id, signal: "SIGKILL" })
@@ -78,7 +78,7 @@ export const processes: Promises = {
       })
     }),
 
-  "process: an id that names none is told, however it is used": ({ refused }) =>
+  "process: refuses an unknown process ID in every tool": ({ refused }) =>
     Effect.gen(function* () {
       for (const process_id of ["proc-999", "", "__proto__", "constructor", "x".repeat(100_000)]) {
         for (const [name, more] of [
@@ -100,7 +100,7 @@ export const processes: Promises = {
 }
 
 export const files: Promises = {
-  "file: what is written is read and listed, under whatever name it is called": ({ call, workspace }) =>
+  "file: reads and lists a written file under every form of its path": ({ call, workspace }) =>
     Effect.gen(function* () {
       const content = "línea 1\nlínea 2\n☃"
       const shown = `${hostDirectory}/files/a.txt`
@@ -123,7 +123,7 @@ export const files: Promises = {
       assert.containSubset(entries, [{ name: "a.txt", type: "file", bytes: 21 }])
     }),
 
-  "file: what is not there, or not so, is told in the form it was asked": ({ call, refused }) =>
+  "file: reports missing and mismatched paths in the caller's form": ({ call, refused }) =>
     Effect.gen(function* () {
       yield* call("file.write", { path: "dir/file", content: "x" })
       for (const [name, input] of [
@@ -146,16 +146,16 @@ export const files: Promises = {
       assert.containSubset(yield* call("file.read", { path: "dir/file" }), { text: "x" })
     }),
 
-  "file: what is no text is said to be none": ({ call }) =>
+  "file: reports a binary file as binary": ({ call }) =>
     Effect.gen(function* () {
       yield* call("file.write", { path: "nul", content: "a\0b" })
       assert.containSubset(yield* call("file.read", { path: "nul" }), { text: "", binary: true, bytes: 3 })
     })
 }
 
-/** Where commands and files are of the same, real, file system. */
+/** For executors whose commands and files share one real file system. */
 export const oddFiles: Promises = {
-  "file: FIFOs, devices, holes of gigabytes and links to elsewhere are told, not read": ({ call, refused }) =>
+  "file: refuses FIFOs, devices, huge sparse files and links out of the workspace": ({ call, refused }) =>
     Effect.gen(function* () {
       const made = yield* call("shell.exec", {
         command:
@@ -168,7 +168,7 @@ export const oddFiles: Promises = {
         assert.strictEqual(error.code, "validation", `${path}: ${error.message}`)
         assert.isBelow(Duration.toSeconds(took), 5)
       }
-      // Which of the two it is, the kernels' words for it decide.
+      // Which of the two codes it is depends on the kernel's error.
       assert.include(["validation", "execution"], (yield* refused("file.read", { path: "odd/loop" })).code)
       assert.strictEqual((yield* refused("file.list", { path: "odd/root" })).code, "validation")
       for (const path of ["odd/root/tmp/escaped", "odd/fifo"]) {
@@ -180,7 +180,7 @@ export const oddFiles: Promises = {
       })
     }),
 
-  "shell.exec: a directory that is not there is told": ({ refused }) =>
+  "shell.exec: refuses a missing directory": ({ refused }) =>
     Effect.gen(function* () {
       const error = yield* refused("shell.exec", { command: "pwd", cwd: `${hostDirectory}/nowhere` })
       assert.strictEqual(error.code, "validation")

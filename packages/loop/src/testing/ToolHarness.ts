@@ -1,4 +1,4 @@
-/** What the parts of `ToolContract` stand on: the executor that is tested, and its tools. */
+/** Common setup of `ToolContract`: the tested executor and its tools. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { type Tool, type ToolContext, type ToolFailed, wireName } from "../Tool.ts"
@@ -10,16 +10,16 @@ import * as ProcessTools from "../ProcessTools.ts"
 import * as ShellTools from "../ShellTools.ts"
 import * as CommandBehaviour from "./CommandBehaviour.ts"
 
-/** What is tested, with a workspace of its own that is empty. */
+/** The tested executor, with its own empty workspace. */
 export class TestExecutor extends Context.Service<TestExecutor, Executor>()(
   "@cogni/sandbox-loop/testing/TestExecutor"
 ) {}
 
-/** What a backend does in its own way. */
+/** Properties of one kind of executor. */
 export interface Fixture {
-  /** A command line that behaves so. */
+  /** Returns a command line with this behaviour. */
   readonly command: (behaviour: CommandBehaviour.Behaviour) => string
-  /** Whether commands are of a real shell, over the same files as `files`. */
+  /** True if commands run in a real shell, over the same files as `files`. */
   readonly hasShell: boolean
 }
 
@@ -33,27 +33,27 @@ export const context: ToolContext = {
   requestId: "call-1"
 }
 
-/** Of a session whose workspace is a directory of the host. */
+/** Directory of the host that is the session's workspace. */
 export const hostDirectory = "/srv/project"
 
-/** What a tool gives. */
+/** Result of a tool. */
 export type Result = Readonly<Record<string, unknown>>
 
-/** The tools, as a part of the contract calls them. */
+/** The tools, as tests of the contract call them. */
 export interface Tools {
   readonly workspace: string
   readonly commandOf: Fixture["command"]
   readonly call: (name: string, input: unknown) => Effect.Effect<Result, ToolFailed>
-  /** Lets a call fail, and gives what the model reads. */
+  /** Expects a call to fail, and returns the failure. */
   readonly refused: (name: string, input: unknown) => Effect.Effect<ToolFailed>
   readonly shell: (behaviour: CommandBehaviour.Behaviour, more?: object) => Effect.Effect<Result, ToolFailed>
   readonly start: (behaviour: CommandBehaviour.Behaviour, more?: object) => Effect.Effect<string, ToolFailed>
 }
 
-/** By what they promise. */
+/** Tests by title. */
 export type Promises = Readonly<Record<string, (tools: Tools) => Effect.Effect<void, ToolFailed>>>
 
-/** Fresh ones, with a table of processes that ends with the test. */
+/** Creates the tools, with a process table that ends with the test. */
 export const toolsOf = Effect.fnUntraced(function* (fixture: Fixture) {
   const executor = yield* TestExecutor
   const table = yield* ProcessTable.make(executor, { logBytesMax: 8192 })
@@ -84,9 +84,9 @@ export const toolsOf = Effect.fnUntraced(function* (fixture: Fixture) {
   } satisfies Tools
 })
 
-/** Look again until it is so; for five minutes at most. */
+/** Repeats until the condition holds, for five minutes at most. */
 export const until = <A, E>(look: Effect.Effect<A, E>, so: (found: A) => boolean) =>
   look.pipe(
     Effect.repeat({ until: so, times: 6000, schedule: Schedule.spaced("50 millis") }),
-    Effect.tap((last) => Effect.sync(() => assert.isTrue(so(last), `it never was: ${JSON.stringify(last)}`)))
+    Effect.tap((last) => Effect.sync(() => assert.isTrue(so(last), `timed out: ${JSON.stringify(last)}`)))
   )

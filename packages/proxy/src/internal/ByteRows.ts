@@ -1,18 +1,18 @@
-/** Bytes that come in pieces, cut into rows where there is a line feed. */
+/** Splits bytes that arrive in pieces into rows, at line feeds. */
 
 export interface Place {
   readonly number: number
   readonly offset: number
 }
 
-/** A row without its end; no bytes where it was too long to be kept. */
+/** A row without its line feed. Its bytes are `undefined` if it was too long to keep. */
 export interface Row extends Place {
   readonly bytes: Uint8Array | undefined
 }
 
 const lineFeed = 10
 
-/** Cuts bytes into rows; of one that is too long nothing is kept but its length. */
+/** Splits bytes into rows. A row longer than `rowBytesMax` is counted but not kept. */
 export const makeRows = (rowBytesMax: number, each: (row: Row) => void) => {
   let pieces: Array<Uint8Array> = []
   let bytes = 0
@@ -21,7 +21,7 @@ export const makeRows = (rowBytesMax: number, each: (row: Row) => void) => {
   const keep = (piece: Uint8Array, copied: boolean) => {
     bytes += piece.length
     if (bytes > rowBytesMax) pieces = []
-    // A view of somebody's buffer may be filled anew before the row is whole.
+    // The caller may reuse its buffer before the row is complete.
     else if (piece.length > 0) pieces.push(copied ? new Uint8Array(piece) : piece)
   }
   const push = (chunk: Uint8Array) => {

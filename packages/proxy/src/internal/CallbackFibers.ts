@@ -1,8 +1,8 @@
 /**
- * The one seam where a callback of Node becomes a fiber: a request that has come, a message of another thread.
+ * The only place where a Node callback starts a fiber, such as for a request or for a message from another thread.
  *
- * A fiber begins within the callback, so that nothing can come between the two. Those that are left when the scope is
- * closed are interrupted.
+ * A fiber starts within the callback, so that nothing can run in between. Closing the scope interrupts the fibers that
+ * remain.
  */
 import * as Effect from "effect/Effect"
 import * as FiberSet from "effect/FiberSet"
@@ -10,9 +10,9 @@ import type * as Scope from "effect/Scope"
 
 export interface CallbackFibers {
   readonly fork: (effect: Effect.Effect<void>) => void
-  /** Succeeds when none is left. */
+  /** Succeeds when no fiber is left. */
   readonly awaitEmpty: Effect.Effect<void>
-  /** Interrupts those there are, and succeeds when they have ended. */
+  /** Interrupts all fibers, and succeeds when they have ended. */
   readonly interrupt: Effect.Effect<void>
 }
 

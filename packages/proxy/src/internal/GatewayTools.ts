@@ -1,7 +1,7 @@
 /**
- * The paths of a run's socket that lead to tools: `/tool/exec`, `/tool/list`, `/tool/schema`, and `/mcp`.
+ * Serves the tool paths of a run's socket: `/tool/exec`, `/tool/list`, `/tool/schema`, and `/mcp`.
  *
- * In the main thread, where the host's tools have their effects; the run's shard has bounded what comes here.
+ * Runs in the main thread, where the host's tools have their effects. The run's shard has already limited the requests.
  */
 import { Effect, Option, type Scope, Schema } from "effect"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
@@ -27,7 +27,7 @@ const parseJson = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknow
 
 const decodeExec = Schema.decodeUnknownOption(Exec, { onExcessProperty: "error" })
 
-/** What a call that gave no result is answered with. */
+/** HTTP status of a failed call, by error code. */
 const statuses: Readonly<Record<Tools.ToolErrorCode, number>> = {
   invalid_json: 400,
   validation: 400,
@@ -40,16 +40,16 @@ const statuses: Readonly<Record<Tools.ToolErrorCode, number>> = {
 
 export interface GatewayTools {
   readonly handle: (request: ToolRequest) => Effect.Effect<Answer>
-  /** End what is under way, so that all of it is told before the run's last word. */
+  /** Ends the calls in progress, so that all of them are reported before the run's audit is closed. */
   readonly close: Effect.Effect<void>
 }
 
 export const make = Effect.fnUntraced(function* (options: {
   readonly request: LlmRequest
   readonly tools: ReadonlyArray<Tool>
-  /** A canary was seen on its way out. */
+  /** Called for each canary that is detected in the arguments of a call. */
   readonly sighted: (sighting: Omit<Evidence, "at">) => void
-  /** For the audit, which the run's shard writes. */
+  /** Called for each ended call, for the audit that the run's shard writes. */
   readonly called: (fact: typeof ToolCalled.Type) => void
 }): Effect.fn.Return<GatewayTools, never, Scope.Scope> {
   const { request } = options
@@ -58,7 +58,7 @@ export const make = Effect.fnUntraced(function* (options: {
     runId: request.runId,
     identity: request.llm.identity,
     tools: options.tools,
-    // The host has named them one by one, so it has agreed to what they do.
+    // The host has named the tools one by one, so it has agreed to their effects.
     policy: { allowedTools: request.tools, allowedEffects: [...Tools.ToolEffect.literals] },
     inspect: (text, requestId) => {
       const sightings = Canary.look(planted, Buffer.from(text, "utf8"))
@@ -126,9 +126,9 @@ const overMcp = Effect.fnUntraced(function* (
   mcp: McpServer.McpOptions,
   { body, headers, method }: Pick<ToolRequest, "body" | "headers" | "method">
 ) {
-  // A stream from the server would have nothing to say: tools do not change while a run lives.
+  // A stream from the server would have no events, because tools do not change during a run.
   if (method !== "POST") return GatewayAnswers.render(GatewayAnswers.known("method_not_allowed"), "openai")
-  // It fails where a transport is used twice, and each request has its own.
+  // It fails only if a transport is used twice, and each request has its own.
   const response = yield* Effect.orDie(McpServer.answerHttp(mcp, headers, body))
   return {
     status: response.status,

@@ -1,11 +1,11 @@
-/** Directories and sockets that the way out of a run needs on the disk of the host. */
+/** Directories and sockets on the host's disk that a run's egress needs. */
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect, type Scope } from "effect"
 import * as fs from "node:fs/promises"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 
-/** Does something on the disk. `failure` says what cannot be done when it throws. */
+/** Runs a file operation. `failure` states what failed if it throws. */
 export const use = <A>(
   failure: string,
   run: () => Promise<A>,
@@ -16,11 +16,11 @@ export const use = <A>(
     (message) =>
       new ProxyFailed({
         detail: `${failure}: ${message}`,
-        remedy: `Make ${directory} writable, and see that its disk has space`
+        remedy: `Make ${directory} writable, and make sure that its disk has free space`
       })
   )
 
-/** A new directory of mode 0700, by default among the temporary files. It is removed with the scope. */
+/** Creates a directory with mode 0700, by default for temporary files. Closing the scope removes it. */
 export const temporaryDirectory = (
   failure: string,
   prefix: string,
@@ -33,6 +33,6 @@ export const temporaryDirectory = (
   )
 }
 
-/** Removes a directory; nothing fails when it cannot be removed. */
+/** Removes a directory, and ignores failures. */
 export const remove = (directory: string): Effect.Effect<void> =>
   Effect.promise(() => fs.rm(directory, { recursive: true, force: true }).catch(() => undefined))

@@ -1,10 +1,10 @@
-/** Questions to another thread, each with a number by which its answer is known. */
+/** Questions to another thread, matched to their answers by a serial number. */
 import * as Effect from "effect/Effect"
 
 export interface Questions<Answer> {
-  /** Sends a question under the number that is given. Succeeds with its answer. */
+  /** Sends a question with the given serial number. Succeeds with its answer. */
   readonly ask: (send: (serial: number) => void) => Effect.Effect<Answer>
-  /** Hands an answer over, unless nobody waits for it any more. */
+  /** Delivers an answer, if its question still waits for one. */
   readonly answered: (serial: number, answer: Answer) => void
 }
 

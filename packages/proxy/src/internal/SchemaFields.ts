@@ -1,14 +1,14 @@
-/** Fields and parts that schemas here have in common. */
+/** Schema parts that several modules use. */
 import * as Schema from "effect/Schema"
 
-/** May be left out, or said to be nothing. */
+/** Field that may be absent or `null`. */
 export const maybe = <S extends Schema.Top>(schema: S) => Schema.optionalKey(Schema.NullOr(schema))
 
-/** One of several kinds, which its `type` tells apart. */
+/** Member of a union that is distinguished by its `type`. */
 export const typed = <const Type extends string, Fields extends Schema.Struct.Fields>(
   type: Type,
   fields: Fields
 ) => Schema.Struct({ type: Schema.Literal(type), ...fields })
 
-/** What can be said in a text, or in parts. */
+/** Content as a text, or as an array of parts. */
 export const textOr = <S extends Schema.Top>(part: S) => Schema.Union([Schema.String, Schema.Array(part)])

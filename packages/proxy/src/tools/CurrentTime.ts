@@ -1,4 +1,4 @@
-/** `core__get_current_time`: what time it is on the host. */
+/** `core__get_current_time`: returns the host's current time. */
 import { Clock, Effect, Schema } from "effect"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 
@@ -32,7 +32,7 @@ export const tool: Tool.Tool = Tool.make({
       catch: () =>
         new Tool.ToolFailed({
           code: "validation",
-          detail: `timezone: there is no ${JSON.stringify(timezone)}. Name one such as Europe/Berlin`
+          detail: `timezone: ${JSON.stringify(timezone)} does not exist. Use an IANA name, such as Europe/Berlin`
         })
     })
     return { iso: new Date(epochMillis).toISOString(), epochMillis, timezone, local }

@@ -1,10 +1,10 @@
-/** `core__metrics_query`: a question to the host's Prometheus, through its query API and nothing else of it. */
+/** `core__metrics_query`: queries the host's Prometheus, only through its query API. */
 import { Effect, Option, type Redacted, Schema } from "effect"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import * as KeyInjection from "../KeyInjection.ts"
 
 export interface MetricsQueryOptions {
-  /** Base URL of the server; without one every call is answered `unavailable`. */
+  /** Base URL of the server. Without one, every call fails with `unavailable`. */
   readonly url?: string | undefined
   readonly bearerToken?: Redacted.Redacted<string> | undefined
   readonly runtimeSecondsMax?: number | undefined
@@ -16,15 +16,15 @@ const Input = Schema.Struct({
   query: Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(4096)).annotate({
     description: "PromQL"
   }),
-  /** Of an instant query; now, when left out. */
+  /** Time of an instant query (default: now). */
   time: Schema.optionalKey(Time),
-  /** With `end` and `stepSeconds`: a range query. */
+  /** Start of a range query, which also needs `end` and `stepSeconds`. */
   start: Schema.optionalKey(Time),
   end: Schema.optionalKey(Time),
   stepSeconds: Schema.optionalKey(Schema.Finite.check(Schema.isBetween({ minimum: 1, maximum: 86_400 })))
 })
 
-/** The shapes of Prometheus' HTTP API. */
+/** Responses of Prometheus' HTTP API. */
 const Answer = Schema.Union([
   Schema.Struct({
     status: Schema.Literal("success"),
@@ -35,7 +35,7 @@ const Answer = Schema.Union([
 
 const decodeAnswer = Schema.decodeUnknownOption(Schema.fromJsonString(Answer))
 
-/** More points of a series are refused by Prometheus itself. */
+/** Prometheus itself refuses more points per series. */
 const pointsMax = 11_000
 
 const answerBytesMax = 4 * 1024 * 1024
@@ -56,19 +56,19 @@ export const make = (options: MetricsQueryOptions = {}): Tool.Tool =>
 const failed = (code: Tool.ToolErrorCode, detail: string) => new Tool.ToolFailed({ code, detail })
 
 const unavailable = (why: string) =>
-  failed("unavailable", `the host's metrics cannot be asked: ${why}. Go on without, or try again later`)
+  failed("unavailable", `the host's metrics cannot be queried: ${why}. Continue without, or try again later`)
 
 const ask = Effect.fnUntraced(function* (options: MetricsQueryOptions, input: typeof Input.Type) {
   if (options.url === undefined) return yield* unavailable("no server is configured")
   const { end, query, start, stepSeconds, time } = input
   const isRange = start !== undefined || end !== undefined || stepSeconds !== undefined
   if (isRange && (start === undefined || end === undefined || stepSeconds === undefined))
-    return yield* failed("validation", "a range query needs start, end and stepSeconds, all three")
+    return yield* failed("validation", "a range query requires start, end and stepSeconds")
   const points = isRange ? (secondsOf(end!) - secondsOf(start!)) / stepSeconds! : 1
   if (!(points >= 0 && points <= pointsMax))
     return yield* failed(
       "validation",
-      `a range query may have at most ${pointsMax} points, from start to a later end`
+      `a range query may have at most ${pointsMax} points, and its end may not be before its start`
     )
   const parameters = new URLSearchParams({
     query,
@@ -80,7 +80,7 @@ const ask = Effect.fnUntraced(function* (options: MetricsQueryOptions, input: ty
   })
   const text = yield* post(options, isRange ? "query_range" : "query", parameters)
   const answer = Option.getOrUndefined(decodeAnswer(text))
-  if (answer === undefined) return yield* unavailable("what answers there is no Prometheus")
+  if (answer === undefined) return yield* unavailable("the server is not Prometheus")
   if (answer.status === "error")
     return yield* answer.errorType === "bad_data"
       ? failed("validation", `query: ${answer.error.slice(0, 500)}`)
@@ -104,7 +104,7 @@ const post = (options: MetricsQueryOptions, endpoint: string, parameters: URLSea
       })
       return await bounded(response)
     },
-    catch: () => unavailable("it does not answer")
+    catch: () => unavailable("the server does not answer")
   })
 
 const bounded = async (response: Response): Promise<string> => {

@@ -1,10 +1,10 @@
-/** The catalog, with a tag that says whether it has changed. Needs nothing that runs agents. */
+/** Handler of the agent catalog, with an ETag. Works without an engine. */
 import { AgentCatalog } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import { Effect } from "effect"
 import * as Hex from "effect/encoding/Hex"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 
-/** It changes with the server's version, and hardly else. */
+/** The catalog rarely changes except with the server's version. */
 const cacheControl = "private, max-age=60"
 
 const tagOf = (json: string) =>

@@ -1,13 +1,14 @@
 /**
- * A run's events as the UI message stream of the AI SDK (version 1 of its protocol), for `useChat` and its relatives.
+ * Encodes a run's events as the UI message stream of the AI SDK (version 1 of its protocol), for `useChat` and similar
+ * clients.
  *
- * Pure. Pieces of an answer are one text, which a tool call ends; the tools are the agent's own, so they are dynamic
- * and executed by the provider. Status and usage travel as data parts, of which only usage stays in the message.
+ * Pure. Consecutive text deltas form one text part, which a tool call ends. The tools belong to the agent, so they are
+ * dynamic and executed by the provider. Status and usage are data parts, of which only usage stays in the message.
  */
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as EventStream from "./EventStream.ts"
 
-/** What a client asks for it with: `?protocol=ai-sdk`. */
+/** Value of the query parameter `protocol` that selects this encoding. */
 export const protocol = "ai-sdk"
 
 export const headers: Readonly<Record<string, string>> = {

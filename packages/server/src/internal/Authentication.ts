@@ -1,8 +1,9 @@
 /**
- * Who asks: whoever shows the token of a grant that stands.
+ * Authenticates a caller by the token of a valid grant.
  *
- * Everything below `/api` goes through here. Without a grant, with one that is unknown, expired or revoked, the answer
- * is the same 403 before anything else is done. What a grant opens is asked later, of a graph; who pays is never asked.
+ * All routes below `/api` pass through here. Without a grant, or with an unknown, expired or revoked one, the answer is
+ * a 403 before anything else is done. Graphs check later what the grant permits. The account that pays is always the
+ * grant's.
  */
 import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
@@ -15,7 +16,7 @@ import * as UnknownCallers from "./UnknownCallers.ts"
 import * as Problem from "./Problem.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
 
-/** By whose word a request is answered. */
+/** The grant that authenticates the current request. */
 export class CurrentGrant extends Context.Service<CurrentGrant, ExecutionGrant.ExecutionGrant>()(
   "@cogni/sandbox-server/CurrentGrant"
 ) {}
@@ -71,22 +72,22 @@ export const layer = (
     })
   )
 
-/** Fails with 429 when a grant is faster than it may be; a minute's worth may come at once. */
+/** Fails with 429 if a grant exceeds its rate. A burst of one minute's allowance is possible. */
 export const withinRate = (
   limiter: RateLimiter.RateLimiter,
   what: "requests" | "runs",
   grantId: string,
   perMinuteMax: number
 ): Effect.Effect<void, typeof Problem.TooMany.Type, HttpServerRequest.HttpServerRequest> =>
-  take(limiter, `${what}/${grantId}`, perMinuteMax, `this grant may make ${perMinuteMax} ${what} a minute`)
+  take(limiter, `${what}/${grantId}`, perMinuteMax, `this grant may make ${perMinuteMax} ${what} per minute`)
 
-/** Before the store is asked: a token that is not known to be a grant's may be anything. */
+/** Limits requests with unknown tokens, before the store is asked about them. */
 const unknownWithinRate = (limiter: RateLimiter.RateLimiter, bucket: number, perMinuteMax: number) =>
   take(
     limiter,
     `unknown/${bucket}`,
     perMinuteMax,
-    "there are too many requests from here with tokens that this server has not seen before"
+    "too many requests with unknown tokens came from addresses like this one"
   )
 
 const take = (limiter: RateLimiter.RateLimiter, key: string, perMinuteMax: number, message: string) =>
@@ -95,7 +96,7 @@ const take = (limiter: RateLimiter.RateLimiter, key: string, perMinuteMax: numbe
     Effect.catch(({ reason }) =>
       reason._tag === "RateLimitExceeded"
         ? Problem.retryLater(
-            Problem.make("rate_limit", "TooFast", `${message}. Wait as long as Retry-After says`),
+            Problem.make("rate_limit", "TooFast", `${message}. Wait for the time in Retry-After`),
             Duration.toSeconds(reason.retryAfter)
           )
         : Effect.die(reason)
@@ -107,19 +108,19 @@ const storeRetrySeconds = 5
 const missing = Problem.make(
   "authz_denied",
   "GrantMissing",
-  "no grant is shown. Send its token: Authorization: Bearer cgs_…"
+  "the request has no token. Send the token of a grant: Authorization: Bearer cgs_…"
 )
 
-/** Of the header's form alone: no store is asked. */
+/** Reports only the form of the header. The store is not asked. */
 const notBearer = Problem.make(
   "authz_denied",
   "GrantNotFound",
-  "the header shows no token. It must be: Authorization: Bearer TOKEN"
+  "the Authorization header has no Bearer token. Send: Authorization: Bearer TOKEN"
 )
 
-/** Says nothing of whether there was such a one. */
+/** Does not reveal whether such a grant ever existed. */
 const unknown = Problem.make(
   "authz_denied",
   "GrantNotFound",
-  "there is no grant of that token. Ask whoever runs this host for one: cogni-sandbox grants create"
+  "no grant has this token. Ask the operator of this host for a grant: cogni-sandbox grants create"
 )

@@ -1,8 +1,8 @@
 /**
- * From a request for a run to the stream of its events.
+ * Starts a run from a request, and streams its events.
  *
- * All that can be refused is refused before the first byte of the answer, with a status of its own. The run lives in
- * the scope of its request: when the reader goes away, or takes nothing for long, the scope closes and the run ends.
+ * All refusals come before the first byte of the answer, with their own status. The run lives in the scope of its
+ * request: when the reader disconnects or stops reading, the scope closes and the run ends.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -21,13 +21,13 @@ import * as Problem from "./Problem.ts"
 import { RunRoster } from "./RunRoster.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
 
-/** Which run an answer is of. */
+/** Response header with the run ID. */
 export const runHeader = "x-cogni-run-id"
 
 export interface ChatOptions {
   readonly limits: ServerLimits
   readonly model: string | undefined
-  /** Told of every run besides whoever is told already. */
+  /** Called at the end of every run, in addition to the `GraphObserver`. */
   readonly observe: (end: ObservedEnd) => Effect.Effect<void>
 }
 
@@ -46,7 +46,7 @@ export const make = Effect.fnUntraced(function* ({ limits, model, observe }: Cha
   const others = yield* GraphObserver
   const observer = (end: ObservedEnd) => Effect.andThen(observe(end), others(end))
 
-  /** An id is for one run, for ever. */
+  /** Fails if a run with this ID was ever recorded. A run ID is never reused. */
   const unused = (runId: RunId) =>
     store.describe(runId).pipe(
       Effect.mapError(Problem.ofStore),
@@ -57,7 +57,7 @@ export const make = Effect.fnUntraced(function* ({ limits, model, observe }: Cha
               Problem.make(
                 "conflict",
                 "RunIdInUse",
-                `${runId} is on record already: see /api/v1/runs/${runId}, or ask under another id`
+                `the run ID ${runId} is already in use. See /api/v1/runs/${runId}, or use another ID`
               )
             )
       )
@@ -99,7 +99,7 @@ export const make = Effect.fnUntraced(function* ({ limits, model, observe }: Cha
   })
 })
 
-/** The events, and a comment where there are none for long. Nothing waits here that is not taken. */
+/** Merges the events with regular heartbeat comments. Buffers nothing for a slow reader. */
 const streamOf = Effect.fnUntraced(function* (
   run: GraphRun,
   encoder: EventStream.EventEncoder,
@@ -119,8 +119,8 @@ const streamOf = Effect.fnUntraced(function* (
 })
 
 /**
- * The request is ended when its stream takes nothing for so long. A heartbeat is always there to be taken, so that is a
- * reader who does not read; the platform would wait for it for ever.
+ * Ends the request if its stream was not read for `secondsMax`. Heartbeats are always available, so an unread stream
+ * means a reader that does not read, for which the platform would wait without limit.
  */
 const endWhenStalled = Effect.fnUntraced(function* (secondsMax: number) {
   const request = Option.getOrUndefined(Option.fromUndefinedOr(Fiber.getCurrent()))
@@ -137,7 +137,7 @@ const endWhenStalled = Effect.fnUntraced(function* (secondsMax: number) {
   })
 })
 
-/** What a caller calls its request and its trace, where it does. */
+/** Returns the caller's request ID and trace ID, or generates them. */
 const traceOf = ({ headers }: HttpServerRequest.HttpServerRequest) => {
   const requestId = headers["x-request-id"]
   const trace = Option.getOrUndefined(HttpTraceContext.w3c(headers))

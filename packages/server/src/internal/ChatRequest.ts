@@ -1,8 +1,8 @@
 /**
- * What a caller asks of a graph, and how that becomes a run.
+ * The body of a chat request, and its conversion to a run.
  *
- * Strict: a field that is not known is refused, so nobody believes that an account in a body is the one that pays. Who
- * pays, and in whose name it runs, is the grant's.
+ * Strict: an unknown field is refused, so that no caller believes that an account in the body pays. The account and the
+ * identity of a run always come from the grant.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { problemsOf, ToolName } from "@cogni/sandbox-core/SandboxSpec"
@@ -20,36 +20,36 @@ const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength
 export const ChatRequest = Schema.Struct({
   graphId,
   messages,
-  /** Absent: the server's own. */
+  /** Absent: the server's default model. */
   model: Schema.optionalKey(Identifier),
   personality,
   repository,
   toolIds: Schema.optionalKey(Schema.Array(ToolName).check(Schema.isMaxLength(64))),
   runtimeSecondsMax,
   budget,
-  /** A conversation that the run is part of. */
+  /** The conversation to which the run belongs. */
   threadId: Schema.optionalKey(Identifier),
-  /** Never used before. Absent: from `Idempotency-Key`, or a new one. */
+  /** A run ID that was never used. Absent: derived from `Idempotency-Key`, or a new one. */
   runId: Schema.optionalKey(RunId.RunId),
   attempt: Schema.optionalKey(RunContext.fields.attempt)
 }).annotate({ identifier: "ChatRequest" })
 
 export type ChatRequest = typeof ChatRequest.Type
 
-/** What the request was part of, besides its body. */
+/** Identifiers of the request that are not in its body. */
 export interface ChatTrace {
   readonly requestId: string
   readonly traceId: string
   readonly idempotencyKey: string | undefined
 }
 
-/** A run, as the executor takes it. */
+/** The arguments of the executor for a run. */
 export interface ChatRun {
   readonly request: GraphRunRequest
   readonly context: RunContext
 }
 
-/** The body of a request, up to a size. */
+/** Reads and validates the body of a request, up to a maximum size. */
 export const read = Effect.fnUntraced(function* (
   request: HttpServerRequest.HttpServerRequest,
   bodyBytesMax: number
@@ -62,17 +62,15 @@ export const read = Effect.fnUntraced(function* (
   if (Number(request.headers["content-length"] ?? 0) > bodyBytesMax) return yield* Effect.fail(tooLarge)
   const text = yield* request.text.pipe(
     Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(bodyBytesMax)),
-    Effect.mapError((error) => (isTooLarge(error) ? tooLarge : invalid("BodyBroken", "the body broke off")))
+    Effect.mapError((error) => (isTooLarge(error) ? tooLarge : invalid("BodyBroken", "the body is cut off")))
   )
   const value = yield* Effect.try({
     try: (): unknown => JSON.parse(text),
-    // What the parser says repeats what it read.
-    catch: () => invalid("BodyNotJson", "the body is no JSON. Send one object, as application/json")
+    // Without the parser's message, which repeats the body.
+    catch: () => invalid("BodyNotJson", "the body is not JSON. Send one object, as application/json")
   })
   return yield* decode(value).pipe(
-    Effect.mapError((error) =>
-      invalid("BodyInvalid", `the body is not what it should be: ${describe(error)}`)
-    )
+    Effect.mapError((error) => invalid("BodyInvalid", `the body is invalid: ${describe(error)}`))
   )
 })
 
@@ -85,19 +83,19 @@ export const runOf = Effect.fnUntraced(function* (
   const model = body.model ?? modelDefault
   if (model === undefined) {
     return yield* Effect.fail(
-      invalid("ModelUnnamed", "no model is named, and this server has no own. Name one: model")
+      invalid("ModelUnnamed", "the request names no model, and this server has no default. Set model")
     )
   }
   if (body.runId !== undefined && trace.idempotencyKey !== undefined) {
     return yield* Effect.fail(
-      invalid("RunNamedTwice", "runId and Idempotency-Key both name the run. Leave one of them out")
+      invalid("RunNamedTwice", "runId and Idempotency-Key both specify the run ID. Omit one of them")
     )
   }
   if (body.runId !== undefined && IdempotencyKeys.isReserved(body.runId)) {
     return yield* Effect.fail(
       invalid(
         "RunIdReserved",
-        "runId has the form of ids that follow from an Idempotency-Key. Choose another, or send the key"
+        "runId has the form of IDs that are derived from an Idempotency-Key. Choose another, or send the key"
       )
     )
   }
@@ -129,7 +127,7 @@ export const runOf = Effect.fnUntraced(function* (
 
 const decode = Schema.decodeUnknownEffect(ChatRequest, { errors: "all", onExcessProperty: "error" })
 
-/** The first few of them, without the values that were sent. */
+/** Describes the first five problems, without the values that were sent. */
 const describe = (error: Schema.SchemaError): string =>
   problemsOf(error)
     .slice(0, 5)

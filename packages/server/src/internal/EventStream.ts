@@ -1,24 +1,24 @@
 /**
- * A run's events as server-sent events: `event:` is the type, `data:` the event as JSON, `id:` counts from 1.
+ * Encodes a run's events as server-sent events: `event:` is the type, `data:` the event as JSON, `id:` counts from 1.
  *
- * Pure; one encoder has one run. There is no taking up again after a break (`Last-Event-ID`): a run is for one reader,
- * and is ended when that one goes away.
+ * Pure. Each encoder is for one run. A stream cannot be resumed (`Last-Event-ID`), because a run has one reader, and
+ * ends when that reader disconnects.
  */
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 
-/** What turns the events of one run into the text of its response. */
+/** Encodes the events of one run as the text of its response. */
 export interface EventEncoder {
-  /** Before the first event. */
+  /** Text before the first event. */
   readonly begin: string
   readonly encode: (events: ReadonlyArray<AiEvent>) => string
-  /** Of the response, besides its type. */
+  /** Headers of the response, except `content-type`. */
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** Takes a line without ending an event, or being one. */
+/** A comment, which clients ignore. */
 export const heartbeat = ": heartbeat\n\n"
 
-/** What keeps proxies from holding back, changing or keeping a stream. */
+/** Headers that keep proxies from buffering, transforming or caching a stream. */
 export const headers: Readonly<Record<string, string>> = {
   "cache-control": "no-cache, no-transform",
   "x-accel-buffering": "no"

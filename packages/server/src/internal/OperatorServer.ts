@@ -1,8 +1,8 @@
 /**
- * What the operator of a server asks it: readiness, metrics, and the description of its API.
+ * Routes for the operator of a server: readiness, metrics, and the API's documentation.
  *
- * At an address of its own, because none of it asks for a grant: everyone who reaches the address learns how many
- * runs there are, and can make the server ask its store and its engine.
+ * They have a separate address, because they need no grant: anyone who reaches the address can see the number of runs,
+ * and can make the server query its store and its engine.
  */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Context, Effect, type FileSystem, Layer, type Path, type Scope } from "effect"
@@ -14,7 +14,7 @@ import type { RunRoster } from "./RunRoster.ts"
 import * as ServerApi from "../ServerApi.ts"
 import * as ServerHealth from "../ServerHealth.ts"
 
-/** What the platform gives to a server. */
+/** Services of the platform that a server requires. */
 export type Platform =
   | Etag.Generator
   | FileSystem.FileSystem
@@ -22,12 +22,12 @@ export type Platform =
   | HttpServer.HttpServer
   | Path.Path
 
-/** Serves until its scope closes, of the server whose roster it is given; under these names besides its own. */
+/** Serves the operator's routes until its scope closes. `hostNames` are valid in addition to its address. */
 export const layer = (
   hostNames: ReadonlyArray<string>
 ): Layer.Layer<never, never, Platform | RunRoster | RunStore> =>
   Layer.effectDiscard(
-    // Layers of one build are shared, and so would be the router of the other server: each would answer for both.
+    // Without a separate build, both servers would share one router, and each would serve the routes of both.
     Effect.updateContext(
       Layer.build(served(hostNames)),
       (context: Context.Context<Platform | RunRoster | RunStore | Scope.Scope>) =>

@@ -1,9 +1,9 @@
 /**
- * What a caller is told when something is refused or goes wrong: one shape for all of it.
+ * The format of all errors that a caller gets.
  *
  *     { "error": { "code": "authz_denied", "reason": "GrantExpired", "message": "…" } }
  *
- * `code` decides the status. A message says what happened and what to do; none holds a token, a prompt or an output.
+ * `code` decides the status. A message says what happened and what to do. It contains no token, prompt or output.
  */
 import type { AiErrorCode } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import type { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
@@ -11,7 +11,7 @@ import { Effect, Schema } from "effect"
 import { HttpEffect, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiSchema } from "effect/http-api"
 
-/** The status that each code is answered with. */
+/** HTTP status of each code. */
 export const statusOf = {
   invalid_request: 400,
   insufficient_credits: 402,
@@ -36,7 +36,7 @@ const problem = <const Codes extends readonly [ProblemCode, ...ReadonlyArray<Pro
   Schema.Struct({
     error: Schema.Struct({
       code: Schema.Literals(codes),
-      /** What exactly, such as `GrantExpired`. */
+      /** The specific reason, such as `GrantExpired`. */
       reason: Schema.String,
       message: Schema.String
     })
@@ -44,31 +44,31 @@ const problem = <const Codes extends readonly [ProblemCode, ...ReadonlyArray<Pro
     .annotate({ identifier, description })
     .pipe(HttpApiSchema.status(statusOf[codes[0]]))
 
-export const Invalid = problem("Invalid", ["invalid_request"], "The request is not what it should be.")
-export const Unpaid = problem("Unpaid", ["insufficient_credits"], "The account cannot pay for it.")
+export const Invalid = problem("Invalid", ["invalid_request"], "The request is invalid.")
+export const Unpaid = problem("Unpaid", ["insufficient_credits"], "The account has insufficient credits.")
 export const Denied = problem(
   "Denied",
   ["authz_denied", "policy_denied"],
-  "The grant does not open it, or nobody's runs start here."
+  "The grant does not permit the request, or sandboxes are disabled on this server."
 )
-export const NotFound = problem("NotFound", ["not_found"], "There is nothing of that name for this account.")
-export const Conflict = problem("Conflict", ["conflict"], "The run is there already, or is over already.")
-export const TooLarge = problem("TooLarge", ["too_large"], "The body is larger than this server takes.")
-export const TooMany = problem("TooMany", ["rate_limit"], "Too many at once, or too fast; see Retry-After.")
-/** Not in the description: it is answered before there is an endpoint. */
+export const NotFound = problem("NotFound", ["not_found"], "The resource does not exist for this account.")
+export const Conflict = problem("Conflict", ["conflict"], "The run already exists, or has already ended.")
+export const TooLarge = problem("TooLarge", ["too_large"], "The body is larger than this server accepts.")
+export const TooMany = problem("TooMany", ["rate_limit"], "Too many runs or requests; see Retry-After.")
+/** Not in the OpenAPI document, because it is answered before an endpoint is selected. */
 export const Misdirected = problem(
   "Misdirected",
   ["misdirected_request"],
-  "The server does not answer under the name in Host."
+  "The server does not serve the name in Host."
 )
-export const Internal = problem("Internal", ["internal"], "Something is broken here; the log says what.")
+export const Internal = problem("Internal", ["internal"], "An internal error; the server's log has details.")
 export const Unavailable = problem(
   "Unavailable",
   ["unavailable"],
-  "Not now: the server is full, is stopping, or cannot reach what it needs; see Retry-After."
+  "The server is full, is stopping, or cannot reach a dependency; see Retry-After."
 )
 
-/** What an endpoint can fail with. */
+/** All problems with which an endpoint can fail. */
 export const all = [
   Invalid,
   Unpaid,
@@ -83,10 +83,10 @@ export const all = [
 
 export type Problem = (typeof all)[number]["Type"]
 
-/** The same, and what is answered before there is an endpoint. */
+/** A problem of an endpoint, or one that is answered before an endpoint is selected. */
 export type Answered = Problem | typeof Misdirected.Type
 
-/** What a refusal of a graph is over HTTP. The two that cannot come before a run are the server's fault. */
+/** Maps refusals of a graph to problem codes. The last two cannot occur before a run, so they are internal errors. */
 const codes: Readonly<Record<AiErrorCode, ProblemCode>> = {
   invalid_request: "invalid_request",
   not_found: "not_found",
@@ -109,18 +109,18 @@ export const make = <Code extends ProblemCode>(
     { readonly error: { readonly code: Code } }
   >
 
-/** A run that may not start. A store that is away is nobody's mistake. */
+/** Converts the refusal of a run. An unavailable store is not an error of the caller. */
 export const ofRefusal = ({ error, message, reason }: GraphRefused): Problem =>
   make(reason === "GrantStoreUnavailable" ? "unavailable" : codes[error], reason, message) as Problem
 
-/** Fails with it; says when to come again where that is known. */
+/** Fails with the problem of a refusal, and with `Retry-After` if known. */
 export const refuse = (refused: GraphRefused) => retryLater(ofRefusal(refused), refused.retrySeconds)
 
-/** What is kept cannot be reached; which host it is on is the log's business. */
+/** Converts the error of a store without its details, which could reveal the store's host. */
 export const ofStore = (error: { readonly _tag: string }): typeof Unavailable.Type =>
-  make("unavailable", error._tag, "what is kept of grants and runs cannot be reached. Try again in a moment")
+  make("unavailable", error._tag, "the store of grants or runs is unavailable. Try again in a moment")
 
-/** Fails with it, and says when to come again where that is known. */
+/** Fails with the problem, and with `Retry-After` if the seconds are known. */
 export const retryLater = <P extends Problem>(
   problem: P,
   seconds: number | undefined
@@ -131,13 +131,13 @@ export const retryLater = <P extends Problem>(
         Effect.andThen(Effect.fail(problem))
       )
 
-/** Fails with it, and says how to show a grant. */
+/** Fails with the problem, and with a `WWW-Authenticate` header. */
 export const challenge = <P extends Problem>(
   problem: P
 ): Effect.Effect<never, P, HttpServerRequest.HttpServerRequest> =>
   withHeader("www-authenticate", 'Bearer realm="cogni-sandbox"').pipe(Effect.andThen(Effect.fail(problem)))
 
-/** As a response of its own, where no endpoint encodes it. */
+/** Converts a problem to a response, where no endpoint encodes it. */
 export const toResponse = (problem: Answered): HttpServerResponse.HttpServerResponse =>
   HttpServerResponse.jsonUnsafe(problem, { status: statusOf[problem.error.code] })
 

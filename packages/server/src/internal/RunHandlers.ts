@@ -1,6 +1,6 @@
 /**
- * Runs of one account: what is known of them, and ending one that is under way here. Of everybody else's there is
- * nothing to be known, not even that they are.
+ * Handlers for the runs of one account: get, list, and cancel a run that is under way in this server. A run of another
+ * account is answered as if it did not exist.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { type RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
@@ -14,7 +14,7 @@ const listedDefault = 20
 
 const isRunId = Schema.is(RunId)
 
-/** Before it is on record. */
+/** Returns the view of a run that has no record yet. */
 const starting = ({ graphId, model, runId }: RosterRun): RunView.RunView => ({
   runId,
   status: "starting",
@@ -23,7 +23,7 @@ const starting = ({ graphId, model, runId }: RosterRun): RunView.RunView => ({
   timings: []
 })
 
-/** Among many, without what is long. */
+/** Returns the view of a run for a list, without its long posture. */
 const listed = (record: RunRecord): RunView.RunView => {
   const { posture: _, ...view } = RunView.fromRecord(record)
   return view
@@ -32,14 +32,14 @@ const listed = (record: RunRecord): RunView.RunView => {
 const notFound = Problem.make(
   "not_found",
   "RunNotFound",
-  "there is no such run of this account. See /api/v1/runs for those there are"
+  "this account has no such run. See /api/v1/runs for its runs"
 )
 
 export const make = Effect.gen(function* () {
   const roster = yield* RunRoster
   const store = yield* RunStore
 
-  /** What there is of a run for an account: its record, its place here, both or nothing. */
+  /** Looks up a run of the account: its record, its entry in this server's roster, or both. */
   const lookUp = Effect.fnUntraced(function* (id: string) {
     const { billingAccountId } = yield* CurrentGrant
     if (!isRunId(id)) return yield* Effect.fail(notFound)
@@ -74,11 +74,11 @@ export const make = Effect.gen(function* () {
         const isOver = record === undefined || RunView.isOver(record)
         return yield* Effect.fail(
           isOver
-            ? Problem.make("conflict", "RunOver", "the run is over already")
+            ? Problem.make("conflict", "RunOver", "the run has already ended")
             : Problem.make(
                 "conflict",
                 "RunElsewhere",
-                "the run is under way in another process. Ask that one"
+                "the run is under way in another process. Cancel it there"
               )
         )
       }

@@ -1,9 +1,8 @@
 /**
- * The runs that are under way in this server: who may begin one more, which can be cancelled, and how all of them end
- * when the server does.
+ * The runs under way in this server: limits concurrent runs, cancels runs, and drains them on shutdown.
  *
- * A place is taken before anything else is done for a run, and given back when nothing of it is left: so a run that is
- * being ended counts, and its id stands for one run only.
+ * A run has an entry from before its first step until nothing of it is left. So a run that is ending still counts, and
+ * its ID is not used twice.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Deferred, Effect, Layer, Stream, SubscriptionRef } from "effect"
@@ -11,26 +10,26 @@ import { activeRuns } from "./ServerMetrics.ts"
 import * as Problem from "./Problem.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
 
-/** Whose run is to begin. */
+/** A run to be started, and its grant. */
 export interface RosterEntry {
   readonly runId: RunId
   readonly grantId: string
   readonly billingAccountId: string
   readonly graphId: string
   readonly model: string
-  /** What the grant itself says of runs at one time; the server's limit holds besides. */
+  /** The grant's limit of concurrent runs. The server's limits apply too. */
   readonly concurrentRunsMax?: number | undefined
 }
 
 /** A run under way. */
 export interface RosterRun extends RosterEntry {
-  /** Settles when it is to end. */
+  /** Completes when the run was cancelled. */
   readonly cancelled: Effect.Effect<void>
-  /** Tell it to end; returns at once. */
+  /** Requests the end of the run, without waiting for it. */
   readonly cancel: Effect.Effect<void>
 }
 
-/** Why a run may not begin, and when one may, where that is known. */
+/** Why a run may not start, and when to retry, if known. */
 export interface RosterFull {
   readonly problem:
     | typeof Problem.Conflict.Type
@@ -79,7 +78,7 @@ const make = Effect.fnUntraced(function* (limits: ServerLimits) {
     Stream.take(1),
     Stream.runDrain
   )
-  /** `true`: nothing is left. */
+  /** Waits until no run is left. Returns `false` on timeout. */
   const emptyWithin = (seconds: number) =>
     Effect.interruptible(empty).pipe(
       Effect.as(true),
@@ -87,21 +86,21 @@ const make = Effect.fnUntraced(function* (limits: ServerLimits) {
     )
 
   return {
-    /** A place, until the scope closes. */
+    /** Adds a run until the scope closes. Fails if it may not start. */
     claim: (entry: RosterEntry) => Effect.acquireRelease(join(entry), leave),
     find: (runId: RunId) => Effect.map(SubscriptionRef.get(roster), ({ runs }) => runs.get(runId)),
-    /** The newest first. */
+    /** The runs under way, newest first. */
     list: runs,
     isStopping: Effect.map(SubscriptionRef.get(roster), ({ stopping }) => stopping),
-    /** Begins no more; lets those under way end, then cancels them, and waits until nothing of them is left. Bounded. */
+    /** Accepts no more runs, waits for those under way, then cancels them and waits for their end. Has timeouts. */
     drain: Effect.gen(function* () {
       yield* SubscriptionRef.update(roster, (before) => ({ ...before, stopping: true }))
       if (yield* emptyWithin(limits.drainSecondsMax)) return
       const left = yield* runs
-      yield* Effect.logWarning(`stopping: ${left.length} runs are cancelled`)
+      yield* Effect.logWarning(`stopping: cancelling ${left.length} runs`)
       yield* Effect.forEach(left, ({ cancel }) => cancel, { discard: true })
       if (!(yield* emptyWithin(limits.cancelSecondsMax))) {
-        yield* Effect.logError(`stopping: runs have not ended within ${limits.cancelSecondsMax} seconds`)
+        yield* Effect.logError(`stopping: some runs did not end within ${limits.cancelSecondsMax} seconds`)
       }
     })
   }
@@ -112,7 +111,7 @@ export class RunRoster extends Context.Service<RunRoster>()("@cogni/sandbox-serv
 export const layer = (limits: ServerLimits): Layer.Layer<RunRoster> =>
   Layer.effect(RunRoster, RunRoster.make(limits))
 
-/** How soon a place may be free, as far as anybody can say. */
+/** Estimated seconds until another run may start. */
 const retrySeconds = 5
 
 const refusal = (
@@ -124,17 +123,17 @@ const refusal = (
     const problem = Problem.make(
       "unavailable",
       "ServerStopping",
-      "this server is stopping. Ask another, or later"
+      "this server is stopping. Try again later, or use another server"
     )
     return { problem, retrySeconds: drainSecondsMax }
   }
   if (runs.has(runId))
-    return { problem: Problem.make("conflict", "RunUnderWay", `${runId} is under way here`) }
+    return { problem: Problem.make("conflict", "RunUnderWay", `run ${runId} is already under way`) }
   if (runs.size >= runsMax) {
     const problem = Problem.make(
       "unavailable",
       "ServerFull",
-      `${runsUnderWay(runsMax)}, and this server takes no more. Try again when one has ended`
+      `${runsUnderWay(runsMax)}, the maximum of this server. Try again when one has ended`
     )
     return { problem, retrySeconds }
   }
@@ -143,7 +142,7 @@ const refusal = (
     const problem = Problem.make(
       "rate_limit",
       "TooManyRuns",
-      `${runsUnderWay(own, " of this grant")}, and it may have no more. Try again when one has ended`
+      `${runsUnderWay(own, " of this grant")}, its maximum. Try again when one has ended`
     )
     return { problem, retrySeconds }
   }

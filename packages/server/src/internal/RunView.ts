@@ -1,7 +1,7 @@
 /**
- * What a caller is told of a run that is on record: how it went, how it was held, what it used.
+ * The view of a recorded run for callers: its outcome, posture and usage.
  *
- * Never what was asked or answered, and no path of the host: a record has both. Pure.
+ * A record also contains the prompt, the output and paths of the host. The view contains none of them. Pure.
  */
 import { Posture } from "@cogni/sandbox-core/Posture"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -11,7 +11,7 @@ import { DeliveryRecord } from "@cogni/sandbox-git-relay/RelayRun"
 import { AiErrorCode } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { Option, Schema, Struct } from "effect"
 
-/** Where a run is. `starting` is one that has no record yet. */
+/** Status of a run. `starting`: it has no record yet. */
 export const RunStatus = Schema.Literals([
   "starting",
   "running",
@@ -39,7 +39,7 @@ export const RunView = Schema.Struct({
   grantId: Schema.optional(Schema.String),
   requestId: Schema.optional(Schema.String),
   exitCode: Schema.optional(Schema.Int),
-  /** Why, where it did not succeed. */
+  /** Why the run did not succeed. */
   error: Schema.optional(Schema.Struct({ code: Schema.optional(AiErrorCode), reason: Schema.String })),
   timings: Schema.Array(Timing),
   output: Schema.optional(Schema.Struct({ stdoutBytes: Schema.Int, stderrBytes: Schema.Int })),
@@ -51,18 +51,18 @@ export const RunView = Schema.Struct({
     })
   ),
   posture: Schema.optional(Posture),
-  /** What became of its commits. */
+  /** Delivery of the run's commits. */
   relay: Schema.optional(Relay),
-  /** Of all events that its caller was told: how many, and SHA-256 over them. */
+  /** Number of all events that the caller got, and their SHA-256. */
   events: Schema.optional(EventsDigest)
 }).annotate({ identifier: "Run" })
 
 export type RunView = typeof RunView.Type
 
-/** Whose run it is; of what a command did without a model, nobody's. */
+/** Returns the account of a run, or `undefined` for a run without a model. */
 export const accountOf = ({ spec }: RunRecord): string | undefined => spec.llm?.identity.billingAccountId
 
-/** Whether there is nothing of it any more that could be ended. */
+/** Returns whether a run has ended. */
 export const isOver = ({ outcome }: RunRecord): boolean => outcome.status !== "running"
 
 export const fromRecord = (record: RunRecord): RunView => {
@@ -90,7 +90,7 @@ export const fromRecord = (record: RunRecord): RunView => {
   }
 }
 
-/** As the provider of `sandbox:*` writes it under `graph`. */
+/** The annotation `graph`, which the provider of `sandbox:*` writes. */
 const GraphAnnotation = Schema.Struct({
   graphId: Schema.String,
   grantId: Schema.String,

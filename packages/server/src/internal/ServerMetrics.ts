@@ -1,28 +1,28 @@
 /**
- * What is counted, under names that Prometheus knows how to read. Labels are from small sets only: an agent of the
- * catalog, a code, a route as it is written in the API.
+ * Metrics of the server, with Prometheus names. Label values come from small sets: an agent of the catalog, a code, a
+ * route template of the API.
  */
 import type { ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { Effect, Metric } from "effect"
 
 const runsTotal = Metric.counter("sandbox_runs_total", {
-  description: "Runs that have ended, by agent and by how",
+  description: "Ended runs, by agent and status",
   incremental: true
 })
 
 const runDuration = Metric.histogram("sandbox_run_duration_seconds", {
-  description: "How long runs took, from the request to the end of the sandbox",
+  description: "Duration of runs, from the request to the end of the sandbox",
   boundaries: [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600]
 })
 
 const runsActive = Metric.gauge("sandbox_runs_active", { description: "Runs under way in this process" })
 
 const requestsTotal = Metric.counter("sandbox_http_requests_total", {
-  description: "Requests that were answered, by route and status",
+  description: "Answered requests, by method, route and status",
   incremental: true
 })
 
-/** An agent that is in no catalog has no label of its own: anybody could make them up. */
+/** Counts an ended run. Agents that are not in the catalog share one label, because callers can invent names. */
 export const runEnded = (
   known: ReadonlySet<string>,
   { durationMs, final, request }: ObservedEnd

@@ -1,6 +1,6 @@
 /**
- * What goes around every route of a server: its name is checked, its answer is counted and made safe for a browser, and
- * what no route has answered is answered.
+ * Middleware for every route of a server: checks the `Host` name, counts the response, adds security headers for
+ * browsers, and answers unknown paths and defects.
  */
 import { Cause, Effect, type Types } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -8,7 +8,7 @@ import * as HostNames from "../HostNames.ts"
 import * as Problem from "./Problem.ts"
 import * as ServerMetrics from "./ServerMetrics.ts"
 
-/** Nothing that a page of ours shows may be loaded from elsewhere, sent elsewhere, or shown inside another. */
+/** Forbids our pages to load or send anything elsewhere, and other pages to embed them. */
 const pagePolicy =
   "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; " +
   "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -20,14 +20,14 @@ const safely = HttpServerResponse.setHeaders({
 })
 
 const noRoute = Problem.toResponse(
-  Problem.make("not_found", "RouteNotFound", "there is nothing at this path. See the guide of the server")
+  Problem.make("not_found", "RouteNotFound", "this path does not exist. See the guide of the server")
 )
 
 const broken = Problem.toResponse(
-  Problem.make("internal", "Defect", "an internal error occurred. The operator finds it in the log")
+  Problem.make("internal", "Defect", "an internal error occurred. The operator can find it in the log")
 )
 
-/** What no route has answered: an unknown path, or a defect, of which the caller is told nothing. */
+/** Answers an unknown path or a defect. The caller gets no details of a defect. */
 const answered = (
   cause: Cause.Cause<Types.unhandled>
 ): Effect.Effect<HttpServerResponse.HttpServerResponse, Types.unhandled> => {
@@ -36,10 +36,10 @@ const answered = (
     return Effect.succeed(noRoute)
   return Cause.hasInterruptsOnly(cause)
     ? Effect.failCause(cause)
-    : Effect.as(Effect.logError("a request broke", cause), broken)
+    : Effect.as(Effect.logError("a request failed unexpectedly", cause), broken)
 }
 
-/** For all routes of the router that it is merged with. */
+/** Applies to all routes of the router with which the layer is merged. */
 export const layer = (hostNames: ReadonlyArray<string>) =>
   HttpRouter.middleware(
     Effect.map(

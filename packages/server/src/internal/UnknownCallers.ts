@@ -1,17 +1,17 @@
 /**
- * How often the store is asked about tokens that it may not know.
+ * Limits how often the store is asked about unknown tokens.
  *
- * A token that was found is remembered by its hash, and is not slowed down by others that were not; it is looked up all
- * the same, so that a revocation holds at once. Everything else takes from a bucket that it shares with addresses like
- * its own. Both are bounded: what is sent makes nothing here grow.
+ * A token that was found is remembered by its hash, so that requests with unknown tokens do not slow it down. It is
+ * still looked up each time, so that a revocation takes effect immediately. Requests with unknown tokens share a bucket
+ * with those of similar addresses. Both structures have a fixed maximum size.
  */
 import { Hash, Result } from "effect"
 import { NetAddress } from "effect/net"
 
-/** Hashes of tokens that were found last. */
+/** Maximum number of remembered token hashes. The least recently used one is evicted. */
 export const knownMax = 10_000
 
-/** Buckets of all addresses together. */
+/** Number of buckets for all addresses. */
 export const buckets = 64
 
 export interface KnownTokens {
@@ -34,7 +34,7 @@ export const make = (max: number = knownMax): KnownTokens => {
   }
 }
 
-/** The bucket of an address. One holder of an IPv6 address holds its whole /64, so that is one bucket. */
+/** Returns the bucket of an address. An IPv6 /64 is one bucket, because one user usually has a whole /64. */
 export const bucketOf = (address: string | undefined): number =>
   Math.abs(Hash.string(networkOf(address ?? ""))) % buckets
 

@@ -14,7 +14,7 @@ export const make = (list: ReadonlyArray<AgentConfig>): AgentConfigRegistry => {
   return { get: (name) => Option.fromUndefinedOr(byName.get(name)), list }
 }
 
-/** What is under `agent_configs` of a file that was read. */
+/** Reads the agents from `agent_configs` of a decoded file. */
 export const loadFromConfig = (agents: ConfigurationFile["agent_configs"]): AgentConfigRegistry =>
   make(
     Object.entries(agents).map(([name, agent]) => ({

@@ -1,8 +1,8 @@
 /**
- * What a host of sessions is configured to do: its sandboxes, its agents, and which agent answers whom.
+ * The configuration of a session host: its sandboxes, its agents, and which agent answers which sender.
  *
- * Read from YAML as a whole or not at all, with everything that is wrong told at its place. What is left out is the
- * safe choice. No secret belongs in it. Pure: the caller brings the text.
+ * A file is accepted or rejected as a whole, and all problems are reported with their positions. Defaults are the safe
+ * choice. A configuration must not contain secrets. Pure: the caller supplies the text.
  */
 import type { Network } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Result, Schema, SchemaIssue } from "effect"
@@ -15,60 +15,60 @@ import * as ConfigurationError from "./ConfigurationError.ts"
 
 /** How sessions execute. */
 export interface SandboxConfiguration {
-  /** Without it every agent runs on the host, if it runs at all. */
+  /** If false, agents run on the host, if there is a host executor. */
   readonly enabled: boolean
   readonly image: string
   readonly workspaceDirectory: "/workspace"
   readonly network: Network
   readonly memoryBytesMax: number
   readonly cpusMax: number
-  /** How long one container lives. */
+  /** Lifetime of one container. */
   readonly timeoutSecondsMax: number
   readonly commandTimeoutSecondsMax: number
-  /** After which a session without a message is ended. */
+  /** Time without a message after which a session ends. */
   readonly idleSeconds: number
   readonly sessionsMax: number
   readonly whenFull: "refuse" | "evict_idle"
-  /** What happens to commands when the engine is not there. */
+  /** Policy for commands while the engine is absent. */
   readonly onUnavailable: "refuse" | "host"
   readonly persistentWorkspaces: boolean
 }
 
-/** Which agent answers whom, by the names of agents that there are. */
+/** Routing rules; each value is the name of a defined agent. */
 export interface Routing {
   readonly defaultAgent: string
   readonly channels: Readonly<Record<string, string>>
-  /** `CHANNEL:SENDER`, the sender one or a pattern. */
+  /** Keys are `CHANNEL:SENDER`, where SENDER is an ID or a pattern. */
   readonly senders: Readonly<Record<string, string>>
 }
 
-/** One whole snapshot: nothing in it changes. */
+/** One immutable snapshot. */
 export interface Configuration {
-  /** What it was read from, as its reader calls it. */
+  /** Name of the source, as in errors. */
   readonly file: string
   readonly sandbox: SandboxConfiguration
   readonly agents: AgentConfigRegistry.AgentConfigRegistry
   readonly routing: Routing
-  /** By tier; a tier without one is the host's. */
+  /** Model names by tier. A missing tier uses the host's model. */
   readonly models: Readonly<Partial<Record<ModelTier, string>>>
-  /** What is worth saying at the start: what runs, or may come to run, outside of a sandbox. */
+  /** Warnings to log at startup, such as agents that run, or may run, outside of a sandbox. */
   readonly warnings: ReadonlyArray<ConfigurationError.Problem>
 }
 
 export interface ParseOptions {
-  /** As it is to be called in errors, such as `cogni.yaml`. */
+  /** Name of the source in errors, such as `cogni.yaml`. */
   readonly file: string
-  /** Existing tools: any other name in `tool_overrides` is refused. Left out: every name is taken. */
+  /** Existing tools: `tool_overrides` accepts no other names (default: accepts any name). */
   readonly toolNames?: ReadonlyArray<string> | undefined
 }
 
 /** The longest file, in UTF-8. */
 export const textBytesMax = 1024 * 1024
 
-/** How a file is written; it is published as JSON Schema. */
+/** Schema of the file; it is published as JSON Schema. */
 export const File = ConfigurationFile
 
-/** For editors: draft 2020-12, each key with what it means. */
+/** Returns the JSON Schema for editors (draft 2020-12), with a description of each key. */
 export const jsonSchema = (): Readonly<Record<string, unknown>> => {
   const { definitions, schema } = Schema.toJsonSchemaDocument(File, { onExcessProperty: "error" })
   return {
@@ -79,7 +79,7 @@ export const jsonSchema = (): Readonly<Record<string, unknown>> => {
   }
 }
 
-/** What a text of YAML says; fails with everything that is wrong with it. */
+/** Parses YAML into a configuration, or fails with all problems. */
 export const parse = Effect.fnUntraced(function* (
   text: string,
   { file, toolNames }: ParseOptions
@@ -103,9 +103,9 @@ const decode = (schema: ReturnType<typeof consistent>) =>
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1()
 
-/** All that an agent's session is made from, as one text: where it differs, the session is made anew. */
+/** Returns all inputs of an agent's session as one text. When it changes, the session is recreated. */
 export const fingerprint = ({ models, sandbox }: Configuration, agent: AgentConfig): string => {
-  // How many sessions there may be, and for how long, is of no session.
+  // The limits on the number and the idle time of sessions do not affect an existing session.
   const { idleSeconds: _, sessionsMax: __, whenFull: ___, ...own } = sandbox
   return JSON.stringify([agent, models[agent.modelTier] ?? null, own])
 }

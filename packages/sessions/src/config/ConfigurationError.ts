@@ -1,20 +1,20 @@
 /**
- * Why a configuration is not used: it cannot be read, or something in it is wrong.
+ * Reasons why a configuration is not used: it cannot be read, or it is invalid.
  *
- * All that is wrong is said at once, each with its line, its column and its key. A value is never repeated whole: what
- * was written by mistake may be a secret.
+ * All problems are reported at once, each with line, column and key. Messages never repeat a whole value, because a
+ * misplaced value may be a secret.
  */
 import { Schema } from "effect"
 
-/** How many problems are told of one file; of more it is said that there are more. */
+/** Problems reported per file; the rest are counted. */
 export const problemsMax = 100
 
-/** One thing that is wrong, and where. */
+/** One problem and its position. */
 export const Problem = Schema.Struct({
-  /** Both from 1, in characters; absent where it is about the whole of the file. */
+  /** Line and column start at 1, in characters; absent if the problem concerns the whole file. */
   line: Schema.optionalKey(Schema.Int),
   column: Schema.optionalKey(Schema.Int),
-  /** Such as `sandbox.memory_limit`; empty where it is about none. */
+  /** Such as `sandbox.memory_limit`; empty if the problem concerns no key. */
   key: Schema.String,
   message: Schema.String
 })
@@ -27,7 +27,7 @@ export class ConfigurationUnreadable extends Schema.TaggedError<ConfigurationUnr
   {
     detail: Schema.String,
     remedy: Schema.String,
-    /** Nothing is there under this name. */
+    /** Whether the file does not exist. */
     isAbsent: Schema.Boolean
   }
 ) {
@@ -39,17 +39,17 @@ export class ConfigurationUnreadable extends Schema.TaggedError<ConfigurationUnr
 /** The text is not a configuration. */
 export class ConfigurationInvalid extends Schema.TaggedError<ConfigurationInvalid>()("ConfigurationInvalid", {
   problems: Schema.Array(Problem),
-  /** Of those beyond {@link problemsMax}. */
+  /** Number of problems beyond {@link problemsMax}. */
   problemsOmitted: Schema.Int
 }) {}
 
-/** A configuration is as a whole taken or not taken. */
+/** Rejects a configuration as a whole. */
 export class ConfigurationError extends Schema.TaggedError<ConfigurationError>()("ConfigurationError", {
-  /** What it was read from, as its reader calls it. */
+  /** Name of the source, as given in the options. */
   file: Schema.String,
   reason: Schema.Union([ConfigurationUnreadable, ConfigurationInvalid])
 }) {
-  /** As `FILE:LINE:COL KEY: message`, one for each problem. */
+  /** One line per problem: `FILE:LINE:COL KEY: message`. */
   get lines(): ReadonlyArray<string> {
     const { file, reason } = this
     if (reason._tag === "ConfigurationUnreadable") return [`${file}: ${reason.message}`]
@@ -63,13 +63,13 @@ export class ConfigurationError extends Schema.TaggedError<ConfigurationError>()
   }
 }
 
-/** `12:5 sandbox.memory_limit: Expected …`. */
+/** Formats a problem: `12:5 sandbox.memory_limit: Expected …`. */
 export const describe = ({ column = 1, key, line, message }: Problem): string => {
   const place = `${line === undefined ? "" : `${line}:${column}`}${key === "" ? "" : ` ${key}`}`
   return `${place}${place === "" ? "" : ":"} ${message}`
 }
 
-/** In the order of the file, and no more than are told. */
+/** Sorts problems in file order, and keeps the first {@link problemsMax}. */
 export const invalid = (file: string, problems: ReadonlyArray<Problem>): ConfigurationError =>
   new ConfigurationError({
     file,

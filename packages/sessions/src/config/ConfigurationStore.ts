@@ -1,9 +1,9 @@
 /**
- * The configuration as it is now, whole: read at the start, and again when it is asked for or has changed.
+ * Holds the current configuration. It is read at startup, on request, and when the source changes.
  *
- * A text that is no configuration changes nothing: what was read before stays in use, and that is logged. A caller that
- * takes `current` once and keeps it works with one snapshot, whatever is read meanwhile. Where the text comes from is
- * an Effect; a file is opened by the one door for them (`HostFile`).
+ * An invalid text changes nothing: the previous configuration stays in use, and the log gives the reason. A caller that
+ * reads `current` once works with one snapshot, whatever is read later. The source of the text is an Effect; files are
+ * opened through `HostFile`.
  */
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import { Context, Duration, Effect, Layer, Schedule, Semaphore, type Stream, SubscriptionRef } from "effect"
@@ -12,8 +12,8 @@ import * as ConfigurationError from "./ConfigurationError.ts"
 
 export interface StoreOptions extends Configuration.ParseOptions {
   /**
-   * Within this long of a change the store has it, or has said why not. Left out: only {@link ConfigurationStore}'s
-   * `reload` reads again.
+   * Maximum time until a change is applied, or its rejection is logged. Without it, only `reload` of
+   * {@link ConfigurationStore} reads again.
    */
   readonly reloadSecondsMax?: number | undefined
 }
@@ -21,16 +21,16 @@ export interface StoreOptions extends Configuration.ParseOptions {
 export class ConfigurationStore extends Context.Service<
   ConfigurationStore,
   {
-    /** One snapshot, which nothing changes. */
+    /** Current configuration, as an immutable snapshot. */
     readonly current: Effect.Effect<Configuration.Configuration>
-    /** Read again, now. Where that fails, `current` stays what it was. */
+    /** Reads the source again now. On failure, `current` does not change. */
     readonly reload: Effect.Effect<Configuration.Configuration, ConfigurationError.ConfigurationError>
-    /** The current one first, then each that differs; one that is late gets the latest. */
+    /** Emits the current configuration, then each change. A late subscriber starts with the latest one. */
     readonly changes: Stream.Stream<Configuration.Configuration>
   }
 >()("@cogni/sandbox-sessions/ConfigurationStore") {}
 
-/** Fails where there is no configuration to begin with. */
+/** Fails if the initial configuration cannot be read or is invalid. */
 export const make = Effect.fnUntraced(function* (
   read: Effect.Effect<string, ConfigurationError.ConfigurationError>,
   options: StoreOptions
@@ -53,7 +53,7 @@ export const make = Effect.fnUntraced(function* (
 
   const refuse = (error: ConfigurationError.ConfigurationError) => {
     last.refusal = error.message
-    return Effect.logError(`${error.message}. The configuration that was read before stays in use`)
+    return Effect.logError(`${error.message}. The previous configuration stays in use`)
   }
 
   const reload = read.pipe(
@@ -63,7 +63,7 @@ export const make = Effect.fnUntraced(function* (
     Effect.withSpan("ConfigurationStore.reload")
   )
 
-  /** Takes a text that has been read twice: before, it may still be written. Says why not once. */
+  /** Applies a text only after two equal reads, because a first read may see a partial write. Logs each reason once. */
   const look = Effect.gen(function* () {
     const text = yield* read
     const isSettled = last.seen === text
@@ -89,14 +89,14 @@ export const make = Effect.fnUntraced(function* (
   })
 })
 
-/** Reads a text from anywhere. */
+/** Layer that reads the text with an Effect. */
 export const layer = (
   read: Effect.Effect<string, ConfigurationError.ConfigurationError>,
   options: StoreOptions
 ): Layer.Layer<ConfigurationStore, ConfigurationError.ConfigurationError> =>
   Layer.effect(ConfigurationStore, make(read, options))
 
-/** Reads a file. */
+/** Layer that reads a file. */
 export const layerFile = (
   path: string,
   options: Omit<StoreOptions, "file"> = {}
@@ -105,7 +105,7 @@ export const layerFile = (
 
 const readSecondsMax = 10
 
-/** A plain file of UTF-8, and no more of it than a configuration may have. */
+/** Reads a regular UTF-8 file of at most {@link Configuration.textBytesMax} bytes. */
 export const readFile = Effect.fnUntraced(function* (path: string) {
   const unreadable = (detail: string, remedy: string, isAbsent?: boolean) =>
     ConfigurationError.unreadable(path, detail, remedy, isAbsent)
@@ -117,7 +117,7 @@ export const readFile = Effect.fnUntraced(function* (path: string) {
     ),
     Effect.timeoutOrElse({
       duration: Duration.seconds(readSecondsMax),
-      orElse: () => Effect.fail(unreadable(`it was not read within ${readSecondsMax} s`, "Look at its disk"))
+      orElse: () => Effect.fail(unreadable(`it was not read within ${readSecondsMax} s`, "Check its disk"))
     })
   )
   return yield* Effect.try({
@@ -129,8 +129,8 @@ export const readFile = Effect.fnUntraced(function* (path: string) {
 interface Last {
   /** The text of `current`. */
   used: string
-  /** What was there at the last look. */
+  /** Text of the last read. */
   seen: string | undefined
-  /** Why a text was not taken, as it was logged. */
+  /** Reason why a text was rejected, as it was logged. */
   refusal: string | undefined
 }

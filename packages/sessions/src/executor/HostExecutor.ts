@@ -1,8 +1,8 @@
 /**
- * Commands and files on the host itself, without a sandbox: a fallback for people who choose it.
+ * Runs commands and accesses files on the host itself, without a sandbox: a fallback that the operator must choose.
  *
- * What an agent runs here can do whatever this program's user can. Only files, and the directory a command starts in,
- * are confined to the workspace. A command is a process group: when it is cut off, its group is killed. A process that
+ * Commands have all rights of this program's user. Only file access, and the directory in which a command starts, are
+ * confined to the workspace. A command is a process group: when it is cut off, its group is killed. A process that
  * leaves the group (`setsid`) may survive, and only a container can prevent that. `ExecutorContract` states the rest.
  */
 import * as Executor from "@cogni/sandbox-core/Executor"
@@ -17,7 +17,7 @@ import * as HostCommand from "../internal/HostCommand.ts"
 export interface HostExecutorOptions {
   /** Absolute path of an existing directory. */
   readonly workspace: string
-  /** Environment of every command. {@link environmentNames} of this program's environment when left out. */
+  /** Environment of every command (default: {@link environmentNames} of this program's environment). */
   readonly env?: Readonly<Record<string, string>> | undefined
   /** Limits of one command. */
   readonly limits: {
@@ -26,7 +26,7 @@ export interface HostExecutorOptions {
   }
 }
 
-/** The variables of this program's own environment that commands get; any other may be a key. */
+/** Variables of this program's environment that commands get. Any other variable may contain a key. */
 export const environmentNames: ReadonlyArray<string> = [
   "PATH",
   "HOME",

@@ -1,4 +1,4 @@
-/** One command on the host: started in a process group of its own, which is killed when the command is cut off. */
+/** One command on the host. It starts in its own process group, which is killed when the command is cut off. */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { Command, CommandExit, RunningCommand, SignalName } from "@cogni/sandbox-core/Executor"
 import { CommandRefused } from "@cogni/sandbox-core/SandboxError"
@@ -10,7 +10,7 @@ import * as HostOutput from "./HostOutput.ts"
 
 export interface HostCommand {
   readonly command: Command
-  /** As the kernel takes it: a directory that is held open. */
+  /** Path of a directory that is held open. */
   readonly workingDirectory: string
   readonly env: Readonly<Record<string, string>>
 }
@@ -28,16 +28,16 @@ const unstarted: Readonly<Record<string, { readonly exitCode: number; readonly w
   ETXTBSY: { exitCode: 126, why: "text file busy" }
 }
 
-/** Signals that tell a command to end. What it leaves running after one of them was not left on purpose. */
+/** Signals that ask a command to end. After one of these, the group is killed when the command's scope closes. */
 const endings = new Set<SignalName>(["SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGTERM"])
 
-/** How long a killed group may take to end. */
+/** How long a killed group may take to end. After that, a warning is logged and the wait ends. */
 const closeSecondsMax = 5
 
 /** How often a group that was left running is checked for members. */
 const watchInterval = "1 second"
 
-/** How to start commands. Their groups are killed when the scope closes, if they have not been by then. */
+/** Returns a function that starts commands. Closing the scope kills all of their groups that are still alive. */
 export const make = Effect.gen(function* () {
   const spawner = yield* ChildProcessSpawner
   const executor = yield* Effect.scope
@@ -87,7 +87,7 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** What the kernel does not let end, on a disk that does not answer, must not keep a session waiting for ever. */
+/** Bounds the wait: a process stuck in the kernel, such as on an unresponsive disk, must not block a session. */
 const bounded = (close: Effect.Effect<void>, program: string): Effect.Effect<void> =>
   Effect.forkDetach(close, { startImmediately: true }).pipe(
     Effect.flatMap((fiber) =>
@@ -145,7 +145,7 @@ const endedBySignal = (error: PlatformError.PlatformError): Effect.Effect<Comman
     : Effect.die(error)
 }
 
-/** A program that cannot run is a command that says so and ends; any other failure is the host's. */
+/** Represents a program that cannot run as a command that reports it and ends. Any other failure is the host's. */
 const neverStarted = (command: Command, code: string): Effect.Effect<RunningCommand, CommandRefused> => {
   const said = unstarted[code]
   if (said === undefined) return Effect.fail(refusals[code] ?? refused(code))
@@ -165,7 +165,7 @@ const refused = (code: string) =>
 
 const refusals: Readonly<Record<string, CommandRefused>> = {
   E2BIG: new CommandRefused({
-    detail: "its arguments and its environment are together more than the kernel takes",
+    detail: "its arguments and environment together exceed the kernel's limit",
     remedy: "Put them into a file of the workspace, or send them on stdin"
   })
 }

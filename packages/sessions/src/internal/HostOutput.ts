@@ -1,20 +1,23 @@
 /**
  * The output of a command on the host, at the pace of its reader.
  *
- * It ends with the command's own process, not with the last process that holds its pipes: what is in the pipes by then
- * is the command's and is read to the end. From then on output is read and dropped, so that children which were left
- * running neither wait for a reader nor die because there is none.
+ * The output ends with the command's own process, not with the last process that holds its pipes. Everything in the
+ * pipes at that time belongs to the command and is read to the end. Later output is read and dropped, so that remaining
+ * children do not block on a full pipe or die of SIGPIPE.
  */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import { Cause, Effect, Queue, Stream } from "effect"
 import type { ChildProcessHandle } from "effect/process/ChildProcessSpawner"
 
-/** More than a pipe and the buffers of Node hold. A child that goes on writing would never let the output end. */
+/**
+ * Limit on output read after the command has exited: more than a pipe and Node's buffers hold. Without it, a child that
+ * keeps writing would keep the output open.
+ */
 const lateBytesMax = 1024 * 1024
 
 /**
- * What was written before the exit reaches the reader within a few turns of the event loop. Turns are counted rather
- * than time, so that a busy machine loses nothing.
+ * Turns of the event loop without output, after which the output of an exited command ends. Output written before the
+ * exit arrives within a few turns. Turns are counted instead of time, so that a busy machine loses nothing.
  */
 const quietTurns = 64
 
@@ -22,7 +25,7 @@ const turn = Effect.callback<void>((resume) => {
   setImmediate(() => resume(Effect.void))
 })
 
-/** `stream` is for one reader; `drop` reads and drops what still comes. `exited` settles when the process has ended. */
+/** `stream` supports one reader; `drop` discards all further output. `exited` settles when the process has ended. */
 export const make = Effect.fnUntraced(function* (
   { stderr, stdout }: ChildProcessHandle,
   { exited, isLive }: { readonly isLive: Effect.Effect<boolean>; readonly exited: Effect.Effect<unknown> }

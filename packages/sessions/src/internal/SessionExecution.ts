@@ -1,9 +1,9 @@
 /**
- * The executor of one session, for as long as the session lives: behind it is, for each message, a sandbox or the host.
+ * The executor of one session, for the lifetime of the session. Each message runs in a sandbox or on the host.
  *
- * Which it is, is settled when something of a message is first executed, and holds to its end, so that no message works
- * on two places. The host stands in for a sandbox only where the configuration says so and the engine is not there: not
- * for a sandbox that is refused, is not held as it must be, or breaks while it is used.
+ * The place is chosen when a message first executes something, and kept until the message ends, so that no message
+ * uses two places. The host replaces a sandbox only if the configuration allows it and the engine is absent. It never
+ * replaces a sandbox that is refused, fails its isolation check, or breaks during use.
  */
 import * as Executor from "@cogni/sandbox-core/Executor"
 import type { RunId } from "@cogni/sandbox-core/RunId"
@@ -13,27 +13,27 @@ import { Effect, Option, Scope, Semaphore } from "effect"
 import type { Executors, SessionExecutor } from "../executor/Executors.ts"
 import type { SessionRefused } from "../sandbox/SandboxManager.ts"
 
-/** Where a message was executed, or would have been. */
+/** Where a message executed, or would have executed. */
 export interface Execution {
   readonly executor: "sandbox" | "host"
-  /** The host, in place of a sandbox that could not be had. */
+  /** True if the host replaced an unavailable sandbox. */
   readonly fallback: boolean
-  /** What kept the sandbox from being had, where something did; commands were then refused, unless `fallback`. */
+  /** Why the sandbox was unavailable, if it was. Commands were then refused, unless `fallback`. */
   readonly why?: string | undefined
-  /** Of the sandbox, where something was executed in one. */
+  /** Run ID of the sandbox, if something executed in one. */
   readonly runId?: RunId | undefined
 }
 
 export interface SessionExecution {
-  /** The same for all messages; fails outside of one. */
+  /** Shared by all messages; fails while no message is being answered. */
   readonly executor: Executor.Executor
-  /** What is behind it for the message that is being answered; settled by this, where nothing has settled it. */
+  /** Executor of the current message. Chooses the place if the message has none yet. */
   readonly bound: Effect.Effect<SessionExecutor, SandboxError>
-  /** For one message at a time: what it does, and where. */
+  /** Runs the work of one message at a time, and reports where it executed. */
   readonly during: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<readonly [A, Execution], E, R>
 }
 
-/** One message's. */
+/** The place of execution of one message. */
 interface Binding {
   readonly scope: Scope.Scope
   executor: SessionExecutor | undefined
@@ -43,7 +43,7 @@ interface Binding {
 export interface Options {
   readonly key: string
   readonly agent: string
-  /** Where the agent is to execute. */
+  /** Configured place of execution. */
   readonly place: "sandbox" | "host"
   readonly onUnavailable: "refuse" | "host"
   readonly executors: Executors["Service"]
@@ -86,7 +86,7 @@ export const make = ({ agent, executors, key, onUnavailable, place }: Options): 
       )
       return executors.host.value
     }
-    // Once for a message, however often it is tried.
+    // Logged once per message, although each command tries again.
     if (binding.execution.why === undefined) {
       yield* Effect.logError(`${agent} has no sandbox for a message of ${JSON.stringify(key)}: ${why}`)
     }
@@ -119,11 +119,11 @@ export const make = ({ agent, executors, key, onUnavailable, place }: Options): 
   return { executor: Executor.unwrap(workspaceOf(executors, place), bound), bound, during }
 }
 
-/** Where commands begin. The host in place of a sandbox has no such directory, and refuses what is said to be in it. */
+/** Working directory of commands. A host that replaces a sandbox has no `/workspace`, and refuses commands in it. */
 const workspaceOf = ({ host }: Executors["Service"], place: "sandbox" | "host"): string =>
   place === "host" && Option.isSome(host) ? host.value.workspace : Workspace.target
 
-/** One that is slow or breaks off is there: what brings load upon it must not be what gets onto the host. */
+/** Whether the engine is absent. A slow or failing engine is not: overloading it must not lead an agent to the host. */
 const isEngineGone = (error: SandboxError | SessionRefused): boolean =>
   error instanceof SandboxError &&
   error.reason._tag === "RuntimeUnavailable" &&
@@ -133,5 +133,5 @@ const idOf = ({ runId }: { readonly runId?: RunId | undefined }) => (runId === u
 
 const refusal = (detail: string): SandboxError =>
   new SandboxError({
-    reason: new CommandRefused({ detail, remedy: "Ask whoever runs this host, or try again later" })
+    reason: new CommandRefused({ detail, remedy: "Ask the operator of this host, or try again later" })
   })

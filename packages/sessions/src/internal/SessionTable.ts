@@ -1,10 +1,10 @@
 /**
- * What sessions hold, by key: made when it is first needed, shared by its users, closed when it has been idle for long,
- * when its room is needed, when it ends by itself, or with the table.
+ * Values of sessions, by key. A value is created on first use and shared by its users. It is closed when it has been
+ * idle for too long, when its slot is needed, when it ends by itself, or with the table.
  *
- * `RcMap` of Effect counts references and closes what is idle, but it cannot carry three guarantees: it frees a key and
- * its room before the old value is closed, so that two containers of one session could exist; its capacity is fixed,
- * where ours changes with the configuration; and it neither evicts the longest idle nor ends a value that is in use.
+ * Effect's `RcMap` counts references and closes idle values, but it lacks three guarantees. It frees a key and its slot
+ * before the old value is closed, so that two containers of one session could exist. Its capacity is fixed, while ours
+ * changes with the configuration. It neither evicts the longest idle value nor ends a value in use.
  */
 import {
   Cause,
@@ -21,38 +21,38 @@ import {
   Semaphore
 } from "effect"
 
-/** Why a session is refused: no room, too many users, the table closes, or it was ended while it was being made. */
+/** Why a session is refused: no slot, too many users, the table closes, or the session ended during creation. */
 export type Refusal = "full" | "busy" | "stopping" | "ended"
 
 export class SessionRefusal extends Data.TaggedError("SessionRefusal")<{ readonly refusal: Refusal }> {}
 
 export interface Bounds {
   readonly sessionsMax: number
-  /** In a full table: refuse, or end the session that has been idle longest, if one is. */
+  /** If the table is full: refuse, or end the session that has been idle longest, if one is idle. */
   readonly whenFull: "refuse" | "evict_idle"
-  /** Users of one session, those that wait for their turn included. */
+  /** Users of one session, including those that wait for their turn. */
   readonly usersMax?: number | undefined
 }
 
-/** What a session is to hold. */
+/** How to create the value of a session. */
 export interface Recipe<A, E> {
-  /** A value that was made with another fingerprint is replaced, unless it is being used. */
+  /** A value with a different fingerprint is replaced, unless it is in use. */
   readonly fingerprint: unknown
-  /** Closing the scope ends what was made. Interrupted when no user is left to wait for it. */
+  /** Creates the value; closing the scope ends it. Interrupted when no user waits for it any longer. */
   readonly make: Effect.Effect<A, E, Scope.Scope>
 }
 
-/** A place in a session, which exists for as long as it has one. */
+/** One user's place in a session, until its scope closes. */
 export interface Seat<A, E> {
   /** For users that take turns. */
   readonly turn: Semaphore.Semaphore
-  /** The session's value, in use until the scope closes. However many ask at once, it is made once. */
+  /** Returns the session's value, in use until the scope closes. Concurrent callers share one creation. */
   readonly hold: (recipe: Recipe<A, E>) => Effect.Effect<A, E | SessionRefusal, Scope.Scope>
 }
 
 export interface TableRow<A> {
   readonly key: string
-  /** Absent while it is being made. */
+  /** Absent while it is being created. */
   readonly value: A | undefined
   readonly startedMs: number
   readonly users: number
@@ -61,9 +61,9 @@ export interface TableRow<A> {
 }
 
 export interface SessionTable<A, E> {
-  /** A place in the session of this key, until the scope closes. */
+  /** Reserves a place in the session of this key until the scope closes. */
   readonly seat: (key: string, bounds: Bounds) => Effect.Effect<Seat<A, E>, SessionRefusal, Scope.Scope>
-  /** Ends a session, whether it is in use or not. Settles when it is closed. */
+  /** Ends a session, whether it is in use or not. Settles when the session is closed. */
   readonly end: (key: string) => Effect.Effect<void>
   readonly endAll: Effect.Effect<void>
   /** Settles when the table begins to close. */
@@ -74,39 +74,39 @@ export interface SessionTable<A, E> {
 export interface TableOptions<A> {
   /** How long a session without users is kept. Read again at each check. */
   readonly idleSeconds: Effect.Effect<number>
-  /** Settles when a value has ended by itself. Values that do not are left out. */
+  /** Settles when a value has ended by itself. Omit it if values never do. */
   readonly endOf?: ((value: A) => Effect.Effect<unknown, unknown>) | undefined
-  /** How long a session that closes keeps its key and its room; as long as it takes when left out. */
+  /** How long a closing session keeps its key and its slot (default: until it is closed). */
   readonly closeSecondsMax?: number | undefined
 }
 
-/** A value, from when it begins to be made to when it is closed. One fiber lives through all of that. */
+/** A value, from the start of its creation until it is closed. One fiber runs this whole life. */
 interface Holding<A, E> {
   readonly fingerprint: unknown
   readonly scope: Scope.Closeable
   readonly made: Deferred.Deferred<A, E | SessionRefusal>
-  /** Tells it to end. */
+  /** Asks the value to end. */
   readonly closing: Deferred.Deferred<void>
   readonly closed: Deferred.Deferred<void>
 }
 
 interface Session<A, E> {
   readonly key: string
-  /** Also tells two sessions of one key apart. */
+  /** Also distinguishes successive sessions of one key. */
   readonly turn: Semaphore.Semaphore
   readonly startedMs: number
   readonly users: number
-  /** Users that have the value. */
+  /** Users that hold the value. */
   readonly holders: number
   readonly holding: Holding<A, E> | undefined
   readonly idleSinceMs: number
 }
 
-/** A value on its way out: its key and its room are not free before it is done. */
+/** A value that is being closed. It occupies its key and its slot until it is done. */
 interface Leaving {
   readonly key: string
   readonly done: Deferred.Deferred<void>
-  /** The session that has its room as soon as it is done. */
+  /** The turn of the session that gets its slot when it is done. */
   readonly heir: Semaphore.Semaphore | undefined
 }
 
@@ -116,16 +116,16 @@ interface State<A, E> {
   readonly isStopping: boolean
 }
 
-/** What follows of a step, to be run at once. */
+/** The effect to run at once after a change of state, and the new state. */
 type Step<A, E> = readonly [Effect.Effect<void>, State<A, E>]
 
-/** How often idle sessions are looked for. */
+/** Interval of the check for idle sessions. */
 const sweepInterval = "1 second"
 
-/** Values that are closed at one time, where a close may take as long as it likes. */
+/** Concurrent closes, if a close has no time limit. */
 const closesConcurrentMax = 8
 
-/** Closing the scope refuses new users, waits for turns to end within the time for a close, and closes all values. */
+/** Closing the scope refuses new users, waits up to `closeSecondsMax` for current turns, and closes all values. */
 export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>) {
   const { closeSecondsMax } = options
   const concurrency = closeSecondsMax === undefined ? closesConcurrentMax : "unbounded"
@@ -139,7 +139,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
           Effect.timeoutOrElse({ duration: Duration.seconds(closeSecondsMax), orElse: () => late })
         )
 
-  /** Ends a value in a fiber of its own: who caused it may be gone before it is closed. */
+  /** Ends a value in its own fiber, because the caller may be gone before the value is closed. */
   const close = (
     { closed, closing, made }: Holding<A, E>,
     left: Leaving,
@@ -153,7 +153,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
           Effect.logError(`the session ${JSON.stringify(left.key)} has not ended within ${closeSecondsMax} s`)
         )
       ),
-      // One that was never made has the room of a predecessor, which may still be closing.
+      // A value that was never created occupies the slot of a predecessor, which may still be closing.
       Effect.andThen(settled(predecessors)),
       Effect.andThen(
         Ref.update(state, (now) => ({
@@ -166,13 +166,13 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
       Effect.asVoid
     )
 
-  /** Takes a session out of the table. Its value leaves, and its room goes to the heir. */
+  /** Removes a session from the table, closes its value, and gives its slot to the heir. */
   const retire = (now: State<A, E>, session: Session<A, E>, heir?: Semaphore.Semaphore): Step<A, E> => {
     const sessions = new Map(now.sessions)
     sessions.delete(session.key)
     const { holding, turn } = session
     if (holding !== undefined) return dismiss({ ...now, sessions }, session, holding, heir)
-    // The rooms that it was to have are free for another.
+    // The slots reserved for this session are free again.
     const leaving = now.leaving.map((left) => (left.heir === turn ? { ...left, heir: undefined } : left))
     return [Effect.void, { ...now, sessions, leaving }]
   }
@@ -191,7 +191,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
   const step = (next: (now: State<A, E>) => Step<A, E>) =>
     Effect.uninterruptible(Effect.flatten(Ref.modify(state, next)))
 
-  /** A step of one session, if it is still the same. */
+  /** Applies a step to a session, unless the session was replaced. */
   const stepOf = (
     { key, turn }: Pick<Session<A, E>, "key" | "turn">,
     next: (session: Session<A, E>, now: State<A, E>) => Step<A, E>
@@ -201,7 +201,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
       return session?.turn === turn ? next(session, now) : [Effect.void, now]
     })
 
-  /** One user more, and a room where the session has none. */
+  /** Adds a user. A new session gets a slot. */
   const admit = (key: string, bounds: Bounds) =>
     Effect.flatMap(Clock.currentTimeMillis, (startedMs) =>
       Ref.modify(state, (now): readonly [Effect.Effect<Session<A, E>, SessionRefusal>, State<A, E>] => {
@@ -252,14 +252,14 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
       stepOf(seat, (session, now) => {
         const users = session.users - 1
         const isMade = session.holding !== undefined && Deferred.isDoneUnsafe(session.holding.made)
-        // Without users and a value there is no session.
+        // A session without users and without a value is removed.
         return users === 0 && !isMade
           ? retire(now, session)
           : [Effect.void, put(now, { ...session, users, idleSinceMs })]
       })
     )
 
-  /** The whole life of a value: it is made, kept until it ends or is told to, and closed. */
+  /** Runs the whole life of a value: creates it, keeps it until it ends or is asked to, and closes it. */
   const live = (seat: Session<A, E>, holding: Holding<A, E>, make: Recipe<A, E>["make"]) =>
     Ref.get(state).pipe(
       Effect.flatMap(({ leaving }) =>
@@ -275,7 +275,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
         stepOf(seat, (session, now) => {
           if (session.holding !== holding) return [Effect.void, now]
           if (Deferred.isDoneUnsafe(holding.made)) return retire(now, session)
-          // Users that hear of a failure and ask again must not find the same one.
+          // Users that receive a failure and retry must not get the same failure.
           const without = put(now, { ...session, holding: undefined, holders: 0 })
           const [dismissed, after] = dismiss(without, session, holding, seat.turn)
           return [Effect.andThen(fail(holding, exit), dismissed), after]
@@ -283,7 +283,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
       ),
       Effect.andThen(Scope.close(holding.scope, Exit.void)),
       Effect.catchCause((cause) =>
-        Effect.logError(`the session ${JSON.stringify(seat.key)} did not end well`, cause)
+        Effect.logError(`the session ${JSON.stringify(seat.key)} failed to close`, cause)
       ),
       Effect.andThen(Deferred.succeed(holding.closed, undefined)),
       Effect.forkDetach({ startImmediately: true }),
@@ -361,7 +361,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
       Effect.flatMap((all) =>
         Effect.forEach(
           all,
-          // A turn that does not end is not waited for.
+          // The wait for a turn is bounded.
           (session) =>
             Effect.andThen(bounded(session.turn.withPermit(Effect.void), Effect.void), end(session.key)),
           { concurrency, discard: true }
@@ -407,7 +407,7 @@ const valueOf = <A, E>({ holding }: Session<A, E>): Effect.Effect<A | undefined>
     ? Effect.undefined
     : Effect.orElseSucceed(Deferred.await(holding.made), () => undefined)
 
-/** Users that wait were not interrupted, and must not take themselves to have been. */
+/** Waiting users were not interrupted themselves, so an interrupted creation fails as "ended". */
 const fail = <A, E>({ made }: Holding<A, E>, exit: Exit.Exit<unknown, unknown>) =>
   Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)
     ? Deferred.fail(made, refusal("ended"))

@@ -1,21 +1,21 @@
 /**
- * Which agent answers whom: the rule of a sender, else of a sender like this, else of the channel, else the default.
+ * Selects the agent for a sender: the sender's own rule, a matching pattern, the channel's rule, or the default.
  *
- * Made of one configuration and never changed. Of patterns that match, the longest decides; of those as long, the one
- * whose characters come first: the order of a file decides nothing. Pure.
+ * A router is made from one configuration and never changes. Among matching patterns, the longest decides, and among
+ * those of equal length the first in character order. The order of the file has no effect. Pure.
  */
 import { Option, Result } from "effect"
 import type { AgentConfig } from "../config/AgentConfig.ts"
 import type { Configuration } from "../config/Configuration.ts"
 import * as SenderPattern from "../internal/config/SenderPattern.ts"
 
-/** Who says something, and where. */
+/** The sender of a message, and its channel. */
 export interface Sender {
   readonly channel: string
   readonly senderId: string
 }
 
-/** What decided. */
+/** The rule that selected the agent. */
 export type Rule =
   | { readonly _tag: "Sender"; readonly channel: string; readonly sender: string }
   | { readonly _tag: "SenderPattern"; readonly channel: string; readonly pattern: string }
@@ -28,11 +28,11 @@ export interface Resolution {
 }
 
 export interface AgentRouter {
-  /** Of any two strings, whatever is in them. */
+  /** Accepts any two strings. */
   readonly resolve: (sender: Sender) => Resolution
 }
 
-/** Throws what is no configuration: one whose routing names agents that it has not. */
+/** Throws if a rule names an agent that the configuration does not define. A parsed configuration never does. */
 export const make = ({ agents, routing }: Pick<Configuration, "agents" | "routing">): AgentRouter => {
   const agentOf = (name: string): AgentConfig => Option.getOrThrow(agents.get(name))
   const otherwise = agentOf(routing.defaultAgent)
@@ -73,7 +73,7 @@ export const make = ({ agents, routing }: Pick<Configuration, "agents" | "routin
   }
 }
 
-/** As it is written in a configuration: `routing.senders."slack:U0*"`. */
+/** Describes a rule by its key: `routing.senders, the pattern "slack:U0*"`. */
 export const describeRule = (rule: Rule): string => {
   switch (rule._tag) {
     case "Sender":
@@ -88,13 +88,13 @@ export const describeRule = (rule: Rule): string => {
 }
 
 /**
- * What a session is called: `channel:sender:agent`, another for each three.
+ * Returns the key of a session, `channel:sender:agent`, which is different for each combination.
  *
- * No agent's name has a colon, and those of the channel are written `%3A` (`%` as `%25`): the first colon ends the
- * channel and the last begins the agent, whatever the sender is called.
+ * In the channel, `:` is written `%3A` and `%` is written `%25`, and an agent name has no colon. The first colon ends
+ * the channel and the last starts the agent, whatever the sender ID contains.
  */
 export const keyOf = ({ channel, senderId }: Sender, agent: string): string =>
   `${channel.replaceAll("%", "%25").replaceAll(":", "%3A")}:${senderId}:${agent}`
 
-/** A channel of a configuration has no colon; one of a message that has is nobody's here. */
+/** A message may name a channel with a colon. Such a channel must match no rule, so the parts are not simply joined. */
 const entryOf = (channel: string, sender: string): string => JSON.stringify([channel, sender])

@@ -1,8 +1,8 @@
-/** Why a message has no reply: it is none, there is no room for it, nobody could answer it, or nobody did in time. */
+/** Reasons why a message has no reply: it is invalid, a limit is reached, or answering it failed or timed out. */
 import { Schema } from "effect"
 import { OrchestratorFailed } from "./Orchestrator.ts"
 
-/** The message is none. */
+/** The message is invalid. */
 export class MessageInvalid extends Schema.TaggedError<MessageInvalid>()("MessageInvalid", {
   problems: Schema.Array(Schema.String)
 }) {
@@ -12,7 +12,7 @@ export class MessageInvalid extends Schema.TaggedError<MessageInvalid>()("Messag
   }
 }
 
-/** There are as many sessions as there may be. */
+/** The limit on concurrent sessions is reached. */
 export class SessionsFull extends Schema.TaggedError<SessionsFull>()("SessionsFull", {
   sessionsMax: Schema.Int
 }) {
@@ -22,7 +22,7 @@ export class SessionsFull extends Schema.TaggedError<SessionsFull>()("SessionsFu
   }
 }
 
-/** More messages wait for this session than may. */
+/** The limit on unanswered messages of this session is reached. */
 export class SessionBusy extends Schema.TaggedError<SessionBusy>()("SessionBusy", {
   messagesPerSessionMax: Schema.Int
 }) {
@@ -32,7 +32,7 @@ export class SessionBusy extends Schema.TaggedError<SessionBusy>()("SessionBusy"
   }
 }
 
-/** The agent executes on the host, and this has no executor. */
+/** The agent executes on the host, and the program has no host executor. */
 export class HostUnavailable extends Schema.TaggedError<HostUnavailable>()("HostUnavailable", {
   detail: Schema.String
 }) {
@@ -42,17 +42,17 @@ export class HostUnavailable extends Schema.TaggedError<HostUnavailable>()("Host
   }
 }
 
-/** No reply came in time. */
+/** The time limit of the message was reached. */
 export class MessageTimedOut extends Schema.TaggedError<MessageTimedOut>()("MessageTimedOut", {
   messageSecondsMax: Schema.Finite
 }) {
   readonly isRetryable = false
   override get message(): string {
-    return `the message was not answered within ${this.messageSecondsMax} s, and what it had begun was ended. Ask for less`
+    return `the message was not answered within ${this.messageSecondsMax} s, and its work was stopped. Ask for less`
   }
 }
 
-/** This process is about to end. */
+/** This process is shutting down. */
 export class RouterStopping extends Schema.TaggedError<RouterStopping>()("RouterStopping", {}) {
   readonly isRetryable = true
   override get message(): string {
@@ -62,7 +62,7 @@ export class RouterStopping extends Schema.TaggedError<RouterStopping>()("Router
 
 /** A message that has no reply. */
 export class MessageError extends Schema.TaggedError<MessageError>()("MessageError", {
-  /** Absent where nobody was found to answer it. */
+  /** Key of the session; absent if the message was not routed. */
   key: Schema.optionalKey(Schema.String),
   agent: Schema.optionalKey(Schema.String),
   reason: Schema.Union([

@@ -1,11 +1,11 @@
 /**
- * Messages and replies as lines of JSON: the simplest channel there is, for a program that has one of its own.
+ * Messages and replies as lines of JSON: the simplest channel, for programs that have their own connection to users.
  *
  *     {"channel":"telegram","senderId":"12345","text":"run the tests","messageId":"m-1"}
  *     {"messageId":"m-1","ok":true,"text":"…","agent":"coder","key":"telegram:12345:coder","executor":"sandbox",…}
  *
- * A line that is no message, or too long for one, is answered as one that failed. Replies come as they are ready, so a
- * message that wants to know its own has an id. Ids may be whole numbers, as many messengers have them.
+ * An invalid or oversized line gets a failure as its answer. Replies are written as soon as they are ready, so a client
+ * that needs to match them sets a `messageId`. IDs may be integers, because many messengers use integers.
  */
 import { Effect, Option, Schema, Semaphore, Stream, Struct } from "effect"
 import * as ByteLines from "@cogni/sandbox-loop/ByteLines"
@@ -13,12 +13,12 @@ import { MessageError, MessageInvalid } from "./MessageError.ts"
 import { MessageRouter } from "./MessageRouter.ts"
 import { textBytesMax } from "./Orchestrator.ts"
 
-/** One message, with room for all that JSON escapes of its text. */
+/** The longest line: room for a message whose text JSON escapes completely. */
 export const lineBytesMax = 6 * textBytesMax + 8192
 
 /**
- * Messages that are answered or wait for their turn at one time; further ones wait to be read. More than all sessions
- * may have where nobody has raised their number, or two senders who ask for much would keep all others waiting.
+ * Concurrent messages, including those that wait for their turn; no further lines are read meanwhile. This is more than
+ * all sessions together may have by default (20 × 32), so that two busy senders cannot block all others.
  */
 export const messagesConcurrentMax = 1024
 
@@ -28,10 +28,10 @@ const parse = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
 
 const refusal = (problem: string) => new MessageError({ reason: new MessageInvalid({ problems: [problem] }) })
 
-const tooLong = refusal(`a line has at most ${lineBytesMax} bytes, and this one has more`)
+const tooLong = refusal(`the line is longer than ${lineBytesMax} bytes`)
 const noJson = refusal('expected a line of JSON: {"channel":"…","senderId":"…","text":"…"}')
 
-/** Answer until the input ends and every message has its reply. */
+/** Answers messages until the input ends and every message has its reply. */
 export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines<E, E2>) {
   const router = yield* MessageRouter
   const lock = yield* Semaphore.make(1)
@@ -67,7 +67,7 @@ export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines
   )
 })
 
-/** Its ids as text; whatever else it is stays what it is. */
+/** Converts integer IDs to strings, and leaves everything else unchanged. */
 const withText = (asked: unknown): unknown => {
   if (typeof asked !== "object" || asked === null) return asked
   const ids = Object.entries(asked).filter(
@@ -78,7 +78,7 @@ const withText = (asked: unknown): unknown => {
     : { ...asked, ...Object.fromEntries(ids.map(([key, value]) => [key, String(value)])) }
 }
 
-/** As it was given, also of a message that is refused, so that whoever sent it knows which. */
+/** Returns the ID as sent, even for a refused message, so that the sender can match the answer. */
 const idOf = (asked: unknown): string | number | undefined => {
   if (typeof asked !== "object" || asked === null || !("messageId" in asked)) return undefined
   const { messageId } = asked

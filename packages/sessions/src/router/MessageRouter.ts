@@ -1,10 +1,10 @@
 /**
- * From a message to its reply: which agent answers, in which session, and where that executes.
+ * Handles messages: selects the agent, the session and the place of execution, and returns the reply.
  *
- * A message is handled under one configuration, from the rule that decides to the last word. Messages of one session
- * are answered one after the other, in the order they came; those of different ones at the same time. Without a
- * sandbox, where there is to be one, nothing executes on the host unless the configuration says so, and then it is
- * said: at the start, each time it happens, and in the reply.
+ * A message is handled under one configuration from start to end. Messages of one session are answered one after the
+ * other, in order of arrival; those of different sessions concurrently. If a required sandbox is unavailable, nothing
+ * executes on the host unless the configuration allows it. The use of the host is reported at startup, each time it
+ * happens, and in the reply.
  */
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
@@ -29,29 +29,29 @@ import {
 import * as Orchestrator from "./Orchestrator.ts"
 import type { ToolRegistry } from "@cogni/sandbox-loop/ToolRegistry"
 
-/** What came of a message. */
+/** The reply to a message. */
 export interface Reply extends SessionExecution.Execution {
   readonly text: string
   readonly agent: string
-  /** The session's: `channel:sender:agent`. */
+  /** Key of the session: `channel:sender:agent`. */
   readonly key: string
-  /** Why it was this agent. */
+  /** The rule that selected the agent. */
   readonly rule: AgentRouter.Rule
-  /** The message's own. */
+  /** ID of the message, as sent. */
   readonly messageId?: string | undefined
 }
 
 export interface SessionView {
   readonly key: string
-  /** Messages that are being answered or wait. */
+  /** Messages that are being answered or wait for their turn. */
   readonly messages: number
-  /** Seconds since the last one was answered; 0 while there are some. */
+  /** Seconds since the last message was answered; 0 while there are messages. */
   readonly idleSeconds: number
 }
 
-/** What a session is given to call, over its executor. */
+/** Creates the tools of a session over its executor. */
 export type ToolsFor = (input: {
-  /** The one that the session is made under. */
+  /** The configuration in use when the session is created. */
   readonly configuration: Configuration.Configuration
   readonly agent: AgentConfig
   readonly key: string
@@ -60,11 +60,11 @@ export type ToolsFor = (input: {
 
 export interface RouterOptions {
   readonly toolsFor: ToolsFor
-  /** From its turn to its reply, making the session included; 900 when left out. */
+  /** Time from a message's turn to its reply, including the creation of the session (default 900). */
   readonly messageSecondsMax?: number | undefined
-  /** Of one session at one time, answered and waiting; 32 when left out. */
+  /** Messages of one session that are being answered or wait (default 32). */
   readonly messagesPerSessionMax?: number | undefined
-  /** How long a session that is ended is waited for; 30 when left out. */
+  /** How long to wait for a session to close (default 30). */
   readonly closeSecondsMax?: number | undefined
 }
 
@@ -78,13 +78,13 @@ export class MessageRouter extends Context.Service<
 
 type Reason = MessageError["reason"]
 
-/** What a session holds. */
+/** The value that a session holds. */
 interface AnsweringSession {
   readonly orchestrator: Orchestrator.Orchestrator
   readonly execution: SessionExecution.SessionExecution
 }
 
-/** A message on its way, with all that was settled for it when it came. */
+/** A message with everything that was decided when it arrived. */
 interface Routed {
   readonly message: Orchestrator.Message
   readonly configuration: Configuration.Configuration
@@ -115,7 +115,7 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
     return { message, configuration, resolution, key } satisfies Routed
   })
 
-  /** All that a session is made of. Its scope ends what tools and orchestrator have under way. */
+  /** Creates a session. Closing its scope ends the running work of its tools and its orchestrator. */
   const build = Effect.fnUntraced(function* ({ configuration, key, resolution: { agent } }: Routed) {
     const execution = SessionExecution.make({
       key,
@@ -130,7 +130,7 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
         ({ message }) =>
           new Orchestrator.OrchestratorFailed({
             detail: `the agent ${agent.name} has no tools: ${message}`,
-            remedy: "Look at tool_profile and tool_overrides of its configuration",
+            remedy: "Check tool_profile and tool_overrides in its configuration",
             isRetryable: false
           })
       )
@@ -216,7 +216,7 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
   })
 })
 
-/** Closing it ends all sessions, within a bounded time. */
+/** Closing the layer ends all sessions within a bounded time. */
 export const layer = (
   options: RouterOptions
 ): Layer.Layer<MessageRouter, never, ConfigurationStore | Executors | Orchestrator.Orchestrators> =>
@@ -230,7 +230,7 @@ const decodeMessage = Schema.decodeUnknownEffect(Orchestrator.Message, {
 const placeOf = ({ sandbox }: Configuration.Configuration, agent: AgentConfig): "sandbox" | "host" =>
   sandbox.enabled && agent.sandbox ? "sandbox" : "host"
 
-/** Why an agent executes on the host, if it does. */
+/** Returns why an agent executes on the host, or `undefined` if it does not. */
 const whyHost = (configuration: Configuration.Configuration, agent: AgentConfig): string | undefined =>
   placeOf(configuration, agent) === "sandbox"
     ? undefined
@@ -238,7 +238,7 @@ const whyHost = (configuration: Configuration.Configuration, agent: AgentConfig)
       ? `the agent ${agent.name} has sandbox: false`
       : "sandbox.enabled is false"
 
-/** What runs outside of sandboxes, said before the first message. */
+/** Logs what runs outside of sandboxes, before the first message and after each change. */
 const announce = Effect.fnUntraced(function* (
   configuration: Configuration.Configuration,
   { host }: Executors["Service"]
@@ -256,12 +256,12 @@ const announce = Effect.fnUntraced(function* (
   }
   if (sandbox.enabled && sandbox.onUnavailable === "host") {
     yield* Effect.logWarning(
-      "there is no host executor: while the engine is not there, commands are refused, whatever on_unavailable says"
+      "there is no host executor: while the engine is absent, commands are refused, although on_unavailable is host"
     )
   }
 })
 
-/** A defect is the program's business: whoever asked learns that there was one. */
+/** Reports a defect to the caller as a failure without details, and logs its cause. */
 const guarded =
   ({ name }: AgentConfig) =>
   <A, R>(
@@ -272,8 +272,8 @@ const guarded =
         Effect.logError(`the agent ${name} has a defect`, Cause.die(defect)),
         Effect.fail(
           new Orchestrator.OrchestratorFailed({
-            detail: `the agent ${name} failed inside`,
-            remedy: "Whoever runs this host can see why",
+            detail: `the agent ${name} failed with an internal error`,
+            remedy: "Ask the operator of this host for the cause",
             isRetryable: false
           })
         )

@@ -1,8 +1,8 @@
 /**
- * The port to what answers the messages of a session.
+ * Port to the orchestrators, which answer the messages of sessions.
  *
- * An orchestrator is made once for a session, over tools and an executor that stay the same for as long as it lives;
- * which sandbox is behind the executor is settled anew for each message, when something of it is first executed.
+ * Each session has one orchestrator, whose tools and executor stay the same for the life of the session. The sandbox
+ * behind the executor is chosen again for each message, when the message first executes something.
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -12,15 +12,15 @@ import type { SessionExecutor } from "../executor/Executors.ts"
 import { plain } from "../sandbox/SessionId.ts"
 import type { ToolRegistry } from "@cogni/sandbox-loop/ToolRegistry"
 
-/** Of a sender, 254 characters: an address of mail has no more. */
+/** Longest sender ID in characters: an email address has at most 254. */
 export const senderCharactersMax = 254
 
 export const channelCharactersMax = 64
 
-/** In UTF-8. */
+/** Longest message text, in UTF-8. */
 export const textBytesMax = 256 * 1024
 
-/** What somebody says on a channel. */
+/** A message on a channel. */
 export const Message = Schema.Struct({
   channel: plain(channelCharactersMax),
   senderId: plain(senderCharactersMax),
@@ -29,7 +29,7 @@ export const Message = Schema.Struct({
       Buffer.byteLength(text) > textBytesMax ? `Expected at most ${textBytesMax} bytes` : undefined
     )
   ),
-  /** The channel's own; handed on as it came. */
+  /** ID given by the channel; the reply repeats it. */
   messageId: Schema.optionalKey(plain(256))
 })
 
@@ -39,7 +39,7 @@ export interface OrchestratorReply {
   readonly text: string
 }
 
-/** No reply came of a message. */
+/** The orchestrator could not answer a message. */
 export class OrchestratorFailed extends Schema.TaggedError<OrchestratorFailed>()("OrchestratorFailed", {
   detail: Schema.String,
   remedy: Schema.String,
@@ -55,21 +55,21 @@ export interface Orchestrator {
   readonly handle: (message: Message) => Effect.Effect<OrchestratorReply, OrchestratorFailed>
 }
 
-/** What an orchestrator is made from. */
+/** Inputs of one orchestrator. */
 export interface OrchestratorInput {
   readonly agent: AgentConfig
-  /** That of the agent's tier, where the configuration names one. */
+  /** Model of the agent's tier, if the configuration names one. */
   readonly model?: string | undefined
-  /** The session's: `channel:sender:agent`. */
+  /** Key of the session: `channel:sender:agent`. */
   readonly key: string
-  /** Stays the same; what is behind it is settled for each message, when something is first executed. */
+  /** Stays the same for the whole session. Chooses the sandbox or the host when a message first executes something. */
   readonly executor: Executor
   /**
-   * What is behind it for the message that is being answered: the session's sandbox, or the host. For who needs more
-   * of a sandbox than to execute, such as its way to a model.
+   * Executor of the current message: the session's sandbox, or the host. For orchestrators that need more of a sandbox
+   * than execution, such as its socket to a model.
    */
   readonly bound: Effect.Effect<SessionExecutor, SandboxError>
-  /** What the agent may call, over that executor. */
+  /** Tools that the agent may call, over {@link executor}. */
   readonly tools: ToolRegistry
 }
 
@@ -77,7 +77,7 @@ export interface OrchestratorInput {
 export class Orchestrators extends Context.Service<
   Orchestrators,
   {
-    /** One for a session; closing the scope ends it, with all that it has under way. */
+    /** Creates the orchestrator of a session. Closing the scope ends it, with all of its running work. */
     readonly make: (input: OrchestratorInput) => Effect.Effect<Orchestrator, OrchestratorFailed, Scope.Scope>
   }
 >()("@cogni/sandbox-sessions/Orchestrators") {}

@@ -1,15 +1,15 @@
 /**
- * What an agent has written down about its workspace, for the next time: `.cogni/index.json`.
+ * An agent's notes on its workspace, kept for the next time: `.cogni/index.json`.
  *
- * An agent writes it as any other file. It is read inside the sandbox, never on the host; it is bounded and checked,
- * and what is in it is an agent's word, to be told to an agent again and to nobody else.
+ * An agent writes the file like any other. It is read inside the sandbox, never on the host, and its size and form are
+ * checked. Its content comes from an agent: pass it on only to an agent.
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { Data, Effect, Schema } from "effect"
 
-/** In the workspace. */
+/** Path in the workspace. */
 export const path = ".cogni/index.json"
 
 export const memoryBytesMax = 256 * 1024
@@ -17,7 +17,7 @@ export const memoryBytesMax = 256 * 1024
 const text = (charactersMax: number) => Schema.String.check(Schema.isMaxLength(charactersMax))
 
 export const Note = Schema.Struct({
-  /** What the note is about: a path in the workspace, or any other name. */
+  /** Subject of the note: a path in the workspace, or any other name. */
   subject: text(500),
   note: text(4000),
   /** ISO 8601. */
@@ -26,21 +26,21 @@ export const Note = Schema.Struct({
 
 export const RepoMemory = Schema.Struct({
   version: Schema.Literal(1),
-  /** What the workspace is, in a few sentences. */
+  /** Describes the workspace in a few sentences. */
   summary: Schema.optionalKey(text(16_000)),
-  /** Commands that are worth knowing, such as how the tests are run. */
+  /** Useful commands, such as how to run the tests. */
   commands: Schema.optionalKey(Schema.Record(text(100), text(2000))),
   notes: Schema.optionalKey(Schema.Array(Note).check(Schema.isMaxLength(500)))
 })
 
 export type RepoMemory = typeof RepoMemory.Type
 
-/** There is a memory, and it is none that can be read. */
+/** The notes exist, but cannot be read or are invalid. */
 export class RepoMemoryInvalid extends Data.TaggedError("RepoMemoryInvalid")<{
   readonly problems: ReadonlyArray<string>
 }> {
   override get message(): string {
-    return `${path} is not a memory of the workspace: ${this.problems.join("; ").slice(0, 1000)}. Have the agent write it anew, or remove it`
+    return `${path} is not a valid workspace memory: ${this.problems.join("; ").slice(0, 1000)}. Ask the agent to rewrite it, or remove it`
   }
 }
 
@@ -49,10 +49,10 @@ const decode = Schema.decodeUnknownEffect(RepoMemory, { errors: "all", onExcessP
 const parse = (bytes: Uint8Array) =>
   Effect.try({
     try: (): unknown => JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes)),
-    catch: () => new RepoMemoryInvalid({ problems: ["it is no JSON in UTF-8"] })
+    catch: () => new RepoMemoryInvalid({ problems: ["it is not JSON in UTF-8"] })
   })
 
-/** What there is; `undefined` where nothing was written. */
+/** Reads the notes; `undefined` if none were written. */
 export const read = (
   executor: Pick<Executor, "files">
 ): Effect.Effect<RepoMemory | undefined, SandboxError | RepoMemoryInvalid> =>

@@ -1,11 +1,11 @@
 /**
- * The sandbox of one session: a container that stays, and takes one command after another.
+ * The sandbox of one session: a container that stays open and runs one command after another.
  *
- *     create (sealed, held, proven, let go) ─► exec · spawn · files ─► destroy
+ *     create (isolate, hold, verify, start) ─► exec · spawn · files ─► destroy
  *
- * It is a `Sandbox` of core with the name of its session, so all that holds a run to its limits holds a session to
- * them: no network, no capability, limits on memory, processes, output, disk and time, a posture that was read from
- * inside, and a record. Files and background processes stay from command to command; environment does not.
+ * It is a `Sandbox` of core with a session ID, so a session is confined like a run: no network, no capabilities, limits
+ * on memory, processes, output, disk and time. Its posture is read from inside, and it has a record. Files and
+ * background processes persist between commands; the environment does not.
  */
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
@@ -15,17 +15,17 @@ import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
 import * as RepoMemory from "../router/RepoMemory.ts"
 import type { SessionId } from "./SessionId.ts"
 
-/** How the sandboxes of sessions are held. A run id is made for each. */
+/** Spec of the sandboxes of sessions, without the parts that each session sets itself. */
 export type SandboxSettings = Omit<SandboxSpecInput, "argv" | "runId" | "workspace" | "inputs" | "memory">
 
 export interface SessionSandbox extends Sandbox {
   readonly sessionId: SessionId
   readonly isRunning: Effect.Effect<boolean>
-  /** End it, with all that runs in it. Settles when nothing of it is left; a second time: nothing. */
+  /** Ends the sandbox and everything that runs in it. Settles when it is removed. Has no effect the second time. */
   readonly destroy: Effect.Effect<void>
-  /** Processes that go on by themselves: start, list, logs, signal, wait. They end with the container. */
+  /** Background processes: start, list, logs, signal, wait. They end with the container. */
   readonly processes: ProcessTable.ProcessTable
-  /** What the agent has written down about the workspace; absent where there is nothing. */
+  /** The agent's notes on the workspace; `undefined` if it wrote none. */
   readonly memory: Effect.Effect<
     RepoMemory.RepoMemory | undefined,
     SandboxError | RepoMemory.RepoMemoryInvalid
@@ -41,7 +41,7 @@ export interface CreateOptions {
 export class DockerSandbox extends Context.Service<
   DockerSandbox,
   {
-    /** Create and start a container for a session. It goes with the scope, or when it is destroyed before. */
+    /** Creates and starts a container for a session. It is removed when the scope closes, or when it is destroyed. */
     readonly create: (options: CreateOptions) => Effect.Effect<SessionSandbox, SandboxError, Scope.Scope>
   }
 >()("@cogni/sandbox-sessions/DockerSandbox") {}
@@ -52,7 +52,7 @@ export const make = Effect.gen(function* () {
   const create = Effect.fn("DockerSandbox.create")(function* (options: CreateOptions) {
     const { sessionId, settings, workspace } = options
     const scope = yield* Effect.acquireRelease(Scope.make(), (made, exit) => Scope.close(made, exit))
-    // The agent keeps its memory of the workspace in it, so nothing of the host's is mounted there.
+    // The agent keeps its notes in `/workspace/.cogni`, so no inputs of the host are mounted there.
     const sandbox = yield* runner.open({ ...settings, workspace, memory: true }).pipe(Scope.provide(scope))
     const over = yield* Deferred.make<never, SandboxError>()
     yield* sandbox.ended.pipe(

@@ -1,8 +1,8 @@
 /**
  * `SessionWorkspaces` in a directory of the host: one directory for each session, named by its digest.
  *
- * Nothing in them is ever looked at from here: they are made, mounted into a container, and removed as a whole, however
- * deep they were nested and whatever was closed in them.
+ * This process never reads their content: it creates them, mounts them into a container, and removes them as a whole,
+ * whatever their depth and permissions.
  */
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
@@ -14,7 +14,7 @@ import * as SessionId from "./SessionId.ts"
 import { SessionWorkspaces } from "./SessionWorkspaces.ts"
 
 export interface Options {
-  /** Made when it is missing. Only this process and its user should be able to enter it. */
+  /** Created if it is missing. Only this process and its user should have access to it. */
   readonly directory: string
   /** Owner of a workspace if this process is root, never 0 (default 1000:1000). */
   readonly owner?: { readonly userId: number; readonly groupId: number } | undefined
@@ -23,7 +23,7 @@ export interface Options {
 const unusable = (path: string) => (message: string) =>
   new WorkspaceFailed({
     path,
-    detail: `cannot be kept: ${message}`,
+    detail: `cannot be used: ${message}`,
     remedy: "Check the directory of the sessions' workspaces, its disk and its permissions"
   })
 
@@ -44,12 +44,12 @@ export const make = (options: Options) => {
           if ((thrown as NodeJS.ErrnoException).code !== "EEXIST") throw thrown
           const found = await lstat(path)
           if (!found.isDirectory()) {
-            throw new Error("something else stands in its place", { cause: thrown })
+            throw new Error("the path exists and is not a directory", { cause: thrown })
           }
-          // Of root it is only where whoever made it did not come to give it away.
+          // Root owns it only if an earlier process created it and ended before it changed the owner.
           isGiven = found.uid !== 0
         }
-        // Also of one that is there: closed by who worked in it, it would be closed for ever.
+        // An existing directory too: an agent may have removed its own access.
         await chmod(path, 0o700)
         if (!isGiven && process.getuid?.() === 0) await chown(path, owner.userId, owner.groupId)
       }, unusable(path)).pipe(Effect.as({ type: "directory", path, counts: "all" }))

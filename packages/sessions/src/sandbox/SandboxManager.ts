@@ -1,8 +1,8 @@
 /**
- * Which session has which container: one each, made when it is first needed, ended when nobody has needed it for long.
+ * Manages one container per session: creates it on first use, and ends it when it has been idle for too long.
  *
- * A session is in use for as long as the scope it was asked in is open; then it is idle. However many ask for a session
- * at once, it gets one container. The layer's end destroys all of them.
+ * A session is in use while a scope that requested it is open; then it is idle. Concurrent requests for a session share
+ * one container. Closing the layer destroys all containers.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -14,26 +14,26 @@ import { SessionWorkspaces } from "./SessionWorkspaces.ts"
 
 export interface ManagerOptions {
   readonly settings: SandboxSettings
-  /** Containers at one time; 20 when left out. */
+  /** Concurrent containers (default 20). */
   readonly sessionsMax?: number | undefined
-  /** How long a session that nobody uses keeps its container; 900 when left out. */
+  /** How long an idle session keeps its container (default 900). */
   readonly idleSeconds?: number | undefined
-  /** When there are as many as there may be: say so, or end the one that has been idle longest, if one is. */
+  /** At the maximum: refuse, or end the session that has been idle longest, if one is idle (default `refuse`). */
   readonly whenFull?: "refuse" | "evict_idle" | undefined
 }
 
 export interface SandboxView {
   readonly sessionId: SessionId.SessionId
-  /** Absent while its container is being made. */
+  /** Absent while its container is being created. */
   readonly runId?: RunId | undefined
   readonly startedAt: Date
-  /** How many have asked for it and not let go. */
+  /** Open scopes that use the session. */
   readonly users: number
-  /** Absent where somebody uses it. */
+  /** Absent while the session is in use. */
   readonly idleSeconds?: number | undefined
 }
 
-/** The session gets no sandbox, and nothing was made for it. */
+/** The session gets no sandbox, and nothing was created for it. */
 export class SessionRefused extends Data.TaggedError("SessionRefused")<{
   readonly sessionId: string
   readonly reason: "full" | "invalid_id" | "closing"
@@ -49,13 +49,13 @@ export class SandboxManager extends Context.Service<
   SandboxManager,
   {
     /**
-     * The session's sandbox, in use until the scope closes. One that has ended is replaced by a fresh one; so is one
-     * that nobody uses, and that is held otherwise than the options say by now.
+     * Returns the session's sandbox, in use until the scope closes. Replaces a sandbox that has ended, and an idle one
+     * whose settings differ from the current options.
      */
     readonly getOrCreate: (
       sessionId: string
     ) => Effect.Effect<SessionSandbox, SandboxError | SessionRefused, Scope.Scope>
-    /** End a session's container, whoever uses it. Settles when nothing of it is left. */
+    /** Ends a session's container, even if it is in use. Settles when it is removed. */
     readonly destroy: (sessionId: string) => Effect.Effect<void>
     readonly destroyAll: Effect.Effect<void>
     readonly list: Effect.Effect<ReadonlyArray<SandboxView>>
@@ -64,7 +64,7 @@ export class SandboxManager extends Context.Service<
 
 export const defaults = { sessionsMax: 20, idleSeconds: 900, whenFull: "refuse" } as const
 
-/** Options that are an effect are read each time they matter, so that changes of them take effect. */
+/** Options that are an Effect are evaluated at each use, so that changes apply. */
 export const make = Effect.fnUntraced(function* (options: ManagerOptions | Effect.Effect<ManagerOptions>) {
   const current = Effect.map(Effect.isEffect(options) ? options : Effect.succeed(options), (given) => ({
     settings: given.settings,
@@ -76,7 +76,7 @@ export const make = Effect.fnUntraced(function* (options: ManagerOptions | Effec
   const workspaces = yield* SessionWorkspaces
   const table = yield* SessionTable.make<SessionSandbox, SandboxError>({
     idleSeconds: Effect.map(current, ({ idleSeconds }) => idleSeconds),
-    // One that ends by itself, or is ended from outside, makes room at once.
+    // A sandbox that ends by itself, or is ended from outside, frees its slot at once.
     endOf: ({ ended }) => ended
   })
 
@@ -127,7 +127,7 @@ const destroyed = new SandboxError({
   reason: new ContainerFailed({
     operation: "create",
     detail: "the session was ended while its sandbox was being made",
-    remedy: "Ask for it again"
+    remedy: "Request it again"
   })
 })
 
@@ -143,14 +143,14 @@ const refusal = {
     new SessionRefused({
       sessionId,
       reason: "invalid_id",
-      detail: "an id has 1 to 512 characters, none of them a control character",
-      remedy: "Give the session another id"
+      detail: "an ID has 1 to 512 characters and no control characters",
+      remedy: "Use another session ID"
     }),
   closing: (sessionId: string) =>
     new SessionRefused({
       sessionId,
       reason: "closing",
       detail: "this process is shutting down",
-      remedy: "Ask another one, or again when it is back"
+      remedy: "Use another process, or try again when this one has restarted"
     })
 }

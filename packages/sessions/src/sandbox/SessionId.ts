@@ -1,7 +1,7 @@
 /**
- * What a session is called by whoever talks to it: a chat's name, a user's, a key of several parts.
+ * Session IDs: names that callers choose, such as the name of a chat or of a user, or a key of several parts.
  *
- * It comes from outside, and is in no path, label or name: what needs one uses its digest.
+ * An ID is untrusted input and never part of a path, label or name: these use its digest.
  */
 import { Schema } from "effect"
 import { createHash } from "node:crypto"
@@ -20,6 +20,6 @@ export type SessionId = typeof SessionId.Type
 
 export const decode = Schema.decodeUnknownEffect(SessionId)
 
-/** A name for files: the same for the same id, and nobody else's. */
+/** Returns a file name for an ID: the first 128 bits of its SHA-256 in hexadecimal. */
 export const digest = (sessionId: SessionId): string =>
   createHash("sha256").update(sessionId).digest("hex").slice(0, 32)

@@ -1,8 +1,8 @@
 /**
- * The port through which a session gets the directory that is its workspace.
+ * Port that provides the workspace directory of a session.
  *
- * A temporary one goes with the container. One that is kept is there again, with all that was in it, when the session
- * comes back: after it was idle, after the engine was restarted, after this process was.
+ * A temporary workspace ends with its container. A persistent one is available again, with its content, when the
+ * session returns: after it was idle, or after the engine or this process was restarted.
  */
 import type { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
@@ -12,16 +12,16 @@ import type { SessionId } from "./SessionId.ts"
 export class SessionWorkspaces extends Context.Service<
   SessionWorkspaces,
   {
-    /** Made at the first time. */
+    /** Returns the workspace of a session, and creates it on first use. */
     readonly of: (
       sessionId: SessionId
     ) => Effect.Effect<NonNullable<SandboxSpecInput["workspace"]>, WorkspaceFailed>
-    /** Remove what is kept of a session that has no container. Of one that has nothing: nothing. */
+    /** Removes the workspace of a session without a container. Has no effect if it does not exist. */
     readonly forget: (sessionId: SessionId) => Effect.Effect<void, WorkspaceFailed>
   }
 >()("@cogni/sandbox-sessions/SessionWorkspaces") {}
 
-/** Each container has a fresh one. */
+/** Each container gets a new, temporary workspace. */
 export const layerTemporary: Layer.Layer<SessionWorkspaces> = Layer.succeed(SessionWorkspaces, {
   of: () => Effect.succeed({ type: "temporary" }),
   forget: () => Effect.void

@@ -1,4 +1,4 @@
-/** What an executor promises of commands that go too far, or are cut off: bounded output and time, and nothing left. */
+/** Executor contract: limits on output and time, and the cleanup of commands that are cut off. */
 import type { ExecOptions } from "@cogni/sandbox-core/Executor"
 import { assert } from "@effect/vitest"
 import { Duration, Effect, Exit, Fiber, Scope, Stream } from "effect"
@@ -14,7 +14,7 @@ import {
 } from "./CommandSubject.ts"
 
 export const output: Promises = {
-  "what is kept of the output is its beginning, and all of it is counted": ({ open, run, words }) =>
+  "keeps the beginning of the output, and counts all of it": ({ open, run, words }) =>
     Effect.gen(function* () {
       const stdout = `${"a".repeat(1000)}${"b".repeat(4000)}`
       const asked: ExecOptions = { outputRetainedBytesMax: 1000 }
@@ -28,7 +28,7 @@ export const output: Promises = {
       assert.deepStrictEqual(fewer.output.stdout, { text: "a".repeat(10), bytes: 5000, truncated: true })
     }).pipe(Effect.scoped),
 
-  "a command that writes too much is ended, with what it had written": ({ open, words }) =>
+  "ends a command that exceeds the output limit, with its partial output": ({ open, words }) =>
     Effect.gen(function* () {
       const executor = yield* open({ outputBytesMax: 256 * 1024, outputRetainedBytesMax: 1024 })
       const path = "flood"
@@ -49,49 +49,49 @@ const timedOut = Effect.fnUntraced(function* ({ run }: Subject, behaviour: Param
   if (reason._tag !== "CommandTimedOut") return assert.fail(reason._tag)
   assert.strictEqual(reason.timeoutSecondsMax, 1)
   const after = yield* run({ _tag: "ExitsWith", exitCode: 4 })
-  assert.strictEqual(after.exitCode, 4, "the executor lives on")
+  assert.strictEqual(after.exitCode, 4, "the executor still works")
   return reason.partial.output
 })
 
 export const time: Promises = {
-  "a command that takes too long is ended, with what it had said": (subject) =>
+  "ends a command that exceeds its time limit, with its partial output": (subject) =>
     Effect.gen(function* () {
       const { stdout } = yield* timedOut(subject, { _tag: "Sleeps" })
       assert.deepStrictEqual(stdout, { text: "ready\n", bytes: 6, truncated: false })
     }),
 
-  "it is told first, and may say a last word": (subject) =>
+  "sends SIGTERM first, so that the command can clean up": (subject) =>
     Effect.gen(function* () {
       const { stdout } = yield* timedOut(subject, { _tag: "TidiesUp", exitCode: 0 })
       assert.strictEqual(stdout.text, "ready\ntidied\n")
     }),
 
-  "one that does not listen is gone too, with its child": (subject) =>
+  "kills a command that ignores SIGTERM, with its child": (subject) =>
     Effect.gen(function* () {
       const path = "beats/both"
       yield* timedOut(subject, { _tag: "Beats", path: yield* placed(subject, path), ignoringTerm: "both" })
       yield* assertSilent(subject, path)
     }),
 
-  "so is a child that does not listen, of one that does": (subject) =>
+  "kills a child that ignores SIGTERM, although its command does not": (subject) =>
     Effect.gen(function* () {
       const path = "beats/child"
       yield* timedOut(subject, { _tag: "Beats", path: yield* placed(subject, path), ignoringTerm: "child" })
       yield* assertSilent(subject, path)
     }),
 
-  "one that ends in time is no matter of time": ({ run }) =>
+  "does not affect a command that ends in time": ({ run }) =>
     Effect.gen(function* () {
       const result = yield* run({ _tag: "ExitsWith", exitCode: 5 }, { timeoutSecondsMax: 20 })
       assert.strictEqual(result.exitCode, 5)
     })
 }
 
-/** A file for a child to write to, whose directory is there. */
+/** Creates the file that a child writes to, with its directory. */
 const placed = ({ executor }: Subject, path: string) => Effect.as(executor.files.write(path, "x"), path)
 
 export const cut: Promises = {
-  "whoever is interrupted leaves no command behind, and none of its children": (subject) =>
+  "an interruption ends the command and its children": (subject) =>
     Effect.gen(function* () {
       const path = yield* placed(subject, "beats/interrupted")
       const running = yield* Effect.forkChild(subject.run({ _tag: "Beats", path, ignoringTerm: "both" }), {
@@ -102,7 +102,7 @@ export const cut: Promises = {
       yield* assertSilent(subject, path)
     }),
 
-  "whoever is interrupted early does not leave one either": (subject) =>
+  "an early interruption leaves no process": (subject) =>
     Effect.gen(function* () {
       const path = yield* placed(subject, "beats/early")
       const beats = subject.run({ _tag: "Beats", path, ignoringTerm: "both" })
@@ -110,7 +110,7 @@ export const cut: Promises = {
       yield* assertSilent(subject, path)
     }),
 
-  "a scope that closes takes its command with it, and the children of that": (subject) =>
+  "closing the scope ends the command and its children": (subject) =>
     Effect.gen(function* () {
       const { executor, words } = subject
       const path = yield* placed(subject, "beats/scope")
@@ -124,7 +124,7 @@ export const cut: Promises = {
       yield* assertSilent(subject, path)
     }),
 
-  "a signal goes to the command, which may answer": ({ executor, words }) =>
+  "a signal reaches the command, which can handle it": ({ executor, words }) =>
     Effect.gen(function* () {
       const running = yield* executor.spawn(words.argv({ _tag: "TidiesUp", exitCode: 42 }))
       yield* untilReady(running)
@@ -132,10 +132,10 @@ export const cut: Promises = {
       assert.deepStrictEqual(yield* running.exit, { exitCode: 42 })
       yield* running.signal("SIGTERM")
       yield* running.signal("SIGKILL")
-      assert.deepStrictEqual(yield* running.exit, { exitCode: 42 }, "one that has ended hears nothing")
+      assert.deepStrictEqual(yield* running.exit, { exitCode: 42 }, "a signal after the exit has no effect")
     }).pipe(Effect.scoped),
 
-  "a signal goes to its children too": (subject) =>
+  "a signal reaches the children of the command": (subject) =>
     Effect.gen(function* () {
       const { executor, words } = subject
       const path = yield* placed(subject, "beats/signal")
@@ -147,7 +147,7 @@ export const cut: Promises = {
       yield* assertSilent(subject, path)
     }).pipe(Effect.scoped),
 
-  "a child that a command leaves behind does not hold it, and lives on": (subject) =>
+  "a remaining child does not delay the exit, and survives": (subject) =>
     Effect.gen(function* () {
       const path = "left"
       const [took, { exitCode, output }] = yield* Effect.timed(subject.run({ _tag: "LeavesBeating", path }))
@@ -156,10 +156,7 @@ export const cut: Promises = {
       yield* untilBeats(subject, path, yield* beatsOf(subject, path))
     }),
 
-  "what such a child goes on writing is lost, and does not hold whoever reads slowly": ({
-    executor,
-    words
-  }) =>
+  "a remaining child's output is dropped, and does not block a slow reader": ({ executor, words }) =>
     Effect.gen(function* () {
       const running = yield* executor.spawn(words.argv({ _tag: "LeavesWriting" }))
       let seen = 0
@@ -169,7 +166,7 @@ export const cut: Promises = {
           Effect.sleep("2 millis")
         )
       ).pipe(
-        Effect.timeoutOrElse({ duration: "5 minutes", orElse: () => Effect.die("its output does not end") })
+        Effect.timeoutOrElse({ duration: "5 minutes", orElse: () => Effect.die("the output does not end") })
       )
       assert.isBelow(seen, 16 * 1024 ** 2)
       assert.deepStrictEqual(yield* running.exit, { exitCode: 0 })

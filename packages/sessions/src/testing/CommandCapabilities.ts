@@ -1,6 +1,6 @@
 /**
- * What only some executors promise, by name. A container keeps all of it; the host, where a command is a process group
- * with sockets for its output, keeps none.
+ * Executor contract: guarantees that only some executors give, by name. A container gives all of them. The host gives
+ * none, because there a command is a process group with sockets for its output.
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { assert } from "@effect/vitest"
@@ -10,10 +10,10 @@ import { type Promises, reasonOf, until } from "./CommandSubject.ts"
 export type Capability = "killsEscapees" | "opensOutputByName"
 
 let words = 0
-/** An argument of sleep(1) that no other process has. */
+/** Returns an argument of sleep(1) that no other process has. */
 const sleepWord = () => `${9000 + ++words}.5`
 
-/** The processes that have this word among their arguments, as another command sees them. */
+/** Lists the processes that have this word as an argument, as another command sees them. */
 const alive = Effect.fnUntraced(function* (executor: Executor, word: string) {
   const { output } = yield* executor.exec(
     `for found in /proc/[0-9]*; do tr '\\0' '\\n' < "$found/cmdline" 2> /dev/null | grep -qx -e "$WORD" && echo "$found"; done; true`,
@@ -22,27 +22,27 @@ const alive = Effect.fnUntraced(function* (executor: Executor, word: string) {
   return output.stdout.text.split("\n").filter((line) => line !== "")
 })
 
-/** Ways for a child to leave its process group, given what it runs. */
+/** Ways for a child to leave its process group, as shell lines. */
 const escapes: Readonly<Record<string, (sleep: string) => string>> = {
   "has left the session": (sleep) => `setsid ${sleep} > /dev/null 2>&1 &`,
-  "has left the session, and lost its parent": (sleep) => `(setsid ${sleep} > /dev/null 2>&1 &)`,
+  "has left the session and lost its parent": (sleep) => `(setsid ${sleep} > /dev/null 2>&1 &)`,
   "has forked twice": (sleep) => `setsid sh -c '(setsid ${sleep} > /dev/null 2>&1 &)' > /dev/null 2>&1`,
-  "has cleared its environment, left the session, lost its parent, and holds no pipe": (sleep) =>
+  "has cleared its environment, left the session, lost its parent and holds no pipe": (sleep) =>
     `(setsid env -i ${sleep} > /dev/null 2>&1 < /dev/null &)`,
-  "ignores what it is told": (sleep) => `trap '' HUP INT TERM; setsid ${sleep} > /dev/null 2>&1 &`
+  "ignores signals": (sleep) => `trap '' HUP INT TERM; setsid ${sleep} > /dev/null 2>&1 &`
 }
 
 const killsEscapees: Promises = {
   ...Object.fromEntries(
     Object.entries(escapes).map(([way, escape]): [string, Promises[string]] => [
-      `a child is gone after a time-out, though it ${way}`,
+      `a timeout kills a child even if it ${way}`,
       ({ executor }) =>
         Effect.gen(function* () {
           const word = sleepWord()
           const line = `${escape(`sleep ${word}`)}\nwhile :; do sleep 0.1; done`
           const running = yield* Effect.forkChild(reasonOf(executor.exec(line, { timeoutSecondsMax: 2 })))
           yield* until(
-            "its child runs",
+            "the child runs",
             Effect.map(alive(executor, word), (pids) => pids.length > 0)
           )
           assert.strictEqual((yield* Fiber.join(running))._tag, "CommandTimedOut")
@@ -51,7 +51,7 @@ const killsEscapees: Promises = {
     ])
   ),
 
-  "a child is gone though it forks again and again, each time into a session of its own": ({ executor }) =>
+  "closing the scope kills a child that keeps forking into new sessions": ({ executor }) =>
     Effect.gen(function* () {
       const word = "wanderer"
       yield* executor.files.write(
@@ -61,20 +61,20 @@ const killsEscapees: Promises = {
       const scope = yield* Scope.make()
       yield* Scope.provide(scope)(executor.spawn(`sh wander ${word} & sleep 1000`))
       yield* until(
-        "it wanders",
+        "the child keeps forking",
         Effect.map(alive(executor, word), (pids) => pids.length > 0)
       )
       yield* Scope.close(scope, Exit.void)
       assert.deepStrictEqual(yield* alive(executor, word), [])
     }),
 
-  "a child that has left the session lives on where its command ended by itself": ({ executor }) =>
+  "a child that has left the session survives if its command ends by itself": ({ executor }) =>
     Effect.gen(function* () {
       const word = sleepWord()
       const { exitCode } = yield* executor.exec(`setsid sleep ${word} > /dev/null 2>&1 & true`)
       assert.strictEqual(exitCode, 0)
       yield* until(
-        "it runs",
+        "the child runs",
         Effect.map(alive(executor, word), (pids) => pids.length === 1)
       )
     })

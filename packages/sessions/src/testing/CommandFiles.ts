@@ -1,4 +1,4 @@
-/** What an executor promises of the files of its workspace: whole, inside, and the same that commands see. */
+/** Executor contract: files of the workspace, which are written atomically, confined, and shared with commands. */
 import { fileBytesMax } from "@cogni/sandbox-core/Executor"
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
@@ -8,11 +8,11 @@ const bytesOf = (text: string) => new TextEncoder().encode(text)
 
 const textOf = (bytes: Uint8Array) => new TextDecoder().decode(bytes)
 
-/** Every byte there is, again and again. */
+/** Every byte value, repeatedly. */
 const manyBytes = Uint8Array.from({ length: 4 * 1024 ** 2 }, (_, index) => (index * 31 + (index >> 8)) & 0xff)
 
 export const files: Promises = {
-  "a file that is written is read as it is": ({ executor: { files } }) =>
+  "reads back exactly the bytes that were written": ({ executor: { files } }) =>
     Effect.gen(function* () {
       yield* files.write("bytes/many", manyBytes)
       assert.isTrue(Buffer.from(manyBytes).equals(yield* files.read("bytes/many")))
@@ -22,14 +22,14 @@ export const files: Promises = {
       assert.strictEqual(textOf(yield* files.read("bytes/text")), "ünï ☃\r\n")
     }),
 
-  "a file that is written again is the new one, and nothing of the old": ({ executor: { files } }) =>
+  "a second write replaces the whole content": ({ executor: { files } }) =>
     Effect.gen(function* () {
       yield* files.write("again", "a long content")
       yield* files.write("again", "short")
       assert.strictEqual(textOf(yield* files.read("again")), "short")
     }),
 
-  "whoever reads while it is written sees the old one or the new one": ({ executor: { files } }) =>
+  "a concurrent read sees the old or the new content": ({ executor: { files } }) =>
     Effect.gen(function* () {
       const contents = ["a", "b"].map((letter) => letter.repeat(256 * 1024))
       yield* files.write("whole", contents[0]!)
@@ -40,11 +40,11 @@ export const files: Promises = {
       assert.deepStrictEqual(
         (yield* files.list(".")).filter(({ name }) => name.startsWith(".cogni-")),
         [],
-        "what was written beside it is gone"
+        "the temporary file is removed"
       )
     }),
 
-  "directories are made, and listed by name": ({ executor: { files, workspace } }) =>
+  "creates directories, and lists their entries by name": ({ executor: { files, workspace } }) =>
     Effect.gen(function* () {
       yield* files.write("listed/b", "12345")
       yield* files.write("listed/a/deeper/file", "")
@@ -73,7 +73,7 @@ export const files: Promises = {
       assert.deepStrictEqual(named, [named[0]!, named[0]!, named[0]!])
     }),
 
-  "a path is absolute or from the workspace, and may go up as long as it stays inside": ({ executor }) =>
+  "accepts absolute and relative paths, and `..` inside the workspace": ({ executor }) =>
     Effect.gen(function* () {
       const { files, workspace } = executor
       yield* files.write(`${workspace}/paths/file`, "content")
@@ -87,7 +87,7 @@ export const files: Promises = {
       }
     }),
 
-  "a path that leads out is refused": ({ executor: { files, workspace } }) =>
+  "refuses a path outside the workspace": ({ executor: { files, workspace } }) =>
     Effect.gen(function* () {
       const paths = ["..", "../x", "a/../../x", "/etc/passwd", "/", `${workspace}/../x`, `${workspace}x`]
       for (const path of paths) {
@@ -97,7 +97,7 @@ export const files: Promises = {
       }
     }),
 
-  "what is no path is refused": ({ executor: { files } }) =>
+  "refuses an invalid path": ({ executor: { files } }) =>
     Effect.gen(function* () {
       for (const path of ["a\0b", "n".repeat(256), "d/".repeat(3000)]) {
         assert.strictEqual(yield* problemOf(files.read(path)), "invalid_path")
@@ -106,7 +106,7 @@ export const files: Promises = {
       }
     }),
 
-  "what is not there is not found": ({ executor: { files } }) =>
+  "reports a missing path as not_found": ({ executor: { files } }) =>
     Effect.gen(function* () {
       for (const path of ["absent", "absent/below"]) {
         assert.strictEqual(yield* problemOf(files.read(path)), "not_found")
@@ -114,7 +114,7 @@ export const files: Promises = {
       }
     }),
 
-  "a directory is no file, and a file is no directory": ({ executor: { files } }) =>
+  "distinguishes files and directories": ({ executor: { files } }) =>
     Effect.gen(function* () {
       yield* files.write("kinds/file", "content")
       for (const path of ["kinds", "kinds/", ".", ""]) {
@@ -128,7 +128,7 @@ export const files: Promises = {
       assert.strictEqual(textOf(yield* files.read("kinds/file")), "content")
     }),
 
-  "a file of more bytes than are asked for is refused, and not one of as many": ({ executor: { files } }) =>
+  "refuses a file over the limit, and reads one at the limit": ({ executor: { files } }) =>
     Effect.gen(function* () {
       yield* files.write("sizes/ten", "0123456789")
       assert.strictEqual((yield* files.read("sizes/ten", { bytesMax: 10 })).byteLength, 10)
@@ -138,7 +138,7 @@ export const files: Promises = {
       assert.strictEqual(yield* problemOf(files.read("sizes/large")), "not_found")
     }),
 
-  "files and commands see the same": ({ executor: { files }, run }) =>
+  "files and commands share one workspace": ({ executor: { files }, run }) =>
     Effect.gen(function* () {
       yield* files.write("seen/by commands", bytesOf("from outside ☃"))
       const said = yield* run({ _tag: "SaysFile", path: "seen/by commands" })

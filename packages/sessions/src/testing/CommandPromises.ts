@@ -1,4 +1,4 @@
-/** What an executor promises of one command: how it is started, what it hears and says, and how it ends. */
+/** Executor contract: the start, input, output and exit of one command. */
 import { type ExecOptions, stdinBytesMax } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { argumentBytesMax } from "@cogni/sandbox-core/SandboxSpec"
@@ -9,7 +9,7 @@ import { type Promises, reasonOf, type Subject } from "./CommandSubject.ts"
 const everyByte = Uint8Array.from({ length: 256 }, (_, index) => index)
 
 export const ends: Promises = {
-  "an exit code is a value, of an argv and of a line for the shell": ({ executor, words }) =>
+  "returns the exit code of an argv and of a shell line": ({ executor, words }) =>
     Effect.gen(function* () {
       for (const exitCode of [0, 1, 3, 125, 255]) {
         for (const say of [words.argv, words.line]) {
@@ -22,7 +22,7 @@ export const ends: Promises = {
       }
     }),
 
-  "a program that is not there is 127, and says so": ({ executor }) =>
+  "a missing program exits with 127 and a message": ({ executor }) =>
     Effect.gen(function* () {
       for (const program of ["no-such-program", "/no/such/program", "./no-such-program"]) {
         const { exitCode, output } = yield* executor.exec([program, "argument"])
@@ -32,7 +32,7 @@ export const ends: Promises = {
       }
     }),
 
-  "a file that is no program, and a directory, are 126": ({ executor }) =>
+  "a non-executable file and a directory exit with 126": ({ executor }) =>
     Effect.gen(function* () {
       yield* executor.files.write("programs/plain", "no program")
       for (const name of ["programs/plain", "programs"]) {
@@ -43,7 +43,7 @@ export const ends: Promises = {
       }
     }),
 
-  "a command that a signal ends has its name, and 128 and its number": ({ run }) =>
+  "a command ended by a signal reports its name, and 128 plus its number": ({ run }) =>
     Effect.gen(function* () {
       const killed = yield* run({ _tag: "KillsItself", signal: "SIGKILL" })
       assert.deepStrictEqual([killed.exitCode, killed.signal], [137, "SIGKILL"])
@@ -51,10 +51,7 @@ export const ends: Promises = {
       assert.deepStrictEqual([ended.exitCode, ended.signal], [143, "SIGTERM"])
     }),
 
-  "how it ended is known to whoever does not read its output, and to whoever asks again": ({
-    executor,
-    words
-  }) =>
+  "the exit is available repeatedly, and without reading the output": ({ executor, words }) =>
     Effect.gen(function* () {
       const running = yield* executor.spawn(words.argv({ _tag: "Writes", stdout: "unread", stderr: "" }))
       const exit = yield* running.exit
@@ -62,7 +59,7 @@ export const ends: Promises = {
       assert.deepStrictEqual(yield* running.exit, exit)
     }),
 
-  "many commands at once do not know of each other": ({ run }) =>
+  "concurrent commands do not affect each other": ({ run }) =>
     Effect.gen(function* () {
       const numbers = Array.from({ length: 16 }, (_, index) => index)
       const [said, ended] = yield* Effect.all(
@@ -93,7 +90,7 @@ const echoed = ({ run }: Subject, stdin: ExecOptions["stdin"]) =>
   Effect.map(run({ _tag: "EchoesStdin" }, { stdin }), ({ output }) => output.stdout)
 
 export const speaks: Promises = {
-  "stdout and stderr come apart, and in full": ({ run }) =>
+  "stdout and stderr are separate and complete": ({ run }) =>
     Effect.gen(function* () {
       const stdout = `line 1\nit's "quoted" $HOME \\n ünï ☃\n${"o".repeat(20_000)}`
       const stderr = `warning: 100%\n${"e".repeat(20_000)}`
@@ -104,7 +101,7 @@ export const speaks: Promises = {
       })
     }),
 
-  "output comes while the command runs": ({ executor, words }) =>
+  "output arrives while the command runs": ({ executor, words }) =>
     Effect.gen(function* () {
       const running = yield* executor.spawn(words.argv({ _tag: "Sleeps" }))
       const [chunk] = yield* running.output.pipe(Stream.take(1), Stream.runCollect)
@@ -116,7 +113,7 @@ export const speaks: Promises = {
       const bytes = 4 * 1024 ** 2 + 17
       const running = yield* executor.spawn(words.argv({ _tag: "WritesManyBytes", bytes }))
       let seen = 0
-      // To the end: the command has ended before the last of it is read.
+      // The command ends before its last output is read.
       yield* Stream.runForEach(running.output, (chunk) => {
         seen += chunk.bytes.byteLength
         assert.isTrue(chunk.bytes.every((byte) => byte === 120))
@@ -126,7 +123,7 @@ export const speaks: Promises = {
       assert.strictEqual((yield* running.exit).exitCode, 0)
     }).pipe(Effect.scoped),
 
-  "stdin is what was given, then its end": (subject) =>
+  "stdin contains the given bytes, and then ends": (subject) =>
     Effect.gen(function* () {
       assert.strictEqual((yield* echoed(subject, "ünï ☃\nno newline")).text, "ünï ☃\nno newline")
       const large = "0123456789abcdef".repeat(64 * 1024)
@@ -136,7 +133,7 @@ export const speaks: Promises = {
       assert.strictEqual(bytes.text, new TextDecoder("utf-8", { ignoreBOM: true }).decode(everyByte))
     }),
 
-  "stdin is empty when it is left out, and need not be read": (subject) =>
+  "stdin is empty by default, and need not be read": (subject) =>
     Effect.gen(function* () {
       assert.strictEqual((yield* echoed(subject, undefined)).bytes, 0)
       assert.strictEqual((yield* echoed(subject, "")).bytes, 0)
@@ -148,7 +145,7 @@ export const speaks: Promises = {
 const tooLong = "x".repeat(argumentBytesMax + 1)
 
 export const begins: Promises = {
-  "an argument is one word, whatever is in it": ({ run }) =>
+  "an argument stays one word, whatever it contains": ({ run }) =>
     Effect.gen(function* () {
       const words = [
         "a b",
@@ -170,7 +167,7 @@ export const begins: Promises = {
       assert.strictEqual(output.stdout.text, words.map((word) => `${word}\0`).join(""))
     }),
 
-  "a variable is of its command only": ({ run }) =>
+  "a variable is visible only to its command": ({ run }) =>
     Effect.gen(function* () {
       const said = (name: string, env = {}) =>
         Effect.map(run({ _tag: "SaysVariable", name }, { env }), ({ output }) => output.stdout.text)
@@ -179,7 +176,7 @@ export const begins: Promises = {
       assert.strictEqual(yield* said("CONTRACT_WORD", { CONTRACT_WORD: "" }), "")
     }),
 
-  "it begins in the workspace, or where it is told below it": ({ executor, run }) =>
+  "starts in the workspace, or in a given directory below it": ({ executor, run }) =>
     Effect.gen(function* () {
       const { workspace } = executor
       yield* executor.files.write("places/deep er/file", "")
@@ -191,7 +188,7 @@ export const begins: Promises = {
       assert.strictEqual(yield* began({ workingDirectory: deeper }), `${deeper}\n`)
     }),
 
-  "a place that is not there, or no directory, is CommandRefused": ({ executor, run }) =>
+  "refuses a working directory that is missing or not a directory": ({ executor, run }) =>
     Effect.gen(function* () {
       yield* executor.files.write("places/file", "")
       for (const name of ["nowhere", "places/nowhere", "places/file", "places/file/below"]) {
@@ -201,7 +198,7 @@ export const begins: Promises = {
       }
     }),
 
-  "what no kernel takes is InvalidSpec": ({ executor, words }) =>
+  "refuses values that no kernel accepts with InvalidSpec": ({ executor, words }) =>
     Effect.gen(function* () {
       const [program, ...rest] = words.argv({ _tag: "ExitsWith", exitCode: 0 })
       const asked: ReadonlyArray<readonly [string, Effect.Effect<unknown, SandboxError>]> = [
@@ -213,10 +210,10 @@ export const begins: Promises = {
         ["a long argument", executor.exec([program, tooLong])],
         ["a line with NUL", executor.exec("exit 0 # \0")],
         ["a line of a megabyte", executor.exec("x".repeat(1024 ** 2))],
-        ["a relative place", executor.exec([program, ...rest], { workingDirectory: "places" })],
-        ["a place with NUL", executor.exec([program, ...rest], { workingDirectory: "/a\0b" })],
-        ["a place with a line break", executor.exec([program, ...rest], { workingDirectory: "/a\nb" })],
-        ["much on stdin", executor.exec([program, ...rest], { stdin: new Uint8Array(stdinBytesMax + 1) })]
+        ["a relative directory", executor.exec([program, ...rest], { workingDirectory: "places" })],
+        ["a directory with NUL", executor.exec([program, ...rest], { workingDirectory: "/a\0b" })],
+        ["a directory with a line break", executor.exec([program, ...rest], { workingDirectory: "/a\nb" })],
+        ["oversized stdin", executor.exec([program, ...rest], { stdin: new Uint8Array(stdinBytesMax + 1) })]
       ]
       for (const [what, exec] of asked) assert.strictEqual((yield* reasonOf(exec))._tag, "InvalidSpec", what)
     })

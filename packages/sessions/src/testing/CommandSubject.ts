@@ -1,4 +1,4 @@
-/** What `ExecutorContract` looks at, and with which eyes. */
+/** Subject of `ExecutorContract`, and helpers to observe it. */
 import { written } from "@cogni/sandbox-core/testing/Behaviour"
 import type { ExecOptions, ExecResult, Executor, RunningCommand } from "@cogni/sandbox-core/Executor"
 import type { FileProblem, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -7,10 +7,10 @@ import { Context, Deferred, Duration, Effect, Fiber, type Scope, Stream } from "
 import type { HostExecutorOptions } from "../executor/HostExecutor.ts"
 import type { Behaviour, Words } from "@cogni/sandbox-loop/testing/CommandBehaviour"
 
-/** Of an executor of the contract; what is left out is wide enough for any of its commands. */
+/** Limits of a tested executor. The defaults are high enough for every command of the contract. */
 export type SubjectLimits = Partial<HostExecutorOptions["limits"]>
 
-/** Makes executors, each with a workspace of its own. */
+/** Makes executors, each with its own workspace. */
 export class Executors extends Context.Service<
   Executors,
   {
@@ -19,21 +19,21 @@ export class Executors extends Context.Service<
   }
 >()("@cogni/sandbox-sessions/testing/Executors") {}
 
-/** What a test is given. */
+/** Inputs of a test. */
 export interface Subject {
   readonly words: Words
-  /** The same for all tests: each has files of its own. */
+  /** Shared by all tests; each test uses its own files. */
   readonly executor: Executor
   readonly open: Executors["Service"]["open"]
   readonly run: (behaviour: Behaviour, options?: ExecOptions) => Effect.Effect<ExecResult, SandboxError>
 }
 
-/** By what they promise. */
+/** Tests by title. */
 export type Promises = Readonly<
   Record<string, (subject: Subject) => Effect.Effect<void, SandboxError, Scope.Scope>>
 >
 
-/** Wait until the command has said so. The rest of its output is read and dropped. */
+/** Waits until the command writes `ready`, and discards the rest of its output. */
 export const untilReady = Effect.fnUntraced(function* (running: RunningCommand) {
   const ready = yield* Deferred.make<void, SandboxError>()
   yield* Stream.runForEach(running.output, (chunk) =>
@@ -45,7 +45,7 @@ export const untilReady = Effect.fnUntraced(function* (running: RunningCommand) 
   yield* Deferred.await(ready)
 })
 
-/** How often a command's child has written. */
+/** Returns how often a command's child has written. */
 export const beatsOf = ({ executor }: Pick<Subject, "executor">, path: string) =>
   executor.files.read(path).pipe(
     Effect.map((content) => content.byteLength),
@@ -54,25 +54,25 @@ export const beatsOf = ({ executor }: Pick<Subject, "executor">, path: string) =
     )
   )
 
-/** Look again and again, until it is so. `what` is said when it never is. */
+/** Polls until the check is true. `what` names the condition in the error. */
 export const until = <E, R>(what: string, check: Effect.Effect<boolean, E, R>): Effect.Effect<void, E, R> =>
   Effect.gen(function* () {
     while (!(yield* check)) yield* Effect.sleep("20 millis")
   }).pipe(
     Effect.timeoutOrElse({
       duration: "5 minutes",
-      orElse: () => Effect.die(`after 5 minutes not yet: ${what}`)
+      orElse: () => Effect.die(`timed out after 5 minutes: ${what}`)
     })
   )
 
-/** Wait until it has, more than so often. */
+/** Waits until the child has written more than `more` times. */
 export const untilBeats = (subject: Pick<Subject, "executor">, path: string, more = 0) =>
   until(
     `${path} is written to`,
     Effect.map(beatsOf(subject, path), (beats) => beats > more)
   )
 
-/** Whatever it was doing then. */
+/** Interrupts an effect after a delay, whatever its state. */
 export const interruptedAfter = <A, E, R>(
   asked: Effect.Effect<A, E, R>,
   millis: number
@@ -83,15 +83,15 @@ export const interruptedAfter = <A, E, R>(
     yield* Fiber.interrupt(fiber)
   })
 
-/** It had begun, and does so no more. */
+/** Asserts that the child has written, and no longer writes. */
 export const assertSilent = Effect.fnUntraced(function* (subject: Pick<Subject, "executor">, path: string) {
   const beats = yield* beatsOf(subject, path)
-  assert.isAbove(beats, 0, "its child had never begun")
+  assert.isAbove(beats, 0, "the child never started")
   yield* Effect.sleep("400 millis")
-  assert.strictEqual(yield* beatsOf(subject, path), beats, "its child is still there")
+  assert.strictEqual(yield* beatsOf(subject, path), beats, "the child is still running")
 })
 
-/** Of one that must fail, why. */
+/** Returns the reason of an expected failure. */
 export const reasonOf = <A, R>(asked: Effect.Effect<A, SandboxError, R>): Effect.Effect<Reason, never, R> =>
   Effect.matchEffect(asked, {
     onSuccess: (answer) =>
@@ -99,7 +99,7 @@ export const reasonOf = <A, R>(asked: Effect.Effect<A, SandboxError, R>): Effect
     onFailure: ({ reason }) => Effect.succeed(reason)
   })
 
-/** Of a file that must be refused, in which way. */
+/** Returns the problem of an expected file refusal. */
 export const problemOf = <A, R>(
   asked: Effect.Effect<A, SandboxError, R>
 ): Effect.Effect<FileProblem | Reason["_tag"], never, R> =>

@@ -1,10 +1,10 @@
 /**
- * What every `Executor` must do. Run by the one on the host and the one in memory in `sessions/test`, and by a sandbox of
- * Docker's in `test/integration`, so that what acts on one can act on any. What not all of them can promise is a named
- * capability (`CommandCapabilities`).
+ * Contract of every `Executor`. The host and memory executors run it in `sessions/test`, a Docker sandbox runs it in
+ * `test/integration`, so that one can replace another. Guarantees that only some executors give are named capabilities
+ * (`CommandCapabilities`).
  *
- * What the commands do is named (`CommandBehaviour`); an executor brings the words that make them do so. Runs on the
- * live clock: what is killed here is real.
+ * Commands are named behaviours (`CommandBehaviour`), and each executor supplies the command lines. The contract uses
+ * the live clock, because it kills real processes.
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { it } from "@effect/vitest"
@@ -16,16 +16,16 @@ import * as CommandPromises from "./CommandPromises.ts"
 import { Executors, type Promises, type Subject } from "./CommandSubject.ts"
 
 const groups: Readonly<Record<string, Promises>> = {
-  "how a command ends": CommandPromises.ends,
-  "what it hears and says": CommandPromises.speaks,
-  "how it begins": CommandPromises.begins,
-  "how much it may say": CommandBounds.output,
-  "how long it may take": CommandBounds.time,
-  "when it is cut off": CommandBounds.cut,
+  "command exit": CommandPromises.ends,
+  "input and output": CommandPromises.speaks,
+  "command start": CommandPromises.begins,
+  "output limit": CommandBounds.output,
+  "time limit": CommandBounds.time,
+  "cut off": CommandBounds.cut,
   files: CommandFiles.files
 }
 
-/** The one that most tests share. */
+/** The executor that most tests share. */
 class Shared extends Context.Service<Shared, Executor>()("@cogni/sandbox-sessions/testing/Shared") {}
 
 const subjectOf = Effect.gen(function* () {

@@ -1,19 +1,19 @@
 /**
- * How a database is asked: for a limited time, and again where that may help.
+ * Database calls with a timeout, and with retries if they may help.
  *
- * A detached fiber, because what a run does at its end must not be interrupted, and such a region cannot be timed out.
+ * Each call runs in a detached fiber: the end of a run is uninterruptible, and such a region cannot time out.
  */
 import { Duration, Effect, Fiber, Schedule } from "effect"
 import { isSqlError, type SqlError } from "effect/sql/SqlError"
 import { isPassing } from "../Database.ts"
 
-/** For one question, with the wait for a connection. */
+/** Timeout of one call in seconds, including the wait for a connection. */
 export const callSecondsMax = 10
 
-/** From the first attempt until no further one is made. */
+/** Seconds after the first attempt during which a call is retried. */
 export const againSecondsMax = 3
 
-/** Calls that fail with an error of the caller's own: made of what the database said, or of its silence. */
+/** Creates calls that fail with the caller's error type: `failed` for database errors, `silent` for timeouts. */
 export const make = <Failure>(
   failed: (error: SqlError) => Failure,
   silent: (words: { readonly detail: string; readonly remedy: string }) => Failure
@@ -21,7 +21,7 @@ export const make = <Failure>(
   const slow = () =>
     silent({
       detail: `did not answer within ${callSecondsMax} s`,
-      remedy: "Look at the database, and at the way to it, then try again"
+      remedy: "Check the database and the connection to it, then try again"
     })
 
   const bounded = <A, E>(question: Effect.Effect<A, E>): Effect.Effect<A, E | Failure> =>
@@ -29,16 +29,16 @@ export const make = <Failure>(
       Effect.interruptible(Fiber.join(fiber)).pipe(
         Effect.timeoutOrElse({
           duration: Duration.seconds(callSecondsMax),
-          // Nobody waits until it has ended: that may be as long again.
+          // Does not wait for the interruption, which may take as long again.
           orElse: () => Effect.andThen(Effect.forkDetach(Fiber.interrupt(fiber)), Effect.fail(slow()))
         }),
-        // Who asks next must not be overtaken by what this one asked.
+        // Waits for the interruption, so that this call cannot take effect after the caller's next one.
         Effect.onInterrupt(() => Fiber.interrupt(fiber))
       )
     )
 
   return {
-    /** Once. */
+    /** Makes the call without retries. */
     once: <A, E>(
       question: Effect.Effect<A, E | SqlError>
     ): Effect.Effect<A, Exclude<E, SqlError> | Failure> =>
@@ -46,7 +46,7 @@ export const make = <Failure>(
         Effect.catchIf(isSqlError, (error) => Effect.fail(failed(error)))
       ) as Effect.Effect<A, Exclude<E, SqlError> | Failure>,
 
-    /** Again while that may help; the question has to mean the same when it is asked twice. */
+    /** Makes the call, and retries it after temporary errors. The call must be idempotent. */
     again: <A>(question: Effect.Effect<A, SqlError>): Effect.Effect<A, Failure> =>
       bounded(question).pipe(
         Effect.retry({

@@ -1,9 +1,9 @@
 /**
- * The tables of runs: their columns, and what a record is in them.
+ * The tables of runs, and the conversion between run records and rows.
  *
- * A record is JSON, which escapes what PostgreSQL's text refuses (NUL, half a surrogate pair); what a run wrote is
- * bytes in a table of its own, so that a list reads none of it. What others said of a run are rows, so that two who say
- * something at once never overwrite each other.
+ * A record is stored as JSON, which escapes characters that PostgreSQL's text type refuses (NUL, lone surrogates).
+ * Output is stored as bytes in a separate table, so that a list does not read it. Annotations are separate rows, so
+ * that two concurrent writers never overwrite each other.
  */
 import * as SchemaVersion from "../SchemaVersion.ts"
 import {
@@ -16,7 +16,7 @@ import {
 } from "@cogni/sandbox-core/RunStore"
 import { Effect, Option, Schema } from "effect"
 
-/** A row of `cogni_runs`, without what only the database looks at. */
+/** A row of `cogni_runs`, without the columns that only queries use. */
 export interface RunRow {
   readonly run_id: string
   readonly record: string
@@ -34,7 +34,7 @@ export interface AnnotationRow {
   readonly value: string
 }
 
-/** A row for each annotation of a run; one without where there is none. */
+/** A run joined with one of its annotations. A run without annotations has one row with nulls. */
 export interface AnnotatedRow extends RunRow {
   readonly name: string | null
   readonly value: string | null
@@ -43,7 +43,7 @@ export interface AnnotatedRow extends RunRow {
 const decodeRecord = Schema.decodeUnknownOption(RunRecordText)
 const encodeRecord = Schema.encodeSync(RunRecordText)
 
-/** Columns of a record's row. */
+/** Converts a record to its row. */
 export const rowOf = (record: RunRecord) => {
   const { annotations: _, ...own } = withoutText(record)
   return {
@@ -65,7 +65,7 @@ export const outputRowsOf = (record: RunRecord): ReadonlyArray<OutputRow & { rea
         .map((channel) => ({ run_id: record.runId, channel, ...bytesOf(output[channel].text) }))
 }
 
-/** In the order of their names: whoever writes several takes their locks in the same order. */
+/** Converts annotations to rows, sorted by name, so that concurrent writers take their locks in the same order. */
 export const annotationRowsOf = (
   runId: string,
   annotations: Readonly<Record<string, Schema.Json>>
@@ -78,7 +78,7 @@ export const annotationRowsOf = (
     }))
     .toSorted((a, b) => (a.name < b.name ? -1 : 1))
 
-/** Without what the run wrote; `undefined` of what a later version wrote, and this one cannot read. */
+/** Converts a row to a record without output. Returns `undefined` for the unknown format of a later version. */
 export const recordOf = (
   row: RunRow,
   annotations: ReadonlyArray<Pick<AnnotationRow, "name" | "value">>
@@ -97,7 +97,7 @@ export const recordOf = (
       )
 }
 
-/** The record that all of these are rows of. */
+/** Converts all rows of one run to its record. */
 export const annotatedOf = (rows: ReadonlyArray<AnnotatedRow>): RunRecord | undefined =>
   rows[0] === undefined
     ? undefined
@@ -106,7 +106,7 @@ export const annotatedOf = (rows: ReadonlyArray<AnnotatedRow>): RunRecord | unde
         rows.flatMap(({ name, value }) => (name === null || value === null ? [] : [{ name, value }]))
       )
 
-/** With what the run wrote. */
+/** Adds the output to a record. */
 export const withOutput = (record: RunRecord, outputs: ReadonlyArray<OutputRow>): RunRecord => {
   const text = (channel: string) => {
     const found = outputs.find((output) => output.channel === channel)
@@ -115,7 +115,7 @@ export const withOutput = (record: RunRecord, outputs: ReadonlyArray<OutputRow>)
   return withText(record, { stdout: text("stdout"), stderr: text("stderr") })
 }
 
-/** Makes the tables, or brings them to this version. */
+/** Creates or migrates the tables. */
 export const bring = SchemaVersion.bring({
   versionTable: "cogni_runs_version",
   steps: [
@@ -153,7 +153,7 @@ export const bring = SchemaVersion.bring({
   ]
 })
 
-/** Half a surrogate pair has no UTF-8: text with one keeps its 16-bit units instead. */
+/** Encodes text as UTF-8, or as UTF-16 if it contains a lone surrogate, which UTF-8 cannot represent. */
 const bytesOf = (text: string): { readonly encoding: string; readonly bytes: Uint8Array } =>
   text.isWellFormed()
     ? { encoding: "utf-8", bytes: new Uint8Array(Buffer.from(text, "utf8")) }

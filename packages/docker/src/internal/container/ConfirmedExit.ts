@@ -1,40 +1,40 @@
 /**
- * How a container ended, believed only when a second answer of the engine confirms it.
+ * The exit of a container, confirmed by an inspect.
  *
- * A wait can return because the engine stops, and an attach stream can end while the container runs; an inspect that
- * finds it not running has the word. A signal that came through the engine and was not ours is said as that.
+ * A wait can return because the engine stops, and an attach stream can end while the container runs, so only an inspect
+ * that finds the container not running counts. A signal that another client sent through the engine is an error.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { ContainerFailed } from "@cogni/sandbox-core/SandboxError"
 import { Duration, Effect, Schedule } from "effect"
 import type { DockerApi, Inspected } from "../../DockerApi.ts"
 
-/** After the last output an exit comes within milliseconds; from here on the engine is asked. */
+/** Seconds after the last output at which the engine is asked. An exit normally arrives within milliseconds. */
 const exitAfterOutputSecondsMax = 2
 
-/** How long an engine that went away is waited for before its containers are given up. */
+/** Seconds to wait for an engine that went away before its containers are given up. */
 const engineAwaySecondsMax = 15
 
 const removed = new ContainerFailed({
   operation: "wait",
-  detail: "the container was removed by somebody else while it ran",
-  remedy: "Leave containers with our labels alone; see what else removes containers on this engine"
+  detail: "the container was removed by another program while it ran",
+  remedy: "Do not remove containers with our labels; check which program removes containers on this engine"
 })
 
 const killed = new ContainerFailed({
   operation: "wait",
-  detail: "the container was killed by somebody else, or by the engine as it stopped",
-  remedy: "See who stops containers on this engine (its log), then try again"
+  detail: "the container was killed by another program, or by the engine as it stopped",
+  remedy: "Check in the engine's log what stops containers, then try again"
 })
 
-/** The state of a container that has really ended. */
+/** Waits for the end of a container, and returns its confirmed state. */
 export const state = (
   api: DockerApi["Service"],
   id: string,
   seen: { readonly waited: Effect.Effect<void, ContainerError>; readonly outputEnded: Effect.Effect<void> }
 ): Effect.Effect<Inspected["State"], ContainerError> =>
   Effect.raceFirst(
-    // Where a wait breaks off, output was lost as well: an exit that is told later is not the agent's whole story.
+    // If the engine went away, output was lost too: the run fails even if an exit is reported later.
     seen.waited.pipe(
       Effect.catchIf(
         ({ _tag }) => _tag !== "RuntimeUnavailable",
@@ -56,6 +56,6 @@ export const state = (
     )
   )
 
-/** Somebody else's signal ended it; the engine's own absence is said first. */
+/** Fails because a signal from outside ended the container, or because the engine is unavailable. */
 export const killedFromOutside = (api: DockerApi["Service"]): Effect.Effect<never, ContainerError> =>
   api.ping.pipe(Effect.timeoutOption(Duration.seconds(2)), Effect.andThen(Effect.fail(killed)))

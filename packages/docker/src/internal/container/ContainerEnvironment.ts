@@ -1,25 +1,25 @@
 /**
- * The variables a container starts with. Pure.
+ * The environment variables a container starts with. Pure.
  *
- * What a caller sets for an agent is in nobody's environment but the agent's: not in that of the engine's init, of the
- * entrypoint and what it starts, of the supervisor, or of the program that reads files for the host. Perl, the C
- * library and many others run or load what a variable names, and these programs speak for the sandbox.
+ * The variables that a caller sets for an agent are only in the environment of the agent: not in that of the engine's
+ * init, the entrypoint and its children, the supervisor, or the program that reads files for the host. Perl, the C
+ * library and many others execute or load files that a variable names, and the host trusts these programs.
  *
- * So a caller's variables come as `COGNI_ENV_<n>=NAME=VALUE`, which no program reads, and the entrypoint gives each its
- * own name when it becomes the agent. In an open sandbox they do not come at all: each command is sent its own.
+ * A caller's variables are passed as `COGNI_ENV_<n>=NAME=VALUE`, names that no program reads. The entrypoint restores
+ * the real names when it becomes the agent. An open sandbox gets none of them: each command is sent its own.
  */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 
 type Named = Pick<ContainerSpec, "env" | "role" | "supervised">
 
-/** What the entrypoint reads; it is gone before the agent starts. */
+/** Returns whether a variable is for the entrypoint, which unsets it before the agent starts. */
 const isEntrypoints = (name: string): boolean => name === "COGNI_SOCKET"
 
-/** What the caller has set, by its own names. */
+/** Returns the variables that the caller set, under their real names. */
 export const ofAgent = ({ env }: Pick<Named, "env">): Readonly<Record<string, string>> =>
   Object.fromEntries(Object.entries(env).filter(([name]) => !isEntrypoints(name)))
 
-/** As the engine takes it: `NAME=VALUE`. */
+/** Returns the variables of the container in the format of the engine: `NAME=VALUE`. */
 export const ofContainer = (spec: Named): ReadonlyArray<string> => {
   if (spec.role !== "agent") return Object.entries(spec.env).map(([name, value]) => `${name}=${value}`)
   const carried = spec.supervised === true ? [] : Object.entries(ofAgent(spec))

@@ -1,7 +1,7 @@
 /**
- * Files of a supervised container's workspace: read, written and listed by a program of the image's, inside.
+ * Files in the workspace of a supervised container. A program of the image reads, writes and lists them inside.
  *
- * The host follows no path of a tree that an agent can write; it only reads what the program says, and bounds it.
+ * The host never follows a path in a tree that an agent can write. It only reads the program's output, up to a limit.
  */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
@@ -14,10 +14,10 @@ import type { Supervisor } from "./Supervisor.ts"
 
 const program = "/usr/local/bin/cogni-file"
 
-/** How long a file may take. */
+/** Timeout of a file operation in seconds. */
 const fileSecondsMax = 60
 
-/** Of a listing: names of 255 bytes, and what is said of each. */
+/** Maximum size of a listing: 300 bytes per entry, enough for a name of 255 bytes and its fields. */
 const listingBytesMax = entriesMax * 300
 
 const messageBytesMax = 1000
@@ -32,7 +32,7 @@ const problems: Readonly<Record<number, (path: string, why: string) => FileRefus
   47: FilePath.invalid
 }
 
-/** The beginning of what came, and whether that was all. */
+/** Collects up to `bytesMax` bytes, and records whether there were more. */
 const collect = (bytesMax: number) => {
   const pieces: Array<Uint8Array> = []
   let bytes = 0
@@ -54,10 +54,13 @@ const entry = (type: string, bytes: string, modifiedAt: string, name: string): F
     modifiedMillis: Number(modifiedAt) * 1000
   })
 
-/** What could be no entry of a directory leads elsewhere, once somebody makes a path of it. */
+/** Returns whether a name is valid for a directory entry. Any other could leave the directory when used in a path. */
 const isName = (name: string): boolean => name !== "" && name !== "." && name !== ".." && !name.includes("/")
 
-/** By name; absent where this is no listing. Whoever is inside can write into the program's output. */
+/**
+ * Parses a listing, sorted by name. Returns `undefined` if it is invalid: a process inside the sandbox can write to the
+ * program's output.
+ */
 const entries = (listing: string): ReadonlyArray<FileEntry> | undefined => {
   const fields = listing.split("\0")
   const found = Array.from({ length: Math.floor(fields.length / 4) }, (_, index) =>
@@ -70,7 +73,7 @@ const entries = (listing: string): ReadonlyArray<FileEntry> | undefined => {
 }
 
 export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused> => {
-  /** Have the program do one thing; what it wrote, or what is the matter with the path. */
+  /** Runs the program once. Returns its output, or fails with the problem of the path. */
   const ask = Effect.fnUntraced(
     function* (
       path: string,
@@ -84,7 +87,7 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
           const running = yield* supervisor.exec({ argv, env: {}, stdin })
           yield* Stream.runForEach(running.output, ({ bytes, channel }: OutputChunk) => {
             said[channel].add(bytes)
-            // Of what is too much already, no more is waited for: somebody else may be writing it, without end.
+            // Stop at the limit: another process inside may write to the output without end.
             return said.stdout.isOver() ? Effect.fail(options.tooLarge) : Effect.void
           })
           return yield* running.exit
@@ -101,7 +104,7 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
           duration: Duration.seconds(fileSecondsMax),
           orElse: () => Effect.fail(FilePath.unreadable(path, `no answer within ${fileSecondsMax} s`))
         }),
-        // The program is the image's own, and starts in the workspace: it is the sandbox that has no room for it.
+        // The program and its working directory exist, so a refusal means that the sandbox is out of resources.
         Effect.catchTag("CommandRefused", ({ detail }) => Effect.fail(FilePath.unreadable(path, detail)))
       )
   )
@@ -138,7 +141,7 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
         Effect.flatMap((listing) => {
           const found = entries(new TextDecoder().decode(listing))
           return found === undefined
-            ? Effect.fail(FilePath.unreadable(path, "what came is no listing"))
+            ? Effect.fail(FilePath.unreadable(path, "the listing is malformed"))
             : Effect.succeed(found)
         })
       )

@@ -1,10 +1,12 @@
 /**
- * What a held container says before its agent may start, taken out of its stderr.
+ * Parser for the messages that a held container writes to stderr before its agent starts.
  *
- * Pure and incremental. First the report, then `cogni-start` or `cogni-failed REASON`; every byte after that is the
- * agent's own. The entrypoint writes nothing to stdout, so a byte there after the report is the agent's, and says that it
- * has started: stdout and stderr are two pipes, and `cogni-start` can come after megabytes of a flood that nobody reads
- * before the agent has started.
+ * Pure and incremental. The posture report comes first, then `cogni-start` or `cogni-failed REASON`. Every byte after
+ * that is the agent's output.
+ *
+ * The entrypoint writes nothing to stdout, so a byte there after the report also means that the agent has started.
+ * Stdout and stderr are two pipes: without this rule, the host would wait for `cogni-start` behind megabytes of stdout
+ * that it does not read before the agent has started.
  */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import { Bytes } from "effect"
@@ -16,12 +18,12 @@ export type Said =
   | { readonly _tag: "Failed"; readonly detail: string }
 
 export interface Handshake {
-  /** Takes a chunk in; answers what was said with it and what of it is the agent's. */
+  /** Reads a chunk. Returns the messages it completes, and the rest of it that is the agent's output. */
   readonly push: (chunk: OutputChunk) => {
     readonly said: ReadonlyArray<Said>
     readonly output: OutputChunk | undefined
   }
-  /** What came instead of a report or a start, for an error message. */
+  /** Returns the last 600 characters of what came so far, for an error message. */
   readonly pending: () => string
 }
 
@@ -61,7 +63,7 @@ export const make = (): Handshake => {
       }
       if (state === "over") return { said: [], output: chunk }
       heardBytes += chunk.bytes.byteLength
-      // Whoever talks this much is no entrypoint of ours; it is left to talk until its time is over.
+      // Our entrypoint never writes this much. The rest is dropped until the timeout.
       if (heardBytes > reportBytesMax) return { said: [], output: undefined }
       const joined = Bytes.concat([pending, chunk.bytes])
       const said: Array<Said> = []

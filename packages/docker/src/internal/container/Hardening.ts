@@ -1,9 +1,8 @@
 /**
- * How a container is held: a pure function from what it is asked to be to the engine's `HostConfig`.
+ * The security settings of a container: a pure function from its spec to the engine's `HostConfig`.
  *
- * There is one way in and no switch to loosen it. The whole result is written out in `Hardening.test.ts`, so every
- * change of it shows in review; a property says that no spec weakens it; `test/integration/Hardening.test.ts` looks at
- * each line of it from inside.
+ * No option loosens them. `Hardening.test.ts` contains the complete result, so that every change shows in review, and a
+ * property that no spec weakens it. `test/integration/Hardening.test.ts` checks each setting from inside.
  */
 import type { ContainerSpec, Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import { temporaryTargets } from "@cogni/sandbox-core/Posture"
@@ -12,13 +11,13 @@ import * as SeccompProfile from "./SeccompProfile.ts"
 
 export type HostConfig = ReturnType<typeof hostConfig>
 
-/** Below this a container's own `/dev/shm` stays. */
+/** Size of a container's `/dev/shm`. */
 const sharedMemoryBytesMax = 16 * 1024 * 1024
 
-/** One file may grow this far past what the workspace may, so that a run that is over its limit is seen to be. */
+/** Bytes by which a file may exceed the workspace's limit, so that the run is seen to break it. */
 const fileSlackBytes = 64 * 1024
 
-/** CFS period in microseconds; the quota is a share of it. */
+/** CFS period in microseconds. The CPU limit is a quota of it. */
 const cpuPeriodMicros = 100_000
 
 export const hostConfig = (spec: ContainerSpec) => {
@@ -26,7 +25,7 @@ export const hostConfig = (spec: ContainerSpec) => {
   const fileBytesMax = limits.workspaceBytesMax + fileSlackBytes
   const temporary = `rw,exec,nosuid,nodev,size=${limits.temporaryBytesMax},mode=1777`
   return {
-    // Output is collected before the container is removed, so the engine must not race us.
+    // We remove the container after collecting its output, so the engine must not remove it earlier.
     AutoRemove: false,
     CapAdd: [],
     CapDrop: ["ALL"],
@@ -34,11 +33,11 @@ export const hostConfig = (spec: ContainerSpec) => {
     CpuPeriod: cpuPeriodMicros,
     CpuQuota: Math.max(1000, Math.round(limits.cpusMax * cpuPeriodMicros)),
     Devices: [],
-    // Reaps what an agent's children leave, and passes signals on. A supervisor does both itself: as the first process
-    // nobody inside can end or stop it, and its pipes are in no other process that a command could take them from.
+    // Reaps orphans of the agent, and forwards signals. A supervisor does both itself: as the first process, it cannot
+    // be killed or stopped from inside, and no other process has its pipes, from which a command could take them.
     Init: spec.supervised !== true,
     IpcMode: "private",
-    // Output comes from attach, with our own cap: a log on the engine's disk would be a second, unbounded copy.
+    // Output comes from attach, with our limit: a log on the engine's disk would be a second copy without one.
     LogConfig: { Type: "none", Config: {} },
     Memory: limits.memoryBytesMax,
     MemorySwap: limits.memoryBytesMax,
@@ -50,11 +49,11 @@ export const hostConfig = (spec: ContainerSpec) => {
     Privileged: false,
     ReadonlyRootfs: true,
     RestartPolicy: { Name: "no", MaximumRetryCount: 0 },
-    // Our own filter, so that what is refused does not depend on the engine's age.
+    // Our own profile, so that the refused calls do not depend on the engine's version.
     SecurityOpt: ["no-new-privileges", SeccompProfile.securityOption],
     ShmSize: sharedMemoryBytesMax,
     Tmpfs: Object.fromEntries(temporaryTargets.map((target) => [target, temporary])),
-    // nproc is left out: the kernel counts it per uid over the whole host, so one sandbox could starve another.
+    // No nproc: the kernel counts it per uid over the whole host, so one sandbox could starve another.
     Ulimits: [
       { Name: "core", Soft: 0, Hard: 0 },
       { Name: "fsize", Soft: fileBytesMax, Hard: fileBytesMax },
@@ -80,6 +79,6 @@ const mount = ({ readOnly, source, target, type }: Mount) =>
         Source: source,
         Target: target,
         ReadOnly: readOnly,
-        // Otherwise the image's own directory would decide who owns the volume.
+        // Otherwise the owner of the volume would be that of the image's directory at the target.
         VolumeOptions: { NoCopy: true }
       }

@@ -1,8 +1,8 @@
 /**
- * What the kernel says of a container on this host: its first process, its peaks, and what was refused to it.
+ * Kernel facts about a container on this host: its first process, its peak usage, and refused processes.
  *
- * Reads the host's `/proc` and `/sys/fs/cgroup`, both versions of it. On a remote engine there is nothing to read, and
- * the facts are absent, never zero.
+ * Reads the host's `/proc` and `/sys/fs/cgroup` (cgroup v1 and v2). With a remote engine the facts are absent, never
+ * zero.
  */
 import type { FileIdentity } from "@cogni/sandbox-core/Posture"
 import type { Peak } from "@cogni/sandbox-core/RunResult"
@@ -13,12 +13,12 @@ import { closeSync, lstatSync, openSync, readSync, watch } from "node:fs"
 import { Effect, type Scope } from "effect"
 
 /**
- * How long between two readings of a container's figures. Its control group is gone before its end is told, so what is
- * not read in the milliseconds before is never known.
+ * Minimum time in milliseconds between two samples of a container. Its control group is removed before its exit is
+ * reported, so values of the last milliseconds are lost unless a sample reads them.
  */
 const sampleMillisMin = 5
 
-/** A reading takes some forty microseconds: with more containers than this at once, each is read less often. */
+/** Number of containers above which each is sampled less often. A sample takes about 40 microseconds. */
 const frequentlyReadMax = 4
 
 export interface KernelFacts {
@@ -28,12 +28,12 @@ export interface KernelFacts {
 }
 
 export interface KernelWatch {
-  /** Read once more now: between the last output and the removal of the control group is the last chance. */
+  /** Takes a sample now. The last chance is between the last output and the removal of the control group. */
   readonly sample: () => void
   readonly facts: () => KernelFacts
 }
 
-/** A file that is read again and again; opened once. */
+/** Opens a file once, and returns a function that reads it from the beginning on each call. */
 const opened = (path: string): Effect.Effect<() => string | undefined, never, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.sync(() => {
@@ -50,7 +50,7 @@ const opened = (path: string): Effect.Effect<() => string | undefined, never, Sc
       try {
         return buffer.toString("latin1", 0, readSync(descriptor, buffer, 0, buffer.length, 0))
       } catch {
-        // The group is gone.
+        // The control group was removed.
         return undefined
       }
     })
@@ -64,7 +64,10 @@ const count = (text: string | undefined, key?: string): number | undefined => {
   return value === undefined ? undefined : Number(value)
 }
 
-/** Where the figures of a process lie. Pure. */
+/**
+ * Returns the paths of the control group files of a process, from its `/proc/PID/cgroup`. `undefined`: its control
+ * group is unknown or is the root. Pure.
+ */
 export const cgroupFiles = (cgroup: string): CgroupFiles | undefined => {
   const path = (controller: string) =>
     cgroup
@@ -88,15 +91,15 @@ const filesIn = (memory: string, [peak, events]: readonly [string, string], pids
   pids: `/sys/fs/cgroup${pids}/pids.current`
 })
 
-/** `/proc/PID/status`, only when that process really is of this container on this host. */
+/** Returns `/proc/PID/status`, or `undefined` if the process does not belong to this container on this host. */
 export const processStatus = (processId: number, containerId: string): string | undefined =>
   KernelFile.read(`/proc/${processId}/cgroup`)?.includes(containerId) === true
     ? KernelFile.read(`/proc/${processId}/status`)
     : undefined
 
 /**
- * What the host sees at a path of a container's file system; `undefined` where this process may not look, or where the
- * process is of no such container on this host. Nothing is opened there.
+ * Returns the identity that the host sees at a path of a container's file system. `undefined`: access was denied, or
+ * the process does not belong to this container on this host. No file is opened.
  */
 export const identityInside = (
   processId: number,
@@ -112,7 +115,7 @@ export const identityInside = (
   }
 }
 
-/** One for all containers of a process, so that watching many costs no more than watching a few. */
+/** Creates one sampler for all containers of this process. With many containers, it samples each less often. */
 export const make = Effect.gen(function* () {
   const samplers = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined
@@ -124,7 +127,7 @@ export const make = Effect.gen(function* () {
     setTimeout(tick, sampleMillisMin * Math.max(1, samplers.size / frequentlyReadMax)).unref()
   yield* Effect.addFinalizer(() => Effect.sync(() => clearTimeout(timer)))
 
-  /** Until the scope closes; `undefined` where the container's control groups cannot be seen. */
+  /** Samples a container until the scope closes. Returns `undefined` if its control groups are not accessible. */
   const observe = Effect.fnUntraced(function* (processId: number, containerId: string) {
     const cgroup = KernelFile.read(`/proc/${processId}/cgroup`)
     if (cgroup?.includes(containerId) !== true) return undefined
@@ -163,12 +166,12 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles) {
     processesRefused ||= (count(pidsEvents(), "max") ?? 0) > 0
   }
   sample()
-  // The second version of control groups tells of a refused process at once.
+  // In cgroup v2, a refused process triggers a file change immediately.
   yield* Effect.acquireRelease(
     Effect.sync(() => {
       try {
         const watcher = watch(files.pidsEvents, { persistent: false }, (event) => {
-          // It only ever changes when a process was refused; its count may be gone before it can be read.
+          // The file changes only if a process was refused. It may be removed before its count can be read.
           if (event === "change") processesRefused = true
         })
         watcher.on("error", () => watcher.close())

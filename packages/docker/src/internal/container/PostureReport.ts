@@ -1,13 +1,13 @@
 /**
- * From what was read of a container's hold to a posture, and to what is amiss with it. Pure.
+ * Parses the posture of a container, and compares it with the requested security settings. Pure.
  *
- * Three witnesses: the entrypoint inside (raw lines of `/proc`), the engine (the configuration it really uses), and,
- * on a local engine, the host's own `/proc`.
+ * There are three witnesses: the entrypoint inside (raw lines of `/proc`), the engine (the configuration that it
+ * actually uses), and, with a local engine, the host's `/proc`.
  */
 import type { FileIdentity, Posture } from "@cogni/sandbox-core/Posture"
 import type { HostConfig } from "./Hardening.ts"
 
-/** First and last line of the report, and what follows once the agent may start. */
+/** First and last line of the report, and the lines that follow it after `go`. */
 export const lines = {
   begin: "cogni-posture 1",
   end: "cogni-posture end",
@@ -15,10 +15,10 @@ export const lines = {
   failed: "cogni-failed "
 } as const
 
-/** More than this is no report. */
+/** Maximum size of a report. */
 export const reportBytesMax = 256 * 1024
 
-/** The fields of `/proc/PID/status` that say how a process is held. */
+/** The fields of `/proc/PID/status` that describe the isolation of a process. */
 export interface ProcessStatus {
   readonly userIds: ReadonlyArray<number>
   readonly groupIds: ReadonlyArray<number>
@@ -27,7 +27,7 @@ export interface ProcessStatus {
   readonly seccompMode: number
 }
 
-/** Root, the weakest there is, where the field is missing. */
+/** Parses user or group IDs. A missing field reads as root, so that it never passes. */
 const ids = (text: string | undefined): ReadonlyArray<number> =>
   text === undefined
     ? [0]
@@ -36,7 +36,7 @@ const ids = (text: string | undefined): ReadonlyArray<number> =>
         .filter((word) => /^\d+$/u.test(word))
         .map(Number)
 
-/** A field that is missing reads as the weakest there is, so that it never passes. */
+/** Parses `/proc/PID/status`. A missing field reads as the weakest value, so that it never passes. */
 export const parseStatus = (text: string): ProcessStatus => {
   const field = new Map(
     text.split("\n").map((line) => {
@@ -63,7 +63,7 @@ export const parseStatus = (text: string): ProcessStatus => {
   }
 }
 
-/** `/proc/self/mountinfo` writes blanks and backslashes as octal escapes. */
+/** Decodes the octal escapes that `/proc/self/mountinfo` uses for blanks and backslashes. */
 const unescapeMount = (text: string) =>
   text.replaceAll(/\\([0-7]{3})/gu, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)))
 
@@ -86,7 +86,7 @@ const parseMount = (
   }
 }
 
-/** `DEVICE INODE TARGET`, by target as the list of mounts has it. */
+/** Parses rows of `DEVICE INODE TARGET` into a map by target, which is escaped as in the list of mounts. */
 const parseIdentities = (rows: ReadonlyArray<string>): ReadonlyMap<string, FileIdentity> =>
   new Map(
     rows.flatMap((row) => {
@@ -95,14 +95,14 @@ const parseIdentities = (rows: ReadonlyArray<string>): ReadonlyMap<string, FileI
     })
   )
 
-/** Both groups of the pattern, of each row that has them. */
+/** Returns both groups of the pattern for each row that matches. */
 const pairs = (rows: ReadonlyArray<string>, pattern: RegExp) =>
   rows.flatMap((row) => {
     const match = pattern.exec(row)
     return match === null ? [] : [[match[1]!, match[2]!] as const]
   })
 
-/** `undefined` when the text is no report. */
+/** Parses a report. Returns `undefined` if the text is not a complete report. */
 export const parseReport = (text: string): Posture | undefined => {
   const all = text.split("\n")
   if (all[0] !== lines.begin || !all.includes(lines.end)) return undefined
@@ -124,9 +124,7 @@ export const parseReport = (text: string): Posture | undefined => {
   }
 }
 
-/**
- * Everything in which the engine's own configuration of a container differs from what was asked, each as one sentence.
- */
+/** Lists the differences between the engine's configuration of a container and the requested one, a sentence each. */
 export const engineMismatches = (
   asked: HostConfig,
   used: Readonly<Record<string, unknown>>
@@ -143,13 +141,13 @@ export const engineMismatches = (
     ),
     ...protectedPaths.flatMap((name) =>
       Array.isArray(used[name]) && used[name].length === 0
-        ? [`the engine uses ${name} nothing, not its own list`]
+        ? [`the engine uses an empty ${name}, not its default list`]
         : []
     )
   ]
 }
 
-/** The profile of system calls alone is 19,000 characters. */
+/** Maximum length of a value in a sentence. The seccomp profile alone has 19,000 characters. */
 const sentenceCharactersMax = 400
 
 const abbreviated = (text: string): string =>
@@ -157,7 +155,7 @@ const abbreviated = (text: string): string =>
     ? text
     : `${text.slice(0, sentenceCharactersMax)}… (${text.length} characters)`
 
-/** Must be as asked, up to the order of lists and maps and to the spelling of what is empty. */
+/** Settings that must equal the requested ones, except for the order of lists and maps and the form of empty values. */
 const compared = [
   "CapAdd",
   "CapDrop",
@@ -180,7 +178,7 @@ const compared = [
   "UsernsMode"
 ] as const satisfies ReadonlyArray<keyof HostConfig>
 
-/** Ways to give a container more that are never asked for, so that they must be empty. */
+/** Settings that grant a container more access. They are never requested, so they must be empty. */
 const notAsked = [
   "Binds",
   "Cgroup",
@@ -198,19 +196,19 @@ const notAsked = [
   "VolumesFrom"
 ] as const
 
-/** Lists that the engine fills itself: parts of `/proc` and `/sys` that stay hidden or read-only. An empty one hides nothing. */
+/** Lists that the engine fills itself: the hidden and the read-only parts of `/proc` and `/sys`. Must not be empty. */
 const protectedPaths = ["MaskedPaths", "ReadonlyPaths"] as const
 
-/** What is compared of a configuration, one text for each name, the same however an engine's version writes it. */
+/** Converts the compared settings to text by name, equal for all versions of the engine. */
 const normalize = (config: Readonly<Record<string, unknown>>): Readonly<Record<string, string>> => ({
   ...Object.fromEntries(compared.map((name) => [name, canonical(config[name])])),
-  // The daemon adds options of its own to a driver that is also its default.
+  // The engine adds its own options to a log driver that is also its default.
   LogConfig: canonical(fieldsOf(config["LogConfig"])["Type"]),
   Mounts: canonical(listOf(config["Mounts"]).map(mountOf)),
-  // An engine on control groups of version 2 writes null for false.
+  // With cgroup v2, the engine writes null instead of false.
   OomKillDisable: canonical(config["OomKillDisable"] === true),
   RestartPolicy: canonical(fieldsOf(config["RestartPolicy"])["Name"] || "no"),
-  // The daemon may add defaults for other resources (default-ulimits); those that are asked for stay as they are.
+  // The engine may add defaults for other resources (default-ulimits). The requested ones must be unchanged.
   Ulimits: canonical(
     listOf(config["Ulimits"])
       .map(fieldsOf)
@@ -221,10 +219,10 @@ const normalize = (config: Readonly<Record<string, unknown>>): Readonly<Record<s
 
 const askedUlimits: ReadonlySet<string> = new Set(["core", "fsize", "nofile"])
 
-/** Docker Desktop shows a directory of its user's machine where its own virtual machine has it. */
+/** Prefix under which Docker Desktop reports a directory of the user's machine in its virtual machine. */
 const desktopPrefix = /^\/(?:host_mnt|run\/desktop\/mnt\/host)(?=\/)/u
 
-/** A mount in whole, with the defaults that an engine leaves out; whatever else it has is named as well. */
+/** Completes a mount with the defaults that an engine omits. Any other non-empty option is kept. */
 const mountOf = (mount: unknown) => {
   const { BindOptions, ReadOnly, Source, Target, VolumeOptions, ...rest } = fieldsOf(mount)
   const { Propagation, ...bindOptions } = fieldsOf(BindOptions)
@@ -251,7 +249,7 @@ const filled = (fields: Readonly<Record<string, unknown>>) =>
 
 const isEmpty = (value: unknown): boolean => value === false || value === 0 || canonical(value) === "nothing"
 
-/** Engines write what is empty as null, and keep lists and maps in an order of their own. */
+/** Converts a value to text that does not depend on the order of lists and maps, or on the form of empty values. */
 const canonical = (value: unknown): string => {
   if (value === null || value === undefined || value === "") return "nothing"
   if (Array.isArray(value))
@@ -261,7 +259,7 @@ const canonical = (value: unknown): string => {
   return entries.length === 0 ? "nothing" : `{${entries.toSorted().join(", ")}}`
 }
 
-/** What the host sees of the container's first process; user ids are left out, a user namespace may map them. */
+/** Lists what the host finds wrong with a container's first process. User IDs can be mapped: only root is checked. */
 export const hostMismatches = (status: ProcessStatus): ReadonlyArray<string> => [
   ...Object.entries(status.capabilities)
     .filter(([, mask]) => !/^0+$/u.test(mask))

@@ -1,22 +1,23 @@
 /**
- * The system calls that a container of ours may make: an allowlist, written out, the same on every engine.
+ * The seccomp profile of our containers: an allowlist of system calls, the same on every engine.
  *
- * It starts from Docker's default profile (github.com/moby/profiles, `seccomp/default.json`) and leaves out
+ * It is based on Docker's default profile (github.com/moby/profiles, `seccomp/default.json`), without these calls:
  *
- * - everything there that comes with a capability, since our containers have none;
- * - what reaches large or often-attacked parts of the kernel that an agent does not need: `io_uring_*`, `userfaultfd`,
- *   `bpf`, `perf_event_open`, the key rings, `modify_ldt`, `memfd_secret`, `vmsplice`, handles of files, the calls that
- *   read or trace another process, every namespace, every socket family but four, and 32-bit programs;
- * - what takes from a stock that the whole host shares, and that no control group bounds: `io_setup` and its like
- *   (`fs.aio-max-nr`), huge pages.
+ * - All calls that the default allows with a capability, because our containers have none.
+ * - Calls that reach large or often-attacked parts of the kernel that an agent does not need: `io_uring_*`,
+ *   `userfaultfd`, `bpf`, `perf_event_open`, the key rings, `modify_ldt`, `memfd_secret`, `vmsplice` and file handles.
+ * - Calls that read or trace another process, all namespaces, all but four socket families, and 32-bit programs.
+ * - Calls that use a resource that the whole host shares and no control group limits: `io_setup` and the other calls of
+ *   asynchronous I/O (`fs.aio-max-nr`), huge pages.
  *
- * A call that is not listed fails with EPERM, one of {@link absent} with ENOSYS. One that is newer than every listed
- * call fails with ENOSYS: runc adds that itself, so that a newer C library falls back to what it used before.
+ * A call that is not listed fails with EPERM, one of {@link absent} with ENOSYS. A call that is newer than every listed
+ * call also fails with ENOSYS: runc adds this itself, so that a newer C library falls back to older calls.
  *
- * `SeccompProfile.test.ts` holds the whole of it; `test/integration/SystemCalls.test.ts` makes the calls from inside.
+ * `SeccompProfile.test.ts` checks the complete profile, and `test/integration/SystemCalls.test.ts` makes the calls from
+ * inside.
  */
 
-/** One comparison of an argument, as the engine reads it. */
+/** A comparison of one argument, in the engine's format. */
 export interface ArgumentRule {
   readonly index: number
   readonly value: number
@@ -24,7 +25,7 @@ export interface ArgumentRule {
   readonly op: "SCMP_CMP_EQ" | "SCMP_CMP_MASKED_EQ"
 }
 
-/** Rules for one call add up: it passes when any of them matches, and a rule matches when all its arguments do. */
+/** A rule for system calls. A call passes if any rule matches it. A rule matches if all its arguments match. */
 export interface CallRule {
   readonly names: ReadonlyArray<string>
   readonly action: "SCMP_ACT_ALLOW" | "SCMP_ACT_ERRNO"
@@ -41,7 +42,7 @@ export interface SeccompProfile {
   readonly syscalls: ReadonlyArray<CallRule>
 }
 
-/** What every program may call, whatever the arguments. */
+/** Calls that are allowed with any arguments. */
 export const allowed: Readonly<Record<string, ReadonlyArray<string>>> = {
   process: words(`
     alarm arch_prctl capget capset execve execveat exit exit_group fork getcpu getegid geteuid getgid
@@ -96,44 +97,44 @@ export const allowed: Readonly<Record<string, ReadonlyArray<string>>> = {
 }
 
 /**
- * Answered with ENOSYS, as by a kernel without them, so that programs fall back by themselves: the C library to
- * `clone`, databases to ordinary reads and writes. The flags of `clone3` are behind a pointer, which no filter reads.
+ * Calls that fail with ENOSYS, as on a kernel without them, so that programs fall back: the C library to `clone`,
+ * databases to ordinary reads and writes. The flags of `clone3` are behind a pointer, which a filter cannot read.
  */
 export const absent: ReadonlyArray<string> = words(`
   clone3 io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit
 `)
 
-/** Families and types of sockets, by their numbers in `socket(2)`. */
+/** Socket families by their numbers in `socket(2)`. */
 const family = { unix: 1, inet: 2, inet6: 10, netlink: 16 } as const
 const type = { stream: 1, datagram: 2 } as const
 const protocol = { default: 0, tcp: 6, udp: 17 } as const
 
-/** The kernel reads flags beside the type. */
+/** Mask of the socket type, whose other bits are flags. */
 const typeMask = 0xf
 
-/** Every `CLONE_NEW…` that fits into the flags of `clone(2)`. */
+/** All `CLONE_NEW…` flags of `clone(2)`. */
 const namespaceFlags = 0x7e02_0000
 
-/** What `mknod(2)` may make: files, FIFOs and sockets, no device. */
+/** File types that `mknod(2)` may create: files, FIFOs and sockets, but no devices. */
 const nodeTypes = { plain: 0, fifo: 0x1000, regular: 0x8000, socket: 0xc000 } as const
 const nodeTypeMask = 0xf000
 
 /**
- * Requests of `ioctl(2)` that are refused: typing into a terminal (TIOCSTI), the console's selection (TIOCLINUX), and
- * loading a line discipline, each a kernel module of its own (TIOCSETD).
+ * Refused requests of `ioctl(2)`: typing into a terminal (TIOCSTI), the console's selection (TIOCLINUX), and loading a
+ * line discipline, which loads a kernel module (TIOCSETD).
  */
 export const requestsRefused: ReadonlyArray<number> = [0x5412, 0x541c, 0x5423]
 
-/** `MFD_HUGETLB`, `MAP_HUGETLB`, `SHM_HUGETLB`. */
+/** Flags for huge pages: `MFD_HUGETLB`, `MAP_HUGETLB`, `SHM_HUGETLB`. */
 const hugePages = { memfd_create: 0x4, mmap: 0x4_0000, shmget: 0x800 } as const
 
-/** Levels of `setsockopt(2)`; UDP sockets take the options of UDP at the level of UDP-Lite too, which is not here. */
+/** Allowed levels of `setsockopt(2)`. Not UDP-Lite, because UDP sockets accept UDP options at its level too. */
 const level = { ip: 0, socket: 1, tcp: 6, udp: 17, ipv6: 41, netlink: 270 } as const
 
 /**
- * Options of sockets that are refused, by their level: programs in the kernel (SO_ATTACH_FILTER, SO_ATTACH_BPF,
- * SO_ATTACH_REUSEPORT_CBPF and _EBPF); its ciphers and upper protocols (TCP_MD5SIG, TCP_ULP, TCP_MD5SIG_EXT, TCP_AO_*);
- * IPsec in UDP (UDP_ENCAP).
+ * Refused socket options by level: programs in the kernel (SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF
+ * and _EBPF), the kernel's ciphers and upper-layer protocols (TCP_MD5SIG, TCP_ULP, TCP_MD5SIG_EXT, TCP_AO_*), and IPsec
+ * in UDP (UDP_ENCAP).
  */
 export const optionsRefused: ReadonlyArray<{
   readonly level: number
@@ -144,16 +145,16 @@ export const optionsRefused: ReadonlyArray<{
   { level: level.udp, names: [100] }
 ]
 
-/** No kernel has an option of these levels with a number that needs more bits. */
+/** Bits of an option number: no kernel has an option of these levels that needs more. */
 const optionBits = 7
 
-/** The kernel reads 32 bits of a level, a name or a request. */
+/** Bits that the kernel reads of a level, an option name or a request. */
 const readBits = 32
 const readMask = 2 ** readBits - 1
 
 const equals = (index: number, value: number): ArgumentRule => ({ index, value, op: "SCMP_CMP_EQ" })
 
-/** The argument's bits under `mask` are those of `value`; the engine calls the mask the value. */
+/** Matches if the argument's bits under `mask` equal `value`. In the engine's format, `value` is the mask. */
 const masked = (index: number, mask: number, value: number): ArgumentRule => ({
   index,
   value: mask,
@@ -168,11 +169,11 @@ const allow = (name: string, ...args: ReadonlyArray<ArgumentRule>): CallRule => 
 })
 
 /**
- * All numbers of that many bits but the refused ones, as masks of 32 bits: a subtree of the binary tree for each
- * branch that leads to no refused number.
+ * Covers all numbers of `bits` bits except the refused ones with 32-bit masks: one mask per subtree of the binary tree
+ * that contains no refused number.
  *
- * The kernel reads 32 bits of a request and the filter compares 64, so a rule that matches the refused numbers could be
- * passed by with a bit above them. Masks of 32 bits cannot, and rules that only allow need no order among them.
+ * The kernel reads 32 bits of a request, but the filter compares 64. A rule that refuses numbers could be bypassed with
+ * a higher bit. Rules that allow with 32-bit masks cannot, and their order does not matter.
  */
 export const allBut = (
   refused: ReadonlyArray<number>,
@@ -199,7 +200,7 @@ export const allBut = (
 
 const sockets: ReadonlyArray<CallRule> = [
   allow("socket", equals(0, family.unix)),
-  // Any other type reaches SCTP, DCCP or raw packets; any other protocol MPTCP, ICMP and more.
+  // Any other type reaches SCTP, DCCP or raw packets. Any other protocol reaches MPTCP, ICMP and more.
   ...[family.inet, family.inet6].flatMap((internet) =>
     (
       [
@@ -212,7 +213,7 @@ const sockets: ReadonlyArray<CallRule> = [
       allow("socket", equals(0, internet), masked(1, typeMask, kind), equals(2, spoken))
     )
   ),
-  // NETLINK_ROUTE alone, which is 0: how every runtime lists its interfaces.
+  // Only NETLINK_ROUTE (0), with which every language runtime lists network interfaces.
   allow("socket", equals(0, family.netlink), equals(2, 0)),
   allow("socketpair", equals(0, family.unix)),
   ...[level.ip, level.ipv6, level.netlink].map((free) => allow("setsockopt", masked(1, readMask, free))),
@@ -225,7 +226,7 @@ const sockets: ReadonlyArray<CallRule> = [
 
 export const profile: SeccompProfile = {
   defaultAction: "SCMP_ACT_ERRNO",
-  // No second architecture: a call in the 32-bit or the x32 convention matches no rule and is never made.
+  // No sub-architectures: a call in the 32-bit or the x32 convention matches no rule and is never executed.
   archMap: ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"].map((architecture) => ({
     architecture,
     subArchitectures: []
@@ -238,7 +239,7 @@ export const profile: SeccompProfile = {
     allow("memfd_create", masked(1, hugePages.memfd_create, 0)),
     allow("mmap", masked(3, hugePages.mmap, 0)),
     allow("shmget", masked(2, hugePages.shmget, 0)),
-    // The usual one, and asking which it is.
+    // Sets the default personality, and queries the current one.
     allow("personality", equals(0, 0)),
     allow("personality", equals(0, 0xffff_ffff)),
     ...Object.values(nodeTypes).flatMap((kind) => [
@@ -249,7 +250,7 @@ export const profile: SeccompProfile = {
   ]
 }
 
-/** The profile as the engine takes it: the text itself, in `SecurityOpt`. */
+/** The profile as an entry of `SecurityOpt`, which contains the profile's JSON text. */
 export const securityOption: string = `seccomp=${JSON.stringify(profile)}`
 
 function words(text: string): ReadonlyArray<string> {

@@ -1,8 +1,8 @@
 /**
- * The host's end of a supervised container: commands go in, what is told of each comes out.
+ * Client of the supervisor in a supervised container: sends commands, and receives their output and exits.
  *
- * One fiber hears the supervisor and never waits for anybody who reads: a command is only ever as far ahead of its
- * reader as its window, which is given back as it reads.
+ * One fiber reads the supervisor's frames and never waits for a reader of output. Flow control is per command: unread
+ * output is limited to a window, and reading returns credit.
  */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
@@ -15,26 +15,26 @@ import { type Cause, Deferred, Duration, Effect, Option, Queue, type Scope, Stre
 import { constants } from "node:os"
 import * as SupervisorFrame from "./SupervisorFrame.ts"
 
-/** How long what is killed may take to be gone. */
+/** Seconds to wait until a killed command and its children have ended. */
 export const killSecondsMax = 5
 
-/** How long the supervisor may take to read what it is sent; less than what waits for it in pipes is taken at once. */
+/** Seconds that the supervisor may take to read a command. A pipe accepts immediately as much as fits into it. */
 const readSecondsMax = 5
 
-/** How many commands may run at one time in one sandbox. */
+/** Maximum number of concurrent commands in a sandbox. */
 export const commandsConcurrentMax = 64
 
-/** Credit is given back by at least this much at a time. */
+/** Minimum number of bytes in a credit frame. */
 const creditBytesMin = SupervisorFrame.windowBytes / 4
 
 interface Running {
   readonly spec: ExecSpec
   readonly output: Queue.Queue<OutputChunk, Cause.Done | ContainerError>
   readonly exit: Deferred.Deferred<ExecExit, ContainerError | CommandRefused>
-  /** What was sent counts for, and was not given back: beyond the window is no supervisor of ours. */
+  /** Cost of the received output for which no credit was returned. Our supervisor never exceeds the window. */
   ahead: number
   unacknowledged: number
-  /** What is left of it when it has ended was then not left on purpose. */
+  /** Whether a signal has asked the command to end. Its remaining children are then killed. */
   isToldToEnd: boolean
 }
 
@@ -45,44 +45,44 @@ export interface Supervisor {
 const over = new ContainerFailed({
   operation: "exec",
   detail: "the sandbox has ended",
-  remedy: "Open another; see what ended its first process"
+  remedy: "Open another sandbox, and check what ended its first process"
 })
 
 const babble = (thrown: unknown) =>
   new ContainerFailed({
     operation: "exec",
-    detail: `the sandbox's supervisor said ${messageOf(thrown)}`,
+    detail: `the sandbox's supervisor violated the protocol: ${messageOf(thrown)}`,
     remedy: "Check that the image is built FROM the runtime image of this version (images/README.md)"
   })
 
 const deaf = new ContainerFailed({
   operation: "exec",
-  detail: `the sandbox's supervisor has not read what it was sent within ${readSecondsMax} s`,
-  remedy: "Something inside may have stopped it: end the sandbox, and open another"
+  detail: `the sandbox's supervisor did not read a command within ${readSecondsMax} s`,
+  remedy: "A process inside may have stopped it: close the sandbox, and open another"
 })
 
 const tooMany = new CommandRefused({
-  detail: `${commandsConcurrentMax} commands run in this sandbox already`,
-  remedy: "Wait for one to end, or end one"
+  detail: `${commandsConcurrentMax} commands are already running in this sandbox`,
+  remedy: "Wait until one ends, or end one"
 })
 
 const tooMuchInput = new CommandRefused({
-  detail: `the commands of this sandbox have more than ${stdinBytesMax} bytes of input together`,
-  remedy: "Wait for one to end, or put the input into a file"
+  detail: `the running commands of this sandbox have more than ${stdinBytesMax} bytes of input in total`,
+  remedy: "Wait until one ends, or put the input into a file"
 })
 
 const tooLong = new CommandRefused({
-  detail: `its arguments and its environment have more than ${argumentsBytesMax} bytes together`,
+  detail: `its arguments and environment have more than ${argumentsBytesMax} bytes in total`,
   remedy: "Put long text into a file of the workspace, or send it on stdin"
 })
 
 const refused = (why: string, spec: ExecSpec) =>
   new CommandRefused({
     detail: `in ${spec.workingDirectory ?? Workspace.target}: ${why.toLowerCase()}`,
-    remedy: "See that the working directory exists, and that the sandbox has processes and files left"
+    remedy: "Check that the working directory exists, and that the sandbox can open more processes and files"
   })
 
-/** Of several names for one number, the first: SIGABRT, not SIGIOT. */
+/** Signal names by number. For a number with several names, the first: SIGABRT, not SIGIOT. */
 const signalNames = new Map(
   Object.entries(constants.signals)
     .toReversed()
@@ -105,14 +105,14 @@ const inputBytesOf = ({ stdin }: ExecSpec): number => stdin?.byteLength ?? 0
 export const make = Effect.fnUntraced(function* (channel: {
   readonly output: Stream.Stream<OutputChunk, ContainerError>
   readonly write: (bytes: Uint8Array) => Effect.Effect<void>
-  /** Called on what is no word of a supervisor's: nothing more is to be believed. */
+  /** Closes the channel. Called on a protocol violation, and when the channel's output has ended. */
   readonly hangUp: Effect.Effect<void>
 }): Effect.fn.Return<Supervisor, never, Scope.Scope> {
   const commands = new Map<number, Running>()
-  /** Being killed, whether their end has been told or is yet to come. */
+  /** Commands that are being killed, with or without a reported exit. */
   const leaving = new Map<number, Deferred.Deferred<void>>()
   let ended: ContainerError | undefined
-  /** A command that it was sent waits for it here, and nothing has come from it since. */
+  /** Whether the last command was not read in time, and no frame has arrived since. */
   let isDeaf = false
   let lastId = 0
 
@@ -122,7 +122,7 @@ export const make = Effect.fnUntraced(function* (channel: {
     exit: Effect.Effect<ExecExit, ContainerError | CommandRefused>
   ) =>
     Effect.suspend(() => {
-      // Whoever waits goes on at once, and finds nothing left to kill.
+      // Deleted first: a waiting caller continues immediately, and its finalizer must find nothing to kill.
       commands.delete(id)
       return Effect.andThen(Queue.end(running.output), Deferred.complete(running.exit, exit))
     })
@@ -134,13 +134,13 @@ export const make = Effect.fnUntraced(function* (channel: {
       return gone === undefined ? Effect.void : Deferred.succeed(gone, undefined)
     }
     const running = commands.get(id)
-    // The last words of what was cut off, or of children that a command has left.
+    // Late output of a killed command, or of children that a command left behind.
     if (running === undefined) return Effect.void
     switch (told._tag) {
       case "Output":
-        // The last one that the window has room for may count for more than is left of it.
+        // The last frame may cost more than what is left of the window.
         if (running.ahead >= SupervisorFrame.windowBytes) {
-          return Effect.fail(babble(new Error("more than it may")))
+          return Effect.fail(babble(new Error("more output than the window allows")))
         }
         running.ahead += SupervisorFrame.costOf(told.bytes)
         return Queue.offer(running.output, { channel: told.channel, bytes: told.bytes })
@@ -182,17 +182,17 @@ export const make = Effect.fnUntraced(function* (channel: {
   yield* channel.output.pipe(
     Stream.runForEach((chunk) =>
       chunk.channel === "stderr"
-        ? Effect.logDebug("the supervisor of a sandbox", new TextDecoder().decode(chunk.bytes).slice(0, 1000))
+        ? Effect.logDebug("supervisor stderr", new TextDecoder().decode(chunk.bytes).slice(0, 1000))
         : Effect.try({ try: () => decoder.push(chunk.bytes), catch: babble }).pipe(
             Effect.flatMap((frames) => Effect.forEach(frames, hear, { discard: true }))
           )
     ),
     Effect.match({ onFailure: (error) => error, onSuccess: () => over }),
     Effect.flatMap(end),
-    // Whoever waits in a sandbox that somebody else closes hears of it too.
+    // If another fiber closes the sandbox, waiting callers must fail too.
     Effect.onInterrupt(() => end(over)),
     Effect.andThen(channel.hangUp),
-    // One that is interrupted before it has begun would end nobody.
+    // A fiber that is interrupted before it starts would not run `end`.
     Effect.forkScoped({ startImmediately: true })
   )
 
@@ -203,23 +203,23 @@ export const make = Effect.fnUntraced(function* (channel: {
         Effect.timeoutOrElse({ duration: Duration.seconds(readSecondsMax), orElse: () => Effect.fail(deaf) })
       )
 
-  /** What still runs of a command that was cut off. */
+  /** Kills what still runs of a command, and waits until it has ended. */
   const release = (id: number, running: Running) =>
     Effect.gen(function* () {
-      // One that has ended by a signal may have children that did not.
+      // A command that a signal ended may have left children that still run.
       if (ended !== undefined || !(commands.has(id) || running.isToldToEnd)) return
       const gone = yield* Deferred.make<void>()
       leaving.set(id, gone)
       const found = yield* Effect.andThen(channel.write(SupervisorFrame.kill(id)), Deferred.await(gone)).pipe(
-        // A finalizer is not interrupted, and so could not be timed out either.
+        // A finalizer is uninterruptible, and a timeout needs to interrupt it.
         Effect.interruptible,
         Effect.timeoutOption(Duration.seconds(killSecondsMax))
       )
       if (Option.isNone(found)) {
-        yield* Effect.logWarning(`a command was not gone ${killSecondsMax} s after it was killed`)
+        yield* Effect.logWarning(`a command still ran ${killSecondsMax} s after it was killed`)
       }
       leaving.delete(id)
-      // Whoever has it from elsewhere waits for its end too.
+      // Another fiber may be waiting for its exit.
       yield* finish(id, running, Effect.succeed(killed))
     })
 
@@ -239,14 +239,14 @@ export const make = Effect.fnUntraced(function* (channel: {
     exec: (spec) =>
       Effect.gen(function* () {
         if (ended !== undefined) return yield* Effect.fail(ended)
-        // Once it has read so far, it says of that one that it is gone; more would only pile up here.
+        // Refuse until the supervisor reports the unread command as gone: more commands would only pile up here.
         if (isDeaf) return yield* Effect.fail(deaf)
         if (commands.size >= commandsConcurrentMax) return yield* tooMany
-        // What is not read yet lies in the supervisor, in the sandbox's own memory.
+        // The supervisor buffers unread input in the sandbox's memory.
         if (inputBytes() + inputBytesOf(spec) > stdinBytesMax) return yield* tooMuchInput
         const id = ++lastId
         const asked = SupervisorFrame.start(id, spec, Workspace.target)
-        // The kernel would refuse it, and the supervisor takes no frame that is much longer.
+        // The kernel would refuse it, and the supervisor accepts no frame that is much longer.
         if (new DataView(asked.buffer).getUint32(0) > argumentsBytesMax) return yield* tooLong
         const running: Running = {
           spec,

@@ -1,20 +1,20 @@
 /**
- * What the host and the supervisor of an open sandbox say to each other: frames of a nine-byte header (length of the
- * payload, kind, id of the command; big-endian) and a payload.
+ * The protocol between the host and the supervisor of an open sandbox: frames with a nine-byte header (length of the
+ * payload, kind, ID of the command; big-endian) and a payload.
  *
- * Pure and incremental. The supervisor is `images/runtime/cogni-supervisor`; what comes from it comes from inside, and
- * is taken for hostile: a frame that is none throws, and ends the sandbox.
+ * Pure and incremental. The supervisor is `images/runtime/cogni-supervisor`. It runs inside the sandbox, so its frames
+ * are untrusted: an invalid frame throws, and ends the sandbox.
  */
 import type { Command } from "@cogni/sandbox-core/Executor"
 import { Bytes } from "effect"
 
-/** Of output, that a command may be ahead of whoever reads it. */
+/** Maximum cost of a command's unread output: its flow-control window. */
 export const windowBytes = 256 * 1024
 
-/** As little as a frame of output counts for in a window, so that frames of one byte are bounded too. */
+/** Minimum cost of an output frame in a window, so that frames of one byte are limited too. */
 export const frameCostBytesMin = 256
 
-/** What one frame may hold. The supervisor reads 64 KiB at a time. */
+/** Maximum payload of a frame from the supervisor, which reads 64 KiB of output at a time. */
 export const framePayloadBytesMax = 1024 * 1024
 
 const pieceBytes = 64 * 1024
@@ -34,19 +34,19 @@ const kind = {
   gone: 21
 } as const
 
-/** What the supervisor tells of a command. */
+/** An event of a command, as the supervisor reports it. */
 export type Told =
   | { readonly _tag: "Output"; readonly channel: "stdout" | "stderr"; readonly bytes: Uint8Array }
   | {
       readonly _tag: "Exited"
       readonly exitCode: number
-      /** 0 where none ended it. */
+      /** Number of the signal that ended the command, or 0. */
       readonly signal: number
       readonly oomKilled: boolean
       readonly processesRefused: boolean
     }
   | { readonly _tag: "Refused"; readonly why: string }
-  /** Nothing that came of it is left. */
+  /** The command and all its children have ended. */
   | { readonly _tag: "Gone" }
 
 export interface Frame {
@@ -55,7 +55,7 @@ export interface Frame {
 }
 
 export interface FrameDecoder {
-  /** What these bytes complete, in order. Throws on what is no frame. */
+  /** Returns the frames that these bytes complete, in order. Throws on an invalid frame. */
   readonly push: (bytes: Uint8Array) => ReadonlyArray<Frame>
 }
 
@@ -81,7 +81,7 @@ const strings = (all: ReadonlyArray<string>): Uint8Array =>
     })
   )
 
-/** A command, with all of its standard input. */
+/** Encodes the start of a command, with all its standard input. */
 export const start = (id: number, command: Command, workingDirectory: string): Uint8Array => {
   const { argv, env, stdin = new Uint8Array(0) } = command
   const asked = strings([
@@ -96,21 +96,21 @@ export const start = (id: number, command: Command, workingDirectory: string): U
   return Bytes.concat([frame(kind.start, id, asked), ...pieces, frame(kind.stdinEnd, id)])
 }
 
-/** By number, which is the kernel's. */
+/** Encodes a signal, by the kernel's number. */
 export const signal = (id: number, number: number): Uint8Array =>
   frame(kind.signal, id, encoder.encode(String(number)))
 
-/** End whatever still runs of it; answered by `Gone`. */
+/** Encodes a kill of a command and all its children. The supervisor answers with `Gone`. */
 export const kill = (id: number): Uint8Array => frame(kind.kill, id)
 
-/** So many bytes of its output have been read. */
+/** Encodes credit: the cost of output that was read. */
 export const credit = (id: number, bytes: number): Uint8Array => {
   const payload = new Uint8Array(4)
   new DataView(payload.buffer).setUint32(0, bytes)
   return frame(kind.credit, id, payload)
 }
 
-/** What output counts for in its command's window. */
+/** Returns the cost of output in its command's window. */
 export const costOf = (output: Uint8Array): number => Math.max(output.byteLength, frameCostBytesMin)
 
 const told = (type: number, payload: Uint8Array): Told => {
@@ -135,11 +135,11 @@ const told = (type: number, payload: Uint8Array): Told => {
     case kind.gone:
       return { _tag: "Gone" }
   }
-  throw new Error(`no frame of a supervisor: kind ${type} with ${payload.byteLength} bytes`)
+  throw new Error(`invalid supervisor frame: kind ${type} with ${payload.byteLength} bytes`)
 }
 
 export const makeDecoder = (): FrameDecoder => {
-  // Joined when they are a whole frame: to join them as they come takes the square of their number.
+  // Joined once they contain a whole frame: joining each piece on arrival would take quadratic time.
   let pending: Array<Uint8Array> = []
   let pendingBytes = 0
   let neededBytes = headerBytes
@@ -155,7 +155,7 @@ export const makeDecoder = (): FrameDecoder => {
       neededBytes = headerBytes
       while (joined.byteLength - at >= headerBytes) {
         const length = view.getUint32(at)
-        if (length > framePayloadBytesMax) throw new Error(`no frame of a supervisor: ${length} bytes`)
+        if (length > framePayloadBytesMax) throw new Error(`invalid supervisor frame: ${length} bytes`)
         const end = at + headerBytes + length
         if (end > joined.byteLength) {
           neededBytes = headerBytes + length

@@ -1,41 +1,41 @@
 /**
- * Settings of the kernel that bound what all runs take together, where no limit of one sandbox can. Pure.
+ * Kernel limits that all runs of a host share, because no limit of a single sandbox applies to them. Pure.
  *
- * One run can take the whole of such a stock, and its neighbours are refused until it ends. A larger stock costs that
- * run more of its own memory, which is limited.
+ * One run can exhaust such a resource, and other runs are refused until it ends. A higher limit makes this harder:
+ * exhausting it takes more of the run's own memory, which is limited.
  */
 import { type Finding, warn } from "../../Finding.ts"
 
 interface Stock {
   readonly setting: string
   readonly what: string
-  /** What an ordinary run may take at once. */
+  /** Amount that an ordinary run can use at a time. */
   readonly perRun: number
-  /** What no container gets of it. */
+  /** Amount that is not available to containers. */
   readonly reserved: number
 }
 
 export const stocks: ReadonlyArray<Stock> = [
   {
     setting: "fs.inotify.max_user_instances",
-    what: "watchers of files (inotify) that all runs of one user share",
+    what: "inotify instances, shared by all runs of one user",
     perRun: 16,
     reserved: 0
   },
   // `kernel.pty.reserve`, for terminals outside of containers.
-  { setting: "kernel.pty.max", what: "terminals that all containers share", perRun: 64, reserved: 1024 },
+  { setting: "kernel.pty.max", what: "terminals, shared by all containers", perRun: 64, reserved: 1024 },
   {
     setting: "fs.pipe-user-pages-soft",
-    what: "pages of pipes that all runs of one user share",
+    what: "pipe buffer pages, shared by all runs of one user",
     perRun: 1024,
     reserved: 0
   }
 ]
 
-/** Below `/proc/sys`. */
+/** Returns the path of a setting relative to `/proc/sys`. */
 export const fileOf = ({ setting }: Stock): string => setting.replaceAll(".", "/")
 
-/** Those that are low for so many runs at a time; 0 is no limit, and what cannot be read is not known. */
+/** Warns about limits too low for `runs` concurrent runs. Skips 0 (no limit) and `undefined` (not readable). */
 export const findings = (values: ReadonlyArray<number | undefined>, runs: number): ReadonlyArray<Finding> =>
   stocks.flatMap(({ perRun, reserved, setting, what }, at) => {
     const value = values[at]
@@ -45,8 +45,8 @@ export const findings = (values: ReadonlyArray<number | undefined>, runs: number
       : [
           warn(
             "shared limit",
-            `${setting} is ${value}: ${what}; memory is there for ${runs} runs at a time`,
-            `sysctl -w ${setting}=${enough}, and in /etc/sysctl.d to keep it`
+            `${setting} is ${value} (${what}), too low for the ${runs} concurrent runs that fit into memory`,
+            `sysctl -w ${setting}=${enough}, and set it in /etc/sysctl.d to keep it`
           )
         ]
   })

@@ -1,7 +1,7 @@
 /**
- * The ears on a container: its attach stream, taken apart into what its entrypoint says and what its agent writes.
+ * The attach stream of a container, split into the messages of its entrypoint and the output of its agent.
  *
- * One fiber reads for as long as the surrounding scope is open, at the pace of whoever takes the output.
+ * One fiber reads while the surrounding scope is open, with back-pressure from the reader of `output`.
  */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
@@ -12,16 +12,16 @@ import type { Duplex } from "node:stream"
 import * as Handshake from "../container/Handshake.ts"
 import * as LogStream from "./LogStream.ts"
 
-/** How long a held container may take to report, and to start its agent once it may. */
+/** Timeout in seconds of a held container's report, and of the agent's start after `go`. */
 export const reportSecondsMax = 30
 
 const brokenStream = (thrown: unknown) =>
   new RuntimeUnavailable({
-    detail: `broke off the output of a container (${messageOf(thrown)})`,
-    remedy: "It was stopped or has crashed: look at its log, then start it and try again"
+    detail: `interrupted the output of a container (${messageOf(thrown)})`,
+    remedy: "It was stopped or has crashed: read its log, then start it and try again"
   })
 
-/** An attach stream as chunks of output; the reader's pace is the container's. */
+/** Reads an attach stream as chunks of output, with back-pressure on the container. */
 export const frames = (socket: Duplex): Stream.Stream<OutputChunk, RuntimeUnavailable> =>
   Stream.suspend(() => {
     const demultiplexer = LogStream.make()
@@ -32,7 +32,7 @@ export const frames = (socket: Duplex): Stream.Stream<OutputChunk, RuntimeUnavai
 
 const send = (socket: Duplex, text: string): Effect.Effect<void> =>
   Effect.callback((resume) => {
-    // A container that has ended cannot be written to; its end is told by its exit.
+    // Writing to a container that has ended is not an error here: its exit reports the end.
     socket.end(text, () => resume(Effect.void))
     socket.once("close", () => resume(Effect.void))
     socket.once("error", () => resume(Effect.void))
@@ -40,20 +40,20 @@ const send = (socket: Duplex, text: string): Effect.Effect<void> =>
 
 const write = (socket: Duplex, bytes: Uint8Array | string): Effect.Effect<void> =>
   Effect.callback((resume) => {
-    // To a container that has ended there is nothing to say; its end is told by its exit.
+    // Writing to a container that has ended is not an error here: its exit reports the end.
     if (socket.destroyed) return resume(Effect.void)
     socket.write(bytes, () => resume(Effect.void))
   })
 
-/** What a held container waits for. */
+/** The line that ends the hold of a container. */
 const goWord = "go\n"
 
 export const make = Effect.fnUntraced(function* (options: {
   readonly socket: Duplex
   readonly held: boolean
-  /** Its input stays open after it may go. */
+  /** Whether stdin is kept open after `go`. */
   readonly supervised: boolean
-  /** Called when the last byte has come: the container's control group is about to go. */
+  /** Called after the last byte of output: the container's control group is about to be removed. */
   readonly onEnd: () => void
 }) {
   const reported = yield* Deferred.make<string, ContainerError>()
@@ -69,7 +69,7 @@ export const make = Effect.fnUntraced(function* (options: {
       remedy: "Check that the image is built FROM the runtime image (images/README.md)"
     })
   const endedEarly = () =>
-    failed(`the sandbox ended before the agent could start: ${handshake?.pending() || "it said nothing"}`)
+    failed(`the sandbox ended before the agent could start: ${handshake?.pending() || "it wrote nothing"}`)
 
   const hear = (said: Handshake.Said) => {
     switch (said._tag) {
@@ -83,7 +83,7 @@ export const make = Effect.fnUntraced(function* (options: {
           new ProxyFailed({
             detail: `inside the sandbox, ${said.detail}`,
             remedy:
-              "Look at the proxy's log in the run's directory, and at the upstream (cogni-sandbox doctor)"
+              "Read the proxy's log in the run's directory, and check the upstream (cogni-sandbox doctor)"
           })
         )
     }
@@ -105,7 +105,7 @@ export const make = Effect.fnUntraced(function* (options: {
     )
 
   return {
-    /** Begins to read. Called before the start, so that nothing is missed. */
+    /** Begins to read. Call it before the start, so that no output is missed. */
     listen: frames(options.socket).pipe(
       Stream.runForEach(take),
       Effect.exit,
@@ -119,18 +119,18 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.forkScoped,
       Effect.asVoid
     ),
-    /** What the entrypoint reported. */
-    report: inTime(Deferred.await(reported), "report how it is held"),
-    /** Tells a held container to go, and waits until its agent has started. */
+    /** The entrypoint's posture report. */
+    report: inTime(Deferred.await(reported), "report its posture"),
+    /** Sends `go` to a held container, and waits until its agent has started. */
     go: Effect.andThen(
       options.supervised ? write(options.socket, goWord) : send(options.socket, goWord),
       inTime(Deferred.await(started), "start its agent")
     ),
     send: (text: string) => send(options.socket, text),
-    /** Without an end; settles when it has gone off. */
+    /** Writes to stdin and leaves it open. Completes when the bytes are sent. */
     write: (bytes: Uint8Array) => write(options.socket, bytes),
     output: Stream.fromQueue(output),
-    /** Settles when the stream has ended and all of it is in `output`. */
+    /** Completes when the stream has ended and all of it is in `output`. */
     ended: Deferred.await(ended)
   }
 })

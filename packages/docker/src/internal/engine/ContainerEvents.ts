@@ -1,7 +1,7 @@
 /**
- * What the engine tells of containers while they run: that one was out of memory, that one was killed from outside.
+ * Watches the engine's events for containers that ran out of memory or were sent a signal from outside.
  *
- * One stream for all runs of a process, opened when the runtime is, and again when it breaks.
+ * One event stream serves all runs of a process. It opens with the runtime, and opens again after a failure.
  */
 import { prefix } from "@cogni/sandbox-core/ResourceLabels"
 import { Effect, Option, Schema, Stream } from "effect"
@@ -9,7 +9,7 @@ import type { DockerApi } from "../../DockerApi.ts"
 
 interface Told {
   oomKilled: boolean
-  /** A signal was sent through the engine, by whomever. */
+  /** Whether any client of the engine has sent the container a signal. */
   killed: boolean
 }
 
@@ -41,7 +41,7 @@ export const make = (api: DockerApi["Service"]) =>
       Effect.forkScoped
     )
     return {
-      /** Follows a container from before its start until the scope closes. */
+      /** Records the events of a container until the scope closes. Call it before the start. */
       follow: (id: string) =>
         Effect.acquireRelease(
           Effect.sync(() => {

@@ -1,7 +1,7 @@
 /**
- * The connection to an engine: kept open, each call bounded in time, each failure with a reason.
+ * Connections to an engine: they are kept open, each call has a timeout, and each failure is a typed error.
  *
- * What dockerode does not do by itself is here, and only here.
+ * All workarounds for dockerode are in this module.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import Docker from "dockerode"
@@ -12,11 +12,11 @@ import { inspect } from "node:util"
 import { classify, faultOf, isNotFound } from "./EngineFault.ts"
 import { type DockerAddress, format } from "../../DockerSocket.ts"
 
-/** How long an ordinary call may take. */
+/** Default timeout of a call in seconds. */
 export const callSecondsMax = 30
 
 interface About {
-  /** `Infinity` leaves the clock to the caller. */
+  /** Timeout in seconds, by default {@link callSecondsMax}. `Infinity`: no timeout. */
   readonly secondsMax?: number
   readonly image?: string
 }
@@ -28,7 +28,7 @@ export interface EngineConnection {
     run: (abortSignal: AbortSignal) => Promise<A>,
     about?: About
   ) => Effect.Effect<A, ContainerError>
-  /** A call about one thing; `undefined` where the engine does not have it. */
+  /** Makes a call about one resource. Returns `undefined` if the engine answers 404. */
   readonly find: <A>(
     operation: string,
     run: (abortSignal: AbortSignal) => Promise<A>,
@@ -39,12 +39,12 @@ export interface EngineConnection {
 export const make = Effect.fnUntraced(function* (
   address: DockerAddress
 ): Effect.fn.Return<EngineConnection, never, Scope.Scope> {
-  // Connections are kept: a run makes eight calls, and each connection costs as much as the shortest of them.
+  // Connections are kept alive: a run makes eight calls, and a new connection costs as much as the shortest of them.
   const agent = yield* Effect.acquireRelease(
     Effect.sync(() => new QuietAgent({ keepAlive: true, maxSockets: Infinity })),
     (made) => Effect.sync(() => made.destroy())
   )
-  // dockerode takes an agent; its types do not say so.
+  // dockerode accepts an agent, but its types omit it.
   const options: Docker.DockerOptions & { readonly agent: Agent } = {
     ...(address.type === "unix" ? { socketPath: address.path } : { host: address.host, port: address.port }),
     agent
@@ -72,8 +72,8 @@ const undefinedIfAbsent = (thrown: unknown): undefined => {
 }
 
 /**
- * A POST whose answer begins long before it ends. dockerode itself never settles when the engine dies in between;
- * read as a stream, such an answer fails.
+ * Sends a POST whose response starts long before it ends. dockerode's own call never settles if the engine dies in
+ * between. A response that is read as a stream fails instead.
  */
 export const answering = (
   docker: Docker,
@@ -87,12 +87,12 @@ export const answering = (
         isStream: true,
         statusCodes: { 200: true, 404: "no such container", 500: "server error" }
       },
-      // With isStream the answer is its response.
+      // With isStream, the answer is the HTTP response.
       (thrown, answer) => (thrown === null ? resolve(answer as Readable) : reject(thrown))
     )
   })
 
-/** Not every call of dockerode listens to a signal; every one of ours is over when it says so. */
+/** Rejects when the signal aborts, because not every call of dockerode supports a signal. */
 const orAborted = <A>(pending: Promise<A>, signal: AbortSignal): Promise<A> =>
   new Promise((resolve, reject) => {
     const abort = () => reject(Object.assign(new Error("aborted"), { code: "ABORT_ERR" }))
@@ -101,7 +101,7 @@ const orAborted = <A>(pending: Promise<A>, signal: AbortSignal): Promise<A> =>
     pending.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort))
   })
 
-/** A stream that comes after nobody waits for it any more is closed, not leaked. */
+/** Waits for a stream until the signal aborts. A stream that arrives later is closed, so that it does not leak. */
 export const abandonable = async <S extends { destroy: () => unknown }>(
   pending: Promise<unknown>,
   signal: AbortSignal
@@ -119,8 +119,9 @@ export const abandonable = async <S extends { destroy: () => unknown }>(
 }
 
 /**
- * dockerode's client formats the options of every call for a debug log, read or not. An agent holds every connection
- * there is, so with sixteen runs at once that took more processor time than the runs.
+ * An HTTP agent with a short debug representation. dockerode's client formats the options of every call for a debug
+ * log, even if that is off. The agent holds all connections, so with 16 concurrent runs this took more CPU time than
+ * the runs.
  */
 class QuietAgent extends Agent {
   [inspect.custom]() {

@@ -1,11 +1,11 @@
 /**
- * From what the engine or the connection to it said, to a reason. Pure, and the only place that reads an engine's
- * words: its API has status codes where it could have reasons, so a status and, within one status, a text decide.
+ * Maps errors of the engine and of the connection to it to typed errors. Pure, and the only module that parses an
+ * engine's messages: the API has status codes but no error codes, so the message decides between errors of one status.
  */
 import { ContainerFailed, ImageNotFound, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 
-/** What dockerode and Node throw, as far as it is read here. */
+/** The fields that this module reads of an error that dockerode or Node throws. */
 export interface EngineFault {
   readonly code?: string | undefined
   readonly statusCode?: number | undefined
@@ -13,7 +13,7 @@ export interface EngineFault {
 }
 
 const closed = {
-  detail: (at: string) => `may not be used by this user: ${at} is not open to it`,
+  detail: (at: string) => `refuses this user: permission denied for ${at}`,
   remedy: "Add the user to the docker group (usermod -aG docker USER) and log in again, or run as root"
 }
 
@@ -23,16 +23,16 @@ const unreachable: Record<string, { readonly detail: (at: string) => string; rea
     remedy: "Start it (./dev setup, or systemctl start docker), or set DOCKER_HOST"
   },
   ECONNREFUSED: {
-    // A socket is a file, which a killed engine leaves; a port is not.
+    // A unix socket is a file, which a killed engine leaves behind; a port is not.
     detail: (at) =>
-      `is not running: nobody listens at ${at}${at.startsWith("tcp:") ? "" : ", left over from one that was killed"}`,
+      `is not running: no process listens at ${at}${at.startsWith("tcp:") ? "" : ", left over from a killed engine"}`,
     remedy: "Start it again (./dev setup, or systemctl restart docker)"
   },
   EACCES: closed,
   EPERM: closed
 }
 
-/** Any value that was thrown. */
+/** Reads an {@link EngineFault} from any thrown value. */
 export const faultOf = (thrown: unknown): EngineFault => {
   if (typeof thrown !== "object" || thrown === null) return { message: String(thrown) }
   const { code, json, message, reason, statusCode } = thrown as Record<string, unknown>
@@ -49,7 +49,7 @@ export const faultOf = (thrown: unknown): EngineFault => {
 
 export const isNotFound = (fault: EngineFault): boolean => fault.statusCode === 404
 
-/** A removal that somebody else has begun. */
+/** Returns whether a removal was refused because the container is already being removed. */
 export const isRemovalUnderWay = (fault: EngineFault): boolean =>
   fault.statusCode === 409 && /removal of container .* is already in progress/iu.test(fault.message)
 
@@ -66,32 +66,32 @@ export const classify = (
       const detail = known.detail(about.address ?? "its address")
       return new RuntimeUnavailable({ detail, remedy: known.remedy, isAbsent: true })
     }
-    // Our own clock. A connection that the engine broke off says "aborted" as well, with a code of its own.
+    // Our timeout. A connection that the engine closes also reports "aborted", but with a different code.
     if (fault.code === "ABORT_ERR" || (fault.code === undefined && /abort/iu.test(fault.message))) {
       return new RuntimeUnavailable({
         detail: `did not answer "${operation}" in time`,
-        remedy: "It is overloaded or hangs: look at its log (cogni-sandbox doctor)"
+        remedy: "It is overloaded or hangs: read its log (cogni-sandbox doctor)"
       })
     }
     return new RuntimeUnavailable({
       detail: `went away in the middle of a call (${fault.code ?? fault.message})`,
-      remedy: "It was stopped or has crashed: look at its log, then start it and try again"
+      remedy: "It was stopped or has crashed: read its log, then start it and try again"
     })
   }
   if (fault.statusCode === 404 && about.image !== undefined && /no such image/iu.test(fault.message)) {
     return new ImageNotFound({ image: about.image })
   }
   if (fault.statusCode === 409 && /name .* already in use/iu.test(fault.message)) {
-    return failed("Another run has this id: leave the id out, or remove the leftover (cogni-sandbox prune)")
+    return failed("Another run has this id: omit the id, or remove orphaned resources (cogni-sandbox prune)")
   }
-  // Named as what it could not execute: a mount or a control group that is missing is "no such file" as well.
+  // Matches the program that could not be executed: a missing mount or control group is also "no such file".
   if (/exec: "[^"]*": .*(not found|no such file)/iu.test(fault.message) && operation === "start") {
     return failed("The image has no cogni entrypoint: build it FROM the runtime image (images/README.md)")
   }
   if (/no space left on device/iu.test(fault.message))
     return failed("Free disk space (cogni-sandbox prune, docker system df)")
   if (/memory limit|minimum memory/iu.test(fault.message)) return failed("Raise limits.memoryBytesMax")
-  if (fault.statusCode >= 500) return failed("Look at the engine's log (cogni-sandbox doctor)")
+  if (fault.statusCode >= 500) return failed("Read the engine's log (cogni-sandbox doctor)")
   return failed(
     "The engine refused it: check the spec, the image and the engine's version (cogni-sandbox doctor)"
   )

@@ -1,14 +1,14 @@
 /**
- * Taking an attach stream apart: frames of an eight-byte header (channel, length) and a payload.
+ * Demultiplexes an attach stream: frames with an eight-byte header (channel, length) and a payload.
  *
- * Pure and incremental: pieces are handed on as they come, so a frame of any length needs no buffer.
+ * Pure and incremental: each piece is returned as it arrives, so a frame of any length needs no buffer.
  */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 
 const headerBytes = 8
 
 export interface Demultiplexer {
-  /** What these bytes add, in order. Throws on a header that is none. */
+  /** Returns the output chunks in these bytes, in order. Throws on an invalid header. */
   readonly push: (bytes: Uint8Array) => ReadonlyArray<OutputChunk>
 }
 

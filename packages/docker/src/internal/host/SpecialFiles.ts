@@ -1,9 +1,9 @@
 /**
- * Sockets, FIFOs and devices of the host in the upper levels of a workspace.
+ * Finds sockets, FIFOs and devices of the host in the upper levels of a workspace.
  *
- * A mounted socket leads to whatever listens on it, whichever network the sandbox has: an agent that finds one of an
- * editor, a database or a build daemon speaks to it as the workspace's owner. Nothing is opened here: names and types
- * are read from directories that are held open, and no link is followed.
+ * A mounted socket reaches the process that listens on it, even if the sandbox has no network: an agent that finds the
+ * socket of an editor, a database or a build daemon talks to it as the workspace's owner. No special file is opened:
+ * names and types are read from directories that are held open, and no link is followed.
  */
 import type { SpecialFile, SpecialFiles } from "@cogni/sandbox-core/Workspace"
 import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
@@ -12,16 +12,16 @@ import { Effect } from "effect"
 import { constants, type Dirent } from "node:fs"
 import { opendir } from "node:fs/promises"
 
-/** How deep is looked: 1 is the workspace itself. */
+/** Number of directory levels to check: 1 is the workspace itself. */
 export const levelsMax = 3
 
-/** How many names are read in all. */
+/** Maximum number of names to read in total. */
 export const entriesMax = 10_000
 
-/** How many directories are opened in all. */
+/** Maximum number of directories to open in total. */
 export const directoriesMax = 500
 
-/** The upper levels first; what cannot be read, or is too much, is left out and said. */
+/** Searches level by level. `isWhole` is `false` if a directory was unreadable or a maximum was reached. */
 export const find = ({ access }: Pick<HeldDirectory, "access">): Effect.Effect<SpecialFiles> =>
   Effect.promise(async (signal) => {
     const files: Array<SpecialFile> = []
@@ -59,7 +59,7 @@ const kindOf = (entry: Dirent): SpecialFile["kind"] | undefined =>
         ? "device"
         : undefined
 
-/** Uses a directory below one that is held, each on the way held as well; `false` where it cannot be read to its end. */
+/** Opens each directory on the way to `names`, and applies `use` to the last. Returns `false` if one is unreadable. */
 const within = async (
   access: string,
   names: ReadonlyArray<string>,

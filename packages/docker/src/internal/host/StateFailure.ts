@@ -1,4 +1,4 @@
-/** Work in the directory that keeps what is known of runs, and whose fault it is when that fails. */
+/** Errors of work in the state directory, which stores the records of runs. */
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import type { Effect } from "effect"

@@ -1,11 +1,11 @@
 /**
- * Which directories of this host runs work in, so that no run gets one within or around another's.
+ * Claims of runs on workspace directories: no run gets a directory inside or around the workspace of another run.
  *
- * An agent can exchange any directory below its workspace, so one of them must not become a workspace while it lives.
- * Two runs of the same directory are no danger to each other: neither can write what lies above it.
+ * An agent can replace any directory below its workspace, so such a directory must not become a workspace while the
+ * agent runs. Two runs may share one directory, because neither can write to its parents.
  *
- * A claim is a file of its own, made before the others are read: of two runs that begin at the same moment at least one
- * sees the other. What a process that was killed has left counts no more, and is removed.
+ * Each claim is a file, written before the others are read: if two runs begin at the same moment, at least one sees the
+ * other. A claim of a killed process is invalid, and is removed.
  */
 import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import { FileIdentity } from "@cogni/sandbox-core/Posture"
@@ -21,29 +21,29 @@ import { lstat, mkdir, readdir, readFile, rm, stat } from "node:fs/promises"
 import { join } from "node:path"
 import * as HostOwner from "../../HostOwner.ts"
 
-/** One run's hold on one directory. */
+/** The claim of one run on one directory. */
 export const Claim = Schema.Struct({
   version: Schema.Literal(1),
   runId: RunId,
   /** The host process, as `ResourceLabels.formatOwner` writes it. */
   owner: Schema.String,
-  /** For messages. */
+  /** Path of the directory, for messages only. */
   path: Schema.String,
   directory: FileIdentity,
-  /** Every directory above it, from the root down. */
+  /** All its parent directories, from the root down. */
   above: Schema.Array(FileIdentity)
 })
 
 export type Claim = typeof Claim.Type
 
-/** Where a directory lies. */
+/** The location of a directory: its identity and those of its parents. */
 export type Place = Pick<Claim, "directory" | "above">
 
 const ClaimText = Schema.fromJsonString(Claim)
 const decode = Schema.decodeUnknownOption(ClaimText)
 const encode = Schema.encodeSync(ClaimText)
 
-/** The age at which a claim of an owner that cannot be seen is given up: no run lives longer than a day. */
+/** Age in seconds at which a claim of an unknown owner expires: 25 hours, as no run lives longer than a day. */
 const claimSecondsMax = 90_000
 
 const suffix = ".claim.json"
@@ -62,7 +62,7 @@ export const make = (options: { readonly directory: string }) => {
     return found.flatMap(({ claim, name }) => (claim === undefined ? [] : [{ name, claim }]))
   })
 
-  /** Fails within or around a claimed directory; a claim of this name is one's own. */
+  /** Fails if the directory is inside or around a claimed one. `own` is the name of the caller's claim. */
   const check = Effect.fnUntraced(function* (held: HeldDirectory, own?: string) {
     const refusals = (yield* live).flatMap((other) =>
       other.name === own ? [] : (conflict(placeOf(held), other.claim) ?? [])
@@ -71,7 +71,7 @@ export const make = (options: { readonly directory: string }) => {
       return yield* new WorkspaceFailed({
         path: held.path,
         detail: refusals[0],
-        remedy: "Wait until that run has ended (cogni-sandbox ps), or name a directory beside it"
+        remedy: "Wait until that run has ended (cogni-sandbox ps), or use a directory beside it"
       })
     }
   })
@@ -100,11 +100,11 @@ export const make = (options: { readonly directory: string }) => {
   })
 
   return {
-    /** Refuse what `hold` would refuse, and claim nothing. */
+    /** Makes the same checks as `hold`, without a claim. */
     check: (held: HeldDirectory) => check(held),
-    /** Claim a directory for a run until the scope closes; refused within or around one that a living run has claimed. */
+    /** Claims a directory for a run until the scope closes. Fails if it is inside or around a claimed one. */
     hold,
-    /** Directories that an agent may be writing right now. */
+    /** Identities of the claimed directories, to which an agent may be writing. */
     inUse: Effect.map(live, (found) =>
       found.map(({ claim }): Identity => ({
         device: BigInt(claim.directory.device),
@@ -114,13 +114,13 @@ export const make = (options: { readonly directory: string }) => {
   }
 }
 
-/** Why one claim excludes another; `undefined` where it does not. Pure. */
+/** Returns why a claim excludes a directory, or `undefined` if it does not. Pure. */
 export const conflict = (asked: Place, other: Claim): string | undefined => {
   if (isSame(asked.directory, other.directory)) return undefined
   if (asked.above.some((one) => isSame(one, other.directory)))
-    return `lies in ${other.path}, in which run ${other.runId} works and could exchange it`
+    return `lies in ${other.path}, in which run ${other.runId} works and could replace it`
   if (other.above.some((one) => isSame(one, asked.directory)))
-    return `holds ${other.path}, in which run ${other.runId} works`
+    return `contains ${other.path}, in which run ${other.runId} works`
   return undefined
 }
 
@@ -136,17 +136,20 @@ const absent = (thrown: NodeJS.ErrnoException): undefined => {
   if (thrown.code !== "ENOENT") throw thrown
 }
 
-/** Makes the directory, which nobody else may write: a claim that others could make or remove would say nothing. */
+/** Creates the directory. Fails if other users can write to it, because they could then create or remove claims. */
 const own = async (directory: string): Promise<string> => {
   await mkdir(directory, { recursive: true, mode: 0o700 })
   const found = await lstat(directory)
   const userId = process.geteuid?.()
   if (!found.isDirectory() || (found.mode & 0o022) !== 0 || (userId !== undefined && found.uid !== userId))
-    throw new Error("it is not a directory that only this user can write")
+    throw new Error("it is not a directory that only this user can write to")
   return directory
 }
 
-/** `undefined` for a claim that excludes nothing: its owner is dead, or of another boot or machine with numbers of its own. */
+/**
+ * Reads a claim, and removes it if its owner is dead or it has expired. Returns `undefined` for these, and for claims
+ * from another boot or machine, where inode numbers mean other directories.
+ */
 const readLive = async (path: string): Promise<Claim | undefined> => {
   const text = await readFile(path, "utf8").catch(absent)
   const claim = Option.getOrUndefined(decode(text))
@@ -170,8 +173,8 @@ const attempt = <A>(directory: string, run: () => Promise<A>): Effect.Effect<A, 
     (message) =>
       new WorkspaceFailed({
         path: directory,
-        detail: `cannot keep which workspaces are in use: ${message}`,
+        detail: `cannot store the claims of workspaces: ${message}`,
         remedy:
-          "Name another one (COGNI_STATE_DIR, or `claims` of HostWorkspace), which only this user can write"
+          "Use another directory (COGNI_STATE_DIR, or `claims` of HostWorkspace) that only this user can write to"
       })
   )

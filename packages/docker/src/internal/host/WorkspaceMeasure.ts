@@ -1,4 +1,4 @@
-/** How much a workspace holds, and how certain that is while somebody works in it. */
+/** Measures the size of a workspace, and how reliable the result is while an agent works in it. */
 import type { WorkspaceRequest } from "@cogni/sandbox-core/Workspace"
 import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
@@ -7,25 +7,25 @@ import type { Stats } from "node:fs"
 import { lstat, opendir, statfs } from "node:fs/promises"
 import { attempt, refused } from "./WorkspaceRefusal.ts"
 
-/** A workspace with more files than this cannot be watched, and ends its run. */
+/** Maximum number of files in a workspace. One with more cannot be measured, and ends its run. */
 export const entriesMax = 1_000_000
 
-/** Directories nested more deeply than this cannot be watched either: one descriptor is held for each level. */
+/** Maximum depth of directories in a workspace: one descriptor is held for each level. */
 export const levelsMax = 512
 
-/** Looks at files that wait for the disk at once. */
+/** Maximum number of concurrent `lstat` calls. */
 const looksMax = 32
 
 /**
- * The cost of the inode of a file, directory or link, besides its blocks: 256 bytes on ext4 and 512 on XFS. Empty files
- * have no blocks, and a disk without free inodes is as full as any.
+ * Bytes counted for the inode of a file, directory or link, besides its blocks: 256 bytes on ext4 and 512 on XFS. Empty
+ * files have no blocks, but a disk without free inodes is full too.
  */
 export const inodeBytes = 512
 
 /**
- * Whoever works in a workspace while it is walked can move files from where nobody has looked yet to where somebody
- * has. They cannot hide that the disk fills: once that has grown by as much as may still come here, whoever else did
- * it, the bytes are only certain when they were counted at rest.
+ * Starts measuring a workspace. An agent can hide files from a running count by moving them to directories that were
+ * already counted, but it cannot hide disk usage. Once the disk's usage has grown by as much as the run may still add,
+ * whichever process caused it, only a count at rest is certain.
  */
 export const make = Effect.fnUntraced(function* (
   { access, path }: Pick<HeldDirectory, "access" | "path">,
@@ -33,13 +33,13 @@ export const make = Effect.fnUntraced(function* (
 ) {
   const measured = attempt(path, (signal) => measure(access, signal))
   const used = attempt(path, () => usedBytes(access))
-  // A large workspace takes its time, for which no agent waits.
+  // In the background, because measuring a large workspace takes long and must not delay the agent.
   const before =
     source.type === "temporary"
       ? Effect.succeed(yield* measured)
       : Fiber.join(yield* Effect.forkScoped(measured, { startImmediately: true }))
   const usedBefore = yield* used
-  /** What was there and does not count, and what does. */
+  /** The bytes that existed before and do not count, and those that do. */
   const start = Effect.map(before, (bytes) => {
     const countsAll = source.type === "directory" && source.counts === "all"
     const forgiven = countsAll ? Math.max(0, bytes - workspaceBytesMax) : bytes
@@ -66,14 +66,14 @@ export const make = Effect.fnUntraced(function* (
 })
 
 /**
- * Bytes on disk of a directory and of all below it. The directory itself grows with its names, and each entry takes an
- * inode. What cannot be measured cannot be held to a limit.
+ * Returns the bytes on disk of a directory and everything below it. The directory itself grows with its names, and each
+ * entry takes an inode. Fails on anything that cannot be measured, because no limit could be enforced on it.
  *
- * Each directory is held while it and those below it are listed, and names are looked up in what is held: an agent that
- * exchanges a directory for a link to one of the host has the link counted, and nothing behind it looked at.
+ * Each directory is held open while it and those below it are listed, and names are resolved relative to it. If an
+ * agent replaces a directory with a link to one of the host, the link is counted and not followed.
  *
- * A name is bytes, which need not be text: as Latin-1 each of them is kept. What cannot be found by its name again
- * would look like something that has gone meanwhile.
+ * A name is bytes that need not be UTF-8 text. Latin-1 preserves each byte. Otherwise a name could not be found again,
+ * and its file would count as deleted.
  */
 const measure = async (path: string, signal: AbortSignal): Promise<number> => {
   let bytes = 0
@@ -85,8 +85,8 @@ const measure = async (path: string, signal: AbortSignal): Promise<number> => {
   const list = async (access: string, levels: number): Promise<void> => {
     if (levels > levelsMax)
       throw refused(
-        `holds directories that are nested more than ${levelsMax} deep, so that its size cannot be watched`,
-        "Give the run a part of it that is not, or have the agent nest directories less deeply"
+        `contains directories nested more than ${levelsMax} levels deep, so its size cannot be measured`,
+        "Use a part of it as the workspace, or have the agent nest directories less deeply"
       )
     const directories: Array<string> = []
     const look = async (inner: string) => {
@@ -102,8 +102,8 @@ const measure = async (path: string, signal: AbortSignal): Promise<number> => {
     for await (const entry of listing ?? []) {
       if (++entries > entriesMax)
         throw refused(
-          `holds more than ${entriesMax} files, so that its size cannot be watched`,
-          "Give the run a smaller part of it, or have the agent make fewer files"
+          `contains more than ${entriesMax} files, so its size cannot be measured`,
+          "Use a smaller part of it as the workspace, or have the agent create fewer files"
         )
       const inner = `${access}/${entry.name}`
       if (entry.isDirectory()) directories.push(inner)
@@ -111,7 +111,7 @@ const measure = async (path: string, signal: AbortSignal): Promise<number> => {
     }
     await lookAll()
     for (const inner of directories) {
-      // The descriptor in the path may be another's once nobody waits for this.
+      // After an abort, the descriptor number in the path may have been reused.
       signal.throwIfAborted()
       await enter(inner, levels + 1)
     }
@@ -128,12 +128,12 @@ const measure = async (path: string, signal: AbortSignal): Promise<number> => {
     }
   }
 
-  // What the descriptor leads to, not the link that it is in /proc.
+  // `/.` resolves to the held directory instead of the link in /proc.
   await enter(`${Buffer.from(path).toString("latin1")}/.`, 0)
   return bytes - inodeBytes
 }
 
-/** What a path names, itself and not what a link there leads to. By path where the system cannot hold it (macOS). */
+/** Opens a path without following a link at its end. Uses the path itself on systems without descriptors (macOS). */
 const hold = async (path: string) => {
   if (!Descriptor.isSupported())
     return { access: path, stats: await lstat(toPath(path)), close: () => Promise.resolve() }
@@ -143,17 +143,20 @@ const hold = async (path: string) => {
 
 const toPath = (latin1: string): Buffer => Buffer.from(latin1, "latin1")
 
-/** What is used of the disk that it lies on, whoever has written it. A file system without a fixed number of inodes says 0. */
+/**
+ * Returns the used bytes of the disk that contains a path, including those of other processes. File systems without a
+ * fixed number of inodes report 0 inodes.
+ */
 const usedBytes = async (path: string): Promise<number> => {
   const { bfree, blocks, bsize, ffree, files } = await statfs(path)
   return (blocks - bfree) * bsize + Math.max(0, files - ffree) * inodeBytes
 }
 
-/** What is gone between the listing and the look is no longer there to count; anything else was made to hide. */
+/** Ignores an entry that was deleted after the listing. Any other error could hide files, and fails the measurement. */
 const vanished = (thrown: NodeJS.ErrnoException): undefined => {
   if (thrown.code === "ENOENT") return undefined
   throw refused(
-    `holds something that cannot be measured (${thrown.code})`,
-    "Look for directories that are nested too deeply or closed to their owner"
+    `contains a file or directory that cannot be measured (${thrown.code})`,
+    "Look for directories that are nested too deeply or not readable for their owner"
   )
 }

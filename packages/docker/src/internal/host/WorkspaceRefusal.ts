@@ -1,4 +1,4 @@
-/** Why a workspace cannot be used: thrown while it is looked at, and told as `WorkspaceFailed`. */
+/** Reasons why a workspace cannot be used: thrown as `Refused` during the checks, returned as `WorkspaceFailed`. */
 import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
@@ -12,13 +12,13 @@ export class Refused extends Schema.TaggedError<Refused>()("Refused", {
 
 export const refused = (detail: string, remedy: string): Refused => new Refused({ detail, remedy })
 
-/** What to do where the path of a workspace will not do; otherwise the refusal says it. */
+/** Remedies that replace those of the refusal, because here the path is a workspace. */
 const remedies: Partial<Record<HostPathRefused["problem"], string>> = {
-  not_found: "Make it first, or name another directory",
-  not_a_directory: "Name a directory; single files can be inputs"
+  not_found: "Create it first, or use another directory",
+  not_a_directory: "Use a directory; pass single files as inputs"
 }
 
-/** Hold a directory until the scope closes; refused where somebody else could have linked its path to another. */
+/** Holds a directory open until the scope closes. Fails if another user could redirect its path with a link. */
 export const hold = (
   path: string,
   options?: HeldDirectory.HoldOptions

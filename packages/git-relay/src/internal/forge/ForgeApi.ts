@@ -1,8 +1,8 @@
 /**
- * One request to the API of a forge: how long, how often, how much of an answer is read, and what a refusal means.
+ * Sends requests to the API of a forge, limits their time, retries and response size, and maps refusals to errors.
  *
- * The credential is shown to the one address that is asked, since redirects are not followed. An answer is believed
- * where it has the form it must have, and repeated only without what was secret in the request.
+ * Redirects are not followed, so only the requested address receives the credential. A response must have the expected
+ * format, and is quoted only without the secrets of the request.
  */
 import { Clock, Duration, Effect, Schedule, Schema, Stream } from "effect"
 import * as FetchHttpClient from "effect/http/FetchHttpClient"
@@ -14,46 +14,46 @@ import type { GitCredential } from "../../GitCredentials.ts"
 import type { NewPullRequest, OpenPullRequest, PullRequestTarget } from "../../forge/PullRequests.ts"
 import * as Redaction from "../git/Redaction.ts"
 
-/** For one request and its answer. */
+/** Time limit for one request and its response, in seconds. */
 const requestSecondsMax = 20
 
-/** For one operation, with its credential and everything that is tried again. */
+/** Time limit for one operation, including its credential and all retries, in seconds. */
 const operationSecondsMax = 60
 
-/** How often a request is sent again that may succeed later. */
+/** Maximum retries of a request that may succeed later. */
 const retriesMax = 2
 
-/** The longest wait that a forge may ask for; longer ones are left to the caller. */
+/** Longest wait that a forge may request, in seconds. Longer waits are left to the caller. */
 const waitSecondsMax = 20
 
-/** A page of pull requests has a few ten thousand bytes. */
+/** Maximum size of a response. A page of pull requests has tens of thousands of bytes. */
 const answerBytesMax = 8 * 1024 * 1024
 
-/** A page that people can be sent to. */
+/** URL of a web page for users. */
 export const PageUrl = Schema.String.check(
   Schema.isPattern(/^https?:\/\/[^\s\u0000-\u001f\u007f"<>`\\]{1,2000}$/u, { expected: "an http address" })
 )
 
-/** Why a request failed, fit to be shown. */
+/** Why a request failed, safe to display. */
 export interface Refusal {
   readonly detail: string
   readonly remedy: string
   readonly isRetryable: boolean
-  /** Of the answer, where there was one. */
+  /** HTTP status of the response, if there was one. */
   readonly status?: number | undefined
-  /** How long the forge wants to be left alone. */
+  /** Seconds that the forge asks to wait. */
   readonly waitSeconds?: number | undefined
 }
 
 type Branches = Pick<PullRequestTarget, "baseBranch" | "branch">
 
-/** One repository at a kind of forge, asked with one credential. */
+/** Client for one repository on a forge, with one credential. */
 export interface ForgeClient {
   readonly find: (branches: Branches) => Effect.Effect<OpenPullRequest | undefined, Refusal>
   readonly create: (branches: Branches, text: NewPullRequest) => Effect.Effect<OpenPullRequest, Refusal>
 }
 
-/** Sends a request, again where that may help, and returns its answer as the schema has it. */
+/** Sends a request, retries it if that can help, and decodes the response with the schema. */
 export const ask = <S extends Schema.ConstraintDecoder<unknown>>(
   credential: GitCredential | undefined,
   request: HttpClientRequest.HttpClientRequest,
@@ -79,7 +79,7 @@ export const ask = <S extends Schema.ConstraintDecoder<unknown>>(
   )
 }
 
-/** Ends an operation in time. */
+/** Limits the duration of an operation. */
 export const inTime = <A>(
   operation: Effect.Effect<A, Refusal>,
   seconds: number = operationSecondsMax
@@ -94,13 +94,13 @@ export const inTime = <A>(
       })
   })
 
-/** A refusal that asking again does not change. */
+/** Returns a refusal that a retry does not change. */
 export const refused = (detail: string, remedy: string): Refusal => ({ detail, remedy, isRetryable: false })
 
-/** Fails with one. */
+/** Fails with a refusal that a retry does not change. */
 export const refuse = (detail: string, remedy: string) => Effect.fail(refused(detail, remedy))
 
-/** 1 s, 4 s, or what the forge has asked for where that is longer. */
+/** Waits 1 s, then 4 s, or as long as the forge requests if that is longer. */
 const backoff = Schedule.exponential("1 second", 4).pipe(
   Schedule.setInputType<Refusal>(),
   Schedule.modifyDelay(({ duration, input }) =>
@@ -109,7 +109,7 @@ const backoff = Schedule.exponential("1 second", 4).pipe(
 )
 
 const client = Effect.map(HttpClient.HttpClient, (plain) =>
-  // GitHub answers no request without a name.
+  // GitHub rejects requests without a user agent.
   HttpClient.mapRequest(
     HttpClient.withScope(plain),
     HttpClientRequest.setHeader("user-agent", "cogni-sandbox")
@@ -136,7 +136,7 @@ const send = (request: HttpClientRequest.HttpClientRequest): Effect.Effect<strin
     Effect.scoped,
     Effect.provide(FetchHttpClient.layer),
     Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" }),
-    // Neither an id of ours to the forge, nor a repository's name into a span.
+    // The forge gets no trace ID, and no span contains the name of a repository.
     Effect.provideService(HttpClient.TracerDisabledWhen, () => true),
     (sent) => inTime(sent, requestSecondsMax)
   )
@@ -147,10 +147,10 @@ const checkApi = "Check the address of its API (GITHUB_API_URL, GITLAB_HOST)"
 
 const tooLong = refused(`its answer is longer than ${answerBytesMax} bytes`, checkApi)
 
-const lookAtIt = "Look at what it says; the branch is pushed, and the pull request can be opened by hand"
+const lookAtIt = "Read the forge's answer; the branch is pushed, and the pull request can be opened by hand"
 
 const remedies: Readonly<Record<number, string>> = {
-  401: "Give a token that is valid, for this server",
+  401: "Provide a valid token for this server",
   403: "Give the token the right to open pull requests",
   404: "Check the repository's address, and that the token may see it",
   410: "Check the repository's address, and that the token may see it",
@@ -168,13 +168,13 @@ const answered = Effect.fnUntraced(function* (
   const retryAfter = numberOf(headers["retry-after"])
   const isLimit =
     status === 429 ||
-    // At GitHub a limit is a 403, as is a right that is missing.
+    // GitHub answers 403 both for a rate limit and for a missing right.
     (status === 403 &&
       (retryAfter !== undefined || headers["x-ratelimit-remaining"] === "0" || /\brate limit\b/iu.test(said)))
   if (isLimit) {
     const reset = numberOf(headers["x-ratelimit-reset"])
     const now = (yield* Clock.currentTimeMillis) / 1000
-    // Without a word of when it ends, a limit lasts a minute.
+    // If the forge does not say when a limit ends, wait one minute.
     const waitSeconds = retryAfter ?? (reset === undefined ? 60 : Math.max(0, reset - now))
     return { ...refusal, waitSeconds, remedy: `Wait, then ${again.toLowerCase()}`, isRetryable: true }
   }
@@ -186,7 +186,7 @@ const answered = Effect.fnUntraced(function* (
 const numberOf = (header: string | undefined): number | undefined =>
   header !== undefined && /^\d{1,12}$/u.test(header) ? Number(header) : undefined
 
-/** The message of a forge: a text, a list of them, or lists by field; GitHub has its reasons beside it. */
+/** Returns the message of an error response: a text, a list, or lists by field. GitHub adds its reasons in `errors`. */
 const messageOf = (text: string): string => {
   try {
     const { error, errors, message } = Object(JSON.parse(text)) as Readonly<Record<string, unknown>>
@@ -199,7 +199,7 @@ const messageOf = (text: string): string => {
   }
 }
 
-/** Codes of OpenSSL and of Node for a server that is not the one it should be. */
+/** Error codes of OpenSSL and Node for a failed or untrusted TLS handshake. */
 const tlsCodes = /CERT|SELF_SIGNED|UNABLE_TO_|ERR_TLS|ERR_SSL|EPROTO/u
 
 const networkCodes = /^(?:E[A-Z]+|EAI_[A-Z]+|UND_ERR_[A-Z_]+)$/u
@@ -220,9 +220,9 @@ const unreachable = (error: Error): Refusal => {
         remedy: `Check its address and the network, then ${again.toLowerCase()}`,
         isRetryable: true
       }
-    : refused(`the forge cannot be asked: ${said}`, checkApi)
+    : refused(`the request to the forge failed: ${said}`, checkApi)
 }
 
-/** Itself and what it came of, outermost first. */
+/** An error and its causes, outermost first. */
 const causesOf = (error: Error): ReadonlyArray<Error> =>
   error.cause instanceof Error ? [error, ...causesOf(error.cause)] : [error]

@@ -1,5 +1,5 @@
 /**
- * Pull requests at GitHub, and at servers of GitHub Enterprise.
+ * Pull requests on GitHub and GitHub Enterprise servers.
  *
  * @see {@link https://docs.github.com/en/rest/pulls/pulls}
  */
@@ -11,20 +11,20 @@ import * as ForgeApi from "./ForgeApi.ts"
 
 const PullRequest = Schema.Struct({ number: Schema.Int, html_url: ForgeApi.PageUrl })
 
-/** Where the API is: `https://api.github.com` for github.com, `/api/v3` of any other server. */
+/** Returns the address of the API: `https://api.github.com` for github.com, `/api/v3` on any other server. */
 export const apiUrlOf = (url: string, apiUrl?: string): string => {
   if (apiUrl !== undefined) return apiUrl.replace(/\/+$/u, "")
   const server = serverOf(url)
   return server === "https://github.com" ? "https://api.github.com" : `${server}/api/v3`
 }
 
-/** A repository as GitHub names it; fails where the path of the URL is no OWNER/NAME. */
+/** Returns owner and name of a repository. Fails if the path of the URL is not OWNER/NAME. */
 export const repository = (url: string) => {
   const [owner = "", repo = "", ...rest] = repositoryOf(url).split("/")
   return repo === "" || rest.length > 0
     ? ForgeApi.refuse(
-        "the origin's path is not OWNER/NAME, as GitHub has it",
-        "Check the URL, or name the kind of server (forges)"
+        "the origin's path is not OWNER/NAME, as GitHub requires",
+        "Check the URL, or configure the kind of server (forges)"
       )
     : Effect.succeed({ owner, repo })
 }
@@ -50,7 +50,7 @@ export const make = Effect.fnUntraced(function* (
         return ForgeApi.ask(credential, request, PullRequest)
       }
       const made = yield* open(text.draft).pipe(
-        // Some plans know no drafts.
+        // Some GitHub plans do not support drafts.
         Effect.catchIf(
           ({ detail }) => text.draft && /draft pull requests are not supported/iu.test(detail),
           () => open(false)

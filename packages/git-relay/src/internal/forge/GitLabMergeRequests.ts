@@ -1,5 +1,5 @@
 /**
- * Pull requests at GitLab, where they are merge requests.
+ * Pull requests on GitLab, which calls them merge requests.
  *
  * @see {@link https://docs.gitlab.com/api/merge_requests/}
  */
@@ -11,7 +11,7 @@ import * as ForgeApi from "./ForgeApi.ts"
 
 const MergeRequest = Schema.Struct({ iid: Schema.Int, web_url: ForgeApi.PageUrl })
 
-/** One of a list, where those from a fork's branch of the same name are as well. */
+/** A listed merge request. The list includes merge requests from a fork's branch of the same name. */
 const Listed = Schema.Struct({
   ...MergeRequest.fields,
   source_project_id: Schema.NullOr(Schema.Int),
@@ -26,8 +26,8 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<ForgeApi.ForgeClient, ForgeApi.Refusal> {
   if (credential === undefined) {
     return yield* ForgeApi.refuse(
-      "GitLab opens no merge request without a token",
-      "Set GITLAB_TOKEN, and GITLAB_HOST where it is not gitlab.com"
+      "GitLab requires a token to open a merge request",
+      "Set GITLAB_TOKEN, and GITLAB_HOST if the server is not gitlab.com"
     )
   }
   const project = encodeURIComponent(repositoryOf(url))

@@ -1,23 +1,23 @@
-/** One pull request for one branch, however often it is asked for. */
+/** Opens at most one pull request for a branch, however often it is called. */
 import { Duration, Effect } from "effect"
 import type { PullRequest } from "../../GitRelay.ts"
 import { PullRequestFailed } from "../../GitRelayError.ts"
 import type { NewPullRequest, PullRequests, PullRequestTarget } from "../../forge/PullRequests.ts"
 
-/** For looking and opening; one minute together with {@link lookAgainSecondsMax}. */
+/** Time limit for the search and the opening, in seconds; one minute together with {@link lookAgainSecondsMax}. */
 export const openSecondsMax = 45
 
-/** For looking once more. */
+/** Time limit for the second search, in seconds. */
 export const lookAgainSecondsMax = 15
 
-/** Looks before and, since an answer can be lost, also after it has failed to open one. */
+/** Searches for the pull request before it opens one, and again after a failure, because a response can be lost. */
 export const openOrFind = (
   pullRequests: PullRequests["Service"],
   target: PullRequestTarget,
   text: NewPullRequest
 ): Effect.Effect<PullRequest, PullRequestFailed> =>
   Effect.suspend(() => {
-    // Whether it may exist although no answer has come.
+    // Whether a pull request may exist although no response arrived.
     let asked = false
     const open = Effect.gen(function* () {
       const found = yield* pullRequests.find(target)
@@ -28,10 +28,10 @@ export const openOrFind = (
     const lookAgain = (first: PullRequestFailed) =>
       pullRequests.find(target).pipe(
         Effect.timeout(Duration.seconds(lookAgainSecondsMax)),
-        // What went wrong first is what there is to say.
+        // Report the first error.
         Effect.catch(() => Effect.fail(first)),
         Effect.flatMap((found) =>
-          // There was none a moment ago, so it is the one that was asked for.
+          // None existed before the request, so this is the requested one.
           found === undefined ? Effect.fail(first) : Effect.succeed({ ...found, existing: false })
         )
       )

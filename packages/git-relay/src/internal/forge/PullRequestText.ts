@@ -1,33 +1,32 @@
 /**
- * What a pull request says, made from commits that an agent wrote. Pure.
+ * Text of a pull request, generated from commits that an agent wrote. Pure.
  *
- * In a forge, text acts: a mention writes to people, a reference shows up elsewhere, "fixes #1" closes an
- * issue, an image is fetched by every reader. Commit text is therefore shown as code. That alone is not enough:
- * GitLab looks for closing words in a description as it was written, code or not, and a squashed merge makes a
- * commit message of it, which knows no code at all. So marks are also taken apart by an invisible joiner, in a
- * title and in code alike.
+ * Text has effects in a forge: a mention notifies people, a reference shows up elsewhere, "fixes #1" closes an issue,
+ * and every reader fetches an image. Commit messages are therefore shown as code. That alone is not enough: GitLab
+ * searches the raw description for closing words, code or not, and a squash merge turns the description into a commit
+ * message, which has no code. So an invisible joiner also splits the marks, in titles and in code.
  */
 import { clip, oneLine, printable } from "../git/ShownText.ts"
 
 export interface PullRequestFacts {
   readonly runId: string
   readonly baseBranch: string
-  /** Of the commits, the oldest first. */
+  /** Commit messages, oldest first. */
   readonly messages: ReadonlyArray<string>
 }
 
 export const titleCharactersMax = 200
 
-/** GitHub takes 65,536. */
+/** GitHub accepts 65,536. */
 export const bodyCharactersMax = 20_000
 
-/** How much of one commit's message is shown. */
+/** Maximum length of one commit message in the body. */
 export const messageCharactersMax = 2000
 
-/** Separates what would otherwise be read as one; shows nothing. */
+/** Invisible character that splits text which would otherwise be read as one word. */
 const wordJoiner = "\u2060"
 
-/** Invisible characters that `printable` leaves: direction, annotation, and tags that only a machine reads. */
+/** Invisible characters that `printable` keeps: direction, annotation, and tags that only machines read. */
 const unseen = /[\u061c\u206a-\u206f\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu
 
 export const make = ({ baseBranch, messages, runId }: PullRequestFacts) => {
@@ -36,27 +35,27 @@ export const make = ({ baseBranch, messages, runId }: PullRequestFacts) => {
   const count = messages.length
   const intro =
     `${count} ${count === 1 ? "commit" : "commits"} of run \`${runId}\`, for \`${baseBranch}\`. ` +
-    "What follows was written by the agent."
+    "The following text was written by the agent."
   return { title, body: clip(`${intro}\n\n${fenced(messages)}\n`, bodyCharactersMax) }
 }
 
-/** Text in which nothing acts, for where there is no code. */
+/** Returns text without effects in a forge, for places that are not code. */
 export const inert = (text: string): string =>
   withoutReferences(text).replace(/[<>\]()`*_|\\]/gu, (mark) => `${mark}${wordJoiner}`)
 
-/** Nothing that is looked for in plain text: people, issues and the like, addresses, commands, markers. */
+/** Splits everything that forges recognize in plain text: mentions, references, addresses, commands and markers. */
 const withoutReferences = (text: string): string =>
   text
     .replace(/[@#!&$%^~[]/gu, (mark) => `${mark}${wordJoiner}`)
     .replace(/(:\/)(\/)/gu, `$1${wordJoiner}$2`)
     .replace(/(www)\./giu, `$1${wordJoiner}.`)
-    // GH-1, and the keys of other trackers, which GitLab closes as well.
+    // GH-1, and the keys of other trackers, which GitLab closes too.
     .replace(/([A-Z][A-Z0-9_]+)-(?=\d)/gu, `$1${wordJoiner}-`)
     .replace(/(gh)-(?=\d)/giu, `$1${wordJoiner}-`)
-    // A line that begins like this is a command to GitLab.
+    // GitLab runs a line that begins with a slash as a command.
     .replace(/^(\s*)\//gmu, `$1${wordJoiner}/`)
 
-/** A block of code with a fence that is not in it. */
+/** Returns a code block whose fence does not occur in it. */
 const fenced = (messages: ReadonlyArray<string>): string => {
   const text = clip(
     messages.map((message) => clip(withoutReferences(paragraph(message)), messageCharactersMax)).join("\n\n"),
@@ -69,7 +68,7 @@ const fenced = (messages: ReadonlyArray<string>): string => {
 
 const paragraph = (message: string): string => linesOf(message).join("\n")
 
-/** From the first to the last that say something. */
+/** Lines from the first to the last that are not blank. */
 const linesOf = (message: string): ReadonlyArray<string> =>
   message
     .split(/\r\n|[\n\r\u0085\u2028\u2029]/u)

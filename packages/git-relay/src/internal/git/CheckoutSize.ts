@@ -1,8 +1,8 @@
 /**
- * How much a commit becomes when it is checked out: found before that is done, by a listing that ends at the limits.
+ * Checks the size of a commit's checkout before it is written, with a listing that stops at the limits.
  *
- * Trees and files that a repository names many times are packed once. A few hundred kilobytes can be a thousand million
- * files, which git would hold in memory, or terabytes on the disk.
+ * A repository packs a tree or a file once, even if it has many names. A few hundred kilobytes can expand to a billion
+ * files, which git would hold in memory, or to terabytes on disk.
  */
 import { Deferred, Effect } from "effect"
 import { OriginUnavailable, RelayFailed } from "../../GitRelayError.ts"
@@ -12,13 +12,15 @@ import * as HostGit from "./HostGit.ts"
 
 export type CheckoutLimits = Pick<RelayLimits, "checkoutPathsMax" | "checkoutBytesMax" | "checkSecondsMax">
 
-/** What Linux takes as one path. */
+/** Maximum length of a path on Linux. */
 const pathBytesMax = 4096
 
-/** Git holds every path whole while it checks out, however many begin alike. */
+/**
+ * Maximum length of all paths together. Git holds each path whole during a checkout, even if they share a beginning.
+ */
 const pathsBytesMax = 256 * 1024 * 1024
 
-/** Fails when the commit is larger than a workspace may be. */
+/** Fails if the commit is larger than a workspace may be. */
 export const check = Effect.fnUntraced(function* (
   gitDirectory: string,
   commit: CommitId,
@@ -28,7 +30,7 @@ export const check = Effect.fnUntraced(function* (
   const count = makeCounter(limits)
   const git = yield* HostGit.start(
     {
-      // With directories, which may be many and hold no file.
+      // Includes directories, because there can be many without files.
       argv: ["ls-tree", "-r", "-t", "-z", "--full-tree", "--format=%(objectsize)%x09%(path)", commit],
       gitDirectory,
       runtimeSecondsMax: limits.checkSecondsMax
@@ -43,11 +45,13 @@ export const check = Effect.fnUntraced(function* (
   if (exitCode !== 0)
     return yield* new RelayFailed({
       detail: `git ls-tree ended with ${exitCode}: ${stderr.trim()}`,
-      remedy: "Look whether the origin is whole (git fsck)"
+      remedy: "Check the origin for missing or corrupt objects (git fsck)"
     })
 }, Effect.scoped)
 
-/** Takes `SIZE TAB PATH NUL …` in whatever pieces it comes; answers once there is too much. */
+/**
+ * Counts entries of the form `SIZE TAB PATH NUL …`, in pieces of any size. Returns a refusal once a limit is exceeded.
+ */
 const makeCounter = ({ checkoutBytesMax, checkoutPathsMax }: CheckoutLimits) => {
   let [paths, bytes, pathsBytes] = [0, 0, 0]
   let rest = ""
@@ -58,7 +62,7 @@ const makeCounter = ({ checkoutBytesMax, checkoutPathsMax }: CheckoutLimits) => 
       const [size = ""] = entry.split("\t", 1)
       const pathBytes = entry.length - size.length - 1
       paths++
-      // A directory has `-`, and so has a submodule.
+      // Directories and submodules have the size `-`.
       bytes += Number(size) || 0
       pathsBytes += pathBytes
       if (paths > checkoutPathsMax)
@@ -68,7 +72,7 @@ const makeCounter = ({ checkoutBytesMax, checkoutPathsMax }: CheckoutLimits) => 
       if (pathBytes > pathBytesMax) return refusal(`${pathBytesMax} bytes in one path`)
       if (pathsBytes > pathsBytesMax) return refusal(`${pathsBytesMax} bytes in all paths together`)
     }
-    // The longest size, and a path that is longer than it may be: git need not end it.
+    // An unfinished entry is refused once it is longer than any allowed size and path, because git may never end it.
     return rest.length > 32 + pathBytesMax ? refusal(`${pathBytesMax} bytes in one path`) : undefined
   }
 }

@@ -1,9 +1,9 @@
 /**
- * The git of a container: what runs it, with what, and what it writes as it comes.
+ * Runs git in a container, with fixed limits and environment, and streams its output.
  *
- * It has no network, no credential and no socket. `cogni-git` reads neither a repository's configuration nor its hooks;
- * if something of an agent's ran in there all the same, it would run as the agent's own user and find nothing that the
- * agent did not have. The container is the boundary.
+ * The container has no network, no credential and no socket. `cogni-git` reads neither the configuration nor the hooks
+ * of a repository. If an agent's code ran there anyway, it would run as the agent's own user, with access to nothing
+ * that the agent did not have. The container is the boundary.
  */
 import {
   type ContainerError,
@@ -19,7 +19,7 @@ import { oneLine } from "./ShownText.ts"
 
 const MiB = 1024 * 1024
 
-/** What git gets. */
+/** Resource limits of git in a container. */
 export const limits = {
   memoryBytesMax: 1024 * MiB,
   processesMax: 64,
@@ -51,14 +51,14 @@ export const exitCodes = { unfit: 65, absent: 66, moved: 75, denied: 77 } as con
 
 export interface ContainerRequest {
   readonly runId: RunId
-  /** An image of ours, with git and `cogni-git` in it. Never one that an agent could change. */
+  /** An image of this project, with git and `cogni-git`. Never one that an agent could change. */
   readonly image: string
   /** Never root. */
   readonly user: User
   readonly runtimeSecondsMax: number
 }
 
-/** What all containers of a relay have in common: this environment, no network, and these limits. */
+/** Settings that all containers of a relay share: this environment, no network, and these limits. */
 export const common = ({ image, runId, runtimeSecondsMax, user }: ContainerRequest) =>
   ({
     runId,
@@ -70,18 +70,18 @@ export const common = ({ image, runId, runtimeSecondsMax, user }: ContainerReque
     limits: { ...limits, workspaceBytesMax: 256 * MiB, runtimeSecondsMax }
   }) as const satisfies Partial<ContainerSpec>
 
-/** How it ended, with the beginning of its stderr as one line. */
+/** Exit code of a container, and the beginning of its stderr as one line. */
 export interface Ended {
   readonly exitCode: number
   readonly stderr: string
 }
 
-/** What a container writes, as it comes; fails after its output when it did not end well. */
+/** Output of a running container as it arrives, and how the container ended. */
 export type RunningGit = Effect.Success<ReturnType<typeof start>>
 
 const stderrBytesMax = 4096
 
-/** Removed with the scope, whatever it is doing. */
+/** Starts a container. It is removed when the scope closes, even if it is still running. */
 export const start = Effect.fnUntraced(function* (spec: ContainerSpec) {
   const runtime = yield* ContainerRuntime
   const container = yield* Effect.mapError(runtime.acquire(spec), broken)
@@ -99,7 +99,7 @@ export const start = Effect.fnUntraced(function* (spec: ContainerSpec) {
       Stream.filter(({ channel }) => channel === "stdout"),
       Stream.map(({ bytes }) => bytes)
     ),
-    /** Settles after `stdout` has ended. */
+    /** Completes after `stdout` has ended. */
     ended: Effect.map(Effect.mapError(container.exit, broken), ({ exitCode }): Ended => ({
       exitCode,
       stderr: oneLine(said)
@@ -107,7 +107,7 @@ export const start = Effect.fnUntraced(function* (spec: ContainerSpec) {
   }
 })
 
-/** To its end, with no more than the beginning of what it wrote. */
+/** Runs a container to its end, and keeps only the beginning of its stdout. */
 export const run = (spec: ContainerSpec, stdoutBytesMax = 0) =>
   Effect.scoped(
     Effect.gen(function* () {

@@ -1,48 +1,50 @@
 /**
- * What every git of the host is started with: an environment and a configuration made from nothing. Pure.
+ * Environment and configuration of every git on the host, built from nothing. Pure.
  *
- * Nothing of the host process's own environment, of any user's or the system's configuration, and nothing of a workspace
- * reaches it. The whole of both is written out in `GitEnvironment.test.ts`, so that every change of it shows in review.
+ * git receives nothing from the environment of the host process, from user or system configuration, or from a
+ * workspace. `GitEnvironment.test.ts` lists all values of both, so that every change shows in review.
  */
 
 import { searchPath } from "@cogni/sandbox-host-files/HostProgram"
 
-/** Of the host's network, what git cannot know by itself. */
+/** Network settings of the host that git cannot determine itself. */
 export interface GitNetwork {
-  /** A proxy of the host's for https, such as `http://proxy.internal:3128`. */
+  /** The host's proxy for https, such as `http://proxy.internal:3128`. */
   readonly proxyUrl?: string | undefined
-  /** Hosts that are reached without it, as in `NO_PROXY`. */
+  /** Hosts that are reached without the proxy, as in `NO_PROXY`. */
   readonly noProxy?: string | undefined
   /** A file of certificate authorities, instead of the system's. */
   readonly caFile?: string | undefined
 }
 
 /**
- * How a git may speak to an origin; the only way it may. Never `file`: a git of the host opens no repository that it
- * did not make.
+ * The only transport that a git may use to reach an origin. Never `file`: git on the host opens no repository that the
+ * host did not create.
  */
 export type Transport = "https" | "http" | "none"
 
 export interface GitCommand {
-  /** The subcommand and what follows. */
+  /** Subcommand and its arguments. */
   readonly argv: ReadonlyArray<string>
-  /** The repository, one of the host's own. */
+  /** Git directory of a repository that the host created. */
   readonly gitDirectory?: string | undefined
   readonly workTree?: string | undefined
   readonly transport?: Transport | undefined
   /** Server to which the credential on descriptor 3 belongs, such as `https://github.com`. */
   readonly credentialServer?: string | undefined
   readonly network?: GitNetwork | undefined
-  /** Where the origin is, so that no name is resolved a second time: `HOST:PORT:ADDRESS,…`. */
+  /** Addresses of the origin, so that its name is not resolved again: `HOST:PORT:ADDRESS,…`. */
   readonly resolve?: string | undefined
-  /** Objects go there, as long as nobody knows whether they may stay; those of `gitDirectory` are seen behind them. */
+  /** Directory for new objects until they are accepted. The objects of `gitDirectory` stay readable. */
   readonly quarantine?: string | undefined
 }
 
-/** Memory that git may take for one object; a delta bomb of 2 KiB asks for gigabytes. Undocumented; git's `wrapper.c`. */
+/**
+ * Memory limit of git for one object; a delta bomb of 2 KiB requests gigabytes. Undocumented; see git's `wrapper.c`.
+ */
 export const allocationLimit = "512m"
 
-/** The whole environment. */
+/** Complete environment of git, without the additions of a command. */
 export const environment: Readonly<Record<string, string>> = {
   GIT_ALLOC_LIMIT: allocationLimit,
   GIT_ASKPASS: "/bin/false",
@@ -65,7 +67,7 @@ export const environment: Readonly<Record<string, string>> = {
   XDG_CONFIG_HOME: "/nonexistent"
 }
 
-/** What every command is configured with, before anything of its own. */
+/** Configuration of every command, before its own settings. */
 export const configuration: Readonly<Record<string, string>> = {
   "checkout.workers": "0",
   "core.askPass": "",
@@ -78,7 +80,7 @@ export const configuration: Readonly<Record<string, string>> = {
   "core.symlinks": "true",
   "credential.helper": "",
   "fetch.fsckObjects": "true",
-  // Everything into packs: those are what is copied from one repository to the next.
+  // Stores all objects in packs, because only packs are copied between repositories.
   "fetch.unpackLimit": "1",
   "gc.auto": "0",
   "http.followRedirects": "false",
@@ -93,12 +95,12 @@ export const configuration: Readonly<Record<string, string>> = {
 }
 
 /**
- * Hands over what is on descriptor 3, once. git itself asks it only for the server it is configured for; `store` and
- * `erase` do nothing.
+ * Credential helper that prints descriptor 3, once. git calls it only for the server that it is configured for; `store`
+ * and `erase` do nothing.
  */
 export const credentialHelper = '!f() { test "$1" = get && cat <&3; }; f'
 
-/** All arguments of git, its own and the command's. */
+/** Returns all arguments of git: its options and configuration, then the command's own. */
 export const argumentsOf = (command: GitCommand): ReadonlyArray<string> => {
   const { credentialServer, gitDirectory, network, resolve, transport = "none", workTree } = command
   const own: ReadonlyArray<readonly [name: string, value: string]> = [

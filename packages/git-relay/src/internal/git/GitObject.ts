@@ -1,13 +1,13 @@
 /**
- * Commits and trees as git writes them, read on bytes.
+ * Parses and encodes commits and trees as git writes them, on bytes.
  *
- * Names and texts are latin1 strings: one character is one byte, whatever encoding their author had in mind. What git
- * would not have written is `undefined`; nothing here throws.
+ * Names and texts are latin1 strings: one character is one byte, whatever their encoding. Anything that git would not
+ * have written gives `undefined`; nothing here throws.
  */
 import type { ObjectFormat } from "../../Refs.ts"
 
 export interface TreeEntry {
-  /** Octal digits, as they are written: a tree's own are `40000`. */
+  /** Octal digits as they are written, such as `40000` for a tree. */
   readonly mode: string
   readonly name: string
   readonly id: string
@@ -24,14 +24,14 @@ export interface Commit {
   readonly message: string
 }
 
-/** What the mode of an entry makes of it. */
+/** Kind of an entry, determined by its mode. */
 export type EntryKind = "tree" | "file" | "symlink" | "submodule" | "odd"
 
 const idBytes: Readonly<Record<ObjectFormat, number>> = { sha1: 20, sha256: 32 }
 
 const space = 0x20
 
-/** The longest mode that git has is six digits; an old one may have a zero before it. */
+/** Maximum digits of a mode. git's modes have six; an old one may have a leading zero. */
 const modeDigitsMax = 7
 
 const kinds: ReadonlyMap<number, EntryKind> = new Map([
@@ -43,7 +43,7 @@ const kinds: ReadonlyMap<number, EntryKind> = new Map([
   [0o160000, "submodule"]
 ])
 
-/** A tree that names something twice has no one meaning, and is none. */
+/** Parses a tree. Refuses a tree that contains a name twice, because its meaning is ambiguous. */
 export const parseTree = (bytes: Uint8Array, format: ObjectFormat): ReadonlyArray<TreeEntry> | undefined => {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const entries: Array<TreeEntry> = []
@@ -64,7 +64,7 @@ export const parseTree = (bytes: Uint8Array, format: ObjectFormat): ReadonlyArra
   return entries
 }
 
-/** In the order given. */
+/** Encodes the entries in the given order. */
 export const encodeTree = (entries: ReadonlyArray<TreeEntry>): Uint8Array =>
   Buffer.concat(
     entries.flatMap(({ id, mode, name }) => [
@@ -73,7 +73,7 @@ export const encodeTree = (entries: ReadonlyArray<TreeEntry>): Uint8Array =>
     ])
   )
 
-/** Git's own order, in which a tree's name ends in a slash. */
+/** Compares entries in git's order, in which the name of a tree ends with a slash. */
 export const compareEntries = (a: TreeEntry, b: TreeEntry): number => {
   const [left, right] = [sortKey(a), sortKey(b)]
   return left < right ? -1 : left > right ? 1 : 0
@@ -83,7 +83,9 @@ const sortKey = ({ mode, name }: TreeEntry) => (kindOf(mode) === "tree" ? `${nam
 
 export const kindOf = (mode: string): EntryKind => kinds.get(Number.parseInt(mode, 8)) ?? "odd"
 
-/** Tree, parents, author and committer, in this order, and whatever else before an empty line and the message. */
+/**
+ * Parses a commit: tree, parents, author and committer in this order, any other lines, an empty line and the message.
+ */
 export const parseCommit = (bytes: Uint8Array, format: ObjectFormat): Commit | undefined => {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1")
   const headerEnd = text.indexOf("\n\n")
@@ -99,14 +101,17 @@ export const parseCommit = (bytes: Uint8Array, format: ObjectFormat): Commit | u
   }
   const author = identityOf(lines[next], "author")
   const committer = identityOf(lines[next + 1], "committer")
-  // A second one of these would be read by one program and not by another.
+  // Programs disagree about which of two such lines counts.
   const again = lines.slice(next + 2).some((line) => /^(?:tree|parent|author|committer) /u.test(line))
   if (tree === undefined || author === undefined || committer === undefined || again) return undefined
   const message = headerEnd === -1 ? "" : text.slice(headerEnd + 2)
   return { tree, parents, author, committer, header, message }
 }
 
-/** All that is wanted of a commit that was there before; old ones may be odd otherwise. */
+/**
+ * Returns the tree of a commit that existed before the run. The rest is not checked, because old commits can be
+ * irregular.
+ */
 export const treeOfCommit = (bytes: Uint8Array, format: ObjectFormat): string | undefined => {
   const start = Buffer.from(bytes.subarray(0, "tree \n".length + idBytes[format] * 2)).toString("latin1")
   return start.endsWith("\n") ? idOf(start.slice(0, -1), "tree", format) : undefined

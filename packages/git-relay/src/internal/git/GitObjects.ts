@@ -1,4 +1,4 @@
-/** `ObjectReader` over a repository of the host: one `cat-file` that stays, asked one thing after the other. */
+/** `ObjectReader` for a repository of the host. One `cat-file` process stays open and answers requests in order. */
 import { Effect } from "effect"
 import { RelayFailed } from "../../GitRelayError.ts"
 import { CommitId } from "../../Refs.ts"
@@ -67,14 +67,16 @@ const commits = (gitDirectory: string, tip: CommitId, base: CommitId, max: numbe
       })
   )
 
-/** Answers come in the order of the questions: a line, and after it what was asked for, if it was. */
+/**
+ * Parses answers, which arrive in the order of the requests: one line each, and then the content if it was requested.
+ */
 const makeParser = (waiting: Array<Waiting>) => {
   let rest: Buffer = Buffer.alloc(0)
   let body: { readonly info: ObjectInfo; readonly pieces: Array<Buffer>; bytes: number } | undefined
 
   const settle = (answer: Answer) => waiting.shift()?.answered(answer)
 
-  /** What was read of `piece`, as an offset. */
+  /** Reads part of a body, and returns the offset after it. */
   const takeBody = (piece: Buffer, from: number): number => {
     const wanted = body!.info.bytes + 1 - body!.bytes
     const part = piece.subarray(from, from + wanted)

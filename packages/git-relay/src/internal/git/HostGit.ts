@@ -1,4 +1,7 @@
-/** Git on the host, on repositories that the host made: its environment from nothing, its credential over a pipe. */
+/**
+ * Runs git on the host, in repositories that the host created: the environment is built from nothing, and the
+ * credential goes over a pipe.
+ */
 import * as HostProgram from "@cogni/sandbox-host-files/HostProgram"
 import { Effect, type Scope } from "effect"
 import * as CredentialUse from "./CredentialUse.ts"
@@ -8,20 +11,23 @@ import { RelayFailed } from "../../GitRelayError.ts"
 
 export interface HostGitCommand extends GitEnvironment.GitCommand {
   readonly credential?: GitCredential | undefined
-  /** For what more than this machine takes part in, or what is long; 300. */
+  /** Time limit in seconds (default 300), for commands that contact another machine or take long. */
   readonly runtimeSecondsMax?: number | undefined
-  /** What is said on stdout; more is a failure. */
+  /** Maximum bytes of stdout; more is a failure. */
   readonly stdoutBytesMax?: number | undefined
-  /** Of what it does, as it does it. */
+  /** Receives progress lines while git runs. */
   readonly onProgress?: ((text: string) => void) | undefined
 }
 
 export interface RunningGit extends Pick<HostProgram.RunningProgram, "stdin"> {
-  /** Settles when it has ended and all it wrote is read. */
+  /** Completes when git has ended and all its output is read. */
   readonly answer: Effect.Effect<HostProgram.ProgramAnswer, RelayFailed>
 }
 
-/** Started now, and killed with the scope if it still lives. `onStdout` takes what it writes in place of the answer. */
+/**
+ * Starts git, and kills it when the scope closes if it still runs. `onStdout` receives its output instead of the
+ * answer.
+ */
 export const start = (
   command: HostGitCommand,
   onStdout?: (piece: Buffer) => void
@@ -31,22 +37,24 @@ export const start = (
     answer: Effect.mapError(answer, failedFor(command))
   }))
 
-/** To its end, with nothing on stdin unless `input` is given. */
+/** Runs git to its end, with nothing on stdin unless `input` is given. */
 export const run = (command: HostGitCommand, input?: string | Uint8Array) =>
   Effect.mapError(HostProgram.run(programOf(command), input), failedFor(command))
 
-/** `run`, where anything but 0 is nobody's input but a fault of the relay's. */
+/**
+ * Like `run`, but fails on a nonzero exit code. For commands whose failure is a fault of the relay, not of their input.
+ */
 export const runOk = (command: HostGitCommand, input?: string | Uint8Array) =>
   Effect.flatMap(run(command, input), ({ exitCode, stderr, stdout }) =>
     exitCode === 0
       ? Effect.succeed(stdout)
       : new RelayFailed({
           detail: `git ${command.argv[0]} ended with ${exitCode}: ${HostProgram.lastLine(stderr)}`,
-          remedy: "Look at the disk of the relay's directory, then try again"
+          remedy: "Check the disk of the relay's directory, then try again"
         })
   )
 
-/** `runOk`, as its lines. */
+/** Like `runOk`, but returns the lines of stdout that are not empty. */
 export const lines = (command: HostGitCommand, input?: string) =>
   Effect.map(runOk(command, input), (stdout) =>
     stdout
@@ -74,7 +82,7 @@ const programOf = (command: HostGitCommand): HostProgram.HostProgram => {
 const remedies = {
   cannot_start: `Install git, so that it is found in ${HostProgram.searchPath}`,
   too_slow: "Try again, or allow it more time",
-  too_much_output: "Narrow what is asked"
+  too_much_output: "Request less output"
 } satisfies Record<HostProgram.ProgramFailed["problem"], string>
 
 const failedFor =

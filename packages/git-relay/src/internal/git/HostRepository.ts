@@ -1,8 +1,8 @@
 /**
- * Repositories that the host makes: bare ones for itself, and the one that an agent gets.
+ * Creates repositories on the host: bare ones for the relay, and the one that an agent gets.
  *
- * Objects go from one to the next as whole packs. Between repositories of the host they are linked; into a workspace
- * they are copied, because whoever owns a linked file owns the other name of it too.
+ * Objects move between repositories as whole packs. They are linked between repositories of the host, but copied into a
+ * workspace, because the owner of a linked file owns all of its names.
  */
 import { isErrno, recover } from "@cogni/sandbox-host-files/Descriptor"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
@@ -14,7 +14,9 @@ import { CommitId, type ObjectFormat } from "../../Refs.ts"
 import * as HostGit from "./HostGit.ts"
 import { attempt, giveTo } from "./RelayFiles.ts"
 
-/** Where a relay's repository knows the tip of the base, and what an agent left. */
+/**
+ * References in a relay's repository: the base, the tip that the agent left, and the branch that exists at the origin.
+ */
 export const refs = { base: "refs/relay/base", tip: "refs/relay/tip", there: "refs/relay/there" } as const
 
 export const initBare = (gitDirectory: string, objectFormat: ObjectFormat) =>
@@ -22,24 +24,24 @@ export const initBare = (gitDirectory: string, objectFormat: ObjectFormat) =>
     argv: ["init", "-q", "--bare", "--template=", `--object-format=${objectFormat}`, "--", gitDirectory]
   })
 
-/** The packs of one repository into another, and where their history is cut off. */
+/** Links or copies the packs of one repository into another, and copies its shallow boundary. */
 export const transplant = (from: string, to: string, how: "link" | "copy") =>
   attempt(to, async () => {
     const source = join(from, "objects", "pack")
     const target = join(to, "objects", "pack")
     await mkdir(target, { recursive: true })
-    // A pack counts once its index is there.
+    // The index comes last, because git uses a pack once its index exists.
     const names = (await readdir(source)).filter((name) => /^pack-[0-9a-f]+\.(?:pack|idx|rev)$/u.test(name))
     for (const name of names.toSorted((a, b) => Number(a.endsWith(".idx")) - Number(b.endsWith(".idx"))))
       await (how === "link" ? linkOrCopy : OwnFiles.copy)(join(source, name), join(target, name))
     await OwnFiles.copy(join(from, "shallow"), join(to, "shallow")).catch(recover(["ENOENT"], undefined))
   })
 
-/** Names of the packs of a repository, those that are being written too. */
+/** Returns the names of the files in a repository's pack directory, including packs that are still being written. */
 export const packsOf = (gitDirectory: string): Promise<ReadonlyArray<string>> =>
   readdir(join(gitDirectory, "objects", "pack")).catch(() => [])
 
-/** What they weigh together. */
+/** Returns the size of a repository's packs together, in bytes. */
 export const packedBytes = async (gitDirectory: string): Promise<number> => {
   const names = await packsOf(gitDirectory)
   const sizes = await Promise.all(
@@ -53,7 +55,7 @@ export const packedBytes = async (gitDirectory: string): Promise<number> => {
   return sizes.reduce((sum, size) => sum + size, 0)
 }
 
-/** The id of what is named; `undefined` where there is no such thing. */
+/** Returns the ID of a named object, or `undefined` if it does not exist. */
 export const objectAt = (gitDirectory: string, name: string) =>
   Effect.map(
     HostGit.run({
@@ -63,12 +65,12 @@ export const objectAt = (gitDirectory: string, name: string) =>
     ({ exitCode, stdout }) => (exitCode === 0 ? stdout.toString("latin1").trim() : undefined)
   )
 
-/** What a reference stands for; fails when there is no such commit. */
+/** Returns the commit of a reference. Fails if there is no such commit. */
 export const commitAt = Effect.fnUntraced(function* (gitDirectory: string, ref: string) {
   const id = yield* objectAt(gitDirectory, `${ref}^{commit}`)
   if (id === undefined) {
     return yield* new RelayFailed({
-      detail: `${ref} is no commit`,
+      detail: `${ref} is not a commit`,
       remedy: "Try again from the beginning",
       isRetryable: true
     })
@@ -89,13 +91,13 @@ export const setRef = (gitDirectory: string, ref: string, commit: string) =>
     gitDirectory
   })
 
-/** Commits whose parents are not there, in a repository that has no such yet. */
+/** Lists the commits whose parents are missing. The repository must not have such a list yet. */
 export const setShallow = (gitDirectory: string, commits: ReadonlyArray<CommitId>) =>
   attempt(gitDirectory, () =>
     OwnFiles.create(join(gitDirectory, "shallow"), commits.map((id) => `${id}\n`).join(""), 0o644)
   )
 
-/** In whose name an agent commits unless it says otherwise. */
+/** Default author of an agent's commits. */
 const author = { name: "Cogni Sandbox", email: "agent@sandbox.invalid" } as const
 
 interface WorkspaceOptions {
@@ -109,7 +111,7 @@ interface WorkspaceOptions {
   readonly user: { readonly userId: number; readonly groupId: number } | undefined
 }
 
-/** What an agent gets: a repository at the base, on a branch of its own, with nobody's credential in it. */
+/** Creates the repository of an agent: at the base, on the run's own branch, without any credential. */
 export const workspace = Effect.fnUntraced(function* (options: WorkspaceOptions) {
   const { baseBranch, baseCommit, branch, from, path } = options
   const repository = join(path, "repo")
@@ -145,7 +147,7 @@ const configurationOf = ({ baseBranch, branch, remoteUrl }: WorkspaceOptions): s
     "[user]",
     `\tname = ${quoted(author.name)}`,
     `\temail = ${quoted(author.email)}`,
-    // Nothing of git's own runs beside the agent, nor is left half-way when it ends.
+    // git's maintenance must not run beside the agent, nor be interrupted when the agent ends.
     "[gc]",
     "\tauto = 0",
     "[maintenance]",
@@ -163,7 +165,7 @@ const configurationOf = ({ baseBranch, branch, remoteUrl }: WorkspaceOptions): s
     ""
   ].join("\n")
 
-/** As git's configuration has it. */
+/** Quotes a value for git's configuration. */
 const quoted = (text: string): string =>
   `"${text.replace(/[\\"]/gu, String.raw`\$&`).replace(/[\r\n\0]/gu, " ")}"`
 

@@ -1,20 +1,20 @@
-/** A repository's objects in memory, encoded and named as git does it. For tests, and for relays that hold nothing. */
+/** Objects of a repository in memory, encoded and named as git does. For tests, and for the in-memory relay. */
 import { createHash } from "node:crypto"
 import { Effect } from "effect"
 import * as GitObject from "./GitObject.ts"
 import type { ObjectInfo, ObjectReader, ObjectType } from "./ObjectReader.ts"
 import { CommitId, type ObjectFormat } from "../../Refs.ts"
 
-/** One object. */
+/** A stored object: its type, and its content without git's header. */
 export interface StoredObject {
   readonly type: ObjectType
   readonly content: Uint8Array
 }
 
-/** A file of a tree: its text, or what it is otherwise. */
+/** A file of a tree: its content, or its mode and content. */
 export type File = string | Uint8Array | { readonly mode: string; readonly content: string | Uint8Array }
 
-/** What an entry that is no file of its own points to. */
+/** An entry that refers to an object by its ID. */
 export interface Pointer {
   readonly mode: string
   readonly id: string
@@ -29,7 +29,7 @@ export interface CommitOptions {
   readonly committer?: string | undefined
   /** Seconds since the epoch. */
   readonly time?: number | undefined
-  /** Further lines of the header, such as a signature. */
+  /** Additional header lines, such as a signature. */
   readonly header?: string | undefined
 }
 
@@ -48,7 +48,7 @@ export const make = (format: ObjectFormat = "sha1") => {
     return id
   }
   const putBlob = (content: string | Uint8Array) => put("blob", bytesOf(content))
-  /** In git's order, whatever order they are given in. */
+  /** Sorts the entries into git's order. */
   const putTree = (entries: ReadonlyArray<GitObject.TreeEntry>) =>
     put("tree", GitObject.encodeTree(entries.toSorted(GitObject.compareEntries)))
   const pointerOf = (file: File | Pointer): Pointer => {
@@ -66,7 +66,7 @@ export const make = (format: ObjectFormat = "sha1") => {
     put,
     putBlob,
     putTree,
-    /** A whole tree, by paths; names are UTF-8. */
+    /** Stores a whole tree by paths; names are UTF-8. */
     putFiles: (files: Readonly<Record<string, File | Pointer>>) => {
       const named = Object.entries(files).map(([path, file]): Named => ({
         ...pointerOf(file),
@@ -101,7 +101,7 @@ export const make = (format: ObjectFormat = "sha1") => {
       isAncestor: (ancestor, descendant) =>
         Effect.sync(() => ancestorsOf(parentsOf, descendant).has(ancestor))
     } satisfies ObjectReader,
-    /** How much was asked so far: objects, not questions. */
+    /** Number of objects that were requested so far. */
     reads: () => ({ infos, contents })
   }
 }
@@ -161,7 +161,7 @@ const childrenFirst = (
 ): ReadonlyArray<CommitId> => {
   const oldestFirst: Array<CommitId> = []
   const seen = new Set<string>(old)
-  // A commit is done when its parents are; without recursion, as histories are long.
+  // A commit comes after its parents. Not recursive, because histories are long.
   const stack: Array<{ readonly id: CommitId; readonly done: boolean }> = [{ id: tip, done: false }]
   for (let top = stack.pop(); top !== undefined; top = stack.pop()) {
     if (top.done) oldestFirst.push(top.id)

@@ -1,11 +1,11 @@
-/** Raw objects of a repository that the host owns. What is in them was written by an agent, or by the origin. */
+/** Raw objects of a repository that the host owns. An agent or the origin wrote their content. */
 import type { Effect } from "effect"
 import type { CommitId } from "../../Refs.ts"
 
 /** @internal */
 export type ObjectType = "commit" | "tree" | "blob" | "tag"
 
-/** What is known of an object without looking into it. */
+/** Type and size of an object, which are known without reading its content. */
 export interface ObjectInfo {
   readonly type: ObjectType
   readonly bytes: number
@@ -16,12 +16,15 @@ export interface ListedCommit {
   readonly parents: ReadonlyArray<CommitId>
 }
 
-/** Object ids are lower-case hexadecimal. What is missing is `undefined`; `E` is a fault of the reader's own. */
+/**
+ * Reads objects. IDs are lower-case hexadecimal. A missing object is `undefined`; `E` is a failure of the reader
+ * itself.
+ */
 export interface ObjectReader<E = never> {
   readonly info: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<ObjectInfo | undefined>, E>
-  /** Whole: ask `info` first. */
+  /** Reads the whole object; check its size with `info` first. */
   readonly content: (id: string) => Effect.Effect<Uint8Array | undefined, E>
-  /** Commits that `tip` has and `base` has not, parents with each, children before their parents. At most `max`. */
+  /** Commits that `tip` has and `base` does not, with their parents, children before their parents. At most `max`. */
   readonly commits: (
     tip: CommitId,
     base: CommitId,

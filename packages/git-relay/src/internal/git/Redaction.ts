@@ -1,15 +1,15 @@
-/** Taking credentials out of text, by value and in the forms in which git and its servers repeat them. */
+/** Removes credentials from text: by value, and in the forms in which git and its servers repeat them. */
 import * as CredentialUse from "./CredentialUse.ts"
 import type { GitCredential } from "../../GitCredentials.ts"
 import { oneLine } from "./ShownText.ts"
 
-/** Shorter ones would redact half of every message. */
+/** Minimum length of a secret. Shorter ones would redact half of every message. */
 const secretCharactersMin = 4
 
 /** @internal */
 export type Redact = (text: string) => string
 
-/** The text as one line without the secrets in it, nor the user part of any URL. */
+/** Returns a function that makes text one line, without the secrets and without the user part of any URL. */
 export const make = (credentials: ReadonlyArray<GitCredential>): Redact => {
   const forms = [...new Set(credentials.flatMap(CredentialUse.formsOf))]
     .filter((form) => form.length >= secretCharactersMin)

@@ -1,4 +1,4 @@
-/** Directories of the relay's own: what fails there is the relay's failure, with the same remedy everywhere. */
+/** Operations on the relay's own directories. Every failure is a failure of the relay, with the same remedy. */
 import { attempt as attempted } from "@cogni/sandbox-host-files/Attempt"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import { Effect } from "effect"
@@ -8,7 +8,7 @@ import { RelayFailed } from "../../GitRelayError.ts"
 export const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
   attempted(run, (message) => unusable(path, message))
 
-/** An empty directory of the host's own, whose files the user of a container may read. */
+/** Creates an empty directory of the host, whose files the user of a container may read. */
 export const makeOpen = (path: string) =>
   attempt(path, async () => {
     await rm(path, { recursive: true, force: true })
@@ -16,10 +16,10 @@ export const makeOpen = (path: string) =>
     await chmod(path, 0o755)
   })
 
-/** Lets the user of a container read a file of the host's own making. */
+/** Allows the user of a container to read a file that the host created. */
 export const letRead = (path: string) => attempt(path, () => chmod(path, 0o644))
 
-/** Makes a user the owner of a tree that the host made, before any agent saw it; links are not followed. */
+/** Makes a user the owner of a tree that the host created, before an agent has access. Links are not followed. */
 export const giveTo = (path: string, user: { readonly userId: number; readonly groupId: number }) =>
   Effect.mapError(HostTree.giveTo(path, user), ({ message }) => unusable(path, message))
 
@@ -27,11 +27,11 @@ export const giveTo = (path: string, user: { readonly userId: number; readonly g
 export const removeTree = (path: string) =>
   Effect.mapError(HostTree.remove(path), ({ message }) => unusable(path, message))
 
-/** Removes what the host made, where no agent has been. */
+/** Removes a tree that the host created and no agent could write. */
 export const removeOwn = (path: string) => attempt(path, () => rm(path, { recursive: true, force: true }))
 
 export const unusable = (path: string, message: string) =>
   new RelayFailed({
     detail: `${path} cannot be used: ${message}`,
-    remedy: "Look at the directory, its disk and its permissions"
+    remedy: "Check the directory, its disk and its permissions"
   })

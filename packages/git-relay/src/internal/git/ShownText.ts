@@ -1,31 +1,33 @@
-/** What an agent or a server said, fit to be shown: one line of bounded length without control characters. */
+/** Makes text from an agent or a server safe to display: one line of limited length, without control characters. */
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 
-/** Longer text is cut, and says so. */
+/** Maximum length of a line. Longer text is cut, and the cut is marked. */
 export const lineCharactersMax = 400
 
-/** C0, DEL, C1, and what turns the direction of writing. */
+/** C0, DEL, C1, and characters that change the direction of writing. */
 const unprintable = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]+/gu
 
 export const oneLine = (text: string, charactersMax: number = lineCharactersMax): string =>
-  // It becomes part of a sentence, which has a full stop of its own.
+  // Without its full stop, because the text becomes part of a sentence.
   clip(printable(text).replace(/ {2,}/gu, " ").trim().replace(/\.+$/u, ""), charactersMax)
 
-/** Spaces in the place of whatever does not show, or changes how others do. */
+/** Replaces characters that are invisible, or that change how others are displayed, with spaces. */
 export const printable = (text: string): string => text.toWellFormed().replace(unprintable, " ")
 
-/** A command about a path, to type; without the path where a terminal could not show it as it is. */
+/**
+ * Returns a command about a path, for the user to type. Omits the path if a terminal could not display it unchanged.
+ */
 export const command = (words: string, path: string): string =>
   printable(path) === path ? `${words} ${ShellWord.quoted(path)}` : words
 
-/** Never in the middle of a character; that there was more is seen. */
+/** Cuts text, but never inside a character, and marks the cut with `…`. */
 export const clip = (text: string, charactersMax: number): string => {
   if (text.length <= charactersMax) return text
   const cut = text.slice(0, charactersMax - 1)
   return `${cut.isWellFormed() ? cut : cut.slice(0, -1)}…`
 }
 
-/** Bytes of a path as text: UTF-8 where it is, and what cannot be shown as `\xNN`. */
+/** Decodes the bytes of a path as UTF-8 if they are valid, and escapes bytes that cannot be displayed as `\xNN`. */
 export const showPath = (latin1: string): string => {
   const bytes = Buffer.from(latin1, "latin1")
   const text = bytes.toString("utf8")

@@ -1,9 +1,10 @@
 /**
- * What was fetched once is not fetched again: a bare repository per origin, branch and depth, on the host.
+ * Cache of fetched objects: a bare repository on the host for each origin, branch and depth.
  *
- * The origin is asked every time, with the run's own credential, so that whoever may not read it gets nothing here
- * either. One process at a time works on a mirror; whoever cannot have it in time does without. The oldest go when all
- * of them are larger than the cache may be; what a run has taken from one it keeps, by links of its own.
+ * The origin is contacted every time with the run's own credential, so a caller without access gets nothing from the
+ * cache. One process at a time works on a mirror; a run that cannot lock it in time fetches without it. When the cache
+ * is too large, the least recently used mirrors are evicted. A run keeps the objects that it has taken, because it has
+ * its own links to them.
  */
 import { isErrno } from "@cogni/sandbox-host-files/Descriptor"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
@@ -20,7 +21,7 @@ import * as HostRepository from "../git/HostRepository.ts"
 
 export interface MirrorCacheOptions {
   readonly directory: string
-  /** What it may hold (4 GiB). */
+  /** Maximum size in bytes (default 4 GiB). */
   readonly bytesMax?: number | undefined
   readonly owners: Owners
 }
@@ -29,23 +30,26 @@ export type MirrorCache = Effect.Success<ReturnType<typeof make>>
 
 const bytesMaxDefault = 4096 * 1024 * 1024
 
-/** More packs than this, and it is cheaper to fetch anew than to copy them all into every workspace. */
+/** Maximum packs of a mirror. With more, a new fetch is cheaper than copying them all into every workspace. */
 const packsMax = 12
 
-/** A lock whose owner cannot be seen from here (another boot, another machine) is over by then. */
+/** Milliseconds after which a lock expires if its owner is not visible from here (another boot, another machine). */
 const lockForeignMillisMax = 3_600_000
 
-/** Who makes a lock, also writes who it is: one that says nothing by then never will. */
+/** Milliseconds after which a lock without an owner expires. A process writes its owner when it creates a lock. */
 const lockUnsignedMillisMax = 5000
 
-/** How long a run waits for another that is fetching the same. */
+/** Seconds that a run waits for another run that fetches the same. */
 const lockSecondsMax = 60
 
 export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
   const { bytesMax = bytesMaxDefault, directory: root } = options
   const here = yield* Semaphore.make(1)
 
-  /** It, fetched, in a repository that stays as it is until the scope closes; `undefined` where it cannot be had. */
+  /**
+   * Fetches into a mirror, which does not change until the scope closes. Returns `undefined` if it cannot be locked in
+   * time.
+   */
   const fetched = Effect.fnUntraced(function* (
     origin: RemoteOrigin.OriginOptions,
     what: { readonly source: string; readonly depth: number; readonly objectFormat: ObjectFormat }
@@ -70,7 +74,7 @@ export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
       into
     })
     yield* fetch.pipe(
-      // What is broken on this disk, or has grown too large here, is no fault of the origin's: once more, from nothing.
+      // A mirror that is corrupt or too large is not the fault of the origin, so try again with a new one.
       Effect.catchIf(
         (error) =>
           error._tag === "OriginUnavailable" && (error.fault === "other" || error.fault === "unsupported"),
@@ -90,7 +94,10 @@ const exists = (path: string) =>
     () => false
   )
 
-/** A file that only one process can make. That of a dead one is moved away, which only one process can do either. */
+/**
+ * Takes a lock file, which only one process can create. The lock of a dead process is moved away, which also only one
+ * process can do.
+ */
 const locked = ({ owners }: MirrorCacheOptions, path: string) => {
   let taken = false
   const seize = attempt(path, async () => {
@@ -109,7 +116,7 @@ const locked = ({ owners }: MirrorCacheOptions, path: string) => {
     taken ? Effect.ignore(attempt(path, () => rm(path, { force: true }))) : Effect.void
   ).pipe(
     Effect.andThen(
-      // A lock that is taken is known to be: only the waiting can be interrupted.
+      // Only the waiting can be interrupted, so that a lock that was taken is always recorded.
       Effect.uninterruptible(seize).pipe(
         Effect.repeat({
           schedule: Schedule.spaced("50 millis"),
@@ -128,7 +135,7 @@ const isLeft = (owners: Owners, text: string, ageMillis: number): boolean => {
   return seen === "dead" || (seen === "unknown" && ageMillis > lockForeignMillisMax)
 }
 
-/** The lock of a dead process, and no other: what somebody has taken in the meantime is put back. */
+/** Removes the lock of a dead process. If another process has taken the lock in the meantime, it is put back. */
 const setAside = async (path: string, text: string): Promise<void> => {
   const aside = `${path}.${crypto.randomUUID()}`
   try {
@@ -140,7 +147,7 @@ const setAside = async (path: string, text: string): Promise<void> => {
   await rm(aside, { force: true })
 }
 
-/** The longest unused first; never the one in use, nor one that somebody else has locked. */
+/** Removes the least recently used mirrors first, but never the one in use or one that another process has locked. */
 const evict = async (root: string, inUse: string, bytesMax: number): Promise<void> => {
   const names = await readdir(root)
   const mirrors = await Promise.all(

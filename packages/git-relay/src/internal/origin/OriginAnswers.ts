@@ -1,16 +1,16 @@
 /**
- * What an origin says, and what that means. Pure.
+ * Interprets what git reports about an origin. Pure.
  *
- * git tells by text only (of the C locale), so this is the one place that reads it. What is not recognised is passed on
- * as it was said, without secrets.
+ * git reports errors only as text (in the C locale), and only this module parses it. Text that is not recognized is
+ * passed on as it is, without secrets.
  */
 import { Result } from "effect"
 import { OriginUnavailable, type OriginFault, type PushFault } from "../../GitRelayError.ts"
 import { CommitId, type ObjectFormat } from "../../Refs.ts"
 
-/** What `ls-remote --symref URL HEAD refs/heads/…` told. */
+/** Parsed output of `ls-remote --symref URL HEAD refs/heads/…`. */
 export interface Advertised {
-  /** The branch that HEAD names; absent when it names none. */
+  /** Branch that HEAD names; `undefined` if it names no branch. */
   readonly headBranch: string | undefined
   /** Commits by reference. */
   readonly refs: ReadonlyMap<string, CommitId>
@@ -32,7 +32,7 @@ export const parseAdvertised = (stdout: string): Advertised => {
   return { headBranch, refs, objectFormat: any?.length === 64 ? "sha256" : "sha1" }
 }
 
-/** Which branch a run starts from, and where it stands. */
+/** Returns the branch that a run starts from, and its commit. */
 export const baseOf = (
   advertised: Advertised,
   asked: string | undefined
@@ -45,12 +45,12 @@ export const baseOf = (
     return fault("empty", "is empty: it has no commit to start from", "Push a first commit to it")
   }
   if (name === undefined) {
-    return fault("base_unnamed", "names no branch as its HEAD", "Say which one to start from (--base)")
+    return fault("base_unnamed", "has a HEAD that names no branch", "Name the branch to start from (--base)")
   }
   return refs.size === 0
     ? fault(
         "base_missing",
-        `has no branch ${name}, and no commit at all that could be seen`,
+        `has no branch ${name}, and no visible commit`,
         "Check its name, and that the repository is not empty"
       )
     : fault("base_missing", `has no branch ${name}`, "Check its name, or push it first")
@@ -74,61 +74,61 @@ const patterns: ReadonlyArray<Pattern<OriginFault> & { readonly detail: string }
   {
     fault: "tls",
     pattern: /ssl|tls|certificate/iu,
-    detail: "has no connection that can be trusted",
+    detail: "has no trusted TLS connection",
     remedy: "Check its certificate, or name the file of its authority (GIT_SSL_CAINFO)"
   },
   {
     fault: "redirected",
     pattern: /requested URL returned error: 30\d|redirect/iu,
-    detail: "redirects to somewhere else",
+    detail: "redirects to another address",
     remedy:
-      "Give the URL that it leads to; redirects are never followed, for they could lead a credential away"
+      "Use the URL that it redirects to; redirects are never followed, because they could leak the credential"
   },
   {
     fault: "unauthorized",
     pattern:
       /authentication failed|returned error: 401|could not read (?:username|password)|terminal prompts disabled/iu,
-    detail: "wants a credential, or does not take the one it got",
-    remedy: "Set GITHUB_TOKEN to a token that may read and write it, and check for which server it is"
+    detail: "requires a credential, or rejected the one it received",
+    remedy: "Set GITHUB_TOKEN to a token with read and write access, and check which server it is for"
   },
   {
     fault: "forbidden",
     pattern: /returned error: 403|access denied|permission to .* denied/iu,
-    detail: "does not allow this credential to do that",
-    remedy: "Give the token the right to the repository's contents"
+    detail: "does not allow this operation with this credential",
+    remedy: "Give the token access to the repository's contents"
   },
   {
     fault: "not_found",
     pattern:
       /returned error: 404|repository '.*' not found|does not appear to be a git repository|repository not found|not a git repository|does not exist/iu,
-    detail: "is not there, or not visible with this credential",
-    remedy: "Check the URL or path, and that the token may see it"
+    detail: "does not exist, or is not visible with this credential",
+    remedy: "Check the URL or path, and that the token can read it"
   },
   {
     fault: "unreachable",
     pattern:
       /failed to connect|couldn't connect|connection (?:refused|reset|timed out)|early EOF|remote end hung up|empty reply|returned error: 5\d\d|returned error: 429|RPC failed|curl \d+|unexpected disconnect/iu,
-    detail: "cannot be reached, or broke off",
+    detail: "cannot be reached, or closed the connection",
     remedy: "Try again",
     isRetryable: true
   }
 ]
 
-/** Why git could not speak to it; `said` is already redacted. */
+/** Classifies why git could not communicate with an origin; `said` is already redacted. */
 export const faultOf = (said: string): OriginUnavailable => {
   const words = withoutNames(said)
   const known = patterns.find(({ pattern }) => pattern.test(words))
   if (known === undefined)
     return new OriginUnavailable({
       fault: "other",
-      detail: `cannot be used: ${said === "" ? "git said nothing" : said}`,
-      remedy: "Look at what it says"
+      detail: `cannot be used: ${said === "" ? "git gave no reason" : said}`,
+      remedy: "Read the message of git"
     })
   const { detail, fault, isRetryable = false, remedy } = known
   return new OriginUnavailable({ fault, detail: `${detail} (${said})`, remedy, isRetryable })
 }
 
-/** What came of one reference, by its line of `push --porcelain`; the flag is ` `, `*`, `=`, `!` or `+`. */
+/** Parses the result of one reference from its line of `push --porcelain`; the flag is ` `, `*`, `=`, `!` or `+`. */
 export const parsePush = (stdout: string, branch: string) => {
   const suffix = `:refs/heads/${branch}`
   for (const line of stdout.split("\n")) {
@@ -138,7 +138,7 @@ export const parsePush = (stdout: string, branch: string) => {
   return undefined
 }
 
-/** Why a push was not taken, from all that was said of it. */
+/** Classifies why a push was not accepted, from everything that was reported about it. */
 export const pushFaultOf = (
   all: string
 ): { readonly fault: PushFault; readonly remedy: string; readonly isRetryable: boolean } => {
@@ -153,7 +153,7 @@ export const pushFaultOf = (
     return { fault, remedy, isRetryable }
   return fault === "unreachable" || fault === "unknown_host" || fault === "tls"
     ? { fault: "unreachable", remedy, isRetryable }
-    : { fault: "rejected", remedy: "Look at what the origin says", isRetryable: false }
+    : { fault: "rejected", remedy: "Read the message of the origin", isRetryable: false }
 }
 
 const pushPatterns: ReadonlyArray<Pattern<PushFault>> = [
@@ -171,7 +171,7 @@ const pushPatterns: ReadonlyArray<Pattern<PushFault>> = [
     fault: "raced",
     pattern:
       /stale info|fetch first|non-fast-forward|cannot lock ref|reference already exists|failed to update ref/iu,
-    remedy: "Somebody else has just moved the branch; look at it, then push under another name (--branch)",
+    remedy: "Another client has just moved the branch; check it, then push under another name (--branch)",
     isRetryable: true
   },
   {
@@ -182,7 +182,7 @@ const pushPatterns: ReadonlyArray<Pattern<PushFault>> = [
   }
 ]
 
-/** What comes is counted: an origin may send no more. */
+/** The origin sent more bytes than it may. */
 export const tooLarge = (bytesMax: number) =>
   new OriginUnavailable({
     fault: "unsupported",
@@ -192,7 +192,7 @@ export const tooLarge = (bytesMax: number) =>
 
 export const transportOf = (url: string): "https" | "http" => (url.startsWith("https:") ? "https" : "http")
 
-/** A repository called `openssl`, or a branch `GH006`, says nothing of what is wrong. */
+/** Removes names: a repository called `openssl`, or a branch `GH006`, does not indicate a fault. */
 const withoutNames = (said: string): string =>
   said.replace(/(?<![^\s(;])'[^']*'/gu, "'…'").replace(/https?:\/\/\S+|(?<!\S)[\w.-]*\/\S*/gu, "…")
 

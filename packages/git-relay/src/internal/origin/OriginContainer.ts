@@ -1,21 +1,23 @@
 /**
- * The containers that open a repository of this host: one that reads it, one that delivers a branch to it. Pure.
+ * The containers that open a repository of this host: one reads it, one delivers a branch to it. Pure.
  *
  * Such a repository is as hostile as a workspace: an agent that worked in it can have written its configuration and
- * hooks, and git runs what they name. So no git of the host opens it. These containers have that one directory, no
+ * hooks, and git runs what they name. So no git of the host opens it. These containers have only that directory, no
  * network and no credential; `cogni-git` in them reads neither its configuration nor its hooks.
  */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import * as ContainerGit from "../git/ContainerGit.ts"
 import type { BranchName, CommitId } from "../../Refs.ts"
 
-/** A repository of this host, as a container is given it. */
+/** Request for a container with a repository of this host. */
 export interface OriginRequest extends ContainerGit.ContainerRequest {
-  /** The git directory that is mounted, and no other. */
+  /** The git directory to mount; no other directory of the repository is mounted. */
   readonly source: string
-  /** Device and inode of the directory that the host holds, such as `2049:131`. The container stops at any other. */
+  /**
+   * Device and inode of the directory that the host holds, such as `2049:131`. The container stops if it finds another.
+   */
   readonly identity: string
-  /** Name of the linked worktree that was asked for; empty for the repository itself. */
+  /** Name of the requested linked worktree; empty for the repository itself. */
   readonly worktree: string
 }
 
@@ -28,27 +30,27 @@ export interface ReadRequest {
 export interface DeliverRequest {
   readonly branch: BranchName
   readonly tip: CommitId
-  /** The tree of `tip`: a branch with the same files has the work already. */
+  /** The tree of `tip`. A branch with the same files already has the work. */
   readonly tree: string
-  /** Where the branch may stand and be moved from; absent: it may only be added. */
+  /** Commit from which the branch may be moved. If absent, the branch may only be added. */
   readonly expected: CommitId | undefined
-  /** Directory of the host with the file `bundle` in it. */
+  /** Directory of the host that contains the file `bundle`. */
   readonly bundleDirectory: string
   readonly bundleBytesMax: number
-  /** `check` decides the same and writes nothing: what is mounted is read-only. */
+  /** `check` makes the same decision without writing: the repository is mounted read-only. */
   readonly how: "write" | "check"
 }
 
-/** Where the repository lies in these containers. */
+/** Path of the repository in these containers. */
 export const originTarget = "/origin"
 
-/** Where the bundle lies in the container that delivers it. */
+/** Path of the bundle's directory in the container that delivers it. */
 export const deliveryTarget = "/delivery"
 
-/** The reference that a bundle from a repository of this host brings. */
+/** Reference in a bundle from a repository of this host. */
 export const baseRef = "refs/relay/base"
 
-/** A container that writes what stands where, and then a bundle of the base. */
+/** A container that writes the references, and then a bundle of the base. */
 export const readSpec = (
   request: OriginRequest,
   { baseBranch = "", baseCommit, depth }: ReadRequest
@@ -67,7 +69,7 @@ export const readSpec = (
   ]
 })
 
-/** A container that adds one branch, or finds out whether it may be added. */
+/** A container that adds one branch, or checks whether it may be added. */
 export const deliverSpec = (request: OriginRequest, what: DeliverRequest): ContainerSpec => {
   const base = ContainerGit.common(request)
   return {
@@ -76,7 +78,7 @@ export const deliverSpec = (request: OriginRequest, what: DeliverRequest): Conta
       mount(request, what.how === "check"),
       { type: "directory", source: what.bundleDirectory, target: deliveryTarget, readOnly: true }
     ],
-    // The largest file it may write: the bundle's objects, and what they are deltas of.
+    // The largest file that it may write: the bundle's objects and the bases of their deltas.
     limits: { ...base.limits, workspaceBytesMax: 2 * what.bundleBytesMax + base.limits.workspaceBytesMax },
     argv: [
       ContainerGit.program,

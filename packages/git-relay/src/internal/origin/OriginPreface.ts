@@ -1,12 +1,12 @@
 /**
- * The beginning of what a container says of a repository of this host, read as a hostile stream. Pure.
+ * Parser for the preface that a container writes about a repository of this host, as a hostile stream. Pure.
  *
  *     cogni-origin 1
  *     format sha1
- *     head <branch>                  absent where HEAD names no branch
- *     ref <commit> <reference>       HEAD, and the branch to start from, where they are there
+ *     head <branch>                  absent if HEAD names no branch
+ *     ref <commit> <reference>       HEAD and the base branch, if they exist
  *     shallow <commit>               commits whose parents are not sent
- *                                    an empty line, then a bundle, unless there is no such branch
+ *                                    an empty line, then a bundle if the branch exists
  */
 import { Result } from "effect"
 import type { Advertised } from "./OriginAnswers.ts"
@@ -17,13 +17,16 @@ export interface OriginPreface {
   readonly shallow: ReadonlyArray<CommitId>
 }
 
-/** 100,000 cut-off commits take 8 MB. */
+/** Maximum size of a preface. 100,000 shallow commits take 8 MB. */
 export const prefaceBytesMax = 9 * 1024 * 1024
 
 const signature = "cogni-origin 1"
 const refsMax = 2
 
-/** Takes pieces until the preface is whole; then answers it with what follows, or why it is refused. */
+/**
+ * Collects pieces until the preface is complete, then returns it with the bytes after it, or the reason for its
+ * refusal.
+ */
 export const makeReader = () => {
   const pieces: Array<Uint8Array> = []
   let bytes = 0
@@ -31,11 +34,11 @@ export const makeReader = () => {
     push: (piece: Uint8Array) => {
       pieces.push(piece)
       bytes += piece.byteLength
-      // The empty line ends in this piece, or has begun in the one before.
+      // The empty line may begin in the previous piece.
       const isWhole = Buffer.concat(pieces.slice(-2)).includes("\n\n")
       const all = isWhole ? Buffer.concat(pieces) : undefined
       const end = all?.indexOf("\n\n") ?? bytes
-      if (end > prefaceBytesMax) return Result.fail(`it says more than ${prefaceBytesMax} bytes of itself`)
+      if (end > prefaceBytesMax) return Result.fail(`its preface is larger than ${prefaceBytesMax} bytes`)
       if (all === undefined) return undefined
       return Result.map(parse(all.toString("utf8", 0, end)), (preface) => ({
         preface,
@@ -45,12 +48,12 @@ export const makeReader = () => {
   }
 }
 
-/** Its lines, without the empty one. */
+/** Parses the lines of a preface, without the empty one. */
 export const parse = (text: string): Result.Result<OriginPreface, string> => {
   const [first, second, ...lines] = text.split("\n")
   const format = /^format (sha1|sha256)$/u.exec(second ?? "")?.[1] as ObjectFormat | undefined
   if (first !== signature || format === undefined)
-    return Result.fail("it does not begin as the relay's own program does")
+    return Result.fail("its preface does not begin with the expected format")
   const digits = format === "sha1" ? 40 : 64
   const line = new RegExp(`^(?:ref ([0-9a-f]{${digits}}) (\\S{1,600})|shallow ([0-9a-f]{${digits}}))$`, "u")
   const refs = new Map<string, CommitId>()
@@ -60,7 +63,7 @@ export const parse = (text: string): Result.Result<OriginPreface, string> => {
     const [, id, name, cut] = line.exec(text) ?? []
     if (cut !== undefined) shallow.push(CommitId.make(cut))
     else if (id === undefined || name === undefined || refs.size >= refsMax)
-      return Result.fail("it says something that is not understood")
+      return Result.fail("its preface has an invalid line")
     else refs.set(name, CommitId.make(id))
   }
   const headBranch = refs.has("HEAD") ? head : undefined

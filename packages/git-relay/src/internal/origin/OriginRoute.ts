@@ -1,4 +1,4 @@
-/** Where an origin is, found once for one conversation with it, before a credential is asked for. */
+/** Finds the addresses of an origin, once for each conversation, before a credential is requested. */
 import { Effect } from "effect"
 import { lookup } from "node:dns/promises"
 import { isIP } from "node:net"
@@ -8,24 +8,27 @@ import { OriginUnavailable } from "../../GitRelayError.ts"
 import * as OriginAddress from "../../OriginAddress.ts"
 import { isLocal } from "../../Refs.ts"
 
-/** How git is to reach the origin. */
+/** How git reaches an origin. */
 export interface Way {
   readonly network: GitNetwork | undefined
-  /** What `http.curloptResolve` is set to. */
+  /** Value of `http.curloptResolve`. */
   readonly resolve?: string
 }
 
-/** How a name is resolved; a test has its own. */
+/** Resolves a name; tests provide their own. */
 export type Lookup = (hostname: string) => Promise<ReadonlyArray<string>>
 
-/** For one name. */
+/** Time limit for one name, in seconds. */
 const lookupSecondsMax = 20
 
-/** As curl asks: this host's own names, then its name service. */
+/** Resolves as curl does: this host's own names first, then its name service. */
 const systemLookup: Lookup = async (hostname) =>
   (await lookup(hostname, { all: true })).map(({ address }) => address)
 
-/** With a proxy, the proxy resolves names and decides where they may lead; git then speaks to the proxy only. */
+/**
+ * Finds the route to an origin. With a proxy, the proxy resolves names and decides where they may lead, and git
+ * connects only to the proxy.
+ */
 export const wayTo = Effect.fnUntraced(function* (
   url: string,
   network: GitNetwork | undefined,
@@ -38,7 +41,7 @@ export const wayTo = Effect.fnUntraced(function* (
   const isLiteral = isIP(hostname) !== 0
   const usesProxy =
     proxyUrl !== undefined && url.startsWith("https:") && !OriginAddress.isDirect(hostname, noProxy)
-  // An address is decided about whoever connects to it.
+  // A literal address is checked even if the proxy connects to it.
   if (usesProxy && !isLiteral) return { network: { ...direct, proxyUrl } }
   const addresses = isLiteral ? [hostname] : yield* found(hostname, find)
   const allowed = OriginAddress.allowed(url, addresses, ownAddresses(), privateServers)
@@ -55,7 +58,7 @@ const found = (hostname: string, find: Lookup) =>
     Effect.timeoutOrElse({ duration: `${lookupSecondsMax} seconds`, orElse: () => Effect.fail(unresolved) })
   )
 
-/** Of every interface, also those whose addresses are public. */
+/** Addresses of all interfaces of this host, including public ones. */
 const ownAddresses = (): ReadonlyArray<string> =>
   Object.values(networkInterfaces()).flatMap((entries) => (entries ?? []).map(({ address }) => address))
 
@@ -68,6 +71,6 @@ const unresolved = new OriginUnavailable({
 
 const notAllowed = new OriginUnavailable({
   fault: "unreachable",
-  detail: "has an address that is private, or this host's own",
-  remedy: "If it is meant to, let the operator name it with private addresses (COGNI_FORGES=HOST=private)"
+  detail: "has an address that is private or belongs to this host",
+  remedy: "If this is intended, have the operator allow private addresses for it (COGNI_FORGES=HOST=private)"
 })

@@ -1,7 +1,7 @@
 /**
- * A repository of this host into one of the relay's own: by a container that reads it, as a hostile stream.
+ * Clones a repository of this host into one of the relay: a container reads it and writes a hostile stream.
  *
- *     repository ─► container, read-only ─► preface: what stands where ─► bundle ─► index-pack --strict
+ *     repository ─► container, read-only ─► preface: its references ─► bundle ─► index-pack --strict
  */
 import type { User } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
@@ -21,22 +21,22 @@ import * as PathOrigin from "./PathOrigin.ts"
 export interface CloneTarget extends OriginContainer.ReadRequest {
   readonly runId: RunId
   readonly url: string
-  /** A bare repository of the relay's own, once it has begun. */
+  /** A bare repository of the relay; created by `begin`. */
   readonly gitDirectory: string
 }
 
-/** Where a run starts. */
+/** Branch and commit that a run starts from. */
 export interface Base {
   readonly branch: string
   readonly commit: CommitId
 }
 
-/** Decides, from what stands where, and makes the relay's repository. */
+/** Decides from the advertised references where a run starts, and creates the relay's repository. */
 export type Begin = (
   advertised: OriginAnswers.Advertised
 ) => Effect.Effect<Base, OriginUnavailable | RelayFailed>
 
-/** What is asked of every container that opens a repository of this host. */
+/** Settings of every container that opens a repository of this host. */
 export const containerFor = (runId: RunId, origin: PathOrigin.PathOrigin) =>
   Effect.map(RelayContext, ({ image, limits }): OriginContainer.OriginRequest => ({
     runId,
@@ -48,7 +48,7 @@ export const containerFor = (runId: RunId, origin: PathOrigin.PathOrigin) =>
     runtimeSecondsMax: limits.transferSecondsMax
   }))
 
-/** Reads it, in one container: the preface first, and then everything into the relay's repository. */
+/** Reads a repository in one container: first the preface, then all objects into the relay's repository. */
 export const read = Effect.fnUntraced(
   function* (target: CloneTarget, begin: Begin) {
     const { limits } = yield* RelayContext
@@ -67,12 +67,12 @@ export const read = Effect.fnUntraced(
     const read = yield* BundleImport.readHead(stdout, OriginPreface.makeReader())
     if (read === undefined) {
       yield* ended
-      return yield* BundleImport.unfit("its container said nothing of it")
+      return yield* BundleImport.unfit("its container wrote nothing")
     }
     const { preface, rest } = read.head
     const { advertised, shallow } = preface
     const base = yield* begin(advertised)
-    // Before the objects: a commit whose parents are not sent is sound only where that is known.
+    // Before the import of the objects: a commit without its parents is valid only if it is listed as shallow.
     if (shallow.length > 0) yield* HostRepository.setShallow(gitDirectory, shallow)
     const tip = yield* BundleImport.take(Stream.concat(Stream.succeed(rest), read.rest), ended, {
       gitDirectory,
@@ -86,7 +86,7 @@ export const read = Effect.fnUntraced(
       runtimeSecondsMax: limits.transferSecondsMax
     })
     if (tip !== (baseCommit ?? base.commit))
-      return yield* BundleImport.unfit("it sent another commit than it named")
+      return yield* BundleImport.unfit("it sent a different commit from the one that it named")
     yield* HostRepository.setRef(gitDirectory, HostRepository.refs.base, tip)
     return { base, objectFormat: advertised.objectFormat }
   },
@@ -98,7 +98,7 @@ export const read = Effect.fnUntraced(
     )
 )
 
-/** A time limit on what a container does with a repository of this host. */
+/** Limits the time of a container's operation on a repository of this host. */
 export const within =
   (what: string, remedy: string) =>
   <A, E, R>(effect: Effect.Effect<A, E, R>) =>
@@ -115,14 +115,14 @@ export const within =
       })
     )
 
-/** Why its container ended with that code. */
+/** Maps the exit code of a container to an error. */
 export const faultOf = (
   { exitCode, stderr }: ContainerGit.Ended,
   { directory, user }: Pick<PathOrigin.PathOrigin, "directory" | "user">
 ): OriginUnavailable => {
   const { exitCodes } = ContainerGit
   if (exitCode === exitCodes.denied || /permission denied/iu.test(stderr)) {
-    // Where the directory itself is closed, its container can say no more than which name it tried first in it.
+    // If the directory itself is not accessible, its container can only report the first name that it tried to open.
     const why = isOpenTo(user, directory)
       ? ` (${stderr})`
       : `, which has mode ${(directory.mode & 0o777).toString(8)}`
@@ -143,13 +143,14 @@ export const faultOf = (
       return new OriginUnavailable({
         fault: "not_found",
         detail: `is not a git repository (${stderr})`,
-        remedy: "Check the path: it is the directory that has .git in it, or a bare repository"
+        remedy: "Check the path: it must be the directory that contains .git, or a bare repository"
       })
     case exitCodes.moved:
       return new OriginUnavailable({
         fault: "other",
         detail: `was replaced while it was opened (${stderr})`,
-        remedy: "Look who changes the directory, and whether the engine runs on this machine; then try again",
+        remedy:
+          "Check which process changes the directory, and that the engine runs on this machine; then try again",
         isRetryable: true
       })
     default:
@@ -161,7 +162,7 @@ export const faultOf = (
   }
 }
 
-/** Whether a directory lets a user look for names in it, and list them. */
+/** Whether a user may list a directory and open the names in it. */
 const isOpenTo = (user: User, { groupId, mode, userId }: PathOrigin.PathOrigin["directory"]) => {
   const shift = userId === user.userId ? 6 : groupId === user.groupId ? 3 : 0
   return ((mode >> shift) & 0o5) === 0o5
@@ -171,5 +172,5 @@ const refused = (detail: string) =>
   new OriginUnavailable({
     fault: "unsupported",
     detail: `is not opened: ${detail}`,
-    remedy: "Repair that if you trust the repository, or name one that is whole"
+    remedy: "Repair the repository if you trust it, or use an intact one"
   })

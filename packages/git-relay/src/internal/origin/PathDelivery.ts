@@ -1,8 +1,8 @@
 /**
- * One commit to one branch of a repository of this host, without any git of the host in it.
+ * Delivers one commit to one branch of a repository of this host, without any git of the host in it.
  *
- * A container with the repository, as its owner, takes a bundle and adds the branch. No container runs as root; where
- * root owns the repository the container only decides, reading, and the host process puts the files there
+ * A container with the repository runs as its owner, reads a bundle and adds the branch. No container runs as root. If
+ * root owns the repository, the container only reads it and decides, and the host process writes the files
  * (`RootDelivery`).
  */
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
@@ -26,13 +26,13 @@ import * as RootDelivery from "./RootDelivery.ts"
 export interface PathDelivery {
   readonly clone: Clone
   readonly tip: CommitId
-  /** Where the branch stood when it was pushed last: it may be moved on from there. */
+  /** Commit that the branch pointed to after the last push. The branch may be moved from there. */
   readonly pushedTip: CommitId | undefined
 }
 
 const answerBytesMax = 4096
 
-/** Does it, or finds it done. Doing it again changes nothing. */
+/** Delivers the branch, or finds that it is already delivered. Idempotent. */
 export const deliver = Effect.fnUntraced(
   function* (delivery: PathDelivery) {
     const { limits } = yield* RelayContext
@@ -51,7 +51,7 @@ export const deliver = Effect.fnUntraced(
       bundleBytesMax: limits.bundleBytesMax,
       how: origin.writer === "host" ? "check" : "write"
     })
-    // From a container that may have been made to say anything of its own repository.
+    // The repository can make its own container write anything.
     const end = yield* ContainerGit.run(spec, answerBytesMax)
     if (end.exitCode !== 0) return yield* faultOf(end, origin)
     const [word = "", ...words] = end.said.trimEnd().split(" ")
@@ -70,7 +70,7 @@ export const deliver = Effect.fnUntraced(
   },
   (delivering) =>
     delivering.pipe(
-      within("take the branch", "Try again, or allow it more time"),
+      within("add the branch", "Try again, or allow it more time"),
       Effect.catchTag("OriginUnavailable", ({ detail, fault, isRetryable, remedy }) =>
         Effect.fail(
           new PushRefusal({ fault: pushFaultOf(fault), detail: `the origin ${detail}`, remedy, isRetryable })
@@ -80,11 +80,11 @@ export const deliver = Effect.fnUntraced(
     )
 )
 
-/** Why a repository of this host took nothing, where it could not even be opened. */
+/** Maps the fault of a repository of this host that could not be opened. */
 const pushFaultOf = (fault: OriginFault): PushFault =>
   fault === "timeout" || fault === "forbidden" || fault === "not_found" ? fault : "rejected"
 
-/** A directory with the bundle in it, for the container's user to read; gone with the scope. */
+/** Creates a directory with the bundle, which the container's user can read. It is removed when the scope closes. */
 const bundled = Effect.fnUntraced(function* ({ clone, tip }: PathDelivery) {
   const { limits } = yield* RelayContext
   const { delivery, repository } = relayPaths(clone.directory)
@@ -108,7 +108,7 @@ const bundled = Effect.fnUntraced(function* ({ clone, tip }: PathDelivery) {
   return delivery
 })
 
-/** The same objects as a pack that needs no other: for where they are put as a file. */
+/** Packs the same objects so that the pack needs no other objects, for repositories to which it is added as a file. */
 const packedTo = (directory: string, gitDirectory: string, { clone, tip }: PathDelivery) =>
   Effect.map(
     HostGit.lines(
@@ -136,25 +136,25 @@ const refusalOf = (word: string, rest: string): PushRefusal => {
     case "conflict":
       return refused(
         "rejected",
-        `the reference ${rest} is in the way of its name`,
+        `the reference ${rest} conflicts with its name`,
         rest === "refs/heads/sandbox"
-          ? // Every name that could be given lies below it.
-            "Rename that branch, then try again, or take the work as a patch (relay retry --patch FILE)"
+          ? // Every name that a run may have is below it.
+            "Rename that branch, then try again, or export the work as a patch (relay retry --patch FILE)"
           : "Rename that branch, or push under another name (relay retry --branch)"
       )
     case "vanished":
       return refused(
         "base_vanished",
-        "the commit that the work builds on is not in the repository any more",
+        "the commit that the work builds on is no longer in the repository",
         "The base branch was rewritten while the agent worked; run it again on the new one"
       )
     case "raced":
       return refused(
         "raced",
         rest === "" ? "the branch could not be added" : `the branch has just moved to ${rest.slice(0, 12)}`,
-        "Look whether another git is at work there, or has left a .lock file below refs/heads; then try again"
+        "Check whether another git is running there, or has left a .lock file below refs/heads; then try again"
       )
     default:
-      return refused("rejected", `its container answered ${word} ${rest}`, "Look at the repository")
+      return refused("rejected", `its container answered ${word} ${rest}`, "Check the repository")
   }
 }

@@ -1,8 +1,9 @@
 /**
- * A repository of this host, found and held without any git: which directory a container is given, and as whom it runs.
+ * Finds and holds a repository of this host without git: the directory that a container gets, and the user that it runs
+ * as.
  *
- * Read here are names, owners, and the two small files by which a linked worktree and its repository name each other.
- * They have to agree: a `.git` file alone, which anybody who worked there can write, would lead to any repository.
+ * It reads only names, owners, and the two small files by which a linked worktree and its repository name each other.
+ * These must agree, because a `.git` file alone, which anyone who worked there can write, could lead to any repository.
  */
 import type { User } from "@cogni/sandbox-core/Posture"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
@@ -13,32 +14,32 @@ import { OriginUnavailable } from "../../GitRelayError.ts"
 import { oneLine } from "../git/ShownText.ts"
 
 export interface PathOrigin {
-  /** Held: the git directory, or the one that the worktrees share. */
+  /** The held directory: the git directory, or the one that the worktrees share. */
   readonly directory: HeldDirectory.HeldDirectory
-  /** Device and inode of it. */
+  /** Device and inode of the directory. */
   readonly identity: string
   /** Name of the linked worktree; empty for the repository itself. */
   readonly worktree: string
-  /** As whom its containers run. */
+  /** User that its containers run as. */
   readonly user: User
   /**
-   * Who writes what is delivered. No container runs as root, so a repository of root's is written by the host process,
-   * without git; any other by a container that runs as its owner.
+   * Process that writes a delivery. No container runs as root, so if root runs the host process and owns the
+   * repository, the host process writes, without git. A container writes to any other repository.
    */
   readonly writer: "container" | "host"
 }
 
-/** Of the process that runs a relay. */
+/** User and groups of the process that runs a relay. */
 export interface Self extends User {
   readonly groups: ReadonlyArray<number>
 }
 
-/** Who reads what only root may write. */
+/** User that reads repositories of root. */
 export const nobodyId = 65_534
 
 const gitfileBytesMax = 4096
 
-/** Found and held until the scope closes. */
+/** Finds a repository, and holds it until the scope closes. */
 export const open = (path: string) =>
   find(path).pipe(
     Effect.catchTag("HostPathRefused", (refused) => Effect.fail(unavailable(path, refused))),
@@ -50,7 +51,7 @@ export const open = (path: string) =>
     }))
   )
 
-/** As whom a repository with that owner is opened. Pure. */
+/** Returns the user that opens a repository with this owner, and which process writes to it. Pure. */
 export const rolesOf = (
   owner: User,
   { groupId, groups, userId }: Self
@@ -70,12 +71,12 @@ const self = (): Self => ({
   groups: process.getgroups?.() ?? []
 })
 
-/** A directory by its path, over no link that somebody else could have made. */
+/** Holds a directory by its path, without following a link that another user could have made. */
 const directoryAt = (path: string) => HeldDirectory.hold(path, { last: "follow" })
 
 const isMissing = ({ problem }: HostPathRefused) => problem === "not_found" || problem === "not_a_directory"
 
-/** As git does: the directory with `.git` in it, a bare one, or the name with `.git` after it. */
+/** Searches as git does: the directory with `.git` in it, a bare repository, or the name with `.git` after it. */
 const find = Effect.fnUntraced(function* (path: string) {
   const named = yield* directoryAt(path).pipe(
     Effect.catchIf(
@@ -98,7 +99,7 @@ const find = Effect.fnUntraced(function* (path: string) {
   return { directory, worktree: "" }
 })
 
-/** The repository that a linked worktree belongs to, which has to say so too. */
+/** Returns the repository of a linked worktree. The repository must also name the worktree. */
 const worktreeOf = Effect.fnUntraced(function* (named: HeldDirectory.HeldDirectory) {
   const text = yield* HeldDirectory.readText(named, ".git", gitfileBytesMax)
   const [, written] = /^gitdir: ([^\0\n]+)\n?$/u.exec(text ?? "") ?? []
@@ -118,7 +119,7 @@ const absent = (path: string, why: string) =>
   new OriginUnavailable({
     fault: "not_found",
     detail: `at ${oneLine(path)} ${why}`,
-    remedy: "Check the path: it is the directory that has .git in it, or a bare repository"
+    remedy: "Check the path: it must be the directory that contains .git, or a bare repository"
   })
 
 const unsupported = (detail: string, remedy: string) =>
@@ -126,24 +127,24 @@ const unsupported = (detail: string, remedy: string) =>
 
 const linkedGit = unsupported(
   "has a symbolic link in place of its .git directory",
-  "Look where the link leads, then name that directory"
+  "Check where the link leads, then name that directory"
 )
 
 const specialGit = unsupported(
   "has something in place of its .git directory that is neither a directory nor a gitfile",
-  "Repair that if you trust the repository, or name one that is whole"
+  "Repair the repository if you trust it, or use an intact one"
 )
 
 const elsewhere = (target: string) =>
   unsupported(
     `keeps its git directory elsewhere (${oneLine(target)}), and that directory does not name it as its worktree`,
-    "Look whether that is the repository you mean, then name that directory"
+    "Check that this is the repository you mean, then name that directory"
   )
 
 const unavailable = (path: string, refused: HostPathRefused): OriginUnavailable => {
   const { detail, path: at, problem, remedy } = refused
   if (isMissing(refused))
-    return absent(path, oneLine(at === path ? detail : `is not a whole git repository: ${at} ${detail}`))
+    return absent(path, oneLine(at === path ? detail : `is not a complete git repository: ${at} ${detail}`))
   return new OriginUnavailable({
     fault: problem === "permission_denied" ? "forbidden" : "unsupported",
     detail: oneLine(`at ${at} ${detail}`),

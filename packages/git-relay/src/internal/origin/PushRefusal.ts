@@ -1,4 +1,7 @@
-/** Why an origin does not take a branch; whoever delivers it adds which branch that is, and where the commits are. */
+/**
+ * Reason why an origin does not accept a branch. The caller adds the name of the branch, and where the commits are
+ * kept.
+ */
 import { Data } from "effect"
 import type { PushFault } from "../../GitRelayError.ts"
 import type { CommitId } from "../../Refs.ts"
@@ -10,18 +13,18 @@ export class PushRefusal extends Data.TaggedError("PushRefusal")<{
   readonly isRetryable: boolean
 }> {}
 
-/** A branch that stands where it was wanted. */
+/** A branch that is delivered. */
 export interface Delivered {
   readonly at: CommitId
-  /** It was there already, at that commit or with the same files. */
+  /** `true` if the branch already existed, at that commit or with the same files. */
   readonly unchanged: boolean
 }
 
-/** The branch is there with something else. */
+/** The branch already exists with different content. */
 export const exists = (at: string) =>
   new PushRefusal({
     fault: "branch_exists",
-    detail: `it is there already, at ${at.slice(0, 12)}, with something else`,
+    detail: `it already exists at ${at.slice(0, 12)}, with different content`,
     remedy: "Push under another name (relay retry --branch), or remove that branch",
     isRetryable: false
   })

@@ -1,11 +1,11 @@
-/** An origin that is spoken to, into a repository of the relay's own: the git of the host asks it, and fetches. */
+/** Clones a remote origin into a repository of the relay: git on the host lists its references and fetches. */
 import { Effect } from "effect"
 import * as HostRepository from "../git/HostRepository.ts"
 import { originAt, RelayContext } from "../steps/RelayContext.ts"
 import type { Begin, CloneTarget } from "./PathClone.ts"
 import * as RemoteOrigin from "./RemoteOrigin.ts"
 
-/** Where the cache has it, or can have it in time, from there. */
+/** Fetches through the cache if a mirror is available in time, and directly otherwise. */
 export const read = Effect.fnUntraced(function* (target: CloneTarget, begin: Begin) {
   const { cache } = yield* RelayContext
   const { baseBranch, baseCommit, depth, gitDirectory, url } = target

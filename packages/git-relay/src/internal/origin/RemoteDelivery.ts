@@ -1,4 +1,4 @@
-/** One commit to one branch of an origin that is spoken to; never by force. Doing it again changes nothing. */
+/** Delivers one commit to one branch of a remote origin, never by force. Idempotent. */
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect, Option } from "effect"
 import * as HostRepository from "../git/HostRepository.ts"
@@ -35,14 +35,14 @@ export const deliver = Effect.fnUntraced(function* ({ clone, pushedTip, tip }: P
   const answer = yield* RemoteOrigin.push(origin, { gitDirectory, branch, tip, expected: there ?? "" }).pipe(
     Effect.catchTag("RelayFailed", ({ detail }) => Effect.succeed({ taken: false, said: detail }))
   )
-  // What broke off may have got there: the origin knows.
+  // A push whose connection broke may have arrived, so ask the origin.
   const isThere = answer.taken || Option.getOrUndefined(yield* Effect.option(standing)) === tip
   if (isThere) return { at: tip, unchanged: false } satisfies Delivered
   const meant = OriginAnswers.pushFaultOf(answer.said)
-  return yield* new PushRefusal({ ...meant, detail: answer.said === "" ? "git said nothing" : answer.said })
+  return yield* new PushRefusal({ ...meant, detail: answer.said === "" ? "git gave no reason" : answer.said })
 })
 
-/** The branch is at another commit with the very same files: what was asked twice is done once. */
+/** Whether the branch has the same files at another commit. A delivery that is repeated then changes nothing. */
 const hasSameFiles = Effect.fnUntraced(function* (
   origin: RemoteOrigin.OriginOptions,
   { gitDirectory, ref, tip }: { readonly gitDirectory: string; readonly ref: string; readonly tip: string }

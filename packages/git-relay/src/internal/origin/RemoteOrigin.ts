@@ -1,6 +1,6 @@
 /**
- * Speaking to an origin over a network: what it has, what it gives, what it takes. One credential per conversation,
- * minted for it. A repository of this host is never spoken to: see `PathClone` and `PathDelivery`.
+ * Communicates with an origin over a network: lists references, fetches and pushes. Each conversation has its own
+ * credential. A repository of this host is never accessed this way: see `PathClone` and `PathDelivery`.
  */
 import { Effect, FiberSet } from "effect"
 import { type GitCredential, GitCredentials } from "../../GitCredentials.ts"
@@ -16,7 +16,7 @@ import * as Redaction from "../git/Redaction.ts"
 import { attempt } from "../git/RelayFiles.ts"
 import { packedBytes } from "../git/HostRepository.ts"
 
-/** How often what has come is measured. */
+/** Milliseconds between measurements of the received bytes. */
 const measureMillis = 200
 
 export interface OriginOptions {
@@ -28,7 +28,7 @@ export interface OriginOptions {
   readonly cloneBytesMax: number
 }
 
-/** All that a command to the origin has in common, and what to take out of what it says. */
+/** Settings that all commands to an origin share, and the redaction of their output. */
 const towards = Effect.fnUntraced(function* (
   options: OriginOptions,
   operation: Operation,
@@ -54,7 +54,7 @@ const towards = Effect.fnUntraced(function* (
   }
 })
 
-/** What stands where. */
+/** Lists references of the origin. */
 export const advertised = Effect.fnUntraced(function* (
   options: OriginOptions,
   refs: ReadonlyArray<string>,
@@ -69,12 +69,12 @@ export const advertised = Effect.fnUntraced(function* (
   return OriginAnswers.parseAdvertised(answer.stdout.toString("utf8"))
 }, Effect.scoped)
 
-/** One reference or commit, so deep, into a reference of a repository of the host. */
+/** Fetches one reference or commit, to a given depth, into a reference of a repository of the host. */
 export const fetch = Effect.fnUntraced(function* (
   options: OriginOptions,
   what: {
     readonly gitDirectory: string
-    /** `refs/heads/…`, or a commit id. */
+    /** `refs/heads/…`, or a commit ID. */
     readonly source: string
     readonly depth: number
     readonly into: string
@@ -106,7 +106,7 @@ export const fetch = Effect.fnUntraced(function* (
   yield* withinBounds
 }, Effect.scoped)
 
-/** One commit to one branch, if that still stands where it is expected (`""`: nowhere). */
+/** Pushes one commit to one branch, if the branch is still at the expected commit (`""`: it does not exist). */
 export const push = Effect.fnUntraced(function* (
   options: OriginOptions,
   what: {
@@ -139,14 +139,14 @@ export const push = Effect.fnUntraced(function* (
   return { taken, said: redact([status?.summary ?? "", meant(answer.stderr)].join(" ")) }
 }, Effect.scoped)
 
-/** git itself takes whatever comes. Fails when more has come than may. */
+/** Fails if more bytes have arrived than allowed, because git itself has no limit. */
 const bounded = (gitDirectory: string, bytesMax: number) =>
   Effect.flatMap(
     attempt(gitDirectory, () => packedBytes(gitDirectory)),
     (bytes) => (bytes <= bytesMax ? Effect.void : Effect.fail(OriginAnswers.tooLarge(bytesMax)))
   )
 
-/** Without progress: what is wrong is in lines that say so. */
+/** Extracts the error lines of stderr, without progress. */
 const meant = (stderr: string): string => {
   const lines = stderr.split(/[\r\n]/u).filter((line) => line.trim() !== "")
   const grave = lines.filter((line) => /^(?:fatal|error|remote: (?:error|fatal)|remote:)/u.test(line))

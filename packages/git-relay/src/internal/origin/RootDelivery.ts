@@ -1,11 +1,11 @@
 /**
- * A branch into a repository that root owns, by a host process that is root: as files, and without git.
+ * Adds a branch to a repository that root owns, from a host process of root: as files, and without git.
  *
- * No container runs as root, and no git of the host opens a repository that an agent may have written. So a pack of the
- * relay's own making, and a reference of one line, are put where they belong. Every directory on the way is opened by
- * descriptor from the one that is held, never over a link, and has to be root's and writable to nobody else: nothing
- * can be put in its place meanwhile, and nothing that was planted is read as more than a name. The reference is locked
- * as git locks it, and changed only if it stands where it is expected.
+ * No container runs as root, and no git of the host opens a repository that an agent may have written. So a pack that
+ * the relay made, and a reference of one line, are put where they belong. Every directory on the way is opened by
+ * descriptor from the one that is held, never through a link. It must belong to root and be writable to no other user,
+ * so nothing can replace it meanwhile, and planted files are read only as names. The reference is locked as git locks
+ * it, and changed only if it has the expected value.
  */
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import { recover } from "@cogni/sandbox-host-files/Descriptor"
@@ -21,26 +21,26 @@ import { command, oneLine } from "../git/ShownText.ts"
 import { PushRefusal } from "./PushRefusal.ts"
 
 export interface RootDelivery {
-  /** A pack and its index, in a directory of the relay's own. */
+  /** A pack and its index, in a directory of the relay. */
   readonly packed: { readonly directory: string; readonly name: string }
   readonly branch: BranchName
   readonly tip: CommitId
-  /** Where the branch stands; absent: nowhere. */
+  /** Current commit of the branch; absent if the branch does not exist. */
   readonly expected: string | undefined
 }
 
-/** A loose reference is one line. */
+/** Maximum size of a loose reference, which is one line. */
 const refBytesMax = 1024
 
 const packedRefsBytesMax = 256 * 1024 * 1024
 
 /**
- * Whatever the umask: a directory that a group may write would be refused the next time, and what others may not read
- * no container could. How far the repository is open at all, its own directory says.
+ * Modes of new files, whatever the umask. A directory that a group may write would be refused the next time, and a
+ * container could not read what others may not. The repository's own directory decides who can access it at all.
  */
 const modes = { directory: 0o755, ref: 0o644 }
 
-/** Objects first, then the reference: what is broken off in between has added nothing that can be seen. */
+/** Writes the objects first and then the reference, so that an interruption leaves nothing visible. */
 export const write = Effect.fnUntraced(
   function* (
     repository: HeldDirectory.HeldDirectory,
@@ -56,12 +56,12 @@ export const write = Effect.fnUntraced(
     effect.pipe(
       Effect.catchTag("HostPathRefused", (refused) => Effect.fail(notOpened(refused))),
       Effect.scoped,
-      // Some files of milliseconds: once begun it ends, so that no lock is left.
+      // Uninterruptible, so that no lock is left: it takes only milliseconds.
       Effect.uninterruptible
     )
 )
 
-/** Each made where it is missing, and held; the last of them. */
+/** Opens nested directories, and creates those that are missing. Returns the last one. */
 const below = Effect.fnUntraced(function* (
   repository: HeldDirectory.HeldDirectory,
   names: ReadonlyArray<string>
@@ -94,14 +94,14 @@ const requireRoots = (
           "repository to an ordinary user (chown -R)"
       })
 
-/** Under its name once it is whole, the index last: git looks for that first. */
+/** Gives each file its name once it is complete, and the index last, because git looks for it first. */
 const addPack = (
   directory: HeldDirectory.HeldDirectory,
   { directory: source, name }: RootDelivery["packed"]
 ) =>
   written(async () => {
     for (const ending of ["pack", "idx"]) {
-      // A name that git's own cleaning knows for a leftover.
+      // git's own cleanup recognizes this name as a leftover.
       const temporary = HeldDirectory.at(directory, `tmp_${ending}_${crypto.randomUUID()}`)
       try {
         await copyFile(join(source, `${name}.${ending}`), temporary, constants.COPYFILE_EXCL)
@@ -127,7 +127,7 @@ const forced = async (path: string): Promise<void> => {
 
 interface Ref extends Pick<RootDelivery, "tip" | "expected"> {
   readonly repository: HeldDirectory.HeldDirectory
-  /** Where a file of its own lies, under its name. */
+  /** Directory of the loose reference. */
   readonly directory: HeldDirectory.HeldDirectory
   readonly name: string
   readonly ref: string
@@ -139,8 +139,8 @@ const setRef = Effect.fnUntraced(function* (to: Ref) {
   const locked = yield* written(() => open(lock, "wx", modes.ref).catch(recover(["EEXIST"], undefined)))
   if (locked === undefined)
     return yield* raced(
-      `${ref}.lock is there`,
-      "Wait for the git that is at work there; if none is, remove that file, then try again"
+      `${ref}.lock exists`,
+      "Wait for the git that is running there; if no git is running, remove that file, then try again"
     )
   yield* Effect.gen(function* () {
     yield* written(async () => {
@@ -155,18 +155,18 @@ const setRef = Effect.fnUntraced(function* (to: Ref) {
     if ((yield* standing(to)) !== expected)
       return yield* raced(
         "the branch has just been moved or removed",
-        "Look at it, then try again, or push under another name (relay retry --branch)"
+        "Check it, then try again, or push under another name (relay retry --branch)"
       )
     yield* written(() => rename(lock, HeldDirectory.at(directory, name)))
   }).pipe(
-    // After the rename the name is free, and another git's as soon as one takes it.
+    // After the rename, the lock's name is free, and another git may take it.
     Effect.onExit((exit) =>
       Exit.isSuccess(exit) ? Effect.void : Effect.ignore(written(() => rm(lock, { force: true })))
     )
   )
 })
 
-/** As git finds it: a file of its own, or a line among the packed ones. */
+/** Reads the reference as git does: from its own file, or from a line of packed-refs. */
 const standing = Effect.fnUntraced(function* ({ directory, name, ref, repository }: Ref) {
   if ((yield* HeldDirectory.kindOf(directory, name)) !== undefined)
     return (yield* HeldDirectory.readText(directory, name, refBytesMax))?.trimEnd() ?? "something else"
@@ -183,14 +183,14 @@ const notOpened = (refused: HostPathRefused): OriginUnavailable | RelayFailed =>
     ? new OriginUnavailable({
         fault: "unsupported",
         detail: `has something else in place of a directory: ${oneLine(refused.path)}`,
-        remedy: "Repair that if you trust the repository, or name one that is whole"
+        remedy: "Repair the repository if you trust it, or use an intact one"
       })
     : failed(refused.message)
 
 const failed = (message: string) =>
   new RelayFailed({
     detail: `the branch could not be written: ${oneLine(message)}`,
-    remedy: "Look at the repository, its disk and its permissions, then try again (relay retry)",
+    remedy: "Check the repository, its disk and its permissions, then try again (relay retry)",
     isRetryable: true
   })
 

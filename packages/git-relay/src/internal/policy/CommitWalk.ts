@@ -1,8 +1,9 @@
 /**
- * Every commit that the base does not have, against each of its parents, held to the policy.
+ * Checks every commit that the base does not have against the policy, relative to each of its parents.
  *
- * Listings are compared, sizes are asked before contents, and each new file is read once. What is found in a file does
- * not count when the base has the very file somewhere: it is only moved then. The run's own secrets always count.
+ * Listings are compared, sizes are requested before contents, and each new file is read once. A finding in a file does
+ * not count if the base has the same file anywhere, because the file is then only moved. The run's own secrets always
+ * count.
  */
 import type { Canary } from "@cogni/sandbox-core/Canary"
 import { Effect } from "effect"
@@ -24,17 +25,17 @@ export interface WalkOptions<E> {
   readonly tip: CommitId
   readonly policy: Policy
   readonly objectFormat: ObjectFormat
-  /** Must be nowhere, in any encoding. */
+  /** Secrets that must not occur anywhere, in any encoding. */
   readonly secrets: ReadonlyArray<Canary>
 }
 
 export interface Walked {
   readonly commits: number
-  /** Different ones, over all commits. */
+  /** Number of distinct changed paths, over all commits. */
   readonly paths: number
-  /** The first of them. */
+  /** The first violations. */
   readonly violations: ReadonlyArray<Violation>
-  /** In all; or at least, when one of them ended the looking. */
+  /** Number of all violations, or a lower bound if one of them ended the check. */
   readonly violationsTotal: number
 }
 
@@ -45,16 +46,16 @@ interface ReadCommit {
   readonly parents: ReadonlyArray<string>
 }
 
-/** What the steps of one walk share. */
+/** State that the steps of one walk share. */
 interface Walk<E> extends WalkOptions<E>, Omit<NewFiles.CheckOptions<E>, "baseFiles"> {
-  /** Trees of commits that were there before. */
+  /** Trees of commits that existed before the run. */
   readonly oldTrees: Map<string, string | undefined>
 }
 
-/** A commit that was there before may have a long message; nothing but its beginning is looked at. */
+/** Maximum size of a commit that existed before the run. It may have a long message; only its beginning is read. */
 const oldCommitBytesMax = 16 * 1024 * 1024
 
-/** The same commits give the same answer. */
+/** Checks the commits. The result is deterministic. */
 export const walk = Effect.fnUntraced(function* <E>(options: WalkOptions<E>) {
   const { base, policy, reader, tip } = options
   const ancestor = yield* reader.isAncestor(base, tip)
@@ -101,12 +102,9 @@ const readCommits = Effect.fnUntraced(function* <E>(self: Walk<E>, listed: Reado
     }
     const content = info?.type === "commit" ? yield* reader.content(id) : undefined
     const commit = content === undefined ? undefined : GitObject.parseCommit(content, self.objectFormat)
-    // What was listed may come from a graft; what is pushed is what is written.
+    // The listed parents may come from a graft, but the written ones are pushed.
     if (content === undefined || commit?.parents.join(" ") !== parents.join(" ")) {
-      report.end(
-        { rule: "object", detail: "the commit is missing, or not one that git writes" },
-        { commit: id }
-      )
+      report.end({ rule: "object", detail: "the commit is missing or malformed" }, { commit: id })
       return commits
     }
     yield* ofCommit(self, id, commit, content)
@@ -132,7 +130,7 @@ const ofCommit = Effect.fnUntraced(function* <E>(
     report.add(found, { commit: id })
 })
 
-/** The tree of a commit that is not among those that are walked. */
+/** Returns the tree of a commit outside the walk. */
 const oldTree = Effect.fnUntraced(function* <E>({ objectFormat, oldTrees, reader }: Walk<E>, id: string) {
   if (oldTrees.has(id)) return oldTrees.get(id)
   const [info] = yield* reader.info([id])
@@ -143,7 +141,7 @@ const oldTree = Effect.fnUntraced(function* <E>({ objectFormat, oldTrees, reader
   return tree
 })
 
-/** How many different paths are changed. */
+/** Compares the trees of all commits. Returns the number of distinct changed paths. */
 const diffs = Effect.fnUntraced(function* <E>(
   self: Walk<E>,
   commits: ReadonlyArray<ReadCommit>,
@@ -186,7 +184,9 @@ const diffs = Effect.fnUntraced(function* <E>(
   return paths.size
 })
 
-/** Names can hold a secret as well as files can. All are looked at as one text, and told apart by its lines. */
+/**
+ * Scans the names of added files, which can contain secrets too. They are scanned as one text with one name per line.
+ */
 const ofAddedNames = Effect.fnUntraced(function* <E>(self: Walk<E>, added: ReadonlyMap<string, CommitId>) {
   const { policy, report } = self
   const names = [...added.keys()]
@@ -199,7 +199,7 @@ const ofAddedNames = Effect.fnUntraced(function* <E>(self: Walk<E>, added: Reado
   if (policy.secrets === "allow" || report.ended()) return
   for (const { kind, line } of yield* SecretScan.scan(text)) {
     const path = names[line - 1]
-    const detail = `there is what looks like a secret in its name (${kind})`
+    const detail = `its name contains text that looks like a secret (${kind})`
     if (path !== undefined) report.add({ rule: "secret", detail }, { commit: added.get(path), path })
   }
 })

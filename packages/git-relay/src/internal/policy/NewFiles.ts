@@ -1,4 +1,4 @@
-/** The contents of what commits bring: sizes first, then each file once. */
+/** Checks the contents of new files: sizes first, then each file once. */
 import { Effect } from "effect"
 import type { Policy } from "../../CommitPolicy.ts"
 import type { CommitId } from "../../Refs.ts"
@@ -19,7 +19,7 @@ interface SpecialPlace extends Place {
   readonly is: "symlink" | "gitmodules"
 }
 
-/** What is new, as far as listings tell. */
+/** New files and names, collected from listings. */
 export type NewFiles = ReturnType<typeof make>
 
 export interface CheckOptions<E> {
@@ -28,16 +28,16 @@ export interface CheckOptions<E> {
   readonly rules: Rules
   readonly report: ViolationReport
   readonly known: (bytes: Uint8Array) => ReadonlyArray<string>
-  /** Files that the base has, anywhere. Asked for only when something is found. */
+  /** Files that the base has anywhere. Requested only if something is found. */
   readonly baseFiles: Effect.Effect<ReadonlySet<string>, E>
 }
 
 export const make = () => {
-  /** By id, with all that it is in the first place where it is seen. */
+  /** Each blob by its ID, with the first place where it occurs. */
   const blobs = new Map<string, Place>()
-  /** What a link or a .gitmodules means depends on where it is: every place of a file counts. */
+  /** All places of links and .gitmodules, because their meaning depends on the place. */
   const special = new Map<string, Array<SpecialPlace>>()
-  /** Paths that a parent did not have. */
+  /** Paths that a parent did not have, with the commit that adds them. */
   const added = new Map<string, CommitId>()
   return {
     blobs,
@@ -74,23 +74,23 @@ export const check = Effect.fnUntraced(function* <E>(options: CheckOptions<E>, f
   }
 })
 
-/** Which the run's own secrets are in it, by name. */
+/** Returns a violation that names the run's own secrets in a file. */
 export const ofKnown = (names: ReadonlyArray<string>): ReadonlyArray<Found> =>
   names.length === 0
     ? []
-    : [{ rule: "known-secret", detail: `a secret of the run is in it: ${names.slice(0, 5).join(", ")}` }]
+    : [{ rule: "known-secret", detail: `it contains a secret of the run: ${names.slice(0, 5).join(", ")}` }]
 
 export const ofFindings = (findings: ReadonlyArray<Finding>, where = "it"): ReadonlyArray<Found> => {
   const [first] = findings
   if (first === undefined) return []
   const more = findings.length > 1 ? `, and ${findings.length - 1} more` : ""
-  const detail = `there is what looks like a secret in ${where} (${first.kind}, at line ${first.line}${more})`
+  const detail = `there is text that looks like a secret in ${where} (${first.kind}, at line ${first.line}${more})`
   return [{ rule: "secret", detail }]
 }
 
-const missing: Found = { rule: "object", detail: "the file is missing, or is none" }
+const missing: Found = { rule: "object", detail: "the file is missing or is not a file" }
 
-/** What is not read is no link that may pass, nor a .gitmodules. */
+/** Content of a file that is too large to read. It is refused as a link and as a .gitmodules. */
 const tooLong = new Uint8Array(linkTargetBytesMax + 1)
 
 const ofPlaces = <E>(
@@ -105,7 +105,7 @@ const ofPlaces = <E>(
   }
 }
 
-/** Those that are files and small enough, in all and each. */
+/** Returns the blobs to read: those that are files, and small enough both each and together. */
 const toRead = Effect.fnUntraced(function* <E>(options: CheckOptions<E>, { blobs, special }: NewFiles) {
   const { policy, reader, report } = options
   if (report.ended()) return []

@@ -1,21 +1,21 @@
 /**
- * What a name of a tree becomes where it is checked out: file systems fold case, drop code points that nobody sees, and
- * take several names for one. A rule that knows only the spelling of git's documentation is no rule.
+ * Names of tree entries after a checkout. File systems fold case, drop invisible code points, and accept several names
+ * for one file. A rule that knows only the spelling in git's documentation protects nothing.
  *
- * Paths are latin1 strings, one character a byte.
+ * Paths are latin1 strings, with one character per byte.
  */
 
-/** As UTF-8 where it is that, and else one character a byte. */
+/** Decodes a path as UTF-8 if it is valid, and otherwise as one character per byte. */
 export const textOf = (latin1: string): string => {
   const bytes = Buffer.from(latin1, "latin1")
   const text = bytes.toString("utf8")
   return Buffer.from(text, "utf8").equals(bytes) ? text : latin1
 }
 
-/** Nobody sees them, and HFS+ and others do not either. */
+/** Invisible characters, which HFS+ and other file systems ignore. */
 const ignorable = /[\p{Default_Ignorable_Code_Point}\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]/gu
 
-/** One name as the most forgiving file system takes it: no case, nothing unseen, no stream, no dots at its end. */
+/** Folds a name as the most permissive file system does: no case, invisible characters, stream or trailing dots. */
 const foldName = (name: string): string =>
   name
     .replace(ignorable, "")
@@ -24,23 +24,23 @@ const foldName = (name: string): string =>
     .replace(/(?<=.):.*$/su, "")
     .replace(/(?<=[^. ])[. ]+$/u, "")
 
-/** A path in which what means the same is the same. */
+/** Folds a path so that equivalent spellings are equal. */
 export const fold = (path: string): string =>
   textOf(path).replaceAll("\\", "/").split("/").map(foldName).join("/")
 
-/** The name in a directory. */
+/** Returns the last component of a path. */
 export const baseOf = (path: string): string => path.slice(path.lastIndexOf("/") + 1)
 
-/** A component that some file system takes for the repository's own directory, or that is no name at all. */
+/** Whether a component is the repository's own directory for some file system, or is not a valid name. */
 export const isDotGit = (name: string): boolean =>
   fold(name)
     .split("/")
     .some((part) => part === ".git" || part === "git~1" || part === ".." || part === ".")
 
-/** Any component of it. */
+/** Whether {@link isDotGit} is true for any component of a path. */
 export const entersDotGit = (path: string): boolean => path.split("/").some(isDotGit)
 
-/** Short names that Windows may give it: the last form is the one for when the plain ones are taken. */
+/** Short names that Windows may give to `.gitmodules`. The last form is for when the plain ones are taken. */
 const shortGitmodules = (() => {
   const hash = "gi7eba"
   const counted = [0, 1, 2, 3, 4, 5, 6].map(
@@ -49,30 +49,32 @@ const shortGitmodules = (() => {
   return new RegExp(`^(?:gitmod~[1-4]|${counted.join("|")})$`, "u")
 })()
 
-/** A name that some file system takes for `.gitmodules`. */
+/** Whether a name is `.gitmodules` for some file system. */
 export const isGitmodules = (path: string): boolean => {
   const name = baseOf(fold(path))
   return name === ".gitmodules" || shortGitmodules.test(name)
 }
 
-/** A name that some file system takes for `.lfsconfig`. */
+/** Whether a name is `.lfsconfig` for some file system. */
 export const isLfsConfig = (path: string): boolean =>
   /^(?:\.lfsconfig|lfscon~[1-4])$/u.test(baseOf(fold(path)))
 
-/** C0 and DEL as bytes, and C1 and what turns the direction of writing where it is text. */
+/**
+ * Whether a path contains C0 or DEL as bytes or, if it is text, C1 or characters that change the direction of writing.
+ */
 export const hasControlCharacter = (path: string): boolean =>
   /[\u0000-\u001f\u007f]/u.test(path) ||
   (textOf(path) !== path && /[\u0080-\u009f\u202a-\u202e\u2066-\u2069]/u.test(textOf(path)))
 
-/** Linux takes no more than this. */
+/** Maximum length of a link's target on Linux. */
 export const linkTargetBytesMax = 4096
 
-/** What is wrong with where a link points; `undefined` is nothing. */
+/** Fault of a link's target. */
 export type LinkFault = "empty" | "long" | "nul" | "absolute" | "winding" | "leaves" | "dot-git"
 
 /**
- * Going up is counted from the link's own directory, which is a real one. After a name it is not: the name may be a
- * link itself, and what is above it is then somewhere else.
+ * Returns the fault of a link's target, or `undefined`. A leading `..` is counted from the link's own directory, which
+ * is a real one. After a name, `..` is refused: the name may be a link itself, and its parent is then somewhere else.
  */
 export const linkFault = (path: string, target: string): LinkFault | undefined => {
   if (target === "") return "empty"

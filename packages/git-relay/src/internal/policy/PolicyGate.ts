@@ -1,11 +1,11 @@
-/** The policy, as every relay asks it: whether a run may have a branch, and whether what it committed may leave. */
+/** Applies the policy for every relay: whether a run may have a branch, and whether its commits may leave. */
 import { Effect } from "effect"
 import * as CommitPolicy from "../../CommitPolicy.ts"
 import type { Checked, Collected } from "../../GitRelay.ts"
 import { OriginUnavailable, PolicyRefused, RelayFailed } from "../../GitRelayError.ts"
 import * as CommitWalk from "./CommitWalk.ts"
 
-/** Fails where a run that starts from `baseBranch` may not push to `branch`. */
+/** Fails if a run that starts from `baseBranch` may not push to `branch`. */
 export const mayPush = (
   policies: CommitPolicy.Policies | undefined,
   { baseBranch, branch, url }: { readonly url: string; readonly branch: string; readonly baseBranch: string }
@@ -15,12 +15,12 @@ export const mayPush = (
     ? Effect.void
     : new OriginUnavailable({
         fault: "unsupported",
-        detail: `must not get the branch ${branch}: ${refused.detail}`,
+        detail: `must not receive the branch ${branch}: ${refused.detail}`,
         remedy: refused.remedy
       })
 }
 
-/** Holds every commit to the policy of its origin. */
+/** Checks every commit against the policy of its origin. */
 export const check = Effect.fnUntraced(function* <E>(
   { bundle, clone, tip }: Collected,
   policies: CommitPolicy.Policies | undefined,
@@ -29,7 +29,7 @@ export const check = Effect.fnUntraced(function* <E>(
   if (tip === undefined || bundle === undefined)
     return yield* new RelayFailed({
       detail: "there is nothing to check: the agent committed nothing",
-      remedy: "Discard it"
+      remedy: "Discard the run"
     })
   const policy = CommitPolicy.policyFor(policies, clone.request.url)
   const { baseCommit: base, objectFormat } = clone

@@ -1,9 +1,9 @@
 /**
- * What looks like a credential, and what is one of the run's own.
+ * Finds text that looks like a credential, and the run's own secrets.
  *
- * The first is secretlint's preset without its comments that switch it off: what is looked at was written by whoever
- * would write those. The second is by value, in plain and in the usual encodings. Nothing that is found is repeated:
- * a finding says what kind it is and where it stands.
+ * The first uses secretlint's preset without the comments that disable rules, because the author of the text would
+ * write them. The second searches by value, in plain text and in the usual encodings. Findings never repeat a secret:
+ * they have its kind and its line.
  */
 import { createRequire } from "node:module"
 import * as Canary from "@cogni/sandbox-core/Canary"
@@ -12,22 +12,26 @@ import { rules } from "@secretlint/secretlint-rule-preset-recommend"
 import { Effect } from "effect"
 
 export interface Finding {
-  /** Such as `github, GITHUB_TOKEN`; never what was found. */
+  /** Such as `github, GITHUB_TOKEN`; never the text that was found. */
   readonly kind: string
   /** From 1. */
   readonly line: number
 }
 
-/** A file is looked at in parts of this size: no expression of a rule gets more to chew on. */
+/** Maximum size of a part. A file is scanned in parts, to limit the input of a rule's regular expressions. */
 const partCharactersMax = 512 * 1024
 
-/** What parts share, so that what lies across two of them is whole in one. Longer than any token, or a private key. */
+/**
+ * Overlap of two parts, so that a secret across their boundary is whole in one. Longer than any token or private key.
+ */
 const overlapCharacters = 16 * 1024
 
-/** A shorter secret would be found in every other file. */
+/** Minimum length of a secret to search for. A shorter one would be found in every other file. */
 export const knownSecretBytesMin = 8
 
-/** What looks like a credential in a file. Only the name of the path counts, as some rules do. */
+/**
+ * Finds text in a file that looks like a credential. Only the name at the end of the path matters: some rules use it.
+ */
 export const scan = (bytes: Uint8Array, path = ""): Effect.Effect<ReadonlyArray<Finding>> =>
   Effect.gen(function* () {
     const found = new Map<string, Finding>()
@@ -46,7 +50,7 @@ export const scan = (bytes: Uint8Array, path = ""): Effect.Effect<ReadonlyArray<
     return [...found.values()].toSorted((a, b) => a.line - b.line || (a.kind < b.kind ? -1 : 1))
   })
 
-/** Which of these secrets are in it, by name, in plain or encoded. */
+/** Returns a function that returns the names of the secrets that occur in a text, in plain or encoded. */
 export const makeKnown = (
   secrets: ReadonlyArray<Canary.Canary>
 ): ((bytes: Uint8Array) => ReadonlyArray<string>) => {
@@ -65,8 +69,9 @@ const rulesWithoutComments = rules
   .map((rule) => ({ id: rule.meta.id, rule }))
 
 /**
- * secretlint marks every rule on every file in the process's own timeline, and keeps the marks for ever: 35 KB a file.
- * Its profiler belongs to its dependencies, so it is reached from there; where it is not, the marks are what is lost.
+ * Disables secretlint's profiler. It marks every rule on every file in the timeline of the process, and keeps the marks
+ * without limit: 35 KB per file. The profiler is a dependency of secretlint, so it is resolved from there. If that
+ * fails, the only cost is the memory of the marks.
  */
 const stopProfiling = (() => {
   let done = false
@@ -77,21 +82,20 @@ const stopProfiling = (() => {
       const core = createRequire(createRequire(import.meta.url).resolve("@secretlint/core"))
       core("@secretlint/profiler").secretLintProfiler.setEnabled(false)
     } catch {
-      // It is laid out in another way now.
+      // The layout of the packages has changed.
     }
   }
 })()
 
 /**
- * The names that rules ask for, and no other: a rule opens the file of the host that its path names, when it is one of
- * `.p12`.
+ * Returns only names that rules use: a rule opens the file of the host that its path names, if its name ends in `.p12`.
  */
 const fileNameFor = (path: string): string => {
   const name = path.slice(path.lastIndexOf("/") + 1).toLowerCase()
   return ["package.json", "package-lock.json", ".npmrc"].includes(name) ? name : "blob.json"
 }
 
-/** What a rule cannot look at has not been looked at, which is a finding, too. */
+/** Scans one part. A scan that fails is reported as a finding. */
 const lint = (content: string, filePath: string): Effect.Effect<ReadonlyArray<Finding>> =>
   Effect.tryPromise(() => {
     stopProfiling()
@@ -106,19 +110,20 @@ const lint = (content: string, filePath: string): Effect.Effect<ReadonlyArray<Fi
         line: loc.start.line
       }))
     ),
-    Effect.catch(() => Effect.succeed([{ kind: "unknown, it cannot be looked at", line: 1 }]))
+    Effect.catch(() => Effect.succeed([{ kind: "unknown, it cannot be scanned", line: 1 }]))
   )
 
 /**
- * What a secret is made of is ASCII, so one character a byte is enough. UTF-16 is that with a NUL at every character,
- * and in a program's file a NUL ends a text: both are tried. What holds a NUL is mostly noise, which is left out.
+ * Returns the texts to scan. Secrets are ASCII, so one character per byte is enough. UTF-16 is ASCII with a NUL at
+ * every character, but in a binary file a NUL ends a text, so both readings are tried. Data with a NUL is mostly noise,
+ * which is left out.
  */
 const readings = (bytes: Uint8Array): ReadonlyArray<string> =>
   bytes.includes(0)
     ? [textsIn(bytes, false), textsIn(bytes, true)]
     : [Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1")]
 
-/** No secret is in a shorter text. */
+/** Minimum length of a text. Shorter texts contain no secret. */
 const textBytesMin = 8
 
 const [space, newline] = [0x20, 0x0a]
@@ -127,7 +132,7 @@ const isText = Uint8Array.from({ length: 256 }, (_, byte) =>
   (byte >= space && byte < 0x7f) || byte === 9 || byte === newline || byte === 13 ? 1 : 0
 )
 
-/** What in noise can be read, on the lines where it stands. */
+/** Extracts readable texts from noise, on their own lines. */
 const textsIn = (bytes: Uint8Array, withoutNul: boolean): string => {
   const text = Buffer.allocUnsafe(bytes.byteLength + 1)
   let [length, from, lines] = [0, 0, 0]
@@ -151,7 +156,10 @@ const textsIn = (bytes: Uint8Array, withoutNul: boolean): string => {
 
 const linesIn = (text: string): number => text.split("\n").length - 1
 
-/** `Canary` knows secrets of letters and digits only; of another one, this is what is looked for. */
+/**
+ * Returns the forms to search for. `Canary` supports only secrets of letters and digits; others are searched for in
+ * these forms.
+ */
 const formsOf = ({ name, secret }: Canary.Canary): ReadonlyArray<Canary.Canary> => {
   const written = [
     inLatin1(secret),
@@ -164,15 +172,15 @@ const formsOf = ({ name, secret }: Canary.Canary): ReadonlyArray<Canary.Canary> 
     .map((text) => ({ name, secret: text }))
 }
 
-/** Its bytes, one character each. */
+/** Encodes text as UTF-8, with one character per byte. */
 const inLatin1 = (text: string): string => Buffer.from(text, "utf8").toString("latin1")
 
 const withSqueezed = (text: string): ReadonlyArray<string> => [text, squeeze(text)]
 
-/** What is left of it when only letters and digits are. */
+/** Removes everything except letters and digits. */
 const squeeze = (text: string): string => text.replace(/[^A-Za-z0-9]/gu, "")
 
-/** What base64 makes of it when this many bytes stand before it: the part that does not depend on its neighbours. */
+/** Base64 of a secret after this many other bytes: the part that does not depend on its neighbors. */
 const base64Inside = (secret: string, before: number): string => {
   const bytes = Buffer.concat([Buffer.alloc(before), Buffer.from(secret, "utf8")])
   const from = Math.ceil((before * 8) / 6)

@@ -1,13 +1,10 @@
-/**
- * What is different in two trees, by their raw listings and one level at a time: where the ids are the same nothing is
- * looked at.
- */
+/** Compares two trees by their raw listings, one level at a time. Entries with the same ID are not read. */
 import { Effect, Result } from "effect"
 import { type Change, type Found, pathBytesMax } from "./CommitRules.ts"
 import * as GitObject from "../git/GitObject.ts"
 import type { TreeReader } from "./TreeReader.ts"
 
-/** Two directories of the same path; one of them may not be there. */
+/** Two directories at the same path. One of them may be missing. */
 interface Pair {
   readonly path: string
   readonly before: string | undefined
@@ -16,13 +13,13 @@ interface Pair {
 
 export interface TreeDiff<E> {
   readonly trees: TreeReader<E>
-  /** Pairs that were compared before, and need not be again. */
+  /** Pairs that were already compared. */
   readonly compared: Set<string>
   readonly depthMax: number
   readonly onChange: (change: Change) => void
-  /** Something is wrong with the directory itself. */
+  /** Reports a fault of the directory itself. */
   readonly onFault: (found: Found, path: string) => void
-  /** Nothing more is wanted. */
+  /** Whether the comparison must stop. */
   readonly ended: () => boolean
 }
 
@@ -60,7 +57,7 @@ const compare = Effect.fnUntraced(function* <E>(diff: TreeDiff<E>, pair: Pair) {
   const before = yield* entriesOf(diff, pair, pair.before)
   const after = yield* entriesOf(diff, pair, pair.after)
   if (before === undefined || after === undefined) return []
-  // An empty one is shown by nothing, and its name would go out all the same.
+  // An empty directory shows no change, but its name would be pushed.
   if (pair.after !== undefined && pair.path !== "" && after.length === 0)
     diff.onFault({ rule: "object", detail: "the directory is empty, which git does not write" }, pair.path)
   const next: Array<Pair> = []
@@ -82,7 +79,9 @@ const entriesOf = Effect.fnUntraced(function* <E>(diff: TreeDiff<E>, { path }: P
   return undefined
 })
 
-/** A directory that becomes a file, or the other way round, is both: everything of it goes, and something comes. */
+/**
+ * Treats a directory that becomes a file, or the reverse, as both: its old entries are removed, and new ones are added.
+ */
 const changed = <E>(
   diff: TreeDiff<E>,
   path: string,

@@ -1,4 +1,4 @@
-/** Trees of a repository, each looked at only after its size is known, and no more of them than a budget allows. */
+/** Reads the trees of a repository, each only after its size is known, and only as many as a budget allows. */
 import { Effect, Result } from "effect"
 import type { Policy } from "../../CommitPolicy.ts"
 import type { ObjectFormat } from "../../Refs.ts"
@@ -8,7 +8,7 @@ import type { ObjectReader } from "../git/ObjectReader.ts"
 
 export type TreeReader<E> = ReturnType<typeof make<E>>
 
-/** Listings that are kept, by their bytes: the same few are wanted again and again. */
+/** Maximum bytes of cached listings. The same few are read again and again. */
 const keptBytesMax = 8 * 1024 * 1024
 
 export const make = <E>(
@@ -16,7 +16,7 @@ export const make = <E>(
   format: ObjectFormat,
   { treeBytesMax, treesBytesMax, treesMax }: Policy
 ) => {
-  /** Bytes of each; none is `undefined`. */
+  /** Bytes of each tree; `undefined` if it is missing or not a tree. */
   const sizes = new Map<string, number | undefined>()
   const kept = new Map<string, ReadonlyArray<GitObject.TreeEntry>>()
   let [keptBytes, visited, bytesRead] = [0, 0, 0]
@@ -32,12 +32,12 @@ export const make = <E>(
     }
   }
 
-  /** One that was announced, or why there is none to be had. */
+  /** Returns an announced tree, or why it cannot be read. */
   const read = Effect.fnUntraced(function* (id: string) {
     const known = kept.get(id)
     if (known !== undefined) return Result.succeed(known)
     const bytes = sizes.get(id)
-    if (bytes === undefined) return fault("object", `the directory ${id} is missing, or is none`)
+    if (bytes === undefined) return fault("object", `the directory ${id} is missing or is not a directory`)
     if (bytes > treeBytesMax)
       return fault("tree-bytes", `a directory's listing has ${bytes} bytes, and ${treeBytesMax} are allowed`)
     bytesRead += bytes
@@ -45,20 +45,22 @@ export const make = <E>(
       return fault("tree-bytes", `the listings of directories have more than ${treesBytesMax} bytes in all`)
     const content = yield* reader.content(id)
     const entries = content === undefined ? undefined : GitObject.parseTree(content, format)
-    if (entries === undefined) return fault("object", `the directory ${id} is not one that git writes`)
+    if (entries === undefined) return fault("object", `the directory ${id} is malformed`)
     keep(id, entries, bytes)
     return Result.succeed(entries)
   })
 
   return {
-    /** Counts against the budget, whether they were read before or not. `undefined`: there is room. */
+    /**
+     * Counts trees against the budget, even if they were read before. Returns `undefined` while the budget allows it.
+     */
     visit: (trees: number): Found | undefined => {
       visited += trees
       return visited > treesMax
         ? { rule: "trees", detail: `more than ${treesMax} directories have to be compared` }
         : undefined
     },
-    /** Ask for the sizes of many at once, before any is read. */
+    /** Requests the sizes of many trees at once, before any of them is read. */
     announce: (ids: ReadonlyArray<string>): Effect.Effect<void, E> => {
       const unknown = [...new Set(ids)].filter((id) => !sizes.has(id))
       return unknown.length === 0
@@ -74,7 +76,7 @@ export const make = <E>(
   }
 }
 
-/** Blobs of a whole tree; fewer, when it is larger than the budget. */
+/** Returns the blobs of a whole tree, or fewer if it is larger than the budget. */
 export const blobsOf = Effect.fnUntraced(function* <E>(trees: TreeReader<E>, root: string) {
   const blobs = new Set<string>()
   const seen = new Set<string>([root])

@@ -1,6 +1,6 @@
 /**
- * What rules found, gathered in any order and told in one: first what ended the looking, then known secrets, then by
- * commit from the oldest, path and rule.
+ * Collects violations in any order and reports them in a fixed one: first the one that ended the check, then known
+ * secrets, then by commit from the oldest, path and rule.
  */
 import { Rule } from "../../CommitPolicy.ts"
 import type { Violation } from "../../GitRelayError.ts"
@@ -8,10 +8,10 @@ import type { CommitId } from "../../Refs.ts"
 import { type Found, remedies } from "./CommitRules.ts"
 import { showPath } from "../git/ShownText.ts"
 
-/** So many are told. */
+/** Maximum number of reported violations. */
 export const violationsMax = 50
 
-/** More are not looked for. */
+/** Number of violations that ends the check. */
 export const foundMax = 10_000
 
 export interface Where {
@@ -27,7 +27,7 @@ interface Entry extends Where {
 
 export type ViolationReport = ReturnType<typeof make>
 
-/** Commits from the oldest. */
+/** Creates a report. `order` has the positions of the commits, from the oldest. */
 export const make = (order: ReadonlyMap<string, number>) => {
   const entries = new Map<string, Entry>()
   let over = false
@@ -46,17 +46,17 @@ export const make = (order: ReadonlyMap<string, number>) => {
   const told = () => [...entries.values()].toSorted(compare).slice(0, violationsMax)
 
   return {
-    /** The same rule is told once for a commit and a path. */
+    /** Adds a violation. A rule is reported once for a commit and a path. */
     add: (found: Found, where: Where) => put(found, where, found.rule === "known-secret" ? 1 : 2),
-    /** This is reason enough: nothing more is to be looked at. */
+    /** Adds a violation that ends the check. */
     end: (found: Found, where: Where) => {
       put(found, where, 0)
       over = true
     },
     ended: () => over,
-    /** Of what is told. */
+    /** Paths of the reported violations. */
     paths: () => told().flatMap(({ path }) => (path === undefined ? [] : [path])),
-    /** Paths with a secret in them are not shown. */
+    /** Returns the violations to report. Paths that contain a secret are not shown. */
     result: (secretPaths: ReadonlySet<string>) => ({
       violations: told().map(({ commit, found: { detail, rule }, path }): Violation => ({
         rule,

@@ -1,8 +1,8 @@
 /**
- * After the run: out of the workspace, into the relay's own repository.
+ * Exports the agent's commits from the workspace into the relay's own repository, after the run.
  *
- * The run's branch counts. An agent that renamed it, or works beside it, has what is checked out in the end taken over
- * in its place.
+ * The run's branch is exported. If it has no commits, because the agent renamed it or worked elsewhere, the checked-out
+ * commit is exported instead.
  */
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
@@ -48,17 +48,19 @@ export const collect = Effect.fnUntraced(function* (clone: Clone, leftovers: str
   )
   if (found === undefined || found.tip === baseCommit) {
     if (problem !== undefined)
-      return yield* refused(`nothing is committed, and what is not could not be: ${problem}`)
+      return yield* refused(
+        `nothing is committed, and the uncommitted changes could not be committed: ${problem}`
+      )
     return { clone, tip: undefined, bundle: undefined } satisfies Collected
   }
   if ((yield* HostRepository.objectAt(paths.repository, `${found.tip}^{commit}`)) !== found.tip)
-    return yield* refused("what it brings is no commit, or is not in it")
+    return yield* refused("the tip of the bundle is missing or is not a commit")
   yield* HostRepository.setRef(paths.repository, HostRepository.refs.tip, found.tip)
   yield* runs.save({ ...state, stage: "collected" })
   return { clone, tip: found.tip, bundle: found.bundle } satisfies Collected
 })
 
-/** Onto what is checked out in the workspace. */
+/** Applies patches to the checked-out branch of the workspace. */
 export const apply = Effect.fnUntraced(function* (clone: Clone, patches: ReadonlyArray<string | Uint8Array>) {
   const { limits } = yield* RelayContext
   const path = join(clone.directory, "patches")
@@ -75,14 +77,14 @@ export const apply = Effect.fnUntraced(function* (clone: Clone, patches: Readonl
       orElse: () =>
         new PatchRefused({
           detail: `it took more than ${limits.collectSecondsMax} s`,
-          remedy: "Split them"
+          remedy: "Split the patches"
         })
     })
   )
   if (exitCode === 0) return
   return yield* new PatchRefused({
     detail: stderr === "" ? `git am ended with ${exitCode}` : stderr,
-    remedy: `Make them against ${clone.baseCommit.slice(0, 12)} of ${clone.baseBranch}`
+    remedy: `Create the patches against ${clone.baseCommit.slice(0, 12)} of ${clone.baseBranch}`
   })
 })
 
@@ -93,7 +95,7 @@ const workspaceOf = Effect.fnUntraced(function* ({ request: { runId }, workspace
     runId,
     image,
     user,
-    // The engine is given what the host made, where it really is.
+    // The engine gets the real path of the directory that the host created.
     workspacePath: yield* attempt(workspacePath, () => realpath(workspacePath)),
     runtimeSecondsMax: limits.collectSecondsMax
   } satisfies WorkspaceContainer.WorkspaceRequest
@@ -101,7 +103,7 @@ const workspaceOf = Effect.fnUntraced(function* ({ request: { runId }, workspace
 
 type Taking = Effect.Effect<BundleImport.Imported, BundleImport.UnfitBundle | RelayFailed, ContainerRuntime>
 
-/** `undefined`: there is nothing on either. */
+/** Returns `undefined` if neither has commits. */
 const branchOrHead = Effect.fnUntraced(function* (take: (ref: string) => Taking, branch: string) {
   const own = yield* unlessMissing(take(`refs/heads/${branch}`))
   if (Result.isSuccess(own)) return own.success
@@ -111,7 +113,7 @@ const branchOrHead = Effect.fnUntraced(function* (take: (ref: string) => Taking,
   return yield* own.failure
 })
 
-/** Where git wrote no bundle, another reference may have one. One that will not do is refused. */
+/** Returns a missing bundle as a value, because another reference may have one. Fails with an invalid bundle. */
 const unlessMissing = (taking: Taking) =>
   taking.pipe(
     Effect.map((taken) => Result.succeed(taken)),
@@ -120,14 +122,17 @@ const unlessMissing = (taking: Taking) =>
     )
   )
 
-/** What is known to be there: the base and what of its history was fetched. */
+/** Commits that the relay has: the base, and the fetched part of its history. */
 const known = (gitDirectory: string, base: CommitId) =>
   Effect.map(
     HostGit.lines({ gitDirectory, argv: ["rev-list", "--max-count=10000", base] }),
     (ids) => new Set(ids)
   )
 
-/** Why it could not be, where it could not: in a repository that an agent has broken, what is committed is all there is. */
+/**
+ * Commits uncommitted changes. Returns why it failed, if it did: in a repository that an agent has broken, only the
+ * existing commits count.
+ */
 const commitLeftovers = (request: WorkspaceContainer.WorkspaceRequest, message: string) =>
   ContainerGit.run(WorkspaceContainer.leftoversSpec(request, message)).pipe(
     Effect.map(({ exitCode, stderr }) => (exitCode === 0 ? undefined : stderr)),

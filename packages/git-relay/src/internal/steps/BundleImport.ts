@@ -1,10 +1,10 @@
 /**
- * From a stream that an agent may have written to objects in a repository of the host.
+ * Imports objects from a stream that an agent may have written into a repository of the host.
  *
  *     container ─► header, read here ─► index-pack --strict, in the relay's repository
- *                                  └──► the bundle, kept as it came
+ *                                  └──► the bundle, stored unchanged
  *
- * Bytes, objects, memory and time are limited; whichever side fails, both end and nothing of it counts.
+ * Bytes, objects, memory and time are limited. If either side fails, both end and nothing is imported.
  */
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Data, Effect, Result, Sink, Stream } from "effect"
@@ -21,8 +21,8 @@ import { attempt, removeOwn } from "../git/RelayFiles.ts"
 import { oneLine } from "../git/ShownText.ts"
 
 /**
- * It is no bundle that may be opened: git in the container had nothing to write (`nothing`), or could not (`export`),
- * or what it wrote will not do (`content`).
+ * The export is not a valid bundle: git in the container had nothing to write (`nothing`), failed (`export`), or wrote
+ * an invalid bundle (`content`).
  */
 export class UnfitBundle extends Data.TaggedError("UnfitBundle")<{
   readonly kind: "nothing" | "export" | "content"
@@ -41,7 +41,10 @@ export interface ImportTarget {
   readonly runtimeSecondsMax: number
 }
 
-/** What a reader makes of the beginning of a stream (`undefined`: it ended before that), and what comes after. */
+/**
+ * Returns what a reader made of the beginning of a stream, and the rest of the stream. Returns `undefined` if the
+ * stream ended first.
+ */
 export const readHead = <A, E, R>(
   stream: Stream.Stream<Uint8Array, E, R>,
   { push }: { readonly push: (piece: Uint8Array) => Result.Result<A, string> | undefined }
@@ -58,7 +61,10 @@ export const readHead = <A, E, R>(
     return { head: read.success, rest }
   })
 
-/** The tip of a bundle whose objects are in the repository from then on: once its container has `ended` well. */
+/**
+ * Imports a bundle and returns its tip. Its objects are added to the repository only after its container has `ended`
+ * without an error.
+ */
 export const take = Effect.fnUntraced(function* <E, R, E2, R2>(
   stream: Stream.Stream<Uint8Array, E, R>,
   ended: Effect.Effect<unknown, E2, R2>,
@@ -84,7 +90,7 @@ export const take = Effect.fnUntraced(function* <E, R, E2, R2>(
       "--stdin",
       "--fix-thin",
       "--strict",
-      // In bytes: git takes no unit here, and would read 1m as 1.
+      // In bytes: git accepts no unit here, and would read 1m as 1.
       `--max-input-size=${bytesMax}`,
       "--threads=1"
     ],
@@ -96,12 +102,12 @@ export const take = Effect.fnUntraced(function* <E, R, E2, R2>(
   git.stdin.end()
   const { exitCode, stderr } = yield* git.answer
   if (exitCode !== 0) return yield* unsound(stderr)
-  // From here on they count: what was refused before has left nothing that a later bundle could build on.
+  // The objects count from here on. A bundle that was refused earlier leaves nothing that a later one could build on.
   yield* HostRepository.transplant(quarantine, gitDirectory, "link")
   return read.head.tip
 })
 
-/** An agent that makes its git say so has nothing pushed, and that is all. */
+/** git's message for an empty bundle. An agent that fakes it only prevents its own push. */
 const emptyBundle = /Refusing to create empty bundle/u
 
 const requireExported = ({ exitCode, stderr }: ContainerGit.Ended) => {
@@ -114,7 +120,7 @@ const requireExported = ({ exitCode, stderr }: ContainerGit.Ended) => {
   })
 }
 
-/** What an agent's container wrote, taken whole and kept as it came at `path`. */
+/** Imports the whole output of an agent's container, and stores the bundle unchanged at `path`. */
 export const keep = Effect.fnUntraced(
   function* ({ ended, stdout }: ContainerGit.RunningGit, path: string, target: ImportTarget) {
     const draft = `${path}.new`
@@ -142,11 +148,11 @@ export const keep = Effect.fnUntraced(
   (effect, _, __, { runtimeSecondsMax }) =>
     Effect.timeoutOrElse(effect, {
       duration: `${runtimeSecondsMax} seconds`,
-      orElse: () => Effect.fail(unfit(`taking it over took more than ${runtimeSecondsMax} s`))
+      orElse: () => Effect.fail(unfit(`the import took more than ${runtimeSecondsMax} s`))
     })
 )
 
-/** A directory for objects, which goes with the scope. */
+/** Creates a directory for objects, which is removed when the scope closes. */
 const emptied = (path: string) =>
   Effect.acquireRelease(
     attempt(path, async () => {
@@ -157,9 +163,9 @@ const emptied = (path: string) =>
     () => Effect.ignore(removeOwn(path))
   )
 
-const unsound = (stderr: string) => Effect.fail(unfit(`its objects are not sound: ${oneLine(stderr)}`))
+const unsound = (stderr: string) => Effect.fail(unfit(`its objects are invalid: ${oneLine(stderr)}`))
 
-/** With back-pressure. A git that has ended takes nothing more, and says why when it is asked. */
+/** Writes with back-pressure. A git that has ended accepts nothing more; its answer says why. */
 const feed = ({ answer, stdin }: HostGit.RunningGit, piece: Uint8Array) =>
   stdin.destroyed || stdin.write(piece)
     ? Effect.void

@@ -1,4 +1,4 @@
-/** Whether the policy lets through what was collected. */
+/** Checks collected commits against the policy. */
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect } from "effect"
 import type { Collected } from "../../GitRelay.ts"
@@ -20,7 +20,7 @@ export const check = Effect.fnUntraced(function* (collected: Collected) {
       duration: `${limits.checkSecondsMax} seconds`,
       orElse: () =>
         new RelayFailed({
-          detail: `looking at the commits took more than ${limits.checkSecondsMax} s`,
+          detail: `checking the commits took more than ${limits.checkSecondsMax} s`,
           remedy: "Have the agent change less in one run, or allow more time (limits.checkSecondsMax)"
         })
     })

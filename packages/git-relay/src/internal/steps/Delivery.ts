@@ -1,4 +1,4 @@
-/** What the policy has let through, on its way to where it is wanted: a branch, a pull request, a patch. */
+/** Delivers commits that passed the policy: to a branch, a pull request or a patch. */
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect } from "effect"
 import type { Checked, Pushed, PullRequestText as Text } from "../../GitRelay.ts"
@@ -14,7 +14,7 @@ import * as PathDelivery from "../origin/PathDelivery.ts"
 import * as RemoteDelivery from "../origin/RemoteDelivery.ts"
 import { RelayContext } from "./RelayContext.ts"
 
-/** Of how many commits the text of a pull request is made. */
+/** Maximum number of commits that the text of a pull request describes. */
 const describedMax = 50
 
 export const patch = ({ clone, tip }: Checked) =>
@@ -61,7 +61,7 @@ export const openPullRequest = Effect.fnUntraced(function* (pushed: Pushed, text
   if (isLocal(url)) {
     return yield* new PullRequestFailed({
       detail: "the origin is a directory of this host",
-      remedy: "Ask for one where the origin is a forge, or merge the branch by hand"
+      remedy: "Use an origin on a forge, or merge the branch by hand"
     })
   }
   const made = PullRequestText.make({
@@ -78,7 +78,7 @@ export const openPullRequest = Effect.fnUntraced(function* (pushed: Pushed, text
   return pullRequest
 }, Effect.scoped)
 
-/** What the commits say of themselves, the oldest first. */
+/** Returns the messages of the commits, oldest first. */
 const messages = Effect.fnUntraced(function* ({ checked: { clone, tip } }: Pushed) {
   const reader = yield* GitObjects.make(relayPaths(clone.directory).repository)
   const commits = yield* reader.commits(tip, clone.baseCommit, describedMax)

@@ -1,9 +1,9 @@
 /**
- * What a relay keeps of a run on the host's disk, so that a process that dies, or a refusal, loses nothing:
+ * Files of a run that a relay keeps on the host's disk, so that a refusal or the death of a process loses nothing:
  *
  *     <directory>/<run id>/  state.json   relay.git/   workspace/repo/   bundle
  *
- * Making the directory claims the run. The state is replaced whole, and says how far it came.
+ * Creating the directory claims the run. The state is replaced as a whole, and has the stage of the run.
  */
 import { formatOwner, type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -19,7 +19,7 @@ import { NotKept, RelayFailed } from "../../GitRelayError.ts"
 import { BranchName, CommitId, ObjectFormat } from "../../Refs.ts"
 import { attempt, removeOwn, removeTree, unusable } from "../git/RelayFiles.ts"
 
-/** `settled`: pushed or discarded; it only waits to be removed. */
+/** `settled`: delivered or discarded; it only waits to be removed. */
 export const Stage = Schema.Literals(["cloning", "cloned", "collected", "checked", "pushed", "settled"])
 
 export type Stage = typeof Stage.Type
@@ -28,9 +28,9 @@ export const State = Schema.Struct({
   version: Schema.Literal(1),
   runId: RunId,
   url: Schema.String,
-  /** Where it is pushed to. */
+  /** Branch of the origin to push to. */
   branch: BranchName,
-  /** What it is called in the workspace. */
+  /** Name of the branch in the workspace. */
   workspaceBranch: BranchName,
   stage: Stage,
   /** `ResourceLabels.formatOwner` of the process that works on it. */
@@ -41,18 +41,18 @@ export const State = Schema.Struct({
   deliver: Schema.optional(Schema.Literals(["push", "patch"])),
   commitLeftovers: Schema.optional(Schema.String),
   depth: Schema.Int,
-  /** What follows is known from `cloned` on. */
+  /** This field and those below are set from stage `cloned` on. */
   baseBranch: Schema.optional(Schema.String),
   baseCommit: Schema.optional(CommitId),
   objectFormat: Schema.optional(ObjectFormat),
   user: Schema.optional(Schema.Struct({ userId: Schema.Int, groupId: Schema.Int })),
-  /** Where the branch stood when we pushed it last. */
+  /** Commit that the branch pointed to after the last push. */
   pushedTip: Schema.optional(CommitId)
 })
 
 export type State = typeof State.Type
 
-/** Whose a process is, and whether it lives. `HostOwner` of `@cogni/sandbox-docker` is one. */
+/** Identifies processes, and reports whether they are alive. `HostOwner` of `@cogni/sandbox-docker` is one. */
 export interface Owners {
   readonly self: () => Owner
   readonly liveness: (owner: Owner) => "alive" | "dead" | "unknown"
@@ -62,7 +62,7 @@ const StateJson = Schema.fromJsonString(State)
 const decode = Schema.decodeUnknownOption(StateJson)
 const encode = Schema.encodeSync(StateJson)
 
-/** How long a directory may be without a state before it is taken for a leftover. */
+/** Milliseconds after which a directory without a state counts as a leftover. */
 const newMillisMax = 60_000
 
 export type KeptRuns = ReturnType<typeof make>
@@ -77,7 +77,7 @@ export const make = (options: { readonly directory: string; readonly owners: Own
 
   const save = (state: State) => {
     const { state: path } = relayPaths(directoryOf(state.runId))
-    // Not forced onto the disk: behind a clone that would wait for all of it, and a process that dies loses nothing.
+    // Not synced to disk: after a clone, that would wait for all of its data, and the death of a process loses nothing.
     return attempt(path, () => OwnFiles.replace(path, `${encode(state)}\n`))
   }
 
@@ -86,28 +86,28 @@ export const make = (options: { readonly directory: string; readonly owners: Own
       Effect.map((text) => Option.getOrUndefined(decode(text)))
     )
 
-  /** The state of a run that has been cloned. */
+  /** Reads the state of a run that has been cloned. */
   const read = Effect.fnUntraced(function* (runId: RunId) {
     const state = yield* find(runId)
     if (state?.user !== undefined) return { ...state, user: state.user }
     return yield* new RelayFailed({
-      detail: `what is kept of ${runId} is gone`,
-      remedy: "Its scope is closed, or somebody has removed it; run it again"
+      detail: `the kept files of ${runId} no longer exist`,
+      remedy: "Its scope is closed, or its directory was removed; run it again"
     })
   })
 
-  /** Ours, or that of a process that is no more. */
+  /** Whether another process works on the run and is alive. */
   const inUse = (state: State): boolean => {
     if (state.owner === own) return false
     const owner = parseOwner(state.owner)
     return owner !== undefined && owners.liveness(owner) === "alive"
   }
 
-  /** Nobody can want it: half made by a process that is no more, or done with. */
+  /** Whether a run can be removed: it is settled, or a dead process left it half-cloned. */
   const isOver = Effect.fnUntraced(function* (runId: RunId) {
     const state = yield* find(runId)
     if (state !== undefined) return (state.stage === "cloning" || state.stage === "settled") && !inUse(state)
-    // Somebody may have made it just now.
+    // Another process may have just created it.
     const made = yield* attempt(root, () => stat(directoryOf(runId)).catch(() => undefined))
     return made !== undefined && Date.now() - made.mtimeMs > newMillisMax
   })
@@ -129,8 +129,8 @@ export const make = (options: { readonly directory: string; readonly owners: Own
         isErrno(thrown, "EEXIST")
           ? notKept(
               runId,
-              "there is something already",
-              "Take it up (relay retry), drop it (relay drop), or use another run id"
+              "it is already kept",
+              "Resume it (relay retry), drop it (relay drop), or use another run ID"
             )
           : unusable(root, message)
     )
@@ -150,10 +150,11 @@ export const make = (options: { readonly directory: string; readonly owners: Own
     if (state === undefined || state.stage === "cloning" || state.stage === "settled")
       return yield* notKept(
         runId,
-        "nothing is kept",
+        "no commits are kept",
         "It was pushed or dropped, or never had a repository. See: relay list"
       )
-    if (inUse(state)) return yield* notKept(runId, "somebody is at work", "Wait for its process to end")
+    if (inUse(state))
+      return yield* notKept(runId, "it is in use by another process", "Wait for that process to end")
     const taken = { ...state, owner: own }
     yield* save(taken)
     return taken
@@ -166,13 +167,15 @@ export const make = (options: { readonly directory: string; readonly owners: Own
     yield* save({ ...state, owner: "" })
   })
 
-  /** Occupied until the scope closes; then gone, unless something of it is not pushed yet. */
+  /** Occupies a run until the scope closes. The run is then removed, unless it is not delivered yet. */
   const occupy = (runId: RunId) =>
     Effect.acquireRelease(
-      // A run that this process holds already has its own way to end.
+      // If this process already holds the run, its first holder releases it.
       Effect.suspend(() =>
         busy.has(runId)
-          ? Effect.fail(notKept(runId, "somebody is at work", "Wait until this process is done with it"))
+          ? Effect.fail(
+              notKept(runId, "it is in use by this process", "Wait until this process is done with it")
+            )
           : Effect.sync(() => busy.add(runId))
       ),
       () =>
@@ -182,7 +185,7 @@ export const make = (options: { readonly directory: string; readonly owners: Own
         )
     )
 
-  /** Nothing more is to be done for it: it goes with its scope. */
+  /** Marks a run as done, so that it is removed with its scope. */
   const settle = Effect.fnUntraced(function* (runId: RunId) {
     const state = yield* find(runId)
     if (state !== undefined) yield* save({ ...state, stage: "settled" })
@@ -191,12 +194,12 @@ export const make = (options: { readonly directory: string; readonly owners: Own
   const discard = Effect.fnUntraced(function* (runId: RunId) {
     if ((yield* find(runId)) === undefined) return
     if (busy.has(runId)) return yield* settle(runId)
-    // Said before it is done: half of it must not be taken up by anybody.
+    // Marked before it is removed, so that no process resumes a half-removed run.
     if (!(yield* isOver(runId))) yield* save({ ...(yield* take(runId)), stage: "settled" })
     yield* remove(runId)
   })
 
-  /** What is not pushed yet, oldest first; what is over is removed. */
+  /** Lists the runs that are not delivered yet, oldest first, and removes those that are over. */
   const list = Effect.gen(function* () {
     const names = yield* attempt(root, () => readdir(root).catch(() => [] as Array<string>))
     const found: Array<Kept> = []

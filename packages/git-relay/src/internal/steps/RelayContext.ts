@@ -1,4 +1,4 @@
-/** What every step of a relay works with. */
+/** Settings and services of every step of a relay. */
 import { Context, Effect } from "effect"
 import type * as CommitPolicy from "../../CommitPolicy.ts"
 import type { PrivateServers } from "../../OriginAddress.ts"
@@ -11,38 +11,38 @@ import type { KeptRuns } from "./KeptRuns.ts"
 const MiB = 1024 * 1024
 
 export const limits = {
-  /** Not compressed: as much as the policy lets a run add, and its listings. */
+  /** Maximum bytes of a bundle, uncompressed: as much as the policy allows a run to add, and its listings. */
   bundleBytesMax: 256 * MiB,
   objectsMax: 60_000,
-  /** To take the commits out of the workspace. */
+  /** Time limit for exporting the commits from the workspace, in seconds. */
   collectSecondsMax: 120,
-  /** To list what is checked out, and to hold what comes back to the policy. */
+  /** Time limit for listing the base, and for checking commits against the policy, in seconds. */
   checkSecondsMax: 120,
-  /** What an origin may send; counted as it comes, packed. */
+  /** Maximum bytes that an origin may send, packed; counted as they arrive. */
   cloneBytesMax: 4096 * MiB,
-  /** Objects that a repository of this host may send. */
+  /** Maximum number of objects that a repository of this host may send. */
   cloneObjectsMax: 20_000_000,
-  /** Files and directories that the base may have when it is checked out. With more, no workspace can be watched. */
+  /** Maximum files and directories of the base when it is checked out. A workspace with more cannot be watched. */
   checkoutPathsMax: 1_000_000,
-  /** What its files may weigh together, not compressed. */
+  /** Maximum bytes of its files together, uncompressed. */
   checkoutBytesMax: 16 * 1024 * MiB,
-  /** For one conversation with the origin. */
+  /** Time limit for one conversation with the origin, in seconds. */
   transferSecondsMax: 900,
   patchBytesMax: 64 * MiB
 }
 
 export type RelayLimits = Readonly<typeof limits>
 
-/** What an operator sets, and every step reads. */
+/** Settings of the operator for every step. */
 export interface RelaySettings {
-  /** An image of ours, with git and `cogni-repo` in it: the runtime image. */
+  /** The runtime image of this project, with git and `cogni-repo`. */
   readonly image: string
-  /** What may be pushed, as `CommitPolicy.decode` has it. Left out: `CommitPolicy.defaults`. */
+  /** Policy for pushed commits, as returned by `CommitPolicy.decode`. Defaults to `CommitPolicy.defaults`. */
   readonly policies?: CommitPolicy.Policies | undefined
-  /** Secrets of the host that must not be in any commit: the key of the model, tokens. */
+  /** Secrets of the host that must not be in any commit, such as the key of the model and tokens. */
   readonly secrets?: ReadonlyArray<NamedSecret> | undefined
   readonly network?: GitNetwork | undefined
-  /** Servers whose addresses may be private, or this host's own. Left out: none. */
+  /** Servers whose addresses may be private or belong to this host. Defaults to no server. */
   readonly privateServers?: PrivateServers | undefined
 }
 
@@ -55,7 +55,7 @@ export class RelayContext extends Context.Service<
   }
 >()("@cogni/sandbox-git-relay/RelayContext") {}
 
-/** How an origin is spoken to over a network. */
+/** Options for the communication with an origin over a network. */
 export const originAt = (url: string): Effect.Effect<OriginOptions, never, RelayContext> =>
   Effect.map(RelayContext, ({ limits, network, privateServers = [] }) => ({
     url,

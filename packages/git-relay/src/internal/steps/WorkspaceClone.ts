@@ -1,4 +1,4 @@
-/** Before the run: from an origin to a workspace. */
+/** Clones an origin into a workspace, before the run. */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect } from "effect"
@@ -13,7 +13,7 @@ import * as PolicyGate from "../policy/PolicyGate.ts"
 import type * as KeptRuns from "./KeptRuns.ts"
 import { RelayContext } from "./RelayContext.ts"
 
-/** Who an agent is when the host process is root; otherwise it is who the host process is. */
+/** User of the agent if the host process is root. Otherwise, the agent has the user of the host process. */
 export const agentUser = { userId: 1000, groupId: 1000 } as const
 
 export const clone = Effect.fnUntraced(function* (request: CloneRequest) {
@@ -34,7 +34,7 @@ export const clone = Effect.fnUntraced(function* (request: CloneRequest) {
     commitLeftovers,
     depth
   })
-  /** What the origin has is known: whether a run may start there, and where its objects go. */
+  /** Decides from the origin's references whether a run may start, and creates the repository for its objects. */
   const begin: PathClone.Begin = Effect.fnUntraced(function* (advertised) {
     const base = yield* Effect.fromResult(OriginAnswers.baseOf(advertised, request.baseBranch))
     yield* PolicyGate.mayPush(policies, { url, branch, baseBranch: base.branch })
@@ -68,7 +68,7 @@ export const clone = Effect.fnUntraced(function* (request: CloneRequest) {
   return cloneOf(state, directory)
 })
 
-/** What an earlier one has left, with the facts of its time. */
+/** Resumes an earlier run with the facts that were recorded when it was cloned. */
 export const reopen = Effect.fnUntraced(function* (runId: RunId, changed: ReopenOptions) {
   const { policies, runs } = yield* RelayContext
   const taken = yield* runs.take(runId)

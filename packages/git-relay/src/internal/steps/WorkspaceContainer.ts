@@ -1,9 +1,9 @@
 /**
- * The containers that open a workspace: one that takes commits out of it, one that commits what is left, one that
- * applies patches. Pure: what comes out is read in `BundleImport`.
+ * The containers that open a workspace: one exports commits, one commits uncommitted changes, and one applies patches.
+ * Pure: `BundleImport` reads their output.
  *
- * The mount's source is the directory that the host made, never a path below it: the engine would follow a link there,
- * on the host.
+ * The source of the mount is the directory that the host created, never a path below it, because the engine would
+ * follow a link there, on the host.
  */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
@@ -11,12 +11,12 @@ import { repositoryTarget } from "../../GitRelay.ts"
 import type { CommitId, ObjectFormat } from "../../Refs.ts"
 import * as ContainerGit from "../git/ContainerGit.ts"
 
-/** A workspace, as a container is given it. */
+/** Request for a container with a workspace. */
 export interface WorkspaceRequest extends ContainerGit.ContainerRequest {
   readonly workspacePath: string
 }
 
-/** Where patches lie in the container that applies them. */
+/** Path of the patches in the container that applies them. */
 export const patchesTarget = "/patches"
 
 const quiet = [
@@ -46,7 +46,7 @@ export const bundleSpec = (
   ]
 })
 
-/** A container that commits what the agent did not get to. It may write to the workspace, as the agent did. */
+/** A container that commits what the agent left uncommitted. It can write to the workspace, as the agent could. */
 export const leftoversSpec = (request: WorkspaceRequest, message: string): ContainerSpec => ({
   ...ContainerGit.common(request),
   mounts: [{ type: "directory", source: request.workspacePath, target: Workspace.target, readOnly: false }],
@@ -61,7 +61,7 @@ export const leftoversSpec = (request: WorkspaceRequest, message: string): Conta
   ]
 })
 
-/** A container that puts patches onto what is checked out. */
+/** A container that applies patches to the checked-out branch. */
 export const applySpec = (
   request: WorkspaceRequest,
   patches: { readonly path: string; readonly names: ReadonlyArray<string> }
@@ -79,7 +79,7 @@ export const applySpec = (
     "am",
     "--quiet",
     "--keep-non-patch",
-    // The same patches are the same commits, whenever they are applied.
+    // The same patches give the same commits, whenever they are applied.
     "--committer-date-is-author-date",
     "--no-gpg-sign",
     "--",

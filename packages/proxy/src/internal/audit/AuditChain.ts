@@ -1,31 +1,31 @@
-/** How the lines of an audit are chained, for those that write one. `AuditLog` verifies what comes of it. */
+/** Chains the lines of an audit while it is written. `AuditLog` verifies the chain. */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { hash } from "node:crypto"
 import type { AuditEntry } from "../../AuditEntry.ts"
 
-/** Below a run's directory, where a gateway's audit lies. */
+/** Path of a gateway's audit, relative to the directory of its run. */
 export const relativePath = StateDirectory.auditLog
 
-/** A longer line is none of ours: a writer makes none, and none is kept while it is read. */
+/** Maximum size of a line. Writers create no longer line, and readers do not buffer one. */
 export const lineBytesMax = 16 * 1024 * 1024
 
 export const sha256 = (data: string | Uint8Array): string => hash("sha256", data, "hex")
 
-/** Where a run's chain begins. */
+/** Returns the head of a run's empty chain. */
 export const genesis = (runId: string): AuditHead => ({
   entries: 0,
   hash: sha256(`cogni-sandbox audit 1\n${runId}\n`)
 })
 
-/** An entry as its writer has it: a field that is undefined is left out of the line. */
+/** An entry before it is written. Undefined fields are omitted from the line. */
 export type AuditDraft = Draft<AuditEntry>
 
 type Draft<Entry> = Entry extends unknown
   ? { readonly [Key in keyof Entry]: {} extends Pick<Entry, Key> ? Entry[Key] | undefined : Entry[Key] }
   : never
 
-/** The next line, and where the chain stands after it. */
+/** Returns the next line and the new head of the chain. */
 export const append = (
   head: AuditHead,
   at: string,

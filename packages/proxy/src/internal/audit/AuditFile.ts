@@ -1,9 +1,9 @@
 /**
- * The audit of one run on the disk of the host: only ever appended to, in the order in which things happened.
+ * Writes the audit of one run to the host's disk. Entries are only appended, in the order of their events.
  *
- * What is under way is written together, so that a busy run costs no more writes than a quiet one. When a line cannot
- * be written, or somebody else has touched the file, the run's way out has failed: it must not go on unobserved. When
- * the file is full, no call begins any more; how those that had begun ended is still written down.
+ * Pending entries are written together, so that a busy run needs no more writes than a quiet one. If a line cannot be
+ * written, or another process changed the file, the run's proxy fails: the run must not continue unobserved. If the
+ * file is full, no further call may begin, but the ends of open calls are still written.
  */
 import { attempt, messageOf } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
@@ -18,61 +18,61 @@ import * as AuditChain from "./AuditChain.ts"
 import type { AuditDraft } from "./AuditChain.ts"
 
 export interface AuditFileOptions {
-  /** A directory of this run only. */
+  /** Directory of this run only. */
   readonly parent: string
   readonly runId: string
   readonly bytesMax: number
-  /** Something could not be written down. */
+  /** Called when an entry could not be written. */
   readonly onFailure: (problem: AuditProblem) => void
-  /** Goes on with an audit whose writer has ended without closing it. */
+  /** Continues an audit whose writer ended without closing it. */
   readonly resume?: Resumed | undefined
 }
 
-/** Where an audit stands that is to be continued. */
+/** State of an audit that is continued. */
 export interface Resumed {
   readonly head: AuditHead
-  /** Of whole lines; what follows them is cut off. */
+  /** Size of the complete lines. The rest of the file is cut off. */
   readonly bytes: number
 }
 
-/** Why an audit cannot be made or written. Plain, so that it can be sent to another thread. */
+/** Why an audit cannot be created or written. Plain data, so that it can be sent to another thread. */
 export interface AuditProblem {
   readonly detail: string
   readonly remedy: string
 }
 
-/** The audit cannot be made. */
+/** The audit cannot be created. */
 export class AuditFailed extends Data.TaggedError("AuditFailed")<AuditProblem> {
   override get message(): string {
     return this.detail
   }
 }
 
-/** Entries are written in the order in which they are given. */
+/** An open audit. Entries are written in the order of their calls. */
 export interface AuditFile {
   readonly path: string
-  /** Give an entry, and go on. */
+  /** Queues an entry without waiting for it. */
   readonly note: (entry: AuditDraft) => void
-  /** Succeeds when the entry is written; with false when it cannot be. */
+  /** Succeeds with true when the entry is written, and with false if it cannot be written. */
   readonly append: (entry: AuditDraft) => Effect.Effect<boolean>
-  /** Of what is written. */
+  /** Returns the head of the written entries. */
   readonly head: () => AuditHead
-  /** Nothing is being written. */
+  /** Waits until nothing is being written. */
   readonly settled: Effect.Effect<void>
-  /** Write the last entry, and see it on the disk. What is given after it is not written. */
+  /** Writes the last entry and flushes it to the disk. Entries after it are not written. */
   readonly close: (totals: Omit<RunClosed, "type">) => Effect.Effect<void>
 }
 
-/** Kept below the bound for how that ends which had begun: some thousand entries without bodies. */
+/** Bytes below the bound that are reserved for the ends of open calls: some thousand entries without bodies. */
 const reservedBytesMax = 1024 * 1024
 
-/** Of that, kept for the last entry. */
+/** Part of the reserved bytes for the last entry. */
 const closingBytes = 4096
 
-/** How often it is looked at whether somebody else has touched the file, while it is being written. */
+/** Interval of checks whether another process changed the file, while it is being written. */
 const lookMillis = 1000
 
-/** Open a run's audit, which must not be there yet. It is let go of with the scope, when all that was given is written. */
+/** Opens a run's audit, which must not exist yet unless it is resumed. The scope closes it after the last write. */
 export const open = Effect.fnUntraced(function* (
   options: AuditFileOptions
 ): Effect.fn.Return<AuditFile, AuditFailed, Scope.Scope> {
@@ -98,8 +98,8 @@ export const open = Effect.fnUntraced(function* (
     if (writer.write(entry, bound, done) || writer.write(withoutBody(entry), bound, done)) return
     isFull = true
     fail({
-      detail: `the run's audit is full, at ${options.bytesMax} bytes: another call would go by unwritten`,
-      remedy: "Give the agent less to do in one run, or see in the audit what it kept asking for"
+      detail: `the run's audit is full, at ${options.bytesMax} bytes: another call would not be recorded`,
+      remedy: "Give the agent less to do in one run, or check the audit for repeated requests"
     })
     done(false)
   }
@@ -122,13 +122,13 @@ export const open = Effect.fnUntraced(function* (
 
 const ignore = () => undefined
 
-/** Up to where what begins something may be written, and what says how it ended. */
+/** Returns the size up to which entries may begin something, and up to which they may end something. */
 const boundsOf = (bytesMax: number) => {
   const ending = bytesMax - closingBytes
   return { beginning: ending - Math.min(reservedBytesMax, Math.floor(bytesMax / 4)), ending }
 }
 
-/** Something that need not happen: all else has happened already. */
+/** Returns whether an entry begins something that can still be refused. All other entries record past events. */
 const begins = ({ type }: AuditDraft): boolean =>
   type === "call.started" || type === "request.answered" || type === "request.refused"
 
@@ -144,26 +144,26 @@ interface OpenFile {
 }
 
 interface Writer {
-  /** False where the file would grow over this bound: it is not taken then. */
+  /** Queues an entry. Returns false without queueing it if the file would exceed this size. */
   readonly write: (entry: AuditDraft, bytesMax: number, done: (isWritten: boolean) => void) => boolean
   readonly head: () => AuditHead
-  /** See on the disk what is written, untouched. */
+  /** Flushes the file to the disk and checks that no other process changed it. */
   readonly sync: () => Promise<void>
-  /** Nothing is being written. */
+  /** Waits until nothing is being written. */
   readonly settled: () => Promise<void>
 }
 
 interface Pending {
-  /** Bytes, which lie outside the heap of a thread: many long lines may wait for a disk. */
+  /** A buffer, which is outside the heap of the thread, because many long lines may wait for a disk. */
   readonly line: Buffer
   readonly head: AuditHead
   readonly done: (isWritten: boolean) => void
 }
 
 const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditProblem) => void): Writer => {
-  /** Of all that is taken. */
+  /** State after all queued entries. */
   let taken = start
-  /** Of all that is in the file. */
+  /** Head of the entries in the file. */
   let written = start.head
   let bytesWritten = start.bytes
   let broken = false
@@ -175,7 +175,7 @@ const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditPr
     broken = true
     onFailure({
       detail: `the run's audit cannot be written: ${messageOf(cause)}`,
-      remedy: "Leave the run's directory alone while the run lives, and see that its disk has space"
+      remedy: "Do not change the run's directory during the run, and make sure that its disk has free space"
     })
   }
 
@@ -194,7 +194,7 @@ const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditPr
       fail(cause)
     }
     bytesWritten += done
-    // A disk that is full may have taken a part: what is whole of it is written.
+    // A full disk may have stored only a part. Complete lines count as written.
     let end = 0
     for (const { done: tell, head, line } of batch) {
       end += done === bytes.byteLength ? 0 : line.byteLength
@@ -205,7 +205,7 @@ const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditPr
   }
 
   const drain = async () => {
-    // What comes in the same turn goes along.
+    // Wait one microtask, so that entries of the same turn are written together.
     await Promise.resolve()
     for (let batch = queue; batch.length > 0; batch = queue) {
       queue = []
@@ -240,21 +240,21 @@ const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditPr
   }
 }
 
-/** Nobody else has cut it, written to it, removed it, or put another in its place. */
+/** Throws if another process truncated, changed, removed or replaced the file. */
 const untouched = async ({ handle, path: name }: OpenFile, bytes: number): Promise<void> => {
   const [ours, there] = await Promise.all([handle.stat(), fs.lstat(name).catch(() => undefined)])
   if (there === undefined || there.ino !== ours.ino || there.dev !== ours.dev)
-    throw new TypeError("it was removed, or another file was put in its place")
-  if (ours.size !== bytes) throw new TypeError("it was cut or written to by another")
+    throw new TypeError("it was removed or replaced by another file")
+  if (ours.size !== bytes) throw new TypeError("another process truncated it or wrote to it")
 }
 
 const notMade = (cause: string): AuditFailed =>
   new AuditFailed({
-    detail: `the run's audit cannot be made: ${cause}`,
-    remedy: "Make the run's directory writable, and see that its disk has space"
+    detail: `the run's audit cannot be created: ${cause}`,
+    remedy: "Make the run's directory writable, and make sure that its disk has free space"
   })
 
-/** Only this user can read it. */
+/** Opens or creates the file, which only this user can read. */
 const openFile = async ({ parent, resume }: AuditFileOptions): Promise<OpenFile> => {
   const file = path.join(parent, AuditChain.relativePath)
   if (resume !== undefined) {

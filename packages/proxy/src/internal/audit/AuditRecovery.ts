@@ -1,6 +1,6 @@
 /**
- * Completes the audit of a run whose shard was lost, from what the audit itself says: a call is written down before it
- * happens, so every call that was open is known. Those are charged as reserved, and the last entry says what happened.
+ * Completes the audit of a run whose shard was lost, from the audit itself. A call is recorded before it begins, so all
+ * open calls are known. They are charged as reserved, and the last entry states what happened.
  */
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import { createReadStream } from "node:fs"
@@ -25,7 +25,7 @@ type Line<Type extends AuditLine["type"]> = Extract<AuditLine, { readonly type: 
 const notCompleted = (cause: string) =>
   new AuditFile.AuditFailed({
     detail: `the run's audit could not be completed: ${cause}`,
-    remedy: "Keep the run's directory: its audit holds every call up to where the thread was lost"
+    remedy: "Keep the run's directory: its audit has every call until the thread was lost"
   })
 
 export const recover = Effect.fnUntraced(function* (
@@ -70,7 +70,7 @@ interface Open {
   readonly ticket: Budget.Ticket
 }
 
-/** Everything that was written, held against a ledger without limits: it has passed already. */
+/** Replays all entries on a ledger without limits, because the calls were already allowed. */
 const replay = async (
   config: ShardConfig,
   { auditParent, runId }: RunLost,
@@ -83,7 +83,7 @@ const replay = async (
   const open = new Map<string, Open>()
   const traffic = TrafficCount.make()
   let exhausted: Exhaustion | undefined
-  /** As the run itself closed it. */
+  /** The last entry, if the run itself closed its audit. */
   let closed: Line<"run.closed"> | undefined
   const addListed = (line: Line<"request.refused" | "request.answered">, outcome: LlmOutcome) => {
     const { at, call, method = "", path: target = "", requestId = "", status } = line
@@ -109,10 +109,10 @@ const replay = async (
         if (began === undefined) return
         open.delete(line.callId)
         ledger.end(began.ticket, {
-          // What was estimated then is estimated again; what was told stays.
+          // Estimated figures are estimated again. Reported figures are kept.
           usage: line.usage && Budget.toldOf(began.ticket, line.usage, config.prices),
           responseBytes: line.responseBytes,
-          // A call that was charged for its model has both figures; a cost alone is what a refusal came to.
+          // A call that was charged for its model has both figures. A cost alone is that of a refusal.
           mayHaveRun: line.usage?.outputTokens !== undefined
         })
         return traffic.call(callOf(began.line, line))
@@ -137,7 +137,7 @@ const replay = async (
   return { ledger, lineOf, traffic, exhausted: () => exhausted, closed, head, bytes }
 }
 
-/** Whole lines that follow from each other; what comes after the first that does not is not ours. */
+/** Reads the complete lines, and throws if one does not follow from the previous one. */
 const readLines = async (
   file: string,
   runId: string,
@@ -152,12 +152,12 @@ const readLines = async (
     if (row === undefined) throw tooLong()
     const line = JSON.parse(decoder.decode(row)) as AuditLine
     if (line.prev !== head.hash)
-      throw new TypeError(`line ${head.entries + 1} does not follow from the one before`)
+      throw new TypeError(`line ${head.entries + 1} does not follow from the previous line`)
     head = { entries: line.seq, hash: line.hash }
     bytes = offset + row.byteLength + 1
     take(line)
   })
-  // The runs that this thread serves do not pay for another's end.
+  // The runs that this thread serves are not charged for the processor time of this recovery.
   for await (const piece of createReadStream(file)) exempt(() => rows.push(piece as Buffer))
   if (rows.rest().bytes > AuditChain.lineBytesMax) throw tooLong()
   return { head, bytes }

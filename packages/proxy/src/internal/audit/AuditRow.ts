@@ -1,7 +1,7 @@
 /**
- * One line of an audit, as bytes: where it is, whether it is whole in itself, and what it says.
+ * Parses one line of an audit: its place in the chain, whether its hash is valid, and its entry.
  *
- * Takes nothing for granted: whoever could write to the file may have made the line.
+ * Trusts nothing in the line, because anyone who can write to the file may have written it.
  */
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { Option, Schema } from "effect"
@@ -9,10 +9,10 @@ import { AuditLine } from "../../AuditEntry.ts"
 import type { Row } from "../ByteRows.ts"
 import { sha256 } from "./AuditChain.ts"
 
-/** What a line is to a chain that stands somewhere. */
+/** Relation of a line to the head of a chain. */
 export type Look =
   | { readonly _tag: "Next"; readonly hash: string; readonly line: AuditLine | undefined }
-  /** Whole in itself, and not what comes next. */
+  /** The line's hash is valid, but the line does not come next. */
   | { readonly _tag: "Elsewhere"; readonly seq: number; readonly prev: string }
   | { readonly _tag: "Changed" }
   | { readonly _tag: "Unreadable" }
@@ -33,7 +33,7 @@ export const lookAt = ({ bytes }: Row, head: AuditHead): Look => {
   const seq = Number(start[1])
   if (seq !== head.entries + 1 || prev !== head.hash) return { _tag: "Elsewhere", seq, prev }
   const line = decode(bytes)
-  // What is read must be what was looked at: a name can stand in a line twice.
+  // The decoded values must equal the checked ones, because a name can occur twice in a line.
   const same = line?.seq === seq && line.prev === prev && line.hash === own
   return { _tag: "Next", hash: own, line: same ? line : undefined }
 }
@@ -41,7 +41,7 @@ export const lookAt = ({ bytes }: Row, head: AuditHead): Look => {
 const decodeLine = Schema.decodeUnknownOption(AuditLine)
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** `undefined` where it is no entry that is known. */
+/** Returns the entry of a line, or `undefined` if it is not a known one. */
 export const decode = (bytes: Uint8Array | undefined): AuditLine | undefined => {
   if (bytes === undefined) return undefined
   try {

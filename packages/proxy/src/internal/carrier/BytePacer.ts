@@ -1,21 +1,21 @@
 /**
- * Bounds what the main thread carries for one run: bytes per second in both directions together, and new connections
- * per second. What is over the bound waits where it is; nothing is dropped and nothing piles up here.
+ * Limits what the main thread carries for one run: bytes per second in both directions together, and new connections
+ * per second. Bytes over the limit stay in their stream; nothing is dropped or buffered here.
  */
 import type { Duplex } from "node:stream"
 import * as Allowance from "../policy/Allowance.ts"
 
 export interface BytePacer {
-  /** False when there are too many new connections. */
+  /** Counts a connection. Returns false if there are too many new ones. */
   readonly connected: () => boolean
-  /** Count what is read from this stream, and stop reading it while the run is over its bound. */
+  /** Counts the bytes read from a stream, and pauses it while the run is over its limit. */
   readonly pace: (stream: Duplex) => void
 }
 
 export interface BytePacerOptions {
   readonly bytesPerSecondMax?: number | undefined
   readonly connectionsPerSecondMax?: number | undefined
-  /** New connections that may come at once. */
+  /** Burst of new connections. */
   readonly connectionsMax: number
 }
 
@@ -25,7 +25,7 @@ const bytesPerSecondMax = 64 * MiB
 
 const connectionsPerSecondMax = 200
 
-/** A piece costs at least as much as this many bytes do, however small it is. */
+/** Every piece counts as at least this many bytes, however small it is. */
 const pieceBytesMin = 8 * 1024
 
 export const make = (options: BytePacerOptions): BytePacer => {
@@ -47,7 +47,7 @@ export const make = (options: BytePacerOptions): BytePacer => {
           stream.resume()
         }, waitMillis)
       })
-      // Whatever else resumes it, such as the other side having room again.
+      // A stream can be resumed by something else, such as free space on the other side.
       stream.on("resume", () => {
         if (held !== undefined) stream.pause()
       })

@@ -1,9 +1,9 @@
 /**
- * Runs' sockets in a container, for an engine that cannot mount one of the host's.
+ * Carrier with the runs' sockets in a container, for an engine that cannot mount a host directory.
  *
- * One container per host process and engine, started with the first run, holds a set of small volumes with a socket in
- * each, and carries what comes to them over its standard streams (`SocketTunnel`). A volume is leased to one run at a
- * time. The container has no network, no key and nothing to decide: the gateway stays in this process.
+ * The container has small volumes with a socket in each, and carries their connections over its standard streams
+ * (`SocketTunnel`). A volume is a slot, leased to one run at a time. A run that finds no free slot starts another
+ * container. A container has no network, no key and no policy: the gateway stays in this process.
  */
 import { Cause, Deferred, Duration, Effect, Exit, Fiber, Latch, type Scope, Stream } from "effect"
 import * as path from "node:path"
@@ -19,18 +19,18 @@ import * as SocketTunnel from "./SocketTunnel.ts"
 export interface ContainerCarrierOptions {
   readonly image: string | undefined
   readonly runtime: ContainerRuntime["Service"]
-  /** Sockets of one container, and so runs at one time. */
+  /** Slots of one container, each for one run at a time (default 16). */
   readonly slotsMax?: number | undefined
   readonly containersMax?: number | undefined
 }
 
-/** A container with its sockets. */
+/** A container with its slots. */
 interface Carrier {
   readonly tunnel: SocketTunnel.SocketTunnel
   readonly volumes: ReadonlyArray<string>
   readonly free: Set<number>
   readonly ended: Deferred.Deferred<never, LlmProxyError>
-  /** Settles when the container is gone and no run has a slot of it any more. */
+  /** Opens when the container is gone and no run leases a slot of it. */
   readonly unused: Latch.Latch
   leasesTotal: number
   isGone: boolean
@@ -43,10 +43,10 @@ const owner = { userId: 999, groupId: 999 }
 const startSecondsMax = 60
 const leaseSecondsMax = 10
 
-/** How much later than its pipe a container may be seen to have ended. */
+/** How long after the end of its pipe a container's exit may be observed. */
 const cutOffSeconds = 1
 
-/** It lives as long as the host process; the label only matters to who cannot see that process. */
+/** The container lives as long as the host process. This label only matters to a reaper that cannot see the process. */
 const runtimeSecondsMax = 30 * 24 * 3600
 
 const limits = {
@@ -59,7 +59,7 @@ const limits = {
   runtimeSecondsMax
 } as const
 
-/** Nothing is started until the first run asks. */
+/** Starts no container before the first run asks for a slot. */
 export const make = Effect.fnUntraced(function* (
   options: ContainerCarrierOptions
 ): Effect.fn.Return<SocketCarrier, never, Scope.Scope> {
@@ -68,7 +68,7 @@ export const make = Effect.fnUntraced(function* (
   let containersTotal = 0
   let starting: Deferred.Deferred<void, LlmProxyError> | undefined
 
-  /** One container, in a scope of its own: closed when it does not start, and when it is of no use any more. */
+  /** Runs one container in its own scope, which is closed if it does not start, and when it is no longer used. */
   const carry = (started: Deferred.Deferred<void, LlmProxyError>) =>
     Effect.gen(function* () {
       const carrier = yield* Effect.onExit(start(options), (exit) => {
@@ -83,7 +83,7 @@ export const make = Effect.fnUntraced(function* (
       Effect.ensuring(Effect.sync(() => containersTotal--)),
       Effect.catchCause((cause) =>
         Cause.hasDies(cause)
-          ? Effect.logWarning("something of a container of sockets may be left over", cause)
+          ? Effect.logWarning("resources of a gateway container may be left over", cause)
           : Effect.void
       )
     )
@@ -91,14 +91,14 @@ export const make = Effect.fnUntraced(function* (
   const begin = Effect.gen(function* () {
     if (containersTotal >= (options.containersMax ?? containersMaxDefault))
       return yield* new ProxyFailed({
-        detail: `all ${containersTotal} containers of sockets are in use`,
-        remedy: "Wait for a run to end, or run fewer at one time"
+        detail: `all ${containersTotal} gateway containers are in use`,
+        remedy: "Wait for a run to end, or run fewer at the same time"
       })
     const started = Deferred.makeUnsafe<void, LlmProxyError>()
     starting = started
     containersTotal++
     const fiber = yield* Effect.forkIn(carry(started), scope)
-    // Where the gateway has closed, it has not even begun.
+    // If the gateway is already closed, the fiber has not run at all.
     fiber.addObserver(() => Deferred.doneUnsafe(started, Effect.interrupt))
     return started
   })
@@ -112,7 +112,7 @@ export const make = Effect.fnUntraced(function* (
     return { carrier, slot }
   }
 
-  /** All runs that find no slot wait for the same container. Only the wait can be interrupted. */
+  /** Leases a slot. All runs that find none wait for the same container. Only the wait can be interrupted. */
   const lease = Effect.uninterruptibleMask((restore) =>
     Effect.gen(function* () {
       let taken = take()
@@ -124,7 +124,7 @@ export const make = Effect.fnUntraced(function* (
       yield* Effect.addFinalizer(() =>
         Effect.tryPromise(() => carrier.tunnel.close(slot)).pipe(
           Effect.timeout(Duration.seconds(leaseSecondsMax)),
-          // A slot that was not given back for certain is nobody's again.
+          // A slot is only leased again if its release was confirmed.
           Effect.andThen(Effect.sync(() => carrier.free.add(slot))),
           Effect.ignore,
           Effect.ensuring(
@@ -146,7 +146,7 @@ export const make = Effect.fnUntraced(function* (
       const { carrier, slot } = yield* lease
       const opened = Effect.tryPromise({
         try: () => carrier.tunnel.open(slot, path.join(directory, path.basename(socketPath))),
-        catch: (cause) => failed(`its socket cannot be made: ${String(cause)}`)
+        catch: (cause) => failed(`cannot create the socket: ${String(cause)}`)
       })
       return {
         mounts: [
@@ -156,7 +156,7 @@ export const make = Effect.fnUntraced(function* (
         open: Effect.raceFirst(opened, Deferred.await(carrier.ended)).pipe(
           Effect.timeoutOrElse({
             duration: Duration.seconds(leaseSecondsMax),
-            orElse: () => Effect.fail(failed(`did not make a socket within ${leaseSecondsMax} s`))
+            orElse: () => Effect.fail(failed(`did not create a socket within ${leaseSecondsMax} s`))
           })
         ),
         failure: Deferred.await(carrier.ended)
@@ -165,17 +165,17 @@ export const make = Effect.fnUntraced(function* (
   }
 })
 
-/** A volume cannot be removed while a sandbox has it. */
+/** Lets a container's scope close, but not before its leases end: a volume that a sandbox mounts cannot be removed. */
 const letGo = (carrier: Carrier) =>
   carrier.isGone && carrier.leasesTotal === 0 ? carrier.unused.open : Effect.void
 
 const failed = (detail: string) =>
   new ProxyFailed({
-    detail: `the container of the sockets ${detail}`,
-    remedy: "Look at the engine, and at the gateway image (./dev images, cogni-sandbox doctor)"
+    detail: `the gateway container ${detail}`,
+    remedy: "Check the engine and the gateway image (./dev images, cogni-sandbox doctor)"
   })
 
-/** A container and its volumes, until the scope is closed. */
+/** Starts a container with its volumes. Closing the scope removes them. */
 const start = Effect.fnUntraced(function* ({
   image,
   runtime,
@@ -183,8 +183,8 @@ const start = Effect.fnUntraced(function* ({
 }: ContainerCarrierOptions): Effect.fn.Return<Carrier, LlmProxyError, Scope.Scope> {
   if (image === undefined) {
     return yield* new ProxyFailed({
-      detail: "this engine does not share the host's files, and no gateway image is named",
-      remedy: "Name one: image, or COGNI_GATEWAY_IMAGE; ./dev images builds it"
+      detail: "this engine does not share the host's files, and no gateway image is configured",
+      remedy: "Set the option image, or COGNI_GATEWAY_IMAGE; ./dev images builds the image"
     })
   }
   const runId = yield* RunId.generate
@@ -246,38 +246,38 @@ const start = Effect.fnUntraced(function* ({
   )
   yield* Effect.tryPromise({
     try: () => tunnel.ready,
-    catch: (cause) => failed(`did not begin: ${String(cause)}${errors()}`)
+    catch: (cause) => failed(`did not start: ${String(cause)}${errors()}`)
   }).pipe(
     Effect.timeoutOrElse({
       duration: Duration.seconds(startSecondsMax),
-      orElse: () => Effect.fail(failed(`did not begin within ${startSecondsMax} s${errors()}`))
+      orElse: () => Effect.fail(failed(`did not start within ${startSecondsMax} s${errors()}`))
     })
   )
   return carrier
 })
 
-/** Fails when nothing goes through the container any more, with the reason. */
+/** Fails with the reason when the container no longer carries connections. */
 const goneOf = (container: Container, tunnel: SocketTunnel.SocketTunnel, errors: () => string) => {
   const exited = Effect.matchEffect(container.exit, {
     onSuccess: ({ exitCode }) => Effect.fail(failed(`ended with exit code ${exitCode}${errors()}`)),
     onFailure: (error) =>
-      Effect.fail(error._tag === "ContainerFailed" ? failed(`ended under way: ${error.detail}`) : error)
+      Effect.fail(error._tag === "ContainerFailed" ? failed(`ended unexpectedly: ${error.detail}`) : error)
   })
-  // A container whose pipe has broken serves nobody, however long it lives. Its end says more, and comes soon after.
+  // A container with a broken pipe is useless even if it still runs. Its exit tells more, and comes soon after.
   const cutOff = Effect.promise(() => tunnel.ended).pipe(
     Effect.andThen(Effect.sleep(Duration.seconds(cutOffSeconds))),
-    Effect.andThen(Effect.suspend(() => Effect.fail(failed(`cannot be reached any more${errors()}`))))
+    Effect.andThen(Effect.suspend(() => Effect.fail(failed(`can no longer be reached${errors()}`))))
   )
   return Effect.raceFirst(exited, cutOff)
 }
 
 /**
- * Bytes on their way to the container before HTTP/2 has to wait for them. It reads nothing while one of its writes
- * waits, on either side: were the two pipes full, each side would wait for the other to read.
+ * Bytes queued for the container before HTTP/2 has to wait. On either side, HTTP/2 does not read while one of its
+ * writes waits: if both pipes were full, each side would wait for the other to read.
  */
 const queuedBytesMax = 64 * MiB
 
-/** The container's standard streams as one, in the shape that Node's HTTP/2 speaks over. */
+/** The container's standard streams as one duplex stream, which Node's HTTP/2 needs. */
 const pipeOf = Effect.fnUntraced(function* (container: Container) {
   const sends = yield* CallbackFibers.make
   let errors = ""
@@ -287,7 +287,7 @@ const pipeOf = Effect.fnUntraced(function* (container: Container) {
   let queuedBytes = 0
   let isSending = false
   let whenRoom: (() => void) | undefined
-  /** One piece at a time, so that they keep their order; all that has come meanwhile goes together. */
+  /** Sends one write at a time, to keep the order. Everything that arrives meanwhile goes into the next one. */
   const sendNext = () => {
     const piece = Buffer.concat(pieces)
     pieces = []
@@ -305,12 +305,12 @@ const pipeOf = Effect.fnUntraced(function* (container: Container) {
   const pipe = new Duplex({
     read: () => {
       wantsMore = true
-      // The fiber goes on within this call, and may be waiting again when it returns.
+      // The fiber continues within this call, and may be waiting again when it returns.
       const go = wanted
       wanted = undefined
       go?.()
     },
-    // HTTP/2 writes its frames one after the other, corked: together they are one write, and wake the engine once.
+    // HTTP/2 corks its frames: together they are one write, which wakes the engine once.
     writev: (written: ReadonlyArray<{ readonly chunk: Uint8Array }>, done) => {
       for (const { chunk } of written) {
         pieces.push(chunk)
@@ -325,7 +325,7 @@ const pipeOf = Effect.fnUntraced(function* (container: Container) {
   pipe.on("error", () => undefined)
   /** Settles when the reader wants more. */
   const demand = Effect.callback<void>((resume) => {
-    // It may have asked before this is heard: the fiber can be put off between the two.
+    // The reader may already have asked, because the fiber can be delayed before it gets here.
     if (wantsMore) resume(Effect.void)
     else wanted = () => resume(Effect.void)
   })

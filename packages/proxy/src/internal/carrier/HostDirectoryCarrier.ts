@@ -1,8 +1,8 @@
 /**
- * A run's socket in a directory of the host, which the engine mounts into the sandbox, read-only.
+ * Carrier with a run's socket in a host directory, which the engine mounts read-only into the sandbox.
  *
- * Nothing to start, and nothing between the agent and the gateway but the bridge inside. Any user of the sandbox may
- * connect; on the host the directory lies below one that only the host process can enter.
+ * Nothing has to be started, and only the bridge in the sandbox is between the agent and the gateway. Any user of the
+ * sandbox may connect. On the host, only the user of the host process can enter a directory above it.
  */
 import { Effect } from "effect"
 import * as fs from "node:fs/promises"
@@ -16,7 +16,7 @@ import { failure, socketName, temporaryDirectory } from "./SocketCarrier.ts"
 export const make: SocketCarrier = {
   name: "host directory",
   acquire: Effect.fnUntraced(function* (runDirectory?: string) {
-    // `mkdtemp` makes it 0700; a run's own directory is.
+    // `mkdtemp` creates it with mode 0700, which a run's own directory also has.
     const closed = runDirectory ?? (yield* temporaryDirectory)
     const directory = yield* acquireDirectory(path.join(closed, "llm-sock"))
     const held = yield* HostDisk.use(failure, () => MountIdentity.ofPrivate(directory))
@@ -26,7 +26,7 @@ export const make: SocketCarrier = {
       ],
       hostSocketPath: path.join(directory, socketName),
       directory,
-      // The mount is of the directory: what lies in it is there as soon as it listens.
+      // The directory is mounted, so the sandbox sees the socket as soon as the gateway listens.
       open: answers(path.join(directory, socketName)),
       failure: Effect.never
     } satisfies CarriedSocket
@@ -45,5 +45,5 @@ const acquireDirectory = (directory: string) => {
 const answers = (file: string) =>
   HostDisk.use(failure, async () => {
     const found = await fs.lstat(file)
-    if (!found.isSocket()) throw new TypeError("something else stands in its place")
+    if (!found.isSocket()) throw new TypeError("another file is at its path")
   })

@@ -1,8 +1,8 @@
 /**
- * Many connections over one pipe: HTTP/2 between the container that holds the sockets of runs and this process.
+ * Carries many connections over one pipe: HTTP/2 between a gateway container and this process.
  *
- * A stream for each connection, named by the slot it came to, with its own flow control. Each is joined to the socket
- * on which the gateway listens for that slot's run, byte for byte.
+ * Each connection is a stream with its own flow control, named by the slot that it came to. It is joined byte for byte
+ * to the socket on which the gateway listens for that slot's run.
  */
 import * as http2 from "node:http2"
 import * as net from "node:net"
@@ -10,28 +10,28 @@ import type { Duplex } from "node:stream"
 import * as BytePacer from "./BytePacer.ts"
 
 export interface SocketTunnel {
-  /** Let connections to a slot reach the socket at this path; settles when the slot has a socket of its own. */
+  /** Forwards connections of a slot to the socket at this path. Settles when the slot has its own socket. */
   readonly open: (slot: number, socketPath: string) => Promise<void>
-  /** End the slot's socket and every connection of it; settles when none is left. */
+  /** Closes a slot's socket and all its connections. Settles when no connection is left. */
   readonly close: (slot: number) => Promise<void>
-  /** Settles when the other side is there. */
+  /** Settles when the other side has connected. */
   readonly ready: Promise<void>
-  /** Settles when nothing is carried any more, whichever side ended it. */
+  /** Settles when the tunnel has closed, whichever side closed it. */
   readonly ended: Promise<void>
   readonly destroy: () => void
 }
 
 export interface SocketTunnelOptions {
-  /** New connections of one slot (default 200); a connection over it is refused. */
+  /** New connections per second of one slot (default 200). More connections are refused. */
   readonly connectionsPerSecondMax?: number | undefined
 }
 
-/** What one connection may have under way in either direction. */
+/** Bytes that one connection may have in transit in either direction. */
 const windowBytes = 256 * 1024
 
 /**
- * How often connections may be broken off, at first and in a second. Over it HTTP/2 ends the whole pipe, with all runs
- * on it (Node's default is 1000, then 33 a second). Connections are bounded for each run instead, well below this.
+ * Burst and rate per second of connections that may be reset. Above that, HTTP/2 ends the whole pipe with all runs on
+ * it (Node's default is 1000, then 33 a second). Instead, the connections of each run are limited, well below this.
  */
 const streamResets = { streamResetBurst: 1_000_000, streamResetRate: 100_000 }
 
@@ -40,10 +40,10 @@ interface Answer {
   readonly problem?: string
 }
 
-/** Of one slot, as many as the container lets in at once. */
+/** Burst of connections of one slot: as many as the container accepts at the same time. */
 const connectionsMax = 128
 
-/** Where a slot leads, and what is carried for its run. */
+/** Destination of a slot, and the limits of its run. */
 interface Target {
   readonly socketPath: string
   readonly pacer: BytePacer.BytePacer
@@ -55,7 +55,7 @@ export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTun
   let control: http2.ServerHttp2Stream | undefined
   let serial = 0
   const { promise: ready, resolve: begin, reject: never } = Promise.withResolvers<void>()
-  // Whoever does not wait for it must not end the process by it.
+  // A rejection that no caller waits for must not end the process.
   ready.catch(() => undefined)
   const { promise: ended, resolve: finish } = Promise.withResolvers<void>()
 
@@ -64,7 +64,7 @@ export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTun
     maxSessionMemory: 1024,
     ...streamResets
   })
-  // Streams are held back one by one; all of them together must not be.
+  // Flow control applies to each stream, and must not apply to all of them together.
   session.setLocalWindowSize(2 ** 31 - 1)
   const end = () => {
     never(gone())
@@ -76,7 +76,7 @@ export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTun
   session.on("close", end)
   session.on("stream", (stream, headers) => {
     const path = headers[":path"] ?? ""
-    // A stream that is refused has an error too, and one that is not heard ends the host process.
+    // A refused stream emits an error too, and an unhandled error ends the host process.
     stream.on("error", () => undefined)
     stream.respond({ ":status": 200 })
     if (path === "/control" && control === undefined) {
@@ -123,7 +123,7 @@ export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTun
   }
 }
 
-const gone = () => new Error("the container of the sockets is gone")
+const gone = () => new Error("the gateway container is gone")
 
 const listen = (stream: http2.ServerHttp2Stream, hear: (answer: Answer) => void): void => {
   let rest = ""

@@ -1,8 +1,8 @@
 /**
- * What the upstream answers to a call: counted piece by piece, and passed to the agent.
+ * Passes the upstream's answer to the agent, and counts it piece by piece.
  *
- * Pieces go from one stream of Node to the other within its callbacks, which is the fast way: an event of an answer is
- * with the agent in the turn in which it came.
+ * Pieces go from one Node stream to the other within Node's callbacks, because that is fast: an event reaches the agent
+ * in the turn of the event loop in which it arrived.
  */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import { createHash } from "node:crypto"
@@ -20,29 +20,29 @@ import { UpstreamFailed } from "./UpstreamClient.ts"
 /** How a call ended. */
 export interface CallEnd {
   readonly outcome: LlmOutcome
-  /** As the agent was told it. */
+  /** HTTP status sent to the agent, or `statusGone`. */
   readonly status: number
   readonly detail?: string | undefined
 }
 
-/** An upstream's error is read whole up to here, to take out what is not for the agent. */
+/** Size up to which an upstream error is kept, to remove what the agent must not see. */
 const errorBytesMax = 64 * 1024
 
-/** Of a body that is kept in the audit. */
+/** Maximum size of a body that the audit keeps. */
 export const bodyKeptBytesMax = 1024 * 1024
 
-/** How much of an upstream's error the audit has. */
+/** Characters of an upstream error that the audit keeps. */
 const detailLengthMax = 500
 
-/** Said by nginx of a client that hung up before its answer; no client hears it. */
+/** Status of a call that ended before its answer, as in nginx's log if the client disconnected. Never sent. */
 export const statusGone = 499
 
-/** What is counted of an answer. */
+/** Counts an answer. */
 export interface AnswerCount {
   readonly begin: (answer: IncomingMessage, options: Omit<Usage.UsageReaderOptions, "contentType">) => void
-  /** Count a piece; what of it is for the agent is returned. */
+  /** Counts a piece, and returns the bytes of it that the agent gets. */
   readonly piece: (piece: Uint8Array) => Uint8Array
-  /** What is left for the agent when there is no more. */
+  /** Returns the remaining bytes for the agent at the end of the answer. */
   readonly rest: () => Uint8Array | undefined
   readonly read: () => Counted
 }
@@ -102,7 +102,7 @@ export const statusOf = ({ statusCode = 502 }: IncomingMessage): number => statu
 
 const isSuccess = (status: number): boolean => status >= 200 && status < 300
 
-/** Pass it to the agent. Interrupted, the upstream is hung up on. */
+/** Passes an answer to the agent. Interruption closes the upstream's connection. */
 export const pass = (
   run: GatewayRun,
   exchange: Exchange.Exchange,
@@ -116,7 +116,7 @@ export const pass = (
       ? passSuccess(exchange, answer, count, withholdUsage)
       : Effect.map(readError(run, answer, count), (text) => passError(run, exchange, answer, text))
   }).pipe(
-    // Whatever an upstream sends, it must not end the thread.
+    // No answer of an upstream may end the thread.
     Effect.catchDefect((thrown) => {
       answer.destroy()
       return Effect.fail(new UpstreamFailed({ outcome: "upstream_cut", detail: messageOf(thrown) }))
@@ -132,7 +132,7 @@ const passSuccess = (
   received<CallEnd>(answer, () => {
     const status = statusOf(answer)
     response.writeHead(status, [...visible(answer.rawHeaders, isChanged), "x-request-id", requestId])
-    // Headers and first piece in one write, where they come together: two small ones can cost a reader 40 ms.
+    // Headers and first piece go out in one write if they arrive together: two small writes can cost a reader 40 ms.
     const alone = setImmediate(() => response.flushHeaders())
     return {
       onPiece: (piece) => {
@@ -151,7 +151,7 @@ const passSuccess = (
     }
   })
 
-/** What an upstream says when it fails may name its keys and addresses: it is read first. */
+/** Reads an upstream error before it is passed on, because it may contain the upstream's keys and addresses. */
 const readError = (run: GatewayRun, answer: IncomingMessage, count: AnswerCount) =>
   received<string>(answer, () => {
     const pieces: Array<Buffer> = []
@@ -189,7 +189,7 @@ const passError = (
   return { outcome: "completed", status, detail }
 }
 
-/** The end of a call that the gateway answers itself; an answer that has begun is broken off. */
+/** Ends a call with an error of the gateway. An answer that has already begun is broken off. */
 export const fail = (
   run: GatewayRun,
   exchange: Exchange.Exchange,
@@ -203,7 +203,7 @@ export const fail = (
   return { outcome, status: answer.status, detail: KeyInjection.scrub(detail, run.shared.upstreamKey) }
 }
 
-/** Reads an answer to its end, which must be where the upstream said it would be. */
+/** Reads an answer to its end. Fails with `UpstreamFailed` if it is shorter than the upstream declared. */
 const received = <A>(
   answer: IncomingMessage,
   begin: () => { readonly onPiece: (piece: Buffer) => void; readonly onEnd: () => A }
@@ -228,7 +228,7 @@ const received = <A>(
     return Effect.sync(() => answer.destroy())
   })
 
-/** An upstream's headers that the agent may see, flat as Node takes them. */
+/** Upstream headers that the agent may see, as Node's flat array. */
 const visible = (raw: ReadonlyArray<string>, withoutLength: boolean): Array<string> => {
   const seen: Array<string> = []
   for (let at = 0; at < raw.length; at += 2) {
@@ -239,7 +239,7 @@ const visible = (raw: ReadonlyArray<string>, withoutLength: boolean): Array<stri
   return seen
 }
 
-/** A text without the key and the address of the upstream. */
+/** Replaces the upstream's key and address in a text. */
 export const withoutHost = ({ shared }: GatewayRun, text: string): string =>
   [shared.address.display, shared.address.authority].reduce(
     (cleaned, own) => cleaned.replaceAll(own, "[upstream]"),

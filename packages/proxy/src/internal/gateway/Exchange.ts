@@ -1,4 +1,4 @@
-/** A request that has come to a run's socket, and the answer to it. */
+/** A request on a run's socket, and its response. */
 import { randomUUID } from "node:crypto"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import type { LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
@@ -14,7 +14,7 @@ export interface Exchange {
   readonly path: string
   readonly dialect: GatewayAnswers.Dialect
   readonly at: Date
-  /** Of `performance.now()`. */
+  /** Value of `performance.now()`. */
   readonly startedMs: number
 }
 
@@ -32,16 +32,16 @@ export const make = (request: IncomingMessage, response: ServerResponse): Exchan
   }
 }
 
-/** As nginx makes them. */
+/** Creates a request ID in nginx's format: 32 hexadecimal digits. */
 export const newRequestId = (): string => randomUUID().replaceAll("-", "")
 
-/** Without the query. */
+/** Returns a request target without its query. */
 export const pathOf = (target: string): string => {
   const mark = target.indexOf("?")
   return mark === -1 ? target : target.slice(0, mark)
 }
 
-/** Answer, and throw away what is still on its way: a client that only sends would never read why. */
+/** Sends an answer and discards the rest of the request: a client that only sends would never read the answer. */
 export const answer = (
   { request, requestId, response }: Pick<Exchange, "request" | "response" | "requestId">,
   { body, headers, status }: GatewayAnswers.Answer
@@ -56,7 +56,7 @@ export const answer = (
   request.resume()
 }
 
-/** A request that went nowhere, as the list of calls has it. */
+/** Entry in the run's list of calls for a request that did not go upstream. */
 export const listed = (
   { at, method, path, requestId, startedMs }: Exchange,
   { body, status }: GatewayAnswers.Answer,
@@ -75,10 +75,10 @@ export const listed = (
   outcome
 })
 
-/** To a microsecond. */
+/** Milliseconds since `startedMs`, rounded to a microsecond. */
 export const millisSince = (startedMs: number): number =>
   Math.round((performance.now() - startedMs) * 1000) / 1000
 
-/** A message's headers as Node has them, flat, in pairs. */
+/** Converts Node's flat array of headers to pairs. */
 export const pairs = (raw: ReadonlyArray<string>): ReadonlyArray<Header> =>
   Array.from({ length: raw.length / 2 }, (_, index) => [raw[2 * index]!, raw[2 * index + 1]!] as const)

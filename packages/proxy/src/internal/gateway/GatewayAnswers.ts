@@ -1,16 +1,16 @@
 /**
- * What an agent hears from the gateway itself, in the words of the API it called.
+ * Answers of the gateway itself, in the format of the API that the agent called.
  *
- * Pure. An agent shows these as it shows its model's own errors, so each says what to do; SDKs act on them, so each has
- * the status and the type that make the official clients do the right thing: wait where waiting helps, and stop where
- * it does not (`x-should-retry` is heard by the clients of OpenAI and of Anthropic).
+ * Pure. Agents show these like errors of their model, so each says what to do. SDKs act on status and type, so these
+ * make the official clients retry if waiting helps, and stop if it does not. The clients of OpenAI and Anthropic obey
+ * `x-should-retry`.
  */
 import * as ProxyAnswers from "../policy/ProxyAnswers.ts"
 
-/** Whose words. */
+/** API whose format an answer has. */
 export type Dialect = "openai" | "anthropic"
 
-/** An answer of the gateway's own. */
+/** An error of the gateway itself. */
 export interface GatewayError {
   readonly status: number
   readonly code: string
@@ -29,7 +29,7 @@ export interface Answer {
   readonly body: string
 }
 
-/** Of the errors that every proxy has. */
+/** Finds one of the errors that every proxy has. */
 export const known = (code: string, status?: number): GatewayError => {
   const error = ProxyAnswers.errors.find((candidate) => candidate.code === code)
   if (error === undefined) throw new TypeError(`no such answer: ${code}`)
@@ -42,11 +42,11 @@ export const unsupportedMediaType: GatewayError = {
   message: "The sandbox's proxy reads JSON only. Send content-type: application/json, uncompressed."
 }
 
-/** The host has more to do than it can hold. */
+/** The gateway is at capacity. */
 export const busy: GatewayError = {
   status: 503,
   code: "proxy_busy",
-  message: "The sandbox's proxy holds as many requests as it can. Try again in a moment.",
+  message: "The sandbox's proxy is at capacity. Try again in a moment.",
   retryAfterSeconds: 1
 }
 
@@ -54,14 +54,14 @@ export const upstreamRefused: GatewayError = {
   status: 502,
   code: "upstream_refused",
   message:
-    "The model's upstream does not accept the sandbox's key, or sent it elsewhere. Whoever runs this sandbox should check its URL and its key.",
+    "The model's upstream refused the sandbox's key, or redirected the request. The operator of this sandbox should check its URL and its key.",
   final: true
 }
 
 export const exfiltration: GatewayError = {
   status: 403,
   code: "exfiltration_suspected",
-  message: "The sandbox's proxy saw a secret of this sandbox in the request, and did not let it pass.",
+  message: "The sandbox's proxy detected a secret of this sandbox in the request, and did not send it.",
   final: true
 }
 
@@ -72,7 +72,7 @@ export const inspectionFailed: GatewayError = {
   final: true
 }
 
-/** Where Anthropic has another type than OpenAI. */
+/** Error types of Anthropic that differ from OpenAI's, by status. */
 const anthropicTypes: Readonly<Record<number, string>> = {
   402: "billing_error",
   403: "permission_error",
@@ -80,11 +80,11 @@ const anthropicTypes: Readonly<Record<number, string>> = {
   413: "request_too_large"
 }
 
-/** Which API a path belongs to. */
+/** Returns the API that a path belongs to. */
 export const dialectOf = (path: string): Dialect => (path.startsWith("/v1/messages") ? "anthropic" : "openai")
 
 export const render = (error: GatewayError, dialect: Dialect): Answer => {
-  // What is spent for good is no rate: OpenAI says so with a 429 of another type, Anthropic with a 402.
+  // An exhausted budget is not a rate limit: OpenAI reports it as a 429 of another type, Anthropic as a 402.
   const spent = error.final === true && error.status === 429
   const status = spent && dialect === "anthropic" ? 402 : error.status
   const { code, message, param } = error
@@ -112,7 +112,7 @@ export const render = (error: GatewayError, dialect: Dialect): Answer => {
   }
 }
 
-/** The models a run may name, as `GET /v1/models` lists them in both APIs. */
+/** Lists the models that a run may name, in a format for `GET /v1/models` of both APIs. */
 export const models = (names: ReadonlyArray<string>): Answer =>
   json(200, {
     object: "list",
@@ -130,7 +130,7 @@ export const models = (names: ReadonlyArray<string>): Answer =>
     last_id: names.at(-1) ?? null
   })
 
-/** A tool call that gave no result. */
+/** Answer to a tool call that failed. */
 export const toolError = (status: number, code: string, message: string): Answer =>
   json(status, { ok: false, error: { code, message } })
 
@@ -144,7 +144,7 @@ export const health: Answer = json(200, { ok: true })
 
 const hiddenNames = new Set(ProxyAnswers.hiddenHeaders)
 
-/** Of one connection, or tells the agent of the upstream, its keys or its money. */
+/** Tests for a header that concerns one connection only, or reveals the upstream, its keys or its costs. */
 export const isHidden = (name: string): boolean =>
   hiddenNames.has(name) ||
   connectionHeaders.has(name) ||

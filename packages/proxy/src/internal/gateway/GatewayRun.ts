@@ -1,4 +1,4 @@
-/** What the gateway knows of one run while its socket is open: its policy, its money, its calls, its audit. */
+/** State of one run while its socket is open: its policy, budget, calls and audit. */
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Evidence, Exhaustion } from "@cogni/sandbox-core/RunResult"
@@ -16,10 +16,10 @@ import type { RunGate } from "./RunGate.ts"
 import * as TrafficCount from "./TrafficCount.ts"
 import type { UpstreamClient } from "./UpstreamClient.ts"
 
-/** Refusals that are written down in a second; what is over that is counted. */
+/** Refusals per second that are audited. Others are only counted. */
 const refusalsPerSecondMax = 20
 
-/** What the runs of a shard share. */
+/** Resources that the runs of a shard share. */
 export interface Shared {
   readonly address: Address
   readonly client: UpstreamClient
@@ -38,9 +38,9 @@ export interface Options {
   readonly ledger: Budget.Ledger
   readonly audit: Pick<AuditFile, "append" | "note">
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary.Canary> }
-  /** How its bodies are read. */
+  /** Limits for reading request bodies. */
   readonly reading: Reading
-  /** Its bounds: what is done for it elsewhere is counted there. */
+  /** Limits of the run. Work that other threads do for it is charged here. */
   readonly gate: RunGate
   readonly suspected: (evidence: Evidence) => void
   readonly exhausted: (exhaustion: Exhaustion) => void
@@ -48,14 +48,14 @@ export interface Options {
 
 export interface GatewayRun extends Options {
   readonly policyOf: (api: Api, betas: ReadonlyArray<string>) => BodyPolicy
-  /** Names the agent may use. */
+  /** Model names that the agent may use. */
   readonly modelNames: ReadonlyArray<string>
   readonly traffic: TrafficCount.TrafficCount
-  /** Write a refusal down, unless there were too many in this second. */
+  /** Counts a refusal, and audits it unless there were too many in this second. */
   readonly refuse: (refusal: Refusal) => void
   readonly suspect: (sighting: Omit<Evidence, "at">) => void
   readonly toolCalled: (fact: typeof ToolCalled.Type) => void
-  /** Say once that a budget is spent for good. */
+  /** Reports once that a budget is finally exhausted. */
   readonly spent: (refusal: Budget.Refusal) => void
 }
 
@@ -122,7 +122,7 @@ export const make = (options: Options): GatewayRun => {
       suppressedCalls = 0
     },
     suspect: (sighting) => {
-      // A conversation is sent again with every call, and what was in it once is in it for ever.
+      // Every call repeats the conversation, so a canary that was in it once is in every later call.
       const kind = `${sighting.channel} ${sighting.canary} ${sighting.encoding}`
       if (suspected.has(kind)) return
       suspected.add(kind)

@@ -1,10 +1,9 @@
 /**
- * The HTTP server on a run's own socket: holds its client to the run's bounds, reads requests strictly, and answers
- * what needs no thought.
+ * HTTP server on a run's own socket: enforces the run's limits, parses requests strictly, and answers health checks.
  *
- * One server per run. Whoever speaks here is that run, whatever he says; when it is closed, so is everything on it.
- * A request that is within the bounds is a fiber (`RequestRoutes`). What bounds it are plain calls within Node's
- * callbacks: a flood of what is refused must cost as little as can be.
+ * One server per run: its socket identifies the run, and closing it closes every connection. A request within the
+ * limits runs in a fiber (`RequestRoutes`). The limits are plain calls within Node's callbacks, because a flood of
+ * refused requests must cost as little as possible.
  */
 import * as http from "node:http"
 import type { Socket } from "node:net"
@@ -20,38 +19,38 @@ import type { RunGate } from "./RunGate.ts"
 import type { RunShare } from "./RunShare.ts"
 
 export interface GatewayServerOptions {
-  /** Where requests are fibers. */
+  /** Fibers of the requests. */
   readonly requests: CallbackFibers
-  /** What happens to a request that is within the bounds. */
+  /** Serves a request that is within the limits. */
   readonly serve: (request: http.IncomingMessage, response: http.ServerResponse) => Effect.Effect<void>
   readonly refuse: (refusal: Refusal) => void
   readonly gate: RunGate
   readonly connections: RunConnections
   readonly meter: ProcessorMeter
   readonly metered: Metered
-  /** Connections of the run. */
+  /** The run's share of connections. */
   readonly share: RunShare
   readonly headerSecondsMax: number
   readonly requestSecondsMax: number
-  /** Stop listening for so long: too many connections came. */
+  /** Stops listening for this time, because too many connections arrived. */
   readonly onCrowd: (millis: number) => void
 }
 
 const headerBytesMax = 16 * 1024
 
-/** How long a client may go on sending what is not read any more. */
+/** How long a client may keep sending data that is no longer read. */
 const lingerMillisMax = 2000
 
-/** How long a connection is not read that has sent too many requests. */
+/** Pause of a connection that has sent too many requests. */
 const slowMillis = 1000
 
-/** How long nothing is accepted after too many connections came. */
+/** How long no connection is accepted after too many arrived. */
 const crowdMillis = 1000
 
-/** How long nothing is read of a run that kept its thread to itself for one turn. */
+/** Pause of a run that occupied its thread for one turn of the event loop. */
 const holdMillis = 25
 
-/** What the run's work is charged to, and what holds it back. */
+/** Charges work to the run's gate, and pauses the run's connections. */
 export const meteredBy = (gate: RunGate, connections: RunConnections): Metered => ({
   worked: (processorMillis) => {
     const now = performance.now()
@@ -71,7 +70,7 @@ export const make = (door: GatewayServerOptions): http.Server => {
       keepAliveTimeout: 65_000,
       connectionsCheckingInterval: 1000,
       insecureHTTPParser: false,
-      // Node would answer these by itself, however many they are: `unreadable` does.
+      // Node would answer these itself, without a rate limit; `unreadable` checks them instead.
       requireHostHeader: false,
       noDelay: true
     },
@@ -82,11 +81,11 @@ export const make = (door: GatewayServerOptions): http.Server => {
   )
   server.on("connection", (socket: Socket) => onConnection(door, socket))
   server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket) => onMalformed(door, error, socket))
-  // Without a listener Node closes them without a word.
+  // Without a listener, Node closes them without an answer.
   server.on("connect", (_request, socket: Socket) => {
     if (isServed(door, socket)) refuseRaw(door, socket, GatewayAnswers.known("method_not_allowed"))
   })
-  // While it listens: that no connection can be accepted is told by those that are not answered.
+  // An error while listening: a connection could not be accepted, so its client gets no answer.
   server.on("error", (error) => door.refuse({ status: 503, code: "not_accepted", detail: error.message }))
   return server
 }
@@ -107,7 +106,7 @@ const onConnection = (door: GatewayServerOptions, socket: Socket): void => {
   connections.add(socket)
 }
 
-/** Whether a request on this connection is served; where it is not, it has had all the answer it gets. */
+/** Returns true if a request on this connection may be served. If not, the refusal is already complete. */
 const isServed = (door: GatewayServerOptions, socket: Socket, slow?: () => void): boolean => {
   const { connections, gate, meter, metered } = door
   meter.note(metered)
@@ -126,14 +125,14 @@ const tooManyRequests = {
   retryAfterSeconds: slowMillis / 1000
 }
 
-/** What is wrong with a request that can be parsed and is not HTTP/1.1 as it has to be. */
+/** Error of a request that can be parsed but is not valid HTTP/1.1. */
 const unreadable = ({
   headers,
   httpVersion
 }: http.IncomingMessage): GatewayAnswers.GatewayError | undefined =>
   httpVersion === "1.1" && headers.host === undefined ? GatewayAnswers.known("bad_request") : undefined
 
-/** What is still sent of an answered request is thrown away; the run pays for reading it. */
+/** Charges the run for reading the discarded rest of an answered request. */
 const meterRest = ({ meter, metered }: GatewayServerOptions, request: http.IncomingMessage): void => {
   if (!request.complete) request.on("data", () => meter.note(metered))
 }
@@ -163,7 +162,7 @@ const onRequest = (
     if (Exchange.pathOf(request.url ?? "") === RoutePolicy.healthPath) return answer(GatewayAnswers.health)
     door.requests.fork(
       door.serve(request, response).pipe(
-        // A defect of ours is one run's bad answer, and never the end of the thread.
+        // A defect of the gateway fails one request, and never ends the thread.
         Effect.catchDefect((thrown) =>
           Effect.sync(() => {
             door.refuse({ status: 500, code: "defect", detail: String(thrown) })
@@ -176,7 +175,7 @@ const onRequest = (
   if (!inTurn) socket.destroy()
 }
 
-/** Not HTTP: smuggling, broken off, too long or too slow. The parser has stopped; the connection ends. */
+/** Refuses invalid HTTP: smuggled, truncated, too long or too slow. The parser has stopped, so the connection ends. */
 const onMalformed = (door: GatewayServerOptions, error: NodeJS.ErrnoException, socket: Socket): void => {
   if (error.code === "ECONNRESET" || !socket.writable) {
     socket.destroy()
@@ -196,7 +195,7 @@ const refuseRaw = (
   error: GatewayAnswers.GatewayError,
   detail?: string
 ): void => {
-  // Node has let go of this connection: an error that nobody hears would end the thread.
+  // Node no longer handles this connection: an unhandled error would end the thread.
   socket.on("error", ignore)
   const { body, headers, status } = GatewayAnswers.render(error, "openai")
   const lines = Object.entries({

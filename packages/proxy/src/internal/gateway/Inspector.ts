@@ -1,10 +1,10 @@
 /**
- * Looks into requests: small ones at once, costly ones on other threads of the shard, so that no run holds up another.
+ * Inspects requests: small ones at once, costly ones on other threads of the shard, so that no run delays another.
  *
- * There are two threads, each started with the first body for it, each serving one body after the other: one for bodies
- * that take a moment at most, one for those that may take seconds, so that nobody's ordinary call waits behind such a
- * body. What is used is charged to the run, and a run that has used its processor time waits while others are served. A
- * body that takes too long, or too much memory, ends with its thread; those that wait behind it are served by the next.
+ * One thread is for bodies that take a moment, the other for bodies that may take seconds, so that ordinary calls do
+ * not wait behind those. Each starts with its first body and inspects one body at a time. Processor time is charged to
+ * the run, and a run that has exhausted its time waits while others are served. A body that takes too long, or too much
+ * memory, ends with its thread; the next thread serves the bodies behind it.
  */
 import { Worker } from "node:worker_threads"
 import * as Data from "effect/Data"
@@ -22,21 +22,21 @@ export interface Ask {
 export interface Told {
   readonly id: number
   readonly inspection: RequestInspection.Inspection
-  /** Processor time that it took. */
+  /** Processor time of the inspection. */
   readonly processorMillis: number
 }
 
-/** A body could not be looked into. */
+/** A body could not be inspected. */
 export class InspectionFailed extends Data.TaggedError("InspectionFailed")<{ readonly detail: string }> {}
 
-/** Whose body it is, and where what it costs is counted. */
+/** The run of a body, and the gate that its processor time is charged to. */
 export interface Inspected {
   readonly runId: RunId
   readonly gate: Pick<RunGate, "worked" | "pauseMillis">
 }
 
 export interface Inspector {
-  /** Interrupted, it is given up at once, together with the thread that was at it. */
+  /** Inspects a body. Interruption stops it at once, together with the thread that inspects it. */
   readonly inspect: Inspect
 }
 
@@ -46,25 +46,25 @@ type Inspect = (
 ) => Effect.Effect<RequestInspection.Inspection, InspectionFailed>
 
 export interface InspectorOptions {
-  /** For one body. */
+  /** Timeout for one body. */
   readonly secondsMax?: number | undefined
-  /** Whether the shard serves one run only, which then holds up nobody but itself. */
+  /** Returns true if the shard serves only one run, which can then delay no other run. */
   readonly isAlone: () => boolean
 }
 
-/** What is smaller takes at most some ten milliseconds, whatever is in it. */
+/** Bodies up to this size take about ten milliseconds at most, whatever they contain. */
 export const inlineBytesMax = 8 * 1024
 
-/** The same, where the run has its thread to itself, and the body has no numbers that are read one by one. */
+/** The same limit for a run alone on its shard, and a body without numbers that are parsed one by one. */
 export const inlineAloneBytesMax = 192 * 1024
 
-/** What is smaller, and has no numbers that are read one by one, takes at most some hundred milliseconds. */
+/** Bodies up to this size take about 100 ms at most, if they have no numbers that are parsed one by one. */
 export const quickBytesMax = 1024 * 1024
 
-/** For one body. */
+/** Default timeout for one body. */
 const inspectionSecondsMax = 15
 
-/** A body of 32 MiB is held four or five times while it is rebuilt. */
+/** A body of 32 MiB is in memory four or five times while it is rebuilt. */
 const memoryMiBMax = 768
 
 const quickMemoryMiBMax = 256
@@ -75,7 +75,7 @@ interface Waiting {
   readonly resume: (inspected: Effect.Effect<RequestInspection.Inspection, InspectionFailed>) => void
 }
 
-/** Runs from sources and from what is published alike. */
+/** Works from the sources and from the published package. */
 const workerUrl = new URL(
   `./InspectionWorker${import.meta.url.endsWith(".ts") ? ".ts" : ".js"}`,
   import.meta.url
@@ -102,9 +102,9 @@ const onceAsked = <A>(ask: () => A): (() => A) => {
   return () => (told ??= { answer: ask() }).answer
 }
 
-/** One thread, and those that wait for it. */
+/** One thread and its queue. */
 const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
-  /** By run, the one that has waited longest first: a run that sends many waits behind itself. */
+  /** Bodies by run, in round-robin order, so that a run that sends many delays only itself. */
   const queues = new Map<RunId, Array<Waiting>>()
   let worker: Worker | undefined
   let current: Waiting | undefined
@@ -122,12 +122,12 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
   }
 
   const give = (failed: string) => {
-    // Its thread cannot say any more what it has used.
+    // Its thread can no longer report the processor time that it used.
     const waiting = finish(current === undefined ? 0 : performance.now() - beganMillis)
     const old = worker
     worker = undefined
     old?.removeAllListeners()
-    // What it still says is ignored; without a listener an error of it would end the thread.
+    // Later messages are ignored, but an error without a listener would end this thread.
     old?.on("error", () => undefined)
     void old?.terminate()
     next()
@@ -152,12 +152,12 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
     })
     started.on("error", (error) => give(`the inspection failed: ${error.message}`))
     started.on("exit", () => {
-      if (worker === started) give("the inspection ended")
+      if (worker === started) give("the inspection thread exited")
     })
     return started
   }
 
-  /** Of the run that has waited longest and has processor time left. */
+  /** Picks a body of the run that has waited longest and has processor time left. */
   const pick = (): Waiting | undefined => {
     const now = performance.now()
     let soonestMillis = Number.POSITIVE_INFINITY
@@ -182,16 +182,16 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
     worker ??= start()
     beganMillis = performance.now()
     late = setTimeout(
-      () => give("the inspection took too long"),
+      () => give("the inspection timed out"),
       (options.secondsMax ?? inspectionSecondsMax) * 1000
     )
     const { ask } = current
-    // The bytes themselves go over, no copy of them.
+    // Transfers the bytes, without a copy.
     worker.postMessage(ask, [ask.request.body.buffer as ArrayBuffer])
   }
 
   const giveUp = (waiting: Waiting) => {
-    if (current === waiting) return give("it is not wanted any more")
+    if (current === waiting) return give("the inspection was interrupted")
     const { runId } = waiting.run
     const left = (queues.get(runId) ?? []).filter((other) => other !== waiting)
     if (left.length > 0) queues.set(runId, left)

@@ -1,10 +1,10 @@
 /**
- * A call of an agent to its model, from its first byte until it is settled.
+ * An agent's call to its model, from its first byte until it is settled.
  *
  *     read ─► inspect ─► canaries ─► key ─► budget ─► audit ─► upstream ─► answer ─► settled
  *
- * A call that has its place in the ledger is settled exactly once, with one end: the ledger, the list of calls and the
- * audit hear of it together.
+ * A call in the ledger is settled exactly once: the ledger, the list of calls and the audit record the same end
+ * together.
  */
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
@@ -28,7 +28,7 @@ import * as RunShare from "./RunShare.ts"
 
 export interface CallRequest {
   readonly api: RoutePolicy.Api
-  /** Of its target, without the question mark. */
+  /** Query of its target, without the question mark. */
   readonly query: string
 }
 
@@ -52,7 +52,7 @@ const passRead = Effect.fnUntraced(function* (
   const client = Exchange.pairs(request.rawHeaders)
   const betas = RoutePolicy.betas(client)
   const { digest, sent } = yield* inspect(run, exchange, run.policyOf(called.api, betas), body)
-  // Numbers grow when they are written out, and what goes out is held as long as the call lasts.
+  // Numbers can grow when they are written out, and the sent body is held as long as the call lasts.
   if (!held.take(Math.max(0, sent.body.byteLength - requestBytes)))
     return yield* refused(GatewayAnswers.busy, requestBytes)
   const callId = crypto.randomUUID()
@@ -81,7 +81,7 @@ const inspect = Effect.fnUntraced(function* (
 
 interface Call extends CallRequest {
   readonly betas: ReadonlyArray<string>
-  /** Headers of the agent's. */
+  /** The agent's headers. */
   readonly client: ReadonlyArray<RoutePolicy.Header>
   readonly callId: string
   readonly requestBytes: number
@@ -92,7 +92,7 @@ interface Call extends CallRequest {
 const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Exchange, call: Call) {
   const { requestBytes } = call
   const headers = headersOf(run, call)
-  // Looked at when the socket was made; it cannot have become unusable.
+  // The headers were validated before the socket was created, and cannot have become unusable.
   if (headers === undefined) return yield* refused(GatewayAnswers.upstreamRefused, requestBytes)
   const count = CallAnswer.makeCount(run, exchange.startedMs)
   let isSent = false
@@ -100,7 +100,7 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
     Effect.suspend(() => begun(run, call)),
     () =>
       Effect.flatMap(run.audit.append(started(run, exchange, call)), (isWritten) => {
-        // A call that cannot be written down does not happen.
+        // A call that cannot be audited must not happen.
         if (!isWritten)
           return Effect.succeed(
             CallAnswer.fail(run, exchange, "run_ended", GatewayAnswers.busy, "the audit could not be written")
@@ -116,7 +116,7 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
   )
 })
 
-/** What the call may cost is reserved for it; whoever has reserved it settles it. */
+/** Reserves the maximum cost of a call. The caller must settle it. */
 const begun = (run: GatewayRun, { api, requestBytes, sent }: Call) => {
   const ticket = run.ledger.begin({
     model: sent.model,
@@ -131,7 +131,7 @@ const begun = (run: GatewayRun, { api, requestBytes, sent }: Call) => {
   return refused(ofBudget(ticket), requestBytes)
 }
 
-/** Send it to the upstream, and its answer to the agent. */
+/** Sends a call to the upstream, and the answer to the agent. */
 const answered = (
   run: GatewayRun,
   exchange: Exchange.Exchange,
@@ -158,7 +158,7 @@ const answered = (
     )
   )
 
-/** A client that goes away ends its call. */
+/** Interrupts a call when its client disconnects. */
 const interruptedByClient = <A>({ response }: Exchange.Exchange, call: Effect.Effect<A>): Effect.Effect<A> =>
   Effect.withFiber((fiber) => {
     response.once("close", () => {
@@ -167,7 +167,7 @@ const interruptedByClient = <A>({ response }: Exchange.Exchange, call: Effect.Ef
     return call
   })
 
-/** The end of a call that nobody waits for any more: its client has gone, or its run is over. */
+/** The end of a call whose client has disconnected, or whose run has ended. */
 const hungUp = ({ response }: Exchange.Exchange): CallAnswer.CallEnd => ({
   outcome: response.destroyed ? "client_aborted" : "run_ended",
   status: response.headersSent ? response.statusCode : CallAnswer.statusGone
@@ -266,7 +266,7 @@ const started = (
   body: keptBody(run, sent.body)
 })
 
-/** A body for the audit, where it was asked for, without what is the host's own or was planted. */
+/** Body for the audit if bodies are kept, without the host's secrets and canaries. */
 const keptBody = (run: GatewayRun, body: Uint8Array): string | undefined => {
   if (run.shared.auditBodies !== "full") return undefined
   const bytes = Math.min(body.byteLength, CallAnswer.bodyKeptBytesMax)

@@ -1,32 +1,32 @@
 /**
- * Whose work the processor time of this thread was: measured for the thread, divided among its runs by what they asked
- * for, and stopped in the middle where one run keeps the thread to itself.
+ * Measures the processor time of a thread, and divides it among the thread's runs by their work. A run that occupies
+ * the thread is held in the middle of its work.
  */
 
 /** A run that is measured. */
 export interface Metered {
-  /** Processor time of the thread that this run's work has used. */
+  /** Charges processor time of the thread to this run. */
   readonly worked: (processorMillis: number) => void
-  /** Read nothing more of this run until the next measurement. */
+  /** Stops reading from this run until the next measurement. */
   readonly hold: () => void
 }
 
 export interface ProcessorMeter {
-  /** The thread does something for a run: `units` weighs it against other runs' work. */
+  /** Notes work for a run. `units` is its weight relative to other runs' work. */
   readonly note: (run: Metered, units?: number) => void
-  /** Do something that is no run's work: what it takes is charged to none. */
+  /** Executes work that is not charged to any run. */
   readonly exempt: <A>(work: () => A) => A
-  /** Measure no more. */
+  /** Stops measuring. */
   readonly close: () => void
 }
 
 /** How often processor time is measured while there is work. */
 const sampleMillis = 25
 
-/** What one turn of the event loop may do for a run before nothing more of it is read. */
+/** How long one turn of the event loop may take before its runs are held. */
 const sliceMillisMax = 20
 
-/** Of the calling thread; where the runtime cannot say, the time in which its loop was busy. */
+/** Processor time of the calling thread, or the busy time of its event loop if the runtime cannot measure that. */
 export const threadMillis = (): number => {
   if (typeof process.threadCpuUsage !== "function") return performance.eventLoopUtilization().active
   const { system, user } = process.threadCpuUsage()
@@ -37,7 +37,7 @@ export const make = (): ProcessorMeter => {
   const units = new Map<Metered, number>()
   let timer: NodeJS.Timeout | undefined
   let measuredMillis = 0
-  /** Of what was used since then. */
+  /** Exempt part of the time since then. */
   let exemptMillis = 0
   let turnBegan: number | undefined
 

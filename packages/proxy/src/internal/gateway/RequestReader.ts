@@ -1,29 +1,29 @@
-/** The body of a request, within bounds: its own, the run's share of the memory, and a least speed. */
+/** Reads the body of a request within limits: its size, the run's share of memory, and a minimum speed. */
 import type { IncomingMessage } from "node:http"
 import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 import type { Held, RunShare } from "./RunShare.ts"
 
-/** How bodies of one run are read. */
+/** Limits for the bodies of one run. */
 export interface Reading {
   readonly share: Pick<RunShare, "take" | "give">
-  /** A body that makes less progress than this in so many seconds is dropped. */
+  /** A body that arrives slower than `bytesPerSecondMin` for this many seconds is dropped. */
   readonly progressSecondsMax: number
   readonly bytesPerSecondMin: number
-  /** Whether this side has stopped reading: what does not come then is not the client's fault. */
+  /** Returns true if this side has paused reading. Missing progress is then not the client's fault. */
   readonly isPaused: () => boolean
-  /** A piece has come: the work of reading it is counted. */
+  /** Called for each piece, to count the work of reading it. */
   readonly onPiece: () => void
 }
 
-/** Why a body was not read; `Stalled`: it came too slowly. */
+/** Why a body was not read. `Stalled` means that it arrived too slowly. */
 export type UnreadReason = "TooLarge" | "NoRoom" | "Stalled" | "Aborted"
 
 export class BodyUnread extends Data.TaggedError("BodyUnread")<{ readonly reason: UnreadReason }> {}
 
 const initialBytes = 16 * 1024
 
-/** The body in memory of its own, whole, so that it can be handed to another thread. */
+/** Reads a whole body into its own memory, so that it can be transferred to another thread. */
 export const read = (
   request: IncomingMessage,
   bytesMax: number,
@@ -31,7 +31,7 @@ export const read = (
   held: Held
 ): Effect.Effect<Uint8Array, BodyUnread> =>
   Effect.callback((resume) => {
-    // One growing buffer: a piece can be a single byte, and keeping it by itself costs a hundred.
+    // One growing buffer, because a piece can be a single byte, and a separate buffer for it costs a hundred.
     let buffer = new Uint8Array(0)
     let bytes = 0
     let isOver = false
@@ -73,7 +73,7 @@ export const read = (
       end()
       resume(Effect.succeed(bytes === buffer.byteLength ? buffer : buffer.slice(0, bytes)))
     })
-    // A `close` without an `end` is a client that went away.
+    // A `close` without an `end` means that the client disconnected.
     request.once("error", () => refuse("Aborted"))
     request.once("close", () => refuse("Aborted"))
     return Effect.sync(end)

@@ -1,4 +1,4 @@
-/** A request that is not let through: what its client hears, and what the run's record has of it. */
+/** A refused request: the answer to its client, and its entry in the run's record. */
 import * as Data from "effect/Data"
 import type { LlmOutcome } from "@cogni/sandbox-core/RunResult"
 import * as Exchange from "./Exchange.ts"
@@ -8,13 +8,13 @@ import type { UnreadReason } from "./RequestReader.ts"
 
 export class RequestRefused extends Data.TaggedError("RequestRefused")<{
   readonly error: GatewayAnswers.GatewayError
-  /** Of its body, as far as it was read. */
+  /** Bytes of its body that were read. */
   readonly requestBytes: number
 }> {}
 
-/** Its body was not read. */
+/** Refusal of a request whose body was not read. */
 export const unread = ({ response }: Exchange.Exchange, reason: UnreadReason): RequestRefused => {
-  // What else it sends is not read: the connection ends with the answer.
+  // The rest of the body is not read, so the connection ends with the answer.
   if (reason === "Stalled" || reason === "NoRoom") response.shouldKeepAlive = false
   return new RequestRefused({ error: unreadErrors[reason], requestBytes: 0 })
 }
@@ -26,7 +26,7 @@ const unreadErrors: Readonly<Record<UnreadReason, GatewayAnswers.GatewayError>> 
   Aborted: { ...GatewayAnswers.known("bad_request"), code: "client_aborted" }
 }
 
-/** Answer it, and write it down. */
+/** Answers a refused request and records it. */
 export const refuse = (
   run: GatewayRun,
   exchange: Exchange.Exchange,
@@ -53,5 +53,5 @@ export const refuse = (
 export const outcomeOf = (code: string): LlmOutcome =>
   code === "client_aborted" ? "client_aborted" : "refused"
 
-/** What a client wrote is kept short and printable: it must not fill a disk, nor break a terminal. */
+/** Makes a client's path short and printable, so that it cannot fill a disk or break a terminal. */
 export const shortened = (path: string): string => path.replace(/[^\x21-\x7e]/gu, "?").slice(0, 256)

@@ -1,6 +1,6 @@
 /**
- * What becomes of a request on a run's socket that is within the run's bounds: a model call, a tool of the host, the
- * list of models, or a refusal.
+ * Routes a request that is within the run's limits: to a model call, to a host tool, to the list of models, or to a
+ * refusal.
  */
 import type * as http from "node:http"
 import * as Effect from "effect/Effect"
@@ -21,10 +21,10 @@ export interface RequestRoutes {
   readonly connections: Pick<RunConnections, "pause">
 }
 
-/** The most that a request to the host's tools may hold; longer data belongs into the workspace. */
+/** Maximum body of a request to the host's tools. Larger data belongs in the workspace. */
 const toolBytesMax = 1024 * 1024
 
-/** A client that is over its rate waits for at most this long, on the connection that it asked on. */
+/** Maximum pause of a connection whose client exceeds its rate. */
 const slowMillisMax = 1000
 
 const isToolPath = (path: string): boolean => path === "/mcp" || path.startsWith("/tool/")
@@ -39,7 +39,7 @@ export const serve = (
     const { dialect, method, path, requestId } = exchange
     const early = run.ledger.request(performance.now())
     if (early !== undefined) {
-      // Over the rate: answered, counted, and never more than a few lines in the audit.
+      // Over the rate: answered and counted, but with only a few lines in the audit.
       Exchange.answer(exchange, GatewayAnswers.render(ModelCall.ofBudget(early), dialect))
       connections.pause(request.socket, Math.min(slowMillisMax, (early.retryAfterSeconds ?? 1) * 1000))
       run.refuse({

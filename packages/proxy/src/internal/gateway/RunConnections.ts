@@ -1,34 +1,34 @@
 /**
- * The open connections of one run: read or not read, one by one and all together, and one request at a time on each.
+ * Open connections of one run: pauses one or all of them, and serves one request at a time on each.
  */
 import type * as http from "node:http"
 import type { Socket } from "node:net"
 
 export interface RunConnections {
   readonly add: (socket: Socket) => void
-  /** Read nothing from any of them for so long. A later end replaces an earlier one. */
+  /** Stops reading from all connections for this time. A later end replaces an earlier one. */
   readonly pauseAll: (millis: number) => void
-  /** Read nothing from this one for so long. */
+  /** Stops reading from one connection for this time. */
   readonly pause: (socket: Socket, millis: number) => void
-  /** Whether all are paused now. */
+  /** Returns true if all connections are paused. */
   readonly isPaused: () => boolean
-  /** Serve a request when those before it on its connection have their answer. False: too many were sent ahead. */
+  /** Serves a request after those before it on its connection. Returns false if too many were pipelined. */
   readonly inTurn: (
     request: http.IncomingMessage,
     response: http.ServerResponse,
     serve: () => void
   ) => boolean
-  /** End no pause any more: the run is over, and its connections are closed elsewhere. */
+  /** Cancels the end of a pause: the run has ended, and its connections are closed elsewhere. */
   readonly forgetPause: () => void
 }
 
-/** Requests that may be sent ahead on one connection before the first has its answer. */
+/** Requests that may be pipelined on one connection before the first is answered. */
 export const aheadMax = 16
 
 interface Connection {
   readonly waiting: Array<() => void>
   busy: boolean
-  /** Reasons for which it is not read, besides all being paused. */
+  /** Reasons to pause this connection, apart from a pause of all. */
   holds: number
 }
 
@@ -47,7 +47,7 @@ export const make = (): RunConnections => {
     for (const [socket, connection] of open) settle(socket, connection)
   }
   const next = (socket: Socket, connection: Connection) => {
-    // Nobody is there any more to hear the answers, and what is asked of the upstream costs money.
+    // The client has gone, and upstream requests whose answers it cannot read would cost money.
     if (socket.destroyed) connection.waiting.length = 0
     const serve = connection.waiting.shift()
     if (serve === undefined) {
@@ -66,7 +66,7 @@ export const make = (): RunConnections => {
       const connection: Connection = { waiting: [], busy: false, holds: 0 }
       open.set(socket, connection)
       socket.once("close", () => open.delete(socket))
-      // Node reads on by itself when an answer or a body has ended; not while it is to wait.
+      // Node resumes a connection itself after an answer or a body, which must not end a pause.
       socket.on("resume", () => {
         if (paused !== undefined || connection.holds > 0) socket.pause()
       })

@@ -1,37 +1,37 @@
 /**
- * The bounds of one run before anything it sends is parsed: connections and requests per second, and processor time.
+ * Limits of one run that apply before its input is parsed: connections and requests per second, and processor time.
  *
- * Pure, without a clock of its own. Every request counts: health checks, refused ones and those that are not HTTP.
+ * Pure, without its own clock. Every request counts: health checks, refused requests and input that is not HTTP.
  */
 import * as Allowance from "../policy/Allowance.ts"
 
 export interface RunGateOptions {
   readonly requestsPerSecondMax: number
   readonly connectionsPerSecondMax: number
-  /** New connections that may come at once. */
+  /** Burst of new connections. */
   readonly connectionsMax: number
-  /** Share of one processor that the run's requests may use, on average. */
+  /** Average share of one processor that the run's requests may use. */
   readonly processorShareMax: number
 }
 
 export interface RunGate {
-  /** A new connection; false when there are too many and the socket should stop listening for a while. */
+  /** Counts a connection. Returns false if there are too many and the socket should stop listening for a while. */
   readonly connected: (nowMillis: number) => boolean
-  /** `slow`: answer that there are too many and stop reading the connection. `hang_up`: close it without an answer. */
+  /** Counts a request. `slow`: answer 429 and pause the connection. `hang_up`: close it without an answer. */
   readonly arrived: (nowMillis: number) => "serve" | "slow" | "hang_up"
-  /** Processor time that was used for the run. */
+  /** Charges processor time to the run. */
   readonly worked: (nowMillis: number, processorMillis: number) => void
-  /** How long nothing of the run should be read, because it has used its processor time. */
+  /** Returns how long to stop reading from the run, because it has exhausted its processor time. */
   readonly pauseMillis: (nowMillis: number) => number
 }
 
-/** Answers per second that only say that there are too many requests. */
+/** Answers per second that only report too many requests. */
 export const slowAnswersPerSecondMax = 50
 
-/** Processor time that may be used at once: opening a run and a few large requests fit. */
+/** Burst of processor time: enough to open a run and for a few large requests. */
 export const processorBurstMillis = 400
 
-/** A pause is at most this long: the run goes on slowly, its limits and its end are still seen. */
+/** Maximum pause: the run continues slowly, and its limits and its end are still noticed. */
 export const pauseMillisMax = 2000
 
 export const make = (options: RunGateOptions): RunGate => {

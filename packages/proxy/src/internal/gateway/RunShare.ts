@@ -1,39 +1,39 @@
 /**
- * What one run may hold of something that is limited for all runs together, such as bytes in memory or connections.
+ * A run's share of a resource that is limited for all runs together, such as memory or connections.
  *
- * Each run has a guaranteed part that no other run can take. What it holds beyond that comes from a pool that all runs
- * share, so a run that takes all it can leaves every other run its part.
+ * Each run has a guaranteed part that no other run can take. More than that comes from a pool that all runs share, so a
+ * run that takes as much as it can still leaves every other run its part.
  */
 import type { Field, ShardCounters } from "../shards/ShardCounters.ts"
 
-/** Of one run. */
+/** Share of one run. */
 export interface RunShare {
-  /** False where it would be too much. */
+  /** Takes this amount. Returns false, and takes nothing, if it would be too much. */
   readonly take: (amount: number) => boolean
   readonly give: (amount: number) => void
   readonly held: () => number
-  /** Give all of it back, and take nothing any more: the run has ended. */
+  /** Returns everything and refuses to take more, because the run has ended. */
   readonly release: () => void
 }
 
 export interface Limits {
-  /** For all runs together. */
+  /** Limit for all runs together. */
   readonly totalMax: number
-  /** The most that a guaranteed part needs to be: a whole request body, or all connections of one run. */
+  /** Largest guaranteed part that is useful: a whole request body, or all connections of one run. */
   readonly wholeMax: number
-  /** The most that one run may hold, however much is left; where it is not said, what is left is its bound. */
+  /** Limit for one run, however much is left (default: no such limit). */
   readonly runMax?: number | undefined
 }
 
-/** Half of the total is divided among the runs; the other half is for those that need more for a moment. */
+/** Guaranteed part of a run. Half of the total is divided among the runs; the other half is for short peaks. */
 export const guaranteed = ({ totalMax, wholeMax }: Limits, runs: number): number =>
   Math.floor(Math.min(wholeMax, totalMax / 2 / Math.max(1, runs)))
 
-/** The most that one run may hold. */
+/** Maximum that one run may hold. */
 export const shareMax = ({ runMax = Infinity, totalMax, wholeMax }: Limits, runs: number): number =>
   Math.floor(Math.min(runMax, Math.max(Math.min(wholeMax, totalMax), totalMax / Math.max(1, runs))))
 
-/** What one request holds of its run's share, given back as a whole. */
+/** Part of a run's share that one request holds, and returns as a whole. */
 export interface Held {
   readonly take: (amount: number) => boolean
   readonly release: () => void
@@ -56,12 +56,12 @@ export const holding = (share: Pick<RunShare, "take" | "give">): Held => {
 
 export interface RunShareOptions {
   readonly limits: Limits
-  /** Runs of all shards that live now. */
+  /** Live runs of all shards. */
   readonly runs: () => number
   readonly counters: ShardCounters
   readonly slot: number
   readonly field: Field
-  /** What one count in the shared numbers stands for. */
+  /** Amount that one count in the shared counters stands for. */
   readonly unit: number
 }
 

@@ -1,4 +1,4 @@
-/** A server on a run's socket in a directory of the host, which may stop listening for a while. */
+/** Server on a run's socket in a host directory, which may stop listening for a while. */
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as Data from "effect/Data"
 import * as Duration from "effect/Duration"
@@ -12,27 +12,27 @@ import * as path from "node:path"
 import * as CallbackFibers from "../CallbackFibers.ts"
 
 export interface SocketListener {
-  /** Accept nothing for so long: a client that connects is refused by the system, at no cost to this process. A
-   *  connection with no request under way is closed. */
+  /** Stops listening for this time: the system refuses clients that connect, at no cost to this process. Idle
+   *  connections are closed. */
   readonly pause: (millis: number) => void
-  /** Close the socket; connections that are open stay open. */
+  /** Closes the socket; open connections stay open. */
   readonly stop: Effect.Effect<void>
 }
 
-/** The socket cannot be made. */
+/** The socket cannot be created. */
 export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly detail: string }> {}
 
 const notListening = (detail: string) => new ListenFailed({ detail })
 
-/** `sun_path` is 108 bytes, its end included; less on other systems. */
+/** `sun_path` has 108 bytes including its terminator, and fewer on other systems. */
 const socketPathBytesMax = 103
 
 const backlog = 512
 
-/** After how long a server that could not listen tries again. */
+/** Delay before a server that could not listen retries. */
 const againMillis = 1000
 
-/** A server on a socket at this path, which replaces what was there. Closed with the scope, with every connection. */
+/** Listens on a socket at this path and replaces an existing one. Closing the scope closes it with every connection. */
 export const listen = Effect.fnUntraced(function* (
   server: http.Server,
   socketPath: string
@@ -43,7 +43,7 @@ export const listen = Effect.fnUntraced(function* (
   const bind = Effect.callback<void, ListenFailed>((resume) => {
     const onError = (error: Error) => resume(Effect.fail(notListening(error.message)))
     server.once("error", onError)
-    // For any user of the sandbox: on the host the directory lies below one that only this process can enter.
+    // Any user of the sandbox may connect. On the host, only the user of this process can enter a directory above it.
     server.listen({ path: where, backlog, readableAll: true, writableAll: true }, () => {
       server.off("error", onError)
       resume(Effect.void)
@@ -55,7 +55,7 @@ export const listen = Effect.fnUntraced(function* (
     pause: (millis) => {
       if (!server.listening) return
       server.close()
-      // A failure has been said as an error of the server; without descriptors, say, it can again in a moment.
+      // The server has already reported the failure. If descriptors were exhausted, a retry can succeed soon.
       const again = Effect.retry(bind, Schedule.spaced(Duration.millis(againMillis)))
       pauses.fork(Effect.ignore(Effect.delay(again, Duration.millis(millis))))
     },
@@ -75,8 +75,8 @@ export const close = (server: http.Server): Effect.Effect<void> =>
   })
 
 /**
- * A path that a socket can be made by: a long one is named through the descriptor of its directory. Closing a server
- * removes the socket by that path, so the descriptor is open until then.
+ * Returns a path that is short enough for a socket: a long one is reached through the descriptor of its directory.
+ * Closing a server removes the socket by that path, so the descriptor stays open until then.
  */
 const address = (socketPath: string): Effect.Effect<string, ListenFailed, Scope.Scope> =>
   Buffer.byteLength(socketPath) <= socketPathBytesMax

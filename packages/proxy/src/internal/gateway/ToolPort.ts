@@ -1,6 +1,6 @@
 /**
- * The shard's end of the host's tools: they run in the main thread, where their effects and secrets are, so what an
- * agent asks of them is bounded before it is sent there.
+ * The shard's port to the host's tools. They run in the main thread, where their effects and secrets are, so the shard
+ * limits an agent's requests before it sends them there.
  */
 import type { IncomingHttpHeaders } from "node:http"
 import * as Effect from "effect/Effect"
@@ -17,7 +17,7 @@ export interface ToolRequest {
   readonly method: string
   readonly path: string
   readonly query: string
-  /** Those that a tool server hears. */
+  /** Headers that a tool server reads. */
   readonly headers: Readonly<Record<string, string>>
   readonly body: Uint8Array
 }
@@ -29,25 +29,25 @@ export type ToolHandler = (
 
 export interface ToolPort {
   readonly handle: ToolHandler
-  /** What the main thread says to a request. */
+  /** Delivers the main thread's answer to a request. */
   readonly answered: (serial: number, answer: GatewayAnswers.Answer) => void
 }
 
-/** Requests of one run in the main thread at one time. */
+/** Concurrent requests of one run in the main thread. */
 export const concurrentMax = 16
 
-/** Requests of one run that wait for that. */
+/** Requests of one run that may wait for the main thread. */
 export const waitingMax = 64
 
 export const requestsPerSecondMax = 50
 
-/** Read by the main thread, which decodes it. */
+/** Bytes per second of one run that the main thread decodes. */
 export const bytesPerSecondMax = 64 * 1024
 
-/** At once: as much as one call may have for arguments, and what is around them. */
+/** Maximum size of a request: the arguments of one call, and 16 KiB for the rest. */
 export const bytesMax = 256 * 1024 + 16 * 1024
 
-/** Deeper than any arguments; what recurses over them must not run out of stack. */
+/** More nesting than any arguments need. Code that recurses over them must not exhaust the stack. */
 const depthMax = 64
 
 const heard = ["content-type", "accept", "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"]
@@ -60,7 +60,7 @@ export const make = (send: (serial: number, request: ToolRequest) => void): Tool
   const pace = Semaphore.makeUnsafe(1)
   const questions = Questions.make<GatewayAnswers.Answer>()
 
-  /** One after the other, and none before there is an allowance for it. */
+  /** Admits requests one after the other, each when the rate limits allow it. */
   const paced = (requestBytes: number) =>
     Effect.suspend(() => {
       const now = performance.now()
@@ -80,7 +80,7 @@ export const make = (send: (serial: number, request: ToolRequest) => void): Tool
   return {
     handle: ({ body, headers, ...rest }) => {
       if (body.byteLength > bytesMax)
-        return refused(413, `the request is over ${bytesMax} bytes. Ask for less`)
+        return refused(413, `the request is larger than ${bytesMax} bytes. Shorten it`)
       if (JsonText.survey(body).depth > depthMax)
         return refused(400, `the request is nested more than ${depthMax} levels deep`)
       return turns.takeScoped(1).pipe(

@@ -1,11 +1,12 @@
 /**
- * What has gone through a run's socket, as its record has it: all of it counted, the first calls one by one.
+ * Traffic of a run's socket, as its record shows it: totals, and the first calls one by one.
  *
- * Plain numbers and no `Ref`: one thread changes them, within a turn, and a flood of refused requests counts by them.
+ * Plain numbers instead of a `Ref`, because one thread changes them within a turn, and a flood of refused requests must
+ * be cheap to count.
  */
 import type { LlmCall } from "@cogni/sandbox-core/RunResult"
 
-/** More calls than these are counted, and are to be read in the audit. */
+/** Calls that are kept. Later calls are only counted, and can be found in the audit. */
 export const callsKeptMax = 1000
 
 export interface Traffic {
@@ -17,7 +18,7 @@ export interface Traffic {
 
 export interface TrafficCount {
   readonly call: (call: LlmCall) => void
-  /** Count what is not listed. */
+  /** Counts traffic that is not listed. */
   readonly add: (more: Partial<Omit<Traffic, "calls">>) => void
   readonly read: () => Traffic
 }

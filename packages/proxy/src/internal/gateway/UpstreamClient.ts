@@ -1,8 +1,8 @@
 /**
- * Requests from the host process to the model's upstream, over connections that are kept.
+ * Sends requests from the host process to the upstream, over pooled connections.
  *
- * What goes out was written by this side alone, so connections are shared between runs. Nothing is sent twice: an
- * upstream that breaks off may have run the model already, and only the agent can know whether it wants that again.
+ * The host wrote every request itself, so runs share connections. No request is retried: an upstream that breaks off
+ * may already have run the model, and only the agent can know whether it wants that again.
  */
 import * as http from "node:http"
 import * as https from "node:https"
@@ -19,14 +19,14 @@ export interface UpstreamClientOptions {
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
 }
 
-/** There is no answer, or no more of it. */
+/** The upstream did not answer, or its answer broke off. */
 export class UpstreamFailed extends Data.TaggedError("UpstreamFailed")<{
   readonly outcome: "upstream_unreachable" | "upstream_timeout" | "upstream_cut"
   readonly detail: string
 }> {}
 
 export interface UpstreamClient {
-  /** Send it off. Succeeds when its answer begins; interrupted, it is broken off at once. */
+  /** Sends a request. Succeeds when its answer begins. Interruption aborts it at once. */
   readonly send: (
     target: string,
     headers: ReadonlyArray<Header>,
@@ -34,7 +34,7 @@ export interface UpstreamClient {
   ) => Effect.Effect<http.IncomingMessage, UpstreamFailed>
 }
 
-/** Below what servers keep a quiet connection for (uvicorn: 5 s), so that none is used while its end is under way. */
+/** Below the idle timeout of servers (uvicorn: 5 s), so that no connection is used while the server closes it. */
 const idleMillisMax = 3000
 
 const connectionsIdleMax = 64
@@ -49,7 +49,7 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
         ALPNProtocols: ["http/1.1"]
       })
     : new http.Agent(pooling)
-  // The agent's own `timeout` would hold for calls under way as well.
+  // The `timeout` option of Node's agent would also apply to calls in progress.
   agent.on("free", (socket: { setTimeout: (millis: number) => void }) => socket.setTimeout(idleMillisMax))
   const request = address.secure ? https.request : http.request
 
@@ -71,7 +71,7 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
           ],
           ...(address.secure && !isAddress(address.host) ? { servername: address.host } : {})
         })
-        // Every connection is closed in the end: an error is made of that only where it is one.
+        // Every request emits `close` in the end, so the error is created only if it is needed.
         const fail = (outcome: UpstreamFailed["outcome"], detail: string) =>
           resume(Effect.failSync(() => new UpstreamFailed({ outcome, detail })))
         let isConnected = false
@@ -89,7 +89,7 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
           else on()
         })
         outgoing.once("response", (answer) => {
-          // An answer that breaks off after the call has ended is nobody's any more, and must not end the thread.
+          // An answer that breaks off after its call has ended must not end the thread.
           answer.on("error", () => undefined)
           resume(Effect.succeed(answer))
         })
@@ -110,7 +110,7 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
   }
 }
 
-/** A header is bytes; Node writes each character of its text as one. */
+/** Encodes a header value as UTF-8, because Node writes each character of a string as one byte. */
 const bytesOf = (value: string): string =>
   /^[\x20-\x7e]*$/u.test(value) ? value : Buffer.from(value, "utf8").toString("latin1")
 
@@ -118,6 +118,6 @@ const isAddress = (host: string): boolean => /^[0-9.]+$|:/u.test(host)
 
 let authorities: ReadonlyArray<string> | undefined
 
-/** Node's own list, `NODE_EXTRA_CA_CERTS`, and what the system trusts. */
+/** Certificate authorities of Node, `NODE_EXTRA_CA_CERTS`, and the system. */
 export const systemAuthorities = (): ReadonlyArray<string> =>
   (authorities ??= [...new Set([...tls.getCACertificates("default"), ...tls.getCACertificates("system")])])

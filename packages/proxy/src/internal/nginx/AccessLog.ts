@@ -1,9 +1,8 @@
 /**
- * What nginx wrote down about a run's calls, read back piece by piece.
+ * Reads nginx's log of a run's calls, piece by piece.
  *
- * Lenient: a client's bytes may have made a row invalid UTF-8, and the last row may be half-written. A row that cannot
- * be read is counted and never fatal. However long the log is, what is remembered of it is bounded, and no byte is
- * looked at twice.
+ * Lenient: a client's bytes can make a row invalid UTF-8, and the last row may be incomplete. An unreadable row is
+ * counted and never fatal. Memory is bounded whatever the size of the log, and no byte is read twice.
  */
 import { Option, Schema } from "effect"
 import type { LlmCall } from "@cogni/sandbox-core/RunResult"
@@ -12,14 +11,14 @@ import { makeRows } from "../ByteRows.ts"
 const Seconds = Schema.FiniteFromString.check(Schema.isGreaterThanOrEqualTo(0))
 const Count = Schema.FiniteFromString.pipe(Schema.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0)))
 
-/** One line, as `NginxConfig` lays it out: all values are text. */
+/** One line in the format that `NginxConfig` sets. All values are strings. */
 export const AccessLogLine = Schema.Struct({
   at: Seconds,
   requestId: Schema.String,
   method: Schema.String,
   target: Schema.String,
   status: Count,
-  /** Empty when the request never left the proxy. */
+  /** Empty if the proxy did not pass the request on. */
   upstreamStatus: Schema.String,
   upstreamCallId: Schema.String,
   upstreamCost: Schema.String,
@@ -27,7 +26,7 @@ export const AccessLogLine = Schema.Struct({
   responseBytes: Count,
   seconds: Seconds,
   firstByteSeconds: Schema.String,
-  /** `OK` when nginx sent all that it had. */
+  /** `OK` if nginx sent everything that it had received. */
   completion: Schema.String,
   /** Serial number of the client's connection. */
   connection: Schema.String
@@ -35,37 +34,40 @@ export const AccessLogLine = Schema.Struct({
 
 export type AccessLogLine = typeof AccessLogLine.Type
 
-/** What a log says so far. */
+/** Contents of a log so far. */
 export interface AccessLog {
   /** The first `callsKeptMax` calls. */
   readonly calls: ReadonlyArray<LlmCall>
-  /** Rows in all, readable or not. */
+  /** Number of rows, readable or not. */
   readonly callsTotal: number
   readonly unreadableRows: number
-  /** How many of the readable requests were passed on. */
+  /** Number of readable requests that were passed on. */
   readonly passedOn: number
 }
 
-/** Reads an access log, and beside it the error log of the same nginx. */
+/** Reads an access log and the error log of the same nginx. */
 export interface Reader {
   readonly addAccess: (bytes: Uint8Array) => void
   readonly addErrors: (bytes: Uint8Array) => void
   readonly read: () => AccessLog
 }
 
-/** More calls than these are counted, and are to be read in the log itself. */
+/** Maximum number of calls that are kept. Further calls are only counted; the log itself has them. */
 export const callsKeptMax = 1000
 
-/** nginx bounds all that it writes in a row; what is longer is none of its rows. */
+/** Maximum size of a row. nginx limits the fields of a row, so a longer row is not from nginx. */
 export const rowBytesMax = 64 * 1024
 
 /**
- * **Gotchas** nginx calls a request complete when its upstream broke off in the middle of the answer: it sent all it
- * had. Only the error log tells. Such a break ends the client's connection too, so it was the last request on it.
+ * Creates a reader of both logs.
+ *
+ * **Gotchas** nginx logs a request as complete if its upstream broke off in the middle of the answer, because it sent
+ * all that it had. Only the error log shows the break. It ends the client's connection too, so it belongs to the last
+ * request on that connection.
  */
 export const makeReader = (): Reader => {
   const calls: Array<LlmCall> = []
-  /** Where the last request of a connection is in `calls`, as far as it was kept. */
+  /** Index in `calls` of the last request of each connection, if that request was kept. */
   const lastOf = new Map<string, number>()
   const broken = new Set<string>()
   let callsTotal = 0
@@ -112,7 +114,7 @@ export const makeReader = (): Reader => {
 }
 
 export const toLlmCall = (line: AccessLogLine): LlmCall => ({
-  // nginx says when it ended.
+  // nginx logs the time at which a request ended.
   at: new Date(Math.min(Math.max(0, line.at - line.seconds) * 1000, 8.64e15)).toISOString(),
   requestId: line.requestId,
   method: line.method,
@@ -127,11 +129,11 @@ export const toLlmCall = (line: AccessLogLine): LlmCall => ({
 
 const decodeLine = Schema.decodeUnknownOption(Schema.fromJsonString(AccessLogLine))
 
-/** nginx reads on while it sends to a client that was behind, and says then that this is what it does. */
+/** Returns the connection of an error. nginx reports `sending to client` if the client was slow when it happened. */
 const brokenConnection = (row: string): string | undefined =>
   /^\S+ \S+ \[error\] \d+#\d+: \*(\d+) .{1,200} while (?:reading upstream|sending to client),/u.exec(row)?.[1]
 
-/** Each row without its end; one that is too long is `undefined`. */
+/** Calls `each` with every row, without its line end. A row that is too long is `undefined`. */
 const readRows = (each: (row: string | undefined) => void): ((bytes: Uint8Array) => void) => {
   const decoder = new TextDecoder()
   return makeRows(rowBytesMax, ({ bytes }) => each(bytes === undefined ? undefined : decoder.decode(bytes)))

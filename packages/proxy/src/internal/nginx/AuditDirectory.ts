@@ -1,8 +1,8 @@
 /**
- * The directory of the host that a run's proxy writes its log into.
+ * Manages the host directory into which a run's proxy writes its logs.
  *
- * The proxy is not trusted with more than that: what lies there is opened without following a link, read once and
- * in pieces, and never waited upon to have an end.
+ * The proxy is not trusted beyond that: files are opened without following links, and read once and in pieces, without
+ * waiting for their end.
  */
 import { runEntries } from "@cogni/sandbox-host-files/StateDirectory"
 import { Duration, Effect, type Scope, Semaphore } from "effect"
@@ -18,17 +18,17 @@ import * as NginxConfig from "./NginxConfig.ts"
 export const logPath = (directory: string): string =>
   path.join(directory, path.basename(NginxConfig.paths.accessLog))
 
-/** Only the proxy's user can enter it. It outlives the run where the run has a directory of its own. */
+/** Creates the directory, which only the proxy's user can enter. It outlives the run if the run has a directory. */
 export const acquire = Effect.fnUntraced(function* (
   parent: string | undefined,
   owner: User
 ): Effect.fn.Return<string, ProxyFailed, Scope.Scope> {
-  const failure = "the proxy's audit cannot be made"
+  const failure = "the proxy's audit cannot be created"
   const directory =
     parent === undefined
       ? yield* HostDisk.temporaryDirectory(failure, "cogni-sandbox-audit-")
       : path.join(parent, runEntries.audit)
-  // Interrupted halfway, it could appear after its run has ended, or belong to root.
+  // If interrupted, the directory could appear after its run has ended, or belong to root.
   yield* Effect.uninterruptible(
     HostDisk.use(failure, async () => {
       if (parent !== undefined) await fs.mkdir(directory, { mode: 0o700 })
@@ -38,28 +38,28 @@ export const acquire = Effect.fnUntraced(function* (
   return directory
 })
 
-/** A run's own two logs, as they grow. */
+/** A run's two logs while they grow. */
 export interface Audit {
-  /** What the log says so far; nothing, as long as there is none. */
+  /** Reads the log so far; empty if it does not exist yet. */
   readonly read: Effect.Effect<AccessLog.AccessLog, ProxyFailed>
   /**
-   * Never succeeds; fails when a log is about to be full, was cut, or cannot be looked at. nginx answers a call before
-   * it writes it down, and dies of a full log only then.
+   * Never succeeds. Fails when a log is nearly full, was truncated, or cannot be read. nginx logs a call only after it
+   * has answered it, so it would notice a full log too late.
    */
   readonly failure: Effect.Effect<never, ProxyFailed>
 }
 
-/** Follow the logs in this directory. */
+/** Follows the logs in this directory. */
 export const follow = Effect.fnUntraced(function* (
   directory: string,
-  /** Of each log. */
+  /** Maximum size of each log. */
   bytesMax: number
 ): Effect.fn.Return<Audit> {
   const reader = AccessLog.makeReader()
   const access = logPath(directory)
   const errors = path.join(directory, path.basename(NginxConfig.paths.errorLog))
   const turns = yield* Semaphore.make(1)
-  // Piece by piece, each wholly or not at all: whoever asks again goes on where this one was interrupted.
+  // Each piece is read completely or not at all, so the next read continues where this one was interrupted.
   const advance = (file: string, add: (bytes: Uint8Array) => void) => {
     let offset = 0
     const piece = HostDisk.use("the proxy's audit cannot be read", () => readPiece(file, offset)).pipe(
@@ -72,22 +72,22 @@ export const follow = Effect.fnUntraced(function* (
     )
     return Effect.repeat(piece, { until: (length) => length === 0 })
   }
-  // The errors come last: that an answer broke off is written before the call is.
+  // Read the errors last: nginx writes the error of an answer that broke off before it writes the call.
   const advanceAll = Effect.andThen(advance(access, reader.addAccess), advance(errors, reader.addErrors))
 
   const sizes = new Map<string, number>()
   const look = Effect.forEach([access, errors], (file) =>
     Effect.gen(function* () {
-      const bytes = yield* HostDisk.use("the proxy's audit cannot be looked at", () => sizeOf(file))
+      const bytes = yield* HostDisk.use("the proxy's audit cannot be inspected", () => sizeOf(file))
       if (bytes < (sizes.get(file) ?? 0))
         return yield* new ProxyFailed({
-          detail: `the proxy's ${path.basename(file)} was cut or removed under way`,
-          remedy: "Leave the run's directory alone while the run lives"
+          detail: `the proxy's ${path.basename(file)} was truncated or removed during the run`,
+          remedy: "Do not change the run's directory during the run"
         })
       if (bytes >= bytesMax)
         return yield* new ProxyFailed({
-          detail: `the proxy's ${path.basename(file)} is nearly full, at ${bytesMax} bytes: another call might go by unwritten`,
-          remedy: "Give the agent less to do in one run, or see in the log what it kept asking for"
+          detail: `the proxy's ${path.basename(file)} is nearly full, at ${bytesMax} bytes: another call might not be logged`,
+          remedy: "Give the agent less to do in one run, or check the log for repeated requests"
         })
       sizes.set(file, bytes)
     })
@@ -99,10 +99,10 @@ export const follow = Effect.fnUntraced(function* (
   }
 })
 
-/** How much of a log is read in one go. */
+/** Maximum size of one read of a log. */
 const pieceBytesMax = 256 * 1024
 
-/** A log grows by some hundred rows in that time: what is over the rate is not logged. */
+/** Interval of checks. A log grows by some hundred rows in it, because requests above the rate are not logged. */
 const lookSeconds = 1
 
 const ifThere =
@@ -112,7 +112,7 @@ const ifThere =
 
 const sizeOf = async (file: string): Promise<number> => {
   const stat = await fs.lstat(file).catch(ifThere(undefined))
-  if (stat?.isFile() === false) throw new TypeError("it is no file")
+  if (stat?.isFile() === false) throw new TypeError("it is not a regular file")
   return stat?.size ?? 0
 }
 
@@ -123,9 +123,9 @@ const readPiece = async (file: string, offset: number): Promise<Uint8Array> => {
   if (handle === undefined && offset === 0) return new Uint8Array()
   try {
     const stat = await handle?.stat()
-    if (stat?.isFile() === false) throw new TypeError("it is no file")
+    if (stat?.isFile() === false) throw new TypeError("it is not a regular file")
     if (handle === undefined || stat === undefined || stat.size < offset)
-      throw new TypeError("it was cut or removed under way")
+      throw new TypeError("it was truncated or removed during the run")
     const bytes = Buffer.alloc(Math.min(stat.size - offset, pieceBytesMax))
     const { bytesRead } = await handle.read(bytes, 0, bytes.length, offset)
     return bytes.subarray(0, bytesRead)

@@ -1,9 +1,9 @@
 /**
- * The way from a proxy that has no network to an upstream that the host can reach.
+ * Connects a proxy without a network to an upstream that the host can reach.
  *
- * A unix socket in a directory of the proxy's user; every connection to it becomes one to the upstream, over TCP or
- * TLS, byte for byte. It reads nothing and adds nothing: the key is in what passes, and is not kept. An upstream that
- * cannot be reached shows as a closed connection, which nginx turns into a 502 with words in it.
+ * Listens on a unix socket in a directory of the proxy's user. Every connection to it is relayed to the upstream over
+ * TCP or TLS, byte for byte. The relay neither reads nor adds anything; the key passes through it and is not stored. If
+ * the upstream cannot be reached, the relay closes the connection, which nginx turns into a 502 with a message.
  */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import { Effect, type Scope } from "effect"
@@ -20,13 +20,13 @@ import type { Address } from "../../Upstream.ts"
 
 export interface HostRelayOptions {
   readonly address: Address
-  /** Who may connect: the user of the proxy container. */
+  /** User of the proxy container. Only this user may connect. */
   readonly owner: User
-  /** Where to make the socket's directory, if the path stays short enough for a socket; else with the temporary ones. */
+  /** Parent of the socket's directory; the system's temporary directory if the path is too long for a socket. */
   readonly parent?: string | undefined
   readonly connectionsMax?: number | undefined
   readonly connectionsPerSecondMax?: number | undefined
-  /** In both directions together: all runs' bytes pass through one thread. */
+  /** Limit for both directions together. One thread carries the bytes of all runs. */
   readonly bytesPerSecondMax?: number | undefined
   readonly connectSecondsMax?: number | undefined
   /** PEM certificates to trust instead of those of the system and of Node. */
@@ -34,27 +34,27 @@ export interface HostRelayOptions {
 }
 
 export interface HostRelay {
-  /** Holds the socket and nothing else. Gone when the scope is closed. */
+  /** Holds only the socket. Removed when the scope closes. */
   readonly directory: string
   readonly socketPath: string
-  /** How many connections came so far. */
+  /** Number of connections so far, including refused ones. */
   readonly accepted: () => number
-  /** How many of them are open. */
+  /** Number of open connections. */
   readonly open: () => number
-  /** Why the upstream could last not be reached, such as `connect ECONNREFUSED 127.0.0.1:4000`. */
+  /** Why the last failed connection failed, such as `connect ECONNREFUSED 127.0.0.1:4000`. */
   readonly lastFailure: () => string | undefined
 }
 
-const failure = "the relay to the upstream cannot be made"
+const failure = "the relay to the upstream cannot be created"
 
 const socketName = "upstream.sock"
 
-/** `sun_path` is 108 bytes, its end included. */
+/** `sun_path` has 108 bytes, including the final NUL. */
 const socketPathBytesMax = 107
 
 const connectionsMaxDefault = 128
 
-/** How long an upstream may go on after the proxy has hung up. */
+/** How long an upstream may continue after the proxy has hung up. */
 const lingerSecondsMax = 10
 
 export const acquire = Effect.fn("HostRelay.acquire")(function* (
@@ -70,7 +70,7 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
         catch: (cause) =>
           new ProxyFailed({
             detail: `${failure}: its certificate authorities cannot be read: ${messageOf(cause)}`,
-            remedy: "Give certificate authorities as PEM"
+            remedy: "Provide the certificate authorities as PEM"
           })
       })
     : undefined
@@ -124,14 +124,14 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
         streams.delete(stream)
         clearTimeout(late)
         clearTimeout(linger)
-        // What is already on its way to the other side still arrives, unless this side broke.
+        // Bytes that are on their way to the other side still arrive, unless this side failed.
         if (broken || stream === inner) end()
         else if (!inner.writableEnded) inner.end()
       })
     }
     pacer.pace(inner)
     pacer.pace(outer)
-    // `pipe` waits for the slower side, and passes an end on as an end.
+    // `pipe` applies back-pressure, and half-closes one side when the other ends.
     inner.pipe(outer)
     outer.pipe(inner)
   }

@@ -1,12 +1,12 @@
 /**
- * The configuration of one run's nginx, as text.
+ * Renders the configuration of one run's nginx.
  *
- * Pure. Request headers are off and come back one by one; each route is exact; nothing is buffered in either
- * direction; a silence may last as long as the run. It is handed to the proxy on its standard input and holds the
- * key, so it is never written to a disk of the host.
+ * Pure. Request headers are off and are added back one by one. Each route is exact. Nothing is buffered in either
+ * direction. An answer may pause as long as the run lasts. The configuration holds the key, so the proxy receives it on
+ * its standard input, and it is never written to a disk of the host.
  *
- * What plain nginx cannot do: look into bodies, and drop response headers by a pattern. Those of LiteLLM and of
- * providers behind it are hidden by name (`ProxyAnswers`); one with a new name reaches the agent.
+ * Plain nginx can neither inspect bodies nor remove response headers by a pattern. The headers of LiteLLM and of
+ * providers behind it are removed by name (`ProxyAnswers`); one with a new name reaches the agent.
  */
 import { type Directive, block, directive, makeLiterals, print } from "./NginxSyntax.ts"
 import * as ProxyAnswers from "../policy/ProxyAnswers.ts"
@@ -15,16 +15,16 @@ import type { Address } from "../../Upstream.ts"
 
 export interface NginxConfig {
   readonly address: Address
-  /** How the upstream is reached: through the host's relay, or by name on an internal network. */
+  /** Path to the upstream: through the host's relay, or by name on an internal network. */
   readonly via: "relay" | "network"
-  /** What `KeyInjection.inject` made for a client that said nothing. */
+  /** Result of `KeyInjection.inject` for a client without headers. */
   readonly headers: ReadonlyArray<RoutePolicy.Header>
-  /** No silence of an upstream is cut before the run is. */
+  /** Timeout for a silent upstream, which is as long as the run may last. */
   readonly runtimeSecondsMax: number
   readonly requestBytesMax?: number | undefined
-  /** Requests under way at one time; more are answered with 429. */
+  /** Maximum concurrent requests. Further ones are answered with 429. */
   readonly concurrentRequestsMax?: number | undefined
-  /** A steady rate, above which requests are answered with 429 and not logged: it bounds the log. */
+  /** Maximum rate. Requests above it are answered with 429 and not logged, which bounds the log. */
   readonly requestsPerSecondMax?: number | undefined
 }
 
@@ -52,7 +52,7 @@ export const render = (config: NginxConfig): string => {
       [directive("access_log", "off"), directive("return", "200", literals.reference('{"ok":true}'))]
     ),
     ...(config.via === "network" ? [directive("set", "$upstream_authority", config.address.authority)] : []),
-    // Once, for all locations: one with a `proxy_set_header` of its own would inherit none of these.
+    // Set once for all locations. A location with its own `proxy_set_header` would inherit none of these.
     ...requestHeaders(config, literals.reference),
     ...RoutePolicy.routes.flatMap((route) => [entrance(route), passage(route, config)]),
     block("location", ["/"], refuse),
@@ -85,17 +85,17 @@ const rateOf = (config: NginxConfig) => config.requestsPerSecondMax ?? defaults.
 const logging = (): ReadonlyArray<Directive> => [
   directive("log_format", "call", "escape=json", logFormat),
   directive("access_log", paths.accessLog, "call", "if=$is_logged"),
-  // What is over the rate, or refused before the rate is looked at, costs an agent nothing; it must not cost the host
-  // a disk. In the error log as well: what a request can bring about there at no rate is less than critical.
+  // Requests above the rate, or refused before the rate is checked, cost an agent nothing. They must not fill the
+  // host's disk, so the access log omits them, and so does the error log: they cause no critical errors.
   map("$limit_req_status", "$is_logged", [["PASSED", "1"]], "0"),
   directive("error_log", "stderr", "crit"),
-  // What a client wrote is kept short and printable: it must not fill a disk, nor break a terminal.
+  // The client's text is kept short and printable, because it must not fill a disk or break a terminal.
   map("$request_uri", "$logged_target", [["~^(?<logged_head>[ -~]{0,256})", "$logged_head"]]),
-  // An error page is a request of its own to nginx, and always a GET.
+  // To nginx, an error page is a separate request, which is always a GET.
   map("$request", "$logged_method", [["~^(?<method_head>[A-Z]{1,16}) ", "$method_head"]])
 ]
 
-/** How a request is passed on: nothing of the client's but its body, nothing held back in either direction. */
+/** Directives for passing a request on: only the client's body passes, and nothing is buffered in either direction. */
 const passing = (seconds: string): ReadonlyArray<Directive> => [
   directive("proxy_http_version", "1.1"),
   directive("proxy_pass_request_headers", "off"),
@@ -159,7 +159,7 @@ const http = (config: NginxConfig): ReadonlyArray<Directive> => {
     directive("limit_req_log_level", "info"),
     directive("large_client_header_buffers", "4", "8k"),
     directive("client_header_timeout", "15s"),
-    // Between two reads of a body: a body that stalls is dropped.
+    // Applies between two reads: a body that stalls is dropped.
     directive("client_body_timeout", "15s"),
     directive("send_timeout", seconds),
     directive("keepalive_timeout", seconds),
@@ -177,10 +177,10 @@ const http = (config: NginxConfig): ReadonlyArray<Directive> => {
 const refusePath = "/-/refuse_path"
 const refuseMethod = "/-/refuse_method"
 
-/** In the access phase. A `return` would answer before the phase in which the rate is held. */
+/** Refuses in the access phase. A `return` would answer before the phase that applies the rate limit. */
 const refuse = [directive("deny", "all")]
 
-/** Every header the upstream gets, but for those that nginx makes of the body's length. */
+/** Returns all headers that the upstream receives, except those that nginx derives from the body's length. */
 const requestHeaders = (
   { address, headers }: NginxConfig,
   reference: (text: string) => string
@@ -201,13 +201,13 @@ const requestHeaders = (
 
 const passagePath = (route: RoutePolicy.Route) => `/-/pass${route.path}`
 
-/** Where it is decided whether a request passes. One that is too large ends here, and leaves no trace. */
+/** Location that decides whether a request passes. One that is too large ends here without being logged. */
 const entrance = (route: RoutePolicy.Route): Directive =>
   block(
     "location",
     ["=", route.path],
     [
-      // nginx compares a normalised path; this is the one that was written.
+      // nginx matches the normalized path; `$target_path` is the path as written.
       block("if", ["($target_path", "!=", `${route.path})`], [directive("rewrite", "^", refusePath, "last")]),
       block(
         "if",
@@ -218,7 +218,7 @@ const entrance = (route: RoutePolicy.Route): Directive =>
     ]
   )
 
-/** Where it does. Only here, under the rate, is the error log kept: it tells whose answer broke off. */
+/** Location that passes a request on. Errors are logged only here, within the rate: they show broken answers. */
 const passage = (route: RoutePolicy.Route, { address, via }: NginxConfig): Directive => {
   const origin = via === "relay" ? `http://unix:${paths.relay}:` : "http://$upstream_authority"
   return block(
@@ -250,7 +250,7 @@ const map = (
     [...cases.map(([pattern, value]) => directive(pattern, value)), directive("default", fallback)]
   )
 
-/** Everything in it is written by nginx or by the upstream, but for the short start of the target. */
+/** Contains only values from nginx and the upstream, except for the short prefix of the target. */
 const logFormat = `{${Object.entries({
   at: "$msec",
   requestId: "$request_id",

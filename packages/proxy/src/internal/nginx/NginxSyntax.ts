@@ -1,12 +1,12 @@
 /**
- * The grammar of an nginx configuration, and how a text that is data gets into one.
+ * Prints the syntax of an nginx configuration, and embeds data in it safely.
  *
- * nginx has no escape for `$`: inside any quotes it begins a variable. So data is never an argument of the directive
- * that uses it. It becomes the value of a variable, defined by `geo`, the one directive that takes its values as they
- * are; the directive only names that variable. What is left to escape are the quote and the backslash.
+ * nginx has no escape for `$`: it begins a variable inside any quotes. So data is never an argument of the directive
+ * that uses it. It becomes the value of a variable that `geo` defines, the only directive that takes its values
+ * literally; the directive only names that variable. Only the quote and the backslash must be escaped.
  */
 
-/** One directive, perhaps with a block. Arguments are code of this package, and may name variables. */
+/** One directive, optionally with a block. Arguments are written by this package and may name variables. */
 export interface Directive {
   readonly name: string
   readonly args: ReadonlyArray<string>
@@ -21,14 +21,14 @@ export const block = (
   directives: ReadonlyArray<Directive>
 ): Directive => ({ name, args, block: directives })
 
-/** nginx reads its configuration through a buffer of 4096 bytes, and no token may be larger: 256 characters are 1024 bytes at most. */
+/** nginx reads its configuration through a buffer of 4096 bytes, the maximum of a token. 256 characters fit in 1024. */
 const pieces = /.{1,256}/gsu
 
-/** Texts that a configuration holds as data. */
+/** Strings that a configuration embeds as data. */
 export interface Literals {
-  /** A name for this text, to be used inside an argument. */
+  /** Returns a reference to this string, for use inside an argument. */
   readonly reference: (text: string) => string
-  /** The definitions of all that was referred to. */
+  /** Returns the definitions of all strings with a reference. */
   readonly directives: () => ReadonlyArray<Directive>
 }
 
@@ -54,6 +54,6 @@ export const print = (directives: ReadonlyArray<Directive>, indent = ""): string
     })
     .join("")
 
-/** Bare where that cannot mean anything else. */
+/** Quotes a token unless it is unambiguous without quotes. */
 const quote = (text: string): string =>
   /^[A-Za-z0-9_.:/$=()!-]+$/u.test(text) ? text : `"${text.replace(/[\\"]/gu, "\\$&")}"`

@@ -1,7 +1,7 @@
 /**
- * What the proxy container says: the line that tells it is ready, and the end of what it complained about.
+ * Reads the output of the proxy container: the line that reports readiness, and the end of its stderr.
  *
- * Both are bounded, and the key is taken out of what is kept.
+ * Both are bounded, and the key is removed from the stored text.
  */
 import { Deferred, Effect } from "effect"
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
@@ -11,7 +11,7 @@ import { scrub, type UpstreamKey } from "../../KeyInjection.ts"
 const headCharactersMax = 4096
 const tailCharactersMax = 4096
 
-/** What a message shows of it. */
+/** Maximum length of the part that an error message shows. */
 const shownCharactersMax = 600
 
 export const make = Effect.fnUntraced(function* (key: UpstreamKey) {
@@ -20,22 +20,22 @@ export const make = Effect.fnUntraced(function* (key: UpstreamKey) {
   let head = ""
   let tail = ""
 
-  /** Cut where the key cannot be cut in two: it is taken out first. */
+  /** Removes the key before it shortens the text, so that no part of the key remains. */
   const shown = () => {
     const text = scrub(tail, key).trim().replaceAll(/\s+/gu, " ")
     return text === "" ? "" : `: ${text.slice(-shownCharactersMax)}`
   }
 
   return {
-    /** Settles with the entrypoint's verdict. */
+    /** Succeeds or fails as the entrypoint reports. */
     ready: Deferred.await(ready),
-    /** For the end of a message: empty, or a colon and the last words on stderr. */
+    /** Suffix for an error message: empty, or a colon and the end of stderr. */
     tail: shown,
     add: (chunk: OutputChunk): Effect.Effect<void> =>
       Effect.suspend(() => {
         const text = decoder[chunk.channel].decode(chunk.bytes, { stream: true })
         if (chunk.channel === "stderr") {
-          // Never between two halves of a key: what is dropped ends at the end of a line.
+          // Drop only whole lines, so that no half of a key remains.
           tail += text
           if (tail.length > tailCharactersMax)
             tail = tail.slice(tail.indexOf("\n", tail.length - tailCharactersMax) + 1)
@@ -54,7 +54,7 @@ export const make = Effect.fnUntraced(function* (key: UpstreamKey) {
               ready,
               new ProxyFailed({
                 detail: `the proxy did not become ready (${scrub(verdict, key)})${shown()}`,
-                remedy: "Rebuild the proxy image (./dev images), and report this if it stays"
+                remedy: "Rebuild the proxy image (./dev images), and report this if it happens again"
               })
             )
       })

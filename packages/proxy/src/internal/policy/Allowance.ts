@@ -1,11 +1,11 @@
-/** A token bucket: an amount per second, some of which may be used at once. Pure, without a clock of its own. */
+/** Token bucket: a rate per second with a burst. Pure, without a clock. */
 
 export interface Allowance {
-  /** Take this much if it is there. */
+  /** Takes this amount if it is available. Returns whether it was. */
   readonly take: (nowMillis: number, amount?: number) => boolean
-  /** Take this much in any case; what is missing is a debt that has to be refilled first. */
+  /** Takes this amount in any case. A shortage is a debt that must be refilled first. */
   readonly charge: (nowMillis: number, amount: number) => void
-  /** How long until this much can be taken; left out, until there is no debt. */
+  /** Returns the time until this amount can be taken; without an amount, until there is no debt. */
   readonly waitMillis: (nowMillis: number, amount?: number) => number
 }
 

@@ -1,8 +1,8 @@
 /**
- * Why a body does not pass, said so that its agent can do something about it: where, and what to send instead.
+ * Reasons for refusing a request body. Each states where the problem is and what the agent must send instead.
  *
- * Never what stands there: a refusal goes into logs, and a request is full of what is nobody's business. The exception
- * is the name of a type, where it is written like one.
+ * A refusal is logged, and requests hold private data, so it never quotes a value. The exception is the name of a type,
+ * if it has the form of one.
  */
 import type * as Schema from "effect/Schema"
 import * as SchemaIssue from "effect/SchemaIssue"
@@ -14,7 +14,7 @@ export interface BodyRefused {
   readonly status: 400 | 404 | 413
   readonly code: string
   readonly message: string
-  /** Path of what is wrong. */
+  /** Path of the invalid value. */
   readonly param?: string | undefined
 }
 
@@ -25,27 +25,27 @@ export const make = (
   status: BodyRefused["status"] = 400
 ): BodyRefused => ({ _tag: "BodyRefused", status, code, message, param })
 
-/** Of a body that is small as it was sent, and would not be as it goes out. */
+/** Refuses a body that grows beyond the limit when it is rebuilt. */
 export const ofSize = (sentBytesMax: number): BodyRefused =>
   make(
     "request_too_large",
-    `The request is larger than ${sentBytesMax} bytes once its numbers are written out. Shorten the conversation.`,
+    `The request is larger than ${sentBytesMax} bytes when its numbers are written in full. Shorten the conversation.`,
     undefined,
     413
   )
 
-/** What a provider keeps is the account's, and so every run's. */
+/** Refuses a reference to state that the provider keeps for the account, and so for every run. */
 export const ofState = (param: string): BodyRefused =>
   make(
     "state_not_allowed",
-    `The sandbox's proxy does not let ${param} pass: what a provider keeps is shared by all runs of an account. Send the whole conversation, and files as data: URIs.`,
+    `The sandbox's proxy does not allow ${param}: all runs of an account share the state that a provider keeps. Send the whole conversation, and send files as data: URIs.`,
     param
   )
 
 export const ofRemote = (param: string): BodyRefused =>
   make(
     "remote_url_not_allowed",
-    `The sandbox's proxy has no model fetch anything. Send what is at ${param} itself, as a data: URI in base64.`,
+    `The sandbox's proxy does not allow remote URLs. Send the content of ${param} as a data: URI in base64.`,
     param
   )
 
@@ -53,10 +53,10 @@ const format = SchemaIssue.makeFormatterStandardSchemaV1()
 
 type Key = string | number
 
-/** Where in a list of the request an entry of what was decoded stands; others may have been left out before it. */
+/** Maps an index in a decoded list to its position in the request. Entries before it may have been removed. */
 export type PositionOf = (list: string, index: number) => number
 
-/** Of a body that its schema does not take. */
+/** Refuses a body that does not match its schema. */
 export const ofShape = (
   body: unknown,
   { issue }: Schema.SchemaError,
@@ -77,12 +77,12 @@ export const ofShape = (
   const param = passed.at(-1)?.path ?? ""
   return make(
     "invalid_request_body",
-    `The sandbox's proxy does not let this pass at ${param === "" ? "the top" : param}: ${expectation(message, passed.at(-1)?.value)}`,
+    `The sandbox's proxy does not allow the value at ${param === "" ? "the top" : param}: ${expectation(message, passed.at(-1)?.value)}`,
     param
   )
 }
 
-/** How far up from what is wrong its reason may lie: the URL in a source in a part. */
+/** How many levels above an invalid value its cause may lie: the URL in a source in a part. */
 const passedMax = 3
 
 interface Passed {
@@ -103,14 +103,14 @@ const valuesAlong = (body: unknown, keys: ReadonlyArray<Key>): ReadonlyArray<Pas
 const expectation = (message: string, value: unknown): string => {
   const name = isObject(value) ? value["type"] : undefined
   return typeof name === "string" && /^[\w.-]{1,60}$/u.test(name)
-    ? `it is not known, or lacks something, as type ${name}`
+    ? `type ${name} is unknown, or a field is missing or invalid`
     : message.slice(0, 200)
 }
 
 const isObject = (value: unknown): value is Readonly<Record<Key, unknown>> =>
   typeof value === "object" && value !== null
 
-/** By an id, and not by its content. */
+/** Returns whether a value refers to stored content by its ID. */
 const isStored = (value: unknown): boolean =>
   isObject(value) && (typeof value["file_id"] === "string" || value["type"] === "item_reference")
 
@@ -119,6 +119,6 @@ const addressFields = ["url", "image_url", "file_url", "video_url", "audio_url",
 const isRemote = (value: unknown): boolean =>
   isObject(value) && (value["type"] === "url" || addressFields.some((name) => isAddress(value[name])))
 
-/** A text where content should be, or an object around one. */
+/** Returns whether a value is a string other than a data: URI, or an object with such a `url`. */
 const isAddress = (value: unknown): boolean =>
   isObject(value) ? isAddress(value["url"]) : typeof value === "string" && !dataUri.test(value)

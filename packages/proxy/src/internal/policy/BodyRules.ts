@@ -1,7 +1,8 @@
 /**
- * What no schema says of a request: what is ours to say in it, which tools may be in it, how long its answer may be.
+ * Rules for a request body that a schema cannot state: which fields the gateway sets, which tools are allowed, and how
+ * long the answer may be.
  *
- * Every rule takes a body and gives one; none changes it in place.
+ * No rule changes the body that it receives.
  */
 import * as Result from "effect/Result"
 import * as Schema from "effect/Schema"
@@ -14,42 +15,42 @@ import * as BodyRefusal from "./BodyRefusal.ts"
 
 export type Body = Readonly<Record<string, unknown>>
 
-/** What holds for a run's requests. Plain data: it may go to another thread. */
+/** Policy for the bodies of a run's requests. Plain data: it can be sent to another thread. */
 export interface BodyPolicy {
   readonly api: Api
-  /** The run's own, where the agent names none. */
+  /** The run's model, used when the agent names none. */
   readonly model: string
-  /** Names the agent may use, and what the upstream calls each. Holds `model`. */
+  /** Maps each model name that the agent may use to the upstream's name. Contains `model`. */
   readonly models: Readonly<Record<string, string>>
   readonly billingAccountId: string
-  /** Left out and noted, or refused. */
+  /** Whether unknown fields are removed and recorded, or cause a refusal. */
   readonly unknownFields: "drop" | "refuse"
-  /** The most output tokens that a call may ask for. */
+  /** Maximum output tokens that a call may request. */
   readonly outputTokensMax?: number | undefined
-  /** Put into a call that names no cap; left out, such a call is given `outputTokensMax`. */
+  /** Cap for a call that sets none; defaults to `outputTokensMax`. */
   readonly outputTokensAbsent?: number | undefined
-  /** The most bytes of what is sent, beside `ownBytesMax`; left out, as large as a request may be. */
+  /** Maximum bytes sent upstream, not counting `ownBytesMax`; defaults to the maximum size of a request. */
   readonly sentBytesMax?: number | undefined
-  /** Betas of Anthropic's API that go out with the request: without one, its fields are not understood. */
+  /** Betas of Anthropic's API that are sent with the request. The API does not understand the fields of other betas. */
   readonly betas?: ReadonlyArray<string> | undefined
 }
 
 export interface ApiRules {
   readonly decode: (body: unknown) => Result.Result<unknown, Schema.SchemaError>
-  /** Where the conversation is. */
+  /** Name of the field that holds the conversation. */
   readonly conversation: string
-  /** Which fields bound the answer; the first is the one that is set where none is there. */
+  /** Fields that bound the answer. The first one is set if the request has none of them. */
   readonly caps: ReadonlyArray<string>
   readonly isTool: (type: unknown) => boolean
-  /** Written over whatever was there. */
+  /** Returns the fields that replace those of the request. */
   readonly imposed: (policy: BodyPolicy, decoded: Body) => Body
-  /** What an agent may say here is known, and never heard: `imposed` has it, or nobody. */
+  /** Known fields whose value from an agent is ignored. `imposed` sets them, or they are not sent. */
   readonly overruled: ReadonlyArray<string>
 }
 
 /**
- * The key by which a provider finds a prompt that it has cached, made the account's own: all tenants share the
- * provider's cache, and the same key would tell one of them what another has sent. 43 characters; OpenAI takes 64.
+ * Binds the agent's prompt cache key to its account. All tenants share the provider's cache, so an unbound key would
+ * reveal to one tenant what another has sent. The bound key has 43 characters; OpenAI allows 64.
  */
 const cacheKey = (billingAccountId: string, { prompt_cache_key: key }: Body): Body =>
   typeof key === "string"
@@ -108,7 +109,7 @@ export const rules: Readonly<Record<Api, ApiRules>> = {
 export const isObject = (value: unknown): value is Body =>
   typeof value === "object" && value !== null && !Array.isArray(value)
 
-/** Things that the provider keeps for the whole account: another run's would do as well as one's own. */
+/** References to state that the provider keeps for the whole account, so that a run could name another run's state. */
 const keptByProvider = ["previous_response_id", "conversation", "prompt", "container"]
 
 export const ownContent = (body: Body): Result.Result<void, BodyRefusal.BodyRefused> => {
@@ -118,7 +119,7 @@ export const ownContent = (body: Body): Result.Result<void, BodyRefusal.BodyRefu
     ? Result.fail(
         BodyRefusal.make(
           "state_not_allowed",
-          "A sandbox waits for its answers. Leave background out.",
+          "Background responses are not supported in a sandbox. Remove the background field.",
           "background"
         )
       )
@@ -145,7 +146,7 @@ export const fewEnough = (
       )
 }
 
-/** Without one of these betas, Anthropic's API refuses a request with the field. */
+/** Betas that a field requires. Anthropic's API refuses a request with the field and without one of its betas. */
 const ofBeta: Readonly<Record<"context_management" | "tools" | "display", ReadonlyArray<string>>> = {
   context_management: ["context-management-2025-06-27"],
   tools: ["advanced-tool-use-2025-11-20"],
@@ -157,11 +158,11 @@ const fieldsOfToolBeta = ["defer_loading", "input_examples"]
 export interface Sifted {
   readonly body: Body
   readonly positionOf: BodyRefusal.PositionOf
-  /** What was decoded, with a gap where an entry of a list was left out: as long as what was given. */
+  /** Returns the decoded body with a gap for each removed list entry, so that positions match those of the request. */
   readonly aligned: (decoded: Body) => Body
 }
 
-/** Without what the provider would do by itself, and without what it would not understand. */
+/** Removes ignored fields, tools that the provider itself would run, and fields that it would not understand. */
 export const sift = (body: Body, api: Api, policy: BodyPolicy): Sifted => {
   const { isTool, overruled } = rules[api]
   const kept: Record<string, unknown> = { ...body }
@@ -214,7 +215,7 @@ const withoutBetas = (kept: Record<string, unknown>, betas: ReadonlyArray<string
   )
 }
 
-/** Leaves entries of a list out, and remembers where those that stay were. */
+/** Removes entries from a list and records the original positions of the others. */
 const keepOnly = (
   body: Record<string, unknown>,
   name: string,
@@ -229,7 +230,7 @@ const keepOnly = (
   body[name] = left.map((position) => entries[position] as unknown)
 }
 
-/** Whether a choice still means something with these tools. */
+/** Returns whether a tool choice is still valid with these tools. */
 const isChoiceAmong = (choice: unknown, tools: ReadonlyArray<unknown>): boolean => {
   if (tools.length === 0) return false
   if (!isObject(choice)) return true
@@ -245,18 +246,18 @@ const nameOf = (value: unknown): unknown => {
   return isObject(inner) ? inner["name"] : value["name"]
 }
 
-/** Anthropic's API thinks so much or not at all. */
+/** Minimum thinking budget of Anthropic's API, in tokens. */
 const thinkingTokensMin = 1024
 
 export interface Capped {
   readonly body: Body
-  /** The cap of the answer as it is sent; undefined where none is. */
+  /** Cap of the answer that is sent; undefined without one. */
   readonly outputTokensMax: number | undefined
-  /** What went with it. */
+  /** Fields that were removed. */
   readonly without: ReadonlyArray<string>
 }
 
-/** One answer, no longer than it may be. A cap of 0 is raised to 1: to some upstreams 0 means that there is no cap. */
+/** Limits a request to one answer within its cap. Raises a cap of 0 to 1, because some upstreams read 0 as no cap. */
 export const cap = (
   body: Body,
   { caps }: ApiRules,
@@ -280,13 +281,13 @@ export const cap = (
     return [bound]
   })
   if (bounds.length === 0) return { body: kept, outputTokensMax: undefined, without }
-  // Which of two an upstream goes by is its own affair.
+  // An upstream may apply either of two caps, so the larger one counts.
   const bound = Math.max(...bounds)
   if (isPutIn || outputTokensMax !== undefined) capThoughts(kept, bound, without)
   return { body: kept, outputTokensMax: bound, without }
 }
 
-/** What is thought counts as answer, and must be less than all of it. */
+/** Limits the thinking budget, which counts as output and must be less than the cap of the answer. */
 const capThoughts = (kept: Record<string, unknown>, bound: number, without: Array<string>): void => {
   const { reasoning, thinking } = kept
   if (isObject(reasoning) && typeof reasoning["max_tokens"] === "number")

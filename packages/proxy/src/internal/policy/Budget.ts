@@ -1,22 +1,23 @@
 /**
  * The ledger of a run: how much of its models it may use, and how much it has used.
  *
- * Pure, without a clock of its own. Before a call goes upstream, the most it may come to is reserved: the most that its
- * input can be billed, the cap of its answer, and the price of both. When the call ends, what the upstream told is
- * charged. A figure that it did not tell (the agent hung up, the answer was cut, it held no usage, the run ended) is
- * charged as reserved and recorded as estimated, so that ending a call early never costs less than its whole answer.
+ * Pure, without a clock. Before a call goes upstream, the ledger reserves the maximum of what it can use: the input
+ * tokens that can be billed, the cap of its answer, and the price of both. When the call ends, the figures that the
+ * upstream reported are charged. A missing figure is charged as reserved and recorded as estimated, so that ending a
+ * call early never costs less than its whole answer. Figures are missing when the agent hung up, the answer was cut off
+ * or held no usage, or the run ended.
  *
  * | Budget | Can be exceeded by |
  * |---|---|
  * | output tokens | nothing, as long as the upstream keeps to the cap it was sent |
- * | bytes | the answers of the calls under way |
+ * | bytes | the answers of the open calls |
  * | input tokens | what one call reserved: alone, it may begin with less left than that |
  * | cost, with prices | what one call reserved for its input, for the same reason |
- * | cost, without a price for the model | one call: it reserves all that is left, so no other runs beside it |
+ * | cost, without a price for the model | one call: it reserves the whole rest, so that it runs alone |
  *
- * A call under a cost budget that ends without a cost, told or priced, closes the ledger.
+ * A call under a cost budget that ends without a reported or calculated cost closes the ledger.
  *
- * Which calls may have run a model at all is decided by `internal/ChargeRule.ts`.
+ * `ChargeRule.ts` decides which calls may have run a model.
  */
 import type { BudgetName, Exhaustion, LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
 import { budgetUnits } from "@cogni/sandbox-core/SandboxError"
@@ -24,81 +25,81 @@ import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import * as Allowance from "./Allowance.ts"
 import * as Prices from "../../Prices.ts"
 
-/** Why a request may not pass now, or ever. */
+/** Why a request is refused, now or for the rest of the run. */
 export interface Refusal {
   readonly exhaustion: Exhaustion
-  /** Waiting does not help: nothing passes any more. */
+  /** Whether every further call is refused too, so that waiting does not help. */
   readonly final: boolean
   readonly retryAfterSeconds?: number | undefined
-  /** For the agent: what is spent and what to do. */
+  /** Message for the agent: which budget is exhausted and what to do. */
   readonly detail: string
 }
 
 /** A call that is about to go upstream. */
 export interface Call {
-  /** As the upstream knows it. */
+  /** The upstream's name of the model. */
   readonly model: string
   readonly requestBytes: number
-  /** The most that its input can be billed: see `internal/InputBound.ts`. */
+  /** Maximum input tokens that it can be billed: see `InputBound.ts`. */
   readonly inputTokensMax: number
   /** It asks the provider to cache its input for an hour, which costs more. */
   readonly cachesForHour?: boolean | undefined
-  /** The cap of its answer, as it is sent. A call that is sent without one reserves `outputTokensDefault`. */
+  /** Cap of its answer, in tokens. A call without one reserves `outputTokensDefault`. */
   readonly outputTokensMax?: number | undefined
-  /** Runs no model, as counting tokens does: reserves nothing and costs nothing. */
+  /** It runs no model, such as counting tokens. Reserves nothing and costs nothing. */
   readonly free?: boolean | undefined
 }
 
-/** A call that is under way. */
+/** An open call, with its reservation. */
 export interface Ticket extends Call {
   readonly reserved: { readonly inputTokens: number; readonly outputTokens: number; readonly costUsd: number }
 }
 
 export interface CallEnd {
-  /** The figures that the upstream told. */
+  /** The figures that the upstream reported. */
   readonly usage?: LlmUsage | undefined
   readonly responseBytes: number
-  /** The model was run, or may have been: see `internal/ChargeRule.ts`. */
+  /** Whether the model may have run: see `ChargeRule.ts`. */
   readonly mayHaveRun: boolean
 }
 
-/** How long the answer of the next call may be, in tokens. */
+/** Caps for the answer of the next call, in tokens. */
 export interface AnswerCaps {
-  /** No call may ask for more; undefined where no budget bounds it. */
+  /** Maximum that a call may request; undefined if no budget bounds it. */
   readonly max: number | undefined
-  /** The cap put into a call that names none; undefined where such a call may go out without one. */
+  /** Cap for a call that sets none; undefined if such a call can go without one. */
   readonly absent: number | undefined
 }
 
 export interface LedgerOptions {
   readonly prices?: Prices.Prices | undefined
-  /** Where the budget says nothing. */
+  /** Used where the budget sets no value. */
   readonly defaults: { readonly concurrentCallsMax: number; readonly requestsPerSecondMax: number }
 }
 
 export interface Ledger {
-  /** Any request at all: held to the rate, of which a second's worth may come at once. */
+  /** Counts any request against the rate limit, which allows a burst of one second's requests. */
   readonly request: (nowMillis: number) => Refusal | undefined
-  /** A call that is about to go upstream; once it has a ticket it counts. */
+  /** Reserves the budget of a call that is about to go upstream. A call with a ticket counts. */
   readonly begin: (call: Call) => Ticket | Refusal
   /**
-   * Charges a call that is over, and returns the usage to record for it. A second end of the same ticket charges
-   * nothing and returns the same usage.
+   * Charges a finished call and returns the usage to record for it. Ending the same ticket again charges nothing and
+   * returns the same usage.
    */
   readonly end: (ticket: Ticket, end: CallEnd) => LlmUsage | undefined
-  /** Charges every call under way as one that may have run: nothing will be heard of them any more. */
+  /** Charges every open call as one that may have run, because nothing more will be reported for it. */
   readonly endAll: () => ReadonlyArray<{ readonly ticket: Ticket; readonly usage: LlmUsage | undefined }>
-  /** The caps of a call to any of these models. */
+  /** Returns the caps for a call to any of these models. */
   readonly answerCaps: (models: ReadonlyArray<string>) => AnswerCaps
-  /** All calls that have ended, with estimates for the figures that the upstream did not tell. */
+  /** Returns the number of calls so far and the usage of those that ended, with estimates for missing figures. */
   readonly total: () => LlmUsageTotal
-  /** The first budget that was found spent for good. */
+  /** The first budget that was found exhausted. */
   readonly exhausted: () => Exhaustion | undefined
 }
 
 /**
- * The cap put into a call that names none while a budget bounds answers, and what is reserved for a call that goes out
- * without a cap. As high as models in wide use accept.
+ * Cap for a call that sets none while a budget bounds answers, and reservation of a call without a cap, in tokens. As
+ * high as widely used models accept.
  */
 export const outputTokensDefault = 16_384
 
@@ -110,7 +111,7 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
   const ended = new WeakMap<Ticket, LlmUsage>()
   const totals = makeTotals()
   const charged = { inputTokens: 0, outputTokens: 0, costUsd: 0, bytes: 0 }
-  /** Calls whose cost not even an estimate can tell. */
+  /** Number of calls whose cost cannot even be estimated. */
   let costsUnknown = 0
   let closed: Refusal | undefined
 
@@ -133,7 +134,7 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
     return { ...tokens, costUsd: Math.max(0, budget.costUsdMax - charged.costUsd) }
   }
 
-  /** Spent; or too little is left beside the calls under way; or for what the call must fit into even when it is alone. */
+  /** Refuses a call if the budget is exhausted, or too small for the call beside the open calls or alone. */
   const over = (
     name: BudgetName,
     of: keyof Ticket["reserved"],
@@ -157,10 +158,10 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
       return spent("bytes", bytesMax, charged.bytes + call.requestBytes)
     if (costUsdMax !== undefined && costsUnknown > 0) return costUnknown(costUsdMax, charged.costUsd)
     const { inputTokens, outputTokens } = reserved
-    // A cap from before other calls began is too high now; asked again, the call gets one that fits.
+    // A cap that was set before other calls began is too high now. A retry gets one that fits.
     const answerCost =
       outputTokens > 1 ? (Prices.costMaxOf(prices, call, { inputTokens: 0, outputTokens }) ?? 0) : 0
-    // What is spent for good is said before what will pass.
+    // An exhausted budget matters more to the agent than one that requires waiting.
     const found = [
       over("input_tokens", "inputTokens", inputTokensMax, { wanted: inputTokens, alone: 0 }),
       over("output_tokens", "outputTokens", outputTokensMax, { wanted: outputTokens, alone: outputTokens }),
@@ -231,7 +232,7 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
   }
 }
 
-/** What was told, with the reservation in place of what was not. */
+/** Returns the reported figures, with the reservation in place of missing ones. */
 const rowOf = (ticket: Ticket, told: LlmUsage | undefined, prices: Prices.Prices | undefined) => {
   const inputTokens = told?.inputTokens ?? ticket.reserved.inputTokens
   const outputTokens = told?.outputTokens ?? ticket.reserved.outputTokens
@@ -252,7 +253,8 @@ const rowOf = (ticket: Ticket, told: LlmUsage | undefined, prices: Prices.Prices
 }
 
 /**
- * The figures that the upstream told, out of the usage that was recorded for a call: what differs from its reservation.
+ * Recovers the figures that the upstream reported from the recorded usage of a call: those that differ from its
+ * reservation.
  */
 export const toldOf = (ticket: Ticket, row: LlmUsage, prices: Prices.Prices | undefined): LlmUsage => {
   const { costUsd, estimated, inputTokens, outputTokens, ...rest } = row
@@ -267,7 +269,6 @@ export const toldOf = (ticket: Ticket, row: LlmUsage, prices: Prices.Prices | un
     : { ...told, costUsd }
 }
 
-/** All calls that have ended. */
 const makeTotals = () => {
   const tokens = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheWriteTokens: 0 }
   const estimated = { inputTokens: 0, outputTokens: 0 }
@@ -312,7 +313,7 @@ const makeTotals = () => {
   }
 }
 
-const noFurther = "No further call will pass: finish with what you have."
+const noFurther = "No further calls are allowed: finish with what you have."
 
 const spent = (budget: BudgetName, limit: number, used: number): Refusal => ({
   exhaustion: { budget, limit, used },
@@ -327,7 +328,7 @@ const costUnknown = (limit: number, used: number): Refusal => ({
   final: true,
   detail:
     `The sandbox may spend ${figure(limit)} US dollars, and the cost of a call is unknown. ${noFurther} ` +
-    "Whoever runs the sandbox should give prices for the model, or have LiteLLM send costs " +
+    "The operator must configure prices for the model, or configure LiteLLM to send costs " +
     "(include_cost_in_streaming_usage)."
 })
 
@@ -337,13 +338,13 @@ const waiting = (budget: BudgetName, limit: number, used: number, retryAfterSeco
   retryAfterSeconds,
   detail:
     budget === "concurrent_calls" || budget === "requests_per_second"
-      ? `The sandbox may have ${figure(limit)} ${budgetUnits[budget]}. Wait a moment, then try again.`
-      : `Calls under way may come to the rest of the sandbox's budget of ${figure(limit)} ${budgetUnits[budget]}. ` +
-        "Wait until they are over, then try again."
+      ? `The sandbox is limited to ${figure(limit)} ${budgetUnits[budget]}. Wait a moment, then try again.`
+      : `Open calls may use the rest of the sandbox's budget of ${figure(limit)} ${budgetUnits[budget]}. ` +
+        "Wait until they end, then try again."
 })
 
-/** Sums of costs leave a tail that is no money. */
+/** Compares sums of costs without their rounding error. */
 const exceeds = (value: number, max: number): boolean => value > max * (1 + 1e-9)
 
-/** Without the tail that adding leaves. */
+/** Formats a sum without its rounding error. */
 const figure = (value: number): string => String(Number(value.toPrecision(12)))

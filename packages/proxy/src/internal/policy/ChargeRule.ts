@@ -1,5 +1,5 @@
 /**
- * Which calls may have run a model, and are charged what was reserved for them where the upstream told no figures.
+ * Decides which calls may have run a model. Such a call is charged its reservation if the upstream reported no figures.
  *
  * | How the call ended | Charged |
  * |---|---|
@@ -7,10 +7,10 @@
  * | no connection to the upstream (refused, not found, timed out) | nothing |
  * | the connection broke after the request was sent, before an answer | the reservation |
  * | the agent hung up, or the run ended, before an answer | the reservation |
- * | the upstream refused: status 300 or above, but for 408, 504 and 524 | nothing, unless it told figures |
- * | 408, 504 or 524: something on the way stopped waiting for the model | the reservation |
+ * | the upstream refused: status 300 or above, but for 408, 504 and 524 | nothing, unless it reported figures |
+ * | 408, 504 or 524: an intermediary stopped waiting for the model | the reservation |
  * | status 2xx with all figures | the figures |
- * | status 2xx without figures, or with some of them, however it ended | the figures told; else the reservation |
+ * | status 2xx without some or all figures, however it ended | the reported figures; else the reservation |
  * | `count_tokens` | nothing |
  */
 import type { LlmOutcome } from "@cogni/sandbox-core/RunResult"
@@ -19,14 +19,14 @@ export interface Ended {
   /** The request was handed to the upstream. */
   readonly sent: boolean
   readonly outcome: LlmOutcome
-  /** The status that the upstream answered with, where it did. */
+  /** The upstream's status, if it answered. */
   readonly upstreamStatus?: number | undefined
 }
 
-/** Statuses of those who passed a request on and did not wait for its answer. */
+/** Statuses of intermediaries that forwarded a request and stopped waiting for its answer. */
 const gaveUpWaiting: ReadonlySet<number> = new Set([408, 504, 524])
 
-/** No connection was made, so nothing was sent. */
+/** Outcomes without a connection, so that nothing was sent. */
 const neverArrived: ReadonlySet<LlmOutcome> = new Set(["upstream_unreachable", "upstream_timeout"])
 
 export const mayHaveRun = ({ outcome, sent, upstreamStatus }: Ended): boolean => {

@@ -1,6 +1,6 @@
 /**
- * Where something of a request was left out: paths into its body, for the audit. As many as an agent likes, so counted,
- * and the first of them kept; spelled so that no log is harmed by them.
+ * Paths of values that were removed from a request body, for the audit. An agent can cause any number of them, so all
+ * are counted and only the first are kept. Names are shortened and stripped of control characters to protect logs.
  */
 
 export interface DroppedPaths {
@@ -26,7 +26,7 @@ export const make = (): DroppedPaths => {
   }
 }
 
-/** The path of a member of what is at this path. */
+/** Returns the path of a member of the value at `path`. */
 export const join = (path: string, key: PropertyKey): string => {
   if (path.length > pathCharactersMax) return path
   if (typeof key === "number") return `${path}[${key}]`
@@ -37,9 +37,9 @@ export const join = (path: string, key: PropertyKey): string => {
   return path === "" ? name : `${path}.${name}`
 }
 
-/** Notes what is in the one and not in the other. */
+/** Records the paths of values in `given` that are missing in `kept`. */
 export const compare = (given: unknown, kept: unknown, path: string, dropped: DroppedPaths): void => {
-  // What passes as it is, is the same.
+  // A value that passes unchanged is identical.
   if (given === kept || typeof given !== "object" || given === null) return
   if (kept === undefined) return dropped.add(path)
   if (typeof kept !== "object" || kept === null) return
@@ -63,6 +63,6 @@ const compareMember = (
 ): void => {
   if (given === kept) return
   if (kept === undefined) dropped.add(join(path, key))
-  // Two texts that differ were changed, not left out.
+  // Two strings that differ were changed, not removed.
   else if (typeof given === "object") compare(given, kept, join(path, key), dropped)
 }

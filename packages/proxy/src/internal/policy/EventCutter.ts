@@ -1,35 +1,35 @@
 /**
- * Server-sent events, cut out of a stream of bytes.
+ * Cuts server-sent events out of a stream of bytes.
  *
- * Bytes go on as they came; each event is shown once it is whole, and may then be kept from the client. No byte is
- * looked at twice and no event is remembered beyond a bound, whatever comes and wherever it is cut: what is shown, what
- * is kept back and what is counted depend on the bytes alone.
+ * Bytes are passed on unchanged. Each complete event is shown to a callback, which may withhold it from the client. No
+ * byte is examined twice, and the buffer is bounded. Which events are shown, withheld and counted depends only on the
+ * bytes, not on how they are split into pieces.
  */
 
-/** What becomes of the events. */
+/** How events are handled. */
 export interface Options {
-  /** A longer event is passed on and not shown. */
+  /** Maximum size of an event that is shown. A longer one is passed on without being shown. */
   readonly bytesMax: number
-  /** Shown events may be kept back, so the beginning of one waits for its end. */
+  /** Whether shown events may be withheld. If so, the beginning of an event waits for its end. */
   readonly holds: boolean
-  /** An event with data, with the empty line at its end; true keeps it from the client. */
+  /** Receives an event with data, including the empty line at its end. Returns true to withhold it from the client. */
   readonly look: (event: Buffer) => boolean
 }
 
 export interface Cutter {
-  /** What is to be handed on now: the piece itself, unless something is held or kept back. */
+  /** Returns the bytes to pass on now: the piece itself, unless something is buffered or withheld. */
   readonly push: (piece: Uint8Array) => Uint8Array
-  /** No more will come; what was held and is to be handed on. */
+  /** Ends the stream. Returns the buffered bytes that must still be passed on. */
   readonly end: () => Uint8Array | undefined
-  /** Events with data. */
+  /** Number of events with data. */
   readonly events: () => number
-  /** A line that begins as none of an event does, or an event that is too long. */
+  /** Whether a line was not part of any valid event, or an event was too long. */
   readonly strange: () => boolean
 }
 
 export const make = ({ bytesMax, holds, look }: Options): Cutter => {
   const held = makeHeld(bytesMax)
-  /** Of the event under way, in earlier pieces. */
+  /** Bytes of the current event in earlier pieces. */
   let eventBytes = 0
   let events = 0
   let strange = false
@@ -37,9 +37,9 @@ export const make = ({ bytesMax, holds, look }: Options): Cutter => {
   let hasData = false
   let afterReturn = false
   let keptBack = false
-  /** How much of the byte order mark has come; all of it where none can come any more. */
+  /** How much of the byte order mark was matched; its whole length once no mark can follow. */
   let markBytes = 0
-  /** Of the byte order mark before the event under way. */
+  /** Length of the byte order mark before the current event. */
   let skipBytes = 0
 
   const begin = (byte: number) => {
@@ -48,7 +48,7 @@ export const make = ({ bytesMax, holds, look }: Options): Cutter => {
     else if (!lineBegins.has(byte)) strange = true
   }
 
-  /** The event under way is whole. Its bytes, where they do not lie in one piece. */
+  /** Ends the current event. Returns its bytes if they span several pieces. */
   const finish = (part: Buffer): Buffer | undefined => {
     const tooLong = eventBytes + part.byteLength > bytesMax
     const earlier = held.take(tooLong ? nothing : part)
@@ -65,14 +65,14 @@ export const make = ({ bytesMax, holds, look }: Options): Cutter => {
     const bytes = asBuffer(piece)
     const lineEnd = makeLineEnds(bytes)
     const out = makeOut(bytes)
-    /** Where the event under way begins in this piece. */
+    /** Where the current event begins in this piece. */
     let from = 0
     for (let at = 0; at < bytes.byteLength;) {
       const byte = bytes[at]!
       if (byte === lineFeed && afterReturn) {
         afterReturn = false
         at += 1
-        // The rest of the line end that ended the event before.
+        // The rest of the line end that completed the previous event.
         if (eventBytes === 0 && at - 1 === from) {
           if (keptBack) out.skip(from, at)
           from = at
@@ -131,7 +131,7 @@ const lineFeed = 10
 const carriageReturn = 13
 const letterD = 100
 
-/** `data`, `event`, `id`, `retry`, and the colon of a comment. */
+/** First bytes of `data`, `event`, `id` and `retry`, and the colon of a comment. */
 const lineBegins: ReadonlySet<number> = new Set(Buffer.from(":deir"))
 
 /** A stream may begin with one. */
@@ -142,7 +142,7 @@ const nothing = Buffer.alloc(0)
 const asBuffer = (bytes: Uint8Array): Buffer =>
   Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 
-/** Where the next line end is, at or behind a place that never goes back. */
+/** Returns a function that finds the next line end at or after a position. The position must never decrease. */
 const makeLineEnds = (bytes: Buffer): ((from: number) => number) => {
   let feed = -1
   let carriage = -1
@@ -157,7 +157,7 @@ const makeLineEnds = (bytes: Buffer): ((from: number) => number) => {
   }
 }
 
-/** The beginning of an event. A copy: what a piece lies in belongs to the socket. */
+/** Buffers the beginning of an event. It copies the bytes, because the memory of a piece belongs to the socket. */
 const makeHeld = (bytesMax: number) => {
   let room = nothing
   let bytes = 0
@@ -174,7 +174,7 @@ const makeHeld = (bytesMax: number) => {
   }
   return {
     add,
-    /** All of it with its last part, given away; undefined where nothing was held. */
+    /** Returns the buffered bytes with their last part, and empties the buffer; undefined if it was empty. */
     take: (last: Uint8Array): Buffer | undefined => {
       if (bytes === 0) return undefined
       add(last)
@@ -186,10 +186,10 @@ const makeHeld = (bytesMax: number) => {
   }
 }
 
-/** What of a piece is handed on. */
+/** Collects the parts of a piece that are passed on. */
 const makeOut = (bytes: Buffer) => {
   const parts: Array<Uint8Array> = []
-  /** Of what is handed on and not yet in `parts`. */
+  /** Start of the bytes to pass on that are not in `parts` yet. */
   let from = 0
   const upTo = (end: number) => {
     if (end > from) parts.push(bytes.subarray(from, end))
@@ -199,7 +199,7 @@ const makeOut = (bytes: Buffer) => {
       upTo(start)
       from = end
     },
-    /** What was held, which holds the piece up to here. */
+    /** Passes on buffered bytes, which include this piece up to `end`. */
     before: (earlier: Uint8Array, end: number) => {
       parts.push(earlier)
       from = end

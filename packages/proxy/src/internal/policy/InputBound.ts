@@ -1,21 +1,21 @@
 /**
- * The most input tokens that a request can be billed, whatever a provider makes of it: reserved before the call, and
- * charged where the upstream never tells the true figure.
+ * Computes the maximum input tokens that a request can be billed, at any provider. The result is reserved before the
+ * call, and charged if the upstream never reports the true figure.
  *
  * | Part of a request | Tokens at most |
  * |---|---|
  * | text, and all JSON around it | one for every byte: byte-level tokenizers have no smaller piece |
- * | an image | `imageTokens`; its own bytes are no text |
- * | files and sounds, however many | `windowTokens`, as their bytes say nothing: pages and samples are compressed |
- * | a reference to a tool | the definition that the provider puts in its place, once more |
- * | what a provider adds by itself | `ownTokens` |
+ * | an image | `imageTokens`; its bytes do not count as text |
+ * | any number of files and sounds | `windowTokens`: they are compressed, so their size says nothing |
+ * | a reference to a tool | once more the definition of the tool, which the provider inserts |
+ * | additions of the provider | `ownTokens` |
  */
 import type { ApiRules, Body } from "./BodyRules.ts"
 
 /**
- * An image of 2048 × 768 pixels to gpt-4o-mini: 2833 tokens and 5667 for each of 8 tiles of 512 × 512, which is as
- * large as OpenAI scales images (platform.openai.com/docs/guides/images-vision). Other models count less: 10,000
- * patches at up to 2.46 tokens each (the same page, `detail: original`), 4784 for Claude
+ * Maximum tokens of an image: 2048 × 768 pixels for gpt-4o-mini, with 2833 tokens and 5667 for each of 8 tiles of
+ * 512 × 512. OpenAI scales images to this size (platform.openai.com/docs/guides/images-vision). Other models count
+ * less: 10,000 patches at up to 2.46 tokens each (the same page, `detail: original`), 4784 for Claude
  * (platform.claude.com/docs/en/build-with-claude/vision), 16,384 for Qwen-VL (`max_pixels`).
  */
 export const imageTokens = 2833 + 8 * 5667
@@ -27,12 +27,12 @@ export const imageTokens = 2833 + 8 * 5667
 export const windowTokens = 2_097_152
 
 /**
- * Above all that is published of instructions for tools (530 at most, docs.anthropic.com, "Tool use pricing and
- * tokens") and for structured outputs.
+ * Maximum tokens that a provider adds. More than is published for tool instructions (at most 530, docs.anthropic.com,
+ * "Tool use pricing and tokens") and for structured outputs.
  */
 export const ownTokens = 1024
 
-/** For a body as it is sent, in so many bytes. */
+/** Returns the bound for a body that is sent in `bytes` bytes. */
 export const of = (body: Body, { conversation }: Pick<ApiRules, "conversation">, bytes: number): number => {
   const found: Found = { images: 0, imageBytes: 0, files: 0, references: [] }
   for (const entry of listOf(body[conversation])) {
@@ -52,16 +52,16 @@ export const of = (body: Body, { conversation }: Pick<ApiRules, "conversation">,
 
 interface Found {
   images: number
-  /** Of their data alone, which has no character of more than a byte. */
+  /** Size of the images' data, which has only characters of one byte. */
   imageBytes: number
   files: number
-  /** Names of tools. */
+  /** Names of the referenced tools. */
   readonly references: Array<unknown>
 }
 
 const listOf = (value: unknown): ReadonlyArray<unknown> => (Array.isArray(value) ? value : [])
 
-/** Parts stand only here: what looks like one in the arguments of a tool is text. */
+/** Counts parts where they can occur. Similar objects in the arguments of a tool are text. */
 const count = (parts: unknown, found: Found): void => {
   for (const part of listOf(parts) as ReadonlyArray<Body>)
     switch (part["type"]) {
@@ -92,7 +92,7 @@ const count = (parts: unknown, found: Found): void => {
     }
 }
 
-/** Formats of one picture. By the same field, those who translate between APIs send PDF files and films. */
+/** Formats of single images. Proxies that translate between APIs send PDF files and videos in the same field. */
 const picture = /^data:image\/(?:avif|bmp|gif|heic|heif|jpe?g|png|webp)[;,]/iu
 
 const countImage = (data: unknown, found: Found, head = data): void => {
@@ -103,7 +103,7 @@ const countImage = (data: unknown, found: Found, head = data): void => {
   }
 }
 
-/** A text that is cited from is cut into sentences, each of which the provider numbers. */
+/** Counts a document. If citations are enabled, it counts as a file: the provider numbers each sentence of its text. */
 const countDocument = ({ citations, source }: Body, found: Found): void => {
   const { content, type } = source as Body
   if (type === "base64" || (citations as Body | null | undefined)?.["enabled"] === true) found.files += 1

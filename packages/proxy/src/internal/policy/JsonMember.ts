@@ -1,23 +1,23 @@
 /**
- * One member of a JSON object, picked out while the text streams by.
+ * Extracts one member of a JSON object from a stream.
  *
- * Nothing is kept but the member's own text, up to a bound: the object around it may be of any size. It is no check of
- * the JSON; what a broken text yields is text all the same, for a parser to judge.
+ * Only the text of the member is kept, up to a bound, so the object may have any size. The JSON is not validated:
+ * malformed JSON also yields text, for a parser to check.
  */
 
 export interface Reader {
   readonly push: (piece: Uint8Array) => void
   readonly end: () => {
-    /** The member's value as it was written; of several the last. Undefined where there is none, or it is too long. */
+    /** The member's value as written, the last one if there are several. Undefined if it is missing or too long. */
     readonly text: string | undefined
-    /** The object came to its end. */
+    /** Whether the object is complete. */
     readonly complete: boolean
-    /** It is no object, something follows it, or the member is too long. */
+    /** Whether the text is not an object, something follows it, or the member is too long. */
     readonly strange: boolean
   }
 }
 
-/** Of the object itself, not of what lies in it. The name is compared as it is written, without escapes. */
+/** Creates a reader for a member of the outer object. The name is compared as written, without decoding escapes. */
 export const make = (name: string, bytesMax: number): Reader => {
   const nameBytes = Buffer.from(`"${name}"`)
   let depth = 0
@@ -25,9 +25,9 @@ export const make = (name: string, bytesMax: number): Reader => {
   let escaped = false
   let complete = false
   let strange = false
-  /** A string that begins now is the name of a member of the object. */
+  /** Whether the next string is the name of a member of the object. */
   let atName = false
-  /** How much of the name was met; -1 where it is another. */
+  /** Number of bytes of the name that matched; -1 if the name differs. */
   let met = -1
   let taking = false
   let taken: Array<number> = []
@@ -94,7 +94,7 @@ export const make = (name: string, bytesMax: number): Reader => {
   return {
     push: (piece) => {
       for (let at = 0; at < piece.length; at++) {
-        // Most of an answer is text, of which only the end matters.
+        // Most of an answer is strings, of which only the end matters.
         if (inString && !escaped && met < 0 && (!taking || taken.length > bytesMax))
           while (at < piece.length && piece[at] !== quote && piece[at] !== backslash) at++
         const byte = piece[at]

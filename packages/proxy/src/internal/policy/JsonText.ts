@@ -1,9 +1,8 @@
 /**
- * JSON as text: what can be said of it before it is read, how it is read without harm, and what is mended after it is
- * written.
+ * Handles JSON as text: surveys it before parsing, parses it without losing precision, and repairs it after writing.
  */
 
-/** A number in a text is written out again as it was. Node has it; the types of this target do not yet. */
+/** Keeps the text of a number. Node supports this; the types of this compilation target do not yet. */
 const Exact = JSON as unknown as {
   readonly parse: (
     text: string,
@@ -13,11 +12,11 @@ const Exact = JSON as unknown as {
 }
 
 export interface Survey {
-  /** How deep brackets are nested outside strings, whether or not it is JSON. */
+  /** Depth of nested brackets outside strings, even if the text is not valid JSON. */
   readonly depth: number
-  /** There may be a number that JavaScript cannot hold. */
+  /** Whether there may be a number that JavaScript cannot represent. */
   readonly vastNumbers: boolean
-  /** By how many bytes it may grow when its numbers are written again: `1e20` becomes 21 digits. */
+  /** Maximum growth in bytes when its numbers are written again: `1e20` becomes 21 digits. */
   readonly growthBytes: number
 }
 
@@ -35,7 +34,7 @@ export const survey = (bytes: Uint8Array): Survey => {
       const wholeEnd = digitsEnd(bytes, at)
       const fractionEnd = bytes[wholeEnd] === 0x2e ? digitsEnd(bytes, wholeEnd + 1) : wholeEnd
       const exponentEnd = exponentFrom(bytes, fractionEnd)
-      // Whole numbers that may be rounded, and exponents that may go beyond all bounds.
+      // Integers that may be rounded, and exponents that may overflow.
       vastNumbers ||= !isSafe(bytes, at, wholeEnd) || exponentEnd - fractionEnd > exponentBytesSafe
       if (exponentEnd > fractionEnd) growthBytes += Math.max(0, numberBytesMax - (exponentEnd - at))
       at = exponentEnd - 1
@@ -44,10 +43,10 @@ export const survey = (bytes: Uint8Array): Survey => {
   return { depth: deepest, vastNumbers, growthBytes }
 }
 
-/** The longest that JavaScript writes a number, without its sign. Only one with an exponent can become longer. */
+/** Maximum length of a number that JavaScript writes, without its sign. Only one with an exponent can become longer. */
 const numberBytesMax = 25
 
-/** `e99` */
+/** Length of `e99`. */
 const exponentBytesSafe = 3
 
 const isDigit = (byte: number | undefined): boolean => byte !== undefined && byte >= 0x30 && byte <= 0x39
@@ -71,7 +70,7 @@ const isSafe = (bytes: Uint8Array, from: number, to: number): boolean => {
   return value <= Number.MAX_SAFE_INTEGER
 }
 
-/** The quote that ends the string that begins here; the end of the bytes where there is none. */
+/** Returns the position of the quote that ends this string, or the length of the bytes if it is missing. */
 const stringEnd = (bytes: Uint8Array, from: number): number => {
   for (let end = bytes.indexOf(0x22, from + 1); end !== -1; end = bytes.indexOf(0x22, end + 1)) {
     let escapes = 0
@@ -81,14 +80,14 @@ const stringEnd = (bytes: Uint8Array, from: number): number => {
   return bytes.length
 }
 
-/** A number beyond what JSON's readers can hold: to some it is infinite, to others an error. */
+/** A number is too large for JSON parsers: some read it as infinity, others fail. */
 export class OutOfRange extends Error {}
 
 /**
- * The value of a text that is JSON; throws where it is none.
+ * Parses JSON; throws if it is invalid.
  *
- * An id of 20 digits in the input of a tool is another id when it is rounded, so whole numbers that JavaScript cannot
- * hold are kept as they were written. That takes long; it is done where the survey says that there may be one.
+ * Rounding would change an ID of 20 digits in the input of a tool, so integers that JavaScript cannot represent keep
+ * their text. This is slow, and only done if `vastNumbers` of the survey is true.
  */
 export const read = (text: string, vastNumbers: boolean): unknown =>
   vastNumbers
@@ -102,15 +101,15 @@ export const read = (text: string, vastNumbers: boolean): unknown =>
     : JSON.parse(text)
 
 /**
- * JSON writes half of a surrogate pair, and NUL, as escapes. No text has them for a reason, and both have made ledgers
- * lose the row of a call (Postgres takes neither): they go out as U+FFFD.
+ * Replaces lone surrogates and NUL, which JSON writes as escapes, by U+FFFD. No text needs them, and both have made
+ * ledgers lose the row of a call, because Postgres accepts neither.
  */
 export const wellFormed = (text: string): string => {
   if (!/\\u(?:0000|d[89a-f])/u.test(text)) return text
-  // Escapes are met one after the other, so that an escaped backslash is never taken for the beginning of one.
+  // Matches escaped backslashes too, so that none is mistaken for the beginning of an escape.
   const mended = text.replace(/\\\\|\\u(?:0000|d[89a-f][0-9a-f]{2})/gu, (met) =>
     met.length === 2 ? met : "\ufffd"
   )
-  // Names that differed may be the same now: the last one wins.
+  // Names that differed may be equal now: the last one wins.
   return mended === text ? text : JSON.stringify(read(mended, true))
 }

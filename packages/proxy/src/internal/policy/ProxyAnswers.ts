@@ -1,13 +1,13 @@
 /**
- * What an agent hears back: the proxy's own errors, and what is taken out of an upstream's answers.
+ * Defines the proxy's own errors and the headers that it removes from an upstream's answers.
  *
- * Pure, and the same for every proxy. Errors have the shape of OpenAI's, so that an agent shows them as it shows its
- * model's; each says what to do.
+ * Pure, and the same for every proxy. Errors have OpenAI's shape, so that an agent shows them like those of its model.
+ * Each one says what to do.
  */
 import * as RoutePolicy from "./RoutePolicy.ts"
 
 export interface ProxyError {
-  /** What it is for; the first is the usual one. */
+  /** HTTP statuses with this error. The first one is the usual one. */
   readonly statuses: readonly [number, ...Array<number>]
   readonly code: string
   readonly message: string
@@ -24,17 +24,17 @@ export const errors: ReadonlyArray<ProxyError> = [
   {
     statuses: [403, 404],
     code: "path_not_allowed",
-    message: `The sandbox's proxy does not let this path pass. It allows ${allowed}.`
+    message: `The sandbox's proxy does not allow this path. It allows ${allowed}.`
   },
   {
     statuses: [405],
     code: "method_not_allowed",
-    message: `The sandbox's proxy does not let this method pass. It allows ${allowed}.`
+    message: `The sandbox's proxy does not allow this method. It allows ${allowed}.`
   },
   {
     statuses: [413],
     code: "request_too_large",
-    message: "The request is larger than the sandbox's proxy lets pass. Shorten the conversation."
+    message: "The request is larger than the sandbox's proxy allows. Shorten the conversation."
   },
   {
     statuses: [408],
@@ -50,7 +50,7 @@ export const errors: ReadonlyArray<ProxyError> = [
     statuses: [500, 502, 503],
     code: "upstream_unreachable",
     message:
-      "The model's upstream cannot be reached from the host. Whoever runs this sandbox should check that it is up and that its URL is right."
+      "The model's upstream cannot be reached from the host. The operator must check that it is running and that its URL is correct."
   },
   {
     statuses: [504],
@@ -59,7 +59,7 @@ export const errors: ReadonlyArray<ProxyError> = [
   }
 ]
 
-/** The type of an error of OpenAI's that has this status. */
+/** Returns the type of OpenAI's error with this status. */
 export const typeOf = (status: number): "invalid_request_error" | "rate_limit_error" | "api_error" =>
   status === 429 ? "rate_limit_error" : status < 500 ? "invalid_request_error" : "api_error"
 
@@ -69,7 +69,7 @@ const withPrefix = (prefix: string, names: string): ReadonlyArray<string> =>
     .split(/\s+/u)
     .map((name) => `${prefix}${name}`)
 
-/** Headers of an upstream's answer that tell the agent about the upstream, its keys or its money. */
+/** Response headers that are removed, because they reveal the upstream, its keys or its costs to the agent. */
 export const hiddenHeaders: ReadonlyArray<string> = [
   ...withPrefix(
     "x-litellm-",

@@ -1,10 +1,9 @@
 /**
- * What goes upstream in the stead of what an agent sent.
+ * Rebuilds the body of an agent's request for the upstream.
  *
- * A model API's body is an interface to more than the model: fields name who pays, which key and which address to use,
- * what to log, what to fetch. So nothing is forwarded. A body is decoded by the schema of its API and written anew from
- * what the schema names, with the run's model and the run's identity; whatever else was in it is left out, and said.
- * Pure: bytes in, bytes out.
+ * A model API's body controls more than the model: fields name who pays, which key and address to use, what to log and
+ * what to fetch. So no body is forwarded. It is decoded with the schema of its API and written again from the decoded
+ * fields, with the run's model and identity. Everything else is removed and recorded. Pure: bytes in, text out.
  */
 import * as Result from "effect/Result"
 import * as BodyRefusal from "./BodyRefusal.ts"
@@ -17,34 +16,34 @@ import { requestBytesMax } from "./RoutePolicy.ts"
 
 export interface Rebuilt {
   readonly body: string
-  /** As the upstream knows it. */
+  /** The upstream's name of the model. */
   readonly model: string
-  /** As the agent named it, where it did. */
+  /** The agent's name of the model, if it sent one. */
   readonly modelRequested?: string | undefined
   readonly stream: boolean
-  /** A stream was asked for its usage by us and not by the agent. */
+  /** The gateway requested the stream's usage, and the agent did not. */
   readonly usageAdded: boolean
-  /** Paths of what was left out; the first of them. */
+  /** The first paths of removed values. */
   readonly dropped: ReadonlyArray<string>
   readonly droppedTotal: number
-  /** The cap that is sent, whether the agent's or ours; undefined where none is. */
+  /** The cap that is sent, from the agent or the gateway; undefined without one. */
   readonly outputTokensMax?: number | undefined
-  /** The most input tokens that it can be billed. */
+  /** Maximum input tokens that the call can be billed. */
   readonly inputTokensMax: number
-  /** The provider is asked to cache some of it for an hour. */
+  /** Whether the provider is asked to cache some of the input for an hour. */
   readonly cachesForHour: boolean
 }
 
-/** Why a body does not pass. Plain data. */
+/** Why a body is refused. Plain data. */
 export type BodyRefused = BodyRefusal.BodyRefused
 
-/** Deeper than any conversation or schema of a tool. */
+/** Maximum nesting of a body. No real conversation or tool schema is deeper. */
 export const depthMax = 100
 
-/** Of messages, items or tools. */
+/** Maximum number of messages, items or tools in a body. */
 export const entriesMax = 20_000
 
-/** What the gateway itself adds to a body: names, identity, caps. */
+/** Bytes reserved for what the gateway adds to a body: names, identity, caps. */
 export const ownBytesMax = 4096
 
 export const rebuild = (bytes: Uint8Array, policy: BodyPolicy): Result.Result<Rebuilt, BodyRefused> =>
@@ -83,7 +82,7 @@ export const rebuild = (bytes: Uint8Array, policy: BodyPolicy): Result.Result<Re
       droppedTotal: dropped.total(),
       outputTokensMax: capped.outputTokensMax,
       inputTokensMax: InputBound.of(capped.body, rule, sentBytes),
-      // In a text, its quotes would be escaped.
+      // Inside a JSON string, these quotes would be escaped.
       cachesForHour: body.includes('"ttl":"1h"')
     }
   })
@@ -92,12 +91,12 @@ const refuse = (...refusal: Parameters<typeof BodyRefusal.make>) => Result.fail(
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** What JSON's own errors say holds a piece of the text; none of it is repeated. */
+/** Parses a body. Never repeats the errors of `JSON.parse`, because they quote the text. */
 const parse = (bytes: Uint8Array, sentBytesMax: number): Result.Result<BodyRules.Body, BodyRefused> => {
   const { depth, growthBytes, vastNumbers } = JsonText.survey(bytes)
   if (depth > depthMax)
     return refuse("invalid_json", `The request is nested more than ${depthMax} levels deep. Flatten it.`)
-  // Before anything is made of it that is larger than it.
+  // Checked before anything larger than the request is allocated.
   if (bytes.byteLength + growthBytes > sentBytesMax) return Result.fail(BodyRefusal.ofSize(sentBytesMax))
   let text: string
   try {
@@ -109,11 +108,11 @@ const parse = (bytes: Uint8Array, sentBytesMax: number): Result.Result<BodyRules
     const body = JsonText.read(text, vastNumbers)
     return BodyRules.isObject(body)
       ? Result.succeed(body)
-      : refuse("invalid_json", "The request is JSON, but no object. Send one.")
+      : refuse("invalid_json", "The request is JSON but not an object. Send a JSON object.")
   } catch (thrown) {
     return thrown instanceof JsonText.OutOfRange
-      ? refuse("invalid_json", "A number in the request is too large for any reader. Send it as a text.")
-      : refuse("invalid_json", `The request's ${bytes.length} bytes are not JSON. Send one object, whole.`)
+      ? refuse("invalid_json", "A number in the request is too large for JSON parsers. Send it as a string.")
+      : refuse("invalid_json", `The request's ${bytes.length} bytes are not JSON. Send one complete object.`)
   }
 }
 
@@ -123,7 +122,7 @@ const modelOf = (
 ): Result.Result<{ readonly model: string; readonly modelRequested: string | undefined }, BodyRefused> => {
   const requested = body["model"] ?? undefined
   if (requested !== undefined && typeof requested !== "string")
-    return refuse("invalid_request_body", "The model is named by a text.", "model")
+    return refuse("invalid_request_body", "The model name is not a string. Send a string.", "model")
   const name = requested ?? model
   return Object.hasOwn(models, name)
     ? Result.succeed({ model: models[name]!, modelRequested: requested })
@@ -135,7 +134,7 @@ const modelOf = (
       )
 }
 
-/** What does not go out; where that is not to be, the refusal. */
+/** Returns the removed paths, or the refusal if the policy does not allow removal. */
 const droppedOf = (
   given: BodyRules.Body,
   decoded: BodyRules.Body,
@@ -153,11 +152,11 @@ const droppedOf = (
     const paths = dropped.kept()
     return refuse(
       "unknown_fields",
-      `The sandbox's proxy does not know, or does not let pass: ${paths.slice(0, 20).join(", ")}. Leave them out.`,
+      `The sandbox's proxy does not allow these fields: ${paths.slice(0, 20).join(", ")}. Remove them.`,
       paths[0]
     )
   }
-  // These are ours to say, whoever says them too: no mistake of an agent's, and known to every official client.
+  // The gateway sets these fields. Every official client knows them, so an agent that sends them makes no mistake.
   for (const name of overruled) overrule(given[name], ours[name], name, dropped)
   return Result.succeed(dropped)
 }

@@ -1,9 +1,8 @@
 /**
- * All that is found out about the body of a request before it may pass: what goes upstream in its stead, its digests,
- * the canaries in it.
+ * Inspects the body of a request before it may pass: rebuilds it for the upstream, computes digests, finds canaries.
  *
- * Plain data in, plain data out, so that it can be done beside the event loop: a large body takes long to read, and
- * other runs must not wait for it.
+ * Takes and returns plain data, so that it can run outside the event loop: a large body takes long to read, and other
+ * runs must not wait for it.
  */
 import * as Result from "effect/Result"
 import { hash } from "node:crypto"
@@ -20,12 +19,12 @@ export interface InspectionRequest {
 
 export interface Sent extends Omit<RequestBody.Rebuilt, "body"> {
   readonly body: Uint8Array
-  /** SHA-256 of what goes upstream, in hexadecimal. */
+  /** SHA-256 of the body that goes upstream, in hexadecimal. */
   readonly digest: string
 }
 
 export interface Inspection {
-  /** SHA-256 of what the agent sent, in hexadecimal. */
+  /** SHA-256 of the agent's body, in hexadecimal. */
   readonly digest: string
   readonly sightings: ReadonlyArray<Canary.Sighting>
   readonly outcome:
@@ -48,7 +47,7 @@ export const inspect = ({ body, canaries, policy }: InspectionRequest): Inspecti
   })
   return {
     digest: digest(body),
-    // What was escaped in the request is spelt plainly in what was made of it.
+    // Escapes in the request can hide a canary; the rebuilt body has it in plain text.
     sightings:
       canaries.length === 0 ? [] : Canary.look(canaries, outcome._tag === "Sent" ? outcome.sent.body : body),
     outcome

@@ -1,33 +1,33 @@
 /**
- * What a run may ask of a model API: which method and path, how large, and which of its headers are heard.
+ * Defines which requests a run may send to a model API: method, path, size, and client headers.
  *
- * Pure, and the same for every proxy. The key that is put in opens far more than completions (keys, users, spend,
- * files, search: `/key/generate` is one POST away), so routes are exact, one by one; a prefix would hand the rest to
- * the agent. Whatever is not listed here does not pass.
+ * Pure, and the same for every proxy. The injected key opens far more than completions (keys, users, spend, files,
+ * search: `/key/generate` is one POST away), so every route is exact; a prefix would give the rest to the agent.
+ * Anything that is not listed here is refused.
  */
 
-/** Which of a model's APIs a body belongs to. */
+/** The model API that a body belongs to. */
 export type Api = "chat_completions" | "responses" | "messages" | "count_tokens"
 
 export interface Route {
   readonly method: "GET" | "POST"
   readonly path: string
-  /** Absent where no model is asked. */
+  /** Absent if the route calls no model. */
   readonly api?: Api | undefined
-  /** The queries that may pass, whole and exact; any other is dropped. */
+  /** Exact query strings that may pass. Any other is removed. */
   readonly queries: ReadonlyArray<string>
 }
 
-/** A header of the client that is heard, when its whole value matches. */
+/** A client's header that is used if its whole value matches. */
 export interface ClientHeader {
   readonly name: string
-  /** Without anchors; the whole value has to match. Plain enough to mean the same to PCRE. */
+  /** Regular expression without anchors for the whole value. Simple enough to mean the same in PCRE. */
   readonly pattern: string
-  /** What the upstream gets where the client's is missing or does not match. Absent: nothing. */
+  /** Value for the upstream if the client's is missing or does not match. If absent, no header is sent. */
   readonly fallback?: string | undefined
 }
 
-/** A header, its name in lower case. */
+/** A header, with its name in lower case. */
 export type Header = readonly [name: string, value: string]
 
 export type Decision =
@@ -35,7 +35,7 @@ export type Decision =
   | { readonly _tag: "Answered" }
   | { readonly _tag: "Refused"; readonly status: 403 | 405 | 413 }
 
-/** All that reaches the upstream. */
+/** All routes that reach the upstream. */
 export const routes: ReadonlyArray<Route> = [
   { method: "POST", path: "/v1/chat/completions", api: "chat_completions", queries: [] },
   { method: "POST", path: "/v1/responses", api: "responses", queries: [] },
@@ -44,15 +44,15 @@ export const routes: ReadonlyArray<Route> = [
   { method: "GET", path: "/v1/models", queries: [] }
 ]
 
-/** Answered by the proxy itself: somebody listens. */
+/** Path that the proxy itself answers, to show that it is listening. */
 export const healthPath = "/health"
 
-/** A long conversation with pictures; more is a mistake. */
+/** Maximum size of a request body, enough for a long conversation with images. */
 export const requestBytesMax = 32 * 1024 * 1024
 
 /**
- * What a client may switch on in the API of Anthropic, of all that `anthropic-beta` can: how a conversation is written
- * and how much is thought. Not what makes a call dearer, keeps state, or has the provider fetch and execute.
+ * Values of Anthropic's `anthropic-beta` header that a client may use. They affect the format of a conversation and the
+ * amount of thinking. Betas that raise the price, keep state, or make the provider fetch or execute are not allowed.
  */
 export const betaNames: ReadonlyArray<string> = [
   "advanced-tool-use-2025-11-20",
@@ -70,7 +70,7 @@ export const betaNames: ReadonlyArray<string> = [
 
 const mediaType = "(?:application/json|text/event-stream|[*]/[*])"
 
-/** All that is heard of what a client says about itself. */
+/** Client headers that are used. All others are ignored. */
 export const clientHeaders: ReadonlyArray<ClientHeader> = [
   { name: "accept", pattern: `${mediaType}(?:, ?${mediaType}){0,3}`, fallback: "*/*" },
   { name: "anthropic-version", pattern: "[0-9]{4}-[0-9]{2}-[0-9]{2}" }
@@ -78,7 +78,7 @@ export const clientHeaders: ReadonlyArray<ClientHeader> = [
 
 export const decide = (request: {
   readonly method: string
-  /** As it stands in the request line. */
+  /** As written in the request line. */
   readonly target: string
   readonly bodyBytes?: number | undefined
 }): Decision => {
@@ -93,7 +93,7 @@ export const decide = (request: {
   return { _tag: "Allowed", route, query: route.queries.includes(query) ? query : "" }
 }
 
-/** What is heard of a client's headers. One that came twice is not heard at all. */
+/** Returns the client's headers that are used. A header that occurs twice counts as missing. */
 export const admit = (headers: ReadonlyArray<Header>): ReadonlyArray<Header> =>
   clientHeaders.flatMap(({ fallback, name, pattern }): ReadonlyArray<Header> => {
     const values = headers.filter(([candidate]) => candidate.toLowerCase() === name).map(([, value]) => value)
@@ -102,7 +102,7 @@ export const admit = (headers: ReadonlyArray<Header>): ReadonlyArray<Header> =>
     return value === undefined ? [] : [[name, value]]
   })
 
-/** Which betas are heard of those that a client asks for, each once. */
+/** Returns the allowed betas that a client requests, each once. */
 export const betas = (headers: ReadonlyArray<Header>): ReadonlyArray<string> => {
   const asked = new Set(
     headers

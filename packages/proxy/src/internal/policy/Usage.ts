@@ -1,10 +1,10 @@
 /**
- * Tokens and cost of a call, read out of the upstream's answer while it passes.
+ * Reads the tokens and cost of a call from the upstream's answer while it passes.
  *
- * The answer goes on piece by piece as it came; only what may hold usage is parsed, and what is remembered of it is
- * bounded, whatever an upstream sends. One event may be kept from the client: the usage that the gateway asked for and
- * the client did not. What the upstream did not say is absent, never 0; what it had only begun to say when the stream
- * broke off is no bill.
+ * The answer is passed on piece by piece. Only parts that may hold usage are parsed, and memory is bounded whatever an
+ * upstream sends. One event may be withheld from the client: the usage that the gateway requested and the client did
+ * not. A figure that the upstream did not report is absent, never 0. If a stream breaks off, its provisional figures
+ * for output and cost are ignored.
  */
 import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
 import * as EventCutter from "./EventCutter.ts"
@@ -14,39 +14,39 @@ import type { Api } from "./RoutePolicy.ts"
 export interface UsageReaderOptions {
   readonly api: Api
   readonly contentType: string
-  /** The client did not ask for the chunk with usage and without choices: keep it from him. */
+  /** Withholds the chunk with usage and without choices, because the client did not request it. */
   readonly withholdUsage: boolean
 }
 
 export interface AnswerEnd {
-  /** What was held back and must still be handed on. */
+  /** Buffered bytes that must still be passed on. */
   readonly rest: Uint8Array | undefined
   readonly usage: LlmUsage | undefined
-  /** The upstream said that this was all: `[DONE]`, `response.completed`, `message_stop`, a whole object. */
+  /** The upstream marked the end: `[DONE]`, `response.completed`, `message_stop`, a complete object. */
   readonly sawEnd: boolean
-  /** Of a stream, how many events with data; 0 for an answer in one piece. */
+  /** Number of events with data in a stream; 0 for an answer in one piece. */
   readonly events: number
-  /** Something in it was not what its content type says, or too long to look into. It was passed on all the same. */
+  /** Whether a part did not match the content type or was too long to parse. It was passed on anyway. */
   readonly garbage: boolean
 }
 
 export interface UsageReader {
-  /** A piece of the answer; returns what is to be handed on now: the same bytes, unless something is withheld. */
+  /** Reads a piece of the answer. Returns the bytes to pass on now: the same ones, unless something is withheld. */
   readonly push: (piece: Uint8Array) => Uint8Array
-  /** The answer is over, or was cut off. The same however often it is asked, but for `rest`. */
+  /** Ends the answer, complete or not. Further calls return the same, except for `rest`. */
   readonly end: () => AnswerEnd
 }
 
-/** A longer event of a stream is passed on, and what it says of usage is unknown. */
+/** Maximum size of an event that is parsed. A longer one is passed on, and its usage is unknown. */
 export const eventBytesMax = 1024 * 1024
 
-/** So is a longer account of usage in an answer in one piece, however long the answer is. */
+/** Maximum size of the `usage` member that is parsed in an answer in one piece. The answer may have any size. */
 export const usageBytesMax = 64 * 1024
 
-/** No call has more tokens than this: whoever says so is wrong. */
+/** Maximum tokens of a call. A larger figure is wrong and ignored. */
 export const tokensMax = 1_000_000_000
 
-/** Nor does one cost more. */
+/** Maximum cost of a call, in US dollars. A larger figure is wrong and ignored. */
 export const costUsdMax = 1_000_000
 
 export const makeReader = (options: UsageReaderOptions): UsageReader =>
@@ -77,7 +77,7 @@ const makeWhole = ({ api }: UsageReaderOptions): UsageReader => {
 
 const makeEvents = ({ api, withholdUsage }: UsageReaderOptions): UsageReader => {
   let told: LlmUsage = {}
-  /** What was told is the bill, not what it had come to so far. */
+  /** Whether the reported figures are final and not provisional. */
   let settled = false
   let sawEnd = false
   let garbage = false
@@ -109,7 +109,7 @@ const makeEvents = ({ api, withholdUsage }: UsageReaderOptions): UsageReader => 
   return {
     push: cutter.push,
     end: () => {
-      // An event that was cut off is nobody's garbage.
+      // A truncated event does not count as garbage: the stream broke off.
       const wasGarbage = garbage
       const rest = cutter.end()
       garbage = wasGarbage
@@ -124,7 +124,7 @@ const makeEvents = ({ api, withholdUsage }: UsageReaderOptions): UsageReader => 
   }
 }
 
-/** The cost of a call as LiteLLM says it. The headers of a stream come before anything was written, and tell nothing. */
+/** Returns the cost that LiteLLM reports in headers. A stream's headers come before the answer and report no cost. */
 export const ofHeaders = (
   headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 ): number | undefined => {
@@ -136,7 +136,7 @@ export const ofHeaders = (
   return isCost(cost) ? cost : undefined
 }
 
-/** Types of events after which nothing more of an answer comes. */
+/** Types of events that end an answer. */
 const lastTypes: ReadonlySet<unknown> = new Set([
   "message_stop",
   "response.completed",
@@ -148,17 +148,17 @@ const lastWords = [...lastTypes].map((type) => Buffer.from(`"${type}"`))
 const doneWord = Buffer.from("[DONE]")
 const usageWord = Buffer.from('"usage"')
 
-/** `data: [DONE]` in any spelling is no longer than this. */
+/** Maximum size of `data: [DONE]` in any spelling. */
 const doneBytesMax = 64
 
-/** A glance: most events are a word of the answer, and are not worth parsing. No text in quotes looks like these. */
+/** Checks whether an event is worth parsing: most are a word of the answer. Text inside a JSON string cannot match. */
 const mayTell = (api: UsageReaderOptions["api"], event: Buffer): boolean =>
   (event.byteLength <= doneBytesMax && event.includes(doneWord)) ||
   tellsUsage(event) ||
   (api === "messages" && event.includes(lastWords[0]!)) ||
   (api === "responses" && lastWords.some((word) => event.includes(word)))
 
-/** Chunks that come before the last say `"usage": null`. */
+/** Returns whether an event holds usage. Chunks before the last one have `"usage": null`. */
 const tellsUsage = (event: Buffer): boolean => {
   for (let at = event.indexOf(usageWord); at !== -1; at = event.indexOf(usageWord, at + 1)) {
     let next = at + usageWord.byteLength
@@ -172,7 +172,7 @@ const space = 32
 const colon = 58
 const letterN = 110
 
-/** With the space that may be before it, which is none to JSON. */
+/** Returns the data of an event. JSON ignores the space that may precede it. */
 const dataOf = (event: Buffer): string =>
   event
     .toString("utf8")
@@ -181,14 +181,14 @@ const dataOf = (event: Buffer): string =>
     .map((line) => line.slice(5))
     .join("\n")
 
-/** Where each API tells it: in the message that begins, in the finished response, at the top. */
+/** Finds the usage where each API reports it: in the starting message, in the completed response, at the top level. */
 const figuresOf = (api: UsageReaderOptions["api"], body: Fields): Fields | undefined => {
   const inner = api === "messages" ? body["message"] : api === "responses" ? body["response"] : undefined
   const figures = (isRecord(inner) ? inner["usage"] : undefined) ?? body["usage"]
   return isRecord(figures) ? figures : undefined
 }
 
-/** Whether figures are final when they come with this, even if the stream breaks off behind it. */
+/** Returns whether the figures in this event are final, even if the stream breaks off after it. */
 const isBill = (api: UsageReaderOptions["api"], body: Fields): boolean => {
   if (api !== "chat_completions") return body["type"] === "message_delta" || lastTypes.has(body["type"])
   const { choices } = body
@@ -198,14 +198,14 @@ const isBill = (api: UsageReaderOptions["api"], body: Fields): boolean => {
   )
 }
 
-/** When a message begins, nothing of it has been written: what is said of that then is no figure. */
+/** Ignores the output and cost at the start of a message, because the model has not written anything yet. */
 const withoutBeginning = (body: Fields, usage: LlmUsage): LlmUsage => {
   if (body["type"] !== "message_start") return usage
   const { costUsd: _cost, outputTokens: _output, ...input } = usage
   return input
 }
 
-/** Counts only grow: of two accounts of the input, the greater one is the later or the fuller. */
+/** Merges two reports. Counts only grow, so the report with more input is the later or the more complete one. */
 const merge = (earlier: LlmUsage, later: LlmUsage): LlmUsage => {
   const { costUsd: cost = -1, outputTokens: output = -1, ...input } = earlier
   const { costUsd = -1, outputTokens = -1, ...laterInput } = later
@@ -214,14 +214,14 @@ const merge = (earlier: LlmUsage, later: LlmUsage): LlmUsage => {
   const after = laterInput.inputTokens ?? -1
   return {
     ...(after < before ? input : after > before ? laterInput : { ...input, ...laterInput }),
-    // Said when the message begins, and not again.
+    // Reported only when the message starts.
     ...(hour === undefined ? {} : { cacheWrite1hTokens: hour }),
     ...(Math.max(output, outputTokens) < 0 ? {} : { outputTokens: Math.max(output, outputTokens) }),
     ...(Math.max(cost, costUsd) < 0 ? {} : { costUsd: Math.max(cost, costUsd) })
   }
 }
 
-/** Of a stream that broke off: its input, unless it had not been counted yet. */
+/** Returns the input of a stream that broke off, unless it was not counted yet. */
 const soFar = (told: LlmUsage): LlmUsage => {
   const { costUsd: _cost, outputTokens: _output, ...input } = told
   return (input.inputTokens ?? 0) === 0 ? {} : input
@@ -256,7 +256,7 @@ const normalize = (api: UsageReaderOptions["api"], figures: unknown): LlmUsage =
       ? ofMessages(figures)
       : ofOpenAi(figures)
 
-/** The first that is a figure. */
+/** Returns the first value that is a valid figure. */
 const firstOf = <Field extends keyof LlmUsage>(
   field: Field,
   isFigure: (value: unknown) => value is number,
@@ -266,11 +266,11 @@ const firstOf = <Field extends keyof LlmUsage>(
   return value === undefined ? {} : ({ [field]: value } as { readonly [K in Field]: number })
 }
 
-/** What was written to a cache, by how long it is kept there. */
+/** Returns the tokens that were written to a cache for one hour. */
 const cachedForHour = (lifetimes: unknown) =>
   firstOf("cacheWrite1hTokens", isTokens, isRecord(lifetimes) ? [lifetimes["ephemeral_1h_input_tokens"]] : [])
 
-/** `prompt_tokens` and `input_tokens` hold what was read from or written to a cache as well. */
+/** In OpenAI's format, `prompt_tokens` and `input_tokens` include tokens read from or written to a cache. */
 const ofOpenAi = (figures: Fields): LlmUsage => {
   const details = figures["prompt_tokens_details"] ?? figures["input_tokens_details"]
   const detail = isRecord(details) ? details : {}
@@ -288,7 +288,7 @@ const ofOpenAi = (figures: Fields): LlmUsage => {
   }
 }
 
-/** `input_tokens` holds neither what was read from a cache nor what was written to one. */
+/** In Anthropic's format, `input_tokens` excludes tokens read from or written to a cache. */
 const ofMessages = (figures: Fields): LlmUsage => {
   const { cache_creation_input_tokens: write, cache_read_input_tokens: read, input_tokens: input } = figures
   const all = [input, read, write].filter(isTokens).reduce((sum, tokens) => sum + tokens, 0)

@@ -1,4 +1,4 @@
-/** `POST /v1/chat/completions`, as a script speaks it. */
+/** Dialect of a scripted model API for `POST /v1/chat/completions`. */
 import { type Answer, type Body, type Dialect, type Figures, objectsIn, pieces, textOf } from "./Script.ts"
 
 const nameOf = (tool: Body): string =>
@@ -22,7 +22,7 @@ const callsOf = (answer: Answer, number: number) =>
         function: { name, arguments: JSON.stringify(args) }
       }))
 
-/** A call as it is streamed: its name with no arguments, then these in pieces. */
+/** Streams a call: its name without arguments, then the arguments in pieces. */
 const streamed = (call: ReturnType<typeof callsOf>[number], index: number) => [
   { tool_calls: [{ index, ...call, function: { name: call.function.name, arguments: "" } }] },
   ...pieces(call.function.arguments).map((text) => ({

@@ -1,4 +1,4 @@
-/** `POST /v1/messages`, as a script speaks it. */
+/** Dialect of a scripted model API for `POST /v1/messages`. */
 import { type Answer, type Body, type Dialect, type Figures, objectsIn, pieces, textOf } from "./Script.ts"
 
 const blocksOf = (content: unknown): ReadonlyArray<Body> =>
@@ -27,7 +27,7 @@ const blocks = (answer: Answer, number: number): ReadonlyArray<Body> =>
         input: args
       }))
 
-/** A block as it is streamed: empty, in pieces, stopped. */
+/** Streams a block: an empty start, its pieces, its stop. */
 const streamed = (block: Body, index: number) => [
   {
     type: "content_block_start",

@@ -1,10 +1,10 @@
-/** `POST /v1/responses`, as a script speaks it. A tool that takes free text gets its argument `input`. */
+/** Dialect of a scripted model API for `POST /v1/responses`. A tool that takes free text gets its argument `input`. */
 import { type Body, type Call, type Dialect, objectsIn, pieces, type Spoken, textOf } from "./Script.ts"
 
 const listOf = (value: unknown): ReadonlyArray<Body> =>
   typeof value === "string" ? [{ type: "message", role: "user", content: value }] : objectsIn(value)
 
-/** Those of the request, and those that are an item of the conversation; in namespaces or not. */
+/** Returns the tools of the request and those in items of its conversation, with or without a namespace. */
 const toolsOf = (body: Body): ReadonlyArray<Body> =>
   [
     ...objectsIn(body["tools"]),
@@ -64,7 +64,7 @@ const usageOf = ({ cachedTokens = 0, inputTokens, outputTokens }: Spoken["usage"
   output_tokens_details: { reasoning_tokens: 0 }
 })
 
-/** An item as it is streamed: begun, in pieces, done. */
+/** Streams an item: its start, its pieces, its end. */
 const streamed = (item: Body, index: number): ReadonlyArray<Body> => {
   const at = { output_index: index, item_id: item["id"] }
   const done = { type: "response.output_item.done", output_index: index, item }

@@ -1,26 +1,26 @@
 /**
- * What the script of a model API is told, and what it answers: the part that every dialect has in common.
+ * Input and output of a scripted model API, shared by all dialects.
  *
- * A script is a function, so the same one drives clients of any dialect. A dialect only translates: out of a request
- * what a script may know, and into an answer what it says.
+ * A script is a function, so the same one serves clients of any dialect. A dialect only translates: from a request to
+ * the input of a script, and from the script's output to an answer.
  */
 import type { ServerResponse } from "node:http"
 
-/** A body as JSON; empty where it was none. */
+/** JSON object in a body; empty if the body has no JSON object. */
 export type Body = Readonly<Record<string, unknown>>
 
-/** What a request's body says, in any dialect. */
+/** Content of a request, independent of the dialect. */
 export interface Said {
-  /** Names of the tools that are offered, in their order. Without any, it is a side call: a title, a probe. */
+  /** Names of the offered tools, in order. A request without tools is a side call: a title, a probe. */
   readonly tools: ReadonlyArray<string>
-  /** What tools returned so far, in their order, as text. */
+  /** Results of tools so far, in order, as text. */
   readonly results: ReadonlyArray<string>
-  /** What the user said last. */
+  /** The user's last message. */
   readonly text: string
 }
 
 export interface Asked extends Said {
-  /** Counts all requests, from 0. */
+  /** Number of the request among all requests, from 0. */
   readonly number: number
   readonly body: Body
 }
@@ -30,64 +30,64 @@ export interface Call {
   readonly args: Readonly<Record<string, unknown>>
 }
 
-/** What an answer says it cost. */
+/** Usage that an answer reports. */
 export interface Figures {
-  /** Including those read from a cache. */
+  /** Includes those read from a cache. */
   readonly inputTokens: number
   readonly cachedTokens?: number | undefined
   readonly outputTokens: number
 }
 
-/** What a model says. `usage` is by default a token for each word. */
+/** Answer of a model. `usage` defaults to one token for each word. */
 export type Answer = ({ readonly say: string } | { readonly call: ReadonlyArray<Call> }) & {
   readonly usage?: Figures | undefined
 }
 
-/** How an upstream misbehaves, whatever it was asked. */
+/** A fixed reaction of an upstream to any request, mostly a failure. */
 export type Step =
-  /** 200, with this body. */
+  /** Answers 200 with this body. */
   | { readonly _tag: "Answer"; readonly body?: string; readonly headers?: Readonly<Record<string, string>> }
-  /** The connection is closed before a byte. */
+  /** Closes the connection before the first byte. */
   | { readonly _tag: "Refuse" }
-  /** Nothing, ever. */
+  /** Never answers. */
   | { readonly _tag: "Hang" }
-  /** Some events, then the connection breaks. */
+  /** Sends some events, then resets the connection. */
   | { readonly _tag: "ResetMidStream"; readonly events: number }
-  /** A page for people, as load balancers send it. */
+  /** Sends an HTML page, like a load balancer. */
   | { readonly _tag: "Html"; readonly status: number }
-  /** An error of the API itself. */
+  /** Sends an error of the API itself. */
   | {
       readonly _tag: "Error"
       readonly status: number
       readonly headers?: Readonly<Record<string, string>>
       readonly body?: string
     }
-  /** Events with a pause between them. */
+  /** Sends events with a pause between them. */
   | { readonly _tag: "SlowStream"; readonly events: number; readonly pauseMillis: number }
 
-/** Asked once for each request. `refuse` is status 400, with an error that all dialects read. */
+/** Called once for each request. `refuse` answers status 400 with an error that clients of all dialects can read. */
 export type Script = (asked: Asked) => Answer | { readonly refuse: string } | Step
 
-/** An answer on its way out. */
+/** An answer that is ready to be sent. */
 export interface Spoken {
   readonly answer: Answer
   readonly usage: Figures
-  /** Unique among all calls, to be part of every ID. */
+  /** Unique among all calls. Part of every ID. */
   readonly number: number
   readonly model: string
   readonly body: Body
 }
 
-/** One dialect: how it is spoken, streamed or not. */
+/** Translator for one model API, with and without streaming. */
 export interface Dialect {
-  /** Without the query. */
+  /** Path without the query. */
   readonly path: string
   readonly said: (body: Body) => Said
-  /** The answer in one piece, and in the events of a stream: a string is sent as it is. */
+  /** Returns the answer in one piece, and as the events of a stream. An event that is a string is sent unchanged. */
   readonly speak: (spoken: Spoken) => { readonly whole: Body; readonly events: ReadonlyArray<Body | string> }
 }
 
-/** In several pieces, as a model streams. */
+/** Splits a text into pieces, as a model streams it. */
 export const pieces = (text: string): ReadonlyArray<string> =>
   text === "" ? [""] : (text.match(/\S+\s*|\s+/gu) ?? [text])
 
@@ -95,7 +95,7 @@ export const sendJson = (response: ServerResponse, value: unknown, status = 200)
   response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(value))
 }
 
-/** Writes the whole answer and ends it; streamed where the body says `stream: true`. An event is named by its type. */
+/** Sends an answer, as a stream if the body has `stream: true`. The name of an event is its type. */
 export const send = (response: ServerResponse, dialect: Dialect, spoken: Spoken): void => {
   const { events, whole } = dialect.speak(spoken)
   if (spoken.body["stream"] !== true) return sendJson(response, whole)
@@ -108,13 +108,13 @@ export const send = (response: ServerResponse, dialect: Dialect, spoken: Spoken)
   response.end()
 }
 
-/** The text of a content that is a string, or parts of which some are strings or have a `text`. */
+/** Returns the text of content that is a string, or of its parts that are strings or have a `text`. */
 export const textOf = (content: unknown): string => {
   if (typeof content === "string") return content
   if (Array.isArray(content)) return content.map(textOf).join("")
   return typeof content === "object" && content !== null && "text" in content ? textOf(content.text) : ""
 }
 
-/** The objects of a list, whatever else is in it. */
+/** Returns the objects of a list and ignores other values. */
 export const objectsIn = (value: unknown): ReadonlyArray<Body> =>
   Array.isArray(value) ? value.filter((one): one is Body => typeof one === "object" && one !== null) : []

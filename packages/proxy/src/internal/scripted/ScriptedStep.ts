@@ -1,4 +1,4 @@
-/** An upstream that misbehaves on purpose, in the ways real ones do. */
+/** Plays scripted failures of an upstream, as they occur in real ones. */
 import type { ServerResponse } from "node:http"
 import type { Step } from "./Script.ts"
 

@@ -1,9 +1,9 @@
-/** What bounds a gateway and each of its runs, as numbers. */
+/** Limits of a gateway and of each of its runs. */
 import { requestBytesMax } from "../policy/RoutePolicy.ts"
 
 const MiB = 1024 * 1024
 
-/** Applied where the options of a gateway say nothing. */
+/** Values of gateway options that are not set. */
 export const defaults = {
   requestBytesMax,
   concurrentCallsMax: 64,

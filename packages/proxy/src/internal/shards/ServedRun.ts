@@ -1,6 +1,6 @@
 /**
- * One run that a shard serves, seen from the main thread: what it observes, what it asks of the host's tools, and its
- * last word, which is there even when the shard is not.
+ * A run that a shard serves, seen from the main thread: its observations, its requests to the host's tools, and its
+ * final traffic, which is available even if the shard is lost.
  */
 import { Deferred, Duration, Effect, Option, type Scope } from "effect"
 import * as CallbackFibers from "../CallbackFibers.ts"
@@ -16,12 +16,12 @@ import type { ShardPool } from "./ShardPool.ts"
 import type { ToolRequest } from "../gateway/ToolPort.ts"
 
 export interface ServedRun {
-  /** Settles when its socket listens. */
+  /** Settles when the run's socket listens. */
   readonly listening: Effect.Effect<void, ProxyFailed>
-  /** Never succeeds; fails when it cannot be served any more. */
+  /** Never succeeds. Fails when the run can no longer be served. */
   readonly failure: Effect.Effect<never, ProxyFailed>
   readonly traffic: Effect.Effect<RunTraffic, ProxyFailed>
-  /** The last word. Asked again, it says the same. */
+  /** Ends the run and returns its final traffic. Repeated calls return the same. */
   readonly finish: Effect.Effect<RunTraffic, ProxyFailed>
 }
 
@@ -32,16 +32,16 @@ export interface ServedRunOptions {
   readonly tools: ReadonlyArray<Tool>
 }
 
-/** How long what was observed may take to be told. */
+/** How long the handling of observations may take at the end. */
 const tellMillisMax = 2000
 
-/** How long the audit of a lost run may take to be read again and closed. */
+/** How long the recovery of a lost run's audit may take. */
 const recoverySecondsMax = 60
 
-/** How long a shard that lives, and the recovery of one that does not, may take to answer. */
+/** How long a live shard, or the recovery of a lost one, may take to answer. */
 const answerSecondsMax = 90
 
-/** Its socket is closed with the scope, at the latest. */
+/** Starts to serve a run on a shard. Closing the scope closes the run's socket. */
 export const make = Effect.fnUntraced(function* (
   options: ServedRunOptions
 ): Effect.fn.Return<ServedRun, ProxyFailed, Scope.Scope> {
@@ -95,11 +95,11 @@ export const make = Effect.fnUntraced(function* (
   )
   yield* Effect.forkScoped(Effect.map(lost, (reason) => fail({ detail: reason, remedy: lostRemedy })))
 
-  // Only when the thread is gone: what it was still writing must not end up behind what is written next.
+  // Waits until the thread has ended, so that its last writes cannot follow those of the recovery.
   const recovered = yield* Effect.cached(
     Effect.flatMap(lost, (reason) => Effect.andThen(lease.ended, recover(options, reason)))
   )
-  /** What the shard says, or what its audit says where the shard is gone. */
+  /** The shard's answer, or the traffic recovered from the audit if the shard is lost. */
   const orRecovered = (said: Effect.Effect<RunTraffic>) =>
     Effect.raceFirst(Effect.asSome(said), Effect.as(lost, Option.none<RunTraffic>())).pipe(
       Effect.flatMap(Option.match({ onNone: () => recovered, onSome: Effect.succeed })),
@@ -112,7 +112,7 @@ export const make = Effect.fnUntraced(function* (
     tools.close.pipe(
       Effect.andThen(Effect.sync(() => say({ type: "finish" }))),
       Effect.andThen(orRecovered(Deferred.await(finished))),
-      // The run waits for what was observed before it says its last word.
+      // The run handles its observations before it reports its final traffic.
       Effect.tap(Effect.timeoutOption(observations.awaitEmpty, Duration.millis(tellMillisMax))),
       Effect.uninterruptible
     )
@@ -120,7 +120,7 @@ export const make = Effect.fnUntraced(function* (
   return {
     listening: Deferred.await(listening),
     failure: Deferred.await(failed),
-    // The shard answers no question any more once it has said its last word.
+    // The shard answers no more questions after it has sent the final traffic.
     traffic: orRecovered(
       Effect.raceFirst(
         Deferred.await(finished),
@@ -132,24 +132,24 @@ export const make = Effect.fnUntraced(function* (
 })
 
 const silent: AuditProblem = {
-  detail: `the gateway's thread did not say what went through within ${answerSecondsMax} s`,
-  remedy: "See that the disk of the run's directory answers; its audit holds what was written"
+  detail: `the gateway's thread did not report the run's traffic within ${answerSecondsMax} s`,
+  remedy: "Check that the disk of the run's directory responds. The audit contains what was written so far"
 }
 
 const lostRemedy =
-  "Run again: other runs were not touched. If it happens again, see in the run's audit what the agent kept asking for"
+  "Run again: other runs are not affected. If it happens again, check the run's audit for the agent's repeated requests"
 
-/** A tool's defect, or its own interruption, is one call's bad answer: no call is left without one. */
+/** Answers a call even if its tool has a defect or interrupts itself, so that every call gets an answer. */
 const answerOf = (tools: GatewayTools.GatewayTools["handle"], request: ToolRequest) =>
   Effect.catchCause(tools(request), () =>
     Effect.succeed(GatewayAnswers.render(GatewayAnswers.busy, "openai"))
   )
 
-/** Another shard reads the audit of a run whose own is lost, and closes it. */
+/** Has another shard read and close the audit of a run whose shard was lost. */
 const recover = Effect.fnUntraced(function* ({ pool, start }: ServedRunOptions, reason: string) {
   const { lost, send } = yield* pool.lease
   const { auditParent, runId } = start
-  const remedy = "Keep the run's directory: its audit holds every call up to then"
+  const remedy = "Keep the run's directory: its audit contains every call up to that point"
   const failed = (detail: string) => Effect.fail(new ProxyFailed({ detail, remedy }))
   const told = Effect.callback<RunTraffic, ProxyFailed>((resume) => {
     const port = send((other) => ({ type: "recover", run: { runId, auditParent, reason }, port: other }))
@@ -165,7 +165,7 @@ const recover = Effect.fnUntraced(function* ({ pool, start }: ServedRunOptions, 
   return yield* Effect.raceFirst(told, Effect.flatMap(lost, failed)).pipe(
     Effect.timeoutOrElse({
       duration: Duration.seconds(recoverySecondsMax),
-      orElse: () => failed(`the run's audit was not read again within ${recoverySecondsMax} s`)
+      orElse: () => failed(`the run's audit was not recovered within ${recoverySecondsMax} s`)
     })
   )
 }, Effect.scoped)

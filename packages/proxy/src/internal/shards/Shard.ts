@@ -1,7 +1,8 @@
 /**
- * A shard: what a thread does that serves the sockets of one run, or of a few where there are more runs than threads.
+ * Program of a shard: a thread that serves the sockets of one run, or of several if there are more runs than threads.
  *
- * Everything that touches bytes of an agent happens here.
+ * Agents' HTTP is parsed only here. The main thread gets their bytes only as requests to tools, and as opaque streams
+ * of the container carrier.
  */
 import * as Effect from "effect/Effect"
 import type { MessagePort } from "node:worker_threads"
@@ -16,7 +17,7 @@ import type { ShardCounters } from "./ShardCounters.ts"
 import type { FromRecovery, ShardConfig, ToShard } from "./ShardMessage.ts"
 import * as ShardRun from "./ShardRun.ts"
 
-/** Our own defect ends the thread: its runs fail at once, and another thread closes their audits. */
+/** Ends the thread after a defect. Its runs fail at once, and another thread closes their audits. */
 const crash = (thrown: unknown): Effect.Effect<never> =>
   Effect.andThen(
     Effect.sync(() =>
@@ -27,7 +28,7 @@ const crash = (thrown: unknown): Effect.Effect<never> =>
     Effect.never
   )
 
-/** Serves the runs that it is told of. Ends with its thread. */
+/** Serves the runs that the main thread sends. Ends with its thread. */
 export const program = (parent: MessagePort, counters: ShardCounters, slot: number): Effect.Effect<never> =>
   Effect.gen(function* () {
     const messages = yield* CallbackFibers.make

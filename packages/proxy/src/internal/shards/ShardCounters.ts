@@ -1,9 +1,9 @@
 /**
- * Numbers that all shards and the main thread see at once, in memory that they share: the heartbeat of each shard, and
- * what its runs hold of what is limited for all runs together.
+ * Counters in memory that all shards and the main thread share: each shard's heartbeat, and what its runs hold of the
+ * resources that are limited for all runs together.
  *
- * A shard writes only its own numbers. When it ends, the main thread sets them to 0, so nothing that a crashed shard
- * held stays taken.
+ * A shard writes only its own counters. When it ends, the main thread sets them to 0, so a crashed shard frees what it
+ * held.
  */
 
 export const fields = ["beats", "heldKiB", "connections"] as const
@@ -14,7 +14,7 @@ export interface ShardCounters {
   readonly buffer: SharedArrayBuffer
   readonly add: (slot: number, field: Field, amount: number) => void
   readonly read: (slot: number, field: Field) => number
-  /** Of all shards. */
+  /** Sum over all shards. */
   readonly total: (field: Field) => number
   readonly clear: (slot: number) => void
 }
@@ -24,7 +24,7 @@ const bytesPerNumber = 4
 export const make = (slots: number): ShardCounters =>
   over(new SharedArrayBuffer(slots * fields.length * bytesPerNumber))
 
-/** The same numbers, seen from another thread. */
+/** Opens the same counters, for example in another thread. */
 export const over = (buffer: SharedArrayBuffer): ShardCounters => {
   const numbers = new Int32Array(buffer)
   const at = (slot: number, field: Field) => slot * fields.length + fields.indexOf(field)

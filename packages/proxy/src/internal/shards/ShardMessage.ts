@@ -1,4 +1,4 @@
-/** What the main thread and a shard say to each other. Plain data, copied on its way. */
+/** Messages between the main thread and a shard. Plain data, copied between threads. */
 import type { Canary } from "@cogni/sandbox-core/Canary"
 import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
 import type { AuditHead, Evidence, Exhaustion, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
@@ -15,15 +15,15 @@ import type { ToolRequest } from "../gateway/ToolPort.ts"
 import type { Traffic } from "../gateway/TrafficCount.ts"
 import type { GatewayLimits } from "./GatewayLimits.ts"
 
-/** What a thread is started with. It holds no secret. */
+/** Data that a thread is started with. It contains no secret. */
 export interface ShardStart {
   readonly counters: SharedArrayBuffer
   readonly slot: number
-  /** Where compiled modules are kept, if they are. */
+  /** Directory of Node's compile cache, if it is enabled. */
   readonly compileCache?: string | undefined
 }
 
-/** What is the same for all runs of a gateway. */
+/** Configuration that all runs of a gateway share. */
 export interface ShardConfig extends GatewayLimits {
   readonly address: Address
   /** The upstream key in plain text: it crosses to the shard in this message and nowhere else. */
@@ -37,42 +37,42 @@ export interface ShardConfig extends GatewayLimits {
   readonly connectionsTotalMax: number
 }
 
-/** A run whose socket is to be served. */
+/** A run to serve. */
 export interface RunStart {
   readonly runId: RunId
   readonly llm: LlmAccess
-  /** Where to listen. */
+  /** Path of the socket to listen on. */
   readonly socketPath: string
-  /** Where the audit goes. */
+  /** Directory that contains the audit. */
   readonly auditParent: string
   /** The audit's first entry. */
   readonly opened: AuditEntry
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary> }
 }
 
-/** What has gone through a run's socket. */
+/** Traffic of a run's socket. */
 export interface RunTraffic extends Traffic {
   readonly usage: LlmUsageTotal
   readonly exhausted?: Exhaustion | undefined
   readonly auditHead: AuditHead
 }
 
-/** A run whose shard was lost: its audit is to be completed and closed. */
+/** A run whose shard was lost, and whose audit must be completed and closed. */
 export interface RunLost {
   readonly runId: RunId
   readonly auditParent: string
   readonly reason: string
 }
 
-/** To the shard. */
+/** Message to a shard. */
 export type ToShard =
   | { readonly type: "configure"; readonly config: ShardConfig }
-  /** Runs of all shards that live now. */
+  /** Live runs of all shards. */
   | { readonly type: "runs"; readonly runs: number }
   | { readonly type: "open"; readonly run: RunStart; readonly port: MessagePort }
   | { readonly type: "recover"; readonly run: RunLost; readonly port: MessagePort }
 
-/** To one run of a shard, over a port of its own. */
+/** Message to one run of a shard, over the run's own port. */
 export type ToRun =
   | { readonly type: "finish" }
   | { readonly type: "traffic"; readonly serial: number }
@@ -80,10 +80,10 @@ export type ToRun =
   | { readonly type: "tool_called"; readonly fact: typeof ToolCalled.Type }
   | { readonly type: "sighted"; readonly sighting: Omit<Evidence, "at"> }
 
-/** From one run of a shard. */
+/** Message from one run of a shard. */
 export type FromRun =
   | { readonly type: "opened" }
-  /** The run cannot be served any more. */
+  /** The run can no longer be served. */
   | { readonly type: "failed"; readonly problem: AuditProblem }
   | { readonly type: "observed"; readonly observation: LlmObservation }
   | { readonly type: "tool"; readonly serial: number; readonly request: ToolRequest }

@@ -1,6 +1,6 @@
 /**
- * The shards of a gateway, seen from the main thread: where a run is placed, whether its thread lives, and how a thread
- * that misbehaves ends alone.
+ * The shards of a gateway, seen from the main thread: assigns runs to threads, checks that the threads live, and ends a
+ * thread that misbehaves without ending the others.
  */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
@@ -10,13 +10,13 @@ import { MessageChannel, type MessagePort, Worker } from "node:worker_threads"
 import * as ShardCounters from "./ShardCounters.ts"
 import type { ShardConfig, ShardStart, ToShard } from "./ShardMessage.ts"
 
-/** A shard that serves somebody, for as long as the scope lasts. */
+/** A shard that a run uses until the scope is closed. */
 export interface Lease {
-  /** Send what needs an answer; it comes over the port that is returned. */
+  /** Sends a message. The returned port receives the answers. */
   readonly send: (make: (port: MessagePort) => ToShard) => MessagePort
-  /** Settles when the thread is to end, with the reason. */
+  /** Settles with the reason when the thread fails or must end. */
   readonly lost: Effect.Effect<string>
-  /** Settles when nothing of the thread is left that could still write. */
+  /** Settles when the thread has ended and can no longer write. */
   readonly ended: Effect.Effect<void>
 }
 
@@ -30,32 +30,32 @@ interface Shard {
   readonly lost: Deferred.Deferred<string>
   readonly ended: Deferred.Deferred<void>
   runs: number
-  /** Its heartbeat when it was last looked at, and how often it has been the same since. */
+  /** Heartbeat at the last check, and the number of checks since it changed. */
   beats: number
   silentTimes: number
 }
 
 const lookSeconds = 1
 
-/** Extra time until a thread's first beat, in which it loads its modules: most of a second on a quiet machine. */
+/** Extra time until a thread's first heartbeat. It loads its modules first, which takes about a second when idle. */
 const startSecondsMax = 60
 
 const MiB = 1024 * 1024
 
 /**
- * Each thread keeps its own. Node's default of 48 MB lets a thread that does nothing hold 20 MB more, and is no faster;
- * with 8 MB a thread with 16 calls under way spends a tenth more of its time, collecting.
+ * Young generation of each thread. Node's default of 48 MB makes an idle thread hold 20 MB more, and is no faster. With
+ * 8 MB, a thread with 16 calls in progress spends a tenth more time, on garbage collection.
  */
 const youngHeapMiB = 12
 
-/** Runs from sources and from what is published alike. */
+/** Works from the sources and from the published package. */
 const workerUrl = new URL(`./ShardWorker${import.meta.url.endsWith(".ts") ? ".ts" : ".js"}`, import.meta.url)
 
-/** No thread is started until the first run asks; all end with the scope. */
+/** Starts no thread before the first run. Closing the scope ends all threads. */
 export const make = Effect.fnUntraced(function* (
   config: ShardConfig
 ): Effect.fn.Return<ShardPool, never, Scope.Scope> {
-  // A thread that is being ended keeps its place until it is gone.
+  // A thread that is being ended keeps its slot until it is gone.
   const slots = 2 * config.shardsMax
   const counters = ShardCounters.make(slots)
   const free = Array.from({ length: slots }, (_, slot) => slot)
@@ -111,14 +111,14 @@ export const make = Effect.fnUntraced(function* (
     for (const { worker } of living) worker.postMessage({ type: "runs", runs } satisfies ToShard, [])
   }
 
-  // Counted in looks, not in time: a host that stood still itself ends no thread for it.
+  // Counts checks instead of time, so that a host that was itself suspended does not end its threads.
   const look = () => {
     for (const shard of living) {
       const beats = counters.read(shard.slot, "beats")
       shard.silentTimes = beats === shard.beats ? shard.silentTimes + 1 : 0
       shard.beats = beats
       if (shard.silentTimes * lookSeconds > config.shardSilentSecondsMax)
-        end(shard, `it gave no sign of life for ${config.shardSilentSecondsMax} s`)
+        end(shard, `it sent no heartbeat for ${config.shardSilentSecondsMax} s`)
     }
   }
 
@@ -147,7 +147,7 @@ export const make = Effect.fnUntraced(function* (
     (shard) =>
       Effect.sync(() => {
         shard.runs -= 1
-        // One empty shard is kept for the next run.
+        // One idle shard is kept for the next run.
         if (shard.runs === 0 && [...living].some((other) => other !== shard && other.runs === 0))
           end(shard, "it serves no run")
         tellRuns()
@@ -169,14 +169,14 @@ export const make = Effect.fnUntraced(function* (
 const notStarted = (thrown: unknown): ProxyFailed =>
   new ProxyFailed({
     detail: `a thread for the run cannot be started: ${messageOf(thrown)}`,
-    remedy: "See that this process may start more threads (ulimit -u, pids.max) and has memory, and run again"
+    remedy: "Allow this process more threads (ulimit -u, pids.max), check its free memory, and run again"
   })
 
 const startWorker = (config: ShardConfig, data: ShardStart): Worker => {
   const worker = new Worker(workerUrl, {
     name: "cogni-gateway-shard",
     workerData: data,
-    // It needs no variable, no argument and no output of this process, and must not write what it holds to a file.
+    // A shard needs no variable, argument or output of this process, and must not write its memory to a file.
     env: {},
     argv: [],
     execArgv: [],
@@ -195,7 +195,7 @@ const startWorker = (config: ShardConfig, data: ShardStart): Worker => {
   return worker
 }
 
-/** Without the error's text, which may hold what an agent has sent. */
+/** Omits the error's text, which may contain an agent's data. */
 const reasonOf = (error: unknown, { shardHeapBytesMax }: ShardConfig): string => {
   const { code, name } = error as NodeJS.ErrnoException
   return code === "ERR_WORKER_OUT_OF_MEMORY"

@@ -1,4 +1,4 @@
-/** One run in its shard, from the audit's first entry to its last. */
+/** Serves one run in its shard, from the audit's first entry to its last. */
 import * as Data from "effect/Data"
 import * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
@@ -25,21 +25,21 @@ import { defaults } from "./GatewayLimits.ts"
 import type { ShardCounters } from "./ShardCounters.ts"
 import type { FromRun, RunStart, RunTraffic, ShardConfig, ToRun } from "./ShardMessage.ts"
 
-/** What the runs of a shard have in common. */
+/** Resources that the runs of a shard share. */
 export interface Shard {
   readonly config: ShardConfig
   readonly counters: ShardCounters
   readonly slot: number
   readonly meter: ProcessorMeter
   readonly shared: GatewayRun.Shared
-  /** Runs of all shards that live now. */
+  /** Live runs of all shards. */
   readonly runs: () => number
 }
 
-/** How long an agent's requests may outlive it, before they are cut off. */
+/** How long an agent's requests may outlive it before they are cut off. */
 const lingerMillis = 200
 
-/** Serve a run until the main thread says that it is over. */
+/** Serves a run until the main thread ends it. */
 export const serve = Effect.fnUntraced(function* (
   shard: Shard,
   start: RunStart,
@@ -71,7 +71,7 @@ export const serve = Effect.fnUntraced(function* (
   }
   const ifOpened = (use: (run: OpenRun) => void) => Effect.ignore(Effect.map(Deferred.await(opened), use))
   port.on("message", (message: ToRun) => messages.fork(hear(message)))
-  // The main thread has let go of the run without a word.
+  // The main thread has dropped the run without a message.
   port.once("close", () => Deferred.doneUnsafe(over, Effect.void))
 
   const traffic = yield* Effect.gen(function* () {
@@ -102,7 +102,7 @@ interface OpenRun {
   readonly server: ReturnType<typeof GatewayServer.make>
 }
 
-/** It cannot be served. Its audit is closed, where there is one. */
+/** The run cannot be served. Its audit is closed, if it has one. */
 class NotOpened extends Data.TaggedError("NotOpened")<{
   readonly problem: AuditFile.AuditProblem
   readonly auditHead: AuditHead
@@ -116,7 +116,7 @@ const open = Effect.fnUntraced(function* (
 ): Effect.fn.Return<OpenRun, NotOpened, Scope.Scope> {
   const { config, meter } = shard
   const gate = gateOf(shard, start)
-  // What was held goes back in whole when the run ends, however its requests do.
+  // Closing the scope returns both shares as a whole, however the run's requests end.
   const { connectionsMax, connectionsTotalMax, heldBytesMax, requestBytesMax } = config
   const connectionLimits = { totalMax: connectionsTotalMax, wholeMax: connectionsMax, runMax: connectionsMax }
   const connectionShare = yield* shareOf(shard, connectionLimits, "connections", 1)
@@ -174,7 +174,7 @@ const open = Effect.fnUntraced(function* (
   })
   const listener: SocketListener.SocketListener = yield* SocketListener.listen(server, start.socketPath).pipe(
     Effect.catchTag("ListenFailed", ({ detail }) =>
-      notListening(audit, `the socket cannot be made: ${detail}`)
+      notListening(audit, `the socket cannot be created: ${detail}`)
     )
   )
   return { audit, listener, requests, run, server }
@@ -182,7 +182,7 @@ const open = Effect.fnUntraced(function* (
 
 const notListening = Effect.fnUntraced(function* (audit: AuditFile.AuditFile, detail: string) {
   yield* audit.close({ ...noTotals, failure: detail })
-  const remedy = "Make the run's directory writable, and see that its disk has space"
+  const remedy = "Make the run's directory writable, and make sure that its disk has free space"
   return yield* new NotOpened({ problem: { detail, remedy }, auditHead: audit.head() })
 })
 
@@ -202,7 +202,7 @@ const shareOf = (shard: Shard, limits: RunShare.Limits, field: "heldKiB" | "conn
     ({ release }) => Effect.sync(release)
   )
 
-/** No new connection, then no request: what ends soon may end, the rest is cut off; then the last entry. */
+/** Ends a run: refuses connections, waits briefly for requests, cuts off the rest, and writes the last audit entry. */
 const finish = Effect.fnUntraced(function* (opened: OpenRun): Effect.fn.Return<RunTraffic> {
   const { audit, listener, requests, run, server } = opened
   yield* listener.stop
@@ -210,7 +210,7 @@ const finish = Effect.fnUntraced(function* (opened: OpenRun): Effect.fn.Return<R
   yield* Effect.timeoutOption(requests.awaitEmpty, Duration.millis(lingerMillis))
   yield* requests.interrupt
   server.closeAllConnections()
-  // No end will be heard of what is still under way.
+  // Calls still in progress will not report their end.
   run.ledger.endAll()
   const { calls: _, ...totals } = run.traffic.read()
   yield* audit.close({ usage: run.ledger.total(), ...totals })
@@ -224,7 +224,7 @@ const trafficOf = ({ audit, run }: OpenRun): RunTraffic => ({
   auditHead: audit.head()
 })
 
-/** Of a run that was never served. */
+/** Traffic of a run that was never served. */
 const { calls: _, ...noTraffic } = TrafficCount.make().read()
 const noTotals = { ...noTraffic, usage: Budget.make(undefined, { defaults }).total() }
 const nothing = (auditHead: AuditHead): RunTraffic => ({ ...noTotals, calls: [], auditHead })

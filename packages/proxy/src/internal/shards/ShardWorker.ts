@@ -1,8 +1,8 @@
 /**
- * The program of a shard's thread.
+ * Entry point of a shard's thread. Its heartbeat starts when its program is loaded, and the main thread ends a thread
+ * whose heartbeat stops.
  *
- * It beats from the moment its modules are loaded, and the main thread ends it when the beats stop. Loading keeps the
- * thread from beating for seconds on a busy machine, so it has a limit of its own (`startSecondsMax` of the pool).
+ * Loading blocks the thread for seconds on a busy machine, so it has a separate limit: `startSecondsMax` of the pool.
  */
 import * as Effect from "effect/Effect"
 import { enableCompileCache } from "node:module"

@@ -1,8 +1,8 @@
 /**
- * The shape of a configuration file, key by key as it is written: what an editor is told, and what a file is held to.
+ * The schema of a configuration file, key by key, for editors and for validation.
  *
- * Nothing is converted here and nothing filled in but defaults, so that what is published as JSON Schema and what is
- * read are the same. What one key says of another is in `ConfigurationRules`.
+ * Decoding fills in defaults and converts nothing else, so that the published JSON Schema matches what is read. Rules
+ * that relate several keys are in `ConfigurationRules`.
  */
 import { Limits, SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
 import { ByteSize, Effect, Option, Schema } from "effect"
@@ -10,13 +10,13 @@ import { AgentName, ModelTier, ToolEntry } from "../../config/AgentConfig.ts"
 import { ToolProfile } from "@cogni/sandbox-loop/ToolProfile"
 import { keyExpected, keyPattern } from "./SenderPattern.ts"
 
-/** In UTF-8. The longest that is reasonable to say to a model before anything else. */
+/** Longest system prompt, in UTF-8: the most that is reasonable to send before every conversation. */
 const promptBytesMax = 64 * 1024
 
-/** How many agents, channels and senders there may be, of each. */
+/** Limit on the number of agents, of channels and of senders. */
 const entriesMax = 2000
 
-/** A key that may be left out. */
+/** An optional key with a default. */
 const key = <S extends Schema.Top>(
   schema: S,
   fallback: S["Rebuild"]["Encoded"],
@@ -49,12 +49,12 @@ const whole = (minimum: number, maximum: number) =>
     Schema.isBetween({ minimum, maximum }, { expected: `a whole number from ${minimum} to ${maximum}` })
   )
 
-/** Tells of a key that does not exist which do. */
+/** A mapping whose error for an unknown key lists the valid keys. */
 const struct = <const F extends Schema.Struct.Fields>(fields: F, description: string) =>
   Schema.Struct(fields).annotate({
     description,
     message: "Expected a mapping (KEY: VALUE)",
-    messageUnexpectedKey: `There is no such key. There are ${Object.keys(fields).join(", ")}`
+    messageUnexpectedKey: `Unknown key. Valid keys: ${Object.keys(fields).join(", ")}`
   })
 
 const table = <K extends Schema.Record.Key, V extends Schema.Top>(
@@ -67,7 +67,7 @@ const table = <K extends Schema.Record.Key, V extends Schema.Top>(
     .annotate({ description, messageUnexpectedKey: expected })
     .check(Schema.isMaxProperties(entriesMax, { expected: `at most ${entriesMax} entries` }))
 
-/** A number, or a text that holds one, as the limit of a container. */
+/** A container limit: a number, or a string that contains one. */
 const quantity = (pattern: RegExp, isAllowed: (written: string | number) => boolean, message: string) => {
   const allowed = Schema.makeFilter((written: string | number) => isAllowed(written) || message)
   const written = Schema.String.check(Schema.isPattern(pattern, { message }).abort(), allowed)
@@ -76,7 +76,7 @@ const quantity = (pattern: RegExp, isAllowed: (written: string | number) => bool
   })
 }
 
-/** Bytes of a size as docker has it: a number, and a unit that is a power of 1024. */
+/** Converts a size in Docker's notation to bytes: a number and a unit that is a power of 1024. */
 export const bytesOf = (size: string | number): number => {
   const [, amount = "", unit = ""] = /^([\d.]+)([kmg]?)/iu.exec(String(size)) ?? []
   const bytes = ByteSize.fromString(`${amount} ${unit === "" ? "B" : `${unit.toUpperCase()}iB`}`)
@@ -99,49 +99,49 @@ const cpus = quantity(
   'Expected from 0.01 to 1024 processors, such as 0.5 or "1.0"'
 )
 
-/** Also says why of those networks that docker has and a sandbox has not. */
+/** The message explains why Docker's other networks are not allowed. */
 const network = matching(
   /^(?:none|internal:[A-Za-z0-9][A-Za-z0-9_.-]{0,62})$/u,
-  "Expected none, or internal:NAME for an internal docker network. " +
-    "Neither bridge (a way out past the proxy) nor host (no isolation at all) is possible, whatever is allowed"
+  "Expected none, or internal:NAME for an internal Docker network. " +
+    "bridge (an egress path around the proxy) and host (no isolation) are never possible"
 )
 
 const workspace = Schema.Literal("/workspace").annotate({
-  message: "Expected /workspace: a sandbox has its files there, and nowhere else"
+  message: "Expected /workspace: a sandbox has its files only there"
 })
 
 const Sandbox = struct(
   {
-    enabled: flag(false, "Whether agents execute in containers; else on the host, if it has an executor."),
+    enabled: flag(false, "Run agents in containers. If false, they run on the host, if it has an executor."),
     image: key(
       SandboxSpec.fields.image,
       "cogni-sandbox/runtime:latest",
-      "An image built on the runtime image, already on the engine: nothing is pulled."
+      "Image built on the runtime image. It must already be on the engine: nothing is pulled."
     ),
-    workspace_dir: key(workspace, "/workspace", "Where the files of a session are inside the container."),
-    network: key(network, "none", "none; or internal:NAME, an internal docker network (no route out)."),
-    allow_unsafe_network: flag(false, "Whether network may be internal: containers on it see each other."),
+    workspace_dir: key(workspace, "/workspace", "Directory of a session's files in the container."),
+    network: key(network, "none", "none, or internal:NAME: an internal Docker network (no route out)."),
+    allow_unsafe_network: flag(false, "Required for internal:NAME: its containers can reach each other."),
     memory_limit: key(memory, "512m", "Memory of one container: bytes, or a number with b, k, m or g."),
-    cpu_limit: key(cpus, "1.0", "Processors of one container, or parts of one."),
-    timeout_seconds: key(whole(1, 86_400), 300, "How long one container lives, wall clock."),
+    cpu_limit: key(cpus, "1.0", "Processors of one container; fractions are allowed."),
+    timeout_seconds: key(whole(1, 86_400), 300, "Lifetime of one container in seconds, wall clock."),
     command_timeout_seconds: Schema.optionalKey(
       whole(1, 86_400).annotate({
-        description: "How long one command may run. 120 when left out, or timeout_seconds where that is less."
+        description: "Time limit of one command in seconds (default 120, or timeout_seconds if that is less)."
       })
     ),
-    idle_seconds: key(whole(1, 604_800), 900, "A session without a message for this long is ended."),
-    sessions_max: key(whole(1, 1000), 20, "Sessions at one time."),
+    idle_seconds: key(whole(1, 604_800), 900, "Seconds without a message after which a session ends."),
+    sessions_max: key(whole(1, 1000), 20, "Concurrent sessions."),
     when_full: oneOf(
       Schema.Literals(["refuse", "evict_idle"]),
       "refuse",
-      "Whether a session too many is refused, or the longest idle one is ended."
+      "If sessions_max is reached: refuse a new session, or end the longest idle one."
     ),
     on_unavailable: oneOf(
       Schema.Literals(["refuse", "host"]),
       "refuse",
-      "Whether commands are refused while there is no engine, or run on the host, which is said each time."
+      "Without an engine: refuse commands, or run them on the host and report this each time."
     ),
-    persistent_workspaces: flag(false, "Whether the files of a session are there again when it comes back.")
+    persistent_workspaces: flag(false, "Keep the files of a session, and restore them when it returns.")
   },
   "Containers of sessions."
 )
@@ -156,7 +156,7 @@ const tools = (description: string) =>
 const promptExpected = `Expected text of 1 to ${promptBytesMax} bytes without NUL`
 
 const prompt = Schema.String.annotate({
-  description: "What the model is told first, instead of the prompt of the host."
+  description: "System prompt, instead of the host's."
 }).check(
   Schema.isMinLength(1, { message: promptExpected }),
   Schema.makeFilter(
@@ -169,24 +169,24 @@ const prompt = Schema.String.annotate({
 const Agent = struct(
   {
     system_prompt: Schema.optionalKey(prompt),
-    model_tier: oneOf(ModelTier, "default", "How able a model the agent gets."),
+    model_tier: oneOf(ModelTier, "default", "Model tier of the agent."),
     tool_profile: oneOf(ToolProfile, "minimal", "Which tools the agent may call."),
     tool_overrides: key(
       struct(
         {
-          allow: tools("Also these, whatever the profile says."),
-          deny: tools("Never these; goes before allow.")
+          allow: tools("Tools allowed in addition to the profile."),
+          deny: tools("Tools never allowed; takes precedence over allow.")
         },
-        "What differs from the profile."
+        "Exceptions from the profile."
       ),
       {}
     ),
-    sandbox: flag(true, "Whether the agent executes in a container, where sandbox.enabled.")
+    sandbox: flag(true, "Run this agent in a container, if sandbox.enabled.")
   },
   "One agent, under its name."
 )
 
-/** In a file. In a message a channel may be called otherwise; it is then answered by the default agent. */
+/** Channel name in a file. Messages may use other names; the default agent answers those. */
 const ChannelName = Schema.String.check(Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/u))
 
 const channelExpected = "Expected the name of a channel: 1 to 64 letters, digits, `_`, `.` and `-`"
@@ -195,26 +195,26 @@ const answers = (description: string) => AgentName.annotate({ description })
 
 const Routing = struct(
   {
-    default_agent: answers("Who answers where no other rule holds.").pipe(
+    default_agent: answers("Agent that answers if no other rule matches.").pipe(
       Schema.annotateKey({
-        messageMissingKey: "Expected this key: the name of the agent that answers where no other rule holds"
+        messageMissingKey: "Expected this key: the name of the agent that answers if no other rule matches"
       })
     ),
     channels: key(
-      table(ChannelName, answers("Who answers on this channel."), channelExpected, "Agents of channels."),
+      table(ChannelName, answers("Agent for this channel."), channelExpected, "Agents of channels."),
       {}
     ),
     senders: key(
       table(
         Schema.String.check(Schema.isPattern(keyPattern)),
-        answers("Who answers this sender, or senders like this."),
+        answers("Agent that answers this sender, or senders that match this pattern."),
         keyExpected,
-        "Agents of senders: CHANNEL:SENDER, where SENDER may hold * ? [..] (a backslash makes one plain)."
+        "Agents of senders: CHANNEL:SENDER. SENDER may contain * ? [..]; a backslash escapes one."
       ),
       {}
     )
   },
-  "Which agent answers whom."
+  "Which agent answers which sender."
 )
 
 const modelOf = (tier: string) =>
@@ -232,7 +232,7 @@ const Models = struct(
     complex: modelOf("complex"),
     local: modelOf("local")
   },
-  "Names of models, by tier. Left out: those that the host has."
+  "Model names by tier (default: the host's models)."
 )
 
 export const ConfigurationFile = struct(
@@ -253,7 +253,7 @@ export const ConfigurationFile = struct(
     ),
     models: Schema.optionalKey(Models)
   },
-  "Sessions, their agents, and which agent answers whom."
+  "Sessions, their agents, and which agent answers which sender."
 )
 
 export type ConfigurationFile = typeof ConfigurationFile.Type

@@ -1,10 +1,10 @@
-/** What one key of a configuration says of another, and what is worth saying of one that holds. Pure. */
+/** Rules that relate several keys of a configuration, and warnings about valid configurations. Pure. */
 import { Result, Schema } from "effect"
 import { unknownNames } from "@cogni/sandbox-loop/ToolProfile"
 import { ConfigurationFile } from "./ConfigurationFile.ts"
 import * as SenderPattern from "./SenderPattern.ts"
 
-/** Something to say of the value at a path. */
+/** A message about the value at a path. */
 interface Remark {
   readonly path: ReadonlyArray<string | number>
   readonly issue: string
@@ -13,7 +13,7 @@ interface Remark {
 const unless = (holds: boolean, path: Remark["path"], issue: string): ReadonlyArray<Remark> =>
   holds ? [] : [{ path, issue }]
 
-/** The schema of a file with what a JSON Schema cannot say. `toolNames`: those that exist, where that is known. */
+/** Adds the rules that JSON Schema cannot express to the schema of a file. `toolNames`: existing tools, if known. */
 export const consistent = (toolNames: ReadonlyArray<string> | undefined) =>
   ConfigurationFile.check(
     Schema.makeFilter((file) => [
@@ -29,7 +29,7 @@ const ofSandbox = ({ sandbox }: ConfigurationFile) => [
   ...unless(
     sandbox.network === "none" || sandbox.allow_unsafe_network,
     ["sandbox", "network"],
-    "Expected none: containers on one network see each other, so that internal:NAME also needs " +
+    "Expected none: containers on one network can reach each other. internal:NAME also needs " +
       "allow_unsafe_network: true"
   ),
   ...unless(
@@ -41,7 +41,7 @@ const ofSandbox = ({ sandbox }: ConfigurationFile) => [
 
 const ofReferences = ({ agent_configs, routing }: ConfigurationFile) => {
   const reference = (path: Remark["path"], agent: string) =>
-    unless(Object.hasOwn(agent_configs, agent), path, "Expected the name of an agent that agent_configs has")
+    unless(Object.hasOwn(agent_configs, agent), path, "Expected the name of an agent in agent_configs")
   return [
     ...reference(["routing", "default_agent"], routing.default_agent),
     ...(["channels", "senders"] as const).flatMap((table) =>
@@ -61,7 +61,7 @@ const ofSenders = ({ routing }: ConfigurationFile) => {
     const sender = `${channel}:${exact}`
     const isFirst = !seen.has(sender)
     seen.add(sender)
-    return unless(isFirst, path, "Expected one rule for a sender: one before it means the same")
+    return unless(isFirst, path, "Expected one rule for a sender: an earlier rule names the same one")
   })
 }
 
@@ -71,7 +71,7 @@ const ofModels = ({ agent_configs, models = {} }: ConfigurationFile) => {
     unless(
       tiers.length === 0 || tiers.includes(model_tier),
       ["agent_configs", name, "model_tier"],
-      `Expected a tier that models has a model for (${tiers.join(", ")}), got ${model_tier}`
+      `Expected a tier that has a model in models (${tiers.join(", ")}), got ${model_tier}`
     )
   )
 }
@@ -83,25 +83,25 @@ const ofTools = ({ agent_configs }: ConfigurationFile, toolNames: ReadonlyArray<
         unless(
           unknownNames({ allow: [tool] }, toolNames).length === 0,
           ["agent_configs", name, "tool_overrides", list, index],
-          `Expected a tool that there is: ${toolNames.join(", ")}`
+          `Expected an existing tool: ${toolNames.join(", ")}`
         )
       )
     )
   )
 
-/** What runs outside of containers, now or when there are none. */
+/** Warnings about agents that run, or may run, outside of containers, and about keys without an effect. */
 export const warnings = ({ agent_configs, sandbox }: ConfigurationFile): ReadonlyArray<Remark> => [
   ...unless(
     sandbox.on_unavailable === "refuse",
     ["sandbox", "on_unavailable"],
     sandbox.enabled
-      ? "while the engine is not there, agents run on the host, without a sandbox"
-      : "means nothing while sandbox.enabled is false"
+      ? "while the engine is absent, agents run on the host, without a sandbox"
+      : "has no effect while sandbox.enabled is false"
   ),
   ...unless(
     !sandbox.allow_unsafe_network || sandbox.network !== "none",
     ["sandbox", "allow_unsafe_network"],
-    "means nothing while network is none: leave it out"
+    "has no effect with network none: remove it"
   ),
   ...unless(
     sandbox.enabled,

@@ -1,14 +1,14 @@
 /**
- * Who is meant by a sender of the routing: one of a channel, or all that look like a pattern.
+ * Sender patterns of routing rules. A pattern matches one sender of a channel, or all that have a form.
  *
- * A pattern is `*`, `?` and `[..]` over characters, and nothing else: a sender is no path, so that neither `/` nor a
- * dot at the beginning is anything special, and what a glob of files would make of `{` or `(` is refused. Matching
- * takes the product of both lengths at most, whatever the pattern, since senders choose their own names. Globs of
- * files become regular expressions, which take the length to the power of the stars. Pure.
+ * A pattern consists of characters, `*`, `?` and `[..]`. A sender is not a path: `/` and a leading dot are ordinary
+ * characters, and characters that are special only in file globs, such as `{` and `(`, are refused. Matching takes at
+ * most the product of both lengths, whatever the pattern, because senders choose their own names. File globs become
+ * regular expressions, which can take the length to the power of the number of stars. Pure.
  */
 import { Result } from "effect"
 
-/** What a key of `routing.senders` looks like from afar. */
+/** Rough form of a key of `routing.senders`. */
 // eslint-disable-next-line no-control-regex
 export const keyPattern = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}:[^\0-\x1f\x7f]{1,128}$/u
 
@@ -18,17 +18,17 @@ export const keyExpected =
 
 export interface SenderPattern {
   readonly channel: string
-  /** As it was written, without the channel. */
+  /** The pattern as written, without the channel. */
   readonly text: string
-  /** The one sender that is meant, where it is one. */
+  /** The sender, if the pattern matches exactly one. */
   readonly exact: string | undefined
   readonly matches: (senderId: string) => boolean
 }
 
-/** `*`, one character, or a test of one. */
+/** One part of a pattern: `*`, a literal character, or a test of one character. */
 type Mark = "*" | { readonly literal: string } | RegExp
 
-/** Reads a key such as `slack:U0*`; the failure is a sentence. */
+/** Parses a key such as `slack:U0*`, or fails with a message. */
 export const parse = (key: string): Result.Result<SenderPattern, string> => {
   if (!keyPattern.test(key)) return Result.fail(keyExpected)
   const channel = key.slice(0, key.indexOf(":"))
@@ -47,7 +47,7 @@ export const parse = (key: string): Result.Result<SenderPattern, string> => {
   })
 }
 
-/** Orders patterns that both match: the longer first; at equal length, the one whose characters come first. */
+/** Orders patterns that match the same sender: the longer first, and those of equal length by code point. */
 export const compare = (a: SenderPattern, b: SenderPattern): number => {
   const [charactersOfA, charactersOfB] = [[...a.text], [...b.text]]
   if (charactersOfA.length !== charactersOfB.length) return charactersOfB.length - charactersOfA.length
@@ -78,11 +78,11 @@ const marksOf = (text: string): Result.Result<ReadonlyArray<Mark>, string> => {
     else if (found["any"] !== undefined) marks.push(/^.$/su)
     else {
       try {
-        // All but `!` mean the same behind a backslash in a regular expression.
+        // Escapes mean the same in a regular expression, except for `!`.
         const members = found["class"]!.replaceAll(/\\(.)/gu, (escaped, one) => (one === "!" ? one : escaped))
         marks.push(new RegExp(`^[${found["not"] === "" ? "" : "^"}${members}]$`, "u"))
       } catch {
-        return Result.fail("Expected a range in [..] that goes upwards, such as a-z")
+        return Result.fail("Expected an ascending range in [..], such as a-z")
       }
     }
   }
@@ -91,14 +91,14 @@ const marksOf = (text: string): Result.Result<ReadonlyArray<Mark>, string> => {
 
 const markExpected = (text: string, at: number): string =>
   `Expected a pattern of *, ? and [..] alone, got ${String.fromCodePoint(text.codePointAt(at)!)} at character ${at + 1} ` +
-  "(with a backslash before it, it stands for itself)"
+  "(put a backslash before it to match it literally)"
 
 const accepts = (mark: Mark | undefined, character: string): boolean =>
   mark instanceof RegExp
     ? mark.test(character)
     : mark !== undefined && mark !== "*" && mark.literal === character
 
-/** Only the last `*` is ever tried again, which is enough, and keeps the cost at the product of the lengths. */
+/** Only the last `*` is ever tried again. This is sufficient, and bounds the cost by the product of the lengths. */
 const matches = (marks: ReadonlyArray<Mark>, characters: ReadonlyArray<string>): boolean => {
   let mark = 0
   let character = 0

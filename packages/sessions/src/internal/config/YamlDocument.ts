@@ -1,28 +1,28 @@
 /**
- * A text of YAML 1.2 as plain values, and the line and column of each key.
+ * Parses YAML 1.2 into plain values, with the line and column of each key.
  *
- * No message repeats what was written: by mistake it may be a secret. Pure.
+ * Messages never repeat a value, because a misplaced value may be a secret. Pure.
  */
 import { Result } from "effect"
 import { isAlias, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument, type YAMLError } from "yaml"
 import type { Problem } from "../../config/ConfigurationError.ts"
 
-/** Keys of mappings, indices of sequences, from the root. */
+/** Keys of mappings and indices of sequences, from the root. */
 export type Path = ReadonlyArray<PropertyKey>
 
 export interface YamlDocument {
   readonly value: unknown
-  /** Something wrong with a value, at its key; a missing key is told at the key that should hold it. */
+  /** Creates a problem at the key of a value. A missing key is reported at its parent. */
   readonly problem: (path: Path, message: string) => Problem
 }
 
-/** How often anchors may be used together, each use counted with those inside it. */
+/** Uses of anchors, counting nested uses. */
 const aliasesMax = 100
 
-/** Values in all, with those that an alias stands for each time: what is checked against the schema. */
+/** Values that are checked against the schema, counting the expansion of each alias. */
 const valuesMax = 100_000
 
-/** Reads one document, or tells all that keeps it from being read. */
+/** Parses one document, or fails with everything that prevents it. */
 export const parse = (text: string): Result.Result<YamlDocument, ReadonlyArray<Problem>> => {
   const lineCounter = new LineCounter()
   const at = (offset: number, key: string, message: string): Problem => {
@@ -35,12 +35,12 @@ export const parse = (text: string): Result.Result<YamlDocument, ReadonlyArray<P
       schema: "core",
       merge: false,
       stringKeys: true,
-      // The library compares each key with each: a minute for a large file that is named by mistake.
+      // The library compares each key with each, which takes a minute for a large file given by mistake.
       uniqueKeys: false,
       resolveKnownTags: false,
-      // Pretty ones show the line that is wrong, and with it what was written.
+      // Pretty errors quote the invalid line, and with it a value.
       prettyErrors: false,
-      // Silent, a second document would be left out without a word.
+      // With `silent`, a second document would be ignored without an error.
       logLevel: "error",
       lineCounter
     })
@@ -66,10 +66,10 @@ const describePath = (path: Path): string =>
     })
     .join(".")
 
-/** Where each key begins, and what is not taken although it is YAML. */
+/** Finds the position of each key, and rejects valid YAML that a configuration must not use. */
 const placesOf = (root: unknown) => {
   const places = new Map<string, number>()
-  /** How many values each stands for. */
+  /** Number of values that each anchor stands for. */
   const anchors = new Map<string, number>()
   const refusals: Array<{ readonly path: Path; readonly offset: number; readonly message: string }> = []
   let values = 0
@@ -79,8 +79,7 @@ const placesOf = (root: unknown) => {
     const refuse = (message: string) => refusals.push({ path, offset: offsetOf(node), message })
     if (isAlias(node)) {
       const standsFor = anchors.get(node.source)
-      if (standsFor === undefined)
-        refuse("Expected an alias (`*…`) of an anchor (`&…`) that stands before it")
+      if (standsFor === undefined) refuse("Expected an alias (`*…`) of an anchor (`&…`) that precedes it")
       else values += standsFor
       return
     }
@@ -91,7 +90,7 @@ const placesOf = (root: unknown) => {
         const id = JSON.stringify(inner)
         const offset = offsetOf(key)
         if (places.has(id))
-          refusals.push({ path: inner, offset, message: "Expected a key to stand once, got it again" })
+          refusals.push({ path: inner, offset, message: "Expected each key once, got a duplicate" })
         places.set(id, offset)
         walk(value, inner)
       }
@@ -101,7 +100,7 @@ const placesOf = (root: unknown) => {
         walk(item, [...path, index])
       }
     } else if (isScalar(node) && typeof node.value === "number" && !decimal.test(node.source ?? "")) {
-      refuse("Expected a plain decimal number, such as 300 or 0.5 (quote what is to be a string)")
+      refuse("Expected a plain decimal number, such as 300 or 0.5 (quote a string)")
     }
     if (node.anchor !== undefined) anchors.set(node.anchor, values - before)
   }
@@ -110,7 +109,7 @@ const placesOf = (root: unknown) => {
     refusals.push({
       path: [],
       offset: 0,
-      message: `Expected at most ${valuesMax} values, counting what each alias stands for`
+      message: `Expected at most ${valuesMax} values, counting the expansion of each alias`
     })
   const offsets = (path: Path): number =>
     path.length === 0 ? 0 : (places.get(JSON.stringify(path)) ?? offsets(path.slice(0, -1)))
@@ -121,19 +120,19 @@ const decimal = /^-?(?:0|[1-9]\d{0,20})(?:\.\d{1,20})?$/u
 
 const offsetOf = (node: unknown): number => (isNode(node) ? (node.range?.[0] ?? 0) : 0)
 
-const tooDeep = "Expected fewer levels in each other"
+const tooDeep = "Expected fewer nested levels"
 
-const tooManyAliases = `Expected at most ${aliasesMax} uses of an anchor, with those inside it`
+const tooManyAliases = `Expected at most ${aliasesMax} uses of anchors, counting nested uses`
 
-/** In place of sentences of the library that repeat what was written, or say what a programmer may do. */
+/** Replacements for messages of the library that repeat the input, or that give advice to a programmer. */
 const sentences: Partial<Record<YAMLError["code"], string>> = {
   BAD_DIRECTIVE: "Expected no directive (`%…`): this file is read as YAML 1.2",
   MULTIPLE_DOCS: "Expected one document, got another (`---`)",
   NON_STRING_KEY: "Expected a string as key",
   RESOURCE_EXHAUSTION: tooDeep,
-  TAG_RESOLVE_FAILED: "Expected no tag (`!…`): quote what is to be a string"
+  TAG_RESOLVE_FAILED: "Expected no tag (`!…`): quote a string"
 }
 
-/** What comes after a colon is what was written. */
+/** Removes everything after a colon, which may repeat the input. */
 const sentenceOf = ({ code, message }: YAMLError): string =>
   sentences[code] ?? message.replace(/(?<=\S): .*/su, "")

@@ -1,4 +1,4 @@
-/** `POST /v1/chat/completions`: what of a request may pass. */
+/** Schema of the fields that may pass in a request to `POST /v1/chat/completions`. */
 import * as Schema from "effect/Schema"
 import { maybe, textOr, typed } from "../../SchemaFields.ts"
 import {
@@ -35,13 +35,13 @@ const Content = textOr(Part)
 
 const Signature = Schema.Struct({ thought_signature: maybe(Text) })
 
-/** Gemini's, through LiteLLM and from itself: without it, the model does not know its own call again. */
+/** Gemini's signature, as LiteLLM and Gemini itself send it. Without it, the model does not recognize its own call. */
 const signed = {
   provider_specific_fields: maybe(Signature),
   extra_content: maybe(Schema.Struct({ google: maybe(Signature) }))
 }
 
-/** How a model came to its answer, as OpenRouter has it; the provider reads it again. */
+/** A model's reasoning in OpenRouter's format, which the provider reads again. */
 const ReasoningDetail = Schema.Struct({
   type: Text,
   id: maybe(Text),

@@ -1,9 +1,9 @@
-/** `POST /v1/messages` and its `count_tokens`: what of a request may pass. */
+/** Schemas of the fields that may pass in a request to `POST /v1/messages` and its `count_tokens`. */
 import * as Schema from "effect/Schema"
 import { maybe, textOr, typed } from "../../SchemaFields.ts"
 import { Amount, Base64, cached, Count, Flag, Free, MediaType, Text, Thinking } from "./Shapes.ts"
 
-/** Where in what was sent a text has its words from. */
+/** Reference to the passage of the input that a text quotes. */
 const Citation = Schema.Struct({
   type: Schema.Literals([
     "char_location",
@@ -100,7 +100,7 @@ const Amounts = Schema.Struct({ type: Text, value: maybe(Count) })
 
 const JsonFormat = typed("json_schema", { schema: Free })
 
-/** Which old turns the provider leaves out of what the model reads. */
+/** Rule by which the provider removes old turns from the model's context. */
 const Edit = Schema.Struct({
   type: Schema.Literals(["clear_tool_uses_20250919", "clear_thinking_20251015"]),
   trigger: maybe(Amounts),

@@ -1,14 +1,14 @@
 /**
- * `POST /v1/responses`: what of a request may pass.
+ * Schema of the fields that may pass in a request to `POST /v1/responses`.
  *
- * Whatever names something that the provider keeps (an earlier response, a conversation, a file) is refused: those are
- * the account's, and so every run's. An agent that sends its whole conversation needs none of it.
+ * References to state that the provider keeps (an earlier response, a conversation, a file) are refused: this state
+ * belongs to the account, and so to every run. An agent that sends its whole conversation does not need it.
  */
 import * as Schema from "effect/Schema"
 import { maybe, textOr, typed } from "../../SchemaFields.ts"
 import { Amount, answerSchema, callable, Count, DataUri, Effort, Flag, Logprob, Text } from "./Shapes.ts"
 
-/** What a text is said to rest on. That of a file would name what the provider keeps. */
+/** Source of a text. Citations of files are not allowed, because they refer to state that the provider keeps. */
 const Annotation = typed("url_citation", {
   url: Text,
   title: maybe(Text),
@@ -30,7 +30,7 @@ const Refusal = typed("refusal", { refusal: Text })
 
 const Content = textOr(Schema.Union([InputText, InputImage, InputFile, OutputText, Refusal]))
 
-/** What a tool found. */
+/** Result of a tool call. */
 const Output = textOr(Schema.Union([InputText, InputImage, InputFile]))
 
 const Format = Schema.Struct({
@@ -44,7 +44,7 @@ const Tool = Schema.Union([
   typed("custom", { name: Text, description: maybe(Text), format: maybe(Format) })
 ])
 
-/** What every request of Codex's newer models holds its tools in, and they are the agent's own all the same. */
+/** Namespace of the agent's own tools. Every request of Codex's newer models uses one. */
 const Namespace = typed("namespace", { name: Text, description: maybe(Text), tools: Schema.Array(Tool) })
 
 const own = { id: maybe(Text), status: maybe(Text) }
@@ -59,13 +59,13 @@ const thought = {
 
 const Item = Schema.Union([
   typed("reasoning", { id: maybe(Text), ...thought, encrypted_content: Text }),
-  // Without its content, an id is a question for what the provider has kept.
+  // Without its content, an ID refers to state that the provider keeps.
   typed("reasoning", { ...thought, encrypted_content: Schema.optionalKey(Schema.Null) }),
   typed("function_call", { ...own, call_id: Text, name: Text, namespace: maybe(Text), arguments: Text }),
   typed("function_call_output", { ...own, call_id: Text, output: Output }),
   typed("custom_tool_call", { ...own, call_id: Text, name: Text, namespace: maybe(Text), input: Text }),
   typed("custom_tool_call_output", { ...own, call_id: Text, output: Output }),
-  // No tool that the provider runs: none is left out here, so one is refused.
+  // Tools that the provider runs are refused here: only those in the request's own list are removed.
   typed("additional_tools", {
     ...own,
     role: Schema.Literal("developer"),
@@ -90,7 +90,7 @@ const ToolChoice = Schema.Union([
   typed("allowed_tools", { mode: Text, tools: Schema.Array(NamedTool) })
 ])
 
-/** What an answer may hold besides; the rest is about tools that do not pass. */
+/** Additional data that a request may include in the answer. All other values concern tools that are not allowed. */
 export const includes = ["reasoning.encrypted_content", "message.output_text.logprobs"] as const
 
 const TextFormat = Schema.Union([

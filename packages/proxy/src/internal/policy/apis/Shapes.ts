@@ -1,16 +1,16 @@
 /**
- * Pieces that the model APIs share.
+ * Schemas that the model APIs share.
  *
- * A struct passes exactly the fields it names; whatever else is in a request is left out. What is `Free` passes as it
- * is: arguments, results and JSON Schemas, which are between the agent and its model.
+ * A struct passes exactly the fields that it names; all others are removed. `Free` values pass unchanged: arguments,
+ * results and JSON Schemas, which concern only the agent and its model.
  */
 import * as Schema from "effect/Schema"
 import { maybe } from "../../SchemaFields.ts"
 
-/** Any JSON, unharmed. */
+/** Any JSON, unchanged. */
 export const Free = Schema.Unknown
 
-/** Text, numbers and switches. */
+/** Any string. */
 export const Text = Schema.String
 
 export const Flag = Schema.Boolean
@@ -19,13 +19,13 @@ export const Amount = Schema.Finite
 
 export const Count = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1e9 }))
 
-/** How a function of the agent's own is described, and the JSON that it wants for an answer. */
+/** Description of one of the agent's functions, and of the JSON that it wants as an answer. */
 export const callable = { name: Text, description: maybe(Text), parameters: maybe(Free), strict: maybe(Flag) }
 export const answerSchema = { name: Text, description: maybe(Text), schema: maybe(Free), strict: maybe(Flag) }
 
 /**
- * What a provider need not fetch: all of it is here, and none of it can be read as an address. Who looks for `https://`
- * anywhere in it, as some do, finds nothing.
+ * A data: URI in base64, which a provider need not fetch. No part of it can be read as an address, not even by a
+ * provider that searches the whole value for `https://`.
  */
 export const dataUri =
   /^[Dd][Aa][Tt][Aa]:[A-Za-z0-9!#$&^_.+/;=-]{0,200};[Bb][Aa][Ss][Ee]64,[A-Za-z0-9+/=_-]*$/u
@@ -36,7 +36,7 @@ export const Base64 = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9+/=_\r\n-]*$/u, { expected: "base64" })
 )
 
-/** What is put into a URI by those who translate between APIs. */
+/** Media type. Proxies that translate between APIs put it into a URI. */
 export const MediaType = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9!#$&^_.+/-]{1,100}$/u, { expected: "a media type" })
 )
@@ -48,14 +48,14 @@ export const CacheControl = Schema.Struct({
 
 export const cached = { cache_control: maybe(CacheControl) }
 
-/** How likely a token was, and what else it could have been. */
+/** Probability of a token and of its alternatives. */
 const likely = { token: maybe(Text), logprob: maybe(Amount), bytes: maybe(Schema.Array(Count)) }
 export const Logprob = Schema.Struct({
   ...likely,
   top_logprobs: maybe(Schema.Array(Schema.Struct(likely)))
 })
 
-/** What a model may be asked to answer in. */
+/** Settings of a model's reasoning. */
 export const Effort = Schema.Struct({
   effort: maybe(Text),
   summary: maybe(Text),
