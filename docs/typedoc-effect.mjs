@@ -24,11 +24,10 @@ export const load = (app) => {
     for (const type of project.getReflectionsByKind(ReflectionKind.Class)) {
       const [parent] = type.extendedTypes ?? []
       const members = parent?.typeArguments?.[1]?.declaration
-      for (const child of [...(type.children ?? [])]) {
-        const inherited = child.kindOf(ReflectionKind.Constructor) || child.flags.isStatic
-        if (inherited) project.removeReflection(child)
-        else delete child.inheritedFrom
-      }
+      const inherited = type.children?.filter(
+        (child) => child.kindOf(ReflectionKind.Constructor) || child.flags.isStatic
+      )
+      for (const child of inherited ?? []) project.removeReflection(child)
       delete type.extendedTypes
       if (members === undefined) continue
       for (const child of members.children ?? []) {

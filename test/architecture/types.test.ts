@@ -14,7 +14,7 @@ import {
   type Workspace
 } from "@cogni/sandbox-core"
 import type * as ContainerRuntime from "@cogni/sandbox-core/ContainerRuntime"
-import { DockerContainerRuntime, HostWorkspace } from "@cogni/sandbox-docker"
+import { type DockerContainerRuntime, HostWorkspace } from "@cogni/sandbox-docker"
 import {
   type Agent,
   AgentRegistry,
@@ -49,9 +49,10 @@ describe("SandboxRunner", () => {
         })
       )
     expectTypeOf(recovered).returns.toExtend<Effect.Effect<string, SandboxError.SandboxError>>()
-    // @ts-expect-error: there is no such reason
-    void ((runner: Runner) =>
-      run(runner).pipe(Effect.catchReason("SandboxError", "Tired", () => Effect.void)))
+    const misspelt = (runner: Runner) =>
+      // @ts-expect-error: there is no such reason
+      Effect.catchReason("SandboxError", "Tired", () => Effect.void)(run(runner))
+    expectTypeOf(misspelt).toBeFunction()
   })
 
   it("the in-memory runner needs no layer; the real one needs four ports", () => {
