@@ -1,5 +1,5 @@
 /**
- * What the types of the public API promise. `pnpm check` compiles this file: an error there is a broken promise.
+ * The promises of the public API's types. `pnpm check` compiles this file: an error there is a broken promise.
  *
  * A line below `@ts-expect-error` must not compile.
  */

@@ -1,5 +1,6 @@
 export * as ConfigurationStore from "./config/ConfigurationStore.ts"
 export * as DockerSandbox from "./sandbox/DockerSandbox.ts"
+export * as HostSessionWorkspaces from "./sandbox/HostSessionWorkspaces.ts"
 export * as MessageRouter from "./router/MessageRouter.ts"
 export * as ModelOrchestrators from "./router/ModelOrchestrators.ts"
 export * as SandboxManager from "./sandbox/SandboxManager.ts"
