@@ -179,7 +179,7 @@ const shellPassages = (path: string): ReadonlyArray<Passage> => {
     .split("\n")
     .forEach((line, index) => {
       const text = /^\s*#(?!!)\s?(.*)$/u.exec(line)?.[1]
-      if (text === undefined || /^\s*(?:shellcheck|syntax=)|-{20,}/u.test(text)) return
+      if (text === undefined || /^\s*(?:shellcheck|syntax=)|-{20,}|\S {3,}\S/u.test(text)) return
       const before = found.at(-1)
       if (before?.end === index - 1) {
         before.text += `\n${text}`

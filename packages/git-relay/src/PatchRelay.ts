@@ -46,7 +46,7 @@ export class PatchRelay extends Context.Service<
   }
 >()("@cogni/sandbox-git-relay/PatchRelay") {}
 
-export const make = Effect.gen(function* () {
+const make = Effect.gen(function* () {
   const relay = yield* GitRelay
   const pullRequests = yield* PullRequests
   return PatchRelay.of({

@@ -101,7 +101,7 @@ export const draft = Effect.fnUntraced(function* (
   return { grant, token, tokenHash: yield* GrantToken.hash(token) }
 })
 
-export const makeMemory = Effect.gen(function* () {
+const makeMemory = Effect.gen(function* () {
   const grants = yield* Ref.make<ReadonlyMap<string, { grant: ExecutionGrant; tokenHash: string }>>(new Map())
   return GrantStore.of({
     issue: Effect.fn("GrantStore.issue")(function* (input) {

@@ -44,7 +44,7 @@ export interface ModelOrchestratorsOptions {
 /** Characters of the agent's notes sent to the model. */
 const memoryCharactersMax = 32 * 1024
 
-export const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOptions) {
+const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOptions) {
   const chatModel = yield* ChatModel.ChatModel
   return Orchestrators.of({
     make: Effect.fnUntraced(function* (input) {

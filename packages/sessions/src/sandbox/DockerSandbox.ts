@@ -46,7 +46,7 @@ export class DockerSandbox extends Context.Service<
   }
 >()("@cogni/sandbox-sessions/DockerSandbox") {}
 
-export const make = Effect.gen(function* () {
+const make = Effect.gen(function* () {
   const runner = yield* SandboxRunner
 
   const create = Effect.fn("DockerSandbox.create")(function* (options: CreateOptions) {
