@@ -81,10 +81,23 @@ export const make = (options: { readonly directory: string; readonly owners: Own
     return attempt(path, () => OwnFiles.replace(path, `${encode(state)}\n`))
   }
 
-  const find = (runId: RunId) =>
-    attempt(root, () => readFile(relayPaths(directoryOf(runId)).state, "utf8").catch(() => undefined)).pipe(
-      Effect.map((text) => Option.getOrUndefined(decode(text)))
+  /** Reads a run's state, if it has one. A state that cannot be read fails: its run may have commits. */
+  const find = Effect.fnUntraced(function* (runId: RunId) {
+    const { state: path } = relayPaths(directoryOf(runId))
+    const text = yield* attempt(path, () =>
+      readFile(path, "utf8").catch((thrown: unknown) => {
+        if (isErrno(thrown, "ENOENT")) return undefined
+        throw thrown
+      })
     )
+    if (text === undefined) return undefined
+    const state = Option.getOrUndefined(decode(text))
+    if (state !== undefined) return state
+    return yield* new RelayFailed({
+      detail: `${path} is not the state of a relay of this version`,
+      remedy: `Use the version that wrote it. To give up the commits of the run, remove ${directoryOf(runId)}`
+    })
+  })
 
   /** Reads the state of a run that has been cloned. */
   const read = Effect.fnUntraced(function* (runId: RunId) {
@@ -202,20 +215,28 @@ export const make = (options: { readonly directory: string; readonly owners: Own
   /** Lists the runs that are not delivered yet, oldest first, and removes those that are over. */
   const list = Effect.gen(function* () {
     const names = yield* attempt(root, () => readdir(root).catch(() => [] as Array<string>))
-    const found: Array<Kept> = []
-    for (const runId of names.filter(Schema.is(RunId))) {
-      if (yield* isOver(runId)) {
-        if (!busy.has(runId)) yield* Effect.ignore(remove(runId))
-        continue
-      }
-      const state = yield* find(runId)
-      if (state === undefined) continue
-      const { branch, since, stage, url } = state
-      const directory = directoryOf(runId)
-      const isUsed = busy.has(runId) || inUse(state)
-      found.push({ runId, url, branch, stage, directory, since: new Date(since), inUse: isUsed })
+    const found = yield* Effect.forEach(names.filter(Schema.is(RunId)), (runId) =>
+      // One run that cannot be read must not hide the others.
+      Effect.catchTag(listed(runId), "RelayFailed", ({ message }) =>
+        Effect.as(Effect.logWarning(`the kept commits of ${runId} are not listed: ${message}`), undefined)
+      )
+    )
+    return found
+      .filter((kept) => kept !== undefined)
+      .toSorted((a, b) => a.since.getTime() - b.since.getTime())
+  })
+
+  const listed = Effect.fnUntraced(function* (runId: RunId) {
+    if (yield* isOver(runId)) {
+      if (!busy.has(runId)) yield* Effect.ignore(remove(runId))
+      return undefined
     }
-    return found.toSorted((a, b) => a.since.getTime() - b.since.getTime())
+    const state = yield* find(runId)
+    if (state === undefined) return undefined
+    const { branch, since, stage, url } = state
+    const directory = directoryOf(runId)
+    const isUsed = busy.has(runId) || inUse(state)
+    return { runId, url, branch, stage, directory, since: new Date(since), inUse: isUsed } satisfies Kept
   })
 
   return { directoryOf, save, read, claim, take, occupy, settle, discard, list }
