@@ -126,7 +126,9 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
       }
     })
     const proxy = `gateway (${carries.name})`
-    const trafficOf = Effect.map((traffic: RunTraffic) => toTraffic(request, address, traffic, proxy))
+    const trafficOf = Effect.map((traffic: RunTraffic) =>
+      toTraffic(options, request, address, traffic, proxy)
+    )
     const finish = yield* Effect.cached(trafficOf(run.finish))
     const ready = yield* Deferred.make<void, LlmProxyError>()
     yield* Effect.forkScoped(Deferred.into(Effect.andThen(run.listening, carried.open), ready))
@@ -202,6 +204,7 @@ const opened = (
 })
 
 const toTraffic = (
+  { keyHeader }: GatewayLlmProxyOptions,
   { directory, tools }: LlmRequest,
   address: Upstream.Address,
   { auditHead, calls, callsTotal, exhausted, toolCallsTotal, usage }: RunTraffic,
@@ -212,7 +215,7 @@ const toTraffic = (
   calls,
   callsTotal,
   unreadableRows: 0,
-  injectedHeaders: [...KeyInjection.injectedHeaderNames, "x-litellm-call-id"],
+  injectedHeaders: [...KeyInjection.injectedHeaderNames(keyHeader), "x-litellm-call-id"],
   ...(directory === undefined ? {} : { auditPath: path.join(directory, AuditChain.relativePath) }),
   auditHead,
   usage,

@@ -33,13 +33,9 @@ export type KeyHeader = "authorization" | "x-api-key"
 /** Maximum size of the value of a header, in bytes. */
 export const headerBytesMax = 16 * 1024
 
-/** Headers that carry the credential and the identity, in order of writing, if the key header is the default. */
-export const injectedHeaderNames = [
-  "authorization",
-  "x-litellm-customer-id",
-  "x-litellm-end-user-id",
-  "x-litellm-spend-logs-metadata"
-] as const
+/** Headers that carry the credential and the identity, in order of writing. */
+export const injectedHeaderNames = (keyHeader: KeyHeader = "authorization") =>
+  [keyHeader, "x-litellm-customer-id", "x-litellm-end-user-id", "x-litellm-spend-logs-metadata"] as const
 
 /** A value that no header can carry unchanged. The error never contains the value, because it may be the key. */
 export class UnusableHeader extends Schema.TaggedError<UnusableHeader>()("UnusableHeader", {

@@ -152,7 +152,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       calls: read.calls,
       callsTotal: read.callsTotal,
       unreadableRows: read.unreadableRows,
-      injectedHeaders: [...KeyInjection.injectedHeaderNames],
+      injectedHeaders: KeyInjection.injectedHeaderNames(options.keyHeader),
       ...(request.directory === undefined ? {} : { auditPath: AuditDirectory.logPath(audit) })
     }))
 

@@ -47,6 +47,14 @@ const sound = Effect.fnUntraced(function* (gateway: Effect.Success<ReturnType<ty
 })
 
 describe("GatewayLlmProxy", () => {
+  it.live("reports the header that carries the key", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ keyHeader: "x-api-key" })
+      const { injectedHeaders } = yield* gateway.endpoint.finish
+      assert.strictEqual(injectedHeaders[0], "x-api-key")
+    })
+  )
+
   it.live("forwards a rebuilt call with the run's identity and one credential", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ script: [answered] })

@@ -103,6 +103,11 @@ describe("KeyInjection", () => {
         headers.filter(([name]) => name === "x-litellm-call-id"),
         [["x-litellm-call-id", "call-1"]]
       )
+      // A run's record names exactly these headers, and the header of the call ID.
+      assert.deepStrictEqual(
+        headers.slice(0, 4).map(([name]) => name),
+        [...KeyInjection.injectedHeaderNames(keyHeader)]
+      )
     }
   )
 
