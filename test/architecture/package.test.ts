@@ -18,17 +18,15 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { expect } from "vitest"
+import * as Pace from "../harness/Pace.ts"
 import * as PublicSurface from "./PublicSurface.ts"
 import * as SourceTree from "./SourceTree.ts"
-
-/** Time for packing, which compiles changed files, and for installing, which may need a registry. */
-const setupMillisMax = 90_000
 
 const run = async (cwd: string, file: string, ...argv: ReadonlyArray<string>): Promise<string> => {
   try {
     const { stdout } = await promisify(execFile)(file, [...argv], {
       cwd,
-      timeout: setupMillisMax,
+      timeout: Pace.hangMillis / 2,
       maxBuffer: 2 ** 26
     })
     return stdout
@@ -86,7 +84,7 @@ describe("packages", () => {
     )
     copyFileSync(join(SourceTree.root, "examples/hello-in-memory.ts"), join(project, "hello.ts"))
     await run(project, "pnpm", "install", "--prefer-offline", "--reporter=silent")
-  }, setupMillisMax)
+  })
 
   afterAll(() => rmSync(directory, { recursive: true, force: true }))
 

@@ -58,7 +58,7 @@ const [, idle, cut, ...all] = process.argv
 const send = (encoded) => new Promise((resolve) => {
   const chunks = []
   const socket = require("node:net").connect({ path: "${socketPath}", allowHalfOpen: true })
-  let timer = setTimeout(() => end(), cut === "cut" ? Number(idle) : 20000)
+  let timer = setTimeout(() => end(), cut === "cut" ? Number(idle) : 120000)
   const end = () => { clearTimeout(timer); socket.destroy(); resolve(Buffer.concat(chunks).toString("base64")) }
   socket.on("data", (data) => { chunks.push(data); clearTimeout(timer); timer = setTimeout(end, Number(idle)) })
   socket.on("error", end)

@@ -13,6 +13,7 @@ import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import { Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { execFileSync } from "node:child_process"
+import * as Await from "../harness/Await.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
 import * as ModelApi from "../harness/ModelApi.ts"
@@ -32,12 +33,12 @@ const options = (carrier: "auto" | "directory" | "container", url = "http://127.
 const docker = (...argv: ReadonlyArray<string>) => execFileSync("docker", argv, { encoding: "utf8" })
 
 /** Lists the running socket containers of this process. */
-const gateways = () =>
+const running = (role: "gateway" | "agent") =>
   docker(
     "ps",
     "--quiet",
     "--filter",
-    `label=${ResourceLabels.label.role}=gateway`,
+    `label=${ResourceLabels.label.role}=${role}`,
     "--filter",
     `label=${ResourceLabels.label.owner}=${ResourceLabels.formatOwner(HostOwner.self())}`
   )
@@ -51,7 +52,7 @@ for (const carrier of ["auto", "directory", "container"] as const) {
     {
       leftovers: (runId) => Effect.flatMap(ContainerRuntime, (runtime) => runtime.leftovers(runId)),
       ...(carrier === "container"
-        ? { kill: () => Effect.sync(() => void docker("kill", "--signal", "KILL", ...gateways())) }
+        ? { kill: () => Effect.sync(() => void docker("kill", "--signal", "KILL", ...running("gateway"))) }
         : {})
     }
   )
@@ -96,7 +97,7 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
           [`model-${index}`]
         )
       }
-      assert.isAtLeast(gateways().length, 2)
+      assert.isAtLeast(running("gateway").length, 2)
       const { received } = yield* Upstream
       for (const { body } of yield* received)
         assert.strictEqual(body["user"], `acct-${String(body["model"])}`)
@@ -106,20 +107,20 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
   it.effect("a reused slot serves only its next run", () =>
     Effect.gen(function* () {
       const { run } = yield* SandboxRunner.SandboxRunner
-      const before = gateways().length
+      const before = running("gateway").length
       for (const name of ["first", "second", "third"]) {
         const result = yield* run(specOf(name, `${ask(name)}; ${ask("first")}`))
         const statuses = [...result.output.stdout.text.matchAll(/^(\d{3}) /gmu)].map(([, status]) => status)
         assert.deepStrictEqual(statuses.toSorted(), name === "first" ? ["200", "200"] : ["200", "404"])
       }
-      assert.strictEqual(gateways().length, before)
+      assert.strictEqual(running("gateway").length, before)
     })
   )
 
   it.effect("the container is as hardened as a sandbox, and does not have the key", () =>
     Effect.gen(function* () {
       yield* SandboxRunner.SandboxRunner.use(({ run }) => run(specOf("m")))
-      const [id] = gateways()
+      const [id] = running("gateway")
       const inspected = docker("inspect", id!)
       const [{ Config, HostConfig, Mounts }] = JSON.parse(inspected)
       assert.strictEqual(HostConfig.NetworkMode, "none")
@@ -143,9 +144,12 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
         Effect.flip,
         Effect.raceFirst(
           Effect.andThen(
-            Effect.sleep("2 seconds"),
+            Await.until(
+              "the sandbox runs",
+              Effect.sync(() => running("agent").length > 0)
+            ),
             Effect.andThen(
-              Effect.sync(() => docker("kill", "--signal", "KILL", ...gateways())),
+              Effect.sync(() => docker("kill", "--signal", "KILL", ...running("gateway"))),
               Effect.never
             )
           )
@@ -163,7 +167,7 @@ describe("the end of a gateway with sockets in a container", () => {
   it.live("removes its container and its volumes", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
-      const before = gateways().length
+      const before = running("gateway").length
       const context = yield* Layer.buildWithScope(
         GatewayLlmProxy.layer(options("container")).pipe(Layer.provide(DockerContainerRuntime.layer())),
         scope
@@ -172,9 +176,9 @@ describe("the end of a gateway with sockets in a container", () => {
         Effect.flatMap(RunId.generate, (runId) => service.acquire(LlmProxyContract.requestOf(runId)))
       ).pipe(Effect.provide(context), Scope.provide(scope))
       yield* acquired.ready
-      assert.strictEqual(gateways().length, before + 1)
+      assert.strictEqual(running("gateway").length, before + 1)
       yield* Scope.close(scope, Exit.void)
-      assert.strictEqual(gateways().length, before)
+      assert.strictEqual(running("gateway").length, before)
       assert.deepStrictEqual(yield* LeakCheck.leftovers, [])
     }).pipe(Effect.provide(DockerApi.layer()))
   )

@@ -9,7 +9,7 @@ import * as RunHarness from "../harness/RunHarness.ts"
 const server = "require('http').createServer((q,s)=>s.end('reached')).listen(4000)"
 
 const get = (url: string) =>
-  `fetch(${JSON.stringify(url)},{signal:AbortSignal.timeout(4000)}).then(r=>r.text()).then(console.log,e=>console.log('failed',e.cause?.code))`
+  `fetch(${JSON.stringify(url)},{signal:AbortSignal.timeout(60000)}).then(r=>r.text()).then(console.log,e=>console.log('failed',e.cause?.code))`
 
 layer(RunHarness.layer(), { excludeTestServices: true })("network", (it) => {
   it.effect("a sandbox on an internal network reaches its neighbour, and no other network", () =>

@@ -52,7 +52,7 @@ const send = ({ name, bytes }) => new Promise((resolve) => {
     socket.destroy()
     resolve(JSON.stringify([name, Number(text.slice(9, 12)) || 0, text.slice(-2000)]))
   }
-  socket.setTimeout(15000, done)
+  socket.setTimeout(120000, done)
   socket.on("data", (data) => { text += data.toString("latin1") })
   socket.on("end", done).on("error", done)
   socket.write(Buffer.from(bytes, "base64"))

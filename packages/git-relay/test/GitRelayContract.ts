@@ -58,7 +58,7 @@ const keptIds = Effect.flatMap(GitRelay, (relay) =>
 )
 
 export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>): void =>
-  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`GitRelay (${name})`, (it) => {
+  it.layer(layer, { excludeTestServices: true, timeout: "10 minutes" })(`GitRelay (${name})`, (it) => {
     it.effect("records base, branch and directories in a clone", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay

@@ -119,7 +119,7 @@ describe("a body that grows when it is rebuilt", () => {
       const received = yield* gateway.upstream.received.pipe(
         Effect.filterOrFail(({ length }) => length + refused === 6),
         Effect.eventually,
-        Effect.timeout("20 seconds")
+        Effect.timeout("5 minutes")
       )
       const bytes = received.reduce((sum, { bodyBytes }) => sum + bodyBytes, 0)
       assert.isAbove(received.length, 0)

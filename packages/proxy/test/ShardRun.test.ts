@@ -19,7 +19,7 @@ describe("a run that cannot be opened", () => {
       yield* Effect.promise(() => fs.mkdir(path.join(own, "audit")))
       const { endpoint } = yield* Gateway.begin(victim.proxy, { request: { directory: own } })
       assert.match((yield* Effect.flip(endpoint.ready)).message, /audit cannot be created/u)
-      const traffic = yield* endpoint.traffic.pipe(Effect.timeout("20 seconds"))
+      const traffic = yield* endpoint.traffic.pipe(Effect.timeout("5 minutes"))
       assert.deepStrictEqual(traffic.calls, [])
       assert.strictEqual((yield* victim.send(models)).status, 200)
       const { calls } = yield* victim.endpoint.finish
@@ -139,7 +139,7 @@ describe("a run that ends", () => {
         socket.on("error", () => undefined)
         socket.write(bytes)
       }
-      yield* Deferred.await(begun).pipe(Effect.timeout("20 seconds"))
+      yield* Deferred.await(begun).pipe(Effect.timeout("5 minutes"))
       const { toolCallsTotal } = yield* gateway.endpoint.finish
       const log = yield* gateway.audit
       assert.strictEqual(log.match(/"type":"tool.called"/gu)?.length, 2, log)

@@ -25,7 +25,7 @@ const openCall = Effect.fnUntraced(function* (
   socket.write(Gateway.http(body))
   yield* Effect.eventually(
     Effect.filterOrFail(gateway.upstream.received, (received) => received.length > before)
-  ).pipe(Effect.timeout("30 seconds"))
+  ).pipe(Effect.timeout("5 minutes"))
 })
 
 const models = Gateway.http("", { method: "GET", path: "/v1/models" })
@@ -70,7 +70,7 @@ describe("a shard", () => {
           yield* openCall(gateway, gateway)
           yield* shards.evaluate(expression)
 
-          const failure = yield* Effect.flip(lost.endpoint.failure).pipe(Effect.timeout("300 seconds"))
+          const failure = yield* Effect.flip(lost.endpoint.failure).pipe(Effect.timeout("5 minutes"))
           assert.strictEqual(failure._tag, "ProxyFailed")
           assert.match(failure.message, says)
           const traffic = yield* lost.endpoint.finish

@@ -23,14 +23,14 @@ describe("SocketListener", () => {
           Effect.sync(() => failures),
           (count) => count > 0
         )
-      ).pipe(Effect.timeout("20 seconds"))
+      ).pipe(Effect.timeout("5 minutes"))
       yield* Effect.promise(() => fs.rmdir(own))
       const connected = Effect.callback<void, Error>((resume) => {
         const socket = net.connect(own, () => resume(Effect.void))
         socket.on("error", (error) => resume(Effect.fail(error)))
         return Effect.sync(() => socket.destroy())
       })
-      yield* connected.pipe(Effect.eventually, Effect.timeout("20 seconds"))
+      yield* connected.pipe(Effect.eventually, Effect.timeout("5 minutes"))
       assert.isTrue(server.listening)
     })
   )

@@ -54,7 +54,7 @@ const marks = (directory: string) =>
     : []
 
 export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
-  it.layer(layer, { excludeTestServices: true, timeout: "1 minute" })(`SqlRunStore (${name})`, (it) => {
+  it.layer(layer, { excludeTestServices: true, timeout: "10 minutes" })(`SqlRunStore (${name})`, (it) => {
     const fixture = Effect.gen(function* () {
       const { client } = yield* Database
       return { client, directory: yield* Stores.directory } satisfies Fixture
