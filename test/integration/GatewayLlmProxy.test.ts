@@ -33,12 +33,12 @@ const options = (carrier: "auto" | "directory" | "container", url = "http://127.
 const docker = (...argv: ReadonlyArray<string>) => execFileSync("docker", argv, { encoding: "utf8" })
 
 /** Lists the running socket containers of this process. */
-const running = (role: "gateway" | "agent") =>
+const gateways = () =>
   docker(
     "ps",
     "--quiet",
     "--filter",
-    `label=${ResourceLabels.label.role}=${role}`,
+    `label=${ResourceLabels.label.role}=gateway`,
     "--filter",
     `label=${ResourceLabels.label.owner}=${ResourceLabels.formatOwner(HostOwner.self())}`
   )
@@ -52,7 +52,7 @@ for (const carrier of ["auto", "directory", "container"] as const) {
     {
       leftovers: (runId) => Effect.flatMap(ContainerRuntime, (runtime) => runtime.leftovers(runId)),
       ...(carrier === "container"
-        ? { kill: () => Effect.sync(() => void docker("kill", "--signal", "KILL", ...running("gateway"))) }
+        ? { kill: () => Effect.sync(() => void docker("kill", "--signal", "KILL", ...gateways())) }
         : {})
     }
   )
@@ -97,7 +97,7 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
           [`model-${index}`]
         )
       }
-      assert.isAtLeast(running("gateway").length, 2)
+      assert.isAtLeast(gateways().length, 2)
       const { received } = yield* Upstream
       for (const { body } of yield* received)
         assert.strictEqual(body["user"], `acct-${String(body["model"])}`)
@@ -107,20 +107,20 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
   it.effect("a reused slot serves only its next run", () =>
     Effect.gen(function* () {
       const { run } = yield* SandboxRunner.SandboxRunner
-      const before = running("gateway").length
+      const before = gateways().length
       for (const name of ["first", "second", "third"]) {
         const result = yield* run(specOf(name, `${ask(name)}; ${ask("first")}`))
         const statuses = [...result.output.stdout.text.matchAll(/^(\d{3}) /gmu)].map(([, status]) => status)
         assert.deepStrictEqual(statuses.toSorted(), name === "first" ? ["200", "200"] : ["200", "404"])
       }
-      assert.strictEqual(running("gateway").length, before)
+      assert.strictEqual(gateways().length, before)
     })
   )
 
   it.effect("the container is as hardened as a sandbox, and does not have the key", () =>
     Effect.gen(function* () {
       yield* SandboxRunner.SandboxRunner.use(({ run }) => run(specOf("m")))
-      const [id] = running("gateway")
+      const [id] = gateways()
       const inspected = docker("inspect", id!)
       const [{ Config, HostConfig, Mounts }] = JSON.parse(inspected)
       assert.strictEqual(HostConfig.NetworkMode, "none")
@@ -140,16 +140,18 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
   it.effect("a run fails with ProxyFailed if its container dies, and the next run gets a new container", () =>
     Effect.gen(function* () {
       const { run } = yield* SandboxRunner.SandboxRunner
-      const error = yield* run(specOf("m", "setTimeout(() => {}, 60000)")).pipe(
+      const { received } = yield* Upstream
+      const before = (yield* received).length
+      const error = yield* run(specOf("m", `${ask("m")}.then(() => setTimeout(() => {}, 600000))`)).pipe(
         Effect.flip,
         Effect.raceFirst(
           Effect.andThen(
             Await.until(
-              "the sandbox runs",
-              Effect.sync(() => running("agent").length > 0)
+              "the agent has asked its model",
+              Effect.map(received, ({ length }) => length > before)
             ),
             Effect.andThen(
-              Effect.sync(() => docker("kill", "--signal", "KILL", ...running("gateway"))),
+              Effect.sync(() => docker("kill", "--signal", "KILL", ...gateways())),
               Effect.never
             )
           )
@@ -167,7 +169,7 @@ describe("the end of a gateway with sockets in a container", () => {
   it.live("removes its container and its volumes", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
-      const before = running("gateway").length
+      const before = gateways().length
       const context = yield* Layer.buildWithScope(
         GatewayLlmProxy.layer(options("container")).pipe(Layer.provide(DockerContainerRuntime.layer())),
         scope
@@ -176,9 +178,9 @@ describe("the end of a gateway with sockets in a container", () => {
         Effect.flatMap(RunId.generate, (runId) => service.acquire(LlmProxyContract.requestOf(runId)))
       ).pipe(Effect.provide(context), Scope.provide(scope))
       yield* acquired.ready
-      assert.strictEqual(running("gateway").length, before + 1)
+      assert.strictEqual(gateways().length, before + 1)
       yield* Scope.close(scope, Exit.void)
-      assert.strictEqual(running("gateway").length, before)
+      assert.strictEqual(gateways().length, before)
       assert.deepStrictEqual(yield* LeakCheck.leftovers, [])
     }).pipe(Effect.provide(DockerApi.layer()))
   )

@@ -221,7 +221,7 @@ suite("a faulty upstream that", (it) => {
     [
       "refuses",
       { _tag: "Error", status: 401, body: '{"error":{"message":"bad key"}}' },
-      /502: .*does not accept the sandbox's key/u
+      /502: .*refused the sandbox's key/u
     ],
     ["answers with HTML", { _tag: "Html", status: 200 }, /not JSON/u],
     ["breaks off in the middle", { _tag: "ResetMidStream", events: 1 }, /lost|ended before/u]

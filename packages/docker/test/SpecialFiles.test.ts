@@ -74,6 +74,6 @@ describe("SpecialFiles", () => {
     assert.notInclude(text, "\n")
     assert.include(text, 'socket "s\\n0"')
     assert.include(text, "and 2 more")
-    assert.include(text, "also without a network")
+    assert.include(text, "even without a network")
   })
 })

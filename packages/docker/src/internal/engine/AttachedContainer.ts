@@ -81,7 +81,7 @@ export const make = Effect.fnUntraced(function* (options: {
         return Deferred.fail(
           started,
           new ProxyFailed({
-            detail: `inside the sandbox, ${said.detail}`,
+            detail: `the sandbox cannot reach its socket (${said.detail})`,
             remedy:
               "Read the proxy's log in the run's directory, and check the upstream (cogni-sandbox doctor)"
           })
