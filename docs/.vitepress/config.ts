@@ -16,7 +16,8 @@ const read = (path: string) => readFileSync(join(root, path), "utf8")
 const outside = /^(?:README|AGENTS|SECURITY|CONTRIBUTING|(?:images|test|packages\/[a-z-]+)\/README)\.md$/u
 
 /** The page of a path in this repository, if the site has it. */
-const isPage = (path: string) => (outside.test(path) || /^docs\/.*\.md$/u.test(path)) && existsSync(join(root, path))
+const isPage = (path: string) =>
+  (outside.test(path) || /^docs\/.*\.md$/u.test(path)) && existsSync(join(root, path))
 
 /** A folder's README is its index page. */
 const rewrite = (path: string) => path.replace(/(^|\/)README\.md$/u, "$1index.md")
@@ -26,23 +27,28 @@ const { GITHUB_REPOSITORY, GITHUB_SERVER_URL = "https://github.com", GITHUB_SHA 
 const repository = GITHUB_REPOSITORY === undefined ? undefined : `${GITHUB_SERVER_URL}/${GITHUB_REPOSITORY}`
 
 const sectionOf = (index: string) =>
-  index.split(/^## /mu).slice(1).map((section): DefaultTheme.SidebarItem => {
-    const [heading = ""] = section.split("\n")
-    return {
-      text: heading,
-      collapsed: heading === "Decisions",
-      items: [...section.matchAll(/^(?:\| |- )\[([^\]]+)\]\(([^)#]+\.md)\)(: .*)?/gmu)].map(
-        ([, text, link, title = ""]) => ({
-          text: `${text}${title}`,
-          link: `/${rewrite(posix.join("docs", link!)).replace(/(?:index)?\.md$/u, "")}`
-        })
-      )
-    }
-  })
+  index
+    .split(/^## /mu)
+    .slice(1)
+    .map((section): DefaultTheme.SidebarItem => {
+      const [heading = ""] = section.split("\n")
+      return {
+        text: heading,
+        collapsed: heading === "Decisions",
+        items: [...section.matchAll(/^(?:\| |- )\[([^\]]+)\]\(([^)#]+\.md)\)(: .*)?/gmu)].map(
+          ([, text, link, title = ""]) => ({
+            text: `${text}${title}`,
+            link: `/${rewrite(posix.join("docs", link!)).replace(/(?:index)?\.md$/u, "")}`
+          })
+        )
+      }
+    })
 
 /** Pages of the API reference, a group for each package. */
 const apiSection = (): DefaultTheme.SidebarItem => {
-  const index = existsSync(join(root, "docs/api-reference/index.md")) ? read("docs/api-reference/index.md") : ""
+  const index = existsSync(join(root, "docs/api-reference/index.md"))
+    ? read("docs/api-reference/index.md")
+    : ""
   return {
     text: "API reference",
     collapsed: true,
@@ -50,9 +56,9 @@ const apiSection = (): DefaultTheme.SidebarItem => {
       text: name!.replace("@cogni/sandbox-", ""),
       link: `/docs/api-reference/${folder}`,
       collapsed: true,
-      items: [...read(`docs/api-reference/${folder}index.md`).matchAll(/^- \[([^\]]+)\]\(([^)]+)\.md\)/gmu)].map(
-        ([, text, link]) => ({ text: text!, link: `/docs/api-reference/${folder}${link}` })
-      )
+      items: [
+        ...read(`docs/api-reference/${folder}index.md`).matchAll(/^- \[([^\]]+)\]\(([^)]+)\.md\)/gmu)
+      ].map(([, text, link]) => ({ text: text!, link: `/docs/api-reference/${folder}${link}` }))
     }))
   }
 }
@@ -62,15 +68,36 @@ export default defineConfig({
   description: "Run untrusted AI agents in sealed Docker containers",
   base: process.env["DOCS_BASE"] ?? "/",
   srcDir: "..",
-  srcExclude: ["**/node_modules/**", "**/dist/**", ".changeset/**", ".github/**", "examples/**", "test/harness/**", "packages/*/CHANGELOG.md", "CLAUDE.md"],
+  srcExclude: [
+    "**/node_modules/**",
+    "**/dist/**",
+    ".changeset/**",
+    ".github/**",
+    "examples/**",
+    "test/harness/**",
+    "test/bench/results/**",
+    "packages/*/CHANGELOG.md",
+    "CLAUDE.md"
+  ],
   outDir: "./.vitepress/dist",
   cacheDir: "./.vitepress/cache",
   cleanUrls: true,
   lastUpdated: false,
   rewrites: rewrite,
   markdown: {
+    // As on GitHub, so that a link to a heading works in both.
+    anchor: {
+      slugify: (heading) =>
+        heading
+          .toLowerCase()
+          .replaceAll(/[^\p{L}\p{N}\s_-]/gu, "")
+          .trim()
+          .replaceAll(/\s/gu, "-")
+    },
     config: (markdown) => {
-      const fallback = markdown.renderer.rules.link_open ?? ((tokens, index, options, _env, self) => self.renderToken(tokens, index, options))
+      const fallback =
+        markdown.renderer.rules.link_open ??
+        ((tokens, index, options, _env, self) => self.renderToken(tokens, index, options))
       markdown.renderer.rules.link_open = (tokens, index, options, env, self) => {
         const token = tokens[index]!
         const [path = "", fragment] = (token.attrGet("href") ?? "").split("#")
@@ -79,7 +106,10 @@ export default defineConfig({
           const end = fragment === undefined ? "" : `#${fragment}`
           if (isPage(target)) token.attrSet("href", `${rewrite(path)}${end}`)
           else if (existsSync(join(root, target))) {
-            token.attrSet("href", repository === undefined ? `#` : `${repository}/blob/${GITHUB_SHA}/${target}${end}`)
+            token.attrSet(
+              "href",
+              repository === undefined ? `#` : `${repository}/blob/${GITHUB_SHA}/${target}${end}`
+            )
           }
         }
         return fallback(tokens, index, options, env, self)
@@ -107,6 +137,9 @@ export default defineConfig({
       copyFileSync(join(root, page), to)
     }
     const llms = read("docs/llms.txt")
-    writeFileSync(join(outDir, "llms.txt"), llms.replaceAll(/\]\((?!https?:)(?:(\.\.\/)|)/gu, (_, up) => (up === undefined ? "](docs/" : "](")))
+    writeFileSync(
+      join(outDir, "llms.txt"),
+      llms.replaceAll(/\]\((?!https?:)(?:(\.\.\/)|)/gu, (_, up) => (up === undefined ? "](docs/" : "]("))
+    )
   }
 })

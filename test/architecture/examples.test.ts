@@ -17,6 +17,10 @@ const run = async (...argv: ReadonlyArray<string>) => {
 const printed: Readonly<Record<string, ReadonlyArray<string>>> = {
   "graph-in-memory": ["assistant_final\nusage_report\ndone", "ok true: Lima."],
   "hello-in-memory": ["exit code 0, said: hello, world"],
+  "own-agent-in-memory": [
+    `{"type":"text_delta","delta":"review --model gpt-5: no problem found\\n"}`,
+    "ok true: review --model gpt-5: no problem found"
+  ],
   "recover-from-a-limit": [
     "the kernel killed the agent at the memory limit of 256 MiB",
     "kept: half an answer"

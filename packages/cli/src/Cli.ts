@@ -24,7 +24,18 @@ const runCommand = (operands: Invocation.Invocation["operands"]) =>
     )
   ).pipe(
     Command.withDescription(
-      `Run an agent on a prompt, or any command, in a sandbox: run -- CMD ARG…\n\nUse - to read the prompt from standard input. Only the answer goes to standard output.\n\n${ExitCode.describe()}`
+      `Run an agent on a prompt, or any command, in a sandbox
+
+To run a command, put it last: cogni-sandbox run [flags] -- CMD ARG…
+A command has access to a model if --model or --demo is given, or if COGNI_LLM_URL and COGNI_LLM_MODEL are set.
+--no-model prevents that.
+
+The sandbox has no network. Without --workspace or --repo, it starts in an empty directory. Install dependencies
+in the directory first, or build them into the image.
+
+Use - to read the prompt from standard input. Only the answer goes to standard output.
+
+${ExitCode.describe()}`
     ),
     Command.withShortDescription("Run an agent on a prompt, or any command, in a sandbox"),
     Command.withExamples([
@@ -37,8 +48,8 @@ const runCommand = (operands: Invocation.Invocation["operands"]) =>
         description: "Run a command in a clone, and push its changes to a branch"
       },
       {
-        command: "cogni-sandbox run --timeout 2m --memory 512m -- npm test",
-        description: "Run a command with limits"
+        command: "cogni-sandbox run -w . --timeout 2m --memory 512m -- npm test",
+        description: "Run a command in the current directory, with limits"
       }
     ])
   )
@@ -62,7 +73,12 @@ const demoCommand = Command.make(
   "demo",
   { model: Flags.model, output: Flags.output, quiet: Flags.quiet },
   (flags) => Effect.promise(() => import("./DemoCommand.ts")).pipe(Effect.flatMap(({ demo }) => demo(flags)))
-).pipe(Command.withDescription("Run an agent in a sealed container and show what happened; needs no key"))
+).pipe(
+  Command.withDescription(
+    "Run an agent in a sealed container and show what happened; needs no key\n\nIf COGNI_LLM_URL is set, the demo asks that model, with its key. Otherwise it asks an embedded demo upstream."
+  ),
+  Command.withShortDescription("Run an agent in a sealed container and show what happened; needs no key")
+)
 
 const doctorCommand = Command.make(
   "doctor",
@@ -82,7 +98,7 @@ const psCommand = Command.make(
 
 const runArgument = Argument.String("run").pipe(Argument.withDescription("Run ID or unique prefix"))
 
-const relayArgument = Argument.String("run").pipe(Argument.withDescription("Run ID"))
+const relayArgument = Argument.String("run").pipe(Argument.withDescription("Run ID, in full"))
 
 const logsCommand = Command.make(
   "logs",
@@ -104,7 +120,7 @@ const inspectCommand = Command.make(
   },
   (flags) =>
     Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ inspect }) => inspect(flags)))
-).pipe(Command.withDescription("Print the record of a run, as JSON"))
+).pipe(Command.withDescription("Print the record of a run, as JSON; --output affects only errors"))
 
 const auditVerifyCommand = Command.make("verify", { run: runArgument, output: Flags.output }, (flags) =>
   Effect.promise(() => import("./AuditCommand.ts")).pipe(Effect.flatMap(({ verify }) => verify(flags)))

@@ -50,7 +50,7 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
       { runId }
     )
   }
-  const injected = new Set<string>(KeyInjection.injectedHeaderNames())
+  const injected = new Set<string>(KeyInjection.injectedHeaderNames(settings.keyHeader))
   const facts: DemoReport.DemoFacts = {
     result,
     answer: verdict.answer.text,

@@ -26,12 +26,18 @@ const entries = {
   notFound: [66, "run, agent or file not found"],
   unavailable: [69, "the container engine, an image, or the run database is unavailable"],
   fault: [70, "the run could not be created, or failed: container, proxy, posture, a task's model"],
-  undelivered: [75, "the run succeeded, and its commits are kept: the origin rejected them (relay retry)"],
+  undelivered: [
+    75,
+    "the run succeeded, and its commits are kept: the origin rejected them, or no pull request could be opened (relay retry)"
+  ],
   noAnswer: [76, "the agent succeeded without a readable answer, or a task's model gave invalid answers"],
   refused: [77, "the run succeeded, and its commits are kept: the policy refuses them (relay retry)"],
   configuration: [78, "the environment lacks the required configuration (COGNI_LLM_URL, …)"],
   exfiltration: [119, "a canary was detected leaving the sandbox (--canaries stop)"],
-  budget: [120, "limit: the model budget is exceeded, or a task's steps, calls, tokens or conversation size"],
+  budget: [
+    120,
+    "limit: the model budget is exceeded, and the agent failed or was stopped; or a limit of a task: steps, calls, tokens or conversation size"
+  ],
   processes: [121, "limit: --processes"],
   output: [122, "limit: --output-limit"],
   disk: [123, "limit: --disk"],

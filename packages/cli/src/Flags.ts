@@ -60,6 +60,7 @@ const file = (name: string, description: string) =>
 
 /** Argument for a prompt; - reads standard input. */
 export const prompt = Argument.String("prompt").pipe(
+  Argument.withDescription("Task of the agent; - reads it from standard input"),
   Argument.optional,
   Argument.map((typed) => Option.getOrUndefined(typed))
 )
@@ -78,6 +79,9 @@ const quantity = <A>(
 ) => orUndefined(parsed(parse)(text(name, metavar, description)))
 
 const size = (name: string, description: string) => quantity(name, "SIZE", description, Quantity.parseBytes)
+
+const memoryOr = (fallback: string) =>
+  size("memory", `Memory allowed, such as 512m or 1g (default ${fallback})`)
 
 const count = (name: string, description: string) =>
   orUndefined(Flag.Int(name).pipe(Flag.withDescription(description)))
@@ -135,8 +139,10 @@ const patch = (description: string) =>
   )
 
 const patchFile = patch("Write the commits to a patch file instead of pushing them")
-const pullRequest = toggle("pr", "Open a draft pull request for the branch")
-const branch = optional("branch", "NAME", "Branch for the commits, below sandbox/ (default the run ID)")
+
+/** Flag for the branch of the commits. */
+const branchOr = (fallback: string) =>
+  optional("branch", "NAME", `Branch for the commits; fix-12 means sandbox/fix-12 (default ${fallback})`)
 
 /** Flags for a run on a repository. */
 const repo = {
@@ -146,10 +152,10 @@ const repo = {
     )
   ),
   base: optional("base", "BRANCH", "Branch to start from (default the repository's HEAD)"),
-  branch,
+  branch: branchOr("the run ID"),
   depth: orUndefined(whole("depth", 1, depthMax, "Commits of history that the agent sees (default 1)")),
   push: toggle("push", "Push the branch; this is the default without --patch"),
-  pr: pullRequest,
+  pr: toggle("pr", "Open a draft pull request for the branch; requires a URL in --repo"),
   patch: patchFile,
   noCommit: toggle("no-commit", "Do not commit changes that the agent left uncommitted"),
   commitMessage: optional(
@@ -160,7 +166,13 @@ const repo = {
 }
 
 /** Flags of `relay retry`. */
-export const retry = { branch, pr: pullRequest, patch: patchFile, output, quiet }
+export const retry = {
+  branch: branchOr("the branch of the run"),
+  pr: toggle("pr", "Open a draft pull request for the branch; the default if the run had --pr"),
+  patch: patchFile,
+  output,
+  quiet
+}
 
 /** Flags of `run`. */
 export const run = {
@@ -169,15 +181,17 @@ export const run = {
   ),
   personality: optional("personality", "NAME", "Personality of the agent, if it has any"),
   workspace: orUndefined(
-    directory("workspace", "Directory that the agent may change, as /workspace (default an empty one)").pipe(
-      Flag.withAlias("w")
-    )
+    directory(
+      "workspace",
+      "Directory that the agent may change, as /workspace; . for the current one (default an empty one). " +
+        "For root, it needs another owner: chown -R 1000:1000 DIR"
+    ).pipe(Flag.withAlias("w"))
   ),
   ...repo,
   model,
   promptFile: orUndefined(file("prompt-file", "Read the prompt from a file")),
   timeoutSeconds: duration("timeout", "Wall-clock time allowed, such as 90s or 2m (default 10m)"),
-  memoryBytes: size("memory", "Memory allowed, such as 512m or 1g (default 1g)"),
+  memoryBytes: memoryOr("the agent's, or 1g"),
   cpus: orUndefined(Flag.Finite("cpus").pipe(Flag.withDescription("CPUs allowed, such as 0.5 (default 2)"))),
   processes: count("processes", "Concurrent processes and threads allowed (default 256)"),
   diskBytes: size("disk", "Size that a run may add to its workspace, such as 500m (default 2g)"),
@@ -196,14 +210,21 @@ export const run = {
     "IMAGE",
     "Image to run, built on the runtime image (default the agent's, or COGNI_RUNTIME_IMAGE)"
   ),
-  runId: optional("run-id", "ID", "ID of the run, not used before (default a random ID)"),
+  runId: optional(
+    "run-id",
+    "ID",
+    "ID of the run, not used before: 8 to 48 lower-case letters, digits and inner hyphens (default a random ID)"
+  ),
   proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container", "nginx"]).pipe(
     Flag.withDescription(
       "Proxy between the run and the model; gateway detects whether it needs a container (default gateway)"
     ),
     Flag.withDefault("gateway")
   ),
-  callsMax: count("max-calls", "Model calls allowed (default no limit)"),
+  callsMax: count(
+    "max-calls",
+    "Calls sent to the model API, including failed and count_tokens calls (default no limit)"
+  ),
   inputTokensMax: count("max-input-tokens", "Input tokens allowed in all calls together (default no limit)"),
   outputTokensMax: count(
     "max-output-tokens",
@@ -211,7 +232,8 @@ export const run = {
   ),
   costUsdMax: cost(
     "max-cost",
-    "Model cost allowed, in US dollars; needs an upstream that reports it, or COGNI_LLM_PRICES (default no limit)"
+    "Model cost allowed, in US dollars (default no limit). It needs an upstream that reports costs, or " +
+      "COGNI_LLM_PRICES: after a call of unknown cost, the next one is refused"
   ),
   stopWhenSpent: toggle(
     "stop-when-spent",
@@ -233,7 +255,7 @@ export const run = {
     "Refuse requests with fields that the gateway does not know, instead of removing these fields"
   ),
   auditBodies: toggle("audit-bodies", "Keep request and response bodies in the audit, without secrets"),
-  noModel: toggle("no-model", "Run without a model, even if one is configured"),
+  noModel: toggle("no-model", "Run a command without a model, even if one is configured"),
   demo: toggle("demo", "Use the embedded demo upstream; no model is asked"),
   output,
   quiet
@@ -247,7 +269,7 @@ export const task = {
   stepsMax: orUndefined(whole("steps-max", 1, 10_000, "Model answers allowed (default 50)")),
   patch: patch("Write the patch to a file outside the workspace, instead of to standard output"),
   timeoutSeconds: duration("timeout", "Wall-clock time allowed, such as 90s or 2h (default 30m)"),
-  memoryBytes: run.memoryBytes,
+  memoryBytes: memoryOr("1g"),
   cpus: run.cpus,
   processes: run.processes,
   diskBytes: run.diskBytes,
@@ -297,7 +319,7 @@ export const mcp = {
   deny: several("deny", "TOOL", "Tool or group not to offer, such as process.*; may be repeated"),
   idleSeconds: duration("idle", "Idle time after which a sandbox closes; requires --workspace (default 15m)"),
   timeoutSeconds: duration("timeout", "Lifetime of one sandbox, such as 2h (default 24h)"),
-  memoryBytes: run.memoryBytes,
+  memoryBytes: memoryOr("1g"),
   diskBytes: run.diskBytes,
   cpus: run.cpus,
   processes: run.processes,
