@@ -117,8 +117,13 @@ export const sentences = (text: string): ReadonlyArray<string> =>
 const words = (sentence: string): number =>
   sentence.split(/[\s/–—]+/u).filter((word) => /\p{L}/u.test(word)).length
 
-/** Strips list marks, quotes and emphasis that stand before the first word. */
-const opening = (sentence: string): string => sentence.replace(/^[^\p{L}]+/u, "")
+/** The beginning of a sentence, without marks. Titles and messages begin in lower case. */
+const opening = (sentence: string, kind: Kind): string => {
+  const begun = sentence.replace(/^[^\p{L}\p{N}]+/u, "")
+  return kind === "title" || kind === "message"
+    ? `${begun.slice(0, 1).toUpperCase()}${begun.slice(1)}`
+    : begun
+}
 
 /** The rules that a passage breaks, in order. */
 export const faults = (passage: Passage): ReadonlyArray<Fault> =>
@@ -128,7 +133,7 @@ export const faults = (passage: Passage): ReadonlyArray<Fault> =>
       return found === undefined ? [] : [{ passage, found, instead }]
     })
     const begins = beginnings.flatMap(({ form, instead }) =>
-      form.test(opening(sentence)) ? [{ passage, found: sentence.slice(0, 40), instead }] : []
+      form.test(opening(sentence, passage.kind)) ? [{ passage, found: sentence.slice(0, 40), instead }] : []
     )
     const long = words(sentence)
     return [
@@ -153,26 +158,25 @@ export const grade = (passages: ReadonlyArray<Passage>): number => {
   return counts.sentence === 0 ? 0 : fleschKincaid(counts)
 }
 
-const pagePatterns = [
-  "*.md",
-  ".changeset/*.md",
-  ".github/**/*.md",
-  "docs/**/*.md",
-  "docs/*.txt",
-  "packages/*/README.md",
-  "images/**/*.md",
-  "test/**/*.md"
-]
-
-const shellPatterns = [
+/** Programs in which `#` begins a comment. */
+export const shellPatterns: ReadonlyArray<string> = [
   "dev",
   ".ci/run",
+  "docs/record-demo",
   "images/{build,lib.sh}",
-  "images/*/{Dockerfile,cogni-*}",
+  "images/*/Dockerfile",
+  "images/*/cogni-!(*.mjs)",
   ".github/**/*.yml"
 ]
 
-/** Comments of a file in which `#` begins one. A run of lines is one comment. */
+/** Programs outside the packages, whose comments are read. */
+export const programPatterns: ReadonlyArray<string> = [
+  "images/**/*.mjs",
+  "docs/typedoc-effect.mjs",
+  "docs/.vitepress/config.ts"
+]
+
+/** Comments and messages of a file in which `#` begins a comment. A run of lines is one comment. */
 const shellPassages = (path: string): ReadonlyArray<Passage> => {
   const found: Array<{ line: number; text: string; end: number }> = []
   SourceTree.read(path)
@@ -186,9 +190,19 @@ const shellPassages = (path: string): ReadonlyArray<Passage> => {
         before.end = index
       } else found.push({ line: index + 1, text, end: index })
     })
-  return found.flatMap(({ line, text }) =>
-    paragraphs(text).map((one): Passage => ({ kind: "comment", path, line, text: one }))
-  )
+  return [
+    ...found.flatMap(({ line, text }) =>
+      paragraphs(text).map((one): Passage => ({ kind: "comment", path, line, text: one }))
+    ),
+    ...[...SourceTree.read(path).matchAll(/\b(?:say|stop \S+|step) "((?:[^"\\]|\\.)*)"/gu)].map(
+      ({ 1: text, index }) => ({
+        kind: "message" as const,
+        path,
+        line: SourceTree.lineOf(path, index),
+        text: clean(text!.replaceAll(/\$\{?\w+[^ }]*\}?/gu, "CODE"))
+      })
+    )
+  ]
 }
 
 /** Paragraphs, list items, headings and table cells of a page. */
@@ -210,7 +224,7 @@ const pagePassages = (path: string): ReadonlyArray<Passage> => {
   }
   lines.forEach((line, index) => {
     const row = /^\s*\|(.*)\|\s*$/u.exec(line)
-    const begins = /^\s*(?:#+ |[-*] |\d+\. |> )/u.test(line)
+    const begins = /^\s*(?:#+ |[-*] |\d+\. )/u.test(line)
     if (row !== null || begins || line.trim() === "") close()
     if (row !== null) {
       for (const cell of row[1]!.split(/(?<!\\)\|/u)) {
@@ -267,38 +281,51 @@ const paragraphs = (text: string): ReadonlyArray<string> =>
 
 const isSource = (path: string) => /^packages\/[a-z-]+\/src\//u.test(path) && !path.includes("/testing/")
 
-/** Files whose strings are code in another language, or names in a list. */
-const foreign = /(?:SeccompProfile|Schema(?:Version|Tables)?|Tables|TaskPatch)\.ts$/u
+/** A list of names, not sentences. */
+const foreign = /SeccompProfile\.ts$/u
 
-/** Strings with words of a sentence: at least four, with a small letter at the beginning of two of them. */
+/** Two ordinary words at least, and no program in another language. */
 const isSentence = (text: string): boolean =>
-  /[a-z]{2,}[,:;]? [a-z]{1,}[,:;]? [a-z]/u.test(text) &&
-  !/^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|WITH|<|\{)/u.test(text)
+  (withoutCode(text).match(/(?<![\w-])[a-z]{2,}(?![\w(=/-])/gu) ?? []).length >= 2 &&
+  / /u.test(text.trim()) &&
+  !/^\s*(?:SELECT|INSERT|UPDATE|DELETE|CREATE|WITH|<|\{)|\b(?:set -e|exec |git -c|fi\n|done\n)|\$\(/u.test(
+    text
+  )
 
-/** Strings and templates of a file that are sentences. Each substitution of a template counts as one word. */
-const messages = (path: string): ReadonlyArray<Passage> =>
-  [...SourceTree.walk(SourceTree.tree(path))].flatMap((node) => {
-    const text =
-      node.type === "Literal" && typeof node["value"] === "string"
-        ? node["value"]
-        : node.type === "TemplateLiteral"
-          ? (node["quasis"] as ReadonlyArray<SourceTree.Node>)
-              .map((quasi) => (quasi["value"] as { readonly cooked: string }).cooked)
-              .join("CODE")
-          : ""
+/** The text of a string, a template or strings joined by `+`. Anything that is filled in is one word. */
+const textOf = (node: SourceTree.Node): string | undefined => {
+  if (node.type === "Literal") return typeof node["value"] === "string" ? node["value"] : undefined
+  if (node.type === "TemplateLiteral")
+    return SourceTree.templateText(node)
+      .map((part) => part ?? "CODE")
+      .join("")
+  if (node.type !== "BinaryExpression" || node["operator"] !== "+") return undefined
+  const [left, right] = [textOf(node["left"] as SourceTree.Node), textOf(node["right"] as SourceTree.Node)]
+  return left === undefined && right === undefined ? undefined : `${left ?? "CODE"}${right ?? "CODE"}`
+}
+
+/** Sentences among the strings of a file. */
+const messages = (path: string): ReadonlyArray<Passage> => {
+  const seen = new Set<number>()
+  // Parents come first, so that a joined text is read as a whole.
+  return [...SourceTree.walk(SourceTree.tree(path))].flatMap((node) => {
+    const text = textOf(node)
+    if (text === undefined || seen.has(node.start)) return []
+    for (const inner of SourceTree.walk(node)) seen.add(inner.start)
     return isSentence(text)
-      ? paragraphs(text).map((one): Passage => ({
+      ? text.split(/\n\s*\n|\n(?=\s*(?:[-*] |\d+\. ))/u).map((one): Passage => ({
           kind: "message",
           path,
           line: SourceTree.lineOf(path, node.start),
-          text: one
+          text: clean(one)
         }))
       : []
   })
+}
 
 /** Every passage of the repository. */
 export const passages = (): ReadonlyArray<Passage> => [
-  ...SourceTree.files(...pagePatterns).flatMap(pagePassages),
+  ...SourceTree.pages().flatMap(pagePassages),
   ...SourceTree.files(...shellPatterns).flatMap(shellPassages),
   ...SourceTree.files("packages/*/package.json").map((path): Passage => ({
     kind: "page",
@@ -306,21 +333,23 @@ export const passages = (): ReadonlyArray<Passage> => [
     line: 1,
     text: SourceTree.readJson(path).description
   })),
-  ...SourceTree.sources().flatMap((path): ReadonlyArray<Passage> => [
-    ...comments(path).flatMap(({ docstring, line, text }) =>
-      paragraphs(text).map((one): Passage => ({
-        kind: docstring ? "docstring" : "comment",
+  ...[...SourceTree.sources(), ...SourceTree.files(...programPatterns)].flatMap(
+    (path): ReadonlyArray<Passage> => [
+      ...comments(path).flatMap(({ docstring, line, text }) =>
+        paragraphs(text).map((one): Passage => ({
+          kind: docstring ? "docstring" : "comment",
+          path,
+          line,
+          text: one
+        }))
+      ),
+      ...SourceTree.placedTitles(path).map((parts): Passage => ({
+        kind: "title",
         path,
-        line,
-        text: one
-      }))
-    ),
-    ...SourceTree.titles(path).map((parts): Passage => ({
-      kind: "title",
-      path,
-      line: 1,
-      text: clean(parts.map((part) => part ?? "CODE").join(""))
-    })),
-    ...(isSource(path) && !foreign.test(path) ? messages(path) : [])
-  ])
+        line: SourceTree.lineOf(path, parts.offset),
+        text: clean(parts.text.map((part) => part ?? "CODE").join(""))
+      })),
+      ...(isSource(path) && !foreign.test(path) ? messages(path) : [])
+    ]
+  )
 ]

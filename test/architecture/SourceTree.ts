@@ -47,6 +47,20 @@ export const readJson = (path: string): any => JSON.parse(read(path))
 export const modules = (name: Package): ReadonlyArray<string> =>
   files(`packages/${name}/src/**/*.ts`).map((path) => path.slice(`packages/${name}/src/`.length))
 
+/** Patterns of the pages that people read. Each matches something, but for changesets right after a release. */
+export const pagePatterns: ReadonlyArray<string> = [
+  "*.md",
+  ".changeset/*.md",
+  ".github/**/*.md",
+  "docs/**/*.md",
+  "docs/*.txt",
+  "packages/*/README.md",
+  "images/**/*.md",
+  "test/**/*.md"
+]
+
+export const pages = (): ReadonlyArray<string> => files(...pagePatterns)
+
 /** Every TypeScript file that people write. */
 export const sources = (): ReadonlyArray<string> =>
   files("packages/*/{src,test}/**/*.ts", "test/**/*.ts", "examples/**/*.ts", "*.ts")
@@ -270,18 +284,25 @@ const calleeRoot = (node: Node): string => {
 /** A title as it stands in the source: what a template fills in is `undefined`. */
 export type Title = ReadonlyArray<string | undefined>
 
-/** Titles of the tests and groups of a file. */
-export const titles = (path: string): ReadonlyArray<Title> =>
+/** The fixed parts of a template, and `undefined` for each substitution between them. */
+export const templateText = (node: Node): Title =>
+  (node["quasis"] as ReadonlyArray<Node>)
+    .map((quasi) => (quasi["value"] as { readonly cooked: string }).cooked)
+    .flatMap((text, index) => (index === 0 ? [text] : [undefined, text]))
+
+/** Titles of the tests and groups of a file, with their places. */
+export const placedTitles = (
+  path: string
+): ReadonlyArray<{ readonly text: Title; readonly offset: number }> =>
   [...walk(tree(path))].flatMap((node) => {
     if (node.type !== "CallExpression" || !testCalls.test(calleeRoot(node["callee"] as Node))) return []
     const [first] = node["arguments"] as ReadonlyArray<Node>
-    if (first?.type === "Literal" && typeof first["value"] === "string") return [[first["value"]]]
-    if (first?.type !== "TemplateLiteral") return []
-    const quasis = (first["quasis"] as ReadonlyArray<Node>).map(
-      (quasi) => (quasi["value"] as { readonly cooked: string }).cooked
-    )
-    return [quasis.flatMap((text, index) => (index === 0 ? [text] : [undefined, text]))]
+    if (first?.type === "Literal" && typeof first["value"] === "string")
+      return [{ text: [first["value"]], offset: first.start }]
+    return first?.type === "TemplateLiteral" ? [{ text: templateText(first), offset: first.start }] : []
   })
+
+export const titles = (path: string): ReadonlyArray<Title> => placedTitles(path).map(({ text }) => text)
 
 const escape = (text: string) => text.replaceAll(/[$()*+.?[\\\]^{|}]/gu, "\\$&")
 

@@ -12,15 +12,8 @@ import { dirname, join, normalize } from "node:path"
 import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
-const pages = () =>
-  SourceTree.files(
-    "*.md",
-    "docs/**/*.md",
-    "docs/*.txt",
-    "packages/*/README.md",
-    "images/**/*.md",
-    "test/**/*.md"
-  )
+/** Not the forms of GitHub, whose links are relative to its own pages. */
+const pages = () => SourceTree.pages().filter((path) => !path.startsWith(".github/"))
 
 const exists = (path: string) => existsSync(join(SourceTree.root, path))
 

@@ -6,6 +6,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { none } from "./Rule.ts"
 import * as Prose from "./Prose.ts"
+import * as SourceTree from "./SourceTree.ts"
 
 const byKind = Object.groupBy(Prose.passages(), ({ kind }) => kind)
 
@@ -23,6 +24,15 @@ describe("prose", () => {
       )
     }
   )
+
+  it("every pattern matches a file", () => {
+    none(
+      [...SourceTree.pagePatterns, ...Prose.shellPatterns, ...Prose.programPatterns].filter(
+        (pattern) => pattern !== ".changeset/*.md" && SourceTree.files(pattern).length === 0
+      ),
+      "these read nothing"
+    )
+  })
 
   it(`a page, and all text of a kind, has a reading grade of at most ${Prose.gradeMax}`, () => {
     const pages = Object.entries(Object.groupBy(byKind.page ?? [], ({ path }) => path))

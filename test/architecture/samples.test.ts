@@ -32,7 +32,7 @@ interface Sample {
 }
 
 const samples = (): ReadonlyArray<Sample> =>
-  SourceTree.files("*.md", "docs/**/*.md", "packages/*/README.md", "images/**/*.md").flatMap((page) => {
+  SourceTree.pages().flatMap((page) => {
     const text = SourceTree.read(page)
     return [...text.matchAll(/^```(tsx?)\n([\s\S]*?)^```/gmu)].map(({ 1: kind, 2: body, index }) => {
       const line = text.slice(0, index).split("\n").length
@@ -58,13 +58,29 @@ describe("samples", () => {
     })
     const output = await compile.then(
       () => "",
-      (error: { readonly stdout: string }) => error.stdout
+      // Without a diagnostic, the compiler did not run.
+      (error: Error & { readonly stdout?: string }) => error.stdout || Promise.reject(error)
     )
     const where = all.reduce(
       (text, { line, name, page }) => text.replaceAll(name, `${page}:${line} +`),
       output
     )
     assert.strictEqual(where, "", "a sample that its reader cannot compile")
+  })
+
+  it("a fence names a known language, and stands at the beginning of a line", () => {
+    const known = /^(?:|sh|ts|tsx|json|yaml|text|diff|dockerfile|mermaid)$/u
+    const offenders = SourceTree.files(
+      "*.md",
+      "docs/**/*.md",
+      "packages/*/README.md",
+      "images/**/*.md"
+    ).flatMap((page) =>
+      [...SourceTree.read(page).matchAll(/^([ \t]*)(?:```|~~~)([^\n`]*)$/gmu)]
+        .filter(([, indent, language]) => !known.test(language!) || (indent !== "" && language !== ""))
+        .map(([fence]) => `${page}: ${fence}`)
+    )
+    assert.deepStrictEqual(offenders, [], "a sample in another form is not compiled")
   })
 
   it("a sample that is no module is an expression of one line", () => {

@@ -366,16 +366,9 @@ const behaviours: ReadonlySet<string> = new Set([
 ])
 
 const documents = () =>
-  SourceTree.files(
-    "*.md",
-    "docs/**/*.md",
-    "packages/*/README.md",
-    "images/**/*.md",
-    "test/**/*.md",
-    "examples/**/*.md"
-  )
+  SourceTree.pages().filter((path) => path.endsWith(".md") && !/^\.(?:changeset|github)\//u.test(path))
 
-describe("prose", () => {
+describe("pages", () => {
   it("a Markdown file has exactly one title, first", () => {
     const offenders = documents().filter((path) => {
       const text = SourceTree.read(path).replaceAll(/^(```|~~~)[\s\S]*?^\1/gmu, "")

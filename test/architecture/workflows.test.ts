@@ -16,8 +16,10 @@ interface Step {
 
 interface Job {
   readonly "timeout-minutes"?: number
-  readonly permissions?: object
-  readonly steps: ReadonlyArray<Step>
+  readonly permissions?: object | string
+  readonly strategy?: { readonly matrix?: Readonly<Record<string, ReadonlyArray<unknown>>> }
+  /** Absent if the job is another workflow. */
+  readonly steps?: ReadonlyArray<Step>
 }
 
 interface Workflow {
@@ -25,7 +27,7 @@ interface Workflow {
   readonly jobs: Readonly<Record<string, Job>>
 }
 
-const workflows = SourceTree.files(".github/workflows/*.yml").map((path) => ({
+const workflows = SourceTree.files(".github/workflows/*.{yml,yaml}").map((path) => ({
   path,
   text: SourceTree.read(path),
   workflow: parse(SourceTree.read(path)) as Workflow
@@ -41,14 +43,16 @@ describe("workflows", () => {
       ...workflows
         .filter(({ workflow }) => JSON.stringify(workflow.permissions) !== "{}")
         .map(({ path }) => path),
-      ...jobs.filter(({ job }) => job.permissions === undefined).map(({ name }) => name)
+      ...jobs.filter(({ job }) => typeof job.permissions !== "object").map(({ name }) => name)
     ]
     none(offenders, "permissions: {} on the workflow, and what a job needs on the job")
   })
 
   it(`a job takes at most ${jobMinutesMax} minutes`, () => {
     none(
-      jobs.filter(({ job }) => !((job["timeout-minutes"] ?? 360) <= jobMinutesMax)).map(({ name }) => name),
+      jobs
+        .filter(({ job }) => job.steps !== undefined && !((job["timeout-minutes"] ?? 360) <= jobMinutesMax))
+        .map(({ name }) => name),
       `timeout-minutes: ${jobMinutesMax}, or less`
     )
   })
@@ -57,7 +61,10 @@ describe("workflows", () => {
     const offenders = workflows.flatMap(({ path, text }) =>
       text
         .split("\n")
-        .filter((line) => /\buses:/u.test(line) && !/uses: [\w./-]+@[0-9a-f]{40} # v\d/u.test(line))
+        .filter(
+          (line) =>
+            /\buses:/u.test(line) && !/uses: (?:\.\/\.github\/|[\w./-]+@[0-9a-f]{40} # v\d)/u.test(line)
+        )
         .map((line) => `${path}: ${line.trim()}`)
     )
     none(offenders, "uses: OWNER/NAME@COMMIT # vVERSION: a tag can be moved, a commit cannot")
@@ -67,7 +74,7 @@ describe("workflows", () => {
     none(
       jobs
         .filter(({ job }) =>
-          job.steps.some(
+          job.steps?.some(
             (step) =>
               step.uses?.startsWith("actions/checkout@") && step.with?.["persist-credentials"] !== false
           )
@@ -80,7 +87,7 @@ describe("workflows", () => {
   it("every command of .ci/run is a job, with Docker apart", () => {
     const commands = (text: string) => [...text.matchAll(/\.\/dev ([a-z]+)/gu)].map(([, command]) => command!)
     const check = workflows.find(({ path }) => path.endsWith("/check.yml"))!
-    const runs = Object.values(check.workflow.jobs).flatMap(({ steps }) =>
+    const runs = Object.values(check.workflow.jobs).flatMap(({ steps = [] }) =>
       steps.flatMap(({ run }) => run ?? [])
     )
     const ours = new Set(commands(SourceTree.read(".ci/run").replaceAll(/^#.*$/gmu, "")))
@@ -95,7 +102,29 @@ describe("workflows", () => {
       rest.filter((folder) => !docker.includes(folder)),
       "no job of check.yml runs these"
     )
-    assert.isTrue(runs.some((run) => run === "./dev test --unit"))
+    assert.isTrue(runs.some((run) => run.endsWith("./dev test --unit")))
+  })
+})
+
+describe("jobs", () => {
+  it("no step is skipped, or may fail", () => {
+    none(
+      workflows
+        .filter(({ text }) => /continue-on-error|if: (?:false|\$\{\{ false)/u.test(text))
+        .map(({ path }) => path),
+      "remove continue-on-error and if: false: a check must be able to fail"
+    )
+  })
+
+  it("the shards of a job are all there", () => {
+    const offenders = jobs.flatMap(({ job, name }) => {
+      const count = Number(
+        /--shard="?\$SHARD\/(\d+)/u.exec(JSON.stringify(job.steps ?? []).replaceAll("\\", ""))?.[1] ?? 0
+      )
+      const expected = Array.from({ length: count }, (_, index) => index + 1)
+      return JSON.stringify(job.strategy?.matrix?.["shard"] ?? []) === JSON.stringify(expected) ? [] : [name]
+    })
+    none(offenders, "matrix.shard is 1 to N of --shard=…/N")
   })
 })
 

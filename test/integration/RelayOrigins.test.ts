@@ -72,55 +72,61 @@ const refusedClone = (request: CloneRequest) =>
 it.layer(RelayHarness.layer(), { excludeTestServices: true })("a local repository", (it) => {
   for (const userId of [0, 1234]) {
     const whose = userId === 0 ? "root" : "a user"
-    it.effect(`of ${whose} gets a branch that its owner owns, and its checkout is unchanged`, () =>
-      Effect.gen(function* () {
-        const path = yield* checkout
-        const main = yield* GitOrigin.branchAt(path, "main")
-        yield* give(path, userId)
-        const { clone, pushed } = yield* delivered(yield* asked(path, { depth: 5 }))
-        assert.strictEqual(clone.baseCommit, main)
-        // New files belong to the owner, and no temporary file is left behind.
-        for (const name of [`.git/refs/heads/${clone.branch}`, ".git/objects/pack"])
-          assert.strictEqual(statSync(join(path, name)).uid, userId, name)
-        const left = yield* command("find", join(path, ".git"), "-name", "*.lock", "-o", "-name", "tmp_*")
-        assert.strictEqual(left, "")
-        const others = yield* command("find", path, "-not", "-uid", String(userId))
-        assert.strictEqual(others, "")
-        assert.strictEqual(yield* GitOrigin.branchAt(path, clone.branch), pushed.tip)
-        assert.strictEqual(yield* GitOrigin.branchAt(path, "main"), main)
-        assert.strictEqual(yield* GitOrigin.git(path, "status", "--porcelain"), "")
-        yield* GitOrigin.git(path, "fsck", "--full", "--strict")
-      })
+    it.effect(
+      `a repository of ${whose} gets a branch that its owner owns, and its checkout is unchanged`,
+      () =>
+        Effect.gen(function* () {
+          const path = yield* checkout
+          const main = yield* GitOrigin.branchAt(path, "main")
+          yield* give(path, userId)
+          const { clone, pushed } = yield* delivered(yield* asked(path, { depth: 5 }))
+          assert.strictEqual(clone.baseCommit, main)
+          // New files belong to the owner, and no temporary file is left behind.
+          for (const name of [`.git/refs/heads/${clone.branch}`, ".git/objects/pack"])
+            assert.strictEqual(statSync(join(path, name)).uid, userId, name)
+          const left = yield* command("find", join(path, ".git"), "-name", "*.lock", "-o", "-name", "tmp_*")
+          assert.strictEqual(left, "")
+          const others = yield* command("find", path, "-not", "-uid", String(userId))
+          assert.strictEqual(others, "")
+          assert.strictEqual(yield* GitOrigin.branchAt(path, clone.branch), pushed.tip)
+          assert.strictEqual(yield* GitOrigin.branchAt(path, "main"), main)
+          assert.strictEqual(yield* GitOrigin.git(path, "status", "--porcelain"), "")
+          yield* GitOrigin.git(path, "fsck", "--full", "--strict")
+        })
     )
 
-    it.effect(`of ${whose} refuses the push if the branch was created meanwhile, and keeps that branch`, () =>
-      Effect.gen(function* () {
-        const path = yield* checkout
-        yield* give(path, userId)
-        const branch = BranchName.make("sandbox/moved")
-        const other = GitOrigin.git(path, "branch", branch, "main~1")
-        const between = Effect.andThen(other, give(path, userId))
-        const { reason } = yield* Effect.flip(delivered(yield* asked(path, { branch }), between))
-        assert.isTrue(reason._tag === "PushRefused" && reason.fault === "branch_exists", reason.message)
-        assert.strictEqual(
-          yield* GitOrigin.branchAt(path, branch),
-          yield* GitOrigin.git(path, "rev-parse", "main~1")
-        )
-      })
+    it.effect(
+      `a repository of ${whose} refuses the push if the branch was created meanwhile, and keeps that branch`,
+      () =>
+        Effect.gen(function* () {
+          const path = yield* checkout
+          yield* give(path, userId)
+          const branch = BranchName.make("sandbox/moved")
+          const other = GitOrigin.git(path, "branch", branch, "main~1")
+          const between = Effect.andThen(other, give(path, userId))
+          const { reason } = yield* Effect.flip(delivered(yield* asked(path, { branch }), between))
+          assert.isTrue(reason._tag === "PushRefused" && reason.fault === "branch_exists", reason.message)
+          assert.strictEqual(
+            yield* GitOrigin.branchAt(path, branch),
+            yield* GitOrigin.git(path, "rev-parse", "main~1")
+          )
+        })
     )
 
-    it.effect(`of ${whose} refuses the push if a lock file exists, and names the lock file`, () =>
-      Effect.gen(function* () {
-        const path = yield* checkout
-        const branch = BranchName.make("sandbox/locked")
-        mkdirSync(join(path, ".git/refs/heads/sandbox"))
-        writeFileSync(join(path, ".git/refs/heads/sandbox/locked.lock"), "")
-        yield* give(path, userId)
-        const { message, reason } = yield* Effect.flip(delivered(yield* asked(path, { branch })))
-        assert.isTrue(reason._tag === "PushRefused" && reason.fault === "raced", message)
-        assert.include(message, ".lock")
-        assert.isUndefined(yield* GitOrigin.branchAt(path, branch))
-      })
+    it.effect(
+      `a repository of ${whose} refuses the push if a lock file exists, and names the lock file`,
+      () =>
+        Effect.gen(function* () {
+          const path = yield* checkout
+          const branch = BranchName.make("sandbox/locked")
+          mkdirSync(join(path, ".git/refs/heads/sandbox"))
+          writeFileSync(join(path, ".git/refs/heads/sandbox/locked.lock"), "")
+          yield* give(path, userId)
+          const { message, reason } = yield* Effect.flip(delivered(yield* asked(path, { branch })))
+          assert.isTrue(reason._tag === "PushRefused" && reason.fault === "raced", message)
+          assert.include(message, ".lock")
+          assert.isUndefined(yield* GitOrigin.branchAt(path, branch))
+        })
     )
   }
 
@@ -213,31 +219,35 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a local repositor
     })
   )
 
-  it.effect("of root is refused if other users cannot read it or can write it, with a remedy", () =>
-    Effect.gen(function* () {
-      const closed = yield* checkout
-      yield* command("chmod", "-R", "go-rwx", join(closed, ".git"))
-      const unread = yield* refusedClone(yield* asked(closed))
-      assert.isTrue(unread.reason._tag === "OriginUnavailable" && unread.reason.fault === "forbidden")
-      assert.include(unread.message, "No container runs as root")
-      const open = yield* checkout
-      yield* command("chmod", "-R", "go+w", join(open, ".git"))
-      const request = yield* asked(open)
-      const unwritten = yield* Effect.flip(delivered(request))
-      assert.isTrue(unwritten.reason._tag === "PushRefused" && unwritten.reason.fault === "forbidden")
-      assert.include(unwritten.message, "others may write")
-      assert.isUndefined(yield* GitOrigin.branchAt(open, `sandbox/${request.runId}`))
-    })
+  it.effect(
+    "a repository of root is refused if other users cannot read it or can write it, with a remedy",
+    () =>
+      Effect.gen(function* () {
+        const closed = yield* checkout
+        yield* command("chmod", "-R", "go-rwx", join(closed, ".git"))
+        const unread = yield* refusedClone(yield* asked(closed))
+        assert.isTrue(unread.reason._tag === "OriginUnavailable" && unread.reason.fault === "forbidden")
+        assert.include(unread.message, "No container runs as root")
+        const open = yield* checkout
+        yield* command("chmod", "-R", "go+w", join(open, ".git"))
+        const request = yield* asked(open)
+        const unwritten = yield* Effect.flip(delivered(request))
+        assert.isTrue(unwritten.reason._tag === "PushRefused" && unwritten.reason.fault === "forbidden")
+        assert.include(unwritten.message, "others may write")
+        assert.isUndefined(yield* GitOrigin.branchAt(open, `sandbox/${request.runId}`))
+      })
   )
 
-  it.effect("of root refuses the push if its refs are a link, and nothing is written through it", () =>
-    Effect.gen(function* () {
-      const [path, victim] = [yield* checkout, yield* place]
-      const planted = Effect.sync(() => symlinkSync(victim, join(path, ".git/refs/heads/sandbox")))
-      const { reason } = yield* Effect.flip(delivered(yield* asked(path), planted))
-      assert.strictEqual(reason._tag, "PushRefused", reason.message)
-      assert.strictEqual(yield* command("find", victim, "-type", "f"), "")
-    })
+  it.effect(
+    "a repository of root refuses the push if its refs are a link, and nothing is written through it",
+    () =>
+      Effect.gen(function* () {
+        const [path, victim] = [yield* checkout, yield* place]
+        const planted = Effect.sync(() => symlinkSync(victim, join(path, ".git/refs/heads/sandbox")))
+        const { reason } = yield* Effect.flip(delivered(yield* asked(path), planted))
+        assert.strictEqual(reason._tag, "PushRefused", reason.message)
+        assert.strictEqual(yield* command("find", victim, "-type", "f"), "")
+      })
   )
 
   it.effect("is not opened by its container if it was replaced with another directory", () =>

@@ -329,7 +329,7 @@ const memoryGrowth = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   })
 
 layer(RunHarness.layer(), options)("a flood", (it) => {
-  it.effect("of a gigabyte is counted without being kept, and is ended at its limit", () =>
+  it.effect("a flood of a gigabyte is counted without being kept, and is ended at its limit", () =>
     Effect.gen(function* () {
       const sandbox = yield* session({ outputBytesMax: 2 * 1024 * MiB })
       const asked = sandbox.exec("yes | head -c 1000000000", { outputRetainedBytesMax: 64 * 1024 })
@@ -346,7 +346,7 @@ layer(RunHarness.layer(), options)("a flood", (it) => {
     })
   )
 
-  it.effect("of background processes does not slow other commands", () =>
+  it.effect("a flood of background processes does not slow other commands", () =>
     Effect.gen(function* () {
       const sandbox = yield* session({ cpusMax: 2 })
       const table = yield* ProcessTable.make(sandbox)

@@ -213,7 +213,7 @@ layer(Server.layer, { excludeTestServices: true })("a database outage", (it) => 
     })
   )
 
-  it.effect("of a moment at the end of a run is retried, and nothing is left to sync", () =>
+  it.effect("a database outage of a moment at the end of a run is retried, and nothing is left to sync", () =>
     Effect.gen(function* () {
       const server = yield* Server
       const path = yield* Stores.directory

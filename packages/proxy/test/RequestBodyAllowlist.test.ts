@@ -82,14 +82,14 @@ describe("the allowlist", () => {
     const { also = [], body: written } = fixture(`every-shape.${api}`)
     expressionOf(schema as Json, "body", [written, ...also.map((one) => ({ ...written, ...one }))], structs)
 
-    it(`of ${api} matches its snapshot`, async () => {
+    it(`the allowlist of ${api} matches its snapshot`, async () => {
       // After an intended change: pnpm vitest run packages/proxy/test/RequestBodyAllowlist.test.ts -u
       await expect(`${[...structs.keys()].toReversed().join("\n\n")}\n`).toMatchFileSnapshot(
         `fixtures/allowlist.${api}.txt`
       )
     })
 
-    it(`of ${api} is covered by the fixture by hand`, () => {
+    it(`the allowlist of ${api} is covered by the fixture by hand`, () => {
       const missing = [...structs].flatMap(([text, { covered, names }]) =>
         names.filter((name) => !covered.has(name)).map((name) => `${text.split("\n")[0]}.${name}`)
       )

@@ -639,7 +639,7 @@ describe("an attack", () => {
     assert.deepStrictEqual([user, n], [undefined, undefined])
   })
 
-  it("of any bytes never causes a crash, wherever it is truncated or changed", () => {
+  it("an attack of any bytes never causes a crash, wherever it is truncated or changed", () => {
     const whole = bytesOf(
       `{"model":"m","tools":[{"a":[1.5e3,{"b":"\\ud83d\\ude00\\""}]}],${hiText},"é":null}`
     )

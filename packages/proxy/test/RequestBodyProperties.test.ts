@@ -151,7 +151,7 @@ const applied = (body: Json, { at, how, name: added, value }: Change): Json => {
 }
 
 describe("any request", () => {
-  it.prop("of any JSON is sent with allowed fields only", [json, natural], ([body, index]) => {
+  it.prop("any request of any JSON is sent with allowed fields only", [json, natural], ([body, index]) => {
     judge(body, policyAt(index))
   })
 

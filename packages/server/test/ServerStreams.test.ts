@@ -89,7 +89,7 @@ describe("a reader", () => {
     })
   )
 
-  it.effect("of a quiet run gets a heartbeat every 15 seconds", () =>
+  it.effect("a reader of a quiet run gets a heartbeat every 15 seconds", () =>
     Effect.gen(function* () {
       const server = yield* serve({ program: lasting })
       const caller = yield* server.caller()

@@ -69,7 +69,7 @@ describe("a sender", () => {
     )
   })
 
-  it("of a channel with a colon does not match another channel", () => {
+  it("a sender of a channel with a colon does not match another channel", () => {
     const of: Rules = { senders: { "a:b:c": "b", "a:b:*": "c" }, channels: { a: "d" } }
     assert.strictEqual(resolve(of, "a", "b:c")[0], "b")
     assert.strictEqual(resolve(of, "a", "b:x")[0], "c")
@@ -77,7 +77,7 @@ describe("a sender", () => {
     assert.strictEqual(resolve(of, "a:b", "x")[0], "a")
   })
 
-  it("whose ID looks like a pattern is one sender", () => {
+  it("a sender whose ID looks like a pattern is one sender", () => {
     assert.strictEqual(resolve({ senders: { "x:U1": "b" } }, "x", "U*")[0], "a")
     assert.strictEqual(resolve({ senders: { "x:U\\*": "b" } }, "x", "U*")[0], "b")
     assert.strictEqual(resolve({ senders: { "x:U\\*": "b" } }, "x", "U1")[0], "a")
@@ -208,7 +208,7 @@ describe("a key", () => {
     { arbitrary: { runs: 300, seed: "ids" } }
   )
 
-  it.effect("of the longest names is a valid session ID", () =>
+  it.effect("a key of the longest names is a valid session ID", () =>
     SessionId.decode(
       AgentRouter.keyOf(
         {

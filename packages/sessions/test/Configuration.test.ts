@@ -137,7 +137,7 @@ models: {fast: gpt-4o-mini}
     })
   )
 
-  it.effect("of the source documents is valid", () =>
+  it.effect("a file of the source documents is valid", () =>
     Effect.gen(function* () {
       const { agents, sandbox } = yield* read(sample)
       assert.deepStrictEqual(
@@ -156,7 +156,7 @@ models: {fast: gpt-4o-mini}
     })
   )
 
-  it.effect("of the documentation is valid", () =>
+  it.effect("a file of the documentation is valid", () =>
     Effect.gen(function* () {
       const page = readFileSync(
         fileURLToPath(new URL("../../../docs/reference/configuration.md", import.meta.url)),

@@ -220,7 +220,7 @@ describe("a file", () => {
     )
   )
 
-  it.effect("of a store is named by its path", () =>
+  it.effect("a file of a store is named by its path", () =>
     inDirectory((directory, fs) =>
       Effect.gen(function* () {
         const path = `${directory}/c.yaml`

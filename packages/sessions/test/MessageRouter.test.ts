@@ -147,7 +147,7 @@ describe("a message", () => {
 })
 
 describe("messages", () => {
-  it.effect("of one session are answered in order, one at a time, and of others concurrently", () =>
+  it.effect("messages of one session are answered in order, one at a time, and of others concurrently", () =>
     Effect.gen(function* () {
       const said: Array<string> = []
       const { handle } = yield* RouterWorld.make(plain, {
@@ -246,35 +246,40 @@ describe("a session", () => {
     })
   )
 
-  it.effect("of an agent that was changed is recreated after its current messages; others stay", () =>
-    Effect.gen(function* () {
-      const gate = yield* Deferred.make<void>()
-      const { handle, reload, world } = yield* RouterWorld.make(text("", "a: {system_prompt: one}, b: {}"), {
-        script: ({ text }, { agent }) =>
-          Effect.as(text === "wait" ? Deferred.await(gate) : Effect.void, agent.systemPrompt ?? "none")
+  it.effect(
+    "a session of an agent that was changed is recreated after its current messages; others stay",
+    () =>
+      Effect.gen(function* () {
+        const gate = yield* Deferred.make<void>()
+        const { handle, reload, world } = yield* RouterWorld.make(
+          text("", "a: {system_prompt: one}, b: {}"),
+          {
+            script: ({ text }, { agent }) =>
+              Effect.as(text === "wait" ? Deferred.await(gate) : Effect.void, agent.systemPrompt ?? "none")
+          }
+        )
+        yield* handle(message("x", { senderId: "B" }))
+        const running = yield* Effect.forkChild(handle(message("wait")), { startImmediately: true })
+        const waiting = yield* Effect.forkChild(handle(message("x")), { startImmediately: true })
+        yield* reload(text("", "a: {system_prompt: two}, b: {}"))
+        const next = yield* Effect.forkChild(handle(message("x")), { startImmediately: true })
+        yield* handle(message("x", { senderId: "B" }))
+        assert.deepStrictEqual(world.log, ["make slack:B:b", "make slack:U1:a"])
+        yield* Deferred.succeed(gate, undefined)
+        // Each message uses the configuration that was active when it arrived.
+        assert.strictEqual((yield* Fiber.join(running)).text, "one")
+        assert.strictEqual((yield* Fiber.join(waiting)).text, "one")
+        assert.strictEqual((yield* Fiber.join(next)).text, "two")
+        assert.deepStrictEqual(world.log, [
+          "make slack:B:b",
+          "make slack:U1:a",
+          "end slack:U1:a",
+          "make slack:U1:a"
+        ])
       })
-      yield* handle(message("x", { senderId: "B" }))
-      const running = yield* Effect.forkChild(handle(message("wait")), { startImmediately: true })
-      const waiting = yield* Effect.forkChild(handle(message("x")), { startImmediately: true })
-      yield* reload(text("", "a: {system_prompt: two}, b: {}"))
-      const next = yield* Effect.forkChild(handle(message("x")), { startImmediately: true })
-      yield* handle(message("x", { senderId: "B" }))
-      assert.deepStrictEqual(world.log, ["make slack:B:b", "make slack:U1:a"])
-      yield* Deferred.succeed(gate, undefined)
-      // Each message uses the configuration that was active when it arrived.
-      assert.strictEqual((yield* Fiber.join(running)).text, "one")
-      assert.strictEqual((yield* Fiber.join(waiting)).text, "one")
-      assert.strictEqual((yield* Fiber.join(next)).text, "two")
-      assert.deepStrictEqual(world.log, [
-        "make slack:B:b",
-        "make slack:U1:a",
-        "end slack:U1:a",
-        "make slack:U1:a"
-      ])
-    })
   )
 
-  it.effect("of another agent is a different session", () =>
+  it.effect("a session of another agent is a different session", () =>
     Effect.gen(function* () {
       const { handle, reload } = yield* RouterWorld.make(plain)
       assert.strictEqual((yield* handle(message())).key, "slack:U1:a")

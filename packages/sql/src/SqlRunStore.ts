@@ -128,7 +128,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       const record = yield* spool.store.get(runId)
       if (record?.outcome.status === "running") {
         // The run may belong to an earlier version that does not use the database.
-        yield* database.once(writer.claim(record, "taken in"))
+        yield* database.once(writer.claim(record, "synced"))
         continue
       }
       if (record !== undefined) {
@@ -224,7 +224,7 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
     write: (record: RunRecord) =>
       sql.withTransaction(
         Effect.gen(function* () {
-          const row = { ...RunTables.rowOf(record), host, claim_id: "taken in" }
+          const row = { ...RunTables.rowOf(record), host, claim_id: "synced" }
           yield* sql`INSERT INTO cogni_runs ${sql.insert(row)}
             ON CONFLICT (run_id) DO UPDATE SET owner = excluded.owner, status = excluded.status,
               started_at = excluded.started_at, ended_at = excluded.ended_at, record = excluded.record`
