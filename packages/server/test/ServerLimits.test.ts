@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
+import { StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import { answering, asked, lasting, question, serve } from "./ServerWorld.ts"
 
@@ -101,6 +102,24 @@ describe("ServerLimits", () => {
       yield* Effect.promise(() => first.response.text())
       yield* server.left(first.runId)
       yield* caller.open(question)
+    })
+  )
+
+  it.effect("answers with 503 and Retry-After while the run store is unavailable", () =>
+    Effect.gen(function* () {
+      const server = yield* serve({ program: answering("Lima") })
+      const caller = yield* server.caller()
+      const away = new StoreUnavailable({ detail: "cannot be reached", remedy: "Start it" })
+      Object.assign(server.store, { list: Effect.fail(away), describe: () => Effect.fail(away) })
+      const answers = [
+        yield* caller.get("/api/v1/runs"),
+        yield* caller.get("/api/v1/runs/run-retryafter01"),
+        yield* caller.post(question, { "idempotency-key": "once" })
+      ]
+      for (const { body, headers, status } of answers) {
+        assert.deepStrictEqual([status, body.error.reason], [503, "StoreUnavailable"])
+        assert.isAbove(Number(headers.get("retry-after")), 0)
+      }
     })
   )
 

@@ -50,9 +50,7 @@ export const layer = (
           if (authorization === undefined) return yield* Problem.challenge(missing)
           if (!/^bearer /iu.test(authorization)) return yield* Problem.challenge(notBearer)
           if (!GrantToken.isWellFormed(credential)) return yield* Problem.challenge(unknown)
-          const grant = yield* grants
-            .authenticate(credential)
-            .pipe(Effect.catch((error) => Problem.retryLater(Problem.ofStore(error), storeRetrySeconds)))
+          const grant = yield* grants.authenticate(credential).pipe(Effect.catch(Problem.storeUnavailable))
           if (grant === undefined) {
             known.remove(hash)
             return yield* Problem.challenge(unknown)
@@ -102,8 +100,6 @@ const take = (limiter: RateLimiter.RateLimiter, key: string, perMinuteMax: numbe
         : Effect.die(reason)
     )
   )
-
-const storeRetrySeconds = 5
 
 const missing = Problem.make(
   "authz_denied",

@@ -49,7 +49,7 @@ export const make = Effect.fnUntraced(function* ({ limits, model, observe }: Cha
   /** Fails if a run with this ID was ever recorded. A run ID is never reused. */
   const unused = (runId: RunId) =>
     store.describe(runId).pipe(
-      Effect.mapError(Problem.ofStore),
+      Effect.catch(Problem.storeUnavailable),
       Effect.flatMap((record) =>
         record === undefined
           ? Effect.void

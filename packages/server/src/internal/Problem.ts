@@ -116,10 +116,6 @@ export const ofRefusal = ({ error, message, reason }: GraphRefused): Problem =>
 /** Fails with the problem of a refusal, and with `Retry-After` if known. */
 export const refuse = (refused: GraphRefused) => retryLater(ofRefusal(refused), refused.retrySeconds)
 
-/** Converts the error of a store without its details, which could reveal the store's host. */
-export const ofStore = (error: { readonly _tag: string }): typeof Unavailable.Type =>
-  make("unavailable", error._tag, "the store of grants or runs is unavailable. Try again in a moment")
-
 /** Fails with the problem, and with `Retry-After` if the seconds are known. */
 export const retryLater = <P extends Problem>(
   problem: P,
@@ -130,6 +126,16 @@ export const retryLater = <P extends Problem>(
     : withHeader("retry-after", String(Math.max(1, Math.ceil(seconds)))).pipe(
         Effect.andThen(Effect.fail(problem))
       )
+
+/** Seconds after which a client may try again when a store was unavailable. */
+const storeRetrySeconds = 5
+
+/** Fails for an unavailable store, without the details of its error: these could reveal the store's host. */
+export const storeUnavailable = (error: { readonly _tag: string }) =>
+  retryLater(
+    make("unavailable", error._tag, "the store of grants or runs is unavailable. Try again in a moment"),
+    storeRetrySeconds
+  )
 
 /** Fails with the problem, and with a `WWW-Authenticate` header. */
 export const challenge = <P extends Problem>(

@@ -44,7 +44,7 @@ export const make = Effect.gen(function* () {
     const { billingAccountId } = yield* CurrentGrant
     if (!isRunId(id)) return yield* Effect.fail(notFound)
     const here = yield* roster.find(id)
-    const record = yield* store.describe(id).pipe(Effect.mapError(Problem.ofStore))
+    const record = yield* store.describe(id).pipe(Effect.catch(Problem.storeUnavailable))
     const ours = {
       here: here?.billingAccountId === billingAccountId ? here : undefined,
       record: record !== undefined && RunView.accountOf(record) === billingAccountId ? record : undefined
@@ -59,7 +59,7 @@ export const make = Effect.gen(function* () {
     }),
     list: Effect.fn("SandboxServer.listRuns")(function* (limit: number = listedDefault) {
       const { billingAccountId } = yield* CurrentGrant
-      const records = (yield* store.list.pipe(Effect.mapError(Problem.ofStore))).filter(
+      const records = (yield* store.list.pipe(Effect.catch(Problem.storeUnavailable))).filter(
         (record) => RunView.accountOf(record) === billingAccountId
       )
       const known = new Set(records.map(({ runId }) => runId))
