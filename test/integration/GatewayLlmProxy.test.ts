@@ -142,7 +142,9 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
       const { run } = yield* SandboxRunner.SandboxRunner
       const { received } = yield* Upstream
       const before = (yield* received).length
-      const error = yield* run(specOf("m", `${ask("m")}.then(() => setTimeout(() => {}, 600000))`)).pipe(
+      const error = yield* run(
+        specOf("m", `${ask("m")}.catch(() => {}).then(() => setTimeout(() => {}, 600000))`)
+      ).pipe(
         Effect.flip,
         Effect.raceFirst(
           Effect.andThen(
