@@ -11,6 +11,7 @@ import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import { Effect, Layer } from "effect"
 import { existsSync, readdirSync } from "node:fs"
 import { join } from "node:path"
+import * as Await from "./Await.ts"
 
 /** Names of the resources on the engine that runs of this process have left behind. */
 export const leftovers = DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(
@@ -35,14 +36,24 @@ export const directories = (stateDirectory: string): ReadonlyArray<string> => {
     : []
 }
 
-/** Fails if any such resource or path exists at the end. */
+/**
+ * Fails if any such resource or path exists at the end. With `sharesProcess`, other tests of this process may be active
+ * at that moment: waits until their resources are gone too, and fails only if some stay.
+ */
 export const layer = (options: {
   readonly stateDirectory: string
+  readonly sharesProcess?: boolean | undefined
 }): Layer.Layer<never, never, DockerApi.DockerApi> =>
   Layer.effectDiscard(
     Effect.flatMap(DockerApi.DockerApi, (api) =>
       Effect.addFinalizer(() =>
-        Effect.map(leftovers, (found) => {
+        Effect.gen(function* () {
+          if (options.sharesProcess === true)
+            yield* Await.until(
+              "the engine still has resources of this process",
+              Effect.map(leftovers, ({ length }) => length === 0)
+            )
+          const found = yield* leftovers
           assert.deepStrictEqual([...found, ...directories(options.stateDirectory)], [], "left behind")
         }).pipe(Effect.provideService(DockerApi.DockerApi, api))
       )

@@ -21,7 +21,8 @@ import * as RunHarness from "./RunHarness.ts"
 export const layer = (
   options: Partial<HostGitRelay.HostGitRelayOptions> = {},
   credentials: Layer.Layer<GitCredentials.GitCredentials> = GitCredentials.layerNone,
-  pullRequests: Layer.Layer<PullRequests.PullRequests> = PullRequests.layerNoop
+  pullRequests: Layer.Layer<PullRequests.PullRequests> = PullRequests.layerNoop,
+  { sharesProcess = false }: { readonly sharesProcess?: boolean } = {}
 ) =>
   Layer.unwrap(
     Effect.map(RunHarness.Directory, (directory) =>
@@ -37,7 +38,11 @@ export const layer = (
   ).pipe(
     Layer.provideMerge(Layer.mergeAll(DockerContainerRuntime.layerApi(), credentials, pullRequests)),
     Layer.provideMerge(
-      Layer.unwrap(Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
+      Layer.unwrap(
+        Effect.map(RunHarness.Directory, (stateDirectory) =>
+          LeakCheck.layer({ stateDirectory, sharesProcess })
+        )
+      )
     ),
     Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
   )

@@ -211,14 +211,20 @@ const isContent = ({ attack, wants }: Corpus.Workspace) => attack === "content" 
 relayHalf(
   "over Docker",
   Corpus.workspaces.filter((one) => one.benign !== true && !isContent(one)),
-  (stage) => RelayHarness.layer(optionsFor(stage, "relays"), credentialsFor(stage))
+  (stage) =>
+    RelayHarness.layer(optionsFor(stage, "relays"), credentialsFor(stage), undefined, { sharesProcess: true })
 )
 
 relayHalf(
   "over Docker, with long time limits",
   Corpus.workspaces.filter((one) => one.benign === true),
   (stage) =>
-    RelayHarness.layer({ ...optionsFor(stage, "patient"), limits: patientLimits }, credentialsFor(stage))
+    RelayHarness.layer(
+      { ...optionsFor(stage, "patient"), limits: patientLimits },
+      credentialsFor(stage),
+      undefined,
+      { sharesProcess: true }
+    )
 )
 
 relayHalf("over a process", Corpus.workspaces.filter(isContent), relayOver(LocalRuntime.layer, "local"))
