@@ -6,6 +6,7 @@ import { existsSync } from "node:fs"
 import * as fs from "node:fs/promises"
 import * as os from "node:os"
 import * as path from "node:path"
+import { BranchName } from "../src/Refs.ts"
 import * as KeptRuns from "../src/internal/steps/KeptRuns.ts"
 
 const runId = RunId.RunId.make("run-keptruns0001")
@@ -44,16 +45,18 @@ describe("KeptRuns", () => {
       const own = yield* plant(directory, state)
       assert.deepStrictEqual(yield* kept.list, [])
       assert.isTrue(existsSync(own), "its commits are lost")
-      const claimed = {
-        runId,
-        url: "u",
-        branch: "b",
-        workspaceBranch: "b",
-        canaries: [],
-        createPr: false,
-        depth: 1
-      }
-      const error = yield* Effect.flip(kept.claim(claimed as unknown as Parameters<typeof kept.claim>[0]))
+      const branch = BranchName.make("sandbox/kept")
+      const error = yield* Effect.flip(
+        kept.claim({
+          runId,
+          url: "u",
+          branch,
+          workspaceBranch: branch,
+          canaries: [],
+          createPr: false,
+          depth: 1
+        })
+      )
       assert.include(error.message, "state.json")
       assert.isTrue(existsSync(own))
     })

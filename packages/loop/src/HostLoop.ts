@@ -80,7 +80,7 @@ export const run = Effect.fn("HostLoop.run")(function* (
   yield* Effect.annotateCurrentSpan(Telemetry.attribute.model, model)
   const startedMs = yield* Clock.currentTimeMillis
   const talk = LoopTalk.make(options.messages)
-  const session = options.session ?? { runId: yield* RunId.generate, identity: nobody }
+  const session = options.session ?? { runId: yield* RunId.generate, identity: localIdentity }
   const loop: LoopTalk.Loop = { at, model, tools, session, limits, tell, talk }
   const verdict = yield* Effect.raceFirst(
     conversation(loop),
@@ -117,7 +117,7 @@ export const stream = (options: LoopOptions): Stream.Stream<LoopEvent, never, Ch
     { bufferSize: 16 }
   )
 
-const nobody = { billingAccountId: "local", attempt: 0 }
+const localIdentity = { billingAccountId: "local", attempt: 0 }
 
 /** Runs the conversation. The caller handles the end of the sandbox and the time limit. */
 const conversation = Effect.fnUntraced(function* (

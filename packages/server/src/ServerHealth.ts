@@ -28,7 +28,10 @@ const checkSecondsMax = 3
 export const make = Effect.gen(function* () {
   const roster = yield* RunRoster
   const store = yield* RunStore
-  const probes: ReadonlyArray<Probe> = [{ name: "store", check: store.describe(nobody) }, ...(yield* Probes)]
+  const probes: ReadonlyArray<Probe> = [
+    { name: "store", check: store.describe(probeRunId) },
+    ...(yield* Probes)
+  ]
 
   const ask = Effect.forEach(
     probes,
@@ -54,4 +57,4 @@ export const make = Effect.gen(function* () {
 })
 
 /** A run ID that no run has: looking it up only checks that the store answers. */
-const nobody = RunId.make("health-check")
+const probeRunId = RunId.make("health-check")

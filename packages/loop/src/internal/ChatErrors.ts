@@ -22,8 +22,9 @@ export const ofUnknown = (error: unknown, now: Date): ChatModelFailed => {
   const causes = chain(error)
   const tooLarge = causes.find((cause) => cause instanceof AnswerTooLarge)
   if (tooLarge !== undefined) return failed("answer_too_large", tooLarge.message)
-  const nobody = causes.find((cause) => cause instanceof Unreachable)
-  if (nobody !== undefined) return failed("unreachable", `the upstream cannot be reached: ${nobody.message}`)
+  const unreachable = causes.find((cause) => cause instanceof Unreachable)
+  if (unreachable !== undefined)
+    return failed("unreachable", `the upstream cannot be reached: ${unreachable.message}`)
   const call = causes.find((cause) => APICallError.isInstance(cause))
   if (call === undefined) return ofPart(error)
   const { message, responseBody, responseHeaders = {}, statusCode: status } = call
