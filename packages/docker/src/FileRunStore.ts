@@ -27,7 +27,7 @@ import { Effect, Layer, Option, Schema } from "effect"
 import { mkdir, readdir, readFile, stat } from "node:fs/promises"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
-import { attempt, unusable } from "./internal/host/StateFailure.ts"
+import { attempt, attemptWhole, unusable } from "./internal/host/StateFailure.ts"
 
 const { runEntries } = StateDirectory
 
@@ -56,7 +56,7 @@ export const make = (options: { readonly directory: string }) => {
       const text = yield* encodeRecord(withoutText(record))
       const directory = join(runs, record.runId)
       const output = outputOf(record)
-      yield* attempt(directory, async () => {
+      yield* attemptWhole(directory, async () => {
         if (output !== undefined) {
           await OwnFiles.replace(join(directory, runEntries.stdout), output.stdout.text)
           await OwnFiles.replace(join(directory, runEntries.stderr), output.stderr.text)
@@ -145,7 +145,9 @@ export const make = (options: { readonly directory: string }) => {
         if (record === undefined) return
         // The output stays in its own files: only the record is rewritten.
         const text = yield* Effect.orDie(encodeRecord(annotated(record, annotations)))
-        yield* attempt(directory, () => OwnFiles.replace(join(directory, runEntries.record), `${text}\n`))
+        yield* attemptWhole(directory, () =>
+          OwnFiles.replace(join(directory, runEntries.record), `${text}\n`)
+        )
       }),
       get: (runId) => attempt(runs, () => get(runId)),
       describe: (runId) => attempt(runs, () => read(runId)),

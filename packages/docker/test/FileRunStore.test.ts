@@ -100,6 +100,27 @@ describe("FileRunStore", () => {
     })
   )
 
+  it.effect("leaves no draft of a record, whenever the cleanup is interrupted", () =>
+    Effect.gen(function* () {
+      // Each cleanup gets one turn of the event loop more, until it ends before the interruption.
+      for (let turns = 0, complete = 0; complete < 3; turns++) {
+        const { reap, store } = FileRunStore.make({ directory: yield* directory })
+        const own = yield* abandon(store, runId, (path) => writeFileSync(join(path, "socket"), ""))
+        const before = readFileSync(join(own, "record.json"), "utf8")
+        const fiber = yield* Effect.forkChild(reap, { startImmediately: true })
+        for (let passed = 0; passed < turns; passed++)
+          yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
+        yield* Fiber.interrupt(fiber)
+        assert.deepStrictEqual(
+          readdirSync(own).filter((name) => name.endsWith(".new")),
+          [],
+          `after ${turns} turns`
+        )
+        if (readFileSync(join(own, "record.json"), "utf8") !== before) complete += 1
+      }
+    })
+  )
+
   it.effect("reaps every orphaned run, including trees that resist deletion", () =>
     Effect.gen(function* () {
       const path = yield* directory

@@ -11,3 +11,12 @@ export const attempt = <A, E>(
   failure: (message: string, thrown: unknown) => E
 ): Effect.Effect<A, E> =>
   Effect.tryPromise({ try: run, catch: (thrown) => failure(messageOf(thrown), thrown) })
+
+/**
+ * Like {@link attempt}, for an operation of several steps that must not stop halfway. An interruption waits for its
+ * end: Node continues the operation anyway, and would stop it only when the process exits.
+ */
+export const attemptWhole = <A, E>(
+  run: () => PromiseLike<A>,
+  failure: (message: string, thrown: unknown) => E
+): Effect.Effect<A, E> => Effect.uninterruptible(attempt(run, failure))

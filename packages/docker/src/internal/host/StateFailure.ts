@@ -10,5 +10,9 @@ export const unusable = (path: string, message: string): WorkspaceFailed =>
     remedy: "Set COGNI_STATE_DIR to a directory this user can write"
   })
 
+/** Replaces files: an interruption waits for its end. */
+export const attemptWhole = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, WorkspaceFailed> =>
+  Attempt.attemptWhole(run, (message) => unusable(path, message))
+
 export const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, WorkspaceFailed> =>
   Attempt.attempt(run, (message) => unusable(path, message))

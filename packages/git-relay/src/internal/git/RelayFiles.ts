@@ -1,12 +1,16 @@
 /** Operations on the relay's own directories. Every failure is a failure of the relay, with the same remedy. */
-import { attempt as attempted } from "@cogni/sandbox-host-files/Attempt"
+import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import { Effect } from "effect"
 import { chmod, mkdir, rm } from "node:fs/promises"
 import { RelayFailed } from "../../GitRelayError.ts"
 
 export const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
-  attempted(run, (message) => unusable(path, message))
+  Attempt.attempt(run, (message) => unusable(path, message))
+
+/** Replaces files: an interruption waits for its end. */
+export const attemptWhole = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
+  Attempt.attemptWhole(run, (message) => unusable(path, message))
 
 /** Creates an empty directory of the host, whose files the user of a container may read. */
 export const makeOpen = (path: string) =>

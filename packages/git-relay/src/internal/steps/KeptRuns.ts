@@ -17,7 +17,7 @@ import { join } from "node:path"
 import { type Kept, KnownSecret } from "../../GitRelay.ts"
 import { NotKept, RelayFailed } from "../../GitRelayError.ts"
 import { BranchName, CommitId, ObjectFormat } from "../../Refs.ts"
-import { attempt, removeOwn, removeTree, unusable } from "../git/RelayFiles.ts"
+import { attempt, attemptWhole, removeOwn, removeTree, unusable } from "../git/RelayFiles.ts"
 
 /** `settled`: delivered or discarded; it only waits to be removed. */
 export const Stage = Schema.Literals(["cloning", "cloned", "collected", "checked", "pushed", "settled"])
@@ -78,7 +78,7 @@ export const make = (options: { readonly directory: string; readonly owners: Own
   const save = (state: State) => {
     const { state: path } = relayPaths(directoryOf(state.runId))
     // Not synced to disk: after a clone, that would wait for all of its data, and the death of a process loses nothing.
-    return attempt(path, () => OwnFiles.replace(path, `${encode(state)}\n`))
+    return attemptWhole(path, () => OwnFiles.replace(path, `${encode(state)}\n`))
   }
 
   /** Reads a run's state, if it has one. A state that cannot be read fails: its run may have commits. */
