@@ -24,6 +24,8 @@ export interface Asked {
   readonly directory: string
   readonly host?: string
   readonly spec: SandboxSpecInput
+  /** Removes leftovers of dead processes at the start. Absent: no, so that a test can look at them. */
+  readonly reap?: boolean
   /** Adds egress to the demo upstream through nginx with this image. */
   readonly proxyImage?: string
   /** Adds egress to the demo upstream through a gateway whose sockets are in a container of this image. */
@@ -177,7 +179,7 @@ const program = (asked: Asked) =>
           HostWorkspace.layer(),
           proxyOf(asked)
         ]),
-        Layer.provide(DockerContainerRuntime.layer({ host: asked.host }))
+        Layer.provide(DockerContainerRuntime.layer({ host: asked.host, reap: asked.reap ?? false }))
       )
     ),
     Effect.catchTag("SandboxError", ({ code, message, reason }) =>

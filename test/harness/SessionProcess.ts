@@ -68,7 +68,7 @@ export const start = (asked: Asked): Effect.Effect<SessionProcess, never, Scope.
 export const layer = ({ directory, host }: Pick<Asked, "directory" | "host">) =>
   SandboxRunner.layer.pipe(
     Layer.provide([HostWorkspace.layer(), FileRunStore.layer({ directory }), LlmProxy.layerNoop]),
-    Layer.provide(DockerContainerRuntime.layer({ host })),
+    Layer.provide(DockerContainerRuntime.layer({ host, reap: false })),
     Layer.provideMerge(Layer.succeed(RunHarness.Directory, directory))
   )
 

@@ -246,6 +246,37 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a killed host process", (
   )
 })
 
+describe.skipIf(PrivateEngine.obstacle !== undefined)("the next start of a library", () => {
+  it.live("removes what a killed host process left, and nothing of a living one", () =>
+    Effect.gen(function* () {
+      const engine = yield* PrivateEngine.acquire(Images.runtime)
+      const directory = yield* RunHarness.Directory
+      const begin = (runId: string, options: { readonly reap?: boolean; readonly seconds?: number } = {}) =>
+        HostProcess.start({
+          directory,
+          host: engine.host,
+          reap: options.reap ?? false,
+          spec: { ...sleeper(engine.image, options.seconds ?? 60), runId }
+        }).pipe(Effect.tap((host) => host.told("Output")))
+      const [killed, living] = yield* Effect.all([begin("run-killed"), begin("run-living")], {
+        concurrency: "unbounded"
+      })
+      yield* killed.kill
+      const next = yield* begin("run-next", { reap: true, seconds: 1 })
+      const left = yield* PrivateEngine.labelledAt(engine.host)
+      assert.notInclude(left, "container cogni-run-killed-agent")
+      assert.include(left, "container cogni-run-living-agent")
+      const told = yield* next.last
+      assert(told._tag === "Ended", JSON.stringify(told))
+
+      yield* living.kill
+      assert.deepStrictEqual((yield* PrivateEngine.reapAt(engine.host)).removed, ["cogni-run-living-agent"])
+      yield* FileRunStore.make({ directory }).reap
+      yield* assertNothingLeft(engine.host, directory)
+    }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }))
+  )
+})
+
 describe.skipIf(PrivateEngine.obstacle !== undefined)(
   "a killed host process with a gateway container",
   () => {

@@ -87,16 +87,10 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   )
   yield* Effect.gen(function* () {
     // Leftovers of dead owners are removed before the first message.
-    yield* DockerReaper.use((reaper) => reaper.reap).pipe(
-      Effect.catch((error) =>
-        Effect.logWarning(
-          `leftovers of dead processes could not be removed (try cogni-sandbox prune): ${error.message}`
-        )
-      )
-    )
+    yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reapAtStart)
     if (output.stderrIsTerminal) yield* output.stderr(`· ${reading}\n`)
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson })
-  }).pipe(Effect.provide(sessions))
+  }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)
 
 /**

@@ -28,6 +28,7 @@ import { availableParallelism } from "node:os"
 import * as ContainerEnvironment from "./internal/container/ContainerEnvironment.ts"
 import * as ContainerEvents from "./internal/engine/ContainerEvents.ts"
 import * as DockerApi from "./DockerApi.ts"
+import * as DockerReaper from "./DockerReaper.ts"
 import * as Hardening from "./internal/container/Hardening.ts"
 import * as HostOwner from "./HostOwner.ts"
 import * as AttachedContainer from "./internal/engine/AttachedContainer.ts"
@@ -247,12 +248,28 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** Requires a `DockerApi`. Returns a new layer on each call, so that each of two engines gets its own runtime. */
+/**
+ * Requires a `DockerApi`, and removes nothing of dead host processes: compose it with `DockerReaper`. Returns a new
+ * layer on each call, so that each of two engines gets its own runtime.
+ */
 export const layerApi = (): Layer.Layer<ContainerRuntime, never, DockerApi.DockerApi> =>
   Layer.effect(ContainerRuntime, make)
 
-export const layer = (options?: DockerApi.Options): Layer.Layer<ContainerRuntime, RuntimeUnavailable> =>
-  Layer.provide(layerApi(), DockerApi.layer(options))
+/**
+ * A runtime on one engine. Building it removes what dead host processes left there, unless `reap` is false. The
+ * resources of a living owner are never removed. This delays a start by at most 5 s, and a failure is only logged.
+ */
+export const layer = (
+  options: DockerApi.Options & { readonly reap?: boolean | undefined } = {}
+): Layer.Layer<ContainerRuntime, RuntimeUnavailable> =>
+  (options.reap === false ? layerApi() : Layer.provide(layerApi(), reaping)).pipe(
+    Layer.provide(DockerApi.layer(options))
+  )
+
+/** Built before the runtime, so that the first run finds the memory of dead processes free. */
+const reaping: Layer.Layer<never, never, DockerApi.DockerApi> = Layer.effectDiscard(
+  Effect.flatMap(DockerReaper.make, ({ reapAtStart }) => reapAtStart)
+)
 
 const program = (spec: ContainerSpec) => {
   switch (spec.role) {

@@ -1,5 +1,6 @@
 /**
- * Removes the resources that a killed host process left behind.
+ * Removes the resources that a killed host process left behind: on demand, and when `DockerContainerRuntime.layer`
+ * starts.
  *
  * A resource is orphaned when its owner is dead. An owner on another machine or from another boot cannot be checked:
  * its resource is orphaned once it has expired. Only `removeAll` removes resources of a living owner.
@@ -7,7 +8,7 @@
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { label } from "@cogni/sandbox-core/ResourceLabels"
 import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
-import { Context, Effect, Layer } from "effect"
+import { Context, Duration, Effect, Fiber, Layer, type Scope } from "effect"
 import * as DockerApi from "./DockerApi.ts"
 import * as HostOwner from "./HostOwner.ts"
 
@@ -25,10 +26,38 @@ export class DockerReaper extends Context.Service<
   {
     /** Removes the orphaned resources. */
     readonly reap: Effect.Effect<ReapReport, ContainerError>
+    /**
+     * Removes the orphaned resources at the start of a service. Settles after 5 s at the latest, and goes on until the
+     * scope closes. Never fails, so that a slow or missing engine prevents no start: a failure is a warning.
+     */
+    readonly reapAtStart: Effect.Effect<void, never, Scope.Scope>
     /** Removes every labelled resource of this engine, including those of living owners. */
     readonly removeAll: Effect.Effect<ReapReport, ContainerError>
   }
 >()("@cogni/sandbox-docker/DockerReaper") {}
+
+/** How many seconds a start waits for the removal of leftovers, which then goes on in the background. */
+const startSecondsMax = 5
+
+/** Names in a warning, so that it stays one line. */
+const namesShownMax = 5
+
+const nextTime = "The next start tries again, as does cogni-sandbox prune"
+
+/** Logs a failure as a warning: the resources stay until the next start. */
+const orWarn = (reap: Effect.Effect<ReapReport, ContainerError>): Effect.Effect<void> =>
+  Effect.matchEffect(reap, {
+    onFailure: ({ message }) =>
+      Effect.logWarning(`resources of dead host processes could not be removed: ${message}. ${nextTime}`),
+    onSuccess: ({ failed }) => {
+      const shown = failed.slice(0, namesShownMax).map(({ name, reason }) => `${name} (${reason})`)
+      return failed.length === 0
+        ? Effect.void
+        : Effect.logWarning(
+            `${failed.length} resources of dead host processes could not be removed: ${shown.join("; ")}. ${nextTime}`
+          )
+    }
+  })
 
 /** Containers first, because they use volumes and networks. */
 const order = ["container", "volume", "network"] as const
@@ -59,10 +88,16 @@ export const make = Effect.gen(function* () {
     return { removed, failed, living: found.length - over.length } satisfies ReapReport
   })
 
+  const reap = Effect.suspend(() => {
+    const now = new Date()
+    return remove(({ labels }) => HostOwner.isLeftover(labels[label.owner], labels[label.expiresAt], now))
+  })
+
   return DockerReaper.of({
-    reap: Effect.suspend(() => {
-      const now = new Date()
-      return remove(({ labels }) => HostOwner.isLeftover(labels[label.owner], labels[label.expiresAt], now))
+    reap,
+    reapAtStart: Effect.gen(function* () {
+      const reaping = yield* Effect.forkScoped(orWarn(reap), { startImmediately: true })
+      yield* Effect.timeoutOption(Fiber.await(reaping), Duration.seconds(startSecondsMax))
     }),
     removeAll: remove(() => true)
   })

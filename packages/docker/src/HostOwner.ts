@@ -28,11 +28,23 @@ const machine = (): string => {
   }
 }
 
+/**
+ * Returns whether `/proc` shows the processes of this PID namespace. After `unshare --pid` without a new `/proc`, it
+ * shows others under the same numbers.
+ */
+const procIsOurs = (): boolean => {
+  try {
+    return readlinkSync("/proc/self") === String(process.pid)
+  } catch {
+    return false
+  }
+}
+
 /** Returns this process as an owner. */
 export const self = (): Owner => ({
   bootId: machine(),
   processId: process.pid,
-  startTicks: startTicks(process.pid) ?? 0
+  startTicks: procIsOurs() ? (startTicks(process.pid) ?? 0) : 0
 })
 
 /** Returns whether the boot ID of an owner is the current one. */
@@ -43,7 +55,7 @@ export const machineName = (): string => hostname()
 
 /** Checks an owner. `unknown`: it is on another machine, from another boot or in another PID namespace. */
 export const liveness = (owner: Owner): "alive" | "dead" | "unknown" => {
-  if (owner.bootId !== machine() || owner.startTicks === 0) return "unknown"
+  if (owner.bootId !== machine() || owner.startTicks === 0 || !procIsOurs()) return "unknown"
   if (startTicks(owner.processId) === owner.startTicks) return "alive"
   // If /proc is mounted with hidepid, another user's living process looks like a dead one.
   return startTicks(1) === undefined ? "unknown" : "dead"
