@@ -94,7 +94,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     world: { "internal/HostFetch.ts": ["node:http", "node:https"] }
   },
   docker: {
-    libraries: ["dockerode", "effect"],
+    libraries: ["effect"],
     world: {
       "DockerContainerRuntime.ts": ["node:os"],
       "DockerDoctor.ts": ["node:fs", "node:fs/promises"],
@@ -104,7 +104,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "RunSpool.ts": ["node:fs/promises"],
       "internal/container/KernelFacts.ts": ["node:fs"],
       "internal/container/Supervisor.ts": ["node:os"],
-      "internal/engine/EngineConnection.ts": ["dockerode", "node:http"],
+      "internal/engine/EngineHttp.ts": ["node:http"],
       "internal/host/SpecialFiles.ts": ["node:fs", "node:fs/promises"],
       "internal/host/WorkspaceClaims.ts": ["node:fs/promises"],
       "internal/host/WorkspaceMeasure.ts": ["node:fs/promises"]
@@ -189,8 +189,7 @@ const libraryOf = (specifier: string): string =>
     .slice(0, specifier.startsWith("@") ? 2 : 1)
     .join("/")
 
-const isWorld = (specifier: string) =>
-  (specifier.startsWith("node:") && !pureModules.has(specifier)) || specifier === "dockerode"
+const isWorld = (specifier: string) => specifier.startsWith("node:") && !pureModules.has(specifier)
 
 describe("package boundaries", () => {
   it("list every package, and only packages that exist", () => {
@@ -322,17 +321,6 @@ describe("package boundaries", () => {
         .map(({ specifier }) => `${path} → ${specifier}`)
     )
     none(offenders, "export the module, or test it through the package's exports")
-  })
-
-  it("only DockerApi and its connection import dockerode", () => {
-    const users = SourceTree.files("packages/*/src/**/*.ts").filter((path) =>
-      SourceTree.imports(path).some(({ specifier }) => libraryOf(specifier) === "dockerode")
-    )
-    assert.deepStrictEqual(
-      users,
-      [fileOf("docker", "DockerApi.ts"), fileOf("docker", "internal/engine/EngineConnection.ts")],
-      "do not import even its types: add an endpoint to DockerApi"
-    )
   })
 
   it("only KeyInjection unwraps an upstream key, CredentialUse a git credential, and GrantToken a grant's token", () => {

@@ -1,16 +1,13 @@
 /**
  * The Engine API: one function per endpoint, each with a timeout, with schemas at the edge.
  *
- * Only this module talks to the engine, over the connection in `internal`. The two hide dockerode: they export none of
- * its types.
+ * Only this module talks to the engine, over the connection in `internal`.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
-import type Docker from "dockerode"
 import { Context, Effect, Layer, Schema } from "effect"
-import type { Duplex, Readable } from "node:stream"
 import * as EngineConnection from "./internal/engine/EngineConnection.ts"
-import { finished } from "node:stream/promises"
+import { path } from "./internal/engine/EngineHttp.ts"
 import { classify, faultOf, isRemovalUnderWay } from "./internal/engine/EngineFault.ts"
 import { defaultPath, parse } from "./DockerSocket.ts"
 
@@ -68,6 +65,27 @@ const Info = Schema.Struct({
 
 export type Info = typeof Info.Type
 
+const Labels = Schema.NullishOr(Schema.Record(Schema.String, Schema.String))
+
+const Volume = Schema.Struct({ Name: Schema.String, Labels })
+
+/** The answers to the three calls that list resources. */
+const Listed = Schema.Tuple([
+  Schema.Array(
+    Schema.Struct({ Id: Schema.String, Names: Schema.NullishOr(Schema.Array(Schema.String)), Labels })
+  ),
+  Schema.Struct({ Volumes: Schema.NullishOr(Schema.Array(Volume)) }),
+  Schema.Array(Schema.Struct({ Id: Schema.String, Name: Schema.String, Labels }))
+])
+
+const Version = Schema.Struct({ ApiVersion: Schema.String })
+
+const Created = Schema.Struct({ Id: Schema.String })
+
+const Image = Schema.Struct({ Size: Schema.Finite })
+
+const Network = Schema.Struct({ Internal: Schema.optional(Schema.Boolean) })
+
 export interface CreateOptions {
   readonly name: string
   readonly image: string
@@ -93,7 +111,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       remedy: "Set DOCKER_HOST to unix:///path/to/docker.sock or tcp://host:port"
     })
   }
-  const { call, docker, find } = yield* EngineConnection.make(address)
+  const { call, find, http } = yield* EngineConnection.make(address)
 
   const decoded =
     <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
@@ -102,27 +120,48 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
         Effect.mapError((error) => classify(operation, new Error(`unexpected response: ${error.message}`)))
       )
 
+  /** Decodes the answer to `find`, which is `undefined` if the resource does not exist. */
+  const decodedIfFound =
+    <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
+    (value: unknown): Effect.Effect<A | undefined, ContainerError> =>
+      value === undefined ? Effect.undefined : decoded(schema, operation)(value)
+
+  const get = (where: string, query?: Readonly<Record<string, string>>) => (abortSignal: AbortSignal) =>
+    http.json({ method: "GET", path: where, ...(query === undefined ? {} : { query }), abortSignal })
+
+  const remover = (where: string) => (abortSignal: AbortSignal) =>
+    http.json({ method: "DELETE", path: where, abortSignal })
+
   /** Acts on a running container. Does nothing if the container is not running or does not exist. */
-  const toRunning =
-    (operation: string, act: (container: Docker.Container, abortSignal: AbortSignal) => Promise<unknown>) =>
-    (id: string): Effect.Effect<void, ContainerError> =>
-      call(operation, async (abortSignal) => {
-        try {
-          await act(docker.getContainer(id), abortSignal)
-        } catch (thrown) {
-          const { statusCode } = faultOf(thrown)
-          if (statusCode !== 404 && statusCode !== 409) throw thrown
-        }
-      })
+  const toRunning = (
+    operation: "kill" | "pause" | "unpause",
+    id: string,
+    query?: Readonly<Record<string, string>>
+  ): Effect.Effect<void, ContainerError> =>
+    call(operation, async (abortSignal) => {
+      try {
+        const where = path("containers", id, operation)
+        await http.json({
+          method: "POST",
+          path: where,
+          ...(query === undefined ? {} : { query }),
+          abortSignal
+        })
+      } catch (thrown) {
+        const { statusCode } = faultOf(thrown)
+        if (statusCode !== 404 && statusCode !== 409) throw thrown
+      }
+    })
 
   /** Removes a container. Succeeds also if it was already removed. */
-  const remove = (id: string): Effect.Effect<void, ContainerError> =>
+  const remove = (id: string): Effect.Effect<unknown, ContainerError> =>
     find(
       "remove",
       async (abortSignal) => {
         for (;;) {
           try {
-            return await docker.getContainer(id).remove({ force: true, v: true, abortSignal })
+            const query = { force: "true", v: "true" }
+            return await http.json({ method: "DELETE", path: path("containers", id), query, abortSignal })
           } catch (thrown) {
             // Another caller is already removing it: poll until the container is not found.
             if (!isRemovalUnderWay(faultOf(thrown))) throw thrown
@@ -133,29 +172,27 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       { secondsMax: heavyCallSecondsMax }
     )
 
-  /** Opens a stream that stays open until the caller or the engine closes it. */
-  const opened = <S extends Readable>(operation: string, open: () => Promise<NodeJS.ReadableStream>) =>
-    call(operation, (abortSignal) => EngineConnection.abandonable<S>(open(), abortSignal))
-
   return {
     address,
-    ping: call("ping", () => docker.version()).pipe(
+    ping: call("ping", get("/version")).pipe(
+      Effect.flatMap(decoded(Version, "ping")),
       Effect.map((version) => ({ apiVersion: version.ApiVersion }))
     ),
-    info: call("info", () => docker.info()).pipe(Effect.flatMap(decoded(Info, "info"))),
+    info: call("info", get("/info")).pipe(Effect.flatMap(decoded(Info, "info"))),
     imageSize: (image: string) =>
-      Effect.map(
-        find("inspect image", () => docker.getImage(image).inspect()),
-        (found) => found?.Size
+      find("inspect image", get(`${path("images", image)}/json`)).pipe(
+        Effect.flatMap(decodedIfFound(Image, "inspect image")),
+        Effect.map((found) => found?.Size)
       ),
     create: (options: CreateOptions) =>
       call(
         "create",
-        async (abortSignal) => {
-          const container = await docker.createContainer({
-            // Otherwise dockerode also writes all options into the URL: into logs, and past the URL limit of an engine.
-            _query: { name: options.name },
-            _body: {
+        (abortSignal) =>
+          http.json({
+            method: "POST",
+            path: "/containers/create",
+            query: { name: options.name },
+            body: {
               Image: options.image,
               ...(options.entrypoint === undefined ? {} : { Entrypoint: [...options.entrypoint] }),
               Cmd: [...options.argv],
@@ -172,106 +209,122 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
               HostConfig: options.hostConfig
             },
             abortSignal
-          } as Docker.ContainerCreateOptions)
-          return container.id
-        },
+          }),
         { secondsMax: heavyCallSecondsMax, image: options.image }
+      ).pipe(
+        Effect.flatMap(decoded(Created, "create")),
+        Effect.map(({ Id }) => Id)
       ),
     /** Attaches to stdin, and to stdout and stderr as frames. Call it before `start`, so that no output is missed. */
     attach: (id: string) =>
-      opened<Duplex>("attach", () =>
-        docker
-          .getContainer(id)
-          .attach({ stream: true, stdin: true, stdout: true, stderr: true, hijack: true })
+      call("attach", (abortSignal) =>
+        http.upgrade({
+          method: "POST",
+          path: path("containers", id, "attach"),
+          query: { stream: "true", stdin: "true", stdout: "true", stderr: "true" },
+          abortSignal
+        })
       ),
     start: (id: string) =>
-      call("start", (abortSignal) => docker.getContainer(id).start({ abortSignal }), {
-        secondsMax: heavyCallSecondsMax
-      }).pipe(Effect.asVoid),
+      call(
+        "start",
+        (abortSignal) => http.json({ method: "POST", path: path("containers", id, "start"), abortSignal }),
+        { secondsMax: heavyCallSecondsMax }
+      ).pipe(Effect.asVoid),
     /** Completes when the container next exits. Has no timeout: the caller sets one. */
     waitNextExit: (id: string) =>
       call(
         "wait",
-        async (abortSignal) => {
-          const answer = await EngineConnection.answering(docker, {
-            path: `/containers/${id}/wait?`,
-            options: { condition: "next-exit" },
+        (abortSignal) =>
+          http.json({
+            method: "POST",
+            path: path("containers", id, "wait"),
+            query: { condition: "next-exit" },
             abortSignal
-          })
-          answer.resume()
-          await finished(answer)
-        },
+          }),
         { secondsMax: Infinity }
-      ),
+      ).pipe(Effect.asVoid),
     inspect: (id: string) =>
-      find("inspect", (abortSignal) => docker.getContainer(id).inspect({ abortSignal })).pipe(
-        Effect.flatMap((found) =>
-          found === undefined ? Effect.succeed(undefined) : decoded(Inspected, "inspect")(found)
-        )
+      find("inspect", get(`${path("containers", id)}/json`)).pipe(
+        Effect.flatMap(decodedIfFound(Inspected, "inspect"))
       ),
-    kill: (id: string, signal: "SIGTERM" | "SIGKILL") =>
-      toRunning("kill", (container, abortSignal) => container.kill({ signal, abortSignal }))(id),
+    kill: (id: string, signal: "SIGTERM" | "SIGKILL") => toRunning("kill", id, { signal }),
     /** Freezes all processes of the container. */
-    pause: toRunning("pause", (container, abortSignal) => container.pause({ abortSignal })),
-    unpause: toRunning("unpause", (container, abortSignal) => container.unpause({ abortSignal })),
-    remove,
+    pause: (id: string) => toRunning("pause", id),
+    unpause: (id: string) => toRunning("unpause", id),
+    remove: (id: string) => Effect.asVoid(remove(id)),
     createVolume: (options: {
       readonly name: string
       readonly labels: Readonly<Record<string, string>>
       readonly tmpfsOptions: string
     }) =>
       call("create volume", async (abortSignal) => {
-        await docker.createVolume({
-          Name: options.name,
-          Labels: { ...options.labels },
-          Driver: "local",
-          DriverOpts: { type: "tmpfs", device: "tmpfs", o: options.tmpfsOptions },
+        await http.json({
+          method: "POST",
+          path: "/volumes/create",
+          body: {
+            Name: options.name,
+            Labels: { ...options.labels },
+            Driver: "local",
+            DriverOpts: { type: "tmpfs", device: "tmpfs", o: options.tmpfsOptions }
+          },
           abortSignal
         })
         // The engine returns an existing volume of that name as if it had created it.
-        const { Labels } = await docker.getVolume(options.name).inspect({ abortSignal })
-        // dockerode's types are wrong here: a volume without labels has null.
-        const found: Readonly<Record<string, string>> | null = Labels
-        if (Object.entries(options.labels).some(([name, value]) => found?.[name] !== value)) {
-          throw Object.assign(new Error(`the volume name ${options.name} is already in use`), {
-            statusCode: 409
-          })
-        }
-      }),
-    removeVolume: (name: string) =>
-      Effect.asVoid(find("remove volume", (abortSignal) => docker.getVolume(name).remove({ abortSignal }))),
+        return await get(path("volumes", options.name))(abortSignal)
+      }).pipe(
+        Effect.flatMap(decoded(Volume, "create volume")),
+        Effect.flatMap((found) =>
+          Object.entries(options.labels).every(([name, value]) => found.Labels?.[name] === value)
+            ? Effect.void
+            : Effect.fail(classify("create volume", nameInUse(options.name)))
+        )
+      ),
+    removeVolume: (name: string) => Effect.asVoid(find("remove volume", remover(path("volumes", name)))),
     /** Returns whether a network is internal, or `undefined` if it does not exist. */
     isInternalNetwork: (name: string) =>
-      Effect.map(
-        find("inspect network", () => docker.getNetwork(name).inspect()),
-        (found) => found && found.Internal === true
+      find("inspect network", get(path("networks", name))).pipe(
+        Effect.flatMap(decodedIfFound(Network, "inspect network")),
+        Effect.map((found) => found && found.Internal === true)
       ),
-    removeNetwork: (id: string) =>
-      Effect.asVoid(find("remove network", () => docker.getNetwork(id).remove())),
+    removeNetwork: (id: string) => Effect.asVoid(find("remove network", remover(path("networks", id)))),
     /** Lists all containers, volumes and networks with a label: `name` for any value, or `name=value`. */
-    labelled: (label: string) =>
-      call("list", async (abortSignal) => {
-        const filters = { label: [label] }
-        const [containers, volumes, networks] = await Promise.all([
-          docker.listContainers({ all: true, filters, abortSignal }),
-          docker.listVolumes({ filters, abortSignal } as Docker.VolumeListOptions),
-          docker.listNetworks({ filters, abortSignal })
+    labelled: (label: string) => {
+      const filters = JSON.stringify({ label: [label] })
+      return call("list", (abortSignal) =>
+        Promise.all([
+          get("/containers/json", { all: "true", filters })(abortSignal),
+          get("/volumes", { filters })(abortSignal),
+          get("/networks", { filters })(abortSignal)
         ])
-        return [
+      ).pipe(
+        Effect.flatMap(decoded(Listed, "list")),
+        Effect.map(([containers, { Volumes }, networks]) => [
           ...containers.map(({ Id, Labels, Names }) =>
-            labelledAs("container", Id, Labels, Names[0]?.replace(/^\//u, ""))
+            labelledAs("container", Id, Labels, Names?.[0]?.replace(/^\//u, ""))
           ),
-          ...(volumes.Volumes ?? []).map(({ Labels, Name }) => labelledAs("volume", Name, Labels)),
+          ...(Volumes ?? []).map(({ Labels, Name }) => labelledAs("volume", Name, Labels)),
           ...networks.map(({ Id, Labels, Name }) => labelledAs("network", Id, Labels, Name))
-        ]
-      }),
+        ])
+      )
+    },
     /** Streams the engine's events about labelled containers, one JSON object per line. */
     events: (label: string) =>
-      opened("events", () => docker.getEvents({ filters: { type: ["container"], label: [label] } }))
+      call("events", (abortSignal) =>
+        http.stream({
+          method: "GET",
+          path: "/events",
+          query: { filters: JSON.stringify({ type: ["container"], label: [label] }) },
+          abortSignal
+        })
+      )
   }
 })
 
 export class DockerApi extends Context.Service<DockerApi>()("@cogni/sandbox-docker/DockerApi", { make }) {}
+
+const nameInUse = (name: string) =>
+  Object.assign(new Error(`the volume name ${name} is already in use`), { statusCode: 409 })
 
 const labelledAs = (
   kind: Labelled["kind"],

@@ -2,11 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { classify, faultOf, isRemovalUnderWay } from "../src/internal/engine/EngineFault.ts"
 import { Schema } from "effect"
 
-const http = (statusCode: number, message: string) => ({
-  statusCode,
-  json: { message },
-  message: `(HTTP code ${statusCode})`
-})
+const http = (statusCode: number, message: string) => ({ statusCode, message })
 
 describe("EngineFault", () => {
   it.each([

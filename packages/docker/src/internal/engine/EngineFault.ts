@@ -5,7 +5,7 @@
 import { ContainerFailed, ImageNotFound, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 
-/** The fields that this module reads of an error that dockerode or Node throws. */
+/** The fields that this module reads of an error that `EngineHttp` or Node throws. */
 export interface EngineFault {
   readonly code?: string | undefined
   readonly statusCode?: number | undefined
@@ -35,13 +35,12 @@ const unreachable: Record<string, { readonly detail: (at: string) => string; rea
 /** Reads an {@link EngineFault} from any thrown value. */
 export const faultOf = (thrown: unknown): EngineFault => {
   if (typeof thrown !== "object" || thrown === null) return { message: String(thrown) }
-  const { code, json, message, reason, statusCode } = thrown as Record<string, unknown>
-  const said =
-    typeof json === "object" && json !== null && "message" in json
-      ? json.message
-      : (message ?? reason ?? "no message")
+  const { code, message, statusCode } = thrown as Record<string, unknown>
   return {
-    message: String(said).trim().replaceAll(/\s+/gu, " ").slice(0, 600),
+    message: String(message ?? "no message")
+      .trim()
+      .replaceAll(/\s+/gu, " ")
+      .slice(0, 600),
     ...(typeof code === "string" ? { code } : {}),
     ...(typeof statusCode === "number" ? { statusCode } : {})
   }
