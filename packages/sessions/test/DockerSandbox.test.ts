@@ -3,6 +3,7 @@ import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
+import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
 import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as DockerSandbox from "../src/sandbox/DockerSandbox.ts"
@@ -87,15 +88,17 @@ describe("DockerSandbox", () => {
   it.effect("runs background processes, which end with it", () =>
     Effect.gen(function* () {
       const sandbox = yield* create()
-      const { processId } = yield* sandbox.processes.start({ command: "hang" })
+      const processes = yield* ProcessTable.make(sandbox)
+      const { processId } = yield* processes.start({ command: "hang" })
       assert.deepStrictEqual(
-        (yield* sandbox.processes.list).map((process) => [process.processId, process.state]),
+        (yield* processes.list).map((process) => [process.processId, process.state]),
         [[processId, "running"]]
       )
       yield* sandbox.destroy
       assert.deepStrictEqual(yield* leftovers(sandbox), [])
-      const error = yield* Effect.flip(sandbox.processes.start({ command: "hang" }))
-      assert.strictEqual(error._tag, "ProcessRefused")
+      assert.strictEqual((yield* processes.wait(processId, 1)).state, "ended")
+      const error = yield* Effect.flip(processes.start({ command: "hang" }))
+      assert.strictEqual(error._tag, "SandboxError")
     }).pipe(Effect.scoped, Effect.provide(memory))
   )
 

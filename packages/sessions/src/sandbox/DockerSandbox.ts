@@ -11,7 +11,6 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Deferred, Effect, Exit, Layer, Scope } from "effect"
-import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
 import * as RepoMemory from "../router/RepoMemory.ts"
 import type { SessionId } from "./SessionId.ts"
 
@@ -23,8 +22,6 @@ export interface SessionSandbox extends Sandbox {
   readonly isRunning: Effect.Effect<boolean>
   /** Ends the sandbox and everything that runs in it. Settles when it is removed. Has no effect the second time. */
   readonly destroy: Effect.Effect<void>
-  /** Background processes: start, list, logs, signal, wait. They end with the container. */
-  readonly processes: ProcessTable.ProcessTable
   /** The agent's notes on the workspace; `undefined` if it wrote none. */
   readonly memory: Effect.Effect<
     RepoMemory.RepoMemory | undefined,
@@ -60,14 +57,12 @@ const make = Effect.gen(function* () {
       Effect.ignore,
       Effect.forkIn(scope, { startImmediately: true })
     )
-    const processes = yield* ProcessTable.make(sandbox).pipe(Scope.provide(scope))
     return {
       ...sandbox,
       sessionId,
       isRunning: Effect.map(Deferred.isDone(over), (done) => !done),
       ended: Deferred.await(over),
       destroy: Scope.close(scope, Exit.void),
-      processes,
       memory: RepoMemory.read(sandbox)
     } satisfies SessionSandbox
   })
