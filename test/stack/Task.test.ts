@@ -276,9 +276,9 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
       const [unknown, excess, ...rest] = resultsOf(told)
       assert.match(
         unknown ?? "",
-        /no tool host_shell\. There are: shell__exec, file__read, file__write, file__list/u
+        /the tool "host_shell" may not be called\. Allowed tools: shell__exec, file__read, file__write, file__list/u
       )
-      assert.match(excess ?? "", /arguments are invalid: on_host/u)
+      assert.match(excess ?? "", /^validation: on_host/u)
       const [above, outside, written, slow, long] = rest
       for (const refused of [above, outside, written]) assert.match(refused ?? "", /outside|leads out/u)
       assert.match(slow ?? "", /"timed_out":true/u)

@@ -12,13 +12,9 @@ import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
-import * as FileTools from "@cogni/sandbox-loop/FileTools"
+import * as ExecutorTools from "@cogni/sandbox-loop/ExecutorTools"
 import * as McpServer from "@cogni/sandbox-loop/McpServer"
-import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
-import * as ProcessTools from "@cogni/sandbox-loop/ProcessTools"
-import * as ShellTools from "@cogni/sandbox-loop/ShellTools"
 import type { ToolProfile } from "@cogni/sandbox-loop/ToolProfile"
-import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { Duration, Effect, RcRef, Result, Stdio } from "effect"
 import * as Composition from "./Composition.ts"
 import { type Refusal, refusal, refuse } from "./Failure.ts"
@@ -87,21 +83,12 @@ export const serve = Effect.fnUntraced(function* ({ allow, deny, hostDirectory, 
   yield* valid(rest.spec)
   const runId = yield* RunId.generate
   const executor = yield* lazily({ ...rest, runId, reopens: hostDirectory !== undefined })
-  const table = yield* ProcessTable.make(executor)
-  const registry = yield* Effect.fromResult(
-    Result.flatMap(
-      Result.mapError(
-        ToolRegistry.make([
-          CurrentTime.tool,
-          ...ShellTools.make(executor, { hostDirectory }),
-          ...ProcessTools.make(executor, table, { hostDirectory }),
-          ...FileTools.make(executor, { hostDirectory })
-        ]),
-        refused
-      ),
-      (all) => Result.mapError(all.restrict(profile, { allow, deny }), refused)
-    )
-  )
+  const registry = yield* ExecutorTools.registry(executor, {
+    profile,
+    overrides: { allow, deny },
+    more: [CurrentTime.tool],
+    hostDirectory
+  }).pipe(Effect.mapError(({ message }) => refusal("usage", message, "See --profile, --allow and --deny")))
   yield* McpServer.serveLines(
     { input: stdio.stdin, write: output.stdoutJson },
     {
@@ -123,9 +110,6 @@ const valid = (spec: McpPlan["spec"]) =>
       (error) => new SandboxError({ reason: new InvalidSpec({ problems: SandboxSpec.problemsOf(error) }) })
     )
   )
-
-const refused = ({ message }: { readonly message: string }) =>
-  refusal("usage", message, "See --profile, --allow and --deny")
 
 const instructionsOf = (hostDirectory: string | undefined) =>
   `Tools act inside a sealed sandbox without a network, on the files of its workspace, ${Workspace.target}` +

@@ -6,8 +6,9 @@
  * reads. A failed call rejects, and becomes the SDK's `tool-error`.
  */
 import { Effect, FiberSet, type Scope } from "effect"
-import * as Tool from "./Tool.ts"
+import type * as Tool from "./Tool.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
+import * as ToolSet from "./ToolSet.ts"
 
 /** The required parts of the Standard Schema and Standard JSON Schema specifications. */
 export interface AiSdkSchema {
@@ -45,7 +46,7 @@ export const make = Effect.fnUntraced(function* (
   registry: ToolRegistry,
   session: Tool.ToolSession
 ): Effect.fn.Return<Record<string, AiSdkTool>, never, Scope.Scope> {
-  const run = yield* FiberSet.makeRuntimePromise<never, Tool.ToolAnswer, never>()
+  const run = yield* FiberSet.makeRuntimePromise<never, ToolSet.ToolAnswer, never>()
   return Object.fromEntries(
     registry.offered.map(({ description, inputSchema, name }) => [
       name,
@@ -54,7 +55,7 @@ export const make = Effect.fnUntraced(function* (
         inputSchema: schemaOf(inputSchema),
         execute: async (input, { abortSignal, toolCallId }) => {
           const answer = await run(
-            Tool.answer(registry.call(name, input, { ...session, requestId: toolCallId })),
+            ToolSet.answer(registry.call(name, input, { ...session, requestId: toolCallId })),
             abortSignal === undefined ? {} : { signal: abortSignal }
           )
           if (answer.isError) throw new AiSdkToolError(answer.text)

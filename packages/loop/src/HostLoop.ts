@@ -12,14 +12,14 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { type Cause, Clock, Duration, Effect, Queue, Stream } from "effect"
 import * as ChatModel from "./ChatModel.ts"
-import * as FileTools from "./FileTools.ts"
+import * as ExecutorTools from "./ExecutorTools.ts"
 import * as LoopCall from "./internal/LoopCall.ts"
 import type { LoopEnd, LoopEvent, LoopVerdict, Tell } from "./internal/LoopEvent.ts"
 import { defaultLimits, type LoopLimits } from "./internal/LoopLimits.ts"
 import * as LoopStep from "./internal/LoopStep.ts"
 import * as LoopTalk from "./internal/LoopTalk.ts"
-import * as ShellTools from "./ShellTools.ts"
 import type { Tool, ToolSession } from "./Tool.ts"
+import * as ToolSet from "./ToolSet.ts"
 
 export type {
   LoopEnd,
@@ -61,10 +61,11 @@ export const executorTools = (
 ): ReadonlyArray<Tool> => {
   // A result has at most two texts. JSON escapes make them longer, and the limit applies to the whole.
   const outputBytesMax = Math.floor((toolResultBytesMax ?? defaultLimits.toolResultBytesMax) * 0.45)
-  return [
-    ...ShellTools.make(executor, { timeoutSecondsMax: commandSecondsMax, workingDirectory, outputBytesMax }),
-    ...FileTools.make(executor, { workingDirectory, outputBytesMax })
-  ]
+  return ExecutorTools.make(executor, {
+    timeoutSecondsMax: commandSecondsMax,
+    workingDirectory,
+    outputBytesMax
+  })
 }
 
 /**
@@ -75,12 +76,13 @@ export const run = Effect.fn("HostLoop.run")(function* (
   options: LoopOptions,
   tell: Tell = () => Effect.void
 ): Effect.fn.Return<LoopEnd, never, ChatModel.ChatModel> {
-  const { at, ended = Effect.never, model, tools } = options
+  const { at, ended = Effect.never, model } = options
   const limits: LoopLimits = { ...defaultLimits, ...options.limits }
   yield* Effect.annotateCurrentSpan(Telemetry.attribute.model, model)
   const startedMs = yield* Clock.currentTimeMillis
   const talk = LoopTalk.make(options.messages)
   const session = options.session ?? { runId: yield* RunId.generate, identity: localIdentity }
+  const tools = ToolSet.make(options.tools)
   const loop: LoopTalk.Loop = { at, model, tools, session, limits, tell, talk }
   const verdict = yield* Effect.raceFirst(
     conversation(loop),

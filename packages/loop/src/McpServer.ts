@@ -9,8 +9,9 @@ import type { CallToolResult } from "@modelcontextprotocol/sdk/types.js"
 import { Deferred, Effect, FiberSet, Schema, type Scope, Semaphore, Stream } from "effect"
 import * as ByteLines from "./ByteLines.ts"
 import * as Json from "./internal/Json.ts"
-import * as Tool from "./Tool.ts"
+import type * as Tool from "./Tool.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
+import * as ToolSet from "./ToolSet.ts"
 
 /** The SDK's `Transport`, by structure. */
 export interface McpTransport {
@@ -220,7 +221,7 @@ const call = (
   requestId: string
 ): Effect.Effect<CallToolResult> =>
   Effect.map(
-    Tool.answer(registry.call(name, input, { ...session, requestId })),
+    ToolSet.answer(registry.call(name, input, { ...session, requestId })),
     ({ isError, result, text }) => ({
       content: [{ type: "text", text }],
       // Only an object may be structured content; other results are in the text.

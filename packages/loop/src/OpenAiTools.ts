@@ -6,8 +6,9 @@
  * enables it by default.
  */
 import { Effect } from "effect"
-import * as Tool from "./Tool.ts"
+import type * as Tool from "./Tool.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
+import * as ToolSet from "./ToolSet.ts"
 
 /** A tool call in a model's message; `arguments` is JSON text. */
 export interface ChatToolCall {
@@ -60,17 +61,9 @@ export const executeResponses = (
     output
   }))
 
-/** Returns the answer's text. For tools without arguments, some models send an empty string. */
-const textOf = (registry: ToolRegistry, name: string, given: string, context: Tool.ToolContext) =>
-  Effect.try({
-    try: (): unknown => JSON.parse(given.trim() === "" ? "{}" : given),
-    catch: (error) =>
-      new Tool.ToolFailed({
-        code: "invalid_json",
-        detail: `the arguments are not JSON (${String(error).slice(0, 200)}). Send one object that matches the tool's parameters`
-      })
-  }).pipe(
+const textOf = (registry: ToolRegistry, name: string, written: string, context: Tool.ToolContext) =>
+  Effect.fromResult(ToolSet.parse(written)).pipe(
     Effect.flatMap((input) => registry.call(name, input, context)),
-    Tool.answer,
+    ToolSet.answer,
     Effect.map(({ text }) => text)
   )

@@ -2,16 +2,15 @@
  * Tools: Effects with a schema, an effect class and budgets. A sealed agent's gateway, a loop on the host and a session
  * use the same tools.
  *
- * Nothing is allowed by default. A run gets only the host tools that its spec names and whose effect class its policy
- * allows. A tool closes over everything it needs, including credentials, which stay on the host. Each call carries the
- * identity of its caller.
+ * Nothing is allowed by default: a run gets only the host tools that its spec names, and a session those of its profile
+ * (`ToolRegistry`). A tool closes over everything it needs, including credentials, which stay on the host. Each call
+ * carries the identity of its caller.
  */
 import { Cause, Duration, Effect, Result, Schema } from "effect"
 import * as Excerpt from "./Excerpt.ts"
 import * as InputSchema from "./internal/InputSchema.ts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
-import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 
 /** Effect class of a tool: what its calls can change. */
 export const ToolEffect = Schema.Literals(["read_only", "state_change", "external_side_effect"])
@@ -65,15 +64,6 @@ export interface Tool {
   /** Calls the tool with decoded JSON arguments; the result is JSON. */
   readonly call: (input: unknown, context: ToolContext) => Effect.Effect<unknown, ToolFailed>
 }
-
-/** Tools and effect classes that a run may use. */
-export interface ToolPolicy {
-  readonly allowedTools: ReadonlyArray<string>
-  readonly allowedEffects: ReadonlyArray<ToolEffect>
-}
-
-/** Allows nothing. */
-export const denyAll: ToolPolicy = { allowedTools: [], allowedEffects: [] }
 
 export const make = <I, IE, O, OE>(options: {
   readonly name: string
@@ -135,69 +125,10 @@ export const make = <I, IE, O, OE>(options: {
   }
 }
 
-/** Answer to a call, as a model reads it over any transport. */
-export interface ToolAnswer {
-  /** The result as JSON, or the code and remedy of a failed call. */
-  readonly text: string
-  readonly isError: boolean
-  readonly result?: unknown
-}
-
-export const answered = (result: unknown): ToolAnswer => ({
-  text: JSON.stringify(result ?? null),
-  isError: false,
-  result
-})
-
-export const refused = ({ code, detail }: Pick<ToolFailed, "code" | "detail">): ToolAnswer => ({
-  text: `${code}: ${detail}`,
-  isError: true
-})
-
-export const answer = (called: Effect.Effect<unknown, ToolFailed>): Effect.Effect<ToolAnswer> =>
-  Effect.match(called, { onSuccess: answered, onFailure: refused })
-
-/** Runs a call in a span, named by OpenTelemetry's conventions for generative AI. */
-export const called = (
-  tool: Tool,
-  input: unknown,
-  context: ToolContext
-): Effect.Effect<unknown, ToolFailed> =>
-  tool.call(input, context).pipe(
-    Effect.tapError(({ code }) => Effect.annotateCurrentSpan(Telemetry.attribute.errorType, code)),
-    Effect.withSpan(`execute_tool ${dottedName(tool.name)}`, {
-      attributes: {
-        [Telemetry.attribute.operation]: "execute_tool",
-        [Telemetry.attribute.toolCallId]: context.requestId.slice(0, callIdCharactersMax),
-        [Telemetry.attribute.runId]: context.runId,
-        [Telemetry.attribute.toolName]: tool.name
-      }
-    })
-  )
-
-/** Call IDs come from the caller and may have any length. */
-const callIdCharactersMax = 200
-
 /** Converts `shell.exec` to `shell__exec`, because model APIs accept no dots. */
 export const wireName = (dotted: string): string => dotted.replaceAll(".", "__")
 
 /** Converts `shell__exec` to `shell.exec`, as used by people and configurations. */
 export const dottedName = (wire: string): string => wire.replaceAll("__", ".")
-
-/**
- * Returns the tool if a run may call it. Unknown and forbidden tools fail alike, so that an agent cannot discover which
- * tools the host has.
- */
-export const decide = (policy: ToolPolicy, tools: ReadonlyArray<Tool>, name: string): Tool | ToolFailed => {
-  const tool = tools.find((candidate) => candidate.name === name)
-  return tool !== undefined &&
-    policy.allowedTools.includes(name) &&
-    policy.allowedEffects.includes(tool.effect)
-    ? tool
-    : failed(
-        "policy_denied",
-        `this sandbox may not call ${JSON.stringify(name.slice(0, 100))}. List the allowed tools: cogni-tool list`
-      )
-}
 
 const failed = (code: ToolErrorCode, detail: string) => new ToolFailed({ code, detail })

@@ -5,7 +5,7 @@
  * they are read, not when a tool is missed.
  */
 import { Result, Schema } from "effect"
-import { dottedName, type Tool, type ToolEffect, type ToolPolicy } from "./Tool.ts"
+import { dottedName, type Tool, type ToolEffect } from "./Tool.ts"
 
 /** From the smallest to the largest; each includes the previous ones. */
 export const ToolProfile = Schema.Literals(["minimal", "messaging", "coding", "full"])
@@ -83,15 +83,18 @@ export const unknownNames = (
   return [...new Set([...allow, ...deny])].filter((entry) => !known.some((name) => covers(entry, name)))
 }
 
+/** The properties of a tool that a profile decides on. */
+export type ToolClass = Pick<Tool, "name" | "effect">
+
 /**
- * Returns the policy of a session. A profile includes only tools whose effect class it allows; any other tool must be
- * allowed by name.
+ * Returns the tools that a session may call. A profile includes only tools whose effect class it allows; any other tool
+ * must be allowed by name.
  */
-export const policyOf = (
-  tools: ReadonlyArray<Pick<Tool, "name" | "effect">>,
+export const allowedOf = (
+  tools: ReadonlyArray<ToolClass>,
   profile: ToolProfile,
   overrides: ToolOverrides = {}
-): Result.Result<ToolPolicy, UnknownTools> => {
+): Result.Result<ReadonlyArray<ToolClass>, UnknownTools> => {
   const { allow = [], deny = [] } = overrides
   const registered = tools.map(({ name }) => dottedName(name))
   const names = unknownNames(overrides, registered)
@@ -108,8 +111,5 @@ export const policyOf = (
       (inProfile.includes(dotted) && profileEffects[profile].includes(effect))
     )
   })
-  return Result.succeed({
-    allowedTools: allowed.map(({ name }) => name),
-    allowedEffects: [...new Set(allowed.map(({ effect }) => effect))]
-  })
+  return Result.succeed(allowed)
 }

@@ -5,20 +5,10 @@
  * registry allows no calls until it is restricted to a profile. Further restrictions can only remove tools.
  */
 import { ToolName } from "@cogni/sandbox-core/SandboxSpec"
-import * as Telemetry from "@cogni/sandbox-core/Telemetry"
-import { Effect, Result, Schema } from "effect"
-import {
-  called,
-  decide,
-  denyAll,
-  dottedName,
-  type Tool,
-  type ToolContext,
-  ToolFailed,
-  type ToolPolicy,
-  wireName
-} from "./Tool.ts"
+import { Result, Schema } from "effect"
+import { dottedName, type Tool, wireName } from "./Tool.ts"
 import * as ToolProfile from "./ToolProfile.ts"
+import * as ToolSet from "./ToolSet.ts"
 
 /** A tool cannot be registered or overridden. */
 export class ToolRegistryError extends Schema.TaggedError<ToolRegistryError>()("ToolRegistryError", {
@@ -31,13 +21,10 @@ export class ToolRegistryError extends Schema.TaggedError<ToolRegistryError>()("
   }
 }
 
-export interface ToolRegistry {
-  /** Allowed tools; none until {@link ToolRegistry.restrict}. */
-  readonly policy: ToolPolicy
-  /** All tools in order of registration, whatever the policy. */
+/** A tool may be called by dotted name or wire name, and only after {@link ToolRegistry.restrict}. */
+export interface ToolRegistry extends Pick<ToolSet.ToolSet, "call" | "offered"> {
+  /** All tools in order of registration, allowed or not. */
   readonly list: ReadonlyArray<Tool>
-  /** Tools that may be called. */
-  readonly offered: ReadonlyArray<Tool>
   /** Returns a registry with more tools, whose names must be new. */
   readonly register: (...tools: ReadonlyArray<Tool>) => Result.Result<ToolRegistry, ToolRegistryError>
   /** Returns a registry in which this tool replaces the one with its name. */
@@ -47,21 +34,26 @@ export interface ToolRegistry {
     profile: ToolProfile.ToolProfile,
     overrides?: ToolProfile.ToolOverrides
   ) => Result.Result<ToolRegistry, ToolProfile.UnknownTools>
-  /** Calls a tool by dotted name or wire name, if it is allowed. Each call is a span. */
-  readonly call: (name: string, input: unknown, context: ToolContext) => Effect.Effect<unknown, ToolFailed>
 }
 
 export const make = (tools: ReadonlyArray<Tool> = []): Result.Result<ToolRegistry, ToolRegistryError> =>
   over([], undefined).register(...tools)
 
-/** Without a policy, the registry is not restricted yet. A policy does not allow tools that are registered later. */
-const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRegistry => {
-  const held = policy ?? denyAll
-  const offered = list.filter((tool) => decide(held, list, tool.name) === tool)
+/**
+ * `allowed` is undefined until the registry is restricted. A tool that is registered later is not in it, nor is an
+ * override whose effect class differs from that of the tool that was allowed.
+ */
+const over = (
+  list: ReadonlyArray<Tool>,
+  allowed: ReadonlyArray<ToolProfile.ToolClass> | undefined
+): ToolRegistry => {
+  const isAllowed = ({ effect, name }: ToolProfile.ToolClass) =>
+    allowed?.some((tool) => tool.name === name && tool.effect === effect) === true
+  const tools = ToolSet.make(list.filter(isAllowed))
   return {
-    policy: held,
+    offered: tools.offered,
+    call: (name, input, context) => tools.call(wireName(name), input, context),
     list,
-    offered,
     register: (...more) => {
       const all = [...list]
       for (const tool of more) {
@@ -69,23 +61,19 @@ const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRe
         if (problem !== undefined) return refuse(tool, problem)
         all.push(tool)
       }
-      return Result.succeed(over(all, policy))
+      return Result.succeed(over(all, allowed))
     },
     override: (tool) => {
       if (!list.some(({ name }) => name === tool.name)) {
         return refuse(tool, { detail: "does not exist and cannot be overridden", remedy: "Register it" })
       }
       const others = list.map((other) => (other.name === tool.name ? tool : other))
-      return Result.succeed(over(others, policy))
+      return Result.succeed(over(others, allowed))
     },
     restrict: (profile, overrides) =>
-      Result.map(ToolProfile.policyOf(list, profile, overrides), ({ allowedEffects, allowedTools }) =>
-        over(list, {
-          allowedTools: allowedTools.filter((name) => policy?.allowedTools.includes(name) !== false),
-          allowedEffects: allowedEffects.filter((effect) => policy?.allowedEffects.includes(effect) !== false)
-        })
-      ),
-    call: (name, input, context) => call(offered, wireName(name), input, context)
+      Result.map(ToolProfile.allowedOf(list, profile, overrides), (found) =>
+        over(list, allowed === undefined ? found : found.filter(isAllowed))
+      )
   }
 }
 
@@ -109,33 +97,3 @@ const problemOf = (name: string, there: ReadonlyArray<Tool>) => {
     ? { detail: "is already registered", remedy: "Override it, or register only one of the two" }
     : undefined
 }
-
-const call = (
-  offered: ReadonlyArray<Tool>,
-  name: string,
-  input: unknown,
-  context: ToolContext
-): Effect.Effect<unknown, ToolFailed> => {
-  const tool = offered.find((one) => one.name === name)
-  return tool === undefined
-    ? // A span must not contain a name that a model made up.
-      Effect.withSpan(Effect.fail(denied(offered, name)), "execute_tool", {
-        attributes: {
-          [Telemetry.attribute.operation]: "execute_tool",
-          [Telemetry.attribute.runId]: context.runId,
-          [Telemetry.attribute.errorType]: "policy_denied"
-        }
-      })
-    : called(tool, input, context)
-}
-
-/** Unknown and forbidden tools get the same answer. */
-const denied = (offered: ReadonlyArray<Tool>, name: string): ToolFailed =>
-  new ToolFailed({
-    code: "policy_denied",
-    detail:
-      `this session may not call ${JSON.stringify(name.slice(0, 100))}. ` +
-      (offered.length === 0
-        ? "It may call no tools"
-        : `Allowed tools: ${offered.map((tool) => tool.name).join(", ")}`)
-  })

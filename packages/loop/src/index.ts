@@ -1,6 +1,7 @@
 export * as AiSdkChatModel from "./AiSdkChatModel.ts"
 export * as AiSdkTools from "./AiSdkTools.ts"
 export * as ChatModel from "./ChatModel.ts"
+export * as ExecutorTools from "./ExecutorTools.ts"
 export * as FileTools from "./FileTools.ts"
 export * as HostLoop from "./HostLoop.ts"
 export * as McpServer from "./McpServer.ts"

@@ -143,12 +143,12 @@ describe("HostLoop", () => {
       const heard = heardOf(model.requests)
       assert.strictEqual(
         heard[0],
-        "there is no tool rm_-rf. There are: shell__exec, file__read, file__write, file__list"
+        'policy_denied: the tool "rm -rf" may not be called. Allowed tools: shell__exec, file__read, file__write, file__list'
       )
-      assert.match(heard[1] ?? "", /not a JSON object/u)
-      assert.match(heard[2] ?? "", /not a JSON object/u)
-      assert.match(heard[3] ?? "", /arguments are invalid: path: Expected string/u)
-      assert.match(heard[4] ?? "", /arguments are invalid: sudo: /u)
+      assert.match(heard[1] ?? "", /^invalid_json: the arguments are not JSON \(.+\)\. Send one object/u)
+      assert.match(heard[2] ?? "", /^validation: the arguments are not a JSON object/u)
+      assert.match(heard[3] ?? "", /^validation: path: Expected string/u)
+      assert.match(heard[4] ?? "", /^validation: sudo: /u)
       assert.match(heard[5] ?? "", /^validation: "none\.txt" does not exist\. List it/u)
       assert.deepStrictEqual(World.problemsOf(model.requests[1]?.messages ?? []), [])
       assert.isTrue(events.every((event) => event.type !== "tool_call_ended" || event.isError))
@@ -194,7 +194,7 @@ describe("HostLoop", () => {
       const heard = heardOf(model.requests)
       assert.containSubset(JSON.parse(heard[0] ?? ""), { exit_code: 1, timed_out: false })
       assert.containSubset(JSON.parse(heard[1] ?? ""), { timed_out: true })
-      assert.match(heard[2] ?? "", /^the arguments are invalid: timeout_seconds: .* from 0\.1 to 120/u)
+      assert.match(heard[2] ?? "", /^validation: timeout_seconds: .* from 0\.1 to 120/u)
       assert.deepStrictEqual(
         events.flatMap((event) => (event.type === "tool_call_ended" ? [event.isError] : [])),
         [false, false, true]

@@ -1,7 +1,7 @@
 /** Tools of an agent by profile and overrides. */
 import { assert, describe, it } from "@effect/vitest"
 import * as ToolProfile from "@cogni/sandbox-loop/ToolProfile"
-import { wireName } from "@cogni/sandbox-loop/Tool"
+import { dottedName, wireName } from "@cogni/sandbox-loop/Tool"
 import { Result } from "effect"
 import { toolNamed } from "./ToolWorld.ts"
 
@@ -11,12 +11,12 @@ const all = [
   toolNamed("web__fetch", "web")
 ]
 
-const policy = (...given: [ToolProfile.ToolProfile, ToolProfile.ToolOverrides?]) => {
-  const made = ToolProfile.policyOf(all, ...given)
-  return Result.isSuccess(made) ? made.success : assert.fail(made.failure.message)
-}
+const namesOf = (made: ReturnType<typeof ToolProfile.allowedOf>) =>
+  Result.isSuccess(made)
+    ? made.success.map(({ name }) => dottedName(name))
+    : assert.fail(made.failure.message)
 const allowed = (...given: [ToolProfile.ToolProfile, ToolProfile.ToolOverrides?]) =>
-  policy(...given).allowedTools.map((name) => name.replaceAll("__", "."))
+  namesOf(ToolProfile.allowedOf(all, ...given))
 
 describe("profiles", () => {
   it("list each tool once", () => {
@@ -26,7 +26,6 @@ describe("profiles", () => {
 
   it("minimal includes only read-only tools", () => {
     assert.deepStrictEqual(allowed("minimal"), ["core.get_current_time", "file.read", "file.list"])
-    assert.deepStrictEqual(policy("minimal").allowedEffects, ["read_only"])
   })
 
   it("each includes the previous ones, and full also unlisted tools", () => {
@@ -54,13 +53,9 @@ describe("profiles", () => {
 
   it("a listed name does not allow a tool whose effect the profile excludes", () => {
     const disguised = [toolNamed("file__read", "disguised", "state_change")]
-    const made = ToolProfile.policyOf(disguised, "minimal")
-    assert.deepStrictEqual(Result.getOrThrow(made), { allowedTools: [], allowedEffects: [] })
-    const named = ToolProfile.policyOf(disguised, "minimal", { allow: ["file.read"] })
-    assert.deepStrictEqual(Result.getOrThrow(named), {
-      allowedTools: ["file__read"],
-      allowedEffects: ["state_change"]
-    })
+    assert.deepStrictEqual(namesOf(ToolProfile.allowedOf(disguised, "minimal")), [])
+    const named = ToolProfile.allowedOf(disguised, "minimal", { allow: ["file.read"] })
+    assert.deepStrictEqual(namesOf(named), ["file.read"])
   })
 })
 
@@ -100,7 +95,7 @@ describe("overrides", () => {
       { allow: ["memory.*"] },
       { allow: ["__proto__"] }
     ]) {
-      const made = ToolProfile.policyOf(all, "full", overrides)
+      const made = ToolProfile.allowedOf(all, "full", overrides)
       if (Result.isSuccess(made)) return assert.fail(`${JSON.stringify(overrides)} was accepted`)
       assert.include(made.failure.message, (overrides.allow ?? overrides.deny)![0]!)
       assert.include(made.failure.message, "shell.exec")
@@ -108,7 +103,7 @@ describe("overrides", () => {
   })
 
   it("a known tool that is not registered is not an error, and not allowed", () => {
-    const made = ToolProfile.policyOf([toolNamed("file__read", "x")], "minimal", { allow: ["shell.exec"] })
-    assert.deepStrictEqual(Result.getOrThrow(made).allowedTools, ["file__read"])
+    const made = ToolProfile.allowedOf([toolNamed("file__read", "x")], "minimal", { allow: ["shell.exec"] })
+    assert.deepStrictEqual(namesOf(made), ["file.read"])
   })
 })

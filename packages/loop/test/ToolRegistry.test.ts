@@ -103,7 +103,7 @@ describe("a registry", () => {
     })
   )
 
-  it.effect("does not allow an override whose effect is not allowed", () =>
+  it.effect("does not allow an override of another effect class", () =>
     Effect.gen(function* () {
       const minimal = Result.getOrThrow(base.restrict("minimal"))
       const wider = Result.getOrThrow(
@@ -113,6 +113,10 @@ describe("a registry", () => {
       assert.deepStrictEqual(wider.offered, [])
       const again = Result.getOrThrow(wider.restrict("full", { allow: ["file.read"] }))
       assert.strictEqual(yield* called(again, "file.read"), "policy_denied")
+      // Another allowed tool has the wider class; it does not allow this one.
+      const writing = Result.getOrThrow(full.override(toolNamed("file__read", "wider", "state_change")))
+      assert.strictEqual(yield* called(writing, "shell.exec"), "host")
+      assert.strictEqual(yield* called(writing, "file.read"), "policy_denied")
     })
   )
 

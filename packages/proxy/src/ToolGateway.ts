@@ -8,14 +8,17 @@ import { Deferred, Duration, Effect, Semaphore } from "effect"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as Tool from "@cogni/sandbox-loop/Tool"
+import * as ToolSet from "@cogni/sandbox-loop/ToolSet"
 import type { ToolCalled } from "./AuditEntry.ts"
 import { sha256 } from "./internal/audit/AuditChain.ts"
 
 export interface ToolGatewayOptions {
   readonly runId: RunId
   readonly identity: LlmIdentity
-  readonly policy: Tool.ToolPolicy
+  /** All tools of the host. */
   readonly tools: ReadonlyArray<Tool.Tool>
+  /** Names of the tools that the run may call. */
+  readonly allowedTools: ReadonlyArray<string>
   readonly concurrentMax?: number | undefined
   /** Inspects the arguments for secrets. Returns true if the call must be refused. */
   readonly inspect: (argumentsText: string, requestId: string) => boolean
@@ -46,7 +49,8 @@ export const argumentsBytesMax = 256 * 1024
 const closeMillisMax = 1000
 
 export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): Effect.fn.Return<ToolGateway> {
-  const { identity, policy, runId, tools } = options
+  const { allowedTools, identity, runId, tools } = options
+  const allowed = ToolSet.make(tools.filter(({ name }) => allowedTools.includes(name)))
   const turns = yield* Semaphore.make(options.concurrentMax ?? 16)
   const over = yield* Deferred.make<never, Tool.ToolFailed>()
   const isOver = new Tool.ToolFailed({ code: "unavailable", detail: "the run has ended" })
@@ -57,21 +61,18 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
 
   const execute = (call: ToolCall, text: string) =>
     Effect.suspend(() => {
-      const decided = Tool.decide(policy, tools, call.tool)
-      if (decided instanceof Tool.ToolFailed) return Effect.fail(decided)
       if (call.runId !== undefined && call.runId !== runId)
         return refused("policy_denied", "this socket belongs to another run. Omit runId")
       if (Buffer.byteLength(text) > argumentsBytesMax)
         return refused("validation", `the arguments are larger than ${argumentsBytesMax} bytes. Shorten them`)
       if (options.inspect(text, call.requestId))
         return refused("policy_denied", "the arguments contain a secret that may not leave this sandbox")
-      return turns.withPermit(
-        Tool.called(decided, call.input, { runId, identity, requestId: call.requestId })
-      )
+      const context = { runId, identity, requestId: call.requestId }
+      return turns.withPermit(allowed.call(call.tool, call.input, context))
     })
 
   return {
-    allowed: tools.filter((tool) => !(Tool.decide(policy, tools, tool.name) instanceof Tool.ToolFailed)),
+    allowed: allowed.offered,
     call: (call) =>
       Effect.suspend(() => {
         const text = textOf(call.input)

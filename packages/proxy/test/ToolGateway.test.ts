@@ -34,10 +34,7 @@ const make = Effect.fnUntraced(function* (
     runId,
     identity,
     tools,
-    policy: {
-      allowedTools: tools.map(({ name }) => name),
-      allowedEffects: [...Tool.ToolEffect.literals]
-    },
+    allowedTools: tools.map(({ name }) => name),
     inspect: () => false,
     called: (fact) => void facts.push(fact),
     ...options
@@ -116,17 +113,15 @@ describe("ToolGateway", () => {
         echo("test__here", Effect.succeed),
         echo("test__held", Effect.succeed, "external_side_effect")
       ]
-      const { facts, gateway, refused } = yield* make(tools, {
-        policy: { allowedTools: ["test__held"], allowedEffects: ["read_only"] }
-      })
-      assert.deepStrictEqual(gateway.allowed, [])
-      const said = yield* Effect.forEach(["test__here", "test__held", "test__none"], (name) =>
+      const { facts, gateway, refused } = yield* make(tools, { allowedTools: ["test__here"] })
+      assert.deepStrictEqual(gateway.allowed, tools.slice(0, 1))
+      const said = yield* Effect.forEach(["test__held", "test__none"], (name) =>
         Effect.map(refused(name, { text: "" }), ({ code, message }) => `${code} ${message.replace(name, "")}`)
       )
       assert.strictEqual(new Set(said).size, 1)
       assert.deepStrictEqual(
         facts.map(({ effect }) => effect),
-        ["read_only", "external_side_effect", undefined]
+        ["external_side_effect", undefined]
       )
       assert.isAtMost((yield* refused("x".repeat(100_000), {})).message.length, 300)
       assert.strictEqual(facts.at(-1)!.tool.length, 100)
@@ -179,6 +174,8 @@ describe("ToolGateway", () => {
       assert.notInclude(error.message, "canary")
       assert.deepStrictEqual(looked, ['r1 {"text":"a canary of the run"}'])
       assert.strictEqual(calls, 0)
+      yield* refused("test__other", { text: "another canary" })
+      assert.strictEqual(looked.length, 2, "a call of a tool that does not exist is inspected too")
       assert.notInclude(JSON.stringify(facts), "canary")
       yield* call("test__echo", { text: "" })
       assert.strictEqual(calls, 1)

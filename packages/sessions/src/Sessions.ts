@@ -12,15 +12,11 @@ import type { Configuration } from "./config/Configuration.ts"
 import { ConfigurationStore } from "./config/ConfigurationStore.ts"
 import * as DockerSandbox from "./sandbox/DockerSandbox.ts"
 import { Executors } from "./executor/Executors.ts"
-import * as FileTools from "@cogni/sandbox-loop/FileTools"
+import * as ExecutorTools from "@cogni/sandbox-loop/ExecutorTools"
 import * as MessageRouter from "./router/MessageRouter.ts"
 import type { Orchestrators } from "./router/Orchestrator.ts"
-import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
-import * as ProcessTools from "@cogni/sandbox-loop/ProcessTools"
 import * as SandboxManager from "./sandbox/SandboxManager.ts"
 import type { SessionWorkspaces } from "./sandbox/SessionWorkspaces.ts"
-import * as ShellTools from "@cogni/sandbox-loop/ShellTools"
-import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 
 export interface SessionsOptions extends Omit<MessageRouter.RouterOptions, "toolsFor"> {
   /** Sandbox settings that the configuration does not contain, such as how sandboxes reach a model. */
@@ -65,16 +61,10 @@ export const settingsOf = (
  * live as long as the session.
  */
 export const toolsFor: MessageRouter.ToolsFor = ({ agent, configuration, executor }) =>
-  Effect.gen(function* () {
-    const table = yield* ProcessTable.make(executor)
-    const registry = yield* Effect.fromResult(
-      ToolRegistry.make([
-        ...ShellTools.make(executor, { timeoutSecondsMax: configuration.sandbox.commandTimeoutSecondsMax }),
-        ...ProcessTools.make(executor, table),
-        ...FileTools.make(executor)
-      ])
-    )
-    return yield* Effect.fromResult(registry.restrict(agent.toolProfile, agent.toolOverrides))
+  ExecutorTools.registry(executor, {
+    profile: agent.toolProfile,
+    overrides: agent.toolOverrides,
+    timeoutSecondsMax: configuration.sandbox.commandTimeoutSecondsMax
   })
 
 /** Layer of the session sandboxes. Each new sandbox uses the current configuration. */

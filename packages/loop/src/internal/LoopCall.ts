@@ -5,11 +5,11 @@
  * arguments. Invalid output of a model must not make the next request invalid.
  */
 import { SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { Clock, Effect } from "effect"
+import { Clock, Effect, Result } from "effect"
 import type { ChatToolCall } from "../ChatModel.ts"
 import { excerpt } from "../Excerpt.ts"
-import * as Tool from "../Tool.ts"
-import * as Json from "./Json.ts"
+import type * as Tool from "../Tool.ts"
+import * as ToolSet from "../ToolSet.ts"
 import { type Loop, remember, type Talk } from "./LoopTalk.ts"
 
 /** A parsed call. */
@@ -18,7 +18,7 @@ export interface ReadCall {
   readonly told: ChatToolCall
   readonly input: Readonly<Record<string, unknown>>
   /** The called tool, or the problem with the call. */
-  readonly meant: { readonly tool: Tool.Tool } | { readonly problem: string }
+  readonly meant: Result.Result<ToolSet.CheckedCall, Tool.ToolFailed>
 }
 
 /** Bytes of invalid arguments that are repeated to the model and in events. */
@@ -29,32 +29,16 @@ const plainId = /^[\x21-\x7e]{1,128}$/u
 
 export const read = (call: ChatToolCall, { talk, tools }: Loop): ReadCall => {
   const id = freshId(call.id, talk)
-  const tool = tools.find(({ name }) => name === call.name)
-  if (tool === undefined) {
-    const name = plainName.test(call.name)
-      ? call.name
-      : call.name.replaceAll(/[^A-Za-z0-9_-]/gu, "_").slice(0, 64) || "unnamed"
-    const known = tools.map((other) => other.name).join(", ")
-    return unreadable(id, name, call.arguments, `there is no tool ${name}. There are: ${known}`)
+  const name = plainName.test(call.name)
+    ? call.name
+    : call.name.replaceAll(/[^A-Za-z0-9_-]/gu, "_").slice(0, 64) || "unnamed"
+  const meant = tools.read(call.name, call.arguments)
+  if (Result.isSuccess(meant)) {
+    return { told: { id, name, arguments: call.arguments.trim() || "{}" }, input: meant.success.input, meant }
   }
-  const parsed = Json.parse(call.arguments)
-  if (!Json.isObject(parsed)) {
-    return unreadable(id, tool.name, call.arguments, "the arguments are not a JSON object. Send one")
-  }
-  const problem = tool.check(parsed)
-  return problem === undefined
-    ? { told: { id, name: tool.name, arguments: call.arguments }, input: parsed, meant: { tool } }
-    : unreadable(id, tool.name, call.arguments, `the arguments are invalid: ${problem}`)
-}
-
-/** Returns invalid arguments in a form that every API accepts, whatever their depth or length. */
-const unreadable = (id: string, name: string, written: string, problem: string): ReadCall => {
-  const input = { malformed: excerpt(written, malformedBytesMax).text }
-  return {
-    told: { id, name, arguments: JSON.stringify(input) },
-    input,
-    meant: { problem: excerpt(problem, 4 * malformedBytesMax).text }
-  }
+  // A form that every API accepts, whatever the depth or length of the arguments.
+  const input = { malformed: excerpt(call.arguments, malformedBytesMax).text }
+  return { told: { id, name, arguments: JSON.stringify(input) }, input, meant }
 }
 
 /** Returns the model's own ID if it is valid and unique in this conversation, or else a new one. */
@@ -69,26 +53,24 @@ const freshId = (given: string, talk: Talk): string => {
 /** Executes a call and stores its answer. Fails if the sandbox has ended. */
 export const answer = Effect.fnUntraced(function* (
   { input, meant, told }: ReadCall,
-  { limits, session, talk, tell }: Loop
+  { limits, session, talk, tell, tools }: Loop
 ): Effect.fn.Return<void, SandboxError> {
   const { id, name } = told
   talk.toolCalls += 1
   const startedMs = yield* Clock.currentTimeMillis
   talk.open = { id, name, startedMs }
   yield* tell({ type: "tool_call_started", id, name, input })
-  if ("problem" in meant) talk.invalidCalls += 1
-  const { isError, text } =
-    "problem" in meant
-      ? { text: meant.problem, isError: true }
-      : yield* Tool.called(meant.tool, input, { ...session, requestId: id }).pipe(
-          Effect.matchEffect({
-            onSuccess: (result) => Effect.succeed(Tool.answered(result)),
-            onFailure: (error) =>
-              error.cause instanceof SandboxError
-                ? Effect.fail(error.cause)
-                : Effect.succeed(Tool.refused(error))
-          })
-        )
+  if (Result.isFailure(meant)) talk.invalidCalls += 1
+  const { isError, text } = yield* Effect.fromResult(meant).pipe(
+    Effect.flatMap(({ tool }) => tools.call(tool.name, input, { ...session, requestId: id })),
+    Effect.matchEffect({
+      onSuccess: (result) => Effect.succeed(ToolSet.answered(result)),
+      onFailure: (error) =>
+        error.cause instanceof SandboxError
+          ? Effect.fail(error.cause)
+          : Effect.succeed(ToolSet.refused(error))
+    })
+  )
   const content = excerpt(text, limits.toolResultBytesMax).text
   remember(talk, { role: "tool", toolCallId: id, toolName: name, content })
   const durationMs = (yield* Clock.currentTimeMillis) - startedMs

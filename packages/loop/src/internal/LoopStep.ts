@@ -33,7 +33,11 @@ export const ask = (
   const request: ChatModel.ChatRequest = {
     model: loop.model,
     messages: [...talk.messages],
-    tools: loop.tools.map(({ description, inputSchema, name }) => ({ name, description, inputSchema })),
+    tools: loop.tools.offered.map(({ description, inputSchema, name }) => ({
+      name,
+      description,
+      inputSchema
+    })),
     ...(limits.answerTokensMax === undefined
       ? {}
       : {

@@ -1,6 +1,7 @@
 /** State of a loop and of its conversation. */
 import * as ChatModel from "../ChatModel.ts"
-import type { Tool, ToolSession } from "../Tool.ts"
+import type { ToolSession } from "../Tool.ts"
+import type { ToolSet } from "../ToolSet.ts"
 import type { Tell } from "./LoopEvent.ts"
 import type { LoopLimits } from "./LoopLimits.ts"
 
@@ -8,7 +9,7 @@ import type { LoopLimits } from "./LoopLimits.ts"
 export interface Loop {
   readonly at: ChatModel.ChatEndpoint
   readonly model: string
-  readonly tools: ReadonlyArray<Tool>
+  readonly tools: ToolSet
   readonly session: ToolSession
   readonly limits: LoopLimits
   readonly tell: Tell

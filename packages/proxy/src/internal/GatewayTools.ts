@@ -4,8 +4,7 @@
  * Runs in the main thread, where the host's tools have their effects. The run's shard has already limited the requests.
  */
 import { Effect, Option, type Scope, Schema } from "effect"
-import type { Tool } from "@cogni/sandbox-loop/Tool"
-import * as Tools from "@cogni/sandbox-loop/Tool"
+import type { Tool, ToolErrorCode } from "@cogni/sandbox-loop/Tool"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { Evidence } from "@cogni/sandbox-core/RunResult"
@@ -28,7 +27,7 @@ const parseJson = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknow
 const decodeExec = Schema.decodeUnknownOption(Exec, { onExcessProperty: "error" })
 
 /** HTTP status of a failed call, by error code. */
-const statuses: Readonly<Record<Tools.ToolErrorCode, number>> = {
+const statuses: Readonly<Record<ToolErrorCode, number>> = {
   invalid_json: 400,
   validation: 400,
   policy_denied: 403,
@@ -58,8 +57,7 @@ export const make = Effect.fnUntraced(function* (options: {
     runId: request.runId,
     identity: request.llm.identity,
     tools: options.tools,
-    // The host has named the tools one by one, so it has agreed to their effects.
-    policy: { allowedTools: request.tools, allowedEffects: [...Tools.ToolEffect.literals] },
+    allowedTools: request.tools,
     inspect: (text, requestId) => {
       const sightings = Canary.look(planted, Buffer.from(text, "utf8"))
       for (const sighting of sightings) options.sighted({ ...sighting, channel: "tool_call", requestId })
@@ -119,7 +117,7 @@ export const make = Effect.fnUntraced(function* (options: {
   }
 })
 
-const failed = (code: Tools.ToolErrorCode, message: string): Answer =>
+const failed = (code: ToolErrorCode, message: string): Answer =>
   GatewayAnswers.toolError(statuses[code], code, message)
 
 const overMcp = Effect.fnUntraced(function* (
