@@ -28,7 +28,7 @@ export type McpInput = Flags.Typed<typeof Flags.mcp>
 
 /** Options of the server. */
 export interface McpPlan {
-  readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
+  readonly spec: SandboxSpec.OpenSpecInput
   readonly profile: ToolProfile
   readonly allow: ReadonlyArray<string>
   readonly deny: ReadonlyArray<string>
@@ -105,7 +105,7 @@ export const serve = Effect.fnUntraced(function* ({ allow, deny, hostDirectory, 
 
 /** Validates the spec at the start, so that the user sees the error. A calling model could not correct it. */
 const valid = (spec: McpPlan["spec"]) =>
-  SandboxSpec.decode({ ...spec, argv: ["true"] }).pipe(
+  SandboxSpec.decodeOpen(spec).pipe(
     Effect.mapError(
       (error) => new SandboxError({ reason: new InvalidSpec({ problems: SandboxSpec.problemsOf(error) }) })
     )
@@ -118,7 +118,7 @@ const instructionsOf = (hostDirectory: string | undefined) =>
     : `, which is ${hostDirectory} of the user's machine; paths may be given in either form.`)
 
 interface LazyOptions {
-  readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
+  readonly spec: SandboxSpec.OpenSpecInput
   readonly idleSeconds: number | undefined
   /** ID of the first sandbox. Later ones get generated IDs. */
   readonly runId: RunId.RunId

@@ -24,12 +24,6 @@ import type { Limits, Network } from "./SandboxSpec.ts"
 
 export type ContainerError = RuntimeUnavailable | ImageNotFound | ContainerFailed
 
-/**
- * Path of the supervisor, the first process of a supervised container, which runs the commands sent to it. Every image
- * built on the runtime image has it.
- */
-export const supervisor = "/usr/local/bin/cogni-supervisor"
-
 /** A host directory or an engine volume, mounted into a container. */
 export interface Mount {
   readonly type: "directory" | "volume"
@@ -78,7 +72,7 @@ export interface ContainerSpec {
     | "workspaceBytesMax"
     | "runtimeSecondsMax"
   >
-  /** True for an `agent` whose argv is {@link supervisor}: it accepts commands as long as it runs. */
+  /** True for an `agent` whose argv is the supervisor of `SandboxSpec`: it accepts commands as long as it runs. */
   readonly supervised?: boolean | undefined
   /** Written to stdin of a `proxy` at its start; stdin is then closed. Keeps data out of the engine's configuration. */
   readonly stdin?: string | undefined

@@ -8,8 +8,8 @@
  * the agent's first instruction. Everything is in one scope: success, failure, timeout and interruption release it in
  * the same way, in reverse order, and leave nothing behind.
  */
-import { Context, Effect, Exit, Layer, Queue, type Scope, Stream } from "effect"
-import { ContainerRuntime, supervisor } from "./ContainerRuntime.ts"
+import { Context, Effect, Exit, Layer, Queue, type Schema, type Scope, Stream } from "effect"
+import { ContainerRuntime } from "./ContainerRuntime.ts"
 import * as AgentWatch from "./internal/AgentWatch.ts"
 import * as OpenSandbox from "./internal/OpenSandbox.ts"
 import * as Release from "./internal/Release.ts"
@@ -50,9 +50,7 @@ export class SandboxRunner extends Context.Service<
     /** Like `run`, as a stream of events. Abandoning the stream ends the run. */
     readonly stream: (spec: SandboxSpec.SandboxSpecInput) => Stream.Stream<RunEvent, SandboxError>
     /** Open a sandbox that runs many commands. `runtimeSecondsMax` bounds its whole life. */
-    readonly open: (
-      spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
-    ) => Effect.Effect<Sandbox, SandboxError, Scope.Scope>
+    readonly open: (spec: SandboxSpec.OpenSpecInput) => Effect.Effect<Sandbox, SandboxError, Scope.Scope>
     /** Like `run`, with success and error in one value. Never fails. */
     readonly runOnce: (spec: SandboxSpec.SandboxSpecInput) => Effect.Effect<RunOnceResult>
   }
@@ -70,7 +68,7 @@ export const make = Effect.gen(function* () {
   })
 
   const runTo = Effect.fnUntraced(function* (input: unknown, emit: Emit) {
-    const spec = yield* decode(input)
+    const spec = yield* valid(SandboxSpec.decode(input))
     if (spec.llm?.caller === "host") return yield* new SandboxError({ reason: nobodyCalls })
     const life = yield* lifeOf(spec, emit)
     yield* emit({ _tag: "RunStarted", runId: life.runId })
@@ -86,7 +84,7 @@ export const make = Effect.gen(function* () {
   return SandboxRunner.of({
     run,
     open: Effect.fn("SandboxRunner.open")(function* (input) {
-      const spec = yield* decode({ ...input, argv: [supervisor] })
+      const spec = yield* valid(SandboxSpec.decodeOpen(input))
       return yield* OpenSandbox.make(ports, yield* lifeOf(spec, () => Effect.void), spec)
     }),
     stream: (spec) =>
@@ -164,11 +162,10 @@ const nobodyCalls = new InvalidSpec({
   ]
 })
 
-const decode = (input: unknown) =>
-  Effect.mapError(
-    SandboxSpec.decode(input),
-    (error) => new SandboxError({ reason: new InvalidSpec({ problems: SandboxSpec.problemsOf(error) }) })
-  )
+const valid = Effect.mapError(
+  (error: Schema.SchemaError) =>
+    new SandboxError({ reason: new InvalidSpec({ problems: SandboxSpec.problemsOf(error) }) })
+)
 
 const foldResult = ({ exitCode, output }: RunResult): RunOnceResult => ({
   ok: exitCode === 0,

@@ -37,6 +37,12 @@ export const argumentsBytesMax = 1536 * KiB
 /** Limit on one input file, such as a prompt. Put more into the workspace. */
 export const inputBytesMax = 4 * MiB
 
+/**
+ * Path of the supervisor, the first process of a supervised container, which runs the commands sent to it. Every image
+ * built on the runtime image has it.
+ */
+export const supervisor = "/usr/local/bin/cogni-supervisor"
+
 const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
 
 /** Whether a text is longer in UTF-8. It is encoded only if necessary: a UTF-16 unit takes one to three bytes. */
@@ -286,8 +292,15 @@ export type SandboxSpec = typeof SandboxSpec.Type
 /** A spec as callers write it: everything with a default may be left out. */
 export type SandboxSpecInput = typeof SandboxSpec.Encoded
 
+/** The spec of an open sandbox: it runs many commands instead of one program. */
+export type OpenSpecInput = Omit<SandboxSpecInput, "argv">
+
 /** Decodes a spec. Fails with every problem of the input, not just the first. */
 export const decode = Schema.decodeUnknownEffect(SandboxSpec, { errors: "all", onExcessProperty: "error" })
+
+/** Decodes the spec of an open sandbox, whose program is {@link supervisor}. Fails as {@link decode} does. */
+export const decodeOpen = (input: OpenSpecInput): ReturnType<typeof decode> =>
+  decode({ ...input, argv: [supervisor] })
 
 const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
 

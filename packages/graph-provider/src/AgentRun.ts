@@ -9,7 +9,7 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import { Limits, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import { Limits, type OpenSpecInput, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { Data, Effect, Option, Result, Schema, Stream } from "effect"
 import type { Agent, AgentTask, Capabilities } from "./agents/Agent.ts"
@@ -31,7 +31,7 @@ export interface AgentRequest extends Pick<AgentTask, "messages" | "personality"
 }
 
 /** The host's part of a run's spec: everything that does not follow from the agent. */
-export interface HostTerms extends Omit<SandboxSpecInput, "argv" | "inputs"> {
+export interface HostTerms extends Omit<OpenSpecInput, "inputs"> {
   readonly runId: RunId
   readonly llm: NonNullable<SandboxSpecInput["llm"]>
 }

@@ -7,7 +7,7 @@
 import { ProxyFailed, SandboxError, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import type { OpenSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import type { ChatModel } from "@cogni/sandbox-loop/ChatModel"
 import * as HostLoop from "@cogni/sandbox-loop/HostLoop"
 import { Effect, Option, Result } from "effect"
@@ -22,7 +22,7 @@ import { type InClone, repositoryPath, type RepositoryPlace } from "./Repositori
 
 /** The spec of a task's sandbox, the limits of its loop, and the maximum size of its patch. */
 export interface TaskPlan {
-  readonly spec: Omit<SandboxSpecInput, "argv"> & Pick<HostTerms, "llm" | "runId">
+  readonly spec: OpenSpecInput & Pick<HostTerms, "llm" | "runId">
   readonly limits: Partial<HostLoop.LoopLimits>
   readonly patchBytesMax: number
 }

@@ -1,7 +1,8 @@
 /** The part of the contract of every `ContainerRuntime` about containers that accept commands. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer, Stream } from "effect"
-import { type Container, type ContainerRuntime, type ContainerSpec, supervisor } from "../ContainerRuntime.ts"
+import type { Container, ContainerRuntime, ContainerSpec } from "../ContainerRuntime.ts"
+import { supervisor } from "../SandboxSpec.ts"
 import * as RunId from "../RunId.ts"
 import { type Behaviour, started, written } from "./Behaviour.ts"
 

@@ -16,7 +16,7 @@ const validate = Schema.decodeUnknownEffect(Schema.toType(GraphRunRequest), { er
 
 /** A run that may start. */
 export interface Admitted {
-  readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
+  readonly spec: SandboxSpec.OpenSpecInput | SandboxSpec.SandboxSpecInput
 }
 
 const denied = GraphRefusal.as("authz_denied")
@@ -66,7 +66,11 @@ export const make = Effect.fnUntraced(function* <A extends Admitted>(
       yield* Effect.mapError(repositories.check(request.repository), GraphRefusal.ofRepository)
     }
     const admitted = prepared({ grant, budget })
-    yield* Effect.mapError(SandboxSpec.decode({ argv: ["task"], ...admitted.spec }), GraphRefusal.ofSpec)
+    const { spec } = admitted
+    yield* Effect.mapError(
+      "argv" in spec ? SandboxSpec.decode(spec) : SandboxSpec.decodeOpen(spec),
+      GraphRefusal.ofSpec
+    )
     return admitted
   })
 })

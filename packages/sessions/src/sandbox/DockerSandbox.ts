@@ -9,13 +9,13 @@
  */
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import type { OpenSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Deferred, Effect, Exit, Layer, Scope } from "effect"
 import * as RepoMemory from "../router/RepoMemory.ts"
 import type { SessionId } from "./SessionId.ts"
 
 /** Spec of the sandboxes of sessions, without the parts that each session sets itself. */
-export type SandboxSettings = Omit<SandboxSpecInput, "argv" | "runId" | "workspace" | "inputs" | "memory">
+export type SandboxSettings = Omit<OpenSpecInput, "runId" | "workspace" | "inputs" | "memory">
 
 export interface SessionSandbox extends Sandbox {
   readonly sessionId: SessionId
@@ -32,7 +32,7 @@ export interface SessionSandbox extends Sandbox {
 export interface CreateOptions {
   readonly sessionId: SessionId
   readonly settings: SandboxSettings
-  readonly workspace: NonNullable<SandboxSpecInput["workspace"]>
+  readonly workspace: NonNullable<OpenSpecInput["workspace"]>
 }
 
 export class DockerSandbox extends Context.Service<
