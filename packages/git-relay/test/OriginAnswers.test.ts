@@ -112,8 +112,7 @@ describe("OriginAnswers", () => {
     ["remote: error: did not receive expected object aaaa; [remote rejected] (shallow)", "base_vanished"],
     ["fatal: repository 'https://x/a/b/' not found", "not_found"],
     ["fatal: unable to access 'https://x/': Could not resolve host: x", "unreachable"],
-    ["", "rejected"],
-    ["git push took more than 900 s", "timeout"]
+    ["", "rejected"]
   ]
   it.each(pushes)("classifies the output of a push: %s", (said, fault) =>
     assert.strictEqual(OriginAnswers.pushFaultOf(said).fault, fault)

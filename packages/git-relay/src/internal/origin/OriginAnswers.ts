@@ -7,6 +7,7 @@
 import { Result } from "effect"
 import { OriginUnavailable, type OriginFault, type PushFault } from "../../GitRelayError.ts"
 import { CommitId, type ObjectFormat } from "../../Refs.ts"
+import * as PushRefusal from "./PushRefusal.ts"
 
 /** Parsed output of `ls-remote --symref URL HEAD refs/heads/…`. */
 export interface Advertised {
@@ -148,12 +149,11 @@ export const pushFaultOf = (
     const { fault, isRetryable = false, remedy } = known
     return { fault, remedy, isRetryable }
   }
-  const { fault, isRetryable, remedy } = faultOf(said)
-  if (fault === "unauthorized" || fault === "forbidden" || fault === "not_found")
-    return { fault, remedy, isRetryable }
-  return fault === "unreachable" || fault === "unknown_host" || fault === "tls"
-    ? { fault: "unreachable", remedy, isRetryable }
-    : { fault: "rejected", remedy: "Read the message of the origin", isRetryable: false }
+  const unusable = faultOf(said)
+  const fault = PushRefusal.pushFaultOf(unusable.fault)
+  if (fault === "rejected") return { fault, remedy: "Read the message of the origin", isRetryable: false }
+  const { isRetryable, remedy } = unusable
+  return { fault, remedy, isRetryable }
 }
 
 const pushPatterns: ReadonlyArray<Pattern<PushFault>> = [
@@ -172,12 +172,6 @@ const pushPatterns: ReadonlyArray<Pattern<PushFault>> = [
     pattern:
       /stale info|fetch first|non-fast-forward|cannot lock ref|reference already exists|failed to update ref/iu,
     remedy: "Another client has just moved the branch; check it, then push under another name (--branch)",
-    isRetryable: true
-  },
-  {
-    fault: "timeout",
-    pattern: /took more than \d+ s/u,
-    remedy: "Try again, or allow it more time",
     isRetryable: true
   }
 ]

@@ -9,7 +9,7 @@ import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect } from "effect"
 import { join } from "node:path"
 import type { Clone } from "../../GitRelay.ts"
-import type { OriginFault, PushFault } from "../../GitRelayError.ts"
+import type { PushFault } from "../../GitRelayError.ts"
 import { CommitId } from "../../Refs.ts"
 import * as ContainerGit from "../git/ContainerGit.ts"
 import * as HostGit from "../git/HostGit.ts"
@@ -20,7 +20,7 @@ import { RelayContext } from "../steps/RelayContext.ts"
 import * as OriginContainer from "./OriginContainer.ts"
 import { containerFor, faultOf, within } from "./PathClone.ts"
 import * as PathOrigin from "./PathOrigin.ts"
-import { type Delivered, exists, PushRefusal } from "./PushRefusal.ts"
+import { type Delivered, exists, ofOrigin, PushRefusal } from "./PushRefusal.ts"
 import * as RootDelivery from "./RootDelivery.ts"
 
 export interface PathDelivery {
@@ -71,18 +71,10 @@ export const deliver = Effect.fnUntraced(
   (delivering) =>
     delivering.pipe(
       within("add the branch", "Try again, or allow it more time"),
-      Effect.catchTag("OriginUnavailable", ({ detail, fault, isRetryable, remedy }) =>
-        Effect.fail(
-          new PushRefusal({ fault: pushFaultOf(fault), detail: `the origin ${detail}`, remedy, isRetryable })
-        )
-      ),
+      Effect.catchTag("OriginUnavailable", (error) => Effect.fail(ofOrigin(error))),
       Effect.scoped
     )
 )
-
-/** Maps the fault of a repository of this host that could not be opened. */
-const pushFaultOf = (fault: OriginFault): PushFault =>
-  fault === "timeout" || fault === "forbidden" || fault === "not_found" ? fault : "rejected"
 
 /** Creates a directory with the bundle, which the container's user can read. It is removed when the scope closes. */
 const bundled = Effect.fnUntraced(function* ({ clone, tip }: PathDelivery) {

@@ -3,7 +3,7 @@
  * kept.
  */
 import { Data } from "effect"
-import type { PushFault } from "../../GitRelayError.ts"
+import type { OriginFault, OriginUnavailable, PushFault } from "../../GitRelayError.ts"
 import type { CommitId } from "../../Refs.ts"
 
 export class PushRefusal extends Data.TaggedError("PushRefusal")<{
@@ -12,6 +12,23 @@ export class PushRefusal extends Data.TaggedError("PushRefusal")<{
   readonly remedy: string
   readonly isRetryable: boolean
 }> {}
+
+const pushFaults: Partial<Record<OriginFault, PushFault>> = {
+  unauthorized: "unauthorized",
+  forbidden: "forbidden",
+  not_found: "not_found",
+  timeout: "timeout",
+  unreachable: "unreachable",
+  unknown_host: "unreachable",
+  tls: "unreachable"
+}
+
+/** Returns the fault of a push to an origin that has a fault itself. */
+export const pushFaultOf = (fault: OriginFault): PushFault => pushFaults[fault] ?? "rejected"
+
+/** The origin cannot be used, so nothing was pushed. */
+export const ofOrigin = ({ detail, fault, isRetryable, remedy }: OriginUnavailable) =>
+  new PushRefusal({ fault: pushFaultOf(fault), detail: `the origin ${detail}`, remedy, isRetryable })
 
 /** A branch that is delivered. */
 export interface Delivered {

@@ -1,11 +1,12 @@
 /** Delivers one commit to one branch of a remote origin, never by force. Idempotent. */
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect, Option } from "effect"
+import type { RelayFailed } from "../../GitRelayError.ts"
 import * as HostRepository from "../git/HostRepository.ts"
 import { originAt } from "../steps/RelayContext.ts"
 import * as OriginAnswers from "./OriginAnswers.ts"
 import type { PathDelivery } from "./PathDelivery.ts"
-import { type Delivered, exists, PushRefusal } from "./PushRefusal.ts"
+import { type Delivered, exists, ofOrigin, PushRefusal } from "./PushRefusal.ts"
 import * as RemoteOrigin from "./RemoteOrigin.ts"
 
 export const deliver = Effect.fnUntraced(function* ({ clone, pushedTip, tip }: PathDelivery) {
@@ -14,18 +15,7 @@ export const deliver = Effect.fnUntraced(function* ({ clone, pushedTip, tip }: P
   const origin = yield* originAt(clone.request.url)
   const ref = `refs/heads/${branch}`
   const standing = Effect.map(RemoteOrigin.advertised(origin, [ref], "push"), ({ refs }) => refs.get(ref))
-  const there = yield* standing.pipe(
-    Effect.catchTag("OriginUnavailable", ({ detail, fault }) => {
-      const meant = OriginAnswers.pushFaultOf(detail)
-      return Effect.fail(
-        new PushRefusal({
-          ...meant,
-          fault: fault === "timeout" ? "timeout" : meant.fault,
-          detail: `the origin ${detail}`
-        })
-      )
-    })
-  )
+  const there = yield* Effect.catchTag(standing, "OriginUnavailable", (error) => Effect.fail(ofOrigin(error)))
   if (there !== undefined) {
     if (there === tip || (yield* hasSameFiles(origin, { gitDirectory, ref, tip })))
       return { at: there, unchanged: true } satisfies Delivered
@@ -33,14 +23,21 @@ export const deliver = Effect.fnUntraced(function* ({ clone, pushedTip, tip }: P
     if (!isOurs) return yield* exists(there)
   }
   const answer = yield* RemoteOrigin.push(origin, { gitDirectory, branch, tip, expected: there ?? "" }).pipe(
-    Effect.catchTag("RelayFailed", ({ detail }) => Effect.succeed({ taken: false, said: detail }))
+    Effect.map(({ said, taken }) => ({ taken, refusal: refusalOf(said) })),
+    Effect.catchTag("RelayFailed", (error) => Effect.succeed({ taken: false, refusal: ofOwnGit(error) }))
   )
   // A push whose connection broke may have arrived, so ask the origin.
   const isThere = answer.taken || Option.getOrUndefined(yield* Effect.option(standing)) === tip
   if (isThere) return { at: tip, unchanged: false } satisfies Delivered
-  const meant = OriginAnswers.pushFaultOf(answer.said)
-  return yield* new PushRefusal({ ...meant, detail: answer.said === "" ? "git gave no reason" : answer.said })
+  return yield* answer.refusal
 })
+
+const refusalOf = (said: string) =>
+  new PushRefusal({ ...OriginAnswers.pushFaultOf(said), detail: said === "" ? "git gave no reason" : said })
+
+/** The host's git failed. It may succeed later only if it took too long. */
+const ofOwnGit = ({ detail, isRetryable, remedy }: RelayFailed) =>
+  new PushRefusal({ fault: isRetryable ? "timeout" : "rejected", detail, remedy, isRetryable })
 
 /** Whether the branch has the same files at another commit. A delivery that is repeated then changes nothing. */
 const hasSameFiles = Effect.fnUntraced(function* (
