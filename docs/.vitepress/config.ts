@@ -8,6 +8,7 @@ import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from
 import { dirname, join, posix } from "node:path"
 import { fileURLToPath } from "node:url"
 import { defineConfig, type DefaultTheme } from "vitepress"
+import { anchorOf } from "./anchor.ts"
 
 const root = fileURLToPath(new URL("../..", import.meta.url))
 const read = (path: string) => readFileSync(join(root, path), "utf8")
@@ -85,15 +86,7 @@ export default defineConfig({
   lastUpdated: false,
   rewrites: rewrite,
   markdown: {
-    // As on GitHub, so that a link to a heading works in both.
-    anchor: {
-      slugify: (heading) =>
-        heading
-          .toLowerCase()
-          .replaceAll(/[^\p{L}\p{N}\s_-]/gu, "")
-          .trim()
-          .replaceAll(/\s/gu, "-")
-    },
+    anchor: { slugify: anchorOf },
     config: (markdown) => {
       const fallback =
         markdown.renderer.rules.link_open ??

@@ -9,6 +9,7 @@ import * as SandboxError from "@cogni/sandbox-core/SandboxError"
 import { Arbitrary, Effect } from "effect"
 import { existsSync } from "node:fs"
 import { dirname, join, normalize } from "node:path"
+import { anchorOf } from "../../docs/.vitepress/anchor.ts"
 import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
@@ -20,14 +21,6 @@ const exists = (path: string) => existsSync(join(SourceTree.root, path))
 /** A page without its code blocks. */
 const prose = (path: string): string => SourceTree.read(path).replaceAll(/^```[\s\S]*?^```/gmu, "")
 
-/** The anchor of a heading. */
-const anchor = (heading: string) =>
-  heading
-    .toLowerCase()
-    .replaceAll(/[^\p{L}\p{N}\s_-]/gu, "")
-    .trim()
-    .replaceAll(/\s/gu, "-")
-
 describe("links", () => {
   it("every link has a target that exists", () => {
     const offenders = pages().flatMap((page) =>
@@ -37,7 +30,7 @@ describe("links", () => {
         const file = path === "" ? page : normalize(join(dirname(page), path))
         if (!exists(file)) return [`${page} → ${target}`]
         if (fragment === undefined) return []
-        const anchors = [...prose(file).matchAll(/^#+ (.+)$/gmu)].map(([, heading]) => anchor(heading!))
+        const anchors = [...prose(file).matchAll(/^#+ (.+)$/gmu)].map(([, heading]) => anchorOf(heading!))
         return anchors.includes(fragment) ? [] : [`${page} → ${target}`]
       })
     )

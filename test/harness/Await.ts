@@ -3,16 +3,18 @@
  */
 import { Effect, type Exit, Fiber } from "effect"
 import { TestClock } from "effect/testing"
+import * as Pace from "./Pace.ts"
 
-const hangMillis = 5 * 60_000
+/** Less than the time limit of a test, so that the failure says what did not happen. */
+const waitMillisMax = Pace.hangMillis / 2
 const turnsMax = 100
 
-/** Repeats a check until it succeeds, in real time on any clock. Dies with `what` after five minutes. */
+/** Repeats a check until it succeeds, in real time on any clock. Dies with `what` if it hangs. */
 export const until = Effect.fnUntraced(function* <E, R>(what: string, check: Effect.Effect<boolean, E, R>) {
   const begun = performance.now()
   for (let asked = 0; !(yield* check); asked++) {
-    if (performance.now() - begun > hangMillis)
-      return yield* Effect.die(new Error(`timed out after 5 minutes: ${what}`))
+    if (performance.now() - begun > waitMillisMax)
+      return yield* Effect.die(new Error(`timed out after ${waitMillisMax / 1000} s: ${what}`))
     // Most checks need a few turns of the event loop; those of a program need longer.
     yield* Effect.promise(
       () =>
