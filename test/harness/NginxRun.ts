@@ -40,9 +40,11 @@ export interface Options {
 }
 
 export interface SendOptions {
-  /** Silence that counts as the end of a response. */
+  /** Complete answers to wait for (default 1). */
+  readonly answers?: number
+  /** Silence after the last of them, in which more may come (default 50). */
   readonly idleMillis?: number
-  /** Closes the connection after that silence, even without a response. */
+  /** Closes the connection after that silence, even without a complete answer. */
   readonly cut?: boolean
 }
 
@@ -52,18 +54,39 @@ export interface Answer {
   readonly status: number | undefined
 }
 
-/** For each request in turn: connects, writes, reads until the other side closes or is silent, and prints a line. */
-const script = `
-const [, idle, cut, ...all] = process.argv
+/**
+ * For each request in turn: connects, writes, reads until the other side closes or has answered and is silent, and
+ * prints a line. An answer that has only begun is not over, however long a busy machine pauses within it.
+ */
+const script = String.raw`
+const [, idle, cut, expected, ...all] = process.argv
+const bodyEnd = (head, rest, isHead) => {
+  if (isHead || / (?:1\d\d|204|304) /.test(head.slice(8, 14))) return 0
+  const length = /^content-length: *(\d+)/im.exec(head)
+  if (length !== null) return Number(length[1])
+  const last = /^transfer-encoding: *chunked/im.test(head) ? /(?:^|\r\n)0\r\n\r\n/.exec(rest) : null
+  return last === null ? Infinity : last.index + last[0].length
+}
+const answersIn = (text, isHead) => {
+  const head = /^HTTP\/1\.[01] [^]*?\r\n\r\n/.exec(text)?.[0]
+  if (head === undefined) return 0
+  const rest = text.slice(head.length)
+  const end = bodyEnd(head, rest, isHead)
+  return rest.length < end ? 0 : (/^HTTP\/1\.[01] 1/.test(head) ? 0 : 1) + answersIn(rest.slice(end), isHead)
+}
 const send = (encoded) => new Promise((resolve) => {
   const chunks = []
+  const bytes = Buffer.from(encoded, "base64")
+  const isHead = bytes.toString("latin1").startsWith("HEAD ")
+  const isAnswered = () => answersIn(Buffer.concat(chunks).toString("latin1"), isHead) >= Number(expected)
   const socket = require("node:net").connect({ path: "${socketPath}", allowHalfOpen: true })
-  let timer = setTimeout(() => end(), cut === "cut" ? Number(idle) : 120000)
+  const pause = () => setTimeout(() => end(), cut === "cut" || isAnswered() ? Number(idle) : 120000)
   const end = () => { clearTimeout(timer); socket.destroy(); resolve(Buffer.concat(chunks).toString("base64")) }
-  socket.on("data", (data) => { chunks.push(data); clearTimeout(timer); timer = setTimeout(end, Number(idle)) })
+  let timer = pause()
+  socket.on("data", (data) => { chunks.push(data); clearTimeout(timer); timer = pause() })
   socket.on("error", end)
   socket.on("end", end)
-  socket.write(Buffer.from(encoded, "base64"))
+  socket.write(bytes)
 })
 ;(async () => { for (const encoded of all) console.log(await send(encoded)) })()
 `
@@ -156,7 +179,10 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       return Buffer.concat(chunks.map(({ bytes }) => bytes)).toString("latin1")
     }).pipe(Effect.scoped, Effect.orDie)
 
-  const sendAll = (all: ReadonlyArray<string>, { cut = false, idleMillis = 50 }: SendOptions = {}) =>
+  const sendAll = (
+    all: ReadonlyArray<string>,
+    { answers = 1, cut = false, idleMillis = 50 }: SendOptions = {}
+  ) =>
     Effect.map(
       run(
         "node",
@@ -164,6 +190,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
         script,
         String(idleMillis),
         cut ? "cut" : "",
+        String(answers),
         ...all.map((bytes) => Buffer.from(bytes, "latin1").toString("base64"))
       ),
       (lines) =>

@@ -30,7 +30,10 @@ export interface TaskPlan {
 export interface TaskOptions<D, E, R> extends TaskPlan {
   /** The conversation; its last message is the task. */
   readonly messages: ReadonlyArray<Message>
-  /** Fails before the first model call if no patch can be made. Default: false. */
+  /**
+   * Fails before the first model call if no patch can be made. Default: false. A patch that fails later is in the
+   * result as a problem, or absent, so that the answer and its cost are not lost: check it.
+   */
   readonly requiresPatch?: boolean | undefined
   /** Receives each event as it happens. The task waits for the returned effect (back-pressure). */
   readonly see: (event: TaskProgress) => Effect.Effect<void>
