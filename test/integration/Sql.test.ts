@@ -68,7 +68,7 @@ const opened = (path: string, address: DatabaseAddress.DatabaseAddress) =>
   ).pipe(
     Effect.map((context) => ({
       store: Context.get(context, RunStore),
-      archive: Context.get(context, SqlRunStore.SqlRunStore),
+      runs: Context.get(context, SqlRunStore.SqlRunStore),
       sql: Context.get(context, SqlClient)
     }))
   )
@@ -136,7 +136,7 @@ layer(Server.layer, { excludeTestServices: true })("a database outage", (it) => 
       const server = yield* Server
       const path = yield* Stores.directory
       const address = yield* server.database("away")
-      const { archive, store } = yield* opened(path, address)
+      const { runs, store } = yield* opened(path, address)
       const [kept, cut, done] = [yield* RunId.generate, yield* RunId.generate, yield* RunId.generate]
       const record = Stores.finished(kept, Stores, yield* Stores.spec, { stdout: Behaviour.awkward })
       yield* Effect.scoped(
@@ -162,11 +162,11 @@ layer(Server.layer, { excludeTestServices: true })("a database outage", (it) => 
 
       yield* server.start
       assert.strictEqual((yield* store.get(kept))?.outcome.status, "running")
-      assert.sameMembers([...(yield* archive.takeIn)], [kept, cut, done])
+      assert.sameMembers([...(yield* runs.sync)], [kept, cut, done])
       assert.deepStrictEqual((yield* store.get(kept))?.annotations, { relay: 1 })
       assert.deepStrictEqual((yield* store.get(done))?.annotations, { relay: 2 })
       assert.strictEqual((yield* store.get(cut))?.outcome.status, "interrupted")
-      assert.deepStrictEqual(yield* archive.takeIn, [])
+      assert.deepStrictEqual(yield* runs.sync, [])
     })
   )
 
@@ -217,7 +217,7 @@ layer(Server.layer, { excludeTestServices: true })("a database outage", (it) => 
     Effect.gen(function* () {
       const server = yield* Server
       const path = yield* Stores.directory
-      const { archive, store } = yield* opened(path, yield* server.database("moment"))
+      const { runs, store } = yield* opened(path, yield* server.database("moment"))
       const runId = yield* RunId.generate
       const record = Stores.finished(runId, Stores, yield* Stores.spec, { stdout: "x" })
       const { heard } = yield* Behaviour.warnings(
@@ -231,7 +231,7 @@ layer(Server.layer, { excludeTestServices: true })("a database outage", (it) => 
       )
       assert.deepStrictEqual(heard, [])
       assert.deepStrictEqual((yield* store.get(runId))?.outcome.status, "failed")
-      assert.deepStrictEqual(yield* archive.takeIn, [])
+      assert.deepStrictEqual(yield* runs.sync, [])
     })
   )
 

@@ -122,7 +122,7 @@ suite("records of runs", (it) => {
         assert.deepStrictEqual(yield* cli.leftovers, [])
         return removed.includes(`cogni-${runId}-agent`)
       })
-      // A command of another test also removes leftovers of dead processes, and may do so first.
+      // A command of another test also removes orphaned resources, and may do so first.
       let isRemoved = false
       for (const runId of ["run-killed-two", "run-killed-three", "run-killed-four", "run-killed-five"])
         isRemoved ||= yield* prunedAfter(runId)

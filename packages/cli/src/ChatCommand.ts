@@ -86,7 +86,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     Layer.provideMerge(Layer.succeedContext(store))
   )
   yield* Effect.gen(function* () {
-    // Leftovers of dead owners are removed before the first message.
+    // Orphaned resources are removed before the first message.
     yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reapAtStart)
     if (output.stderrIsTerminal) yield* output.stderr(`· ${reading}\n`)
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson })

@@ -137,7 +137,7 @@ const auditCommand = Command.make("audit").pipe(
 
 const pruneCommand = Command.make("prune", Flags.prune, (flags) =>
   Effect.promise(() => import("./PruneCommand.ts")).pipe(Effect.flatMap(({ prune }) => prune(flags)))
-).pipe(Command.withDescription("Remove leftovers of runs whose process has died"))
+).pipe(Command.withDescription("Remove orphaned resources of runs whose process has died"))
 
 const relayListCommand = Command.make("list", { output: Flags.output }, (flags) =>
   Effect.promise(() => import("./RelayCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))

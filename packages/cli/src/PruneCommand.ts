@@ -1,5 +1,5 @@
 /**
- * `prune`: removes leftovers of runs whose host process has died.
+ * `prune`: removes orphaned resources, of runs whose host process has died.
  *
  * Never touches a living owner's sandbox without `--force`.
  */
@@ -68,9 +68,9 @@ const records = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
   const files = FileRunStore.make({ directory: settings.stateDirectory })
   const abandoned = yield* files.reap
   const told = yield* Effect.gen(function* () {
-    const archive = yield* SqlRunStore
-    yield* archive.refresh(abandoned)
-    return input.records ? yield* archive.forget({ everyHost: input.all }) : []
+    const runs = yield* SqlRunStore
+    yield* runs.refresh(abandoned)
+    return input.records ? yield* runs.forget({ everyHost: input.all }) : []
   }).pipe(Effect.provide(Records.store(settings)), Effect.scoped, Effect.result)
   if (Result.isFailure(told)) return { abandoned, forgotten: [], problem: told.failure.message }
   const forgotten = new Set([...told.success, ...(input.records ? yield* files.forget : [])])

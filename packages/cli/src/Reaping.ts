@@ -1,5 +1,5 @@
 /**
- * Removes leftovers of dead owners in the background, while the engine is idle.
+ * Removes orphaned resources in the background, while the engine is idle.
  *
  * It never fails a command, and never prevents it from ending.
  */
@@ -16,9 +16,9 @@ export const reapSecondsMax = 5
 export const round = Effect.gen(function* () {
   const { stateDirectory } = yield* Settings
   const reaper = yield* DockerReaper
-  const archive = yield* SqlRunStore
+  const runs = yield* SqlRunStore
   const records = Effect.flatMap(FileRunStore.make({ directory: stateDirectory }).reap, (reaped) =>
-    reaped.length === 0 ? Effect.void : archive.refresh(reaped)
+    reaped.length === 0 ? Effect.void : runs.refresh(reaped)
   )
   yield* Effect.all([reaper.reap, records], { concurrency: 2, mode: "result" })
 })

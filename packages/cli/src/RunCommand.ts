@@ -1,8 +1,8 @@
 /**
  * `cogni-sandbox run`: one run from the command line.
  *
- * The output of a command streams through. An agent's answer is all that reaches standard output. Leftovers of dead
- * owners are removed while the agent works and the engine is idle.
+ * The output of a command streams through. An agent's answer is all that reaches standard output. Orphaned
+ * resources are removed while the agent works and the engine is idle.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"

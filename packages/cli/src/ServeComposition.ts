@@ -174,7 +174,7 @@ const probes = Layer.effect(
   Effect.map(DockerApi, ({ ping }) => [{ name: "engine", check: ping }])
 )
 
-/** Removes leftovers of dead processes when the server starts, and then every 10 minutes. */
+/** Removes orphaned resources when the server starts, and then every 10 minutes. */
 const tidying = (settings: Settings["Service"]) =>
   Reaping.round.pipe(
     Effect.provideService(Settings, settings),

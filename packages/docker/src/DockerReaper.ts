@@ -90,7 +90,7 @@ export const make = Effect.gen(function* () {
 
   const reap = Effect.suspend(() => {
     const now = new Date()
-    return remove(({ labels }) => HostOwner.isLeftover(labels[label.owner], labels[label.expiresAt], now))
+    return remove(({ labels }) => HostOwner.isOrphaned(labels[label.owner], labels[label.expiresAt], now))
   })
 
   return DockerReaper.of({

@@ -44,7 +44,7 @@ const encodeRecord = Schema.encodeEffect(RunRecordText)
 export const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
   const secondsMax = spec.limits.runtimeSecondsMax + HostOwner.expiryGraceSeconds
   const expiresAt = new Date(Date.parse(startedAt) + secondsMax * 1000)
-  return HostOwner.isLeftover(owner, expiresAt.toISOString(), new Date())
+  return HostOwner.isOrphaned(owner, expiresAt.toISOString(), new Date())
 }
 
 export const make = (options: { readonly directory: string }) => {
@@ -100,7 +100,7 @@ export const make = (options: { readonly directory: string }) => {
   )
 
   /** Returns the record of a run that is over, and the names in its directory that only a living run needs. */
-  const leftover = async (runId: RunId) => {
+  const orphanOf = async (runId: RunId) => {
     const entries = await readdir(join(runs, runId)).catch(() => [] as Array<string>)
     const transient = entries.filter((entry) => !keptEntries.includes(entry))
     const record = transient.length === 0 ? undefined : await read(runId)
@@ -160,7 +160,7 @@ export const make = (options: { readonly directory: string }) => {
         names,
         Effect.fnUntraced(function* (runId) {
           const directory = join(runs, runId)
-          const found = yield* attempt(directory, () => leftover(runId))
+          const found = yield* attempt(directory, () => orphanOf(runId))
           if (found === undefined) return false
           for (const entry of found.transient) {
             yield* remove(join(directory, entry))

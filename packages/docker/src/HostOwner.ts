@@ -65,7 +65,7 @@ export const liveness = (owner: Owner): "alive" | "dead" | "unknown" => {
 export const expiryGraceSeconds = 3600
 
 /** Returns whether a resource with these labels is orphaned: its owner is dead, or unknown and the resource expired. */
-export const isLeftover = (owner: string | undefined, expiresAt: string | undefined, now: Date): boolean => {
+export const isOrphaned = (owner: string | undefined, expiresAt: string | undefined, now: Date): boolean => {
   const parsed = owner === undefined ? undefined : parseOwner(owner)
   const seen = parsed === undefined ? "unknown" : liveness(parsed)
   if (seen !== "unknown") return seen === "dead"

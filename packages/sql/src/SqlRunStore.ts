@@ -29,7 +29,7 @@ import * as RunTables from "./internal/RunTables.ts"
 const listedMax = 500
 
 /** Maximum number of runs in one sync of the spool. The next sync continues. */
-const takenInMax = 500
+const syncedMax = 500
 
 /** The run records that this host keeps, independent of the database. */
 export interface Spool {
@@ -55,7 +55,7 @@ export class SqlRunStore extends Context.Service<
   SqlRunStore,
   {
     /** Syncs the spool to the database. Returns the synced runs that have ended. Runs under way keep their mark. */
-    readonly takeIn: Effect.Effect<ReadonlyArray<RunId>, RunStoreError>
+    readonly sync: Effect.Effect<ReadonlyArray<RunId>, RunStoreError>
     /** Syncs these runs again, because the spool has new data about them. */
     readonly refresh: (runIds: ReadonlyArray<RunId>) => Effect.Effect<void, RunStoreError>
     /** Deletes the records of ended runs, of this machine or of all, but not their files. Returns their IDs. */
@@ -121,10 +121,10 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       )
     )
 
-  const takeIn = Effect.gen(function* () {
-    const taken: Array<RunId> = []
+  const sync = Effect.gen(function* () {
+    const synced: Array<RunId> = []
     for (const runId of yield* spool.pending) {
-      if (taken.length >= takenInMax) break
+      if (synced.length >= syncedMax) break
       const record = yield* spool.store.get(runId)
       if (record?.outcome.status === "running") {
         // The run may belong to an earlier version that does not use the database.
@@ -133,11 +133,11 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       }
       if (record !== undefined) {
         if (!(yield* database.once(written(record)))) continue
-        taken.push(runId)
+        synced.push(runId)
       }
       yield* spool.clear(runId)
     }
-    return taken
+    return synced
   })
 
   const forget = Effect.fnUntraced(function* (asked: { readonly everyHost: boolean }) {
@@ -161,9 +161,9 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       describe: (runId) => database.once(describe(runId)),
       list: database.once(list)
     }),
-    archive: SqlRunStore.of({
-      takeIn,
-      refresh: (runIds) => Effect.andThen(Effect.forEach(runIds, spool.mark, { discard: true }), takeIn),
+    operations: SqlRunStore.of({
+      sync,
+      refresh: (runIds) => Effect.andThen(Effect.forEach(runIds, spool.mark, { discard: true }), sync),
       forget: Effect.fn("SqlRunStore.forget")(function* (asked) {
         const runIds = yield* database.once(forget(asked))
         yield* Effect.forEach(runIds, spool.clear, { discard: true })
@@ -180,14 +180,14 @@ export const layer = (
   Layer.effectContext(
     Effect.gen(function* () {
       yield* Effect.catchTag(RunTables.bring, "SqlError", (error) => Effect.fail(unavailable(error)))
-      const { archive, store } = yield* make(options)
+      const { operations, store } = yield* make(options)
       // Runs that cannot be synced now keep their mark.
-      yield* archive.takeIn.pipe(
+      yield* operations.sync.pipe(
         Effect.catch((error) =>
           Effect.logWarning(`some runs of this host are not in the database yet. ${error.message}`)
         )
       )
-      return Context.make(RunStore, store).pipe(Context.add(SqlRunStore, archive))
+      return Context.make(RunStore, store).pipe(Context.add(SqlRunStore, operations))
     })
   )
 

@@ -31,7 +31,7 @@ const stored = ({ client, directory }: Fixture, changes: Parameters<typeof Store
   ).pipe(
     Effect.map((context) => ({
       store: Context.get(context, RunStore),
-      archive: Context.get(context, SqlRunStore.SqlRunStore),
+      runs: Context.get(context, SqlRunStore.SqlRunStore),
       sql: Context.get(context, SqlClient)
     }))
   )
@@ -157,10 +157,10 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         })
         const [mine, theirs, living] = [yield* end(here), yield* end(there), yield* RunId.generate]
         yield* here.store.open(living, yield* Stores.spec)
-        assert.deepStrictEqual(yield* here.archive.forget({ everyHost: false }), [mine])
+        assert.deepStrictEqual(yield* here.runs.forget({ everyHost: false }), [mine])
         assert.isUndefined(yield* here.store.get(mine))
         assert.isDefined(yield* here.store.get(theirs))
-        assert.include(yield* here.archive.forget({ everyHost: true }), theirs)
+        assert.include(yield* here.runs.forget({ everyHost: true }), theirs)
         assert.isDefined(yield* here.store.get(living))
         const [left] = yield* here.sql<{ readonly n: number }>`SELECT COUNT(*) AS n FROM cogni_run_outputs
           WHERE run_id IN (${mine}, ${theirs})`
@@ -177,7 +177,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         yield* Effect.scoped(Effect.flatMap(files.open(ended, record.spec), (open) => open.save(record)))
         yield* files.annotate(ended, { relay: { branch: "b" } })
         const open = yield* files.open(living, record.spec)
-        const { archive, store } = yield* stored(place)
+        const { runs, store } = yield* stored(place)
         assert.deepStrictEqual(yield* store.get(ended), {
           ...record,
           annotations: { relay: { branch: "b" } }
@@ -185,9 +185,9 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         assert.strictEqual((yield* Effect.flip(store.open(ended, record.spec)))._tag, "RunIdInUse")
         assert.strictEqual((yield* store.get(living))?.outcome.status, "running")
         yield* open.save({ ...record, runId: living })
-        assert.deepStrictEqual(yield* archive.takeIn, [living])
+        assert.deepStrictEqual(yield* runs.sync, [living])
         assert.deepStrictEqual(yield* store.get(living), { ...record, runId: living })
-        assert.deepStrictEqual(yield* archive.takeIn, [])
+        assert.deepStrictEqual(yield* runs.sync, [])
         assert.deepStrictEqual(marks(place.directory), [])
       })
     )

@@ -62,7 +62,7 @@ const StateJson = Schema.fromJsonString(State)
 const decode = Schema.decodeUnknownOption(StateJson)
 const encode = Schema.encodeSync(StateJson)
 
-/** Milliseconds after which a directory without a state counts as a leftover. */
+/** Milliseconds after which a directory without a state counts as orphaned. */
 const newMillisMax = 60_000
 
 export type KeptRuns = ReturnType<typeof make>
