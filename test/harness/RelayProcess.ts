@@ -36,9 +36,9 @@ export const points = [
   "the agent may begin",
   "the agent is between two commits",
   "the agent is done",
-  "the container for leftovers is made",
-  "the container for leftovers is started",
-  "the container for leftovers has ended",
+  "the container for uncommitted changes is made",
+  "the container for uncommitted changes is started",
+  "the container for uncommitted changes has ended",
   "collect is asked for",
   "the exporter is made",
   "the exporter is started",
@@ -417,8 +417,8 @@ const announcedRuntime = (pass: Pass) =>
               ? pass(what === "ended" ? "the exporter has ended" : `the exporter is ${what}`)
               : pass(
                   what === "ended"
-                    ? "the container for leftovers has ended"
-                    : `the container for leftovers is ${what}`
+                    ? "the container for uncommitted changes has ended"
+                    : `the container for uncommitted changes is ${what}`
                 )
           yield* at("made")
           let first = true
@@ -449,7 +449,7 @@ const program = (asked: Asked, token: string) => {
   )
   const { runId, url } = asked
   return RelayRun.around(
-    { runId, url, deliver: "push", createPr: true, commitLeftovers: RelayRun.leftoversMessage },
+    { runId, url, deliver: "push", createPr: true, uncommittedMessage: RelayRun.defaultUncommittedMessage },
     use(asked, pass)
   ).pipe(
     Effect.tap(pass("all is done")),

@@ -71,9 +71,9 @@ interface Death {
 }
 
 const failing: ReadonlyArray<RelayProcess.Point> = [
-  "the container for leftovers is made",
-  "the container for leftovers is started",
-  "the container for leftovers has ended",
+  "the container for uncommitted changes is made",
+  "the container for uncommitted changes is started",
+  "the container for uncommitted changes has ended",
   "collect is done"
 ]
 
@@ -98,7 +98,7 @@ const pushing = { request: "POST", service: "receive-pack" } as const
 
 const deaths: ReadonlyArray<Death> = [
   ...RelayProcess.points
-    .filter((point) => !/leftovers|discard/u.test(point))
+    .filter((point) => !/uncommitted|discard/u.test(point))
     .map((point) => inside("works", point)),
   ...failing.map((point) => inside("fails", point)),
   ...resting.map((point) => inside("rests", point)),

@@ -216,7 +216,7 @@ describe.concurrent("the relay", () => {
         const tip = yield* work(clone)
         const path = join(clone.workspacePath, "repo/app.js")
         yield* Effect.promise(() => run(["sh", "-c", 'rm "$0" && mkfifo -m 666 "$0"', path]))
-        const collected = yield* saidSoon(relay.collect(clone, { commitLeftovers: "left" }))
+        const collected = yield* saidSoon(relay.collect(clone, { uncommittedMessage: "left" }))
         assert.strictEqual((yield* relay.push(yield* relay.check(collected))).tip, tip)
       }).pipe(Effect.scoped)
     )
@@ -237,7 +237,7 @@ describe.concurrent("the relay", () => {
               await run(["chown", "-R", "-P", "-h", `${uid}:${gid}`, clone.workspacePath])
             })
             const { message, reason } = yield* saidSoon(
-              Effect.flip(relay.collect(clone, { commitLeftovers: "left" }))
+              Effect.flip(relay.collect(clone, { uncommittedMessage: "left" }))
             )
             assert.strictEqual(reason._tag, "BundleRefused", message)
             assert.match(message, new RegExp(wants))
@@ -255,7 +255,7 @@ describe.concurrent("the relay", () => {
           const clone = yield* relay.clone({ runId: yield* RelayHarness.runId, url: repository })
           yield* Effect.promise(() => run(["mkfifo", "-m", "666", join(clone.workspacePath, "repo", name)]))
           const { message, reason } = yield* saidSoon(
-            Effect.flip(relay.collect(clone, { commitLeftovers: "left" }))
+            Effect.flip(relay.collect(clone, { uncommittedMessage: "left" }))
           )
           assert.strictEqual(reason._tag, "BundleRefused", message)
           assert.include(message, `${name} is a FIFO`)

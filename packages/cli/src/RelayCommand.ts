@@ -55,7 +55,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
         {
           deliver: input.patch === undefined ? "push" : "patch",
           // The process may have died before it committed these changes, which would otherwise be lost.
-          commitLeftovers: clone.request.commitLeftovers
+          uncommittedMessage: clone.request.uncommittedMessage
         },
         record?.llm?.auditHead
       )

@@ -45,7 +45,8 @@ export const make = (flags: RepoFlags, runId: RunId): Result.Result<RepoPlan | u
         "Leave --pr out, or name its URL"
       )
     }
-    const commitLeftovers = noCommit === true ? undefined : (flags.commitMessage ?? RelayRun.leftoversMessage)
+    const uncommittedMessage =
+      noCommit === true ? undefined : (flags.commitMessage ?? RelayRun.defaultUncommittedMessage)
     const request = {
       runId,
       url,
@@ -53,7 +54,7 @@ export const make = (flags: RepoFlags, runId: RunId): Result.Result<RepoPlan | u
       ...(depth === undefined ? {} : { depth }),
       ...(pr === true ? { createPr: true } : {}),
       deliver,
-      commitLeftovers
+      uncommittedMessage
     }
     return { patch, request }
   })

@@ -18,7 +18,7 @@ export const inClone =
   ): InClone<RelayRun.Delivery, GitRelayError, GitRelay> =>
   (canaries, use) =>
     RelayRun.around({ ...request, canaries }, ({ workspacePath }, began) =>
-      use({ workspacePath, within: (argv) => RelayRun.inRepository(argv, request.commitLeftovers) }, began)
+      use({ workspacePath, within: (argv) => RelayRun.inRepository(argv, request.uncommittedMessage) }, began)
     ).pipe(Effect.provideService(RelayObserver, observe(progress)))
 
 /** Writes the patch file, or empties it, and records the delivery. Discards kept commits only after the patch. */

@@ -22,7 +22,7 @@ describe("RepoPlan", () => {
       runId,
       url,
       deliver: "push",
-      commitLeftovers: "Changes that the agent left uncommitted"
+      uncommittedMessage: "Changes that the agent left uncommitted"
     })
     assert.deepStrictEqual(
       planned({ repo: url, base: "release/1", branch: "fix", depth: 3, pr: true, noCommit: true }) as unknown,
@@ -34,12 +34,12 @@ describe("RepoPlan", () => {
         depth: 3,
         createPr: true,
         deliver: "push",
-        commitLeftovers: undefined
+        uncommittedMessage: undefined
       }
     )
     assert.strictEqual(planned({ repo: url, patch: "/tmp/x" })?.deliver, "patch")
     assert.strictEqual(planned({ repo: url, branch: "sandbox/fix" })?.branch, "sandbox/fix")
-    assert.strictEqual(planned({ repo: url, commitMessage: "left" })?.commitLeftovers, "left")
+    assert.strictEqual(planned({ repo: url, commitMessage: "left" })?.uncommittedMessage, "left")
   })
 
   it("resolves a path on this host to an absolute path", () => {

@@ -46,7 +46,7 @@ export const CloneRequest = Schema.Struct({
    * Commit message for uncommitted changes if the run fails or another process resumes it. If absent, they are not
    * committed.
    */
-  commitLeftovers: Schema.optional(Schema.String),
+  uncommittedMessage: Schema.optional(Schema.String),
   /** Canaries of the run; stored with it until it is pushed. They grant no access. */
   canaries: Schema.optional(Schema.Array(KnownSecret))
 })
@@ -163,12 +163,12 @@ export class GitRelay extends Context.Service<
     ) => Effect.Effect<Clone, GitRelayError, Scope.Scope>
     /**
      * Exports the commits from the workspace as a bundle, in a container. If the run's own branch has no commits, the
-     * checked-out commit is exported. `commitLeftovers` first commits uncommitted changes with this message, in a
+     * checked-out commit is exported. `uncommittedMessage` first commits uncommitted changes with this message, in a
      * container, for an agent that was stopped before it could commit.
      */
     readonly collect: (
       clone: Clone,
-      options?: { readonly commitLeftovers?: string | undefined }
+      options?: { readonly uncommittedMessage?: string | undefined }
     ) => Effect.Effect<Collected, GitRelayError>
     /** Applies patches, as `git format-patch` writes them, to the workspace: in a container, as the agent's user. */
     readonly apply: (

@@ -79,7 +79,7 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
         operation("reopen", runId)
       ),
     collect: (clone, how) =>
-      BundleExport.collect(clone, how?.commitLeftovers).pipe(operation("collect", clone.request.runId)),
+      BundleExport.collect(clone, how?.uncommittedMessage).pipe(operation("collect", clone.request.runId)),
     apply: (clone, patches) =>
       BundleExport.apply(clone, patches).pipe(operation("apply", clone.request.runId)),
     check: (collected) =>

@@ -196,11 +196,11 @@ const makeRelay = (
           return clone
         })
       ).pipe(failAs("reopen", runId)),
-    collect: (clone, { commitLeftovers } = {}) =>
+    collect: (clone, { uncommittedMessage } = {}) =>
       step("collect", clone, (run) =>
         Effect.sync(() => {
-          if (commitLeftovers !== undefined && run.left !== undefined) {
-            commit(run, run.left, commitLeftovers)
+          if (uncommittedMessage !== undefined && run.left !== undefined) {
+            commit(run, run.left, uncommittedMessage)
             run.left = undefined
           }
           const { tip } = run

@@ -70,7 +70,8 @@ export interface Used {
   readonly auditHead?: AuditHead | undefined
 }
 
-export const leftoversMessage = "Changes that the agent left uncommitted"
+/** Message of the commit that the relay makes of uncommitted changes. */
+export const defaultUncommittedMessage = "Changes that the agent left uncommitted"
 
 /** Program in the runtime image that runs a command in the repository, and commits uncommitted changes on request. */
 export const repositoryProgram = "/usr/local/bin/cogni-repo"
@@ -131,12 +132,12 @@ export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E,
 /** Collects, checks and delivers the commits of a workspace: the second half of {@link around}, and all of a retry. */
 export const deliver = Effect.fn("RelayRun.deliver")(function* (
   clone: Clone,
-  request: Pick<RelayRunRequest, "deliver" | "pullRequest" | "commitLeftovers">,
+  request: Pick<RelayRunRequest, "deliver" | "pullRequest" | "uncommittedMessage">,
   auditHead?: AuditHead
 ): Effect.fn.Return<Delivery, GitRelayError, GitRelay> {
   const relay = yield* GitRelay
   const { createPr = false, runId } = clone.request
-  const collected = yield* relay.collect(clone, { commitLeftovers: request.commitLeftovers })
+  const collected = yield* relay.collect(clone, { uncommittedMessage: request.uncommittedMessage })
   if (collected.tip === undefined) {
     yield* relay.discard(runId)
     return { _tag: "Skipped", clone }
@@ -178,9 +179,9 @@ export const recordOf = (delivery: Delivery): DeliveryRecord => {
 }
 
 /** Collects the work, committed or not, and keeps it for a retry. Discards the run if it left no work. */
-const keep = Effect.fnUntraced(function* (clone: Clone, { commitLeftovers }: RelayRunRequest) {
+const keep = Effect.fnUntraced(function* (clone: Clone, { uncommittedMessage }: RelayRunRequest) {
   const relay = yield* GitRelay
-  const collected = yield* relay.collect(clone, { commitLeftovers })
+  const collected = yield* relay.collect(clone, { uncommittedMessage })
   if (collected.tip !== undefined) return { _tag: "Kept", clone, tip: collected.tip } satisfies Delivery
   yield* relay.discard(clone.request.runId)
   return { _tag: "Skipped", clone } satisfies Delivery

@@ -175,9 +175,9 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
         const clone = yield* Effect.flatMap(request(), relay.clone)
         yield* stage.leave(clone, { "left.txt": "left\n" })
         assert.isUndefined((yield* relay.collect(clone)).tip)
-        const collected = yield* relay.collect(clone, { commitLeftovers: "what was left" })
+        const collected = yield* relay.collect(clone, { uncommittedMessage: "what was left" })
         assert.isDefined(collected.tip)
-        const again = yield* relay.collect(clone, { commitLeftovers: "what was left" })
+        const again = yield* relay.collect(clone, { uncommittedMessage: "what was left" })
         assert.strictEqual(again.tip, collected.tip)
         const checked = yield* relay.check(collected)
         assert.deepInclude(checked, { commits: 1, paths: 1 })
@@ -349,7 +349,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const stage = yield* Stage
-        const asked = yield* request({ commitLeftovers: "what was left", deliver: "patch" })
+        const asked = yield* request({ uncommittedMessage: "what was left", deliver: "patch" })
         const tip = yield* Effect.scoped(
           Effect.gen(function* () {
             const clone = yield* relay.clone(asked)
@@ -362,10 +362,10 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
         yield* Effect.scoped(
           Effect.gen(function* () {
             const clone = yield* relay.reopen(asked.runId)
-            const { commitLeftovers } = clone.request
-            assert.strictEqual(commitLeftovers, "what was left")
+            const { uncommittedMessage } = clone.request
+            assert.strictEqual(uncommittedMessage, "what was left")
             assert.strictEqual(clone.request.deliver, "patch")
-            const checked = yield* relay.check(yield* relay.collect(clone, { commitLeftovers }))
+            const checked = yield* relay.check(yield* relay.collect(clone, { uncommittedMessage }))
             assert.deepInclude(checked, { commits: 2, paths: 2 })
             const patch = Buffer.from(yield* relay.patch(checked)).toString("utf8")
             for (const part of [tip, "Subject: what was left\n"]) assert.include(patch, part)

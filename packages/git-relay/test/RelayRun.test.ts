@@ -23,7 +23,7 @@ const lived = Effect.fnUntraced(function* <A extends RelayRun.Used, E, R>(
   const url = yield* git.origin("acme/app", files)
   const runId = yield* RunId.generate
   const exit = yield* Effect.exit(
-    RelayRun.around({ runId, url, deliver: "push", commitLeftovers: "left", ...more }, use)
+    RelayRun.around({ runId, url, deliver: "push", uncommittedMessage: "left", ...more }, use)
   )
   const kept = (yield* relay.kept).filter((one) => one.runId === runId)
   return { exit, kept, runId, url, branch: yield* git.branchAt(url, `sandbox/${runId}`) }
@@ -184,7 +184,7 @@ describe("RelayRun.around", () => {
       const fails = (clone: Clone, began: Effect.Effect<void>) =>
         began.pipe(Effect.andThen(leaves(clone)), Effect.andThen(Effect.fail("out of memory")))
       assert.lengthOf((yield* lived(fails)).kept, 1)
-      const unwanted = yield* lived(fails, { commitLeftovers: undefined })
+      const unwanted = yield* lived(fails, { uncommittedMessage: undefined })
       assert.deepStrictEqual(unwanted.kept, [])
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )

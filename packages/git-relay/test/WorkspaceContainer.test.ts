@@ -76,7 +76,7 @@ describe("WorkspaceContainer", () => {
   })
 
   it("commits uncommitted changes in exactly this container", () => {
-    assert.deepStrictEqual(WorkspaceContainer.leftoversSpec(request, "-x; $(id)") as object, {
+    assert.deepStrictEqual(WorkspaceContainer.commitSpec(request, "-x; $(id)") as object, {
       ...common,
       env: environment,
       mounts: [workspace(false)],
@@ -121,7 +121,7 @@ describe("WorkspaceContainer", () => {
       const asked = { ...request, image, workspacePath }
       const specs = [
         WorkspaceContainer.bundleSpec(asked, { ref: "HEAD", baseCommit, objectFormat: "sha1" }),
-        WorkspaceContainer.leftoversSpec(asked, message),
+        WorkspaceContainer.commitSpec(asked, message),
         WorkspaceContainer.applySpec(asked, { path: "/patches-of-the-host", names: [] })
       ]
       for (const { env, mounts, network, role, user } of specs) {
@@ -156,10 +156,7 @@ describe("WorkspaceContainer", () => {
     "passes a commit message as one argument, and the names of patches as paths",
     [Schema.String],
     ([text]) => {
-      assert.deepStrictEqual(WorkspaceContainer.leftoversSpec(request, text).argv.slice(-2), [
-        "--commit",
-        text
-      ])
+      assert.deepStrictEqual(WorkspaceContainer.commitSpec(request, text).argv.slice(-2), ["--commit", text])
       const { argv } = WorkspaceContainer.applySpec(request, { path: "/patches-of-the-host", names: [text] })
       assert.deepStrictEqual(argv.slice(-2), ["--", `/patches/${text}`])
     }

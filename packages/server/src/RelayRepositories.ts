@@ -107,12 +107,18 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
               Effect.tapError(() => Effect.logWarning("repository refused", "its server is not allowed"))
             )
             const { delivery, value } = yield* RelayRun.around(
-              { ...asked, runId, canaries, deliver: "push", commitLeftovers: RelayRun.leftoversMessage },
+              {
+                ...asked,
+                runId,
+                canaries,
+                deliver: "push",
+                uncommittedMessage: RelayRun.defaultUncommittedMessage
+              },
               (clone, began) =>
                 use(
                   {
                     workspacePath: clone.workspacePath,
-                    within: (argv) => RelayRun.inRepository(argv, RelayRun.leftoversMessage)
+                    within: (argv) => RelayRun.inRepository(argv, RelayRun.defaultUncommittedMessage)
                   },
                   began
                 )

@@ -21,13 +21,13 @@ import * as BundleImport from "./BundleImport.ts"
 import { RelayContext } from "./RelayContext.ts"
 import * as WorkspaceContainer from "./WorkspaceContainer.ts"
 
-export const collect = Effect.fnUntraced(function* (clone: Clone, leftovers: string | undefined) {
+export const collect = Effect.fnUntraced(function* (clone: Clone, message: string | undefined) {
   const { limits, runs } = yield* RelayContext
   const { baseCommit, directory, objectFormat } = clone
   const paths = relayPaths(directory)
   const state = yield* runs.read(clone.request.runId)
   const request = yield* workspaceOf(clone)
-  const problem = leftovers === undefined ? undefined : yield* commitLeftovers(request, leftovers)
+  const problem = message === undefined ? undefined : yield* commitChanges(request, message)
   const prerequisites = yield* known(paths.repository, baseCommit)
   const take = (ref: string) =>
     Effect.scoped(
@@ -133,8 +133,8 @@ const known = (gitDirectory: string, base: CommitId) =>
  * Commits uncommitted changes. Returns why it failed, if it did: in a repository that an agent has broken, only the
  * existing commits count.
  */
-const commitLeftovers = (request: WorkspaceContainer.WorkspaceRequest, message: string) =>
-  ContainerGit.run(WorkspaceContainer.leftoversSpec(request, message)).pipe(
+const commitChanges = (request: WorkspaceContainer.WorkspaceRequest, message: string) =>
+  ContainerGit.run(WorkspaceContainer.commitSpec(request, message)).pipe(
     Effect.map(({ exitCode, stderr }) => (exitCode === 0 ? undefined : stderr)),
     Effect.timeoutOrElse({
       duration: `${request.runtimeSecondsMax} seconds`,

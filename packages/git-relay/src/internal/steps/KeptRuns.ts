@@ -39,6 +39,7 @@ export const State = Schema.Struct({
   canaries: Schema.Array(KnownSecret),
   createPr: Schema.Boolean,
   deliver: Schema.optional(Schema.Literals(["push", "patch"])),
+  /** `uncommittedMessage` of the request, under the name that stored states have. */
   commitLeftovers: Schema.optional(Schema.String),
   depth: Schema.Int,
   /** This field and those below are set from stage `cloned` on. */

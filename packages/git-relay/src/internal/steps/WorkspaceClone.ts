@@ -22,7 +22,7 @@ export const clone = Effect.fnUntraced(function* (request: CloneRequest) {
   const branch = request.branch ?? branchOf(runId)
   const directory = runs.directoryOf(runId)
   const { repository: gitDirectory, workspace: path } = relayPaths(directory)
-  const { canaries = [], commitLeftovers, createPr = false, deliver, depth = 1 } = request
+  const { canaries = [], createPr = false, deliver, depth = 1, uncommittedMessage } = request
   const claimed = yield* runs.claim({
     runId,
     url,
@@ -31,7 +31,7 @@ export const clone = Effect.fnUntraced(function* (request: CloneRequest) {
     canaries,
     createPr,
     deliver,
-    commitLeftovers,
+    commitLeftovers: uncommittedMessage,
     depth
   })
   /** Decides from the origin's references whether a run may start, and creates the repository for its objects. */
@@ -83,7 +83,7 @@ export const reopen = Effect.fnUntraced(function* (runId: RunId, changed: Reopen
 const cloneOf = (state: KeptRuns.State, directory: string): Clone => {
   const { branch, canaries, commitLeftovers, createPr, deliver, depth, runId, url } = state
   return {
-    request: { runId, url, branch, depth, createPr, deliver, commitLeftovers, canaries },
+    request: { runId, url, branch, depth, createPr, deliver, uncommittedMessage: commitLeftovers, canaries },
     baseBranch: state.baseBranch!,
     branch,
     baseCommit: state.baseCommit!,

@@ -47,7 +47,7 @@ export const bundleSpec = (
 })
 
 /** A container that commits what the agent left uncommitted. It can write to the workspace, as the agent could. */
-export const leftoversSpec = (request: WorkspaceRequest, message: string): ContainerSpec => ({
+export const commitSpec = (request: WorkspaceRequest, message: string): ContainerSpec => ({
   ...ContainerGit.common(request),
   mounts: [{ type: "directory", source: request.workspacePath, target: Workspace.target, readOnly: false }],
   argv: [
