@@ -131,9 +131,12 @@ describe("a workspace that is in use", () => {
     Effect.gen(function* () {
       const { directory, path } = yield* place
       mkdirSync(directory)
-      chmodSync(directory, 0o777)
-      const error = yield* Effect.flip(Effect.scoped(claim(directory, path("mono"))))
-      assert.include(error.message, "only this user can write")
+      for (const mode of [0o777, 0o770]) {
+        chmodSync(directory, mode)
+        const error = yield* Effect.flip(Effect.scoped(claim(directory, path("mono"))))
+        assert.include(error.message, `other users (mode ${mode.toString(8)})`)
+        assert.include(error.message, "only this user can write")
+      }
     })
   )
 })

@@ -34,6 +34,12 @@ export const makeDirectory = async (path: string): Promise<void> => {
   await mkdir(path, { recursive: true, mode: 0o700 })
 }
 
+/** Makes a directory of mode 0700, or accepts an existing one that only this user can write. */
+export const makePrivateDirectory = async (path: string): Promise<void> => {
+  await makeDirectory(path)
+  await requireOwn(path, true)
+}
+
 /** Makes a file. Fails with `EEXIST` if anything has that name. */
 export const create = async (path: string, content: Content, mode = 0o600): Promise<void> =>
   filled(await openOwn(path, O_WRONLY | O_CREAT | O_EXCL, mode), content)
@@ -116,11 +122,11 @@ const renamed = async (draft: string, path: string): Promise<void> => {
 
 const isOurs = (uid: number) => uid === 0 || uid === (process.geteuid?.() ?? 0)
 
-/** Refuses a directory that other users may write. This user's own group may write. */
-const requireOwn = async (directory: string): Promise<void> => {
+/** Refuses a directory that other users may write. This user's own group may write, unless it `isPrivate`. */
+const requireOwn = async (directory: string, isPrivate = false): Promise<void> => {
   const stats = await lstat(directory)
   if (!stats.isDirectory()) throw notOwn(directory, "is not a directory")
-  const isGroupOurs = stats.gid === (process.getegid?.() ?? 0)
+  const isGroupOurs = !isPrivate && stats.gid === (process.getegid?.() ?? 0)
   const others = isGroupOurs ? 0o002 : 0o022
   if (!isOurs(stats.uid)) throw notOwn(directory, `belongs to uid ${stats.uid}`)
   if ((stats.mode & others) !== 0) {

@@ -17,7 +17,7 @@ import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import type { Identity } from "@cogni/sandbox-host-files/HostPath"
 import { Effect, Option, Schema, type Scope } from "effect"
-import { lstat, mkdir, readdir, readFile, rm, stat } from "node:fs/promises"
+import { readdir, readFile, rm, stat } from "node:fs/promises"
 import { join } from "node:path"
 import * as HostOwner from "../../HostOwner.ts"
 
@@ -53,7 +53,9 @@ export const make = (options: { readonly directory: string }) => {
   const owner = formatOwner(HostOwner.self())
 
   const live = attempt(directory, async () => {
-    const names = await readdir(await own(directory))
+    // Another user who could write to it could create or remove claims.
+    await OwnFiles.makePrivateDirectory(directory)
+    const names = await readdir(directory)
     const found = await Promise.all(
       names
         .filter((name) => name.endsWith(suffix))
@@ -90,7 +92,8 @@ export const make = (options: { readonly directory: string }) => {
     }
     yield* Effect.acquireRelease(
       attempt(directory, async () => {
-        const draft = join(await own(directory), `${name}.new`)
+        await OwnFiles.makePrivateDirectory(directory)
+        const draft = join(directory, `${name}.new`)
         await OwnFiles.create(draft, encode(mine))
         await OwnFiles.move(draft, join(directory, name))
       }),
@@ -134,16 +137,6 @@ const placeOf = (held: HeldDirectory): Place => ({
 
 const absent = (thrown: NodeJS.ErrnoException): undefined => {
   if (thrown.code !== "ENOENT") throw thrown
-}
-
-/** Creates the directory. Fails if other users can write to it, because they could then create or remove claims. */
-const own = async (directory: string): Promise<string> => {
-  await mkdir(directory, { recursive: true, mode: 0o700 })
-  const found = await lstat(directory)
-  const userId = process.geteuid?.()
-  if (!found.isDirectory() || (found.mode & 0o022) !== 0 || (userId !== undefined && found.uid !== userId))
-    throw new Error("it is not a directory that only this user can write to")
-  return directory
 }
 
 /**
