@@ -6,6 +6,9 @@ import { type AgentsOptions, AgentsUnavailable } from "../src/AgentsClient.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query"
 import { Effect } from "effect"
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { dirname, join } from "node:path"
+import { fileURLToPath } from "node:url"
 import { act, createElement, type FunctionComponent } from "react"
 import { createRoot } from "react-dom/client"
 import { serve } from "../../server/test/ServerWorld.ts"
@@ -110,6 +113,30 @@ describe("useAgents", () => {
       const { error } = client.getQueryState<unknown, AgentsUnavailable>(agentsQuery().queryKey)!
       assert.instanceOf(error, AgentsUnavailable)
       assert.isFalse(error!.isRetryable)
+    })
+  )
+
+  it.live("the README's example renders", () =>
+    Effect.gen(function* () {
+      const here = dirname(fileURLToPath(import.meta.url))
+      const folder = join(here, "../../../.cogni")
+      const readme = readFileSync(join(here, "../README.md"), "utf8")
+      const [, example = ""] = /^```tsx\n([\s\S]*?)^```/mu.exec(readme) ?? []
+      // In the repository, where its imports can be resolved. Ignored by git.
+      mkdirSync(folder, { recursive: true })
+      const path = join(folder, `readme-of-react-${process.pid}.tsx`)
+      yield* Effect.acquireRelease(
+        Effect.sync(() => writeFileSync(path, `/** @jsxImportSource react */\n${example}`)),
+        () => Effect.sync(() => rmSync(path))
+      )
+      const { App } = (yield* Effect.promise(() => import(/* @vite-ignore */ path))) as {
+        readonly App: FunctionComponent
+      }
+      const element = document.createElement("main")
+      const root = createRoot(element)
+      yield* Effect.promise(() => act(async () => root.render(createElement(App))))
+      assert.strictEqual(element.innerHTML, "<select></select>")
+      yield* Effect.promise(() => act(async () => root.unmount()))
     })
   )
 
