@@ -2,6 +2,7 @@
 import type * as ContainerRuntime from "@cogni/sandbox-core/ContainerRuntime"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
+import type { Misconfigured } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
@@ -81,7 +82,7 @@ const phases = (result: RunResult) => {
 /** Our runner over its own directory, until the scope closes. */
 const runner = (
   { directory, host }: Place,
-  proxy: Layer.Layer<LlmProxy.LlmProxy, never, ContainerRuntime.ContainerRuntime>
+  proxy: Layer.Layer<LlmProxy.LlmProxy, Misconfigured, ContainerRuntime.ContainerRuntime>
 ) =>
   Effect.map(
     Layer.build(

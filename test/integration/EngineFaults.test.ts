@@ -11,6 +11,7 @@ import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import {
   ContainerFailed,
+  type Misconfigured,
   type Reason,
   RuntimeUnavailable,
   type SandboxError,
@@ -510,7 +511,9 @@ layer(RunHarness.layer(), { excludeTestServices: true })("a run with a failing p
   }
 })
 
-const endOf = (exit: Exit.Exit<unknown, SandboxError | RuntimeUnavailable>): Schedule["expected"] => {
+const endOf = (
+  exit: Exit.Exit<unknown, Misconfigured | SandboxError | RuntimeUnavailable>
+): Schedule["expected"] => {
   if (Exit.isSuccess(exit)) return "ended"
   const failure = exit.cause.reasons.find((reason) => reason._tag === "Fail")?.error
   return failure === undefined ? "interrupted" : "reason" in failure ? failure.reason._tag : failure._tag

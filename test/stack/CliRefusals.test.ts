@@ -182,7 +182,7 @@ const bad = [
       (path) => ({
         argv: ["run", "--", "true"],
         options: { env: { COGNI_STATE_DIR: path } },
-        code: 65,
+        code: 69,
         says: "COGNI_STATE_DIR"
       })
     )

@@ -2,6 +2,7 @@
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import type { Misconfigured } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import * as RunnerModule from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
@@ -22,9 +23,9 @@ const spec: SandboxSpecInput = {
 
 /** Runs on the engine of the harness, with its own proxy. */
 const through = <A, E>(
-  proxy: Layer.Layer<LlmProxy, never, ContainerRuntime>,
+  proxy: Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime>,
   use: Effect.Effect<A, E, SandboxRunner>
-) => Effect.provide(use, RunnerModule.layer.pipe(Layer.provide(proxy)), { local: true })
+) => Effect.provide(use, RunnerModule.layer.pipe(Layer.provide(Layer.orDie(proxy))), { local: true })
 
 const nginx = (url: string) =>
   NginxLlmProxy.layer({

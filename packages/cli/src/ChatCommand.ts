@@ -9,8 +9,9 @@ import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import { named } from "@cogni/sandbox-core/Remedy"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
@@ -154,11 +155,13 @@ const hostEndpoint = Effect.fnUntraced(function* (model: string, identity: LlmId
   const directory = join(parent, runId)
   yield* attempt(
     () => OwnFiles.makeDirectory(directory),
-    (message) =>
-      new ProxyFailed({
-        detail: `${directory} cannot be created: ${message}`,
-        remedy: "Set COGNI_STATE_DIR to a directory this user can write"
-      })
+    (_message, thrown) =>
+      HostFailed.of(
+        directory,
+        "cannot be created",
+        thrown,
+        `Set ${named("FileRunStore.directory")} to a directory that this user can write to`
+      )
   )
   const { hostSocketPath, ready } = yield* proxy.acquire({
     runId,

@@ -3,7 +3,7 @@ import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { layerNoop, type LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
-import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
@@ -117,7 +117,7 @@ export const workspaces = (
 export const runner = (
   settings: Settings["Service"],
   plan: Plan
-): Layer.Layer<Runner, Refusal | RuntimeUnavailable | RunStoreError, FileSystem.FileSystem> =>
+): Layer.Layer<Runner, Refusal | Misconfigured | RuntimeUnavailable | RunStoreError, FileSystem.FileSystem> =>
   SandboxRunner.layer.pipe(
     Layer.provideMerge(proxy(settings, plan)),
     Layer.provideMerge(
@@ -218,7 +218,7 @@ const between = (
   { auditBodies, proxy = "gateway" }: Plan,
   url: string,
   key: Redacted.Redacted<string>
-): Layer.Layer<LlmProxy, never, ContainerRuntime> =>
+): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> =>
   proxy === "nginx"
     ? NginxLlmProxy.layer({
         image: settings.proxyImage,
@@ -240,7 +240,7 @@ const between = (
 const proxy = (
   settings: Settings["Service"],
   plan: Plan
-): Layer.Layer<LlmProxy | DemoWitness, never, ContainerRuntime> => {
+): Layer.Layer<LlmProxy | DemoWitness, Misconfigured, ContainerRuntime> => {
   const { wayOut } = plan
   switch (wayOut._tag) {
     case "None":

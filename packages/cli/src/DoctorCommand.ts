@@ -5,6 +5,7 @@ import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import { Effect } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
+import { inFlags } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import { plural } from "./Quantity.ts"
 import { Settings } from "./Settings.ts"
@@ -70,7 +71,11 @@ export const doctor = Effect.fnUntraced(function* (
     [machine, HostGitRelay.gitVersion, UpstreamProbe.probe(settings)],
     { concurrency: 3 }
   )
-  const findings = [...found, gitFinding(git), upstream]
+  const findings = [...found, gitFinding(git), upstream].map((finding) => ({
+    ...finding,
+    detail: inFlags(finding.detail),
+    ...(finding.fix === undefined ? {} : { fix: inFlags(finding.fix) })
+  }))
   const ok = findings.every(({ status }) => status !== "fail")
   yield* Output.Output.use((output) => output.exitWith(ok ? exitCode.success : exitCode.findings))
   if (input.output === "json") return yield* Output.json({ ok, findings })

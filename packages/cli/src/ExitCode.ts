@@ -24,7 +24,10 @@ const entries = {
   usage: [64, "invalid command line"],
   input: [65, "invalid input: prompt, limits, run ID, workspace"],
   notFound: [66, "run, agent or file not found"],
-  unavailable: [69, "the container engine, an image, or the run database is unavailable"],
+  unavailable: [
+    69,
+    "the container engine, an image, the run database, or a directory of this host is unavailable"
+  ],
   fault: [70, "the run could not be created, or failed: container, proxy, posture, a task's model"],
   undelivered: [
     75,
@@ -32,7 +35,10 @@ const entries = {
   ],
   noAnswer: [76, "the agent succeeded without a readable answer, or a task's model gave invalid answers"],
   refused: [77, "the run succeeded, and its commits are kept: the policy refuses them (relay retry)"],
-  configuration: [78, "the environment lacks the required configuration (COGNI_LLM_URL, …)"],
+  configuration: [
+    78,
+    "the environment lacks the required configuration, or has an invalid one (COGNI_LLM_URL, …)"
+  ],
   exfiltration: [119, "a canary was detected leaving the sandbox (--canaries stop)"],
   budget: [
     120,
@@ -74,6 +80,8 @@ const names: { readonly [Tag in Reason["_tag"]]: ExitName } = {
   ContainerFailed: "fault",
   ProxyFailed: "fault",
   PostureMismatch: "fault",
+  HostFailed: "unavailable",
+  Misconfigured: "configuration",
   CommandTimedOut: "timeout",
   CommandRefused: "input",
   FileRefused: "input"

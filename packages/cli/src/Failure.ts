@@ -4,6 +4,7 @@
  * A failure is the error of a run, a refusal by the command itself, or a defect. Pure. Text from a sandbox cannot add
  * lines or control characters to a message.
  */
+import * as Remedy from "@cogni/sandbox-core/Remedy"
 import { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { Cause, Data, Effect, Layer, Predicate, Result, Schema } from "effect"
@@ -99,17 +100,33 @@ const flags: ReadonlyArray<readonly [field: string, flag: string]> = [
   ["argv.0", "the command"]
 ]
 
+/** Options and operations of the libraries, as users of the command set or start them. */
+const words: Readonly<Record<Remedy.Name, string>> = {
+  "DockerApi.host": "DOCKER_HOST",
+  DockerDoctor: "cogni-sandbox doctor",
+  DockerReaper: "cogni-sandbox prune",
+  "FileRunStore.directory": "COGNI_STATE_DIR",
+  "GatewayLlmProxy.image": "COGNI_GATEWAY_IMAGE",
+  "GatewayLlmProxy.key": "COGNI_LLM_KEY",
+  "GatewayLlmProxy.url": "COGNI_LLM_URL",
+  "HostSessionWorkspaces.directory": "COGNI_STATE_DIR",
+  "HostWorkspace.claims": "COGNI_STATE_DIR",
+  "NginxLlmProxy.image": "COGNI_PROXY_IMAGE",
+  "NginxLlmProxy.key": "COGNI_LLM_KEY",
+  "NginxLlmProxy.upstream": "COGNI_LLM_URL",
+  "RunStore.list": "cogni-sandbox ps"
+}
+
+/** Replaces the names of the libraries in a message with flags, variables and commands. */
 export const inFlags = (message: string): string =>
-  flags
-    .reduce(
-      (text, [field, flag]) =>
-        field.includes(".")
-          ? text.replaceAll(field, flag)
-          : // Such a name is also an ordinary word: it is a field only at the beginning of a problem.
-            text.replaceAll(`: ${field}: `, `: ${flag}: `).replaceAll(`; ${field}: `, `; ${flag}: `),
-      message
-    )
-    .replace(/(--[a-z-]+) \(\1\)/gu, "$1")
+  flags.reduce(
+    (text, [field, flag]) =>
+      field.includes(".")
+        ? text.replaceAll(field, flag)
+        : // Such a name is also an ordinary word: it is a field only at the beginning of a problem.
+          text.replaceAll(`: ${field}: `, `: ${flag}: `).replaceAll(`; ${field}: `, `; ${flag}: `),
+    Remedy.render(message, words)
+  )
 
 const failure = (name: ExitName, reason: string, message: string, rest: Partial<Failure> = {}): Failure => ({
   exitCode: exitCode[name],

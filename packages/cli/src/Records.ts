@@ -6,7 +6,7 @@
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
-import { StoreUnavailable, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { SchemaRefused } from "@cogni/sandbox-sql/SchemaVersion"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
@@ -60,8 +60,9 @@ const unusable = (
   error._tag === "SchemaRefused"
     ? new StoreUnavailable({ detail: `cannot be used: ${error.detail}`, remedy: error.remedy })
     : variable === undefined
-      ? new WorkspaceFailed({
+      ? new HostFailed({
           path: settings.stateDirectory,
+          problem: "unusable",
           detail: `cannot keep records: ${error.what}`,
           remedy:
             "Set COGNI_STATE_DIR to a directory this user can write, or move away a cogni.db that is not a database"

@@ -6,7 +6,7 @@
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { LlmBudget, problemsOf } from "@cogni/sandbox-core/SandboxSpec"
-import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
@@ -61,7 +61,7 @@ export const server = (
   settings: Settings["Service"],
   options: ServeInput,
   operatorPlatform?: Layer.Layer<SandboxServer.Platform, Refusal>
-): Layer.Layer<never, Refusal | RuntimeUnavailable | RunStoreError, SandboxServer.Platform> =>
+): Layer.Layer<never, Refusal | Misconfigured | RuntimeUnavailable | RunStoreError, SandboxServer.Platform> =>
   Layer.unwrap(
     Effect.gen(function* () {
       const wayOut = yield* Effect.fromResult(wayOutOf(settings, options))

@@ -56,10 +56,34 @@ describe("Failure", () => {
     )
   })
 
+  it("names variables and commands instead of options of the libraries", () => {
+    const remedy = "Set FileRunStore.directory to another directory, or free space (DockerReaper)"
+    const host = run(
+      new SandboxError.HostFailed({ path: "/state", problem: "no_space", detail: "is full", remedy })
+    )
+    assert.deepStrictEqual([host.exitCode, host.isRetryable], [69, false])
+    assert.include(
+      host.message,
+      "Set COGNI_STATE_DIR to another directory, or free space (cogni-sandbox prune)"
+    )
+    const option = of(
+      new SandboxError.Misconfigured({
+        option: "GatewayLlmProxy.url",
+        detail: "has a query or a fragment",
+        remedy: "Remove everything after the path"
+      })
+    )
+    assert.deepStrictEqual([option.exitCode, option.isRetryable], [78, false])
+    assert.strictEqual(
+      option.message,
+      "COGNI_LLM_URL has a query or a fragment. Remove everything after the path"
+    )
+  })
+
   it("an ordinary word that is also the name of a field is unchanged", () => {
     assert.strictEqual(
       of(new SandboxError.ImageNotFound({ image: "nobody/none:1" })).message,
-      "there is no image nobody/none:1 on this engine. Build it (./dev images) or pull it first; a run never pulls"
+      "there is no image nobody/none:1 on this engine. Build it or pull it first; a run never pulls"
     )
   })
 

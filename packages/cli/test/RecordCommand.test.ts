@@ -103,7 +103,7 @@ describe("RecordCommand", () => {
       const path = yield* directory
       writeFileSync(join(path, "cogni.db"), "this is a letter\n".repeat(100))
       const broken = yield* cli(path, ["ps"])
-      assert.strictEqual(broken.code, 65)
+      assert.strictEqual(broken.code, 69)
       assert.match(
         broken.stderr,
         /^cogni-sandbox: .+ cannot keep records: the database .+cogni\.db .+ COGNI_STATE_DIR .+\n$/u

@@ -4,20 +4,29 @@
  * The sandbox gets only a socket. The socket identifies the run, so there is no token to forge or replay. The host adds
  * the key to each request (`KeyInjection` in `@cogni/sandbox-proxy`) and forgets it when the scope closes.
  */
-import { Context, Effect, Layer, Ref, type Scope } from "effect"
+import { Clock, Context, Effect, Layer, Ref, type Scope } from "effect"
 import type { Canary } from "./Canary.ts"
 import type { Mount } from "./ContainerRuntime.ts"
 import type { RunId } from "./RunId.ts"
-import type { Evidence, Exhaustion, LlmTraffic } from "./RunResult.ts"
+import type { Evidence, Exhaustion, LlmTraffic, LlmUsage } from "./RunResult.ts"
 import {
+  type HostFailed,
   type ImageNotFound,
+  type Misconfigured,
   ProxyFailed,
   type ContainerFailed,
   type RuntimeUnavailable
 } from "./SandboxError.ts"
 import type { CanaryPolicy, LlmAccess } from "./SandboxSpec.ts"
 
-export type LlmProxyError = ProxyFailed | RuntimeUnavailable | ImageNotFound | ContainerFailed
+/** `HostFailed` and `Misconfigured` are faults of the host's operator, which no retry corrects. */
+export type LlmProxyError =
+  | ProxyFailed
+  | HostFailed
+  | Misconfigured
+  | RuntimeUnavailable
+  | ImageNotFound
+  | ContainerFailed
 
 /** Path of the proxy's socket in the sandbox, which the bridge connects to. */
 export const socketPath = "/llm-sock/llm.sock"
@@ -53,6 +62,11 @@ export interface LlmRequest {
   /** Secrets that must not leave the sandbox. `stop` refuses a request with one; `warn` only reports it. */
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary> }
   readonly observe: (observation: LlmObservation) => Effect.Effect<void>
+  /**
+   * Header `traceparent` of the run's span, which the proxy sends upstream with every call. So the upstream's spans join
+   * the trace of the run. A header of that name from the agent is never passed on.
+   */
+  readonly traceparent?: string | undefined
 }
 
 /** One run's access to its model. */
@@ -97,6 +111,60 @@ export const layerNoop: Layer.Layer<LlmProxy> = Layer.succeed(LlmProxy, {
 export interface MemoryProxyOptions {
   /** Observations that the proxy reports for every run, once it is ready. */
   readonly observations?: ReadonlyArray<LlmObservation> | undefined
+  /** Model calls of every run, in order: their usage adds up to the run's. Default: no call, and no usage. */
+  readonly calls?: ReadonlyArray<MemoryCall> | undefined
+}
+
+/** A model call that a proxy in memory reports. No model is asked. */
+interface MemoryCall extends Partial<LlmUsage> {
+  /** The model's name at the upstream. Default: the one that the run asks for. */
+  readonly model?: string | undefined
+  /** HTTP status of the answer (default 200). */
+  readonly status?: number | undefined
+  /** Seconds that the call took (default 0). */
+  readonly seconds?: number | undefined
+}
+
+/** Makes the traffic of a run from scripted calls, as a gateway reports it. */
+const trafficOf = (
+  { llm, runId }: Pick<LlmRequest, "llm" | "runId">,
+  calls: ReadonlyArray<MemoryCall> | undefined,
+  at: string
+): LlmTraffic => {
+  const traffic = { proxy: "memory", upstream: "memory", unreadableRows: 0, injectedHeaders: [] }
+  if (calls === undefined) return { ...traffic, calls: [], callsTotal: 0 }
+  const sum = (name: "inputTokens" | "outputTokens" | "cacheReadTokens" | "cacheWriteTokens") =>
+    calls.reduce((total, call) => total + (call[name] ?? 0), 0)
+  const costs = calls.flatMap(({ costUsd }) => costUsd ?? [])
+  return {
+    ...traffic,
+    calls: calls.map(({ model = llm.model, seconds = 0, status = 200, ...usage }, index) => ({
+      at,
+      requestId: `${runId}-${index + 1}`,
+      callId: `${runId}-${index + 1}`,
+      method: "POST",
+      path: "/v1/chat/completions",
+      status,
+      requestBytes: 0,
+      responseBytes: 0,
+      durationMs: seconds * 1000,
+      completed: true,
+      outcome: "completed",
+      model,
+      usage: { inputTokens: 0, outputTokens: 0, ...usage }
+    })),
+    callsTotal: calls.length,
+    usage: {
+      calls: calls.length,
+      inputTokens: sum("inputTokens"),
+      outputTokens: sum("outputTokens"),
+      cacheReadTokens: sum("cacheReadTokens"),
+      cacheWriteTokens: sum("cacheWriteTokens"),
+      ...(costs.length === 0 ? {} : { costUsd: costs.reduce((total, cost) => total + cost, 0) }),
+      callsWithoutUsage: 0,
+      callsWithoutCost: calls.length - costs.length
+    }
+  }
 }
 
 export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptions = {}) {
@@ -112,14 +180,8 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
         () => new ProxyFailed({ detail: "the socket is closed", remedy: "Ask before the run ends" })
       )
     )
-    const traffic = Effect.as(stillOpen, {
-      proxy: "memory",
-      upstream: "memory",
-      calls: [],
-      callsTotal: 0,
-      unreadableRows: 0,
-      injectedHeaders: []
-    })
+    const at = new Date(yield* Clock.currentTimeMillis).toISOString()
+    const traffic = Effect.as(stillOpen, trafficOf(request, options.calls, at))
     return {
       mounts: [
         { type: "volume", source: `memory-${request.runId}-socket`, target: "/llm-sock", readOnly: true }
@@ -140,6 +202,6 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
   })
 })
 
-/** A proxy in memory whose socket connects to nothing: for programs in memory. */
+/** A proxy in memory whose socket connects to nothing. It reports the calls of its options: for programs in memory. */
 export const layerMemory = (options?: MemoryProxyOptions): Layer.Layer<LlmProxy> =>
   Layer.effect(LlmProxy, makeMemory(options))

@@ -7,7 +7,7 @@
 import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
 import { RunId } from "./RunId.ts"
 import { Evidence, LlmTraffic, Output, Peak, RunResult, Timing } from "./RunResult.ts"
-import { RunIdInUse, type StoreUnavailable, type WorkspaceFailed } from "./SandboxError.ts"
+import { type HostFailed, RunIdInUse, type StoreUnavailable } from "./SandboxError.ts"
 import { SandboxSpec } from "./SandboxSpec.ts"
 import { Posture } from "./Posture.ts"
 
@@ -115,7 +115,7 @@ export interface OpenRun {
 }
 
 /** The disk cannot be used, or the store cannot be reached. */
-export type RunStoreError = WorkspaceFailed | StoreUnavailable
+export type RunStoreError = HostFailed | StoreUnavailable
 
 export class RunStore extends Context.Service<
   RunStore,

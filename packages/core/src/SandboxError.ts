@@ -6,8 +6,11 @@
  * never from texts.
  */
 import * as Schema from "effect/Schema"
+import { describeExhaustion } from "./BudgetWords.ts"
+import { HostProblem, problemOf } from "./HostFault.ts"
+import { named } from "./Remedy.ts"
 import { RunId } from "./RunId.ts"
-import { type BudgetName, Evidence, Exhaustion, LlmTraffic, Output, Peak, formatBytes } from "./RunResult.ts"
+import { Evidence, Exhaustion, LlmTraffic, Output, Peak, formatBytes } from "./RunResult.ts"
 
 /** Coarse error code of the source documents, in addition to the finer reason. */
 export type ErrorCode = "timeout" | "oom_killed" | "container_failed" | "internal" | "invalid_request"
@@ -22,6 +25,8 @@ export const Partial = Schema.Struct({
 
 export type Partial = typeof Partial.Type
 
+// `code` is a getter: OpenTelemetry takes an own field of that name as the type of an exception, instead of its class.
+
 /** Fields of a fault: what failed, and what to do. */
 const told = { detail: Schema.String, remedy: Schema.String }
 
@@ -30,10 +35,12 @@ export class TimedOut extends Schema.TaggedError<TimedOut>()("TimedOut", {
   runtimeSecondsMax: Schema.Int,
   partial: Partial
 }) {
-  readonly code: ErrorCode = "timeout"
+  get code(): ErrorCode {
+    return "timeout"
+  }
   readonly isRetryable = false
   override get message(): string {
-    return `the agent was still running after ${this.runtimeSecondsMax} s. Raise limits.runtimeSecondsMax (--timeout) or give it less to do`
+    return `the agent was still running after ${this.runtimeSecondsMax} s. Raise limits.runtimeSecondsMax or give it less to do`
   }
 }
 
@@ -42,13 +49,15 @@ export class OomKilled extends Schema.TaggedError<OomKilled>()("OomKilled", {
   memoryBytesMax: Schema.Int,
   partial: Partial
 }) {
-  readonly code: ErrorCode = "oom_killed"
+  get code(): ErrorCode {
+    return "oom_killed"
+  }
   readonly isRetryable = false
   override get message(): string {
     const peak = this.partial.peak.memoryBytes
     return (
       `the kernel killed ${this.partial.exitCode === 137 || this.partial.exitCode === undefined ? "the agent" : "a process of the agent"} at the memory limit of ${formatBytes(this.memoryBytesMax)}` +
-      `${peak === undefined ? "" : ` (peak ${formatBytes(peak)})`}. Raise limits.memoryBytesMax (--memory); files in /tmp count as memory`
+      `${peak === undefined ? "" : ` (peak ${formatBytes(peak)})`}. Raise limits.memoryBytesMax; files in /tmp count as memory`
     )
   }
 }
@@ -58,7 +67,9 @@ export class PidsExhausted extends Schema.TaggedError<PidsExhausted>()("PidsExha
   processesMax: Schema.Int,
   partial: Partial
 }) {
-  readonly code: ErrorCode = "container_failed"
+  get code(): ErrorCode {
+    return "container_failed"
+  }
   readonly isRetryable = false
   override get message(): string {
     return `the sandbox asked for more than its ${this.processesMax} processes and was refused. Raise limits.processesMax, or look for a fork bomb`
@@ -70,7 +81,9 @@ export class OutputLimitExceeded extends Schema.TaggedError<OutputLimitExceeded>
   outputBytesMax: Schema.Int,
   partial: Partial
 }) {
-  readonly code: ErrorCode = "container_failed"
+  get code(): ErrorCode {
+    return "container_failed"
+  }
   readonly isRetryable = false
   override get message(): string {
     return `the agent wrote more than ${formatBytes(this.outputBytesMax)} to stdout and stderr and was stopped. Write results to a file, or raise limits.outputBytesMax`
@@ -82,7 +95,9 @@ export class DiskFull extends Schema.TaggedError<DiskFull>()("DiskFull", {
   workspaceBytesMax: Schema.Int,
   partial: Partial
 }) {
-  readonly code: ErrorCode = "container_failed"
+  get code(): ErrorCode {
+    return "container_failed"
+  }
   readonly isRetryable = false
   override get message(): string {
     const peak = this.partial.peak.workspaceBytes
@@ -90,27 +105,14 @@ export class DiskFull extends Schema.TaggedError<DiskFull>()("DiskFull", {
   }
 }
 
-/** Unit of each budget, in words. */
-export const budgetUnits: Readonly<Record<BudgetName, string>> = {
-  calls: "calls",
-  input_tokens: "input tokens",
-  output_tokens: "output tokens",
-  cost_usd: "US dollars",
-  bytes: "bytes",
-  concurrent_calls: "concurrent calls",
-  requests_per_second: "requests per second"
-}
-
-/** Describes a spent budget, such as `the run's model budget of 20 calls is spent (20 used)`. */
-export const describeExhaustion = ({ budget, limit, used }: Exhaustion): string =>
-  `the run's model budget of ${limit} ${budgetUnits[budget]} is spent (${used} used)`
-
 /** A model budget is spent, and the run ended because of it. */
 export class BudgetExceeded extends Schema.TaggedError<BudgetExceeded>()("BudgetExceeded", {
   ...Exhaustion.fields,
   partial: Partial
 }) {
-  readonly code: ErrorCode = "container_failed"
+  get code(): ErrorCode {
+    return "container_failed"
+  }
   readonly isRetryable = false
   override get message(): string {
     return `${describeExhaustion(this)}. Raise llm.budget, or give the agent less to do`
@@ -122,7 +124,9 @@ export class ExfiltrationSuspected extends Schema.TaggedError<ExfiltrationSuspec
   "ExfiltrationSuspected",
   { evidence: Evidence, partial: Partial }
 ) {
-  readonly code: ErrorCode = "container_failed"
+  get code(): ErrorCode {
+    return "container_failed"
+  }
   readonly isRetryable = false
   override get message(): string {
     const { canary, channel, encoding } = this.evidence
@@ -134,7 +138,9 @@ export class ExfiltrationSuspected extends Schema.TaggedError<ExfiltrationSuspec
 export class InvalidSpec extends Schema.TaggedError<InvalidSpec>()("InvalidSpec", {
   problems: Schema.Array(Schema.String)
 }) {
-  readonly code: ErrorCode = "invalid_request"
+  get code(): ErrorCode {
+    return "invalid_request"
+  }
   readonly isRetryable = false
   override get message(): string {
     return `the spec is refused: ${this.problems.join("; ")}`
@@ -143,7 +149,9 @@ export class InvalidSpec extends Schema.TaggedError<InvalidSpec>()("InvalidSpec"
 
 /** Another run has, or had, this id. */
 export class RunIdInUse extends Schema.TaggedError<RunIdInUse>()("RunIdInUse", { runId: Schema.String }) {
-  readonly code: ErrorCode = "invalid_request"
+  get code(): ErrorCode {
+    return "invalid_request"
+  }
   readonly isRetryable = false
   override get message(): string {
     return `run id ${this.runId} is taken. An ID belongs to one run permanently: leave it out to get a new one`
@@ -152,7 +160,9 @@ export class RunIdInUse extends Schema.TaggedError<RunIdInUse>()("RunIdInUse", {
 
 /** The run store cannot be reached, so nothing was started. The message never contains a password. */
 export class StoreUnavailable extends Schema.TaggedError<StoreUnavailable>()("StoreUnavailable", told) {
-  readonly code: ErrorCode = "internal"
+  get code(): ErrorCode {
+    return "internal"
+  }
   readonly isRetryable = true
   override get message(): string {
     return `the run store ${this.detail}. ${this.remedy}`
@@ -163,10 +173,16 @@ export class StoreUnavailable extends Schema.TaggedError<StoreUnavailable>()("St
 export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()("RuntimeUnavailable", {
   ...told,
   /** True if nothing answers at its address. Absent if the engine was slow, disconnected or sent something invalid. */
-  isAbsent: Schema.optionalKey(Schema.Boolean)
+  isAbsent: Schema.optionalKey(Schema.Boolean),
+  /** True if only a change of the configuration or of the engine helps: an invalid address, no permission. */
+  isPermanent: Schema.optionalKey(Schema.Boolean)
 }) {
-  readonly code: ErrorCode = "internal"
-  readonly isRetryable = true
+  get code(): ErrorCode {
+    return "internal"
+  }
+  get isRetryable(): boolean {
+    return this.isPermanent !== true
+  }
   override get message(): string {
     return `the container engine ${this.detail}. ${this.remedy}`
   }
@@ -176,10 +192,12 @@ export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()
 export class ImageNotFound extends Schema.TaggedError<ImageNotFound>()("ImageNotFound", {
   image: Schema.String
 }) {
-  readonly code: ErrorCode = "container_failed"
+  get code(): ErrorCode {
+    return "container_failed"
+  }
   readonly isRetryable = false
   override get message(): string {
-    return `there is no image ${this.image} on this engine. Build it (./dev images) or pull it first; a run never pulls`
+    return `there is no image ${this.image} on this engine. Build it or pull it first; a run never pulls`
   }
 }
 
@@ -188,7 +206,9 @@ export class ContainerFailed extends Schema.TaggedError<ContainerFailed>()("Cont
   operation: Schema.String,
   ...told
 }) {
-  readonly code: ErrorCode = "container_failed"
+  get code(): ErrorCode {
+    return "container_failed"
+  }
   readonly isRetryable = false
   override get message(): string {
     return `${this.operation} failed: ${this.detail}. ${this.remedy}`
@@ -201,7 +221,9 @@ export class ProxyFailed extends Schema.TaggedError<ProxyFailed>()("ProxyFailed"
   /** The agent's partial result, if it had started. */
   partial: Schema.optionalKey(Partial)
 }) {
-  readonly code: ErrorCode = "internal"
+  get code(): ErrorCode {
+    return "internal"
+  }
   readonly isRetryable = true
   override get message(): string {
     return `the model proxy failed: ${this.detail}. ${this.remedy}`
@@ -212,19 +234,72 @@ export class ProxyFailed extends Schema.TaggedError<ProxyFailed>()("ProxyFailed"
 export class PostureMismatch extends Schema.TaggedError<PostureMismatch>()("PostureMismatch", {
   mismatches: Schema.Array(Schema.String)
 }) {
-  readonly code: ErrorCode = "container_failed"
+  get code(): ErrorCode {
+    return "container_failed"
+  }
   readonly isRetryable = false
   override get message(): string {
-    return `the sandbox isolation check failed, so the agent was not started: ${this.mismatches.join("; ")}. Check the engine's configuration (cogni-sandbox doctor)`
+    return `the sandbox isolation check failed, so the agent was not started: ${this.mismatches.join("; ")}. Check the engine's configuration (${named("DockerDoctor")})`
   }
 }
 
-/** The workspace or the directory of the run cannot be used. */
+/**
+ * The host cannot use a directory of its own: for records, claims, audits, or temporary files.
+ *
+ * The fault is the operator's, never the caller's: a server answers it with a 5xx status.
+ */
+export class HostFailed extends Schema.TaggedError<HostFailed>()("HostFailed", {
+  path: Schema.String,
+  problem: HostProblem,
+  ...told
+}) {
+  get code(): ErrorCode {
+    return "internal"
+  }
+  readonly isRetryable = false
+  /** Creates the error from what a file operation threw. On a full disk, the remedy is to free space. */
+  static of(path: string, what: string, thrown: unknown, remedy: string): HostFailed {
+    const problem = problemOf(thrown)
+    const message = thrown instanceof Error ? thrown.message : String(thrown)
+    return new HostFailed({
+      path,
+      problem,
+      detail: `${what}: ${message}`,
+      remedy: problem === "no_space" ? `Free disk space for it. ${remedy}` : remedy
+    })
+  }
+  override get message(): string {
+    return `this host failed: ${this.path} ${this.detail}. ${this.remedy}`
+  }
+}
+
+/**
+ * An option of this host is invalid, such as the URL of the model API.
+ *
+ * The fault is the operator's. Layers check their options when they are built, so that no run begins with them.
+ */
+export class Misconfigured extends Schema.TaggedError<Misconfigured>()("Misconfigured", {
+  /** Name of the option, as its library calls it. */
+  option: Schema.String,
+  ...told
+}) {
+  get code(): ErrorCode {
+    return "internal"
+  }
+  readonly isRetryable = false
+  override get message(): string {
+    return `${this.option} ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** The workspace that the spec names cannot be used. */
 export class WorkspaceFailed extends Schema.TaggedError<WorkspaceFailed>()("WorkspaceFailed", {
   path: Schema.String,
   ...told
 }) {
-  readonly code: ErrorCode = "invalid_request"
+  get code(): ErrorCode {
+    return "invalid_request"
+  }
   readonly isRetryable = false
   override get message(): string {
     return `the workspace ${this.path} ${this.detail}. ${this.remedy}`
@@ -236,7 +311,9 @@ export class CommandTimedOut extends Schema.TaggedError<CommandTimedOut>()("Comm
   timeoutSecondsMax: Schema.Finite,
   partial: Partial
 }) {
-  readonly code: ErrorCode = "timeout"
+  get code(): ErrorCode {
+    return "timeout"
+  }
   readonly isRetryable = false
   override get message(): string {
     return `the command was still running after ${this.timeoutSecondsMax} s and was ended, with all its children. Give it more time, or start it as a background process`
@@ -245,7 +322,9 @@ export class CommandTimedOut extends Schema.TaggedError<CommandTimedOut>()("Comm
 
 /** The command could not be started as requested. */
 export class CommandRefused extends Schema.TaggedError<CommandRefused>()("CommandRefused", told) {
-  readonly code: ErrorCode = "invalid_request"
+  get code(): ErrorCode {
+    return "invalid_request"
+  }
   readonly isRetryable = false
   override get message(): string {
     return `the command was not started: ${this.detail}. ${this.remedy}`
@@ -273,7 +352,9 @@ export class FileRefused extends Schema.TaggedError<FileRefused>()("FileRefused"
   problem: FileProblem,
   ...told
 }) {
-  readonly code: ErrorCode = "invalid_request"
+  get code(): ErrorCode {
+    return "invalid_request"
+  }
   readonly isRetryable = false
   override get message(): string {
     return `${JSON.stringify(this.path.slice(0, 200))} ${this.detail}. ${this.remedy}`
@@ -302,6 +383,8 @@ export const Reason = Schema.Union([
   ContainerFailed,
   ProxyFailed,
   PostureMismatch,
+  HostFailed,
+  Misconfigured,
   WorkspaceFailed,
   CommandTimedOut,
   CommandRefused,
@@ -309,6 +392,9 @@ export const Reason = Schema.Union([
 ])
 
 export type Reason = typeof Reason.Type
+
+/** Name by which Node asks an object how it is shown. Node has no export for it that works elsewhere. */
+const inspected = Symbol.for("nodejs.util.inspect.custom")
 
 /**
  * The only error of `SandboxRunner`.
@@ -334,5 +420,12 @@ export class SandboxError extends Schema.TaggedError<SandboxError>()("SandboxErr
   }
   override get message(): string {
     return `${this.runId === undefined ? "" : `${this.runId}: `}${this.reason.message}`
+  }
+  /** Shows the message in `console.log` and the debugger of Node. The output of the run is left out. */
+  [inspected](): string {
+    const frames = (this.stack ?? "").split("\n").filter((line) => /^\s+at /u.test(line))
+    const { code, isRetryable, reason } = this
+    const facts = `{ reason: '${reason._tag}', code: '${code}', isRetryable: ${isRetryable} }`
+    return [`SandboxError: ${this.message}`, ...frames, facts].join("\n")
   }
 }

@@ -8,7 +8,7 @@ import { Context, Effect, Layer, type Scope } from "effect"
 import type { Mount } from "./ContainerRuntime.ts"
 import type { User } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
-import { WorkspaceFailed } from "./SandboxError.ts"
+import { type HostFailed, WorkspaceFailed } from "./SandboxError.ts"
 import type { Input, WorkspaceSource } from "./SandboxSpec.ts"
 
 export const target = "/workspace"
@@ -64,9 +64,9 @@ export interface AcquiredWorkspace {
   /** User that the agent must run as to read and write the workspace. Never root. */
   readonly user: User
   /** Cheap enough to run every second. */
-  readonly countedBytes: Effect.Effect<CountedBytes, WorkspaceFailed>
+  readonly countedBytes: Effect.Effect<CountedBytes, WorkspaceFailed | HostFailed>
   /** The same, while nothing changes the workspace. The result is certain. */
-  readonly countedBytesAtRest: Effect.Effect<number, WorkspaceFailed>
+  readonly countedBytesAtRest: Effect.Effect<number, WorkspaceFailed | HostFailed>
   /** Special files that the host had left there, through which an agent may reach more than files. */
   readonly specialFiles: Effect.Effect<SpecialFiles>
 }
@@ -95,9 +95,10 @@ export const warn = ({ specialFiles }: Pick<AcquiredWorkspace, "specialFiles">):
 export class Workspace extends Context.Service<
   Workspace,
   {
+    /** Fails with `WorkspaceFailed` for the directory that the spec names, and with `HostFailed` for the host's own. */
     readonly acquire: (
       request: WorkspaceRequest
-    ) => Effect.Effect<AcquiredWorkspace, WorkspaceFailed, Scope.Scope>
+    ) => Effect.Effect<AcquiredWorkspace, WorkspaceFailed | HostFailed, Scope.Scope>
   }
 >()("@cogni/sandbox-core/Workspace") {}
 

@@ -1,6 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { RunId, RunResult, SandboxError } from "@cogni/sandbox-core"
+import { describeExhaustion } from "@cogni/sandbox-core/BudgetWords"
+import { problemOf } from "@cogni/sandbox-core/HostFault"
 import { Effect, Schema } from "effect"
+import { inspect } from "node:util"
 
 const runId = RunId.RunId.make("run-error0000001")
 const secret = "sk-live-0123456789"
@@ -100,7 +103,28 @@ const reasons: ReadonlyArray<
     new SandboxError.PostureMismatch({ mismatches: ["seccomp mode is 0, not 2 (filter)"] }),
     "container_failed",
     false,
-    "doctor"
+    "DockerDoctor"
+  ],
+  [
+    new SandboxError.HostFailed({
+      path: "/state",
+      problem: "no_space",
+      detail: "cannot be used",
+      remedy: "Free disk space"
+    }),
+    "internal",
+    false,
+    "Free disk space"
+  ],
+  [
+    new SandboxError.Misconfigured({
+      option: "GatewayLlmProxy.url",
+      detail: "is not a URL",
+      remedy: "Write it as http://127.0.0.1:4000"
+    }),
+    "internal",
+    false,
+    "GatewayLlmProxy.url is not a URL. Write it as"
   ],
   [
     new SandboxError.WorkspaceFailed({ path: "/project", detail: "does not exist", remedy: "Make it" }),
@@ -148,6 +172,8 @@ describe("SandboxError", () => {
     (_tag, reason, code, isRetryable, remedy) => {
       const error = new SandboxError.SandboxError({ runId, reason })
       assert.strictEqual(error.code, code)
+      // OpenTelemetry takes an own field of that name as `exception.type`, which must be the class.
+      assert.notInclude(Object.keys(reason), "code")
       assert.strictEqual(error.isRetryable, isRetryable)
       assert.strictEqual(error.message, `${runId}: ${reason.message}`)
       assert.include(error.message, remedy)
@@ -178,6 +204,58 @@ describe("SandboxError", () => {
       assert.notInclude(error.stack ?? "", secret)
     }
   )
+
+  it("an engine that a retry cannot reach is not retryable", () => {
+    const told = { detail: "has an invalid address", remedy: "Correct it" }
+    assert.isTrue(new SandboxError.RuntimeUnavailable(told).isRetryable)
+    assert.isFalse(new SandboxError.RuntimeUnavailable({ ...told, isPermanent: true }).isRetryable)
+  })
+
+  it.each([
+    ["ENOSPC", "no_space"],
+    ["EDQUOT", "no_space"],
+    ["EACCES", "permission_denied"],
+    ["EROFS", "permission_denied"],
+    ["ENOTDIR", "unusable"]
+  ] as const)("a file operation that fails with %s has the problem %s", (code, problem) => {
+    const thrown = Object.assign(new Error(`${code}: open`), { code })
+    assert.strictEqual(problemOf(thrown), problem)
+    assert.strictEqual(problemOf(new Error("wrapped", { cause: thrown })), problem)
+    const { message } = SandboxError.HostFailed.of("/state", "cannot be used", thrown, "Set another")
+    assert.strictEqual(
+      message,
+      `this host failed: /state cannot be used: ${code}: open. ${problem === "no_space" ? "Free disk space for it. " : ""}Set another`
+    )
+  })
+
+  it("no message names a flag, a variable or a command of a program that uses the library", () => {
+    for (const [reason] of reasons.filter(([{ _tag }]) => _tag !== "StoreUnavailable")) {
+      assert.notMatch(reason.message, / --[a-z]|COGNI_|\.\/dev|cogni-sandbox /u, reason._tag)
+    }
+  })
+
+  it("console.log shows the message, the reason and the place, and nothing of the output", () => {
+    const error = new SandboxError.SandboxError({
+      runId,
+      reason: new SandboxError.TimedOut({ runtimeSecondsMax: 60, partial })
+    })
+    const shown = inspect(error)
+    assert.include(shown, `SandboxError: ${error.message}`)
+    assert.include(shown, "{ reason: 'TimedOut', code: 'timeout', isRetryable: false }")
+    assert.match(shown, /\n\s+at .*SandboxError\.test/u)
+    assert.notInclude(shown, secret)
+    assert.include(inspect({ error }), error.message, "also inside another value")
+  })
+
+  it.each([
+    [1, "1 call is", "1 US dollar is"],
+    [2, "2 calls is", "2 US dollars is"],
+    [0.5, "0.5 calls is", "0.5 US dollars is"]
+  ])("a budget of %s is described in the right number", (limit, calls, dollars) => {
+    const described = (budget: "calls" | "cost_usd") => describeExhaustion({ budget, limit, used: limit })
+    assert.include(described("calls"), calls)
+    assert.include(described("cost_usd"), dollars)
+  })
 
   it("an error without a run has no run ID", () => {
     const error = new SandboxError.SandboxError({

@@ -250,10 +250,10 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
   }
 
   const stages: ReadonlyArray<(from: number) => Step> = [
-    (from) => phase("RunStore.open", from, "WorkspaceFailed"),
+    (from) => phase("RunStore.open", from, "HostFailed"),
     (from) =>
       together([
-        phase("Workspace.acquire", from, "WorkspaceFailed"),
+        phase("Workspace.acquire", from, "HostFailed"),
         ...ifModel(phase("LlmProxy.acquire", from, "ProxyFailed"))
       ]),
     (from) => phase("ContainerRuntime.acquire", from, "RuntimeUnavailable"),
@@ -423,6 +423,7 @@ describe("SandboxRunner with faults and interruption", () => {
       "ExfiltrationSuspected",
       "RunIdInUse",
       "WorkspaceFailed",
+      "HostFailed",
       "ImageNotFound",
       "PostureMismatch",
       "ProxyFailed",

@@ -4,11 +4,12 @@
  * Only this module talks to the engine, over the connection in `internal`.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
+import { named } from "@cogni/sandbox-core/Remedy"
 import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { Context, Effect, Layer, Schema } from "effect"
 import * as EngineConnection from "./internal/engine/EngineConnection.ts"
 import { path } from "./internal/engine/EngineHttp.ts"
-import { classify, faultOf, isRemovalUnderWay } from "./internal/engine/EngineFault.ts"
+import { faultOf, isRemovalUnderWay, unreadable } from "./internal/engine/EngineFault.ts"
 import { defaultPath, parse } from "./DockerSocket.ts"
 
 /** Timeout in seconds of a create, a start or a removal, which take long on a busy engine. */
@@ -108,7 +109,8 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
   if (address === undefined) {
     return yield* new RuntimeUnavailable({
       detail: `has an invalid address: ${options.host}`,
-      remedy: "Set DOCKER_HOST to unix:///path/to/docker.sock or tcp://host:port"
+      remedy: `Set ${named("DockerApi.host")} to unix:///path/to/docker.sock or tcp://host:port`,
+      isPermanent: true
     })
   }
   const { call, find, http } = yield* EngineConnection.make(address)
@@ -117,7 +119,7 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
     <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
     (value: unknown): Effect.Effect<A, ContainerError> =>
       Schema.decodeUnknownEffect(schema)(value).pipe(
-        Effect.mapError((error) => classify(operation, new Error(`unexpected response: ${error.message}`)))
+        Effect.mapError((error) => unreadable(operation, error.message))
       )
 
   /** Decodes the answer to `find`, which is `undefined` if the resource does not exist. */

@@ -4,6 +4,7 @@
  * Changes nothing except that it creates a missing state directory. Findings are independent: one failure does not hide
  * the next.
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import { Limits } from "@cogni/sandbox-core/SandboxSpec"
@@ -96,7 +97,10 @@ const socketFinding = (address: DockerAddress): Effect.Effect<Finding> =>
           ({ code }: NodeJS.ErrnoException) => {
             const [detail, fix] =
               code === "ENOENT"
-                ? [" does not exist", "Start the engine (./dev setup), or set DOCKER_HOST"]
+                ? [
+                    " does not exist",
+                    `Start the engine (systemctl start docker), or set ${named("DockerApi.host")}`
+                  ]
                 : [`: ${code}`, "Add this user to the docker group, or run as root"]
             return fail("socket", `${address.path}${detail}`, fix)
           }
@@ -120,7 +124,7 @@ const diskFinding = (check: string, path: string): Effect.Effect<Finding> =>
           ? warn(
               check,
               `${formatBytes(bavail * bsize)} free at ${path}`,
-              "Free disk space (cogni-sandbox prune, docker system df)"
+              `Free disk space (${named("DockerReaper")}, docker system df)`
             )
           : ok(check, `${formatBytes(bavail * bsize)} free at ${path}`),
       () => ok(check, `${path} is not accessible from this process`)
@@ -144,7 +148,7 @@ const stateFinding = (directory: string): Effect.Effect<Finding> =>
       return fail(
         "records",
         `${directory}: ${(thrown as Error).message}`,
-        "Set COGNI_STATE_DIR to a directory this user can write"
+        `Set ${named("FileRunStore.directory")} to a directory that this user can write to`
       )
     }
   })
@@ -172,7 +176,7 @@ const imageFinding = (
       : (onlyFor === undefined ? fail : warn)(
           `image ${name}`,
           `${image} is not on this engine${onlyFor === undefined ? "" : `; needed for ${onlyFor}`}`,
-          "Build it: ./dev images"
+          "Build it, or pull it: a run never pulls"
         )
   )
 

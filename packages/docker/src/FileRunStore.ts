@@ -21,7 +21,7 @@ import {
   withoutText,
   withText
 } from "@cogni/sandbox-core/RunStore"
-import { RunIdInUse, type WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { type HostFailed, RunIdInUse } from "@cogni/sandbox-core/SandboxError"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect, Layer, Option, Schema } from "effect"
 import { mkdir, readdir, readFile, stat } from "node:fs/promises"
@@ -108,13 +108,10 @@ export const make = (options: { readonly directory: string }) => {
   }
 
   /** Cleans up each run, and returns the IDs of those that changed. A run that fails is logged and skipped. */
-  const each = (
-    names: ReadonlyArray<RunId>,
-    tidy: (runId: RunId) => Effect.Effect<boolean, WorkspaceFailed>
-  ) =>
+  const each = (names: ReadonlyArray<RunId>, tidy: (runId: RunId) => Effect.Effect<boolean, HostFailed>) =>
     Effect.filter(names, (runId) =>
       tidy(runId).pipe(
-        Effect.catchTag("WorkspaceFailed", (error) =>
+        Effect.catchTag("HostFailed", (error) =>
           Effect.as(Effect.logWarning(`cannot clean up run ${runId}`, error.message), false)
         )
       )
@@ -209,11 +206,10 @@ const claim = (runs: string, directory: string, runId: RunId) =>
       await mkdir(runs, { recursive: true, mode: 0o700 })
       await mkdir(directory, { mode: 0o700 })
     },
-    (message, thrown) =>
+    (_message, thrown) =>
       (thrown as NodeJS.ErrnoException).code === "EEXIST"
         ? new RunIdInUse({ runId })
-        : unusable(directory, message)
+        : unusable(directory, thrown)
   )
 
-const remove = (path: string) =>
-  Effect.mapError(HostTree.remove(path), ({ message }) => unusable(path, message))
+const remove = (path: string) => Effect.mapError(HostTree.remove(path), (error) => unusable(path, error))

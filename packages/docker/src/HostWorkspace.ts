@@ -27,7 +27,7 @@ import { access, chmod, chown, lstat, mkdir } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
 import * as WorkspaceMeasure from "./internal/host/WorkspaceMeasure.ts"
-import { attempt, hold, refused } from "./internal/host/WorkspaceRefusal.ts"
+import { attempt, attemptOwn, hold, refused } from "./internal/host/WorkspaceRefusal.ts"
 import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
 import * as WorkspaceClaims from "./internal/host/WorkspaceClaims.ts"
 
@@ -71,7 +71,7 @@ export const make = (options: Options = {}) => {
     const user = ownUser() ?? defaultUser
     const path = join(base, "workspace")
     yield* Effect.acquireRelease(
-      attempt(path, async () => {
+      attemptOwn(path, async () => {
         await mkdir(path, { mode: 0o700 })
         if (!memory) await mkdir(join(path, ".cogni"), { mode: 0o755 })
         if (ownUser() === undefined) await chown(path, user.userId, user.groupId)
@@ -155,14 +155,14 @@ const ownUser = (): User | undefined => {
 const removeTree = (path: string) => Effect.orDie(HostTree.remove(path))
 
 const temporaryDirectory = Effect.acquireRelease(
-  attempt(tmpdir(), () => OwnFiles.temporaryDirectory("cogni-run-")),
+  attemptOwn(tmpdir(), () => OwnFiles.temporaryDirectory("cogni-run-")),
   removeTree
 )
 
 /** Writes files that the agent can read but not change. The modes do not depend on the umask of the host process. */
 const writeFiles = (path: string, files: ReadonlyArray<Input>) =>
   Effect.acquireRelease(
-    attempt(path, async () => {
+    attemptOwn(path, async () => {
       await mkdir(path, { mode: 0o755 })
       await Promise.all(files.map(({ content, name }) => OwnFiles.create(join(path, name), content, 0o644)))
       await chmod(path, 0o755)

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { classify, faultOf, isRemovalUnderWay } from "../src/internal/engine/EngineFault.ts"
+import { classify, faultOf, isRemovalUnderWay, unreadable } from "../src/internal/engine/EngineFault.ts"
 import { Schema } from "effect"
 
 const http = (statusCode: number, message: string) => ({ statusCode, message })
@@ -15,7 +15,7 @@ describe("EngineFault", () => {
     [
       http(409, 'Conflict. The container name "/cogni-x" is already in use by container'),
       "ContainerFailed",
-      /prune/u
+      /DockerReaper/u
     ],
     [
       http(
@@ -39,7 +39,7 @@ describe("EngineFault", () => {
         "OCI runtime create failed: openat2 /sys/fs/cgroup/docker/abc/cpu.max: no such file or directory"
       ),
       "ContainerFailed",
-      /doctor/u
+      /DockerDoctor/u
     ],
     [http(400, "Minimum memory limit allowed is 6MB"), "ContainerFailed", /memoryBytesMax/u],
     [http(500, "write /var/lib/docker: no space left on device"), "ContainerFailed", /disk/u],
@@ -61,6 +61,23 @@ describe("EngineFault", () => {
   ] as const)("reports whether the engine is absent: %s", (code, isAbsent) => {
     const error = classify("create", { message: "it failed", ...(code === undefined ? {} : { code }) })
     assert.strictEqual(error._tag === "RuntimeUnavailable" && error.isAbsent === true, isAbsent)
+  })
+
+  it.each([
+    ["ENOENT", true],
+    ["ECONNRESET", true],
+    ["ABORT_ERR", true],
+    ["EACCES", false],
+    ["EPERM", false]
+  ] as const)("reports whether a retry can help: %s", (code, isRetryable) => {
+    assert.strictEqual(classify("create", { message: "it failed", code }).isRetryable, isRetryable)
+  })
+
+  it("a response in an unknown format is the same after a retry", () => {
+    const error = unreadable("info", 'Expected string\n  at ["ID"]')
+    assert.strictEqual(error._tag, "RuntimeUnavailable")
+    assert.isFalse(error.isRetryable)
+    assert.include(error.message, 'answered "info" in an unknown format: Expected string at ["ID"]')
   })
 
   it("calls a refusing unix socket left over, and of a port reports only that no process listens", () => {

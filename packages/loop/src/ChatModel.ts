@@ -107,7 +107,7 @@ const remedies: Readonly<Record<ChatErrorCode, string>> = {
   rate_limit: "Wait a moment, then try again",
   insufficient_quota:
     "Raise the run's budget (llm.budget), or add credit to the account at the model's upstream",
-  unreachable: "Check that the model's upstream is running and its URL is correct (cogni-sandbox doctor)",
+  unreachable: "Check that the model's upstream is running and its URL is correct",
   unavailable: "Try again in a moment; if the error persists, check the model's upstream",
   invalid_request:
     "Check that the model exists at its upstream, supports tools, and has room for the conversation",

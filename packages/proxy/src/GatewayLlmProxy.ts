@@ -9,13 +9,14 @@
  * brings the socket into the sandbox: a host directory if the engine can mount one, a gateway container otherwise.
  * The policy code is the same for both.
  */
-import { Deferred, Effect, Layer, Record, Result, type Scope } from "effect"
+import { Deferred, Effect, Layer, Record, type Scope } from "effect"
 import * as os from "node:os"
 import * as path from "node:path"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { named } from "@cogni/sandbox-core/Remedy"
+import type { Misconfigured } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import type { AuditEntry } from "./AuditEntry.ts"
@@ -28,10 +29,11 @@ import * as HostDisk from "./internal/HostDisk.ts"
 import * as ServedRun from "./internal/shards/ServedRun.ts"
 import type { RunTraffic, ShardConfig } from "./internal/shards/ShardMessage.ts"
 import * as ShardPool from "./internal/shards/ShardPool.ts"
+import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
 import { socketName } from "./internal/carrier/SocketCarrier.ts"
 import * as KeyInjection from "./KeyInjection.ts"
 import type { Prices } from "./Prices.ts"
-import * as Upstream from "./Upstream.ts"
+import type * as Upstream from "./Upstream.ts"
 
 export interface GatewayLlmProxyOptions {
   /** URL at which the host reaches the model API, with or without `/v1`. */
@@ -94,10 +96,10 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     servesHost: true,
     tools: tools.map(({ name }) => name)
   }
-  const parsed = Upstream.address({ type: "host", url: options.url })
-  if (Result.isFailure(parsed))
-    return LlmProxy.of({ capabilities, acquire: () => Effect.fail(refused(parsed.failure)) })
-  const address = parsed.success
+  const address = yield* Effect.fromResult(
+    UpstreamOptions.address({ type: "host", url: options.url }, named("GatewayLlmProxy.url"))
+  )
+  yield* Effect.fromResult(UpstreamOptions.checkKey(options.key, named("GatewayLlmProxy.key")))
   const carrier = yield* carrierOf(options)
   const pool = yield* ShardPool.make(configOf(options, address))
 
@@ -122,7 +124,8 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
           request.directory ??
           (yield* HostDisk.temporaryDirectory("the run's audit cannot be created", "cogni-sandbox-audit-")),
         opened: opened(request, address, carries.name),
-        canaries: request.canaries
+        canaries: request.canaries,
+        traceparent: request.traceparent
       }
     })
     const proxy = `gateway (${carries.name})`
@@ -146,8 +149,9 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
   return LlmProxy.of({ capabilities, acquire })
 })
 
-export const layer = (options: GatewayLlmProxyOptions): Layer.Layer<LlmProxy, never, ContainerRuntime> =>
-  Layer.effect(LlmProxy, make(options))
+export const layer = (
+  options: GatewayLlmProxyOptions
+): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> => Layer.effect(LlmProxy, make(options))
 
 /** One shard per processor: each takes about 50 MB, and more cannot work at once. At least two, to isolate runs. */
 const shardsDefault = () => Math.min(defaults.shardsMax, Math.max(2, os.availableParallelism()))
@@ -177,14 +181,14 @@ const configOf = (options: GatewayLlmProxyOptions, address: Upstream.Address): S
   }
 }
 
-/** Validates the configuration before anything is started. */
+/** Validates the run's identity before anything is started. */
 const usable = ({ key, keyHeader }: GatewayLlmProxyOptions, { llm, runId }: LlmRequest) =>
   Effect.fromResult(
-    KeyInjection.inject({ upstreamKey: key, identity: llm.identity, runId, client: [], keyHeader })
-  ).pipe(Effect.mapError(refused))
-
-const refused = ({ message, remedy }: Upstream.UpstreamRefused | KeyInjection.UnusableHeader) =>
-  new ProxyFailed({ detail: message, remedy })
+    UpstreamOptions.headers(
+      { upstreamKey: key, identity: llm.identity, runId, client: [], keyHeader },
+      named("GatewayLlmProxy.key")
+    )
+  )
 
 const opened = (
   { canaries, llm, runId, tools }: LlmRequest,
@@ -205,7 +209,7 @@ const opened = (
 
 const toTraffic = (
   { keyHeader }: GatewayLlmProxyOptions,
-  { directory, tools }: LlmRequest,
+  { directory, tools, traceparent }: LlmRequest,
   address: Upstream.Address,
   { auditHead, calls, callsTotal, exhausted, toolCallsTotal, usage }: RunTraffic,
   proxy: string
@@ -215,7 +219,11 @@ const toTraffic = (
   calls,
   callsTotal,
   unreadableRows: 0,
-  injectedHeaders: [...KeyInjection.injectedHeaderNames(keyHeader), "x-litellm-call-id"],
+  injectedHeaders: [
+    ...KeyInjection.injectedHeaderNames(keyHeader),
+    "x-litellm-call-id",
+    ...(traceparent === undefined ? [] : ["traceparent"])
+  ],
   ...(directory === undefined ? {} : { auditPath: path.join(directory, AuditChain.relativePath) }),
   auditHead,
   usage,

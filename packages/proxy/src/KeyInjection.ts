@@ -48,8 +48,14 @@ export class UnusableHeader extends Schema.TaggedError<UnusableHeader>()("Unusab
   get remedy(): string {
     return this.subject === "key"
       ? "Give the key alone, on one line and without spaces around it"
-      : "Give identity.billingAccountId as plain text, on one line and without spaces around it"
+      : "Give it as plain text, on one line and without spaces around it"
   }
+}
+
+/** Checks that a header can carry the key. */
+export const check = (upstreamKey: UpstreamKey): Result.Result<void, UnusableHeader> => {
+  const problem = problemOf("key", Redacted.value(upstreamKey))
+  return problem === undefined ? Result.void : Result.fail(problem)
 }
 
 /**

@@ -7,20 +7,22 @@
  * in no image, environment, argument, host file or engine record. The access log is a file in the run's own directory,
  * so it survives however the run ends. nginx cannot inspect bodies; use `GatewayLlmProxy` for that.
  */
-import { Deferred, Duration, Effect, Fiber, Layer, Result, Schedule, type Scope, Stream } from "effect"
+import { Deferred, Duration, Effect, Fiber, Layer, Schedule, type Scope, Stream } from "effect"
 import * as path from "node:path"
 import { type ContainerExit, ContainerRuntime, type Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { User } from "@cogni/sandbox-core/Posture"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { named } from "@cogni/sandbox-core/Remedy"
+import { type Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import * as HostRelay from "./internal/nginx/HostRelay.ts"
 import * as AuditDirectory from "./internal/nginx/AuditDirectory.ts"
 import * as ProxyOutput from "./internal/nginx/ProxyOutput.ts"
 import * as KeyInjection from "./KeyInjection.ts"
 import * as NginxConfig from "./internal/nginx/NginxConfig.ts"
-import * as Upstream from "./Upstream.ts"
+import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
+import type * as Upstream from "./Upstream.ts"
 
 export interface NginxLlmProxyOptions {
   /** Proxy image, built from `images/proxy`. */
@@ -44,25 +46,28 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
   const runtime = yield* ContainerRuntime
   const owner = proxyUser()
   const readySecondsMax = options.readySecondsMax ?? 60
+  const address = yield* Effect.fromResult(
+    UpstreamOptions.address(options.upstream, named("NginxLlmProxy.upstream"))
+  )
+  yield* Effect.fromResult(UpstreamOptions.checkKey(options.key, named("NginxLlmProxy.key")))
 
-  /** Validates the configuration before anything is started. */
-  const prepare = ({ llm, runId }: LlmRequest) =>
-    Effect.fromResult(
-      Result.gen(function* () {
-        const address = yield* Upstream.address(options.upstream)
-        const { key: upstreamKey, keyHeader } = options
-        const { identity } = llm
-        const headers = yield* KeyInjection.inject({ upstreamKey, identity, runId, client: [], keyHeader })
-        return { address, headers }
-      })
-    ).pipe(Effect.mapError(({ message, remedy }) => new ProxyFailed({ detail: message, remedy })))
+  /** Validates the run's identity before anything is started. */
+  const headersFor = ({ llm: { identity }, runId }: LlmRequest) => {
+    const { key: upstreamKey, keyHeader } = options
+    return Effect.fromResult(
+      UpstreamOptions.headers(
+        { upstreamKey, identity, runId, client: [], keyHeader },
+        named("NginxLlmProxy.key")
+      )
+    )
+  }
 
   const acquire = Effect.fn("LlmProxy.acquire")(function* (
     request: LlmRequest
   ): Effect.fn.Return<LlmEndpoint, LlmProxyError, Scope.Scope> {
-    const { runId, runtimeSecondsMax } = request
+    const { runId, runtimeSecondsMax, traceparent } = request
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.runId, runId)
-    const { address, headers } = yield* prepare(request)
+    const headers = yield* headersFor(request)
     const [volume, audit, relay] = yield* Effect.all(
       [
         runtime.acquireVolume({
@@ -99,7 +104,10 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
         stdin: NginxConfig.render({
           address,
           via: relay === undefined ? "network" : "relay",
-          headers,
+          headers: [
+            ...headers,
+            ...(traceparent === undefined ? [] : [["traceparent", traceparent] as const])
+          ],
           runtimeSecondsMax,
           requestBytesMax: options.requestBytesMax,
           concurrentRequestsMax: options.concurrentRequestsMax,
@@ -152,7 +160,10 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       calls: read.calls,
       callsTotal: read.callsTotal,
       unreadableRows: read.unreadableRows,
-      injectedHeaders: KeyInjection.injectedHeaderNames(options.keyHeader),
+      injectedHeaders: [
+        ...KeyInjection.injectedHeaderNames(options.keyHeader),
+        ...(traceparent === undefined ? [] : ["traceparent"])
+      ],
       ...(request.directory === undefined ? {} : { auditPath: AuditDirectory.logPath(audit) })
     }))
 
@@ -167,7 +178,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
             Effect.fail(
               new ProxyFailed({
                 detail: `the proxy did not answer on its socket within ${readySecondsMax} s${output.tail()}`,
-                remedy: "Check the engine's load, and the proxy image (cogni-sandbox doctor)"
+                remedy: `Check the engine's load, and the proxy image (${named("DockerDoctor")})`
               })
             )
         })
@@ -184,8 +195,9 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
   })
 })
 
-export const layer = (options: NginxLlmProxyOptions): Layer.Layer<LlmProxy, never, ContainerRuntime> =>
-  Layer.effect(LlmProxy, make(options))
+export const layer = (
+  options: NginxLlmProxyOptions
+): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> => Layer.effect(LlmProxy, make(options))
 
 const MiB = 1024 * 1024
 
@@ -252,4 +264,4 @@ const endedDetail = (exit: ContainerExit, tail: string): string =>
 const endedRemedy = (exit: ContainerExit): string =>
   exit.exitCode === 137 || exit.exitCode === 143
     ? "Something outside the run ended it; run again"
-    : "Rebuild the proxy image (./dev images), and report this if it happens again"
+    : "Build the proxy image again, and report this if it happens again"

@@ -47,11 +47,46 @@ const sound = Effect.fnUntraced(function* (gateway: Effect.Success<ReturnType<ty
 })
 
 describe("GatewayLlmProxy", () => {
+  it.effect.each([
+    [
+      "http://127.0.0.1:4000/v1?api-version=1",
+      "GatewayLlmProxy.url has a query or a fragment. Remove everything"
+    ],
+    ["127.0.0.1:4000", "GatewayLlmProxy.url is"]
+  ] as const)("refuses the URL %s once, when the layer is built", ([url, says]) =>
+    Effect.gen(function* () {
+      const layer = GatewayLlmProxy.layer({ url, key: Redacted.make(Gateway.key) })
+      const error = yield* Effect.flip(
+        Effect.scoped(Layer.build(Layer.provide(layer, MemoryContainerRuntime.layer())))
+      )
+      assert.deepInclude(error, { _tag: "Misconfigured", isRetryable: false })
+      assert.include(error.message, says)
+      assert.lengthOf(error.message.split(error.remedy), 2, "the remedy is in the message once")
+    })
+  )
+
   it.live("reports the header that carries the key", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ keyHeader: "x-api-key" })
       const { injectedHeaders } = yield* gateway.endpoint.finish
       assert.strictEqual(injectedHeaders[0], "x-api-key")
+    })
+  )
+
+  it.live("sends the host's traceparent upstream, and never the agent's", () =>
+    Effect.gen(function* () {
+      const ours = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+      const theirs = `00-${"e".repeat(32)}-${"e".repeat(16)}-01`
+      const headers = [`traceparent: ${theirs}`, "tracestate: evil=1", "baggage: evil=1"]
+      for (const traceparent of [ours, undefined]) {
+        const gateway = yield* Gateway.make({ script: [answered], request: { traceparent } })
+        yield* gateway.send(Gateway.http(Gateway.chat({}), { headers }))
+        const [received] = yield* gateway.upstream.received
+        const traced = received!.headers.filter(([name]) => /^(?:trace|baggage)/iu.test(name))
+        assert.deepStrictEqual(traced, traceparent === undefined ? [] : [["traceparent", ours]])
+        const { injectedHeaders } = yield* gateway.endpoint.finish
+        assert.strictEqual(injectedHeaders.includes("traceparent"), traceparent !== undefined)
+      }
     })
   )
 

@@ -98,9 +98,10 @@ describe("NginxLlmProxy", () => {
 
   it.live("joins the internal network of an upstream container, without a relay", () =>
     Effect.gen(function* () {
+      const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
       const seen = yield* Deferred.make<ContainerSpec>()
       yield* Effect.gen(function* () {
-        yield* (yield* (yield* LlmProxy).acquire(request)).ready
+        yield* (yield* (yield* LlmProxy).acquire({ ...request, traceparent })).ready
       }).pipe(
         Effect.scoped,
         Effect.provide(
@@ -116,6 +117,8 @@ describe("NginxLlmProxy", () => {
         ["/llm-sock", "/audit"]
       )
       assert.include(spec.stdin, "http://$upstream_authority/v1/chat/completions")
+      assert.include(spec.stdin ?? "", "proxy_set_header traceparent")
+      assert.include(spec.stdin ?? "", traceparent)
     })
   )
 
@@ -222,29 +225,44 @@ describe("NginxLlmProxy", () => {
     }).pipe(Effect.scoped, Effect.provide(proxy(untilStopped, {}, new Set())))
   )
 
-  it.live("refuses an invalid key, account or URL before anything starts", () =>
+  it.live("refuses an invalid key or URL once, when the layer is built", () =>
     Effect.gen(function* () {
-      for (const [options, identity, says] of [
-        [{ key: Redacted.make(`${secret}\n`) }, request.llm.identity, "the key contains a line break"],
-        [{ key: Redacted.make("") }, request.llm.identity, "the key is empty"],
-        [{}, { billingAccountId: "a\nb", attempt: 0 }, "the billing account contains a line break"],
+      for (const [options, option, says] of [
+        [{ key: Redacted.make(`${secret}\n`) }, "NginxLlmProxy.key", "contains a line break"],
+        [{ key: Redacted.make("") }, "NginxLlmProxy.key", "is empty"],
         [
           { upstream: { type: "host", url: `http://user:${secret}@host` } },
-          request.llm.identity,
+          "NginxLlmProxy.upstream",
           "holds a credential"
+        ],
+        [
+          { upstream: { type: "host", url: "http://host/v1?version=1" } },
+          "NginxLlmProxy.upstream",
+          "has a query"
         ]
       ] as const) {
-        yield* Effect.gen(function* () {
-          const error = yield* Effect.flip(
-            (yield* LlmProxy).acquire({ ...request, llm: { ...request.llm, identity } })
-          )
-          assert.strictEqual(error._tag, "ProxyFailed")
-          assert.include(error.message, says)
-          assert.notInclude(everySpelling(error), secret)
-          assert.deepStrictEqual(yield* (yield* ContainerRuntime).leftovers(runId), [])
-        }).pipe(Effect.scoped, Effect.provide(proxy(() => Effect.die("must not start"), options)))
+        const error = yield* Effect.flip(
+          Effect.scoped(Layer.build(proxy(() => Effect.die("must not start"), options)))
+        )
+        assert.deepInclude(error, { _tag: "Misconfigured", option, isRetryable: false })
+        assert.include(error.message, `${option} ${says}`)
+        assert.lengthOf(error.message.split(error.remedy), 2, "the remedy is in the message once")
+        assert.notInclude(everySpelling(error), secret)
       }
     })
+  )
+
+  it.live("refuses an account that cannot be a header, before anything starts", () =>
+    Effect.gen(function* () {
+      const identity = { billingAccountId: "a\nb", attempt: 0 }
+      const error = yield* Effect.flip(
+        (yield* LlmProxy).acquire({ ...request, llm: { ...request.llm, identity } })
+      )
+      assert.deepInclude(error, { _tag: "Misconfigured", option: "llm.identity.billingAccountId" })
+      assert.include(error.message, "contains a line break")
+      assert.notInclude(everySpelling(error), secret)
+      assert.deepStrictEqual(yield* (yield* ContainerRuntime).leftovers(runId), [])
+    }).pipe(Effect.scoped, Effect.provide(proxy(() => Effect.die("must not start"))))
   )
 
   it.live("leaves nothing behind, whenever its scope closes", () =>

@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import { answering, asked, lasting, question, serve } from "./ServerWorld.ts"
 
@@ -121,6 +121,31 @@ describe("ServerLimits", () => {
         assert.isAbove(Number(headers.get("retry-after")), 0)
       }
     })
+  )
+
+  it.effect(
+    "answers with 503 and no Retry-After if the disk of the run store is full, and never with 400",
+    () =>
+      Effect.gen(function* () {
+        const server = yield* serve({ program: answering("Lima") })
+        const caller = yield* server.caller()
+        const full = new HostFailed({
+          path: "/var/lib/secret-place",
+          problem: "no_space",
+          detail: "cannot be used",
+          remedy: "Free disk space"
+        })
+        Object.assign(server.store, { list: Effect.fail(full), describe: () => Effect.fail(full) })
+        for (const path of ["/api/v1/runs", "/api/v1/runs/run-retryafter01"]) {
+          const { body, headers, status } = yield* caller.get(path)
+          assert.deepStrictEqual(
+            [status, body.error.code, body.error.reason],
+            [503, "unavailable", "HostFailed"]
+          )
+          assert.isNull(headers.get("retry-after"))
+          assert.notInclude(JSON.stringify(body), "secret-place")
+        }
+      })
   )
 
   it.effect("applies a grant's own limit of concurrent runs below the server's", () =>

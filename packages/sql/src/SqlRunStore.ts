@@ -15,7 +15,7 @@ import {
   RunStore,
   type RunStoreError
 } from "@cogni/sandbox-core/RunStore"
-import { RunIdInUse, StoreUnavailable, type WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { type HostFailed, RunIdInUse, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { SchemaRefused } from "./SchemaVersion.ts"
 import { Context, DateTime, Effect, Layer, type Schema, type Scope } from "effect"
@@ -35,9 +35,9 @@ const syncedMax = 500
 export interface Spool {
   readonly store: RunStore["Service"]
   /** Runs whose records in the database may be incomplete. */
-  readonly pending: Effect.Effect<ReadonlyArray<RunId>, WorkspaceFailed>
-  readonly mark: (runId: RunId) => Effect.Effect<void, WorkspaceFailed>
-  readonly clear: (runId: RunId) => Effect.Effect<void, WorkspaceFailed>
+  readonly pending: Effect.Effect<ReadonlyArray<RunId>, HostFailed>
+  readonly mark: (runId: RunId) => Effect.Effect<void, HostFailed>
+  readonly clear: (runId: RunId) => Effect.Effect<void, HostFailed>
 }
 
 export interface Options {

@@ -12,6 +12,7 @@ import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
 import type {
   CommandRefused,
   FileRefused,
+  HostFailed,
   PostureMismatch,
   ProxyFailed,
   RunIdInUse,
@@ -46,9 +47,9 @@ export interface LlmProxyOperations {
 }
 
 export interface WorkspaceOperations {
-  readonly "Workspace.acquire": WorkspaceFailed
+  readonly "Workspace.acquire": WorkspaceFailed | HostFailed
   readonly "Workspace.release": never
-  readonly "Workspace.countedBytes": WorkspaceFailed
+  readonly "Workspace.countedBytes": WorkspaceFailed | HostFailed
 }
 
 export interface RunStoreOperations {

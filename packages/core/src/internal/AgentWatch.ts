@@ -5,6 +5,7 @@ import type { LlmProxyError } from "../LlmProxy.ts"
 import type { OutputChunk } from "../RunResult.ts"
 import {
   DiskFull,
+  type HostFailed,
   type LimitReason,
   OomKilled,
   OutputLimitExceeded,
@@ -59,7 +60,7 @@ const diskFull =
 export const counted = (
   container: Pick<Container, "whilePaused">,
   { countedBytes, countedBytesAtRest }: Pick<AcquiredWorkspace, "countedBytes" | "countedBytesAtRest">
-): Effect.Effect<number, WorkspaceFailed | ContainerError> =>
+): Effect.Effect<number, WorkspaceFailed | HostFailed | ContainerError> =>
   Effect.flatMap(countedBytes, ({ bytes, isCertain }) =>
     isCertain ? Effect.succeed(bytes) : container.whilePaused(countedBytesAtRest)
   )
@@ -98,7 +99,7 @@ export const watch = Effect.fnUntraced(function* (
   limits: Limits,
   watched: {
     readonly emit: (event: RunEvent) => Effect.Effect<void>
-    readonly countedBytes: Effect.Effect<number, WorkspaceFailed | ContainerError>
+    readonly countedBytes: Effect.Effect<number, WorkspaceFailed | HostFailed | ContainerError>
     readonly failure: Effect.Effect<never, LlmProxyError>
     /** Settles when something that left the sandbox must end the run. */
     readonly violation: Effect.Effect<HostLimit>

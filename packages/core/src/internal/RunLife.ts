@@ -6,33 +6,31 @@ import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
 import type { LlmTraffic, Phase, RunResult, Timing } from "../RunResult.ts"
 import type { OpenRun, Outcome } from "../RunStore.ts"
-import {
-  ProxyFailed,
-  type Reason,
-  RuntimeUnavailable,
-  SandboxError,
-  WorkspaceFailed
-} from "../SandboxError.ts"
+import { named } from "../Remedy.ts"
+import { HostFailed, ProxyFailed, type Reason, RuntimeUnavailable, SandboxError } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import * as Telemetry from "../Telemetry.ts"
 import { target } from "../Workspace.ts"
 import * as CallSpans from "./CallSpans.ts"
 import * as EgressWatch from "./EgressWatch.ts"
+import * as FailureSpan from "./FailureSpan.ts"
 import * as Release from "./Release.ts"
+import * as RunMetrics from "./RunMetrics.ts"
 
 /** How long any step before the agent's first instruction, or after its last, may take. */
 export const stepSecondsMax = 120
 
 /** Error of a step that timed out: a fault of the component that ran it. */
-export type TooSlow = RuntimeUnavailable | ProxyFailed | WorkspaceFailed
+export type TooSlow = RuntimeUnavailable | ProxyFailed | HostFailed
 
 const tooSlow = (phase: Phase, secondsMax: number): TooSlow => {
   const detail = `did not finish "${phase}" within ${secondsMax} s`
-  const remedy = "Check its load and its log, then try again (cogni-sandbox doctor)"
+  const remedy = `Check its load and its log, then try again (${named("DockerDoctor")})`
   switch (phase) {
     case "workspace":
-      return new WorkspaceFailed({
+      return new HostFailed({
         path: target,
+        problem: "too_slow",
         detail: `was not ready within ${secondsMax} s`,
         remedy: "Check the disk that it is on, then try again"
       })
@@ -78,6 +76,8 @@ const outcomeOf = (exit: Exit.Exit<RunResult | undefined, Reason>): Outcome => {
 
 /** Facts about a run so far, for its record. */
 interface Known {
+  /** Whether the run counts as started. */
+  readonly isBegun?: true
   /** Absent until the record is open. */
   readonly open?: OpenRun
   readonly posture?: Posture
@@ -120,7 +120,11 @@ export const make = Effect.fnUntraced(function* (
 
   /** Writes the final record, if the run has been opened. It never fails, and its time is bounded. */
   const record = Effect.fnUntraced(function* (exit: Exit.Exit<RunResult | undefined, Reason>) {
-    const { open, ...so } = yield* Ref.get(known)
+    const { isBegun, open, ...so } = yield* Ref.get(known)
+    const endedMs = yield* Clock.currentTimeMillis
+    if (isBegun === true) yield* RunMetrics.ends(exit, (endedMs - startedMs) / 1000, so.llm)
+    const errorType = FailureSpan.errorTypeOf(exit)
+    if (errorType !== undefined) yield* Effect.annotateCurrentSpan(Telemetry.attribute.errorType, errorType)
     const span = yield* Effect.option(Effect.currentSpan)
     if (so.llm !== undefined && Option.isSome(span))
       yield* CallSpans.make(span.value, spec.llm?.model ?? "", so.llm)
@@ -132,7 +136,7 @@ export const make = Effect.fnUntraced(function* (
         spec,
         owner: open.owner,
         startedAt: new Date(startedMs).toISOString(),
-        endedAt: new Date(yield* Clock.currentTimeMillis).toISOString(),
+        endedAt: new Date(endedMs).toISOString(),
         outcome: outcomeOf(exit),
         suspicions: egress.suspicions(),
         ...so
@@ -145,6 +149,8 @@ export const make = Effect.fnUntraced(function* (
     emit,
     egress,
     phase,
+    /** Counts the run as started. `record` counts its end. */
+    begun: Effect.uninterruptible(Effect.andThen(learn({ isBegun: true }), RunMetrics.begun)),
     /** Notes that the run is open, so that its final record is written. */
     opened: (open: OpenRun) => learn({ open }),
     /** Notes that the sandbox isolation check passed. */
@@ -160,7 +166,7 @@ export const make = Effect.fnUntraced(function* (
     record,
     /** The part of a result that does not come from the agent. */
     account: Effect.gen(function* () {
-      const { open: _, posture: __, ...so } = yield* Ref.get(known)
+      const { isBegun: _, open: __, posture: ___, ...so } = yield* Ref.get(known)
       const durationMs = (yield* Clock.currentTimeMillis) - startedMs
       return { runId, suspicions: egress.suspicions(), durationMs, ...so }
     }),

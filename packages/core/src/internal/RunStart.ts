@@ -4,11 +4,12 @@ import type { ContainerRuntime } from "../ContainerRuntime.ts"
 import type { LlmProxy } from "../LlmProxy.ts"
 import { mismatches, type Posture } from "../Posture.ts"
 import type { RunStore } from "../RunStore.ts"
-import { PostureMismatch, WorkspaceFailed } from "../SandboxError.ts"
+import { HostFailed, PostureMismatch } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import * as Workspace from "../Workspace.ts"
 import * as Release from "./Release.ts"
 import * as RunLife from "./RunLife.ts"
+import * as TraceContext from "./TraceContext.ts"
 import * as WayOut from "./WayOut.ts"
 
 /** The ports that a run uses. */
@@ -26,10 +27,15 @@ export const make = Effect.fnUntraced(function* (
   spec: SandboxSpec,
   { supervised }: { readonly supervised: boolean }
 ) {
+  yield* life.begun
+  const traceparent = yield* TraceContext.traceparent
   yield* WayOut.promised(spec, ports.proxy.capabilities)
   const { directory } = yield* claim(ports, life, spec)
   const [workspace, endpoint] = yield* Effect.all(
-    [acquireWorkspace(ports, life, spec, directory), acquireWayOut(ports, life, spec, directory)],
+    [
+      acquireWorkspace(ports, life, spec, directory),
+      acquireWayOut(ports, life, spec, { directory, traceparent })
+    ],
     { concurrency: "unbounded" }
   )
   // The sandbox sees nothing of a model that the host calls.
@@ -73,8 +79,9 @@ const claim = ({ store }: Ports, life: RunLife.RunLife, spec: SandboxSpec) =>
       Effect.tap(life.opened),
       RunLife.within(
         (seconds) =>
-          new WorkspaceFailed({
+          new HostFailed({
             path: life.runId,
+            problem: "too_slow",
             detail: `got no run record within ${seconds} s`,
             remedy: "Check the disk that stores the runs, then try again"
           })
@@ -105,7 +112,10 @@ const acquireWayOut = (
   { proxy }: Ports,
   { egress, phase, runId }: RunLife.RunLife,
   { canaries, limits, llm, tools }: SandboxSpec,
-  directory: string | undefined
+  {
+    directory,
+    traceparent
+  }: { readonly directory: string | undefined; readonly traceparent: string | undefined }
 ) =>
   llm === undefined
     ? Effect.succeed(undefined)
@@ -118,7 +128,8 @@ const acquireWayOut = (
           directory,
           tools,
           canaries: { policy: canaries, planted: egress.planted.canaries },
-          observe: egress.observe
+          observe: egress.observe,
+          traceparent
         })
       ).pipe(phase("socket"))
 

@@ -6,7 +6,13 @@
 import { Deferred, Duration, Effect, type Scope } from "effect"
 import type { Container, ContainerError } from "../ContainerRuntime.ts"
 import type { LlmProxyError } from "../LlmProxy.ts"
-import { ContainerFailed, type Partial, type Reason, type WorkspaceFailed } from "../SandboxError.ts"
+import {
+  ContainerFailed,
+  type HostFailed,
+  type Partial,
+  type Reason,
+  type WorkspaceFailed
+} from "../SandboxError.ts"
 import type { Limits } from "../SandboxSpec.ts"
 import * as AgentWatch from "./AgentWatch.ts"
 
@@ -29,7 +35,7 @@ export const make = Effect.fnUntraced(function* (
   container: Container,
   limits: Limits,
   watched: {
-    readonly countedBytes: Effect.Effect<number, WorkspaceFailed | ContainerError>
+    readonly countedBytes: Effect.Effect<number, WorkspaceFailed | HostFailed | ContainerError>
     readonly failure: Effect.Effect<never, LlmProxyError>
     readonly violation: Effect.Effect<AgentWatch.HostLimit>
     /** Called once, unless the sandbox was simply closed. */
@@ -38,7 +44,11 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Effect.Effect<Broken>, never, Scope.Scope> {
   const broken = yield* Deferred.make<Broken>()
   yield* Effect.raceAllFirst([
-    AgentWatch.firstBroken<ContainerError | WorkspaceFailed>(limits, watched.countedBytes, watched.violation),
+    AgentWatch.firstBroken<ContainerError | WorkspaceFailed | HostFailed>(
+      limits,
+      watched.countedBytes,
+      watched.violation
+    ),
     watched.failure,
     Effect.map(
       container.exit,

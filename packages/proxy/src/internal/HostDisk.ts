@@ -3,21 +3,21 @@ import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect, type Scope } from "effect"
 import * as fs from "node:fs/promises"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed } from "@cogni/sandbox-core/SandboxError"
 
 /** Runs a file operation. `failure` states what failed if it throws. */
 export const use = <A>(
   failure: string,
   run: () => Promise<A>,
   directory = "the run's directory"
-): Effect.Effect<A, ProxyFailed> =>
-  attempt(
-    run,
-    (message) =>
-      new ProxyFailed({
-        detail: `${failure}: ${message}`,
-        remedy: `Make ${directory} writable, and make sure that its disk has free space`
-      })
+): Effect.Effect<A, HostFailed> =>
+  attempt(run, (_message, thrown) =>
+    HostFailed.of(
+      directory,
+      `cannot be used: ${failure}`,
+      thrown,
+      "Make it writable, and make sure that its disk has free space"
+    )
   )
 
 /** Creates a directory with mode 0700, by default for temporary files. Closing the scope removes it. */
@@ -25,7 +25,7 @@ export const temporaryDirectory = (
   failure: string,
   prefix: string,
   parent?: string
-): Effect.Effect<string, ProxyFailed, Scope.Scope> => {
+): Effect.Effect<string, HostFailed, Scope.Scope> => {
   const where = parent ?? "the directory for temporary files"
   return Effect.acquireRelease(
     use(failure, () => OwnFiles.temporaryDirectory(prefix, parent), where),

@@ -130,11 +130,18 @@ export const retryLater = <P extends Problem>(
 /** Seconds after which a client may try again when a store was unavailable. */
 const storeRetrySeconds = 5
 
-/** Fails for an unavailable store, without the details of its error: these could reveal the store's host. */
-export const storeUnavailable = (error: { readonly _tag: string }) =>
+/**
+ * Fails for an unavailable store, without the details of its error: these could reveal the store's host. If a retry
+ * cannot help, such as on a full disk, there is no `Retry-After`.
+ */
+export const storeUnavailable = (error: { readonly _tag: string; readonly isRetryable: boolean }) =>
   retryLater(
-    make("unavailable", error._tag, "the store of grants or runs is unavailable. Try again in a moment"),
-    storeRetrySeconds
+    make(
+      "unavailable",
+      error._tag,
+      `the store of grants or runs is unavailable. ${error.isRetryable ? "Try again in a moment" : "The operator of this server must correct that"}`
+    ),
+    error.isRetryable ? storeRetrySeconds : undefined
   )
 
 /** Fails with the problem, and with a `WWW-Authenticate` header. */

@@ -6,7 +6,8 @@
  */
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
-import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { named } from "@cogni/sandbox-core/Remedy"
+import { HostFailed } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Layer } from "effect"
 import { chmod, chown, lstat, mkdir } from "node:fs/promises"
 import { join, resolve } from "node:path"
@@ -20,12 +21,13 @@ export interface Options {
   readonly owner?: { readonly userId: number; readonly groupId: number } | undefined
 }
 
-const unusable = (path: string) => (message: string) =>
-  new WorkspaceFailed({
+const unusable = (path: string, thrown: unknown) =>
+  HostFailed.of(
     path,
-    detail: `cannot be used: ${message}`,
-    remedy: "Check the directory of the sessions' workspaces, its disk and its permissions"
-  })
+    "cannot be used",
+    thrown,
+    `Check the directory of the sessions' workspaces (${named("HostSessionWorkspaces.directory")}), its disk and its permissions`
+  )
 
 export const make = (options: Options) => {
   const root = resolve(options.directory)
@@ -35,28 +37,31 @@ export const make = (options: Options) => {
   return SessionWorkspaces.of({
     of: (sessionId) => {
       const path = pathOf(sessionId)
-      return attempt(async () => {
-        await mkdir(root, { recursive: true, mode: 0o700 })
-        let isGiven = false
-        try {
-          await mkdir(path, { mode: 0o700 })
-        } catch (thrown) {
-          if ((thrown as NodeJS.ErrnoException).code !== "EEXIST") throw thrown
-          const found = await lstat(path)
-          if (!found.isDirectory()) {
-            throw new Error("the path exists and is not a directory", { cause: thrown })
+      return attempt(
+        async () => {
+          await mkdir(root, { recursive: true, mode: 0o700 })
+          let isGiven = false
+          try {
+            await mkdir(path, { mode: 0o700 })
+          } catch (thrown) {
+            if ((thrown as NodeJS.ErrnoException).code !== "EEXIST") throw thrown
+            const found = await lstat(path)
+            if (!found.isDirectory()) {
+              throw new Error("the path exists and is not a directory", { cause: thrown })
+            }
+            // Root owns it only if an earlier process created it and ended before it changed the owner.
+            isGiven = found.uid !== 0
           }
-          // Root owns it only if an earlier process created it and ended before it changed the owner.
-          isGiven = found.uid !== 0
-        }
-        // An existing directory too: an agent may have removed its own access.
-        await chmod(path, 0o700)
-        if (!isGiven && process.getuid?.() === 0) await chown(path, owner.userId, owner.groupId)
-      }, unusable(path)).pipe(Effect.as({ type: "directory", path, counts: "all" }))
+          // An existing directory too: an agent may have removed its own access.
+          await chmod(path, 0o700)
+          if (!isGiven && process.getuid?.() === 0) await chown(path, owner.userId, owner.groupId)
+        },
+        (_message, thrown) => unusable(path, thrown)
+      ).pipe(Effect.as({ type: "directory", path, counts: "all" }))
     },
     forget: (sessionId) => {
       const path = pathOf(sessionId)
-      return Effect.mapError(HostTree.remove(path), ({ message }) => unusable(path)(message))
+      return Effect.mapError(HostTree.remove(path), (error) => unusable(path, error))
     }
   })
 }

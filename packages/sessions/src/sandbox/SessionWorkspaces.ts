@@ -4,7 +4,7 @@
  * A temporary workspace ends with its container. A persistent one is available again, with its content, when the
  * session returns: after it was idle, or after the engine or this process was restarted.
  */
-import type { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import type { HostFailed } from "@cogni/sandbox-core/SandboxError"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Effect, Layer } from "effect"
 import type { SessionId } from "./SessionId.ts"
@@ -15,9 +15,9 @@ export class SessionWorkspaces extends Context.Service<
     /** Returns the workspace of a session, and creates it on first use. */
     readonly of: (
       sessionId: SessionId
-    ) => Effect.Effect<NonNullable<SandboxSpecInput["workspace"]>, WorkspaceFailed>
+    ) => Effect.Effect<NonNullable<SandboxSpecInput["workspace"]>, HostFailed>
     /** Removes the workspace of a session without a container. Has no effect if it does not exist. */
-    readonly forget: (sessionId: SessionId) => Effect.Effect<void, WorkspaceFailed>
+    readonly forget: (sessionId: SessionId) => Effect.Effect<void, HostFailed>
   }
 >()("@cogni/sandbox-sessions/SessionWorkspaces") {}
 

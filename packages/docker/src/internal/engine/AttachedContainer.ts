@@ -82,8 +82,7 @@ export const make = Effect.fnUntraced(function* (options: {
           started,
           new ProxyFailed({
             detail: `the sandbox cannot reach its socket (${said.detail})`,
-            remedy:
-              "Read the proxy's log in the run's directory, and check the upstream (cogni-sandbox doctor)"
+            remedy: "Read the proxy's log in the run's directory, and check the upstream of the models"
           })
         )
     }

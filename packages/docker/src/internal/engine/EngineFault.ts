@@ -2,6 +2,7 @@
  * Maps errors of the engine and of the connection to it to typed errors. Pure, and the only module that parses an
  * engine's messages: the API has status codes but no error codes, so the message decides between errors of one status.
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import { ContainerFailed, ImageNotFound, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 
@@ -12,21 +13,29 @@ export interface EngineFault {
   readonly message: string
 }
 
-const closed = {
-  detail: (at: string) => `refuses this user: permission denied for ${at}`,
-  remedy: "Add the user to the docker group (usermod -aG docker USER) and log in again, or run as root"
+/** A known error of the connection. It is permanent if only a change of the host helps. */
+interface Unreachable {
+  readonly detail: (at: string) => string
+  readonly remedy: string
+  readonly isPermanent?: true
 }
 
-const unreachable: Record<string, { readonly detail: (at: string) => string; readonly remedy: string }> = {
+const closed: Unreachable = {
+  detail: (at: string) => `refuses this user: permission denied for ${at}`,
+  remedy: "Add the user to the docker group (usermod -aG docker USER) and log in again, or run as root",
+  isPermanent: true
+}
+
+const unreachable: Record<string, Unreachable> = {
   ENOENT: {
     detail: (at) => `is not running: there is no socket at ${at}`,
-    remedy: "Start it (./dev setup, or systemctl start docker), or set DOCKER_HOST"
+    remedy: `Start it (systemctl start docker), or set ${named("DockerApi.host")}`
   },
   ECONNREFUSED: {
     // A unix socket is a file, which a killed engine leaves behind; a port is not.
     detail: (at) =>
       `is not running: no process listens at ${at}${at.startsWith("tcp:") ? "" : ", left over from a killed engine"}`,
-    remedy: "Start it again (./dev setup, or systemctl restart docker)"
+    remedy: "Start it again (systemctl restart docker)"
   },
   EACCES: closed,
   EPERM: closed
@@ -63,13 +72,18 @@ export const classify = (
     const known = fault.code === undefined ? undefined : unreachable[fault.code]
     if (known !== undefined) {
       const detail = known.detail(about.address ?? "its address")
-      return new RuntimeUnavailable({ detail, remedy: known.remedy, isAbsent: true })
+      return new RuntimeUnavailable({
+        detail,
+        remedy: known.remedy,
+        isAbsent: true,
+        ...(known.isPermanent === true ? { isPermanent: true } : {})
+      })
     }
     // Our timeout. A connection that the engine closes also reports "aborted", but with a different code.
     if (fault.code === "ABORT_ERR" || (fault.code === undefined && /abort/iu.test(fault.message))) {
       return new RuntimeUnavailable({
         detail: `did not answer "${operation}" in time`,
-        remedy: "It is overloaded or hangs: read its log (cogni-sandbox doctor)"
+        remedy: `It is overloaded or hangs: read its log (${named("DockerDoctor")})`
       })
     }
     return new RuntimeUnavailable({
@@ -81,17 +95,27 @@ export const classify = (
     return new ImageNotFound({ image: about.image })
   }
   if (fault.statusCode === 409 && /name .* already in use/iu.test(fault.message)) {
-    return failed("Another run has this id: omit the id, or remove orphaned resources (cogni-sandbox prune)")
+    return failed(
+      `Another run has this id: omit the id, or remove orphaned resources (${named("DockerReaper")})`
+    )
   }
   // Matches the program that could not be executed: a missing mount or control group is also "no such file".
   if (/exec: "[^"]*": .*(not found|no such file)/iu.test(fault.message) && operation === "start") {
     return failed("The image has no cogni entrypoint: build it FROM the runtime image (images/README.md)")
   }
   if (/no space left on device/iu.test(fault.message))
-    return failed("Free disk space (cogni-sandbox prune, docker system df)")
+    return failed(`Free disk space (${named("DockerReaper")}, docker system df)`)
   if (/memory limit|minimum memory/iu.test(fault.message)) return failed("Raise limits.memoryBytesMax")
-  if (fault.statusCode >= 500) return failed("Read the engine's log (cogni-sandbox doctor)")
+  if (fault.statusCode >= 500) return failed(`Read the engine's log (${named("DockerDoctor")})`)
   return failed(
-    "The engine refused it: check the spec, the image and the engine's version (cogni-sandbox doctor)"
+    `The engine refused it: check the spec, the image and the engine's version (${named("DockerDoctor")})`
   )
 }
+
+/** Error for a response that does not match its schema. It is the same after a retry. */
+export const unreadable = (operation: string, problem: string): RuntimeUnavailable =>
+  new RuntimeUnavailable({
+    detail: `answered "${operation}" in an unknown format: ${problem.replaceAll(/\s+/gu, " ").slice(0, 600)}`,
+    remedy: `Check the engine's version (${named("DockerDoctor")})`,
+    isPermanent: true
+  })

@@ -10,8 +10,9 @@
 import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import { FileIdentity } from "@cogni/sandbox-core/Posture"
 import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
+import { named } from "@cogni/sandbox-core/Remedy"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
@@ -73,7 +74,7 @@ export const make = (options: { readonly directory: string }) => {
       return yield* new WorkspaceFailed({
         path: held.path,
         detail: refusals[0],
-        remedy: "Wait until that run has ended (cogni-sandbox ps), or use a directory beside it"
+        remedy: `Wait until that run has ended (${named("RunStore.list")}), or use a directory beside it`
       })
     }
   })
@@ -81,7 +82,7 @@ export const make = (options: { readonly directory: string }) => {
   const hold = Effect.fnUntraced(function* (
     runId: RunId,
     held: HeldDirectory
-  ): Effect.fn.Return<void, WorkspaceFailed, Scope.Scope> {
+  ): Effect.fn.Return<void, WorkspaceFailed | HostFailed, Scope.Scope> {
     const name = `${runId}.${crypto.randomUUID()}${suffix}`
     const mine: Claim = {
       version: 1,
@@ -160,14 +161,12 @@ const isOld = async (path: string): Promise<boolean> => {
   return found !== undefined && Date.now() - found.mtimeMs > claimSecondsMax * 1000
 }
 
-const attempt = <A>(directory: string, run: () => Promise<A>): Effect.Effect<A, WorkspaceFailed> =>
-  Attempt.attempt(
-    run,
-    (message) =>
-      new WorkspaceFailed({
-        path: directory,
-        detail: `cannot store the claims of workspaces: ${message}`,
-        remedy:
-          "Use another directory (COGNI_STATE_DIR, or `claims` of HostWorkspace) that only this user can write to"
-      })
+const attempt = <A>(directory: string, run: () => Promise<A>): Effect.Effect<A, HostFailed> =>
+  Attempt.attempt(run, (_message, thrown) =>
+    HostFailed.of(
+      directory,
+      "cannot store the claims of workspaces",
+      thrown,
+      `Set ${named("HostWorkspace.claims")} to a directory that only this user can write to`
+    )
   )

@@ -1,6 +1,10 @@
-/** Reasons why a workspace cannot be used: thrown as `Refused` during the checks, returned as `WorkspaceFailed`. */
+/**
+ * Reasons why a workspace cannot be used: thrown as `Refused` during the checks, returned as `WorkspaceFailed`. A fault
+ * of the host, such as a full disk, is `HostFailed`.
+ */
 import * as Attempt from "@cogni/sandbox-host-files/Attempt"
-import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { problemOf } from "@cogni/sandbox-core/HostFault"
+import { HostFailed, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
 import { Effect, Schema, type Scope } from "effect"
@@ -30,16 +34,30 @@ export const hold = (
     )
   )
 
+/** Works in the workspace that the spec names. */
 export const attempt = <A>(
   path: string,
   run: (signal: AbortSignal) => Promise<A>
-): Effect.Effect<A, WorkspaceFailed> =>
-  Attempt.attempt(run, (message, thrown) =>
+): Effect.Effect<A, WorkspaceFailed | HostFailed> =>
+  Attempt.attempt(run, (message, thrown): WorkspaceFailed | HostFailed =>
     thrown instanceof Refused
       ? new WorkspaceFailed({ path, detail: thrown.detail, remedy: thrown.remedy })
-      : new WorkspaceFailed({
-          path,
-          detail: `cannot be used: ${message}`,
-          remedy: "Check the directory, its file system and its permissions"
-        })
+      : problemOf(thrown) === "no_space"
+        ? HostFailed.of(path, "cannot be used", thrown, "Use a file system with free space")
+        : new WorkspaceFailed({
+            path,
+            detail: `cannot be used: ${message}`,
+            remedy: "Check the directory, its file system and its permissions"
+          })
+  )
+
+/** Works in a directory that the host created for the run. */
+export const attemptOwn = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, HostFailed> =>
+  Attempt.attempt(run, (_message, thrown) =>
+    HostFailed.of(
+      path,
+      "cannot be used",
+      thrown,
+      "Check the directory that it is in, its file system and its permissions"
+    )
   )

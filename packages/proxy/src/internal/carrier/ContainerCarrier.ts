@@ -11,7 +11,8 @@ import { Duplex } from "node:stream"
 import type { Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmProxyError, socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { named } from "@cogni/sandbox-core/Remedy"
+import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as CallbackFibers from "../CallbackFibers.ts"
 import { type CarriedSocket, type SocketCarrier, temporaryDirectory } from "./SocketCarrier.ts"
 import * as SocketTunnel from "./SocketTunnel.ts"
@@ -172,7 +173,7 @@ const letGo = (carrier: Carrier) =>
 const failed = (detail: string) =>
   new ProxyFailed({
     detail: `the gateway container ${detail}`,
-    remedy: "Check the engine and the gateway image (./dev images, cogni-sandbox doctor)"
+    remedy: `Check the engine and the gateway image (${named("DockerDoctor")})`
   })
 
 /** Starts a container with its volumes. Closing the scope removes them. */
@@ -182,9 +183,10 @@ const start = Effect.fnUntraced(function* ({
   slotsMax = slotsMaxDefault
 }: ContainerCarrierOptions): Effect.fn.Return<Carrier, LlmProxyError, Scope.Scope> {
   if (image === undefined) {
-    return yield* new ProxyFailed({
-      detail: "this engine does not share the host's files, and no gateway image is configured",
-      remedy: "Set the option image, or COGNI_GATEWAY_IMAGE; ./dev images builds the image"
+    return yield* new Misconfigured({
+      option: named("GatewayLlmProxy.image"),
+      detail: "is not set, and this engine does not share the host's files",
+      remedy: "Set it to the gateway image, which runs then use to reach the model"
     })
   }
   const runId = yield* RunId.generate

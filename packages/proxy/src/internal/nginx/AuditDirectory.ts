@@ -10,7 +10,7 @@ import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import type { User } from "@cogni/sandbox-core/Posture"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { type HostFailed, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as HostDisk from "../HostDisk.ts"
 import * as AccessLog from "./AccessLog.ts"
 import * as NginxConfig from "./NginxConfig.ts"
@@ -22,7 +22,7 @@ export const logPath = (directory: string): string =>
 export const acquire = Effect.fnUntraced(function* (
   parent: string | undefined,
   owner: User
-): Effect.fn.Return<string, ProxyFailed, Scope.Scope> {
+): Effect.fn.Return<string, HostFailed, Scope.Scope> {
   const failure = "the proxy's audit cannot be created"
   const directory =
     parent === undefined
@@ -37,6 +37,14 @@ export const acquire = Effect.fnUntraced(function* (
   )
   return directory
 })
+
+/** A log that cannot be read ends a run as a failure of its proxy, so that the run keeps its partial result. */
+const duringRun = <A>(failure: string, run: () => Promise<A>) =>
+  HostDisk.use(failure, run).pipe(
+    Effect.mapError(
+      ({ detail, path: subject, remedy }) => new ProxyFailed({ detail: `${subject} ${detail}`, remedy })
+    )
+  )
 
 /** A run's two logs while they grow. */
 export interface Audit {
@@ -62,7 +70,7 @@ export const follow = Effect.fnUntraced(function* (
   // Each piece is read completely or not at all, so the next read continues where this one was interrupted.
   const advance = (file: string, add: (bytes: Uint8Array) => void) => {
     let offset = 0
-    const piece = HostDisk.use("the proxy's audit cannot be read", () => readPiece(file, offset)).pipe(
+    const piece = duringRun("the proxy's audit cannot be read", () => readPiece(file, offset)).pipe(
       Effect.map((bytes) => {
         offset += bytes.length
         add(bytes)
@@ -78,7 +86,7 @@ export const follow = Effect.fnUntraced(function* (
   const sizes = new Map<string, number>()
   const look = Effect.forEach([access, errors], (file) =>
     Effect.gen(function* () {
-      const bytes = yield* HostDisk.use("the proxy's audit cannot be inspected", () => sizeOf(file))
+      const bytes = yield* duringRun("the proxy's audit cannot be inspected", () => sizeOf(file))
       if (bytes < (sizes.get(file) ?? 0))
         return yield* new ProxyFailed({
           detail: `the proxy's ${path.basename(file)} was truncated or removed during the run`,

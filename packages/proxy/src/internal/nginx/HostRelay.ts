@@ -12,7 +12,7 @@ import * as net from "node:net"
 import * as path from "node:path"
 import * as tls from "node:tls"
 import type { User } from "@cogni/sandbox-core/Posture"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { type HostFailed, Misconfigured } from "@cogni/sandbox-core/SandboxError"
 import * as BytePacer from "../carrier/BytePacer.ts"
 import * as HostDisk from "../HostDisk.ts"
 import { systemAuthorities } from "../gateway/UpstreamClient.ts"
@@ -59,7 +59,7 @@ const lingerSecondsMax = 10
 
 export const acquire = Effect.fn("HostRelay.acquire")(function* (
   options: HostRelayOptions
-): Effect.fn.Return<HostRelay, ProxyFailed, Scope.Scope> {
+): Effect.fn.Return<HostRelay, HostFailed | Misconfigured, Scope.Scope> {
   const { address, owner } = options
   const directory = yield* temporaryDirectory(options.parent)
   const socketPath = path.join(directory, socketName)
@@ -68,8 +68,9 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
         try: () =>
           tls.createSecureContext({ ca: [...(options.certificateAuthorities ?? systemAuthorities())] }),
         catch: (cause) =>
-          new ProxyFailed({
-            detail: `${failure}: its certificate authorities cannot be read: ${messageOf(cause)}`,
+          new Misconfigured({
+            option: "certificateAuthorities",
+            detail: `cannot be read: ${messageOf(cause)}`,
             remedy: "Provide the certificate authorities as PEM"
           })
       })

@@ -54,7 +54,7 @@ export const make = Effect.fnUntraced(function* (key: UpstreamKey) {
               ready,
               new ProxyFailed({
                 detail: `the proxy did not become ready (${scrub(verdict, key)})${shown()}`,
-                remedy: "Rebuild the proxy image (./dev images), and report this if it happens again"
+                remedy: "Build the proxy image again, and report this if it happens again"
               })
             )
       })

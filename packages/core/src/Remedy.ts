@@ -1,0 +1,37 @@
+/**
+ * Names in remedies.
+ *
+ * A library calls an option by its own name, such as `FileRunStore.directory`. A program whose users set flags or
+ * environment variables replaces each name with what they set. So there is one text for both. Pure.
+ */
+
+/** Options, operations and fields that errors of these packages can name. */
+export const names = [
+  "DockerApi.host",
+  "DockerDoctor",
+  "DockerReaper",
+  "FileRunStore.directory",
+  "GatewayLlmProxy.image",
+  "GatewayLlmProxy.key",
+  "GatewayLlmProxy.url",
+  "HostSessionWorkspaces.directory",
+  "HostWorkspace.claims",
+  "NginxLlmProxy.image",
+  "NginxLlmProxy.key",
+  "NginxLlmProxy.upstream",
+  "RunStore.list"
+] as const
+
+export type Name = (typeof names)[number]
+
+/** Returns the name unchanged. Its type rejects a name that is not listed, which a program could not replace. */
+export const named = (name: Name): string => name
+
+/** Replaces each name in a message with the words of a program. A name inside a longer name is not replaced. */
+export const render = (message: string, words: Readonly<Record<Name, string>>): string =>
+  message.replace(pattern, (name) => words[name as Name])
+
+const pattern = new RegExp(
+  `(?<![\\w./-])(?:${names.map((name) => name.replaceAll(".", "\\.")).join("|")})(?![\\w/-]|\\.\\w)`,
+  "gu"
+)
