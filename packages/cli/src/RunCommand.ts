@@ -6,7 +6,7 @@
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
-import { describeExhaustion } from "@cogni/sandbox-core/SandboxError"
+import { describeExhaustion } from "@cogni/sandbox-core/BudgetWords"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
 import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"

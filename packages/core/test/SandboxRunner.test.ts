@@ -290,7 +290,7 @@ describe("SandboxRunner", () => {
           stdout: "",
           stderr: "no\n",
           exitCode: 2,
-          errorCode: "container_failed"
+          message: "the agent ended with exit code 2. Read its output"
         })
       }).pipe(Effect.provide(runner({ program: ({ stderr }) => Effect.as(stderr("no\n"), 2) })))
     )

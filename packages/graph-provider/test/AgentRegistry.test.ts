@@ -1,7 +1,7 @@
 /** Finding and listing agents, ours and an application's own. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
-import { AgentDescription, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
+import { AgentDescription, AgentId, defaultImage } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 
@@ -10,6 +10,21 @@ describe("AgentRegistry", () => {
     for (const agent of AgentRegistry.builtIn) assert.isTrue(Schema.is(AgentDescription)(agent), agent.id)
     const ids = AgentRegistry.builtIn.map(({ id }) => id)
     assert.strictEqual(new Set(ids).size, ids.length)
+  })
+
+  it.each([
+    ["codex", "cogni-sandbox/codex:latest"],
+    ["acme/agent", "acme/agent"],
+    ["agent:2", "agent:2"],
+    ["localhost:5000/team/agent_x:1.2", "localhost:5000/team/agent_x:1.2"],
+    [`registry.example.com/agent@sha256:${"a".repeat(64)}`, undefined]
+  ])("accepts %s as the image of an agent", (image, expected = image) => {
+    assert.isTrue(Schema.is(AgentDescription.fields.image)(image))
+    assert.strictEqual(defaultImage(image), expected)
+  })
+
+  it.each(["", "-agent", "Agent", "an agent", "agent\n"])("refuses %j as the image of an agent", (image) => {
+    assert.isFalse(Schema.is(AgentDescription.fields.image)(image))
   })
 
   it.effect("finds an agent by its ID", () =>

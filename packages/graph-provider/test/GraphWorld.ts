@@ -10,6 +10,7 @@ import type { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
+import type { MemoryProxyOptions } from "@cogni/sandbox-core/LlmProxy"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
@@ -65,6 +66,7 @@ export const world = (
     readonly grants?: ReadonlyArray<ExecutionGrant>
     readonly agents?: ReadonlyArray<Agent>
     readonly repositories?: Layer.Layer<Repositories.Repositories>
+    readonly calls?: MemoryProxyOptions["calls"]
   } = {}
 ) =>
   SandboxGraphProvider.layer({ enabled: options.enabled ?? true, models: ["gpt"] }).pipe(
@@ -73,7 +75,7 @@ export const world = (
       grantsOf(options.grants ?? [grantOf()]),
       options.repositories ?? Repositories.layerNoop
     ]),
-    Layer.provideMerge(SandboxRunner.layerMemory({ program: options.program }))
+    Layer.provideMerge(SandboxRunner.layerMemory({ program: options.program, llm: { calls: options.calls } }))
   )
 
 export const run = (asked: GraphRunRequest, as: RunContext = context) =>

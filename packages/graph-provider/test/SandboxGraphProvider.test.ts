@@ -1,5 +1,5 @@
 /** Graph runs on an in-memory runner: their events, and their ends whatever their readers do. */
-import { GraphObserver } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
+import { GraphObserver, type ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { assert, describe, it } from "@effect/vitest"
@@ -45,6 +45,37 @@ describe("SandboxGraphProvider", () => {
       )
       assert.containSubset(final, { ok: true, content: "Lima", finishReason: "stop", requestId: "req-1" })
     }).pipe(Effect.provide(world({ program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) })))
+  )
+
+  it.effect(
+    "tells the ledger the tokens and the cost of scripted calls, without Docker and without a model",
+    () => {
+      const ends: Array<ObservedEnd> = []
+      const observer = (end: ObservedEnd) => Effect.sync(() => void ends.push(end))
+      return Effect.gen(function* () {
+        const { final } = yield* told(request()).pipe(Effect.provideService(GraphObserver, observer))
+        assert.deepStrictEqual(final.usage, { promptTokens: 12, completionTokens: 5 })
+        assert.deepStrictEqual(
+          ends
+            .flatMap(({ facts }) => facts)
+            .map(({ costUsd, inputTokens, outputTokens }) => [inputTokens, outputTokens, costUsd]),
+          [
+            [7, 3, 0.25],
+            [5, 2, undefined]
+          ]
+        )
+      }).pipe(
+        Effect.provide(
+          world({
+            program: (io) => Effect.as(io.stdout(envelope("Lima")), 0),
+            calls: [
+              { inputTokens: 7, outputTokens: 3, costUsd: 0.25 },
+              { inputTokens: 5, outputTokens: 2 }
+            ]
+          })
+        )
+      )
+    }
   )
 
   it.effect("reports an answer with a non-zero exit code as a failure that keeps the text", () =>

@@ -378,7 +378,7 @@ describe("TaskGraphProvider outcomes", () => {
         error: "insufficient_credits",
         reason: "BudgetExceeded",
         message:
-          "the run's model budget of 1 calls is spent (1 used). Raise budget, or give the task less to do",
+          "the run's model budget of 1 call is spent (1 used). Raise budget, or give the task less to do",
         patch: { text: "abc" }
       })
     })

@@ -1,4 +1,6 @@
 /** The catalog of agents as a React hook, for menus. All users of the hook share one query. */
+"use client"
+
 import { queryOptions, useQuery, type UseQueryResult } from "@tanstack/react-query"
 import { createContext, createElement, type ReactElement, type ReactNode, useContext } from "react"
 import { type Agent, type AgentsOptions, type AgentsUnavailable, list } from "./AgentsClient.ts"

@@ -1,5 +1,6 @@
 /** The bundle of a page that uses the hook: small, and without server code. */
 import { assert, describe, it } from "@effect/vitest"
+import { readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import { gzipSync } from "node:zlib"
 import { rolldown } from "rolldown"
@@ -8,6 +9,11 @@ import { rolldown } from "rolldown"
 const gzipBytesMax = 32 * 1024
 
 describe("a page's bundle", () => {
+  it("begins with the directive that server components need to load a module with a context", () => {
+    const path = fileURLToPath(new URL("../src/Agents.ts", import.meta.url))
+    assert.match(readFileSync(path, "utf8"), /^\/\*\*.*\*\/\n"use client"\n/u)
+  })
+
   it("contains no agent and nothing of Node, and is small", async () => {
     const bundle = await rolldown({
       input: fileURLToPath(new URL("../src/Agents.ts", import.meta.url)),

@@ -59,8 +59,13 @@ export const AgentDescription = Schema.Struct({
   id: AgentId,
   name: Schema.NonEmptyString,
   description: Schema.NonEmptyString,
-  /** Folder under `images/`. The caller knows its tag. */
-  image: Schema.String.check(Schema.isPattern(/^[a-z][a-z0-9-]{0,63}$/u)),
+  /**
+   * A full reference, such as `registry.example.com/agent:1`, or a short name, such as `codex`, for which the caller has
+   * a tag.
+   */
+  image: Schema.String.check(
+    Schema.isPattern(/^[a-z0-9][\w.:/@-]{0,511}$/u, { expected: "a short name, or a reference of an image" })
+  ),
   modelApi: ModelApi,
   capabilities: Capabilities
 })
@@ -127,8 +132,9 @@ export const chatProvider = ({ model }: AgentTask) => ({
   models: [{ id: model, name: model }]
 })
 
-/** Returns the default tag of an agent's image. */
-export const defaultImage = (image: string): string => `cogni-sandbox/${image}:latest`
+/** Returns the default tag of an agent's image. A full reference has a tag, a digest or a path, and is returned as it is. */
+export const defaultImage = (image: string): string =>
+  /[:/@]/u.test(image) ? image : `cogni-sandbox/${image}:latest`
 
 export const promptPath = "/cogni/prompt.md"
 

@@ -1,7 +1,7 @@
 /** Attributes of a graph run in traces and logs. */
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { Effect, Option } from "effect"
-import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
+import type { GraphFinal, GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import { agentIdOf } from "./Admission.ts"
 
 /** Adds the run's attributes to every log line. */
@@ -15,8 +15,11 @@ export const logged = <A, E, R>(
     [Telemetry.attribute.agentId]: agentIdOf(request)
   })
 
-/** Adds a span, and its trace ID to every log line, for loggers without support for spans. */
-export const around = <A, E, R>(
+/**
+ * Adds a span, and its trace ID to every log line, for loggers without support for spans. A run that failed ends as a
+ * value, so its span gets `error.type` here.
+ */
+export const around = <A extends { readonly final: Pick<GraphFinal, "error" | "ok" | "reason"> }, E, R>(
   request: GraphRunRequest,
   context: RunContext,
   effect: Effect.Effect<A, E, R>
@@ -24,6 +27,11 @@ export const around = <A, E, R>(
   Effect.flatMap(Effect.option(Effect.currentSpan), (span) =>
     Option.isNone(span) ? effect : Effect.annotateLogs(effect, "trace_id", span.value.traceId)
   ).pipe(
+    Effect.tap(({ final }) =>
+      final.ok
+        ? Effect.void
+        : Effect.annotateCurrentSpan(Telemetry.attribute.errorType, final.reason ?? final.error ?? "internal")
+    ),
     Effect.withSpan("SandboxGraphProvider.run", {
       attributes: {
         [Telemetry.attribute.runId]: context.runId,

@@ -20,7 +20,7 @@
  * `ChargeRule.ts` decides which calls may have run a model.
  */
 import type { BudgetName, Exhaustion, LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
-import { budgetUnits } from "@cogni/sandbox-core/SandboxError"
+import { budgetAmount } from "@cogni/sandbox-core/BudgetWords"
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import * as Allowance from "./Allowance.ts"
 import * as Prices from "../../Prices.ts"
@@ -319,7 +319,7 @@ const spent = (budget: BudgetName, limit: number, used: number): Refusal => ({
   exhaustion: { budget, limit, used },
   final: true,
   detail:
-    `The sandbox's budget of ${figure(limit)} ${budgetUnits[budget]} is spent ` +
+    `The sandbox's budget of ${budgetAmount(budget, limit, figure(limit))} is spent ` +
     `(${budget === "bytes" ? `${figure(used)} with this request` : `${figure(used)} used`}). ${noFurther}`
 })
 
@@ -338,8 +338,8 @@ const waiting = (budget: BudgetName, limit: number, used: number, retryAfterSeco
   retryAfterSeconds,
   detail:
     budget === "concurrent_calls" || budget === "requests_per_second"
-      ? `The sandbox is limited to ${figure(limit)} ${budgetUnits[budget]}. Wait a moment, then try again.`
-      : `Open calls may use the rest of the sandbox's budget of ${figure(limit)} ${budgetUnits[budget]}. ` +
+      ? `The sandbox is limited to ${budgetAmount(budget, limit, figure(limit))}. Wait a moment, then try again.`
+      : `Open calls may use the rest of the sandbox's budget of ${budgetAmount(budget, limit, figure(limit))}. ` +
         "Wait until they end, then try again."
 })
 
