@@ -108,7 +108,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
         assert.strictEqual(
           record,
           `{"status":"succeeded","model":"demo","exitCode":0,"events":${events}}\n` +
-            'sandbox_runs_total{agent="sandbox:agent",status="ok"} 1'
+            'sandbox_graph_runs_total{agent="sandbox:agent",status="ok"} 1'
         )
         assert.strictEqual(
           refusals,

@@ -12,10 +12,16 @@ import * as OtlpTracer from "effect/observability/OtlpTracer"
 /** Default of `OTEL_SERVICE_NAME`. */
 export const serviceName = "cogni-sandbox"
 
+/** Returns the name of the service. An empty variable counts as unset, as OpenTelemetry requires. */
+export const serviceNameOf = (environment: Readonly<Record<string, string>>): string => {
+  const name = environment["OTEL_SERVICE_NAME"]
+  return name === undefined || name === "" ? serviceName : name
+}
+
 /** Exports spans. Remaining spans are sent when the layer closes, within three seconds. */
 export const layer = (environment: Readonly<Record<string, string>>, serviceVersion: string) =>
   OtlpTracer.layerFromConfig({
-    resource: { serviceName: environment["OTEL_SERVICE_NAME"] ?? serviceName, serviceVersion }
+    resource: { serviceName: serviceNameOf(environment), serviceVersion }
   }).pipe(
     Layer.provide([
       OtlpSerialization.layerJson,

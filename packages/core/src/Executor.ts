@@ -6,11 +6,13 @@
  * itself and left a process running on purpose. Without a container, this applies to the command's process group only.
  */
 import { Clock, Duration, Effect, Fiber, Schema, type Scope, Stream } from "effect"
+import * as FailureSpan from "./internal/FailureSpan.ts"
 import * as OutputCollector from "./internal/OutputCollector.ts"
 import * as PartialOutput from "./internal/PartialOutput.ts"
 import type { Output, OutputChunk } from "./RunResult.ts"
 import * as SandboxError from "./SandboxError.ts"
 import { Argument, argumentBytesMax, Environment, exceeds, problemsOf } from "./SandboxSpec.ts"
+import { attribute } from "./Telemetry.ts"
 
 /** Largest standard input of a command, in bytes. Put more into a file. */
 export const stdinBytesMax = 16 * 1024 * 1024
@@ -200,7 +202,9 @@ const refused = (...problems: ReadonlyArray<string>) =>
 export const execOf =
   (
     spawn: Executor["spawn"],
-    limits: { readonly outputBytesMax: number; readonly outputRetainedBytesMax: number }
+    limits: { readonly outputBytesMax: number; readonly outputRetainedBytesMax: number },
+    /** Attributes of the span of each command, such as the ID of the run. */
+    attributes: Readonly<Record<string, string>> = {}
   ): Executor["exec"] =>
   (line, options = {}) =>
     Effect.gen(function* () {
@@ -241,12 +245,13 @@ export const execOf =
                   )
             })
           )
+      yield* Effect.annotateCurrentSpan(attribute.exitCode, exit.exitCode)
       return {
         ...exit,
         output: collector.output(),
         durationMs: (yield* Clock.currentTimeMillis) - startedMs
       }
-    }).pipe(Effect.scoped, Effect.withSpan("Executor.exec"))
+    }).pipe(Effect.scoped, FailureSpan.marked, Effect.withSpan("Executor.exec", { attributes }))
 
 /**
  * Makes an executor that runs an effect for each call to find the actual executor. The effect's resources are released

@@ -14,6 +14,7 @@ import * as AgentWatch from "./internal/AgentWatch.ts"
 import * as OpenSandbox from "./internal/OpenSandbox.ts"
 import * as Release from "./internal/Release.ts"
 import * as RunLife from "./internal/RunLife.ts"
+import * as RunMetrics from "./internal/RunMetrics.ts"
 import * as RunStart from "./internal/RunStart.ts"
 import * as LlmProxy from "./LlmProxy.ts"
 import * as MemoryContainerRuntime from "./MemoryContainerRuntime.ts"
@@ -35,10 +36,11 @@ export interface RunOnceResult {
   readonly stderr: string
   /** -1 if the agent never ran, or if the engine did not report its exit. */
   readonly exitCode: number
+  /** Absent if the agent ended by itself, whatever its exit code: an exit code is a value, never an error. */
   readonly errorCode?: ErrorCode
   /** The finer reason beside the coarse code. */
   readonly reason?: Reason["_tag"]
-  /** The error's message: what happened and what to do. */
+  /** Message with a remedy. Present whenever `ok` is false. */
   readonly message?: string
 }
 
@@ -69,7 +71,10 @@ export const make = Effect.gen(function* () {
 
   const runTo = Effect.fnUntraced(function* (input: unknown, emit: Emit) {
     const spec = yield* valid(SandboxSpec.decode(input))
-    if (spec.llm?.caller === "host") return yield* new SandboxError({ reason: nobodyCalls })
+    if (spec.llm?.caller === "host") {
+      yield* RunMetrics.refusedAs(nobodyCalls)
+      return yield* new SandboxError({ reason: nobodyCalls })
+    }
     const life = yield* lifeOf(spec, emit)
     yield* emit({ _tag: "RunStarted", runId: life.runId })
     const result = yield* Release.scoped(runAgent(ports, life, spec)).pipe(
@@ -85,7 +90,13 @@ export const make = Effect.gen(function* () {
     run,
     open: Effect.fn("SandboxRunner.open")(function* (input) {
       const spec = yield* valid(SandboxSpec.decodeOpen(input))
-      return yield* OpenSandbox.make(ports, yield* lifeOf(spec, () => Effect.void), spec)
+      const life = yield* lifeOf(spec, () => Effect.void)
+      yield* Effect.annotateCurrentSpan({
+        [Telemetry.attribute.runId]: life.runId,
+        [Telemetry.attribute.containerImage]: spec.image,
+        ...(spec.llm === undefined ? {} : { [Telemetry.attribute.model]: spec.llm.model })
+      })
+      return yield* OpenSandbox.make(ports, life, spec)
     }),
     stream: (spec) =>
       Stream.callback<RunEvent, SandboxError>(
@@ -108,12 +119,15 @@ export const layer: Layer.Layer<
   ContainerRuntime | LlmProxy.LlmProxy | RunStore.RunStore | Workspace.Workspace
 > = Layer.effect(SandboxRunner, make)
 
-/** A complete runner in memory: no Docker, no files, no model. A `program` takes the place of the agent. */
+/**
+ * A complete runner in memory: no Docker, no files, no model. A `program` takes the place of the agent. With `llm`, a
+ * run that asks for a model has these calls.
+ */
 export const layerMemory = (
-  options?: MemoryContainerRuntime.MemoryOptions
+  options?: MemoryContainerRuntime.MemoryOptions & { readonly llm?: LlmProxy.MemoryProxyOptions | undefined }
 ): Layer.Layer<SandboxRunner | ContainerRuntime | RunStore.RunStore> =>
   layer.pipe(
-    Layer.provide([LlmProxy.layerMemory(), Workspace.layerMemory()]),
+    Layer.provide([LlmProxy.layerMemory(options?.llm), Workspace.layerMemory()]),
     Layer.provideMerge(Layer.merge(MemoryContainerRuntime.layer(options), RunStore.layerMemory))
   )
 
@@ -162,17 +176,19 @@ const nobodyCalls = new InvalidSpec({
   ]
 })
 
-const valid = Effect.mapError(
-  (error: Schema.SchemaError) =>
-    new SandboxError({ reason: new InvalidSpec({ problems: SandboxSpec.problemsOf(error) }) })
-)
+const valid = <A, R>(decoded: Effect.Effect<A, Schema.SchemaError, R>) =>
+  decoded.pipe(
+    Effect.mapError((error) => new InvalidSpec({ problems: SandboxSpec.problemsOf(error) })),
+    Effect.tapError(RunMetrics.refusedAs),
+    Effect.mapError((reason) => new SandboxError({ reason }))
+  )
 
 const foldResult = ({ exitCode, output }: RunResult): RunOnceResult => ({
   ok: exitCode === 0,
   stdout: output.stdout.text,
   stderr: output.stderr.text,
   exitCode,
-  ...(exitCode === 0 ? {} : { errorCode: "container_failed" as const })
+  ...(exitCode === 0 ? {} : { message: `the agent ended with exit code ${exitCode}. Read its output` })
 })
 
 const foldError = (error: SandboxError): RunOnceResult => ({

@@ -70,6 +70,9 @@ describe("CallSpans", () => {
       assert.strictEqual(endTime - startTime, 1_500_000_000n)
       assert.deepStrictEqual(Object.fromEntries(span?.attributes ?? []), {
         "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "server.address": "upstream",
+        "server.port": 80,
         "gen_ai.request.model": "gpt",
         "gen_ai.response.model": "openai/gpt",
         "gen_ai.usage.input_tokens": 11,
@@ -104,6 +107,18 @@ describe("CallSpans", () => {
       assert.notInclude(
         JSON.stringify(spans.map(({ attributes, name }) => [name, ...attributes])),
         "vermilion"
+      )
+    })
+  )
+
+  it.effect("names the provider by the format of the API", () =>
+    Effect.gen(function* () {
+      const { spans } = yield* spansOf(
+        ["/v1/messages", "/v1/responses", "/v1/chat/completions"].map((path) => ({ ...call, path }))
+      )
+      assert.deepStrictEqual(
+        spans.map(({ attributes }) => attributes.get("gen_ai.provider.name")),
+        ["anthropic", "openai", "openai"]
       )
     })
   )

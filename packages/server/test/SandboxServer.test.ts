@@ -126,10 +126,15 @@ describe("operation", () => {
       const { body, headers } = yield* asked(`${server.operatorUrl}/metrics`)
       assert.include(headers.get("content-type")!, "text/plain; version=0.0.4")
       for (const line of [
-        "# TYPE sandbox_runs_total counter",
-        'sandbox_runs_total{agent="sandbox:agent",status="ok"} 1',
-        "# TYPE sandbox_run_duration_seconds histogram",
-        'sandbox_run_duration_seconds_bucket{agent="sandbox:agent",le="+Inf"} 1',
+        "# TYPE sandbox_graph_runs_total counter",
+        'sandbox_graph_runs_total{agent="sandbox:agent",status="ok"} 1',
+        "# TYPE sandbox_graph_run_duration_seconds histogram",
+        'sandbox_graph_run_duration_seconds_bucket{agent="sandbox:agent",le="+Inf"} 1',
+        // The library's own metrics.
+        "sandbox_runs_started_total 1",
+        'sandbox_runs_total{outcome="exited"} 1',
+        'sandbox_run_duration_seconds_bucket{le="+Inf"} 1',
+        "sandbox_open 0",
         "sandbox_runs_active 0",
         'sandbox_http_requests_total{method="POST",route="/api/v1/ai/chat",status="200"} 1',
         'sandbox_http_requests_total{method="POST",route="/api/v1/ai/chat",status="404"} 1',

@@ -28,9 +28,9 @@ describe("ServerMetrics", () => {
       yield* ServerMetrics.requestAnswered("PROPFIND", "/made/up?secret=hush", 404)
       const text = yield* PrometheusMetrics.format()
       for (const line of [
-        'sandbox_runs_total{agent="sandbox:agent",status="ok"} 1',
-        'sandbox_runs_total{agent="unknown",status="internal"} 1',
-        'sandbox_run_duration_seconds_sum{agent="sandbox:agent"} 1.5',
+        'sandbox_graph_runs_total{agent="sandbox:agent",status="ok"} 1',
+        'sandbox_graph_runs_total{agent="unknown",status="internal"} 1',
+        'sandbox_graph_run_duration_seconds_sum{agent="sandbox:agent"} 1.5',
         'sandbox_http_requests_total{method="other",route="other",status="404"} 1'
       ]) {
         assert.include(text, `${line}\n`)

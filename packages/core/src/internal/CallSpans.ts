@@ -15,10 +15,32 @@ const routes = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/me
 const operationOf = (path: string): string =>
   path.startsWith("/v1/messages/count_tokens") ? "count_tokens" : "chat"
 
-const attributesOf = (call: LlmCall, requestModel: string): Readonly<Record<string, string | number>> => {
+/**
+ * Provider of each route, by the format of its API: behind a gateway such as LiteLLM, any provider may answer. Names as
+ * in the semantic conventions.
+ */
+const providerOf = (path: string): string => (path.startsWith("/v1/messages") ? "anthropic" : "openai")
+
+/** Host and port of the upstream, if it is a URL. */
+const serverOf = (upstream: string): { readonly address?: string; readonly port?: number } => {
+  const url = URL.parse(upstream)
+  if (url === null || url.hostname === "") return {}
+  const port = url.port === "" ? (url.protocol === "https:" ? 443 : 80) : Number(url.port)
+  return { address: url.hostname.replace(/^\[|\]$/gu, ""), port }
+}
+
+const attributesOf = (
+  call: LlmCall,
+  requestModel: string,
+  upstream: string
+): Readonly<Record<string, string | number>> => {
+  const server = serverOf(upstream)
   const { callId, method, model, outcome, path, status, usage } = call
   const given = {
     [attribute.operation]: operationOf(path),
+    [attribute.provider]: providerOf(path),
+    [attribute.serverAddress]: server.address,
+    [attribute.serverPort]: server.port,
     [attribute.model]: requestModel,
     [attribute.responseModel]: model,
     [attribute.inputTokens]: usage?.inputTokens,
@@ -63,7 +85,7 @@ export const make = (
         root: false,
         sampled: parent.sampled
       })
-      for (const [name, value] of Object.entries(attributesOf(call, requestModel)))
+      for (const [name, value] of Object.entries(attributesOf(call, requestModel, traffic.upstream)))
         span.attribute(name, value)
       const error = errorOf(call)
       span.end(

@@ -6,6 +6,7 @@ import type { RunId } from "../RunId.ts"
 import { emptyOutput } from "../RunResult.ts"
 import { type Reason, SandboxError } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
+import { attribute } from "../Telemetry.ts"
 import * as Workspace from "../Workspace.ts"
 import * as AgentWatch from "./AgentWatch.ts"
 import type { RunLife } from "./RunLife.ts"
@@ -44,7 +45,7 @@ export const make = Effect.fnUntraced(function* (
       Effect.mapError(error),
       Effect.flatMap((command) => SandboxExec.spawn(container, command, spec.limits, context))
     )
-  const exec = Executor.execOf(spawn, spec.limits)
+  const exec = Executor.execOf(spawn, spec.limits, { [attribute.runId]: runId })
   const { files } = container
   return {
     runId,

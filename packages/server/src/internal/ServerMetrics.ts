@@ -1,17 +1,17 @@
 /**
- * Metrics of the server, with Prometheus names. Label values come from small sets: an agent of the catalog, a code, a
- * route template of the API.
+ * Metrics of the server, with Prometheus names, beside those that the library counts for each run. Label values come
+ * from small sets: an agent of the catalog, a code, a route template of the API.
  */
 import type { ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { Effect, Metric } from "effect"
 
-const runsTotal = Metric.counter("sandbox_runs_total", {
-  description: "Ended runs, by agent and status",
+const runsTotal = Metric.counter("sandbox_graph_runs_total", {
+  description: "Ended runs of graphs, by agent and status; refused requests too",
   incremental: true
 })
 
-const runDuration = Metric.histogram("sandbox_run_duration_seconds", {
-  description: "Duration of runs, from the request to the end of the sandbox",
+const runDuration = Metric.histogram("sandbox_graph_run_duration_seconds", {
+  description: "Duration of runs of graphs, from the request to the end of the sandbox",
   boundaries: [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600]
 })
 

@@ -38,6 +38,8 @@ export interface Options {
   readonly ledger: Budget.Ledger
   readonly audit: Pick<AuditFile, "append" | "note">
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary.Canary> }
+  /** Trace context of the run, from the host. The agent cannot choose it. */
+  readonly traceparent?: string | undefined
   /** Limits for reading request bodies. */
   readonly reading: Reading
   /** Limits of the run. Work that other threads do for it is charged here. */

@@ -237,7 +237,12 @@ const headersOf = (
     keyHeader: run.shared.keyHeader
   })
   if (Result.isFailure(headers)) return undefined
-  return betas.length === 0 ? headers.success : [...headers.success, ["anthropic-beta", betas.join(",")]]
+  const { traceparent } = run
+  return [
+    ...headers.success,
+    ...(betas.length === 0 ? [] : [["anthropic-beta", betas.join(",")] as const]),
+    ...(traceparent === undefined ? [] : [["traceparent", traceparent] as const])
+  ]
 }
 
 const started = (

@@ -48,6 +48,8 @@ export interface RunStart {
   /** The audit's first entry. */
   readonly opened: AuditEntry
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary> }
+  /** Header of that name for every upstream request of the run. */
+  readonly traceparent?: string | undefined
 }
 
 /** Traffic of a run's socket. */

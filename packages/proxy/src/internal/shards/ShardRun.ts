@@ -147,6 +147,7 @@ const open = Effect.fnUntraced(function* (
     audit,
     gate,
     canaries: start.canaries,
+    traceparent: start.traceparent,
     reading: {
       share: bytesShare,
       progressSecondsMax: config.bodyProgressSecondsMax,
