@@ -9,7 +9,7 @@ import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { Context, Effect, Layer, Schema } from "effect"
 import * as EngineConnection from "./internal/engine/EngineConnection.ts"
 import { path } from "./internal/engine/EngineHttp.ts"
-import { faultOf, isRemovalUnderWay, unreadable } from "./internal/engine/EngineFault.ts"
+import { classify, faultOf, isRemovalUnderWay, unreadable } from "./internal/engine/EngineFault.ts"
 import { defaultPath, parse } from "./DockerSocket.ts"
 
 /** Timeout in seconds of a create, a start or a removal, which take long on a busy engine. */
