@@ -83,6 +83,66 @@ const closure = (path: string, found = new Map<string, Manifest>()): ReadonlyArr
   return [...found.values()]
 }
 
+interface Bundle {
+  readonly bundler: "esbuild" | "vite"
+  /** The bundle runs where the packages are not installed. */
+  readonly alone: boolean
+  readonly config?: string
+  /** Name of the bundle's file, and the arguments that make it. */
+  readonly bundle: (output: string) => readonly [file: string, options: ReadonlyArray<string>]
+}
+
+const withVite = (output: string) => ["app.js", ["build", "--ssr", "app.ts", "--outDir", output]] as const
+
+/** The configurations of docs/guides/bundlers.md. */
+const bundles: Readonly<Record<string, Bundle>> = {
+  "by esbuild": {
+    bundler: "esbuild",
+    alone: true,
+    bundle: (output) => [
+      "app.cjs",
+      ["app.ts", "--bundle", "--platform=node", `--outfile=${join(output, "app.cjs")}`]
+    ]
+  },
+  "by esbuild as a minified module": {
+    bundler: "esbuild",
+    alone: true,
+    bundle: (output) => [
+      "app.mjs",
+      [
+        "app.ts",
+        "--bundle",
+        "--platform=node",
+        "--format=esm",
+        "--minify",
+        `--outfile=${join(output, "app.mjs")}`
+      ]
+    ]
+  },
+  "by esbuild, without its packages": {
+    bundler: "esbuild",
+    alone: false,
+    bundle: (output) => [
+      "app.mjs",
+      [
+        "app.ts",
+        "--bundle",
+        "--platform=node",
+        "--format=esm",
+        "--packages=external",
+        `--outfile=${join(output, "app.mjs")}`
+      ]
+    ]
+  },
+  "by Vite for a server": { bundler: "vite", alone: false, config: "export default {}", bundle: withVite },
+  "by Vite for a server, with its dependencies": {
+    bundler: "vite",
+    alone: true,
+    config: "export default { ssr: { noExternal: true } }",
+    bundle: withVite
+  }
+}
+
 const directory = mkdtempSync(join(tmpdir(), "cogni-package-"))
 const project = join(directory, "project")
 const tarballs = new Map<SourceTree.Package, string>()
@@ -166,6 +226,20 @@ describe("packages", () => {
     const printed = await run(project, process.execPath, "hello.ts")
     assert.strictEqual(printed, "exit code 0, said: hello, world\n")
   })
+
+  for (const [title, place] of Object.entries(bundles)) {
+    it(`send a large conversation through the gateway of an application bundled ${title}`, async () => {
+      copyFileSync(join(SourceTree.root, "test/architecture/BundledApp.ts"), join(project, "app.ts"))
+      const output = place.alone ? mkdtempSync(join(directory, "bundled-")) : join(project, "bundled")
+      const [file, options] = place.bundle(output)
+      const program = join(SourceTree.root, "node_modules/.bin", place.bundler)
+      if (place.config !== undefined) writeFileSync(join(project, "vite.config.mjs"), place.config)
+      await run(project, program, ...options)
+      // Without the packages beside it, a bundle that needs them fails.
+      const printed = await run(output, process.execPath, join(output, file))
+      assert.strictEqual(printed, "1000 200 true\n300000 200 true\n2000000 200 true\nfunction\n")
+    })
+  }
 
   it("load every exported module, and refuse others", async () => {
     const specifiers = SourceTree.packages.flatMap((name) =>

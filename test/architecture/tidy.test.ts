@@ -43,7 +43,8 @@ const calls: ReadonlyArray<Ban> = [
     where: (path) => (isSource(path) || isTest(path)) && !isBench(path),
     except: {
       "packages/cli/src/Cli.ts": "a logger is called by Effect, and returns nothing that could be awaited",
-      "packages/proxy/src/internal/shards/ShardWorker.ts": "the program of a thread"
+      "packages/proxy/src/internal/shards/ShardWorker.ts": "the program of a thread",
+      "test/architecture/BundledApp.ts": "an application outside this repository"
     }
   },
   {

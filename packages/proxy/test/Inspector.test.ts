@@ -5,6 +5,7 @@ import * as RunId from "@cogni/sandbox-core/RunId"
 import * as Inspector from "../src/internal/gateway/Inspector.ts"
 import type { InspectionRequest } from "../src/internal/policy/RequestInspection.ts"
 import * as Pace from "../../../test/harness/Pace.ts"
+import * as ThreadCode from "../src/internal/ThreadCode.ts"
 import { chat } from "./GatewaySocket.ts"
 
 const requestOf = (text: string): InspectionRequest => ({
@@ -40,8 +41,14 @@ const runOf = (id: string): Inspector.Inspected => ({
 const attacker = runOf("run-000000000001")
 const victim = runOf("run-000000000002")
 
+const codeOf = (module: string): ThreadCode.ThreadCode => ({
+  file: new URL(`../src/internal/gateway/${module}`, import.meta.url).href
+})
+
+const code = codeOf("InspectionWorker.ts")
+
 describe("Inspector", () => {
-  const inspector = () => Inspector.make({ isAlone: () => false, secondsMax: Pace.hangMillis / 1000 })
+  const inspector = () => Inspector.make({ code, isAlone: () => false, secondsMax: Pace.hangMillis / 1000 })
 
   it.live("does not delay an ordinary body behind a slow body of another run", () =>
     Effect.gen(function* () {
@@ -62,6 +69,32 @@ describe("Inspector", () => {
       const other = yield* Effect.forkChild(inspect(victim, costly()), { startImmediately: true })
       yield* Fiber.interruptAll(waiting)
       assert.strictEqual((yield* Fiber.join(other)).outcome._tag, "Sent")
+    })
+  )
+
+  it.live(
+    "does not blame a body if the program of its threads does not exist, and inspects small bodies",
+    () =>
+      Effect.gen(function* () {
+        const { inspect } = Inspector.make({ code: codeOf("Nowhere.ts"), isAlone: () => true })
+        for (const _ of [1, 2]) {
+          const error = yield* Effect.flip(inspect(victim, ordinary()))
+          assert.strictEqual(error._tag, "InspectorMissing")
+          assert.match(error.detail, /Nowhere\.ts/u)
+          assert.strictEqual((error as Inspector.InspectorMissing).remedy, ThreadCode.missingRemedy)
+        }
+        const small = requestOf(JSON.stringify(chat()))
+        assert.strictEqual((yield* inspect(victim, small)).outcome._tag, "Sent")
+      })
+  )
+
+  it.live("runs its threads from a text", () =>
+    Effect.gen(function* () {
+      const text =
+        `const { parentPort } = require("node:worker_threads")\nparentPort.postMessage("loaded")\n` +
+        `parentPort.on("message", ({ id }) => parentPort.postMessage({ id, inspection: "from a text", processorMillis: 0 }))`
+      const { inspect } = Inspector.make({ code: { text }, isAlone: () => false })
+      assert.strictEqual((yield* inspect(victim, ordinary())) as unknown, "from a text")
     })
   )
 })

@@ -1,7 +1,7 @@
 /** A faulty shard ends alone: its runs fail with a message, their audits are closed, and other runs continue. */
 import { assert, describe, it } from "@effect/vitest"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
-import { Effect, Redacted } from "effect"
+import { Effect, Logger, Redacted } from "effect"
 import * as net from "node:net"
 import * as AuditLog from "../src/AuditLog.ts"
 import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
@@ -228,6 +228,34 @@ describe("a shard", () => {
         assert.strictEqual(error._tag, "ProxyFailed")
         assert.match(error.message, /a thread for the run cannot be started: .*BigInt/u)
       }
+    })
+  )
+
+  it.live("tells the agent and the operator of a fault of the host, not of a fault of the request", () =>
+    Effect.gen(function* () {
+      const logged: Array<string> = []
+      const logger = Logger.make(({ message }) => void logged.push(String(message)))
+      const shards = yield* ShardFaults.acquire
+      const gateway = yield* Gateway.make().pipe(Effect.provide(Logger.layer([logger])))
+      const large = Gateway.http(Gateway.chat({ messages: [{ role: "user", content: "x".repeat(300_000) }] }))
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
+      yield* shards.evaluate(
+        `process.getBuiltinModule("node:worker_threads").Worker = class { constructor() { throw new Error("no thread") } }
+         process.getBuiltinModule("node:module").syncBuiltinESMExports()`
+      )
+      // Answered after the expression, because both go to the same thread in this order.
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
+      for (const _ of [1, 2]) {
+        const { body, headers, status } = yield* gateway.send(large)
+        assert.strictEqual(status, 503)
+        assert.match(body, /"code":"proxy_fault"/u)
+        assert.strictEqual(headers.get("x-should-retry"), "false")
+        assert.notMatch(body, /no thread/u)
+      }
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
+      yield* gateway.endpoint.finish
+      assert.strictEqual(logged.length, 1, logged.join("\n"))
+      assert.match(logged[0]!, /refused a request of run-.*cannot be started.*no thread.*ulimit/su)
     })
   )
 

@@ -72,6 +72,15 @@ export const inspectionFailed: GatewayError = {
   final: true
 }
 
+/** The host has a fault, which only its operator can repair. */
+export const inspectorMissing: GatewayError = {
+  status: 503,
+  code: "proxy_fault",
+  message:
+    "The sandbox's proxy cannot read a request of this size, because of a fault on its host. The operator of this sandbox should read the host's log.",
+  final: true
+}
+
 /** Error types of Anthropic that differ from OpenAI's, by status. */
 const anthropicTypes: Readonly<Record<number, string>> = {
   402: "billing_error",

@@ -4,7 +4,7 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Evidence, Exhaustion } from "@cogni/sandbox-core/RunResult"
 import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import type { AuditEntry, ToolCalled } from "../../AuditEntry.ts"
-import type { AuditFile } from "../audit/AuditFile.ts"
+import type { AuditFile, AuditProblem } from "../audit/AuditFile.ts"
 import type * as Budget from "../policy/Budget.ts"
 import type * as KeyInjection from "../../KeyInjection.ts"
 import type { BodyPolicy } from "../policy/BodyRules.ts"
@@ -46,6 +46,8 @@ export interface Options {
   readonly gate: RunGate
   readonly suspected: (evidence: Evidence) => void
   readonly exhausted: (exhaustion: Exhaustion) => void
+  /** Reports a fault of the host to its operator. */
+  readonly troubled: (problem: AuditProblem) => void
 }
 
 export interface GatewayRun extends Options {
@@ -56,6 +58,8 @@ export interface GatewayRun extends Options {
   /** Counts a refusal, and audits it unless there were too many in this second. */
   readonly refuse: (refusal: Refusal) => void
   readonly suspect: (sighting: Omit<Evidence, "at">) => void
+  /** Reports a fault of the host, once for each text. */
+  readonly trouble: (problem: AuditProblem) => void
   readonly toolCalled: (fact: typeof ToolCalled.Type) => void
   /** Reports once that a budget is finally exhausted. */
   readonly spent: (refusal: Budget.Refusal) => void
@@ -73,6 +77,7 @@ export const make = (options: Options): GatewayRun => {
   let suppressedCalls = 0
   let told = false
   const suspected = new Set<string>()
+  let troubled: string | undefined
 
   return {
     ...options,
@@ -131,6 +136,11 @@ export const make = (options: Options): GatewayRun => {
       const evidence = { at: new Date().toISOString(), ...sighting }
       audit.note({ type: "exfiltration.suspected", evidence })
       options.suspected(evidence)
+    },
+    trouble: (problem) => {
+      if (problem.detail === troubled) return
+      troubled = problem.detail
+      options.troubled(problem)
     },
     toolCalled: (fact) => {
       traffic.add({ toolCallsTotal: 1 })

@@ -6,18 +6,23 @@
  * the run, and a run that has exhausted its time waits while others are served. A body that takes too long, or too much
  * memory, ends with its thread; the next thread serves the bodies behind it.
  */
-import { Worker } from "node:worker_threads"
+import type { Worker } from "node:worker_threads"
 import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 import type { RunId } from "@cogni/sandbox-core/RunId"
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import * as RequestInspection from "../policy/RequestInspection.ts"
 import * as JsonText from "../policy/JsonText.ts"
+import * as ThreadCode from "../ThreadCode.ts"
 import type { RunGate } from "./RunGate.ts"
 
 export interface Ask {
   readonly id: number
   readonly request: RequestInspection.InspectionRequest
 }
+
+/** The first message of a thread, which has then loaded its program. */
+export const loaded = "loaded"
 
 export interface Told {
   readonly id: number
@@ -28,6 +33,14 @@ export interface Told {
 
 /** A body could not be inspected. */
 export class InspectionFailed extends Data.TaggedError("InspectionFailed")<{ readonly detail: string }> {}
+
+/** The host could not start a thread that inspects bodies. The body is not the cause. */
+export class InspectorMissing extends Data.TaggedError("InspectorMissing")<{
+  readonly detail: string
+  readonly remedy: string
+}> {}
+
+export type InspectionError = InspectionFailed | InspectorMissing
 
 /** The run of a body, and the gate that its processor time is charged to. */
 export interface Inspected {
@@ -43,9 +56,11 @@ export interface Inspector {
 type Inspect = (
   run: Inspected,
   request: RequestInspection.InspectionRequest
-) => Effect.Effect<RequestInspection.Inspection, InspectionFailed>
+) => Effect.Effect<RequestInspection.Inspection, InspectionError>
 
 export interface InspectorOptions {
+  /** Program of its threads. */
+  readonly code: ThreadCode.ThreadCode
   /** Timeout for one body. */
   readonly secondsMax?: number | undefined
   /** Returns true if the shard serves only one run, which can then delay no other run. */
@@ -72,14 +87,8 @@ const quickMemoryMiBMax = 256
 interface Waiting {
   readonly run: Inspected
   readonly ask: Ask
-  readonly resume: (inspected: Effect.Effect<RequestInspection.Inspection, InspectionFailed>) => void
+  readonly resume: (inspected: Effect.Effect<RequestInspection.Inspection, InspectionError>) => void
 }
-
-/** Works from the sources and from the published package. */
-const workerUrl = new URL(
-  `./InspectionWorker${import.meta.url.endsWith(".ts") ? ".ts" : ".js"}`,
-  import.meta.url
-)
 
 export const make = (options: InspectorOptions): Inspector => {
   const quick = makeLane(options, quickMemoryMiBMax)
@@ -96,6 +105,16 @@ export const make = (options: InspectorOptions): Inspector => {
       })
   }
 }
+
+const missing = (detail: string, thrown: unknown): InspectorMissing =>
+  new InspectorMissing({
+    detail: `a thread that inspects requests cannot be started: ${detail}${
+      thrown === undefined ? "" : ` (${messageOf(thrown)})`
+    }`,
+    remedy: ThreadCode.isMissing(thrown)
+      ? ThreadCode.missingRemedy
+      : "Allow this process more threads (ulimit -u, pids.max), and check its free memory"
+  })
 
 const onceAsked = <A>(ask: () => A): (() => A) => {
   let told: { readonly answer: A } | undefined
@@ -121,7 +140,7 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
     return waiting
   }
 
-  const give = (failed: string) => {
+  const give = (failed: InspectionError) => {
     // Its thread can no longer report the processor time that it used.
     const waiting = finish(current === undefined ? 0 : performance.now() - beganMillis)
     const old = worker
@@ -131,11 +150,18 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
     old?.on("error", () => undefined)
     void old?.terminate()
     next()
-    waiting?.resume(Effect.fail(new InspectionFailed({ detail: failed })))
+    waiting?.resume(Effect.fail(failed))
   }
 
+  const failed = (detail: string) => give(new InspectionFailed({ detail }))
+
   const start = (): Worker => {
-    const started = new Worker(workerUrl, {
+    let isLoaded = false
+    const ended = (detail: string, error?: Error) =>
+      isLoaded
+        ? failed(`${detail}${error === undefined ? "" : `: ${error.message}`}`)
+        : give(missing(detail, error))
+    const started = ThreadCode.start(options.code, {
       name: "cogni-inspection",
       env: {},
       execArgv: [],
@@ -144,15 +170,20 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
       resourceLimits: { stackSizeMb: 4, maxOldGenerationSizeMb: heapMiBMax }
     })
     started.unref()
-    started.on("message", ({ id, inspection, processorMillis }: Told) => {
+    started.on("message", (message: Told | typeof loaded) => {
+      if (message === loaded) {
+        isLoaded = true
+        return
+      }
+      const { id, inspection, processorMillis } = message
       if (current?.ask.id !== id) return
       const waiting = finish(processorMillis)
       next()
       waiting?.resume(Effect.succeed(inspection))
     })
-    started.on("error", (error) => give(`the inspection failed: ${error.message}`))
+    started.on("error", (error: Error) => ended("the inspection failed", error))
     started.on("exit", () => {
-      if (worker === started) give("the inspection thread exited")
+      if (worker === started) ended("the inspection thread exited")
     })
     return started
   }
@@ -179,10 +210,14 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
     if (current !== undefined) return
     current = pick()
     if (current === undefined) return
-    worker ??= start()
     beganMillis = performance.now()
+    try {
+      worker ??= start()
+    } catch (thrown) {
+      return give(missing("the inspection thread was not started", thrown))
+    }
     late = setTimeout(
-      () => give("the inspection timed out"),
+      () => failed("the inspection timed out"),
       (options.secondsMax ?? inspectionSecondsMax) * 1000
     )
     const { ask } = current
@@ -191,7 +226,7 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
   }
 
   const giveUp = (waiting: Waiting) => {
-    if (current === waiting) return give("the inspection was interrupted")
+    if (current === waiting) return failed("the inspection was interrupted")
     const { runId } = waiting.run
     const left = (queues.get(runId) ?? []).filter((other) => other !== waiting)
     if (left.length > 0) queues.set(runId, left)

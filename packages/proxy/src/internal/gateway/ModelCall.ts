@@ -71,7 +71,15 @@ const inspect = Effect.fnUntraced(function* (
   const bytes = body.byteLength
   const inspection = yield* run.shared.inspector
     .inspect(run, { body, policy, canaries: run.canaries.planted })
-    .pipe(Effect.catchTag("InspectionFailed", () => refused(GatewayAnswers.inspectionFailed, bytes)))
+    .pipe(
+      Effect.catchTags({
+        InspectionFailed: () => refused(GatewayAnswers.inspectionFailed, bytes),
+        InspectorMissing: ({ detail, remedy }) => {
+          run.trouble({ detail, remedy })
+          return refused(GatewayAnswers.inspectorMissing, bytes)
+        }
+      })
+    )
   for (const sighting of inspection.sightings) run.suspect({ ...sighting, channel: "prompt", requestId })
   if (inspection.sightings.length > 0 && run.canaries.policy === "stop")
     return yield* refused(GatewayAnswers.exfiltration, bytes)

@@ -12,7 +12,8 @@ import type { AuditProblem } from "../audit/AuditFile.ts"
 import * as GatewayTools from "../GatewayTools.ts"
 import * as Questions from "../Questions.ts"
 import type { FromRecovery, FromRun, RunStart, RunTraffic, ToRun } from "./ShardMessage.ts"
-import type { ShardPool } from "./ShardPool.ts"
+import * as ThreadCode from "../ThreadCode.ts"
+import * as ShardPool from "./ShardPool.ts"
 import type { ToolRequest } from "../gateway/ToolPort.ts"
 
 export interface ServedRun {
@@ -26,7 +27,7 @@ export interface ServedRun {
 }
 
 export interface ServedRunOptions {
-  readonly pool: ShardPool
+  readonly pool: ShardPool.ShardPool
   readonly start: RunStart
   readonly request: LlmRequest
   readonly tools: ReadonlyArray<Tool>
@@ -75,6 +76,12 @@ export const make = Effect.fnUntraced(function* (
         return void Deferred.doneUnsafe(listening, Effect.void)
       case "failed":
         return fail(message.problem)
+      case "troubled":
+        return observations.fork(
+          Effect.logWarning(
+            `The gateway refused a request of ${start.runId}: ${new ProxyFailed(message.problem).message}`
+          )
+        )
       case "observed":
         return observations.fork(request.observe(message.observation))
       case "tool":
@@ -93,7 +100,9 @@ export const make = Effect.fnUntraced(function* (
     lease.lost,
     (reason) => `the gateway's thread that served this run is lost: ${reason}`
   )
-  yield* Effect.forkScoped(Effect.map(lost, (reason) => fail({ detail: reason, remedy: lostRemedy })))
+  const remedyOf = (reason: string) =>
+    reason.endsWith(ShardPool.programMissing) ? ThreadCode.missingRemedy : lostRemedy
+  yield* Effect.forkScoped(Effect.map(lost, (reason) => fail({ detail: reason, remedy: remedyOf(reason) })))
 
   // Waits until the thread has ended, so that its last writes cannot follow those of the recovery.
   const recovered = yield* Effect.cached(

@@ -13,8 +13,9 @@ import * as Inspector from "../gateway/Inspector.ts"
 import * as ProcessorMeter from "../gateway/ProcessorMeter.ts"
 import * as UpstreamClient from "../gateway/UpstreamClient.ts"
 import * as KeyInjection from "../../KeyInjection.ts"
+import type { ThreadCode } from "../ThreadCode.ts"
 import type { ShardCounters } from "./ShardCounters.ts"
-import type { FromRecovery, ShardConfig, ToShard } from "./ShardMessage.ts"
+import type { FromRecovery, ShardConfig, ShardStart, ToShard } from "./ShardMessage.ts"
 import * as ShardRun from "./ShardRun.ts"
 
 /** Ends the thread after a defect. Its runs fail at once, and another thread closes their audits. */
@@ -29,7 +30,11 @@ const crash = (thrown: unknown): Effect.Effect<never> =>
   )
 
 /** Serves the runs that the main thread sends. Ends with its thread. */
-export const program = (parent: MessagePort, counters: ShardCounters, slot: number): Effect.Effect<never> =>
+export const program = (
+  parent: MessagePort,
+  counters: ShardCounters,
+  { inspection, slot }: Pick<ShardStart, "inspection" | "slot">
+): Effect.Effect<never> =>
   Effect.gen(function* () {
     const messages = yield* CallbackFibers.make
     const meter = ProcessorMeter.make()
@@ -66,7 +71,7 @@ export const program = (parent: MessagePort, counters: ShardCounters, slot: numb
             slot,
             meter,
             runs: () => runs,
-            shared: sharedOf(message.config, () => own.size === 1)
+            shared: sharedOf(message.config, inspection, () => own.size === 1)
           }
           return
         case "runs":
@@ -81,9 +86,13 @@ export const program = (parent: MessagePort, counters: ShardCounters, slot: numb
     return yield* Effect.never
   }).pipe(Effect.scoped)
 
-const sharedOf = ({ key, ...config }: ShardConfig, isAlone: () => boolean): Shared => ({
+const sharedOf = (
+  { key, ...config }: ShardConfig,
+  inspection: ThreadCode,
+  isAlone: () => boolean
+): Shared => ({
   ...config,
   client: UpstreamClient.make(config),
-  inspector: Inspector.make({ isAlone }),
+  inspector: Inspector.make({ code: inspection, isAlone }),
   upstreamKey: KeyInjection.received(key)
 })

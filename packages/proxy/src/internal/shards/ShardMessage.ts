@@ -12,6 +12,7 @@ import type { Prices } from "../../Prices.ts"
 import type { Address } from "../../Upstream.ts"
 import type { AuditProblem } from "../audit/AuditFile.ts"
 import type { ToolRequest } from "../gateway/ToolPort.ts"
+import type { ThreadCode } from "../ThreadCode.ts"
 import type { Traffic } from "../gateway/TrafficCount.ts"
 import type { GatewayLimits } from "./GatewayLimits.ts"
 
@@ -19,6 +20,8 @@ import type { GatewayLimits } from "./GatewayLimits.ts"
 export interface ShardStart {
   readonly counters: SharedArrayBuffer
   readonly slot: number
+  /** Program of the threads that the shard starts. */
+  readonly inspection: ThreadCode
   /** Directory of Node's compile cache, if it is enabled. */
   readonly compileCache?: string | undefined
 }
@@ -87,6 +90,8 @@ export type FromRun =
   | { readonly type: "opened" }
   /** The run can no longer be served. */
   | { readonly type: "failed"; readonly problem: AuditProblem }
+  /** The host has a fault that costs the run a request. The detail contains nothing of the agent. */
+  | { readonly type: "troubled"; readonly problem: AuditProblem }
   | { readonly type: "observed"; readonly observation: LlmObservation }
   | { readonly type: "tool"; readonly serial: number; readonly request: ToolRequest }
   | { readonly type: "traffic"; readonly serial: number; readonly traffic: RunTraffic }

@@ -6,7 +6,8 @@ import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import { Deferred, Duration, Effect, type Scope } from "effect"
 import { getCompileCacheDir } from "node:module"
-import { MessageChannel, type MessagePort, Worker } from "node:worker_threads"
+import { MessageChannel, type MessagePort, type Worker } from "node:worker_threads"
+import * as ThreadCode from "../ThreadCode.ts"
 import * as ShardCounters from "./ShardCounters.ts"
 import type { ShardConfig, ShardStart, ToShard } from "./ShardMessage.ts"
 
@@ -48,13 +49,14 @@ const MiB = 1024 * 1024
  */
 const youngHeapMiB = 12
 
-/** Works from the sources and from the published package. */
-const workerUrl = new URL(`./ShardWorker${import.meta.url.endsWith(".ts") ? ".ts" : ".js"}`, import.meta.url)
+/** Reason of a thread that was bundled without its program. */
+export const programMissing = "its program does not exist"
 
 /** Starts no thread before the first run. Closing the scope ends all threads. */
 export const make = Effect.fnUntraced(function* (
   config: ShardConfig
 ): Effect.fn.Return<ShardPool, never, Scope.Scope> {
+  const code = yield* Effect.promise(ThreadCode.load)
   // A thread that is being ended keeps its slot until it is gone.
   const slots = 2 * config.shardsMax
   const counters = ShardCounters.make(slots)
@@ -76,9 +78,10 @@ export const make = Effect.fnUntraced(function* (
 
   const start = (): Shard => {
     const slot = free[0]!
-    const worker = startWorker(config, {
+    const worker = startWorker(config, code.shard, {
       counters: counters.buffer,
       slot,
+      inspection: code.inspection,
       compileCache: getCompileCacheDir()
     })
     free.shift()
@@ -172,8 +175,8 @@ const notStarted = (thrown: unknown): ProxyFailed =>
     remedy: "Allow this process more threads (ulimit -u, pids.max), check its free memory, and run again"
   })
 
-const startWorker = (config: ShardConfig, data: ShardStart): Worker => {
-  const worker = new Worker(workerUrl, {
+const startWorker = (config: ShardConfig, code: ThreadCode.ThreadCode, data: ShardStart): Worker => {
+  const worker = ThreadCode.start(code, {
     name: "cogni-gateway-shard",
     workerData: data,
     // A shard needs no variable, argument or output of this process, and must not write its memory to a file.
@@ -198,6 +201,7 @@ const startWorker = (config: ShardConfig, data: ShardStart): Worker => {
 /** Omits the error's text, which may contain an agent's data. */
 const reasonOf = (error: unknown, { shardHeapBytesMax }: ShardConfig): string => {
   const { code, name } = error as NodeJS.ErrnoException
+  if (ThreadCode.isMissing(error)) return programMissing
   return code === "ERR_WORKER_OUT_OF_MEMORY"
     ? `it needed more than ${Math.ceil(shardHeapBytesMax / MiB)} MiB of memory`
     : `it failed with ${code ?? name ?? "an error"}`

@@ -156,7 +156,8 @@ const open = Effect.fnUntraced(function* (
       onPiece: () => meter.note(metered)
     },
     suspected: (evidence) => observe({ _tag: "ExfiltrationSuspected", evidence }),
-    exhausted: (exhaustion) => observe({ _tag: "BudgetExhausted", exhaustion })
+    exhausted: (exhaustion) => observe({ _tag: "BudgetExhausted", exhaustion }),
+    troubled: (problem) => tell({ type: "troubled", problem })
   })
   const requests = yield* CallbackFibers.make
   const server = GatewayServer.make({

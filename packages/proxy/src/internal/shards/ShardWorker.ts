@@ -16,9 +16,13 @@ const start = workerData as ShardStart
 if (start.compileCache !== undefined) enableCompileCache(start.compileCache)
 const counters = ShardCounters.over(start.counters)
 
-const { program } = await import("./Shard.ts")
+const run = async () => {
+  const { program } = await import("./Shard.ts")
+  const beat = () => counters.add(start.slot, "beats", 1)
+  beat()
+  setInterval(beat, beatMillis)
+  await Effect.runPromise(program(parentPort!, counters, start))
+}
 
-const beat = () => counters.add(start.slot, "beats", 1)
-beat()
-setInterval(beat, beatMillis)
-await Effect.runPromise(program(parentPort!, counters, start.slot))
+// As a text, this module has no top-level await. A rejection ends the thread, and the main thread gets the error.
+void run()
