@@ -12,7 +12,7 @@ import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import { named } from "@cogni/sandbox-core/Remedy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { HostFailed, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
-import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import type { Configuration } from "@cogni/sandbox-sessions/config/Configuration"
@@ -52,6 +52,8 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
   const stdio = yield* Stdio.Stdio
+  const budget = yield* Effect.fromResult(RunPlan.budgetOf(input, "chat"))
+  const spending = budget === undefined ? {} : { budget }
   const address = yield* Effect.fromResult(RunPlan.upstreamAddress(settings, false))
   const store = yield* Layer.build(
     ConfigurationStore.layerFile(input.file, { toolNames, reloadSecondsMax }).pipe(mapLayerError(refusalOf))
@@ -73,13 +75,17 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     Effect.gen(function* () {
       const proxy = yield* LlmProxy
       const endpointOnHost = (asked: string) =>
-        Effect.provideService(hostEndpoint(asked, identity, hostSessions), LlmProxy, proxy)
+        Effect.provideService(
+          hostEndpoint({ model: asked, identity, ...spending }, hostSessions),
+          LlmProxy,
+          proxy
+        )
       return ModelOrchestrators.layer({ model: fallback, identity, endpointOnHost, readsMemory: true })
     })
   )
   const sessions = Sessions.layer({
     host,
-    settings: { llm: { model, identity, caller: "host" } }
+    settings: { llm: { model, identity, ...spending, caller: "host" } }
   }).pipe(
     Layer.provide(orchestrators.pipe(Layer.provide(AiSdkChatModel.layer()))),
     Layer.provide(workspaces(directory)),
@@ -149,7 +155,10 @@ const workspaces = (
  * Opens a proxy for a session that executes on this host and has no sandbox. It is the same proxy, with the same key,
  * identity and audit.
  */
-const hostEndpoint = Effect.fnUntraced(function* (model: string, identity: LlmIdentity, parent: string) {
+const hostEndpoint = Effect.fnUntraced(function* (
+  access: Pick<LlmAccess, "budget" | "identity" | "model">,
+  parent: string
+) {
   const proxy = yield* LlmProxy
   const runId = yield* RunId.generate
   const directory = join(parent, runId)
@@ -165,7 +174,7 @@ const hostEndpoint = Effect.fnUntraced(function* (model: string, identity: LlmId
   )
   const { hostSocketPath, ready } = yield* proxy.acquire({
     runId,
-    llm: { model, models: {}, identity, unknownFields: "drop", caller: "host" },
+    llm: { ...access, models: {}, unknownFields: "drop", caller: "host" },
     runtimeSecondsMax: hostSessionSecondsMax,
     directory,
     tools: [],

@@ -98,8 +98,6 @@ const psCommand = Command.make(
 
 const runArgument = Argument.String("run").pipe(Argument.withDescription("Run ID or unique prefix"))
 
-const relayArgument = Argument.String("run").pipe(Argument.withDescription("Run ID, in full"))
-
 const logsCommand = Command.make(
   "logs",
   {
@@ -143,11 +141,11 @@ const relayListCommand = Command.make("list", { output: Flags.output }, (flags) 
   Effect.promise(() => import("./RelayCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
 ).pipe(Command.withDescription("List commits that are kept because they were not delivered"))
 
-const relayRetryCommand = Command.make("retry", { run: relayArgument, ...Flags.retry }, (flags) =>
+const relayRetryCommand = Command.make("retry", { run: runArgument, ...Flags.retry }, (flags) =>
   Effect.promise(() => import("./RelayCommand.ts")).pipe(Effect.flatMap(({ retry }) => retry(flags)))
 ).pipe(Command.withDescription("Retry the delivery of a run's commits: collect, check, push"))
 
-const relayDropCommand = Command.make("drop", { run: relayArgument, output: Flags.output }, (flags) =>
+const relayDropCommand = Command.make("drop", { run: runArgument, output: Flags.output }, (flags) =>
   Effect.promise(() => import("./RelayCommand.ts")).pipe(Effect.flatMap(({ drop }) => drop(flags)))
 ).pipe(Command.withDescription("Delete the kept commits of a run, for good"))
 

@@ -293,6 +293,19 @@ export const chat = {
       "host-directory",
       "Directory of this host for agents without a sandbox (default none: such agents are refused)"
     )
+  ),
+  callsMax: count("max-calls", "Model calls allowed per sandbox of a session (default no limit)"),
+  inputTokensMax: count(
+    "max-input-tokens",
+    "Input tokens allowed per sandbox of a session (default no limit)"
+  ),
+  outputTokensMax: count(
+    "max-output-tokens",
+    "Output tokens allowed per sandbox of a session (default no limit)"
+  ),
+  costUsdMax: cost(
+    "max-cost",
+    "Cost of model calls allowed per sandbox of a session, in US dollars (default no limit)"
   )
 }
 

@@ -5,6 +5,7 @@ import { refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import * as RecordReport from "./RecordReport.ts"
 import * as Records from "./Records.ts"
+import * as RunPrefix from "./RunPrefix.ts"
 import { Settings } from "./Settings.ts"
 
 /** The run store that the environment names. */
@@ -70,13 +71,16 @@ export const inspect = Effect.fnUntraced(function* (input: {
 export const find = Effect.fnUntraced(function* (run: string) {
   const runs = yield* RunStore
   const records = yield* runs.list
-  const exact = records.find(({ runId }) => runId === run)
-  const [only, another] =
-    exact !== undefined ? [exact] : run === "" ? [] : records.filter(({ runId }) => runId.startsWith(run))
-  if (only !== undefined && another === undefined) return (yield* runs.get(only.runId)) ?? only
+  const match = RunPrefix.match(
+    run,
+    records.map(({ runId }) => runId)
+  )
+  if (match._tag === "Found") {
+    return (yield* runs.get(match.runId)) ?? records.find(({ runId }) => runId === match.runId)!
+  }
   return yield* refusal(
     "notFound",
-    only === undefined ? `there is no run ${run}` : `several runs begin with ${run}`,
+    match._tag === "None" ? `there is no run ${run}` : `several runs begin with ${run}`,
     "See: cogni-sandbox ps --all"
   )
 })

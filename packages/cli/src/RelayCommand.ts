@@ -14,6 +14,7 @@ import * as Progress from "./Progress.ts"
 import * as RelayReport from "./RelayReport.ts"
 import * as RepoPlan from "./RepoPlan.ts"
 import * as RepoRun from "./RepoRun.ts"
+import * as RunPrefix from "./RunPrefix.ts"
 import { Settings } from "./Settings.ts"
 import * as UserFiles from "./UserFiles.ts"
 
@@ -33,14 +34,15 @@ export type RetryInput = Flags.Typed<typeof Flags.retry> & { readonly run: strin
 /** Resumes a delivery where it stopped: collect, check, push. */
 export const retry = Effect.fnUntraced(function* (input: RetryInput) {
   const settings = yield* Settings
-  const runId = yield* runIdOf(input.run)
+  yield* checked(input.run)
   if (input.patch !== undefined && (input.pr || input.branch !== undefined)) {
     return yield* refusal("usage", "--patch excludes --pr and --branch", "Leave one of them out")
   }
   const isNamed = input.patch !== undefined || input.branch !== undefined || input.pr
   const branch: BranchName | undefined =
     input.branch === undefined ? undefined : yield* Effect.fromResult(RepoPlan.branchOf(input.branch))
-  const delivery = yield* Effect.gen(function* () {
+  const { delivery, runId } = yield* Effect.gen(function* () {
+    const runId = yield* found(input.run)
     const patch = yield* UserFiles.reservePatch(input.patch, Composition.cloneWorkspace(settings, runId))
     const progress = yield* Progress.make({ quiet: input.quiet })
     // Containers of a dead process may still change the workspace.
@@ -62,7 +64,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
     }).pipe(Effect.scoped, Effect.provideService(RelayObserver, RepoRun.observe(progress)))
     yield* progress.rest
     yield* RepoRun.settle(delivered, patch)
-    return delivered
+    return { delivery: delivered, runId }
   }).pipe(Effect.provide(Composition.relayAlone(settings)), Effect.scoped)
   if (input.output === "json")
     return yield* Output.json({ ok: true, runId, relay: RelayReport.toJson(delivery) })
@@ -72,13 +74,15 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
 /** Deletes the kept commits of a run permanently. */
 export const drop = Effect.fnUntraced(function* (input: Output.Asked & { readonly run: string }) {
   const settings = yield* Settings
-  const runId = yield* runIdOf(input.run)
-  yield* Effect.gen(function* () {
+  yield* checked(input.run)
+  const runId = yield* Effect.gen(function* () {
     yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reap)
     const relay = yield* GitRelay
+    const runId = yield* found(input.run)
     const kept = yield* relay.kept
     if (!kept.some((one) => one.runId === runId)) return yield* notKept(runId)
     yield* relay.discard(runId)
+    return runId
   }).pipe(Effect.provide(Composition.relayAlone(settings)))
   if (input.output === "json") return yield* Output.json({ ok: true, runId })
   yield* Output.lines([`dropped ${runId}`])
@@ -100,8 +104,28 @@ const unasked = (runId: RunId.RunId) =>
     { runId }
   )
 
-/** Validates a run ID. Unlike other commands, `relay` accepts no prefix. */
-const runIdOf = Effect.fnUntraced(function* (run: string) {
+/** Refuses text that no run ID begins with, before anything is opened. */
+const checked = (run: string) =>
+  /^[a-z0-9][a-z0-9-]{0,47}$/u.test(run)
+    ? Effect.void
+    : Effect.fail(
+        refusal("notFound", `${run} is not a valid run ID or prefix`, "See: cogni-sandbox relay list")
+      )
+
+/** Finds a run with kept commits by its ID or a unique prefix. A whole ID without commits is left to the caller. */
+const found = Effect.fnUntraced(function* (run: string) {
+  const kept = yield* Effect.flatMap(GitRelay, (relay) => relay.kept)
+  const match = RunPrefix.match(
+    run,
+    kept.map(({ runId }) => runId)
+  )
+  if (match._tag === "Found") return match.runId
   if (Schema.is(RunId.RunId)(run)) return run
-  return yield* refusal("notFound", `${run} is not a valid run ID`, "See: cogni-sandbox relay list")
+  return yield* refusal(
+    "notFound",
+    match._tag === "None"
+      ? `no commits of ${run} are kept`
+      : `several runs with kept commits begin with ${run}`,
+    "See: cogni-sandbox relay list"
+  )
 })

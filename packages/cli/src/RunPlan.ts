@@ -5,12 +5,12 @@
  * never as a fallback.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import { LlmBudget, problemsOf, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
-import { type Redacted, Result } from "effect"
+import { type Redacted, Result, Schema } from "effect"
 import { type Refusal, refusal, refuse } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import type { Settings } from "./Settings.ts"
@@ -101,6 +101,39 @@ const wayOutOf = (
 
 type LlmInput = NonNullable<SandboxSpecInput["llm"]>
 
+/** Decodes the budget that the flags of a command set, if any. */
+export const budgetOf = (
+  flags: Pick<RunFlags, "callsMax" | "costUsdMax" | "inputTokensMax" | "outputTokensMax">,
+  command: string
+): Result.Result<LlmBudget | undefined, Refusal> => {
+  const { callsMax, costUsdMax, inputTokensMax, outputTokensMax } = flags
+  const said = Flags.given({ callsMax, costUsdMax, inputTokensMax, outputTokensMax })
+  return Object.keys(said).length === 0
+    ? Result.succeed(undefined)
+    : Schema.decodeUnknownResult(LlmBudget)(said).pipe(
+        Result.mapError((error) =>
+          refusal(
+            "usage",
+            `the budget is out of bounds: ${problemsOf(error).join("; ")}`,
+            `See cogni-sandbox ${command} --help (--max-calls, --max-output-tokens, --max-cost)`
+          )
+        )
+      )
+}
+
+/** Refuses `--stop-when-spent` without a limit, which it would end the run at. */
+const stoppable = (flags: RunFlags): Result.Result<void, Refusal> => {
+  const { callsMax, costUsdMax, inputTokensMax, outputTokensMax, stopWhenSpent } = flags
+  return stopWhenSpent === true &&
+    [callsMax, costUsdMax, inputTokensMax, outputTokensMax].every((max) => max === undefined)
+    ? refuse(
+        "usage",
+        "--stop-when-spent needs a budget",
+        "Set --max-calls, --max-input-tokens, --max-output-tokens or --max-cost, or leave it out"
+      )
+    : Result.void
+}
+
 /** Makes the `llm` part of a spec. Without limits it has no budget, so that a proxy without budgets can be chosen. */
 export const llmOf = (
   flags: RunFlags,
@@ -165,6 +198,7 @@ export const make = (
   settings: Settings["Service"]
 ): Result.Result<RunPlan, Refusal> =>
   Result.gen(function* () {
+    yield* stoppable(flags)
     const wayOut = yield* wayOutOf(subject, flags, settings)
     const note = noteOf(flags, settings, wayOut)
     if (subject._tag === "Command") {

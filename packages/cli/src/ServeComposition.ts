@@ -5,7 +5,6 @@
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
-import { LlmBudget, problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
@@ -65,7 +64,7 @@ export const server = (
   Layer.unwrap(
     Effect.gen(function* () {
       const wayOut = yield* Effect.fromResult(wayOutOf(settings, options))
-      const budget = yield* budgetOf(options)
+      const budget = yield* Effect.fromResult(RunPlan.budgetOf(options, "serve"))
       const { forges } = yield* Effect.fromResult(settings.git)
       const runner = Composition.runner(settings, {
         wayOut,
@@ -133,20 +132,6 @@ const offeredOf = (settings: Settings["Service"], options: ServeInput): Readonly
   const own = modelOf(settings, options)
   return [...(own === undefined ? [] : [own]), ...options.offeredModels]
 }
-
-const budgetOf = Effect.fnUntraced(function* ({ callsMax, costUsdMax, outputTokensMax }: ServeInput) {
-  const said = Flags.given({ callsMax, costUsdMax, outputTokensMax })
-  if (Object.keys(said).length === 0) return undefined
-  return yield* Schema.decodeUnknownEffect(LlmBudget)(said).pipe(
-    Effect.mapError((error) =>
-      refusal(
-        "usage",
-        `the budget of runs is out of bounds: ${problemsOf(error).join("; ")}`,
-        "See cogni-sandbox serve --help (--max-calls, --max-output-tokens, --max-cost)"
-      )
-    )
-  )
-})
 
 /** Selects the egress of runs: none if sandboxes are disabled. A model need not be configured if runs name one. */
 const wayOutOf = (

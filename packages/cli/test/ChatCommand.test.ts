@@ -27,6 +27,14 @@ describe("chat", () => {
     }).pipe(Effect.provide(NodeServices.layer))
   )
 
+  it.effect("refuses a budget out of bounds, by its flags", () =>
+    Effect.gen(function* () {
+      const { code, stderr } = yield* chat("/nowhere/at/all.yaml", model, ["--max-calls", "0"])
+      assert.strictEqual(code, 64)
+      assert.match(stderr, /the budget is out of bounds: callsMax: .* See cogni-sandbox chat --help/u)
+    }).pipe(Effect.provide(NodeServices.layer))
+  )
+
   it.effect("reports an unreadable configuration like config check", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* chat("/nowhere/at/all.yaml", model), {

@@ -63,6 +63,19 @@ const refused = (
   return Result.isFailure(made) ? made.failure : assert.fail("it was planned")
 }
 
+describe("--stop-when-spent", () => {
+  it.each([prompt, command])("is refused without a budget, at which it would end the run", (subject) => {
+    const { exit, message } = refused(subject, { stopWhenSpent: true, demo: true }, absent)
+    assert.strictEqual(exit, "usage")
+    assert.include(message, "--stop-when-spent needs a budget. Set --max-calls")
+  })
+
+  it("ends a run at any of its budgets", () => {
+    const { spec } = planned(prompt, { stopWhenSpent: true, callsMax: 3, demo: true }, absent)
+    assert.deepStrictEqual(spec.llm?.budget, { callsMax: 3, onExhausted: "stop" })
+  })
+})
+
 describe("the egress of an agent", () => {
   it("is refused without an upstream, and has no fallback", () => {
     const { exit, message } = refused(prompt, {}, absent)

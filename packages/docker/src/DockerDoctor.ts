@@ -1,8 +1,7 @@
 /**
  * Checks whether this machine can run sandboxes, with a fix for each problem.
  *
- * Changes nothing except that it creates a missing state directory. Findings are independent: one failure does not hide
- * the next.
+ * Changes nothing. Findings are independent: one failure does not hide the next.
  */
 import { named } from "@cogni/sandbox-core/Remedy"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
@@ -12,7 +11,8 @@ import { specialFilesWarning } from "@cogni/sandbox-core/Workspace"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { Effect, Exit, Schema } from "effect"
 import { constants } from "node:fs"
-import { access, mkdir, readFile, stat, statfs } from "node:fs/promises"
+import { access, readFile, stat, statfs } from "node:fs/promises"
+import { dirname, resolve } from "node:path"
 import * as DockerApi from "./DockerApi.ts"
 import { fail, type Finding, ok, warn } from "./Finding.ts"
 import * as KnownWeaknesses from "./internal/doctor/KnownWeaknesses.ts"
@@ -118,25 +118,40 @@ const userFinding: Effect.Effect<Finding> = Effect.sync(() => {
 
 const diskFinding = (check: string, path: string): Effect.Effect<Finding> =>
   Effect.promise(() =>
-    statfs(path).then(
-      ({ bavail, bsize }) =>
-        bavail * bsize < diskFreeBytesMin
-          ? warn(
-              check,
-              `${formatBytes(bavail * bsize)} free at ${path}`,
-              `Free disk space (${named("DockerReaper")}, docker system df)`
-            )
-          : ok(check, `${formatBytes(bavail * bsize)} free at ${path}`),
-      () => ok(check, `${path} is not accessible from this process`)
-    )
+    nearest(resolve(path))
+      .then((found) => statfs(found))
+      .then(
+        ({ bavail, bsize }) =>
+          bavail * bsize < diskFreeBytesMin
+            ? warn(
+                check,
+                `${formatBytes(bavail * bsize)} free at ${path}`,
+                `Free disk space (${named("DockerReaper")}, docker system df)`
+              )
+            : ok(check, `${formatBytes(bavail * bsize)} free at ${path}`),
+        () => ok(check, `${path} is not accessible from this process`)
+      )
   )
 
+/** Returns the directory itself, or the nearest one above it that exists. */
+const nearest = (path: string): Promise<string> =>
+  stat(path).then(
+    () => path,
+    (thrown: NodeJS.ErrnoException) => {
+      const above = dirname(path)
+      if (thrown.code === "ENOENT" && above !== path) return nearest(above)
+      throw thrown
+    }
+  )
+
+/** Checks the state directory. If it does not exist, a run must be able to create it. */
 const stateFinding = (directory: string): Effect.Effect<Finding> =>
   Effect.promise(async () => {
     try {
-      await mkdir(directory, { recursive: true, mode: 0o700 })
-      await access(directory, constants.W_OK)
-      const { mode } = await stat(directory)
+      const found = await nearest(resolve(directory))
+      const { mode } = await stat(found)
+      await access(`${found}/.`, constants.W_OK | constants.X_OK)
+      if (found !== resolve(directory)) return ok("records", `${directory}, which the first run creates`)
       return (mode & 0o022) === 0
         ? ok("records", directory)
         : warn(

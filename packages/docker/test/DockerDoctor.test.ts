@@ -1,14 +1,15 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import type { Info } from "@cogni/sandbox-docker/DockerApi"
-import { engineFindings, workspaceFinding } from "@cogni/sandbox-docker/DockerDoctor"
+import { DockerApi, type Info } from "@cogni/sandbox-docker/DockerApi"
+import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { engineFindings, examine, workspaceFinding } from "@cogni/sandbox-docker/DockerDoctor"
 import type * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as WorkspaceClaims from "../src/internal/host/WorkspaceClaims.ts"
 import * as SharedStocks from "../src/internal/doctor/SharedStocks.ts"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
-import { Effect } from "effect"
+import { Effect, Layer } from "effect"
 import { execFileSync } from "node:child_process"
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs"
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 
@@ -40,7 +41,39 @@ const directory = Effect.acquireRelease(
 const bad = (changed: Partial<Info>, apiVersion = "1.41") =>
   engineFindings({ ...info, ...changed }, apiVersion).filter(({ status }) => status !== "ok")
 
+/** Returns the finding about the state directory, on a machine without an engine. */
+const recordsFinding = (stateDirectory: string) => {
+  const gone = Effect.fail(new RuntimeUnavailable({ detail: "is not running", remedy: "Start it" }))
+  return examine({ images: [], stateDirectory }).pipe(
+    Effect.map((findings) => findings.find(({ check }) => check === "records")),
+    Effect.provide(
+      Layer.mock(DockerApi, { address: { type: "unix", path: "/nowhere" }, ping: gone, info: gone })
+    )
+  )
+}
+
 describe("DockerDoctor", () => {
+  it.effect("only looks at a state directory that does not exist yet", () =>
+    Effect.gen(function* () {
+      const path = join(yield* directory, "not", "yet")
+      const finding = yield* recordsFinding(path)
+      assert.deepInclude(finding, { status: "ok", detail: `${path}, which the first run creates` })
+      assert.isFalse(existsSync(path))
+    })
+  )
+
+  it.effect("reports a state directory that no run could create, with the option that names it", () =>
+    Effect.gen(function* () {
+      const file = join(yield* directory, "file")
+      writeFileSync(file, "")
+      for (const path of [file, join(file, "state")]) {
+        const finding = yield* recordsFinding(path)
+        assert.strictEqual(finding?.status, "fail", path)
+        assert.include(finding?.fix ?? "", "FileRunStore.directory")
+      }
+    })
+  )
+
   it("reports no problem for a good engine", () => {
     assert.deepStrictEqual(bad({}), [])
     assert.deepStrictEqual(bad({ CgroupVersion: "2", ServerVersion: "29.0.0" }, "1.52"), [])

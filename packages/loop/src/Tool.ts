@@ -9,6 +9,7 @@
 import { Cause, Duration, Effect, Result, Schema } from "effect"
 import * as Excerpt from "./Excerpt.ts"
 import * as InputSchema from "./internal/InputSchema.ts"
+import * as ToolNameProblem from "./internal/ToolNameProblem.ts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 
@@ -65,6 +66,7 @@ export interface Tool {
   readonly call: (input: unknown, context: ToolContext) => Effect.Effect<unknown, ToolFailed>
 }
 
+/** Makes a tool. Throws if model APIs would not accept its name, because no caller could handle that. */
 export const make = <I, IE, O, OE>(options: {
   readonly name: string
   readonly description: string
@@ -76,6 +78,9 @@ export const make = <I, IE, O, OE>(options: {
   readonly execute: (input: I, context: ToolContext) => Effect.Effect<O, ToolFailed>
 }): Tool => {
   const { execute, input, name, output } = options
+  const problem = ToolNameProblem.find(name)
+  if (problem !== undefined)
+    throw new TypeError(`the tool ${JSON.stringify(name.slice(0, 100))} ${problem.detail}. ${problem.remedy}`)
   const runtimeSecondsMax = options.runtimeSecondsMax ?? 10
   const resultBytesMax = options.resultBytesMax ?? 64 * 1024
   const decode = Schema.decodeUnknownResult(input, { errors: "all", onExcessProperty: "error" })

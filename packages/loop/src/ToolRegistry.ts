@@ -4,9 +4,9 @@
  * One registry has the host's tools; a session's registry replaces some of them by tools over its own sandbox. A
  * registry allows no calls until it is restricted to a profile. Further restrictions can only remove tools.
  */
-import { ToolName } from "@cogni/sandbox-core/SandboxSpec"
 import { Result, Schema } from "effect"
-import { dottedName, type Tool, wireName } from "./Tool.ts"
+import { type Tool, wireName } from "./Tool.ts"
+import * as ToolNameProblem from "./internal/ToolNameProblem.ts"
 import * as ToolProfile from "./ToolProfile.ts"
 import * as ToolSet from "./ToolSet.ts"
 
@@ -80,19 +80,9 @@ const over = (
 const refuse = ({ name: tool }: Tool, why: { readonly detail: string; readonly remedy: string }) =>
   Result.fail(new ToolRegistryError({ tool, ...why }))
 
-/** Longest name that model APIs accept. */
-const nameCharactersMax = 64
-
-const isToolName = Schema.is(ToolName)
-
 const problemOf = (name: string, there: ReadonlyArray<Tool>) => {
-  // Converting the name to its dotted name and back must not change it.
-  if (!isToolName(name) || name.length > nameCharactersMax || wireName(dottedName(name)) !== name) {
-    return {
-      detail: "has a name that model APIs do not accept",
-      remedy: `Name it namespace__name, with at most ${nameCharactersMax} lower-case letters, digits and underscores`
-    }
-  }
+  const problem = ToolNameProblem.find(name)
+  if (problem !== undefined) return problem
   return there.some((tool) => tool.name === name)
     ? { detail: "is already registered", remedy: "Override it, or register only one of the two" }
     : undefined

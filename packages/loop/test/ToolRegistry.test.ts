@@ -44,7 +44,11 @@ describe("names", () => {
       "a__b c",
       `a__${"b".repeat(63)}`
     ]) {
-      assert.isTrue(Result.isFailure(ToolRegistry.make([toolNamed(name, "x")])), name)
+      assert.isTrue(Result.isFailure(ToolRegistry.make([{ ...toolNamed("a__b", "x"), name }])), name)
+      assert.throws(
+        () => toolNamed(name, "x"),
+        /has a name that model APIs do not accept\. Name it namespace__name/u
+      )
     }
   })
 })
