@@ -24,7 +24,7 @@ export interface Asked {
   readonly directory: string
   readonly host?: string
   readonly spec: SandboxSpecInput
-  /** Removes leftovers of dead processes at the start. Absent: no, so that a test can look at them. */
+  /** Removes orphaned resources at the start. Absent: no, so that a test can look at them. */
   readonly reap?: boolean
   /** Adds egress to the demo upstream through nginx with this image. */
   readonly proxyImage?: string
