@@ -114,7 +114,7 @@ const tell = Effect.fnUntraced(function* (
 ) {
   const output = yield* Output.Output
   const { end, patch } = result
-  const text = patch?.text
+  const { text } = patch
   if (text !== undefined && reserved !== undefined) yield* save(reserved, text)
   const file = text === undefined ? undefined : reserved?.path
   yield* output.exitWith(exitCode[TaskReport.exitOf(result)])
@@ -123,7 +123,7 @@ const tell = Effect.fnUntraced(function* (
   if (text !== undefined && text !== "" && file === undefined) yield* output.stdout(`\n${text}`)
   const problem = TaskReport.problemOf(result)
   const told = TaskReport.changes(result, file)
-  if (told !== problem && (!input.quiet || patch?.problem !== undefined)) yield* output.stderr(`· ${told}\n`)
+  if (told !== problem && (!input.quiet || patch.problem !== undefined)) yield* output.stderr(`· ${told}\n`)
   if (problem !== undefined) yield* output.stderr(`cogni-sandbox: ${runId}: ${problem}\n`)
 })
 

@@ -94,7 +94,7 @@ export const summary = ({ steps, toolCalls, usage }: LoopEnd): string =>
 /** Describes the changes in one line. */
 export const changes = (result: TaskResult, file: string | undefined): string => {
   const { patch } = result
-  if (patch === undefined || patch.problem !== undefined) return patchProblem(result) ?? ""
+  if (patch.problem !== undefined) return oneLine(patch.problem)
   if (patch.files === 0) return "nothing changed"
   const what = `${plural(patch.files, "file")} changed`
   return file === undefined ? what : `${what}; the patch is in ${file}`
@@ -102,11 +102,7 @@ export const changes = (result: TaskResult, file: string | undefined): string =>
 
 /** Explains why there is no patch; `undefined` if there is one. */
 const patchProblem = ({ patch }: TaskResult): string | undefined =>
-  patch === undefined
-    ? "there is no patch: the sandbox had ended"
-    : patch.problem === undefined
-      ? undefined
-      : oneLine(patch.problem)
+  patch.problem === undefined ? undefined : oneLine(patch.problem)
 
 export const json = (result: TaskResult, runId: string, demo: boolean, file: string | undefined): object => {
   const { end, patch } = result
@@ -122,9 +118,7 @@ export const json = (result: TaskResult, runId: string, demo: boolean, file: str
     toolCalls: end.toolCalls,
     usage: end.usage,
     durationMs: Math.round(end.durationMs),
-    ...(patch === undefined
-      ? {}
-      : { patch: file === undefined ? patch : { ...patch, text: undefined, file } }),
+    patch: file === undefined ? patch : { ...patch, text: undefined, file },
     ...(exit === "success"
       ? {}
       : {

@@ -10,7 +10,7 @@ import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { OpenSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import type { ChatModel } from "@cogni/sandbox-loop/ChatModel"
 import * as HostLoop from "@cogni/sandbox-loop/HostLoop"
-import { Effect, Option, Result } from "effect"
+import { Effect, Result } from "effect"
 import type { Message } from "./agents/Agent.ts"
 import type { HostTerms } from "./AgentRun.ts"
 import type { GraphPatch } from "./events/GraphPatch.ts"
@@ -31,8 +31,8 @@ export interface TaskOptions<D, E, R> extends TaskPlan {
   /** The conversation; its last message is the task. */
   readonly messages: ReadonlyArray<Message>
   /**
-   * Fails before the first model call if no patch can be made. Default: false. A patch that fails later is in the
-   * result as a problem, or absent, so that the answer and its cost are not lost: check it.
+   * Fails before the first model call if no patch can be made. Default: false. A patch that fails later has
+   * a `problem` in the result, so that the answer and its cost are not lost: check it.
    */
   readonly requiresPatch?: boolean | undefined
   /** Receives each event as it happens. The task waits for the returned effect (back-pressure). */
@@ -48,8 +48,7 @@ export type TaskProgress =
 
 export interface TaskResult {
   readonly end: HostLoop.LoopEnd
-  /** Undefined if the sandbox ended before the patch was made. */
-  readonly patch: GraphPatch | undefined
+  readonly patch: GraphPatch
 }
 
 export interface TaskRunEnd<D> extends TaskResult {
@@ -169,8 +168,7 @@ const work = Effect.fnUntraced(function* (
     see
   )
   if (end.outcome === "sandbox_failed") return yield* end.error
-  const made = yield* Effect.option(TaskPatch.end(sandbox, workingDirectory, base, patchBytesMax))
-  return { end, patch: Option.getOrUndefined(made) }
+  return { end, patch: yield* TaskPatch.end(sandbox, workingDirectory, base, patchBytesMax) }
 })
 
 /** Time limit of the commit. */

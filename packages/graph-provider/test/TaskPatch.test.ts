@@ -408,7 +408,7 @@ describe("TaskPatch and the output of a sandbox", () => {
     })
   )
 
-  it.effect("reports a command that times out as a missing patch, and fails if the sandbox has ended", () =>
+  it.effect("reports a patch that a timeout or the end of the sandbox prevents", () =>
     Effect.gen(function* () {
       const partial = {
         output: {
@@ -422,7 +422,11 @@ describe("TaskPatch and the output of a sandbox", () => {
       const over = new SandboxError({
         reason: new ContainerFailed({ operation: "exec", detail: "is over", remedy: "Open another" })
       })
-      assert.strictEqual(yield* Effect.flip(TaskPatch.end(fails(over), "/workspace", tree, bytesMax)), over)
+      assert.deepStrictEqual(yield* TaskPatch.end(fails(over), "/workspace", tree, bytesMax), {
+        files: 0,
+        bytes: 0,
+        problem: "the patch could not be made: the sandbox has ended (ContainerFailed)"
+      })
       assert.strictEqual(yield* Effect.flip(TaskPatch.begin(fails(over), "/workspace")), over)
     })
   )

@@ -92,17 +92,20 @@ export const begin = Effect.fnUntraced(function* (executor: Executor, directory:
   )
 })
 
+/** Makes the patch. If the sandbox has ended, the reason is the patch's problem: the answer of the task still counts. */
 export const end = Effect.fnUntraced(function* (
   executor: Executor,
   directory: string,
   base: Base,
   patchBytesMax: number
-): Effect.fn.Return<GraphPatch, SandboxError> {
+): Effect.fn.Return<GraphPatch> {
   if (Result.isFailure(base)) return none(`${base.failure}. ${remedy}`)
   const ask = (kind: "text" | "binary") =>
     Effect.map(
       script(executor, endScript, [directory, base.success, String(patchBytesMax), kind]),
       Result.match({ onFailure: none, onSuccess: (told: string) => read(told, patchBytesMax) })
+    ).pipe(
+      Effect.catch(({ reason }) => Effect.succeed(none(problem(`the sandbox has ended (${reason._tag})`))))
     )
   const first = yield* ask("text")
   return first.problem === notText ? yield* ask("binary") : first

@@ -28,10 +28,10 @@ const eventsOf = (event: Exclude<TaskProgress, { readonly type: "text_delta" }>)
       return [toolResult(event.id, event.content, event.isError)]
     case "loop_ended": {
       const { patch } = event
-      const ended = { type: "status", phase: "agent" } as const
-      return patch === undefined
-        ? [ended]
-        : [ended, { type: "status", phase: "patch", label: describe(patch), patch }]
+      return [
+        { type: "status", phase: "agent" },
+        { type: "status", phase: "patch", label: describe(patch), patch }
+      ]
     }
     case "step_started":
     case "step_ended":
