@@ -77,11 +77,11 @@ export const exportsOf = (name: Package): Readonly<Record<string, string>> => {
   ])
 }
 
-/** `publishConfig.exports`: the same modules after the build. */
+/** `publishConfig.exports`: the same modules after the build. `default` serves `import` and `require`. */
 export const publishedExportsOf = (name: Package): Readonly<Record<string, unknown>> =>
   Object.fromEntries(
     Object.entries(exportsOf(name)).map(([key, source]) => {
       const path = source.replace("./src/", "./dist/").replace(/\.ts$/u, "")
-      return [key, source.endsWith(".json") ? source : { types: `${path}.d.ts`, import: `${path}.js` }]
+      return [key, source.endsWith(".json") ? source : { types: `${path}.d.ts`, default: `${path}.js` }]
     })
   )

@@ -65,8 +65,17 @@ for (const name of SourceTree.packages) {
 
     it("is named after its folder, and lists the files to pack", () => {
       assert.strictEqual(manifest.name, `@cogni/sandbox-${name}`)
-      assert.deepStrictEqual(manifest.files, ["dist", "!dist/.tsbuildinfo", "src", "README.md", "LICENSE"])
+      assert.deepStrictEqual(manifest.files, [
+        "dist",
+        "!dist/.tsbuildinfo",
+        "src",
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE"
+      ])
       assert.strictEqual(manifest.license, "MIT")
+      assert.strictEqual(manifest.author, SourceTree.readJson("package.json").author)
+      assert.isAbove(manifest.keywords.length, 3)
       assert.strictEqual(manifest.type, "module")
       assert.isTrue(existsSync(join(SourceTree.root, folder, "README.md")), `${folder}/README.md is missing`)
     })
