@@ -188,7 +188,7 @@ export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()
   }
 }
 
-/** The engine does not have the image. A run never pulls one. */
+/** The engine does not have the image. A run pulls none, unless its runtime has a key to verify images with. */
 export class ImageNotFound extends Schema.TaggedError<ImageNotFound>()("ImageNotFound", {
   image: Schema.String
 }) {
@@ -197,7 +197,14 @@ export class ImageNotFound extends Schema.TaggedError<ImageNotFound>()("ImageNot
   }
   readonly isRetryable = false
   override get message(): string {
-    return `there is no image ${this.image} on this engine. Build it or pull it first; a run never pulls`
+    return `there is no image ${this.image} on this engine. ${this.remedy}`
+  }
+  /** How to get the image: ours can be built by name. */
+  get remedy(): string {
+    const [, name] = /^cogni-sandbox\/([a-z][a-z0-9-]*):/u.exec(this.image) ?? []
+    return name === undefined
+      ? "Build it or pull it first; a run pulls no image by default"
+      : `Build it: cogni-sandbox images build ${name}`
   }
 }
 

@@ -10,10 +10,14 @@ import { Context, Effect, Layer, Schema } from "effect"
 import * as EngineConnection from "./internal/engine/EngineConnection.ts"
 import { path } from "./internal/engine/EngineHttp.ts"
 import { classify, faultOf, isRemovalUnderWay, unreadable } from "./internal/engine/EngineFault.ts"
+import * as PullProgress from "./internal/engine/PullProgress.ts"
 import { defaultPath, parse } from "./DockerSocket.ts"
 
 /** Timeout in seconds of a create, a start or a removal, which take long on a busy engine. */
 export const heavyCallSecondsMax = 90
+
+/** Timeout in seconds of a pull. Images have hundreds of megabytes. */
+export const pullSecondsMax = 900
 
 export const Inspected = Schema.Struct({
   Id: Schema.String,
@@ -185,6 +189,22 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       find("inspect image", get(`${path("images", image)}/json`)).pipe(
         Effect.flatMap(decodedIfFound(Image, "inspect image")),
         Effect.map((found) => found?.Size)
+      ),
+    /** Pulls an image by its digest. The engine verifies its content. */
+    pull: (name: string, digest: string) =>
+      call(
+        "pull",
+        async (abortSignal) =>
+          PullProgress.finished(
+            await http.stream({
+              method: "POST",
+              path: "/images/create",
+              query: { fromImage: name, tag: digest },
+              abortSignal
+            }),
+            abortSignal
+          ),
+        { secondsMax: pullSecondsMax }
       ),
     create: (options: CreateOptions) =>
       call(

@@ -31,6 +31,7 @@ import * as DockerApi from "./DockerApi.ts"
 import * as DockerReaper from "./DockerReaper.ts"
 import * as Hardening from "./internal/container/Hardening.ts"
 import * as HostOwner from "./HostOwner.ts"
+import * as ImagePull from "./ImagePull.ts"
 import * as AttachedContainer from "./internal/engine/AttachedContainer.ts"
 import * as ConfirmedExit from "./internal/container/ConfirmedExit.ts"
 import * as ContainerFiles from "./internal/container/ContainerFiles.ts"
@@ -52,10 +53,17 @@ const entrypoint = "/usr/local/bin/cogni-entrypoint"
  */
 const startsConcurrentMax = 2 * availableParallelism()
 
-export const make = Effect.gen(function* () {
+/** Options of a runtime. */
+interface RuntimeOptions {
+  /** Behavior for an image that the engine does not have. Default: {@link ImagePull.never}. */
+  readonly images?: ImagePull.PullPolicy | undefined
+}
+
+export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
   const api = yield* DockerApi.DockerApi
   const events = yield* ContainerEvents.make(api)
   const kernelFacts = yield* KernelFacts.make
+  const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
   const starts = yield* Semaphore.make(startsConcurrentMax)
   const owner = HostOwner.self()
 
@@ -103,6 +111,7 @@ export const make = Effect.gen(function* () {
 
   const acquire = Effect.fn("ContainerRuntime.acquire")(function* (spec: ContainerSpec) {
     yield* requireInternal(api, spec)
+    yield* ensureImage(spec.image)
     const scope = yield* Effect.scope
     const hostConfig = Hardening.hostConfig(spec)
     const held = spec.role === "agent"
@@ -252,17 +261,18 @@ export const make = Effect.gen(function* () {
  * Requires a `DockerApi`, and removes nothing of dead host processes: compose it with `DockerReaper`. Returns a new
  * layer on each call, so that each of two engines gets its own runtime.
  */
-export const layerApi = (): Layer.Layer<ContainerRuntime, never, DockerApi.DockerApi> =>
-  Layer.effect(ContainerRuntime, make)
+export const layerApi = (
+  options?: RuntimeOptions
+): Layer.Layer<ContainerRuntime, never, DockerApi.DockerApi> => Layer.effect(ContainerRuntime, make(options))
 
 /**
  * A runtime on one engine. Building it removes what dead host processes left there, unless `reap` is false. The
  * resources of a living owner are never removed. This delays a start by at most 5 s, and a failure is only logged.
  */
 export const layer = (
-  options: DockerApi.Options & { readonly reap?: boolean | undefined } = {}
+  options: DockerApi.Options & RuntimeOptions & { readonly reap?: boolean | undefined } = {}
 ): Layer.Layer<ContainerRuntime, RuntimeUnavailable> =>
-  (options.reap === false ? layerApi() : Layer.provide(layerApi(), reaping)).pipe(
+  (options.reap === false ? layerApi(options) : Layer.provide(layerApi(options), reaping)).pipe(
     Layer.provide(DockerApi.layer(options))
   )
 

@@ -6,6 +6,7 @@
 import { named } from "@cogni/sandbox-core/Remedy"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
+import { ImageNotFound } from "@cogni/sandbox-core/SandboxError"
 import { Limits } from "@cogni/sandbox-core/SandboxSpec"
 import { specialFilesWarning } from "@cogni/sandbox-core/Workspace"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
@@ -191,7 +192,7 @@ const imageFinding = (
       : (onlyFor === undefined ? fail : warn)(
           `image ${name}`,
           `${image} is not on this engine${onlyFor === undefined ? "" : `; needed for ${onlyFor}`}`,
-          "Build it, or pull it: a run never pulls"
+          new ImageNotFound({ image }).remedy
         )
   )
 

@@ -11,7 +11,7 @@ describe("EngineFault", () => {
     [{ code: "EACCES", message: "connect EACCES" }, "RuntimeUnavailable", /docker group/u],
     [{ code: "ECONNRESET", message: "socket hang up" }, "RuntimeUnavailable", /went away/u],
     [{ code: "ABORT_ERR", message: "The operation was aborted" }, "RuntimeUnavailable", /in time/u],
-    [http(404, "No such image: nope:1"), "ImageNotFound", /never pulls/u],
+    [http(404, "No such image: nope:1"), "ImageNotFound", /pulls no image by default/u],
     [
       http(409, 'Conflict. The container name "/cogni-x" is already in use by container'),
       "ContainerFailed",

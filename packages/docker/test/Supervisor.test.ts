@@ -129,7 +129,7 @@ describe("Supervisor", () => {
       for (const told of [one.exit, other.exit, Stream.runDrain(one.output), supervisor.exec(command)]) {
         const error = yield* Effect.flip(told as Effect.Effect<unknown, Error>)
         assert.include(error.message, "invalid supervisor frame")
-        assert.include(error.message, "images/README.md")
+        assert.include(error.message, "README of @cogni/sandbox-images")
       }
       assert.strictEqual(hungUp(), 1)
     }).pipe(Effect.scoped)

@@ -52,7 +52,8 @@ const babble = (thrown: unknown) =>
   new ContainerFailed({
     operation: "exec",
     detail: `the sandbox's supervisor violated the protocol: ${messageOf(thrown)}`,
-    remedy: "Check that the image is built FROM the runtime image of this version (images/README.md)"
+    remedy:
+      "Check that the image is built FROM the runtime image of this version (README of @cogni/sandbox-images)"
   })
 
 const deaf = new ContainerFailed({

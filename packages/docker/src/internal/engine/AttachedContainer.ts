@@ -66,7 +66,7 @@ export const make = Effect.fnUntraced(function* (options: {
     new ContainerFailed({
       operation: "entrypoint",
       detail,
-      remedy: "Check that the image is built FROM the runtime image (images/README.md)"
+      remedy: "Check that the image is built FROM the runtime image (README of @cogni/sandbox-images)"
     })
   const endedEarly = () =>
     failed(`the sandbox ended before the agent could start: ${handshake?.pending() || "it wrote nothing"}`)

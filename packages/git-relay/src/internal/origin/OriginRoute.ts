@@ -72,5 +72,6 @@ const unresolved = new OriginUnavailable({
 const notAllowed = new OriginUnavailable({
   fault: "unreachable",
   detail: "has an address that is private or belongs to this host",
-  remedy: "If this is intended, have the operator allow private addresses for it (COGNI_FORGES=HOST=private)"
+  remedy:
+    "If this is intended, have the operator allow private addresses for it (the option privateServers; for cogni-sandbox serve, COGNI_FORGES=HOST=private)"
 })
