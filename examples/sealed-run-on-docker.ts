@@ -1,7 +1,8 @@
 /**
  * A run on a real Docker Engine: a shell looks around in a sealed container.
  *
- * Needs Docker and the runtime image: `./dev setup`, then `pnpm example sealed-run-on-docker`.
+ * Needs Docker and the runtime image: `./dev setup`, then `pnpm example sealed-run-on-docker`. Outside of a checkout,
+ * build the image with `npx @cogni/sandbox-cli images build`.
  */
 import { LlmProxy, SandboxRunner } from "@cogni/sandbox-core"
 import { DockerContainerRuntime, FileRunStore, HostWorkspace } from "@cogni/sandbox-docker"

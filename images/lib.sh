@@ -8,7 +8,8 @@
 readonly EX_USAGE=64 EX_UNAVAILABLE=69
 
 say() { printf '%s\n' "$*" >&2; }
-stop() { local code=$1; shift; say "dev: $*"; exit "$code"; }
+# CALLER is the program that the user called.
+stop() { local code=$1; shift; say "${CALLER:-dev}: $*"; exit "$code"; }
 now() { echo "${EPOCHREALTIME/[.,]/}"; }
 since() { local us=$(($(now) - $1)); printf '%d.%d s' $((us / 1000000)) $((us / 100000 % 10)); }
 
@@ -38,26 +39,34 @@ install_packages() {
 
 # ------------------------------------------------------------------------------------------------------------ toolchain
 
+# Some callers have no HOME.
+: "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"
+
 NODE_VERSION=24.21.0
 PNPM_VERSION=12.21.0
 COGNI_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/cogni-sandbox
 
+readonly ARCHES=(x64 arm64)
+NODE_SHA512_x64=de750bb336795f47dc898a46d2de93add029273027f3e16520d3fa3a2317ed5f07aefa404cf37ddfa5352e545e389ae22d16b87bcc84a900580a72f23cd02ced
+PNPM_SHA512_x64=f1eb9f0a31d7b2929b352fe487cab843482a2683aebc2e10e69828b3a5d2f01cbf9c032d3fe8dff05d42c3d7abf38d247c05fe3c9fedb3e03daa72c4f75aef5d
+NODE_SHA512_arm64=1692513c4cf63afbd32df8c83a5346158f492cf30a825e66f9de2819804b836e242759a6bcdd5997f1cf2601781c3689e752127afd65d5c459fc333e91e5d6e6
+PNPM_SHA512_arm64=e0e8ff885d930c27b695c1f49f84eea4f479b1276b34b725241eb104494b30f094380bc185d7f6ad195268ee4ce1eac9ea0e05cb2ed84d74e97267c5b0acb110
+
 case $(uname -s)-$(uname -m) in
-  Linux-x86_64)
-    ARCH=x64
-    NODE_SHA512=de750bb336795f47dc898a46d2de93add029273027f3e16520d3fa3a2317ed5f07aefa404cf37ddfa5352e545e389ae22d16b87bcc84a900580a72f23cd02ced
-    PNPM_SHA512=f1eb9f0a31d7b2929b352fe487cab843482a2683aebc2e10e69828b3a5d2f01cbf9c032d3fe8dff05d42c3d7abf38d247c05fe3c9fedb3e03daa72c4f75aef5d
-    ;;
-  Linux-aarch64)
-    ARCH=arm64
-    NODE_SHA512=1692513c4cf63afbd32df8c83a5346158f492cf30a825e66f9de2819804b836e242759a6bcdd5997f1cf2601781c3689e752127afd65d5c459fc333e91e5d6e6
-    PNPM_SHA512=e0e8ff885d930c27b695c1f49f84eea4f479b1276b34b725241eb104494b30f094380bc185d7f6ad195268ee4ce1eac9ea0e05cb2ed84d74e97267c5b0acb110
-    ;;
+  Linux-x86_64) ARCH=x64 ;;
+  Linux-aarch64) ARCH=arm64 ;;
   *)
     echo "Cogni Sandbox runs on Linux, x64 or arm64; this is $(uname -sm)." >&2
     exit 69
     ;;
 esac
+
+# checksums_of ARCH: sets NODE_SHA512 and PNPM_SHA512.
+checksums_of() {
+  local node=NODE_SHA512_$1 pnpm=PNPM_SHA512_$1
+  NODE_SHA512=${!node} PNPM_SHA512=${!pnpm}
+}
+checksums_of "$ARCH"
 
 NODE_HOME=$COGNI_CACHE/node-$NODE_VERSION-$ARCH
 PNPM_HOME_PINNED=$COGNI_CACHE/pnpm-$PNPM_VERSION-$ARCH

@@ -1,48 +1,19 @@
 /**
- * Packs the packages, installs them into an empty project, and runs the README's example and the command there.
+ * Packs the packages as a release does, installs them into an empty project, and runs the README's example and the
+ * command there.
  *
  * Needs no Docker. Dependencies come from the configured registry, or from the client's cache.
  */
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { execFile } from "node:child_process"
-import {
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  writeFileSync
-} from "node:fs"
-import { tmpdir } from "node:os"
+import { existsSync, mkdtempSync, readFileSync, realpathSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { promisify } from "node:util"
 import { expect } from "vitest"
-import * as Pace from "../harness/Pace.ts"
+import * as PackedPackages from "../harness/PackedPackages.ts"
 import * as PublicSurface from "./PublicSurface.ts"
+import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
-const run = async (cwd: string, file: string, ...argv: ReadonlyArray<string>): Promise<string> => {
-  try {
-    const { stdout } = await promisify(execFile)(file, [...argv], {
-      cwd,
-      timeout: Pace.hangMillis / 2,
-      maxBuffer: 2 ** 26
-    })
-    return stdout
-  } catch (thrown) {
-    const { message, stderr, stdout } = thrown as Error & {
-      readonly stdout?: string
-      readonly stderr?: string
-    }
-    throw new Error(`${message}\n${stdout ?? ""}${stderr ?? ""}`, { cause: thrown })
-  }
-}
-
-const version = (library: string): string =>
-  SourceTree.readJson(`node_modules/${library}/package.json`).version as string
+const { run } = PackedPackages
 
 /** Removes comments from a declaration file, but not from its literals. */
 const withoutComments = (declarations: string): string =>
@@ -143,40 +114,24 @@ const bundles: Readonly<Record<string, Bundle>> = {
   }
 }
 
-const directory = mkdtempSync(join(tmpdir(), "cogni-package-"))
-const project = join(directory, "project")
-const tarballs = new Map<SourceTree.Package, string>()
+let packed: PackedPackages.Packed
+
+/** A file of an installed package. */
+const installed = (name: string, ...path: ReadonlyArray<string>) =>
+  join(packed.project, "node_modules/@cogni", `sandbox-${name}`, ...path)
 
 describe("packages", () => {
   beforeAll(async () => {
-    for (const name of SourceTree.packages) {
-      const destination = join(directory, name)
-      mkdirSync(destination)
-      await run(join(SourceTree.root, "packages", name), "pnpm", "pack", "--pack-destination", destination)
-      tarballs.set(name, join(destination, readdirSync(destination)[0]!))
-    }
-    const files = Object.fromEntries(
-      [...tarballs].map(([name, path]) => [`@cogni/sandbox-${name}`, `file:${path}`])
-    )
-    mkdirSync(project)
-    writeFileSync(
-      join(project, "package.json"),
-      JSON.stringify({ private: true, type: "module", dependencies: { ...files, effect: version("effect") } })
-    )
-    // The packages are not published, so they resolve to tarballs. The build is one of Effect's optional parts.
-    writeFileSync(
-      join(project, "pnpm-workspace.yaml"),
-      JSON.stringify({ overrides: files, allowBuilds: { "msgpackr-extract": false } })
-    )
-    copyFileSync(join(SourceTree.root, "examples/hello-in-memory.ts"), join(project, "hello.ts"))
-    await run(project, "pnpm", "install", "--prefer-offline", "--reporter=silent")
+    packed = await PackedPackages.install({ "hello.ts": SourceTree.read("examples/hello-in-memory.ts") })
   })
 
-  afterAll(() => rmSync(directory, { recursive: true, force: true }))
+  afterAll(() => packed.remove())
 
   it("contain the required files, and no others", async () => {
-    for (const [name, tarball] of tarballs) {
-      const entries = (await run(directory, "tar", "-tzf", tarball)).trim().split("\n").toSorted()
+    for (const name of SourceTree.packages) {
+      const tarball = packed.tarballs.get(name)!
+      const listed = await run(SourceTree.root, "tar", "-tzf", tarball)
+      const entries = listed.split("\n").filter((entry) => entry !== "" && !entry.endsWith("/"))
       const odd = entries.filter(
         (entry) =>
           !/^package\/(?:(?:dist|src)\/.+|package\.json|README\.md|LICENSE|CHANGELOG\.md)$/u.test(entry)
@@ -201,18 +156,15 @@ describe("packages", () => {
     }
   })
 
-  it("contain no path of this machine and no protocol of this workspace", async () => {
-    for (const name of SourceTree.packages) {
-      const manifest = readFileSync(
-        join(project, "node_modules", "@cogni", `sandbox-${name}`, "package.json"),
-        "utf8"
-      )
-      assert.notMatch(manifest, /workspace:|catalog:|"\.\/src\/[^*"]+\.ts"/u, name)
+  it("contain no path of this machine and no protocol of this workspace", () => {
+    for (const folder of PackedPackages.folders) {
+      const manifest = readFileSync(installed(PackedPackages.nameOf(folder), "package.json"), "utf8")
+      assert.notMatch(manifest, /workspace:|catalog:|"\.\/src\/[^*"]+\.ts"/u, folder)
     }
   })
 
   it("need few others for sealed runs, and none that runs a script when it is installed", () => {
-    const found = closure(join(project, "node_modules", "@cogni", "sandbox-docker"))
+    const found = closure(join(packed.project, "node_modules", "@cogni", "sandbox-docker"))
     const names = found.map(({ name }) => name)
     assert.includeMembers(names, ["@cogni/sandbox-core", "effect"])
     assert.isAtMost(names.length, 15, `each package is one more to trust: ${names.join(", ")}`)
@@ -222,15 +174,97 @@ describe("packages", () => {
     assert.deepStrictEqual(scripted, [], "use a dependency that needs no build")
   })
 
+  it("name the repository of the root manifest, which alone names it", () => {
+    const { author, repository } = SourceTree.readJson("package.json")
+    const page = (repository.url as string).replace(/^git\+|\.git$/gu, "")
+    for (const folder of PackedPackages.folders) {
+      const manifest = JSON.parse(
+        readFileSync(installed(PackedPackages.nameOf(folder), "package.json"), "utf8")
+      )
+      assert.deepInclude(
+        manifest,
+        {
+          repository: { ...repository, directory: folder },
+          homepage: `${page}/tree/HEAD/${folder}#readme`,
+          bugs: `${page}/issues`,
+          author,
+          license: "MIT"
+        },
+        folder
+      )
+      assert.isAbove(manifest.keywords.length, 3, folder)
+    }
+    const address = page.replace("https://", "")
+    none(
+      SourceTree.files("**/*.{md,ts,json,yaml,yml}", ".github/**/*.yml", ".ci/*").filter(
+        (path) => path !== "package.json" && SourceTree.read(path).includes(address)
+      ),
+      "these repeat the place of the repository, which changes in package.json alone"
+    )
+  })
+
+  it("have READMEs whose links work outside the repository", () => {
+    const { repository } = SourceTree.readJson("package.json")
+    const page = (repository.url as string).replace(/^git\+|\.git$/gu, "")
+    const links = PackedPackages.folders.flatMap((folder) => {
+      const readme = readFileSync(installed(PackedPackages.nameOf(folder), "README.md"), "utf8")
+      return [...readme.matchAll(/\]\(([^)\s]+)\)/gu)].map(([, target]) => ({ folder, target: target! }))
+    })
+    assert.isAbove(links.length, 20)
+    none(
+      links
+        .filter(({ target }) => !target.startsWith("#"))
+        .filter(({ target }) => {
+          if (!target.startsWith(page)) return !target.startsWith("https://")
+          const [, kind, path] = /^\/(blob|tree)\/HEAD\/([^#]+)/u.exec(target.slice(page.length)) ?? []
+          return kind === undefined || !existsSync(join(SourceTree.root, path!))
+        })
+        .map(({ folder, target }) => `${folder}/README.md → ${target}`),
+      "link to a file of this repository, or to an address on the web"
+    )
+  })
+
+  it("load with require, as a CommonJS host loads them", async () => {
+    const names = SourceTree.packages.filter((name) => SourceTree.hasIndex(name))
+    writeFileSync(
+      join(packed.project, "load.cjs"),
+      `for (const name of ${JSON.stringify(names)}) {
+         if (Object.keys(require("@cogni/sandbox-" + name)).length === 0) throw new Error(name + " is empty")
+       }
+       console.log(Object.keys(require("@cogni/sandbox-core/RunId")).includes("generate"))`
+    )
+    assert.strictEqual(await run(packed.project, process.execPath, "load.cjs"), "true\n")
+  })
+
+  it("build the same images as this checkout, byte for byte", async () => {
+    const here = await run(SourceTree.root, join(SourceTree.root, "images/build"), "--print-all")
+    assert.strictEqual(await run(packed.project, "bash", installed("images", "build"), "--print-all"), here)
+    assert.strictEqual(readFileSync(installed("images", "tags"), "utf8"), here)
+    for (const architecture of ["x64", "arm64"]) {
+      assert.match(here, new RegExp(`^${architecture} runtime=cogni-sandbox/runtime:[0-9a-f]{12}$`, "mu"))
+    }
+    const listed = (await run(SourceTree.root, "tar", "-tzf", packed.tarballs.get("images")!)).split("\n")
+    for (const needed of [
+      "build",
+      "lib.sh",
+      "LICENSE",
+      "README.md",
+      "codex/package-lock.json",
+      "pi/.dockerignore"
+    ])
+      assert.include(listed, `package/${needed}`)
+  })
+
   it("run the README's example in an empty project", async () => {
-    const printed = await run(project, process.execPath, "hello.ts")
+    const printed = await run(packed.project, process.execPath, "hello.ts")
     assert.strictEqual(printed, "exit code 0, said: hello, world\n")
   })
 
   for (const [title, place] of Object.entries(bundles)) {
     it(`send a large conversation through the gateway of an application bundled ${title}`, async () => {
-      copyFileSync(join(SourceTree.root, "test/architecture/BundledApp.ts"), join(project, "app.ts"))
-      const output = place.alone ? mkdtempSync(join(directory, "bundled-")) : join(project, "bundled")
+      const { project } = packed
+      writeFileSync(join(project, "app.ts"), SourceTree.read("test/architecture/BundledApp.ts"))
+      const output = place.alone ? mkdtempSync(join(project, "../bundled-")) : join(project, "bundled")
       const [file, options] = place.bundle(output)
       const program = join(SourceTree.root, "node_modules/.bin", place.bundler)
       if (place.config !== undefined) writeFileSync(join(project, "vite.config.mjs"), place.config)
@@ -248,11 +282,14 @@ describe("packages", () => {
         .map((key) => `@cogni/sandbox-${name}${key.slice(1)}`)
     )
     writeFileSync(
-      join(project, "load.mjs"),
+      join(packed.project, "load.mjs"),
       `for (const name of ${JSON.stringify(specifiers)}) await import(name)
        await import("@cogni/sandbox-core/internal/Release").then(() => console.log("open"), ({ code }) => console.log(code))`
     )
-    assert.strictEqual(await run(project, process.execPath, "load.mjs"), "ERR_PACKAGE_PATH_NOT_EXPORTED\n")
+    assert.strictEqual(
+      await run(packed.project, process.execPath, "load.mjs"),
+      "ERR_PACKAGE_PATH_NOT_EXPORTED\n"
+    )
   })
 
   for (const name of SourceTree.packages) {
@@ -261,7 +298,7 @@ describe("packages", () => {
     it(`export the recorded types: ${name}`, async () => {
       const declarations = modules.map((module) => {
         const noun = module.replace(/\.ts$/u, "")
-        const path = join(project, "node_modules", "@cogni", `sandbox-${name}`, "dist", `${noun}.d.ts`)
+        const path = installed(name, "dist", `${noun}.d.ts`)
         return `// ${noun}\n${withoutComments(readFileSync(path, "utf8"))}`
       })
       // After an intended change: pnpm vitest run test/architecture/package.test.ts -u
@@ -270,8 +307,8 @@ describe("packages", () => {
   }
 
   it("install the command, which lists its subcommands", async () => {
-    const help = await run(project, join(project, "node_modules/.bin/cogni-sandbox"), "--help")
-    for (const command of ["run", "demo", "doctor", "ps", "logs", "inspect", "prune"])
+    const help = await run(packed.project, join(packed.project, "node_modules/.bin/cogni-sandbox"), "--help")
+    for (const command of ["run", "demo", "doctor", "images", "ps", "logs", "inspect", "prune"])
       assert.include(help, command)
   })
 })

@@ -61,6 +61,16 @@ export type Runner =
 export const engine = (settings: Settings["Service"]): Layer.Layer<DockerApi.DockerApi, RuntimeUnavailable> =>
   DockerApi.layer(settings.dockerHost === undefined ? {} : { host: settings.dockerHost })
 
+/** The container runtime, with the pull policy of the environment. */
+const containers = (
+  settings: Pick<Settings["Service"], "images">
+): Layer.Layer<ContainerRuntime, Refusal, DockerApi.DockerApi> =>
+  Layer.unwrap(
+    Effect.map(Effect.fromResult(settings.images), ({ policy }) =>
+      DockerContainerRuntime.layerApi({ images: policy })
+    )
+  )
+
 export const reaper = (
   settings: Settings["Service"]
 ): Layer.Layer<DockerReaper.DockerReaper | DockerApi.DockerApi, RuntimeUnavailable> =>
@@ -72,7 +82,7 @@ export const reaper = (
  */
 export const neverHeld = Effect.fnUntraced(function* (
   settings: Pick<Settings["Service"], "dockerHost" | "keyFile" | "stateDirectory"> &
-    Partial<Pick<Settings["Service"], "database" | "databaseFile">>
+    Partial<Pick<Settings["Service"], "database" | "databaseFile" | "imageKeyFile">>
 ): Effect.fn.Return<ReadonlyArray<HostWorkspace.Forbidden>, never, FileSystem.FileSystem> {
   const address = DockerSocket.parse(settings.dockerHost ?? DockerSocket.defaultPath)
   const { database } = settings
@@ -90,6 +100,11 @@ export const neverHeld = Effect.fnUntraced(function* (
       path: settings.stateDirectory,
       name: "the state directory",
       remedy: "Name another workspace, or keep the state outside of it (COGNI_STATE_DIR)"
+    },
+    {
+      path: settings.imageKeyFile,
+      name: "the key that images are verified with",
+      remedy: "Move that key (COGNI_IMAGE_KEY_FILE) out of the workspace"
     },
     { path: settings.databaseFile, ...records },
     { path: database === undefined ? undefined : fileOf(database), ...records },
@@ -122,7 +137,7 @@ export const runner = (
     Layer.provideMerge(proxy(settings, plan)),
     Layer.provideMerge(
       Layer.mergeAll(
-        DockerContainerRuntime.layerApi(),
+        containers(settings),
         Layer.unwrap(
           Effect.map(workspaces(settings), (rules) =>
             HostWorkspace.layer({ ...rules, allowed: plan.allowedWorkspace })
@@ -183,7 +198,7 @@ export const relayAlone = (
   Refusal | RuntimeUnavailable | RunStoreError
 > =>
   relay(settings).pipe(
-    Layer.provide(DockerContainerRuntime.layerApi()),
+    Layer.provide(containers(settings)),
     Layer.provideMerge(Layer.merge(reaper(settings), Records.store(settings)))
   )
 

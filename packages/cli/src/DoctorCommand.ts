@@ -4,6 +4,7 @@ import * as Finding from "@cogni/sandbox-docker/Finding"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import { Effect } from "effect"
 import * as Composition from "./Composition.ts"
+import * as CheckoutCommands from "./CheckoutCommands.ts"
 import { exitCode } from "./ExitCode.ts"
 import { inFlags } from "./Failure.ts"
 import * as Output from "./Output.ts"
@@ -74,7 +75,7 @@ export const doctor = Effect.fnUntraced(function* (
   const findings = [...found, gitFinding(git), upstream].map((finding) => ({
     ...finding,
     detail: inFlags(finding.detail),
-    ...(finding.fix === undefined ? {} : { fix: inFlags(finding.fix) })
+    ...(finding.fix === undefined ? {} : { fix: CheckoutCommands.forUser(inFlags(finding.fix)) })
   }))
   const ok = findings.every(({ status }) => status !== "fail")
   yield* Output.Output.use((output) => output.exitWith(ok ? exitCode.success : exitCode.findings))

@@ -9,6 +9,7 @@ import { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { Cause, Data, Effect, Layer, Predicate, Result, Schema } from "effect"
 import { CliError } from "effect/cli"
+import * as CheckoutCommands from "./CheckoutCommands.ts"
 import { type ExitName, exitCode, nameOfSignal, ofReason } from "./ExitCode.ts"
 import type { Invocation } from "./Invocation.ts"
 import * as RelayReport from "./RelayReport.ts"
@@ -132,7 +133,7 @@ const failure = (name: ExitName, reason: string, message: string, rest: Partial<
   exitCode: exitCode[name],
   name,
   reason,
-  message: oneLine(message),
+  message: oneLine(CheckoutCommands.forUser(message)),
   isRetryable: false,
   ...rest
 })

@@ -309,6 +309,35 @@ export const chat = {
   )
 }
 
+/** Flags of `images build`. */
+export const imagesBuild = {
+  names: Argument.String("name").pipe(
+    Argument.withDescription("Image to build in addition: an agent, such as codex"),
+    Argument.variadic()
+  ),
+  all: toggle("all", "Build every image"),
+  only: toggle("only", "Build only the images that are named, and what they are built on"),
+  noCache: toggle("no-cache", "Build again, for newer packages with the same recipe"),
+  base: orUndefined(
+    text("base", "IMAGE", "Make the base from this image, which must be Debian bookworm").pipe(
+      Flag.mapEffect(filled("--base", "Name an image, such as debian:bookworm-slim, or leave it out"))
+    )
+  ),
+  quiet,
+  output
+}
+
+/** Flags of `images pull`. */
+export const imagesPull = {
+  images: Argument.String("image").pipe(
+    Argument.withDescription(
+      "Image as HOST/REPOSITORY@sha256:DIGEST (default: those that the environment names so)"
+    ),
+    Argument.variadic()
+  ),
+  output
+}
+
 export const doctorWorkspace = orUndefined(
   directory(
     "workspace",

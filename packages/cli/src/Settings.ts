@@ -15,6 +15,8 @@ import { Config, ConfigProvider, Context, Effect, Layer, Option, Redacted, Schem
 import * as DatabaseSettings from "./DatabaseSettings.ts"
 import type { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
+import * as ImageSettings from "./ImageSettings.ts"
+import type { Tags } from "./InstalledImages.ts"
 import * as KeyFile from "./KeyFile.ts"
 
 /** Configuration of the upstream. */
@@ -107,6 +109,10 @@ const config = Config.all({
   agentImages: Config.all(
     Object.fromEntries(agentImages.map((image) => [image, text(imageVariable(image))]))
   ),
+  images: Config.all({
+    pull: optional(Config.schema(Schema.Literals(["never", "missing"]), "COGNI_IMAGE_PULL")),
+    keyFile: text("COGNI_IMAGE_KEY_FILE")
+  }),
   prices: optional(Config.schema(Schema.fromJsonString(Prices), "COGNI_LLM_PRICES")),
   prometheusUrl: text("COGNI_PROMETHEUS_URL"),
   keyHeader: optional(Config.schema(Schema.Literals(["authorization", "x-api-key"]), "COGNI_LLM_KEY_HEADER")),
@@ -131,7 +137,7 @@ const config = Config.all({
   })
 })
 
-const make = Effect.gen(function* () {
+const make = Effect.fnUntraced(function* (tags: Tags = {}) {
   const found = yield* config
   const { keyFile } = found
   const keyVariable = keyFile === undefined ? "COGNI_LLM_KEY" : "COGNI_LLM_KEY_FILE"
@@ -147,11 +153,17 @@ const make = Effect.gen(function* () {
     /** The file that contains the database URL, if any. */
     databaseFile: found.database.urlFile,
     dockerHost: found.dockerHost,
-    runtimeImage: found.runtimeImage ?? "cogni-sandbox/runtime:latest",
-    proxyImage: found.proxyImage ?? "cogni-sandbox/proxy:latest",
-    gatewayImage: found.gatewayImage ?? "cogni-sandbox/gateway:latest",
+    runtimeImage: found.runtimeImage ?? tags["runtime"] ?? defaultImage("runtime"),
+    proxyImage: found.proxyImage ?? tags["proxy"] ?? defaultImage("proxy"),
+    gatewayImage: found.gatewayImage ?? tags["gateway"] ?? defaultImage("gateway"),
     /** Returns the tag of an agent's image. */
-    imageOf: (image: string) => found.agentImages[image] ?? defaultImage(image),
+    imageOf: (image: string) => found.agentImages[image] ?? tags[image] ?? defaultImage(image),
+    /** The pull policy. An invalid configuration is an error only if a run or a pull needs it. */
+    images: yield* Effect.result(ImageSettings.make(found.images)),
+    /** The file of the key that images are verified with, if any. */
+    imageKeyFile: found.images.keyFile,
+    /** Images that were named by a variable. The command builds only the others. */
+    isNamed: { runtime: found.runtimeImage !== undefined, gateway: found.gatewayImage !== undefined },
     /** URL of the Prometheus server for the metrics tool. */
     prometheusUrl: found.prometheusUrl,
     /** Prices of models, if configured. */
@@ -171,7 +183,11 @@ const make = Effect.gen(function* () {
 
 export class Settings extends Context.Service<Settings>()("@cogni/sandbox-cli/Settings", { make }) {}
 
-export const layer = (environment: Record<string, string>): Layer.Layer<Settings, Config.ConfigError> =>
-  Layer.effect(Settings, Settings.make).pipe(
+/** Reads the settings. `tags` are the images of the installed package; without them, the default is `latest`. */
+export const layer = (
+  environment: Record<string, string>,
+  tags?: Tags
+): Layer.Layer<Settings, Config.ConfigError> =>
+  Layer.effect(Settings, Settings.make(tags)).pipe(
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(environment)))
   )

@@ -95,4 +95,15 @@ describe("a workspace", () => {
       assert.include(why, "Move the key file (COGNI_LLM_KEY_FILE) out of the workspace")
     })
   )
+
+  it.effect("is refused if it contains the key that images are verified with", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const why = yield* refusal(path, { imageKeyFile: join(path, "cosign.pub") })
+      assert.include(
+        why,
+        `would hand the key that images are verified with (${path}/cosign.pub) to the agent`
+      )
+    })
+  )
 })

@@ -83,7 +83,7 @@ describe("Failure", () => {
   it("an ordinary word that is also the name of a field is unchanged", () => {
     assert.strictEqual(
       of(new SandboxError.ImageNotFound({ image: "nobody/none:1" })).message,
-      "there is no image nobody/none:1 on this engine. Build it or pull it first; a run never pulls"
+      "there is no image nobody/none:1 on this engine. Build it or pull it first; a run pulls no image by default"
     )
   })
 

@@ -58,6 +58,9 @@ describe("Settings", () => {
         prometheusUrl: undefined,
         keyHeader: "authorization",
         keyFile: undefined,
+        images: Result.succeed({ policy: { pull: "never" as const }, cosignPublicKey: undefined }),
+        imageKeyFile: undefined,
+        isNamed: { runtime: false, gateway: false },
         upstream: { _tag: "Absent" },
         model: undefined,
         billingAccountId: "local",
@@ -95,6 +98,25 @@ describe("Settings", () => {
       assert.strictEqual(settings.upstream._tag, "Configured")
       assert.strictEqual(settings.model, "m")
       assert.strictEqual(settings.billingAccountId, "acct")
+    })
+  )
+
+  it.effect("pulls no image without a key to verify it with", () =>
+    Effect.gen(function* () {
+      const { images } = yield* read({ COGNI_IMAGE_PULL: "missing" })
+      const refused = yield* Effect.flip(Effect.fromResult(images))
+      assert.strictEqual(refused.exit, "configuration")
+      assert.include(refused.message, "COGNI_IMAGE_KEY_FILE")
+      const unreadable = yield* read({ COGNI_IMAGE_KEY_FILE: "/nowhere/cosign.pub" })
+      assert.strictEqual((yield* Effect.flip(Effect.fromResult(unreadable.images))).exit, "configuration")
+      const path = yield* keyFile("-----BEGIN PUBLIC KEY-----")
+      const both = yield* read({ COGNI_IMAGE_PULL: "missing", COGNI_IMAGE_KEY_FILE: path })
+      assert.deepStrictEqual((yield* Effect.fromResult(both.images)).policy, {
+        pull: "missing",
+        cosignPublicKey: "-----BEGIN PUBLIC KEY-----"
+      })
+      const never = yield* read({ COGNI_IMAGE_PULL: "never", COGNI_IMAGE_KEY_FILE: path })
+      assert.deepStrictEqual((yield* Effect.fromResult(never.images)).policy, { pull: "never" })
     })
   )
 

@@ -101,7 +101,9 @@ export const classify = (
   }
   // Matches the program that could not be executed: a missing mount or control group is also "no such file".
   if (/exec: "[^"]*": .*(not found|no such file)/iu.test(fault.message) && operation === "start") {
-    return failed("The image has no cogni entrypoint: build it FROM the runtime image (images/README.md)")
+    return failed(
+      "The image has no cogni entrypoint: build it FROM the runtime image (README of @cogni/sandbox-images)"
+    )
   }
   if (/no space left on device/iu.test(fault.message))
     return failed(`Free disk space (${named("DockerReaper")}, docker system df)`)

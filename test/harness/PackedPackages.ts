@@ -1,0 +1,91 @@
+/**
+ * Packs all packages as a release does, and installs them into an empty project outside the repository.
+ *
+ * Needs no Docker. Dependencies come from the configured registry, or from the client's cache.
+ */
+import { execFile } from "node:child_process"
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { dirname, join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { promisify } from "node:util"
+import * as Pace from "./Pace.ts"
+
+const root = fileURLToPath(new URL("../..", import.meta.url))
+
+/** Folders of the packages, relative to the root: the name of a package is the last part. */
+export const folders: ReadonlyArray<string> = [
+  ...readdirSync(join(root, "packages")).map((name) => `packages/${name}`),
+  "images"
+]
+
+export const nameOf = (folder: string): string => folder.replace("packages/", "")
+
+/** Runs a program, and returns its standard output. An error contains all output. */
+export const run = async (cwd: string, file: string, ...argv: ReadonlyArray<string>): Promise<string> => {
+  try {
+    const { stdout } = await promisify(execFile)(file, [...argv], {
+      cwd,
+      timeout: Pace.hangMillis / 2,
+      maxBuffer: 2 ** 26
+    })
+    return stdout
+  } catch (thrown) {
+    const { message, stderr, stdout } = thrown as Error & {
+      readonly stdout?: string
+      readonly stderr?: string
+    }
+    throw new Error(`${message}\n${stdout ?? ""}${stderr ?? ""}`, { cause: thrown })
+  }
+}
+
+export interface Packed {
+  /** The project that has all packages installed. */
+  readonly project: string
+  /** The tarball of each package, by its name without the scope's prefix. */
+  readonly tarballs: ReadonlyMap<string, string>
+  readonly remove: () => void
+}
+
+const version = (library: string): string =>
+  JSON.parse(readFileSync(join(root, "node_modules", library, "package.json"), "utf8")).version as string
+
+/** Packs and installs. `files` are further files of the project. */
+export const install = async (files: Readonly<Record<string, string>> = {}): Promise<Packed> => {
+  const directory = mkdtempSync(join(tmpdir(), "cogni-package-"))
+  const release = join(directory, "release")
+  const project = join(directory, "project")
+  // Two test files pack, and each build writes the same directories.
+  const lock = join(root, ".cogni/pack.lock")
+  mkdirSync(dirname(lock), { recursive: true })
+  await run(root, "flock", lock, process.execPath, ".ci/pack.ts", release)
+  const tarballs = new Map(
+    folders.map((folder) => {
+      const name = nameOf(folder)
+      const packed = readdirSync(release).find((file) =>
+        new RegExp(`^cogni-sandbox-${name}-\\d`, "u").test(file)
+      )
+      return [name, join(release, packed ?? `no tarball of ${name}`)]
+    })
+  )
+  const dependencies = Object.fromEntries(
+    [...tarballs].map(([name, path]) => [`@cogni/sandbox-${name}`, `file:${path}`])
+  )
+  mkdirSync(project)
+  writeFileSync(
+    join(project, "package.json"),
+    JSON.stringify({
+      private: true,
+      type: "module",
+      dependencies: { ...dependencies, effect: version("effect") }
+    })
+  )
+  // The packages are not published, so they resolve to tarballs. The build is one of Effect's optional parts.
+  writeFileSync(
+    join(project, "pnpm-workspace.yaml"),
+    JSON.stringify({ overrides: dependencies, allowBuilds: { "msgpackr-extract": false } })
+  )
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(project, name), text)
+  await run(project, "pnpm", "install", "--prefer-offline", "--reporter=silent")
+  return { project, tarballs, remove: () => rmSync(directory, { recursive: true, force: true }) }
+}
