@@ -1,4 +1,5 @@
 /** Parsing of an agent's output: in any pieces, of any length, with any content. */
+import { Agent } from "@cogni/sandbox-graph-provider"
 import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
@@ -28,6 +29,29 @@ const cut = (text: string, cuts: ReadonlyArray<number>) => {
   const at = [...new Set(cuts.map((value) => Math.abs(value) % (text.length + 1)))].toSorted((a, b) => a - b)
   return [...at, text.length].map((end, index) => text.slice(index === 0 ? 0 : at[index - 1], end))
 }
+
+describe("Agent.readers", () => {
+  it("are enough for the reader of an agent outside this repository", () => {
+    const { answered, failed, jsonLines, whole } = Agent.readers
+    const lines: Agent.Agent["reader"] = jsonLines<string>({
+      initial: "",
+      line: (said, value) => {
+        const { text } = value as { readonly text: string }
+        return [[{ type: "text_delta", delta: text }], `${said}${text}`]
+      },
+      end: (said) => (said === "" ? failed("silent", "it said nothing") : answered(said, {}))
+    })
+    const { end, events } = feed(lines, ['{"text":"a"}\n{"te', 'xt":"b"}\n'])
+    assert.deepStrictEqual(events, [
+      { type: "text_delta", delta: "a" },
+      { type: "text_delta", delta: "b" }
+    ])
+    assert.deepStrictEqual(end, Result.succeed({ text: "ab" }))
+    assert.isTrue(Result.isFailure(feed(lines, []).end))
+    const document: Agent.Agent["reader"] = whole((output) => answered(output.trim(), {}))
+    assert.deepStrictEqual(feed(document, [" a", "b "]).end, Result.succeed({ text: "ab" }))
+  })
+})
 
 describe("AgentOutput", () => {
   it("reads lines, skips those that are not objects, and accepts a last line without a line break", () => {

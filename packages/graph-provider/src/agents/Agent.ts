@@ -7,7 +7,7 @@
  */
 import { Schema } from "effect"
 import type { Input, Limits } from "@cogni/sandbox-core/SandboxSpec"
-import type { AgentReader } from "./AgentOutput.ts"
+import { type AgentReader, answered, failed, jsonLines, whole } from "./AgentOutput.ts"
 
 export const AgentId = Schema.String.check(
   Schema.isPattern(/^[a-z][a-z0-9-]{0,31}$/u, {
@@ -108,6 +108,12 @@ export interface Agent extends AgentDescription {
   /** Parses the standard output of one run. */
   readonly reader: AgentReader
 }
+
+/**
+ * Parts of a reader for an agent of an application: `jsonLines` for one JSON object per line, `whole` for one document
+ * at the end; `answered` and `failed` for its outcome. They bound the size of what they read, and never throw.
+ */
+export const readers = { answered, failed, jsonLines, whole } as const
 
 /** Returns the input file that contains the messages. */
 export const messagesInput = (task: Pick<AgentTask, "messages">): Input => ({
