@@ -12,6 +12,7 @@ import { join } from "node:path"
 
 const docker = SandboxRunner.layer.pipe(
   Layer.provide([
+    // Removes what killed programs left. Their containers have ended by themselves.
     DockerContainerRuntime.layer(),
     FileRunStore.layer({ directory: join(tmpdir(), "cogni-sandbox-example") }),
     HostWorkspace.layer(),

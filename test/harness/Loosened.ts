@@ -24,7 +24,12 @@ export const limits = {
 export interface Loosened {
   readonly script: string
   /** Settings that remove the defense. */
-  readonly without: { readonly hostConfig?: Record<string, unknown>; readonly user?: string }
+  readonly without: {
+    readonly hostConfig?: Record<string, unknown>
+    readonly user?: string
+    /** Runs the script, its last argument, in place of bash. */
+    readonly firstProcess?: ReadonlyArray<string>
+  }
 }
 
 /** Runs the script with `bash -c`; returns its output. */
@@ -49,7 +54,7 @@ export const run = Effect.fnUntraced(function* (
     api.create({
       name: `cogni-${runId}-loosened`,
       image: Images.runtime,
-      entrypoint: ["bash", "-c"],
+      entrypoint: without.firstProcess ?? ["bash", "-c"],
       argv: [script],
       env: [],
       user: without.user ?? "1000:1000",

@@ -61,7 +61,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("environment variables 
       const run = (...argv: readonly [string, ...Array<string>]) =>
         runner.run({ image: Images.runtime, argv, env, workspace })
       assert.strictEqual((yield* run("true")).exitCode, 0)
-      assert.deepStrictEqual(yield* ran, [], "the entrypoint and its probe")
+      assert.deepStrictEqual(yield* ran, [], "the first process, the entrypoint and its probe")
 
       const { output } = yield* run("env", "-0")
       const seen = new Map(
@@ -74,15 +74,8 @@ layer(RunHarness.layer(), { excludeTestServices: true })("environment variables 
       assert.isEmpty([...seen.keys()].filter((name) => name.startsWith("COGNI_")))
       assert.strictEqual(seen.get("HOME"), "/home/agent")
 
-      const first = yield* run("sh", "-c", "tr '\\0' '\\n' </proc/1/environ | sed -n 's/=.*//p' | sort")
-      assert.deepStrictEqual(
-        first.output.stdout.text
-          .trim()
-          .split("\n")
-          .filter((name) => !name.startsWith("COGNI_ENV")),
-        ["COGNI_HOLD", "HOME", "HOSTNAME", "LANG", "PATH"],
-        "the first process of the container"
-      )
+      const first = yield* run("sh", "-c", "cat /proc/1/environ 2>&1")
+      assert.match(first.output.stdout.text, /Permission denied/u, "the first process of the container")
 
       yield* run("perl", "-e", "1")
       assert.include(yield* ran, "-e", "the agent's own Perl program obeys the caller's variables")

@@ -137,9 +137,21 @@ const probes: ReadonlyArray<Probe> = [
     without: { hostConfig: { CgroupnsMode: "host" } }
   },
   {
+    defence: "the first process is ours, and no other process can open its memory or its descriptors",
+    script: `{ [ "$(cat /proc/1/comm)" = cogni-init ] && ! (: > /proc/1/mem) && ! ls /proc/1/fd; } >/dev/null 2>&1 && echo held || cat /proc/1/comm`,
+    without: {}
+  },
+  {
     defence: "orphans are reaped",
-    script: `[ "$(cat /proc/1/comm)" = docker-init ] && echo held || cat /proc/1/comm`,
-    without: { hostConfig: { Init: false } }
+    script: `(sleep 0.01 & sleep 0.01 & :); sleep 0.5; found=$(grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null); [ -z "$found" ] && echo held || echo "$found"`,
+    // A program that never waits for children.
+    without: {
+      firstProcess: [
+        "perl",
+        "-e",
+        "$SIG{CHLD} = 'DEFAULT'; if (!fork) { exec 'bash', '-c', $ARGV[0] } sleep 3"
+      ]
+    }
   }
 ]
 

@@ -62,6 +62,7 @@ export interface ContainerSpec {
   readonly user: User
   readonly mounts: ReadonlyArray<Mount>
   readonly network: Network
+  /** The container ends itself a few seconds after the time limit and the grace, if this process does not end it. */
   readonly limits: Pick<
     Limits,
     | "memoryBytesMax"
@@ -71,10 +72,11 @@ export interface ContainerSpec {
     | "filesOpenMax"
     | "workspaceBytesMax"
     | "runtimeSecondsMax"
-  >
+  > &
+    Partial<Pick<Limits, "stopGraceSecondsMax">>
   /** True for an `agent` whose argv is the supervisor of `SandboxSpec`: it accepts commands as long as it runs. */
   readonly supervised?: boolean | undefined
-  /** Written to stdin of a `proxy` at its start; stdin is then closed. Keeps data out of the engine's configuration. */
+  /** Written to stdin of a `proxy` at its start. Keeps data out of the engine's configuration. */
   readonly stdin?: string | undefined
 }
 
@@ -85,6 +87,8 @@ export interface ContainerExit {
   readonly oomKilled: boolean
   /** The kernel refused to create another process in it. */
   readonly processesRefused: boolean
+  /** It ended itself at its deadline, because the host did not end it in time. */
+  readonly deadlinePassed?: boolean | undefined
   readonly peak: Peak
 }
 

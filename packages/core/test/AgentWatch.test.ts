@@ -100,6 +100,21 @@ describe("AgentWatch", () => {
       }).pipe(Effect.provide(runner({ program: () => Effect.as(Effect.sleep("9999 millis"), 0) })))
     )
 
+    it.effect("reports the limit if the container ended itself at its deadline, whatever its exit code", () =>
+      Effect.gen(function* () {
+        const { reason } = yield* fails(limited({ runtimeSecondsMax: 10 }))
+        if (reason._tag !== "TimedOut") return assert.fail(reason.message)
+        assert.strictEqual(reason.runtimeSecondsMax, 10)
+        assert.strictEqual(reason.partial.output.stdout.text, "working\n")
+      }).pipe(
+        Effect.provide(
+          runner({
+            program: ({ stdout }) => Effect.as(stdout("working\n"), { ...exit, deadlinePassed: true })
+          })
+        )
+      )
+    )
+
     it.effect("reports the limit even if the engine never reports the exit", () =>
       Effect.gen(function* () {
         const { reason } = yield* fails(limited({ runtimeSecondsMax: 10, stopGraceSecondsMax: 5 }), 60)

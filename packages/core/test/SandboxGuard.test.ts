@@ -32,4 +32,21 @@ describe("SandboxGuard", () => {
       assert.strictEqual(yield* Ref.get(stops), 1)
     }).pipe(Effect.scoped)
   )
+
+  it.effect("tells a sandbox that ended itself at its deadline from one that ended otherwise", () =>
+    Effect.gen(function* () {
+      const endOf = Effect.fnUntraced(function* (deadlinePassed: boolean) {
+        const exit = { exitCode: 98, oomKilled: false, processesRefused: false, deadlinePassed, peak: {} }
+        const container = { exit: Effect.succeed(exit), stop: () => Effect.void } as unknown as Container
+        const broken = yield* SandboxGuard.make(container, limits, {
+          countedBytes: Effect.succeed(0),
+          failure: Effect.never,
+          violation: Effect.never
+        })
+        return (yield* broken)({ output: emptyOutput, peak: {} })._tag
+      })
+      assert.strictEqual(yield* endOf(true), "TimedOut")
+      assert.strictEqual(yield* endOf(false), "ContainerFailed")
+    }).pipe(Effect.scoped)
+  )
 })

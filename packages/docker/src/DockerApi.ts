@@ -32,7 +32,10 @@ export const Inspected = Schema.Struct({
     Running: Schema.Boolean,
     OOMKilled: Schema.Boolean,
     Pid: Schema.Int,
-    ExitCode: Schema.Int
+    ExitCode: Schema.Int,
+    /** ISO 8601, by the engine's clock. Year 1 if it has not happened. */
+    StartedAt: Schema.optional(Schema.String),
+    FinishedAt: Schema.optional(Schema.String)
   })
 })
 

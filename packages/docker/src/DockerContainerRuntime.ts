@@ -21,7 +21,6 @@ import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, PostureMismatch, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
-import * as Workspace from "@cogni/sandbox-core/Workspace"
 import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
 import { Deferred, type Duration, Effect, Fiber, Layer, Schedule, Scope, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
@@ -35,6 +34,7 @@ import * as ImagePull from "./ImagePull.ts"
 import * as AttachedContainer from "./internal/engine/AttachedContainer.ts"
 import * as ConfirmedExit from "./internal/container/ConfirmedExit.ts"
 import * as ContainerFiles from "./internal/container/ContainerFiles.ts"
+import * as Deadline from "./internal/container/Deadline.ts"
 import * as Supervisor from "./internal/container/Supervisor.ts"
 import * as KernelFacts from "./internal/container/KernelFacts.ts"
 import {
@@ -43,9 +43,6 @@ import {
   parseReport,
   parseStatus
 } from "./internal/container/PostureReport.ts"
-
-/** Entrypoint of every agent image. */
-const entrypoint = "/usr/local/bin/cogni-entrypoint"
 
 /**
  * Maximum number of concurrent starts. Each needs a quarter of a second of the engine's CPU, so more than about twice
@@ -96,8 +93,8 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
         .create({
           name,
           image: spec.image,
-          ...program(spec),
-          env: ContainerEnvironment.ofContainer(spec),
+          ...Deadline.program(spec),
+          env: [...ContainerEnvironment.ofContainer(spec), ...Deadline.environment(spec)],
           user: `${spec.user.userId}:${spec.user.groupId}`,
           labels: labels(spec.runId, spec.role, spec.limits.runtimeSecondsMax),
           hostConfig
@@ -128,7 +125,6 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
     const attached = yield* AttachedContainer.make({
       socket,
       held,
-      supervised: spec.supervised === true,
       onEnd: () => kernel?.sample()
     })
 
@@ -151,6 +147,7 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
         exitCode: state.ExitCode,
         oomKilled,
         processesRefused,
+        ...(Deadline.hasPassed(state, spec) ? { deadlinePassed: true } : {}),
         // The kernel kills and refuses only at the limit, so the limit was the peak even if no sample saw it.
         peak: {
           ...facts?.peak,
@@ -166,8 +163,8 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
       // Sent before the start, so that the response needs no further round trip.
       const waiting = yield* Effect.forkScoped(api.waitNextExit(id), { startImmediately: true })
       yield* starts.withPermits(1)(api.start(id))
-      // Only a proxy gets all input and EOF here: a gateway gets input (`send`) as long as it runs.
-      if (spec.role === "proxy") yield* attached.send(spec.stdin ?? "")
+      // Its input stays open, because every container ends when that ends: this happens when this process dies.
+      if (spec.role === "proxy") yield* attached.write(Buffer.from(spec.stdin ?? ""))
       const inspected = held ? yield* api.inspect(id) : undefined
       kernel = inspected === undefined ? undefined : yield* kernelFacts.observe(inspected.State.Pid, id)
       yield* ConfirmedExit.state(api, id, { waited: Fiber.join(waiting), outputEnded: attached.ended }).pipe(
@@ -280,18 +277,6 @@ export const layer = (
 const reaping: Layer.Layer<never, never, DockerApi.DockerApi> = Layer.effectDiscard(
   Effect.flatMap(DockerReaper.make, ({ reapAtStart }) => reapAtStart)
 )
-
-const program = (spec: ContainerSpec) => {
-  switch (spec.role) {
-    case "agent":
-      return { entrypoint: [entrypoint], argv: spec.argv, workingDirectory: Workspace.target }
-    case "relay":
-      // Not in the workspace: files that an agent left must not affect the start.
-      return { entrypoint: spec.argv.slice(0, 1), argv: spec.argv.slice(1), workingDirectory: "/" }
-    default:
-      return { argv: spec.argv }
-  }
-}
 
 /** Retries for 5 seconds, because the engine may be restarting. The reaper removes what still remains then. */
 const removePatiently = (remove: Effect.Effect<void, ContainerError>) =>

@@ -13,7 +13,7 @@ describe("Hardening", () => {
       CpuPeriod: 100_000,
       CpuQuota: 150_000,
       Devices: [],
-      Init: true,
+      Init: false,
       IpcMode: "private",
       LogConfig: { Type: "none", Config: {} },
       Memory: 536_870_912,
@@ -56,11 +56,16 @@ describe("Hardening", () => {
     })
   })
 
-  it("differs for a supervised container only in the init process", () => {
-    assert.deepStrictEqual(hostConfig({ ...ContainerSpecs.written, supervised: true }), {
-      ...hostConfig(ContainerSpecs.written),
-      Init: false
-    })
+  it("uses the engine's init only for our own programs, which have no first process of ours", () => {
+    const written = hostConfig(ContainerSpecs.written)
+    for (const role of ["relay", "proxy", "gateway"] as const) {
+      assert.deepStrictEqual(
+        hostConfig({ ...ContainerSpecs.written, role }),
+        { ...written, Init: role !== "relay" },
+        role
+      )
+    }
+    assert.deepStrictEqual(hostConfig({ ...ContainerSpecs.written, supervised: true }), written)
   })
 
   it.prop("cannot be loosened by any spec", [ContainerSpecs.Any], ([any]) => {

@@ -162,7 +162,7 @@ describe("PostureReport", () => {
     { CpuQuota: 0 },
     { CpuQuota: -1 },
     { CpuPeriod: 1000 },
-    { Init: false },
+    { Init: true },
     { ShmSize: 67_108_864 },
     { OomKillDisable: true },
     { LogConfig: { Type: "json-file", Config: {} } },

@@ -237,6 +237,40 @@ describe("SeccompProfile", () => {
     }
   )
 
+  it.prop(
+    "refuses to change the scheduling and the limits of the first process, with any higher bits",
+    [
+      Schema.Int.check(Schema.isBetween({ minimum: 2, maximum: 2 ** 22 - 1 })),
+      Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2 ** 31 }))
+    ],
+    ([process, above]) => {
+      const high = BigInt(above) << 32n
+      for (const name of [
+        "prlimit64",
+        "sched_setaffinity",
+        "sched_setattr",
+        "sched_setparam",
+        "sched_setscheduler"
+      ]) {
+        assert.isFalse(passes(name, high | 1n), name)
+        for (const other of [0, process])
+          assert.isTrue(passes(name, high | BigInt(other)), `${name} ${other}`)
+      }
+      for (const [name, byProcess] of [
+        ["setpriority", 0],
+        ["ioprio_set", 1]
+      ] as const) {
+        assert.isFalse(passes(name, high | BigInt(byProcess), high | 1n), name)
+        for (const other of [0, process]) {
+          assert.isTrue(passes(name, high | BigInt(byProcess), high | BigInt(other)), `${name} ${other}`)
+          for (const group of [0, 1, 2, 3]) {
+            if (group !== byProcess) assert.isFalse(passes(name, high | BigInt(group), BigInt(other)), name)
+          }
+        }
+      }
+    }
+  )
+
   it("allows socket options at six levels", () => {
     const levels = Array.from({ length: 512 }, (_, level) => level)
     assert.deepStrictEqual(

@@ -51,6 +51,15 @@ export const kernelLimit = (
   return undefined
 }
 
+/** Returns the limit that ended a container by itself: one of the kernel, or its own deadline. */
+export const exitLimit = (exit: ContainerExit, limits: Limits, partial: Partial): LimitReason | undefined => {
+  const { runtimeSecondsMax } = limits
+  return (
+    kernelLimit(exit, limits, partial) ??
+    (exit.deadlinePassed === true ? new TimedOut({ runtimeSecondsMax, partial }) : undefined)
+  )
+}
+
 const diskFull =
   ({ workspaceBytesMax }: Limits): HostLimit =>
   (partial) =>
@@ -160,7 +169,7 @@ export const watch = Effect.fnUntraced(function* (
   // A run can be shorter than the interval.
   const bytes = yield* measured
   const broken =
-    kernelLimit(ending, limits, soFar(ending)) ??
+    exitLimit(ending, limits, soFar(ending)) ??
     (bytes > limits.workspaceBytesMax ? diskFull(limits)(soFar(ending)) : undefined)
   if (broken !== undefined) return yield* Effect.fail(broken)
   const { output, peak } = soFar(ending)

@@ -54,7 +54,7 @@ export const make = Effect.fnUntraced(function* (
       container.exit,
       (exit): Broken =>
         (partial) =>
-          AgentWatch.kernelLimit(exit, limits, partial) ?? endedByItself
+          AgentWatch.exitLimit(exit, limits, partial) ?? endedByItself
     )
   ]).pipe(
     Effect.catch((reason) =>

@@ -33,9 +33,9 @@ export const hostConfig = (spec: ContainerSpec) => {
     CpuPeriod: cpuPeriodMicros,
     CpuQuota: Math.max(1000, Math.round(limits.cpusMax * cpuPeriodMicros)),
     Devices: [],
-    // Reaps orphans of the agent, and forwards signals. A supervisor does both itself: as the first process, it cannot
-    // be killed or stopped from inside, and no other process has its pipes, from which a command could take them.
-    Init: spec.supervised !== true,
+    // Only for our own programs. Agents and relays have a first process of ours, which also keeps their deadline, and
+    // which no process inside can stop, read or write.
+    Init: spec.role === "proxy" || spec.role === "gateway",
     IpcMode: "private",
     // Output comes from attach, with our limit: a log on the engine's disk would be a second copy without one.
     LogConfig: { Type: "none", Config: {} },

@@ -7,6 +7,7 @@
  * - Calls that reach large or often-attacked parts of the kernel that an agent does not need: `io_uring_*`,
  *   `userfaultfd`, `bpf`, `perf_event_open`, the key rings, `modify_ldt`, `memfd_secret`, `vmsplice` and file handles.
  * - Calls that read or trace another process, all namespaces, all but four socket families, and 32-bit programs.
+ * - Calls that change the scheduling or the limits of a container's first process, which ends it at its deadline.
  * - Calls that use a resource that the whole host shares and no control group limits: `io_setup` and the other calls of
  *   asynchronous I/O (`fs.aio-max-nr`), huge pages.
  *
@@ -47,8 +48,8 @@ export const allowed: Readonly<Record<string, ReadonlyArray<string>>> = {
   process: words(`
     alarm arch_prctl capget capset execve execveat exit exit_group fork getcpu getegid geteuid getgid
     getgroups getitimer getpgid getpgrp getpid getppid getpriority getresgid getresuid getrlimit getrusage
-    getsid gettid getuid kill pause pidfd_open pidfd_send_signal prctl prlimit64 restart_syscall rseq setgid
-    setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid
+    getsid gettid getuid kill pause pidfd_open pidfd_send_signal prctl restart_syscall rseq setgid
+    setitimer setpgid setregid setresgid setresuid setreuid setrlimit setsid setuid
     set_robust_list get_robust_list set_tid_address sysinfo times tgkill tkill umask uname uretprobe vfork
     wait4 waitid
   `),
@@ -57,9 +58,8 @@ export const allowed: Readonly<Record<string, ReadonlyArray<string>>> = {
     rt_tgsigqueueinfo sigaltstack signalfd signalfd4
   `),
   scheduling: words(`
-    ioprio_get ioprio_set sched_getaffinity sched_getattr sched_getparam sched_get_priority_max
-    sched_get_priority_min sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr
-    sched_setparam sched_setscheduler sched_yield
+    ioprio_get sched_getaffinity sched_getattr sched_getparam sched_get_priority_max sched_get_priority_min
+    sched_getscheduler sched_rr_get_interval sched_yield
   `),
   // A program may restrict itself further.
   restriction: words(`landlock_add_rule landlock_create_ruleset landlock_restrict_self seccomp`),
@@ -148,6 +148,27 @@ export const optionsRefused: ReadonlyArray<{
 /** Bits of an option number: no kernel has an option of these levels that needs more. */
 const optionBits = 7
 
+/**
+ * Calls that change the scheduling or the limits of the process in their first argument. All processes of a container
+ * have the same user, so the kernel would let an agent slow down the process that ends it.
+ */
+const processChanges = [
+  "prlimit64",
+  "sched_setaffinity",
+  "sched_setattr",
+  "sched_setparam",
+  "sched_setscheduler"
+]
+
+/** The only form of naming processes: by ID (`PRIO_PROCESS`, `IOPRIO_WHO_PROCESS`). Groups could include the first. */
+const byProcess = { setpriority: 0, ioprio_set: 1 } as const
+
+/** The first process of a PID namespace. */
+const firstProcess = 1
+
+/** Bits of a process ID: the kernel allows no higher one (`PID_MAX_LIMIT`). */
+const processBits = 22
+
 /** Bits that the kernel reads of a level, an option name or a request. */
 const readBits = 32
 const readMask = 2 ** readBits - 1
@@ -224,6 +245,13 @@ const sockets: ReadonlyArray<CallRule> = [
   )
 ]
 
+const processes: ReadonlyArray<CallRule> = allBut([firstProcess], processBits).flatMap(({ mask, value }) => [
+  { names: processChanges, action: "SCMP_ACT_ALLOW", args: [masked(0, mask, value)] } as const,
+  ...Object.entries(byProcess).map(([name, which]) =>
+    allow(name, masked(0, readMask, which), masked(1, mask, value))
+  )
+])
+
 export const profile: SeccompProfile = {
   defaultAction: "SCMP_ACT_ERRNO",
   // No sub-architectures: a call in the 32-bit or the x32 convention matches no rule and is never executed.
@@ -234,6 +262,7 @@ export const profile: SeccompProfile = {
   syscalls: [
     { names: Object.values(allowed).flat().toSorted(), action: "SCMP_ACT_ALLOW" },
     ...sockets,
+    ...processes,
     allow("clone", masked(0, namespaceFlags, 0)),
     { names: absent, action: "SCMP_ACT_ERRNO", errnoRet: 38 },
     allow("memfd_create", masked(1, hugePages.memfd_create, 0)),

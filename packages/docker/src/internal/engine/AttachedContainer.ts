@@ -30,14 +30,6 @@ export const frames = (socket: Duplex): Stream.Stream<OutputChunk, RuntimeUnavai
     )
   })
 
-const send = (socket: Duplex, text: string): Effect.Effect<void> =>
-  Effect.callback((resume) => {
-    // Writing to a container that has ended is not an error here: its exit reports the end.
-    socket.end(text, () => resume(Effect.void))
-    socket.once("close", () => resume(Effect.void))
-    socket.once("error", () => resume(Effect.void))
-  })
-
 const write = (socket: Duplex, bytes: Uint8Array | string): Effect.Effect<void> =>
   Effect.callback((resume) => {
     // Writing to a container that has ended is not an error here: its exit reports the end.
@@ -51,8 +43,6 @@ const goWord = "go\n"
 export const make = Effect.fnUntraced(function* (options: {
   readonly socket: Duplex
   readonly held: boolean
-  /** Whether stdin is kept open after `go`. */
-  readonly supervised: boolean
   /** Called after the last byte of output: the container's control group is about to be removed. */
   readonly onEnd: () => void
 }) {
@@ -120,12 +110,11 @@ export const make = Effect.fnUntraced(function* (options: {
     ),
     /** The entrypoint's posture report. */
     report: inTime(Deferred.await(reported), "report its posture"),
-    /** Sends `go` to a held container, and waits until its agent has started. */
-    go: Effect.andThen(
-      options.supervised ? write(options.socket, goWord) : send(options.socket, goWord),
-      inTime(Deferred.await(started), "start its agent")
-    ),
-    send: (text: string) => send(options.socket, text),
+    /**
+     * Sends `go` to a held container, and waits until its agent has started. Stdin stays open: the first process ends
+     * the container when stdin ends, and that happens when this process dies.
+     */
+    go: Effect.andThen(write(options.socket, goWord), inTime(Deferred.await(started), "start its agent")),
     /** Writes to stdin and leaves it open. Completes when the bytes are sent. */
     write: (bytes: Uint8Array) => write(options.socket, bytes),
     output: Stream.fromQueue(output),
