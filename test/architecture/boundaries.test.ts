@@ -111,7 +111,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   proxy: {
-    libraries: ["effect"],
+    // Tunnels through the HTTP proxy of a company. Node's own support is missing before 22.21.
+    libraries: ["effect", "hpagent"],
     world: {
       "GatewayLlmProxy.ts": ["node:os"],
       "internal/HostDisk.ts": ["node:fs/promises"],

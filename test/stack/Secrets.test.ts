@@ -24,6 +24,8 @@ import * as RunHarness from "../harness/RunHarness.ts"
 /** Invented key that occurs nowhere else. */
 const key = "sk-planted-7f3c9e1d5b8a-quixotic"
 
+let rotations = 0
+
 class Upstream extends Context.Service<Upstream, ScriptedModelApi.ScriptedModelApi>()("test/Upstream") {
   static readonly layer = Layer.effect(Upstream, DemoUpstream.acquire({ raw: true }))
 }
@@ -46,7 +48,9 @@ const proxyOf = ({ carrier }: { readonly carrier: "directory" | "container" | un
           })
         : GatewayLlmProxy.layer({
             url: url,
-            key: Redacted.make(key),
+            // A new key each time: the search covers every key that was used.
+            key: Effect.sync(() => Redacted.make(`${key}-${++rotations}`)),
+            keySecondsMax: 0,
             carrier,
             image: Images.gateway,
             // The most verbose setting of the audit.
@@ -124,7 +128,9 @@ for (const proxy of proxies) {
 
           const [request] = (yield* (yield* Upstream).received).slice(-1)
           const headers = new Map(request!.headers.map(([name, value]) => [name.toLowerCase(), value]))
-          assert.strictEqual(headers.get("authorization"), `Bearer ${key}`)
+          const sent = headers.get("authorization") ?? ""
+          if (proxy.carrier === undefined) assert.strictEqual(sent, `Bearer ${key}`)
+          else assert.strictEqual(sent, `Bearer ${key}-${rotations}`)
           assert.strictEqual(headers.get("x-litellm-end-user-id"), identity.billingAccountId)
           assert.strictEqual(headers.get("x-litellm-customer-id"), identity.billingAccountId)
           assert.deepStrictEqual(JSON.parse(headers.get("x-litellm-spend-logs-metadata")!), {

@@ -26,8 +26,9 @@ import type { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Context, Effect, FileSystem, Layer, Redacted, Result } from "effect"
 import { basename, dirname, join, resolve } from "node:path"
 import type { Refusal } from "./Failure.ts"
+import * as KeyFile from "./KeyFile.ts"
 import * as Records from "./Records.ts"
-import type { WayOut } from "./RunPlan.ts"
+import type { UpstreamWayOut, WayOut } from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
 /** Requests that the demo upstream received; `undefined` if another upstream was asked. */
@@ -82,10 +83,10 @@ export const reaper = (
  */
 export const neverHeld = Effect.fnUntraced(function* (
   settings: Pick<Settings["Service"], "dockerHost" | "keyFile" | "stateDirectory"> &
-    Partial<Pick<Settings["Service"], "database" | "databaseFile" | "imageKeyFile">>
+    Partial<Pick<Settings["Service"], "database" | "databaseFile" | "imageKeyFile" | "upstreamFiles">>
 ): Effect.fn.Return<ReadonlyArray<HostWorkspace.Forbidden>, never, FileSystem.FileSystem> {
   const address = DockerSocket.parse(settings.dockerHost ?? DockerSocket.defaultPath)
-  const { database } = settings
+  const { database, upstreamFiles = [] } = settings
   const records = {
     name: "the records of runs",
     remedy: "Move the database (COGNI_DATABASE_URL, COGNI_DATABASE_URL_FILE) out of the workspace"
@@ -96,6 +97,11 @@ export const neverHeld = Effect.fnUntraced(function* (
       name: "the key file",
       remedy: "Move the key file (COGNI_LLM_KEY_FILE) out of the workspace"
     },
+    ...upstreamFiles.map((path) => ({
+      path,
+      name: "a file about the upstream",
+      remedy: "Move it (COGNI_LLM_PROFILE_FILE, COGNI_LLM_IDENTITY_SECRET_FILE) out of the workspace"
+    })),
     {
       path: settings.stateDirectory,
       name: "the state directory",
@@ -231,20 +237,27 @@ const carriers = {
 const between = (
   settings: Settings["Service"],
   { auditBodies, proxy = "gateway" }: Plan,
-  url: string,
-  key: Redacted.Redacted<string>
+  {
+    key,
+    keyFile,
+    options,
+    url
+  }: Pick<UpstreamWayOut, "key" | "options" | "url"> & {
+    readonly keyFile?: string | undefined
+  }
 ): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> =>
   proxy === "nginx"
     ? NginxLlmProxy.layer({
         image: settings.proxyImage,
         upstream: { type: "host", url },
         key,
-        keyHeader: settings.keyHeader
+        ...options
       })
     : GatewayLlmProxy.layer({
         url,
-        key,
-        keyHeader: settings.keyHeader,
+        // nginx gets its key once, when its container starts. The gateway reads a rotated key from the file.
+        key: keyFile === undefined ? key : KeyFile.source(keyFile, "COGNI_LLM_KEY_FILE"),
+        ...options,
         carrier: carriers[proxy],
         image: settings.gatewayImage,
         prices: settings.prices,
@@ -261,12 +274,17 @@ const proxy = (
     case "None":
       return Layer.merge(layerNoop, noWitness)
     case "Upstream":
-      return Layer.merge(between(settings, plan, wayOut.url, wayOut.key), noWitness)
+      return Layer.merge(between(settings, plan, { ...wayOut, keyFile: settings.keyFile }), noWitness)
     case "Demo":
       return Layer.unwrap(
         Effect.map(DemoUpstream.acquire(), ({ received, url }) =>
           Layer.merge(
-            between(settings, plan, url, Redacted.make(`demo-${crypto.randomUUID()}`)),
+            // The demo upstream accepts what LiteLLM does, whatever the profile of the configured one.
+            between(settings, plan, {
+              url,
+              key: Redacted.make(`demo-${crypto.randomUUID()}`),
+              options: { profile: { name: "litellm" } }
+            }),
             Layer.succeed(DemoWitness, { received })
           )
         )

@@ -79,7 +79,7 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
       { runId }
     )
   }
-  const injected = new Set<string>(KeyInjection.injectedHeaderNames(settings.keyHeader))
+  const injected = new Set(KeyInjection.injectedHeaderNames())
   const facts: DemoReport.DemoFacts = {
     result,
     answer: verdict.answer.text,

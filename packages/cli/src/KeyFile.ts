@@ -7,6 +7,7 @@
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
+import { KeyUnavailable } from "@cogni/sandbox-proxy/UpstreamKey"
 import { Effect, Redacted } from "effect"
 import { type Refusal, refusal } from "./Failure.ts"
 
@@ -35,29 +36,54 @@ export const secretOf = (
       ? Effect.map(readText(path, `${variable}_FILE`), (text) => Redacted.make(text))
       : Effect.fail(refuseBoth(variable))
 
-/** Reads a whole file, without one line ending at its end. The caller must redact the text immediately. */
-export const readText = Effect.fnUntraced(function* (
+/**
+ * Returns the key in a file, for a proxy that asks for it again while runs are open. So a rotated key is used without a
+ * restart. A file that is missing or empty may be just being replaced.
+ */
+export const source = (
   path: string,
   variable: string
-): Effect.fn.Return<string, Refusal> {
-  const refuse = (problem: string, remedy: string) =>
-    refusal("configuration", `${variable} ${path} ${problem}`, remedy)
+): Effect.Effect<Redacted.Redacted<string>, KeyUnavailable> =>
+  readKey(path, variable).pipe(
+    Effect.map((text) => Redacted.make(text)),
+    Effect.mapError(
+      ({ isTransient, refusal: { detail, remedy } }) =>
+        new KeyUnavailable({ detail, remedy, isRetryable: isTransient })
+    )
+  )
+
+/** Reads a whole file, without one line ending at its end. The caller must redact the text immediately. */
+export const readText = (path: string, variable: string): Effect.Effect<string, Refusal> =>
+  Effect.mapError(readKey(path, variable), ({ refusal: refused }) => refused)
+
+const readKey = Effect.fnUntraced(function* (
+  path: string,
+  variable: string
+): Effect.fn.Return<string, { readonly refusal: Refusal; readonly isTransient: boolean }> {
+  const refuse = (problem: string, remedy: string, isTransient = false) => ({
+    refusal: refusal("configuration", `${variable} ${path} ${problem}`, remedy),
+    isTransient
+  })
   const { bytes, mode = 0 } = yield* HostFile.read(path, { bytesMax: keyFileBytesMax }).pipe(
     Effect.mapError(({ detail, problem, remedy }) =>
       problem === "too_large"
         ? refuse(`is larger than ${formatBytes(keyFileBytesMax)}`, "Name a file that contains only the key")
         : problem === "not_a_file"
           ? refuse(`is not a file (it ${detail})`, "Name a file that contains only the key")
-          : refuse(`cannot be read (it ${detail})`, remedy)
+          : refuse(`cannot be read (it ${detail})`, remedy, problem === "not_found")
     )
   )
   if ((mode & othersMask) !== 0) {
     const octal = mode.toString(8).padStart(4, "0")
-    return yield* refuse(
-      `is accessible to other users (mode ${octal})`,
-      `Restrict it: chmod 600 ${ShellWord.quoted(path)}`
+    return yield* Effect.fail(
+      refuse(
+        `is accessible to other users (mode ${octal})`,
+        `Restrict it: chmod 600 ${ShellWord.quoted(path)}`
+      )
     )
   }
   const key = new TextDecoder().decode(bytes).replace(/\r?\n$/u, "")
-  return key === "" ? yield* refuse("is empty", "Write only the key into it, on one line") : key
+  return key === ""
+    ? yield* Effect.fail(refuse("is empty", "Write only the key into it, on one line", true))
+    : key
 })

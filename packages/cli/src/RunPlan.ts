@@ -14,6 +14,7 @@ import { type Redacted, Result, Schema } from "effect"
 import { type Refusal, refusal, refuse } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import type { Settings } from "./Settings.ts"
+import type { UpstreamOptions } from "./UpstreamSettings.ts"
 
 /** Flags of `run`; each may be absent. */
 export type RunFlags = Partial<Flags.Typed<typeof Flags.run>>
@@ -33,6 +34,7 @@ export interface UpstreamWayOut {
   readonly model: string
   readonly url: string
   readonly key: Redacted.Redacted<string>
+  readonly options: UpstreamOptions
 }
 
 export interface RunPlan {
@@ -47,9 +49,9 @@ const orDemo = `${configure}, try it with --demo (no model is asked), or see: co
 
 /** Returns the configured upstream; `hasDemo` is set if the command has `--demo`. */
 export const upstreamAddress = (
-  { upstream: setting }: Pick<Settings["Service"], "upstream">,
+  { upstream: setting, upstreamOptions }: Pick<Settings["Service"], "upstream" | "upstreamOptions">,
   hasDemo = true
-): Result.Result<Pick<UpstreamWayOut, "url" | "key">, Refusal> => {
+): Result.Result<Omit<UpstreamWayOut, "_tag" | "model">, Refusal> => {
   if (setting._tag === "Absent") {
     return refuse("configuration", "no model is configured", hasDemo ? orDemo : configure)
   }
@@ -59,16 +61,21 @@ export const upstreamAddress = (
     const absent = missing === "COGNI_LLM_KEY" ? "COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY)" : missing
     return refuse("configuration", `${present} is set and ${absent} is not`, `Set both, or unset ${present}`)
   }
-  const address = Upstream.address({ type: "host", url: setting.url })
-  return Result.isFailure(address)
-    ? refuse("configuration", `COGNI_LLM_URL ${address.failure.problem}`, address.failure.remedy)
-    : Result.succeed({ url: setting.url, key: setting.key })
+  const { key, url } = setting
+  return Result.flatMap(upstreamOptions, (options) => {
+    const resolved = Upstream.resolve({ type: "host", url }, options)
+    if (Result.isSuccess(resolved)) return Result.succeed({ url, key, options })
+    const { problem, remedy } = resolved.failure
+    return resolved.failure._tag === "ProfileRefused"
+      ? refuse("configuration", `the profile of COGNI_LLM_URL ${problem}`, remedy)
+      : refuse("configuration", `COGNI_LLM_URL ${problem}`, remedy)
+  })
 }
 
 /** Selects the upstream: the demo upstream with `--demo`, else the configured one. */
 export const modelWayOut = (
   { demo = false, model }: Pick<RunFlags, "demo" | "model">,
-  settings: Pick<Settings["Service"], "upstream" | "model">
+  settings: Pick<Settings["Service"], "upstream" | "upstreamOptions" | "model">
 ): Result.Result<ModelWayOut, Refusal> =>
   demo
     ? Result.succeed({ _tag: "Demo", model: model ?? DemoUpstream.model })

@@ -10,6 +10,7 @@ import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import { defaultImage } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { builtIn } from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { Prices } from "@cogni/sandbox-proxy/Prices"
+import * as UpstreamProfile from "@cogni/sandbox-proxy/UpstreamProfile"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import { Config, ConfigProvider, Context, Effect, Layer, Option, Redacted, Schema } from "effect"
 import * as DatabaseSettings from "./DatabaseSettings.ts"
@@ -18,6 +19,7 @@ import * as GitSettings from "./GitSettings.ts"
 import * as ImageSettings from "./ImageSettings.ts"
 import type { Tags } from "./InstalledImages.ts"
 import * as KeyFile from "./KeyFile.ts"
+import * as UpstreamSettings from "./UpstreamSettings.ts"
 
 /** Configuration of the upstream. */
 export type UpstreamSetting =
@@ -37,6 +39,7 @@ type KeyVariable = "COGNI_LLM_KEY" | "COGNI_LLM_KEY_FILE"
 /** Variables that hold a secret. */
 export const secretNames: ReadonlyArray<string> = [
   "COGNI_LLM_KEY",
+  "COGNI_LLM_IDENTITY_SECRET",
   "COGNI_DATABASE_URL",
   "GITHUB_TOKEN",
   "GITLAB_TOKEN",
@@ -115,7 +118,13 @@ const config = Config.all({
   }),
   prices: optional(Config.schema(Schema.fromJsonString(Prices), "COGNI_LLM_PRICES")),
   prometheusUrl: text("COGNI_PROMETHEUS_URL"),
-  keyHeader: optional(Config.schema(Schema.Literals(["authorization", "x-api-key"]), "COGNI_LLM_KEY_HEADER")),
+  upstream: Config.all({
+    profile: optional(Config.schema(UpstreamProfile.Name, "COGNI_LLM_PROFILE")),
+    profileFile: text("COGNI_LLM_PROFILE_FILE"),
+    keyHeader: optional(Config.schema(UpstreamProfile.KeyHeader, "COGNI_LLM_KEY_HEADER")),
+    identitySecret: secret("COGNI_LLM_IDENTITY_SECRET"),
+    identitySecretFile: text("COGNI_LLM_IDENTITY_SECRET_FILE")
+  }),
   url: text("COGNI_LLM_URL"),
   key: secret("COGNI_LLM_KEY"),
   keyFile: text("COGNI_LLM_KEY_FILE"),
@@ -168,7 +177,19 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     prometheusUrl: found.prometheusUrl,
     /** Prices of models, if configured. */
     prices: found.prices,
-    keyHeader: found.keyHeader ?? "authorization",
+    /** Profile of the upstream. An invalid one is an error only if a model is needed. */
+    upstreamOptions: yield* Effect.result(
+      UpstreamSettings.make({
+        ...found.upstream,
+        url: found.url,
+        proxyUrl: found.git.proxyUrl,
+        noProxy: found.git.noProxy
+      })
+    ),
+    /** Files that decide what the upstream gets. No agent may write them. */
+    upstreamFiles: [found.upstream.profileFile, found.upstream.identitySecretFile].filter(
+      (path) => path !== undefined
+    ),
     /** The file that contains the key, if any. */
     keyFile,
     upstream: yield* upstream,

@@ -11,7 +11,9 @@ const check = "upstream"
 
 export const probeSecondsMax = 5
 
-export const probe = (settings: Pick<Settings["Service"], "upstream" | "model">): Effect.Effect<Finding> => {
+export const probe = (
+  settings: Pick<Settings["Service"], "upstream" | "upstreamOptions" | "model">
+): Effect.Effect<Finding> => {
   const { upstream } = settings
   if (upstream._tag === "Absent") {
     return Effect.succeed(
@@ -22,16 +24,16 @@ export const probe = (settings: Pick<Settings["Service"], "upstream" | "model">)
       )
     )
   }
-  const address = Result.flatMap(RunPlan.upstreamAddress(settings, false), ({ url }) =>
-    Upstream.address({ type: "host", url })
+  const resolved = Result.flatMap(RunPlan.upstreamAddress(settings, false), ({ options, url }) =>
+    Upstream.resolve({ type: "host", url }, options)
   )
-  if (Result.isFailure(address)) {
-    const { remedy } = address.failure
-    const detail = "detail" in address.failure ? address.failure.detail : address.failure.problem
+  if (Result.isFailure(resolved)) {
+    const { detail, remedy } = resolved.failure
     return Effect.succeed(fail(check, oneLine(detail), oneLine(remedy)))
   }
-  const { display } = address.success
-  return HttpClient.get(`${display}/v1/models`).pipe(
+  const { address, profile } = resolved.success
+  const { display } = address
+  return HttpClient.get(`${display}${profile.pathPrefix.replace("/{model}", "")}/models`).pipe(
     Effect.timeout(`${probeSecondsMax} seconds`),
     Effect.match({
       onSuccess: ({ status }) =>
@@ -39,7 +41,7 @@ export const probe = (settings: Pick<Settings["Service"], "upstream" | "model">)
           ? warn(check, `${display} answers ${status}`, "Look at its log")
           : settings.model === undefined
             ? warn(check, `${display} answers`, "Set COGNI_LLM_MODEL, or name --model for each run")
-            : ok(check, `${display} answers; model ${settings.model}`),
+            : ok(check, `${display} answers; model ${settings.model}, profile ${profile.name}`),
       onFailure: (error) =>
         fail(
           check,

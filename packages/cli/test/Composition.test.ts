@@ -106,4 +106,12 @@ describe("a workspace", () => {
       )
     })
   )
+
+  it.effect("is refused if it contains a file that decides what the upstream gets", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const why = yield* refusal(path, { upstreamFiles: [join(path, "profile.json")] })
+      assert.include(why, "COGNI_LLM_PROFILE_FILE, COGNI_LLM_IDENTITY_SECRET_FILE")
+    })
+  )
 })

@@ -20,7 +20,8 @@ const absent: Settings["Service"] = {
   imageOf: (image) => `cogni/${image}:1`,
   prices: undefined,
   prometheusUrl: undefined,
-  keyHeader: "authorization",
+  upstreamOptions: Result.succeed({ profile: {} }),
+  upstreamFiles: [],
   keyFile: undefined,
   images: Result.succeed({ policy: { pull: "never" }, cosignPublicKey: undefined }),
   imageKeyFile: undefined,
@@ -105,10 +106,23 @@ describe("the egress of an agent", () => {
       _tag: "Upstream",
       model: "m1",
       url: "http://127.0.0.1:4000",
-      key
+      key,
+      options: { profile: {} }
     })
     assert.propertyVal(planned(prompt, { model: "m2" }, configured).wayOut, "model", "m2")
     assert.include(refused(prompt, {}, { ...configured, model: undefined }).message, "COGNI_LLM_MODEL")
+  })
+
+  it("is refused if its profile does not fit its URL, also with nginx", () => {
+    const upstream = { _tag: "Configured", url: "https://api.openai.com", key } as const
+    const { exit, message } = refused(
+      prompt,
+      {},
+      { ...configured, upstream, upstreamOptions: Result.succeed({ profile: { name: "litellm" } }) }
+    )
+    assert.strictEqual(exit, "configuration")
+    assert.include(message, "the profile of COGNI_LLM_URL is litellm, but api.openai.com is a public API")
+    assert.include(message, "Choose the profile openai")
   })
 
   it.each([

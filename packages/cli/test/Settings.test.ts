@@ -2,6 +2,7 @@
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { assert, describe, it } from "@effect/vitest"
 import * as DatabaseSettings from "../src/DatabaseSettings.ts"
+import * as KeyFile from "../src/KeyFile.ts"
 import * as Settings from "../src/Settings.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer, Redacted, Result } from "effect"
@@ -56,7 +57,8 @@ describe("Settings", () => {
         gatewayImage: "cogni-sandbox/gateway:latest",
         prices: undefined,
         prometheusUrl: undefined,
-        keyHeader: "authorization",
+        upstreamOptions: Result.succeed({ profile: {} }),
+        upstreamFiles: [],
         keyFile: undefined,
         images: Result.succeed({ policy: { pull: "never" as const }, cosignPublicKey: undefined }),
         imageKeyFile: undefined,
@@ -154,6 +156,94 @@ describe("Settings", () => {
         `${JSON.stringify(settings)} ${inspect(settings, { depth: 9 })} ${String(settings.upstream)}`,
         key
       )
+    })
+  )
+})
+
+describe("the upstream's options", () => {
+  const file = (content: string) => keyFile(content)
+
+  it.effect("are the profile, changes from a file, the key header, and the secret for pseudonyms", () =>
+    Effect.gen(function* () {
+      const path = yield* file('{"embeddings": true, "headers": {"x-title": "Acme"}}')
+      const secretPath = yield* file("0123456789abcdef")
+      const settings = yield* read({
+        COGNI_LLM_PROFILE: "openai",
+        COGNI_LLM_PROFILE_FILE: path,
+        COGNI_LLM_KEY_HEADER: "api-key",
+        COGNI_LLM_IDENTITY_SECRET_FILE: secretPath
+      })
+      const { identitySecret, profile } = Result.getOrThrow(settings.upstreamOptions)
+      assert.deepStrictEqual(profile, {
+        embeddings: true,
+        headers: { "x-title": "Acme" },
+        name: "openai",
+        keyHeader: "api-key"
+      })
+      assert.strictEqual(Redacted.value(identitySecret!), "0123456789abcdef")
+      assert.deepStrictEqual(settings.upstreamFiles, [path, secretPath])
+    })
+  )
+
+  it.effect("are refused only when a model is needed, with the file and what to do", () =>
+    Effect.gen(function* () {
+      for (const [environment, says] of [
+        [{ COGNI_LLM_PROFILE_FILE: "/nowhere/profile.json" }, "cannot be read"],
+        [{ COGNI_LLM_PROFILE_FILE: yield* file('{"embedings": true}') }, "is not a profile"],
+        [{ COGNI_LLM_PROFILE_FILE: yield* file("no JSON") }, "is not a profile"],
+        [
+          { COGNI_LLM_PROFILE: "openai", COGNI_LLM_PROFILE_FILE: yield* file('{"name": "vllm"}') },
+          "Name the profile once"
+        ],
+        [{ COGNI_LLM_IDENTITY_SECRET: key, COGNI_LLM_IDENTITY_SECRET_FILE: yield* file(key) }, "both set"]
+      ] as ReadonlyArray<readonly [Record<string, string>, string]>) {
+        const { upstreamOptions } = yield* read(environment)
+        if (Result.isSuccess(upstreamOptions)) return assert.fail(says)
+        assert.include(upstreamOptions.failure.message, says)
+        assert.notInclude(upstreamOptions.failure.message, key)
+      }
+    })
+  )
+
+  it.effect("have the proxy of the environment if the upstream has https", () =>
+    Effect.gen(function* () {
+      const environment = { HTTPS_PROXY: `http://user:${key}@proxy:3128`, NO_PROXY: "localhost" }
+      const through = yield* read({ ...environment, COGNI_LLM_URL: "https://api.openai.com" })
+      const { egressProxy } = Result.getOrThrow(through.upstreamOptions)
+      assert.strictEqual(Redacted.value(egressProxy!.url), environment.HTTPS_PROXY)
+      assert.strictEqual(egressProxy!.noProxy, "localhost")
+      const direct = yield* read({ ...environment, COGNI_LLM_URL: url })
+      assert.deepStrictEqual(Result.getOrThrow(direct.upstreamOptions), { profile: {} })
+    })
+  )
+})
+
+describe("the source of the key file", () => {
+  it.effect("reads a rotated key, without a restart", () =>
+    Effect.gen(function* () {
+      const path = yield* keyFile(key)
+      const source = KeyFile.source(path, "COGNI_LLM_KEY_FILE")
+      assert.strictEqual(Redacted.value(yield* source), key)
+      writeFileSync(path, `${key}-2\n`)
+      assert.strictEqual(Redacted.value(yield* source), `${key}-2`)
+    })
+  )
+
+  it.effect("can be retried if the file is missing or empty, and not if others can open it", () =>
+    Effect.gen(function* () {
+      const path = yield* keyFile("")
+      const isRetryable = Effect.map(
+        Effect.flip(KeyFile.source(path, "COGNI_LLM_KEY_FILE")),
+        (error) => error.isRetryable
+      )
+      assert.isTrue(yield* isRetryable)
+      writeFileSync(path, key)
+      chmodSync(path, 0o644)
+      assert.isFalse(yield* isRetryable)
+      rmSync(path)
+      assert.isTrue(yield* isRetryable)
+      mkdirSync(path)
+      assert.isFalse(yield* isRetryable)
     })
   )
 })

@@ -11,13 +11,17 @@ export const names = [
   "DockerDoctor",
   "DockerReaper",
   "FileRunStore.directory",
+  "GatewayLlmProxy.egressProxy",
   "GatewayLlmProxy.image",
   "GatewayLlmProxy.key",
+  "GatewayLlmProxy.profile",
   "GatewayLlmProxy.url",
   "HostSessionWorkspaces.directory",
   "HostWorkspace.claims",
+  "NginxLlmProxy.egressProxy",
   "NginxLlmProxy.image",
   "NginxLlmProxy.key",
+  "NginxLlmProxy.profile",
   "NginxLlmProxy.upstream",
   "RunStore.list"
 ] as const

@@ -168,6 +168,8 @@ const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength
 /** The account that pays, and the names for ledger and traces. Set by the host; a sandbox cannot change them. */
 export const LlmIdentity = Schema.Struct({
   billingAccountId: Identifier,
+  /** Key of the caller at the host, such as the ID of a grant. A proxy can choose the upstream's key by it. */
+  virtualKeyId: Schema.optionalKey(Identifier),
   attempt: bounded(0, 1000, 0, "counts from 0"),
   userId: Schema.optionalKey(Identifier),
   graphId: Schema.optionalKey(Identifier),

@@ -40,6 +40,7 @@ describe("GraphSpec", () => {
     const caller = { ...request().caller, billingAccountId: "other", userId: "mallory", sessionId: "s-1" }
     assert.deepStrictEqual(make({ caller }).llm?.identity, {
       billingAccountId: "acct",
+      virtualKeyId: request().caller.virtualKeyId,
       userId: "user",
       attempt: 2,
       graphId: "sandbox:agent",

@@ -9,14 +9,16 @@
  * brings the socket into the sandbox: a host directory if the engine can mount one, a gateway container otherwise.
  * The policy code is the same for both.
  */
-import { Deferred, Effect, Layer, Record, type Scope } from "effect"
+import { Deferred, Effect, Layer, Record, Redacted, Result, type Scope } from "effect"
+import { randomBytes } from "node:crypto"
 import * as os from "node:os"
 import * as path from "node:path"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { named } from "@cogni/sandbox-core/Remedy"
-import type { Misconfigured } from "@cogni/sandbox-core/SandboxError"
+import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import type { AuditEntry } from "./AuditEntry.ts"
@@ -24,23 +26,44 @@ import * as AuditChain from "./internal/audit/AuditChain.ts"
 import * as ContainerCarrier from "./internal/carrier/ContainerCarrier.ts"
 import * as DescriptorLimit from "./internal/shards/DescriptorLimit.ts"
 import * as HostDirectoryCarrier from "./internal/carrier/HostDirectoryCarrier.ts"
+import * as KeyDesk from "./internal/shards/KeyDesk.ts"
 import * as GatewayLimits from "./internal/shards/GatewayLimits.ts"
 import * as HostDisk from "./internal/HostDisk.ts"
 import * as ServedRun from "./internal/shards/ServedRun.ts"
-import type { RunTraffic, ShardConfig } from "./internal/shards/ShardMessage.ts"
+import type { RunStart, RunTraffic, ShardConfig } from "./internal/shards/ShardMessage.ts"
 import * as ShardPool from "./internal/shards/ShardPool.ts"
 import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
 import { socketName } from "./internal/carrier/SocketCarrier.ts"
+import type * as EgressProxy from "./EgressProxy.ts"
 import * as KeyInjection from "./KeyInjection.ts"
 import type { Prices } from "./Prices.ts"
 import type * as Upstream from "./Upstream.ts"
+import * as UpstreamProfile from "./UpstreamProfile.ts"
 
 export interface GatewayLlmProxyOptions {
-  /** URL at which the host reaches the model API, with or without `/v1`. */
+  /** URL at which the host reaches the model API, with or without the profile's prefix (`/v1`). */
   readonly url: string
-  readonly key: KeyInjection.UpstreamKey
-  /** Header from which the upstream reads the key: `x-api-key` for Anthropic's own API (default `authorization`). */
-  readonly keyHeader?: KeyInjection.KeyHeader | undefined
+  /**
+   * The key, an effect that returns the current one, or a signer of each call. Effects and signers run in the host's
+   * main thread.
+   */
+  readonly key: KeyDesk.KeySource
+  /** How long a key from an effect is used until it is asked for again, in seconds (default 60). */
+  readonly keySecondsMax?: number | undefined
+  /** How long an effect or a signer may take, in seconds (default 10). */
+  readonly keyWaitSecondsMax?: number | undefined
+  /**
+   * Kind of the upstream: its paths, its key header, and what it learns about who pays. Only `litellm` gets the billing
+   * identity. Default: the profile of a known public API, otherwise `litellm`.
+   */
+  readonly profile?: UpstreamProfile.Name | UpstreamProfile.Choice | undefined
+  /** Header from which the upstream reads the key (default: the profile's). */
+  readonly keyHeader?: UpstreamProfile.KeyHeader | undefined
+  /**
+   * Secret of this deployment, at least 16 bytes. With it, an upstream other than LiteLLM gets a pseudonym of the
+   * billing account: an HMAC, in the field that its API has for end users. Absent: it learns nothing about the account.
+   */
+  readonly identitySecret?: Redacted.Redacted<string> | undefined
   /** Carrier of the sockets. `auto` (default): a host directory if the engine can mount one, else a container. */
   readonly carrier?: "auto" | "directory" | "container" | undefined
   /** Gateway image, built from `images/gateway`. The container carrier requires it. */
@@ -81,12 +104,11 @@ export interface GatewayLlmProxyOptions {
   readonly connectSecondsMax?: number | undefined
   readonly headerSecondsMax?: number | undefined
   readonly requestSecondsMax?: number | undefined
+  /** HTTP proxy between this host and the upstream (default: none). */
+  readonly egressProxy?: EgressProxy.EgressProxy | undefined
   /** PEM certificates to trust for an https upstream, instead of those of the system and of Node. */
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
 }
-
-/** Values of options that are not set. */
-export const defaults = GatewayLimits.defaults
 
 export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions) {
   const tools = options.tools ?? []
@@ -96,19 +118,33 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     servesHost: true,
     tools: tools.map(({ name }) => name)
   }
-  const address = yield* Effect.fromResult(
-    UpstreamOptions.address({ type: "host", url: options.url }, named("GatewayLlmProxy.url"))
+  const names = {
+    url: named("GatewayLlmProxy.url"),
+    profile: named("GatewayLlmProxy.profile"),
+    egressProxy: named("GatewayLlmProxy.egressProxy")
+  }
+  const resolved = yield* Effect.fromResult(
+    UpstreamOptions.resolve({ type: "host", url: options.url }, options, names)
   )
-  yield* Effect.fromResult(UpstreamOptions.checkKey(options.key, named("GatewayLlmProxy.key")))
+  const { address, profile } = resolved
+  yield* Effect.fromResult(checkPseudonym(options, profile))
+  const proxyUrl = yield* Effect.fromResult(UpstreamOptions.egressProxy(options.egressProxy, address, names))
+  if (Redacted.isRedacted(options.key))
+    yield* Effect.fromResult(UpstreamOptions.checkKey(options.key, named("GatewayLlmProxy.key")))
+  const payerOf = makePayer(options, profile)
   const carrier = yield* carrierOf(options)
-  const pool = yield* ShardPool.make(configOf(options, address))
+  const desk = KeyDesk.make(options.key, {
+    keySecondsMax: options.keySecondsMax ?? GatewayLimits.defaults.keySecondsMax,
+    keyWaitSecondsMax: options.keyWaitSecondsMax ?? GatewayLimits.defaults.keyWaitSecondsMax
+  })
+  const pool = yield* ShardPool.make(configOf(options, resolved, desk, proxyUrl))
 
   const acquire = Effect.fn("LlmProxy.acquire")(function* (
     request: LlmRequest
   ): Effect.fn.Return<LlmEndpoint, LlmProxyError, Scope.Scope> {
     const { runId } = request
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.runId, runId)
-    yield* usable(options, request)
+    yield* usable(desk, profile, request)
     // A loop on this host connects to the socket directly, so a directory is enough.
     const carries = request.llm.caller === "host" ? HostDirectoryCarrier.make : yield* carrier
     const carried = yield* carries.acquire(request.directory)
@@ -116,9 +152,11 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
       pool,
       request,
       tools,
+      desk,
       start: {
         runId,
         llm: request.llm,
+        payer: payerOf(request.llm.identity),
         socketPath: path.join(carried.directory, socketName),
         auditParent:
           request.directory ??
@@ -130,7 +168,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     })
     const proxy = `gateway (${carries.name})`
     const trafficOf = Effect.map((traffic: RunTraffic) =>
-      toTraffic(options, request, address, traffic, proxy)
+      toTraffic(resolved, request, traffic, { proxy, isSigned: desk.kind === "signed" })
     )
     const finish = yield* Effect.cached(trafficOf(run.finish))
     const ready = yield* Deferred.make<void, LlmProxyError>()
@@ -154,7 +192,7 @@ export const layer = (
 ): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> => Layer.effect(LlmProxy, make(options))
 
 /** One shard per processor: each takes about 50 MB, and more cannot work at once. At least two, to isolate runs. */
-const shardsDefault = () => Math.min(defaults.shardsMax, Math.max(2, os.availableParallelism()))
+const shardsDefault = () => Math.min(GatewayLimits.defaults.shardsMax, Math.max(2, os.availableParallelism()))
 
 /** Chooses the carrier. The runtime finds out with the first run whether the engine shares the host's files. */
 const carrierOf = Effect.fnUntraced(function* ({ carrier = "auto", image }: GatewayLlmProxyOptions) {
@@ -164,14 +202,65 @@ const carrierOf = Effect.fnUntraced(function* ({ carrier = "auto", image }: Gate
   return Effect.map(isShared, (shared) => (shared ? HostDirectoryCarrier.make : inContainer))
 })
 
-const configOf = (options: GatewayLlmProxyOptions, address: Upstream.Address): ShardConfig => {
-  const limits = Record.map(defaults, (value: number, name) => options[name] ?? value)
+/** Checks that a secret for pseudonyms fits the profile. */
+const checkPseudonym = (
+  { identitySecret }: GatewayLlmProxyOptions,
+  { endUserFields, name }: UpstreamProfile.UpstreamProfile
+): Result.Result<void, Misconfigured> => {
+  const refuse = (detail: string, remedy: string) =>
+    Result.fail(new Misconfigured({ option: named("GatewayLlmProxy.profile"), detail, remedy }))
+  if (identitySecret === undefined) return Result.succeed(undefined)
+  if (name === "litellm")
+    return refuse(
+      "is litellm, which bills by the account itself and not by a pseudonym",
+      "Leave the secret for pseudonyms out, or choose the profile of the upstream"
+    )
+  if (Object.keys(endUserFields).length === 0)
+    return refuse(
+      `is ${name}, whose API has no field for a pseudonym of the account`,
+      "Leave the secret for pseudonyms out"
+    )
+  return KeyInjection.isPseudonymSecret(identitySecret)
+    ? Result.succeed(undefined)
+    : refuse(
+        `comes with a secret for pseudonyms of less than ${KeyInjection.pseudonymSecretBytesMin} bytes`,
+        "Use a random secret, such as the output of: openssl rand -hex 32"
+      )
+}
+
+/** Returns what the upstream learns about who pays. Only LiteLLM gets the account itself. */
+const makePayer = (
+  { identitySecret }: GatewayLlmProxyOptions,
+  { name }: UpstreamProfile.UpstreamProfile
+): ((identity: LlmIdentity) => RunStart["payer"]) => {
+  // Without a secret of the deployment, cache keys are bound by one of this gateway.
+  const cacheSecret = identitySecret ?? Redacted.make(randomBytes(32).toString("hex"))
+  return ({ billingAccountId }) =>
+    name === "litellm"
+      ? { endUser: billingAccountId, cacheScope: billingAccountId }
+      : {
+          ...(identitySecret === undefined
+            ? {}
+            : { endUser: KeyInjection.pseudonym(identitySecret, "end-user", billingAccountId) }),
+          cacheScope: KeyInjection.pseudonym(cacheSecret, "cache", billingAccountId)
+        }
+}
+
+const configOf = (
+  options: GatewayLlmProxyOptions,
+  { address, profile }: Upstream.ResolvedUpstream,
+  desk: KeyDesk.KeyDesk,
+  proxyUrl: string | undefined
+): ShardConfig => {
+  const limits = Record.map(GatewayLimits.defaults, (value: number, name) => options[name] ?? value)
   return {
     ...limits,
     shardsMax: options.shardsMax ?? shardsDefault(),
     address,
-    key: KeyInjection.handedOver(options.key),
-    keyHeader: options.keyHeader ?? "authorization",
+    proxyUrl,
+    keyKind: desk.kind,
+    key: desk.fixed === undefined ? undefined : KeyInjection.handedOver(desk.fixed),
+    profile,
     certificateAuthorities: options.certificateAuthorities,
     prices: options.prices,
     auditBodies: options.auditBodies ?? "digest",
@@ -181,14 +270,33 @@ const configOf = (options: GatewayLlmProxyOptions, address: Upstream.Address): S
   }
 }
 
-/** Validates the run's identity before anything is started. */
-const usable = ({ key, keyHeader }: GatewayLlmProxyOptions, { llm, runId }: LlmRequest) =>
-  Effect.fromResult(
-    UpstreamOptions.headers(
-      { upstreamKey: key, identity: llm.identity, runId, client: [], keyHeader },
-      named("GatewayLlmProxy.key")
-    )
+/** Validates the run, and gets its first key, before anything is started. */
+const usable = Effect.fnUntraced(function* (
+  desk: KeyDesk.KeyDesk,
+  profile: UpstreamProfile.UpstreamProfile,
+  { llm, runId }: LlmRequest
+) {
+  const models = [llm.model, ...Object.values(llm.models)]
+  const unusable = UpstreamProfile.namesModel(profile)
+    ? models.find((model) => !UpstreamProfile.isPathModel(model))
+    : undefined
+  if (unusable !== undefined)
+    return yield* new Misconfigured({
+      option: named("GatewayLlmProxy.profile"),
+      detail: `puts the model into the path, and ${JSON.stringify(unusable)} cannot be part of one`,
+      remedy: "Name the deployment, with letters, digits and . _ - only"
+    })
+  const option = named("GatewayLlmProxy.key")
+  const upstreamKey = yield* Effect.mapError(desk.current, ({ detail, isRetryable, remedy }) =>
+    isRetryable
+      ? new ProxyFailed({ detail: `the upstream's key is not available: ${detail}`, remedy })
+      : new Misconfigured({ option, detail: `is not available: ${detail}`, remedy })
   )
+  const { identity } = llm
+  yield* Effect.fromResult(
+    UpstreamOptions.headers({ profile, upstreamKey, identity, runId, client: [] }, option)
+  )
+})
 
 const opened = (
   { canaries, llm, runId, tools }: LlmRequest,
@@ -208,11 +316,10 @@ const opened = (
 })
 
 const toTraffic = (
-  { keyHeader }: GatewayLlmProxyOptions,
+  { address, profile }: Upstream.ResolvedUpstream,
   { directory, tools, traceparent }: LlmRequest,
-  address: Upstream.Address,
   { auditHead, calls, callsTotal, exhausted, toolCallsTotal, usage }: RunTraffic,
-  proxy: string
+  { isSigned, proxy }: { readonly proxy: string; readonly isSigned: boolean }
 ): LlmTraffic => ({
   proxy,
   upstream: address.display,
@@ -220,8 +327,8 @@ const toTraffic = (
   callsTotal,
   unreadableRows: 0,
   injectedHeaders: [
-    ...KeyInjection.injectedHeaderNames(keyHeader),
-    "x-litellm-call-id",
+    ...KeyInjection.injectedHeaderNames(profile, isSigned),
+    ...(profile.callIdHeader === undefined ? [] : [profile.callIdHeader]),
     ...(traceparent === undefined ? [] : ["traceparent"])
   ],
   ...(directory === undefined ? {} : { auditPath: path.join(directory, AuditChain.relativePath) }),

@@ -14,26 +14,37 @@ import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from 
 import type { User } from "@cogni/sandbox-core/Posture"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { named } from "@cogni/sandbox-core/Remedy"
-import { type Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import * as HostRelay from "./internal/nginx/HostRelay.ts"
 import * as AuditDirectory from "./internal/nginx/AuditDirectory.ts"
 import * as ProxyOutput from "./internal/nginx/ProxyOutput.ts"
+import type * as EgressProxy from "./EgressProxy.ts"
 import * as KeyInjection from "./KeyInjection.ts"
 import * as NginxConfig from "./internal/nginx/NginxConfig.ts"
 import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
 import type * as Upstream from "./Upstream.ts"
+import * as UpstreamProfile from "./UpstreamProfile.ts"
 
 export interface NginxLlmProxyOptions {
   /** Proxy image, built from `images/proxy`. */
   readonly image: string
   readonly upstream: Upstream.Upstream
   readonly key: KeyInjection.UpstreamKey
-  /** Header from which the upstream reads the key: `x-api-key` for Anthropic's own API (default `authorization`). */
-  readonly keyHeader?: KeyInjection.KeyHeader | undefined
+  /**
+   * Kind of the upstream. Only `litellm` gets the billing identity. nginx reads no bodies, so it refuses a profile that
+   * opens embeddings or body fields, or that puts the model into the path. Default: as with the gateway.
+   */
+  readonly profile?: UpstreamProfile.Name | UpstreamProfile.Choice | undefined
+  /** Header from which the upstream reads the key (default: the profile's). */
+  readonly keyHeader?: UpstreamProfile.KeyHeader | undefined
+  /** Refused: nginx cannot write the pseudonym of an account into a body. */
+  readonly identitySecret?: KeyInjection.UpstreamKey | undefined
   readonly requestBytesMax?: number | undefined
   readonly concurrentRequestsMax?: number | undefined
   readonly requestsPerSecondMax?: number | undefined
+  /** HTTP proxy between this host and the upstream. Refused if the upstream is not reached without it. */
+  readonly egressProxy?: EgressProxy.EgressProxy | undefined
   /** PEM certificates to trust for an https upstream, instead of those of the system and of Node. */
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
   /** Seconds from container start to an answer on its socket (default 60). Concurrent starts queue in the engine. */
@@ -46,21 +57,38 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
   const runtime = yield* ContainerRuntime
   const owner = proxyUser()
   const readySecondsMax = options.readySecondsMax ?? 60
-  const address = yield* Effect.fromResult(
-    UpstreamOptions.address(options.upstream, named("NginxLlmProxy.upstream"))
+  const names = {
+    url: named("NginxLlmProxy.upstream"),
+    profile: named("NginxLlmProxy.profile"),
+    egressProxy: named("NginxLlmProxy.egressProxy")
+  }
+  const { address, profile } = yield* Effect.fromResult(
+    UpstreamOptions.resolve(options.upstream, options, names)
   )
+  const needed = needsBodies(profile, options)
+  if (needed !== undefined)
+    return yield* new Misconfigured({
+      option: names.profile,
+      detail: `${needed}, and nginx does not read bodies`,
+      remedy: "Use GatewayLlmProxy (--proxy gateway)"
+    })
+  const proxyUrl = yield* Effect.fromResult(UpstreamOptions.egressProxy(options.egressProxy, address, names))
+  if (proxyUrl !== undefined)
+    return yield* new Misconfigured({
+      option: names.egressProxy,
+      detail: `is needed for ${address.display}, and nginx cannot use it`,
+      remedy: "Use GatewayLlmProxy (--proxy gateway), or list the upstream in NO_PROXY"
+    })
   yield* Effect.fromResult(UpstreamOptions.checkKey(options.key, named("NginxLlmProxy.key")))
 
   /** Validates the run's identity before anything is started. */
-  const headersFor = ({ llm: { identity }, runId }: LlmRequest) => {
-    const { key: upstreamKey, keyHeader } = options
-    return Effect.fromResult(
+  const headersFor = ({ llm: { identity }, runId }: LlmRequest) =>
+    Effect.fromResult(
       UpstreamOptions.headers(
-        { upstreamKey, identity, runId, client: [], keyHeader },
+        { profile, upstreamKey: options.key, identity, runId, client: [] },
         named("NginxLlmProxy.key")
       )
     )
-  }
 
   const acquire = Effect.fn("LlmProxy.acquire")(function* (
     request: LlmRequest
@@ -103,6 +131,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
         limits: { ...limits, runtimeSecondsMax },
         stdin: NginxConfig.render({
           address,
+          profile,
           via: relay === undefined ? "network" : "relay",
           headers: [
             ...headers,
@@ -161,7 +190,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       callsTotal: read.callsTotal,
       unreadableRows: read.unreadableRows,
       injectedHeaders: [
-        ...KeyInjection.injectedHeaderNames(options.keyHeader),
+        ...KeyInjection.injectedHeaderNames(profile),
         ...(traceparent === undefined ? [] : ["traceparent"])
       ],
       ...(request.directory === undefined ? {} : { auditPath: AuditDirectory.logPath(audit) })
@@ -198,6 +227,21 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
 export const layer = (
   options: NginxLlmProxyOptions
 ): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> => Layer.effect(LlmProxy, make(options))
+
+/** Returns why only the gateway, which reads bodies, can serve a profile. */
+const needsBodies = (
+  profile: UpstreamProfile.UpstreamProfile,
+  { identitySecret }: NginxLlmProxyOptions
+): string | undefined =>
+  UpstreamProfile.namesModel(profile)
+    ? "puts the model into the path"
+    : UpstreamProfile.isOpen(profile, "embeddings")
+      ? "opens embeddings"
+      : Object.values(profile.bodyFields).some((fields) => Object.keys(fields).length > 0)
+        ? "opens body fields"
+        : identitySecret !== undefined
+          ? "comes with a secret for pseudonyms"
+          : undefined
 
 const MiB = 1024 * 1024
 

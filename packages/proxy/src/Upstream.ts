@@ -5,6 +5,7 @@
  * credential: the key is a separate, redacted option.
  */
 import { Result, Schema } from "effect"
+import * as UpstreamProfile from "./UpstreamProfile.ts"
 
 export const Upstream = Schema.Union([
   /** Reached by the host process, on behalf of a proxy without a network. */
@@ -20,8 +21,12 @@ export class UpstreamRefused extends Schema.TaggedError<UpstreamRefused>()("Upst
   problem: Schema.String,
   remedy: Schema.String
 }) {
+  /** The problem without its remedy. */
+  get detail(): string {
+    return `the upstream's URL ${this.problem}`
+  }
   override get message(): string {
-    return `the upstream's URL ${this.problem}. ${this.remedy}`
+    return `${this.detail}. ${this.remedy}`
   }
 }
 
@@ -33,7 +38,7 @@ export interface Address {
   readonly port: number
   /** Value of the `Host` header. */
   readonly authority: string
-  /** Path before `/v1/…`: empty, or `/some/path` without a trailing slash. */
+  /** Path before the profile's prefix (`/v1`): empty, or `/some/path` without a trailing slash. */
   readonly basePath: string
   /** For people: scheme, authority and base path. */
   readonly display: string
@@ -43,8 +48,8 @@ const example = "Write it as http://127.0.0.1:4000 or https://models.example.com
 
 const refuse = (problem: string, remedy = example) => Result.fail(new UpstreamRefused({ problem, remedy }))
 
-/** Parses a URL, with or without a trailing `/v1`. */
-export const address = (upstream: Upstream): Result.Result<Address, UpstreamRefused> => {
+/** Parses a URL, with or without the profile's prefix at its end (default `/v1`). */
+export const address = (upstream: Upstream, pathPrefix = "/v1"): Result.Result<Address, UpstreamRefused> => {
   const url = URL.parse(upstream.url)
   if (url === null) return refuse("is not a URL")
   if (url.protocol !== "http:" && url.protocol !== "https:") return refuse("is neither http nor https")
@@ -55,7 +60,11 @@ export const address = (upstream: Upstream): Result.Result<Address, UpstreamRefu
     return refuse("has a query or a fragment", "Remove everything after the path")
   if (!/^(?:[A-Za-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])$/u.test(url.hostname))
     return refuse("has no valid host")
-  const basePath = url.pathname.replace(/\/+$/u, "").replace(/\/v1$/u, "").replace(/\/+$/u, "")
+  const path = url.pathname.replace(/\/+$/u, "")
+  const basePath =
+    pathPrefix !== "" && path.endsWith(pathPrefix)
+      ? path.slice(0, -pathPrefix.length).replace(/\/+$/u, "")
+      : path
   if (!/^(?:\/[A-Za-z0-9._~-]+)*$/u.test(basePath)) {
     return refuse("has a path with characters other than letters, digits and . _ ~ -")
   }
@@ -75,3 +84,28 @@ export const address = (upstream: Upstream): Result.Result<Address, UpstreamRefu
     display: `${url.protocol}//${url.host}${basePath}`
   })
 }
+
+/** Options that determine an upstream's profile. */
+export interface ProfileOptions {
+  /** Kind of the upstream, or a choice with changes to it. Default: a known public API's, otherwise `litellm`. */
+  readonly profile?: UpstreamProfile.Name | UpstreamProfile.Choice | undefined
+  /** Header with the key, if it is not the profile's own. */
+  readonly keyHeader?: UpstreamProfile.KeyHeader | undefined
+}
+
+export interface ResolvedUpstream {
+  readonly address: Address
+  readonly profile: UpstreamProfile.UpstreamProfile
+}
+
+/** Parses a URL and selects its profile. Fails if LiteLLM's identity would go to a public API. */
+export const resolve = (
+  upstream: Upstream,
+  { keyHeader, profile: chosen }: ProfileOptions = {}
+): Result.Result<ResolvedUpstream, UpstreamRefused | UpstreamProfile.ProfileRefused> =>
+  Result.gen(function* () {
+    const { host } = yield* address(upstream, "")
+    const selected = yield* UpstreamProfile.select(host, chosen)
+    const profile = keyHeader === undefined ? selected : { ...selected, keyHeader }
+    return { address: yield* address(upstream, profile.pathPrefix), profile }
+  })

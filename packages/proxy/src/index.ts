@@ -1,6 +1,8 @@
+export * as BodyField from "./BodyField.ts"
 export * as CurrentTime from "./tools/CurrentTime.ts"
 export * as GatewayLlmProxy from "./GatewayLlmProxy.ts"
 export * as MetricsQuery from "./tools/MetricsQuery.ts"
 export * as NginxLlmProxy from "./NginxLlmProxy.ts"
 export * as Prices from "./Prices.ts"
 export * as ScriptedModelApi from "./ScriptedModelApi.ts"
+export * as UpstreamKey from "./UpstreamKey.ts"

@@ -225,11 +225,14 @@ const messages: Places = {
   metadata: plain("user_id")
 }
 
+const embeddings: Places = { body: plain("model", "input", "encoding_format", "dimensions", "user") }
+
 const places: Readonly<Record<RoutePolicy.Api, Places>> = {
   chat_completions: chat,
   responses,
   messages,
-  count_tokens: count
+  count_tokens: count,
+  embeddings
 }
 
 /** Returns all violations in a body; empty if the body is allowed. */

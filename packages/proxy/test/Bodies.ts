@@ -41,7 +41,8 @@ export const policyOf = (api: RoutePolicy.Api, policy: Partial<BodyPolicy> = {})
   api,
   model: "m",
   models: { m: "m", other: "vendor/other" },
-  billingAccountId: account,
+  endUser: { field: api === "messages" ? "metadata.user_id" : "user", value: account },
+  cacheScope: account,
   unknownFields: "drop",
   ...policy
 })

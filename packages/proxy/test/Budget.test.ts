@@ -3,7 +3,8 @@ import { Schema } from "effect"
 import { LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import * as Budget from "../src/internal/policy/Budget.ts"
-import * as Prices from "../src/Prices.ts"
+import * as CallCost from "../src/internal/policy/CallCost.ts"
+import type * as Prices from "../src/Prices.ts"
 
 const defaults = { concurrentCallsMax: 100, requestsPerSecondMax: 1000 }
 const prices: Prices.Prices = { m: { input: 1_000_000, output: 2_000_000 } }
@@ -548,19 +549,19 @@ describe("Budget for any sequence of calls", () => {
   )
 })
 
-describe("Prices", () => {
+describe("CallCost", () => {
   it("return no cost for a model without a price, or without token figures", () => {
-    assert.isUndefined(Prices.costOf(prices, { model: "other" }, { inputTokens: 1, outputTokens: 1 }))
-    assert.isUndefined(Prices.costOf(prices, { model: "toString" }, { inputTokens: 1, outputTokens: 1 }))
-    assert.isUndefined(Prices.costOf(undefined, { model: "m" }, { inputTokens: 1, outputTokens: 1 }))
-    assert.isUndefined(Prices.costOf(prices, { model: "m" }, { inputTokens: 1 }))
-    assert.isUndefined(Prices.costOf(prices, { model: "m" }, { outputTokens: 1 }))
+    assert.isUndefined(CallCost.costOf(prices, { model: "other" }, { inputTokens: 1, outputTokens: 1 }))
+    assert.isUndefined(CallCost.costOf(prices, { model: "toString" }, { inputTokens: 1, outputTokens: 1 }))
+    assert.isUndefined(CallCost.costOf(undefined, { model: "m" }, { inputTokens: 1, outputTokens: 1 }))
+    assert.isUndefined(CallCost.costOf(prices, { model: "m" }, { inputTokens: 1 }))
+    assert.isUndefined(CallCost.costOf(prices, { model: "m" }, { outputTokens: 1 }))
   })
 
   it("never charge more cached tokens than the input has", () => {
     const cached = { m: { input: 1_000_000, output: 0, cacheRead: 500_000, cacheWrite: 2_000_000 } }
     const cost = (cacheReadTokens: number, cacheWriteTokens: number) =>
-      Prices.costOf(
+      CallCost.costOf(
         cached,
         { model: "m" },
         { inputTokens: 10, outputTokens: 0, cacheReadTokens, cacheWriteTokens }

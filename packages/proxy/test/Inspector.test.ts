@@ -15,7 +15,7 @@ const requestOf = (text: string): InspectionRequest => ({
     api: "chat_completions",
     model: "contract-model",
     models: { "contract-model": "contract-model" },
-    billingAccountId: "acct",
+    cacheScope: "acct",
     unknownFields: "drop",
     betas: [],
     outputTokensMax: undefined,

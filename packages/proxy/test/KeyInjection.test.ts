@@ -3,6 +3,7 @@ import { Redacted, Result, Schema } from "effect"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as KeyInjection from "../src/KeyInjection.ts"
+import * as UpstreamProfile from "../src/UpstreamProfile.ts"
 
 const runId = RunId.make("run-4f7k2m9q0x1z")
 const key = Redacted.make("sk-real")
@@ -88,16 +89,17 @@ describe("KeyInjection", () => {
 
   it.prop(
     "sends one credential, under the configured header, and the host's call ID for any client headers",
-    [ClientHeaders, Schema.Literals(["authorization", "x-api-key"])],
+    [ClientHeaders, Schema.Literals(["authorization", "x-api-key", "api-key"])],
     ([client, keyHeader]) => {
+      const profile = { ...UpstreamProfile.profiles.litellm, keyHeader }
       const headers = Result.getOrThrow(
-        KeyInjection.inject({ upstreamKey: key, identity, runId, client, keyHeader, callId: "call-1" })
+        KeyInjection.inject({ upstreamKey: key, identity, runId, client, profile, callId: "call-1" })
       )
       const credentials = headers.filter(
         ([name, value]) => /authorization|api.?key|cookie|token/iu.test(name) || value.includes("sk-real")
       )
       assert.deepStrictEqual(credentials, [
-        [keyHeader, keyHeader === "x-api-key" ? "sk-real" : "Bearer sk-real"]
+        [keyHeader, keyHeader === "authorization" ? "Bearer sk-real" : "sk-real"]
       ])
       assert.deepStrictEqual(
         headers.filter(([name]) => name === "x-litellm-call-id"),
@@ -106,10 +108,100 @@ describe("KeyInjection", () => {
       // A run's record names exactly these headers, and the header of the call ID.
       assert.deepStrictEqual(
         headers.slice(0, 4).map(([name]) => name),
-        [...KeyInjection.injectedHeaderNames(keyHeader)]
+        [...KeyInjection.injectedHeaderNames(profile)]
       )
     }
   )
+
+  it("writes exactly these headers for each profile, and the identity only for LiteLLM", () => {
+    const ours = (profile: UpstreamProfile.UpstreamProfile) =>
+      Result.getOrThrow(
+        KeyInjection.inject({
+          profile,
+          upstreamKey: key,
+          identity,
+          runId,
+          client: [["anthropic-version", "2023-06-01"]],
+          callId: "call-1"
+        })
+      )
+    const tail = [
+      ["accept-encoding", "identity"],
+      ["content-type", "application/json"],
+      ["accept", "*/*"]
+    ]
+    const version = ["anthropic-version", "2023-06-01"]
+    const bearer = ["authorization", "Bearer sk-real"]
+    assert.deepStrictEqual(
+      Object.fromEntries(
+        Object.entries(UpstreamProfile.profiles).map(([name, profile]) => [name, ours(profile)])
+      ) as object,
+      {
+        litellm: [
+          bearer,
+          ["x-litellm-customer-id", "acct-42"],
+          ["x-litellm-end-user-id", "acct-42"],
+          ["x-litellm-spend-logs-metadata", KeyInjection.spendMetadata(runId, identity)],
+          ["x-litellm-call-id", "call-1"],
+          ...tail,
+          version
+        ],
+        openai: [bearer, ["x-client-request-id", "call-1"], ...tail],
+        anthropic: [["x-api-key", "sk-real"], ...tail, version],
+        openrouter: [bearer, ...tail, version],
+        azure: [["api-key", "sk-real"], ...tail],
+        gemini: [bearer, ...tail],
+        bedrock: [bearer, ...tail],
+        vertex: [bearer, ...tail],
+        vllm: [bearer, ...tail, version]
+      }
+    )
+  })
+
+  it.prop(
+    "sends one credential and nothing about the account to any upstream but LiteLLM, for any client headers",
+    [ClientHeaders, UpstreamProfile.Name, LlmIdentity],
+    ([client, name, who]) => {
+      const profile = UpstreamProfile.profiles[name]
+      const secretive = { ...who, billingAccountId: "acct-secret", userId: "user-secret" }
+      const headers = Result.getOrThrow(
+        KeyInjection.inject({
+          profile,
+          upstreamKey: key,
+          identity: secretive,
+          runId,
+          client,
+          callId: "call-1"
+        })
+      )
+      const names = headers.map(([header]) => header)
+      assert.strictEqual(new Set(names).size, names.length)
+      const credentials = headers.filter(
+        ([header, value]) => /authorization|api.?key|cookie|token/iu.test(header) || value.includes("sk-real")
+      )
+      assert.deepStrictEqual(
+        credentials.map(([header]) => header),
+        [profile.keyHeader]
+      )
+      if (name === "litellm") return
+      assert.notInclude(JSON.stringify(headers), "-secret")
+      assert.notInclude(JSON.stringify(headers), runId)
+      assert.isFalse(names.some((header) => header.startsWith("x-litellm-")))
+    }
+  )
+
+  it("derives a pseudonym that differs by account, purpose and secret, and contains no account", () => {
+    const secret = Redacted.make("0123456789abcdef")
+    const one = KeyInjection.pseudonym(secret, "end-user", "acct-42")
+    assert.strictEqual(one, "a3blCI00WhNheF96RX3M7SITfuxGh1ZDBfV4694FTXQ")
+    const others = [
+      KeyInjection.pseudonym(secret, "end-user", "acct-43"),
+      KeyInjection.pseudonym(secret, "cache", "acct-42"),
+      KeyInjection.pseudonym(Redacted.make("another secret!!"), "end-user", "acct-42")
+    ]
+    for (const other of [one, ...others]) assert.match(other, /^[\w-]{43}$/u)
+    assert.strictEqual(new Set([one, ...others]).size, 4)
+  })
 
   it.prop(
     "writes the account into both identity headers, and the identity into the metadata",

@@ -184,6 +184,47 @@ describe("NginxConfig", () => {
     )
   })
 
+  it("asks an upstream of another kind only at its own paths, and without the identity", () => {
+    const { address: at, profile } = Result.getOrThrow(
+      Upstream.resolve(
+        { type: "host", url: "https://acme.openai.azure.com" },
+        { profile: { query: "api-version=preview", headers: { "x-title": "Acme" } } }
+      )
+    )
+    const headers = Result.getOrThrow(
+      KeyInjection.inject({ profile, upstreamKey: Redacted.make("sk-real"), identity, runId, client: [] })
+    )
+    const text = render({ address: at, profile, headers })
+    const { server } = parts(text)
+    assert.deepStrictEqual(
+      Tokenizer.children(server, "proxy_set_header").map(({ words }) => words[1]),
+      [
+        "host",
+        "api-key",
+        "x-title",
+        "accept-encoding",
+        "content-type",
+        "accept",
+        "connection",
+        "x-request-id"
+      ]
+    )
+    assert.notInclude(text, identity.billingAccountId)
+    const passages = Tokenizer.children(server, "location").filter(({ words }) =>
+      words[2]?.startsWith("/-/pass")
+    )
+    assert.deepStrictEqual(
+      passages.map((passage) => [
+        Tokenizer.children(passage, "set")[0]!.words[2],
+        Tokenizer.children(passage, "proxy_pass")[0]!.words[1]
+      ]),
+      ["chat/completions", "responses", "models"].map((path) => [
+        "api-version=preview",
+        `http://unix:/upstream/upstream.sock:/openai/v1/${path}$is_args$args`
+      ])
+    )
+  })
+
   it("connects through the relay, or by name through the engine's resolver", () => {
     const relayed = parts(render({ address: address("https://models.example.com:8443/litellm/v1/") }))
     assert.deepStrictEqual(Tokenizer.children(relayed.http, "resolver"), [])

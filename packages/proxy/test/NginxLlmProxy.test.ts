@@ -239,6 +239,32 @@ describe("NginxLlmProxy", () => {
           { upstream: { type: "host", url: "http://host/v1?version=1" } },
           "NginxLlmProxy.upstream",
           "has a query"
+        ],
+        [
+          { upstream: { type: "host", url: "https://api.openai.com" }, profile: "litellm" },
+          "NginxLlmProxy.profile",
+          "is litellm, but api.openai.com is a public API, which must not learn who pays"
+        ],
+        [{ profile: { embeddings: true } }, "NginxLlmProxy.profile", "opens embeddings, and nginx"],
+        [
+          { profile: { name: "azure", apiVersion: "2024-10-21" } },
+          "NginxLlmProxy.profile",
+          "puts the model into the path"
+        ],
+        [
+          { profile: { bodyFields: { chat_completions: { provider: {} } } } },
+          "NginxLlmProxy.profile",
+          "opens body fields"
+        ],
+        [
+          { profile: "openai", identitySecret: Redacted.make(secret) },
+          "NginxLlmProxy.profile",
+          "comes with a secret for pseudonyms"
+        ],
+        [
+          { egressProxy: { url: Redacted.make("http://proxy:3128") } },
+          "NginxLlmProxy.egressProxy",
+          "is needed for http://127.0.0.1:4000"
         ]
       ] as const) {
         const error = yield* Effect.flip(

@@ -3,6 +3,7 @@ import { Result, Schema } from "effect"
 import * as JsonText from "../src/internal/policy/JsonText.ts"
 import * as RequestBody from "../src/internal/policy/RequestBody.ts"
 import type * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
+import * as BodyField from "../src/BodyField.ts"
 import { account, bytesOf, fixture, type Json, passed, policyFor, policyOf, refused } from "./Bodies.ts"
 
 const chat = policyOf("chat_completions")
@@ -27,6 +28,22 @@ describe("the identity", () => {
     assert.deepStrictEqual(passed(hi, policyOf("count_tokens")).sent, { ...hi, model: "m" })
   })
 
+  it("is a pseudonym in the field that the profile names, and nothing if the upstream learns none", () => {
+    const endUser = { field: "safety_identifier", value: "pseudonym" } as const
+    const evil = { user: "evil", safety_identifier: "evil", metadata: { user_id: "evil" } }
+    for (const [api, body, more] of [
+      ["chat_completions", hi, {}],
+      ["responses", input, { store: false }],
+      ["messages", hi, {}],
+      ["embeddings", input, {}]
+    ] as const) {
+      const said = passed({ ...body, ...evil }, policyOf(api, { endUser }))
+      assert.deepStrictEqual(said.sent, { ...body, model: "m", safety_identifier: "pseudonym", ...more })
+      const silent = passed({ ...body, ...evil }, policyOf(api, { endUser: undefined }))
+      assert.deepStrictEqual(silent.sent, { ...body, model: "m", ...more })
+    }
+  })
+
   it("is recorded as dropped if the agent sends another one, but not if it sends the same", () => {
     assert.deepStrictEqual(passed({ ...hi, user: "evil", store: true }, chat).dropped, ["user", "store"])
     assert.deepStrictEqual(passed({ ...hi, user: account }, chat).dropped, [])
@@ -36,6 +53,74 @@ describe("the identity", () => {
     ])
     assert.deepStrictEqual(passed({ ...hi, metadata: { user_id: account } }, messages).dropped, [])
     assert.deepStrictEqual(passed({ ...hi, metadata: "evil" }, messages).dropped, ["metadata"])
+  })
+})
+
+describe("embeddings", () => {
+  const embeddings = policyOf("embeddings")
+
+  it("reserve their input, and no output", () => {
+    const { inputTokensMax, outputTokensMax, sent } = passed({ input: ["a", "b"], dimensions: 8 }, embeddings)
+    assert.deepStrictEqual(sent, { input: ["a", "b"], dimensions: 8, model: "m", user: account })
+    assert.strictEqual(outputTokensMax, 0)
+    assert.isAtLeast(inputTokensMax, 2)
+    assert.isAtLeast(passed({ input: [1, 2, 3] }, embeddings).inputTokensMax, 3)
+  })
+
+  it.each([{ input: { text: "a" } }, { input: [{ image_url: "https://evil" }] }, {}])(
+    "refuse an input that is neither text nor tokens",
+    (body) =>
+      assert.include(["invalid_request_body", "remote_url_not_allowed"], refused(body, embeddings).code)
+  )
+})
+
+describe("a further field of the host", () => {
+  const fields = {
+    provider: BodyField.fromSchema(
+      Schema.Struct({
+        order: Schema.Array(Schema.String),
+        data_collection: Schema.optionalKey(Schema.Literal("deny"))
+      })
+    ),
+    chat_template_kwargs: { type: "object", additionalProperties: { type: "boolean" } }
+  }
+  const open = policyOf("chat_completions", { fields })
+  const provider = { order: ["a"], data_collection: "deny" }
+
+  it("passes as its schema describes it, without what the schema does not name", () => {
+    const kwargs = { enable_thinking: false }
+    const body = { ...hi, provider: { ...provider, api_base: "https://evil" }, chat_template_kwargs: kwargs }
+    const { dropped, sent } = passed(body, open)
+    assert.deepStrictEqual(sent, {
+      ...hi,
+      provider,
+      chat_template_kwargs: kwargs,
+      model: "m",
+      user: account
+    })
+    assert.deepStrictEqual(dropped, ["provider.api_base"])
+    assert.deepStrictEqual(passed({ ...hi, provider: null }, open).sent["provider"], null)
+  })
+
+  it("is refused if it does not match its schema, and is dropped if the host does not open it", () => {
+    for (const wrong of [{ provider: { order: "a" } }, { chat_template_kwargs: { a: "b" } }]) {
+      const { code, param } = refused({ ...hi, ...wrong }, open)
+      assert.strictEqual(code, "invalid_request_body")
+      assert.include(param, Object.keys(wrong)[0])
+    }
+    assert.deepStrictEqual(passed({ ...hi, provider }, chat).dropped, ["provider"])
+    assert.deepStrictEqual(passed({ ...hi, provider, other: 1 }, open).dropped, ["other"])
+  })
+
+  it("never replaces a field that the gateway sets", () => {
+    // A profile refuses these names. If one got through, the gateway's own value would still win.
+    const evil = policyOf("chat_completions", {
+      fields: { model: {}, user: {}, messages: {}, prompt_cache_key: {} }
+    })
+    const messages = [{ role: "user", content: "hi", api_base: "https://evil" }]
+    const { sent } = passed({ messages, user: "evil", prompt_cache_key: "k" }, evil)
+    assert.deepStrictEqual([sent["user"], sent["model"], sent["messages"]], [account, "m", hi.messages])
+    assert.notStrictEqual(sent["prompt_cache_key"], "k")
   })
 })
 
@@ -56,10 +141,10 @@ describe("the model", () => {
 })
 
 describe("a key of the provider's cache", () => {
-  const keyOf = (api: RoutePolicy.Api, key: unknown, billingAccountId = account) =>
+  const keyOf = (api: RoutePolicy.Api, key: unknown, cacheScope = account) =>
     passed(
       { ...(api === "responses" ? input : hi), prompt_cache_key: key },
-      policyOf(api, { billingAccountId, unknownFields: "refuse" })
+      policyOf(api, { cacheScope, unknownFields: "refuse" })
     ).sent["prompt_cache_key"]
 
   it.each(["chat_completions", "responses"] as const)(

@@ -1,6 +1,7 @@
 import { assert, describe, expect, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as ChatCompletions from "../src/internal/policy/apis/ChatCompletions.ts"
+import * as Embeddings from "../src/internal/policy/apis/Embeddings.ts"
 import * as Messages from "../src/internal/policy/apis/Messages.ts"
 import * as Responses from "../src/internal/policy/apis/Responses.ts"
 import { fixture, type Json } from "./Bodies.ts"
@@ -9,7 +10,8 @@ const bodies: Readonly<Record<string, Schema.Top>> = {
   chat_completions: ChatCompletions.Body,
   responses: Responses.Body,
   messages: Messages.Body,
-  count_tokens: Messages.CountBody
+  count_tokens: Messages.CountBody,
+  embeddings: Embeddings.Body
 }
 
 const matches = (schema: Json, value: any): boolean => {

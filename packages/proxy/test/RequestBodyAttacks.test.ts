@@ -602,7 +602,8 @@ const ours: Readonly<Record<RoutePolicy.Api, Json>> = {
   chat_completions: { model: "m", user: account },
   responses: { model: "m", user: account, store: false },
   messages: { model: "m", metadata: { user_id: account } },
-  count_tokens: { model: "m" }
+  count_tokens: { model: "m" },
+  embeddings: { model: "m", user: account }
 }
 
 describe("an attack", () => {

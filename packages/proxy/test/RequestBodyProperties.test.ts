@@ -101,7 +101,13 @@ describe("dangerous names in any place", () => {
     })
 })
 
-const apis: ReadonlyArray<RoutePolicy.Api> = ["chat_completions", "responses", "messages", "count_tokens"]
+const apis: ReadonlyArray<RoutePolicy.Api> = [
+  "chat_completions",
+  "responses",
+  "messages",
+  "count_tokens",
+  "embeddings"
+]
 const natural = Arbitrary.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1_000_000 })))
 const json = Arbitrary.schema(Schema.Json)
 const name = Arbitrary.schema(
@@ -111,7 +117,7 @@ const name = Arbitrary.schema(
     Schema.Literals(["type", "role", "content", "text"])
   ])
 )
-const policyAt = (index: number, api: RoutePolicy.Api = apis[index % 4]!) =>
+const policyAt = (index: number, api: RoutePolicy.Api = apis[index % apis.length]!) =>
   policyOf(api, {
     unknownFields: index % 3 === 0 ? "refuse" : "drop",
     ...(index % 2 === 0 ? { outputTokensMax: 1 + (index % 5000) } : {})

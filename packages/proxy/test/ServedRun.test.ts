@@ -3,8 +3,9 @@ import { assert, describe, it } from "@effect/vitest"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as Tool from "@cogni/sandbox-loop/Tool"
-import { Deferred, Effect, Fiber, Queue, Schema } from "effect"
+import { Deferred, Effect, Fiber, Queue, Redacted, Schema } from "effect"
 import { MessageChannel, type MessagePort } from "node:worker_threads"
+import * as KeyDesk from "../src/internal/shards/KeyDesk.ts"
 import * as ServedRun from "../src/internal/shards/ServedRun.ts"
 import type { RunStart, RunTraffic, ToRun, ToShard } from "../src/internal/shards/ShardMessage.ts"
 
@@ -60,7 +61,8 @@ const make = Effect.fnUntraced(function* (tools: ReadonlyArray<Tool.Tool> = []) 
     },
     start: { runId, auditParent: "/nowhere" } as RunStart,
     request: LlmProxyContract.requestOf(runId, { tools: tools.map(({ name }) => name) }),
-    tools
+    tools,
+    desk: KeyDesk.make(Redacted.make("key"), { keySecondsMax: 60, keyWaitSecondsMax: 10 })
   })
   return { run, lost, ended, sent, answers, ports }
 })

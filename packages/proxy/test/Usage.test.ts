@@ -112,6 +112,14 @@ describe("Usage of an answer in one piece", () => {
         costUsd: 0.1
       }
     )
+    assert.deepStrictEqual(
+      json({ data: [], usage: { prompt_tokens: 8, total_tokens: 8 } }, "embeddings").usage,
+      {
+        inputTokens: 8,
+        outputTokens: 0
+      }
+    )
+    assert.isUndefined(json({ data: [] }, "embeddings").usage)
     assert.isUndefined(json({ input_tokens: 3, usage: { input_tokens: 3 } }, "count_tokens").usage)
   })
 
@@ -563,7 +571,7 @@ describe("Usage and the bytes that are passed on", () => {
     "passes on any bytes, and reads only valid usage",
     [
       Schema.Uint8Array,
-      Schema.Literals(["chat_completions", "responses", "messages", "count_tokens"]),
+      Schema.Literals(["chat_completions", "responses", "messages", "count_tokens", "embeddings"]),
       Schema.Json
     ],
     ([bytes, api, figure]) => {

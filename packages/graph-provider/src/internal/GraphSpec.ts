@@ -12,13 +12,17 @@ import type { ExecutionGrant } from "../grants/ExecutionGrant.ts"
 import type { HostOffer } from "../grants/GrantPermissions.ts"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 
-/** Returns the paying account and the user, both from the grant. The request adds only tracing data. */
+/**
+ * Returns the paying account and the user, both from the grant. The request adds the key of its caller, which a proxy
+ * can choose an upstream key by, and tracing data.
+ */
 export const identityOf = (
   { caller, graphId }: GraphRunRequest,
   { attempt }: RunContext,
   { billingAccountId, userId }: ExecutionGrant
 ): LlmIdentity => ({
   billingAccountId,
+  virtualKeyId: caller.virtualKeyId,
   attempt,
   userId,
   graphId,

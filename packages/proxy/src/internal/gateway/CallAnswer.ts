@@ -114,7 +114,7 @@ export const pass = (
     count.begin(answer, { api, withholdUsage })
     return isSuccess(statusOf(answer))
       ? passSuccess(exchange, answer, count, withholdUsage)
-      : Effect.map(readError(run, answer, count), (text) => passError(run, exchange, answer, text))
+      : Effect.map(readError(run, exchange, answer, count), (text) => passError(run, exchange, answer, text))
   }).pipe(
     // No answer of an upstream may end the thread.
     Effect.catchDefect((thrown) => {
@@ -152,7 +152,12 @@ const passSuccess = (
   })
 
 /** Reads an upstream error before it is passed on, because it may contain the upstream's keys and addresses. */
-const readError = (run: GatewayRun, answer: IncomingMessage, count: AnswerCount) =>
+const readError = (
+  run: GatewayRun,
+  exchange: Exchange.Exchange,
+  answer: IncomingMessage,
+  count: AnswerCount
+) =>
   received<string>(answer, () => {
     const pieces: Array<Buffer> = []
     let bytes = 0
@@ -163,7 +168,7 @@ const readError = (run: GatewayRun, answer: IncomingMessage, count: AnswerCount)
         count.piece(piece)
         if (bytes > 16 * errorBytesMax) answer.destroy()
       },
-      onEnd: () => withoutHost(run, Buffer.concat(pieces).toString("utf8").slice(0, errorBytesMax))
+      onEnd: () => withoutHost(run, exchange, Buffer.concat(pieces).toString("utf8").slice(0, errorBytesMax))
     }
   })
 
@@ -176,8 +181,11 @@ const passError = (
   const { requestId, response } = exchange
   const status = statusOf(answer)
   const detail = text.slice(0, detailLengthMax)
+  // The next call asks for the key again, so the agent may retry.
+  if (status === 401 && run.shared.keys.kind === "renewed")
+    return fail(exchange, "completed", GatewayAnswers.keyRefused, `upstream ${status}: ${detail}`)
   if (status < 400 || status === 401 || status === 403 || status === 407)
-    return fail(run, exchange, "completed", GatewayAnswers.upstreamRefused, `upstream ${status}: ${detail}`)
+    return fail(exchange, "completed", GatewayAnswers.upstreamRefused, `upstream ${status}: ${detail}`)
   response.writeHead(status, [
     ...visible(answer.rawHeaders, true),
     "x-request-id",
@@ -191,7 +199,6 @@ const passError = (
 
 /** Ends a call with an error of the gateway. An answer that has already begun is broken off. */
 export const fail = (
-  run: GatewayRun,
   exchange: Exchange.Exchange,
   outcome: LlmOutcome,
   error: GatewayAnswers.GatewayError,
@@ -200,7 +207,7 @@ export const fail = (
   const answer = GatewayAnswers.render(error, exchange.dialect)
   if (exchange.response.headersSent) exchange.response.destroy()
   else Exchange.answer(exchange, answer)
-  return { outcome, status: answer.status, detail: KeyInjection.scrub(detail, run.shared.upstreamKey) }
+  return { outcome, status: answer.status, detail: scrubbed(exchange, detail) }
 }
 
 /** Reads an answer to its end. Fails with `UpstreamFailed` if it is shorter than the upstream declared. */
@@ -239,9 +246,13 @@ const visible = (raw: ReadonlyArray<string>, withoutLength: boolean): Array<stri
   return seen
 }
 
-/** Replaces the upstream's key and address in a text. */
-export const withoutHost = ({ shared }: GatewayRun, text: string): string =>
+/** Replaces the credentials of a call in a text. */
+const scrubbed = ({ secrets }: Exchange.Exchange, text: string): string =>
+  secrets.reduce((clean, secret) => KeyInjection.scrub(clean, secret), text)
+
+/** Replaces the credentials of a call and the upstream's address in a text. */
+export const withoutHost = ({ shared }: GatewayRun, exchange: Exchange.Exchange, text: string): string =>
   [shared.address.display, shared.address.authority].reduce(
     (cleaned, own) => cleaned.replaceAll(own, "[upstream]"),
-    KeyInjection.scrub(text, shared.upstreamKey)
+    scrubbed(exchange, text)
   )

@@ -2,6 +2,7 @@
 import { randomUUID } from "node:crypto"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import type { LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
+import type { UpstreamKey } from "../../KeyInjection.ts"
 import type { Header } from "../policy/RoutePolicy.ts"
 import * as GatewayAnswers from "./GatewayAnswers.ts"
 
@@ -16,6 +17,8 @@ export interface Exchange {
   readonly at: Date
   /** Value of `performance.now()`. */
   readonly startedMs: number
+  /** Credentials that were sent for it, which no text of the upstream may reveal. */
+  readonly secrets: Array<UpstreamKey>
 }
 
 export const make = (request: IncomingMessage, response: ServerResponse): Exchange => {
@@ -28,7 +31,8 @@ export const make = (request: IncomingMessage, response: ServerResponse): Exchan
     path,
     dialect: GatewayAnswers.dialectOf(path),
     at: new Date(),
-    startedMs: performance.now()
+    startedMs: performance.now(),
+    secrets: []
   }
 }
 

@@ -6,6 +6,7 @@
  * `x-should-retry`.
  */
 import * as ProxyAnswers from "../policy/ProxyAnswers.ts"
+import type * as RoutePolicy from "../policy/RoutePolicy.ts"
 
 /** API whose format an answer has. */
 export type Dialect = "openai" | "anthropic"
@@ -21,6 +22,8 @@ export interface GatewayError {
   readonly retryAfterSeconds?: number | undefined
   /** The same request will never pass. */
   readonly final?: boolean | undefined
+  /** Explanation for the audit instead of the message. The agent does not get it. */
+  readonly detail?: string | undefined
 }
 
 export interface Answer {
@@ -57,6 +60,45 @@ export const upstreamRefused: GatewayError = {
     "The model's upstream refused the sandbox's key, or redirected the request. The operator of this sandbox should check its URL and its key.",
   final: true
 }
+
+/** The upstream of this sandbox does not have the API that the agent called. */
+export const notOffered = (
+  { method, path }: RoutePolicy.Route,
+  open: ReadonlyArray<RoutePolicy.Route>
+): GatewayError => ({
+  status: 404,
+  code: "api_not_offered",
+  message: `The sandbox's model is not offered over ${method} ${path}. Use ${open
+    .map((route) => `${route.method} ${route.path}`)
+    .join(", ")}.`,
+  final: true
+})
+
+/** The upstream refused a key that can be renewed. */
+export const keyRefused: GatewayError = {
+  status: 503,
+  code: "upstream_key_refused",
+  message: "The model's upstream refused the sandbox's key, which may have changed. Try again in a moment.",
+  retryAfterSeconds: 1
+}
+
+/** The host has no key for the upstream. */
+export const keyUnavailable = (detail: string, isRetryable: boolean): GatewayError => ({
+  code: "upstream_key_unavailable",
+  detail: `the upstream's key is not available: ${detail}`,
+  ...(isRetryable
+    ? {
+        status: 503,
+        message: "The sandbox's proxy has no key for the model at the moment. Try again in a moment.",
+        retryAfterSeconds: 5
+      }
+    : {
+        status: 502,
+        message:
+          "The sandbox's proxy cannot get a key for the model. The operator of this sandbox should check its key.",
+        final: true
+      })
+})
 
 export const exfiltration: GatewayError = {
   status: 403,

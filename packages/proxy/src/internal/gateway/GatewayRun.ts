@@ -6,15 +6,16 @@ import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import type { AuditEntry, ToolCalled } from "../../AuditEntry.ts"
 import type { AuditFile, AuditProblem } from "../audit/AuditFile.ts"
 import type * as Budget from "../policy/Budget.ts"
-import type * as KeyInjection from "../../KeyInjection.ts"
 import type { BodyPolicy } from "../policy/BodyRules.ts"
 import type { Api } from "../policy/RoutePolicy.ts"
 import type { Address } from "../../Upstream.ts"
+import type { EndUserField, UpstreamProfile } from "../../UpstreamProfile.ts"
 import type { Inspector } from "./Inspector.ts"
 import type { Reading } from "./RequestReader.ts"
 import type { RunGate } from "./RunGate.ts"
 import * as TrafficCount from "./TrafficCount.ts"
 import type { UpstreamClient } from "./UpstreamClient.ts"
+import type { KeyAsker, UpstreamKeys } from "./UpstreamKeys.ts"
 
 /** Refusals per second that are audited. Others are only counted. */
 const refusalsPerSecondMax = 20
@@ -24,17 +25,27 @@ export interface Shared {
   readonly address: Address
   readonly client: UpstreamClient
   readonly inspector: Inspector
-  readonly upstreamKey: KeyInjection.UpstreamKey
-  readonly keyHeader: KeyInjection.KeyHeader
+  readonly keys: UpstreamKeys
+  readonly profile: UpstreamProfile
   readonly requestBytesMax: number
   readonly outputTokensPerCallMax: number | undefined
   readonly auditBodies: "digest" | "full"
+}
+
+/** The account as an upstream learns it, computed by the main thread. */
+export interface Payer {
+  /** For LiteLLM the account, for others its pseudonym. Absent: nothing. */
+  readonly endUser?: string | undefined
+  /** Differs by account: see `BodyPolicy`. */
+  readonly cacheScope: string
 }
 
 export interface Options {
   readonly shared: Shared
   readonly runId: RunId
   readonly llm: LlmAccess
+  /** The account as the upstream learns it. */
+  readonly payer: Payer
   readonly ledger: Budget.Ledger
   readonly audit: Pick<AuditFile, "append" | "note">
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary.Canary> }
@@ -44,6 +55,7 @@ export interface Options {
   readonly reading: Reading
   /** Limits of the run. Work that other threads do for it is charged here. */
   readonly gate: RunGate
+  readonly askKey: KeyAsker
   readonly suspected: (evidence: Evidence) => void
   readonly exhausted: (exhaustion: Exhaustion) => void
   /** Reports a fault of the host to its operator. */
@@ -67,6 +79,9 @@ export interface GatewayRun extends Options {
 
 export type Refusal = Omit<Extract<AuditEntry, { type: "request.refused" }>, "type">
 
+const endUserOf = (field: EndUserField | undefined, value: string | undefined): Pick<BodyPolicy, "endUser"> =>
+  field === undefined || value === undefined ? {} : { endUser: { field, value } }
+
 export const make = (options: Options): GatewayRun => {
   const { audit, ledger, llm, shared } = options
   const models: Readonly<Record<string, string>> = { [llm.model]: llm.model, ...llm.models }
@@ -86,6 +101,7 @@ export const make = (options: Options): GatewayRun => {
     policyOf: (api, betas) => {
       const { absent, max } = ledger.answerCaps(Object.values(models))
       const perCall = shared.outputTokensPerCallMax
+      const fields = shared.profile.bodyFields[api]
       const least = (...caps: ReadonlyArray<number | undefined>) => {
         const known = caps.filter((cap) => cap !== undefined)
         return known.length === 0 ? undefined : Math.min(...known)
@@ -94,7 +110,9 @@ export const make = (options: Options): GatewayRun => {
         api,
         model: llm.model,
         models,
-        billingAccountId: llm.identity.billingAccountId,
+        ...endUserOf(shared.profile.endUserFields[api], options.payer.endUser),
+        cacheScope: options.payer.cacheScope,
+        ...(fields === undefined || Object.keys(fields).length === 0 ? {} : { fields }),
         unknownFields: llm.unknownFields,
         betas,
         outputTokensMax: least(perCall, max),

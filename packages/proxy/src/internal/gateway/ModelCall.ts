@@ -16,6 +16,7 @@ import type * as Budget from "../policy/Budget.ts"
 import type { BodyPolicy } from "../policy/BodyRules.ts"
 import * as ChargeRule from "../policy/ChargeRule.ts"
 import * as KeyInjection from "../../KeyInjection.ts"
+import * as UpstreamProfile from "../../UpstreamProfile.ts"
 import type { Sent } from "../policy/RequestInspection.ts"
 import * as RoutePolicy from "../policy/RoutePolicy.ts"
 import * as CallAnswer from "./CallAnswer.ts"
@@ -25,6 +26,7 @@ import type { GatewayRun } from "./GatewayRun.ts"
 import * as RequestReader from "./RequestReader.ts"
 import { RequestRefused } from "./RequestRefused.ts"
 import * as RunShare from "./RunShare.ts"
+import type { SigningRequest } from "./UpstreamKeys.ts"
 
 export interface CallRequest {
   readonly api: RoutePolicy.Api
@@ -50,7 +52,8 @@ const passRead = Effect.fnUntraced(function* (
   const body = yield* RequestReader.read(request, run.shared.requestBytesMax, run.reading, held)
   const requestBytes = body.byteLength
   const client = Exchange.pairs(request.rawHeaders)
-  const betas = RoutePolicy.betas(client)
+  const { profile } = run.shared
+  const betas = profile.clientHeaders.includes("anthropic-beta") ? RoutePolicy.betas(client) : []
   const { digest, sent } = yield* inspect(run, exchange, run.policyOf(called.api, betas), body)
   // Numbers can grow when they are written out, and the sent body is held as long as the call lasts.
   if (!held.take(Math.max(0, sent.body.byteLength - requestBytes)))
@@ -98,10 +101,7 @@ interface Call extends CallRequest {
 }
 
 const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Exchange, call: Call) {
-  const { requestBytes } = call
-  const headers = headersOf(run, call)
-  // The headers were validated before the socket was created, and cannot have become unusable.
-  if (headers === undefined) return yield* refused(GatewayAnswers.upstreamRefused, requestBytes)
+  const { headers, keyVersion } = yield* headersOf(run, exchange, call)
   const count = CallAnswer.makeCount(run, exchange.startedMs)
   let isSent = false
   yield* Effect.acquireUseRelease(
@@ -111,7 +111,7 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
         // A call that cannot be audited must not happen.
         if (!isWritten)
           return Effect.succeed(
-            CallAnswer.fail(run, exchange, "run_ended", GatewayAnswers.busy, "the audit could not be written")
+            CallAnswer.fail(exchange, "run_ended", GatewayAnswers.busy, "the audit could not be written")
           )
         if (exchange.response.destroyed) return Effect.succeed(hungUp(exchange))
         isSent = true
@@ -119,7 +119,11 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
       }),
     (ticket, exit) => {
       const end = Exit.isSuccess(exit) ? exit.value : hungUp(exchange)
-      return Effect.sync(() => settle(run, exchange, call, ticket, count.read(), end, isSent))
+      return Effect.sync(() => {
+        const counted = count.read()
+        if (counted.upstreamStatus === 401 && keyVersion !== undefined) run.shared.keys.refused(keyVersion)
+        settle(run, exchange, call, ticket, counted, end, isSent)
+      })
     }
   )
 })
@@ -147,14 +151,13 @@ const answered = (
   headers: ReadonlyArray<RoutePolicy.Header>,
   count: CallAnswer.AnswerCount
 ): Effect.Effect<CallAnswer.CallEnd> =>
-  run.shared.client.send(`${exchange.path}${query === "" ? "" : `?${query}`}`, headers, sent.body).pipe(
+  run.shared.client.send(targetOf(run, { api, query, sent }), headers, sent.body).pipe(
     Effect.flatMap((answer) =>
       CallAnswer.pass(run, exchange, answer, count, { api, withholdUsage: sent.usageAdded })
     ),
     Effect.catchTag("UpstreamFailed", ({ detail, outcome }) =>
       Effect.sync(() =>
         CallAnswer.fail(
-          run,
           exchange,
           outcome,
           outcome === "upstream_timeout"
@@ -165,6 +168,12 @@ const answered = (
       )
     )
   )
+
+/** Path and query of a call, after the path of the upstream's URL. */
+const targetOf = (
+  { shared }: GatewayRun,
+  { api, query, sent }: Pick<Call, "api" | "query" | "sent">
+): string => UpstreamProfile.targetOf(shared.profile, { api, query, model: sent.model })
 
 /** Interrupts a call when its client disconnects. */
 const interruptedByClient = <A>({ response }: Exchange.Exchange, call: Effect.Effect<A>): Effect.Effect<A> =>
@@ -183,13 +192,14 @@ const hungUp = ({ response }: Exchange.Exchange): CallAnswer.CallEnd => ({
 
 const settle = (
   run: GatewayRun,
-  { at, path, requestId, startedMs }: Exchange.Exchange,
+  exchange: Exchange.Exchange,
   { api, callId, requestBytes, sent }: Call,
   ticket: Budget.Ticket,
   counted: CallAnswer.Counted,
   { detail, outcome, status }: CallAnswer.CallEnd,
   isSent: boolean
 ): void => {
+  const { at, path, requestId, startedMs } = exchange
   const { body, costUsd, end, firstByteMs, responseBytes, responseDigest, upstreamStatus } = counted
   const told = costUsd === undefined ? end?.usage : { ...end?.usage, costUsd: end?.usage?.costUsd ?? costUsd }
   const usage = run.ledger.end(ticket, {
@@ -228,41 +238,72 @@ const settle = (
     events: end === undefined || end.events === 0 ? undefined : end.events,
     usageMissing: told?.inputTokens === undefined && isOk && api !== "count_tokens" ? true : undefined,
     detail,
-    body: keptBody(run, body)
+    body: keptBody(run, exchange, body)
   })
 }
 
-const headersOf = (
+/** Headers of a call, with its credential. Its key may have to be asked for. */
+const headersOf = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Exchange, call: Call) {
+  const { keys, profile } = run.shared
+  const { callId, client, requestBytes } = call
+  const unavailable = (detail: string, isRetryable: boolean) =>
+    refused(GatewayAnswers.keyUnavailable(detail, isRetryable), requestBytes)
+  const injected = (upstreamKey: KeyInjection.UpstreamKey | undefined) =>
+    KeyInjection.inject({
+      profile,
+      upstreamKey,
+      identity: run.llm.identity,
+      runId: run.runId,
+      client,
+      callId
+    }).pipe(
+      Result.map((headers): ReadonlyArray<RoutePolicy.Header> => [
+        ...headers,
+        ...(call.betas.length === 0 ? [] : [["anthropic-beta", call.betas.join(",")] as const]),
+        ...(run.traceparent === undefined ? [] : [["traceparent", run.traceparent] as const])
+      ])
+    )
+  const usable = (headers: ReturnType<typeof injected>) =>
+    Result.isFailure(headers) ? unavailable(headers.failure.detail, false) : Effect.succeed(headers.success)
+
+  if (keys.kind !== "signed") {
+    const found = yield* keys.current(run.askKey)
+    if ("_tag" in found) return yield* unavailable(found.detail, found.isRetryable)
+    exchange.secrets.push(found.key)
+    return { headers: yield* usable(injected(found.key)), keyVersion: found.version }
+  }
+  const unsigned = yield* usable(injected(undefined))
+  const told = yield* run.askKey({ type: "sign", request: signingRequest(run, call, unsigned) })
+  if (told._tag === "Unavailable") return yield* unavailable(told.detail, told.isRetryable)
+  if (told._tag === "Key") return yield* unavailable("no signature", false)
+  const signature = told.headers.map(([name, value]) => [name, KeyInjection.received(value)] as const)
+  exchange.secrets.push(...signature.map(([, value]) => value))
+  return { headers: yield* usable(KeyInjection.signed(unsigned, signature)), keyVersion: undefined }
+})
+
+const signingRequest = (
   run: GatewayRun,
-  { betas, callId, client }: Call
-): ReadonlyArray<RoutePolicy.Header> | undefined => {
-  const headers = KeyInjection.inject({
-    upstreamKey: run.shared.upstreamKey,
-    identity: run.llm.identity,
-    runId: run.runId,
-    client,
-    callId,
-    keyHeader: run.shared.keyHeader
-  })
-  if (Result.isFailure(headers)) return undefined
-  const { traceparent } = run
-  return [
-    ...headers.success,
-    ...(betas.length === 0 ? [] : [["anthropic-beta", betas.join(",")] as const]),
-    ...(traceparent === undefined ? [] : [["traceparent", traceparent] as const])
-  ]
-}
+  call: Call,
+  headers: ReadonlyArray<RoutePolicy.Header>
+): SigningRequest => ({
+  method: "POST",
+  authority: run.shared.address.authority,
+  target: `${run.shared.address.basePath}${targetOf(run, call)}`,
+  headers,
+  bodySha256: call.sent.digest,
+  bodyBytes: call.sent.body.byteLength
+})
 
 const started = (
   run: GatewayRun,
-  { path, requestId }: Exchange.Exchange,
+  exchange: Exchange.Exchange,
   { api, callId, requestBytes, requestDigest, sent }: Call
 ): AuditDraft => ({
   type: "call.started",
-  requestId,
+  requestId: exchange.requestId,
   callId,
   method: "POST",
-  path,
+  path: exchange.path,
   api,
   model: sent.model,
   modelRequested: sent.modelRequested,
@@ -276,15 +317,15 @@ const started = (
   inputTokensMax: sent.inputTokensMax,
   cachesForHour: sent.cachesForHour ? true : undefined,
   outputTokensMax: sent.outputTokensMax,
-  body: keptBody(run, sent.body)
+  body: keptBody(run, exchange, sent.body)
 })
 
 /** Body for the audit if bodies are kept, without the host's secrets and canaries. */
-const keptBody = (run: GatewayRun, body: Uint8Array): string | undefined => {
+const keptBody = (run: GatewayRun, exchange: Exchange.Exchange, body: Uint8Array): string | undefined => {
   if (run.shared.auditBodies !== "full") return undefined
   const bytes = Math.min(body.byteLength, CallAnswer.bodyKeptBytesMax)
   const text = Buffer.from(body.buffer, body.byteOffset, bytes).toString("utf8")
-  return Canary.redact(run.canaries.planted, CallAnswer.withoutHost(run, text))
+  return Canary.redact(run.canaries.planted, CallAnswer.withoutHost(run, exchange, text))
 }
 
 export const ofBudget = ({

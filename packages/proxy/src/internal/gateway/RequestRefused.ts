@@ -45,7 +45,7 @@ export const refuse = (
     path,
     status: answer.status,
     code: error.code,
-    detail: error.param === undefined ? error.message : `${error.param}: ${error.message}`,
+    detail: error.detail ?? (error.param === undefined ? error.message : `${error.param}: ${error.message}`),
     call: { requestBytes, responseBytes, durationMs }
   })
 }

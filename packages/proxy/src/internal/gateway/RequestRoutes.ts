@@ -5,6 +5,7 @@
 import type * as http from "node:http"
 import * as Effect from "effect/Effect"
 import * as RoutePolicy from "../policy/RoutePolicy.ts"
+import * as UpstreamProfile from "../../UpstreamProfile.ts"
 import * as Exchange from "./Exchange.ts"
 import * as GatewayAnswers from "./GatewayAnswers.ts"
 import type { GatewayRun } from "./GatewayRun.ts"
@@ -63,8 +64,15 @@ const route = (run: GatewayRun, tools: ToolHandler, exchange: Exchange.Exchange)
   const { method, path, request } = exchange
   const target = request.url ?? ""
   if (isToolPath(path)) return serveTool(run, tools, exchange, target.slice(path.length + 1))
-  const decision = RoutePolicy.decide({ method, target })
+  const { profile } = run.shared
+  const isOpen = (api: RoutePolicy.Api) => UpstreamProfile.isOpen(profile, api)
+  const decision = RoutePolicy.decide({ method, target, isOpen })
   if (decision._tag === "Answered") return Effect.sync(() => Exchange.answer(exchange, GatewayAnswers.health))
+  if (decision._tag === "Closed") {
+    const open = RoutePolicy.routes.filter(({ api }) => api === undefined || isOpen(api))
+    const error = GatewayAnswers.notOffered(decision.route, open)
+    return Effect.fail(new RequestRefused.RequestRefused({ error, requestBytes: 0 }))
+  }
   if (decision._tag === "Refused") {
     const code = decision.status === 405 ? "method_not_allowed" : "path_not_allowed"
     const error = GatewayAnswers.known(code)

@@ -9,12 +9,15 @@ import * as https from "node:https"
 import * as tls from "node:tls"
 import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
+import { HttpProxyAgent, HttpsProxyAgent } from "hpagent"
 import type { Header } from "../policy/RoutePolicy.ts"
 import type { Address } from "../../Upstream.ts"
 
 export interface UpstreamClientOptions {
   readonly address: Address
   readonly connectSecondsMax: number
+  /** URL of the HTTP proxy between host and upstream. */
+  readonly proxyUrl?: string | undefined
   /** PEM certificates to trust instead of those of the system and of Node. */
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
 }
@@ -41,14 +44,14 @@ const connectionsIdleMax = 64
 
 export const make = (options: UpstreamClientOptions): UpstreamClient => {
   const { address, connectSecondsMax } = options
-  const pooling = { keepAlive: true, maxFreeSockets: connectionsIdleMax, scheduling: "lifo" } as const
-  const agent = address.secure
-    ? new https.Agent({
-        ...pooling,
-        ca: [...(options.certificateAuthorities ?? systemAuthorities())],
-        ALPNProtocols: ["http/1.1"]
-      })
-    : new http.Agent(pooling)
+  const agent = agentOf(options, {
+    keepAlive: true,
+    maxFreeSockets: connectionsIdleMax,
+    scheduling: "lifo",
+    ...(address.secure
+      ? { ca: [...(options.certificateAuthorities ?? systemAuthorities())], ALPNProtocols: ["http/1.1"] }
+      : {})
+  })
   // The `timeout` option of Node's agent would also apply to calls in progress.
   agent.on("free", (socket: { setTimeout: (millis: number) => void }) => socket.setTimeout(idleMillisMax))
   const request = address.secure ? https.request : http.request
@@ -62,6 +65,8 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
           port: address.port,
           method: "POST",
           path: `${address.basePath}${target}`,
+          // Bounds the proxy's answer to `CONNECT`. The request itself has no listener for it.
+          ...(options.proxyUrl === undefined ? {} : { timeout: connectSecondsMax * 1000 }),
           headers: [
             "host",
             address.authority,
@@ -85,8 +90,10 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
             clearTimeout(late)
             socket.setTimeout(0)
           }
-          if (socket.connecting) socket.once(address.secure ? "secureConnect" : "connect", on)
-          else on()
+          // A TLS socket within a tunnel is connected before its handshake. A reused one is authorized.
+          const isReady = address.secure ? (socket as tls.TLSSocket).authorized : !socket.connecting
+          if (isReady) on()
+          else socket.once(address.secure ? "secureConnect" : "connect", on)
         })
         outgoing.once("response", (answer) => {
           // An answer that breaks off after its call has ended must not end the thread.
@@ -109,6 +116,16 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
       })
   }
 }
+
+/** Agent that connects directly, or through a tunnel of the proxy. */
+const agentOf = ({ address, proxyUrl }: UpstreamClientOptions, options: https.AgentOptions): http.Agent =>
+  proxyUrl === undefined
+    ? address.secure
+      ? new https.Agent(options)
+      : new http.Agent(options)
+    : address.secure
+      ? new HttpsProxyAgent({ ...options, proxy: proxyUrl })
+      : new HttpProxyAgent({ ...options, proxy: proxyUrl })
 
 /** Encodes a header value as UTF-8, because Node writes each character of a string as one byte. */
 const bytesOf = (value: string): string =>

@@ -12,9 +12,12 @@ import { type Directive, block, directive, makeLiterals, print } from "./NginxSy
 import * as ProxyAnswers from "../policy/ProxyAnswers.ts"
 import * as RoutePolicy from "../policy/RoutePolicy.ts"
 import type { Address } from "../../Upstream.ts"
+import * as UpstreamProfile from "../../UpstreamProfile.ts"
 
 export interface NginxConfig {
   readonly address: Address
+  /** Kind of the upstream (default: LiteLLM). */
+  readonly profile?: UpstreamProfile.UpstreamProfile | undefined
   /** Path to the upstream: through the host's relay, or by name on an internal network. */
   readonly via: "relay" | "network"
   /** Result of `KeyInjection.inject` for a client without headers. */
@@ -54,7 +57,7 @@ export const render = (config: NginxConfig): string => {
     ...(config.via === "network" ? [directive("set", "$upstream_authority", config.address.authority)] : []),
     // Set once for all locations. A location with its own `proxy_set_header` would inherit none of these.
     ...requestHeaders(config, literals.reference),
-    ...RoutePolicy.routes.flatMap((route) => [entrance(route), passage(route, config)]),
+    ...routesOf(config).flatMap((route) => [entrance(route), passage(route, config)]),
     block("location", ["/"], refuse),
     block("location", ["=", refusePath], [directive("internal"), ...refuse]),
     block(
@@ -79,6 +82,18 @@ export const render = (config: NginxConfig): string => {
     block("http", [], [...literals.directives(), ...http(config), block("server", [], server)])
   ])
 }
+
+const profileOf = ({ profile = UpstreamProfile.profiles.litellm }: Pick<NginxConfig, "profile">) => profile
+
+/** Routes of the APIs that the upstream offers. Any other is refused like an unknown path. */
+const routesOf = (config: NginxConfig): ReadonlyArray<RoutePolicy.Route> =>
+  RoutePolicy.routes.filter(({ api }) => api === undefined || UpstreamProfile.isOpen(profileOf(config), api))
+
+const clientHeadersOf = (config: Pick<NginxConfig, "profile">): ReadonlyArray<RoutePolicy.ClientHeader> =>
+  RoutePolicy.clientHeaders.filter(
+    ({ fallback, name }) =>
+      fallback !== undefined || profileOf(config).clientHeaders.some((allowed) => allowed === name)
+  )
 
 const rateOf = (config: NginxConfig) => config.requestsPerSecondMax ?? defaults.requestsPerSecondMax
 
@@ -133,7 +148,7 @@ const http = (config: NginxConfig): ReadonlyArray<Directive> => {
       : []),
     ...logging(),
     map("$request_uri", "$target_path", [["~^(?<target_head>[^?]*)", "$target_head"]]),
-    ...RoutePolicy.clientHeaders.map(({ fallback, name, pattern }) =>
+    ...clientHeadersOf(config).map(({ fallback, name, pattern }) =>
       map(
         `$http_${variable(name)}`,
         `$client_${variable(name)}`,
@@ -141,7 +156,7 @@ const http = (config: NginxConfig): ReadonlyArray<Directive> => {
         fallback
       )
     ),
-    ...RoutePolicy.routes
+    ...routesOf(config)
       .filter(({ queries }) => queries.length > 0)
       .map(({ path, queries }) =>
         // Patterns, because a `map` compares plain strings without regard to case.
@@ -182,18 +197,17 @@ const refuse = [directive("deny", "all")]
 
 /** Returns all headers that the upstream receives, except those that nginx derives from the body's length. */
 const requestHeaders = (
-  { address, headers }: NginxConfig,
+  { address, headers, profile }: NginxConfig,
   reference: (text: string) => string
 ): ReadonlyArray<Directive> => {
-  const heard = new Set(RoutePolicy.clientHeaders.map(({ name }) => name))
+  const clientHeaders = clientHeadersOf({ profile })
+  const heard = new Set(clientHeaders.map(({ name }) => name))
   return [
     directive("proxy_set_header", "host", address.authority),
     ...headers
       .filter(([name]) => !heard.has(name))
       .map(([name, value]) => directive("proxy_set_header", name, reference(value))),
-    ...RoutePolicy.clientHeaders.map(({ name }) =>
-      directive("proxy_set_header", name, `$client_${variable(name)}`)
-    ),
+    ...clientHeaders.map(({ name }) => directive("proxy_set_header", name, `$client_${variable(name)}`)),
     directive("proxy_set_header", "connection", "close"),
     directive("proxy_set_header", "x-request-id", "$request_id")
   ]
@@ -219,7 +233,11 @@ const entrance = (route: RoutePolicy.Route): Directive =>
   )
 
 /** Location that passes a request on. Errors are logged only here, within the rate: they show broken answers. */
-const passage = (route: RoutePolicy.Route, { address, via }: NginxConfig): Directive => {
+const passage = (route: RoutePolicy.Route, config: NginxConfig): Directive => {
+  const { address, via } = config
+  const profile = profileOf(config)
+  const { pathPrefix, query } = profile
+  const path = route.api === undefined ? "/models" : (profile.paths[route.api] ?? "")
   const origin = via === "relay" ? `http://unix:${paths.relay}:` : "http://$upstream_authority"
   return block(
     "location",
@@ -228,8 +246,12 @@ const passage = (route: RoutePolicy.Route, { address, via }: NginxConfig): Direc
       directive("internal"),
       directive("error_log", "stderr", "error"),
       directive("error_log", paths.errorLog, "error"),
-      directive("set", "$args", route.queries.length > 0 ? queryVariable(route.path) : ""),
-      directive("proxy_pass", `${origin}${address.basePath}${route.path}$is_args$args`)
+      directive(
+        "set",
+        "$args",
+        query !== "" ? query : route.queries.length > 0 ? queryVariable(route.path) : ""
+      ),
+      directive("proxy_pass", `${origin}${address.basePath}${pathPrefix}${path}$is_args$args`)
     ]
   )
 }

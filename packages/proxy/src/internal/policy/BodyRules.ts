@@ -7,10 +7,13 @@
 import * as Result from "effect/Result"
 import * as Schema from "effect/Schema"
 import { createHash } from "node:crypto"
+import type { EndUserField } from "../../UpstreamProfile.ts"
 import type { Api } from "./RoutePolicy.ts"
 import * as ChatCompletions from "./apis/ChatCompletions.ts"
+import * as Embeddings from "./apis/Embeddings.ts"
 import * as Messages from "./apis/Messages.ts"
 import * as Responses from "./apis/Responses.ts"
+import type { BodyFields } from "./BodyFields.ts"
 import * as BodyRefusal from "./BodyRefusal.ts"
 
 export type Body = Readonly<Record<string, unknown>>
@@ -22,7 +25,12 @@ export interface BodyPolicy {
   readonly model: string
   /** Maps each model name that the agent may use to the upstream's name. Contains `model`. */
   readonly models: Readonly<Record<string, string>>
-  readonly billingAccountId: string
+  /** Identifier of who pays, and its field: for LiteLLM the account, for others a pseudonym. Absent: none is sent. */
+  readonly endUser?: { readonly field: EndUserField; readonly value: string } | undefined
+  /** Differs by account, so that no account reads another's prompt cache. */
+  readonly cacheScope: string
+  /** Further fields that the host has opened for this API. */
+  readonly fields?: BodyFields | undefined
   /** Whether unknown fields are removed and recorded, or cause a refusal. */
   readonly unknownFields: "drop" | "refuse"
   /** Maximum output tokens that a call may request. */
@@ -48,15 +56,23 @@ export interface ApiRules {
   readonly overruled: ReadonlyArray<string>
 }
 
+/** Sets the field that names the end user, and nothing if the upstream does not learn it. */
+const endUser = ({ endUser: said }: BodyPolicy): Body =>
+  said === undefined
+    ? {}
+    : said.field === "metadata.user_id"
+      ? { metadata: { user_id: said.value } }
+      : { [said.field]: said.value }
+
 /**
  * Binds the agent's prompt cache key to its account. All tenants share the provider's cache, so an unbound key would
  * reveal to one tenant what another has sent. The bound key has 43 characters; OpenAI allows 64.
  */
-const cacheKey = (billingAccountId: string, { prompt_cache_key: key }: Body): Body =>
+const cacheKey = ({ cacheScope }: BodyPolicy, { prompt_cache_key: key }: Body): Body =>
   typeof key === "string"
     ? {
         prompt_cache_key: createHash("sha256")
-          .update(JSON.stringify(["prompt_cache_key", billingAccountId, key]))
+          .update(JSON.stringify(["prompt_cache_key", cacheScope, key]))
           .digest("base64url")
       }
     : {}
@@ -70,10 +86,7 @@ export const rules: Readonly<Record<Api, ApiRules>> = {
     conversation: "messages",
     caps: ["max_completion_tokens", "max_tokens"],
     isTool: functionOrCustom,
-    imposed: ({ billingAccountId }, decoded) => ({
-      user: billingAccountId,
-      ...cacheKey(billingAccountId, decoded)
-    }),
+    imposed: (policy, decoded) => ({ ...endUser(policy), ...cacheKey(policy, decoded) }),
     overruled: ["user", "store"]
   },
   responses: {
@@ -81,11 +94,7 @@ export const rules: Readonly<Record<Api, ApiRules>> = {
     conversation: "input",
     caps: ["max_output_tokens"],
     isTool: functionOrCustom,
-    imposed: ({ billingAccountId }, decoded) => ({
-      user: billingAccountId,
-      store: false,
-      ...cacheKey(billingAccountId, decoded)
-    }),
+    imposed: (policy, decoded) => ({ ...endUser(policy), store: false, ...cacheKey(policy, decoded) }),
     overruled: ["user", "store"]
   },
   messages: {
@@ -93,7 +102,7 @@ export const rules: Readonly<Record<Api, ApiRules>> = {
     conversation: "messages",
     caps: ["max_tokens"],
     isTool: plainTool,
-    imposed: ({ billingAccountId }) => ({ metadata: { user_id: billingAccountId } }),
+    imposed: endUser,
     overruled: ["metadata"]
   },
   count_tokens: {
@@ -103,6 +112,14 @@ export const rules: Readonly<Record<Api, ApiRules>> = {
     isTool: plainTool,
     imposed: () => ({}),
     overruled: ["metadata"]
+  },
+  embeddings: {
+    decode: Schema.decodeUnknownResult(Embeddings.Body),
+    conversation: "input",
+    caps: [],
+    isTool: functionOrCustom,
+    imposed: endUser,
+    overruled: ["user"]
   }
 }
 

@@ -23,7 +23,8 @@ import type { BudgetName, Exhaustion, LlmUsage, LlmUsageTotal } from "@cogni/san
 import { budgetAmount } from "@cogni/sandbox-core/BudgetWords"
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import * as Allowance from "./Allowance.ts"
-import * as Prices from "../../Prices.ts"
+import * as CallCost from "./CallCost.ts"
+import type * as Prices from "../../Prices.ts"
 
 /** Why a request is refused, now or for the rest of the run. */
 export interface Refusal {
@@ -44,7 +45,7 @@ export interface Call {
   readonly inputTokensMax: number
   /** It asks the provider to cache its input for an hour, which costs more. */
   readonly cachesForHour?: boolean | undefined
-  /** Cap of its answer, in tokens. A call without one reserves `outputTokensDefault`. */
+  /** Cap of its answer, in tokens: 0 if it has no output. A call without one reserves `outputTokensDefault`. */
   readonly outputTokensMax?: number | undefined
   /** It runs no model, such as counting tokens. Reserves nothing and costs nothing. */
   readonly free?: boolean | undefined
@@ -127,9 +128,9 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
     if (call.free === true) return { inputTokens: 0, outputTokens: 0, costUsd: 0 }
     const tokens = {
       inputTokens: Math.max(1, call.inputTokensMax),
-      outputTokens: Math.max(1, call.outputTokensMax ?? outputTokensDefault)
+      outputTokens: call.outputTokensMax === 0 ? 0 : Math.max(1, call.outputTokensMax ?? outputTokensDefault)
     }
-    const costUsd = Prices.costMaxOf(prices, call, tokens)
+    const costUsd = CallCost.costMaxOf(prices, call, tokens)
     if (costUsd !== undefined || budget?.costUsdMax === undefined) return { ...tokens, costUsd: costUsd ?? 0 }
     return { ...tokens, costUsd: Math.max(0, budget.costUsdMax - charged.costUsd) }
   }
@@ -160,7 +161,7 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
     const { inputTokens, outputTokens } = reserved
     // A cap that was set before other calls began is too high now. A retry gets one that fits.
     const answerCost =
-      outputTokens > 1 ? (Prices.costMaxOf(prices, call, { inputTokens: 0, outputTokens }) ?? 0) : 0
+      outputTokens > 1 ? (CallCost.costMaxOf(prices, call, { inputTokens: 0, outputTokens }) ?? 0) : 0
     // An exhausted budget matters more to the agent than one that requires waiting.
     const found = [
       over("input_tokens", "inputTokens", inputTokensMax, { wanted: inputTokens, alone: 0 }),
@@ -181,7 +182,7 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
     const row = rowOf(ticket, usage, prices)
     charged.inputTokens += row.inputTokens
     charged.outputTokens += row.outputTokens
-    const cost = row.costUsd ?? Prices.costOf(prices, ticket, row)
+    const cost = row.costUsd ?? CallCost.costOf(prices, ticket, row)
     charged.costUsd += cost ?? 0
     if (cost === undefined) costsUnknown += 1
     totals.add(usage, row, cost)
@@ -221,7 +222,7 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
         return { max: undefined, absent: undefined }
       const bounds = outputTokensMax === undefined ? [] : [left("outputTokens", outputTokensMax)]
       for (const model of costUsdMax === undefined ? [] : models) {
-        const costOfOne = Prices.costMaxOf(prices, { model }, { inputTokens: 0, outputTokens: 1 }) ?? 0
+        const costOfOne = CallCost.costMaxOf(prices, { model }, { inputTokens: 0, outputTokens: 1 }) ?? 0
         if (costOfOne > 0) bounds.push(Math.floor(left("costUsd", costUsdMax!) / costOfOne))
       }
       const max = bounds.length === 0 ? undefined : Math.max(1, Math.min(...bounds))
@@ -241,8 +242,8 @@ const rowOf = (ticket: Ticket, told: LlmUsage | undefined, prices: Prices.Prices
   const costUsd =
     told?.costUsd ??
     (told?.inputTokens === undefined
-      ? Prices.costMaxOf(prices, ticket, { inputTokens, outputTokens })
-      : Prices.costOf(prices, ticket, { ...told, outputTokens }))
+      ? CallCost.costMaxOf(prices, ticket, { inputTokens, outputTokens })
+      : CallCost.costOf(prices, ticket, { ...told, outputTokens }))
   return {
     ...told,
     inputTokens,

@@ -36,6 +36,8 @@ export const ownTokens = 1024
 export const of = (body: Body, { conversation }: Pick<ApiRules, "conversation">, bytes: number): number => {
   const found: Found = { images: 0, imageBytes: 0, files: 0, references: [] }
   for (const entry of listOf(body[conversation])) {
+    // Embeddings read texts, or the numbers of tokens: each is at least one byte.
+    if (typeof entry !== "object") continue
     const { content, output } = entry as Body
     count(content, found)
     count(output, found)

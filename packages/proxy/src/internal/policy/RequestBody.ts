@@ -6,6 +6,8 @@
  * fields, with the run's model and identity. Everything else is removed and recorded. Pure: bytes in, text out.
  */
 import * as Result from "effect/Result"
+import type * as Schema from "effect/Schema"
+import * as BodyFields from "./BodyFields.ts"
 import * as BodyRefusal from "./BodyRefusal.ts"
 import * as BodyRules from "./BodyRules.ts"
 import type { BodyPolicy } from "./BodyRules.ts"
@@ -55,9 +57,9 @@ export const rebuild = (bytes: Uint8Array, policy: BodyPolicy): Result.Result<Re
     yield* BodyRules.fewEnough(given, rule, entriesMax)
     const { model, modelRequested } = yield* modelOf(given, policy)
     const sifted = BodyRules.sift(given, policy.api, policy)
-    const decoded = yield* Result.mapError(rule.decode(sifted.body), (error) =>
+    const decoded = yield* Result.mapError(decode(rule, sifted.body, policy), (error) =>
       BodyRefusal.ofShape(given, error, sifted.positionOf)
-    ) as Result.Result<BodyRules.Body, BodyRefused>
+    )
     const capped = BodyRules.cap(decoded, rule, policy)
     const dropped = yield* droppedOf(given, sifted.aligned(decoded), capped, policy)
     const stream = decoded["stream"] === true
@@ -80,12 +82,25 @@ export const rebuild = (bytes: Uint8Array, policy: BodyPolicy): Result.Result<Re
       usageAdded,
       dropped: dropped.kept(),
       droppedTotal: dropped.total(),
-      outputTokensMax: capped.outputTokensMax,
+      // Embeddings have no output, and so no cap that an agent could choose.
+      outputTokensMax: policy.api === "embeddings" ? 0 : capped.outputTokensMax,
       inputTokensMax: InputBound.of(capped.body, rule, sentBytes),
       // Inside a JSON string, these quotes would be escaped.
       cachesForHour: body.includes('"ttl":"1h"')
     }
   })
+
+/** Decodes a body with the schema of its API, and the further fields with those of the host. */
+const decode = (
+  rule: BodyRules.ApiRules,
+  body: BodyRules.Body,
+  { fields }: BodyPolicy
+): Result.Result<BodyRules.Body, Schema.SchemaError> => {
+  const decoded = rule.decode(body) as Result.Result<BodyRules.Body, Schema.SchemaError>
+  return fields === undefined || Result.isFailure(decoded)
+    ? decoded
+    : Result.map(BodyFields.decode(fields, body), (further) => ({ ...further, ...decoded.success }))
+}
 
 const refuse = (...refusal: Parameters<typeof BodyRefusal.make>) => Result.fail(BodyRefusal.make(...refusal))
 

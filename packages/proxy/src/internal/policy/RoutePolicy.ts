@@ -7,7 +7,7 @@
  */
 
 /** The model API that a body belongs to. */
-export type Api = "chat_completions" | "responses" | "messages" | "count_tokens"
+export type Api = "chat_completions" | "responses" | "messages" | "count_tokens" | "embeddings"
 
 export interface Route {
   readonly method: "GET" | "POST"
@@ -33,9 +33,11 @@ export type Header = readonly [name: string, value: string]
 export type Decision =
   | { readonly _tag: "Allowed"; readonly route: Route; readonly query: string }
   | { readonly _tag: "Answered" }
+  /** The upstream has no such API, or it is not opened. */
+  | { readonly _tag: "Closed"; readonly route: Route }
   | { readonly _tag: "Refused"; readonly status: 403 | 405 | 413 }
 
-/** All routes that reach the upstream. */
+/** All routes that reach an upstream which offers these APIs. */
 export const routes: ReadonlyArray<Route> = [
   { method: "POST", path: "/v1/chat/completions", api: "chat_completions", queries: [] },
   { method: "POST", path: "/v1/responses", api: "responses", queries: [] },
@@ -43,6 +45,9 @@ export const routes: ReadonlyArray<Route> = [
   { method: "POST", path: "/v1/messages/count_tokens", api: "count_tokens", queries: ["beta=true"] },
   { method: "GET", path: "/v1/models", queries: [] }
 ]
+
+/** Route of embeddings, for an upstream whose profile opens them. */
+export const embeddings: Route = { method: "POST", path: "/v1/embeddings", api: "embeddings", queries: [] }
 
 /** Path that the proxy itself answers, to show that it is listening. */
 export const healthPath = "/health"
@@ -81,21 +86,35 @@ export const decide = (request: {
   /** As written in the request line. */
   readonly target: string
   readonly bodyBytes?: number | undefined
+  /** Returns whether the upstream offers an API (default: all but embeddings). */
+  readonly isOpen?: ((api: Api) => boolean) | undefined
 }): Decision => {
   const mark = request.target.indexOf("?")
   const path = mark === -1 ? request.target : request.target.slice(0, mark)
   const query = mark === -1 ? "" : request.target.slice(mark + 1)
   if (path === healthPath) return { _tag: "Answered" }
-  const route = routes.find((candidate) => candidate.path === path)
+  const { isOpen = isStandard } = request
+  const route = [...routes, embeddings].find((candidate) => candidate.path === path)
   if (route === undefined) return { _tag: "Refused", status: 403 }
+  if (route.api === "embeddings" && !isOpen(route.api)) return { _tag: "Refused", status: 403 }
   if (route.method !== request.method) return { _tag: "Refused", status: 405 }
+  if (route.api !== undefined && !isOpen(route.api)) return { _tag: "Closed", route }
   if ((request.bodyBytes ?? 0) > requestBytesMax) return { _tag: "Refused", status: 413 }
   return { _tag: "Allowed", route, query: route.queries.includes(query) ? query : "" }
 }
 
-/** Returns the client's headers that are used. A header that occurs twice counts as missing. */
-export const admit = (headers: ReadonlyArray<Header>): ReadonlyArray<Header> =>
+const isStandard = (api: Api): boolean => api !== "embeddings"
+
+/**
+ * Returns the client's headers that are used. A header that occurs twice counts as missing. A header without a fallback
+ * is used only if its name is among these.
+ */
+export const admit = (
+  headers: ReadonlyArray<Header>,
+  names: ReadonlyArray<string> = clientHeaders.map(({ name }) => name)
+): ReadonlyArray<Header> =>
   clientHeaders.flatMap(({ fallback, name, pattern }): ReadonlyArray<Header> => {
+    if (fallback === undefined && !names.includes(name)) return []
     const values = headers.filter(([candidate]) => candidate.toLowerCase() === name).map(([, value]) => value)
     const value =
       values.length === 1 && new RegExp(`^(?:${pattern})$`, "u").test(values[0]!) ? values[0] : fallback

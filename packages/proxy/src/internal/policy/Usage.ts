@@ -254,7 +254,13 @@ const normalize = (api: UsageReaderOptions["api"], figures: unknown): LlmUsage =
     ? {}
     : api === "messages"
       ? ofMessages(figures)
-      : ofOpenAi(figures)
+      : api === "embeddings"
+        ? withoutOutput(ofOpenAi(figures))
+        : ofOpenAi(figures)
+
+/** Embeddings have no output tokens, and no upstream reports any. */
+const withoutOutput = (usage: LlmUsage): LlmUsage =>
+  usage.inputTokens === undefined ? usage : { ...usage, outputTokens: 0 }
 
 /** Returns the first value that is a valid figure. */
 const firstOf = <Field extends keyof LlmUsage>(

@@ -18,6 +18,8 @@ export const defaults = {
   shardSilentSecondsMax: 10,
   auditBytesMax: 1024 * MiB,
   connectSecondsMax: 10,
+  keySecondsMax: 60,
+  keyWaitSecondsMax: 10,
   headerSecondsMax: 15,
   requestSecondsMax: 120
 } as const

@@ -13,6 +13,7 @@ import * as GatewayTools from "../GatewayTools.ts"
 import * as Questions from "../Questions.ts"
 import type { FromRecovery, FromRun, RunStart, RunTraffic, ToRun } from "./ShardMessage.ts"
 import * as ThreadCode from "../ThreadCode.ts"
+import type { KeyDesk } from "./KeyDesk.ts"
 import * as ShardPool from "./ShardPool.ts"
 import type { ToolRequest } from "../gateway/ToolPort.ts"
 
@@ -31,6 +32,7 @@ export interface ServedRunOptions {
   readonly start: RunStart
   readonly request: LlmRequest
   readonly tools: ReadonlyArray<Tool>
+  readonly desk: Pick<KeyDesk, "answer">
 }
 
 /** How long the handling of observations may take at the end. */
@@ -46,7 +48,7 @@ const answerSecondsMax = 90
 export const make = Effect.fnUntraced(function* (
   options: ServedRunOptions
 ): Effect.fn.Return<ServedRun, ProxyFailed, Scope.Scope> {
-  const { pool, request, start } = options
+  const { desk, pool, request, start } = options
   const lease = yield* pool.lease
   const port = yield* Effect.acquireRelease(
     Effect.sync(() => lease.send((other) => ({ type: "open", run: start, port: other }))),
@@ -57,6 +59,7 @@ export const make = Effect.fnUntraced(function* (
   const finished = yield* Deferred.make<RunTraffic>()
   const observations = yield* CallbackFibers.make
   const toolCalls = yield* CallbackFibers.make
+  const keyAsks = yield* CallbackFibers.make
   const say = (message: ToRun) => port.postMessage(message)
   const questions = Questions.make<RunTraffic>()
   const tools = yield* GatewayTools.make({
@@ -88,6 +91,12 @@ export const make = Effect.fnUntraced(function* (
         return toolCalls.fork(
           Effect.map(answerOf(tools.handle, message.request), (answer) =>
             say({ type: "tool_answer", serial: message.serial, answer })
+          )
+        )
+      case "key":
+        return keyAsks.fork(
+          Effect.map(desk.answer(message.ask), (told) =>
+            say({ type: "key_told", serial: message.serial, told })
           )
         )
       case "traffic":

@@ -12,7 +12,7 @@ import type { Shared } from "../gateway/GatewayRun.ts"
 import * as Inspector from "../gateway/Inspector.ts"
 import * as ProcessorMeter from "../gateway/ProcessorMeter.ts"
 import * as UpstreamClient from "../gateway/UpstreamClient.ts"
-import * as KeyInjection from "../../KeyInjection.ts"
+import * as UpstreamKeys from "../gateway/UpstreamKeys.ts"
 import type { ThreadCode } from "../ThreadCode.ts"
 import type { ShardCounters } from "./ShardCounters.ts"
 import type { FromRecovery, ShardConfig, ShardStart, ToShard } from "./ShardMessage.ts"
@@ -87,12 +87,12 @@ export const program = (
   }).pipe(Effect.scoped)
 
 const sharedOf = (
-  { key, ...config }: ShardConfig,
+  { key, keyKind, ...config }: ShardConfig,
   inspection: ThreadCode,
   isAlone: () => boolean
 ): Shared => ({
   ...config,
   client: UpstreamClient.make(config),
   inspector: Inspector.make({ code: inspection, isAlone }),
-  upstreamKey: KeyInjection.received(key)
+  keys: UpstreamKeys.make(keyKind, key)
 })

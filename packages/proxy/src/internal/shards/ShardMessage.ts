@@ -7,13 +7,15 @@ import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import type { MessagePort } from "node:worker_threads"
 import type { AuditEntry, ToolCalled } from "../../AuditEntry.ts"
 import type { Answer } from "../gateway/GatewayAnswers.ts"
-import type { KeyHeader } from "../../KeyInjection.ts"
+import type { Payer } from "../gateway/GatewayRun.ts"
 import type { Prices } from "../../Prices.ts"
 import type { Address } from "../../Upstream.ts"
+import type { UpstreamProfile } from "../../UpstreamProfile.ts"
 import type { AuditProblem } from "../audit/AuditFile.ts"
 import type { ToolRequest } from "../gateway/ToolPort.ts"
 import type { ThreadCode } from "../ThreadCode.ts"
 import type { Traffic } from "../gateway/TrafficCount.ts"
+import type { KeyAsk, KeyKind, KeyTold } from "../gateway/UpstreamKeys.ts"
 import type { GatewayLimits } from "./GatewayLimits.ts"
 
 /** Data that a thread is started with. It contains no secret. */
@@ -29,9 +31,12 @@ export interface ShardStart {
 /** Configuration that all runs of a gateway share. */
 export interface ShardConfig extends GatewayLimits {
   readonly address: Address
-  /** The upstream key in plain text: it crosses to the shard in this message and nowhere else. */
-  readonly key: string
-  readonly keyHeader: KeyHeader
+  readonly keyKind: KeyKind
+  /** A fixed upstream key in plain text. Other credentials cross in answers to a run: see `KeyTold`. */
+  readonly key: string | undefined
+  readonly profile: UpstreamProfile
+  /** URL of the HTTP proxy between host and upstream, with its password. */
+  readonly proxyUrl?: string | undefined
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
   readonly prices?: Prices | undefined
   readonly auditBodies: "digest" | "full"
@@ -44,6 +49,7 @@ export interface ShardConfig extends GatewayLimits {
 export interface RunStart {
   readonly runId: RunId
   readonly llm: LlmAccess
+  readonly payer: Payer
   /** Path of the socket to listen on. */
   readonly socketPath: string
   /** Directory that contains the audit. */
@@ -84,6 +90,7 @@ export type ToRun =
   | { readonly type: "tool_answer"; readonly serial: number; readonly answer: Answer }
   | { readonly type: "tool_called"; readonly fact: typeof ToolCalled.Type }
   | { readonly type: "sighted"; readonly sighting: Omit<Evidence, "at"> }
+  | { readonly type: "key_told"; readonly serial: number; readonly told: KeyTold }
 
 /** Message from one run of a shard. */
 export type FromRun =
@@ -94,6 +101,7 @@ export type FromRun =
   | { readonly type: "troubled"; readonly problem: AuditProblem }
   | { readonly type: "observed"; readonly observation: LlmObservation }
   | { readonly type: "tool"; readonly serial: number; readonly request: ToolRequest }
+  | { readonly type: "key"; readonly serial: number; readonly ask: KeyAsk }
   | { readonly type: "traffic"; readonly serial: number; readonly traffic: RunTraffic }
   | { readonly type: "finished"; readonly traffic: RunTraffic }
 

@@ -20,7 +20,9 @@ import * as RunShare from "../gateway/RunShare.ts"
 import * as SocketListener from "../gateway/SocketListener.ts"
 import * as ToolPort from "../gateway/ToolPort.ts"
 import * as TrafficCount from "../gateway/TrafficCount.ts"
+import type { KeyAsker, KeyTold } from "../gateway/UpstreamKeys.ts"
 import * as Budget from "../policy/Budget.ts"
+import * as Questions from "../Questions.ts"
 import { defaults } from "./GatewayLimits.ts"
 import type { ShardCounters } from "./ShardCounters.ts"
 import type { FromRun, RunStart, RunTraffic, ShardConfig, ToRun } from "./ShardMessage.ts"
@@ -39,6 +41,15 @@ export interface Shard {
 /** How long an agent's requests may outlive it before they are cut off. */
 const lingerMillis = 200
 
+/** How long the main thread may take to answer about a key, in addition to the time of its source. */
+const keyGraceSecondsMax = 20
+
+const noAnswer: KeyTold = {
+  _tag: "Unavailable",
+  detail: "the host did not answer in time",
+  isRetryable: true
+}
+
 /** Serves a run until the main thread ends it. */
 export const serve = Effect.fnUntraced(function* (
   shard: Shard,
@@ -48,6 +59,15 @@ export const serve = Effect.fnUntraced(function* (
   yield* Effect.addFinalizer(() => Effect.sync(() => port.close()))
   const tell = (message: FromRun) => port.postMessage(message)
   const tools = ToolPort.make((serial, request) => tell({ type: "tool", serial, request }))
+  const keys = Questions.make<KeyTold>()
+  const askKey: KeyAsker = (ask) =>
+    Effect.timeoutOrElse(
+      keys.ask((serial) => tell({ type: "key", serial, ask })),
+      {
+        duration: Duration.seconds(shard.config.keyWaitSecondsMax + keyGraceSecondsMax),
+        orElse: () => Effect.succeed(noAnswer)
+      }
+    )
   const messages = yield* CallbackFibers.make
   const over = yield* Deferred.make<void>()
   const opened = yield* Deferred.make<OpenRun, NotOpened>()
@@ -58,6 +78,8 @@ export const serve = Effect.fnUntraced(function* (
         return Effect.asVoid(Deferred.succeed(over, undefined))
       case "tool_answer":
         return Effect.sync(() => tools.answered(message.serial, message.answer))
+      case "key_told":
+        return Effect.sync(() => keys.answered(message.serial, message.told))
       case "traffic":
         return Deferred.await(opened).pipe(
           Effect.match({ onSuccess: trafficOf, onFailure: ({ auditHead }) => nothing(auditHead) }),
@@ -75,7 +97,7 @@ export const serve = Effect.fnUntraced(function* (
   port.once("close", () => Deferred.doneUnsafe(over, Effect.void))
 
   const traffic = yield* Effect.gen(function* () {
-    const run = yield* open(shard, start, tools, tell)
+    const run = yield* open(shard, start, { askKey, tools }, tell)
     yield* Deferred.succeed(opened, run)
     tell({ type: "opened" })
     yield* Deferred.await(over)
@@ -111,17 +133,16 @@ class NotOpened extends Data.TaggedError("NotOpened")<{
 const open = Effect.fnUntraced(function* (
   shard: Shard,
   start: RunStart,
-  tools: ToolPort.ToolPort,
+  { askKey, tools }: { readonly askKey: KeyAsker; readonly tools: ToolPort.ToolPort },
   tell: (message: FromRun) => void
 ): Effect.fn.Return<OpenRun, NotOpened, Scope.Scope> {
   const { config, meter } = shard
   const gate = gateOf(shard, start)
   // Closing the scope returns both shares as a whole, however the run's requests end.
-  const { connectionsMax, connectionsTotalMax, heldBytesMax, requestBytesMax } = config
+  const { connectionsMax, connectionsTotalMax, heldBytesMax: totalMax, requestBytesMax: wholeMax } = config
   const connectionLimits = { totalMax: connectionsTotalMax, wholeMax: connectionsMax, runMax: connectionsMax }
   const connectionShare = yield* shareOf(shard, connectionLimits, "connections", 1)
-  const bytesLimits = { totalMax: heldBytesMax, wholeMax: requestBytesMax }
-  const bytesShare = yield* shareOf(shard, bytesLimits, "heldKiB", 1024)
+  const bytesShare = yield* shareOf(shard, { totalMax, wholeMax }, "heldKiB", 1024)
   const audit = yield* AuditFile.open({
     parent: start.auditParent,
     runId: start.runId,
@@ -143,6 +164,7 @@ const open = Effect.fnUntraced(function* (
     shared: shard.shared,
     runId: start.runId,
     llm: start.llm,
+    payer: start.payer,
     ledger: Budget.make(start.llm.budget, { prices: config.prices, defaults: config }),
     audit,
     gate,
@@ -155,6 +177,7 @@ const open = Effect.fnUntraced(function* (
       isPaused: connections.isPaused,
       onPiece: () => meter.note(metered)
     },
+    askKey,
     suspected: (evidence) => observe({ _tag: "ExfiltrationSuspected", evidence }),
     exhausted: (exhaustion) => observe({ _tag: "BudgetExhausted", exhaustion }),
     troubled: (problem) => tell({ type: "troubled", problem })
