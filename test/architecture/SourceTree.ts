@@ -24,6 +24,7 @@ export const packages = [
   "sql",
   "server",
   "sessions",
+  "promise",
   "react",
   "cli"
 ] as const

@@ -46,6 +46,7 @@ const drawing: ReadonlyArray<
   {
     sql: ["core", "host-files", "graph-provider"],
     server: ["core", "git-relay", "graph-provider"],
+    promise: ["core", "host-files", "docker", "proxy", "graph-provider"],
     react: ["graph-provider"]
   },
   {
@@ -160,6 +161,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   server: { libraries: ["effect"], world: {} },
+  promise: { libraries: ["effect"], world: {} },
   react: {
     libraries: ["@tanstack/react-query", "effect", "react"],
     world: {}

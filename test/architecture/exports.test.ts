@@ -13,7 +13,7 @@ import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
 /** Largest number of exported names in all packages together, which a newcomer may have to read. */
-const namesMax = 550
+const namesMax = 580
 
 const withoutEnding = (module: string) => module.replace(/\.ts$/u, "")
 
@@ -30,6 +30,9 @@ const namesOf = (name: SourceTree.Package): ReadonlyArray<string> =>
     )
     .toSorted()
 
+/** Packages whose users import functions, not modules: no Effect code needs a namespace for each noun there. */
+const flat = new Set(["packages/promise/src/index.ts"])
+
 /** Asserts that an index is only a sorted list of namespaces. */
 const assertIndex = (path: string) => {
   const lines = SourceTree.read(path)
@@ -41,7 +44,9 @@ const assertIndex = (path: string) => {
     lines,
     modules
       .toSorted((a, b) => (namespaceOf(a) < namespaceOf(b) ? -1 : 1))
-      .map((module) => `export * as ${namespaceOf(module)} from "${module}"`),
+      .map((module) =>
+        flat.has(path) ? `export * from "${module}"` : `export * as ${namespaceOf(module)} from "${module}"`
+      ),
     `${path} must have one line per public module, sorted: export * as Noun from "./Noun.ts"`
   )
   none(

@@ -143,12 +143,14 @@ const execute = Effect.fnUntraced(function* (
   }
   const end = (exit: number | ContainerExit) =>
     Effect.andThen(Deferred.succeed(exited, toExit(exit)), Queue.end(queue)).pipe(Effect.asVoid)
+  // Started at once: a fiber that is interrupted before its first step would never report its exit.
   const fiber = yield* Effect.forkDetach(
     program(io).pipe(
       Effect.onExit((exit) =>
         end(Exit.isSuccess(exit) ? exit.value : Cause.hasInterrupts(exit.cause) ? 137 : 139)
       )
-    )
+    ),
+    { startImmediately: true }
   )
   return {
     output: Stream.fromQueue(queue),

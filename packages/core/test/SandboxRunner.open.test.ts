@@ -205,6 +205,16 @@ describe("SandboxRunner.open", () => {
     }).pipe(Effect.provide(runner({ program })))
   )
 
+  it.effect("a command that is killed before its first step has an exit too", () =>
+    Effect.gen(function* () {
+      const runner = yield* SandboxRunner.SandboxRunner
+      const sandbox = yield* runner.open({ image: "i" })
+      const running = yield* sandbox.spawn(["wait"])
+      yield* running.signal("SIGKILL")
+      assert.deepStrictEqual(yield* running.exit, { exitCode: 137, signal: "SIGKILL" })
+    }).pipe(Effect.provide(SandboxRunner.layerMemory({ program: () => Effect.never })))
+  )
+
   it.effect("leaves nothing behind when it cannot be opened, and records why", () =>
     Effect.gen(function* () {
       const error = yield* Effect.flip(Effect.scoped(open({ ...openSpec, llm })))

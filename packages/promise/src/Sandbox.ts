@@ -1,0 +1,53 @@
+/** A sandbox that runs many commands, with Promises. */
+import type * as Executor from "@cogni/sandbox-core/Executor"
+import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
+
+/** A program and its arguments, or a line for `/bin/sh -c`. */
+export type Command = Executor.CommandLine
+
+export interface Spawn extends Executor.SpawnOptions {
+  /** Ends the command when it aborts. The Promise then rejects with the signal's reason. */
+  readonly signal?: AbortSignal | undefined
+}
+
+export interface Exec extends Spawn, Executor.ExecOptions {}
+
+/** Result of a command. An exit code other than 0 is a result, not an error. */
+export interface ExecEnd extends Executor.ExecResult {
+  /** Standard output as text. `output.stdout.truncated` tells whether it is complete. */
+  readonly stdout: string
+  /** Standard error as text. */
+  readonly stderr: string
+}
+
+/** A running command. Disposing of it kills it, with all its children. */
+export interface Process extends AsyncDisposable {
+  /** For one reader, with back-pressure. */
+  readonly output: AsyncIterable<{ readonly channel: "stdout" | "stderr"; readonly bytes: Uint8Array }>
+  /** Settles when the command has ended. If its output is not read, it may block and never end. */
+  readonly exit: Promise<Executor.CommandExit>
+  readonly kill: (signal?: Executor.SignalName) => Promise<void>
+}
+
+/** Files of the workspace. A path is absolute, as commands see it, or relative to the workspace. */
+export interface Files {
+  readonly read: (path: string) => Promise<Uint8Array>
+  readonly readText: (path: string) => Promise<string>
+  /** Replaces a whole file, and creates missing directories. */
+  readonly write: (path: string, content: string | Uint8Array) => Promise<void>
+  readonly list: (path: string) => Promise<ReadonlyArray<Executor.FileEntry>>
+}
+
+/** An open sandbox. Every call rejects with a `SandboxError`. Disposing of it removes its container and its files. */
+export interface Sandbox extends AsyncDisposable {
+  readonly runId: string
+  /** Default working directory of commands, as they see it. */
+  readonly workspace: string
+  readonly exec: (command: Command, options?: Exec) => Promise<ExecEnd>
+  readonly spawn: (command: Command, options?: Spawn) => Promise<Process>
+  readonly files: Files
+  /** Settles when the sandbox is over: with the error that ended it, or with undefined if it was closed. */
+  readonly ended: Promise<SandboxError | undefined>
+  /** Removes the container and its files. Repeated calls return the same Promise. */
+  readonly close: () => Promise<void>
+}

@@ -1,0 +1,255 @@
+/**
+ * Sealed sandboxes with Promises: one call for one sandbox, or a host for many.
+ *
+ *     createSandbox ─► exec · spawn · files ─► close
+ *     createHost ─► createSandbox · run · stream · runAgent · streamAgent ─► close
+ *
+ * A thin layer over the services of the other packages. It adds no behavior: specs, limits, errors and results are
+ * theirs. Use their Effects instead for retries, other stores, grants, tools and git repositories.
+ */
+import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
+import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import type { RunResult } from "@cogni/sandbox-core/RunResult"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
+import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
+import { type Agent, defaultImage, type Message } from "@cogni/sandbox-graph-provider/agents/Agent"
+import type { AgentAnswer, AgentEvent } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
+import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
+import { Data, Effect, Layer, Queue, Redacted, Result, Stream } from "effect"
+import * as HostRuntime from "./internal/HostRuntime.ts"
+import { toProgram } from "./internal/MemoryPrograms.ts"
+import * as PromiseSandbox from "./internal/PromiseSandbox.ts"
+import type { MemoryProgram } from "./MemoryProgram.ts"
+import type { Sandbox } from "./Sandbox.ts"
+
+export { SandboxError } from "@cogni/sandbox-core/SandboxError"
+export type { RunEvent } from "@cogni/sandbox-core/RunEvent"
+export type { RunResult } from "@cogni/sandbox-core/RunResult"
+
+/** The model API, as the host reaches it. The key never enters a sandbox. */
+export interface Upstream extends Omit<GatewayLlmProxy.GatewayLlmProxyOptions, "key" | "tools"> {
+  readonly key: string
+}
+
+export interface HostOptions {
+  /** Address of the Docker Engine, such as `/var/run/docker.sock` or `tcp://…` (default `/var/run/docker.sock`). */
+  readonly docker?: string | undefined
+  /** Simulates containers in memory instead, with this program in place of each command. */
+  readonly inMemory?: MemoryProgram | undefined
+  /** Model API for sandboxes and agents that have a model. Without it, none of them can have one. */
+  readonly upstream?: Upstream | undefined
+  /** Directory for the records of runs and their audits (default `~/.local/state/cogni-sandbox`). */
+  readonly stateDirectory?: string | undefined
+  /** Agents in addition to the built-in ones. One with the ID of a built-in agent replaces it. */
+  readonly agents?: ReadonlyArray<Agent> | undefined
+}
+
+interface Signal {
+  /** Ends the call when it aborts. The Promise rejects with the signal's reason, after the cleanup. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** The spec of a sandbox. Everything has a default; `image` is `cogni-sandbox/runtime:latest`. */
+export interface SandboxOptions extends Partial<Omit<SandboxSpecInput, "argv" | "tools">>, Signal {}
+
+/** The spec of a run. Only `argv` has no default. */
+export interface RunOptions extends SandboxOptions, Pick<SandboxSpecInput, "argv"> {}
+
+/** The task of an agent, and the spec of its run. `image` is the agent's own by default. */
+export interface AgentOptions
+  extends Omit<SandboxOptions, "llm" | "inputs">, Required<Pick<SandboxSpecInput, "llm">> {
+  /** The last message is the task; those before it are the history. A string is one message of the user. */
+  readonly prompt: string | readonly [Message, ...ReadonlyArray<Message>]
+  /** Only for agents that have personalities. */
+  readonly personality?: string | undefined
+}
+
+/** Answer of an agent, and the result of its run. */
+export interface AgentEnd extends AgentAnswer {
+  readonly result: RunResult
+}
+
+/** The run succeeded, but the agent gave no answer: it reported an error, or ended with another exit code than 0. */
+export class AnswerMissing extends Data.TaggedError("AnswerMissing")<
+  AgentRun.AnswerMissing & { readonly result: RunResult }
+> {}
+
+/** Runs sandboxes of one engine, with one gateway to the model. Disposing of it ends everything that it runs. */
+export interface SandboxHost extends AsyncDisposable {
+  /** Opens a sandbox that runs many commands. `limits.runtimeSecondsMax` bounds its whole life. */
+  readonly createSandbox: (options?: SandboxOptions) => Promise<Sandbox>
+  /** Runs one command to its end. An exit code other than 0 is a result, not an error. */
+  readonly run: (options: RunOptions) => Promise<RunResult>
+  /** Like `run`, as events. A consumer that stops early ends the run. The last event has the result. */
+  readonly stream: (options: RunOptions) => AsyncIterable<RunEvent>
+  /** Runs an agent on a task. Rejects with `AnswerMissing` if it gives no answer. */
+  readonly runAgent: (agentId: string, options: AgentOptions) => Promise<AgentEnd>
+  /** Like `runAgent`, as events: those of the agent, then `end`. */
+  readonly streamAgent: (
+    agentId: string,
+    options: AgentOptions
+  ) => AsyncIterable<AgentEvent | { readonly type: "end"; readonly end: AgentEnd }>
+  /** Ends all runs and sandboxes, and waits until they are removed. */
+  readonly close: () => Promise<void>
+}
+
+/** Creates a host. Nothing is started before its first use. */
+export const createHost = (options: HostOptions = {}): SandboxHost => {
+  const runtime = HostRuntime.make(layerOf(options))
+  const agents = AgentRegistry.make([...AgentRegistry.builtIn, ...(options.agents ?? [])])
+  const runner = SandboxRunner.SandboxRunner
+  return {
+    createSandbox: (given) => openIn(runtime, given),
+    run: ({ signal, ...spec }) =>
+      runtime.settle(
+        runner.use((one) => one.run(withImage(spec))),
+        signal
+      ),
+    stream: ({ signal, ...spec }) =>
+      runtime.iterate(Stream.unwrap(runner.useSync((one) => one.stream(withImage(spec)))), signal),
+    runAgent: (agentId, { signal, ...asked }) =>
+      runtime.settle(
+        agentRun(agents, agentId, asked, () => Effect.void),
+        signal
+      ),
+    streamAgent: (agentId, { signal, ...asked }) =>
+      runtime.iterate(agentStream(agents, agentId, asked), signal),
+    close: runtime.close,
+    [Symbol.asyncDispose]: runtime.close
+  }
+}
+
+/** Opens one sandbox on a host of its own, which closes with it. */
+export const createSandbox = async (options: HostOptions & SandboxOptions = {}): Promise<Sandbox> => {
+  const [host, { signal, ...spec }] = divided(options)
+  const runtime = HostRuntime.make(layerOf(host))
+  try {
+    return await openIn(runtime, { ...spec, signal }, runtime.close)
+  } catch (error) {
+    await runtime.close()
+    throw error
+  }
+}
+
+/** Runs one command on a host of its own. */
+export const run = async (options: HostOptions & RunOptions): Promise<RunResult> => {
+  const [own, { argv, ...spec }] = divided(options)
+  await using host = createHost(own)
+  return await host.run({ ...spec, argv })
+}
+
+/** Runs one agent on a host of its own. */
+export const runAgent = async (agentId: string, options: HostOptions & AgentOptions): Promise<AgentEnd> => {
+  const [own, asked] = divided(options)
+  await using host = createHost(own)
+  return await host.runAgent(agentId, asked)
+}
+
+const divided = <O extends HostOptions>(options: O): readonly [HostOptions, Omit<O, keyof HostOptions>] => {
+  const { agents, docker, inMemory, stateDirectory, upstream, ...rest } = options
+  return [{ agents, docker, inMemory, stateDirectory, upstream }, rest]
+}
+
+const layerOf = (options: HostOptions): Layer.Layer<SandboxRunner.SandboxRunner, SandboxError> => {
+  if (options.inMemory !== undefined)
+    return SandboxRunner.layerMemory({ program: toProgram(options.inMemory) })
+  const stateDirectory = options.stateDirectory ?? StateDirectory.defaultPath(undefined)
+  return SandboxRunner.layer.pipe(
+    Layer.provide(proxyOf(options.upstream)),
+    Layer.provide([
+      DockerContainerRuntime.layer(options.docker === undefined ? {} : { host: options.docker }),
+      FileRunStore.layer({ directory: stateDirectory }),
+      HostWorkspace.layer({
+        claims: StateDirectory.paths(stateDirectory).claims,
+        forbidden: [
+          {
+            path: stateDirectory,
+            name: "the state directory",
+            remedy: "Use another workspace, or another stateDirectory"
+          }
+        ]
+      })
+    ]),
+    Layer.catch((reason) =>
+      Layer.effect(SandboxRunner.SandboxRunner, Effect.fail(new SandboxError({ reason })))
+    )
+  )
+}
+
+const proxyOf = (upstream: Upstream | undefined) => {
+  if (upstream === undefined) return LlmProxy.layerNoop
+  const { key, ...options } = upstream
+  return GatewayLlmProxy.layer({ ...options, key: Redacted.make(key) })
+}
+
+const withImage = <S extends { readonly image?: string | undefined }>({ image, ...spec }: S) => ({
+  ...spec,
+  image: image ?? defaultImage("runtime")
+})
+
+const openIn = async (
+  runtime: HostRuntime.HostRuntime<SandboxRunner.SandboxRunner>,
+  { signal, ...spec }: SandboxOptions = {},
+  release?: () => Promise<void>
+): Promise<Sandbox> =>
+  PromiseSandbox.make(
+    runtime,
+    await runtime.hold(
+      SandboxRunner.SandboxRunner.use((runner) => runner.open(withImage(spec))),
+      signal
+    ),
+    release
+  )
+
+const agentRun = Effect.fnUntraced(function* (
+  agents: AgentRegistry.AgentRegistry["Service"],
+  agentId: string,
+  { image, personality, prompt, ...spec }: Omit<AgentOptions, "signal">,
+  see: (said: ReadonlyArray<AgentEvent>) => Effect.Effect<void>
+) {
+  const agent = yield* agents.get(agentId)
+  const asked: AgentRun.AgentRequest = {
+    messages: typeof prompt === "string" ? [{ role: "user", content: prompt }] : prompt,
+    personality,
+    hasRepository: false
+  }
+  yield* Effect.fromResult(AgentRun.check(agent, asked))
+  const runId = spec.runId === undefined ? yield* RunId.generate : RunId.RunId.make(spec.runId)
+  const terms = { ...spec, runId, image: image ?? defaultImage(agent.image) }
+  const { judged, result } = yield* AgentRun.live(
+    AgentRun.specOf(agent, asked, terms),
+    agent.reader,
+    (_event, said) => see(said)
+  )
+  if (Result.isFailure(judged)) return yield* new AnswerMissing({ ...judged.failure, result })
+  return { ...judged.success, result } satisfies AgentEnd
+})
+
+const agentStream = (
+  agents: AgentRegistry.AgentRegistry["Service"],
+  agentId: string,
+  asked: Omit<AgentOptions, "signal">
+) =>
+  Stream.callback<
+    AgentEvent | { readonly type: "end"; readonly end: AgentEnd },
+    Effect.Error<ReturnType<typeof agentRun>>,
+    SandboxRunner.SandboxRunner
+  >(
+    (queue) =>
+      agentRun(agents, agentId, asked, (said) => Effect.asVoid(Queue.offerAll(queue, said))).pipe(
+        Effect.flatMap((end) => Queue.offer(queue, { type: "end", end })),
+        Effect.matchCauseEffect({
+          onFailure: (cause) => Queue.failCause(queue, cause),
+          onSuccess: () => Queue.end(queue)
+        })
+      ),
+    { bufferSize: 16 }
+  )

@@ -1,0 +1,61 @@
+/** Wraps an open sandbox, and the commands that it runs, in Promises. */
+import type * as Executor from "@cogni/sandbox-core/Executor"
+import type { Sandbox as OpenSandbox } from "@cogni/sandbox-core/SandboxRunner"
+import { Effect } from "effect"
+import { Closed } from "../Closed.ts"
+import type { Process, Sandbox } from "../Sandbox.ts"
+import * as HostRuntime from "./HostRuntime.ts"
+
+/** Wraps an open sandbox. `release` also runs when it closes, for what the sandbox has for itself. */
+export const make = <R>(
+  runtime: HostRuntime.HostRuntime<R>,
+  { close: closeHeld, value: sandbox }: HostRuntime.Held<OpenSandbox>,
+  release: () => Promise<void> = async () => undefined
+): Sandbox => {
+  const { files, runId, workspace } = sandbox
+  const over = new AbortController()
+  const close = HostRuntime.once(async () => {
+    over.abort(new Closed({ what: "sandbox" }))
+    await closeHeld()
+    await release()
+  })
+  const settle = <A, E>(effect: Effect.Effect<A, E>, signal?: AbortSignal) =>
+    runtime.settle(effect, HostRuntime.signalOf(over.signal, signal))
+  return {
+    runId,
+    workspace,
+    exec: async (command, { signal, ...options } = {}) => {
+      const result = await settle(sandbox.exec(command, options), signal)
+      return { ...result, stdout: result.output.stdout.text, stderr: result.output.stderr.text }
+    },
+    spawn: async (command, { signal, ...options } = {}) => {
+      const ends = HostRuntime.signalOf(over.signal, signal)
+      return processOf(runtime, await runtime.hold(sandbox.spawn(command, options), ends), ends)
+    },
+    files: {
+      read: (path) => settle(files.read(path)),
+      readText: async (path) => new TextDecoder().decode(await settle(files.read(path))),
+      write: (path, content) => settle(files.write(path, content)),
+      list: (path) => settle(files.list(path))
+    },
+    ended: settle(Effect.flip(sandbox.ended)).catch(() => undefined),
+    close,
+    [Symbol.asyncDispose]: close
+  }
+}
+
+const processOf = <R>(
+  runtime: HostRuntime.HostRuntime<R>,
+  { close, value: running }: HostRuntime.Held<Executor.RunningCommand>,
+  signal: AbortSignal
+): Process => {
+  const exit = runtime.settle(running.exit, signal)
+  // A caller that reads only the output must not end the program with an unhandled rejection.
+  exit.catch(() => undefined)
+  return {
+    output: runtime.iterate(running.output, signal),
+    exit,
+    kill: (name = "SIGTERM") => runtime.settle(running.signal(name), signal),
+    [Symbol.asyncDispose]: close
+  }
+}

@@ -1,0 +1,186 @@
+/** The Promise API over containers in memory: results, errors, cancellation and the end of everything that is open. */
+import { assert, describe, it } from "@effect/vitest"
+import {
+  type AgentEnd,
+  Closed,
+  createHost,
+  createSandbox,
+  type MemoryProgram,
+  run,
+  SandboxError
+} from "../src/index.ts"
+
+const text = new TextDecoder()
+
+/** Prints its arguments, or does what the first one says. */
+const program: MemoryProgram = async ({ argv, env, files, signal, stdin }) => {
+  const [name = "", ...rest] = argv
+  switch (name) {
+    case "echo":
+      return { stdout: `${rest.join(" ")}\n` }
+    case "cat":
+      return { stdout: rest[0] === undefined ? stdin : await files.read(rest[0]) }
+    case "env":
+      return { stdout: env[rest[0]!] ?? "" }
+    case "false":
+      return { exitCode: 3, stderr: "no\n" }
+    case "throw":
+      throw new TypeError("broken")
+    case "cogni-agent":
+      return { stdout: JSON.stringify({ payloads: [{ text: "42" }], meta: { durationMs: 1, error: null } }) }
+    case "wait":
+      await new Promise((_, reject) => signal.addEventListener("abort", () => reject(new Error("killed"))))
+      return {}
+    default:
+      return {}
+  }
+}
+
+const rejected = async (promise: Promise<unknown>): Promise<unknown> => {
+  try {
+    await promise
+  } catch (error) {
+    return error
+  }
+  return assert.fail("it did not reject")
+}
+
+const reasonOf = (error: unknown): string => {
+  if (!(error instanceof SandboxError)) return assert.fail(`not a SandboxError: ${String(error)}`)
+  return error.reason._tag
+}
+
+const llm = { model: "m", identity: { billingAccountId: "acme" } }
+
+describe("createSandbox", () => {
+  it("runs commands, and returns their output and exit code", async () => {
+    await using sandbox = await createSandbox({ inMemory: program })
+    const { exitCode, stdout } = await sandbox.exec(["echo", "hello"])
+    assert.deepStrictEqual([exitCode, stdout], [0, "hello\n"])
+    const failed = await sandbox.exec(["false"])
+    assert.deepStrictEqual([failed.exitCode, failed.stderr], [3, "no\n"])
+    assert.strictEqual((await sandbox.exec(["env", "WORD"], { env: { WORD: "x" } })).stdout, "x")
+    assert.strictEqual((await sandbox.exec(["cat"], { stdin: "input" })).stdout, "input")
+    assert.match((await sandbox.exec(["throw"])).stderr, /broken/u)
+  })
+
+  it("writes, reads and lists files, which commands see", async () => {
+    await using sandbox = await createSandbox({ inMemory: program })
+    await sandbox.files.write("a/b.txt", "content")
+    assert.strictEqual(await sandbox.files.readText("a/b.txt"), "content")
+    assert.strictEqual((await sandbox.exec(["cat", "a/b.txt"])).stdout, "content")
+    assert.deepStrictEqual(
+      (await sandbox.files.list("a")).map(({ name }) => name),
+      ["b.txt"]
+    )
+    assert.strictEqual(reasonOf(await rejected(sandbox.files.read("absent"))), "FileRefused")
+  })
+
+  it("streams the output of a spawned command, and kills it when it is disposed of", async () => {
+    await using sandbox = await createSandbox({ inMemory: program })
+    const echo = await sandbox.spawn(["echo", "hello"])
+    const said: Array<string> = []
+    for await (const { bytes, channel } of echo.output) said.push(`${channel} ${text.decode(bytes)}`)
+    assert.deepStrictEqual(said, ["stdout hello\n"])
+    assert.strictEqual((await echo.exit).exitCode, 0)
+    const waiting = await sandbox.spawn(["wait"])
+    await waiting[Symbol.asyncDispose]()
+    const killed = await sandbox.spawn(["wait"])
+    await killed.kill("SIGKILL")
+    assert.strictEqual((await killed.exit).exitCode, 137)
+  })
+
+  it("rejects with a SandboxError that has a reason, a code and the partial output", async () => {
+    const invalid = await rejected(createSandbox({ inMemory: program, limits: { processesMax: 1 } }))
+    assert.strictEqual(reasonOf(invalid), "InvalidSpec")
+    await using sandbox = await createSandbox({ inMemory: program, limits: { outputBytesMax: 3 } })
+    const error = await rejected(sandbox.exec(["echo", "hello"]))
+    assert.strictEqual(reasonOf(error), "OutputLimitExceeded")
+    assert.instanceOf(error, Error)
+    assert.strictEqual((error as SandboxError).code, "container_failed")
+  })
+
+  it("ends a command when its signal aborts, and rejects with the signal's reason", async () => {
+    await using sandbox = await createSandbox({ inMemory: program })
+    const abort = new AbortController()
+    const waiting = sandbox.exec(["wait"], { signal: abort.signal })
+    abort.abort(new Error("no longer needed"))
+    assert.strictEqual(String(await rejected(waiting)), "Error: no longer needed")
+    assert.strictEqual((await sandbox.exec(["echo", "still here"])).stdout, "still here\n")
+    const late = await rejected(sandbox.exec(["echo"], { signal: AbortSignal.abort("before") }))
+    assert.strictEqual(late, "before")
+  })
+
+  it("ends its commands when it is closed, and accepts no others", async () => {
+    const sandbox = await createSandbox({ inMemory: program })
+    const waiting = sandbox.exec(["wait"])
+    const [error] = await Promise.all([rejected(waiting), sandbox.close()])
+    assert.deepStrictEqual(error, new Closed({ what: "sandbox" }))
+    assert.instanceOf(await rejected(sandbox.exec(["echo"])), Closed)
+    assert.isUndefined(await sandbox.ended)
+    await sandbox.close()
+  })
+})
+
+describe("createHost", () => {
+  it("runs one command to its end", async () => {
+    const result = await run({ inMemory: program, argv: ["echo", "hello"] })
+    assert.deepStrictEqual([result.exitCode, result.output.stdout.text], [0, "hello\n"])
+  })
+
+  it("streams the events of a run, and ends the run of a consumer that stops early", async () => {
+    await using host = createHost({ inMemory: program })
+    const tags: Array<string> = []
+    for await (const { _tag } of host.stream({ argv: ["echo", "hello"] })) tags.push(_tag)
+    assert.deepStrictEqual([tags[0], tags.at(-1)], ["RunStarted", "RunEnded"])
+    let isKilled = false
+    await using other = createHost({
+      inMemory: async ({ signal, stdout }) => {
+        await stdout("begun")
+        await new Promise<void>((resolve) =>
+          signal.addEventListener("abort", () => {
+            isKilled = true
+            resolve()
+          })
+        )
+        return {}
+      }
+    })
+    for await (const { _tag } of other.stream({ argv: ["wait"] })) if (_tag === "OutputReceived") break
+    assert.isTrue(isKilled)
+  })
+
+  it("returns the answer of an agent, also at the end of its events", async () => {
+    await using host = createHost({ inMemory: program })
+    const { result, text: answer } = await host.runAgent("agent", { prompt: "What is six times seven?", llm })
+    assert.deepStrictEqual([answer, result.exitCode], ["42", 0])
+    let end: AgentEnd | undefined
+    for await (const event of host.streamAgent("agent", { prompt: "Again", llm }))
+      if (event.type === "end") end = event.end
+    assert.strictEqual(end?.text, "42")
+  })
+
+  it("rejects with AnswerMissing if an agent gives no answer, and with AgentNotFound if there is no such agent", async () => {
+    await using host = createHost({ inMemory: () => ({ exitCode: 4, stderr: "no model\n" }) })
+    const missing = await rejected(host.runAgent("agent", { prompt: "x", llm }))
+    assert.include(missing, { _tag: "AnswerMissing", code: "exit" })
+    assert.match(String(missing), /exit code 4/u)
+    assert.include(await rejected(host.runAgent("nobody", { prompt: "x", llm })), { _tag: "AgentNotFound" })
+  })
+
+  it("ends everything that is open when it is closed", async () => {
+    const host = createHost({ inMemory: program })
+    const sandbox = await host.createSandbox()
+    const waiting = [rejected(sandbox.exec(["wait"])), rejected(host.run({ argv: ["wait"] }))]
+    // Its consumer reads one event and stops.
+    const abandoned = host.stream({ argv: ["wait"] })[Symbol.asyncIterator]()
+    await abandoned.next()
+    await host.close()
+    assert.instanceOf(await rejected(abandoned.next()), Closed)
+    for (const error of await Promise.all(waiting))
+      assert.deepStrictEqual(error, new Closed({ what: "host" }))
+    assert.isUndefined(await sandbox.ended)
+    assert.instanceOf(await rejected(host.run({ argv: ["echo"] })), Closed)
+    await host.close()
+  })
+})
