@@ -175,7 +175,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("engine faults", () => {
         const directory = yield* RunHarness.Directory
         const none = yield* runOf("unix:///nowhere/docker.sock")
         assert.strictEqual((none as SandboxError).reason._tag, "RuntimeUnavailable")
-        assert.match(none.message, /there is no socket at.*DOCKER_HOST/su)
+        assert.match(none.message, /there is no socket at.*DockerApi\.host/su)
 
         const engine = yield* PrivateEngine.acquire(Images.runtime)
         yield* engine.kill
