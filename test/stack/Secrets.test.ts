@@ -237,30 +237,39 @@ for (const proxy of proxies) {
 
     it.effect("is in no error", () =>
       Effect.gen(function* () {
-        const llm = yield* Effect.provide(
-          LlmProxy,
-          NginxLlmProxy.layer({
-            image: Images.absent,
-            upstream: { type: "host", url: "http://127.0.0.1:9" },
-            key: Redacted.make(`${key}\nforged: header`)
-          })
-        )
         const least = LlmProxyContract.requestOf("run-000000000001" as never)
-        const runner = yield* SandboxRunner
-        const gateway = yield* Effect.provide(
-          LlmProxy,
-          GatewayLlmProxy.layer({
-            url: "http://127.0.0.1:9",
-            key: Redacted.make(`${key}\nforged: header`),
-            carrier: "container",
-            image: Images.absent
-          })
+        const request = { ...least, llm: { ...least.llm, identity } }
+        const ready = Effect.scoped(
+          LlmProxy.use(({ acquire }) => Effect.flatMap(acquire(request), (endpoint) => endpoint.ready))
         )
+        const nginx = (given: string) =>
+          Effect.provide(
+            ready,
+            NginxLlmProxy.layer({
+              image: Images.absent,
+              upstream: { type: "host", url: "http://127.0.0.1:9" },
+              key: Redacted.make(given)
+            })
+          )
+        const gateway = (given: string) =>
+          Effect.provide(
+            ready,
+            GatewayLlmProxy.layer({
+              url: "http://127.0.0.1:9",
+              key: Redacted.make(given),
+              carrier: "container",
+              image: Images.absent
+            })
+          )
+        const runner = yield* SandboxRunner
+        const invalid = `${key}\nforged: header`
         const errors = yield* Effect.all([
-          Effect.flip(Effect.scoped(gateway.acquire({ ...least, llm: { ...least.llm, identity } }))),
+          Effect.flip(nginx(invalid)),
+          Effect.flip(gateway(invalid)),
+          Effect.flip(nginx(key)),
+          Effect.flip(gateway(key)),
           Effect.flip(runner.run({ ...spec, image: Images.absent })),
-          Effect.flip(runner.run({ ...spec, limits: { runtimeSecondsMax: 1 }, argv: ["sleep", "30"] })),
-          Effect.flip(Effect.scoped(llm.acquire({ ...least, llm: { ...least.llm, identity } })))
+          Effect.flip(runner.run({ ...spec, limits: { runtimeSecondsMax: 1 }, argv: ["sleep", "30"] }))
         ])
         for (const error of errors) {
           assert.notInclude(
