@@ -7,7 +7,7 @@
 import { SandboxRunner } from "@cogni/sandbox-core"
 import { DockerContainerRuntime, FileRunStore, HostWorkspace } from "@cogni/sandbox-docker"
 import { AiSdkChatModel } from "@cogni/sandbox-loop"
-import { GatewayLlmProxy } from "@cogni/sandbox-proxy"
+import { AuditTraffic, GatewayLlmProxy } from "@cogni/sandbox-proxy"
 import {
   ConfigurationStore,
   MessageRouter,
@@ -33,7 +33,10 @@ const sessions = Layer.unwrap(
       Layer.provide(GatewayLlmProxy.layer({ url, key })),
       Layer.provide([
         DockerContainerRuntime.layer(),
-        FileRunStore.layer({ directory: join(tmpdir(), "cogni-sandbox-example") }),
+        FileRunStore.layer({
+          directory: join(tmpdir(), "cogni-sandbox-example"),
+          trafficOf: AuditTraffic.reader()
+        }),
         HostWorkspace.layer()
       ])
     )

@@ -2,6 +2,7 @@ import {
   AgentRegistry,
   AggregatingGraphExecutor,
   GraphId,
+  GraphObserver,
   GrantStore,
   Repositories,
   SandboxGraphProvider
@@ -17,7 +18,7 @@ const runner = SandboxRunner.layerMemory({
 })
 
 const program = Effect.gen(function* () {
-  const executor = AggregatingGraphExecutor.make([yield* SandboxGraphProvider.SandboxGraphProvider])
+  const executor = yield* AggregatingGraphExecutor.make([yield* SandboxGraphProvider.SandboxGraphProvider])
   const grants = yield* GrantStore.GrantStore
   const { grant } = yield* grants.issue({
     userId: "me",
@@ -40,7 +41,16 @@ const program = Effect.gen(function* () {
   console.log(`ok ${ok}: ${content}`)
 })
 
+// A ledger stores these facts, each under its key once.
+const observer = GraphObserver.layer(({ facts }) =>
+  Effect.sync(() => {
+    for (const { billingAccountId, inputTokens, source } of facts)
+      console.log(`${billingAccountId} used ${inputTokens ?? "unknown"} input tokens (${source})`)
+  })
+)
+
 const layers = SandboxGraphProvider.layer({ enabled: true, models: ["gpt-5"] }).pipe(
+  Layer.provideMerge(observer),
   Layer.provideMerge(GrantStore.layerMemory),
   Layer.provide([AgentRegistry.layer(), Repositories.layerNoop, runner])
 )

@@ -3,6 +3,7 @@ import {
   AgentRegistry,
   GrantStore,
   GraphId,
+  GraphObserver,
   Repositories,
   SandboxGraphProvider
 } from "@cogni/sandbox-graph-provider"
@@ -61,7 +62,12 @@ const program = Effect.gen(function* () {
 
 const layers = SandboxGraphProvider.layer({ enabled: true, models: ["gpt-5"] }).pipe(
   Layer.provideMerge(GrantStore.layerMemory),
-  Layer.provide([AgentRegistry.layer([...AgentRegistry.builtIn, reviewer]), Repositories.layerNoop, runner])
+  Layer.provide([
+    AgentRegistry.layer([...AgentRegistry.builtIn, reviewer]),
+    GraphObserver.layerNone,
+    Repositories.layerNoop,
+    runner
+  ])
 )
 
 await Effect.runPromise(program.pipe(Effect.scoped, Effect.provide(layers)))

@@ -14,7 +14,10 @@ const docker = SandboxRunner.layer.pipe(
   Layer.provide([
     // Removes what killed programs left. Their containers have ended by themselves.
     DockerContainerRuntime.layer(),
-    FileRunStore.layer({ directory: join(tmpdir(), "cogni-sandbox-example") }),
+    FileRunStore.layer({
+      directory: join(tmpdir(), "cogni-sandbox-example"),
+      trafficOf: "unknown"
+    }),
     HostWorkspace.layer(),
     // The spec has no model, so the run has no egress at all.
     LlmProxy.layerNoop

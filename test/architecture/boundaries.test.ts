@@ -107,6 +107,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/container/Supervisor.ts": ["node:os"],
       "internal/engine/EngineHttp.ts": ["node:http"],
       "internal/host/SpecialFiles.ts": ["node:fs", "node:fs/promises"],
+      "internal/host/UnsettledRuns.ts": ["node:fs/promises"],
       "internal/host/WorkspaceClaims.ts": ["node:fs/promises"],
       "internal/host/WorkspaceMeasure.ts": ["node:fs/promises"]
     }
@@ -115,6 +116,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     // Tunnels through the HTTP proxy of a company. Node's own support is missing before 22.21.
     libraries: ["effect", "hpagent"],
     world: {
+      "AuditTraffic.ts": ["node:fs"],
       "GatewayLlmProxy.ts": ["node:os"],
       "internal/HostDisk.ts": ["node:fs/promises"],
       "internal/ThreadCode.ts": ["node:worker_threads"],

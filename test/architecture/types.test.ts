@@ -18,12 +18,17 @@ import { type DockerContainerRuntime, HostWorkspace } from "@cogni/sandbox-docke
 import {
   type Agent,
   AgentRegistry,
+  type AggregatingGraphExecutor,
+  GrantStore,
+  GraphObserver,
   type GraphProvider,
-  type SandboxGraphProvider
+  Repositories,
+  SandboxGraphProvider,
+  type TaskGraphProvider
 } from "@cogni/sandbox-graph-provider"
 import { Tool } from "@cogni/sandbox-loop"
 import { GatewayLlmProxy } from "@cogni/sandbox-proxy"
-import { Effect, type Layer, Redacted, Schema, type Scope } from "effect"
+import { Effect, Layer, Redacted, Schema, type Scope } from "effect"
 
 type Runner = SandboxRunner.SandboxRunner["Service"]
 
@@ -111,6 +116,35 @@ describe("agents, graphs and tools", () => {
     expectTypeOf<
       SandboxGraphProvider.SandboxGraphProvider["Service"]
     >().toExtend<GraphProvider.GraphProvider>()
+  })
+
+  it("a provider and an executor require an observer of usage, or state that they have no observer", () => {
+    type Observer = GraphObserver.GraphObserver
+    expectTypeOf<Observer>().toExtend<Layer.Services<ReturnType<typeof SandboxGraphProvider.layer>>>()
+    expectTypeOf<Observer>().toExtend<Layer.Services<ReturnType<typeof TaskGraphProvider.layer>>>()
+    expectTypeOf<
+      Effect.Services<ReturnType<typeof AggregatingGraphExecutor.make>>
+    >().toEqualTypeOf<Observer>()
+
+    const run = SandboxGraphProvider.SandboxGraphProvider.use(() => Effect.void)
+    const silent = SandboxGraphProvider.layer({ enabled: true, models: [] }).pipe(
+      Layer.provide([AgentRegistry.layer(), GrantStore.layerMemory, Repositories.layerNoop]),
+      Layer.provide(SandboxRunner.layerMemory())
+    )
+    const programs = () => ({
+      silent: Effect.provide(run, silent),
+      none: Effect.provide(run, silent.pipe(Layer.provide(GraphObserver.layerNone))),
+      billing: Effect.provide(run, silent.pipe(Layer.provide(GraphObserver.layer(() => Effect.void))))
+    })
+    type Needs = {
+      readonly [Name in keyof ReturnType<typeof programs>]: Effect.Services<ReturnType<typeof programs>[Name]>
+    }
+    // A program that still needs a service cannot be run.
+    expectTypeOf<Needs>().toEqualTypeOf<{
+      readonly silent: Observer
+      readonly none: never
+      readonly billing: never
+    }>()
   })
 
   it("a tool's work takes what its schema decodes, and returns what its schema encodes", () => {

@@ -87,7 +87,11 @@ const runner = (
   Effect.map(
     Layer.build(
       SandboxRunner.layer.pipe(
-        Layer.provide([HostWorkspace.layer(), FileRunStore.layer({ directory }), proxy]),
+        Layer.provide([
+          HostWorkspace.layer(),
+          FileRunStore.layer({ directory, trafficOf: "unknown" }),
+          proxy
+        ]),
         Layer.provide(DockerContainerRuntime.layer({ host }))
       )
     ),

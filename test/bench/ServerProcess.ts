@@ -9,6 +9,7 @@ import type { Settings } from "../../packages/cli/src/Settings.ts"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
@@ -80,7 +81,7 @@ const layer = ({ database, directory }: Start) => {
   )
   const executor = Layer.effect(
     AggregatingGraphExecutor.GraphExecutor,
-    Effect.map(SandboxGraphProvider.SandboxGraphProvider, (one) => AggregatingGraphExecutor.make([one]))
+    Effect.flatMap(SandboxGraphProvider.SandboxGraphProvider, (one) => AggregatingGraphExecutor.make([one]))
   )
   const limits = {
     requestsPerMinutePerGrantMax: 10_000_000,
@@ -89,7 +90,12 @@ const layer = ({ database, directory }: Start) => {
   return SandboxServer.layer({ model: "bench", limits }).pipe(
     Layer.provide(executor),
     Layer.provide(SandboxGraphProvider.layer({ enabled: true, models: ["bench", "bench-*"] })),
-    Layer.provide([AgentCatalog.layer(), IdempotencyKeys.layerMemory, Repositories.layerNoop]),
+    Layer.provide([
+      AgentCatalog.layer(),
+      GraphObserver.layerNone,
+      IdempotencyKeys.layerMemory,
+      Repositories.layerNoop
+    ]),
     Layer.provide(AgentRegistry.layer()),
     Layer.provideMerge(SqlGrantStore.layer.pipe(Layer.provide(Database.layer(address)))),
     Layer.provideMerge(runner),

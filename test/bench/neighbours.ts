@@ -356,7 +356,7 @@ const main = Effect.gen(function* () {
     SandboxRunner.layer.pipe(
       Layer.provide([
         HostWorkspace.layer(),
-        FileRunStore.layer({ directory }),
+        FileRunStore.layer({ directory, trafficOf: "unknown" }),
         GatewayLlmProxy.layer({ url, key: Redacted.make("no-key-of-anybody"), carrier: "directory" })
       ]),
       Layer.provide(DockerContainerRuntime.layer({ host: process.env["DOCKER_HOST"] }))

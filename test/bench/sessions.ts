@@ -313,7 +313,11 @@ const main = Effect.gen(function* () {
     (made) => Effect.sync(() => rmSync(made, { recursive: true, force: true }))
   )
   const runner = SandboxRunner.layer.pipe(
-    Layer.provide([HostWorkspace.layer(), FileRunStore.layer({ directory }), LlmProxy.layerNoop]),
+    Layer.provide([
+      HostWorkspace.layer(),
+      FileRunStore.layer({ directory, trafficOf: "unknown" }),
+      LlmProxy.layerNoop
+    ]),
     Layer.provide(DockerContainerRuntime.layer())
   )
   const services = Layer.merge(

@@ -6,6 +6,7 @@ import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegist
 import * as EventGrammar from "../../packages/graph-provider/src/events/EventGrammar.ts"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as GrantStore from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import type { GraphRunRequest } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
@@ -23,6 +24,8 @@ export interface GraphHarnessOptions extends Omit<
 > {
   /** Agents in addition to the built-in ones. */
   readonly agents?: ReadonlyArray<Agent> | undefined
+  /** Default: none. */
+  readonly observe?: Parameters<typeof GraphObserver.layer>[0] | undefined
 }
 
 /** The provider, the services of {@link RunHarness}, and those of the repositories. */
@@ -36,6 +39,9 @@ export const layer = <E, R, A = never, E2 = never, R2 = never>(
   >
 ) =>
   SandboxGraphProvider.layer({ ...options, models: ["**"], enabled: true, imageOf: Images.ofAgent }).pipe(
+    Layer.provide(
+      options.observe === undefined ? GraphObserver.layerNone : GraphObserver.layer(options.observe)
+    ),
     Layer.provideMerge(Layer.merge(GrantStore.layerMemory, repositories)),
     Layer.provide(AgentRegistry.layer([...AgentRegistry.builtIn, ...(options.agents ?? [])])),
     Layer.provideMerge(RunHarness.layer(proxy))

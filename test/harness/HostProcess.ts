@@ -11,6 +11,7 @@ import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
+import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
@@ -175,7 +176,7 @@ const program = (asked: Asked) =>
     Effect.provide(
       SandboxRunner.layer.pipe(
         Layer.provide([
-          FileRunStore.layer({ directory: asked.directory }),
+          FileRunStore.layer({ directory: asked.directory, trafficOf: AuditTraffic.reader() }),
           HostWorkspace.layer(),
           proxyOf(asked)
         ]),

@@ -8,6 +8,7 @@ import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
+import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import { Context, Effect, Layer } from "effect"
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -29,7 +30,9 @@ export class Directory extends Context.Service<Directory, string>()("test/Direct
 export const layer = <E = never, R = never>(
   proxy: Layer.Layer<LlmProxy, E, R> = layerNoop as Layer.Layer<LlmProxy, E, R>
 ) => {
-  const store = Layer.unwrap(Effect.map(Directory, (directory) => FileRunStore.layer({ directory })))
+  const store = Layer.unwrap(
+    Effect.map(Directory, (directory) => FileRunStore.layer({ directory, trafficOf: AuditTraffic.reader() }))
+  )
   const leaks = Layer.unwrap(Effect.map(Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
   return SandboxRunner.layer.pipe(
     Layer.provide(proxy),

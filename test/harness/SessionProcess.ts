@@ -67,7 +67,11 @@ export const start = (asked: Asked): Effect.Effect<SessionProcess, never, Scope.
 /** The services that a manager of sessions needs, over the engine at this address. */
 export const layer = ({ directory, host }: Pick<Asked, "directory" | "host">) =>
   SandboxRunner.layer.pipe(
-    Layer.provide([HostWorkspace.layer(), FileRunStore.layer({ directory }), LlmProxy.layerNoop]),
+    Layer.provide([
+      HostWorkspace.layer(),
+      FileRunStore.layer({ directory, trafficOf: "unknown" }),
+      LlmProxy.layerNoop
+    ]),
     Layer.provide(DockerContainerRuntime.layer({ host, reap: false })),
     Layer.provideMerge(Layer.succeed(RunHarness.Directory, directory))
   )

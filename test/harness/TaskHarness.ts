@@ -10,6 +10,7 @@ import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import type { GraphFinal, GraphRun } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as GrantStore from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/graphs/TaskGraphProvider"
@@ -94,12 +95,12 @@ export const layer = <E = never, R = never>(
 ) =>
   Layer.effect(
     AggregatingGraphExecutor.GraphExecutor,
-    Effect.map(TaskGraphProvider.TaskGraphProvider, (task) => AggregatingGraphExecutor.make([task]))
+    Effect.flatMap(TaskGraphProvider.TaskGraphProvider, (task) => AggregatingGraphExecutor.make([task]))
   ).pipe(
     Layer.provide(
       TaskGraphProvider.layer({ ...options, models: ["**"], enabled: true, imageOf: Images.ofAgent })
     ),
-    Layer.provide(Layer.merge(AiSdkChatModel.layer(), repositories)),
+    Layer.provide(Layer.mergeAll(AiSdkChatModel.layer(), GraphObserver.layerNone, repositories)),
     Layer.provideMerge(GrantStore.layerMemory),
     Layer.provideMerge(
       RunHarness.layer(

@@ -373,7 +373,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process that is ki
       assert.isAtLeast(agents.length, points / 4, "runs that were killed after the start of their container")
       assert.deepStrictEqual((yield* PrivateEngine.reapAt(engine.host)).failed, [])
       assert.deepStrictEqual(yield* PrivateEngine.labelledAt(engine.host), [])
-      yield* FileRunStore.make({ directory }).reap
+      yield* FileRunStore.make({ directory, trafficOf: "unknown" }).reap
     }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }), Effect.scoped)
   )
 })

@@ -92,7 +92,7 @@ const faulted = Effect.fnUntraced(
     yield* host.kill
     yield* options.recovery?.(engine) ?? Effect.void
     yield* PrivateEngine.reapAt(engine.host)
-    yield* FileRunStore.make({ directory }).reap
+    yield* FileRunStore.make({ directory, trafficOf: "unknown" }).reap
     yield* assertNothingLeft(engine.host, directory)
     assert(told._tag === "Failed", `it did not fail: ${JSON.stringify(told)}`)
     return { ...told, seconds }
@@ -226,7 +226,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a killed host process", (
         )
         assert.strictEqual(report.living, 3)
 
-        const store = FileRunStore.make({ directory })
+        const store = FileRunStore.make({ directory, trafficOf: "unknown" })
         assert.sameMembers(
           yield* store.reap,
           ["run-killed-reaped", "run-killed-unreaped"].map((id) => RunId.RunId.make(id))
@@ -272,7 +272,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("the next start of a libra
 
       yield* living.kill
       assert.deepStrictEqual((yield* PrivateEngine.reapAt(engine.host)).removed, ["cogni-run-living-agent"])
-      yield* FileRunStore.make({ directory }).reap
+      yield* FileRunStore.make({ directory, trafficOf: "unknown" }).reap
       yield* assertNothingLeft(engine.host, directory)
     }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }))
   )
@@ -300,7 +300,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)(
         assert.strictEqual(report.removed.filter((name) => name.endsWith("-gateway")).length, 1)
         assert.strictEqual(report.removed.filter((name) => /-socket-\d+$/u.test(name)).length, 16)
         assert.include(report.removed, "cogni-run-killed-carried-agent")
-        yield* FileRunStore.make({ directory }).reap
+        yield* FileRunStore.make({ directory, trafficOf: "unknown" }).reap
         yield* assertNothingLeft(engine.host, directory)
       }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }))
     )
@@ -324,7 +324,7 @@ const runnerAt = (options: {
   )
   return SandboxRunner.layer.pipe(
     Layer.provide(options.faults === undefined ? LlmProxy.layerNoop : LlmProxyFaults.layer(nginx, proxy)),
-    Layer.provide(FileRunStore.layer({ directory: options.directory })),
+    Layer.provide(FileRunStore.layer({ directory: options.directory, trafficOf: "unknown" })),
     Layer.provide(WorkspaceFaults.layer(HostWorkspace.layer(), workspace)),
     Layer.provide(
       ContainerRuntimeFaults.layer(DockerContainerRuntime.layer({ host: options.host }), container)

@@ -258,7 +258,9 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a killed host process wit
         const report = yield* PrivateEngine.reapAt(host)
         assert.deepStrictEqual(report.failed, [])
         assert.sameMembers([...report.removed], killed.runIds.map(containerOf))
-        assert.sameMembers(yield* FileRunStore.make({ directory }).reap, [...killed.runIds])
+        assert.sameMembers(yield* FileRunStore.make({ directory, trafficOf: "unknown" }).reap, [
+          ...killed.runIds
+        ])
         assert.deepStrictEqual(yield* PrivateEngine.labelledAt(host), [])
         assert.deepStrictEqual(LeakCheck.directories(directory), [])
 
@@ -270,7 +272,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a killed host process wit
         })
         yield* again.kill
         yield* PrivateEngine.reapAt(host)
-        yield* FileRunStore.make({ directory }).reap
+        yield* FileRunStore.make({ directory, trafficOf: "unknown" }).reap
         yield* Effect.gen(function* () {
           const manager = yield* SessionHarness.manager({ keeps: true })
           const sandboxes = yield* Effect.forEach(sessionIds, manager.getOrCreate)

@@ -157,7 +157,7 @@ layer(Server.layer, { excludeTestServices: true })("a database outage", (it) => 
       // Annotations are kept while the database is down, too.
       yield* store.annotate(kept, { relay: 1 })
       yield* store.annotate(done, { relay: 2 })
-      const files = FileRunStore.make({ directory: path }).store
+      const files = FileRunStore.make({ directory: path, trafficOf: "unknown" }).store
       assert.deepStrictEqual((yield* files.get(kept))?.outcome.status, "failed")
 
       yield* server.start

@@ -116,7 +116,7 @@ const world = Effect.fnUntraced(function* (
     Layer.provide([
       DockerContainerRuntime.layer({ host: engine.host }),
       HostWorkspace.layer(),
-      FileRunStore.layer({ directory: join(directory, "state") })
+      FileRunStore.layer({ directory: join(directory, "state"), trafficOf: "unknown" })
     ])
   )
   const model = ChatModel.layerMemory(obedient)

@@ -1,7 +1,6 @@
 /** A graph run in OpenTelemetry's exporters: one trace with every phase and every model call, and no secret. */
 import { text } from "node:stream/consumers"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { GraphObserver } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NodeSdk from "@effect/opentelemetry/NodeSdk"
 import { assert, layer } from "@effect/vitest"
@@ -36,13 +35,16 @@ layer(Layer.empty, { excludeTestServices: true })("telemetry", (it) => {
         GraphHarness.request({ graphId: "sandbox:agent", messages: [{ role: "user", content: said }] }),
         runId
       ).pipe(
-        // A failing observer causes a log line.
-        Effect.provideService(GraphObserver, () => Effect.die("the counter is broken")),
         Effect.map(({ final }) => {
           assert.isTrue(final.ok, final.message)
           return { finishedSpans: spans.getFinishedSpans(), finishedLogs: logs.getFinishedLogRecords() }
         }),
-        Effect.provide(GraphHarness.layer(proxy).pipe(Layer.provideMerge(sdk)))
+        Effect.provide(
+          // A failing observer causes a log line.
+          GraphHarness.layer(proxy, { observe: () => Effect.die("the counter is broken") }).pipe(
+            Layer.provideMerge(sdk)
+          )
+        )
       )
       assert.strictEqual((yield* received).length, 1)
 

@@ -32,6 +32,7 @@ import * as ConfigCommand from "./ConfigCommand.ts"
 import { mapLayerError, type Refusal, refusal, refuse } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
+import * as Reaping from "./Reaping.ts"
 import * as RunPlan from "./RunPlan.ts"
 import { Settings } from "./Settings.ts"
 
@@ -93,8 +94,15 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     Layer.provideMerge(Layer.succeedContext(store))
   )
   yield* Effect.gen(function* () {
-    // Orphaned resources are removed before the first message.
+    // Orphaned resources are removed, and the usage of dead processes recorded, before the first message.
     yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reapAtStart)
+    yield* Reaping.records.pipe(
+      Effect.catch(({ message }) =>
+        Effect.logWarning(
+          `the records of dead processes were not updated (try cogni-sandbox prune): ${message}`
+        )
+      )
+    )
     if (output.stderrIsTerminal) yield* output.stderr(`· ${reading}\n`)
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson })
   }).pipe(Effect.scoped, Effect.provide(sessions))

@@ -6,7 +6,6 @@
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
-import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, Result } from "effect"
@@ -65,7 +64,7 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
  * deleted in one place only.
  */
 const records = Effect.fnUntraced(function* (settings: Settings["Service"], input: PruneInput) {
-  const files = FileRunStore.make({ directory: settings.stateDirectory })
+  const files = Records.files(settings)
   const abandoned = yield* files.reap
   const told = yield* Effect.gen(function* () {
     const runs = yield* SqlRunStore

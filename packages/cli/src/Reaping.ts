@@ -4,22 +4,25 @@
  * It never fails a command, and never prevents it from ending.
  */
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
-import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, Fiber, Latch } from "effect"
+import * as Records from "./Records.ts"
 import { Settings } from "./Settings.ts"
 
 /** Longest time that a command waits for the removal at its end. */
 export const reapSecondsMax = 5
 
+/** Removes directories of dead owners once, and adds outcome and usage to their records. */
+export const records = Effect.gen(function* () {
+  const settings = yield* Settings
+  const runs = yield* SqlRunStore
+  const reaped = yield* Records.files(settings).reap
+  if (reaped.length > 0) yield* runs.refresh(reaped)
+})
+
 /** Removes containers and directories of dead owners once, and updates their records. */
 export const round = Effect.gen(function* () {
-  const { stateDirectory } = yield* Settings
   const reaper = yield* DockerReaper
-  const runs = yield* SqlRunStore
-  const records = Effect.flatMap(FileRunStore.make({ directory: stateDirectory }).reap, (reaped) =>
-    reaped.length === 0 ? Effect.void : runs.refresh(reaped)
-  )
   yield* Effect.all([reaper.reap, records], { concurrency: 2, mode: "result" })
 })
 

@@ -5,18 +5,26 @@
  */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
-import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
+import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { HostFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { SchemaRefused } from "@cogni/sandbox-sql/SchemaVersion"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as RunSpool from "@cogni/sandbox-docker/RunSpool"
+import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, FileSystem, Layer, Result } from "effect"
 import { mapLayerError, type Refusal } from "./Failure.ts"
 import type { Settings } from "./Settings.ts"
+
+/** The run directories of this host. The usage of a run whose process died is read from its audit. */
+export const files = ({
+  prices,
+  stateDirectory
+}: Pick<Settings["Service"], "prices" | "stateDirectory">): ReturnType<typeof FileRunStore.make> =>
+  FileRunStore.make({ directory: stateDirectory, trafficOf: AuditTraffic.reader({ prices }) })
 
 /** Run store for commands that run, and that delete records. */
 export const store = (
@@ -29,7 +37,7 @@ export const store = (
         host: HostOwner.machineName(),
         isOver: FileRunStore.isOver,
         spool: {
-          store: FileRunStore.make({ directory: settings.stateDirectory }).store,
+          store: files(settings).store,
           ...RunSpool.make({ directory: settings.stateDirectory, database: DatabaseAddress.nameOf(address) })
         }
       }).pipe(
@@ -47,7 +55,7 @@ export const looked = (
 ): Layer.Layer<RunStore, Refusal | RunStoreError, FileSystem.FileSystem> =>
   Layer.unwrap(
     Effect.map(anythingRun(settings), (found) =>
-      found ? store(settings) : FileRunStore.layer({ directory: settings.stateDirectory })
+      found ? store(settings) : Layer.sync(RunStore, () => files(settings).store)
     )
   )
 

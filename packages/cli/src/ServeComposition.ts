@@ -10,6 +10,7 @@ import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
 import type { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
@@ -84,6 +85,8 @@ export const server = (
         Layer.provide(AiSdkChatModel.layer()),
         Layer.provide(AgentCatalog.layer([TaskGraphProvider.catalog])),
         Layer.provide(AgentRegistry.layer()),
+        // The records of the runs hold their usage. This server has no ledger beside them.
+        Layer.provide(GraphObserver.layerNone),
         Layer.provide(RelayRepositories.layer({ forges, hostOrigins: options.hostRepositories })),
         Layer.provide(
           Composition.relay(
@@ -148,7 +151,7 @@ const wayOutOf = (
 /** Combines the graph providers. The first one comes first because `sandbox:task` is not an agent of the registry. */
 const executor = Layer.effect(
   AggregatingGraphExecutor.GraphExecutor,
-  Effect.map(
+  Effect.flatMap(
     Effect.all([TaskGraphProvider.TaskGraphProvider, SandboxGraphProvider.SandboxGraphProvider]),
     AggregatingGraphExecutor.make
   )

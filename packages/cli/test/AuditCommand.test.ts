@@ -88,7 +88,7 @@ const state = Effect.fnUntraced(function* (options: {
   )
   const spec = options.sealed === true ? record().spec : { ...record().spec, llm: access }
   const opened = yield* RunStore.use((runs) => runs.open(runId, spec)).pipe(
-    Effect.provide(FileRunStore.layer({ directory }))
+    Effect.provide(FileRunStore.layer({ directory, trafficOf: "unknown" }))
   )
   if (options.running !== true)
     yield* opened.save({ ...record({ spec, outcome: closed, llm }), owner: opened.owner, ...options.record })

@@ -37,7 +37,7 @@ const runId = RunId.make("run-00000000000a")
 /** Leaves a record in files, as an earlier version did. */
 const leave = Effect.fnUntraced(function* (path: string) {
   const spec = yield* SandboxSpec.decode({ image: "i", argv: ["a"] })
-  const { store } = FileRunStore.make({ directory: path })
+  const { store } = FileRunStore.make({ directory: path, trafficOf: "unknown" })
   yield* Effect.scoped(
     Effect.flatMap(store.open(runId, spec), ({ owner, save }) =>
       save({

@@ -138,6 +138,19 @@ export class RunStore extends Context.Service<
     readonly describe: (runId: RunId) => Effect.Effect<RunRecord | undefined, RunStoreError>
     /** All records, newest first, {@link withoutText}. */
     readonly list: Effect.Effect<ReadonlyArray<RunRecord>, RunStoreError>
+    /**
+     * Note that the observer of a run has accepted its usage. `token` is that of the spec's `llm.observed`: a start
+     * that did not get the run ID settles nothing.
+     */
+    readonly settle: (runId: RunId, token: string) => Effect.Effect<void, RunStoreError>
+    /**
+     * Call `tell` for each unsettled run of a dead process on this host, and settle the run if `tell` succeeds. A run
+     * whose `tell` fails is logged and stays unsettled. Only one of several concurrent recoveries, in any processes,
+     * gets a run. If a process dies between `tell` and the note that it succeeded, the next recovery tells again.
+     */
+    readonly recover: (
+      tell: (record: RunRecord) => Effect.Effect<void, unknown>
+    ) => Effect.Effect<ReadonlyArray<RunId>, RunStoreError>
   }
 >()("@cogni/sandbox-core/RunStore") {}
 
@@ -167,7 +180,10 @@ export const makeMemory = Effect.gen(function* () {
         const record = all.get(runId)
         return record && withoutText(record)
       }),
-    list: Effect.map(Ref.get(records), (all) => [...all.values()].toReversed().map(withoutText))
+    list: Effect.map(Ref.get(records), (all) => [...all.values()].toReversed().map(withoutText)),
+    // Its runs end with its process, and nothing of them is left to recover.
+    settle: () => Effect.void,
+    recover: () => Effect.succeed([])
   })
 })
 

@@ -16,6 +16,7 @@ import * as Release from "./internal/Release.ts"
 import * as RunLife from "./internal/RunLife.ts"
 import * as RunMetrics from "./internal/RunMetrics.ts"
 import * as RunStart from "./internal/RunStart.ts"
+import * as WayOut from "./internal/WayOut.ts"
 import * as LlmProxy from "./LlmProxy.ts"
 import * as MemoryContainerRuntime from "./MemoryContainerRuntime.ts"
 import type { RunEvent } from "./RunEvent.ts"
@@ -53,6 +54,13 @@ export class SandboxRunner extends Context.Service<
     readonly stream: (spec: SandboxSpec.SandboxSpecInput) => Stream.Stream<RunEvent, SandboxError>
     /** Open a sandbox that runs many commands. `runtimeSecondsMax` bounds its whole life. */
     readonly open: (spec: SandboxSpec.OpenSpecInput) => Effect.Effect<Sandbox, SandboxError, Scope.Scope>
+    /**
+     * Check a spec without creating anything: its fields, and whether the proxy can do what it asks for. `run` and
+     * `open` check again.
+     */
+    readonly check: (
+      spec: SandboxSpec.OpenSpecInput | SandboxSpec.SandboxSpecInput
+    ) => Effect.Effect<void, InvalidSpec>
     /** Like `run`, with success and error in one value. Never fails. */
     readonly runOnce: (spec: SandboxSpec.SandboxSpecInput) => Effect.Effect<RunOnceResult>
   }
@@ -85,9 +93,15 @@ export const make = Effect.gen(function* () {
     return result
   })
   const run = (spec: SandboxSpec.SandboxSpecInput) => runTo(spec, () => Effect.void)
+  const check = (input: SandboxSpec.OpenSpecInput | SandboxSpec.SandboxSpecInput) =>
+    Effect.flatMap(
+      decoded("argv" in input ? SandboxSpec.decode(input) : SandboxSpec.decodeOpen(input)),
+      (spec) => WayOut.promised(spec, ports.proxy.capabilities)
+    )
 
   return SandboxRunner.of({
     run,
+    check,
     open: Effect.fn("SandboxRunner.open")(function* (input) {
       const spec = yield* valid(SandboxSpec.decodeOpen(input))
       const life = yield* lifeOf(spec, () => Effect.void)
@@ -176,9 +190,12 @@ const nobodyCalls = new InvalidSpec({
   ]
 })
 
-const valid = <A, R>(decoded: Effect.Effect<A, Schema.SchemaError, R>) =>
-  decoded.pipe(
-    Effect.mapError((error) => new InvalidSpec({ problems: SandboxSpec.problemsOf(error) })),
+const decoded = Effect.mapError(
+  (error: Schema.SchemaError) => new InvalidSpec({ problems: SandboxSpec.problemsOf(error) })
+)
+
+const valid = <A>(decoding: Effect.Effect<A, Schema.SchemaError>) =>
+  decoded(decoding).pipe(
     Effect.tapError(RunMetrics.refusedAs),
     Effect.mapError((reason) => new SandboxError({ reason }))
   )

@@ -206,6 +206,22 @@ export const LlmBudget = Schema.Struct({
 
 export type LlmBudget = typeof LlmBudget.Type
 
+/**
+ * Marks a run whose usage an observer must hear, with the names that the observer knows. Set by graph providers. The
+ * run store keeps such a run unsettled until its observer has accepted the usage, also if the host process dies before.
+ */
+const LlmObserved = Schema.Struct({
+  /** Unique for each start, so that a refused start never settles the run that has the run ID. */
+  token: Schema.String.check(
+    Schema.isPattern(/^[0-9a-f-]{36}$/u, { expected: "a UUID in lower-case hexadecimal" })
+  ),
+  virtualKeyId: Identifier,
+  grantId: Identifier,
+  requestId: Identifier,
+  ingressRequestId: Identifier,
+  threadId: Schema.optionalKey(Identifier)
+})
+
 /** A run's access to models: which ones, and on whose account. */
 export const LlmAccess = Schema.Struct({
   /** Default model, for requests that name no other. */
@@ -220,7 +236,9 @@ export const LlmAccess = Schema.Struct({
    * Caller of the model: the agent in the sandbox, or a loop on the host, for which the sandbox only executes. Both use
    * the same proxy, with the same key, identity, budget and audit. With `host`, the sandbox sees nothing of it.
    */
-  caller: withDefault(Schema.Literals(["sandbox", "host"]), "sandbox")
+  caller: withDefault(Schema.Literals(["sandbox", "host"]), "sandbox"),
+  /** If absent, the run's record alone has its usage. */
+  observed: Schema.optionalKey(LlmObserved)
 })
 
 export type LlmAccess = typeof LlmAccess.Type

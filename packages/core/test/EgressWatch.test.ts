@@ -655,6 +655,7 @@ describe("requirements of a proxy", () => {
       const runs = yield* SandboxRunner.SandboxRunner
       const { reason } = yield* Effect.flip(Effect.scoped(runs.open({ ...openSpec, ...input })))
       assert.strictEqual(reason._tag, "InvalidSpec")
+      assert.deepStrictEqual(yield* Effect.flip(runs.check({ ...spec, ...input })), refused.reason)
       assert.deepStrictEqual([seen.workspaces, seen.proxies], [[], []])
       assert.deepStrictEqual(yield* leftovers(), [])
       assert.isUndefined(yield* record())

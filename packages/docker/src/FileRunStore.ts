@@ -2,7 +2,7 @@
  * `RunStore` over a directory of the host: `runs/<run ID>/`, with `record.json`, the agent's output, and the audit.
  *
  * Creating the directory claims the run ID, so two processes can never have the same run. Records are replaced
- * atomically.
+ * atomically. The usage of a run whose process died is read from its audit.
  */
 import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
@@ -22,12 +22,15 @@ import {
   withText
 } from "@cogni/sandbox-core/RunStore"
 import { type HostFailed, RunIdInUse } from "@cogni/sandbox-core/SandboxError"
+import type { SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
+import type { TrafficOf } from "@cogni/sandbox-core/TrafficOf"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
-import { Effect, Layer, Option, Schema } from "effect"
+import { Cause, Effect, Layer, Option, Schema } from "effect"
 import { mkdir, readdir, readFile, stat } from "node:fs/promises"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
 import { attempt, attemptWhole, unusable } from "./internal/host/StateFailure.ts"
+import * as UnsettledRuns from "./internal/host/UnsettledRuns.ts"
 
 const { runEntries } = StateDirectory
 
@@ -47,8 +50,21 @@ export const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
   return HostOwner.isOrphaned(owner, expiresAt.toISOString(), new Date())
 }
 
-export const make = (options: { readonly directory: string }) => {
+interface FileRunStoreOptions {
+  /** State directory of this host. */
+  readonly directory: string
+  /**
+   * Reads what a run used from its audit, if its process died: `AuditTraffic.reader` of `@cogni/sandbox-proxy`, with the
+   * prices of its gateway. `unknown` for a host whose runs use no model.
+   */
+  readonly trafficOf: TrafficOf | "unknown"
+}
+
+export const make = (options: FileRunStoreOptions) => {
   const { runs } = StateDirectory.paths(options.directory)
+  const unsettled = UnsettledRuns.make(options)
+  const trafficOf: TrafficOf =
+    options.trafficOf === "unknown" ? () => Effect.succeed(undefined) : options.trafficOf
   const owner = ResourceLabels.formatOwner(HostOwner.self())
 
   const save = (record: RunRecord): Effect.Effect<void> =>
@@ -67,10 +83,39 @@ export const make = (options: { readonly directory: string }) => {
       Effect.catchCause((cause) => Effect.logWarning(`cannot write the record of run ${record.runId}`, cause))
     )
 
+  const mark = (runId: RunId, { limits, llm }: SandboxSpec) =>
+    llm?.observed === undefined
+      ? Effect.void
+      : attempt(runs, () => unsettled.mark({ runId, token: llm.observed!.token }, limits.runtimeSecondsMax))
+
   const read = async (runId: string): Promise<RunRecord | undefined> => {
     const record = Option.getOrUndefined(decodeRecord(await readText(join(runs, runId, runEntries.record))))
     return record && abandonedIfOver(record, isOver)
   }
+
+  /** Adds what a run used to its record, unless the run reported it itself. */
+  const withTraffic = (record: RunRecord) =>
+    record.spec.llm === undefined || record.llm !== undefined
+      ? Effect.succeed(record)
+      : Effect.map(
+          trafficOf({ runId: record.runId, directory: join(runs, record.runId) }),
+          (llm): RunRecord => (llm === undefined ? record : { ...record, llm })
+        )
+
+  /** The same, but an audit that cannot be read does not prevent the use of the record. */
+  const withReadableTraffic = (record: RunRecord) =>
+    withTraffic(record).pipe(Effect.catch(({ message }) => Effect.as(Effect.logWarning(message), record)))
+
+  /** Completes the record of an abandoned run that is read before the run is reaped. */
+  const completed = (record: RunRecord | undefined) =>
+    record?.outcome.status !== "abandoned" || record.llm !== undefined
+      ? Effect.succeed(record)
+      : Effect.map(withReadableTraffic(record), ({ llm, ...rest }): RunRecord => {
+          if (llm === undefined) return rest
+          // A head is evidence only once it is stored beside the audit that it was computed from.
+          const { auditHead: _, ...traffic } = llm
+          return { ...rest, llm: traffic }
+        })
 
   const get = async (runId: RunId): Promise<RunRecord | undefined> => {
     const record = await read(runId)
@@ -117,6 +162,34 @@ export const make = (options: { readonly directory: string }) => {
       )
     )
 
+  /** Tells the usage of a run, and settles it. Returns false if the next recovery must try again. */
+  const told = (orphan: UnsettledRuns.Mark, tell: (record: RunRecord) => Effect.Effect<void, unknown>) =>
+    Effect.gen(function* () {
+      const directory = join(runs, orphan.runId)
+      const text = yield* attempt(directory, () => unlessMissing(join(directory, runEntries.record)))
+      // A run without a record had not begun when its process died.
+      if (text !== undefined) {
+        const record = yield* attempt(directory, () => read(orphan.runId))
+        if (record === undefined) return yield* Effect.fail(unusable(directory, "its record cannot be read"))
+        // A start that did not get the run ID has a mark of its own, but no run.
+        if (record.spec.llm?.observed?.token === orphan.token) yield* tell(yield* withTraffic(record))
+      }
+      yield* attempt(directory, () => unsettled.settle(orphan))
+      return true
+    }).pipe(
+      Effect.catchCause((cause) =>
+        Cause.hasInterruptsOnly(cause)
+          ? Effect.failCause(cause as Cause.Cause<never>)
+          : Effect.as(
+              Effect.logWarning(
+                `the usage of run ${orphan.runId} could not be reported. The next recovery tries again`,
+                cause
+              ),
+              false
+            )
+      )
+    )
+
   return {
     store: RunStore.of({
       open: Effect.fn("RunStore.open")(function* (runId, spec) {
@@ -124,10 +197,12 @@ export const make = (options: { readonly directory: string }) => {
         const first = begun({ runId, spec, owner, startedAt: new Date().toISOString() })
         let over = false
         // An interruption can come before the caller has the record, and must not leave a run recorded as running.
-        yield* Effect.acquireRelease(Effect.andThen(claim(runs, directory, runId), save(first)), () =>
-          over
-            ? Effect.void
-            : save({ ...first, endedAt: new Date().toISOString(), outcome: { status: "interrupted" } })
+        yield* Effect.acquireRelease(
+          claim(runs, directory, runId).pipe(Effect.andThen(mark(runId, spec)), Effect.andThen(save(first))),
+          () =>
+            over
+              ? Effect.void
+              : save({ ...first, endedAt: new Date().toISOString(), outcome: { status: "interrupted" } })
         )
         const finish = (record: RunRecord) =>
           Effect.suspend(() => {
@@ -146,9 +221,31 @@ export const make = (options: { readonly directory: string }) => {
           OwnFiles.replace(join(directory, runEntries.record), `${text}\n`)
         )
       }),
-      get: (runId) => attempt(runs, () => get(runId)),
-      describe: (runId) => attempt(runs, () => read(runId)),
-      list
+      get: (runId) =>
+        Effect.flatMap(
+          attempt(runs, () => get(runId)),
+          completed
+        ),
+      describe: (runId) =>
+        Effect.flatMap(
+          attempt(runs, () => read(runId)),
+          completed
+        ),
+      list,
+      settle: (runId, token) => attempt(runs, () => unsettled.settle({ runId, token })),
+      recover: Effect.fn("RunStore.recover")(function* (tell) {
+        const settled: Array<RunId> = []
+        for (const orphan of yield* attempt(runs, unsettled.orphaned)) {
+          const isSettled = yield* Effect.acquireUseRelease(
+            attempt(runs, () => unsettled.claim(orphan)),
+            (giveBack) => (giveBack === undefined ? Effect.succeed(false) : told(orphan, tell)),
+            (giveBack) =>
+              giveBack === undefined ? Effect.void : Effect.ignore(attempt(runs, giveBack), { log: "Debug" })
+          )
+          if (isSettled) settled.push(orphan.runId)
+        }
+        return settled
+      })
     }),
 
     /** Removes what orphaned runs left in their directories, and records them as abandoned. Returns their IDs. */
@@ -163,17 +260,21 @@ export const make = (options: { readonly directory: string }) => {
             yield* remove(join(directory, entry))
           }
           if (found.record.outcome.status === "abandoned") {
-            yield* save({ ...found.record, endedAt: new Date().toISOString() })
+            const record = yield* withReadableTraffic(found.record)
+            yield* save({ ...record, endedAt: new Date().toISOString() })
           }
           return true
         })
       )
     ),
 
-    /** Deletes the records and audits of runs that have ended. Returns their IDs. */
-    forget: Effect.flatMap(list, (records) =>
+    /** Deletes the records and audits of runs that have ended, except for unsettled ones. Returns their IDs. */
+    forget: Effect.flatMap(Effect.all([list, attempt(runs, unsettled.marks)]), ([records, marks]) =>
       each(
-        records.filter(({ outcome }) => outcome.status !== "running").map(({ runId }) => runId),
+        records
+          .filter(({ outcome }) => outcome.status !== "running")
+          .map(({ runId }) => runId)
+          .filter((runId) => !marks.some((mark) => mark.runId === runId)),
         Effect.fnUntraced(function* (runId) {
           const directory = join(runs, runId)
           // The record goes last: without it, the rest could not be identified after a failure.
@@ -189,8 +290,13 @@ export const make = (options: { readonly directory: string }) => {
   }
 }
 
-export const layer = (options: { readonly directory: string }): Layer.Layer<RunStore> =>
+export const layer = (options: FileRunStoreOptions): Layer.Layer<RunStore> =>
   Layer.sync(RunStore, () => make(options).store)
+
+const unlessMissing = (path: string): Promise<string | undefined> =>
+  readFile(path, "utf8").catch((thrown: NodeJS.ErrnoException) =>
+    thrown.code === "ENOENT" ? undefined : Promise.reject(thrown)
+  )
 
 const readText = (path: string): Promise<string | undefined> => readFile(path, "utf8").catch(() => undefined)
 

@@ -9,9 +9,9 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import { Limits, type OpenSpecInput, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import type { OpenSpecInput, SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
-import { Data, Effect, Option, Result, Schema, Stream } from "effect"
+import { Data, Effect, Option, Result, Stream } from "effect"
 import type { Agent, AgentTask, Capabilities } from "./agents/Agent.ts"
 import {
   type AgentAnswer,
@@ -20,6 +20,7 @@ import {
   type AgentReader,
   excerpt
 } from "./agents/AgentOutput.ts"
+import * as AgentLimits from "./internal/AgentLimits.ts"
 import * as AgentSpeech from "./internal/AgentSpeech.ts"
 import * as PlantedClone from "./internal/PlantedClone.ts"
 import { type InClone, repositoryPath, type RepositoryPlace } from "./Repositories.ts"
@@ -64,12 +65,6 @@ export interface AgentRunEnd<D> {
   readonly delivery: D | undefined
 }
 
-const { runtimeSecondsMax: defaultRuntimeSecondsMax } = Schema.decodeSync(Limits)({})
-
-/** Returns the time limit of an agent: the requested one, else the agent's, else the default of all runs. */
-export const runtimeSecondsOf = (agent: Agent, asked: number | undefined): number =>
-  asked ?? agent.limits.runtimeSecondsMax ?? defaultRuntimeSecondsMax
-
 /** Checks that the agent can do the task, before any resource is created. */
 export const check = (
   { capabilities, id: agentId }: { readonly id: string; readonly capabilities: Capabilities },
@@ -110,7 +105,7 @@ export const specOf = (
     model: terms.llm.model,
     runId: terms.runId,
     workingDirectory: hasRepository ? repositoryPath : Workspace.target,
-    runtimeSecondsMax: runtimeSecondsOf(agent, terms.limits?.runtimeSecondsMax),
+    runtimeSecondsMax: AgentLimits.runtimeSecondsOf(agent, terms.limits?.runtimeSecondsMax),
     personality
   }
   return {

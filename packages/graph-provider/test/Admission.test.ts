@@ -3,6 +3,7 @@ import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegist
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { GrantStore, GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -19,6 +20,7 @@ const answering = { program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) }
 const withGrants = (find: GrantStore["Service"]["find"]) =>
   SandboxGraphProvider.layer({ enabled: true, models: ["gpt"] }).pipe(
     Layer.provide([AgentRegistry.layer([minimal]), Layer.mock(GrantStore, { find }), Repositories.layerNoop]),
+    Layer.provide(GraphObserver.layerNone),
     Layer.provideMerge(SandboxRunner.layerMemory(answering))
   )
 
@@ -44,6 +46,22 @@ describe("Admission", () => {
       const provider = yield* SandboxGraphProvider.SandboxGraphProvider
       yield* provider.check(request({ graphId: "sandbox:worker", repository }), context)
     }).pipe(Effect.provide(world({ ...answering, repositories: anyRepository })))
+  )
+
+  it.effect("refuses a tool that the proxy does not have in check, and before a sandbox is made", () =>
+    Effect.gen(function* () {
+      const asked = request({ toolIds: ["core__no_such_tool"] })
+      const refused = yield* refusal(asked)
+      assert.deepStrictEqual([refused.error, refused.reason], ["invalid_request", "InvalidSpec"])
+      assert.strictEqual(
+        refused.message,
+        "tools: the proxy has no core__no_such_tool (it has no tool at all)"
+      )
+      const { events, final } = yield* told(asked)
+      assert.containSubset(final, { ok: false, error: "invalid_request", reason: "InvalidSpec" })
+      assert.containSubset(events[0], { type: "usage_report", fact: { inputTokens: 0 } })
+      assert.deepStrictEqual(yield* (yield* RunStore).list, [])
+    }).pipe(Effect.provide(world({ program: () => Effect.die("a sandbox was made") })))
   )
 
   it.effect("refuses a run that starts after its grant has expired", () =>

@@ -12,6 +12,7 @@ import {
   type RepositoryDelivery,
   RepositoryUnavailable
 } from "@cogni/sandbox-graph-provider/Repositories"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import type { Canary } from "@cogni/sandbox-core/Canary"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
@@ -40,6 +41,7 @@ interface Told {
 const world = (heard: Told, program: Program, delivery: RepositoryDelivery = pushed) =>
   SandboxGraphProvider.layer({ enabled: true, models: ["gpt"], canaries: "stop" }).pipe(
     Layer.provide([
+      GraphObserver.layerNone,
       AgentRegistry.layer([worker, late]),
       Layer.mock(GrantStore, { find: () => Effect.succeed(grantOf()) }),
       Layer.succeed(
@@ -181,6 +183,7 @@ describe("AgentRun.live", () => {
       Effect.provide(
         SandboxGraphProvider.layer({ enabled: true, models: ["gpt"] }).pipe(
           Layer.provide([
+            GraphObserver.layerNone,
             AgentRegistry.layer([worker]),
             Layer.mock(GrantStore, { find: () => Effect.succeed(grantOf()) }),
             none

@@ -2,6 +2,7 @@
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import type { GraphProvider } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import * as EventGrammar from "../src/events/EventGrammar.ts"
 import { SandboxGraphProvider } from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
@@ -30,10 +31,14 @@ const saying = (
     })
 })
 
+const make = (providers: ReadonlyArray<GraphProvider>) =>
+  Effect.provide(AggregatingGraphExecutor.make(providers), GraphObserver.layerNone)
+
 const collect = (providers: ReadonlyArray<GraphProvider>, graphId: string) =>
   Effect.scoped(
     Effect.gen(function* () {
-      const run = yield* AggregatingGraphExecutor.make(providers).run(request({ graphId }), context)
+      const executor = yield* make(providers)
+      const run = yield* executor.run(request({ graphId }), context)
       return { events: [...(yield* Stream.runCollect(run.events))], final: yield* run.final }
     })
   )
@@ -53,7 +58,7 @@ describe("AggregatingGraphExecutor", () => {
     Effect.gen(function* () {
       const providers = [saying("a", []), saying("b", [text]), saying("b", [])]
       assert.deepStrictEqual((yield* collect(providers, "b:x")).events[0], text)
-      const executor = AggregatingGraphExecutor.make(providers)
+      const executor = yield* make(providers)
       assert.isTrue(executor.canHandle(GraphId.make("b:x")))
       assert.isFalse(executor.canHandle(GraphId.make("c:x")))
     })
@@ -68,7 +73,7 @@ describe("AggregatingGraphExecutor", () => {
       const nobody = yield* collect([sandbox], "sandbox:nobody")
       assert.containSubset(nobody.final, { ok: false, error: "not_found", reason: "AgentNotFound" })
       for (const { events } of [unknown, nobody]) assert.isTrue(isWhole(events))
-      const executor = AggregatingGraphExecutor.make([sandbox])
+      const executor = yield* make([sandbox])
       const refused = yield* Effect.flip(executor.check(request({ graphId: "nowhere:agent" }), context))
       assert.strictEqual(refused.reason, "GraphNamespaceUnknown")
     }).pipe(Effect.provide(world({ program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) })))

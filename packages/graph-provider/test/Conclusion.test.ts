@@ -2,7 +2,6 @@
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
-import { GraphObserver, type ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
@@ -13,7 +12,7 @@ import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import { context, envelope, grantOf, request, run, told } from "./GraphWorld.ts"
+import { context, envelope, grantOf, Heard, observing, request, run, told } from "./GraphWorld.ts"
 import { call, traffic } from "./Traffic.ts"
 
 const answering: MemoryContainerRuntime.Program = (io) => Effect.as(io.stdout(envelope("Lima")), 0)
@@ -73,19 +72,9 @@ const world = (
         ])
       )
     ]),
-    Layer.provideMerge(RunStore.layerMemory)
+    Layer.provideMerge(Layer.merge(RunStore.layerMemory, observing()))
   )
 }
-
-const observing =
-  (ends: Array<ObservedEnd>, then: Effect.Effect<void> = Effect.void) =>
-  <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-    Effect.provideService(effect, GraphObserver, (end) =>
-      Effect.andThen(
-        Effect.sync(() => void ends.push(end)),
-        then
-      )
-    )
 
 /** Returns the final after some time; `undefined` if it has not settled. */
 const finalAfter = Effect.fnUntraced(function* (
@@ -99,10 +88,16 @@ const finalAfter = Effect.fnUntraced(function* (
 })
 
 describe("Conclusion", () => {
-  it.effect("ends a run whose observer fails", () =>
+  it.effect.each<[string, Effect.Effect<void, unknown>]>([
+    ["fails", Effect.fail("the ledger is down")],
+    ["has a defect", Effect.die("broken")]
+  ])("ends a run whose observer %s", ([, answer]) =>
     Effect.gen(function* () {
-      const live = yield* Effect.provideService(run(request()), GraphObserver, () => Effect.die("broken"))
+      const heard = yield* Heard
+      heard.answer = answer
+      const live = yield* run(request())
       assert.containSubset(yield* finalAfter(live, "31 seconds"), { ok: true, content: "Lima" })
+      assert.strictEqual(heard.ends.length, 1)
     }).pipe(Effect.scoped, Effect.provide(world(answering)))
   )
 
@@ -118,8 +113,8 @@ describe("Conclusion", () => {
     "ends a run whose store does not answer when its record is read, and reports its usage as unknown",
     () =>
       Effect.gen(function* () {
-        const ends: Array<ObservedEnd> = []
-        const live = yield* observing(ends)(run(request()))
+        const { ends } = yield* Heard
+        const live = yield* run(request())
         yield* TestClock.adjust("1 second")
         yield* live.cancel
         yield* TestClock.adjust("1 second")
@@ -131,8 +126,8 @@ describe("Conclusion", () => {
   it.effect("reads the usage of a cancelled run from its record", () =>
     Effect.gen(function* () {
       yield* TestClock.adjust("1 hour")
-      const ends: Array<ObservedEnd> = []
-      const live = yield* observing(ends)(run(request()))
+      const { ends } = yield* Heard
+      const live = yield* run(request())
       yield* TestClock.adjust("4 seconds")
       yield* live.cancel
       const final = yield* finalAfter(live, "31 seconds")
@@ -148,8 +143,8 @@ describe("Conclusion", () => {
 
   it.effect("reads the usage of a run that timed out from its end", () =>
     Effect.gen(function* () {
-      const ends: Array<ObservedEnd> = []
-      const live = yield* observing(ends)(run(request({ runtimeSecondsMax: 10 })))
+      const { ends } = yield* Heard
+      const live = yield* run(request({ runtimeSecondsMax: 10 }))
       const final = yield* finalAfter(live, "5 minutes")
       assert.containSubset(final, { error: "timeout", usage: { promptTokens: 11, completionTokens: 5 } })
       assert.strictEqual(ends[0]?.facts[0]?.usageUnitId, "call-1")
@@ -165,12 +160,13 @@ describe("Conclusion", () => {
       const store = yield* RunStore.RunStore
       const before = yield* store.get(context.runId)
       isTaken = true
-      const ends: Array<ObservedEnd> = []
-      const live = yield* observing(ends)(run(request()))
+      const { ends } = yield* Heard
+      const live = yield* run(request())
       yield* live.cancel
       assert.containSubset(yield* finalAfter(live, "31 seconds"), { ok: false, error: "aborted" })
       assert.deepStrictEqual(yield* store.get(context.runId), before)
-      assert.notProperty(ends[0]?.facts[0], "inputTokens")
+      assert.lengthOf(ends, 2)
+      assert.notProperty(ends[1]?.facts[0], "inputTokens")
     }).pipe(
       Effect.scoped,
       Effect.provide(
@@ -185,9 +181,11 @@ describe("Conclusion", () => {
 
   it.effect("calls the observer once, also if the scope of the run closes during the call", () =>
     Effect.gen(function* () {
-      const ends: Array<ObservedEnd> = []
+      const heard = yield* Heard
+      const { ends } = heard
+      heard.answer = Effect.sleep("1 second")
       const scope = yield* Scope.make()
-      const live = yield* observing(ends, Effect.sleep("1 second"))(Scope.provide(run(request()), scope))
+      const live = yield* Scope.provide(run(request()), scope)
       yield* TestClock.adjust("1500 millis")
       assert.strictEqual(ends.length, 1)
       const closing = yield* Effect.forkChild(Scope.close(scope, Exit.void))
@@ -200,7 +198,9 @@ describe("Conclusion", () => {
 
   it.effect("ends a run whose observer takes too long", () =>
     Effect.gen(function* () {
-      const live = yield* observing([], Effect.sleep("1 hour"))(run(request()))
+      const heard = yield* Heard
+      heard.answer = Effect.sleep("1 hour")
+      const live = yield* run(request())
       const final = yield* finalAfter(live, "5 minutes")
       yield* TestClock.adjust("3 hours")
       assert.containSubset(final, { ok: true })
@@ -210,8 +210,8 @@ describe("Conclusion", () => {
   for (const broken of ["annotate", "describe"] as const) {
     it.effect(`ends a run whose store fails in ${broken}`, () =>
       Effect.gen(function* () {
-        const ends: Array<ObservedEnd> = []
-        const live = yield* observing(ends)(run(request()))
+        const { ends } = yield* Heard
+        const live = yield* run(request())
         yield* TestClock.adjust("4 seconds")
         yield* live.cancel
         assert.isDefined(yield* finalAfter(live, "5 minutes"))
@@ -225,8 +225,8 @@ describe("Conclusion", () => {
 
   it.effect("reports the usage of a run whose reader leaves when the agent is done", () =>
     Effect.gen(function* () {
-      const ends: Array<ObservedEnd> = []
-      const live = yield* observing(ends)(run(request()))
+      const { ends } = yield* Heard
+      const live = yield* run(request())
       const isOver = ({ phase, type }: { readonly type: string; readonly phase?: string }) =>
         type === "status" && phase === "agent"
       yield* Stream.runDrain(Stream.takeUntil(live.events, isOver))

@@ -69,7 +69,7 @@ describe("GraphLife", () => {
   it.effect("sends the last events to a reader while the scope of the run is closed", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
-      const executor = AggregatingGraphExecutor.make([yield* SandboxGraphProvider])
+      const executor = yield* AggregatingGraphExecutor.make([yield* SandboxGraphProvider])
       const live = yield* Scope.provide(executor.run(request(), context), scope)
       const events: Array<AiEvent> = []
       const reading = yield* Effect.forkChild(

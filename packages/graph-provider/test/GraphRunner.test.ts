@@ -1,6 +1,7 @@
 /** The port for callers that do not use Effect: a promise that always settles, an iteration that can be left. */
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as GraphRunner from "@cogni/sandbox-graph-provider/graphs/GraphRunner"
 import { SandboxGraphProvider } from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -11,7 +12,7 @@ import { context, envelope, request, world } from "./GraphWorld.ts"
 
 const executor = Layer.effect(
   AggregatingGraphExecutor.GraphExecutor,
-  Effect.map(SandboxGraphProvider, (sandbox) => AggregatingGraphExecutor.make([sandbox]))
+  Effect.flatMap(SandboxGraphProvider, (sandbox) => AggregatingGraphExecutor.make([sandbox]))
 )
 const answering = Layer.provideMerge(
   executor,
@@ -97,14 +98,14 @@ describe("GraphRunner", () => {
 
   it.live("reports a provider that fails at once as an internal error, not as an abort", () =>
     Effect.gen(function* () {
-      const broken = AggregatingGraphExecutor.make([
+      const broken = yield* AggregatingGraphExecutor.make([
         {
           providerId: "broken",
           canHandle: () => true,
           check: () => Effect.void,
           run: () => Effect.die(new Error("broken"))
         }
-      ])
+      ]).pipe(Effect.provide(GraphObserver.layerNone))
       const { runGraph } = yield* Effect.provideService(
         GraphRunner.make,
         AggregatingGraphExecutor.GraphExecutor,

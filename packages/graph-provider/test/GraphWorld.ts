@@ -6,6 +6,7 @@ import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegist
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import type { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
@@ -14,7 +15,7 @@ import type { MemoryProxyOptions } from "@cogni/sandbox-core/LlmProxy"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import { Effect, Layer, Stream } from "effect"
+import { Context, Effect, Layer, Stream } from "effect"
 
 export const envelope = (text: string) =>
   JSON.stringify({ payloads: [{ text }], meta: { durationMs: 1, error: null } })
@@ -59,6 +60,31 @@ export const request = (over: Partial<Omit<GraphRunRequest, "graphId">> & { grap
 const grantsOf = (grants: ReadonlyArray<ExecutionGrant>) =>
   Layer.mock(GrantStore, { find: (id) => Effect.succeed(grants.find((grant) => grant.id === id)) })
 
+/** Calls of the observer of a test. */
+export class Heard extends Context.Service<
+  Heard,
+  {
+    readonly ends: Array<GraphObserver.ObservedEnd>
+    /** Answer of the observer to each end. */
+    answer: Effect.Effect<void, unknown>
+  }
+>()("test/Heard") {}
+
+/** An observer whose calls a test can read. */
+export const observing = (): Layer.Layer<GraphObserver.GraphObserver | Heard> =>
+  Layer.effect(
+    GraphObserver.GraphObserver,
+    Effect.map(Heard, (heard) =>
+      GraphObserver.GraphObserver.of({
+        observe: (end) =>
+          Effect.suspend(() => {
+            heard.ends.push(end)
+            return heard.answer
+          })
+      })
+    )
+  ).pipe(Layer.provideMerge(Layer.sync(Heard, () => ({ ends: [], answer: Effect.void }))))
+
 export const world = (
   options: {
     readonly program?: Program
@@ -75,7 +101,12 @@ export const world = (
       grantsOf(options.grants ?? [grantOf()]),
       options.repositories ?? Repositories.layerNoop
     ]),
-    Layer.provideMerge(SandboxRunner.layerMemory({ program: options.program, llm: { calls: options.calls } }))
+    Layer.provideMerge(
+      Layer.merge(
+        SandboxRunner.layerMemory({ program: options.program, llm: { calls: options.calls } }),
+        observing()
+      )
+    )
   )
 
 export const run = (asked: GraphRunRequest, as: RunContext = context) =>

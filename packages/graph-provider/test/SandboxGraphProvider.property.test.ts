@@ -5,11 +5,10 @@ import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as EventGrammar from "../src/events/EventGrammar.ts"
 import { GraphFinal } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
-import { GraphObserver, type ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Result, Schema, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import { context, envelope, request, run, world } from "./GraphWorld.ts"
+import { context, envelope, Heard, request, run, world } from "./GraphWorld.ts"
 
 /** Behavior of the agent. */
 const Agent = Schema.Struct({
@@ -109,12 +108,8 @@ const judge = (events: ReadonlyArray<AiEvent>) => {
 }
 
 const live = Effect.fnUntraced(function* ({ agent, reader }: typeof Case.Type) {
-  const ends: Array<ObservedEnd> = []
-  const fiber = yield* Effect.forkChild(
-    Effect.scoped(read(reader)).pipe(
-      Effect.provideService(GraphObserver, (end) => Effect.sync(() => void ends.push(end)))
-    )
-  )
+  const { ends } = yield* Heard
+  const fiber = yield* Effect.forkChild(Effect.scoped(read(reader)))
   yield* TestClock.adjust("10 minutes")
   const { events, final, live: over } = yield* Fiber.join(fiber)
   if (events !== undefined) judge(events)

@@ -1,5 +1,5 @@
 /** Graph runs on an in-memory runner: their events, and their ends whatever their readers do. */
-import { GraphObserver, type ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { assert, describe, it } from "@effect/vitest"
@@ -8,7 +8,7 @@ import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import { Effect, Fiber, Result, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import { context, envelope, grantOf, refusal, request, run, told, world } from "./GraphWorld.ts"
+import { context, envelope, grantOf, Heard, refusal, request, run, told, world } from "./GraphWorld.ts"
 
 /** An agent that emits every character as an event. */
 const talker: Agent = {
@@ -50,10 +50,9 @@ describe("SandboxGraphProvider", () => {
   it.effect(
     "tells the ledger the tokens and the cost of scripted calls, without Docker and without a model",
     () => {
-      const ends: Array<ObservedEnd> = []
-      const observer = (end: ObservedEnd) => Effect.sync(() => void ends.push(end))
       return Effect.gen(function* () {
-        const { final } = yield* told(request()).pipe(Effect.provideService(GraphObserver, observer))
+        const { final } = yield* told(request())
+        const { ends } = yield* Heard
         assert.deepStrictEqual(final.usage, { promptTokens: 12, completionTokens: 5 })
         assert.deepStrictEqual(
           ends
@@ -245,21 +244,25 @@ describe("SandboxGraphProvider", () => {
     )
   )
 
-  it.effect("captures the context of a run when it is started, not when it is read", () =>
-    Effect.gen(function* () {
-      const heard: Array<string> = []
+  it.effect("calls the observer that it was built with, not one of the fiber that starts a run", () => {
+    const others: Array<GraphObserver.ObservedEnd> = []
+    return Effect.gen(function* () {
       yield* Effect.scoped(
         Effect.gen(function* () {
-          const live = yield* Effect.provideService(run(request()), GraphObserver, ({ final }) =>
-            Effect.sync(() => void heard.push(final.runId))
-          )
-          // Outside the scope of the provided service.
+          const live = yield* Effect.provideService(run(request()), GraphObserver.GraphObserver, {
+            observe: (end) => Effect.sync(() => void others.push(end))
+          })
           yield* Stream.runDrain(live.events)
         })
       )
-      assert.deepStrictEqual(heard, [context.runId])
+      const { ends } = yield* Heard
+      assert.deepStrictEqual(
+        ends.map(({ final }) => final.runId),
+        [context.runId]
+      )
+      assert.deepStrictEqual(others, [])
     }).pipe(Effect.provide(world({ program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) })))
-  )
+  })
 
   it.effect("records the grant of the run, and the digest of its events", () =>
     Effect.gen(function* () {

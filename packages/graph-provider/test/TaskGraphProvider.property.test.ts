@@ -6,11 +6,10 @@ import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as EventGrammar from "../src/events/EventGrammar.ts"
 import { GraphFinal } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
-import { GraphObserver, type ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Result, Schema, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import { context } from "./GraphWorld.ts"
+import { context, Heard } from "./GraphWorld.ts"
 import * as World from "./TaskWorld.ts"
 import { call, traffic } from "./Traffic.ts"
 
@@ -84,12 +83,8 @@ const read = Effect.fnUntraced(function* (reader: Case["reader"]) {
 })
 
 const live = Effect.fnUntraced(function* ({ endsAfter, reader }: Case) {
-  const ends: Array<ObservedEnd> = []
-  const fiber = yield* Effect.forkChild(
-    Effect.scoped(read(reader)).pipe(
-      Effect.provideService(GraphObserver, (end) => Effect.sync(() => void ends.push(end)))
-    )
-  )
+  const { ends } = yield* Heard
+  const fiber = yield* Effect.forkChild(Effect.scoped(read(reader)))
   for (let step = 0; step < 130; step += 1) yield* TestClock.adjust("5 seconds")
   const { events, final, live: over } = yield* Fiber.join(fiber)
   if (events !== undefined) {

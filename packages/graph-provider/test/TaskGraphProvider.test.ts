@@ -7,14 +7,13 @@ import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegist
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
 import { GraphFinal } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
-import { GraphObserver, type ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { Repositories, type RepositoryDelivery } from "@cogni/sandbox-graph-provider/Repositories"
 import type * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/graphs/TaskGraphProvider"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Schema, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import { context, grantOf } from "./GraphWorld.ts"
+import { context, grantOf, Heard } from "./GraphWorld.ts"
 import * as World from "./TaskWorld.ts"
 import { call, traffic } from "./Traffic.ts"
 
@@ -150,17 +149,14 @@ describe("TaskGraphProvider", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  it.effect("calls the observer once", () => {
-    const ends: Array<ObservedEnd> = []
-    return Effect.gen(function* () {
+  it.effect("calls the observer once", () =>
+    Effect.gen(function* () {
       const { final } = yield* told()
+      const { ends } = yield* Heard
       assert.lengthOf(ends, 1)
       assert.deepStrictEqual(ends[0]?.final, final)
-    }).pipe(
-      Effect.provideService(GraphObserver, (end) => Effect.sync(() => void ends.push(end))),
-      Effect.provide(world({ answers: [says("Done.")] }).layer)
-    )
-  })
+    }).pipe(Effect.provide(world({ answers: [says("Done.")] }).layer))
+  )
 })
 
 describe("TaskGraphProvider admission", () => {
@@ -550,7 +546,7 @@ describe("TaskGraphProvider beside other graphs", () => {
         check: () => Effect.die(new Error("asked")),
         run: () => Effect.die(new Error("asked"))
       }
-      const executor = AggregatingGraphExecutor.make([task, other])
+      const executor = yield* AggregatingGraphExecutor.make([task, other])
       const final = yield* Effect.scoped(Effect.flatMap(executor.run(asked(), context), (live) => live.final))
       assert.isTrue(final.ok)
       assert.isFalse(task.canHandle(GraphId.make("sandbox:agent")))

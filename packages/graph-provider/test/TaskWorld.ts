@@ -117,7 +117,8 @@ export const world = ({
           )
         )
       )
-    )
+    ),
+    Layer.provideMerge(GraphWorld.observing())
   )
   return { heard, layer }
 }

@@ -7,6 +7,7 @@
  *         record.json  stdout  stderr
  *         audit/audit.jsonl          written by the gateway; access.log and error.log by nginx
  *         …                          sockets and inputs, while the run is running
+ *       unsettled/<run id>.<token>   marks of runs whose usage their observer has not accepted; claims/ of recoveries
  *       pending/<database>/<run id>  marks of runs that a database may not know completely
  *       workspaces/*.claim.json      directories of this host that runs work in
  *       relays/<run id>/             files of a relay: state.json, repositories, a bundle
@@ -31,6 +32,7 @@ export const paths = (stateDirectory: string) => {
     database: join(root, "cogni.db"),
     runs: join(root, "runs"),
     pending: join(root, "pending"),
+    unsettled: join(root, "unsettled"),
     claims: join(root, "workspaces"),
     relays: join(root, "relays"),
     mirrors: join(root, "mirrors"),

@@ -22,6 +22,7 @@ import { type Agent, defaultImage, type Message } from "@cogni/sandbox-graph-pro
 import type { AgentAnswer, AgentEvent } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
+import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import { Data, Effect, Layer, Queue, Redacted, Result, Stream } from "effect"
 import * as HostRuntime from "./internal/HostRuntime.ts"
@@ -166,7 +167,10 @@ const layerOf = (options: HostOptions): Layer.Layer<SandboxRunner.SandboxRunner,
     Layer.provide(proxyOf(options.upstream)),
     Layer.provide([
       DockerContainerRuntime.layer(options.docker === undefined ? {} : { host: options.docker }),
-      FileRunStore.layer({ directory: stateDirectory }),
+      FileRunStore.layer({
+        directory: stateDirectory,
+        trafficOf: AuditTraffic.reader({ prices: options.upstream?.prices })
+      }),
       HostWorkspace.layer({
         claims: StateDirectory.paths(stateDirectory).claims,
         forbidden: [

@@ -8,7 +8,6 @@ import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { GraphExecutor } from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import { AgentCatalog } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import type { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
-import type { ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
@@ -97,11 +96,11 @@ const chat = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) 
     "chat",
     Effect.fnUntraced(function* (handlers) {
       const catalog = yield* AgentCatalog
-      const observe = (end: ObservedEnd) =>
+      const count = (end: ServerMetrics.EndedRun) =>
         Effect.flatMap(catalog.list, (known) =>
           ServerMetrics.runEnded(new Set(known.map(({ graphId }) => graphId)), end)
         )
-      const run = yield* ChatHandler.make({ limits, model: options.model, observe })
+      const run = yield* ChatHandler.make({ limits, model: options.model, count })
       return handlers.handleRaw("run", ({ headers, query, request }) =>
         run({ request, protocol: query.protocol, idempotencyKey: headers["idempotency-key"] })
       )

@@ -50,6 +50,13 @@ const refused: ReadonlyArray<{
     reason: "ToolNotGranted"
   },
   {
+    what: "a tool that this server does not have",
+    body: { ...question, toolIds: ["core__no_such_tool"] },
+    status: 400,
+    code: "invalid_request",
+    reason: "InvalidSpec"
+  },
+  {
     what: "a repository with a grant that permits another",
     body: { ...question, repository: { url: "https://github.com/acme/app" } },
     grant: { permissions: { repositories: ["https://github.com/acme/other"] } },

@@ -16,6 +16,7 @@ import {
   GrantStore,
   layerMemory as grantsMemory
 } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
@@ -88,6 +89,7 @@ const needs = (options: WorldOptions) =>
   AggregatingGraphExecutorLayer.pipe(
     Layer.provide(SandboxGraphProvider.layer({ enabled: options.enabled ?? true, models: ["gpt"] })),
     Layer.provide(options.repositories ?? Repositories.layerNoop),
+    Layer.provide(GraphObserver.layerNone),
     Layer.provideMerge(AgentCatalog.layer()),
     Layer.provideMerge(
       Layer.mergeAll(
@@ -101,7 +103,7 @@ const needs = (options: WorldOptions) =>
 
 const AggregatingGraphExecutorLayer = Layer.effect(
   AggregatingGraphExecutor.GraphExecutor,
-  Effect.map(SandboxGraphProvider.SandboxGraphProvider, (provider) =>
+  Effect.flatMap(SandboxGraphProvider.SandboxGraphProvider, (provider) =>
     AggregatingGraphExecutor.make([provider])
   )
 )

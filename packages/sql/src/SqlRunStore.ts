@@ -159,7 +159,10 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       annotate: makeAnnotate(writer, options),
       get: (runId) => database.once(get(runId)),
       describe: (runId) => database.once(describe(runId)),
-      list: database.once(list)
+      list: database.once(list),
+      // The audits of runs are on this host, so this host recovers them.
+      settle: spool.store.settle,
+      recover: spool.store.recover
     }),
     operations: SqlRunStore.of({
       sync,

@@ -171,7 +171,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
     it.effect("syncs records and annotations that an earlier version left in files", () =>
       Effect.gen(function* () {
         const place = yield* fixture
-        const files = FileRunStore.make(place).store
+        const files = FileRunStore.make({ ...place, trafficOf: "unknown" }).store
         const [ended, living] = [yield* RunId.generate, yield* RunId.generate]
         const record = Stores.finished(ended, Stores, yield* Stores.spec, { stdout: "from a file" })
         yield* Effect.scoped(Effect.flatMap(files.open(ended, record.spec), (open) => open.save(record)))
@@ -197,7 +197,9 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         const place = yield* fixture
         const { sql, store } = yield* stored(place)
         const runId = yield* RunId.generate
-        yield* Effect.scoped(FileRunStore.make(place).store.open(runId, yield* Stores.spec))
+        yield* Effect.scoped(
+          FileRunStore.make({ ...place, trafficOf: "unknown" }).store.open(runId, yield* Stores.spec)
+        )
         const error = yield* Effect.flip(
           Effect.scoped(Effect.flatMap(Stores.spec, (spec) => store.open(runId, spec)))
         )
@@ -213,7 +215,10 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         const runId = yield* RunId.generate
         yield* Effect.scoped(Effect.flatMap(Stores.spec, (spec) => store.open(runId, spec)))
         assert.strictEqual((yield* store.get(runId))?.outcome.status, "interrupted")
-        assert.strictEqual((yield* FileRunStore.make(place).store.get(runId))?.outcome.status, "interrupted")
+        assert.strictEqual(
+          (yield* FileRunStore.make({ ...place, trafficOf: "unknown" }).store.get(runId))?.outcome.status,
+          "interrupted"
+        )
         assert.deepStrictEqual(marks(place.directory), [])
       })
     )

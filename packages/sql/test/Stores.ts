@@ -38,7 +38,7 @@ export const options = (
   isOver: FileRunStore.isOver,
   ...changes,
   spool: {
-    store: FileRunStore.make({ directory: path }).store,
+    store: FileRunStore.make({ directory: path, trafficOf: "unknown" }).store,
     ...RunSpool.make({ directory: path, database: changes.database ?? "test" }),
     ...changes.spool
   }

@@ -5,6 +5,7 @@ import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
+import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import type { GraphFinal, GraphRunRequest } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
@@ -85,7 +86,12 @@ export const work = Effect.fnUntraced(function* (
     imageOf: Images.ofAgent,
     workspaceOf: () => ({ type: "directory", path: workspacePath })
   }).pipe(
-    Layer.provide([AgentRegistry.layer([{ ...agent, reader }]), grants, Repositories.layerNoop]),
+    Layer.provide([
+      AgentRegistry.layer([{ ...agent, reader }]),
+      grants,
+      GraphObserver.layerNone,
+      Repositories.layerNoop
+    ]),
     Layer.provide(runner)
   )
   const told = yield* Effect.scoped(

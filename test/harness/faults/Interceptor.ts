@@ -188,7 +188,9 @@ const runStore =
     annotate: (runId, annotations) => call("RunStore.annotate", store.annotate(runId, annotations)),
     get: (runId) => call("RunStore.get", store.get(runId)),
     describe: (runId) => call("RunStore.describe", store.describe(runId)),
-    list: call("RunStore.list", store.list)
+    list: call("RunStore.list", store.list),
+    settle: store.settle,
+    recover: store.recover
   })
 
 const replace =

@@ -79,6 +79,24 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
       })
     )
 
+    it.effect("recovers no run of a living process, and settles a run any number of times", () =>
+      Effect.gen(function* () {
+        const store = yield* RunStore
+        const runId = yield* RunId.generate
+        const token = crypto.randomUUID()
+        const observed = { token, virtualKeyId: "vk", grantId: "g", requestId: "r", ingressRequestId: "i" }
+        const llm = { model: "m", identity: { billingAccountId: "acct", attempt: 0 }, observed }
+        const observing = yield* SandboxSpec.decode({ image: "contract", argv: ["true"], llm })
+        yield* store.open(runId, observing)
+        let told = 0
+        assert.deepStrictEqual(yield* store.recover(() => Effect.sync(() => void (told += 1))), [])
+        assert.strictEqual(told, 0)
+        yield* store.settle(runId, token)
+        yield* store.settle(runId, token)
+        yield* store.settle(yield* RunId.generate, token)
+      })
+    )
+
     it.effect("gives an ID to exactly one of many concurrent callers", () =>
       Effect.gen(function* () {
         const runId = yield* RunId.generate

@@ -45,9 +45,11 @@ export interface UsageOwner {
   readonly graphId: string
   readonly billingAccountId: string
   readonly virtualKeyId: string
+  /** Type of the executor that ran it. Default: `sandbox`. */
+  readonly executorType?: string
 }
 
-/** Type of the executor that reports these facts. */
+/** Type of the executor that runs sandboxes. */
 export const executorType = "sandbox"
 
 /** Unit of a run's calls that are counted together, because there are too many to list. */
@@ -61,7 +63,8 @@ export const fromTraffic = (
   owner: UsageOwner,
   traffic: LlmTraffic | undefined
 ): readonly [UsageFact, ...ReadonlyArray<UsageFact>] => {
-  const common = { ...owner, source: traffic?.proxy ?? executorType, executorType }
+  const type = owner.executorType ?? executorType
+  const common = { ...owner, source: traffic?.proxy ?? type, executorType: type }
   if (traffic === undefined) return [common]
   const unitOf = uniqueUnits()
   const calls = traffic.calls.filter(hasReachedUpstream).map((call, index): UsageFact => {
@@ -97,6 +100,12 @@ export const ofNothing = (owner: UsageOwner): UsageFact => ({
   inputTokens: 0,
   outputTokens: 0
 })
+
+/**
+ * Returns a fact of a third-party provider as a fact of this run. The run, the account and the executor are those that
+ * the host knows; a provider cannot name others.
+ */
+export const ofProvider = (owner: Required<UsageOwner>, fact: UsageFact): UsageFact => ({ ...fact, ...owner })
 
 /** Makes units unique, also if an upstream gives two calls one ID, or uses one of our IDs. */
 const uniqueUnits = (): ((call: LlmCall, index: number) => string) => {

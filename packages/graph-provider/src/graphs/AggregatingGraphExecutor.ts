@@ -2,21 +2,13 @@
  * One executor for the graphs of several providers, selected by the namespace of a graph ID.
  *
  * A provider can be third-party code, so the grammar of events is enforced here. Whatever a provider does, there is
- * exactly one `done`, and a usage report before it.
+ * exactly one `done`, a usage report before it, and one call of the `GraphObserver`.
  */
-import { Context, Effect, Layer, Result, Stream } from "effect"
-import type { AiEvent } from "../events/AiEvent.ts"
-import * as EventGrammar from "../events/EventGrammar.ts"
-import {
-  type GraphFinal,
-  GraphRefused,
-  type GraphProvider,
-  type GraphRunRequest,
-  type RunContext
-} from "./GraphProvider.ts"
-import * as GraphEnd from "../internal/GraphEnd.ts"
-import * as GraphLife from "../internal/GraphLife.ts"
-import { ofUnknown } from "../events/UsageFact.ts"
+import { Cause, Context, Effect, Exit } from "effect"
+import * as UsageFact from "../events/UsageFact.ts"
+import * as ProviderRun from "../internal/ProviderRun.ts"
+import { GraphObserver } from "./GraphObserver.ts"
+import { GraphRefused, type GraphProvider, type GraphRunRequest, type RunContext } from "./GraphProvider.ts"
 
 export class GraphExecutor extends Context.Service<GraphExecutor, Omit<GraphProvider, "providerId">>()(
   "@cogni/sandbox-graph-provider/GraphExecutor"
@@ -32,20 +24,29 @@ const namespaceUnknown = (graphId: string, providers: ReadonlyArray<GraphProvide
   })
 }
 
-/** Creates an executor. The first provider that can handle a graph runs it. */
-export const make = (providers: ReadonlyArray<GraphProvider>): GraphExecutor["Service"] => {
+/** Type of the executor in the usage fact of a graph that no provider can handle. */
+const executorType = "executor"
+
+/** Returns what the host knows about the usage of a run: who ran it, and who pays. */
+const ownerOf = (
+  { caller, graphId }: GraphRunRequest,
+  { attempt, runId }: RunContext,
+  type: string
+): Required<UsageFact.UsageOwner> => {
+  const { billingAccountId, virtualKeyId } = caller
+  return { runId, attempt, graphId, billingAccountId, virtualKeyId, executorType: type }
+}
+
+/**
+ * Creates an executor. The first provider that can handle a graph runs it. The observer hears of every run that its
+ * provider does not report itself. Its facts name the provider as `executorType`.
+ */
+export const make = Effect.fnUntraced(function* (
+  providers: ReadonlyArray<GraphProvider>
+): Effect.fn.Return<GraphExecutor["Service"], never, GraphObserver> {
+  const observer = yield* GraphObserver
   const providerOf = ({ graphId }: GraphRunRequest) =>
     providers.find((provider) => provider.canHandle(graphId))
-
-  const refuse = (request: GraphRunRequest, context: RunContext) => {
-    const refused = namespaceUnknown(request.graphId, providers)
-    const end = GraphEnd.make(request, context, GraphEnd.refused(refused), undefined)
-    return GraphLife.make(
-      context.runId,
-      () => Effect.succeed(end),
-      () => Effect.succeed(end)
-    )
-  }
 
   return GraphExecutor.of({
     canHandle: (graphId) => providers.some((provider) => provider.canHandle(graphId)),
@@ -54,56 +55,19 @@ export const make = (providers: ReadonlyArray<GraphProvider>): GraphExecutor["Se
       Effect.fail(namespaceUnknown(request.graphId, providers)),
     run: Effect.fn("GraphExecutor.run")(function* (request, context) {
       const provider = providerOf(request)
-      if (provider === undefined) return yield* refuse(request, context)
-      const run = yield* provider.run(request, context)
-      let hasBroken = false
-      const events = kept(run.events, request, context, () => {
-        hasBroken = true
-      })
-      // After a reader has seen the error, `final` must report it as well.
-      const final = Effect.map(run.final, (how): GraphFinal =>
-        hasBroken ? { ...how, ...broke, ok: false } : how
-      )
-      return { ...run, events, final }
+      if (provider === undefined) {
+        const refused = namespaceUnknown(request.graphId, providers)
+        const fact = UsageFact.ofNothing(ownerOf(request, context, executorType))
+        return yield* ProviderRun.refused(refused, fact, request, context, observer)
+      }
+      const owner = ownerOf(request, context, provider.providerId)
+      const started = yield* Effect.exit(provider.run(request, context))
+      if (Exit.isFailure(started)) {
+        if (Cause.hasInterruptsOnly(started.cause)) return yield* Effect.failCause(started.cause)
+        return yield* ProviderRun.broken(started.cause, owner, request, context, observer)
+      }
+      const run = started.value
+      return run.isObserved === true ? run : yield* ProviderRun.make(run, owner, request, context, observer)
     })
   })
-}
-
-export const layer = (providers: ReadonlyArray<GraphProvider>): Layer.Layer<GraphExecutor> =>
-  Layer.succeed(GraphExecutor, make(providers))
-
-const broke = {
-  error: "internal",
-  reason: "ProviderBroke",
-  message: "the graph provider ended without a result; see the host's log"
-} as const
-
-/** Enforces the grammar, also if the provider's stream ends early or has a defect. */
-const kept = (
-  events: Stream.Stream<AiEvent>,
-  { caller, graphId }: GraphRunRequest,
-  { attempt, runId }: RunContext,
-  onBroken: () => void = () => undefined
-): Stream.Stream<AiEvent> =>
-  Stream.suspend(() => {
-    const { billingAccountId, virtualKeyId } = caller
-    const fact = ofUnknown({ runId, attempt, graphId, billingAccountId, virtualKeyId })
-    let state: EventGrammar.Grammar = EventGrammar.initial
-    const isAllowed = (event: AiEvent): boolean => {
-      const next = EventGrammar.next(state, event)
-      if (Result.isSuccess(next)) state = next.success
-      return Result.isSuccess(next)
-    }
-    const rest = Stream.suspend(() => {
-      if (state.phase === "speaking") onBroken()
-      return Stream.fromIterable(EventGrammar.complete(state, fact, broke))
-    })
-    return events.pipe(
-      Stream.filter(isAllowed),
-      Stream.takeUntil(({ type }) => type === "done"),
-      Stream.catchCause((cause) =>
-        Stream.fromEffectDrain(Effect.logError("a graph provider failed with a defect", cause))
-      ),
-      Stream.concat(rest)
-    )
-  })
+})

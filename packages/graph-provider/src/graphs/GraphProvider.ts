@@ -116,6 +116,8 @@ export interface GraphRun {
   readonly closed: Effect.Effect<void>
   /** Ends the run, and returns at once. The remaining events report how it ended. */
   readonly cancel: Effect.Effect<void>
+  /** Set by a provider that tells its `GraphObserver` itself. The executor observes all other runs. */
+  readonly isObserved?: true
 }
 
 export interface GraphProvider {

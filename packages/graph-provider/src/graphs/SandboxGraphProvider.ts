@@ -12,6 +12,7 @@ import { Context, Effect, Layer } from "effect"
 import * as AgentRun from "../AgentRun.ts"
 import { defaultImage } from "../agents/Agent.ts"
 import { AgentRegistry } from "../agents/AgentRegistry.ts"
+import type { GraphObserver } from "./GraphObserver.ts"
 import type { GraphProvider, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import type { GrantStore } from "../grants/GrantStore.ts"
 import * as Admission from "../internal/Admission.ts"
@@ -95,5 +96,5 @@ export const layer = (
 ): Layer.Layer<
   SandboxGraphProvider,
   never,
-  AgentRegistry | GrantStore | Repositories | RunStore | SandboxRunner
+  AgentRegistry | GrantStore | GraphObserver | Repositories | RunStore | SandboxRunner
 > => Layer.effect(SandboxGraphProvider, make(options))

@@ -13,6 +13,7 @@ import { Context, Effect, Layer, Result } from "effect"
 import * as AgentRun from "../AgentRun.ts"
 import type { Capabilities } from "../agents/Agent.ts"
 import type { CatalogProvider } from "./AgentCatalog.ts"
+import type { GraphObserver } from "./GraphObserver.ts"
 import type { GraphProvider, GraphRunRequest } from "./GraphProvider.ts"
 import type { GrantStore } from "../grants/GrantStore.ts"
 import * as Admission from "../internal/Admission.ts"
@@ -109,5 +110,8 @@ export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
 
 export const layer = (
   options: TaskGraphOptions
-): Layer.Layer<TaskGraphProvider, never, ChatModel | GrantStore | Repositories | RunStore | SandboxRunner> =>
-  Layer.effect(TaskGraphProvider, make(options))
+): Layer.Layer<
+  TaskGraphProvider,
+  never,
+  ChatModel | GrantStore | GraphObserver | Repositories | RunStore | SandboxRunner
+> => Layer.effect(TaskGraphProvider, make(options))

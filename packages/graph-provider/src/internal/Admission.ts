@@ -1,5 +1,6 @@
 /** Decides whether a run may start, and with which spec. Runs before any resource is created. */
-import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import type { OpenSpecInput, SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Effect, Schema } from "effect"
 import * as ExecutionGrant from "../grants/ExecutionGrant.ts"
 import { type GraphRefused, GraphRunRequest, type RunContext } from "../graphs/GraphProvider.ts"
@@ -16,7 +17,7 @@ const validate = Schema.decodeUnknownEffect(Schema.toType(GraphRunRequest), { er
 
 /** A run that may start. */
 export interface Admitted {
-  readonly spec: SandboxSpec.OpenSpecInput | SandboxSpec.SandboxSpecInput
+  readonly spec: OpenSpecInput | SandboxSpecInput
 }
 
 const denied = GraphRefusal.as("authz_denied")
@@ -24,7 +25,8 @@ const denied = GraphRefusal.as("authz_denied")
 /**
  * Refuses in this order: sandboxes are disabled, the grant does not allow the graph, the request is invalid, it asks
  * for more than the grant allows. After that: the grant has no free slot, `prepare` fails, the repository is
- * unavailable, the spec is invalid. A slot of the grant is held until the scope closes.
+ * unavailable, the spec is invalid, the proxy lacks a tool that it names. A slot of the grant is held until the scope
+ * closes.
  */
 export const make = Effect.fnUntraced(function* <A extends Admitted>(
   { enabled, offer }: Pick<SettledOptions, "enabled" | "offer">,
@@ -36,6 +38,7 @@ export const make = Effect.fnUntraced(function* <A extends Admitted>(
   const grants = yield* GrantStore
   const runs = yield* GrantRuns
   const repositories = yield* Repositories
+  const runner = yield* SandboxRunner
 
   const grantOf = Effect.fnUntraced(function* (
     { caller, graphId }: GraphRunRequest,
@@ -66,11 +69,7 @@ export const make = Effect.fnUntraced(function* <A extends Admitted>(
       yield* Effect.mapError(repositories.check(request.repository), GraphRefusal.ofRepository)
     }
     const admitted = prepared({ grant, budget })
-    const { spec } = admitted
-    yield* Effect.mapError(
-      "argv" in spec ? SandboxSpec.decode(spec) : SandboxSpec.decodeOpen(spec),
-      GraphRefusal.ofSpec
-    )
+    yield* Effect.mapError(runner.check(admitted.spec), GraphRefusal.ofSpec)
     return admitted
   })
 })

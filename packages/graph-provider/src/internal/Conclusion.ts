@@ -1,33 +1,28 @@
 /** Concludes a graph run: builds its last events from its outcome, completes its record, and calls its observer. */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
-import { Cause, Clock, Effect, Fiber } from "effect"
+import { Cause, Effect } from "effect"
 import * as EventGrammar from "../events/EventGrammar.ts"
-import { GraphObserver } from "../graphs/GraphObserver.ts"
+import type { GraphObserver } from "../graphs/GraphObserver.ts"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import * as EventsDigest from "./EventsDigest.ts"
 import * as GraphEnd from "./GraphEnd.ts"
 import type { LifeEnd } from "./GraphLife.ts"
+import * as Observation from "./Observation.ts"
 
-/** Time that the end of a run waits for its record, and for its observer. */
-const patience = "30 seconds"
-
-/** Guards a side effect of the end: it never fails, never has a defect, and is limited in time. */
-const beside = <A, E>(what: string, effect: Effect.Effect<A, E>): Effect.Effect<A | undefined> =>
-  Effect.timeout(effect, patience).pipe(
-    Effect.catchCause((cause) => Effect.as(Effect.logWarning(what, cause), undefined))
-  )
+const { beside } = Observation
 
 export const make = Effect.fnUntraced(function* (
   request: GraphRunRequest,
   context: RunContext,
-  store: RunStore["Service"]
+  store: RunStore["Service"],
+  observer: GraphObserver["Service"],
+  /** Token under which the run is marked as unsettled, if it is. */
+  token: string | undefined
 ) {
   const { runId } = context
-  const startedAt = yield* Clock.currentTimeMillis
-  const observe = yield* GraphObserver
+  const observed = yield* Observation.make(observer, request, context)
   const digest = EventsDigest.make()
   let isClaimed = false
-  let concluding: Fiber.Fiber<LifeEnd> | undefined
 
   /** Returns the calls that the proxy saw, from the run record if the outcome does not contain them. */
   const trafficOf = ({ traffic }: GraphEnd.Outcome) =>
@@ -51,25 +46,14 @@ export const make = Effect.fnUntraced(function* (
     const end = GraphEnd.make(request, context, outcome, isOurs ? yield* trafficOf(outcome) : undefined)
     digest.add(EventGrammar.ending(end.ending))
     if (isOurs) yield* write(outcome, end)
-    const observed = {
-      request: { graphId: request.graphId, model: request.model },
-      context,
-      final: end.final,
-      facts: end.ending.facts,
-      durationMs: (yield* Clock.currentTimeMillis) - startedAt
-    }
-    yield* beside("an observer of runs failed", observe(observed))
+    const isAccepted = yield* observed(end)
+    // Another run may own this ID. The token settles only the run of this call.
+    if (isAccepted && token !== undefined)
+      yield* beside("the usage of a run was reported, but may be reported again", store.settle(runId, token))
     return end
   })
 
-  /** Runs once, in a fiber without interruption: a scope that closes meanwhile must not repeat it. */
-  const conclude = (outcome: GraphEnd.Outcome) =>
-    Effect.uninterruptible(
-      Effect.gen(function* () {
-        concluding ??= yield* Effect.forkDetach(concluded(outcome), { startImmediately: true })
-        return yield* Fiber.join(concluding)
-      })
-    )
+  const conclude = Observation.once(concluded)
 
   return {
     /** Records events that the reader receives. */

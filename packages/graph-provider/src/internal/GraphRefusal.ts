@@ -1,4 +1,5 @@
 /** Reasons why a run may not start, as errors for its caller. */
+import type { InvalidSpec } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { Schema } from "effect"
 import type { AiErrorCode } from "../events/AiEvent.ts"
@@ -25,11 +26,10 @@ export const ofRuns = ({ _tag: reason, message: detail }: GrantRunsExhausted): G
 export const ofRepository = ({ message, reason }: RepositoryUnavailable): GraphRefused =>
   new GraphRefused({ error: "invalid_request", reason, detail: message })
 
-const ofSchema =
-  (reason: string) =>
-  (error: Schema.SchemaError): GraphRefused =>
-    new GraphRefused({ error: "invalid_request", reason, detail: SandboxSpec.problemsOf(error).join("; ") })
+const invalid = (reason: string, problems: ReadonlyArray<string>): GraphRefused =>
+  new GraphRefused({ error: "invalid_request", reason, detail: problems.join("; ") })
 
-export const ofRequest: (error: Schema.SchemaError) => GraphRefused = ofSchema("InvalidRequest")
+export const ofRequest = (error: Schema.SchemaError): GraphRefused =>
+  invalid("InvalidRequest", SandboxSpec.problemsOf(error))
 
-export const ofSpec: (error: Schema.SchemaError) => GraphRefused = ofSchema("InvalidSpec")
+export const ofSpec = ({ _tag, problems }: InvalidSpec): GraphRefused => invalid(_tag, problems)

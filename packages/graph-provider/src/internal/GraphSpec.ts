@@ -8,6 +8,7 @@ import type {
 } from "@cogni/sandbox-core/SandboxSpec"
 import type { Agent } from "../agents/Agent.ts"
 import * as AgentRun from "../AgentRun.ts"
+import * as AgentLimits from "./AgentLimits.ts"
 import type { ExecutionGrant } from "../grants/ExecutionGrant.ts"
 import type { HostOffer } from "../grants/GrantPermissions.ts"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
@@ -85,7 +86,7 @@ export const make = (
   return AgentRun.specOf(agent, requestOf(request), {
     ...termsOf(agent.image, granted, request, context, options),
     limits: {
-      runtimeSecondsMax: Math.min(AgentRun.runtimeSecondsOf(agent, asked), options.runtimeSecondsMax)
+      runtimeSecondsMax: Math.min(AgentLimits.runtimeSecondsOf(agent, asked), options.runtimeSecondsMax)
     },
     ...(toolIds.length === 0 ? {} : { tools: toolIds })
   })

@@ -3,9 +3,10 @@
  */
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { Effect, type Scope } from "effect"
+import { Effect, Schedule, type Scope } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
 import { type GraphId, sandboxNamespace } from "../graphs/GraphId.ts"
+import { GraphObserver } from "../graphs/GraphObserver.ts"
 import type { GraphProvider, GraphRefused, GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import {
   type InClone,
@@ -17,6 +18,8 @@ import * as Conclusion from "./Conclusion.ts"
 import * as GraphEnd from "./GraphEnd.ts"
 import * as GraphLife from "./GraphLife.ts"
 import * as GraphTrace from "./GraphTrace.ts"
+import type { Admitted } from "./Admission.ts"
+import * as UsageRecovery from "../UsageRecovery.ts"
 
 /** Interface between the work and its run. */
 export interface GraphWork {
@@ -27,11 +30,14 @@ export interface GraphWork {
   readonly inClone: InClone<RepositoryDelivery, RepositoryUnavailable, never> | undefined
 }
 
+/** Time between two recoveries of the usage of dead processes. */
+const recoveryInterval = "10 minutes"
+
 /** Length after which no more text is kept for a run that fails. */
 const textCharsMax = 1024 * 1024
 
 /** Creates a provider. Interruption of `live` must end the run and wait until all its resources are removed. */
-export const provider = Effect.fnUntraced(function* <A>(
+export const provider = Effect.fnUntraced(function* <A extends Admitted>(
   canHandle: (graphId: GraphId) => boolean,
   /** Its resources are held until the work is over. */
   admit: (request: GraphRunRequest, context: RunContext) => Effect.Effect<A, GraphRefused, Scope.Scope>,
@@ -42,10 +48,19 @@ export const provider = Effect.fnUntraced(function* <A>(
 ) {
   const store = yield* RunStore
   const repositories = yield* Repositories
+  const observer = yield* GraphObserver
+  yield* UsageRecovery.recover.pipe(
+    Effect.catchCause((cause) =>
+      Effect.logWarning("the usage of dead processes could not be recovered", cause)
+    ),
+    Effect.repeat(Schedule.spaced(recoveryInterval)),
+    Effect.forkScoped
+  )
 
   const run = Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
     const { repository } = request
-    const conclusion = yield* Conclusion.make(request, context, store)
+    const token = observer.observe === undefined ? undefined : crypto.randomUUID()
+    const conclusion = yield* Conclusion.make(request, context, store, observer, token)
 
     const lived = Effect.fnUntraced(function* (life: GraphLife.Life) {
       let text = ""
@@ -63,7 +78,7 @@ export const provider = Effect.fnUntraced(function* <A>(
       const inClone = () => repository && repositories.inClone({ ...repository, runId: context.runId })
       const outcome = yield* Effect.raceFirst(
         Effect.flatMap(admit(request, context), (admitted) =>
-          live(admitted, { ...work, inClone: inClone() })
+          live(observedAs(admitted, request, context, token), { ...work, inClone: inClone() })
         ).pipe(
           Effect.scoped,
           Effect.catchTags({
@@ -78,11 +93,12 @@ export const provider = Effect.fnUntraced(function* <A>(
       return yield* conclusion.conclude(outcome)
     })
 
-    return yield* GraphLife.make(
+    const started = yield* GraphLife.make(
       context.runId,
       (life) => GraphTrace.around(request, context, lived(life)),
       (cause) => GraphTrace.logged(request, context, conclusion.broken(cause))
     )
+    return { ...started, isObserved: true as const }
   })
 
   return {
@@ -92,3 +108,23 @@ export const provider = Effect.fnUntraced(function* <A>(
     run
   } satisfies GraphProvider as GraphProvider
 })
+
+/** Marks the run of an admitted request as one whose usage the observer must hear. */
+const observedAs = <A extends Admitted>(
+  admitted: A,
+  { caller }: GraphRunRequest,
+  { grantId, ingressRequestId, threadId }: RunContext,
+  token: string | undefined
+): A => {
+  const { llm } = admitted.spec
+  if (token === undefined || llm === undefined) return admitted
+  const observed = {
+    token,
+    virtualKeyId: caller.virtualKeyId,
+    grantId,
+    requestId: caller.requestId,
+    ingressRequestId,
+    ...(threadId === undefined ? {} : { threadId })
+  }
+  return { ...admitted, spec: { ...admitted.spec, llm: { ...llm, observed } } }
+}

@@ -8,8 +8,7 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { GraphExecutor } from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import type { GraphRun } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
-import { GraphObserver, type ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
-import { Effect, Fiber, Option, type Scope, Stream } from "effect"
+import { Clock, Effect, Fiber, Option, type Scope, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse, HttpTraceContext } from "effect/http"
 import { RateLimiter } from "effect/persistence"
 import * as AiSdkStream from "./AiSdkStream.ts"
@@ -20,6 +19,7 @@ import { IdempotencyKeys } from "../IdempotencyKeys.ts"
 import * as Problem from "./Problem.ts"
 import { RunRoster } from "./RunRoster.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
+import type { EndedRun } from "./ServerMetrics.ts"
 
 /** Response header with the run ID. */
 export const runHeader = "x-cogni-run-id"
@@ -27,8 +27,8 @@ export const runHeader = "x-cogni-run-id"
 export interface ChatOptions {
   readonly limits: ServerLimits
   readonly model: string | undefined
-  /** Called at the end of every run, in addition to the `GraphObserver`. */
-  readonly observe: (end: ObservedEnd) => Effect.Effect<void>
+  /** Called at the end of every run. Usage goes to the `GraphObserver` of the executor. */
+  readonly count: (end: EndedRun) => Effect.Effect<void>
 }
 
 export interface ChatAsked {
@@ -37,14 +37,12 @@ export interface ChatAsked {
   readonly idempotencyKey: string | undefined
 }
 
-export const make = Effect.fnUntraced(function* ({ limits, model, observe }: ChatOptions) {
+export const make = Effect.fnUntraced(function* ({ count, limits, model }: ChatOptions) {
   const executor = yield* GraphExecutor
   const keys = yield* IdempotencyKeys
   const limiter = yield* RateLimiter.RateLimiter
   const roster = yield* RunRoster
   const store = yield* RunStore
-  const others = yield* GraphObserver
-  const observer = (end: ObservedEnd) => Effect.andThen(observe(end), others(end))
 
   /** Fails if a run with this ID was ever recorded. A run ID is never reused. */
   const unused = (runId: RunId) =>
@@ -87,9 +85,16 @@ export const make = Effect.fnUntraced(function* ({ limits, model, observe }: Cha
     yield* unused(runId)
     yield* executor.check(asked.request, asked.context).pipe(Effect.catch(Problem.refuse))
 
-    const run = yield* executor
-      .run(asked.request, asked.context)
-      .pipe(Effect.provideService(GraphObserver, observer))
+    const startedAt = yield* Clock.currentTimeMillis
+    const run = yield* executor.run(asked.request, asked.context)
+    // Detached, because the run also ends when its request does. `final` settles on every path.
+    yield* Effect.forkDetach(
+      Effect.gen(function* () {
+        const final = yield* run.final
+        const durationMs = (yield* Clock.currentTimeMillis) - startedAt
+        yield* count({ graphId: body.graphId, final, durationMs })
+      })
+    )
     yield* place.cancelled.pipe(Effect.andThen(run.cancel), Effect.forkScoped)
     const encoder = protocol === AiSdkStream.protocol ? AiSdkStream.make(runId) : EventStream.make(runId)
     return HttpServerResponse.stream(yield* streamOf(run, encoder, limits), {

@@ -2,7 +2,7 @@
  * Metrics of the server, with Prometheus names, beside those that the library counts for each run. Label values come
  * from small sets: an agent of the catalog, a code, a route template of the API.
  */
-import type { ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
+import type { GraphFinal } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import { Effect, Metric } from "effect"
 
 const runsTotal = Metric.counter("sandbox_graph_runs_total", {
@@ -22,12 +22,19 @@ const requestsTotal = Metric.counter("sandbox_http_requests_total", {
   incremental: true
 })
 
+/** A run that has ended. */
+export interface EndedRun {
+  readonly graphId: string
+  readonly final: Pick<GraphFinal, "error" | "ok">
+  readonly durationMs: number
+}
+
 /** Counts an ended run. Agents that are not in the catalog share one label, because callers can invent names. */
 export const runEnded = (
   known: ReadonlySet<string>,
-  { durationMs, final, request }: ObservedEnd
+  { durationMs, final, graphId }: EndedRun
 ): Effect.Effect<void> => {
-  const agent = known.has(request.graphId) ? request.graphId : "unknown"
+  const agent = known.has(graphId) ? graphId : "unknown"
   const status = final.ok ? "ok" : (final.error ?? "internal")
   return Effect.andThen(
     Metric.update(Metric.withAttributes(runsTotal, { agent, status }), 1),
