@@ -217,8 +217,8 @@ const grantsCreateCommand = Command.make("create", Flags.grant, (flags) =>
     `Create a grant; its token goes to standard output, once
 
 In a PATTERN, * matches any characters except /, and ** any characters; ** alone matches everything.
-A repository pattern is https://HOST/PATH, with the host in lower case and without wildcards, or /PATH for
-a path on this host, without a trailing slash. Tool and model patterns contain no spaces.`
+A repository pattern is https://HOST/PATH, or http:// for this host only. The host is in lower case, without
+wildcards. /PATH is a path on this host, without a trailing slash. Tool and model patterns contain no spaces.`
   ),
   Command.withShortDescription("Create a grant; its token goes to standard output, once")
 )

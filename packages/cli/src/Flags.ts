@@ -287,7 +287,7 @@ export const task = {
 
 /** Flags of `chat`. */
 export const chat = {
-  model: modelNamed("Model for agents whose tier has none in the file (default COGNI_LLM_MODEL)"),
+  model: modelNamed("Model of all agents, if the file has no models (default COGNI_LLM_MODEL)"),
   hostDirectory: orUndefined(
     directory(
       "host-directory",
