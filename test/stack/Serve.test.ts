@@ -2,11 +2,12 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { label } from "@cogni/sandbox-core/ResourceLabels"
 import { Effect } from "effect"
-import { execFile } from "node:child_process"
+import { execFile, spawn } from "node:child_process"
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import * as Await from "../harness/Await.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
 import * as GitOrigin from "../harness/GitOrigin.ts"
 import * as Images from "../harness/Images.ts"
@@ -74,26 +75,50 @@ const walked = Effect.gen(function* () {
   return { blocks: ended.stdout.split(`${mark}\n`).map((text) => text.trim()), stderr: ended.stderr }
 })
 
-/** Lists the containers that were created for a run since a date, including removed ones. */
-const createdFor = (runId: string, since: Date) =>
-  Effect.map(
-    run("docker", [
-      "events",
-      `--since=${Math.floor(since.getTime() / 1000)}`,
-      `--until=${Math.ceil(Date.now() / 1000)}`,
-      "--filter=type=container",
-      "--filter=event=create",
-      `--filter=label=${label.run}=${runId}`,
-      "--format={{.Actor.ID}}"
-    ]),
-    ({ stdout }) => stdout.split("\n").filter((line) => line !== "")
+/**
+ * Follows the engine's events, and returns a function that lists the run of every container created since then.
+ * It follows because the engine keeps only its last 256 events, and other suites use the same engine.
+ */
+const createdRuns = Effect.gen(function* () {
+  const child = yield* Effect.acquireRelease(
+    Effect.sync(() =>
+      spawn(
+        "docker",
+        [
+          "events",
+          `--since=${Math.floor(Date.now() / 1000)}`,
+          "--filter=type=container",
+          "--filter=event=create",
+          `--format={{.Actor.ID}} {{index .Actor.Attributes "${label.run}"}}`
+        ],
+        { stdio: ["ignore", "pipe", "inherit"] }
+      )
+    ),
+    (follower) => Effect.sync(() => follower.kill())
   )
+  let text = ""
+  child.stdout.setEncoding("utf8").on("data", (piece: string) => {
+    text += piece
+  })
+  // Events arrive in order: once this container's event is here, every earlier one is too.
+  const last = Effect.acquireUseRelease(
+    run("docker", ["create", Images.runtime]),
+    ({ stdout }) =>
+      Await.until(
+        "the event of a container",
+        Effect.sync(() => text.includes(stdout.trim()))
+      ),
+    ({ stdout }) => run("docker", ["rm", stdout.trim()])
+  )
+  yield* last
+  return Effect.map(last, () => text.split("\n").map((line) => line.split(" ")[1] ?? ""))
+})
 
 layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
   describe("the guide", () => {
     it.effect("works block by block, and refused requests create no container", () =>
       Effect.gen(function* () {
-        const since = new Date()
+        const runs = yield* createdRuns
         const { blocks, stderr } = yield* walked
         const [start, grants, catalog, chat, record, refusals, stop] = blocks
         assert.strictEqual(start, '{"status":"ok"}{"status":"ready","checks":{"store":"ok","engine":"ok"}}')
@@ -123,8 +148,12 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
         )
         assert.strictEqual(stop, "ended with 143")
         const runId = /^: (run-[a-z0-9]+)$/mu.exec(chat!)![1]!
-        assert.lengthOf(yield* createdFor(runId, since), 1)
-        assert.deepStrictEqual(yield* createdFor("run-refused-walk", since), [])
+        const created = yield* runs
+        assert.deepStrictEqual(
+          created.filter((run) => run === runId),
+          [runId]
+        )
+        assert.notInclude(created, "run-refused-walk")
         // Tokens are printed only where the guide requests them.
         assert.notMatch(`${stderr}${blocks.join("\n")}`, /cgs_[\w-]{20}/u)
       })
