@@ -50,12 +50,16 @@ export const target = (address: DockerAddress): RequestOptions =>
 export const make = (address: DockerAddress): EngineHttp => {
   const agent = new Agent({ keepAlive: true })
 
-  const send = (call: EngineCall, headers: RequestOptions["headers"] = {}): Promise<Begun> =>
+  const sendOver = (
+    connections: Agent | false,
+    call: EngineCall,
+    headers: RequestOptions["headers"] = {}
+  ): Promise<Begun> =>
     new Promise((resolve, reject) => {
       const text = call.body === undefined ? undefined : JSON.stringify(call.body)
       const sent = request({
         ...target(address),
-        agent,
+        agent: connections,
         method: call.method,
         path: call.query === undefined ? call.path : `${call.path}?${new URLSearchParams(call.query)}`,
         headers: {
@@ -70,7 +74,7 @@ export const make = (address: DockerAddress): EngineHttp => {
       // Stays for the whole life of the connection: an error without a listener would end the process.
       sent.on("error", (error) => {
         release()
-        reject(error)
+        reject(sent.reusedSocket && isUnheard(call, error) ? new ConnectionStale() : error)
       })
       sent.once("response", (response) => {
         response.on("error", release)
@@ -85,6 +89,13 @@ export const make = (address: DockerAddress): EngineHttp => {
       if (call.abortSignal.aborted) abort()
       else call.abortSignal.addEventListener("abort", abort, { once: true })
       sent.end(text)
+    })
+
+  /** Repeats a call on a new connection if the engine had closed the kept one. */
+  const send = (call: EngineCall, headers?: RequestOptions["headers"]): Promise<Begun> =>
+    sendOver(agent, call, headers).catch((error: unknown) => {
+      if (!(error instanceof ConnectionStale)) throw error
+      return sendOver(false, call, headers)
     })
 
   /** Returns an answer that reports success. */
@@ -128,6 +139,16 @@ export const make = (address: DockerAddress): EngineHttp => {
     close: () => agent.destroy()
   }
 }
+
+/** The engine had closed the kept connection of a call, and has not acted on the call. */
+class ConnectionStale extends Error {}
+
+/**
+ * Returns whether the engine cannot have acted on a call that failed on a kept connection. `EPIPE`: nothing of it was
+ * written. `ECONNRESET`: it may have been read, so only a call that changes nothing may be repeated.
+ */
+const isUnheard = ({ method }: EngineCall, { code }: NodeJS.ErrnoException): boolean =>
+  code === "EPIPE" || (code === "ECONNRESET" && method === "GET")
 
 interface Answered {
   readonly _tag: "Answered"
