@@ -100,7 +100,7 @@ export const make = (options: InspectorOptions): Inspector => {
       Effect.suspend(() => {
         const bytes = request.body.byteLength
         const isPlain = onceAsked(() => !JsonText.survey(request.body).vastNumbers)
-        if (isInline(bytes, isPlain)) return Effect.sync(() => RequestInspection.inspect(request))
+        if (isInline(bytes, isPlain)) return Effect.succeed(RequestInspection.inspect(request))
         return bytes <= quickBytesMax && isPlain() ? quick(run, request) : slow(run, request)
       })
   }

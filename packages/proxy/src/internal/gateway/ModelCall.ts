@@ -35,11 +35,11 @@ export interface CallRequest {
 }
 
 export const serve = (run: GatewayRun, exchange: Exchange.Exchange, called: CallRequest) =>
-  Effect.acquireUseRelease(
-    Effect.sync(() => RunShare.holding(run.reading.share)),
-    (held) => passRead(run, exchange, called, held),
-    (held) => Effect.sync(held.release)
-  )
+  Effect.suspend(() => {
+    // Nothing is held yet, so an interruption before the call begins loses nothing.
+    const held = RunShare.holding(run.reading.share)
+    return Effect.ensuring(passRead(run, exchange, called, held), Effect.sync(held.release))
+  })
 
 const passRead = Effect.fnUntraced(function* (
   run: GatewayRun,
@@ -65,30 +65,31 @@ const passRead = Effect.fnUntraced(function* (
 const refused = (error: GatewayAnswers.GatewayError, requestBytes = 0) =>
   Effect.fail(new RequestRefused({ error, requestBytes }))
 
-const inspect = Effect.fnUntraced(function* (
+const inspect = (
   run: GatewayRun,
   { requestId }: Exchange.Exchange,
   policy: BodyPolicy,
   body: Uint8Array
-) {
+): Effect.Effect<{ readonly digest: string; readonly sent: Sent }, RequestRefused> => {
   const bytes = body.byteLength
-  const inspection = yield* run.shared.inspector
-    .inspect(run, { body, policy, canaries: run.canaries.planted })
-    .pipe(
-      Effect.catchTags({
-        InspectionFailed: () => refused(GatewayAnswers.inspectionFailed, bytes),
-        InspectorMissing: ({ detail, remedy }) => {
-          run.trouble({ detail, remedy })
-          return refused(GatewayAnswers.inspectorMissing, bytes)
-        }
-      })
-    )
-  for (const sighting of inspection.sightings) run.suspect({ ...sighting, channel: "prompt", requestId })
-  if (inspection.sightings.length > 0 && run.canaries.policy === "stop")
-    return yield* refused(GatewayAnswers.exfiltration, bytes)
-  if (inspection.outcome._tag === "Refused") return yield* refused(inspection.outcome.refused, bytes)
-  return { digest: inspection.digest, sent: inspection.outcome.sent }
-})
+  return run.shared.inspector.inspect(run, { body, policy, canaries: run.canaries.planted }).pipe(
+    Effect.matchEffect({
+      onFailure: (error) => {
+        if (error._tag === "InspectionFailed") return refused(GatewayAnswers.inspectionFailed, bytes)
+        run.trouble({ detail: error.detail, remedy: error.remedy })
+        return refused(GatewayAnswers.inspectorMissing, bytes)
+      },
+      onSuccess: ({ digest, outcome, sightings }) => {
+        for (const sighting of sightings) run.suspect({ ...sighting, channel: "prompt", requestId })
+        if (sightings.length > 0 && run.canaries.policy === "stop")
+          return refused(GatewayAnswers.exfiltration, bytes)
+        return outcome._tag === "Refused"
+          ? refused(outcome.refused, bytes)
+          : Effect.succeed({ digest, sent: outcome.sent })
+      }
+    })
+  )
+}
 
 interface Call extends CallRequest {
   readonly betas: ReadonlyArray<string>

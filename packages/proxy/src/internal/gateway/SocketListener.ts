@@ -9,7 +9,7 @@ import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import type * as http from "node:http"
 import * as path from "node:path"
-import * as CallbackFibers from "../CallbackFibers.ts"
+import type * as CallbackFibers from "../CallbackFibers.ts"
 
 export interface SocketListener {
   /** Stops listening for this time: the system refuses clients that connect, at no cost to this process. Idle
@@ -32,14 +32,22 @@ const backlog = 512
 /** Delay before a server that could not listen retries. */
 const againMillis = 1000
 
-/** Listens on a socket at this path and replaces an existing one. Closing the scope closes it with every connection. */
+/**
+ * Listens on a socket at this path and replaces an existing one. Closing the scope closes it with every connection.
+ * `fork` starts the fiber that ends a pause.
+ */
 export const listen = Effect.fnUntraced(function* (
   server: http.Server,
-  socketPath: string
+  socketPath: string,
+  fork: CallbackFibers.CallbackFibers["fork"]
 ): Effect.fn.Return<SocketListener, ListenFailed, Scope.Scope> {
   yield* attempt(() => fs.rm(socketPath, { force: true }), notListening)
   const where = yield* address(socketPath)
-  yield* Effect.addFinalizer(() => close(server))
+  let isStopped = false
+  yield* Effect.addFinalizer(() => {
+    isStopped = true
+    return close(server)
+  })
   const bind = Effect.callback<void, ListenFailed>((resume) => {
     const onError = (error: Error) => resume(Effect.fail(notListening(error.message)))
     server.once("error", onError)
@@ -50,19 +58,19 @@ export const listen = Effect.fnUntraced(function* (
     })
   })
   yield* bind
-  const pauses = yield* CallbackFibers.make
+  const listenAgain = Effect.suspend(() => (isStopped ? Effect.void : bind))
   return {
     pause: (millis) => {
       if (!server.listening) return
       server.close()
       // The server has already reported the failure. If descriptors were exhausted, a retry can succeed soon.
-      const again = Effect.retry(bind, Schedule.spaced(Duration.millis(againMillis)))
-      pauses.fork(Effect.ignore(Effect.delay(again, Duration.millis(millis))))
+      const again = Effect.retry(listenAgain, Schedule.spaced(Duration.millis(againMillis)))
+      fork(Effect.ignore(Effect.delay(again, Duration.millis(millis))))
     },
-    stop: Effect.andThen(
-      pauses.interrupt,
-      Effect.sync(() => server.close())
-    )
+    stop: Effect.sync(() => {
+      isStopped = true
+      server.close()
+    })
   }
 })
 

@@ -58,8 +58,8 @@ export const make = Effect.fnUntraced(function* (
   const failed = yield* Deferred.make<never, ProxyFailed>()
   const finished = yield* Deferred.make<RunTraffic>()
   const observations = yield* CallbackFibers.make
-  const toolCalls = yield* CallbackFibers.make
-  const keyAsks = yield* CallbackFibers.make
+  /** Fibers of questions that the shard waits for: calls of tools, and keys. */
+  const answers = yield* CallbackFibers.make
   const say = (message: ToRun) => port.postMessage(message)
   const questions = Questions.make<RunTraffic>()
   const tools = yield* GatewayTools.make({
@@ -88,13 +88,13 @@ export const make = Effect.fnUntraced(function* (
       case "observed":
         return observations.fork(request.observe(message.observation))
       case "tool":
-        return toolCalls.fork(
+        return answers.fork(
           Effect.map(answerOf(tools.handle, message.request), (answer) =>
             say({ type: "tool_answer", serial: message.serial, answer })
           )
         )
       case "key":
-        return keyAsks.fork(
+        return answers.fork(
           Effect.map(desk.answer(message.ask), (told) =>
             say({ type: "key_told", serial: message.serial, told })
           )

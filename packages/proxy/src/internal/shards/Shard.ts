@@ -71,6 +71,7 @@ export const program = (
             slot,
             meter,
             runs: () => runs,
+            fork: messages.fork,
             shared: sharedOf(message.config, inspection, () => own.size === 1)
           }
           return

@@ -36,6 +36,8 @@ export interface Shard {
   readonly shared: GatewayRun.Shared
   /** Live runs of all shards. */
   readonly runs: () => number
+  /** Starts a fiber that may outlive a run, and ends with the thread. */
+  readonly fork: CallbackFibers.CallbackFibers["fork"]
 }
 
 /** How long an agent's requests may outlive it before they are cut off. */
@@ -68,7 +70,6 @@ export const serve = Effect.fnUntraced(function* (
         orElse: () => Effect.succeed(noAnswer)
       }
     )
-  const messages = yield* CallbackFibers.make
   const over = yield* Deferred.make<void>()
   const opened = yield* Deferred.make<OpenRun, NotOpened>()
 
@@ -92,12 +93,12 @@ export const serve = Effect.fnUntraced(function* (
     }
   }
   const ifOpened = (use: (run: OpenRun) => void) => Effect.ignore(Effect.map(Deferred.await(opened), use))
-  port.on("message", (message: ToRun) => messages.fork(hear(message)))
+  port.on("message", (message: ToRun) => shard.fork(hear(message)))
   // The main thread has dropped the run without a message.
   port.once("close", () => Deferred.doneUnsafe(over, Effect.void))
 
   const traffic = yield* Effect.gen(function* () {
-    const run = yield* open(shard, start, { askKey, tools }, tell)
+    const run = yield* open(shard, start, { askKey, tell, tools })
     yield* Deferred.succeed(opened, run)
     tell({ type: "opened" })
     yield* Deferred.await(over)
@@ -116,6 +117,13 @@ export const serve = Effect.fnUntraced(function* (
   tell({ type: "finished", traffic })
 }, Effect.scoped)
 
+/** Ways to the main thread. */
+interface Main {
+  readonly askKey: KeyAsker
+  readonly tell: (message: FromRun) => void
+  readonly tools: ToolPort.ToolPort
+}
+
 interface OpenRun {
   readonly audit: AuditFile.AuditFile
   readonly listener: SocketListener.SocketListener
@@ -133,8 +141,7 @@ class NotOpened extends Data.TaggedError("NotOpened")<{
 const open = Effect.fnUntraced(function* (
   shard: Shard,
   start: RunStart,
-  { askKey, tools }: { readonly askKey: KeyAsker; readonly tools: ToolPort.ToolPort },
-  tell: (message: FromRun) => void
+  { askKey, tell, tools }: Main
 ): Effect.fn.Return<OpenRun, NotOpened, Scope.Scope> {
   const { config, meter } = shard
   const gate = gateOf(shard, start)
@@ -197,18 +204,19 @@ const open = Effect.fnUntraced(function* (
     requestSecondsMax: config.requestSecondsMax,
     onCrowd: (millis) => listener.pause(millis)
   })
-  const listener: SocketListener.SocketListener = yield* SocketListener.listen(server, start.socketPath).pipe(
-    Effect.catchTag("ListenFailed", ({ detail }) =>
-      notListening(audit, `the socket cannot be created: ${detail}`)
-    )
-  )
+  const listener: SocketListener.SocketListener = yield* SocketListener.listen(
+    server,
+    start.socketPath,
+    shard.fork
+  ).pipe(Effect.catchTag("ListenFailed", ({ detail }) => notListening(audit, detail)))
   return { audit, listener, requests, run, server }
 })
 
 const notListening = Effect.fnUntraced(function* (audit: AuditFile.AuditFile, detail: string) {
-  yield* audit.close({ ...noTotals, failure: detail })
+  const failure = `the socket cannot be created: ${detail}`
+  yield* audit.close({ ...noTotals, failure })
   const remedy = "Make the run's directory writable, and make sure that its disk has free space"
-  return yield* new NotOpened({ problem: { detail, remedy }, auditHead: audit.head() })
+  return yield* new NotOpened({ problem: { detail: failure, remedy }, auditHead: audit.head() })
 })
 
 const gateOf = ({ config }: Shard, { llm }: RunStart): RunGate.RunGate => {
