@@ -5,13 +5,14 @@
  * Needs no Docker. Dependencies come from the configured registry, or from the client's cache.
  */
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { existsSync, mkdtempSync, readFileSync, realpathSync, writeFileSync } from "node:fs"
+import { existsSync, globSync, mkdtempSync, readFileSync, realpathSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { expect } from "vitest"
 import * as PackedPackages from "../harness/PackedPackages.ts"
 import * as PublicSurface from "./PublicSurface.ts"
 import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
+import * as UnstableEffect from "./UnstableEffect.ts"
 
 const { run } = PackedPackages
 
@@ -172,6 +173,36 @@ describe("packages", () => {
       ["preinstall", "install", "postinstall"].some((script) => script in scripts)
     )
     assert.deepStrictEqual(scripted, [], "use a dependency that needs no build")
+  })
+
+  it("accept later minor versions of Effect only if they use nothing that such a version may change", () => {
+    const effect = join(packed.project, "node_modules", "effect")
+    const usesIn = UnstableEffect.usesIn(effect)
+    assert.deepStrictEqual(
+      usesIn(`import { Bytes as B, Stream as S, Array as A, pipe } from "effect"
+        import * as Hex from "effect/encoding/Hex"
+        type T = import("effect/sql/SqlError").SqlError | A.NonEmptyArray<S.limitBytes>`),
+      ["Bytes", "Stream.limitBytes", "sql/SqlError"]
+    )
+    const { version } = JSON.parse(readFileSync(join(effect, "package.json"), "utf8")) as { version: string }
+    const narrow = `~${version.replace(/\.\d+$/u, ".0")}`
+    const offenders = SourceTree.packages.flatMap((name) => {
+      const { dependencies = {}, peerDependencies = {} } = JSON.parse(
+        readFileSync(installed(name, "package.json"), "utf8")
+      ) as Manifest
+      // Beside an application's copy, it would be a second one in the same program.
+      assert.notProperty(dependencies, "effect", name)
+      const built = globSync("dist/**/*.{js,d.ts}", { cwd: installed(name) })
+      assert.isNotEmpty(built, name)
+      const uses = built.flatMap((file) =>
+        usesIn(readFileSync(installed(name, file), "utf8")).map((use) => `${use} in ${file}`)
+      )
+      const range = peerDependencies["effect"] ?? "no range"
+      const isRight = uses.length === 0 ? range === "^4.1.0" : range === narrow
+      const example = uses.length === 0 ? "uses nothing unstable" : `uses ${uses[0]}`
+      return isRight ? [] : [`${name}: ${range}, and ${example}`]
+    })
+    none(offenders, `a package needs ${narrow} if it uses an unstable part of Effect, and ^4.1.0 if not`)
   })
 
   it("name the repository of the root manifest, which alone names it", () => {

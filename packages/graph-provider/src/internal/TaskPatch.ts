@@ -9,7 +9,7 @@ import { excerpt } from "@cogni/sandbox-loop/Excerpt"
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Result } from "effect"
-import { Base64 } from "effect/encoding"
+import * as Base64 from "effect/encoding/Base64"
 import type { GraphPatch } from "../events/GraphPatch.ts"
 
 /** Time limit of each command. */

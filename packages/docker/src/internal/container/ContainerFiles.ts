@@ -9,7 +9,8 @@ import { entriesMax, type FileEntry, fileEntry, type Files, fileBytesMax } from 
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import type { CommandRefused, FileRefused } from "@cogni/sandbox-core/SandboxError"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
-import { Bytes, Duration, Effect, Stream } from "effect"
+import { Duration, Effect, Stream } from "effect"
+import * as JoinedBytes from "./JoinedBytes.ts"
 import type { Supervisor } from "./Supervisor.ts"
 
 const program = "/usr/local/bin/cogni-file"
@@ -41,7 +42,7 @@ const collect = (bytesMax: number) => {
       if (bytes < bytesMax) pieces.push(piece.subarray(0, bytesMax - bytes))
       bytes += piece.byteLength
     },
-    all: () => Bytes.concat(pieces),
+    all: () => JoinedBytes.of(pieces),
     isOver: () => bytes > bytesMax
   }
 }

@@ -9,7 +9,7 @@
  * that it does not read before the agent has started.
  */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
-import { Bytes } from "effect"
+import * as JoinedBytes from "./JoinedBytes.ts"
 import { lines, reportBytesMax } from "./PostureReport.ts"
 
 export type Said =
@@ -65,7 +65,7 @@ export const make = (): Handshake => {
       heardBytes += chunk.bytes.byteLength
       // Our entrypoint never writes this much. The rest is dropped until the timeout.
       if (heardBytes > reportBytesMax) return { said: [], output: undefined }
-      const joined = Bytes.concat([pending, chunk.bytes])
+      const joined = JoinedBytes.of([pending, chunk.bytes])
       const said: Array<Said> = []
       let from = 0
       for (let at = joined.indexOf(newline); at !== -1; at = joined.indexOf(newline, from)) {

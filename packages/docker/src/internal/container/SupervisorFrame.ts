@@ -6,7 +6,7 @@
  * are untrusted: an invalid frame throws, and ends the sandbox.
  */
 import type { Command } from "@cogni/sandbox-core/Executor"
-import { Bytes } from "effect"
+import * as JoinedBytes from "./JoinedBytes.ts"
 
 /** Maximum cost of a command's unread output: its flow-control window. */
 export const windowBytes = 256 * 1024
@@ -72,7 +72,7 @@ const frame = (type: number, id: number, payload: Uint8Array = new Uint8Array(0)
 }
 
 const strings = (all: ReadonlyArray<string>): Uint8Array =>
-  Bytes.concat(
+  JoinedBytes.of(
     all.flatMap((text) => {
       const bytes = encoder.encode(text)
       const length = new Uint8Array(4)
@@ -93,7 +93,7 @@ export const start = (id: number, command: Command, workingDirectory: string): U
   const pieces = Array.from({ length: Math.ceil(stdin.byteLength / pieceBytes) }, (_, index) =>
     frame(kind.stdin, id, stdin.subarray(index * pieceBytes, (index + 1) * pieceBytes))
   )
-  return Bytes.concat([frame(kind.start, id, asked), ...pieces, frame(kind.stdinEnd, id)])
+  return JoinedBytes.of([frame(kind.start, id, asked), ...pieces, frame(kind.stdinEnd, id)])
 }
 
 /** Encodes a signal, by the kernel's number. */
@@ -148,7 +148,7 @@ export const makeDecoder = (): FrameDecoder => {
       pending.push(bytes)
       pendingBytes += bytes.byteLength
       if (pendingBytes < neededBytes) return []
-      const joined = pending.length === 1 ? bytes : Bytes.concat(pending)
+      const joined = pending.length === 1 ? bytes : JoinedBytes.of(pending)
       const view = new DataView(joined.buffer, joined.byteOffset, joined.byteLength)
       const frames: Array<Frame> = []
       let at = 0
