@@ -3,7 +3,6 @@
  *
  * All of it is plain data with a schema, so that it can be stored, sent and compared.
  */
-import * as ByteSize from "effect/ByteSize"
 import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
 import { Posture } from "./Posture.ts"
@@ -37,8 +36,26 @@ export interface OutputChunk {
   readonly bytes: Uint8Array
 }
 
-/** Formats a size for people, such as `1.5 MiB`. */
-export const formatBytes = (bytes: number): string => ByteSize.format(ByteSize.bytes(bytes), { precision: 1 })
+// No safe integer reaches 1024 PiB.
+const sizeUnits = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
+
+/**
+ * Formats a size for people, such as `1.5 MiB`. Effect's `ByteSize` gives the same texts, but a minor version of Effect
+ * may change it.
+ */
+export const formatBytes = (bytes: number): string => {
+  if (!Number.isSafeInteger(bytes) || bytes < 0)
+    throw new Error(`A size must be a whole number of bytes and not negative. Received ${bytes}`)
+  // Integers of any size, because ten times a large size is no longer an exact number.
+  let factor = 1n
+  let unit = 0
+  const tenths = () => Number((BigInt(bytes) * 20n + factor) / (factor * 2n))
+  while (tenths() >= 10_240) {
+    factor *= 1024n
+    unit++
+  }
+  return `${tenths() / 10} ${sizeUnits[unit]}`
+}
 
 /** Peak use of limited resources. A figure is absent if the host could not read it. */
 export const Peak = Schema.Struct({
