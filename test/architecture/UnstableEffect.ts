@@ -1,5 +1,5 @@
 /**
- * What built code uses of Effect that a minor version may change.
+ * Finds what built code uses of Effect that a minor version may change.
  *
  * Effect marks each module and each export with `@stability` in its declarations. Whatever is not marked stable counts
  * as unstable, and so does a folder's index, which loads all modules of the folder.
