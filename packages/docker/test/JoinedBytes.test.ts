@@ -6,7 +6,10 @@ describe("JoinedBytes", () => {
   it.prop("joins any pieces in order", [Schema.Array(Schema.Uint8Array)], ([pieces]) => {
     // Each piece is part of a larger buffer, like the pieces of a stream.
     const parts = pieces.map((piece) => Uint8Array.from([0, ...piece, 0]).subarray(1, piece.length + 1))
-    assert.deepStrictEqual([...JoinedBytes.of(parts)], pieces.flatMap((piece) => [...piece]))
+    assert.deepStrictEqual(
+      [...JoinedBytes.of(parts)],
+      pieces.flatMap((piece) => [...piece])
+    )
   })
 
   it("returns a plain array of its own", () => {
