@@ -56,8 +56,11 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const budget = yield* Effect.fromResult(RunPlan.budgetOf(input, "chat"))
   const spending = budget === undefined ? {} : { budget }
   const address = yield* Effect.fromResult(RunPlan.upstreamAddress(settings, false))
+  const { runtimeImage } = settings
   const store = yield* Layer.build(
-    ConfigurationStore.layerFile(input.file, { toolNames, reloadSecondsMax }).pipe(mapLayerError(refusalOf))
+    ConfigurationStore.layerFile(input.file, { toolNames, runtimeImage, reloadSecondsMax }).pipe(
+      mapLayerError(refusalOf)
+    )
   )
   const configuration = yield* Context.get(store, ConfigurationStore.ConfigurationStore).current
   const fallback = input.model ?? settings.model

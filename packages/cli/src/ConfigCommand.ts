@@ -16,6 +16,7 @@ import { exitCode } from "./ExitCode.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import { plural } from "./Quantity.ts"
+import { Settings } from "./Settings.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 
 /** Checks a configuration file, and lists every problem. */
@@ -80,7 +81,9 @@ const decodeSender = Schema.decodeUnknownEffect(
 )
 
 const load = Effect.fnUntraced(function* (file: string) {
-  return yield* Configuration.parse(yield* ConfigurationStore.readFile(file), { file, toolNames })
+  const { runtimeImage } = yield* Settings
+  const text = yield* ConfigurationStore.readFile(file)
+  return yield* Configuration.parse(text, { file, toolNames, runtimeImage })
 })
 
 /** Reports problems like a compiler: one line each on standard output, and a summary on standard error. */

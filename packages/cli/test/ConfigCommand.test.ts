@@ -14,7 +14,13 @@ agent_configs: {assistant: {}, coder: {sandbox: false}}
 routing: {default_agent: assistant, channels: {discord: coder}, senders: {"slack:U0*": coder, "telegram:12345": coder}}
 `
 
-const config = (text: string, ...argv: ReadonlyArray<string>) =>
+const config = (text: string, ...argv: ReadonlyArray<string>) => configIn({}, text, ...argv)
+
+const configIn = (
+  environment: Readonly<Record<string, string>>,
+  text: string,
+  ...argv: ReadonlyArray<string>
+) =>
   Effect.gen(function* () {
     const fs = yield* FileSystem.FileSystem
     const directory = yield* fs.makeTempDirectoryScoped()
@@ -23,7 +29,7 @@ const config = (text: string, ...argv: ReadonlyArray<string>) =>
     const memory = Output.makeMemory()
     const code = yield* Cli.main({
       argv: ["config", ...argv.map((word) => (word === "FILE" ? file : word))],
-      environment: {}
+      environment
     }).pipe(Effect.provide(memory.layer))
     const said = (what: string) => what.replaceAll(directory, "")
     return { code, stdout: said(memory.said.stdout), stderr: said(memory.said.stderr) }
@@ -42,6 +48,16 @@ describe("config check", () => {
       const off = yield* config("agent_configs: {a: {}}\nrouting: {default_agent: a}\n", "check", "FILE")
       assert.strictEqual(off.stdout, "/cogni.yaml: 1 agent, 1 route, sandbox off\n")
       assert.include(off.stderr, "all run on the host")
+    })
+  )
+
+  it.effect("shows the runtime image of the command if the file names no image", () =>
+    Effect.gen(function* () {
+      const environment = { COGNI_RUNTIME_IMAGE: "registry.example/runtime:1" }
+      const followed = yield* configIn(environment, good, "check", "FILE")
+      assert.include(followed.stdout, "sandbox of registry.example/runtime:1 (")
+      const own = good.replace("enabled: true", "enabled: true, image: own")
+      assert.include((yield* configIn(environment, own, "check", "FILE")).stdout, "sandbox of own (")
     })
   )
 

@@ -79,6 +79,14 @@ describe("a file", () => {
     })
   )
 
+  it.effect("without an image gets the runtime image of the program", () =>
+    Effect.gen(function* () {
+      const parse = (text: string) => Configuration.parse(text, { file, runtimeImage: "runtime:0123" })
+      assert.strictEqual((yield* parse(withAgents("sandbox: {}"))).sandbox.image, "runtime:0123")
+      assert.strictEqual((yield* parse(withAgents("sandbox: {image: own}"))).sandbox.image, "own")
+    })
+  )
+
   it.effect("can set every key", () =>
     Effect.gen(function* () {
       const { agents, models, routing, sandbox, warnings } = yield* read(`

@@ -60,7 +60,11 @@ export interface ParseOptions {
   readonly file: string
   /** Existing tools: `tool_overrides` accepts no other names (default: accepts any name). */
   readonly toolNames?: ReadonlyArray<string> | undefined
+  /** Image of sandboxes if the text names none (default `cogni-sandbox/runtime:latest`). */
+  readonly runtimeImage?: string | undefined
 }
+
+const runtimeImageDefault = "cogni-sandbox/runtime:latest"
 
 /** The longest file, in UTF-8. */
 export const textBytesMax = 1024 * 1024
@@ -82,7 +86,7 @@ export const jsonSchema = (): Readonly<Record<string, unknown>> => {
 /** Parses YAML into a configuration, or fails with all problems. */
 export const parse = Effect.fnUntraced(function* (
   text: string,
-  { file, toolNames }: ParseOptions
+  { file, runtimeImage = runtimeImageDefault, toolNames }: ParseOptions
 ): Effect.fn.Return<Configuration, ConfigurationError.ConfigurationError> {
   const refuse = (problems: ReadonlyArray<ConfigurationError.Problem>) =>
     Effect.fail(ConfigurationError.invalid(file, problems))
@@ -93,7 +97,7 @@ export const parse = Effect.fnUntraced(function* (
   if (Result.isFailure(document)) return yield* refuse(document.failure)
   const { problem, value } = document.success
   const decoded = decode(consistent(toolNames))(value)
-  if (Result.isSuccess(decoded)) return toConfiguration(file, decoded.success, problem)
+  if (Result.isSuccess(decoded)) return toConfiguration(file, runtimeImage, decoded.success, problem)
   const { issues } = format(decoded.failure.issue)
   return yield* refuse(issues.map(({ message, path = [] }) => problem(path as YamlDocument.Path, message)))
 })
@@ -112,6 +116,7 @@ export const fingerprint = ({ models, sandbox }: Configuration, agent: AgentConf
 
 const toConfiguration = (
   file: string,
+  runtimeImage: string,
   written: ConfigurationFile,
   problem: YamlDocument.YamlDocument["problem"]
 ): Configuration => {
@@ -120,7 +125,7 @@ const toConfiguration = (
     file,
     sandbox: {
       enabled: sandbox.enabled,
-      image: sandbox.image,
+      image: sandbox.image ?? runtimeImage,
       workspaceDirectory: sandbox.workspace_dir,
       network: networkOf(sandbox.network),
       memoryBytesMax: bytesOf(sandbox.memory_limit),

@@ -113,10 +113,10 @@ const workspace = Schema.Literal("/workspace").annotate({
 const Sandbox = struct(
   {
     enabled: flag(false, "Run agents in containers. If false, they run on the host, if it has an executor."),
-    image: key(
-      SandboxSpec.fields.image,
-      "cogni-sandbox/runtime:latest",
-      "Image built on the runtime image. It must already be on the engine: nothing is pulled."
+    image: Schema.optionalKey(
+      SandboxSpec.fields.image.annotate({
+        description: "Image built on the runtime image (default the runtime image of the program)."
+      })
     ),
     workspace_dir: key(workspace, "/workspace", "Directory of a session's files in the container."),
     network: key(network, "none", "none, or internal:NAME: an internal Docker network (no route out)."),
