@@ -15,7 +15,7 @@ import {
   Sessions,
   SessionWorkspaces
 } from "@cogni/sandbox-sessions"
-import { Config, Effect, Layer } from "effect"
+import { Config, Effect, Layer, References } from "effect"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 
@@ -61,4 +61,7 @@ const program = Effect.gen(function* () {
   }
 })
 
-await Effect.runPromise(program.pipe(Effect.provide(sessions)))
+// At level Info, the log has a line when the container of a session opens, and when it ends.
+await Effect.runPromise(
+  program.pipe(Effect.provide(sessions), Effect.provideService(References.MinimumLogLevel, "Warn"))
+)

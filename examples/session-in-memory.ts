@@ -1,7 +1,7 @@
 import { SandboxRunner } from "@cogni/sandbox-core"
 import { ShellTools, ToolRegistry } from "@cogni/sandbox-loop"
 import { DockerSandbox, SandboxManager, SessionWorkspaces } from "@cogni/sandbox-sessions"
-import { Effect, Layer, Result } from "effect"
+import { Effect, Layer, References, Result } from "effect"
 
 // Simulates a shell in memory. With the layers of @cogni/sandbox-docker, each session has its own sealed container.
 const runner = SandboxRunner.layerMemory({
@@ -37,4 +37,7 @@ const layers = SandboxManager.layer({ settings: { image: "any" } }).pipe(
   Layer.provide(runner)
 )
 
-await Effect.runPromise(program.pipe(Effect.provide(layers)))
+// At level Info, the log has a line when a session's sandbox opens, and when it ends.
+await Effect.runPromise(
+  program.pipe(Effect.provide(layers), Effect.provideService(References.MinimumLogLevel, "Warn"))
+)

@@ -4,7 +4,6 @@ import { Effect } from "effect"
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as CliProcess from "../harness/CliProcess.ts"
-import * as Images from "../harness/Images.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
 
 const key = "sk-planted-0123456789abcdef"
@@ -12,7 +11,6 @@ const key = "sk-planted-0123456789abcdef"
 const configuration = `
 sandbox:
   enabled: true
-  image: ${Images.runtime}
   memory_limit: 256m
   persistent_workspaces: true
 agent_configs:
@@ -53,8 +51,8 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
         const model = yield* ScriptedModel.acquire(shell)
         const file = join(stateDirectory, "cogni.yaml")
         writeFileSync(file, configuration)
-        const chat = (stdin: string) =>
-          run(["chat", file, "--model", "m"], {
+        const chat = (stdin: string, flags: ReadonlyArray<string> = []) =>
+          run(["chat", file, "--model", "m", ...flags], {
             stdin,
             env: { COGNI_LLM_URL: model.url, COGNI_LLM_KEY: key }
           })
@@ -69,12 +67,16 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
           [true, "coder", "irc:a:coder", "sandbox", false]
         )
         assert.match(String(one?.["runId"]), /^run-/u)
+        const named = `the sandbox ${String(one?.["runId"])} of the session "irc:a:coder"`
+        assert.include(first.stderr, `· info: ${named} is open\n`)
+        assert.include(first.stderr, `· info: ${named} is closed\n`)
         assert.strictEqual(one?.["text"], "0", "the sandbox has access to the model")
         assert.include(String(two?.["text"]), "note: No such file")
         assert.strictEqual(refused?.["ok"], false)
         assert.include(JSON.stringify(refused), "MessageInvalid")
 
-        const second = yield* chat(messages(["a", "3", "cat note"]))
+        const second = yield* chat(messages(["a", "3", "cat note"]), ["--quiet"])
+        assert.strictEqual(second.stderr, "")
         assert.strictEqual(repliesOf(second.stdout)[0]?.["text"], "kept", second.stderr)
 
         assert.deepStrictEqual(yield* model.problems, [])
@@ -158,7 +160,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
         env: { COGNI_LLM_URL: "http://127.0.0.1:9", COGNI_LLM_KEY: key }
       })
       assert.strictEqual(code, 65)
-      assert.match(stderr, /wrong\.yaml:12:\d+ routing\.default_agent/u, stderr)
+      assert.match(stderr, /wrong\.yaml:11:\d+ routing\.default_agent/u, stderr)
       assert.notInclude(stderr, "config check")
     })
   )
@@ -171,7 +173,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
       const env = { COGNI_LLM_URL: "http://127.0.0.1:9", COGNI_LLM_KEY: key }
       const many = yield* run(["chat", file, "--model", "m"], { env })
       assert.strictEqual(many.code, 65)
-      assert.include(many.stderr, "many.yaml:8:3 agent_configs.Coder")
+      assert.include(many.stderr, "many.yaml:7:3 agent_configs.Coder")
       assert.notInclude(many.stderr, "default_agent")
       assert.include(many.stderr, `List all problems: cogni-sandbox config check ${file}\n`)
       const none = yield* run(["chat", join(stateDirectory, "none.yaml"), "--model", "m"], { env })

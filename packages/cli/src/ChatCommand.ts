@@ -106,7 +106,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
         )
       )
     )
-    if (output.stderrIsTerminal) yield* output.stderr(`· ${reading}\n`)
+    if (output.stderrIsTerminal && !input.quiet) yield* output.stderr(`· ${reading}\n`)
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson })
   }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)

@@ -6,7 +6,7 @@
  * an object on standard output.
  */
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
-import { Cause, Effect, FileSystem, Layer, Logger, References } from "effect"
+import { Cause, Effect, FileSystem, Layer, Logger, type LogLevel, References } from "effect"
 import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effect/cli"
 import { fileURLToPath } from "node:url"
 import * as ExitCode from "./ExitCode.ts"
@@ -343,8 +343,13 @@ export const main = Effect.fnUntraced(
       Layer.unwrap(Effect.map(Output.Output, (out) => Logger.layer([logger(out)])))
     )
   ),
-  Effect.provideService(References.MinimumLogLevel, "Warn")
+  (effect, { argv }) =>
+    Effect.provideService(effect, References.MinimumLogLevel, logLevelOf(Invocation.make(argv)))
 )
+
+/** Returns the log level without --log-level. `chat` runs for long, and reports the sandboxes of its sessions. */
+const logLevelOf = ({ words }: Invocation.Invocation): LogLevel.LogLevel =>
+  words[0] === "chat" && !words.some((word) => word === "--quiet" || word === "-q") ? "Info" : "Warn"
 
 /** Records an invocation as one trace, if tracing is on. A server has one trace per request instead. */
 const traced =

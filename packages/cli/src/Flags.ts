@@ -306,6 +306,9 @@ export const chat = {
   costUsdMax: cost(
     "max-cost",
     "Cost of model calls allowed per sandbox of a session, in US dollars (default no limit)"
+  ),
+  quiet: toggle("quiet", "Suppress notes on the sandboxes of sessions on standard error").pipe(
+    Flag.withAlias("q")
   )
 }
 

@@ -4,7 +4,7 @@ import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Logger, References } from "effect"
 import { TestClock } from "effect/testing"
 import * as DockerSandbox from "../src/sandbox/DockerSandbox.ts"
 import * as SessionId from "../src/sandbox/SessionId.ts"
@@ -64,6 +64,32 @@ describe("DockerSandbox", () => {
       assert.isFalse(yield* sandbox.isRunning)
       yield* TestClock.adjust("1 minute")
       assert.strictEqual(hanging.pollUnsafe()?._tag, "Success", "the command still waits")
+    }).pipe(Effect.scoped, Effect.provide(memory))
+  )
+
+  it.effect("logs when a sandbox opens, when it is closed, and why it ended early", () =>
+    Effect.gen(function* () {
+      const logged: Array<string> = []
+      const logger = Logger.make<unknown, void>(({ message }) => void logged.push(String(message)))
+      const [closed, expired] = yield* Effect.gen(function* () {
+        const closed = yield* create()
+        yield* closed.destroy
+        const expired = yield* create({ settings: { image: "memory", limits: { runtimeSecondsMax: 5 } } })
+        yield* TestClock.adjust("6 seconds")
+        assert.isFalse(yield* expired.isRunning)
+        return [closed, expired] as const
+      }).pipe(
+        Effect.provide(Logger.layer([logger])),
+        Effect.provideService(References.MinimumLogLevel, "Info")
+      )
+      const nameOf = ({ runId }: DockerSandbox.SessionSandbox) =>
+        `the sandbox ${runId} of the session "telegram:1:coder"`
+      assert.deepStrictEqual(logged, [
+        `${nameOf(closed)} is open`,
+        `${nameOf(closed)} is closed`,
+        `${nameOf(expired)} is open`,
+        `${nameOf(expired)} ended, because its lifetime of 5 s is over`
+      ])
     }).pipe(Effect.scoped, Effect.provide(memory))
   )
 

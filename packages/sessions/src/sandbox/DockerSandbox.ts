@@ -10,7 +10,7 @@
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { OpenSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import { Context, Deferred, Effect, Exit, Layer, Scope } from "effect"
+import { Cause, Context, Deferred, Effect, Exit, Layer, Option, Scope } from "effect"
 import * as RepoMemory from "../router/RepoMemory.ts"
 import type { SessionId } from "./SessionId.ts"
 
@@ -52,8 +52,12 @@ const make = Effect.gen(function* () {
     // The agent keeps its notes in `/workspace/.cogni`, so no inputs of the host are mounted there.
     const sandbox = yield* runner.open({ ...settings, workspace, memory: true }).pipe(Scope.provide(scope))
     const over = yield* Deferred.make<never, SandboxError>()
+    const named = `the sandbox ${sandbox.runId} of the session ${JSON.stringify(sessionId)}`
+    yield* Effect.logInfo(`${named} is open`)
     yield* sandbox.ended.pipe(
-      Effect.onExit((exit) => Deferred.done(over, exit)),
+      Effect.onExit((exit) =>
+        Effect.andThen(Deferred.done(over, exit), Effect.logInfo(`${named} ${describeEnd(exit)}`))
+      ),
       Effect.ignore,
       Effect.forkIn(scope, { startImmediately: true })
     )
@@ -68,5 +72,15 @@ const make = Effect.gen(function* () {
   })
   return DockerSandbox.of({ create })
 })
+
+/** Describes how a sandbox ended. It is interrupted when its session closes. */
+const describeEnd = (exit: Exit.Exit<never, SandboxError>): string => {
+  const error = Exit.isFailure(exit) ? Option.getOrUndefined(Cause.findErrorOption(exit.cause)) : undefined
+  if (error === undefined) return "is closed"
+  const { reason } = error
+  return reason._tag === "TimedOut"
+    ? `ended, because its lifetime of ${reason.runtimeSecondsMax} s is over`
+    : `ended: ${reason.message}`
+}
 
 export const layer: Layer.Layer<DockerSandbox, never, SandboxRunner> = Layer.effect(DockerSandbox, make)
