@@ -4,7 +4,7 @@
  * For an agent, standard output contains only the answer. An agent with a nonzero exit code has no answer, whatever it
  * printed.
  */
-import type { RunResult } from "@cogni/sandbox-core/RunResult"
+import { hasReachedUpstream, type LlmTraffic, type RunResult } from "@cogni/sandbox-core/RunResult"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import type { AgentAnswer } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import type { AgentRunEnd } from "@cogni/sandbox-graph-provider/AgentRun"
@@ -34,8 +34,17 @@ export const verdictOf = ({ judged, result }: Pick<AgentRunEnd<unknown>, "judged
 
 /** Summarizes the end of a run in one line. */
 export const summary = ({ durationMs, exitCode, llm, runId }: RunResult): string => {
-  const calls = llm === undefined ? "" : `, ${plural(llm.callsTotal, "model call")}`
+  const calls = llm === undefined ? "" : `, ${describeCalls(llm)}`
   return `${runId}: exit code ${exitCode} after ${formatMillis(durationMs)}${calls}`
+}
+
+/** Counts the calls that reached the model, and those that the proxy refused. */
+const describeCalls = ({ calls, callsTotal, usage }: LlmTraffic): string => {
+  const listed = calls.filter(hasReachedUpstream).length
+  const sent = usage?.calls ?? listed + callsTotal - calls.length
+  const neither = calls.filter((call) => !hasReachedUpstream(call) && call.outcome !== "refused").length
+  const refused = callsTotal - sent - neither
+  return `${plural(sent, "model call")}${refused > 0 ? `, ${refused} refused` : ""}`
 }
 
 /** Returns the properties that reports of agents and of commands share. */

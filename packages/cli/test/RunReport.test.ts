@@ -4,6 +4,7 @@ import * as RunReport from "../src/RunReport.ts"
 import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
+import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import { envelope, result, runId } from "./RunResults.ts"
 
 /** A run of the minimal agent with this result. */
@@ -46,6 +47,44 @@ describe("RunReport", () => {
   it("an agent's output cannot break the line that quotes it", () => {
     const verdict = judge({ exitCode: 2, stderr: "fine\n\u001b[2Jcogni\rx" })
     assert.notMatch(verdict.problem?.message ?? "", /[\n\r\u001b]/u)
+  })
+
+  it("the summary counts the calls that reached the model, and the refused ones apart", () => {
+    const ran = result()
+    const [sent] = ran.llm!.calls
+    const { callId: _, ...unsent } = sent!
+    const refused = { ...unsent, status: 429, outcome: "refused" } as const
+    const aborted = { ...refused, outcome: "client_aborted" } as const
+    const summary = (llm: Partial<NonNullable<RunResult["llm"]>>) =>
+      RunReport.summary({ ...ran, llm: { ...ran.llm!, ...llm } }).split("346 ms")[1]
+    const usage = {
+      calls: 2,
+      inputTokens: 1,
+      outputTokens: 1,
+      cacheReadTokens: 0,
+      cacheWriteTokens: 0,
+      callsWithoutUsage: 0,
+      callsWithoutCost: 2
+    }
+    const completed = { ...sent!, outcome: "completed" } as const
+    assert.strictEqual(summary({}), ", 1 model call")
+    assert.strictEqual(
+      summary({ calls: [completed, completed, refused], callsTotal: 3, usage }),
+      ", 2 model calls, 1 refused"
+    )
+    assert.strictEqual(
+      summary({ calls: [completed, completed, aborted], callsTotal: 3, usage }),
+      ", 2 model calls"
+    )
+    assert.strictEqual(
+      summary({ calls: [refused], callsTotal: 1, usage: { ...usage, calls: 0 } }),
+      ", 0 model calls, 1 refused"
+    )
+    // Beyond the listed calls, the usage says how many reached the model.
+    assert.strictEqual(
+      summary({ calls: [completed], callsTotal: 5, usage }),
+      ", 2 model calls, 3 refused"
+    )
   })
 
   it("as JSON, an answer and an error exclude each other", () => {
