@@ -229,6 +229,9 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
           "1s",
           "--grace",
           "0s",
+          "--output",
+          "json",
+          "--quiet",
           "--",
           "bash",
           "-c",
@@ -237,6 +240,12 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
         { env }
       )
       assert.strictEqual(timedOut.code, 124)
+      const late = json(timedOut.stdout)
+      assert.deepInclude(late.error, { reason: "TimedOut" })
+      assert.strictEqual(late.relay.status, "kept")
+      assert.include(timedOut.stderr, `To deliver them: cogni-sandbox relay retry ${late.runId}`)
+      const record = json((yield* cli.run(["inspect", late.runId])).stdout)
+      assert.deepStrictEqual(record.annotations.relay, late.relay)
       const kept = json((yield* cli.run(["relay", "list", "-o", "json"])).stdout)
       assert.lengthOf(kept, 2)
       for (const { branch, runId } of kept) {

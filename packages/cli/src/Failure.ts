@@ -6,6 +6,7 @@
  */
 import * as Remedy from "@cogni/sandbox-core/Remedy"
 import { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
 import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { Cause, Data, Effect, Layer, Predicate, Result, Schema } from "effect"
 import { CliError } from "effect/cli"
@@ -27,6 +28,16 @@ export class Refusal extends Data.TaggedError("Refusal")<{
 }> {
   override get message(): string {
     return `${this.detail}. ${this.remedy}`
+  }
+}
+
+/** A run on a repository failed, and its work was kept or was nothing. */
+export class RunFailed extends Data.TaggedError("RunFailed")<{
+  readonly error: SandboxError
+  readonly delivery: Delivery
+}> {
+  override get message(): string {
+    return this.error.message
   }
 }
 
@@ -74,6 +85,8 @@ export interface Failure {
   readonly runId?: string | undefined
   /** The partial result of the run. */
   readonly partial?: unknown
+  /** What became of the commits, if the run worked on a repository. */
+  readonly relay?: Schema.Json | undefined
 }
 
 const isReason = Schema.is(Reason)
@@ -112,6 +125,7 @@ const words: Readonly<Record<Remedy.Name, string>> = {
   "GatewayLlmProxy.url": "COGNI_LLM_URL",
   "GatewayLlmProxy.profile": "COGNI_LLM_PROFILE",
   "GatewayLlmProxy.egressProxy": "HTTPS_PROXY",
+  "GitRelay.reopen": "cogni-sandbox relay retry",
   "NginxLlmProxy.profile": "COGNI_LLM_PROFILE",
   "NginxLlmProxy.egressProxy": "HTTPS_PROXY",
   "HostSessionWorkspaces.directory": "COGNI_STATE_DIR",
@@ -143,6 +157,9 @@ const failure = (name: ExitName, reason: string, message: string, rest: Partial<
 })
 
 const ofError = (error: unknown): Failure => {
+  if (error instanceof RunFailed) {
+    return { ...ofError(error.error), relay: RelayReport.toJson(error.delivery) }
+  }
   if (error instanceof SandboxError) {
     const { isRetryable, message, partial, reason, runId } = error
     return failure(ofReason(reason._tag), reason._tag, inFlags(message), { isRetryable, runId, partial })
@@ -175,12 +192,13 @@ const ofError = (error: unknown): Failure => {
 export const fromCause = (cause: Cause.Cause<unknown>): Failure => ofError(Cause.squash(cause))
 
 /** Formats a failure for scripts. */
-export const toJson = ({ partial, runId, ...error }: Failure): object => ({
+export const toJson = ({ partial, relay, runId, ...error }: Failure): object => ({
   ok: false,
   ...(runId === undefined ? {} : { runId }),
   exitCode: error.exitCode,
   error: { code: error.name, reason: error.reason, message: error.message, isRetryable: error.isRetryable },
-  ...(partial === undefined ? {} : { partial })
+  ...(partial === undefined ? {} : { partial }),
+  ...(relay === undefined ? {} : { relay })
 })
 
 const messageOf = (error: unknown): string =>

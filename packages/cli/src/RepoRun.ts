@@ -7,18 +7,37 @@ import type { InClone } from "@cogni/sandbox-graph-provider/Repositories"
 import type * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import { Effect } from "effect"
 import { refusal } from "./Failure.ts"
+import * as Output from "./Output.ts"
 import type * as Progress from "./Progress.ts"
 import * as RelayReport from "./RelayReport.ts"
 
-/** Runs an agent in a clone, and delivers its commits. */
+/**
+ * Runs an agent in a clone, and delivers its commits. If the run fails or is interrupted, its work is recorded and
+ * reported, and `salvaged` receives what became of it. `patch` is the file that the user named for the commits.
+ */
 export const inClone =
   (
     request: RelayRun.RelayRunRequest,
-    progress: Progress.Progress
-  ): InClone<RelayRun.Delivery, GitRelayError, GitRelay> =>
+    patch: string | undefined,
+    progress: Progress.Progress,
+    salvaged: (delivery: RelayRun.Delivery) => void
+  ): InClone<RelayRun.Delivery, GitRelayError, GitRelay | RunStore | Output.Output> =>
   (canaries, use) =>
-    RelayRun.around({ ...request, canaries }, ({ workspacePath }, began) =>
-      use({ workspacePath, within: (argv) => RelayRun.inRepository(argv, request.uncommittedMessage) }, began)
+    RelayRun.around(
+      { ...request, canaries },
+      ({ workspacePath }, began) =>
+        use(
+          { workspacePath, within: (argv) => RelayRun.inRepository(argv, request.uncommittedMessage) },
+          began
+        ),
+      Effect.fnUntraced(function* (delivery) {
+        salvaged(delivery)
+        yield* record(delivery)
+        yield* progress.rest
+        // Also with --quiet and after an interruption: otherwise nothing says where the commits are.
+        if (delivery._tag !== "Skipped")
+          yield* Output.note(`warning: ${RelayReport.describe(delivery, patch)}`)
+      })
     ).pipe(Effect.provideService(RelayObserver, observe(progress)))
 
 /** Writes the patch file, or empties it, and records the delivery. Discards kept commits only after the patch. */
@@ -26,7 +45,7 @@ export const settle = Effect.fnUntraced(function* (
   delivery: RelayRun.Delivery,
   patch: HostFile.Reservation | undefined
 ) {
-  const { runId } = ("clone" in delivery ? delivery.clone : delivery.checked.clone).request
+  const runId = runOf(delivery)
   const undelivered = (detail: string, remedy: string) => refusal("undelivered", detail, remedy, { runId })
   // Otherwise the file could contain the patch of an earlier run.
   if (delivery._tag === "Skipped" && patch !== undefined) {
@@ -46,13 +65,17 @@ export const settle = Effect.fnUntraced(function* (
     )
     yield* (yield* GitRelay).discard(runId)
   }
-  const store = yield* RunStore
-  yield* store
-    .annotate(runId, { relay: RelayReport.toJson(delivery) })
-    .pipe(
-      Effect.catch((error) => Effect.logWarning("the record of the run could not be written", error.message))
-    )
+  yield* record(delivery)
 })
+
+const runOf = (delivery: RelayRun.Delivery) =>
+  ("clone" in delivery ? delivery.clone : delivery.checked.clone).request.runId
+
+/** Adds a delivery to the record of its run. */
+const record = (delivery: RelayRun.Delivery) =>
+  RunStore.use((store) => store.annotate(runOf(delivery), { relay: RelayReport.toJson(delivery) })).pipe(
+    Effect.catch((error) => Effect.logWarning("the record of the run could not be written", error.message))
+  )
 
 /** Returns an observer that shows the progress of the relay, on a terminal only. */
 export const observe =

@@ -16,7 +16,7 @@ import type { InClone } from "@cogni/sandbox-graph-provider/Repositories"
 import { Effect, Layer, Schema, type Stdio } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
-import { type Refusal, refusal } from "./Failure.ts"
+import { type Refusal, refusal, RunFailed } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
@@ -56,7 +56,15 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
     const progress = yield* Progress.make(input, plan.note)
     const patch = yield* UserFiles.reservePatch(repo.patch, undefined)
     yield* progress.now("cloning")
-    const ended = yield* follow(plan.spec, subject, shown, progress, RepoRun.inClone(repo.request, progress))
+    let kept: Delivery | undefined
+    const inClone = RepoRun.inClone(repo.request, repo.patch, progress, (delivery) => {
+      kept = delivery
+    })
+    const ended = yield* follow(plan.spec, subject, shown, progress, inClone).pipe(
+      Effect.catchTag("SandboxError", (error) =>
+        Effect.suspend(() => Effect.fail(kept === undefined ? error : new RunFailed({ error, delivery: kept })))
+      )
+    )
     const { delivery } = ended
     if (delivery === undefined) return ended
     yield* RepoRun.settle(delivery, patch)

@@ -4,6 +4,8 @@ import * as Failure from "../src/Failure.ts"
 import * as Invocation from "../src/Invocation.ts"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import * as SandboxError from "@cogni/sandbox-core/SandboxError"
+import type { Clone } from "@cogni/sandbox-git-relay/GitRelay"
+import { BranchName, CommitId } from "@cogni/sandbox-git-relay/Refs"
 import { Cause } from "effect"
 import { runId } from "./RunResults.ts"
 
@@ -24,6 +26,30 @@ describe("Failure", () => {
       exitCode: 124,
       error: { code: "timeout", reason: "TimedOut", message: failure.message, isRetryable: false },
       partial
+    })
+  })
+
+  it("the error of a run on a repository says what became of its commits", () => {
+    const clone = {
+      request: { runId, url: "https://git.example/acme/app", deliver: "push" },
+      baseBranch: "main",
+      branch: BranchName.make("sandbox/x"),
+      baseCommit: CommitId.make("a".repeat(40)),
+      objectFormat: "sha1",
+      workspacePath: "/state/relays/x/workspace",
+      directory: "/state/relays/x"
+    } satisfies Clone
+    const error = new SandboxError.SandboxError({
+      runId,
+      reason: new SandboxError.TimedOut({ runtimeSecondsMax: 2, partial })
+    })
+    const delivery = { _tag: "Kept", clone, tip: CommitId.make("b".repeat(40)) } as const
+    const failure = of(new Failure.RunFailed({ error, delivery }))
+    assert.deepStrictEqual([failure.exitCode, failure.reason, failure.runId], [124, "TimedOut", runId])
+    assert.containSubset(Failure.toJson(failure), {
+      runId,
+      partial,
+      relay: { status: "kept", branch: "sandbox/x", keptAt: "/state/relays/x" }
     })
   })
 

@@ -16,6 +16,7 @@ export const names = [
   "GatewayLlmProxy.key",
   "GatewayLlmProxy.profile",
   "GatewayLlmProxy.url",
+  "GitRelay.reopen",
   "HostSessionWorkspaces.directory",
   "HostWorkspace.claims",
   "NginxLlmProxy.egressProxy",

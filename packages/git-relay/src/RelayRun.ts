@@ -6,6 +6,7 @@
  * Git is not a field of a sandbox's spec: `use` gets a workspace to run in and does not know the origin. If `use`
  * fails, is interrupted or does not succeed, the agent's work is collected and kept, and not pushed.
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { Effect, Exit, Fiber, Schema } from "effect"
 import * as CommitStatement from "./CommitStatement.ts"
@@ -91,12 +92,13 @@ export const inRepository = (
 
 /**
  * Runs `use` in a clone, and delivers the commits. Fails if cloning fails or `use` fails; in the second case the
- * commits are kept, which is logged. `use` runs `began` when an agent starts to work in the workspace. Before that,
- * there is nothing to keep.
+ * commits are kept. `use` runs `began` when an agent starts to work in the workspace. Before that, there is nothing to
+ * keep. `salvaged` receives what became of the work if `use` fails (default: kept work is logged).
  */
-export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E, R>(
+export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E, R, R2 = never>(
   request: RelayRunRequest,
-  use: (clone: Clone, began: Effect.Effect<void>) => Effect.Effect<A, E, R>
+  use: (clone: Clone, began: Effect.Effect<void>) => Effect.Effect<A, E, R>,
+  salvaged: (delivery: Delivery) => Effect.Effect<void, never, R2> = logKept
 ) {
   const relay = yield* GitRelay
   return yield* Effect.scoped(
@@ -111,7 +113,7 @@ export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E,
           Exit.isSuccess(exit)
             ? Effect.void
             : hasBegun
-              ? salvage(clone, request)
+              ? Effect.flatMap(salvage(clone, request), salvaged)
               : Effect.ignore(relay.discard(request.runId))
         )
       )
@@ -188,23 +190,25 @@ const keep = Effect.fnUntraced(function* (clone: Clone, { uncommittedMessage }: 
 })
 
 /** Keeps the work of a failed run. Never fails, so that the run's own error is reported. */
-const salvage = (clone: Clone, request: RelayRunRequest) =>
+const salvage = (clone: Clone, request: RelayRunRequest): Effect.Effect<Delivery, never, GitRelay> =>
   keep(clone, request).pipe(
-    Effect.flatMap((delivery) =>
-      delivery._tag === "Kept"
-        ? Effect.logWarning(
-            `the agent's work is kept, not delivered. To deliver it: cogni-sandbox relay retry ${clone.request.runId}${
-              request.deliver === "patch" ? " --patch FILE" : ""
-            }`
-          )
-        : Effect.void
-    ),
-    Effect.catchTag("GitRelayError", (error) =>
-      Effect.logWarning(
-        `the agent's work could not be collected and is kept in its workspace: ${error.message}`
-      )
-    ),
+    Effect.catchTag("GitRelayError", (error) => Effect.succeed<Delivery>({ _tag: "Failed", clone, error })),
     // In a separate fiber, because an uninterruptible effect cannot be timed out.
     Effect.forkDetach({ startImmediately: true }),
     Effect.flatMap(Fiber.join)
   )
+
+const logKept = (delivery: Delivery): Effect.Effect<void> => {
+  switch (delivery._tag) {
+    case "Kept":
+      return Effect.logWarning(
+        `the work of ${delivery.clone.request.runId} is kept in ${delivery.clone.directory}, not delivered. To deliver it, use ${named("GitRelay.reopen")}`
+      )
+    case "Failed":
+      return Effect.logWarning(
+        `the work of ${delivery.clone.request.runId} could not be collected, and is kept in ${delivery.clone.directory}: ${delivery.error.message}`
+      )
+    default:
+      return Effect.void
+  }
+}

@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { GitRelayError, RelayFailed } from "@cogni/sandbox-git-relay/GitRelayError"
 import * as MemoryGitRelay from "../src/MemoryGitRelay.ts"
 import { branchOf } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
@@ -212,6 +213,44 @@ describe("RelayRun.around", () => {
       assert.isTrue(Exit.isFailure(after.exit))
       assert.isUndefined(after.branch)
       assert.deepInclude(after.kept[0], { stage: "collected", inUse: false })
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("reports what became of the work of a run that fails", () =>
+    Effect.gen(function* () {
+      const git = yield* MemoryGitRelay.MemoryGit
+      const url = yield* git.origin("acme/app", files)
+      const salvaged = Effect.fnUntraced(function* (
+        work: (clone: Clone) => Effect.Effect<unknown, never, MemoryGitRelay.MemoryGit>
+      ) {
+        const heard: Array<RelayRun.DeliveryRecord> = []
+        const runId = yield* RunId.generate
+        const exit = yield* Effect.exit(
+          RelayRun.around(
+            { runId, url, deliver: "push" },
+            (clone, began) =>
+              began.pipe(Effect.andThen(work(clone)), Effect.andThen(Effect.fail("out of memory"))),
+            (delivery) => Effect.sync(() => void heard.push(RelayRun.recordOf(delivery)))
+          )
+        )
+        assert.isTrue(Exit.isFailure(exit) && Cause.squash(exit.cause) === "out of memory")
+        return heard
+      })
+      const [kept] = yield* salvaged(commits)
+      assert.strictEqual(kept?.status, "kept")
+      assert.isDefined(kept?.tip)
+      assert.isDefined(kept?.keptAt)
+      assert.deepStrictEqual(
+        (yield* salvaged(() => Effect.void)).map(({ status }) => status),
+        ["skipped"]
+      )
+      const relay = yield* GitRelay
+      const reason = new RelayFailed({ detail: "the container failed", remedy: "Try again" })
+      const collect = () => Effect.fail(new GitRelayError({ operation: "collect", reason }))
+      const [failed] = yield* salvaged(commits).pipe(Effect.provideService(GitRelay, { ...relay, collect }))
+      assert.strictEqual(failed?.status, "failed")
+      assert.include(failed?.message, "the container failed")
+      assert.isDefined(failed?.keptAt)
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 

@@ -77,14 +77,19 @@ export type InClone<D, E, R> = <A extends RepositoryUse, E2, R2>(
   use: (place: RepositoryPlace, began: Effect.Effect<void>) => Effect.Effect<A, E2, R2>
 ) => Effect.Effect<{ readonly value: A; readonly delivery: D }, E | E2, R | R2>
 
+/** A request of one run. */
+export interface CloneRequest extends RepositoryRequest {
+  readonly runId: RunId
+  /** Receives what became of the agent's work if `use` fails. */
+  readonly salvaged?: ((delivery: RepositoryDelivery) => Effect.Effect<void>) | undefined
+}
+
 export class Repositories extends Context.Service<
   Repositories,
   {
     /** Checks that the relay accepts the request, without creating anything or contacting a server. */
     readonly check: (request: RepositoryRequest) => Effect.Effect<void, RepositoryUnavailable>
-    readonly inClone: (
-      request: RepositoryRequest & { readonly runId: RunId }
-    ) => InClone<RepositoryDelivery, RepositoryUnavailable, never>
+    readonly inClone: (request: CloneRequest) => InClone<RepositoryDelivery, RepositoryUnavailable, never>
   }
 >()("@cogni/sandbox-graph-provider/Repositories") {}
 

@@ -20,8 +20,8 @@ import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Result } from "effect"
-import { context, envelope, grantOf, request, told, worker } from "./GraphWorld.ts"
+import { Deferred, Effect, Exit, Layer, Result } from "effect"
+import { context, envelope, grantOf, request, run, told, worker } from "./GraphWorld.ts"
 
 const pushed: RepositoryDelivery = {
   status: "pushed",
@@ -48,14 +48,22 @@ const world = (heard: Told, program: Program, delivery: RepositoryDelivery = pus
         Repositories,
         Repositories.of({
           check: () => Effect.void,
-          inClone: () => (canaries, use) => {
+          inClone: (asked) => (canaries, use) => {
             heard.canaries = canaries
+            const kept: RepositoryDelivery = {
+              status: "kept",
+              branch: "sandbox/x",
+              record: { status: "kept", keptAt: "/var/clone" }
+            }
             return use(
               { workspacePath: "/var/clone", within: (argv) => ["in-repo", "--", ...argv] },
               Effect.sync(() => {
                 heard.began += 1
               })
             ).pipe(
+              Effect.onExit((exit) =>
+                Exit.isSuccess(exit) ? Effect.void : (asked.salvaged?.(kept) ?? Effect.void)
+              ),
               Effect.map((value) => {
                 heard.succeeded = value.succeeded
                 return { value, delivery }
@@ -117,6 +125,31 @@ describe("AgentRun.live", () => {
       assert.containSubset(final, { ok: false, error: "policy_denied", reason: "ExfiltrationSuspected" })
       assert.isUndefined(heard.succeeded)
     }).pipe(Effect.provide(world(heard, says)))
+  })
+
+  it.effect("records where the work of a run without a result is kept", () => {
+    const heard = nothing()
+    const says: Program = (io) => Effect.as(io.stdout(envelope(heard.canaries[0]?.secret ?? "")), 0)
+    return Effect.gen(function* () {
+      const { final } = yield* told(asked())
+      assert.containSubset(final, { ok: false, branch: "sandbox/x" })
+      const record = yield* (yield* RunStore).get(context.runId)
+      assert.deepStrictEqual(record?.annotations?.["relay"], { status: "kept", keptAt: "/var/clone" })
+    }).pipe(Effect.provide(world(heard, says)))
+  })
+
+  it.effect("records where the work of a cancelled run is kept", () => {
+    const heard = nothing()
+    const working = Deferred.makeUnsafe<void>()
+    const hangs: Program = () => Effect.andThen(Deferred.succeed(working, undefined), Effect.never)
+    return Effect.gen(function* () {
+      const live = yield* run(asked())
+      yield* Deferred.await(working)
+      yield* live.cancel
+      assert.containSubset(yield* live.final, { ok: false, error: "aborted", branch: "sandbox/x" })
+      const record = yield* (yield* RunStore).get(context.runId)
+      assert.deepStrictEqual(record?.annotations?.["relay"], { status: "kept", keptAt: "/var/clone" })
+    }).pipe(Effect.scoped, Effect.provide(world(heard, hangs)))
   })
 
   it.effect("pushes nothing of an agent that failed, and reports the agent's failure", () => {

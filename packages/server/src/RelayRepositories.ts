@@ -5,6 +5,7 @@
  * allows are accepted. Every kind of unreachable origin gives the same error at the same point, so a caller cannot
  * learn which forges are allowed. Paths, and servers on this host's loopback, are refused unless enabled.
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
 import { GitRelayError, type OriginFault } from "@cogni/sandbox-git-relay/GitRelayError"
@@ -101,7 +102,7 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
               () => Effect.void
             )
           ),
-        inClone: ({ runId, ...request }) =>
+        inClone: ({ runId, salvaged, ...request }) =>
           Effect.fnUntraced(function* (canaries, use) {
             const asked = yield* Effect.fromResult(requestOf(request, options)).pipe(
               Effect.tapError(() => Effect.logWarning("repository refused", "its server is not allowed"))
@@ -121,7 +122,9 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
                     within: (argv) => RelayRun.inRepository(argv, RelayRun.defaultUncommittedMessage)
                   },
                   began
-                )
+                ),
+              (delivery) =>
+                Effect.andThen(loggedKept(delivery), salvaged?.(deliveryOf(delivery)) ?? Effect.void)
             ).pipe(
               Effect.provideService(GitRelay, relay),
               Effect.catchIf(isRelayError, (error) =>
@@ -172,6 +175,16 @@ const problemOf = (error: GitRelayError) => ({ reason: error.reason._tag, messag
 /** Logs the full message for the operator, if the caller gets a different one. */
 const logged = (error: GitRelayError) =>
   messageOf(error) === error.message ? Effect.void : Effect.logWarning("repository error", error.message)
+
+/** Logs where the work of a failed run is kept, for the operator. */
+const loggedKept = (delivery: RelayRun.Delivery) => {
+  const { branch, keptAt, message } = RelayRun.recordOf(delivery)
+  return keptAt === undefined
+    ? Effect.void
+    : Effect.logWarning(
+        `the work for ${branch} is kept in ${keptAt}, not delivered${message === undefined ? "" : `: ${message}`}. To deliver it, use ${named("GitRelay.reopen")}`
+      )
+}
 
 const unavailable = (error: GitRelayError) =>
   new RepositoryUnavailable({ reason: error.reason._tag, detail: messageOf(error) })

@@ -4,10 +4,14 @@ import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as MemoryGitRelay from "../../git-relay/src/MemoryGitRelay.ts"
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
-import { Repositories, type RepositoryRequest } from "@cogni/sandbox-graph-provider/Repositories"
+import {
+  Repositories,
+  type RepositoryDelivery,
+  type RepositoryRequest
+} from "@cogni/sandbox-graph-provider/Repositories"
 import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Layer, Result } from "effect"
+import { Context, Effect, Layer, Logger, Result } from "effect"
 import { question, serve } from "./ServerWorld.ts"
 
 const url = "https://github.com/acme/app"
@@ -160,6 +164,38 @@ describe("RelayRepositories", () => {
     Effect.gen(function* () {
       assert.strictEqual((yield* lived({ commits: false, succeeded: true })).delivery.status, "skipped")
       assert.strictEqual((yield* lived({ commits: true, succeeded: false })).delivery.status, "kept")
+    }).pipe(Effect.provide(layer))
+  )
+
+  it.effect("tells the caller and the operator's log where the work of a failed run is kept", () =>
+    Effect.gen(function* () {
+      const git = yield* MemoryGitRelay.MemoryGit
+      const repositories = yield* Repositories
+      const url = yield* git.origin("acme/app", { "a.txt": "a\n" })
+      const logged: Array<string> = []
+      const logger = Logger.make<unknown, void>(({ message }) => void logged.push(String(message)))
+      const salvaged: Array<RepositoryDelivery> = []
+      const runId = yield* RunId.generate
+      const request = {
+        url,
+        runId,
+        salvaged: (told: RepositoryDelivery) => Effect.sync(() => void salvaged.push(told))
+      }
+      const problem = yield* repositories
+        .inClone(request)([], (_place, began) =>
+          began.pipe(
+            Effect.andThen(git.commit({ request: { runId } } as never, { "b.txt": "b\n" })),
+            Effect.andThen(Effect.fail("out of memory"))
+          )
+        )
+        .pipe(Effect.flip, Effect.provide(Logger.layer([logger])))
+      assert.strictEqual(problem, "out of memory")
+      assert.deepStrictEqual(
+        salvaged.map(({ status }) => status),
+        ["kept"]
+      )
+      assert.lengthOf(logged, 1)
+      assert.include(logged[0], `the work for sandbox/${runId} is kept in `)
     }).pipe(Effect.provide(layer))
   )
 

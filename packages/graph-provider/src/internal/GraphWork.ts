@@ -74,9 +74,15 @@ export const provider = Effect.fnUntraced(function* <A extends Admitted>(
         },
         claimed: conclusion.claimed
       }
+      let kept: RepositoryDelivery | undefined
+      const salvaged = (delivery: RepositoryDelivery) =>
+        Effect.sync(() => {
+          kept = delivery
+        })
       // A repository is touched only once the request has been admitted.
-      const inClone = () => repository && repositories.inClone({ ...repository, runId: context.runId })
-      const outcome = yield* Effect.raceFirst(
+      const inClone = () =>
+        repository && repositories.inClone({ ...repository, runId: context.runId, salvaged })
+      const ended = yield* Effect.raceFirst(
         Effect.flatMap(admit(request, context), (admitted) =>
           live(observedAs(admitted, request, context, token), { ...work, inClone: inClone() })
         ).pipe(
@@ -89,6 +95,8 @@ export const provider = Effect.fnUntraced(function* <A extends Admitted>(
         ),
         Effect.map(life.stopped, (why) => GraphEnd.stopped(why, text))
       )
+      // The work of a run without a result is kept after that run has ended.
+      const outcome = { ...ended, delivery: ended.delivery ?? kept }
       yield* work.tell(GraphEnd.unspoken(outcome, text !== ""))
       return yield* conclusion.conclude(outcome)
     })
