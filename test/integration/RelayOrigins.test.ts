@@ -196,10 +196,10 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a local repositor
       const conflict = yield* Effect.flip(delivered(yield* asked(path)))
       assert.include(conflict.message, "refs/heads/sandbox conflicts with")
       // Every name lies below sandbox/.
-      assert.notInclude(conflict.message, "--branch")
+      assert.notInclude(conflict.message, "ReopenOptions.branch")
       yield* GitOrigin.git(path, "branch", "-m", "sandbox", "sandbox/taken/work")
       const below = yield* asked(path, { branch: BranchName.make("sandbox/taken") })
-      assert.include((yield* Effect.flip(delivered(below))).message, "relay retry --branch")
+      assert.include((yield* Effect.flip(delivered(below))).message, "(ReopenOptions.branch)")
       assert.isUndefined(yield* GitOrigin.branchAt(path, branch))
     })
   )

@@ -34,6 +34,7 @@ import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as Reaping from "./Reaping.ts"
 import * as RunPlan from "./RunPlan.ts"
+import { inChat } from "./RemedyWords.ts"
 import { Settings } from "./Settings.ts"
 
 export type ChatInput = Flags.Typed<typeof Flags.chat> & { readonly file: string }
@@ -107,7 +108,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
       )
     )
     if (output.stderrIsTerminal && !input.quiet) yield* output.stderr(`· ${reading}\n`)
-    yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson })
+    yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson, wording: inChat })
   }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)
 

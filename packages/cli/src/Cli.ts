@@ -16,6 +16,7 @@ import * as ImageScript from "./ImageScript.ts"
 import * as InstalledImages from "./InstalledImages.ts"
 import * as Invocation from "./Invocation.ts"
 import * as Output from "./Output.ts"
+import { inFlags } from "./RemedyWords.ts"
 import * as Settings from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
@@ -403,6 +404,6 @@ const logger = (out: Output.Output["Service"]) =>
     const reasons = cause.reasons.length === 0 ? "" : `: ${Cause.pretty(cause)}`
     // A logger is not an Effect, so its write cannot be awaited.
     Effect.runForkWith(fiber.context)(
-      out.stderr(`· ${logLevel.toLowerCase()}: ${oneLine(`${words}${reasons}`)}\n`)
+      out.stderr(`· ${logLevel.toLowerCase()}: ${oneLine(`${inFlags(words)}${reasons}`)}\n`)
     )
   })

@@ -4,7 +4,6 @@
  * A failure is the error of a run, a refusal by the command itself, or a defect. Pure. Text from a sandbox cannot add
  * lines or control characters to a message.
  */
-import * as Remedy from "@cogni/sandbox-core/Remedy"
 import { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
 import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
@@ -14,6 +13,7 @@ import * as CheckoutCommands from "./CheckoutCommands.ts"
 import { type ExitName, exitCode, nameOfSignal, ofReason } from "./ExitCode.ts"
 import type { Invocation } from "./Invocation.ts"
 import * as RelayReport from "./RelayReport.ts"
+import { inFlags } from "./RemedyWords.ts"
 import { oneLine } from "./TerminalText.ts"
 
 /** The command refuses its input or its configuration. */
@@ -91,62 +91,6 @@ export interface Failure {
 
 const isReason = Schema.is(Reason)
 
-/** Field names of the library, and the flags that set them. */
-const flags: ReadonlyArray<readonly [field: string, flag: string]> = [
-  ["limits.runtimeSecondsMax", "--timeout"],
-  ["limits.memoryBytesMax", "--memory"],
-  ["limits.processesMax", "--processes"],
-  ["limits.cpusMax", "--cpus"],
-  ["limits.outputBytesMax", "--output-limit"],
-  ["limits.workspaceBytesMax", "--disk"],
-  ["limits.stopGraceSecondsMax", "--grace"],
-  ["workspace.path", "--workspace"],
-  ["runId", "--run-id"],
-  ["image", "--image"],
-  ["llm.budget.callsMax", "--max-calls"],
-  ["llm.budget.inputTokensMax", "--max-input-tokens"],
-  ["llm.budget.outputTokensMax", "--max-output-tokens"],
-  ["llm.budget.costUsdMax", "--max-cost"],
-  ["llm.unknownFields", "--strict"],
-  ["llm.model", "--model"],
-  ["llm.budget", "the budget"],
-  ["tools.0", "--tool"],
-  ["argv.0", "the command"]
-]
-
-/** Options and operations of the libraries, as users of the command set or start them. */
-const words: Readonly<Record<Remedy.Name, string>> = {
-  "DockerApi.host": "DOCKER_HOST",
-  DockerDoctor: "cogni-sandbox doctor",
-  DockerReaper: "cogni-sandbox prune",
-  "FileRunStore.directory": "COGNI_STATE_DIR",
-  "GatewayLlmProxy.image": "COGNI_GATEWAY_IMAGE",
-  "GatewayLlmProxy.key": "COGNI_LLM_KEY",
-  "GatewayLlmProxy.url": "COGNI_LLM_URL",
-  "GatewayLlmProxy.profile": "COGNI_LLM_PROFILE",
-  "GatewayLlmProxy.egressProxy": "HTTPS_PROXY",
-  "GitRelay.reopen": "cogni-sandbox relay retry",
-  "NginxLlmProxy.profile": "COGNI_LLM_PROFILE",
-  "NginxLlmProxy.egressProxy": "HTTPS_PROXY",
-  "HostSessionWorkspaces.directory": "COGNI_STATE_DIR",
-  "HostWorkspace.claims": "COGNI_STATE_DIR",
-  "NginxLlmProxy.image": "COGNI_PROXY_IMAGE",
-  "NginxLlmProxy.key": "COGNI_LLM_KEY",
-  "NginxLlmProxy.upstream": "COGNI_LLM_URL",
-  "RunStore.list": "cogni-sandbox ps"
-}
-
-/** Replaces the names of the libraries in a message with flags, variables and commands. */
-export const inFlags = (message: string): string =>
-  flags.reduce(
-    (text, [field, flag]) =>
-      field.includes(".")
-        ? text.replaceAll(field, flag)
-        : // Such a name is also an ordinary word: it is a field only at the beginning of a problem.
-          text.replaceAll(`: ${field}: `, `: ${flag}: `).replaceAll(`; ${field}: `, `; ${flag}: `),
-    Remedy.render(message, words)
-  )
-
 const failure = (name: ExitName, reason: string, message: string, rest: Partial<Failure> = {}): Failure => ({
   exitCode: exitCode[name],
   name,
@@ -173,7 +117,7 @@ const ofError = (error: unknown): Failure => {
   }
   if (error instanceof GitRelayError) {
     const { isRetryable, message, reason, runId } = error
-    return failure(RelayReport.exitOf(error), reason._tag, message, { isRetryable, runId })
+    return failure(RelayReport.exitOf(error), reason._tag, inFlags(message), { isRetryable, runId })
   }
   if (error instanceof ReaderGone)
     return failure("readerGone", "ReaderGone", "the reader of standard output closed it")

@@ -6,11 +6,16 @@ import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { Schema } from "effect"
 import type { ExitName } from "./ExitCode.ts"
 import { formatMillis, plural } from "./Quantity.ts"
+import { inFlags } from "./RemedyWords.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 
 const encode = Schema.encodeSync(Schema.toCodecJson(DeliveryRecord))
 
-export const toJson = (delivery: Delivery): Schema.Json => encode(recordOf(delivery)) as Schema.Json
+export const toJson = (delivery: Delivery): Schema.Json => {
+  const { message, ...record } = recordOf(delivery)
+  const told = message === undefined ? record : { ...record, message: inFlags(message) }
+  return encode(told) as Schema.Json
+}
 
 /** Adds a delivery to the report of a run. A failed delivery sets `ok` to false. */
 export const withDelivery = (report: object, delivery: Delivery): object => {
@@ -26,7 +31,7 @@ export const withDelivery = (report: object, delivery: Delivery): object => {
           error: {
             code: exitOf(error),
             reason: error.reason._tag,
-            message: error.message,
+            message: inFlags(error.message),
             isRetryable: error.isRetryable
           }
         }),
@@ -66,7 +71,9 @@ export const describe = (delivery: Delivery, patch: string | undefined): string 
 }
 
 export const problem = (error: GitRelayError, runId: string, patch: string | undefined): string =>
-  oneLine(`${runId}: ${error.message.replace(/\.$/u, "")}. Then: ${retry(runId, patch)}, or relay drop`)
+  oneLine(
+    `${runId}: ${inFlags(error.message).replace(/\.$/u, "")}. Then: ${retry(runId, patch)}, or relay drop`
+  )
 
 /** Returns the name of the exit code for an error of the relay. */
 export const exitOf = ({ operation, reason }: GitRelayError): ExitName => {

@@ -13,6 +13,7 @@ import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { type Redacted, Result, Schema } from "effect"
 import { type Refusal, refusal, refuse } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
+import { inFlags } from "./RemedyWords.ts"
 import type { Settings } from "./Settings.ts"
 import type { UpstreamOptions } from "./UpstreamSettings.ts"
 
@@ -121,7 +122,9 @@ export const budgetOf = (
         Result.mapError((error) =>
           refusal(
             "usage",
-            `the budget is out of bounds: ${problemsOf(error).join("; ")}`,
+            `the budget is out of bounds: ${problemsOf(error)
+              .map((problem) => inFlags(`llm.budget.${problem}`))
+              .join("; ")}`,
             `See cogni-sandbox ${command} --help (--max-calls, --max-output-tokens, --max-cost)`
           )
         )

@@ -31,7 +31,7 @@ describe("chat", () => {
     Effect.gen(function* () {
       const { code, stderr } = yield* chat("/nowhere/at/all.yaml", model, ["--max-calls", "0"])
       assert.strictEqual(code, 64)
-      assert.match(stderr, /the budget is out of bounds: callsMax: .* See cogni-sandbox chat --help/u)
+      assert.match(stderr, /the budget is out of bounds: --max-calls: .* See cogni-sandbox chat --help/u)
     }).pipe(Effect.provide(NodeServices.layer))
   )
 

@@ -7,16 +7,25 @@
 
 /** Options, operations and fields that errors of these packages can name. */
 export const names = [
+  "CloneRequest.baseBranch",
+  "CloneRequest.depth",
   "DockerApi.host",
   "DockerDoctor",
   "DockerReaper",
   "FileRunStore.directory",
+  "Forge.layer",
+  "GatewayLlmProxy",
   "GatewayLlmProxy.egressProxy",
   "GatewayLlmProxy.image",
   "GatewayLlmProxy.key",
   "GatewayLlmProxy.profile",
   "GatewayLlmProxy.url",
+  "GitCredentials",
+  "GitRelay.discard",
+  "GitRelay.kept",
   "GitRelay.reopen",
+  "HostGitRelay.network",
+  "HostGitRelay.privateServers",
   "HostSessionWorkspaces.directory",
   "HostWorkspace.claims",
   "NginxLlmProxy.egressProxy",
@@ -24,6 +33,8 @@ export const names = [
   "NginxLlmProxy.key",
   "NginxLlmProxy.profile",
   "NginxLlmProxy.upstream",
+  "RelayRun.deliver",
+  "ReopenOptions.branch",
   "RunStore.list"
 ] as const
 

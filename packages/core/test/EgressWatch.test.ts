@@ -638,7 +638,7 @@ describe("requirements of a proxy", () => {
       "tools without a model",
       { tools: ["core__get_current_time"] },
       { tools: ["core__get_current_time"] },
-      ["tools: the spec has no llm."]
+      ["tools: a run without a model has none, "]
     ]
   ]
 

@@ -5,6 +5,7 @@
  * A resource is orphaned when its owner is dead. An owner on another machine or from another boot cannot be checked:
  * its resource is orphaned once it has expired. Only `removeAll` removes resources of a living owner.
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { label } from "@cogni/sandbox-core/ResourceLabels"
 import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
@@ -42,7 +43,7 @@ const startSecondsMax = 5
 /** Names in a warning, so that it stays one line. */
 const namesShownMax = 5
 
-const nextTime = "The next start tries again, as does cogni-sandbox prune"
+const nextTime = `The next start tries again, as does ${named("DockerReaper")}`
 
 /** Logs a failure as a warning: the resources stay until the next start. */
 const orWarn = (reap: Effect.Effect<ReapReport, ContainerError>): Effect.Effect<void> =>

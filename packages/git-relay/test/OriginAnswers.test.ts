@@ -92,6 +92,39 @@ describe("OriginAnswers", () => {
     assert.isNotEmpty(error.remedy)
   })
 
+  it("names the server without a token, or the token that it rejected, and nothing of git's prompt", () => {
+    const server = "https://git.example:8443"
+    const without = { server, hasCredential: false }
+    const prompt =
+      "error: unable to read askpass response from '/bin/false'; fatal: could not read Username for 'https://git.example:8443': terminal prompts disabled"
+    const unset = OriginAnswers.faultOf(prompt, without)
+    assert.strictEqual(
+      unset.message,
+      `the origin requires a credential, and none is configured for ${server}. Configure a token for ${server} (GitCredentials)`
+    )
+    const pushed = OriginAnswers.pushFaultOf(` ${prompt}`, without)
+    assert.deepInclude(pushed, {
+      fault: "unauthorized",
+      detail: `the origin requires a credential, and none is configured for ${server}`
+    })
+    const hidden = OriginAnswers.faultOf("fatal: repository 'https://x/a/b/' not found", without)
+    assert.include(hidden.message, "is not visible without a credential")
+    assert.include(hidden.remedy, `configure a token for ${server}`)
+    const rejected = OriginAnswers.faultOf(
+      `remote: Invalid token; fatal: Authentication failed for 'https://x/'; ${prompt}`,
+      { server, hasCredential: true }
+    )
+    assert.include(
+      rejected.message,
+      `rejected the token that is configured for ${server} (remote: Invalid token; `
+    )
+    assert.notMatch(rejected.message, /askpass|prompt/u)
+    assert.include(
+      OriginAnswers.faultOf(prompt, { server, hasCredential: true }).message,
+      `configured for ${server}. Check`
+    )
+  })
+
   const pushes: ReadonlyArray<readonly [string, string]> = [
     ["[remote rejected] (shallow update not allowed)", "base_vanished"],
     ["[rejected] (stale info)", "raced"],

@@ -70,14 +70,14 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
     return yield* new Misconfigured({
       option: names.profile,
       detail: `${needed}, and nginx does not read bodies`,
-      remedy: "Use GatewayLlmProxy (--proxy gateway)"
+      remedy: `Use ${named("GatewayLlmProxy")}`
     })
   const proxyUrl = yield* Effect.fromResult(UpstreamOptions.egressProxy(options.egressProxy, address, names))
   if (proxyUrl !== undefined)
     return yield* new Misconfigured({
       option: names.egressProxy,
       detail: `is needed for ${address.display}, and nginx cannot use it`,
-      remedy: "Use GatewayLlmProxy (--proxy gateway), or list the upstream in NO_PROXY"
+      remedy: `Use ${named("GatewayLlmProxy")}, or list the upstream in NO_PROXY`
     })
   yield* Effect.fromResult(UpstreamOptions.checkKey(options.key, named("NginxLlmProxy.key")))
 

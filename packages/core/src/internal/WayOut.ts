@@ -12,7 +12,9 @@ export const promised = (spec: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities
       ? Effect.void
       : Effect.fail(
           new InvalidSpec({
-            problems: ["tools: the spec has no llm. Tools are called over the model's socket, so add llm"]
+            problems: [
+              "tools: a run without a model has none, because they are called over the model's socket. Name a model (llm.model)"
+            ]
           })
         )
   const missing = tools.filter((name) => !proxy.tools.includes(name))

@@ -22,7 +22,10 @@ export const lineBytesMax = 6 * textBytesMax + 8192
  */
 export const messagesConcurrentMax = 1024
 
-export type Lines<E, E2> = ByteLines.ByteLines<E, E2>
+export interface Lines<E, E2> extends ByteLines.ByteLines<E, E2> {
+  /** Replaces the names of options in error messages with the words of the program's users. */
+  readonly wording?: ((message: string) => string) | undefined
+}
 
 const parse = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
 
@@ -32,7 +35,11 @@ const tooLong = refusal(`the line is longer than ${lineBytesMax} bytes`)
 const noJson = refusal('expected a line of JSON: {"channel":"…","senderId":"…","text":"…"}')
 
 /** Answers messages until the input ends and every message has its reply. */
-export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines<E, E2>) {
+export const serve = Effect.fnUntraced(function* <E, E2>({
+  input,
+  wording = (message) => message,
+  write
+}: Lines<E, E2>) {
   const router = yield* MessageRouter
   const lock = yield* Semaphore.make(1)
 
@@ -51,7 +58,7 @@ export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines
           ok: false,
           agent,
           key,
-          error: { reason: reason._tag, message, isRetryable }
+          error: { reason: reason._tag, message: wording(message), isRetryable }
         })
       }),
       Effect.map((told) => `${JSON.stringify({ messageId: idOf(Option.getOrUndefined(asked)), ...told })}\n`)

@@ -4,6 +4,7 @@
  * Redirects are not followed, so only the requested address receives the credential. A response must have the expected
  * format, and is quoted only without the secrets of the request.
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import { Clock, Duration, Effect, Schedule, Schema, Stream } from "effect"
 import * as FetchHttpClient from "effect/http/FetchHttpClient"
 import type { Headers } from "effect/http/Headers"
@@ -141,9 +142,9 @@ const send = (request: HttpClientRequest.HttpClientRequest): Effect.Effect<strin
     (sent) => inTime(sent, requestSecondsMax)
   )
 
-const again = "Try again (relay retry)"
+const again = `Try again (${named("GitRelay.reopen")})`
 
-const checkApi = "Check the address of its API (GITHUB_API_URL, GITLAB_HOST)"
+const checkApi = `Check the address of its API (${named("Forge.layer")})`
 
 const tooLong = refused(`its answer is longer than ${answerBytesMax} bytes`, checkApi)
 

@@ -1,4 +1,5 @@
 /** Opens at most one pull request for a branch, however often it is called. */
+import { named } from "@cogni/sandbox-core/Remedy"
 import { Duration, Effect } from "effect"
 import type { PullRequest } from "../../GitRelay.ts"
 import { PullRequestFailed } from "../../GitRelayError.ts"
@@ -47,6 +48,6 @@ export const openOrFind = (
 const late = () =>
   new PullRequestFailed({
     detail: `the forge did not answer within ${openSecondsMax} s`,
-    remedy: "Try again (relay retry)",
+    remedy: `Try again (${named("GitRelay.reopen")})`,
     isRetryable: true
   })

@@ -5,6 +5,7 @@
  * of a repository. If an agent's code ran there anyway, it would run as the agent's own user, with access to nothing
  * that the agent did not have. The container is the boundary.
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import {
   type ContainerError,
   ContainerRuntime,
@@ -124,6 +125,6 @@ export const run = (spec: ContainerSpec, stdoutBytesMax = 0) =>
 const broken = (error: ContainerError | PostureMismatch): RelayFailed =>
   new RelayFailed({
     detail: `the container that opens the repository failed: ${error.message}`,
-    remedy: "Try again (relay retry)",
+    remedy: `Try again (${named("GitRelay.reopen")})`,
     isRetryable: true
   })

@@ -1,4 +1,5 @@
 /** `ObjectReader` for a repository of the host. One `cat-file` process stays open and answers requests in order. */
+import { named } from "@cogni/sandbox-core/Remedy"
 import { Effect } from "effect"
 import { RelayFailed } from "../../GitRelayError.ts"
 import { CommitId } from "../../Refs.ts"
@@ -25,7 +26,7 @@ export const make = (gitDirectory: string) =>
       ({ exitCode, stderr }) =>
         new RelayFailed({
           detail: `git cat-file ended with ${exitCode}: ${stderr}`,
-          remedy: "Try again (relay retry)",
+          remedy: `Try again (${named("GitRelay.reopen")})`,
           isRetryable: true
         })
     )

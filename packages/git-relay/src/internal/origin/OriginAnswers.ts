@@ -4,6 +4,7 @@
  * git reports errors only as text (in the C locale), and only this module parses it. Text that is not recognized is
  * passed on as it is, without secrets.
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import { Result } from "effect"
 import { OriginUnavailable, type OriginFault, type PushFault } from "../../GitRelayError.ts"
 import { CommitId, type ObjectFormat } from "../../Refs.ts"
@@ -46,7 +47,11 @@ export const baseOf = (
     return fault("empty", "is empty: it has no commit to start from", "Push a first commit to it")
   }
   if (name === undefined) {
-    return fault("base_unnamed", "has a HEAD that names no branch", "Name the branch to start from (--base)")
+    return fault(
+      "base_unnamed",
+      "has a HEAD that names no branch",
+      `Name the branch to start from (${named("CloneRequest.baseBranch")})`
+    )
   }
   return refs.size === 0
     ? fault(
@@ -76,7 +81,7 @@ const patterns: ReadonlyArray<Pattern<OriginFault> & { readonly detail: string }
     fault: "tls",
     pattern: /ssl|tls|certificate/iu,
     detail: "has no trusted TLS connection",
-    remedy: "Check its certificate, or name the file of its authority (GIT_SSL_CAINFO)"
+    remedy: `Check its certificate, or name the file of its authority (${named("HostGitRelay.network")})`
   },
   {
     fault: "redirected",
@@ -90,7 +95,7 @@ const patterns: ReadonlyArray<Pattern<OriginFault> & { readonly detail: string }
     pattern:
       /authentication failed|returned error: 401|could not read (?:username|password)|terminal prompts disabled/iu,
     detail: "requires a credential, or rejected the one it received",
-    remedy: "Set GITHUB_TOKEN to a token with read and write access, and check which server it is for"
+    remedy: `Configure a token for this server that can read and write the repository (${named("GitCredentials")})`
   },
   {
     fault: "forbidden",
@@ -115,8 +120,44 @@ const patterns: ReadonlyArray<Pattern<OriginFault> & { readonly detail: string }
   }
 ]
 
+/** How git accessed an origin. */
+export interface OriginAccess {
+  /** Scheme, host and port. */
+  readonly server: string
+  readonly hasCredential: boolean
+}
+
+/** Explains a fault that depends on whether git had a credential. */
+const accessFaultOf = (
+  fault: OriginFault,
+  said: string,
+  { hasCredential, server }: OriginAccess
+): Pick<OriginUnavailable, "detail" | "remedy"> | undefined => {
+  const configure = `onfigure a token for ${server} (${named("GitCredentials")})`
+  if (fault === "unauthorized" && hasCredential) {
+    const reason = said.split("; ").filter((line) => !ofPrompt.test(line))
+    return {
+      detail: `rejected the token that is configured for ${server}${reason.length === 0 ? "" : ` (${reason.join("; ")})`}`,
+      remedy: "Check that the token is not expired, and can read and write the repository"
+    }
+  }
+  if (hasCredential) return undefined
+  if (fault === "unauthorized") {
+    return { detail: `requires a credential, and none is configured for ${server}`, remedy: `C${configure}` }
+  }
+  return fault === "not_found"
+    ? {
+        detail: `does not exist, or is not visible without a credential (${said})`,
+        remedy: `Check the URL. If the repository is private, c${configure}`
+      }
+    : undefined
+}
+
+/** Lines of git about the prompt that it must not show. They name our programs, and explain nothing. */
+const ofPrompt = /askpass|could not read (?:username|password)|terminal prompts disabled/iu
+
 /** Classifies why git could not communicate with an origin; `said` is already redacted. */
-export const faultOf = (said: string): OriginUnavailable => {
+export const faultOf = (said: string, access?: OriginAccess): OriginUnavailable => {
   const words = withoutNames(said)
   const known = patterns.find(({ pattern }) => pattern.test(words))
   if (known === undefined)
@@ -126,7 +167,8 @@ export const faultOf = (said: string): OriginUnavailable => {
       remedy: "Read the message of git"
     })
   const { detail, fault, isRetryable = false, remedy } = known
-  return new OriginUnavailable({ fault, detail: `${detail} (${said})`, remedy, isRetryable })
+  const told = (access && accessFaultOf(fault, said, access)) ?? { detail: `${detail} (${said})`, remedy }
+  return new OriginUnavailable({ fault, ...told, isRetryable })
 }
 
 /** Parses the result of one reference from its line of `push --porcelain`; the flag is ` `, `*`, `=`, `!` or `+`. */
@@ -141,19 +183,31 @@ export const parsePush = (stdout: string, branch: string) => {
 
 /** Classifies why a push was not accepted, from everything that was reported about it. */
 export const pushFaultOf = (
-  all: string
-): { readonly fault: PushFault; readonly remedy: string; readonly isRetryable: boolean } => {
+  all: string,
+  access?: OriginAccess
+): {
+  readonly fault: PushFault
+  readonly remedy: string
+  readonly isRetryable: boolean
+  /** Replaces the text of git, if that explains nothing. */
+  readonly detail?: string
+} => {
   const said = withoutNames(all)
   const known = pushPatterns.find(({ pattern }) => pattern.test(said))
   if (known !== undefined) {
     const { fault, isRetryable = false, remedy } = known
     return { fault, remedy, isRetryable }
   }
-  const unusable = faultOf(said)
+  const unusable = faultOf(said, access)
   const fault = PushRefusal.pushFaultOf(unusable.fault)
   if (fault === "rejected") return { fault, remedy: "Read the message of the origin", isRetryable: false }
-  const { isRetryable, remedy } = unusable
-  return { fault, remedy, isRetryable }
+  const { detail, isRetryable, remedy } = unusable
+  return {
+    fault,
+    remedy,
+    isRetryable,
+    ...(fault === "unauthorized" ? { detail: `the origin ${detail}` } : {})
+  }
 }
 
 const pushPatterns: ReadonlyArray<Pattern<PushFault>> = [
@@ -171,7 +225,7 @@ const pushPatterns: ReadonlyArray<Pattern<PushFault>> = [
     fault: "raced",
     pattern:
       /stale info|fetch first|non-fast-forward|cannot lock ref|reference already exists|failed to update ref/iu,
-    remedy: "Another client has just moved the branch; check it, then push under another name (--branch)",
+    remedy: `Another client has just moved the branch; check it, then push under another name (${named("ReopenOptions.branch")})`,
     isRetryable: true
   }
 ]
@@ -181,7 +235,7 @@ export const tooLarge = (bytesMax: number) =>
   new OriginUnavailable({
     fault: "unsupported",
     detail: `sends more than ${bytesMax} bytes`,
-    remedy: "Ask for less history (--depth), or allow more (limits.cloneBytesMax)"
+    remedy: `Ask for less history (${named("CloneRequest.depth")}), or allow more (limits.cloneBytesMax)`
   })
 
 export const transportOf = (url: string): "https" | "http" => (url.startsWith("https:") ? "https" : "http")

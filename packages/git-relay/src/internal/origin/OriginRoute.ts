@@ -1,4 +1,5 @@
 /** Finds the addresses of an origin, once for each conversation, before a credential is requested. */
+import { named } from "@cogni/sandbox-core/Remedy"
 import { Effect } from "effect"
 import { lookup } from "node:dns/promises"
 import { isIP } from "node:net"
@@ -72,6 +73,5 @@ const unresolved = new OriginUnavailable({
 const notAllowed = new OriginUnavailable({
   fault: "unreachable",
   detail: "has an address that is private or belongs to this host",
-  remedy:
-    "If this is intended, have the operator allow private addresses for it (the option privateServers; for cogni-sandbox serve, COGNI_FORGES=HOST=private)"
+  remedy: `If this is intended, have the operator allow private addresses for it (${named("HostGitRelay.privateServers")})`
 })

@@ -3,6 +3,7 @@
  *
  *     repository ─► container, read-only ─► preface: its references ─► bundle ─► index-pack --strict
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import type { User } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Effect, Stream } from "effect"
@@ -93,7 +94,7 @@ export const read = Effect.fnUntraced(
   (reading) =>
     reading.pipe(
       Effect.catchTag("UnfitBundle", ({ detail }) => Effect.fail(refused(detail))),
-      within("read", "Try again, or ask for less history (--depth)"),
+      within("read", `Try again, or ask for less history (${named("CloneRequest.depth")})`),
       Effect.scoped
     )
 )

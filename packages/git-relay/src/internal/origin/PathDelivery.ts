@@ -5,6 +5,7 @@
  * root owns the repository, the container only reads it and decides, and the host process writes the files
  * (`RootDelivery`).
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect } from "effect"
 import { join } from "node:path"
@@ -123,7 +124,7 @@ const refusalOf = (word: string, rest: string): PushRefusal => {
       return refused(
         "rejected",
         "it is checked out in the repository, and a checked-out branch is never moved",
-        "Switch to another branch there, or push under another name (relay retry --branch)"
+        `Switch to another branch there, or push under another name (${named("ReopenOptions.branch")})`
       )
     case "conflict":
       return refused(
@@ -131,8 +132,8 @@ const refusalOf = (word: string, rest: string): PushRefusal => {
         `the reference ${rest} conflicts with its name`,
         rest === "refs/heads/sandbox"
           ? // Every name that a run may have is below it.
-            "Rename that branch, then try again, or export the work as a patch (relay retry --patch FILE)"
-          : "Rename that branch, or push under another name (relay retry --branch)"
+            `Rename that branch, then try again, or export the work as a patch (${named("RelayRun.deliver")})`
+          : `Rename that branch, or push under another name (${named("ReopenOptions.branch")})`
       )
     case "vanished":
       return refused(

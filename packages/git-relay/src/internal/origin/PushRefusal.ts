@@ -2,6 +2,7 @@
  * Reason why an origin does not accept a branch. The caller adds the name of the branch, and where the commits are
  * kept.
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import { Data } from "effect"
 import type { OriginFault, OriginUnavailable, PushFault } from "../../GitRelayError.ts"
 import type { CommitId } from "../../Refs.ts"
@@ -42,6 +43,6 @@ export const exists = (at: string) =>
   new PushRefusal({
     fault: "branch_exists",
     detail: `it already exists at ${at.slice(0, 12)}, with different content`,
-    remedy: "Push under another name (relay retry --branch), or remove that branch",
+    remedy: `Push under another name (${named("ReopenOptions.branch")}), or remove that branch`,
     isRetryable: false
   })

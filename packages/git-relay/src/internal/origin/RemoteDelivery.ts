@@ -23,7 +23,7 @@ export const deliver = Effect.fnUntraced(function* ({ clone, pushedTip, tip }: P
     if (!isOurs) return yield* exists(there)
   }
   const answer = yield* RemoteOrigin.push(origin, { gitDirectory, branch, tip, expected: there ?? "" }).pipe(
-    Effect.map(({ said, taken }) => ({ taken, refusal: refusalOf(said) })),
+    Effect.map(({ access, said, taken }) => ({ taken, refusal: refusalOf(said, access) })),
     Effect.catchTag("RelayFailed", (error) => Effect.succeed({ taken: false, refusal: ofOwnGit(error) }))
   )
   // A push whose connection broke may have arrived, so ask the origin.
@@ -32,8 +32,11 @@ export const deliver = Effect.fnUntraced(function* ({ clone, pushedTip, tip }: P
   return yield* answer.refusal
 })
 
-const refusalOf = (said: string) =>
-  new PushRefusal({ ...OriginAnswers.pushFaultOf(said), detail: said === "" ? "git gave no reason" : said })
+const refusalOf = (said: string, access: OriginAnswers.OriginAccess) =>
+  new PushRefusal({
+    detail: said === "" ? "git gave no reason" : said,
+    ...OriginAnswers.pushFaultOf(said, access)
+  })
 
 /** The host's git failed. It may succeed later only if it took too long. */
 const ofOwnGit = ({ detail, isRetryable, remedy }: RelayFailed) =>

@@ -41,14 +41,16 @@ const towards = Effect.fnUntraced(function* (
   const credential: GitCredential | undefined = yield* credentials.get({ url, purpose })
   const redact = Redaction.make(credential === undefined ? [] : [credential])
   const run = yield* FiberSet.makeRuntime<never>()
+  const server = serverOf(url)
   return {
     redact,
+    access: { server, hasCredential: credential !== undefined },
     command: {
       transport: OriginAnswers.transportOf(url),
       ...way,
       runtimeSecondsMax: transferSecondsMax,
       credential,
-      credentialServer: credential === undefined ? undefined : serverOf(url),
+      credentialServer: credential === undefined ? undefined : server,
       onProgress: (text: string) => void run(observe({ operation, text: redact(text) }))
     } satisfies Partial<HostGit.HostGitCommand>
   }
@@ -60,12 +62,12 @@ export const advertised = Effect.fnUntraced(function* (
   refs: ReadonlyArray<string>,
   purpose: "fetch" | "push" = "fetch"
 ) {
-  const { command, redact } = yield* towards(options, purpose === "push" ? "push" : "clone", purpose)
+  const { access, command, redact } = yield* towards(options, purpose === "push" ? "push" : "clone", purpose)
   const answer = yield* HostGit.run({
     ...command,
     argv: ["ls-remote", "--symref", "--", options.url, ...refs]
   })
-  if (answer.exitCode !== 0) return yield* OriginAnswers.faultOf(redact(meant(answer.stderr)))
+  if (answer.exitCode !== 0) return yield* OriginAnswers.faultOf(redact(meant(answer.stderr)), access)
   return OriginAnswers.parseAdvertised(answer.stdout.toString("utf8"))
 }, Effect.scoped)
 
@@ -80,7 +82,7 @@ export const fetch = Effect.fnUntraced(function* (
     readonly into: string
   }
 ) {
-  const { command, redact } = yield* towards(options, "clone", "fetch")
+  const { access, command, redact } = yield* towards(options, "clone", "fetch")
   const fetched = HostGit.run({
     ...command,
     gitDirectory: what.gitDirectory,
@@ -102,7 +104,7 @@ export const fetch = Effect.fnUntraced(function* (
     fetched,
     withinBounds.pipe(Effect.andThen(Effect.sleep(`${measureMillis} millis`)), Effect.forever)
   )
-  if (answer.exitCode !== 0) return yield* OriginAnswers.faultOf(redact(meant(answer.stderr)))
+  if (answer.exitCode !== 0) return yield* OriginAnswers.faultOf(redact(meant(answer.stderr)), access)
   yield* withinBounds
 }, Effect.scoped)
 
@@ -116,7 +118,7 @@ export const push = Effect.fnUntraced(function* (
     readonly expected: string
   }
 ) {
-  const { command, redact } = yield* towards(options, "push", "push")
+  const { access, command, redact } = yield* towards(options, "push", "push")
   const answer = yield* HostGit.run({
     ...command,
     gitDirectory: what.gitDirectory,
@@ -136,7 +138,7 @@ export const push = Effect.fnUntraced(function* (
   })
   const status = OriginAnswers.parsePush(answer.stdout.toString("utf8"), what.branch)
   const taken = answer.exitCode === 0 && status !== undefined && /^[ *=]$/u.test(status.flag)
-  return { taken, said: redact([status?.summary ?? "", meant(answer.stderr)].join(" ")) }
+  return { taken, access, said: redact([status?.summary ?? "", meant(answer.stderr)].join(" ")) }
 }, Effect.scoped)
 
 /** Fails if more bytes have arrived than allowed, because git itself has no limit. */

@@ -7,6 +7,7 @@
  * so nothing can replace it meanwhile, and planted files are read only as names. The reference is locked as git locks
  * it, and changed only if it has the expected value.
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import { recover } from "@cogni/sandbox-host-files/Descriptor"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
@@ -155,7 +156,7 @@ const setRef = Effect.fnUntraced(function* (to: Ref) {
     if ((yield* standing(to)) !== expected)
       return yield* raced(
         "the branch has just been moved or removed",
-        "Check it, then try again, or push under another name (relay retry --branch)"
+        `Check it, then try again, or push under another name (${named("ReopenOptions.branch")})`
       )
     yield* written(() => rename(lock, HeldDirectory.at(directory, name)))
   }).pipe(
@@ -190,7 +191,7 @@ const notOpened = (refused: HostPathRefused): OriginUnavailable | RelayFailed =>
 const failed = (message: string) =>
   new RelayFailed({
     detail: `the branch could not be written: ${oneLine(message)}`,
-    remedy: "Check the repository, its disk and its permissions, then try again (relay retry)",
+    remedy: `Check the repository, its disk and its permissions, then try again (${named("GitRelay.reopen")})`,
     isRetryable: true
   })
 

@@ -5,6 +5,7 @@
  *
  * Creating the directory claims the run. The state is replaced as a whole, and has the stage of the run.
  */
+import { named } from "@cogni/sandbox-core/Remedy"
 import { formatOwner, type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { attempt as attempted } from "@cogni/sandbox-host-files/Attempt"
@@ -144,7 +145,7 @@ export const make = (options: { readonly directory: string; readonly owners: Own
           ? notKept(
               runId,
               "it is already kept",
-              "Resume it (relay retry), drop it (relay drop), or use another run ID"
+              `Resume it (${named("GitRelay.reopen")}), drop it (${named("GitRelay.discard")}), or use another run ID`
             )
           : unusable(root, message)
     )
@@ -165,7 +166,7 @@ export const make = (options: { readonly directory: string; readonly owners: Own
       return yield* notKept(
         runId,
         "no commits are kept",
-        "It was pushed or dropped, or never had a repository. See: relay list"
+        `It was pushed or dropped, or never had a repository. See: ${named("GitRelay.kept")}`
       )
     if (inUse(state))
       return yield* notKept(runId, "it is in use by another process", "Wait for that process to end")
