@@ -2,6 +2,8 @@
 import { assert, layer } from "@effect/vitest"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import { Effect } from "effect"
+import { existsSync, mkdirSync } from "node:fs"
+import { join } from "node:path"
 import * as CliProcess from "../harness/CliProcess.ts"
 import { complaint, key } from "../harness/CliWorld.ts"
 import * as Images from "../harness/Images.ts"
@@ -128,6 +130,18 @@ suite("records of runs", (it) => {
         isRemoved ||= yield* prunedAfter(runId)
       assert.isTrue(isRemoved)
       assert.include((yield* cli.run(["ps", "--all"])).stdout.toString(), "run-killed-two")
+      assert.match(
+        (yield* cli.run(["prune", "--records", "--dry-run"])).stdout.toString(),
+        /would delete the records of \d+ runs?/u
+      )
+      assert.include((yield* cli.run(["ps", "--all"])).stdout.toString(), "run-killed-two")
+      const session = join(cli.stateDirectory, "sessions", "0".repeat(32))
+      mkdirSync(session, { recursive: true })
+      const shown = yield* cli.run(["prune", "--sessions", "--dry-run"])
+      assert.include(shown.stdout.toString(), `would delete ${session}`)
+      assert.isTrue(existsSync(session))
+      assert.include((yield* cli.run(["prune", "--sessions"])).stdout.toString(), `deleted ${session}`)
+      assert.isFalse(existsSync(session))
       assert.match(
         (yield* cli.run(["prune", "--records"])).stdout.toString(),
         /deleted the records of \d+ runs?/u

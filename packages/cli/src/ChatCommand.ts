@@ -27,6 +27,7 @@ import * as SessionWorkspaces from "@cogni/sandbox-sessions/sandbox/SessionWorks
 import { toolNames } from "@cogni/sandbox-loop/ToolProfile"
 import { Context, Effect, FileSystem, Layer, Result, Stdio } from "effect"
 import { join } from "node:path"
+import { hostSessionSecondsMax } from "./ChatRemains.ts"
 import * as Composition from "./Composition.ts"
 import * as ConfigCommand from "./ConfigCommand.ts"
 import { mapLayerError, type Refusal, refusal, refuse } from "./Failure.ts"
@@ -41,9 +42,6 @@ export type ChatInput = Flags.Typed<typeof Flags.chat> & { readonly file: string
 
 /** Longest time until a change of the configuration takes effect. */
 export const reloadSecondsMax = 2
-
-/** Longest time that one session may execute on the host. */
-const hostSessionSecondsMax = 86_400
 
 const reading = `reading messages, one per line: {"channel":"…","senderId":"…","text":"…"}`
 

@@ -487,6 +487,9 @@ export const prune = {
     Flag.withAlias("a")
   ),
   force: toggle("force", "With --all: also remove resources of runs that are still alive"),
-  records: toggle("records", "Also delete records and audits of runs that have ended"),
+  records: toggle("records", "Also delete records, output and audits of runs that have ended"),
+  sessions: toggle("sessions", "Also delete the files of chat sessions that no container is using"),
+  cache: toggle("cache", "Also delete the cache of fetched repositories"),
+  dryRun: toggle("dry-run", "Show what would be removed, and remove nothing"),
   output
 }

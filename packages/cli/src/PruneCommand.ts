@@ -1,14 +1,17 @@
 /**
  * `prune`: removes orphaned resources, of runs whose host process has died.
  *
- * Never touches a living owner's sandbox without `--force`.
+ * Never touches a living owner's sandbox without `--force`, and deletes other files only on request.
  */
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
+import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, Result } from "effect"
+import * as ChatRemains from "./ChatRemains.ts"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
 import { refusal } from "./Failure.ts"
@@ -28,12 +31,13 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   }
   const report = yield* Effect.gen(function* () {
     const reaper = yield* DockerReaper
-    if (!input.all) return yield* reaper.reap
-    if (!input.force) yield* refuseLiving
-    return yield* reaper.removeAll
+    if (input.all && !input.force) yield* refuseLiving
+    if (input.dryRun) return yield* reaper.preview({ all: input.all })
+    return yield* input.all ? reaper.removeAll : reaper.reap
   }).pipe(Effect.provide(Composition.reaper(settings)))
 
   const { abandoned, forgotten, problem } = yield* records(settings, input)
+  const deleted = yield* remains(settings, input)
   const output = yield* Output.Output
   const ok = report.failed.length === 0 && problem === undefined
   if (!ok) yield* output.exitWith(exitCode.findings)
@@ -42,17 +46,25 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   if (input.output === "json") {
     return yield* Output.json({
       ok,
+      ...(input.dryRun ? { dryRun: true } : {}),
       ...report,
       abandoned,
       forgotten,
+      deleted,
       ...(problem === undefined ? {} : { problem })
     })
   }
+  const [removed, cleared, deletedAs] = input.dryRun
+    ? ["would remove", "would clear", "would delete"]
+    : ["removed", "cleared", "deleted"]
   yield* Output.lines([
-    ...report.removed.map((name) => `removed ${name}`),
-    ...abandoned.map((runId) => `cleared ${runId}, whose host process has died`),
-    ...(forgotten.length === 0 ? [] : [`deleted the records of ${plural(forgotten.length, "run")}`]),
-    ...(report.removed.length + abandoned.length + forgotten.length === 0 ? ["nothing to remove"] : []),
+    ...report.removed.map((name) => `${removed} ${name}`),
+    ...abandoned.map((runId) => `${cleared} ${runId}, whose host process has died`),
+    ...(forgotten.length === 0 ? [] : [`${deletedAs} the records of ${plural(forgotten.length, "run")}`]),
+    ...deleted.map((path) => `${deletedAs} ${oneLine(path)}`),
+    ...(report.removed.length + abandoned.length + forgotten.length + deleted.length === 0
+      ? ["nothing to remove"]
+      : []),
     ...(report.living === 0 ? [] : [`kept resources of active runs: ${report.living}`])
   ])
   for (const { name, reason } of report.failed)
@@ -65,15 +77,30 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
  */
 const records = Effect.fnUntraced(function* (settings: Settings["Service"], input: PruneInput) {
   const files = Records.files(settings)
-  const abandoned = yield* files.reap
+  const { dryRun } = input
+  const abandoned = yield* dryRun ? files.orphans : files.reap
   const told = yield* Effect.gen(function* () {
     const runs = yield* SqlRunStore
-    yield* runs.refresh(abandoned)
-    return input.records ? yield* runs.forget({ everyHost: input.all }) : []
+    if (!dryRun) yield* runs.refresh(abandoned)
+    return input.records ? yield* runs.forget({ everyHost: input.all, dryRun }) : []
   }).pipe(Effect.provide(Records.store(settings)), Effect.scoped, Effect.result)
   if (Result.isFailure(told)) return { abandoned, forgotten: [], problem: told.failure.message }
-  const forgotten = new Set([...told.success, ...(input.records ? yield* files.forget : [])])
-  return { abandoned, forgotten: [...forgotten], problem: undefined }
+  const own = input.records ? yield* dryRun ? files.ended : files.forget : []
+  return { abandoned, forgotten: [...new Set([...told.success, ...own])], problem: undefined }
+})
+
+/** Deletes directories that are not of one run, as far as requested. Returns their paths. */
+const remains = Effect.fnUntraced(function* (settings: Settings["Service"], input: PruneInput) {
+  const { dryRun } = input
+  const found = [
+    ...(input.records ? yield* ChatRemains.audits(settings) : []),
+    ...(input.sessions ? yield* ChatRemains.sessions(settings) : [])
+  ]
+  const { mirrors } = StateDirectory.paths(settings.stateDirectory)
+  return [
+    ...(yield* dryRun ? Effect.succeed(found) : ChatRemains.remove(found)),
+    ...(input.cache ? yield* HostGitRelay.emptyCache({ directory: mirrors, owners: HostOwner, dryRun }) : [])
+  ]
 })
 
 const refuseLiving = Effect.gen(function* () {

@@ -27,6 +27,8 @@ export class DockerReaper extends Context.Service<
   {
     /** Removes the orphaned resources. */
     readonly reap: Effect.Effect<ReapReport, ContainerError>
+    /** Returns what `reap` would remove, or with `all` what `removeAll` would, and removes nothing. */
+    readonly preview: (options: { readonly all: boolean }) => Effect.Effect<ReapReport, ContainerError>
     /**
      * Removes the orphaned resources at the start of a service. Settles after 5 s at the latest, and goes on until the
      * scope closes. Never fails, so that a slow or missing engine prevents no start: a failure is a warning.
@@ -89,13 +91,20 @@ export const make = Effect.gen(function* () {
     return { removed, failed, living: found.length - over.length } satisfies ReapReport
   })
 
-  const reap = Effect.suspend(() => {
-    const now = new Date()
-    return remove(({ labels }) => HostOwner.isOrphaned(labels[label.owner], labels[label.expiresAt], now))
-  })
+  const isOrphaned =
+    (now: Date) =>
+    ({ labels }: DockerApi.Labelled) =>
+      HostOwner.isOrphaned(labels[label.owner], labels[label.expiresAt], now)
+
+  const reap = Effect.suspend(() => remove(isOrphaned(new Date())))
 
   return DockerReaper.of({
     reap,
+    preview: ({ all }) =>
+      Effect.map(api.labelled(label.run), (found) => {
+        const over = all ? found : found.filter(isOrphaned(new Date()))
+        return { removed: over.map(({ name }) => name), failed: [], living: found.length - over.length }
+      }),
     reapAtStart: Effect.gen(function* () {
       const reaping = yield* Effect.forkScoped(orWarn(reap), { startImmediately: true })
       yield* Effect.timeoutOption(Fiber.await(reaping), Duration.seconds(startSecondsMax))

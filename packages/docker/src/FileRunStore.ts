@@ -50,6 +50,50 @@ export const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
   return HostOwner.isOrphaned(owner, expiresAt.toISOString(), new Date())
 }
 
+type Records = Effect.Effect<ReadonlyArray<RunRecord>, HostFailed>
+
+const isDefined = <A>(value: A | undefined): value is A => value !== undefined
+
+const isRunning = ({ outcome }: RunRecord) => outcome.status === "running"
+
+/** Reads the records of all runs, of which `list` has only the newest. */
+const recordsOf = (
+  ids: Effect.Effect<ReadonlyArray<RunId>, HostFailed>,
+  read: (runId: RunId) => Effect.Effect<RunRecord | undefined, HostFailed>
+): Records =>
+  Effect.flatMap(ids, (names) =>
+    Effect.map(Effect.forEach(names, read, { concurrency: 16 }), (found) => found.filter(isDefined))
+  )
+
+const orphansOf = (
+  ids: Effect.Effect<ReadonlyArray<RunId>, HostFailed>,
+  find: (runId: RunId) => Effect.Effect<object | undefined, HostFailed>
+): Effect.Effect<ReadonlyArray<RunId>, HostFailed> =>
+  Effect.flatMap(ids, (names) => Effect.filter(names, (runId) => Effect.map(find(runId), isDefined)))
+
+const runningOf = (records: Records): Records => Effect.map(records, (found) => found.filter(isRunning))
+
+/** Finds the runs that are over and settled. */
+const endedOf = (
+  records: Records,
+  marks: Effect.Effect<ReadonlyArray<UnsettledRuns.Mark>, HostFailed>
+): Effect.Effect<ReadonlyArray<RunId>, HostFailed> =>
+  Effect.map(Effect.all([records, marks]), ([found, unsettled]) =>
+    found
+      .filter((record) => !isRunning(record) && !unsettled.some(({ runId }) => runId === record.runId))
+      .map(({ runId }) => runId)
+  )
+
+/** Cleans up each run, and returns the IDs of those that changed. A run that fails is logged and skipped. */
+const each = (names: ReadonlyArray<RunId>, tidy: (runId: RunId) => Effect.Effect<boolean, HostFailed>) =>
+  Effect.filter(names, (runId) =>
+    tidy(runId).pipe(
+      Effect.catchTag("HostFailed", (error) =>
+        Effect.as(Effect.logWarning(`cannot clean up run ${runId}`, error.message), false)
+      )
+    )
+  )
+
 interface FileRunStoreOptions {
   /** State directory of this host. */
   readonly directory: string
@@ -152,15 +196,9 @@ export const make = (options: FileRunStoreOptions) => {
     return record !== undefined && isOver(record) ? { record, transient } : undefined
   }
 
-  /** Cleans up each run, and returns the IDs of those that changed. A run that fails is logged and skipped. */
-  const each = (names: ReadonlyArray<RunId>, tidy: (runId: RunId) => Effect.Effect<boolean, HostFailed>) =>
-    Effect.filter(names, (runId) =>
-      tidy(runId).pipe(
-        Effect.catchTag("HostFailed", (error) =>
-          Effect.as(Effect.logWarning(`cannot clean up run ${runId}`, error.message), false)
-        )
-      )
-    )
+  const orphans = orphansOf(ids, (runId) => attempt(runs, () => orphanOf(runId)))
+  const records = recordsOf(ids, (runId) => attempt(runs, () => read(runId)))
+  const ended = endedOf(records, attempt(runs, unsettled.marks))
 
   /** Tells the usage of a run, and settles it. Returns false if the next recovery must try again. */
   const told = (orphan: UnsettledRuns.Mark, tell: (record: RunRecord) => Effect.Effect<void, unknown>) =>
@@ -248,6 +286,13 @@ export const make = (options: FileRunStoreOptions) => {
       })
     }),
 
+    /** Runs whose process is alive, or may be. */
+    running: runningOf(records),
+    /** IDs of the runs that `reap` would clean up. */
+    orphans,
+    /** IDs of the runs that `forget` would delete. */
+    ended,
+
     /** Removes what orphaned runs left in their directories, and records them as abandoned. Returns their IDs. */
     reap: Effect.flatMap(ids, (names) =>
       each(
@@ -269,12 +314,9 @@ export const make = (options: FileRunStoreOptions) => {
     ),
 
     /** Deletes the records and audits of runs that have ended, except for unsettled ones. Returns their IDs. */
-    forget: Effect.flatMap(Effect.all([list, attempt(runs, unsettled.marks)]), ([records, marks]) =>
+    forget: Effect.flatMap(ended, (names) =>
       each(
-        records
-          .filter(({ outcome }) => outcome.status !== "running")
-          .map(({ runId }) => runId)
-          .filter((runId) => !marks.some((mark) => mark.runId === runId)),
+        names,
         Effect.fnUntraced(function* (runId) {
           const directory = join(runs, runId)
           // The record goes last: without it, the rest could not be identified after a failure.

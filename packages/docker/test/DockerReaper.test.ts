@@ -77,7 +77,7 @@ describe("DockerReaper, at a start", () => {
       })
       yield* Fiber.join(fiber)
       assert.strictEqual(warnings.length, 1)
-      assert.match(warnings[0]!, /^Warn.*could not be removed.*is not running.*cogni-sandbox prune/su)
+      assert.match(warnings[0]!, /^Warn.*could not be removed.*is not running.*Reaper/su)
     })
   )
 
@@ -91,6 +91,25 @@ describe("DockerReaper, at a start", () => {
       assert.deepStrictEqual(removed, ["volume-of-the-dead"])
       assert.strictEqual(warnings.length, 1)
       assert.match(warnings[0]!, /^Warn.*1 resources.*of-the-dead \(.*device is busy/su)
+    })
+  )
+
+  it.effect("previews what it would remove, and removes nothing", () =>
+    Effect.gen(function* () {
+      const engine = Layer.mock(DockerApi.DockerApi, {
+        address: { type: "unix", path: "/nowhere" },
+        labelled: () => Effect.succeed(everyone)
+      })
+      const preview = (all: boolean) =>
+        DockerReaper.DockerReaper.use((reaper) => reaper.preview({ all })).pipe(
+          Effect.provide(Layer.provide(DockerReaper.layerApi(), engine))
+        )
+      assert.deepStrictEqual(yield* preview(false), {
+        removed: ["volume-of-the-dead", "of-the-dead"],
+        failed: [],
+        living: 2
+      })
+      assert.strictEqual((yield* preview(true)).removed.length, everyone.length)
     })
   )
 

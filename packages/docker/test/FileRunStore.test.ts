@@ -160,6 +160,43 @@ describe("FileRunStore", () => {
     })
   )
 
+  it.effect("deletes all ended runs, also more than a list shows, and no running one", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const { ended, forget, running, store } = FileRunStore.make({ directory: path, trafficOf: "unknown" })
+      const spec = yield* SandboxSpec.decode({ image: "i", argv: ["a"] })
+      yield* store.open(runId, spec)
+      const count = 501
+      for (let number = 0; number < count; number++) {
+        const id = RunId.make(`run-ended-${String(number).padStart(6, "0")}`)
+        const own = join(path, "runs", id)
+        mkdirSync(own)
+        const record = JSON.parse(readFileSync(join(path, "runs", runId, "record.json"), "utf8"))
+        writeFileSync(
+          join(own, "record.json"),
+          JSON.stringify({ ...record, runId: id, outcome: { status: "interrupted" } })
+        )
+      }
+      assert.strictEqual((yield* ended).length, count)
+      assert.deepStrictEqual(
+        (yield* running).map((record) => record.runId),
+        [runId]
+      )
+      assert.strictEqual((yield* forget).length, count)
+      assert.deepStrictEqual(readdirSync(join(path, "runs")), [runId])
+    })
+  )
+
+  it.effect("names orphaned runs without touching them", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const { orphans, store } = FileRunStore.make({ directory: path, trafficOf: "unknown" })
+      const own = yield* abandon(store, runId, (inside) => mkdirSync(join(inside, "workspace")))
+      assert.deepStrictEqual(yield* orphans, [runId])
+      assert.isTrue(existsSync(join(own, "workspace")))
+    })
+  )
+
   it.effect("records a run as interrupted if it is interrupted right after opening", () =>
     Effect.gen(function* () {
       const path = yield* directory

@@ -48,6 +48,17 @@ export const gitVersion: Effect.Effect<string | undefined> = HostGit.run({
   Effect.catch(() => Effect.succeed(undefined))
 )
 
+/**
+ * Removes the cache of fetched objects, except what another process is using. Returns the removed paths. With `dryRun`,
+ * nothing is removed.
+ */
+export const emptyCache = (options: {
+  readonly directory: string
+  readonly owners: KeptRuns.Owners
+  readonly dryRun?: boolean | undefined
+}): Effect.Effect<ReadonlyArray<string>, GitRelayError> =>
+  Effect.mapError(MirrorCache.empty(options), (reason) => new GitRelayError({ operation: "discard", reason }))
+
 export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
   const runs = KeptRuns.make(options)
   const cache = options.cache && (yield* MirrorCache.make({ ...options.cache, owners: options.owners }))

@@ -58,9 +58,13 @@ export class SqlRunStore extends Context.Service<
     readonly sync: Effect.Effect<ReadonlyArray<RunId>, RunStoreError>
     /** Syncs these runs again, because the spool has new data about them. */
     readonly refresh: (runIds: ReadonlyArray<RunId>) => Effect.Effect<void, RunStoreError>
-    /** Deletes the records of ended runs, of this machine or of all, but not their files. Returns their IDs. */
+    /**
+     * Deletes the records of ended runs, of this machine or of all, but not their files. Returns their IDs. With
+     * `dryRun`, nothing is deleted.
+     */
     readonly forget: (options: {
       readonly everyHost: boolean
+      readonly dryRun?: boolean | undefined
     }) => Effect.Effect<ReadonlyArray<RunId>, RunStoreError>
   }
 >()("@cogni/sandbox-sql/SqlRunStore") {}
@@ -140,13 +144,14 @@ export const make = Effect.fnUntraced(function* (options: Options) {
     return synced
   })
 
-  const forget = Effect.fnUntraced(function* (asked: { readonly everyHost: boolean }) {
+  const forget = Effect.fnUntraced(function* (asked: Parameters<SqlRunStore["Service"]["forget"]>[0]) {
     const rows = yield* sql<RunTables.RunRow>`SELECT run_id, record FROM cogni_runs
       ${asked.everyHost ? sql.literal("") : sql`WHERE host = ${options.host}`}`
     const over = rows.flatMap((row) => {
       const record = RunTables.recordOf(row, [])
       return record === undefined || asTold(record).outcome.status === "running" ? [] : [record.runId]
     })
+    if (asked.dryRun === true) return over
     yield* sql.withTransaction(
       Effect.forEach(over, (runId) => sql`DELETE FROM cogni_runs WHERE run_id = ${runId}`, { discard: true })
     )
@@ -169,7 +174,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       refresh: (runIds) => Effect.andThen(Effect.forEach(runIds, spool.mark, { discard: true }), sync),
       forget: Effect.fn("SqlRunStore.forget")(function* (asked) {
         const runIds = yield* database.once(forget(asked))
-        yield* Effect.forEach(runIds, spool.clear, { discard: true })
+        if (asked.dryRun !== true) yield* Effect.forEach(runIds, spool.clear, { discard: true })
         return runIds
       })
     })

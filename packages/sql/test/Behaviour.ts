@@ -157,6 +157,8 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         })
         const [mine, theirs, living] = [yield* end(here), yield* end(there), yield* RunId.generate]
         yield* here.store.open(living, yield* Stores.spec)
+        assert.deepStrictEqual(yield* here.runs.forget({ everyHost: false, dryRun: true }), [mine])
+        assert.isDefined(yield* here.store.get(mine))
         assert.deepStrictEqual(yield* here.runs.forget({ everyHost: false }), [mine])
         assert.isUndefined(yield* here.store.get(mine))
         assert.isDefined(yield* here.store.get(theirs))

@@ -88,6 +88,30 @@ export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
   return { fetched }
 })
 
+/** Removes all mirrors, except those that a process is using. Returns their paths. */
+export const empty = ({
+  directory: root,
+  dryRun = false,
+  owners
+}: Pick<MirrorCacheOptions, "directory" | "owners"> & { readonly dryRun?: boolean | undefined }) =>
+  attempt(root, async () => {
+    const names = await readdir(root).catch((thrown: unknown) => {
+      if (isErrno(thrown, "ENOENT")) return []
+      throw thrown
+    })
+    const removed: Array<string> = []
+    for (const name of names) {
+      const directory = join(root, name)
+      const lock = join(directory, "lock")
+      const made = (await stat(lock).catch(() => undefined))?.mtimeMs
+      const text = await readFile(lock, "utf8").catch(() => "")
+      if (made !== undefined && !isLeft(owners, text, Date.now() - made)) continue
+      if (!dryRun) await rm(directory, { recursive: true, force: true })
+      removed.push(directory)
+    }
+    return removed
+  })
+
 const exists = (path: string) =>
   stat(path).then(
     () => true,
