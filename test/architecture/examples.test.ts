@@ -33,7 +33,7 @@ const printed: Readonly<Record<string, ReadonlyArray<string>>> = {
 }
 
 /** Examples that are type-checked with the others, but not run here. */
-const needDocker = ["chat-on-docker", "sealed-run-on-docker"]
+const needDocker = ["chat-on-docker", "own-agent-on-docker", "sealed-run-on-docker"]
 
 describe("examples", () => {
   it("are either run here or need Docker", () => {

@@ -6,6 +6,8 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
+import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
+import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
 import * as Pace from "../harness/Pace.ts"
@@ -30,6 +32,30 @@ describe("examples", () => {
     assert.include(stdout, "cannot touch '/etc/x': Read-only file system")
     assert.include(stdout, "isolation confirmed by sandbox, engine, host")
   })
+
+  it.live("own-agent-on-docker answers from an image with one program more than the runtime", () =>
+    Effect.gen(function* () {
+      const image = `cogni-test/reviewer:${process.pid}`
+      yield* Effect.acquireRelease(
+        docker("build", "--build-arg", `RUNTIME=${Images.runtime}`, "--tag", image, "examples/reviewer"),
+        () => Effect.ignore(docker("image", "rm", image))
+      )
+      const model = yield* ScriptedModelApi.acquire({
+        raw: true,
+        script: ({ text }) => ({ say: `reviewed: ${text.includes("main.ts")}` })
+      })
+      const stdout = yield* Effect.promise(() =>
+        run("own-agent-on-docker", {
+          COGNI_LLM_URL: model.url,
+          COGNI_LLM_KEY: "sk-example",
+          COGNI_LLM_MODEL: "m",
+          REVIEWER_IMAGE: image
+        })
+      )
+      assert.strictEqual(stdout, "reviewed: true\n")
+      assert.deepStrictEqual(yield* model.problems, [])
+    }).pipe(Effect.scoped)
+  )
 
   it.live("chat-on-docker answers two messages in one container", () =>
     Effect.gen(function* () {
