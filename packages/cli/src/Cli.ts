@@ -17,6 +17,7 @@ import * as InstalledImages from "./InstalledImages.ts"
 import * as Invocation from "./Invocation.ts"
 import * as Output from "./Output.ts"
 import { inFlags } from "./RemedyWords.ts"
+import * as RunReport from "./RunReport.ts"
 import * as Settings from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
@@ -391,6 +392,8 @@ const complain = Effect.fnUntraced(function* (asked: Invocation.Invocation, caus
   const failure = Failure.fromCause(cause)
   yield* out.exitWith(failure.exitCode)
   if (failure.name === "readerGone") return
+  if (failure.textSoFar !== undefined && asked.format === "text")
+    yield* out.stderr(RunReport.spoken(failure.textSoFar))
   yield* out.stderr(`cogni-sandbox: ${failure.message}\n`)
   if (asked.debug) yield* out.stderr(`${Cause.pretty(cause)}\n`)
   if (asked.format === "json") {

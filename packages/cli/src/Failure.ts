@@ -31,10 +31,13 @@ export class Refusal extends Data.TaggedError("Refusal")<{
   }
 }
 
-/** A run on a repository failed, and its work was kept or was nothing. */
+/** A run failed, with what its agent has said and done until then. */
 export class RunFailed extends Data.TaggedError("RunFailed")<{
   readonly error: SandboxError
-  readonly delivery: Delivery
+  /** Text of the agent; empty for a command. */
+  readonly textSoFar: string
+  /** Delivery of its commits, if it worked on a repository. */
+  readonly delivery?: Delivery | undefined
 }> {
   override get message(): string {
     return this.error.message
@@ -85,7 +88,9 @@ export interface Failure {
   readonly runId?: string | undefined
   /** The partial result of the run. */
   readonly partial?: unknown
-  /** What became of the commits, if the run worked on a repository. */
+  /** Text of the agent, if it has said anything. */
+  readonly textSoFar?: string | undefined
+  /** Delivery of the commits, if the run worked on a repository. */
   readonly relay?: Schema.Json | undefined
 }
 
@@ -102,7 +107,12 @@ const failure = (name: ExitName, reason: string, message: string, rest: Partial<
 
 const ofError = (error: unknown): Failure => {
   if (error instanceof RunFailed) {
-    return { ...ofError(error.error), relay: RelayReport.toJson(error.delivery) }
+    const { delivery, textSoFar } = error
+    return {
+      ...ofError(error.error),
+      ...(textSoFar === "" ? {} : { textSoFar }),
+      ...(delivery === undefined ? {} : { relay: RelayReport.toJson(delivery) })
+    }
   }
   if (error instanceof SandboxError) {
     const { isRetryable, message, partial, reason, runId } = error
@@ -136,11 +146,12 @@ const ofError = (error: unknown): Failure => {
 export const fromCause = (cause: Cause.Cause<unknown>): Failure => ofError(Cause.squash(cause))
 
 /** Formats a failure for scripts. */
-export const toJson = ({ partial, relay, runId, ...error }: Failure): object => ({
+export const toJson = ({ partial, relay, runId, textSoFar, ...error }: Failure): object => ({
   ok: false,
   ...(runId === undefined ? {} : { runId }),
   exitCode: error.exitCode,
   error: { code: error.name, reason: error.reason, message: error.message, isRetryable: error.isRetryable },
+  ...(textSoFar === undefined ? {} : { textSoFar }),
   ...(partial === undefined ? {} : { partial }),
   ...(relay === undefined ? {} : { relay })
 })
@@ -154,12 +165,18 @@ const usageMessage = (error: CliError.CliError): string => {
   // The first error is the user's mistake; the others often follow from it.
   const [first] = error.errors
   if (first === undefined) return `name a command. See ${command} --help`
+  if (command.endsWith(" run") && isOfCommand(first)) {
+    return `${withStop(messageOf(first))} To run a command, put it after --: ${command} [flags] -- CMD ARG…`
+  }
   const hint =
     "suggestions" in first && first.suggestions.length > 0
       ? ` Did you mean ${first.suggestions.join(" or ")}?`
       : ""
-  const said = messageOf(first)
-    .split("\n")[0]!
-    .replace(/([^.?!])$/u, "$1.")
-  return `${said}${hint} See ${command} --help`
+  return `${withStop(messageOf(first))}${hint} See ${command} --help`
 }
+
+/** Whether a mistake is a word or a short flag that belongs to a command, such as `ls -la`. */
+const isOfCommand = (error: CliError.CliError): boolean =>
+  error._tag === "UnexpectedArgument" || (error._tag === "UnrecognizedOption" && /^-[^-]/u.test(error.option))
+
+const withStop = (message: string): string => message.split("\n")[0]!.replace(/([^.?!])$/u, "$1.")

@@ -1,8 +1,12 @@
 /** Formats run records for people and scripts. Pure. */
 import { type Outcome, RunRecord } from "@cogni/sandbox-core/RunStore"
+import { repositoryProgram } from "@cogni/sandbox-git-relay/RelayRun"
+import { withPrompt } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { Schema } from "effect"
 import { formatMillis } from "./Quantity.ts"
 import { clip, columns, oneLine } from "./TerminalText.ts"
+
+const [promptProgram] = withPrompt([""])
 
 const encode = Schema.encodeSync(Schema.toCodecJson(RunRecord))
 
@@ -41,6 +45,13 @@ export const summary = (record: RunRecord, now: Date) => ({
   ...(record.spec.llm === undefined ? {} : { model: record.spec.llm.model })
 })
 
+/** Returns the command that a user asked for, without the program that starts it in a clone or with a prompt. */
+const commandOf = ([program = "", ...rest]: ReadonlyArray<string>): ReadonlyArray<string> => {
+  if (program === repositoryProgram)
+    return commandOf(rest.slice(rest.indexOf("--", rest[0] === "--commit" ? 2 : 0) + 1))
+  return program === promptProgram ? rest.slice(1) : [program, ...rest]
+}
+
 /** Formats records as a table for people. */
 export const list = (records: ReadonlyArray<RunRecord>, now: Date): ReadonlyArray<string> =>
   columns([
@@ -50,6 +61,6 @@ export const list = (records: ReadonlyArray<RunRecord>, now: Date): ReadonlyArra
       status(record.outcome),
       `${formatMillis(now.getTime() - Date.parse(record.startedAt))} ago`,
       record.outcome.status === "abandoned" ? "?" : formatMillis(millisOf(record, now)),
-      clip(oneLine(record.spec.argv.join(" ")), 40)
+      clip(oneLine(commandOf(record.spec.argv).join(" ")), 40)
     ])
   ])

@@ -7,6 +7,7 @@
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
 import { describeExhaustion } from "@cogni/sandbox-core/BudgetWords"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
 import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
@@ -30,6 +31,9 @@ import * as RunPlan from "./RunPlan.ts"
 import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
 import * as UserFiles from "./UserFiles.ts"
+
+/** Characters of an agent's text that are kept in case its run fails. */
+const textCharsMax = 256 * 1024
 
 export type RunInput = Flags.Typed<typeof Flags.run> & {
   readonly prompt?: string | undefined
@@ -61,8 +65,8 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
       kept = delivery
     })
     const ended = yield* follow(plan.spec, subject, shown, progress, inClone).pipe(
-      Effect.catchTag("SandboxError", (error) =>
-        Effect.suspend(() => Effect.fail(kept === undefined ? error : new RunFailed({ error, delivery: kept })))
+      Effect.catchTag("RunFailed", ({ error, textSoFar }) =>
+        Effect.suspend(() => Effect.fail(new RunFailed({ error, textSoFar, delivery: kept })))
       )
     )
     const { delivery } = ended
@@ -106,6 +110,7 @@ const tell = Effect.fnUntraced(function* (
   if (verdict?.answer !== undefined) {
     yield* output.stdout(`${verdict.answer.text}\n`)
   } else if (verdict?.problem !== undefined) {
+    yield* output.stderr(RunReport.spoken(verdict.problem.textSoFar))
     yield* output.stderr(`cogni-sandbox: ${result.runId}: ${verdict.problem.message}\n`)
   }
   if (failed !== undefined)
@@ -194,7 +199,23 @@ export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R =
   }
   if (inClone === undefined) yield* progress.now("preparing a sandbox")
   const reader = subject._tag === "Prompt" ? subject.agent.reader : AgentOutput.unread
-  const ended = yield* AgentRun.live(spec, reader, see, inClone).pipe(Effect.ensuring(rest))
+  let textSoFar = ""
+  const hear = (said: ReadonlyArray<AgentOutput.AgentEvent>) => {
+    for (const event of said)
+      if (event.type === "text_delta") textSoFar = `${textSoFar}${event.delta}`.slice(-textCharsMax)
+  }
+  const ended = yield* AgentRun.live(
+    spec,
+    reader,
+    (event, said) => {
+      hear(said)
+      return see(event)
+    },
+    inClone
+  ).pipe(
+    Effect.ensuring(rest),
+    Effect.mapError((error) => (error instanceof SandboxError ? new RunFailed({ error, textSoFar }) : error))
+  )
   yield* tidy.end
   return ended
 })

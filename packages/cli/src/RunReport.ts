@@ -18,18 +18,34 @@ export interface Verdict {
   readonly exitCode: number
   readonly answer: AgentAnswer | undefined
   /** Why there is no answer. */
-  readonly problem: { readonly code: string; readonly message: string } | undefined
+  readonly problem:
+    | { readonly code: string; readonly message: string; readonly textSoFar: string }
+    | undefined
 }
 
 export const verdictOf = ({ judged, result }: Pick<AgentRunEnd<unknown>, "judged" | "result">): Verdict => {
   if (Result.isSuccess(judged)) return { exitCode: 0, answer: judged.success, problem: undefined }
-  const { code, message } = judged.failure
+  const { code, message, textSoFar } = judged.failure
   const logs = code === "exit" || code === "unreadable" ? `. See: cogni-sandbox logs ${result.runId}` : ""
   return {
     exitCode: result.exitCode === 0 ? exitCode.noAnswer : result.exitCode,
     answer: undefined,
-    problem: { code: oneLine(code), message: `${oneLine(message)}${logs}` }
+    problem: { code: oneLine(code), message: `${oneLine(message)}${logs}`, textSoFar }
   }
+}
+
+/** Characters of an agent's text that are shown beside a failure. */
+const shownCharsMax = 4000
+
+/**
+ * Shows the end of what an agent has said before its run failed; nothing if it has said nothing. Its lines are
+ * indented, so that none of them looks like a line of this command.
+ */
+export const spoken = (textSoFar: string): string => {
+  const text = textSoFar.trim()
+  if (text === "") return ""
+  const shown = `${text.length > shownCharsMax ? "…" : ""}${text.slice(-shownCharsMax)}`
+  return `· the agent's text so far:\n  ${shown.split(/\r\n|[\n\u2028\u2029\r]/u).join("\n  ")}\n`
 }
 
 /** Summarizes the end of a run in one line. */
@@ -82,7 +98,8 @@ export const agentJson = (
   ...(problem === undefined
     ? {}
     : {
-        error: { code: "agent", reason: problem.code, message: problem.message, isRetryable: false }
+        error: { code: "agent", reason: problem.code, message: problem.message, isRetryable: false },
+        ...(problem.textSoFar === "" ? {} : { textSoFar: problem.textSoFar })
       }),
   ...facts(result, demo)
 })

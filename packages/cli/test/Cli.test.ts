@@ -67,6 +67,8 @@ const mistakes: ReadonlyArray<readonly [words: string, code: number, says: strin
   ["serve --operator-port -1", 64, '--operator-port: "-1". Expected: a whole number from 0 to 65535. See'],
   ["run --run-id A --demo x", 65, '--run-id "A" is not a valid run ID. Write 8 to 48 lower-case letters'],
   ["run --output yaml x", 64, "--output"],
+  ["run --no-model ls -la", 64, "To run a command, put it after --: cogni-sandbox run [flags] -- CMD ARG…"],
+  ["run --no-model ls src", 64, "To run a command, put it after --: cogni-sandbox run [flags] -- CMD ARG…"],
   ["run --no-model x", 64, "an agent needs a model"],
   ["run --agent nobody --demo x", 66, "there is no agent nobody"],
   ["run --prompt-file /nowhere/at/all --demo", 66, "/nowhere/at/all"],

@@ -33,7 +33,7 @@ describe("Failure", () => {
     const clone = {
       request: { runId, url: "https://git.example/acme/app", deliver: "push" },
       baseBranch: "main",
-      branch: BranchName.make("sandbox/x"),
+      branch: BranchName.make("sandbox/repair"),
       baseCommit: CommitId.make("a".repeat(40)),
       objectFormat: "sha1",
       workspacePath: "/state/relays/x/workspace",
@@ -44,13 +44,21 @@ describe("Failure", () => {
       reason: new SandboxError.TimedOut({ runtimeSecondsMax: 2, partial })
     })
     const delivery = { _tag: "Kept", clone, tip: CommitId.make("b".repeat(40)) } as const
-    const failure = of(new Failure.RunFailed({ error, delivery }))
+    const failure = of(new Failure.RunFailed({ error, delivery, textSoFar: "half an answer" }))
     assert.deepStrictEqual([failure.exitCode, failure.reason, failure.runId], [124, "TimedOut", runId])
     assert.containSubset(Failure.toJson(failure), {
       runId,
       partial,
-      relay: { status: "kept", branch: "sandbox/x", keptAt: "/state/relays/x" }
+      textSoFar: "half an answer",
+      relay: { status: "kept", branch: "sandbox/repair", keptAt: "/state/relays/x" }
     })
+  })
+
+  it("the error of a command has no text of an agent", () => {
+    const reason = new SandboxError.TimedOut({ runtimeSecondsMax: 2, partial })
+    const error = new SandboxError.SandboxError({ runId, reason })
+    const json = Failure.toJson(of(new Failure.RunFailed({ error, textSoFar: "" })))
+    assert.deepStrictEqual(json, Failure.toJson(run(reason)))
   })
 
   it("names flags instead of fields", () => {

@@ -23,6 +23,24 @@ describe("RecordReport", () => {
     ])
   })
 
+  it("lists the command of a run on a repository, without the programs around it", () => {
+    const argv = ["/usr/local/bin/cogni-repo", "--commit", "--", "--", "npm", "test", "--", "-x"]
+    const agent = [
+      "/usr/local/bin/cogni-repo",
+      "--",
+      "/usr/local/bin/cogni-stdin",
+      "/cogni/prompt.md",
+      "codex"
+    ]
+    for (const [asked, shown] of [
+      [argv, "npm test -- -x"],
+      [agent, "codex"]
+    ] as const) {
+      const [, line] = RecordReport.list([record({ spec: { ...record().spec, argv: asked as never } })], now)
+      assert.isTrue(line?.endsWith(`  ${shown}`), line)
+    }
+  })
+
   it("describes an outcome in one or two words", () => {
     assert.strictEqual(RecordReport.status(failed), "TimedOut")
     assert.strictEqual(RecordReport.status({ status: "abandoned" }), "abandoned")

@@ -49,6 +49,18 @@ describe("RunReport", () => {
     assert.notMatch(verdict.problem?.message ?? "", /[\n\r\u001b]/u)
   })
 
+  it("shows the end of what an agent has said before a failure", () => {
+    assert.strictEqual(RunReport.spoken(" \n"), "")
+    assert.strictEqual(RunReport.spoken("half\n"), "· the agent's text so far:\n  half\n")
+    const long = RunReport.spoken(`${"a".repeat(5000)}b`)
+    assert.strictEqual(long.length, "· the agent's text so far:\n  …\n".length + 4000)
+    assert.isTrue(long.endsWith("ab\n"))
+    const forged = RunReport.spoken(
+      "a\ncogni-sandbox: done\r\nb\rcogni-sandbox: done\u2028cogni-sandbox: done"
+    )
+    assert.notMatch(forged, /^cogni-sandbox/mu)
+  })
+
   it("the summary counts the calls that reached the model, and the refused ones apart", () => {
     const ran = result()
     const [sent] = ran.llm!.calls
@@ -81,10 +93,7 @@ describe("RunReport", () => {
       ", 0 model calls, 1 refused"
     )
     // Beyond the listed calls, the usage says how many reached the model.
-    assert.strictEqual(
-      summary({ calls: [completed], callsTotal: 5, usage }),
-      ", 2 model calls, 3 refused"
-    )
+    assert.strictEqual(summary({ calls: [completed], callsTotal: 5, usage }), ", 2 model calls, 3 refused")
   })
 
   it("as JSON, an answer and an error exclude each other", () => {
@@ -103,6 +112,12 @@ describe("RunReport", () => {
     const json = RunReport.agentJson(minimal, bad.result, RunReport.verdictOf(bad), false)
     assert.containSubset(json, { ok: false, exitCode: 1, error: { code: "agent", reason: "exit" } })
     assert.notProperty(json, "answer")
+    assert.notProperty(json, "textSoFar")
+    const half = ended({ stdout: envelope("half", { code: "http_500", message: "The model answered 500" }) })
+    assert.containSubset(RunReport.agentJson(minimal, half.result, RunReport.verdictOf(half), false), {
+      ok: false,
+      textSoFar: "half"
+    })
     assert.notProperty(json, "demo")
   })
 

@@ -119,6 +119,11 @@ describe("PullRequestText", () => {
     assert.include(body.replaceAll("\u2060", ""), text)
   })
 
+  it.each(["fix(proxy): parse() fails on an empty_file", "Use `map` & <= 50% of *it*", "Add [a] link (b)"])(
+    "leaves the ordinary title %j as it is, apart from references",
+    (text) => assert.strictEqual(of(text).title.replace("[\u2060a", "[a"), text)
+  )
+
   it("uses the run ID in the title if there is no subject", () => {
     assert.include(of("").title, "run-000000000001")
     assert.include(of().title, "run-000000000001")

@@ -39,14 +39,14 @@ export const make = ({ baseBranch, messages, runId }: PullRequestFacts) => {
   return { title, body: clip(`${intro}\n\n${fenced(messages)}\n`, bodyCharactersMax) }
 }
 
-/** Returns text without effects in a forge, for places that are not code. */
-export const inert = (text: string): string =>
-  withoutReferences(text).replace(/[<>\]()`*_|\\]/gu, (mark) => `${mark}${wordJoiner}`)
+/** Returns a title without effects in a forge. A title is plain text, with references and, in some places, with HTML. */
+const inert = (title: string): string =>
+  withoutReferences(title).replace(/\](?=\()|<(?=[a-z/!?])/giu, (mark) => `${mark}${wordJoiner}`)
 
 /** Splits everything that forges recognize in plain text: mentions, references, addresses, commands and markers. */
 const withoutReferences = (text: string): string =>
   text
-    .replace(/[@#!&$%^~[]/gu, (mark) => `${mark}${wordJoiner}`)
+    .replace(/[@#!&$%^~[](?=\S)/gu, (mark) => `${mark}${wordJoiner}`)
     .replace(/(:\/)(\/)/gu, `$1${wordJoiner}$2`)
     .replace(/(www)\./giu, `$1${wordJoiner}.`)
     // GH-1, and the keys of other trackers, which GitLab closes too.
