@@ -21,7 +21,12 @@ export class ToolRegistryError extends Schema.TaggedError<ToolRegistryError>()("
   }
 }
 
-/** A tool may be called by dotted name or wire name, and only after {@link ToolRegistry.restrict}. */
+/**
+ * A tool may be called by dotted name or wire name, and only after {@link ToolRegistry.restrict}.
+ *
+ * `register` and `override` are for `toolsFor` of an application's own sessions: it adds a tool to those of the package,
+ * or replaces one for a session. A registry restricted before does not allow the new tool.
+ */
 export interface ToolRegistry extends Pick<ToolSet.ToolSet, "call" | "offered"> {
   /** All tools in order of registration, allowed or not. */
   readonly list: ReadonlyArray<Tool>
