@@ -78,7 +78,7 @@ export type InClone<D, E, R> = <A extends RepositoryUse, E2, R2>(
 ) => Effect.Effect<{ readonly value: A; readonly delivery: D }, E | E2, R | R2>
 
 /** A request of one run. */
-export interface CloneRequest extends RepositoryRequest {
+interface CloneRequest extends RepositoryRequest {
   readonly runId: RunId
   /** Receives what became of the agent's work if `use` fails. */
   readonly salvaged?: ((delivery: RepositoryDelivery) => Effect.Effect<void>) | undefined
