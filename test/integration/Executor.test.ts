@@ -19,5 +19,5 @@ ExecutorContract.suite(
       })
     )
   ).pipe(Layer.provide(RunHarness.layer())),
-  ["killsEscapees", "opensOutputByName"]
+  ["hasLinks", "killsEscapees", "opensOutputByName"]
 )

@@ -55,7 +55,13 @@ const containerOf = Effect.fnUntraced(function* (
     stop: () => nothing,
     whilePaused: (effect) => effect,
     exec: () => nothing,
-    files: { read: () => nothing, write: () => nothing, list: () => nothing }
+    files: {
+      read: () => nothing,
+      write: () => nothing,
+      list: () => nothing,
+      stat: () => nothing,
+      remove: () => nothing
+    }
   } satisfies Container
 })
 

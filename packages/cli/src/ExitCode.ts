@@ -84,6 +84,7 @@ const names: { readonly [Tag in Reason["_tag"]]: ExitName } = {
   Misconfigured: "configuration",
   CommandTimedOut: "timeout",
   CommandRefused: "input",
+  CommandInputFailed: "input",
   FileRefused: "input"
 }
 

@@ -93,7 +93,10 @@ export interface ContainerExit {
 }
 
 /** A command for a supervised container. */
-export type ExecSpec = Command
+export interface ExecSpec extends Omit<Command, "stdin"> {
+  /** A stream is read while the command runs, at its pace, and interrupted when the command closes its input. */
+  readonly stdin?: Uint8Array | Stream.Stream<Uint8Array> | undefined
+}
 
 /** How a command ended, and what the kernel did to its container meanwhile. */
 export interface ExecExit extends CommandExit {

@@ -14,7 +14,7 @@ import * as SandboxError from "./SandboxError.ts"
 import { Argument, argumentBytesMax, Environment, exceeds, problemsOf } from "./SandboxSpec.ts"
 import { attribute } from "./Telemetry.ts"
 
-/** Largest standard input of a command, in bytes. Put more into a file. */
+/** Largest standard input of a command that is given as a whole, in bytes. Use a stream or a file for more. */
 export const stdinBytesMax = 16 * 1024 * 1024
 
 /** Largest file that can be read or written, in bytes. */
@@ -51,8 +51,12 @@ export interface SpawnOptions {
   readonly env?: Readonly<Record<string, string>> | undefined
   /** An absolute path, as the command sees it. Defaults to the executor's workspace. */
   readonly workingDirectory?: string | undefined
-  /** Defaults to empty. */
-  readonly stdin?: string | Uint8Array | undefined
+  /**
+   * Standard input (default empty). A stream is read while the command runs, at its pace, and its end is the end of the
+   * input. It is interrupted when the command ends or closes its input. If it fails, the command is killed and fails
+   * with `CommandInputFailed`.
+   */
+  readonly stdin?: string | Uint8Array | Stream.Stream<Uint8Array, unknown> | undefined
 }
 
 export interface ExecOptions extends SpawnOptions {
@@ -130,6 +134,16 @@ export interface Files<E> {
   readonly write: (path: string, content: string | Uint8Array) => Effect.Effect<void, E>
   /** List a directory, sorted by name. Refuses one of more than {@link entriesMax} entries. */
   readonly list: (path: string) => Effect.Effect<ReadonlyArray<FileEntry>, E>
+  /** Describe a file or directory. Follows links, so the type is never `symlink`. The name is the path's last one. */
+  readonly stat: (path: string) => Effect.Effect<FileEntry, E>
+  /**
+   * Remove anything but a directory; a link itself, not its target. With `recursive`, also removes a directory and all
+   * that it contains. Never removes the workspace itself.
+   */
+  readonly remove: (
+    path: string,
+    options?: { readonly recursive?: boolean | undefined }
+  ) => Effect.Effect<void, E>
 }
 
 export interface Executor {
@@ -153,7 +167,7 @@ export interface Command {
   readonly argv: readonly [string, ...Array<string>]
   readonly env: Readonly<Record<string, string>>
   readonly workingDirectory?: string | undefined
-  readonly stdin?: Uint8Array | undefined
+  readonly stdin?: Uint8Array | Stream.Stream<Uint8Array, unknown> | undefined
 }
 
 const CommandSchema = Schema.Struct({
@@ -181,9 +195,14 @@ export const commandOf = (
       `command: Expected at most ${argumentBytesMax} bytes (the kernel's cap on one argument; write a script into the workspace, or send it on stdin)`
     )
   }
-  const bytes = typeof stdin === "string" ? new TextEncoder().encode(stdin) : stdin
-  if (bytes !== undefined && bytes.byteLength > stdinBytesMax) {
-    return refused(`stdin: Expected at most ${stdinBytesMax} bytes (put more into a file of the workspace)`)
+  const input = typeof stdin === "string" ? new TextEncoder().encode(stdin) : stdin
+  if (input !== undefined && !(input instanceof Uint8Array) && !Stream.isStream(input)) {
+    return refused("stdin: Expected a string, a Uint8Array or a stream")
+  }
+  if (input instanceof Uint8Array && input.byteLength > stdinBytesMax) {
+    return refused(
+      `stdin: Expected at most ${stdinBytesMax} bytes (give it as a stream, or put it into a file of the workspace)`
+    )
   }
   return decodeCommand({
     argv: typeof line === "string" ? [shell, "-c", line] : line,
@@ -191,7 +210,7 @@ export const commandOf = (
     ...(workingDirectory === undefined ? {} : { workingDirectory })
   }).pipe(
     Effect.catch((error) => refused(...problemsOf(error))),
-    Effect.map((command) => ({ ...command, ...(bytes === undefined ? {} : { stdin: bytes }) }))
+    Effect.map((command) => ({ ...command, ...(input === undefined ? {} : { stdin: input }) }))
   )
 }
 
@@ -270,7 +289,9 @@ export const unwrap = (
     files: {
       read: (path, options) => once(({ files }) => files.read(path, options)),
       write: (path, content) => once(({ files }) => files.write(path, content)),
-      list: (path) => once(({ files }) => files.list(path))
+      list: (path) => once(({ files }) => files.list(path)),
+      stat: (path) => once(({ files }) => files.stat(path)),
+      remove: (path, options) => once(({ files }) => files.remove(path, options))
     }
   }
 }

@@ -46,6 +46,21 @@ export const notAFile = refusal(
   "List it if it is a directory; FIFOs, devices and sockets are never opened"
 )
 
+/** For an operation that a directory needs to be named for. */
+export const aDirectory = refusal(
+  "not_a_file",
+  "is a directory",
+  "Set recursive if all that it contains can be removed with it"
+)
+
+/** For an operation that would remove the workspace. */
+export const theWorkspace = (path: string) =>
+  refusal(
+    "invalid_path",
+    "is the workspace itself, which cannot be removed",
+    "Remove the entries that the sandbox no longer needs"
+  )(path)
+
 export const notADirectory = refusal(
   "not_a_directory",
   "is, or lies below, something that is not a directory",
@@ -82,6 +97,10 @@ export const outsideOf = (workspace: string) =>
   )
 
 export const outside = outsideOf(target)
+
+/** Returns the last name of a path that is relative to the workspace, or the name of the workspace. */
+export const nameOf = (relative: string, workspace = target): string =>
+  (relative === "" ? workspace : relative).split("/").at(-1) ?? ""
 
 /** Returns a path relative to the workspace, without `.`, `..` and empty parts; empty for the workspace itself. */
 export const relative = (path: string, workspace = target): Effect.Effect<string, FileRefused> => {

@@ -10,9 +10,10 @@ import {
   type ContainerExit,
   ContainerRuntime,
   type ContainerSpec,
+  type ExecSpec,
   type VolumeSpec
 } from "./ContainerRuntime.ts"
-import type { Command, Files, SignalName } from "./Executor.ts"
+import type { Files, SignalName } from "./Executor.ts"
 import * as MemoryFiles from "./internal/MemoryFiles.ts"
 import { type Posture, systemCallsTried } from "./Posture.ts"
 import { CommandRefused, ContainerFailed, type FileRefused, ImageNotFound } from "./SandboxError.ts"
@@ -27,8 +28,8 @@ export interface ProgramIo {
   readonly env: Readonly<Record<string, string>>
   /** The workspace, unless an `exec` names another. */
   readonly workingDirectory: string
-  /** Empty, unless an `exec` has input. */
-  readonly stdin: Uint8Array
+  /** Standard input, for one reader. Empty, unless an `exec` has input. */
+  readonly stdin: Stream.Stream<Uint8Array>
   /** Every signal that is sent, except SIGKILL. The program decides which of them end it. */
   readonly signals: Stream.Stream<SignalName>
   /** Files of the workspace, like `Container.files`. */
@@ -95,7 +96,7 @@ const toExit = (exit: number | ContainerExit): ContainerExit =>
   typeof exit === "number" ? { exitCode: exit, oomKilled: false, processesRefused: false, peak: {} } : exit
 
 /** Refuses a working directory that does not exist. Directories outside the workspace are not checked. */
-const placed = (files: Files<FileRefused>, { workingDirectory = target }: Command) =>
+const placed = (files: Files<FileRefused>, { workingDirectory = target }: ExecSpec) =>
   files.list(workingDirectory).pipe(
     Effect.catchIf(
       ({ problem }) => problem === "not_found" || problem === "not_a_directory",
@@ -110,14 +111,21 @@ const placed = (files: Files<FileRefused>, { workingDirectory = target }: Comman
     )
   )
 
+const inputOf = (stdin: ExecSpec["stdin"]): Stream.Stream<Uint8Array> =>
+  Stream.isStream(stdin)
+    ? stdin
+    : stdin === undefined || stdin.byteLength === 0
+      ? Stream.empty
+      : Stream.succeed(stdin)
+
 /** Starts a program. Returns its output, its exit, and the means to end it. */
 const execute = Effect.fnUntraced(function* (
   program: Program,
   spec: ContainerSpec,
-  command: Command,
+  command: ExecSpec,
   files: Files<FileRefused>
 ) {
-  const { argv, env, stdin = new Uint8Array(0), workingDirectory = target } = command
+  const { argv, env, stdin, workingDirectory = target } = command
   const signals = yield* Queue.unbounded<SignalName, Cause.Done>()
   const queue = yield* Queue.bounded<OutputChunk, Cause.Done>(16)
   const terminated = yield* Deferred.make<void>()
@@ -134,7 +142,7 @@ const execute = Effect.fnUntraced(function* (
     argv,
     env: { ...spec.env, ...env },
     workingDirectory,
-    stdin,
+    stdin: inputOf(stdin),
     signals: Stream.fromQueue(signals),
     files,
     stdout: write("stdout"),
@@ -209,13 +217,13 @@ export const make = (options: MemoryOptions = {}) =>
       const scope = yield* Effect.scope
       const running = yield* Deferred.make<Effect.Success<ReturnType<typeof execute>>>()
       const files = MemoryFiles.make(yield* filesOf(spec))
-      const launch = (command: Command, within: Scope.Scope, run = program) =>
+      const launch = (command: ExecSpec, within: Scope.Scope, run = program) =>
         Effect.uninterruptible(
           Effect.tap(execute(run, spec, command, files), (process) =>
             Scope.addFinalizer(within, process.kill)
           )
         )
-      const first = { argv: spec.argv as Command["argv"], env: {} }
+      const first = { argv: spec.argv as ExecSpec["argv"], env: {} }
       const begin = Effect.flatMap(
         launch(first, scope, spec.supervised === true ? supervisor : program),
         (process) => Deferred.succeed(running, process)

@@ -338,6 +338,20 @@ export class CommandRefused extends Schema.TaggedError<CommandRefused>()("Comman
   }
 }
 
+/** The stream that a command reads as its standard input failed, so the command was ended with all its children. */
+export class CommandInputFailed extends Schema.TaggedError<CommandInputFailed>()("CommandInputFailed", {
+  ...told,
+  partial: Partial
+}) {
+  get code(): ErrorCode {
+    return "invalid_request"
+  }
+  readonly isRetryable = false
+  override get message(): string {
+    return `the command was ended, with all its children: its standard input ${this.detail}. ${this.remedy}`
+  }
+}
+
 /** Why a file cannot be accessed. */
 export const FileProblem = Schema.Literals([
   "not_found",
@@ -353,7 +367,7 @@ export const FileProblem = Schema.Literals([
 
 export type FileProblem = typeof FileProblem.Type
 
-/** A file of the workspace could not be read, written or listed. */
+/** A file of the workspace could not be read, written, listed, described or removed. */
 export class FileRefused extends Schema.TaggedError<FileRefused>()("FileRefused", {
   path: Schema.String,
   problem: FileProblem,
@@ -395,6 +409,7 @@ export const Reason = Schema.Union([
   WorkspaceFailed,
   CommandTimedOut,
   CommandRefused,
+  CommandInputFailed,
   FileRefused
 ])
 

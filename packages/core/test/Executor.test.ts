@@ -195,6 +195,8 @@ describe("Executor", () => {
   })
 
   describe("unwrap", () => {
+    const entry = Executor.fileEntry({ name: "e", type: "file", bytes: 1, modifiedMillis: 0 })
+
     /** An executor that is found for each call. Records the calls, and what is held. */
     const found = () => {
       const seen: Array<string> = []
@@ -221,7 +223,9 @@ describe("Executor", () => {
         files: {
           read: (path, options) => note(`read ${path} ${options?.bytesMax}`, new Uint8Array(0)),
           write: (path, content) => note(`write ${path} ${content as string}`, undefined),
-          list: (path) => note(`list ${path}`, [])
+          list: (path) => note(`list ${path}`, []),
+          stat: (path) => note(`stat ${path}`, entry),
+          remove: (path, options) => note(`remove ${path} ${options?.recursive}`, undefined)
         }
       }
       const executor = Executor.unwrap(
@@ -245,11 +249,15 @@ describe("Executor", () => {
         yield* executor.files.read("a", { bytesMax: 4 })
         yield* executor.files.write("b", "c")
         yield* executor.files.list("d")
+        assert.deepStrictEqual(yield* executor.files.stat("e"), entry)
+        yield* executor.files.remove("f", { recursive: true })
         assert.deepStrictEqual(seen, [
           "exec true 3 (1 held)",
           "read a 4 (1 held)",
           "write b c (1 held)",
-          "list d (1 held)"
+          "list d (1 held)",
+          "stat e (1 held)",
+          "remove f true (1 held)"
         ])
         assert.strictEqual(held(), 0)
       })

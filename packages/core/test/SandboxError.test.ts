@@ -145,6 +145,16 @@ const reasons: ReadonlyArray<
     "Make it"
   ],
   [
+    new SandboxError.CommandInputFailed({
+      detail: "failed (Error: no)",
+      remedy: "Let it end",
+      partial
+    }),
+    "invalid_request",
+    false,
+    "Let it end"
+  ],
+  [
     new SandboxError.FileRefused({
       path: "a",
       problem: "not_found",

@@ -349,5 +349,5 @@ const refuse = () => Effect.fail(unsupervised)
 
 const takesNoCommands: Pick<Container, "exec" | "files"> = {
   exec: refuse,
-  files: { read: refuse, write: refuse, list: refuse }
+  files: { read: refuse, write: refuse, list: refuse, stat: refuse, remove: refuse }
 }

@@ -64,11 +64,47 @@ describe("a listing", () => {
   )
 })
 
+describe("a description", () => {
+  const stat = (said: string) => told(Stream.make(said)).stat("a/b")
+
+  it.effect("has the requested name, whatever the program says", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* stat("directory\x000\x001.5\x00../../etc\x00"), {
+        name: "b",
+        type: "directory",
+        bytes: 0,
+        modifiedAt: "1970-01-01T00:00:01.500Z"
+      })
+      assert.strictEqual((yield* stat("socket\x00x\x00x\x00.\x00")).type, "other")
+      assert.strictEqual((yield* told(Stream.make(entry("."))).stat("")).name, "workspace")
+    })
+  )
+
+  it.effect.each([
+    { what: "no entry", said: "" },
+    { what: "a truncated entry", said: entry(".").slice(0, -1) },
+    { what: "two entries", said: entry(".").repeat(2) },
+    { what: "a link", said: "symlink\x001\x000\x00.\x00" },
+    { what: "too many bytes", said: entry("x".repeat(400)) }
+  ])("is rejected with $what", ({ said }) =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(stat(said))
+      assert.strictEqual(error._tag === "FileRefused" && error.problem, "unreadable")
+    })
+  )
+})
+
 describe("endless output", () => {
   it.effect("is read only up to the limit", () =>
     Effect.gen(function* () {
       const files = told(Stream.repeat(Stream.make("x".repeat(1000)), Schedule.forever))
-      for (const asked of [files.read("a", { bytesMax: 5000 }), files.list("."), files.write("a", "")]) {
+      for (const asked of [
+        files.read("a", { bytesMax: 5000 }),
+        files.list("."),
+        files.write("a", ""),
+        files.stat("a"),
+        files.remove("a")
+      ]) {
         assert.strictEqual((yield* Effect.flip(asked))._tag, "FileRefused")
       }
     })

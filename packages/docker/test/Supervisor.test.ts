@@ -7,7 +7,20 @@ import { TestClock } from "effect/testing"
 import * as Supervisor from "../src/internal/container/Supervisor.ts"
 import * as SupervisorFrame from "../src/internal/container/SupervisorFrame.ts"
 
-const kinds = { start: 1, kill: 5, credit: 6, stdout: 17, exited: 19, refused: 20, gone: 21 }
+const kinds = {
+  start: 1,
+  input: 2,
+  inputEnd: 3,
+  kill: 5,
+  credit: 6,
+  inputStream: 7,
+  stdout: 17,
+  exited: 19,
+  refused: 20,
+  gone: 21,
+  inputCredit: 22,
+  inputOver: 23
+}
 
 const frame = (kind: number, id: number, payload: Uint8Array = new Uint8Array(0)): Uint8Array => {
   const header = Buffer.alloc(9)
@@ -21,6 +34,12 @@ const exited = (id: number, exitCode: number) => {
   const payload = Buffer.alloc(16)
   payload.writeUInt32BE(exitCode)
   return frame(kinds.exited, id, payload)
+}
+
+const accepts = (id: number, bytes: number) => {
+  const payload = Buffer.alloc(4)
+  payload.writeUInt32BE(bytes)
+  return frame(kinds.inputCredit, id, payload)
 }
 
 /** A channel with the test as the supervisor. With `saysGone`, it answers each kill with `Gone`. */
@@ -73,6 +92,25 @@ const channelOf = Effect.fnUntraced(function* (
 })
 
 const command = { argv: ["x"], env: {} } as const
+
+/** A command whose input is this number of pieces of 64 KiB, with the number of pieces taken and the end. */
+const streaming = (count: number) => {
+  let taken = 0
+  let isOver = false
+  const stdin = Stream.range(1, count).pipe(
+    Stream.rechunk(1),
+    Stream.map(() => {
+      taken += 1
+      return new Uint8Array(SupervisorFrame.inputPieceBytesMax)
+    }),
+    Stream.ensuring(
+      Effect.sync(() => {
+        isOver = true
+      })
+    )
+  )
+  return { spec: { ...command, stdin }, taken: () => taken, isOver: () => isOver }
+}
 
 describe("Supervisor", () => {
   it.effect("separates the output and the exits of concurrent commands", () =>
@@ -404,6 +442,112 @@ describe("Supervisor", () => {
       yield* supervisor.exec(command)
       yield* say(exited(1, 0))
       yield* supervisor.exec(more)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("sends streamed input only as far as it was accepted, and then its end", () =>
+    Effect.gen(function* () {
+      const { heard, say, supervisor } = yield* channelOf()
+      const { isOver, spec, taken } = streaming(8)
+      const running = yield* supervisor.exec(spec)
+      assert.strictEqual(heard(kinds.inputStream).length, 1)
+      yield* say()
+      assert.deepStrictEqual([heard(kinds.input).length, taken()], [0, 0])
+      yield* say(accepts(1, SupervisorFrame.windowBytes))
+      assert.strictEqual(heard(kinds.input).length, 4)
+      yield* say(accepts(1, 70_000))
+      assert.strictEqual(heard(kinds.input).length, 5)
+      assert.isFalse(isOver())
+      yield* say(accepts(1, 65_536), accepts(1, 65_536), accepts(1, 65_536))
+      assert.deepStrictEqual([heard(kinds.input).length, heard(kinds.inputEnd).length], [8, 1])
+      assert.isTrue(isOver())
+      yield* say(exited(1, 0))
+      assert.strictEqual((yield* running.exit).exitCode, 0)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("hangs up on a supervisor that accepts more input than the window, or none was announced", () =>
+    Effect.gen(function* () {
+      for (const [spec, frames] of [
+        [streaming(0).spec, [accepts(1, SupervisorFrame.windowBytes), accepts(1, 1)]],
+        [streaming(9).spec, [accepts(1, 0xffff_ffff)]],
+        [command, [accepts(1, 1)]]
+      ] as const) {
+        const { hungUp, say, supervisor } = yield* channelOf()
+        const running = yield* supervisor.exec(spec)
+        yield* say(...frames)
+        assert.include((yield* Effect.flip(running.exit)).message, "more input credit than the window allows")
+        assert.strictEqual(hungUp(), 1)
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect.each([
+    { what: "reads no more of it", last: frame(kinds.inputOver, 1) },
+    { what: "ends", last: exited(1, 0) },
+    { what: "cannot start", last: frame(kinds.refused, 1, Buffer.from("No such file or directory")) }
+  ])("interrupts streamed input when its command $what", ({ last }) =>
+    Effect.gen(function* () {
+      const { heard, say, supervisor } = yield* channelOf()
+      const { isOver, spec } = streaming(1000)
+      yield* supervisor.exec(spec)
+      yield* say(accepts(1, SupervisorFrame.windowBytes))
+      assert.isFalse(isOver())
+      yield* say(last)
+      assert.isTrue(isOver())
+      assert.deepStrictEqual(heard(kinds.inputEnd), [], "a part is never declared to be the whole")
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("kills a command before it interrupts its streamed input", () =>
+    Effect.gen(function* () {
+      const { heard, say, supervisor } = yield* channelOf()
+      let killedBefore: number | undefined
+      const stdin = Stream.never.pipe(
+        Stream.ensuring(Effect.sync(() => (killedBefore = heard(kinds.kill).length)))
+      )
+      yield* Effect.scoped(
+        Effect.andThen(supervisor.exec({ ...command, stdin }), say(accepts(1, SupervisorFrame.windowBytes)))
+      )
+      assert.strictEqual(killedBefore, 1)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("interrupts streamed input when the sandbox ends", () =>
+    Effect.gen(function* () {
+      const { end, say, supervisor } = yield* channelOf()
+      const { isOver, spec } = streaming(1000)
+      const running = yield* supervisor.exec(spec)
+      yield* say(accepts(1, SupervisorFrame.windowBytes))
+      yield* end
+      assert.isTrue(isOver())
+      assert.include((yield* Effect.flip(running.exit)).message, "the sandbox has ended")
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("kills a command whose supervisor cannot stream input, and names the image", () =>
+    Effect.gen(function* () {
+      const { heard, supervisor } = yield* channelOf()
+      const { spec, taken } = streaming(10)
+      const running = yield* supervisor.exec(spec)
+      const exit = yield* Effect.forkChild(Effect.flip(running.exit), { startImmediately: true })
+      yield* TestClock.adjust("29 seconds")
+      assert.isUndefined(exit.pollUnsafe())
+      yield* TestClock.adjust("1 second")
+      assert.include((yield* Fiber.join(exit)).message, "did not accept a stream")
+      assert.deepStrictEqual([heard(kinds.kill).length, taken()], [1, 0])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("counts a stream as one window of the total input", () =>
+    Effect.gen(function* () {
+      const { supervisor } = yield* channelOf()
+      const { spec } = streaming(1)
+      const most = { ...command, stdin: new Uint8Array(16 * 1024 * 1024 - SupervisorFrame.windowBytes) }
+      yield* supervisor.exec(spec)
+      yield* supervisor.exec(most)
+      const error = yield* Effect.flip(supervisor.exec(spec))
+      assert.include(error.message, "input in total")
     }).pipe(Effect.scoped)
   )
 

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import type { Command } from "@cogni/sandbox-core/Executor"
-import { Schema } from "effect"
+import type { ExecSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { Schema, Stream } from "effect"
 import * as SupervisorFrame from "../src/internal/container/SupervisorFrame.ts"
 
 const header = (length: number, kind: number, id: number): Uint8Array => {
@@ -92,6 +92,38 @@ describe("SupervisorFrame", () => {
     assert.deepStrictEqual(decoder.push(frame(21, 7, new Uint8Array(0))), [{ id: 7, told: { _tag: "Gone" } }])
   })
 
+  it("decodes the credit for streamed input, and its end", () => {
+    const decoder = SupervisorFrame.makeDecoder()
+    assert.deepStrictEqual(decoder.push(frame(22, 7, numbers(0xffff_ffff))), [
+      { id: 7, told: { _tag: "InputAccepted", bytes: 0xffff_ffff } }
+    ])
+    assert.deepStrictEqual(decoder.push(frame(23, 7, new Uint8Array(0))), [
+      { id: 7, told: { _tag: "InputOver" } }
+    ])
+  })
+
+  it("encodes a command with a stream as its strings and an announcement", () => {
+    const command: ExecSpec = { argv: ["cat"], env: {}, stdin: Stream.never }
+    const [start, ...rest] = framesOf(SupervisorFrame.start(3, command, "/workspace"))
+    assert.deepStrictEqual(stringsOf(start!.payload), ["/workspace", "1", "cat"])
+    assert.deepStrictEqual(
+      rest.map(({ id, kind, payload }) => [kind, id, payload.byteLength]),
+      [[7, 3, 0]]
+    )
+    assert.deepStrictEqual(
+      SupervisorFrame.inputPieces(new Uint8Array(2 * SupervisorFrame.inputPieceBytesMax + 1)).map(
+        ({ byteLength }) => byteLength
+      ),
+      [65_536, 65_536, 1]
+    )
+    assert.deepStrictEqual(
+      [SupervisorFrame.input(3, Buffer.from("ab")), SupervisorFrame.inputEnd(3)].map((bytes) =>
+        framesOf(bytes).map(({ id, kind, payload }) => [kind, id, Buffer.from(payload).toString()])
+      ),
+      [[[2, 3, "ab"]], [[3, 3, ""]]]
+    )
+  })
+
   it("limits exit codes, signals and reasons to what a process can have", () => {
     const decoder = SupervisorFrame.makeDecoder()
     const [ended, refused] = [
@@ -123,6 +155,8 @@ describe("SupervisorFrame", () => {
     ["an unknown kind", frame(99, 1, new Uint8Array(0))],
     ["a kind that only the host sends", frame(1, 1, new Uint8Array(0))],
     ["an exit with a payload that is too short", frame(19, 1, numbers(0, 0))],
+    ["input credit with a payload that is too short", frame(22, 1, new Uint8Array(3))],
+    ["input credit with a payload that is too long", frame(22, 1, numbers(1, 2))],
     ["a payload above the maximum", header(SupervisorFrame.framePayloadBytesMax + 1, 17, 1)],
     ["text that is not a frame", Buffer.from("GET / HTTP/1.1\r\n\r\n")]
   ])("rejects %s", (_what, bytes) => {
@@ -130,7 +164,7 @@ describe("SupervisorFrame", () => {
   })
 
   it("encodes a command as its strings, its input in pieces, and the end of the input", () => {
-    const command: Command = {
+    const command: ExecSpec = {
       argv: ["sh", "-c", "echo $A; rm -rf 'x y'\n"],
       env: { A: "b=c\nd", Ü: "ö" },
       stdin: new Uint8Array(150_000).fill(7)

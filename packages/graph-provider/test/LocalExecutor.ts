@@ -67,7 +67,9 @@ export const acquire = Effect.gen(function* () {
           }
         }),
       write: (path, content) => Effect.sync(() => writeFileSync(path, content)),
-      list: () => Effect.succeed([])
+      list: () => Effect.succeed([]),
+      stat: () => Effect.die("no stat"),
+      remove: () => Effect.die("no remove")
     }
   }
   return {

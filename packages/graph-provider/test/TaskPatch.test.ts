@@ -344,7 +344,13 @@ describe("TaskPatch and the output of a sandbox", () => {
         }
       }),
     spawn: () => Effect.die(new Error("spawn is not available here")),
-    files: { read: () => Effect.never, write: () => Effect.never, list: () => Effect.never }
+    files: {
+      read: () => Effect.never,
+      write: () => Effect.never,
+      list: () => Effect.never,
+      stat: () => Effect.never,
+      remove: () => Effect.never
+    }
   })
   const fails = (error: SandboxError): Executor => ({ ...says(""), exec: () => Effect.fail(error) })
   const tree = Result.succeed("0".repeat(40))

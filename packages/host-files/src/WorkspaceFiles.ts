@@ -1,4 +1,4 @@
-/** Files of a workspace on the host: read, written and listed through directories that are held open. */
+/** Files of a workspace on the host: read, written and removed through directories that are held open. */
 import { entriesMax, type FileEntry, fileEntry, fileBytesMax, type Files } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { FileRefused } from "@cogni/sandbox-core/SandboxError"
@@ -7,6 +7,7 @@ import { randomBytes } from "node:crypto"
 import { constants, type Stats } from "node:fs"
 import { access, type FileHandle, lstat, open, opendir, rename, unlink } from "node:fs/promises"
 import * as Descriptor from "./Descriptor.ts"
+import * as HostTree from "./HostTree.ts"
 import * as WorkspaceWalk from "./WorkspaceWalk.ts"
 
 /** How long the host's file system may take. */
@@ -17,12 +18,12 @@ const looksAtOnce = 64
 export const make = (root: WorkspaceWalk.Root): Files<FileRefused> => {
   const walked = <A>(
     path: string,
-    use: (found: WorkspaceWalk.Found, signal: AbortSignal) => Promise<A>,
-    makes = false
+    use: (found: WorkspaceWalk.Found, signal: AbortSignal) => A | Promise<A>,
+    options?: WorkspaceWalk.WalkOptions
   ): Effect.Effect<A, FileRefused> =>
     Effect.flatMap(relative(root, path), (inner) =>
       attempt(path, async (signal) => {
-        const found = await WorkspaceWalk.find(root, path, inner, makes)
+        const found = await WorkspaceWalk.find(root, path, inner, options)
         try {
           return await use(found, signal)
         } finally {
@@ -55,7 +56,7 @@ export const make = (root: WorkspaceWalk.Root): Files<FileRefused> => {
               if (parent === undefined || entry?.stats.isFile() === false) throw FilePath.notAFile(path)
               return replace(parent, bytes, entry?.stats, signal)
             },
-            true
+            { makes: true }
           )
     },
     list: (path) =>
@@ -63,6 +64,22 @@ export const make = (root: WorkspaceWalk.Root): Files<FileRefused> => {
         if (entry === undefined) throw FilePath.notFound(path)
         if (!entry.stats.isDirectory()) throw FilePath.notADirectory(path)
         return entriesOf(entry.handle, path)
+      }),
+    stat: (path) =>
+      Effect.flatMap(relative(root, path), (inner) =>
+        walked(path, ({ entry }) => {
+          if (entry === undefined) throw FilePath.notFound(path)
+          return describe(FilePath.nameOf(inner, root.workspace), entry.stats)
+        })
+      ),
+    remove: (path, options) =>
+      held(root, path, { keepsLink: true }, ({ entry, parent }) => {
+        if (parent === undefined) return Effect.fail(FilePath.theWorkspace(path))
+        if (entry === undefined) return Effect.fail(FilePath.notFound(path))
+        if (!entry.stats.isDirectory()) {
+          return attempt(path, () => unlink(Descriptor.at(parent.directory, parent.name)))
+        }
+        return options?.recursive === true ? removeTree(path, parent) : Effect.fail(FilePath.aDirectory(path))
       })
   }
 }
@@ -73,21 +90,37 @@ export const withDirectory = <A, E, R>(
   path: string,
   use: (directory: string) => Effect.Effect<A, E, R>
 ): Effect.Effect<A, E | FileRefused, R> =>
+  held(root, path, {}, ({ entry }) =>
+    Effect.andThen(
+      attempt(path, async () => {
+        if (entry === undefined) throw FilePath.notFound(path)
+        if (!entry.stats.isDirectory()) throw FilePath.notADirectory(path)
+        await access(Descriptor.self(entry.handle), constants.X_OK)
+        return Descriptor.self(entry.handle)
+      }),
+      use
+    )
+  )
+
+/** Holds what a walk finds while the effect runs. */
+const held = <A, E, R>(
+  root: WorkspaceWalk.Root,
+  path: string,
+  options: WorkspaceWalk.WalkOptions,
+  use: (found: WorkspaceWalk.Found) => Effect.Effect<A, E, R>
+): Effect.Effect<A, E | FileRefused, R> =>
   Effect.flatMap(relative(root, path), (inner) =>
     Effect.acquireUseRelease(
-      attempt(path, () => WorkspaceWalk.find(root, path, inner)),
-      ({ entry }) =>
-        Effect.andThen(
-          attempt(path, async () => {
-            if (entry === undefined) throw FilePath.notFound(path)
-            if (!entry.stats.isDirectory()) throw FilePath.notADirectory(path)
-            await access(Descriptor.self(entry.handle), constants.X_OK)
-            return Descriptor.self(entry.handle)
-          }),
-          use
-        ),
+      attempt(path, () => WorkspaceWalk.find(root, path, inner, options)),
+      use,
       (found) => Effect.promise(() => WorkspaceWalk.close(found))
     )
+  )
+
+/** Another process removes it, which reaches the directory above it through this one's descriptor. */
+const removeTree = (path: string, { directory, name }: NonNullable<WorkspaceWalk.Found["parent"]>) =>
+  Effect.mapError(HostTree.remove(`/proc/${process.pid}/fd/${directory.fd}/${name}`), ({ detail }) =>
+    FilePath.unreadable(path, detail)
   )
 
 /** Accepts both the real path of the workspace and its alias. */
@@ -157,7 +190,10 @@ const entriesOf = async (handle: FileHandle, path: string): Promise<ReadonlyArra
 const entryOf = async (directory: FileHandle, name: Buffer): Promise<FileEntry | undefined> => {
   const path = Buffer.concat([Buffer.from(Descriptor.at(directory, "")), name])
   const stats = await lstat(path).catch(Descriptor.recover(["ENOENT"], undefined))
-  if (stats === undefined) return undefined
+  return stats === undefined ? undefined : describe(name.toString("utf8"), stats)
+}
+
+const describe = (name: string, stats: Stats): FileEntry => {
   const type = stats.isFile()
     ? "file"
     : stats.isDirectory()
@@ -165,7 +201,7 @@ const entryOf = async (directory: FileHandle, name: Buffer): Promise<FileEntry |
       : stats.isSymbolicLink()
         ? "symlink"
         : "other"
-  return fileEntry({ name: name.toString("utf8"), type, bytes: stats.size, modifiedMillis: stats.mtimeMs })
+  return fileEntry({ name, type, bytes: stats.size, modifiedMillis: stats.mtimeMs })
 }
 
 const attempt = <A>(path: string, run: (signal: AbortSignal) => Promise<A>) =>

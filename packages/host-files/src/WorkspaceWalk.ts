@@ -43,6 +43,14 @@ const below = ({ alias, workspace }: Root, path: string): ReadonlyArray<string> 
   return prefix === undefined ? undefined : parts.slice(prefix.length)
 }
 
+/** How a walk treats names that do not exist, and a link at its end. */
+export interface WalkOptions {
+  /** Whether missing directories above the last name are made (default false). */
+  readonly makes?: boolean | undefined
+  /** Whether a link at the end is returned instead of followed (default false). */
+  readonly keepsLink?: boolean | undefined
+}
+
 export const close = async ({ entry, parent }: Found): Promise<void> => {
   await entry?.handle.close()
   await parent?.directory.close()
@@ -52,17 +60,17 @@ export const close = async ({ entry, parent }: Found): Promise<void> => {
 class Walk {
   readonly #root: Root
   readonly #path: string
-  readonly #makes: boolean
+  readonly #options: WalkOptions
   #here: Entry | undefined
   #walked: Array<string> = []
   #pending: Array<string>
   #links = 0
   #steps = 0
 
-  constructor(root: Root, path: string, relative: string, makes: boolean) {
+  constructor(root: Root, path: string, relative: string, options: WalkOptions) {
     this.#root = root
     this.#path = path
-    this.#makes = makes
+    this.#options = options
     this.#pending = partsOf(relative)
   }
 
@@ -78,7 +86,8 @@ class Walk {
           continue
         }
         const entry = await this.#look(here, name)
-        if (entry?.stats.isSymbolicLink() === true) {
+        const isKept = this.#options.keepsLink === true && this.#pending.length === 0
+        if (entry?.stats.isSymbolicLink() === true && !isKept) {
           await entry.handle.close()
           here = await this.#follow(here, name)
         } else if (this.#pending.length === 0) {
@@ -121,7 +130,7 @@ class Walk {
     const path = at(here.handle, name)
     const absent = recover(["ENOENT"], undefined)
     const entry = await peek(path).catch(absent)
-    if (entry !== undefined || !this.#makes || this.#pending.length === 0) return entry
+    if (entry !== undefined || this.#options.makes !== true || this.#pending.length === 0) return entry
     await mkdir(path).catch(recover(["EEXIST"], undefined))
     return peek(path).catch(absent)
   }
@@ -145,9 +154,6 @@ class Walk {
   }
 }
 
-/**
- * Walks to `relative`, a path relative to the workspace. With `makes`, missing directories above its last name are
- * made. Throws the kernel's error, or a `FileRefused` that names `path`.
- */
-export const find = (root: Root, path: string, relative: string, makes = false): Promise<Found> =>
-  new Walk(root, path, relative, makes).find()
+/** Walks to `relative`, a path relative to the workspace. Throws the kernel's error, or a `FileRefused` with `path`. */
+export const find = (root: Root, path: string, relative: string, options: WalkOptions = {}): Promise<Found> =>
+  new Walk(root, path, relative, options).find()

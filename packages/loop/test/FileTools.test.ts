@@ -13,7 +13,9 @@ const holding = (content: Uint8Array | string) =>
     files: {
       read: () => Effect.succeed(typeof content === "string" ? bytesOf(content) : content),
       write: () => Effect.void,
-      list: () => Effect.succeed([])
+      list: () => Effect.succeed([]),
+      stat: () => Effect.die("no stat"),
+      remove: () => Effect.die("no remove")
     }
   })
 

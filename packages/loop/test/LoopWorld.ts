@@ -54,7 +54,9 @@ export const executorOf = (
       Effect.sync(() => {
         files.set(path, typeof content === "string" ? content : new TextDecoder().decode(content))
       }),
-    list: () => Effect.succeed([])
+    list: () => Effect.succeed([]),
+    stat: () => Effect.die("no stat"),
+    remove: () => Effect.die("no remove")
   }
 })
 

@@ -34,7 +34,9 @@ export const executorOf = (parts: Partial<Executor>): Executor => ({
   files: {
     read: () => Effect.die("no read"),
     write: () => Effect.die("no write"),
-    list: () => Effect.die("no list")
+    list: () => Effect.die("no list"),
+    stat: () => Effect.die("no stat"),
+    remove: () => Effect.die("no remove")
   },
   ...parts
 })

@@ -1,21 +1,19 @@
 /** A program in memory, as an ordinary function. It takes the place of the agent and of each command. */
+import type { Files } from "./Sandbox.ts"
 
 /** A command that a program in memory receives. */
 export interface MemoryCommand {
   readonly argv: ReadonlyArray<string>
   readonly env: Readonly<Record<string, string>>
-  /** Empty if the command has no input. */
-  readonly stdin: Uint8Array
+  /** Standard input, for one reader. Empty if the command has none. A reader that stops early closes it. */
+  readonly stdin: AsyncIterable<Uint8Array>
   readonly workingDirectory: string
   /** Files of the workspace, with paths as the command sees them, or relative to the workspace. */
-  readonly files: {
-    readonly read: (path: string) => Promise<Uint8Array>
-    readonly write: (path: string, content: string | Uint8Array) => Promise<void>
-  }
+  readonly files: Files
   /** Prints while the program runs. Settles when the output is accepted. */
   readonly stdout: (output: string | Uint8Array) => Promise<void>
   readonly stderr: (output: string | Uint8Array) => Promise<void>
-  /** Aborts when the command is killed. */
+  /** Aborts when the command is killed or gets SIGTERM. */
   readonly signal: AbortSignal
 }
 

@@ -5,12 +5,21 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 /** A program and its arguments, or a line for `/bin/sh -c`. */
 export type Command = Executor.CommandLine
 
-export interface Spawn extends Executor.SpawnOptions {
-  /** Ends the command when it aborts. The Promise then rejects with the signal's reason. */
+interface Signal {
+  /** Ends the operation when it aborts. The Promise then rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined
 }
 
-export interface Exec extends Spawn, Executor.ExecOptions {}
+export interface Spawn extends Omit<Executor.SpawnOptions, "stdin">, Signal {
+  /**
+   * Standard input (default empty). An iterable is read while the command runs, at its pace, and its end is the end of
+   * the input. When the command ends or closes its input, the iterator's `return` is called. If the iterable throws,
+   * the command is killed, and fails with `CommandInputFailed`.
+   */
+  readonly stdin?: string | Uint8Array | AsyncIterable<Uint8Array> | undefined
+}
+
+export interface Exec extends Spawn, Omit<Executor.ExecOptions, keyof Executor.SpawnOptions> {}
 
 /** Result of a command. An exit code other than 0 is a result, not an error. */
 export interface ExecEnd extends Executor.ExecResult {
@@ -31,11 +40,21 @@ export interface Process extends AsyncDisposable {
 
 /** Files of the workspace. A path is absolute, as commands see it, or relative to the workspace. */
 export interface Files {
-  readonly read: (path: string) => Promise<Uint8Array>
-  readonly readText: (path: string) => Promise<string>
+  readonly read: (path: string, options?: Signal) => Promise<Uint8Array>
+  readonly readText: (path: string, options?: Signal) => Promise<string>
   /** Replaces a whole file, and creates missing directories. */
-  readonly write: (path: string, content: string | Uint8Array) => Promise<void>
-  readonly list: (path: string) => Promise<ReadonlyArray<Executor.FileEntry>>
+  readonly write: (path: string, content: string | Uint8Array, options?: Signal) => Promise<void>
+  readonly list: (path: string, options?: Signal) => Promise<ReadonlyArray<Executor.FileEntry>>
+  /** Describes a file or directory, and follows links. Returns undefined if it does not exist. */
+  readonly stat: (path: string, options?: Signal) => Promise<Executor.FileEntry | undefined>
+  /**
+   * Removes anything but a directory; a link itself, not its target. With `recursive`, also removes a directory and all
+   * that it contains. Returns whether it existed.
+   */
+  readonly remove: (
+    path: string,
+    options?: Signal & { readonly recursive?: boolean | undefined }
+  ) => Promise<boolean>
 }
 
 /** An open sandbox. Every call rejects with a `SandboxError`. Disposing of it removes its container and its files. */

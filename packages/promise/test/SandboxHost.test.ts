@@ -12,14 +12,30 @@ import {
 
 const text = new TextDecoder()
 
+const whole = async (pieces: AsyncIterable<Uint8Array>) => {
+  const all: Array<Uint8Array> = []
+  for await (const piece of pieces) all.push(piece)
+  return Buffer.concat(all)
+}
+
 /** Prints its arguments, or does what the first one says. */
-const program: MemoryProgram = async ({ argv, env, files, signal, stdin }) => {
+const program: MemoryProgram = async ({ argv, env, files, signal, stdin, stdout }) => {
   const [name = "", ...rest] = argv
   switch (name) {
     case "echo":
       return { stdout: `${rest.join(" ")}\n` }
     case "cat":
-      return { stdout: rest[0] === undefined ? stdin : await files.read(rest[0]) }
+      return { stdout: rest[0] === undefined ? await whole(stdin) : await files.read(rest[0]) }
+    case "lines":
+      for await (const piece of stdin) await stdout(`got ${text.decode(piece)}\n`)
+      return { stdout: "end\n" }
+    case "first":
+      for await (const piece of stdin) return { stdout: piece }
+      return {}
+    case "rm":
+      return {
+        stdout: `${(await files.stat(rest[0]!))?.type} ${await files.remove(rest[0]!, { recursive: true })}`
+      }
     case "env":
       return { stdout: env[rest[0]!] ?? "" }
     case "false":
@@ -76,6 +92,95 @@ describe("createSandbox", () => {
     assert.strictEqual(reasonOf(await rejected(sandbox.files.read("absent"))), "FileRefused")
   })
 
+  it("describes and removes files, and says what does not exist", async () => {
+    await using sandbox = await createSandbox({ inMemory: program })
+    const { files } = sandbox
+    await files.write("a/b.txt", "content")
+    assert.deepInclude(await files.stat("a/b.txt"), { name: "b.txt", type: "file", bytes: 7 })
+    assert.deepInclude(await files.stat("a"), { name: "a", type: "directory" })
+    assert.isUndefined(await files.stat("absent"))
+    assert.isUndefined(await files.stat("absent/below"))
+    assert.strictEqual(reasonOf(await rejected(files.stat("../outside"))), "FileRefused")
+    assert.strictEqual(reasonOf(await rejected(files.remove("a"))), "FileRefused")
+    assert.isTrue(await files.remove("a/b.txt"))
+    assert.isFalse(await files.remove("a/b.txt"))
+    await files.write("a/c/d", "")
+    assert.isTrue(await files.remove("a", { recursive: true }))
+    assert.isFalse(await files.remove("a", { recursive: true }))
+    await files.write("e/f", "")
+    assert.strictEqual((await sandbox.exec(["rm", "e"])).stdout, "directory true")
+    assert.isUndefined(await files.stat("e"))
+  })
+
+  it("ends a file operation whose signal has aborted", async () => {
+    await using sandbox = await createSandbox({ inMemory: program })
+    const { files } = sandbox
+    const signal = AbortSignal.abort("no longer needed")
+    const asked = [
+      files.read("a", { signal }),
+      files.readText("a", { signal }),
+      files.write("a", "x", { signal }),
+      files.list(".", { signal }),
+      files.stat("a", { signal }),
+      files.remove("a", { signal })
+    ]
+    assert.deepStrictEqual(
+      await Promise.all(asked.map(rejected)),
+      asked.map(() => "no longer needed")
+    )
+    assert.deepStrictEqual(await files.list("."), [])
+  })
+
+  it("sends an iterable as standard input while the command runs, and ends it with the command", async () => {
+    await using sandbox = await createSandbox({ inMemory: program })
+    const answers: Array<string> = []
+    let isOver = false
+    const next = new TransformStream<Uint8Array, Uint8Array>()
+    const writer = next.writable.getWriter()
+    await using lines = await sandbox.spawn(["lines"], { stdin: next.readable })
+    void writer.write(Buffer.from("one"))
+    for await (const { bytes } of lines.output) {
+      answers.push(text.decode(bytes))
+      if (answers.length === 1) void writer.write(Buffer.from("two"))
+      if (answers.length === 2) void writer.close()
+    }
+    assert.deepStrictEqual(answers, ["got one\n", "got two\n", "end\n"])
+    async function* endless() {
+      try {
+        for (;;) yield Buffer.from("x")
+      } finally {
+        isOver = true
+      }
+    }
+    assert.strictEqual((await sandbox.exec(["first"], { stdin: endless() })).stdout, "x")
+    assert.isTrue(isOver)
+  })
+
+  it("kills a command whose standard input throws, and rejects with CommandInputFailed", async () => {
+    await using sandbox = await createSandbox({ inMemory: program })
+    async function* broken() {
+      yield Buffer.from("one")
+      throw new RangeError("the source broke")
+    }
+    const error = await rejected(sandbox.exec(["cat"], { stdin: broken() }))
+    assert.strictEqual(reasonOf(error), "CommandInputFailed")
+    assert.match(String(error), /RangeError: the source broke/u)
+    assert.strictEqual((await sandbox.exec(["echo", "still here"])).stdout, "still here\n")
+  })
+
+  it("does not wait for an iterable that never yields, when the command is ended", async () => {
+    await using sandbox = await createSandbox({ inMemory: program })
+    async function* silent(): AsyncGenerator<Uint8Array> {
+      await new Promise(() => undefined)
+      yield Buffer.from("never")
+    }
+    const abort = new AbortController()
+    const waiting = sandbox.exec(["cat"], { stdin: silent(), signal: abort.signal })
+    abort.abort("enough")
+    assert.strictEqual(await rejected(waiting), "enough")
+    assert.strictEqual((await sandbox.exec(["false"], { stdin: silent() })).exitCode, 3)
+  })
+
   it("streams the output of a spawned command, and kills it when it is disposed of", async () => {
     await using sandbox = await createSandbox({ inMemory: program })
     const echo = await sandbox.spawn(["echo", "hello"])
@@ -88,6 +193,9 @@ describe("createSandbox", () => {
     const killed = await sandbox.spawn(["wait"])
     await killed.kill("SIGKILL")
     assert.strictEqual((await killed.exit).exitCode, 137)
+    const ended = await sandbox.spawn(["wait"])
+    await ended.kill()
+    assert.deepStrictEqual(await ended.exit, { exitCode: 143, signal: "SIGTERM" })
   })
 
   it("rejects with a SandboxError that has a reason, a code and the partial output", async () => {

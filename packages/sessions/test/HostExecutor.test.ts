@@ -67,7 +67,8 @@ ExecutorContract.suite(
           )
         )
     })
-  )
+  ),
+  ["hasLinks"]
 )
 
 /** An executor, and a directory outside of its workspace. */

@@ -22,7 +22,9 @@ const executorOf = (memory?: string): Executor => ({
         ? Effect.fail(new SandboxError({ reason: FilePath.notFound(path) }))
         : Effect.succeed(new TextEncoder().encode(memory)),
     write: () => Effect.die("unexpected write"),
-    list: () => Effect.die("unexpected list")
+    list: () => Effect.die("unexpected list"),
+    stat: () => Effect.die("unexpected stat"),
+    remove: () => Effect.die("unexpected remove")
   }
 })
 

@@ -17,7 +17,9 @@ const workspaceOf = (content: string | Uint8Array | FileRefused): Pick<Executor,
         : Effect.fail(new SandboxError({ reason: content }))
     },
     write: () => Effect.die("unexpected write"),
-    list: () => Effect.die("unexpected list")
+    list: () => Effect.die("unexpected list"),
+    stat: () => Effect.die("unexpected stat"),
+    remove: () => Effect.die("unexpected remove")
   }
 })
 

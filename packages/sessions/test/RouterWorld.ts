@@ -58,7 +58,15 @@ export const executorOf = (world: World, place: string, workspace: string): Exec
     files: {
       read: (path) => Effect.as(note(`read ${path}`), new TextEncoder().encode(place)),
       write: (path) => note(`write ${path}`),
-      list: (path) => Effect.as(note(`list ${path}`), [])
+      list: (path) => Effect.as(note(`list ${path}`), []),
+      stat: (path) =>
+        Effect.as(note(`stat ${path}`), {
+          name: path,
+          type: "file",
+          bytes: 0,
+          modifiedAt: new Date(0).toISOString()
+        }),
+      remove: (path) => note(`remove ${path}`)
     }
   }
 }

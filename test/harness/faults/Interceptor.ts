@@ -108,7 +108,9 @@ const containerRuntime =
       files: {
         read: (path, options) => call("Container.files", inner.files.read(path, options)),
         write: (path, content) => call("Container.files", inner.files.write(path, content)),
-        list: (path) => call("Container.files", inner.files.list(path))
+        list: (path) => call("Container.files", inner.files.list(path)),
+        stat: (path) => call("Container.files", inner.files.stat(path)),
+        remove: (path, options) => call("Container.files", inner.files.remove(path, options))
       }
     })
     return {

@@ -1,37 +1,56 @@
-/** Files of a workspace in memory: a map from paths to bytes. A directory exists if a file is below it. */
+/** Files of a workspace in memory: a map from paths to files and directories. There are no links. */
 import { Effect } from "effect"
-import { entriesMax, fileBytesMax, type FileEntry, type Files } from "../Executor.ts"
+import { entriesMax, fileBytesMax, type FileEntry, fileEntry, type Files } from "../Executor.ts"
 import type { FileRefused } from "../SandboxError.ts"
 import * as FilePath from "../FilePath.ts"
 
-/** Files by path relative to the workspace, without a slash at either end. */
-export type Tree = Map<string, { readonly content: Uint8Array; readonly modifiedAt: string }>
+interface Node {
+  /** Absent for a directory. */
+  readonly content?: Uint8Array | undefined
+}
+
+/** Nodes by path relative to the workspace, without a slash at either end. The workspace itself is not in it. */
+export type Tree = Map<string, Node>
 
 export const empty = (): Tree => new Map()
 
-const isDirectory = (tree: Tree, path: string) =>
-  path === "" || [...tree.keys()].some((other) => other.startsWith(`${path}/`))
+const contentOf = (tree: Tree, path: string) => tree.get(path)?.content
 
-const isBelowFile = (tree: Tree, path: string) => {
-  const above = path.split("/").slice(0, -1)
-  return above.some((_, index) => tree.has(above.slice(0, index + 1).join("/")))
+const isDirectory = (tree: Tree, path: string) =>
+  path === "" || (tree.has(path) && contentOf(tree, path) === undefined)
+
+/** The directories above a path, from the top. */
+const above = (path: string): ReadonlyArray<string> => {
+  const parts = path.split("/").slice(0, -1)
+  return parts.map((_, index) => parts.slice(0, index + 1).join("/"))
 }
+
+const isBelowFile = (tree: Tree, path: string) =>
+  above(path).some((directory) => contentOf(tree, directory) !== undefined)
 
 /** The error for a path that does not exist. */
 const absent = (tree: Tree, inner: string, path: string) =>
   isBelowFile(tree, inner) ? FilePath.notADirectory(path) : FilePath.notFound(path)
+
+const entryOf = (name: string, { content }: Node): FileEntry =>
+  fileEntry({
+    name,
+    type: content === undefined ? "directory" : "file",
+    bytes: content?.byteLength ?? 0,
+    modifiedMillis: 0
+  })
 
 export const make = (tree: Tree): Files<FileRefused> => ({
   read: (path, options) =>
     Effect.gen(function* () {
       const bytesMax = Math.min(options?.bytesMax ?? fileBytesMax, fileBytesMax)
       const inner = yield* FilePath.relative(path)
-      const found = tree.get(inner)
-      if (found === undefined) {
+      const content = contentOf(tree, inner)
+      if (content === undefined) {
         return yield* isDirectory(tree, inner) ? FilePath.notAFile(path) : absent(tree, inner, path)
       }
-      if (found.content.byteLength > bytesMax) return yield* FilePath.tooLarge(path, bytesMax)
-      return found.content.slice()
+      if (content.byteLength > bytesMax) return yield* FilePath.tooLarge(path, bytesMax)
+      return content.slice()
     }),
   write: (path, content) =>
     Effect.gen(function* () {
@@ -40,26 +59,37 @@ export const make = (tree: Tree): Files<FileRefused> => ({
       const inner = yield* FilePath.relative(path)
       if (isDirectory(tree, inner)) return yield* FilePath.notAFile(path)
       if (isBelowFile(tree, inner)) return yield* FilePath.notADirectory(path)
-      tree.set(inner, { content: bytes, modifiedAt: new Date(0).toISOString() })
+      for (const directory of above(inner)) if (!tree.has(directory)) tree.set(directory, {})
+      tree.set(inner, { content: bytes })
     }),
   list: (path) =>
     Effect.gen(function* () {
       const inner = yield* FilePath.relative(path)
-      if (tree.has(inner)) return yield* FilePath.notADirectory(path)
+      if (contentOf(tree, inner) !== undefined) return yield* FilePath.notADirectory(path)
       if (!isDirectory(tree, inner)) return yield* absent(tree, inner, path)
       const prefix = inner === "" ? "" : `${inner}/`
-      const entries = new Map<string, FileEntry>()
-      for (const [other, { content, modifiedAt }] of tree) {
-        if (!other.startsWith(prefix)) continue
-        const [name = "", ...below] = other.slice(prefix.length).split("/")
-        entries.set(
-          name,
-          below.length === 0
-            ? { name, type: "file", bytes: content.byteLength, modifiedAt }
-            : { name, type: "directory", bytes: 0, modifiedAt }
-        )
+      const entries: Array<FileEntry> = []
+      for (const [other, node] of tree) {
+        const name = other.slice(prefix.length)
+        if (other.startsWith(prefix) && !name.includes("/")) entries.push(entryOf(name, node))
       }
-      if (entries.size > entriesMax) return yield* FilePath.tooManyEntries(path)
-      return [...entries.values()].toSorted((one, other) => (one.name < other.name ? -1 : 1))
+      if (entries.length > entriesMax) return yield* FilePath.tooManyEntries(path)
+      return entries.toSorted((one, other) => (one.name < other.name ? -1 : 1))
+    }),
+  stat: (path) =>
+    Effect.gen(function* () {
+      const inner = yield* FilePath.relative(path)
+      const node = inner === "" ? {} : tree.get(inner)
+      return node === undefined ? yield* absent(tree, inner, path) : entryOf(FilePath.nameOf(inner), node)
+    }),
+  remove: (path, options) =>
+    Effect.gen(function* () {
+      const inner = yield* FilePath.relative(path)
+      if (inner === "") return yield* FilePath.theWorkspace(path)
+      if (!tree.has(inner)) return yield* absent(tree, inner, path)
+      if (isDirectory(tree, inner) && options?.recursive !== true) return yield* FilePath.aDirectory(path)
+      for (const other of tree.keys()) {
+        if (other === inner || other.startsWith(`${inner}/`)) tree.delete(other)
+      }
     })
 })

@@ -61,7 +61,9 @@ export const make = Effect.fnUntraced(function* (
     files: {
       read: (path, options) => unlessBroken(files.read(path, options)),
       write: (path, content) => unlessBroken(files.write(path, content)),
-      list: (path) => unlessBroken(files.list(path))
+      list: (path) => unlessBroken(files.list(path)),
+      stat: (path) => unlessBroken(files.stat(path)),
+      remove: (path, options) => unlessBroken(files.remove(path, options))
     }
   }
 })

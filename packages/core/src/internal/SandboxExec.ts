@@ -1,5 +1,6 @@
 /** Runs one command in an open sandbox. Its output is scanned for canaries, and a broken limit ends it. */
 import { Duration, Effect, Option, Stream } from "effect"
+import * as CommandInput from "../CommandInput.ts"
 import type { Container } from "../ContainerRuntime.ts"
 import type { Command, RunningCommand } from "../Executor.ts"
 import { emptyOutput, type OutputChunk } from "../RunResult.ts"
@@ -47,7 +48,9 @@ export const spawn = Effect.fnUntraced(function* (
   context: CommandContext
 ) {
   const { broken, error, inspect, violated } = context
-  const running = yield* unlessBroken(context)(container.exec(command))
+  const input = yield* CommandInput.make(command.stdin)
+  const running = yield* unlessBroken(context)(container.exec({ ...command, stdin: input.stdin }))
+  const exit = yield* input.feed(running)
   return {
     output: running.output.pipe(
       Stream.tap(inspect),
@@ -56,7 +59,7 @@ export const spawn = Effect.fnUntraced(function* (
       Stream.mapError(error)
     ),
     exit: unlessBroken(context)(
-      Effect.flatMap(running.exit, ({ exitCode, oomKilled, processesRefused, signal }) => {
+      Effect.flatMap(exit, ({ exitCode, oomKilled, processesRefused, signal }) => {
         const violation = violated()
         if (violation !== undefined) return Effect.fail(violation(nothing))
         const partial = { ...nothing, exitCode }

@@ -1,5 +1,5 @@
 /** Behaviours of the containers in `ContainerRuntimeContract`, each implemented for a shell and in memory. */
-import { Effect } from "effect"
+import { Effect, Stream } from "effect"
 import { ContainerRuntime, type ContainerSpec } from "../ContainerRuntime.ts"
 import type { Program } from "../MemoryContainerRuntime.ts"
 import type { OutputChunk } from "../RunResult.ts"
@@ -13,6 +13,8 @@ export type Behaviour =
   /** Prints `ready`, and ignores SIGTERM. */
   | { readonly _tag: "IgnoresTerm" }
   | { readonly _tag: "SleepsForever" }
+  /** Writes its standard input. */
+  | { readonly _tag: "EchoesStdin" }
   /** Writes this many `x`, then ends. */
   | { readonly _tag: "EchoesManyBytes"; readonly bytes: number }
 
@@ -44,6 +46,8 @@ const script = (behaviour: Behaviour): string => {
       return `trap '' TERM; echo ready; while :; do sleep 0.1; done`
     case "SleepsForever":
       return "while :; do sleep 1; done"
+    case "EchoesStdin":
+      return "cat"
     case "EchoesManyBytes":
       return `head -c ${behaviour.bytes} /dev/zero | tr '\\0' x`
   }
@@ -63,7 +67,7 @@ export const argv = (behaviour: Behaviour): readonly [string, ...Array<string>] 
 ]
 
 /** Program for `MemoryContainerRuntime`. */
-export const program: Program = ({ argv, stderr, stdout, terminated }) => {
+export const program: Program = ({ argv, stderr, stdin, stdout, terminated }) => {
   const behaviour: Behaviour = JSON.parse(argv[1]!)
   switch (behaviour._tag) {
     case "ExitsWith":
@@ -76,6 +80,8 @@ export const program: Program = ({ argv, stderr, stdout, terminated }) => {
       return Effect.andThen(stdout("ready\n"), Effect.never)
     case "SleepsForever":
       return Effect.as(terminated, 143)
+    case "EchoesStdin":
+      return Effect.as(Stream.runForEach(stdin, stdout), 0)
     case "EchoesManyBytes": {
       const pieceBytes = 32 * 1024
       const pieces = Array.from({ length: Math.ceil(behaviour.bytes / pieceBytes) }, (_, index) =>

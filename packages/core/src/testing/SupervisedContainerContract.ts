@@ -1,6 +1,6 @@
 /** The part of the contract of every `ContainerRuntime` about containers that accept commands. */
 import { assert, it } from "@effect/vitest"
-import { Effect, type Layer, Stream } from "effect"
+import { Deferred, Effect, type Layer, Queue, Stream } from "effect"
 import type { Container, ContainerRuntime, ContainerSpec } from "../ContainerRuntime.ts"
 import { supervisor } from "../SandboxSpec.ts"
 import * as RunId from "../RunId.ts"
@@ -35,6 +35,37 @@ export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, 
         const failing = yield* exec(container, { _tag: "ExitsWith", exitCode: 5 })
         yield* Stream.runDrain(failing.output)
         assert.strictEqual((yield* failing.exit).exitCode, 5)
+      })
+    )
+
+    it.effect("streams input to a command while it runs, and interrupts the stream with the command", () =>
+      Effect.gen(function* () {
+        const container = yield* supervised
+        const argv = fixture.argv({ _tag: "EchoesStdin" })
+        const pieces = yield* Queue.make<Uint8Array>()
+        const echoing = yield* container.exec({
+          argv,
+          env: {},
+          stdin: Stream.takeWhile(Stream.fromQueue(pieces), ({ byteLength }) => byteLength > 0)
+        })
+        yield* Queue.offer(pieces, Buffer.from("one"))
+        yield* Queue.offer(pieces, Buffer.from("two"))
+        yield* Queue.offer(pieces, new Uint8Array(0))
+        assert.strictEqual(written(yield* Stream.runCollect(echoing.output), "stdout"), "onetwo")
+        assert.strictEqual((yield* echoing.exit).exitCode, 0)
+
+        const over = yield* Deferred.make<void>()
+        const stdin = Stream.ensuring(
+          Stream.concat(Stream.make(Buffer.from("begun")), Stream.never),
+          Deferred.succeed(over, undefined)
+        )
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const open = yield* container.exec({ argv, env: {}, stdin })
+            yield* Stream.runHead(open.output)
+          })
+        )
+        yield* Deferred.await(over)
       })
     )
 

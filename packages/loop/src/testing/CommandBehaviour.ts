@@ -17,6 +17,18 @@ export type Behaviour =
   /** Writes this many lines with their numbers, from 1. */
   | { readonly _tag: "Counts"; readonly lines: number }
   | { readonly _tag: "EchoesStdin" }
+  /** Writes `got` and the line for each line of its input, and `end` at its end. */
+  | { readonly _tag: "AnswersLines" }
+  /** Writes how many bytes its input has. */
+  | { readonly _tag: "CountsStdin" }
+  /** Writes how many bytes its input has, once this file exists. */
+  | { readonly _tag: "CountsStdinLater"; readonly path: string }
+  /** Reads this many bytes, writes their number, and exits. */
+  | { readonly _tag: "ReadsSome"; readonly bytes: number }
+  /** Closes its input, writes `ready`, and runs until it is ended. */
+  | { readonly _tag: "ClosesStdin" }
+  /** Exits. Its child reads the input, and then creates this file. */
+  | { readonly _tag: "LeavesReading"; readonly path: string }
   /** Writes a NUL after each. */
   | { readonly _tag: "SaysArguments"; readonly arguments: ReadonlyArray<string> }
   /** Writes `unset` if it has no value. */
@@ -73,6 +85,18 @@ const script = (behaviour: Behaviour): string => {
       return `seq 1 ${behaviour.lines}`
     case "EchoesStdin":
       return "cat"
+    case "AnswersLines":
+      return 'while read -r line; do echo "got $line"; done; echo end'
+    case "CountsStdin":
+      return "wc -c"
+    case "CountsStdinLater":
+      return `while [ ! -e ${quoted(behaviour.path)} ]; do sleep 0.02; done; wc -c`
+    case "ReadsSome":
+      return `head -c ${behaviour.bytes} | wc -c`
+    case "ClosesStdin":
+      return "exec <&-; echo ready; sleep 1000"
+    case "LeavesReading":
+      return `exec 3<&0; (cat <&3 > /dev/null; : > ${quoted(behaviour.path)}) > /dev/null 2>&1 & exit 0`
     case "SaysArguments":
       return `printf '%s\\0' ${behaviour.arguments.map(quoted).join(" ")}`
     case "SaysVariable":
@@ -141,7 +165,7 @@ const untilEnded = ({ signals, terminated }: ProgramIo): Effect.Effect<number> =
   )
 
 const said = (io: ProgramIo, behaviour: Behaviour): Effect.Effect<number> => {
-  const { env, files, stderr, stdin, stdout, terminated, workingDirectory } = io
+  const { env, files, stderr, stdout, terminated, workingDirectory } = io
   const ready = stdout("ready\n")
   switch (behaviour._tag) {
     case "ExitsWith":
@@ -154,7 +178,13 @@ const said = (io: ProgramIo, behaviour: Behaviour): Effect.Effect<number> => {
     case "Counts":
       return Effect.raceFirst(untilEnded(io), Effect.as(counted(io, behaviour.lines), 0))
     case "EchoesStdin":
-      return Effect.as(stdout(stdin), 0)
+    case "AnswersLines":
+    case "CountsStdin":
+    case "CountsStdinLater":
+    case "ReadsSome":
+    case "ClosesStdin":
+    case "LeavesReading":
+      return reads(io, behaviour)
     case "SaysArguments":
       return Effect.as(stdout(behaviour.arguments.map((argument) => `${argument}\0`).join("")), 0)
     case "SaysVariable":
@@ -200,6 +230,69 @@ const said = (io: ProgramIo, behaviour: Behaviour): Effect.Effect<number> => {
       )
   }
 }
+
+type ReadsStdin = Extract<
+  Behaviour,
+  { _tag: `${string}Stdin${string}` | "AnswersLines" | "LeavesReading" | "ReadsSome" }
+>
+
+const reads = (io: ProgramIo, behaviour: ReadsStdin): Effect.Effect<number> => {
+  const { files, stdin, stdout } = io
+  switch (behaviour._tag) {
+    case "EchoesStdin":
+      return Effect.as(Stream.runForEach(stdin, stdout), 0)
+    case "AnswersLines":
+      return stdin.pipe(
+        Stream.decodeText,
+        Stream.splitLines,
+        Stream.runForEach((line) => stdout(`got ${line}\n`)),
+        Effect.andThen(stdout("end\n")),
+        Effect.as(0)
+      )
+    case "CountsStdin":
+      return counts(io)
+    case "CountsStdinLater":
+      return Effect.andThen(untilExists(io, behaviour.path), counts(io))
+    case "ReadsSome":
+      return stdin.pipe(
+        Stream.takeUntil(accumulated(behaviour.bytes)),
+        Stream.runDrain,
+        Effect.andThen(stdout(`${behaviour.bytes}\n`)),
+        Effect.as(0)
+      )
+    case "ClosesStdin":
+      // A reader that stops closes the input.
+      return Stream.runHead(stdin).pipe(Effect.andThen(stdout("ready\n")), Effect.andThen(untilEnded(io)))
+    case "LeavesReading":
+      return Stream.runDrain(stdin).pipe(
+        Effect.andThen(files.write(behaviour.path, "")),
+        Effect.forkDetach,
+        Effect.as(0)
+      )
+  }
+}
+
+const counts = ({ stdin, stdout }: ProgramIo) =>
+  stdin.pipe(
+    Stream.runFold(
+      () => 0,
+      (sum, { byteLength }) => sum + byteLength
+    ),
+    Effect.flatMap((bytes) => stdout(`${bytes}\n`)),
+    Effect.as(0)
+  )
+
+/** Returns whether this many bytes have been seen with this piece. */
+const accumulated = (bytes: number) => {
+  let seen = 0
+  return ({ byteLength }: Uint8Array) => (seen += byteLength) >= bytes
+}
+
+const untilExists = ({ files }: ProgramIo, path: string) =>
+  Effect.sleep("20 millis").pipe(
+    Effect.andThen(Effect.exit(files.stat(path))),
+    Effect.repeat({ while: (exit) => exit._tag === "Failure" })
+  )
 
 const inPieces = ({ stdout }: ProgramIo, bytes: number) => {
   const pieceBytes = 32 * 1024

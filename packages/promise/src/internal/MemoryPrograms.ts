@@ -1,11 +1,12 @@
 /** Adapts a program that is an ordinary function to the container runtime in memory. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
-import { Effect, FiberSet } from "effect"
+import { Effect, FiberSet, Stream } from "effect"
 import type { MemoryOutput, MemoryProgram } from "../MemoryProgram.ts"
+import * as PromiseFiles from "./PromiseFiles.ts"
 
 export const toProgram =
   (program: MemoryProgram): Program =>
-  ({ argv, env, files, stderr, stdin, stdout, workingDirectory }) =>
+  ({ argv, env, files, stderr, stdin, stdout, terminated, workingDirectory }) =>
     Effect.gen(function* () {
       const promise = yield* FiberSet.makeRuntimePromise()
       const output = yield* Effect.tryPromise((signal) =>
@@ -13,12 +14,9 @@ export const toProgram =
           program({
             argv,
             env,
-            stdin,
+            stdin: Stream.toAsyncIterable(stdin),
             workingDirectory,
-            files: {
-              read: (path) => promise(files.read(path)),
-              write: (path, content) => promise(files.write(path, content))
-            },
+            files: PromiseFiles.make(files, (asked, ends) => promise(asked, { signal: ends })),
             stdout: (text) => promise(stdout(text)),
             stderr: (text) => promise(stderr(text)),
             signal
@@ -32,4 +30,5 @@ export const toProgram =
       if (output.stdout !== undefined) yield* stdout(output.stdout)
       if (output.stderr !== undefined) yield* stderr(output.stderr)
       return output.exitCode ?? 0
-    }).pipe(Effect.scoped)
+      // A function cannot handle signals, so that SIGTERM ends it.
+    }).pipe(Effect.scoped, Effect.raceFirst(Effect.as(terminated, 143)))

@@ -1,10 +1,11 @@
 /** Wraps an open sandbox, and the commands that it runs, in Promises. */
 import type * as Executor from "@cogni/sandbox-core/Executor"
 import type { Sandbox as OpenSandbox } from "@cogni/sandbox-core/SandboxRunner"
-import { Effect } from "effect"
+import { Effect, Stream } from "effect"
 import { Closed } from "../Closed.ts"
-import type { Process, Sandbox } from "../Sandbox.ts"
+import type { Process, Sandbox, Spawn } from "../Sandbox.ts"
 import * as HostRuntime from "./HostRuntime.ts"
+import * as PromiseFiles from "./PromiseFiles.ts"
 
 /** Wraps an open sandbox. `release` also runs when it closes, for what the sandbox has for itself. */
 export const make = <R>(
@@ -24,25 +25,27 @@ export const make = <R>(
   return {
     runId,
     workspace,
-    exec: async (command, { signal, ...options } = {}) => {
-      const result = await settle(sandbox.exec(command, options), signal)
+    exec: async (command, { signal, stdin, ...options } = {}) => {
+      const result = await settle(sandbox.exec(command, { ...options, stdin: inputOf(stdin) }), signal)
       return { ...result, stdout: result.output.stdout.text, stderr: result.output.stderr.text }
     },
-    spawn: async (command, { signal, ...options } = {}) => {
+    spawn: async (command, { signal, stdin, ...options } = {}) => {
       const ends = HostRuntime.signalOf(over.signal, signal)
-      return processOf(runtime, await runtime.hold(sandbox.spawn(command, options), ends), ends)
+      const spawned = sandbox.spawn(command, { ...options, stdin: inputOf(stdin) })
+      return processOf(runtime, await runtime.hold(spawned, ends), ends)
     },
-    files: {
-      read: (path) => settle(files.read(path)),
-      readText: async (path) => new TextDecoder().decode(await settle(files.read(path))),
-      write: (path, content) => settle(files.write(path, content)),
-      list: (path) => settle(files.list(path))
-    },
+    files: PromiseFiles.make(files, settle),
     ended: settle(Effect.flip(sandbox.ended)).catch(() => undefined),
     close,
     [Symbol.asyncDispose]: close
   }
 }
+
+/** The error of an iterable that throws becomes the reason of `CommandInputFailed`. */
+const inputOf = (stdin: Spawn["stdin"]): Executor.SpawnOptions["stdin"] =>
+  stdin === undefined || typeof stdin === "string" || stdin instanceof Uint8Array
+    ? stdin
+    : Stream.fromAsyncIterable(stdin, (thrown) => thrown)
 
 const processOf = <R>(
   runtime: HostRuntime.HostRuntime<R>,

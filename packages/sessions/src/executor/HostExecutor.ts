@@ -5,6 +5,7 @@
  * confined to the workspace. A command is a process group: when it is cut off, its group is killed. A process that
  * leaves the group (`setsid`) may survive, and only a container can prevent that. `ExecutorContract` states the rest.
  */
+import * as CommandInput from "@cogni/sandbox-core/CommandInput"
 import * as Executor from "@cogni/sandbox-core/Executor"
 import { CommandRefused, type FileRefused, type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as WorkspaceFiles from "@cogni/sandbox-host-files/WorkspaceFiles"
@@ -64,14 +65,21 @@ export const make = Effect.fn("HostExecutor.make")(function* (
   const env = options.env ?? (yield* ownEnvironment)
   const start = yield* HostCommand.make
 
+  const started = Effect.fnUntraced(function* (command: Executor.Command) {
+    const { feed, stdin } = yield* CommandInput.make(command.stdin)
+    const host = { command: { ...command, stdin }, env: { ...env, ...command.env } }
+    const running = yield* WorkspaceFiles.withDirectory(
+      root,
+      command.workingDirectory ?? root.workspace,
+      // The directory is held open until the command has started in it.
+      (workingDirectory) => Effect.uninterruptible(start({ ...host, workingDirectory }))
+    )
+    return { ...running, exit: Effect.mapError(yield* feed(running), failure) }
+  })
+
   const spawn: Executor.Executor["spawn"] = (line, spawning) =>
     Executor.commandOf(line, spawning).pipe(
-      Effect.flatMap((command) =>
-        WorkspaceFiles.withDirectory(root, command.workingDirectory ?? root.workspace, (workingDirectory) =>
-          // The directory is held open until the command has started in it.
-          Effect.uninterruptible(start({ command, workingDirectory, env: { ...env, ...command.env } }))
-        )
-      ),
+      Effect.flatMap(started),
       Effect.catchTag("FileRefused", (refused) => Effect.fail(noDirectory(refused))),
       Effect.mapError(failure)
     )
@@ -84,7 +92,9 @@ export const make = Effect.fn("HostExecutor.make")(function* (
     files: {
       read: (path, reading) => Effect.mapError(files.read(path, reading), failure),
       write: (path, content) => Effect.mapError(files.write(path, content), failure),
-      list: (path) => Effect.mapError(files.list(path), failure)
+      list: (path) => Effect.mapError(files.list(path), failure),
+      stat: (path) => Effect.mapError(files.stat(path), failure),
+      remove: (path, removing) => Effect.mapError(files.remove(path, removing), failure)
     }
   }
 })

@@ -1,6 +1,7 @@
 /** One command on the host. It starts in its own process group, which is killed when the command is cut off. */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
-import type { Command, CommandExit, RunningCommand, SignalName } from "@cogni/sandbox-core/Executor"
+import type { ExecSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import type { CommandExit, RunningCommand, SignalName } from "@cogni/sandbox-core/Executor"
 import { CommandRefused } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Exit, Fiber, Option, type PlatformError, Ref, Result, Scope, Stream } from "effect"
 import * as ChildProcess from "effect/process/ChildProcess"
@@ -9,10 +10,16 @@ import { constants } from "node:os"
 import * as HostOutput from "./HostOutput.ts"
 
 export interface HostCommand {
-  readonly command: Command
+  readonly command: ExecSpec
   /** Path of a directory that is held open. */
   readonly workingDirectory: string
   readonly env: Readonly<Record<string, string>>
+}
+
+/** A command that cannot fail any more. */
+export interface StartedCommand extends RunningCommand {
+  readonly exit: Effect.Effect<CommandExit>
+  readonly signal: (name: SignalName) => Effect.Effect<void>
 }
 
 /** Exit code and message of a program that cannot run, as in shells (POSIX, "Command Search and Execution"). */
@@ -44,7 +51,7 @@ export const make = Effect.gen(function* () {
 
   return Effect.fnUntraced(function* (
     host: HostCommand
-  ): Effect.fn.Return<RunningCommand, CommandRefused, Scope.Scope> {
+  ): Effect.fn.Return<StartedCommand, CommandRefused, Scope.Scope> {
     // Closing it kills the group, unless the command has succeeded and `unref` was called.
     const group = yield* Scope.fork(executor)
     const close = bounded(Scope.close(group, Exit.void), host.command.argv[0])
@@ -117,13 +124,20 @@ const spawn = (
     env,
     detached: true,
     killSignal: "SIGKILL",
-    stdin: stdin === undefined || stdin.byteLength === 0 ? "ignore" : Stream.succeed(stdin)
+    stdin: inputOf(stdin)
   })
   return spawner.spawn(child).pipe(
     Effect.mapError(({ cause }) => codeOf(cause)),
     Effect.catchDefect((thrown) => Effect.fail(codeOf(thrown)))
   )
 }
+
+const inputOf = (stdin: ExecSpec["stdin"]) =>
+  Stream.isStream(stdin)
+    ? stdin
+    : stdin === undefined || stdin.byteLength === 0
+      ? "ignore"
+      : Stream.succeed(stdin)
 
 const codeOf = (thrown: unknown): string =>
   (thrown as NodeJS.ErrnoException | undefined)?.code ?? String(thrown)
@@ -146,7 +160,7 @@ const endedBySignal = (error: PlatformError.PlatformError): Effect.Effect<Comman
 }
 
 /** Represents a program that cannot run as a command that reports it and ends. Any other failure is the host's. */
-const neverStarted = (command: Command, code: string): Effect.Effect<RunningCommand, CommandRefused> => {
+const neverStarted = (command: ExecSpec, code: string): Effect.Effect<StartedCommand, CommandRefused> => {
   const said = unstarted[code]
   if (said === undefined) return Effect.fail(refusals[code] ?? refused(code))
   const bytes = new TextEncoder().encode(`${command.argv[0]}: ${said.why}\n`)

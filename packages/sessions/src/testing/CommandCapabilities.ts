@@ -1,13 +1,14 @@
 /**
  * Executor contract: guarantees that only some executors give, by name. A container gives all of them. The host gives
- * none, because there a command is a process group with sockets for its output.
+ * those about files only, because there a command is a process group with sockets for its output.
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { assert } from "@effect/vitest"
 import { Effect, Exit, Fiber, Scope } from "effect"
+import * as CommandLinks from "./CommandLinks.ts"
 import { type Promises, reasonOf, until } from "./CommandSubject.ts"
 
-export type Capability = "killsEscapees" | "opensOutputByName"
+export type Capability = "hasLinks" | "killsEscapees" | "opensOutputByName"
 
 let words = 0
 /** Returns an argument of sleep(1) that no other process has. */
@@ -88,4 +89,8 @@ const opensOutputByName: Promises = {
     })
 }
 
-export const promises: Readonly<Record<Capability, Promises>> = { killsEscapees, opensOutputByName }
+export const promises: Readonly<Record<Capability, Promises>> = {
+  hasLinks: CommandLinks.promises,
+  killsEscapees,
+  opensOutputByName
+}

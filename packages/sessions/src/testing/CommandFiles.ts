@@ -1,5 +1,5 @@
 /** Executor contract: files of the workspace, which are written atomically, confined, and shared with commands. */
-import { fileBytesMax } from "@cogni/sandbox-core/Executor"
+import { type Executor, fileBytesMax } from "@cogni/sandbox-core/Executor"
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { problemOf, type Promises } from "./CommandSubject.ts"
@@ -10,6 +10,15 @@ const textOf = (bytes: Uint8Array) => new TextDecoder().decode(bytes)
 
 /** Every byte value, repeatedly. */
 const manyBytes = Uint8Array.from({ length: 4 * 1024 ** 2 }, (_, index) => (index * 31 + (index >> 8)) & 0xff)
+
+const operations = (path: string, { read, list, remove, stat, write }: Executor["files"]) =>
+  ({
+    read: read(path),
+    write: write(path, "x"),
+    list: list(path),
+    stat: stat(path),
+    remove: remove(path, { recursive: true })
+  }) as const
 
 export const files: Promises = {
   "reads back exactly the bytes that were written": ({ executor: { files } }) =>
@@ -91,26 +100,28 @@ export const files: Promises = {
     Effect.gen(function* () {
       const paths = ["..", "../x", "a/../../x", "/etc/passwd", "/", `${workspace}/../x`, `${workspace}x`]
       for (const path of paths) {
-        assert.strictEqual(yield* problemOf(files.read(path)), "outside_workspace", path)
-        assert.strictEqual(yield* problemOf(files.write(path, "x")), "outside_workspace", path)
-        assert.strictEqual(yield* problemOf(files.list(path)), "outside_workspace", path)
+        for (const [name, operation] of Object.entries(operations(path, files))) {
+          assert.strictEqual(yield* problemOf(operation), "outside_workspace", `${name} ${path}`)
+        }
       }
     }),
 
   "refuses an invalid path": ({ executor: { files } }) =>
     Effect.gen(function* () {
       for (const path of ["a\0b", "n".repeat(256), "d/".repeat(3000)]) {
-        assert.strictEqual(yield* problemOf(files.read(path)), "invalid_path")
-        assert.strictEqual(yield* problemOf(files.write(path, "x")), "invalid_path")
-        assert.strictEqual(yield* problemOf(files.list(path)), "invalid_path")
+        for (const [name, operation] of Object.entries(operations(path, files))) {
+          assert.strictEqual(yield* problemOf(operation), "invalid_path", name)
+        }
       }
     }),
 
   "reports a missing path as not_found": ({ executor: { files } }) =>
     Effect.gen(function* () {
       for (const path of ["absent", "absent/below"]) {
-        assert.strictEqual(yield* problemOf(files.read(path)), "not_found")
-        assert.strictEqual(yield* problemOf(files.list(path)), "not_found")
+        const { list, read, remove, stat } = operations(path, files)
+        for (const operation of [read, list, stat, remove, files.remove(path)]) {
+          assert.strictEqual(yield* problemOf(operation), "not_found", path)
+        }
       }
     }),
 
@@ -122,9 +133,9 @@ export const files: Promises = {
         assert.strictEqual(yield* problemOf(files.write(path, "x")), "not_a_file", path)
       }
       assert.strictEqual(yield* problemOf(files.list("kinds/file")), "not_a_directory")
-      assert.strictEqual(yield* problemOf(files.read("kinds/file/below")), "not_a_directory")
-      assert.strictEqual(yield* problemOf(files.list("kinds/file/below")), "not_a_directory")
-      assert.strictEqual(yield* problemOf(files.write("kinds/file/below", "x")), "not_a_directory")
+      for (const [name, operation] of Object.entries(operations("kinds/file/below", files))) {
+        assert.strictEqual(yield* problemOf(operation), "not_a_directory", name)
+      }
       assert.strictEqual(textOf(yield* files.read("kinds/file")), "content")
     }),
 
@@ -136,6 +147,102 @@ export const files: Promises = {
       const tooMany = new Uint8Array(fileBytesMax + 1)
       assert.strictEqual(yield* problemOf(files.write("sizes/large", tooMany)), "too_large")
       assert.strictEqual(yield* problemOf(files.read("sizes/large")), "not_found")
+    }),
+
+  "describes a file and a directory": ({ executor: { files, workspace } }) =>
+    Effect.gen(function* () {
+      yield* files.write("described/file", "12345")
+      const file = yield* files.stat("described/file")
+      assert.deepStrictEqual([file.name, file.type, file.bytes], ["file", "file", 5])
+      assert.match(file.modifiedAt, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/u)
+      assert.deepStrictEqual(yield* files.stat(`${workspace}/./described/../described/file`), file)
+      const directory = yield* files.stat("described/")
+      assert.deepStrictEqual([directory.name, directory.type], ["described", "directory"])
+      for (const path of ["", ".", workspace]) {
+        const root = yield* files.stat(path)
+        assert.deepStrictEqual([root.name, root.type], [workspace.split("/").at(-1), "directory"], path)
+      }
+    }),
+
+  "removes a file, and leaves its directory and its neighbours": ({ executor: { files } }) =>
+    Effect.gen(function* () {
+      yield* files.write("removed/one", "1")
+      yield* files.write("removed/one more", "2")
+      yield* files.remove("removed/one")
+      assert.strictEqual(yield* problemOf(files.read("removed/one")), "not_found")
+      yield* files.remove("removed/one more", { recursive: true })
+      assert.deepStrictEqual(yield* files.list("removed"), [])
+      yield* files.write("removed/one", "again")
+      assert.strictEqual(textOf(yield* files.read("removed/one")), "again")
+    }),
+
+  "removes a directory only if asked to, with all that it contains": ({ executor: { files } }) =>
+    Effect.gen(function* () {
+      yield* files.write("tree/a/b/c", "1")
+      yield* files.write("tree/a/file", "2")
+      yield* files.write("tree b/file", "3")
+      for (const options of [undefined, {}, { recursive: false }]) {
+        const error = yield* Effect.orDie(Effect.flip(files.remove("tree/a", options)))
+        assert.include(error.message, "is a directory")
+      }
+      assert.strictEqual(textOf(yield* files.read("tree/a/b/c")), "1")
+      yield* files.remove("tree/a", { recursive: true })
+      assert.deepStrictEqual(yield* files.list("tree"), [])
+      assert.strictEqual(yield* problemOf(files.remove("tree")), "not_a_file", "also if it is empty")
+      yield* files.remove("tree/", { recursive: true })
+      assert.strictEqual(yield* problemOf(files.stat("tree")), "not_found")
+      assert.strictEqual(textOf(yield* files.read("tree b/file")), "3")
+    }),
+
+  "never removes the workspace itself": ({ executor: { files, workspace } }) =>
+    Effect.gen(function* () {
+      yield* files.write("kept", "x")
+      for (const path of ["", ".", "./", "kept/..", workspace]) {
+        assert.strictEqual(yield* problemOf(files.remove(path, { recursive: true })), "invalid_path", path)
+        assert.strictEqual(yield* problemOf(files.remove(path)), "invalid_path", path)
+      }
+      assert.strictEqual(textOf(yield* files.read("kept")), "x")
+    }),
+
+  "one of several concurrent removals of a file succeeds, and the others find nothing": ({
+    executor: { files }
+  }) =>
+    Effect.gen(function* () {
+      for (let round = 0; round < 5; round++) {
+        yield* files.write("raced", "x")
+        const removed = yield* Effect.forEach(
+          Array.from({ length: 4 }),
+          () =>
+            Effect.matchEffect(files.remove("raced"), {
+              onSuccess: () => Effect.succeed("removed"),
+              onFailure: (error) => problemOf(Effect.fail(error))
+            }),
+          { concurrency: "unbounded" }
+        )
+        assert.sameMembers(removed, ["removed", "not_found", "not_found", "not_found"])
+      }
+    }),
+
+  "a file that is written and removed concurrently is whole or absent": ({ executor: { files } }) =>
+    Effect.gen(function* () {
+      const content = "w".repeat(100_000)
+      const write = files.write("contested/file", content)
+      const remove = Effect.ignore(files.remove("contested/file"))
+      const seen = Effect.match(files.read("contested/file"), {
+        onSuccess: textOf,
+        onFailure: ({ reason }) => (reason._tag === "FileRefused" ? reason.problem : reason._tag)
+      })
+      const found = yield* Effect.forEach(
+        Array.from({ length: 8 }),
+        () => Effect.all([write, remove, seen], { concurrency: "unbounded" }),
+        { concurrency: 2 }
+      )
+      for (const [, , one] of found) assert.include([content, "not_found"], one)
+      assert.deepStrictEqual(
+        (yield* files.list("contested")).filter(({ name }) => name !== "file"),
+        [],
+        "no temporary file is left"
+      )
     }),
 
   "files and commands share one workspace": ({ executor: { files }, run }) =>

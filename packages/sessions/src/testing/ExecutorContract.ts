@@ -13,11 +13,13 @@ import * as CommandBounds from "./CommandBounds.ts"
 import * as CommandCapabilities from "./CommandCapabilities.ts"
 import * as CommandFiles from "./CommandFiles.ts"
 import * as CommandPromises from "./CommandPromises.ts"
+import * as CommandStreams from "./CommandStreams.ts"
 import { Executors, type Promises, type Subject } from "./CommandSubject.ts"
 
 const groups: Readonly<Record<string, Promises>> = {
   "command exit": CommandPromises.ends,
   "input and output": CommandPromises.speaks,
+  "streamed input": CommandStreams.streams,
   "command start": CommandPromises.begins,
   "output limit": CommandBounds.output,
   "time limit": CommandBounds.time,

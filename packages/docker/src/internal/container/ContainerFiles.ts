@@ -1,5 +1,5 @@
 /**
- * Files in the workspace of a supervised container. A program of the image reads, writes and lists them inside.
+ * Files in the workspace of a supervised container. A program of the image reads, writes and removes them inside.
  *
  * The host never follows a path in a tree that an agent can write. It only reads the program's output, up to a limit.
  */
@@ -73,6 +73,16 @@ const entries = (listing: string): ReadonlyArray<FileEntry> | undefined => {
     : undefined
 }
 
+/** Returns the path in the container. */
+const targetOf = (relative: string): string =>
+  relative === "" ? Workspace.target : `${Workspace.target}/${relative}`
+
+/** An entry of a file or directory has up to 300 bytes, like those of a listing. */
+const entryBytesMax = 300
+
+const malformed = (path: string, what: string) =>
+  Effect.fail(FilePath.unreadable(path, `${what} is malformed`))
+
 export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused> => {
   /** Runs the program once. Returns its output, or fails with the problem of the path. */
   const ask = Effect.fnUntraced(
@@ -110,10 +120,7 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
       )
   )
 
-  const inside = (path: string) =>
-    Effect.map(FilePath.relative(path), (relative) =>
-      relative === "" ? Workspace.target : `${Workspace.target}/${relative}`
-    )
+  const inside = (path: string) => Effect.map(FilePath.relative(path), targetOf)
 
   return {
     read: (path, options) =>
@@ -141,10 +148,37 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
       ).pipe(
         Effect.flatMap((listing) => {
           const found = entries(new TextDecoder().decode(listing))
-          return found === undefined
-            ? Effect.fail(FilePath.unreadable(path, "the listing is malformed"))
-            : Effect.succeed(found)
+          return found === undefined ? malformed(path, "the listing") : Effect.succeed(found)
         })
+      ),
+    stat: (path) =>
+      Effect.gen(function* () {
+        const relative = yield* FilePath.relative(path)
+        const tooLarge = FilePath.unreadable(path, "its description is malformed")
+        const said = yield* ask(path, [program, "stat", targetOf(relative)], {
+          bytesMax: entryBytesMax,
+          tooLarge
+        })
+        const [type = "", bytes = "", modifiedAt = "", , ...rest] = new TextDecoder().decode(said).split("\0")
+        // Links were followed, and the name is the one that was asked for.
+        return rest.join("") === "" && rest.length === 1 && type !== "symlink"
+          ? entry(type, bytes, modifiedAt, FilePath.nameOf(relative))
+          : yield* malformed(path, "its description")
+      }),
+    remove: (path, options) =>
+      Effect.gen(function* () {
+        const relative = yield* FilePath.relative(path)
+        if (relative === "") return yield* FilePath.theWorkspace(path)
+        const how = options?.recursive === true ? ["recursive"] : []
+        yield* ask(path, [program, "remove", targetOf(relative), ...how], {
+          bytesMax: 0,
+          tooLarge: FilePath.unreadable(path, "its removal wrote output")
+        })
+      }).pipe(
+        Effect.catchIf(
+          (refused) => refused._tag === "FileRefused" && refused.problem === "not_a_file",
+          () => Effect.fail(FilePath.aDirectory(path))
+        )
       )
   }
 }

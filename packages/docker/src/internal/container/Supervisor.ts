@@ -1,8 +1,8 @@
 /**
  * Client of the supervisor in a supervised container: sends commands, and receives their output and exits.
  *
- * One fiber reads the supervisor's frames and never waits for a reader of output. Flow control is per command: unread
- * output is limited to a window, and reading returns credit.
+ * One fiber reads the supervisor's frames and never waits for a reader of output. Flow control is per command and
+ * direction: unread output and unread streamed input are limited to a window each, and reading returns credit.
  */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
@@ -11,8 +11,9 @@ import { type SignalName, stdinBytesMax } from "@cogni/sandbox-core/Executor"
 import { CommandRefused, ContainerFailed } from "@cogni/sandbox-core/SandboxError"
 import { argumentsBytesMax } from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
-import { type Cause, Deferred, Duration, Effect, Option, Queue, type Scope, Stream } from "effect"
+import { type Cause, Deferred, Duration, Effect, Option, Queue, Scope, Stream } from "effect"
 import { constants } from "node:os"
+import * as InputWindow from "./InputWindow.ts"
 import * as SupervisorFrame from "./SupervisorFrame.ts"
 
 /** Seconds to wait until a killed command and its children have ended. */
@@ -20,6 +21,9 @@ export const killSecondsMax = 5
 
 /** Seconds that the supervisor may take to read a command. A pipe accepts immediately as much as fits into it. */
 const readSecondsMax = 5
+
+/** Seconds that the supervisor may take to accept a stream as input. One of an older image never does. */
+const streamSecondsMax = 30
 
 /** Maximum number of concurrent commands in a sandbox. */
 export const commandsConcurrentMax = 64
@@ -31,6 +35,8 @@ interface Running {
   readonly spec: ExecSpec
   readonly output: Queue.Queue<OutputChunk, Cause.Done | ContainerError>
   readonly exit: Deferred.Deferred<ExecExit, ContainerError | CommandRefused>
+  /** Present if the input is a stream. */
+  readonly input: InputWindow.InputWindow | undefined
   /** Cost of the received output for which no credit was returned. Our supervisor never exceeds the window. */
   ahead: number
   unacknowledged: number
@@ -60,6 +66,13 @@ const deaf = new ContainerFailed({
   operation: "exec",
   detail: `the sandbox's supervisor did not read a command within ${readSecondsMax} s`,
   remedy: "A process inside may have stopped it: close the sandbox, and open another"
+})
+
+const cannotStream = new ContainerFailed({
+  operation: "exec",
+  detail: `the sandbox's supervisor did not accept a stream as standard input within ${streamSecondsMax} s`,
+  remedy:
+    "Check that the image is built FROM the runtime image of this version (README of @cogni/sandbox-images), or give the input as bytes"
 })
 
 const tooMany = new CommandRefused({
@@ -101,7 +114,9 @@ const killed: ExecExit = {
 
 const tellToEnd: ReadonlySet<SignalName> = new Set(["SIGINT", "SIGQUIT", "SIGKILL", "SIGTERM"])
 
-const inputBytesOf = ({ stdin }: ExecSpec): number => stdin?.byteLength ?? 0
+/** Maximum input that the supervisor buffers for a command. */
+const inputBytesOf = ({ stdin }: ExecSpec): number =>
+  Stream.isStream(stdin) ? SupervisorFrame.windowBytes : (stdin?.byteLength ?? 0)
 
 export const make = Effect.fnUntraced(function* (channel: {
   readonly output: Stream.Stream<OutputChunk, ContainerError>
@@ -125,7 +140,15 @@ export const make = Effect.fnUntraced(function* (channel: {
     Effect.suspend(() => {
       // Deleted first: a waiting caller continues immediately, and its finalizer must find nothing to kill.
       commands.delete(id)
-      return Effect.andThen(Queue.end(running.output), Deferred.complete(running.exit, exit))
+      return Effect.all(
+        // Last, because it interrupts the fiber that feeds the input, which can be this one.
+        [
+          Queue.end(running.output),
+          Deferred.complete(running.exit, exit),
+          running.input?.close ?? Effect.void
+        ],
+        { discard: true }
+      )
     })
 
   const hear = ({ id, told }: SupervisorFrame.Frame): Effect.Effect<unknown, ContainerError> => {
@@ -159,6 +182,12 @@ export const make = Effect.fnUntraced(function* (channel: {
           })
         )
       }
+      case "InputAccepted":
+        return running.input?.grant(told.bytes) === true
+          ? Effect.void
+          : Effect.fail(babble(new Error("more input credit than the window allows")))
+      case "InputOver":
+        return running.input?.close ?? Effect.void
       case "Refused":
         return finish(id, running, Effect.fail(refused(told.why, running.spec)))
     }
@@ -172,7 +201,10 @@ export const make = Effect.fnUntraced(function* (channel: {
       return Effect.andThen(
         Effect.forEach(
           left,
-          ({ exit, output }) => Effect.andThen(Queue.fail(output, why), Deferred.fail(exit, why)),
+          ({ exit, input, output }) =>
+            Effect.all([Queue.fail(output, why), Deferred.fail(exit, why), input?.close ?? Effect.void], {
+              discard: true
+            }),
           { discard: true }
         ),
         Effect.forEach([...leaving.values()], (gone) => Deferred.succeed(gone, undefined), { discard: true })
@@ -234,6 +266,31 @@ export const make = Effect.fnUntraced(function* (channel: {
       return channel.write(SupervisorFrame.credit(id, given))
     })
 
+  /** Sends a stream as far as the supervisor accepts it, until the stream or the command's input ends. */
+  const feed = (
+    id: number,
+    window: InputWindow.InputWindow,
+    running: Running,
+    input: Stream.Stream<Uint8Array>
+  ) =>
+    Effect.gen(function* () {
+      const accepted = yield* Effect.timeoutOption(window.opened, Duration.seconds(streamSecondsMax))
+      if (Option.isNone(accepted)) {
+        running.isToldToEnd = true
+        yield* channel.write(SupervisorFrame.kill(id))
+        return yield* finish(id, running, Effect.fail(cannotStream))
+      }
+      yield* Stream.runForEach(input, (bytes) =>
+        Effect.forEach(
+          SupervisorFrame.inputPieces(bytes),
+          (piece) =>
+            Effect.andThen(window.spend(piece.byteLength), channel.write(SupervisorFrame.input(id, piece))),
+          { discard: true }
+        )
+      )
+      yield* channel.write(SupervisorFrame.inputEnd(id))
+    }).pipe(Effect.raceFirst(window.closed))
+
   const inputBytes = () => [...commands.values()].reduce((sum, { spec }) => sum + inputBytesOf(spec), 0)
 
   return {
@@ -253,10 +310,13 @@ export const make = Effect.fnUntraced(function* (channel: {
           spec,
           output: yield* Queue.unbounded<OutputChunk, Cause.Done | ContainerError>(),
           exit: yield* Deferred.make<ExecExit, ContainerError | CommandRefused>(),
+          input: Stream.isStream(spec.stdin) ? InputWindow.make() : undefined,
           ahead: 0,
           unacknowledged: 0,
           isToldToEnd: false
         }
+        // Closed after the release below, because it is older: no finalizer of the stream delays the kill.
+        const feeding = yield* Scope.fork(yield* Effect.scope)
         yield* Effect.acquireRelease(
           Effect.sync(() => commands.set(id, running)),
           () => release(id, running)
@@ -266,6 +326,9 @@ export const make = Effect.fnUntraced(function* (channel: {
             isDeaf = true
           })
         )
+        if (running.input !== undefined && Stream.isStream(spec.stdin)) {
+          yield* Effect.forkIn(feed(id, running.input, running, spec.stdin), feeding)
+        }
         return {
           output: Stream.fromQueue(running.output).pipe(
             Stream.tap(({ bytes }) => acknowledge(id, running, SupervisorFrame.costOf(bytes)))

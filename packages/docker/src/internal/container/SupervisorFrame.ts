@@ -5,10 +5,11 @@
  * Pure and incremental. The supervisor is `images/runtime/cogni-supervisor`. It runs inside the sandbox, so its frames
  * are untrusted: an invalid frame throws, and ends the sandbox.
  */
-import type { Command } from "@cogni/sandbox-core/Executor"
+import type { ExecSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { Stream } from "effect"
 import * as JoinedBytes from "./JoinedBytes.ts"
 
-/** Maximum cost of a command's unread output: its flow-control window. */
+/** Maximum cost of a command's unread output, and maximum bytes of its unread streamed input: its flow-control windows. */
 export const windowBytes = 256 * 1024
 
 /** Minimum cost of an output frame in a window, so that frames of one byte are limited too. */
@@ -17,7 +18,9 @@ export const frameCostBytesMin = 256
 /** Maximum payload of a frame from the supervisor, which reads 64 KiB of output at a time. */
 export const framePayloadBytesMax = 1024 * 1024
 
-const pieceBytes = 64 * 1024
+/** Maximum payload of a frame with input. */
+export const inputPieceBytesMax = 64 * 1024
+
 const headerBytes = 9
 
 const kind = {
@@ -27,11 +30,14 @@ const kind = {
   signal: 4,
   kill: 5,
   credit: 6,
+  inputStream: 7,
   stdout: 17,
   stderr: 18,
   exited: 19,
   refused: 20,
-  gone: 21
+  gone: 21,
+  inputCredit: 22,
+  inputOver: 23
 } as const
 
 /** An event of a command, as the supervisor reports it. */
@@ -48,6 +54,10 @@ export type Told =
   | { readonly _tag: "Refused"; readonly why: string }
   /** The command and all its children have ended. */
   | { readonly _tag: "Gone" }
+  /** The host may send this many more bytes of streamed input. */
+  | { readonly _tag: "InputAccepted"; readonly bytes: number }
+  /** The command reads no more of its streamed input. */
+  | { readonly _tag: "InputOver" }
 
 export interface Frame {
   readonly id: number
@@ -81,8 +91,8 @@ const strings = (all: ReadonlyArray<string>): Uint8Array =>
     })
   )
 
-/** Encodes the start of a command, with all its standard input. */
-export const start = (id: number, command: Command, workingDirectory: string): Uint8Array => {
+/** Encodes the start of a command, with all its standard input or the announcement of a stream. */
+export const start = (id: number, command: ExecSpec, workingDirectory: string): Uint8Array => {
   const { argv, env, stdin = new Uint8Array(0) } = command
   const asked = strings([
     command.workingDirectory ?? workingDirectory,
@@ -90,11 +100,23 @@ export const start = (id: number, command: Command, workingDirectory: string): U
     ...argv,
     ...Object.entries(env).map(([name, value]) => `${name}=${value}`)
   ])
-  const pieces = Array.from({ length: Math.ceil(stdin.byteLength / pieceBytes) }, (_, index) =>
-    frame(kind.stdin, id, stdin.subarray(index * pieceBytes, (index + 1) * pieceBytes))
-  )
-  return JoinedBytes.of([frame(kind.start, id, asked), ...pieces, frame(kind.stdinEnd, id)])
+  const begin = frame(kind.start, id, asked)
+  return Stream.isStream(stdin)
+    ? JoinedBytes.of([begin, frame(kind.inputStream, id)])
+    : JoinedBytes.of([begin, ...inputPieces(stdin).map((piece) => input(id, piece)), inputEnd(id)])
 }
+
+/** Splits input into payloads of frames. */
+export const inputPieces = (bytes: Uint8Array): ReadonlyArray<Uint8Array> =>
+  Array.from({ length: Math.ceil(bytes.byteLength / inputPieceBytesMax) }, (_, index) =>
+    bytes.subarray(index * inputPieceBytesMax, (index + 1) * inputPieceBytesMax)
+  )
+
+/** Encodes a piece of standard input, of at most {@link inputPieceBytesMax} bytes. */
+export const input = (id: number, piece: Uint8Array): Uint8Array => frame(kind.stdin, id, piece)
+
+/** Encodes the end of standard input. */
+export const inputEnd = (id: number): Uint8Array => frame(kind.stdinEnd, id)
 
 /** Encodes a signal, by the kernel's number. */
 export const signal = (id: number, number: number): Uint8Array =>
@@ -134,6 +156,14 @@ const told = (type: number, payload: Uint8Array): Told => {
       return { _tag: "Refused", why: new TextDecoder().decode(payload).slice(0, 200) }
     case kind.gone:
       return { _tag: "Gone" }
+    case kind.inputCredit:
+      if (payload.byteLength !== 4) break
+      return {
+        _tag: "InputAccepted",
+        bytes: new DataView(payload.buffer, payload.byteOffset).getUint32(0)
+      }
+    case kind.inputOver:
+      return { _tag: "InputOver" }
   }
   throw new Error(`invalid supervisor frame: kind ${type} with ${payload.byteLength} bytes`)
 }
