@@ -219,6 +219,28 @@ describe("createSandbox", () => {
     assert.strictEqual(late, "before")
   })
 
+  it("ends a spawned command when its signal aborts, before its exit rejects", async () => {
+    let isKilled = false
+    await using sandbox = await createSandbox({
+      inMemory: async ({ signal, stdout }) => {
+        await stdout("begun")
+        await new Promise<void>((resolve) =>
+          signal.addEventListener("abort", () => {
+            isKilled = true
+            resolve()
+          })
+        )
+        return {}
+      }
+    })
+    const abort = new AbortController()
+    await using waiting = await sandbox.spawn(["wait"], { signal: abort.signal })
+    for await (const _piece of waiting.output) break
+    abort.abort("enough")
+    assert.strictEqual(await rejected(waiting.exit), "enough")
+    assert.isTrue(isKilled)
+  })
+
   it("ends its commands when it is closed, and accepts no others", async () => {
     const sandbox = await createSandbox({ inMemory: program })
     const waiting = sandbox.exec(["wait"])

@@ -52,7 +52,11 @@ const processOf = <R>(
   { close, value: running }: HostRuntime.Held<Executor.RunningCommand>,
   signal: AbortSignal
 ): Process => {
-  const exit = runtime.settle(running.exit, signal)
+  const exit = runtime.settle(running.exit, signal).catch(async (error: unknown) => {
+    // No caller waits for the command any more, so it ends.
+    if (signal.aborted) await close()
+    throw error
+  })
   // A caller that reads only the output must not end the program with an unhandled rejection.
   exit.catch(() => undefined)
   return {
