@@ -247,6 +247,7 @@ describe("createSandbox", () => {
     const [error] = await Promise.all([rejected(waiting), sandbox.close()])
     assert.deepStrictEqual(error, new Closed({ what: "sandbox" }))
     assert.instanceOf(await rejected(sandbox.exec(["echo"])), Closed)
+    assert.instanceOf(await rejected(sandbox.spawn(["echo"])), Closed)
     assert.isUndefined(await sandbox.ended)
     await sandbox.close()
   })

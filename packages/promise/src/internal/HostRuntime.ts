@@ -62,6 +62,8 @@ export const make = <R, E0>(layer: Layer.Layer<R, E0>): HostRuntime<R> => {
     effect: Effect.Effect<A, E, R | Scope.Scope>,
     signal: AbortSignal | undefined
   ): Promise<Held<A>> => {
+    // Before the scope is made: a runtime that is disposed of cannot close it.
+    signalOf(closing.signal, signal).throwIfAborted()
     const scope = Scope.makeUnsafe()
     const close = once(async () => {
       held.delete(close)
