@@ -25,6 +25,7 @@ export const packages = [
   "server",
   "sessions",
   "promise",
+  "deepagents",
   "react",
   "cli"
 ] as const

@@ -50,6 +50,9 @@ const drawing: ReadonlyArray<
     react: ["graph-provider"]
   },
   {
+    deepagents: ["promise"]
+  },
+  {
     cli: [
       "core",
       "host-files",
@@ -164,6 +167,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   },
   server: { libraries: ["effect"], world: {} },
   promise: { libraries: ["effect"], world: {} },
+  deepagents: { libraries: ["deepagents"], world: {} },
   react: {
     libraries: ["@tanstack/react-query", "effect", "react"],
     world: {}

@@ -50,6 +50,29 @@ export interface Packed {
 const version = (library: string): string =>
   JSON.parse(readFileSync(join(root, "node_modules", library, "package.json"), "utf8")).version as string
 
+interface Manifest {
+  readonly dependencies?: Readonly<Record<string, string>>
+  readonly peerDependenciesMeta?: Readonly<Record<string, { readonly optional?: boolean }>>
+}
+
+/**
+ * The frameworks that adapters are for, at our versions. Their users install them: they are optional peers. An adapter
+ * builds on `promise`. The optional peers of other packages are for tests.
+ */
+const frameworks = (): Readonly<Record<string, string>> =>
+  Object.fromEntries(
+    folders.flatMap((folder) => {
+      const { dependencies = {}, peerDependenciesMeta = {} } = JSON.parse(
+        readFileSync(join(root, folder, "package.json"), "utf8")
+      ) as Manifest
+      if (!("@cogni/sandbox-promise" in dependencies)) return []
+      return Object.keys(peerDependenciesMeta).map((name) => {
+        const path = join(root, folder, "node_modules", name, "package.json")
+        return [name, JSON.parse(readFileSync(path, "utf8")).version as string]
+      })
+    })
+  )
+
 /** Packs and installs. `files` are further files of the project. */
 export const install = async (files: Readonly<Record<string, string>> = {}): Promise<Packed> => {
   const directory = mkdtempSync(join(tmpdir(), "cogni-package-"))
@@ -77,7 +100,7 @@ export const install = async (files: Readonly<Record<string, string>> = {}): Pro
     JSON.stringify({
       private: true,
       type: "module",
-      dependencies: { ...dependencies, effect: version("effect") }
+      dependencies: { ...dependencies, ...frameworks(), effect: version("effect") }
     })
   )
   // The packages are not published, so they resolve to tarballs. The build is one of Effect's optional parts.
