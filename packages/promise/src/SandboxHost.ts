@@ -11,9 +11,9 @@ import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
-import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { InvalidSpec, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
@@ -24,7 +24,7 @@ import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegist
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
-import { Data, Effect, Layer, Queue, Redacted, Result, Stream } from "effect"
+import { Data, Effect, Layer, Queue, Redacted, Result, Schema, Stream } from "effect"
 import * as HostRuntime from "./internal/HostRuntime.ts"
 import { toProgram } from "./internal/MemoryPrograms.ts"
 import * as PromiseSandbox from "./internal/PromiseSandbox.ts"
@@ -213,6 +213,12 @@ const openIn = async (
     release
   )
 
+/** Validates a run ID with the error of an invalid spec, because the agent's files are named after it. */
+const withRunId = (spec: object) =>
+  Schema.decodeUnknownEffect(Schema.Struct({ runId: RunId.RunId }))(spec).pipe(
+    Effect.mapError((error) => new SandboxError({ reason: new InvalidSpec({ problems: problemsOf(error) }) }))
+  )
+
 const agentRun = Effect.fnUntraced(function* (
   agents: AgentRegistry.AgentRegistry["Service"],
   agentId: string,
@@ -226,7 +232,7 @@ const agentRun = Effect.fnUntraced(function* (
     hasRepository: false
   }
   yield* Effect.fromResult(AgentRun.check(agent, asked))
-  const runId = spec.runId === undefined ? yield* RunId.generate : RunId.RunId.make(spec.runId)
+  const { runId } = spec.runId === undefined ? { runId: yield* RunId.generate } : yield* withRunId(spec)
   const terms = { ...spec, runId, image: image ?? defaultImage(agent.image) }
   const { judged, result } = yield* AgentRun.live(
     AgentRun.specOf(agent, asked, terms),

@@ -296,6 +296,10 @@ describe("createHost", () => {
     const missing = await rejected(host.runAgent("agent", { prompt: "x", llm }))
     assert.include(missing, { _tag: "AnswerMissing", code: "exit" })
     assert.match(String(missing), /exit code 4/u)
+    assert.strictEqual(
+      reasonOf(await rejected(host.runAgent("agent", { prompt: "x", llm, runId: "../escape" }))),
+      "InvalidSpec"
+    )
     assert.include(await rejected(host.runAgent("nobody", { prompt: "x", llm })), { _tag: "AgentNotFound" })
   })
 
@@ -312,6 +316,10 @@ describe("createHost", () => {
       assert.deepStrictEqual(error, new Closed({ what: "host" }))
     assert.isUndefined(await sandbox.ended)
     assert.instanceOf(await rejected(host.run({ argv: ["echo"] })), Closed)
+    assert.instanceOf(await rejected(host.createSandbox()), Closed)
+    assert.instanceOf(await rejected(sandbox.spawn(["echo"])), Closed)
+    const late = host.stream({ argv: ["echo"] })[Symbol.asyncIterator]()
+    assert.instanceOf(await rejected(late.next()), Closed)
     await host.close()
   })
 })

@@ -62,12 +62,16 @@ export const make = <R, E0>(layer: Layer.Layer<R, E0>): HostRuntime<R> => {
     effect: Effect.Effect<A, E, R | Scope.Scope>,
     signal: AbortSignal | undefined
   ): Promise<Held<A>> => {
-    // Before the scope is made: a runtime that is disposed of cannot close it.
+    // Before anything is created: a closed runtime cannot release it, and another one would be built for it.
     signalOf(closing.signal, signal).throwIfAborted()
     const scope = Scope.makeUnsafe()
     const close = once(async () => {
-      held.delete(close)
-      await runtime.runPromise(Scope.close(scope, Exit.void))
+      try {
+        await runtime.runPromise(Scope.close(scope, Exit.void))
+      } finally {
+        // Not earlier: the runtime must not close while this goes on.
+        held.delete(close)
+      }
     })
     try {
       const value = await settleOpen(Scope.provide(effect, scope), signal)
@@ -112,8 +116,9 @@ export const make = <R, E0>(layer: Layer.Layer<R, E0>): HostRuntime<R> => {
     close: once(async () => {
       closing.abort(new Closed({ what: "host" }))
       await Promise.allSettled(open)
-      await Promise.all([...held].map((close) => close()))
+      const releases = await Promise.allSettled([...held].map((close) => close()))
       await runtime.dispose()
+      for (const release of releases) if (release.status === "rejected") throw release.reason
     })
   }
 }

@@ -17,8 +17,11 @@ export const make = <R>(
   const over = new AbortController()
   const close = HostRuntime.once(async () => {
     over.abort(new Closed({ what: "sandbox" }))
-    await closeHeld()
-    await release()
+    try {
+      await closeHeld()
+    } finally {
+      await release()
+    }
   })
   const settle = <A, E>(effect: Effect.Effect<A, E>, signal?: AbortSignal) =>
     runtime.settle(effect, HostRuntime.signalOf(over.signal, signal))
