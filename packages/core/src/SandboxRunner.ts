@@ -50,7 +50,10 @@ export class SandboxRunner extends Context.Service<
   {
     /** Run one spec to its end. The caller cannot leak resources: all are released before this returns. */
     readonly run: (spec: SandboxSpec.SandboxSpecInput) => Effect.Effect<RunResult, SandboxError>
-    /** Like `run`, as a stream of events. Abandoning the stream ends the run. */
+    /**
+     * Like `run`, as a stream of events. Abandoning the stream ends the run. A reader that takes no event for two
+     * minutes may miss a `PhaseEnded`.
+     */
     readonly stream: (spec: SandboxSpec.SandboxSpecInput) => Stream.Stream<RunEvent, SandboxError>
     /** Open a sandbox that runs many commands. `runtimeSecondsMax` bounds its whole life. */
     readonly open: (spec: SandboxSpec.OpenSpecInput) => Effect.Effect<Sandbox, SandboxError, Scope.Scope>

@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { type RunEvent, SandboxRunner } from "@cogni/sandbox-core"
 import * as Await from "../../../test/harness/Await.ts"
 import { Effect, Fiber, Stream } from "effect"
+import { TestClock } from "effect/testing"
 import { forever, hello, leftovers, llm, record, runner, spec } from "./Specs.ts"
 
 describe("SandboxRunner.stream", () => {
@@ -87,6 +88,30 @@ describe("SandboxRunner.stream", () => {
         const kept = yield* record()
         if (kept !== undefined) assert.deepStrictEqual(kept.outcome, { status: "interrupted" })
       }).pipe(Effect.provide(runner({ program: forever })))
+  )
+
+  it.effect.each(Array.from({ length: 24 }, (_, count) => count))(
+    "removes the container of a reader that stops reading, after %s pieces of output",
+    (count) =>
+      Effect.gen(function* () {
+        yield* stream({ ...spec, limits: { runtimeSecondsMax: 5 } }).pipe(
+          Stream.runForEach(() => Effect.never),
+          Effect.forkChild
+        )
+        for (let seconds = 0; seconds < 400; seconds += 5) yield* TestClock.adjust("5 seconds")
+        assert.deepStrictEqual(yield* leftovers(), [])
+        assert.notStrictEqual((yield* record())?.outcome.status, "running")
+      }).pipe(
+        Effect.provide(
+          runner({
+            program: ({ stdout }) =>
+              Effect.as(
+                Effect.forEach(Array.from({ length: count }), () => stdout("x"), { discard: true }),
+                0
+              )
+          })
+        )
+      )
   )
 
   it.effect("delivers everything to a slow reader", () =>

@@ -106,7 +106,11 @@ export const make = Effect.fnUntraced(function* (
         const value = yield* step.pipe(within((seconds) => tooSlow(phase, seconds), secondsMax))
         const durationMs = Number((yield* Clock.currentTimeNanos) - before) / 1e6
         yield* Ref.update(known, (so) => ({ ...so, timings: [...so.timings, { phase, durationMs }] }))
-        yield* emit({ _tag: "PhaseEnded", phase, durationMs })
+        // A reader that has stopped reading must not keep the container: it misses this event.
+        yield* Effect.timeoutOption(
+          emit({ _tag: "PhaseEnded", phase, durationMs }),
+          Duration.seconds(stepSecondsMax)
+        )
         return value
       }).pipe(
         Effect.withSpan(`SandboxRunner.${phase}`, { attributes: { [Telemetry.attribute.phase]: phase } })
