@@ -57,6 +57,42 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the supervisor", (it) 
     }).pipe(Effect.scoped)
   )
 
+  it.effect("kills a command before it ends its input, so that no command takes a part for the whole", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* opened
+      const concludes = '$| = 1; print "ready"; 1 while sysread STDIN, $_, 65536; open F, ">", $ARGV[0]'
+      for (let round = 0; round < 10; round++) {
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const { output } = yield* sandbox.spawn(["perl", "-e", concludes, `concluded-${round}`], {
+              stdin: Stream.concat(Stream.succeed(new Uint8Array(1000)), Stream.never)
+            })
+            yield* Stream.runDrain(Stream.take(output, 1))
+          })
+        )
+      }
+      const names = (yield* sandbox.files.list(".")).map(({ name }) => name)
+      assert.deepStrictEqual(
+        names.filter((name) => name.startsWith("concluded-")),
+        []
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("keeps the old content of a file if writing the new one is interrupted", () =>
+    Effect.gen(function* () {
+      const { files } = yield* opened
+      yield* files.write("file", "old")
+      const content = new Uint8Array(16 * MiB)
+      for (let round = 0; round < 20; round++) {
+        yield* Effect.timeoutOption(files.write("file", content), `${5 * round} millis`)
+        const { bytes } = yield* files.stat("file")
+        assert.include([3, 16 * MiB], bytes)
+        if (bytes !== 3) yield* files.write("file", "old")
+      }
+    }).pipe(Effect.scoped)
+  )
+
   it.effect("leaves no process and no memory behind after 300 commands, 50 at a time", () =>
     Effect.gen(function* () {
       const sandbox = yield* opened

@@ -137,7 +137,9 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
         const tooLarge = FilePath.tooLarge(path, fileBytesMax)
         return stdin.byteLength > fileBytesMax
           ? Effect.fail(tooLarge)
-          : Effect.asVoid(ask(path, [program, "write", found], { bytesMax: 0, stdin, tooLarge }))
+          : Effect.asVoid(
+              ask(path, [program, "write", found, String(stdin.byteLength)], { bytesMax: 0, stdin, tooLarge })
+            )
       }),
     list: (path) =>
       Effect.flatMap(inside(path), (found) =>
