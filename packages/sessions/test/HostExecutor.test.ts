@@ -123,6 +123,30 @@ const escapes: Readonly<Record<string, (sleep: string) => string>> = {
   "ignores signals": (sleep) => `trap '' HUP INT TERM; ${sleep} &`
 }
 
+layer(Host.layer, { excludeTestServices: true })("a command on the host that is killed", (it) => {
+  it.effect("does not see the end of its input, so that it takes no part for the whole", () =>
+    Effect.gen(function* () {
+      const { at, executor } = yield* inWorkspace
+      const concludes = 'echo ready; while read -r line; do :; done; : >"$0"'
+      for (let round = 0; round < 30; round++) {
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const { output } = yield* executor.spawn(["sh", "-c", concludes, at(`concluded-${round}`)], {
+              stdin: Stream.concat(Stream.succeed(new Uint8Array(1000)), Stream.never)
+            })
+            yield* Stream.runDrain(Stream.take(output, 1))
+          })
+        )
+      }
+      const names = readdirSync(executor.workspace)
+      assert.deepStrictEqual(
+        names.filter((name) => name.startsWith("concluded-")),
+        []
+      )
+    })
+  )
+})
+
 layer(Host.layer, { excludeTestServices: true })("leftovers of a command on the host", (it) => {
   it.effect("are killed after a timeout, unless they left the process group", () =>
     Effect.gen(function* () {

@@ -78,7 +78,12 @@ export const make = Effect.gen(function* () {
     yield* Effect.addFinalizer(
       Effect.fnUntraced(function* () {
         yield* output.drop
-        if ((yield* isLive) || (yield* Ref.get(wasTold))) return yield* close
+        if (yield* isLive) {
+          // Closing ends the input first. The command would take a part of it for the whole, and act on that.
+          signalGroup(pid, "SIGKILL")
+          return yield* close
+        }
+        if (yield* Ref.get(wasTold)) return yield* close
         yield* signalGroup(pid, 0) ? watch : leave
       })
     )
