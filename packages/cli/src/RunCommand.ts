@@ -30,6 +30,7 @@ import * as RepoRun from "./RepoRun.ts"
 import * as RunPlan from "./RunPlan.ts"
 import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
+import * as TextTail from "./TextTail.ts"
 import * as UserFiles from "./UserFiles.ts"
 
 /** Characters of an agent's text that are kept in case its run fails. */
@@ -199,22 +200,20 @@ export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R =
   }
   if (inClone === undefined) yield* progress.now("preparing a sandbox")
   const reader = subject._tag === "Prompt" ? subject.agent.reader : AgentOutput.unread
-  let textSoFar = ""
-  const hear = (said: ReadonlyArray<AgentOutput.AgentEvent>) => {
-    for (const event of said)
-      if (event.type === "text_delta") textSoFar = `${textSoFar}${event.delta}`.slice(-textCharsMax)
-  }
+  const spoken = TextTail.make(textCharsMax)
   const ended = yield* AgentRun.live(
     spec,
     reader,
     (event, said) => {
-      hear(said)
+      for (const event of said) if (event.type === "text_delta") spoken.add(event.delta)
       return see(event)
     },
     inClone
   ).pipe(
     Effect.ensuring(rest),
-    Effect.mapError((error) => (error instanceof SandboxError ? new RunFailed({ error, textSoFar }) : error))
+    Effect.mapError((error) =>
+      error instanceof SandboxError ? new RunFailed({ error, textSoFar: spoken.text() }) : error
+    )
   )
   yield* tidy.end
   return ended
