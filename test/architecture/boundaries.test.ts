@@ -87,6 +87,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "KernelFile.ts": ["node:fs"],
       "MountIdentity.ts": ["node:fs/promises"],
       "OwnFiles.ts": ["node:fs", "node:fs/promises", "node:os"],
+      // Only compares addresses.
+      "PublicAddress.ts": ["node:net"],
       "StateDirectory.ts": ["node:os"],
       "WorkspaceFiles.ts": ["node:fs", "node:fs/promises"],
       "WorkspaceWalk.ts": ["node:fs", "node:fs/promises"],
@@ -131,6 +133,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/gateway/InspectionWorker.ts": ["node:os", "node:worker_threads"],
       "internal/gateway/SocketListener.ts": ["node:fs", "node:fs/promises"],
       "internal/gateway/UpstreamClient.ts": ["node:http", "node:https", "node:tls"],
+      "internal/packages/FileCache.ts": ["node:fs/promises"],
+      "internal/packages/RegistryClient.ts": ["node:dns", "node:http", "node:https", "node:zlib"],
       "internal/nginx/AuditDirectory.ts": ["node:fs", "node:fs/promises"],
       "internal/nginx/HostRelay.ts": ["node:fs/promises", "node:net", "node:tls"],
       "internal/shards/ShardPool.ts": ["node:module", "node:worker_threads"],

@@ -357,6 +357,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/proxy/test/GatewayFloods.test.ts",
   "packages/proxy/test/GatewayKeys.test.ts",
   "packages/proxy/test/GatewayUpstreams.test.ts",
+  "packages/proxy/test/PackageMetadata.test.ts",
   "packages/proxy/test/RunBounds.test.ts",
   "packages/proxy/test/Shards.test.ts",
   "packages/proxy/test/RequestBodyAgents.test.ts",

@@ -142,6 +142,13 @@ suite("records of runs", (it) => {
       assert.isTrue(existsSync(session))
       assert.include((yield* cli.run(["prune", "--sessions"])).stdout.toString(), `deleted ${session}`)
       assert.isFalse(existsSync(session))
+      const packages = join(cli.stateDirectory, "packages")
+      mkdirSync(packages, { recursive: true })
+      const cached = yield* cli.run(["prune", "--cache", "--dry-run"])
+      assert.include(cached.stdout.toString(), `would delete ${packages}`)
+      assert.isTrue(existsSync(packages))
+      assert.include((yield* cli.run(["prune", "--cache"])).stdout.toString(), `deleted ${packages}`)
+      assert.isFalse(existsSync(packages))
       assert.match(
         (yield* cli.run(["prune", "--records"])).stdout.toString(),
         /deleted the records of \d+ runs?/u

@@ -39,7 +39,7 @@ export const absent = (
       `the proxy of ${record.runId} was nginx: its audit is an access log, which cannot be verified`,
       "Read the log itself (llm.auditPath of cogni-sandbox inspect). For a verifiable audit, run with --proxy gateway"
     )
-  if (record.spec.llm === undefined)
+  if (record.spec.llm === undefined && record.spec.packages.length === 0)
     return never(`${record.runId} had no egress, so it has no audit`, "See: cogni-sandbox inspect RUN")
   return never(
     `there is no audit of ${record.runId} (${RecordReport.status(record.outcome)})`,
@@ -130,6 +130,20 @@ const text = (value: string): string => {
 const given = (name: string, value: string | number | undefined): ReadonlyArray<string> =>
   value === undefined ? [] : [`${name}=${typeof value === "number" ? value : text(value)}`]
 
+const packageFacts = (
+  line: Extract<AuditLine, { readonly type: "package.ended" }>
+): ReadonlyArray<string> => [
+  text(`${line.registry}:${line.package}`),
+  ...given("file", line.file),
+  String(line.status),
+  text(line.outcome),
+  ...given("source", line.source),
+  formatBytes(line.bytes),
+  formatMillis(line.durationMs),
+  ...given("digest", line.digest),
+  ...given("detail", line.detail)
+]
+
 const facts = (line: AuditLine): ReadonlyArray<string> => {
   switch (line.type) {
     case "run.opened":
@@ -137,8 +151,9 @@ const facts = (line: AuditLine): ReadonlyArray<string> => {
         ...given("upstream", line.upstream),
         ...given("carrier", line.carrier),
         ...given("models", line.models.join(",")),
-        ...given("account", line.identity.billingAccountId),
+        ...given("account", line.identity?.billingAccountId),
         ...(line.tools.length === 0 ? [] : given("tools", line.tools.join(","))),
+        ...given("packages", line.packages?.join(",")),
         ...given("canaries", line.canaries)
       ]
     case "call.started":
@@ -177,6 +192,10 @@ const facts = (line: AuditLine): ReadonlyArray<string> => {
       return [String(line.status), text(line.method), text(line.path)]
     case "tool.called":
       return [text(line.tool), text(line.outcome), line.via, formatMillis(line.durationMs)]
+    case "package.started":
+      return [text(`${line.registry}:${line.package}`), ...given("file", line.file)]
+    case "package.ended":
+      return packageFacts(line)
     case "exfiltration.suspected":
       return [text(line.evidence.canary), text(line.evidence.encoding), line.evidence.channel]
     case "budget.exhausted":
@@ -186,6 +205,7 @@ const facts = (line: AuditLine): ReadonlyArray<string> => {
         `calls=${line.callsTotal}`,
         `refused=${line.refusedTotal}`,
         `tools=${line.toolCallsTotal}`,
+        ...given("packages", line.packagesTotal),
         `in=${line.usage.inputTokens}`,
         `out=${line.usage.outputTokens}`,
         ...given("usd", line.usage.costUsd),

@@ -20,6 +20,7 @@ import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import type * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import type { PackageMirrorOptions } from "@cogni/sandbox-proxy/PackageMirror"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import * as MetricsQuery from "@cogni/sandbox-proxy/tools/MetricsQuery"
 import type { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
@@ -99,8 +100,9 @@ export const neverHeld = Effect.fnUntraced(function* (
     },
     ...upstreamFiles.map((path) => ({
       path,
-      name: "a file about the upstream",
-      remedy: "Move it (COGNI_LLM_PROFILE_FILE, COGNI_LLM_IDENTITY_SECRET_FILE) out of the workspace"
+      name: "a file about the upstream or the registries",
+      remedy:
+        "Move it (COGNI_LLM_PROFILE_FILE, COGNI_LLM_IDENTITY_SECRET_FILE, COGNI_PACKAGES_FILE) out of the workspace"
     })),
     {
       path: settings.stateDirectory,
@@ -241,9 +243,11 @@ const between = (
     key,
     keyFile,
     options,
+    packages,
     url
   }: Pick<UpstreamWayOut, "key" | "options" | "url"> & {
     readonly keyFile?: string | undefined
+    readonly packages: PackageMirrorOptions | undefined
   }
 ): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> =>
   proxy === "nginx"
@@ -262,19 +266,32 @@ const between = (
         image: settings.gatewayImage,
         prices: settings.prices,
         auditBodies: auditBodies === true ? "full" : "digest",
-        tools: [CurrentTime.tool, MetricsQuery.make({ url: settings.prometheusUrl })]
+        tools: [CurrentTime.tool, MetricsQuery.make({ url: settings.prometheusUrl })],
+        packages
       })
 
 const proxy = (
   settings: Settings["Service"],
   plan: Plan
+): Layer.Layer<LlmProxy | DemoWitness, Misconfigured | Refusal, ContainerRuntime> =>
+  Layer.unwrap(
+    Effect.map(Effect.fromResult(settings.packages), (packages) => proxyWith(settings, plan, packages))
+  )
+
+const proxyWith = (
+  settings: Settings["Service"],
+  plan: Plan,
+  packages: PackageMirrorOptions | undefined
 ): Layer.Layer<LlmProxy | DemoWitness, Misconfigured, ContainerRuntime> => {
   const { wayOut } = plan
   switch (wayOut._tag) {
     case "None":
-      return Layer.merge(layerNoop, noWitness)
+      return Layer.merge(withoutModel(settings, plan, packages), noWitness)
     case "Upstream":
-      return Layer.merge(between(settings, plan, { ...wayOut, keyFile: settings.keyFile }), noWitness)
+      return Layer.merge(
+        between(settings, plan, { ...wayOut, keyFile: settings.keyFile, packages }),
+        noWitness
+      )
     case "Demo":
       return Layer.unwrap(
         Effect.map(DemoUpstream.acquire(), ({ received, url }) =>
@@ -283,7 +300,8 @@ const proxy = (
             between(settings, plan, {
               url,
               key: Redacted.make(`demo-${crypto.randomUUID()}`),
-              options: { profile: { name: "litellm" } }
+              options: { profile: { name: "litellm" } },
+              packages
             }),
             Layer.succeed(DemoWitness, { received })
           )
@@ -291,3 +309,17 @@ const proxy = (
       )
   }
 }
+
+/** Egress of sandboxes without a model: packages, if registries are configured. */
+const withoutModel = (
+  settings: Settings["Service"],
+  { proxy = "gateway" }: Plan,
+  packages: PackageMirrorOptions | undefined
+): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> =>
+  packages === undefined || proxy === "nginx"
+    ? layerNoop
+    : GatewayLlmProxy.layerPackages({
+        packages,
+        carrier: carriers[proxy],
+        image: settings.gatewayImage
+      })

@@ -244,6 +244,12 @@ export const run = {
     "NAME",
     "Host tool that the agent may call, such as core__get_current_time; may be repeated (default none)"
   ),
+  packages: several(
+    "packages",
+    "PATTERN",
+    "Packages that the sandbox may install from the host's mirror, such as npm:left-pad or npm:@types/*; " +
+      "may be repeated (default none). Needs COGNI_PACKAGES_FILE"
+  ),
   canaries: Flag.Literals("canaries", ["off", "warn", "stop"]).pipe(
     Flag.withDescription(
       "Canary tokens: plant fake secrets, and detect them leaving the sandbox (default off)"
@@ -279,6 +285,7 @@ export const task = {
   inputTokensMax: run.inputTokensMax,
   outputTokensMax: run.outputTokensMax,
   costUsdMax: run.costUsdMax,
+  packages: run.packages,
   canaries: run.canaries,
   demo: run.demo,
   output,
@@ -368,6 +375,7 @@ export const mcp = {
   diskBytes: run.diskBytes,
   cpus: run.cpus,
   processes: run.processes,
+  packages: run.packages,
   env: run.env
 }
 
@@ -458,6 +466,11 @@ export const grant = {
     "PATTERN",
     "Model that requests may name, such as gpt-5 or openai/*; may be repeated (default those the server offers)"
   ).pipe(Flag.withAlias("m")),
+  packages: several(
+    "packages",
+    "PATTERN",
+    "Packages that runs may install, such as npm:left-pad or npm:@types/*; may be repeated (default none)"
+  ),
   repositories: several(
     "repository",
     "PATTERN",
@@ -489,7 +502,7 @@ export const prune = {
   force: toggle("force", "With --all: also remove resources of runs that are still alive"),
   records: toggle("records", "Also delete records, output and audits of runs that have ended"),
   sessions: toggle("sessions", "Also delete the files of chat sessions that no container is using"),
-  cache: toggle("cache", "Also delete the cache of fetched repositories"),
+  cache: toggle("cache", "Also delete the caches of fetched repositories and packages"),
   dryRun: toggle("dry-run", "Show what would be removed, and remove nothing"),
   output
 }

@@ -69,7 +69,19 @@ export const revoke = Effect.fnUntraced(function* (input: Output.Asked & { reado
 
 export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): ReadonlyArray<string> =>
   columns([
-    ["GRANT", "STATE", "SANDBOX", "ACCOUNT", "USER", "GRAPHS", "MODELS", "TOOLS", "REPOSITORIES", "EXPIRES"],
+    [
+      "GRANT",
+      "STATE",
+      "SANDBOX",
+      "ACCOUNT",
+      "USER",
+      "GRAPHS",
+      "MODELS",
+      "TOOLS",
+      "PACKAGES",
+      "REPOSITORIES",
+      "EXPIRES"
+    ],
     ...grants.map((grant) => [
       grant.id,
       stateOf(grant, now),
@@ -85,7 +97,7 @@ export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): Readon
 /** Formats a grant, one line per property. */
 export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string> => {
   const { budget, concurrentRunsMax } = grant.permissions
-  const [models = "", tools = "", repositories = ""] = opened(grant)
+  const [models = "", tools = "", packages = "", repositories = ""] = opened(grant)
   const limits = GrantPermissions.figures.flatMap((name) =>
     budget?.[name] === undefined ? [] : [`${name} ${budget[name]}`]
   )
@@ -98,6 +110,7 @@ export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string
     ["graphs", graphsOf(grant)],
     ["models", models],
     ["tools", tools],
+    ["packages", packages],
     ["repositories", repositories],
     ["budget per run", limits.length === 0 ? "the server's limits" : limits.join(", ")],
     ["when exhausted", budget?.onExhausted === "stop" ? "the run ends" : "calls are refused"],
@@ -114,12 +127,13 @@ const graphsOf = ({ scopes }: ExecutionGrant): string =>
 
 const untilOf = ({ expiresAt }: ExecutionGrant): string => expiresAt?.toISOString() ?? "never"
 
-/** Returns models, tools and repositories, each as one cell. */
+/** Returns models, tools, packages and repositories, each as one cell. */
 const opened = ({
-  permissions: { models, repositories = [], tools = [] }
+  permissions: { models, packages = [], repositories = [], tools = [] }
 }: ExecutionGrant): ReadonlyArray<string> => [
   models?.join(" ") ?? "the server's",
   tools.join(" ") || "none",
+  packages.join(" ") || "none",
   repositories.join(" ") || "none"
 ]
 
@@ -128,6 +142,7 @@ const permissionsOf = (input: CreateInput): GrantPermissions.GrantPermissions =>
   const figures = Flags.given({ callsMax, inputTokensMax, outputTokensMax, costUsdMax })
   return {
     tools: input.tools,
+    ...(input.packages.length === 0 ? {} : { packages: input.packages }),
     repositories: input.repositories,
     ...(models.length === 0 ? {} : { models }),
     ...(Object.keys(figures).length === 0 && !input.stopWhenSpent
@@ -154,6 +169,7 @@ const flags: Readonly<Record<string, readonly [flag: string, input: keyof Create
   scopes: ["--graph", "graphs"],
   expiresAt: ["--expires-in", "expiresSeconds"],
   tools: ["--tool", "tools"],
+  packages: ["--packages", "packages"],
   models: ["--model", "models"],
   repositories: ["--repository", "repositories"],
   concurrentRunsMax: ["--max-runs", "concurrentRunsMax"],

@@ -10,7 +10,7 @@ import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
-import { Effect, Result } from "effect"
+import { Effect, FileSystem, Result } from "effect"
 import * as ChatRemains from "./ChatRemains.ts"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
@@ -92,16 +92,21 @@ const records = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
 /** Deletes directories that are not of one run, as far as requested. Returns their paths. */
 const remains = Effect.fnUntraced(function* (settings: Settings["Service"], input: PruneInput) {
   const { dryRun } = input
+  const { mirrors, packages } = StateDirectory.paths(settings.stateDirectory)
   const found = [
     ...(input.records ? yield* ChatRemains.audits(settings) : []),
-    ...(input.sessions ? yield* ChatRemains.sessions(settings) : [])
+    ...(input.sessions ? yield* ChatRemains.sessions(settings) : []),
+    ...(input.cache && (yield* isThere(packages)) ? [packages] : [])
   ]
-  const { mirrors } = StateDirectory.paths(settings.stateDirectory)
   return [
     ...(yield* dryRun ? Effect.succeed(found) : ChatRemains.remove(found)),
     ...(input.cache ? yield* HostGitRelay.emptyCache({ directory: mirrors, owners: HostOwner, dryRun }) : [])
   ]
 })
+
+/** A gateway that is using the cache fetches its files again. */
+const isThere = (path: string) =>
+  FileSystem.FileSystem.use((fs) => fs.exists(path)).pipe(Effect.orElseSucceed(() => false))
 
 const refuseLiving = Effect.gen(function* () {
   const api = yield* DockerApi.DockerApi

@@ -23,6 +23,7 @@ const flags: Fields = [
   ["llm.model", "--model"],
   ["llm.budget", "the budget (--max-calls, --max-cost, …)"],
   ["tools.0", "--tool"],
+  ["packages.0", "--packages"],
   ["argv.0", "the command"]
 ]
 
@@ -39,6 +40,7 @@ const words: Readonly<Record<Remedy.Name, string>> = {
   "GatewayLlmProxy.image": "COGNI_GATEWAY_IMAGE",
   "GatewayLlmProxy.key": "COGNI_LLM_KEY",
   "GatewayLlmProxy.url": "COGNI_LLM_URL",
+  "GatewayLlmProxy.packages": "COGNI_PACKAGES_FILE",
   "GatewayLlmProxy.profile": "COGNI_LLM_PROFILE",
   "GatewayLlmProxy.egressProxy": "HTTPS_PROXY",
   GitCredentials: "GITHUB_TOKEN_FILE with GITHUB_SERVER_URL, or GITLAB_TOKEN with GITLAB_HOST",

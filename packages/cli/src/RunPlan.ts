@@ -172,7 +172,7 @@ export const llmOf = (
 export const termsOf = (
   flags: RunFlags,
   image: string
-): Pick<SandboxSpecInput, "canaries" | "env" | "image" | "limits" | "tools" | "workspace"> => ({
+): Pick<SandboxSpecInput, "canaries" | "env" | "image" | "limits" | "packages" | "tools" | "workspace"> => ({
   image: flags.image ?? image,
   env: Object.fromEntries(flags.env ?? []),
   ...(flags.workspace === undefined ? {} : { workspace: { type: "directory", path: flags.workspace } }),
@@ -186,6 +186,7 @@ export const termsOf = (
     processesMax: flags.processes
   }),
   ...(flags.tools === undefined || flags.tools.length === 0 ? {} : { tools: flags.tools }),
+  ...(flags.packages === undefined || flags.packages.length === 0 ? {} : { packages: flags.packages }),
   ...(flags.canaries === undefined || flags.canaries === "off" ? {} : { canaries: flags.canaries })
 })
 

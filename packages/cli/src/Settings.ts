@@ -19,6 +19,7 @@ import * as GitSettings from "./GitSettings.ts"
 import * as ImageSettings from "./ImageSettings.ts"
 import type { Tags } from "./InstalledImages.ts"
 import * as KeyFile from "./KeyFile.ts"
+import * as PackageSettings from "./PackageSettings.ts"
 import * as UpstreamSettings from "./UpstreamSettings.ts"
 
 /** Configuration of the upstream. */
@@ -116,6 +117,7 @@ const config = Config.all({
     pull: optional(Config.schema(Schema.Literals(["never", "missing"]), "COGNI_IMAGE_PULL")),
     keyFile: text("COGNI_IMAGE_KEY_FILE")
   }),
+  packagesFile: text("COGNI_PACKAGES_FILE"),
   prices: optional(Config.schema(Schema.fromJsonString(Prices), "COGNI_LLM_PRICES")),
   prometheusUrl: text("COGNI_PROMETHEUS_URL"),
   upstream: Config.all({
@@ -175,6 +177,13 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     isNamed: { runtime: found.runtimeImage !== undefined, gateway: found.gatewayImage !== undefined },
     /** URL of the Prometheus server for the metrics tool. */
     prometheusUrl: found.prometheusUrl,
+    /** Registries of the package mirror. An invalid file is an error only if a sandbox is started. */
+    packages: yield* Effect.result(
+      PackageSettings.make(
+        { file: found.packagesFile, proxyUrl: found.git.proxyUrl, noProxy: found.git.noProxy },
+        stateDirectory
+      )
+    ),
     /** Prices of models, if configured. */
     prices: found.prices,
     /** Profile of the upstream. An invalid one is an error only if a model is needed. */
@@ -186,8 +195,8 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
         noProxy: found.git.noProxy
       })
     ),
-    /** Files that decide what the upstream gets. No agent may write them. */
-    upstreamFiles: [found.upstream.profileFile, found.upstream.identitySecretFile].filter(
+    /** Files that decide what leaves this host, and where to. No agent may write them. */
+    upstreamFiles: [found.upstream.profileFile, found.upstream.identitySecretFile, found.packagesFile].filter(
       (path) => path !== undefined
     ),
     /** The file that contains the key, if any. */

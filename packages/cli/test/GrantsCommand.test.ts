@@ -69,6 +69,7 @@ describe("grants create", () => {
         ["--tool", "core__*"],
         ["--model", "gpt-5"],
         ["--model", "openai/**"],
+        ["--packages", "npm:@types/*"],
         ["--repository", "https://github.com/acme/*"],
         ["--max-calls", "9"],
         ["--max-cost", "0.5"],
@@ -79,6 +80,7 @@ describe("grants create", () => {
       const { grant } = JSON.parse((yield* grants("create", ...ana, ...flags)).stdout)
       assert.deepStrictEqual(grant.permissions, {
         tools: ["core__*"],
+        packages: ["npm:@types/*"],
         models: ["gpt-5", "openai/**"],
         repositories: ["https://github.com/acme/*"],
         budget: { callsMax: 9, costUsdMax: 0.5, onExhausted: "stop" },
@@ -86,12 +88,13 @@ describe("grants create", () => {
       })
       const shown = yield* grants("show", grant.id)
       assert.match(shown.stdout, /^budget per run +callsMax 9, costUsdMax 0.5$/mu)
+      assert.match(shown.stdout, /^packages +npm:@types\/\*$/mu)
       assert.match(shown.stdout, /^repositories +https:\/\/github.com\/acme\/\*$/mu)
       assert.match(shown.stdout, /^concurrent runs +2$/mu)
       const listed = yield* grants("list")
-      assert.include(listed.stdout, "gpt-5 openai/**  core__*  https://github.com/acme/*")
+      assert.include(listed.stdout, "gpt-5 openai/**  core__*  npm:@types/*  https://github.com/acme/*")
       yield* grants("create", ...ana)
-      assert.match((yield* grants("list")).stdout, /the server's +none +none +never/u)
+      assert.match((yield* grants("list")).stdout, /the server's +none +none +none +never/u)
       assert.strictEqual((yield* grants("show", "grant-none")).code, 66)
       const wide = yield* grants("create", ...ana, "--repository", "https://*/acme/app")
       assert.deepStrictEqual([wide.code, wide.stdout], [65, ""])

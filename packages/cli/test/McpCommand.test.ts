@@ -26,7 +26,7 @@ import {
 } from "effect"
 import { TestClock } from "effect/testing"
 
-const input: McpCommand.McpInput = { profile: "coding", allow: [], deny: [], env: [] }
+const input: McpCommand.McpInput = { profile: "coding", allow: [], deny: [], packages: [], env: [] }
 
 const plan: McpCommand.McpPlan = {
   spec: { image: "memory/mcp", limits: { runtimeSecondsMax: 3600 } },

@@ -91,6 +91,7 @@ export const record = (over: Partial<RunRecord> = {}): RunRecord => ({
     memory: false,
     network: { mode: "none" },
     tools: [],
+    packages: [],
     canaries: "off"
   },
   owner: "boot/1/1",

@@ -55,6 +55,7 @@ describe("Settings", () => {
         runtimeImage: "cogni-sandbox/runtime:latest",
         proxyImage: "cogni-sandbox/proxy:latest",
         gatewayImage: "cogni-sandbox/gateway:latest",
+        packages: Result.succeed(undefined),
         prices: undefined,
         prometheusUrl: undefined,
         upstreamOptions: Result.succeed({ profile: {} }),

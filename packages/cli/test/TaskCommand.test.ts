@@ -73,6 +73,7 @@ const settings: Settings["Service"] = {
   proxyImage: "cogni/proxy:1",
   gatewayImage: "cogni/gateway:1",
   imageOf: (image) => `cogni/${image}:1`,
+  packages: Result.succeed(undefined),
   prices: undefined,
   prometheusUrl: undefined,
   upstreamOptions: Result.succeed({ profile: {} }),

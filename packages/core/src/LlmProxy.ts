@@ -7,6 +7,7 @@
 import { Clock, Context, Effect, Layer, Ref, type Scope } from "effect"
 import type { Canary } from "./Canary.ts"
 import type { Mount } from "./ContainerRuntime.ts"
+import { type PackagePattern, registries, type Registry } from "./PackagePattern.ts"
 import type { RunId } from "./RunId.ts"
 import type { Evidence, Exhaustion, LlmTraffic, LlmUsage } from "./RunResult.ts"
 import {
@@ -43,6 +44,10 @@ export interface LlmProxyCapabilities {
   readonly servesHost: boolean
   /** Names of the host tools that it can serve. */
   readonly tools: ReadonlyArray<string>
+  /** Registries whose packages it can serve (default none). */
+  readonly packages?: ReadonlyArray<Registry> | undefined
+  /** False if it serves no model, only packages (default true). */
+  readonly servesModel?: boolean | undefined
 }
 
 /** Reported by a proxy during a run. */
@@ -53,12 +58,15 @@ export type LlmObservation =
 
 export interface LlmRequest {
   readonly runId: RunId
-  readonly llm: LlmAccess
+  /** Absent: the sandbox has no model. It may still have packages. */
+  readonly llm?: LlmAccess | undefined
   readonly runtimeSecondsMax: number
   /** A host directory of this run only, for the audit. Absent if nothing is stored. */
   readonly directory?: string | undefined
   /** Names of the host tools that the agent may call. The proxy can serve all of them. */
   readonly tools: ReadonlyArray<string>
+  /** Packages that the sandbox may install (default none). */
+  readonly packages?: ReadonlyArray<PackagePattern> | undefined
   /** Secrets that must not leave the sandbox. `stop` refuses a request with one; `warn` only reports it. */
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary> }
   readonly observe: (observation: LlmObservation) => Effect.Effect<void>
@@ -69,8 +77,9 @@ export interface LlmRequest {
   readonly traceparent?: string | undefined
 }
 
-/** One run's access to its model. */
+/** One run's access to its model, and to packages. */
 export interface LlmEndpoint {
+  /** The socket inside the sandbox. A sandbox whose model the host calls only gets it for packages. */
   readonly mounts: ReadonlyArray<Mount>
   /** Path of its socket on this host, if it is on this host. */
   readonly hostSocketPath?: string | undefined
@@ -132,7 +141,7 @@ const trafficOf = (
   at: string
 ): LlmTraffic => {
   const traffic = { proxy: "memory", upstream: "memory", unreadableRows: 0, injectedHeaders: [] }
-  if (calls === undefined) return { ...traffic, calls: [], callsTotal: 0 }
+  if (calls === undefined || llm === undefined) return { ...traffic, calls: [], callsTotal: 0 }
   const sum = (name: "inputTokens" | "outputTokens" | "cacheReadTokens" | "cacheWriteTokens") =>
     calls.reduce((total, call) => total + (call[name] ?? 0), 0)
   const costs = calls.flatMap(({ costUsd }) => costUsd ?? [])
@@ -181,23 +190,24 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
       )
     )
     const at = new Date(yield* Clock.currentTimeMillis).toISOString()
+    // Without a model, there is no budget to exhaust.
+    const observed = (options.observations ?? []).filter(
+      ({ _tag }) => request.llm !== undefined || _tag !== "BudgetExhausted"
+    )
     const traffic = Effect.as(stillOpen, trafficOf(request, options.calls, at))
     return {
       mounts: [
         { type: "volume", source: `memory-${request.runId}-socket`, target: "/llm-sock", readOnly: true }
       ],
       hostSocketPath: `/memory/${request.runId}/llm.sock`,
-      ready: Effect.andThen(
-        stillOpen,
-        Effect.forEach(options.observations ?? [], request.observe, { discard: true })
-      ),
+      ready: Effect.andThen(stillOpen, Effect.forEach(observed, request.observe, { discard: true })),
       failure: Effect.never,
       traffic,
       finish: traffic
     } satisfies LlmEndpoint
   })
   return LlmProxy.of({
-    capabilities: { name: "memory", inspectsBodies: true, servesHost: true, tools: [] },
+    capabilities: { name: "memory", inspectsBodies: true, servesHost: true, tools: [], packages: registries },
     acquire
   })
 })

@@ -18,6 +18,7 @@ export const names = [
   "GatewayLlmProxy.egressProxy",
   "GatewayLlmProxy.image",
   "GatewayLlmProxy.key",
+  "GatewayLlmProxy.packages",
   "GatewayLlmProxy.profile",
   "GatewayLlmProxy.url",
   "GitCredentials",

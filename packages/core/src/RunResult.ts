@@ -209,7 +209,9 @@ export const LlmTraffic = Schema.Struct({
   /** The first budget that was spent, if one was. */
   exhausted: Schema.optionalKey(Exhaustion),
   /** Number of host tool calls. */
-  toolCallsTotal: Schema.optionalKey(Count)
+  toolCallsTotal: Schema.optionalKey(Count),
+  /** Number of requests that the package mirror served. Only if the run has a mirror. */
+  packagesTotal: Schema.optionalKey(Count)
 })
 
 export type LlmTraffic = typeof LlmTraffic.Type
@@ -221,7 +223,7 @@ export const Evidence = Schema.Struct({
   canary: Schema.String,
   /** How it was encoded: `plain`, `base64`, `hex`, … */
   encoding: Schema.String,
-  channel: Schema.Literals(["prompt", "tool_call", "stdout", "stderr"]),
+  channel: Schema.Literals(["prompt", "tool_call", "package", "stdout", "stderr"]),
   /** Request ID of the call that contained it. */
   requestId: Schema.optionalKey(Schema.String)
 })

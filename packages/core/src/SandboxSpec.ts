@@ -7,6 +7,7 @@
 import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
 import * as SchemaIssue from "effect/SchemaIssue"
+import { PackagePatterns } from "./PackagePattern.ts"
 import { RunId } from "./RunId.ts"
 
 const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>
@@ -285,6 +286,11 @@ export const SandboxSpec = Schema.Struct({
   llm: Schema.optionalKey(LlmAccess),
   /** Host tools that the agent may call, over the same socket as its model. Defaults to none. */
   tools: withDefault(Schema.Array(ToolName).check(Schema.isMaxLength(64)), []),
+  /**
+   * Packages that the sandbox may install from the host's package mirror, such as `npm:@types/*`. Defaults to none. The
+   * network stays closed: the mirror is a part of the gateway, over the same socket as the model.
+   */
+  packages: withDefault(PackagePatterns, []),
   canaries: withDefault(CanaryPolicy, "off")
 }).check(
   Schema.makeFilter((spec) => {

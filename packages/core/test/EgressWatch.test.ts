@@ -668,8 +668,8 @@ describe("requirements of a proxy", () => {
     return Effect.gen(function* () {
       yield* run({ ...spec, llm: { ...llm, budget: {}, models: { fast: "m2" } }, tools: [metrics] })
       assert.deepStrictEqual(seen.proxies[0]?.tools, [metrics])
-      assert.deepStrictEqual(seen.proxies[0]?.llm.models, { fast: "m2" })
-      assert.deepStrictEqual(seen.proxies[0]?.llm.budget, { onExhausted: "refuse" })
+      assert.deepStrictEqual(seen.proxies[0]?.llm?.models, { fast: "m2" })
+      assert.deepStrictEqual(seen.proxies[0]?.llm?.budget, { onExhausted: "refuse" })
     }).pipe(Effect.provide(layer))
   })
 

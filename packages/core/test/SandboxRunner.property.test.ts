@@ -144,9 +144,11 @@ const together = (steps: ReadonlyArray<Step>): Step => {
 }
 
 const expected = (schedule: Schedule): ReadonlyArray<End> => {
-  const { agent, runtimeSecondsMax, stopGraceSecondsMax, withModel } = schedule
+  const { agent, runtimeSecondsMax, spec, stopGraceSecondsMax, withModel } = schedule
   const { oomKilled, processesRefused } = kernelOf(schedule)
   const faults = schedule.faults.filter(isFair)
+  // Packages need the proxy too.
+  const withProxy = withModel || spec.packages.length > 0
   const exhausted = withModel && schedule.exhausted
   const stopsForBudget = exhausted && specOf(schedule).llm?.budget?.onExhausted === "stop"
   const stopsForLeak = leaks(schedule) && schedule.spec.canaries === "stop"
@@ -173,7 +175,7 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
     step.at > from + seconds ? { at: from + seconds, ends: [end] } : step
   const phase = (operation: Call, from: number, tooSlow: End) =>
     bounded(ask(operation, from), from, 120, tooSlow)
-  const ifModel = (step: Step): ReadonlyArray<Step> => (withModel ? [step] : [])
+  const ifProxy = (step: Step): ReadonlyArray<Step> => (withProxy ? [step] : [])
 
   const watch = (start: number): Step => {
     const selfExit = start + agent.seconds
@@ -226,7 +228,7 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
       [spent, "BudgetExceeded"],
       [leak, "ExfiltrationSuspected"]
     ] as const
-    const faulty = [readerFails, never(disk), ...(withModel ? [never(failure)] : [])]
+    const faulty = [readerFails, never(disk), ...(withProxy ? [never(failure)] : [])]
     const candidates = [exits, ...hostLimits.map(([step]) => step), ...faulty]
     const at = Math.min(...candidates.map((step) => step.at))
     const ends = new Set<End>()
@@ -254,17 +256,17 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
     (from) =>
       together([
         phase("Workspace.acquire", from, "HostFailed"),
-        ...ifModel(phase("LlmProxy.acquire", from, "ProxyFailed"))
+        ...ifProxy(phase("LlmProxy.acquire", from, "ProxyFailed"))
       ]),
     (from) => phase("ContainerRuntime.acquire", from, "RuntimeUnavailable"),
     (from) =>
       together([
         phase("Container.start", from, "RuntimeUnavailable"),
-        ...ifModel(phase("LlmProxy.ready", from, "ProxyFailed"))
+        ...ifProxy(phase("LlmProxy.ready", from, "ProxyFailed"))
       ]),
     (from) => phase("Container.proceed", from, "RuntimeUnavailable"),
     watch,
-    (from) => together([{ at: from }, ...ifModel(phase("LlmProxy.traffic", from, "ProxyFailed"))])
+    (from) => together([{ at: from }, ...ifProxy(phase("LlmProxy.traffic", from, "ProxyFailed"))])
   ]
   let at = 0
   const possible = new Set<End>()

@@ -246,6 +246,7 @@ describe("SandboxSpec", () => {
           filesOpenMax: 4096
         },
         tools: [],
+        packages: [],
         canaries: "off"
       })
     })

@@ -4,8 +4,9 @@
  * An origin's name is resolved once. All of its addresses must be public, unless private ones are allowed, and git
  * connects only to these, so DNS rebinding has no effect.
  */
+import { isPublic } from "@cogni/sandbox-host-files/PublicAddress"
 import { Result } from "effect"
-import { IpNetwork, NetAddress } from "effect/net"
+import { NetAddress } from "effect/net"
 
 /** A server whose repositories callers may name. It is reached over https. */
 export interface ForgeHost {
@@ -35,17 +36,6 @@ export const serverHost = (url: string): string => new URL(url).host
 export const forgeOf = (url: string, forges: ReadonlyArray<ForgeHost>): ForgeHost | undefined => {
   if (!url.startsWith("https://") || !URL.canParse(url)) return undefined
   return forges.find(({ host }) => serverHost(url) === serverHost(`https://${host}`))
-}
-
-/** Whether a text is a unicast address on the public internet. */
-export const isPublic = (text: string): boolean => {
-  const address = Result.getOrUndefined(NetAddress.ipFromString(text))
-  return (
-    address !== undefined &&
-    (NetAddress.isIpv4Address(address)
-      ? !within(special4, address)
-      : within([globalUnicast6], address) && !within(special6, address))
-  )
 }
 
 /** Whether a text is a loopback address. */
@@ -86,38 +76,3 @@ export const isDirect = (hostname: string, noProxy: string | undefined): boolean
     .split(/[\s,]+/u)
     .map((name) => name.replace(/^\./u, ""))
     .some((name) => name === "*" || (name !== "" && (hostname === name || hostname.endsWith(`.${name}`))))
-
-const networks = (...texts: ReadonlyArray<string>) => texts.map((text) => IpNetwork.fromStringUnsafe(text))
-
-const within = (ranges: ReadonlyArray<IpNetwork.IpNetwork>, address: NetAddress.IpAddress): boolean =>
-  ranges.some((range) => IpNetwork.contains(range as never, address as never))
-
-/** IANA's special-purpose IPv4 ranges: unspecified, private, shared, loopback, link-local, tests, multicast. */
-const special4 = networks(
-  "0.0.0.0/8",
-  "10.0.0.0/8",
-  "100.64.0.0/10",
-  "127.0.0.0/8",
-  "169.254.0.0/16",
-  "172.16.0.0/12",
-  "192.0.0.0/24",
-  "192.0.2.0/24",
-  "192.31.196.0/24",
-  "192.52.193.0/24",
-  "192.88.99.0/24",
-  "192.168.0.0/16",
-  "192.175.48.0/24",
-  "198.18.0.0/15",
-  "198.51.100.0/24",
-  "203.0.113.0/24",
-  "224.0.0.0/4",
-  "240.0.0.0/4"
-)
-
-/**
- * Allocated global unicast IPv6. Mapped, translated, unique local, link-local and multicast addresses are outside it.
- */
-const globalUnicast6 = IpNetwork.fromStringUnsafe("2000::/3")
-
-/** Ranges of it that lead to IPv4 (Teredo, 6to4), and ranges for tests and protocols. */
-const special6 = networks("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")

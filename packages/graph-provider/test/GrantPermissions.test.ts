@@ -44,6 +44,19 @@ describe("GrantPermissions", () => {
     assert.strictEqual(verdict({ tools: ["core__*"] }, { toolIds }), "open")
   })
 
+  it("requires a permission that covers every package of a request", () => {
+    const asks = (packages: ReadonlyArray<string>, granted?: ReadonlyArray<string>) =>
+      verdict(granted === undefined ? safeDefault : { packages: granted }, { packages })
+    assert.strictEqual(asks([]), "open")
+    assert.strictEqual(asks(["npm:left-pad"]), "PackageNotGranted")
+    assert.strictEqual(asks(["npm:left-pad"], ["npm:left-pad"]), "open")
+    assert.strictEqual(asks(["npm:@types/node", "npm:@types/*"], ["npm:@types/*"]), "open")
+    assert.strictEqual(asks(["npm:@types/node", "npm:left-pad"], ["npm:@types/*"]), "PackageNotGranted")
+    assert.strictEqual(asks(["npm:*"], ["npm:left-*"]), "PackageNotGranted")
+    assert.strictEqual(asks(["npm:@*/*"], ["npm:*"]), "PackageNotGranted")
+    assert.strictEqual(asks(["pypi:left-pad"], ["npm:*"]), "PackageNotGranted")
+  })
+
   it("repeats neither the model nor the repository of a request in a message", () => {
     for (const asked of [
       { model: "\u001b[2Jsecret" },

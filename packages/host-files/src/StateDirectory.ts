@@ -12,6 +12,7 @@
  *       workspaces/*.claim.json      directories of this host that runs work in
  *       relays/<run id>/             files of a relay: state.json, repositories, a bundle
  *       mirrors/                     objects of origins, shared by relays
+ *       packages/                    files of packages, by the hash that their registry states
  *       sessions/<digest>/           workspaces of chat sessions
  *       host-sessions/<session id>/  audits of the model calls that a chat makes on the host
  */
@@ -36,6 +37,7 @@ export const paths = (stateDirectory: string) => {
     claims: join(root, "workspaces"),
     relays: join(root, "relays"),
     mirrors: join(root, "mirrors"),
+    packages: join(root, "packages"),
     sessions: join(root, "sessions"),
     hostSessions: join(root, "host-sessions")
   }

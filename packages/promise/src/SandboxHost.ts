@@ -24,6 +24,7 @@ import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegist
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
+import type { PackageMirrorOptions } from "@cogni/sandbox-proxy/PackageMirror"
 import { Data, Effect, Layer, Queue, Redacted, Result, Schema, Stream } from "effect"
 import * as HostRuntime from "./internal/HostRuntime.ts"
 import { toProgram } from "./internal/MemoryPrograms.ts"
@@ -36,7 +37,7 @@ export type { RunEvent } from "@cogni/sandbox-core/RunEvent"
 export type { RunResult } from "@cogni/sandbox-core/RunResult"
 
 /** The model API, as the host reaches it. The key never enters a sandbox. */
-export interface Upstream extends Omit<GatewayLlmProxy.GatewayLlmProxyOptions, "key" | "tools"> {
+export interface Upstream extends Omit<GatewayLlmProxy.GatewayLlmProxyOptions, "key" | "packages" | "tools"> {
   readonly key: string
 }
 
@@ -47,6 +48,8 @@ export interface HostOptions {
   readonly inMemory?: MemoryProgram | undefined
   /** Model API for sandboxes and agents that have a model. Without it, none of them can have one. */
   readonly upstream?: Upstream | undefined
+  /** Registries from which sandboxes may install the packages that their specs name. Without it, none. */
+  readonly registries?: PackageMirrorOptions | undefined
   /** Directory for the records of runs and their audits (default `~/.local/state/cogni-sandbox`). */
   readonly stateDirectory?: string | undefined
   /** Agents in addition to the built-in ones. One with the ID of a built-in agent replaces it. */
@@ -155,8 +158,8 @@ export const runAgent = async (agentId: string, options: HostOptions & AgentOpti
 }
 
 const divided = <O extends HostOptions>(options: O): readonly [HostOptions, Omit<O, keyof HostOptions>] => {
-  const { agents, docker, inMemory, stateDirectory, upstream, ...rest } = options
-  return [{ agents, docker, inMemory, stateDirectory, upstream }, rest]
+  const { agents, docker, inMemory, registries, stateDirectory, upstream, ...rest } = options
+  return [{ agents, docker, inMemory, registries, stateDirectory, upstream }, rest]
 }
 
 const layerOf = (options: HostOptions): Layer.Layer<SandboxRunner.SandboxRunner, SandboxError> => {
@@ -164,7 +167,7 @@ const layerOf = (options: HostOptions): Layer.Layer<SandboxRunner.SandboxRunner,
     return SandboxRunner.layerMemory({ program: toProgram(options.inMemory) })
   const stateDirectory = options.stateDirectory ?? StateDirectory.defaultPath(undefined)
   return SandboxRunner.layer.pipe(
-    Layer.provide(proxyOf(options.upstream)),
+    Layer.provide(proxyOf(options, StateDirectory.paths(stateDirectory).packages)),
     Layer.provide([
       DockerContainerRuntime.layer(options.docker === undefined ? {} : { host: options.docker }),
       FileRunStore.layer({
@@ -188,10 +191,13 @@ const layerOf = (options: HostOptions): Layer.Layer<SandboxRunner.SandboxRunner,
   )
 }
 
-const proxyOf = (upstream: Upstream | undefined) => {
-  if (upstream === undefined) return LlmProxy.layerNoop
-  const { key, ...options } = upstream
-  return GatewayLlmProxy.layer({ ...options, key: Redacted.make(key) })
+const proxyOf = ({ registries, upstream }: HostOptions, cacheDirectory: string) => {
+  const packages = registries === undefined ? undefined : { cacheDirectory, ...registries }
+  if (upstream !== undefined) {
+    const { key, ...options } = upstream
+    return GatewayLlmProxy.layer({ ...options, key: Redacted.make(key), packages })
+  }
+  return packages === undefined ? LlmProxy.layerNoop : GatewayLlmProxy.layerPackages({ packages })
 }
 
 const withImage = <S extends { readonly image?: string | undefined }>({ image, ...spec }: S) => ({

@@ -4,6 +4,7 @@
  * Bodies are recorded by size and digest. Text that an agent chose (a path, a method, a tool name) is untrusted: escape
  * it before you print it. `AuditLog` chains the entries.
  */
+import { registries } from "@cogni/sandbox-core/PackagePattern"
 import {
   AuditHead,
   Evidence,
@@ -39,9 +40,12 @@ export const RunOpened = typed("run.opened", {
   carrier: Schema.String,
   /** Model names that the agent may use. */
   models: Schema.Array(Schema.String),
-  identity: LlmIdentity,
+  /** Absent if the run has no model. */
+  identity: Schema.optionalKey(LlmIdentity),
   budget: Schema.optionalKey(LlmBudget),
   tools: Schema.Array(Schema.String),
+  /** Patterns of the packages that the sandbox may install, if any. */
+  packages: Schema.optionalKey(Schema.Array(Schema.String)),
   canaries: CanaryPolicy
 })
 
@@ -140,6 +144,35 @@ export const ToolCalled = typed("tool.called", {
   durationMs: Millis
 })
 
+/** A package, or one of its files. */
+const Package = {
+  requestId: Schema.String,
+  registry: Schema.Literals(registries),
+  package: Schema.String,
+  /** Name of the file in the mirror; for cargo, the version. Absent for metadata. */
+  file: Schema.optionalKey(Schema.String)
+}
+
+/** A package is about to be fetched. Written before its name leaves the host. */
+export const PackageStarted = typed("package.started", Package)
+
+/** The end of a request for a package. */
+export const PackageEnded = typed("package.ended", {
+  ...Package,
+  status: Status,
+  /** `served`, `client_aborted`, or why it was not served. */
+  outcome: Schema.String,
+  /** Where its bytes came from. Absent if it was not served. */
+  source: Schema.optionalKey(Schema.Literals(["cache", "registry"])),
+  /** Bytes that came for it. */
+  bytes: Count,
+  /** Hash of the file as its registry states it, and as it was checked, such as `sha512-…`. */
+  digest: Schema.optionalKey(Schema.String),
+  durationMs: Millis,
+  /** Explanation of a failure. */
+  detail: Schema.optionalKey(Schema.String)
+})
+
 /** A canary was detected in outgoing data. */
 export const ExfiltrationSuspected = typed("exfiltration.suspected", { evidence: Evidence })
 
@@ -152,6 +185,8 @@ export const RunClosed = typed("run.closed", {
   callsTotal: Count,
   toolCallsTotal: Count,
   refusedTotal: Count,
+  /** Requests for packages, if there were any. */
+  packagesTotal: Schema.optionalKey(Count),
   /** Why egress failed before the run ended: its shard was lost, or its socket could not be created. */
   failure: Schema.optionalKey(Schema.String)
 })
@@ -165,6 +200,8 @@ const entries = [
   RequestRefused,
   RequestAnswered,
   ToolCalled,
+  PackageStarted,
+  PackageEnded,
   ExfiltrationSuspected,
   BudgetExhausted,
   RunClosed
@@ -200,6 +237,8 @@ export const AuditLine = Schema.Union([
   line(RequestRefused),
   line(RequestAnswered),
   line(ToolCalled),
+  line(PackageStarted),
+  line(PackageEnded),
   line(ExfiltrationSuspected),
   line(BudgetExhausted),
   line(RunClosed)

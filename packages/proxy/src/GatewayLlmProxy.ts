@@ -17,7 +17,8 @@ import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { named } from "@cogni/sandbox-core/Remedy"
-import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { LlmAccess, LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
@@ -29,6 +30,7 @@ import * as HostDirectoryCarrier from "./internal/carrier/HostDirectoryCarrier.t
 import * as KeyDesk from "./internal/shards/KeyDesk.ts"
 import * as GatewayLimits from "./internal/shards/GatewayLimits.ts"
 import * as HostDisk from "./internal/HostDisk.ts"
+import * as MirrorConfig from "./internal/packages/MirrorConfig.ts"
 import * as ServedRun from "./internal/shards/ServedRun.ts"
 import type { RunStart, RunTraffic, ShardConfig } from "./internal/shards/ShardMessage.ts"
 import * as ShardPool from "./internal/shards/ShardPool.ts"
@@ -36,6 +38,7 @@ import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
 import { socketName } from "./internal/carrier/SocketCarrier.ts"
 import type * as EgressProxy from "./EgressProxy.ts"
 import * as KeyInjection from "./KeyInjection.ts"
+import type { PackageMirrorOptions } from "./PackageMirror.ts"
 import type { Prices } from "./Prices.ts"
 import type * as Upstream from "./Upstream.ts"
 import * as UpstreamProfile from "./UpstreamProfile.ts"
@@ -70,6 +73,8 @@ export interface GatewayLlmProxyOptions {
   readonly image?: string | undefined
   /** Tools that the host offers to agents. A run gets those that its spec names. */
   readonly tools?: ReadonlyArray<Tool> | undefined
+  /** Registries from which sandboxes may install the packages that their specs name (default: none). */
+  readonly packages?: PackageMirrorOptions | undefined
   /** Model prices, for an upstream that does not report the cost with every answer. */
   readonly prices?: Prices | undefined
   /** `full` also keeps requests and answers in the audit, without secrets of host and run (default `digest`). */
@@ -112,11 +117,16 @@ export interface GatewayLlmProxyOptions {
 
 export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions) {
   const tools = options.tools ?? []
+  const packages =
+    options.packages === undefined
+      ? undefined
+      : yield* Effect.fromResult(MirrorConfig.resolve(options.packages, options.egressProxy))
   const capabilities = {
     name: "gateway",
     inspectsBodies: true,
     servesHost: true,
-    tools: tools.map(({ name }) => name)
+    tools: tools.map(({ name }) => name),
+    packages: MirrorConfig.registriesOf(packages)
   }
   const names = {
     url: named("GatewayLlmProxy.url"),
@@ -137,17 +147,20 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     keySecondsMax: options.keySecondsMax ?? GatewayLimits.defaults.keySecondsMax,
     keyWaitSecondsMax: options.keyWaitSecondsMax ?? GatewayLimits.defaults.keyWaitSecondsMax
   })
-  const pool = yield* ShardPool.make(configOf(options, resolved, desk, proxyUrl))
+  const pool = yield* ShardPool.make(configOf(options, { ...resolved, desk, packages, proxyUrl }))
 
   const acquire = Effect.fn("LlmProxy.acquire")(function* (
     request: LlmRequest
   ): Effect.fn.Return<LlmEndpoint, LlmProxyError, Scope.Scope> {
-    const { runId } = request
+    const { llm, packages = [], runId } = request
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.runId, runId)
-    yield* usable(desk, profile, request)
+    if (llm !== undefined) yield* usable(desk, profile, { llm, runId })
     // A loop on this host connects to the socket directly, so a directory is enough.
-    const carries = request.llm.caller === "host" ? HostDirectoryCarrier.make : yield* carrier
+    const isHost = llm?.caller === "host"
+    const carries = isHost ? HostDirectoryCarrier.make : yield* carrier
     const carried = yield* carries.acquire(request.directory)
+    // The sandbox of such a loop has a socket of its own, which does not lead to the model.
+    const forPackages = isHost && packages.length > 0 ? yield* (yield* carrier).acquire(undefined) : undefined
     const run = yield* ServedRun.make({
       pool,
       request,
@@ -155,9 +168,13 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
       desk,
       start: {
         runId,
-        llm: request.llm,
-        payer: payerOf(request.llm.identity),
+        ...(llm === undefined ? {} : { llm }),
+        payer: llm === undefined ? { cacheScope: "" } : payerOf(llm.identity),
+        packages,
         socketPath: path.join(carried.directory, socketName),
+        ...(forPackages === undefined
+          ? {}
+          : { packageSocketPath: path.join(forPackages.directory, socketName) }),
         auditParent:
           request.directory ??
           (yield* HostDisk.temporaryDirectory("the run's audit cannot be created", "cogni-sandbox-audit-")),
@@ -172,13 +189,18 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     )
     const finish = yield* Effect.cached(trafficOf(run.finish))
     const ready = yield* Deferred.make<void, LlmProxyError>()
-    yield* Effect.forkScoped(Deferred.into(Effect.andThen(run.listening, carried.open), ready))
+    const opening = forPackages === undefined ? carried.open : Effect.andThen(carried.open, forPackages.open)
+    yield* Effect.forkScoped(Deferred.into(Effect.andThen(run.listening, opening), ready))
     yield* Effect.addFinalizer(() => Effect.ignore(finish))
     return {
-      mounts: carried.mounts,
+      mounts: (forPackages ?? carried).mounts,
       hostSocketPath: carried.hostSocketPath,
       ready: Deferred.await(ready),
-      failure: Effect.raceFirst(carried.failure, run.failure),
+      failure: Effect.raceAllFirst([
+        carried.failure,
+        run.failure,
+        ...(forPackages === undefined ? [] : [forPackages.failure])
+      ]),
       traffic: trafficOf(run.traffic),
       finish
     }
@@ -190,6 +212,33 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
 export const layer = (
   options: GatewayLlmProxyOptions
 ): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> => Layer.effect(LlmProxy, make(options))
+
+export type PackageGatewayOptions = Pick<
+  GatewayLlmProxyOptions,
+  "carrier" | "certificateAuthorities" | "egressProxy" | "image"
+> & { readonly packages: PackageMirrorOptions }
+
+/** A gateway without a model, which serves only packages. A spec with `llm` is refused. */
+export const layerPackages = (
+  options: PackageGatewayOptions
+): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> =>
+  Layer.effect(
+    LlmProxy,
+    Effect.map(
+      // An upstream that is never asked: no run of this gateway has a model.
+      make({ ...options, url: "http://127.0.0.1:1", key: Redacted.make("none") }),
+      ({ acquire, capabilities }) =>
+        LlmProxy.of({
+          capabilities: { ...capabilities, name: "package gateway", servesModel: false },
+          acquire: (request) => (request.llm === undefined ? acquire(request) : Effect.fail(withoutModel))
+        })
+    )
+  )
+
+const withoutModel = new ProxyFailed({
+  detail: "no model is configured",
+  remedy: "Provide a gateway with an upstream, or leave llm out of the spec"
+})
 
 /** One shard per processor: each takes about 50 MB, and more cannot work at once. At least two, to isolate runs. */
 const shardsDefault = () => Math.min(GatewayLimits.defaults.shardsMax, Math.max(2, os.availableParallelism()))
@@ -246,11 +295,15 @@ const makePayer = (
         }
 }
 
+interface Resolved extends Upstream.ResolvedUpstream {
+  readonly desk: KeyDesk.KeyDesk
+  readonly packages: MirrorConfig.MirrorConfig | undefined
+  readonly proxyUrl: string | undefined
+}
+
 const configOf = (
   options: GatewayLlmProxyOptions,
-  { address, profile }: Upstream.ResolvedUpstream,
-  desk: KeyDesk.KeyDesk,
-  proxyUrl: string | undefined
+  { address, desk, packages, profile, proxyUrl }: Resolved
 ): ShardConfig => {
   const limits = Record.map(GatewayLimits.defaults, (value: number, name) => options[name] ?? value)
   return {
@@ -263,6 +316,7 @@ const configOf = (
     profile,
     certificateAuthorities: options.certificateAuthorities,
     prices: options.prices,
+    ...(packages === undefined ? {} : { packages }),
     auditBodies: options.auditBodies ?? "digest",
     outputTokensPerCallMax: options.outputTokensPerCallMax,
     connectionsPerSecondMax: options.connectionsPerSecondMax ?? limits.requestsPerSecondMax,
@@ -274,7 +328,7 @@ const configOf = (
 const usable = Effect.fnUntraced(function* (
   desk: KeyDesk.KeyDesk,
   profile: UpstreamProfile.UpstreamProfile,
-  { llm, runId }: LlmRequest
+  { llm, runId }: { readonly llm: LlmAccess; readonly runId: RunId }
 ) {
   const models = [llm.model, ...Object.values(llm.models)]
   const unusable = UpstreamProfile.namesModel(profile)
@@ -299,7 +353,7 @@ const usable = Effect.fnUntraced(function* (
 })
 
 const opened = (
-  { canaries, llm, runId, tools }: LlmRequest,
+  { canaries, llm, packages = [], runId, tools }: LlmRequest,
   address: Upstream.Address,
   carrier: string
 ): AuditEntry => ({
@@ -307,33 +361,38 @@ const opened = (
   runId,
   proxy: "gateway",
   carrier,
-  upstream: address.display,
-  models: Object.keys({ [llm.model]: llm.model, ...llm.models }),
-  identity: llm.identity,
-  ...(llm.budget === undefined ? {} : { budget: llm.budget }),
+  upstream: llm === undefined ? "none" : address.display,
+  models: llm === undefined ? [] : Object.keys({ [llm.model]: llm.model, ...llm.models }),
+  ...(llm === undefined ? {} : { identity: llm.identity }),
+  ...(llm?.budget === undefined ? {} : { budget: llm.budget }),
   tools,
+  ...(packages.length === 0 ? {} : { packages }),
   canaries: canaries.policy
 })
 
 const toTraffic = (
   { address, profile }: Upstream.ResolvedUpstream,
-  { directory, tools, traceparent }: LlmRequest,
-  { auditHead, calls, callsTotal, exhausted, toolCallsTotal, usage }: RunTraffic,
+  { directory, llm, packages = [], tools, traceparent }: LlmRequest,
+  { auditHead, calls, callsTotal, exhausted, packagesTotal = 0, toolCallsTotal, usage }: RunTraffic,
   { isSigned, proxy }: { readonly proxy: string; readonly isSigned: boolean }
 ): LlmTraffic => ({
   proxy,
-  upstream: address.display,
+  upstream: llm === undefined ? "none" : address.display,
   calls,
   callsTotal,
   unreadableRows: 0,
-  injectedHeaders: [
-    ...KeyInjection.injectedHeaderNames(profile, isSigned),
-    ...(profile.callIdHeader === undefined ? [] : [profile.callIdHeader]),
-    ...(traceparent === undefined ? [] : ["traceparent"])
-  ],
+  injectedHeaders:
+    llm === undefined
+      ? []
+      : [
+          ...KeyInjection.injectedHeaderNames(profile, isSigned),
+          ...(profile.callIdHeader === undefined ? [] : [profile.callIdHeader]),
+          ...(traceparent === undefined ? [] : ["traceparent"])
+        ],
   ...(directory === undefined ? {} : { auditPath: path.join(directory, AuditChain.relativePath) }),
   auditHead,
   usage,
   ...(exhausted === undefined ? {} : { exhausted }),
-  ...(tools.length === 0 ? {} : { toolCallsTotal })
+  ...(tools.length === 0 ? {} : { toolCallsTotal }),
+  ...(packages.length === 0 ? {} : { packagesTotal })
 })

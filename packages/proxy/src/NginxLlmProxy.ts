@@ -82,13 +82,15 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
   yield* Effect.fromResult(UpstreamOptions.checkKey(options.key, named("NginxLlmProxy.key")))
 
   /** Validates the run's identity before anything is started. */
-  const headersFor = ({ llm: { identity }, runId }: LlmRequest) =>
-    Effect.fromResult(
-      UpstreamOptions.headers(
-        { profile, upstreamKey: options.key, identity, runId, client: [] },
-        named("NginxLlmProxy.key")
-      )
-    )
+  const headersFor = ({ llm, runId }: LlmRequest) =>
+    llm === undefined
+      ? Effect.fail(onlyModels)
+      : Effect.fromResult(
+          UpstreamOptions.headers(
+            { profile, upstreamKey: options.key, identity: llm.identity, runId, client: [] },
+            named("NginxLlmProxy.key")
+          )
+        )
 
   const acquire = Effect.fn("LlmProxy.acquire")(function* (
     request: LlmRequest
@@ -222,6 +224,11 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
     capabilities: { name: "nginx", inspectsBodies: false, servesHost: false, tools: [] },
     acquire
   })
+})
+
+const onlyModels = new ProxyFailed({
+  detail: "nginx serves only models, and the run has none",
+  remedy: "Use GatewayLlmProxy (--proxy gateway)"
 })
 
 export const layer = (

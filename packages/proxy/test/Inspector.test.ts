@@ -92,7 +92,7 @@ describe("Inspector", () => {
     Effect.gen(function* () {
       const text =
         `const { parentPort } = require("node:worker_threads")\nparentPort.postMessage("loaded")\n` +
-        `parentPort.on("message", ({ id }) => parentPort.postMessage({ id, inspection: "from a text", processorMillis: 0 }))`
+        `parentPort.on("message", ({ id }) => parentPort.postMessage({ id, result: "from a text", processorMillis: 0 }))`
       const { inspect } = Inspector.make({ code: { text }, isAlone: () => false })
       assert.strictEqual((yield* inspect(victim, ordinary())) as unknown, "from a text")
     })

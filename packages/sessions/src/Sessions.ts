@@ -37,6 +37,7 @@ export const settingsOf = (
   ...base,
   image: sandbox.image,
   network: sandbox.network,
+  ...(sandbox.packages.length === 0 ? {} : { packages: sandbox.packages }),
   limits: {
     ...base.limits,
     memoryBytesMax: sandbox.memoryBytesMax,

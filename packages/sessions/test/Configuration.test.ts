@@ -63,6 +63,7 @@ describe("a file", () => {
         image: "cogni-sandbox/runtime:latest",
         workspaceDirectory: "/workspace",
         network: { mode: "none" },
+        packages: [],
         memoryBytesMax: 512 * 1024 ** 2,
         cpusMax: 1,
         timeoutSecondsMax: 300,
@@ -95,6 +96,7 @@ sandbox:
   image: cogni/agent@sha256:0123
   network: internal:cogni-net
   allow_unsafe_network: true
+  packages: ["npm:@types/*", "pypi:requests"]
   memory_limit: 1.5g
   cpu_limit: 0.25
   timeout_seconds: 60
@@ -121,6 +123,7 @@ models: {fast: gpt-4o-mini}
         image: "cogni/agent@sha256:0123",
         workspaceDirectory: "/workspace",
         network: { mode: "internal", networkName: "cogni-net" },
+        packages: ["npm:@types/*", "pypi:requests"],
         memoryBytesMax: 1.5 * 1024 ** 3,
         cpusMax: 0.25,
         timeoutSecondsMax: 60,

@@ -38,8 +38,7 @@ export const make = Effect.fnUntraced(function* (
     ],
     { concurrency: "unbounded" }
   )
-  // The sandbox sees nothing of a model that the host calls.
-  const inside = spec.llm?.caller === "host" ? undefined : endpoint
+  const inside = WayOut.isInside(spec) ? endpoint : undefined
   const mounts = [...workspace.mounts, ...(inside?.mounts ?? [])]
   const container = yield* Release.owned(
     "container",
@@ -48,7 +47,7 @@ export const make = Effect.fnUntraced(function* (
       role: "agent",
       image: spec.image,
       argv: spec.argv,
-      env: { ...spec.env, ...(inside === undefined ? {} : WayOut.environment(spec.llm!)) },
+      env: { ...spec.env, ...(inside === undefined ? {} : WayOut.environment(spec)) },
       user: workspace.user,
       mounts,
       network: spec.network,
@@ -101,7 +100,7 @@ const acquireWorkspace = (
       runId,
       source: spec.workspace,
       inputs: [...spec.inputs, ...egress.planted.inputs],
-      planted: egress.planted.directories,
+      planted: [...egress.planted.directories, ...WayOut.directories(spec)],
       memory: spec.memory,
       workspaceBytesMax: spec.limits.workspaceBytesMax,
       directory
@@ -111,27 +110,30 @@ const acquireWorkspace = (
 const acquireWayOut = (
   { proxy }: Ports,
   { egress, phase, runId }: RunLife.RunLife,
-  { canaries, limits, llm, tools }: SandboxSpec,
+  spec: SandboxSpec,
   {
     directory,
     traceparent
   }: { readonly directory: string | undefined; readonly traceparent: string | undefined }
-) =>
-  llm === undefined
+) => {
+  const { canaries, limits, llm, packages, tools } = spec
+  return !WayOut.isOpen(spec)
     ? Effect.succeed(undefined)
     : Release.owned(
         "proxy",
         proxy.acquire({
           runId,
-          llm,
+          ...(llm === undefined ? {} : { llm }),
           runtimeSecondsMax: limits.runtimeSecondsMax,
           directory,
           tools,
+          ...(packages.length === 0 ? {} : { packages }),
           canaries: { policy: canaries, planted: egress.planted.canaries },
           observe: egress.observe,
           traceparent
         })
       ).pipe(phase("socket"))
+}
 
 /** Returns the reported posture, or fails with its mismatches. */
 const verifiedPosture = (

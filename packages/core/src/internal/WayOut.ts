@@ -1,22 +1,34 @@
-/** Egress of a run to its model: what the spec requires of the proxy, and the agent's environment. */
+/** Egress of a run to its model and to packages: what the spec requires of the proxy, and the agent's environment. */
 import { Effect } from "effect"
 import * as LlmProxy from "../LlmProxy.ts"
+import * as PackagePattern from "../PackagePattern.ts"
 import { InvalidSpec } from "../SandboxError.ts"
 import type { LlmAccess, SandboxSpec } from "../SandboxSpec.ts"
+import type { PlantedDirectory } from "../Workspace.ts"
+import * as PackageEnvironment from "./PackageEnvironment.ts"
+
+/** Whether a run has a socket at all. */
+export const isOpen = ({ llm, packages }: Pick<SandboxSpec, "llm" | "packages">): boolean =>
+  llm !== undefined || packages.length > 0
+
+/** Whether the sandbox gets a socket. It sees nothing of a model that the host calls. */
+export const isInside = ({ llm, packages }: Pick<SandboxSpec, "llm" | "packages">): boolean =>
+  packages.length > 0 || (llm !== undefined && llm.caller !== "host")
 
 /** Refuses a spec that requires more than this proxy can enforce. */
 export const promised = (spec: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities) => {
   const { llm, tools } = spec
-  if (llm === undefined)
-    return tools.length === 0
-      ? Effect.void
-      : Effect.fail(
-          new InvalidSpec({
-            problems: [
-              "tools: a run without a model has none, because they are called over the model's socket. Name a model (llm.model)"
-            ]
-          })
-        )
+  const unserved = packageProblems(spec, proxy)
+  if (llm === undefined) {
+    const problems =
+      tools.length === 0
+        ? unserved
+        : [
+            "tools: a run without a model has none, because they are called over the model's socket. Name a model (llm.model)",
+            ...unserved
+          ]
+    return problems.length === 0 ? Effect.void : Effect.fail(new InvalidSpec({ problems }))
+  }
   const missing = tools.filter((name) => !proxy.tools.includes(name))
   const unread = proxy.inspectsBodies
     ? []
@@ -27,6 +39,10 @@ export const promised = (spec: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities
         ...(spec.canaries === "off" ? [] : ["canaries"])
       ]
   const problems = [
+    ...(proxy.servesModel === false
+      ? ["llm: no model is configured. Configure an upstream, or leave llm out"]
+      : []),
+    ...unserved,
     ...(llm.caller === "host" && !proxy.servesHost
       ? [
           `llm.caller: the sockets of the proxy ${proxy.name} are not on this host. Use the gateway, in process`
@@ -40,10 +56,40 @@ export const promised = (spec: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities
   return problems.length === 0 ? Effect.void : Effect.fail(new InvalidSpec({ problems }))
 }
 
-/** Environment through which an agent finds its model. It is worthless outside its own sandbox. */
-export const environment = (llm: LlmAccess): Record<string, string> => ({
-  COGNI_MODEL: llm.model,
+/** URL of the mirror, as the sandbox sees it. */
+const packageUrl = `${LlmProxy.baseUrl}/packages`
+
+/** Directories with files that configure package managers. */
+export const directories = ({ packages }: Pick<SandboxSpec, "packages">): ReadonlyArray<PlantedDirectory> =>
+  PackageEnvironment.directories(PackagePattern.opened(packages), packageUrl)
+
+/** Refuses packages that the proxy does not serve. */
+const packageProblems = ({ packages }: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities) => {
+  const served = proxy.packages ?? []
+  return PackagePattern.opened(packages)
+    .filter((registry) => !served.includes(registry))
+    .map(
+      (registry) =>
+        `packages: the proxy ${proxy.name} has no mirror of ${registry} (it has ${served.join(", ") || "none"}). ` +
+        `Configure the address of the registry, or leave ${registry}: patterns out`
+    )
+}
+
+/**
+ * Environment through which an agent finds its model, and package managers find the mirror. It is worthless outside its
+ * own sandbox.
+ */
+export const environment = ({
+  llm,
+  packages
+}: Pick<SandboxSpec, "llm" | "packages">): Record<string, string> => ({
   COGNI_SOCKET: LlmProxy.socketPath,
+  ...PackageEnvironment.make(PackagePattern.opened(packages), packageUrl),
+  ...(llm === undefined || llm.caller === "host" ? {} : modelEnvironment(llm))
+})
+
+const modelEnvironment = (llm: LlmAccess): Record<string, string> => ({
+  COGNI_MODEL: llm.model,
   OPENAI_API_BASE: LlmProxy.baseUrl,
   OPENAI_BASE_URL: `${LlmProxy.baseUrl}/v1`,
   OPENAI_API_KEY: "none",

@@ -6,6 +6,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, type Layer } from "effect"
 import { LlmProxy, type LlmRequest, socketPath } from "../LlmProxy.ts"
 import * as RunId from "../RunId.ts"
+import type { LlmAccess } from "../SandboxSpec.ts"
 
 /** Parts of the contract that depend on the backend. */
 export interface Fixture<R> {
@@ -15,8 +16,13 @@ export interface Fixture<R> {
   readonly kill?: ((runId: RunId.RunId) => Effect.Effect<void, unknown, R>) | undefined
 }
 
+/** A request for a model. */
+export interface ModelRequest extends LlmRequest {
+  readonly llm: LlmAccess
+}
+
 /** A minimal request. */
-export const requestOf = (runId: RunId.RunId, over: Partial<LlmRequest> = {}): LlmRequest => ({
+export const requestOf = (runId: RunId.RunId, over: Partial<ModelRequest> = {}): ModelRequest => ({
   runId,
   llm: {
     model: "contract-model",

@@ -1,10 +1,11 @@
 /**
- * Permissions of a grant beyond its graphs: tools, models, repositories, model budget, concurrent runs.
+ * Permissions of a grant beyond its graphs: tools, packages, models, repositories, model budget, concurrent runs.
  *
  * Pure: {@link decide} compares a request with the grant and the host's offer. It returns the budget of the run, or the
  * reason why the run may not start. A grant denies everything that it does not list, except that a grant without
  * `models` allows the models that the host offers.
  */
+import * as PackagePattern from "@cogni/sandbox-core/PackagePattern"
 import { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import { Result, Schema } from "effect"
 import * as GrantPattern from "./GrantPattern.ts"
@@ -17,6 +18,8 @@ const patterns = <S extends Schema.Constraint>(pattern: S) =>
 export const GrantPermissions = Schema.Struct({
   /** Host tools, such as `core__get_current_time` or `core__*`. Default: none. */
   tools: Schema.optionalKey(patterns(GrantPattern.NamePattern)),
+  /** Packages that a sandbox may install, such as `npm:left-pad` or `npm:@types/*`. Default: none. */
+  packages: Schema.optionalKey(PackagePattern.PackagePatterns),
   /** Models that a request may name. Default: those that the host offers. */
   models: Schema.optionalKey(patterns(GrantPattern.NamePattern)),
   /** Repositories, such as `https://github.com/acme/*`. Default: none. */
@@ -29,13 +32,14 @@ export const GrantPermissions = Schema.Struct({
 
 export type GrantPermissions = typeof GrantPermissions.Type
 
-/** Allows no tools and no repositories, and the models that the host offers. */
+/** Allows no tools, no packages and no repositories, and the models that the host offers. */
 export const safeDefault: GrantPermissions = {}
 
 /** The parts of a request that need permission. */
 export interface Asked {
   readonly model: string
   readonly toolIds?: ReadonlyArray<string> | undefined
+  readonly packages?: ReadonlyArray<PackagePattern.PackagePattern> | undefined
   readonly repository?: { readonly url: string } | undefined
   readonly budget?: LlmBudget | undefined
 }
@@ -66,6 +70,16 @@ export class ToolNotGranted extends Schema.TaggedError<ToolNotGranted>()("ToolNo
   }
 }
 
+export class PackageNotGranted extends Schema.TaggedError<PackageNotGranted>()("PackageNotGranted", {
+  grantId: Schema.String,
+  /** Already validated as a pattern. */
+  pattern: Schema.String
+}) {
+  override get message(): string {
+    return `grant ${this.grantId} does not allow all packages of ${this.pattern}. Name fewer packages, or ask the operator for a grant with --packages`
+  }
+}
+
 export class RepositoryNotGranted extends Schema.TaggedError<RepositoryNotGranted>()("RepositoryNotGranted", {
   grantId: Schema.String
 }) {
@@ -74,7 +88,7 @@ export class RepositoryNotGranted extends Schema.TaggedError<RepositoryNotGrante
   }
 }
 
-export type PermissionDenied = ModelNotGranted | ToolNotGranted | RepositoryNotGranted
+export type PermissionDenied = ModelNotGranted | ToolNotGranted | PackageNotGranted | RepositoryNotGranted
 
 /** Returns the budget of the run, or the first reason why the grant does not allow it. */
 export const decide = (
@@ -83,10 +97,12 @@ export const decide = (
   asked: Asked,
   offer: HostOffer
 ): Result.Result<{ readonly budget: LlmBudget | undefined }, PermissionDenied> => {
-  const { models = offer.models, repositories = [], tools = [] } = permissions
+  const { models = offer.models, packages = [], repositories = [], tools = [] } = permissions
   if (!GrantPattern.matchesAny(models, asked.model)) return Result.fail(new ModelNotGranted({ grantId }))
   const toolId = asked.toolIds?.find((name) => !GrantPattern.matchesAny(tools, name))
   if (toolId !== undefined) return Result.fail(new ToolNotGranted({ grantId, toolId }))
+  const pattern = asked.packages?.find((one) => !PackagePattern.covers(packages, one))
+  if (pattern !== undefined) return Result.fail(new PackageNotGranted({ grantId, pattern }))
   if (asked.repository !== undefined) {
     const text = GrantPattern.repositoryText(asked.repository.url)
     if (text === undefined || !GrantPattern.matchesAny(repositories, text)) {

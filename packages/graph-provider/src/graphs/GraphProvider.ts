@@ -5,6 +5,7 @@
  * a run may start, before any resource is created. The context of a run is passed to `run`, and captured once, when it
  * is called.
  */
+import { PackagePatterns } from "@cogni/sandbox-core/PackagePattern"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { LlmBudget, ToolName } from "@cogni/sandbox-core/SandboxSpec"
 import { type Effect, Schema, type Scope, type Stream } from "effect"
@@ -42,6 +43,8 @@ export const GraphRunRequest = Schema.Struct({
   caller: LlmCaller,
   /** Host tools that the agent may call. Default: none. */
   toolIds: Schema.optionalKey(Schema.Array(ToolName).check(Schema.isMaxLength(64))),
+  /** Packages that the sandbox may install, such as `npm:@types/*`. Default: none. */
+  packages: Schema.optionalKey(PackagePatterns),
   /** One of the agent's personalities, if it has any. */
   personality: Schema.optionalKey(Personality),
   /** Repository to clone before the run, and to deliver the agent's commits to after it. */

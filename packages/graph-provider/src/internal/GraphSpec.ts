@@ -72,6 +72,7 @@ export const termsOf = (
     identity: identityOf(request, context, grant),
     ...(budget === undefined ? {} : { budget })
   },
+  ...(request.packages === undefined || request.packages.length === 0 ? {} : { packages: request.packages }),
   ...(options.canaries === "off" ? {} : { canaries: options.canaries })
 })
 

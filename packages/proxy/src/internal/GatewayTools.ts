@@ -8,6 +8,7 @@ import type { Tool, ToolErrorCode } from "@cogni/sandbox-loop/Tool"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { Evidence } from "@cogni/sandbox-core/RunResult"
+import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import { type Answer, json } from "./gateway/GatewayAnswers.ts"
 import * as GatewayAnswers from "./gateway/GatewayAnswers.ts"
 import * as ToolGateway from "../ToolGateway.ts"
@@ -43,8 +44,14 @@ export interface GatewayTools {
   readonly close: Effect.Effect<void>
 }
 
+/** Tools of a run without a model: none, and no way to them. */
+export const none: GatewayTools = {
+  handle: () => Effect.succeed(notFound),
+  close: Effect.void
+}
+
 export const make = Effect.fnUntraced(function* (options: {
-  readonly request: LlmRequest
+  readonly request: LlmRequest & { readonly llm: LlmAccess }
   readonly tools: ReadonlyArray<Tool>
   /** Called for each canary that is detected in the arguments of a call. */
   readonly sighted: (sighting: Omit<Evidence, "at">) => void
@@ -110,12 +117,14 @@ export const make = Effect.fnUntraced(function* (options: {
         case "GET /tool/schema":
           return Effect.sync(() => schemaOf(query))
         default:
-          return Effect.succeed(GatewayAnswers.render(GatewayAnswers.known("path_not_allowed"), "openai"))
+          return Effect.succeed(notFound)
       }
     },
     close: gateway.close
   }
 })
+
+const notFound = GatewayAnswers.render(GatewayAnswers.known("path_not_allowed"), "openai")
 
 const failed = (code: ToolErrorCode, message: string): Answer =>
   GatewayAnswers.toolError(statuses[code], code, message)

@@ -13,7 +13,8 @@ import { type HttpServerError, HttpIncomingMessage, type HttpServerRequest } fro
 import * as IdempotencyKeys from "../IdempotencyKeys.ts"
 import * as Problem from "./Problem.ts"
 
-const { budget, graphId, messages, personality, repository, runtimeSecondsMax } = GraphRunRequest.fields
+const { budget, graphId, messages, packages, personality, repository, runtimeSecondsMax } =
+  GraphRunRequest.fields
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 
@@ -25,6 +26,7 @@ export const ChatRequest = Schema.Struct({
   personality,
   repository,
   toolIds: Schema.optionalKey(Schema.Array(ToolName).check(Schema.isMaxLength(64))),
+  packages,
   runtimeSecondsMax,
   budget,
   /** The conversation to which the run belongs. */

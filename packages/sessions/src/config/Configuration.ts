@@ -4,6 +4,7 @@
  * A file is accepted or rejected as a whole, and all problems are reported with their positions. Defaults are the safe
  * choice. A configuration must not contain secrets. Pure: the caller supplies the text.
  */
+import type { PackagePattern } from "@cogni/sandbox-core/PackagePattern"
 import type { Network } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Result, Schema, SchemaIssue } from "effect"
 import * as AgentConfigRegistry from "./AgentConfigRegistry.ts"
@@ -20,6 +21,8 @@ export interface SandboxConfiguration {
   readonly image: string
   readonly workspaceDirectory: "/workspace"
   readonly network: Network
+  /** Packages that sandboxes may install from the host's mirror. */
+  readonly packages: ReadonlyArray<PackagePattern>
   readonly memoryBytesMax: number
   readonly cpusMax: number
   /** Lifetime of one container. */
@@ -128,6 +131,7 @@ const toConfiguration = (
       image: sandbox.image ?? runtimeImage,
       workspaceDirectory: sandbox.workspace_dir,
       network: networkOf(sandbox.network),
+      packages: sandbox.packages,
       memoryBytesMax: bytesOf(sandbox.memory_limit),
       cpusMax: Number(sandbox.cpu_limit),
       timeoutSecondsMax: sandbox.timeout_seconds,

@@ -130,7 +130,10 @@ const boundsOf = (bytesMax: number) => {
 
 /** Returns whether an entry begins something that can still be refused. All other entries record past events. */
 const begins = ({ type }: AuditDraft): boolean =>
-  type === "call.started" || type === "request.answered" || type === "request.refused"
+  type === "call.started" ||
+  type === "package.started" ||
+  type === "request.answered" ||
+  type === "request.refused"
 
 const withoutBody = (entry: AuditDraft): AuditDraft => {
   if (!("body" in entry)) return entry

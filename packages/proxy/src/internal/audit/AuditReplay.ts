@@ -74,6 +74,8 @@ export const make = (prices: Prices | undefined) => {
         return addListed(line, "answered")
       case "tool.called":
         return traffic.add({ toolCallsTotal: 1 })
+      case "package.ended":
+        return traffic.add({ packagesTotal: 1 })
       case "budget.exhausted":
         exhausted ??= line.exhaustion
         return

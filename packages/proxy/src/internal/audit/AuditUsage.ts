@@ -23,7 +23,7 @@ export const make = (
       const verdict = verifier.end()
       const opened = replay.opened()
       if (replay.closed() === undefined) replay.endOpen(lastMillis, "")
-      const { calls, callsTotal, toolCallsTotal } = replay.traffic()
+      const { calls, callsTotal, packagesTotal, toolCallsTotal } = replay.traffic()
       const exhausted = replay.exhausted()
       const isBroken = verdict._tag === "Broken"
       return {
@@ -37,7 +37,8 @@ export const make = (
         auditHead: isBroken ? verdict.sound : verdict.head,
         ...(isBroken ? {} : { usage: replay.usage() }),
         ...(exhausted === undefined ? {} : { exhausted }),
-        ...(opened === undefined || opened.tools.length === 0 ? {} : { toolCallsTotal })
+        ...(opened === undefined || opened.tools.length === 0 ? {} : { toolCallsTotal }),
+        ...(opened?.packages === undefined ? {} : { packagesTotal: packagesTotal ?? 0 })
       }
     }
   }

@@ -74,6 +74,14 @@ export const notOffered = (
   final: true
 })
 
+/** The socket serves packages only. */
+export const noModel: GatewayError = {
+  status: 403,
+  code: "model_not_open",
+  message: "This sandbox has no model. Its proxy serves only packages.",
+  final: true
+}
+
 /** The upstream refused a key that can be renewed. */
 export const keyRefused: GatewayError = {
   status: 503,

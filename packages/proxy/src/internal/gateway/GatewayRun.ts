@@ -10,6 +10,8 @@ import type { BodyPolicy } from "../policy/BodyRules.ts"
 import type { Api } from "../policy/RoutePolicy.ts"
 import type { Address } from "../../Upstream.ts"
 import type { EndUserField, UpstreamProfile } from "../../UpstreamProfile.ts"
+import type { Mirror } from "../packages/Mirror.ts"
+import type { RunPackages } from "../packages/RunPackages.ts"
 import type { Inspector } from "./Inspector.ts"
 import type { Reading } from "./RequestReader.ts"
 import type { RunGate } from "./RunGate.ts"
@@ -25,6 +27,8 @@ export interface Shared {
   readonly address: Address
   readonly client: UpstreamClient
   readonly inspector: Inspector
+  /** Absent if the host has no package mirror. */
+  readonly mirror?: Mirror | undefined
   readonly keys: UpstreamKeys
   readonly profile: UpstreamProfile
   readonly requestBytesMax: number
@@ -43,9 +47,12 @@ export interface Payer {
 export interface Options {
   readonly shared: Shared
   readonly runId: RunId
-  readonly llm: LlmAccess
+  /** Absent if the run has no model. */
+  readonly llm?: LlmAccess | undefined
   /** The account as the upstream learns it. */
   readonly payer: Payer
+  /** Absent if the run may not install packages. */
+  readonly packages?: RunPackages | undefined
   readonly ledger: Budget.Ledger
   readonly audit: Pick<AuditFile, "append" | "note">
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary.Canary> }
@@ -84,7 +91,8 @@ const endUserOf = (field: EndUserField | undefined, value: string | undefined): 
 
 export const make = (options: Options): GatewayRun => {
   const { audit, ledger, llm, shared } = options
-  const models: Readonly<Record<string, string>> = { [llm.model]: llm.model, ...llm.models }
+  const models: Readonly<Record<string, string>> =
+    llm === undefined ? {} : { [llm.model]: llm.model, ...llm.models }
   const traffic = TrafficCount.make()
   let second = 0
   let written = 0
@@ -99,6 +107,7 @@ export const make = (options: Options): GatewayRun => {
     modelNames: Object.keys(models),
     traffic,
     policyOf: (api, betas) => {
+      if (llm === undefined) throw new TypeError("a run without a model has no policy for bodies")
       const { absent, max } = ledger.answerCaps(Object.values(models))
       const perCall = shared.outputTokensPerCallMax
       const fields = shared.profile.bodyFields[api]

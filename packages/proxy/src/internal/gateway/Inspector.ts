@@ -11,14 +11,19 @@ import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
+import type { MetadataOutcome, MetadataRequest } from "../packages/Metadata.ts"
+import * as MetadataRewrite from "../packages/MetadataRewrite.ts"
 import * as RequestInspection from "../policy/RequestInspection.ts"
 import * as JsonText from "../policy/JsonText.ts"
 import * as ThreadCode from "../ThreadCode.ts"
 import type { RunGate } from "./RunGate.ts"
 
+/** Work for a thread: to inspect a request, or to rewrite the metadata of a package. */
 export interface Ask {
   readonly id: number
-  readonly request: RequestInspection.InspectionRequest
+  readonly work:
+    | { readonly _tag: "Inspect"; readonly request: RequestInspection.InspectionRequest }
+    | { readonly _tag: "Rewrite"; readonly request: MetadataRequest }
 }
 
 /** The first message of a thread, which has then loaded its program. */
@@ -26,7 +31,7 @@ export const loaded = "loaded"
 
 export interface Told {
   readonly id: number
-  readonly inspection: RequestInspection.Inspection
+  readonly result: RequestInspection.Inspection | MetadataOutcome
   /** Processor time of the inspection. */
   readonly processorMillis: number
 }
@@ -50,13 +55,19 @@ export interface Inspected {
 
 export interface Inspector {
   /** Inspects a body. Interruption stops it at once, together with the thread that inspects it. */
-  readonly inspect: Inspect
+  readonly inspect: (
+    run: Inspected,
+    request: RequestInspection.InspectionRequest
+  ) => Effect.Effect<RequestInspection.Inspection, InspectionError>
+  /** Rewrites metadata of a package. Large metadata has a thread of its own, so that no model call waits behind it. */
+  readonly rewrite: (
+    run: Inspected,
+    request: MetadataRequest
+  ) => Effect.Effect<MetadataOutcome, InspectionError>
 }
 
-type Inspect = (
-  run: Inspected,
-  request: RequestInspection.InspectionRequest
-) => Effect.Effect<RequestInspection.Inspection, InspectionError>
+/** A thread with its queue. */
+type Lane = (run: Inspected, work: Ask["work"]) => Effect.Effect<Told["result"], InspectionError>
 
 export interface InspectorOptions {
   /** Program of its threads. */
@@ -84,15 +95,19 @@ const memoryMiBMax = 768
 
 const quickMemoryMiBMax = 256
 
+/** Metadata of packages up to this size takes a few milliseconds. */
+const metadataInlineBytesMax = 64 * 1024
+
 interface Waiting {
   readonly run: Inspected
   readonly ask: Ask
-  readonly resume: (inspected: Effect.Effect<RequestInspection.Inspection, InspectionError>) => void
+  readonly resume: (done: Effect.Effect<Told["result"], InspectionError>) => void
 }
 
 export const make = (options: InspectorOptions): Inspector => {
   const quick = makeLane(options, quickMemoryMiBMax)
   const slow = makeLane(options, memoryMiBMax)
+  const metadata = makeLane(options, memoryMiBMax)
   const isInline = (bytes: number, isPlain: () => boolean) =>
     bytes <= inlineBytesMax || (bytes <= inlineAloneBytesMax && options.isAlone() && isPlain())
   return {
@@ -101,7 +116,16 @@ export const make = (options: InspectorOptions): Inspector => {
         const bytes = request.body.byteLength
         const isPlain = onceAsked(() => !JsonText.survey(request.body).vastNumbers)
         if (isInline(bytes, isPlain)) return Effect.succeed(RequestInspection.inspect(request))
-        return bytes <= quickBytesMax && isPlain() ? quick(run, request) : slow(run, request)
+        const lane = bytes <= quickBytesMax && isPlain() ? quick : slow
+        const done = lane(run, { _tag: "Inspect", request })
+        return done as Effect.Effect<RequestInspection.Inspection, InspectionError>
+      }),
+    rewrite: (run, request) =>
+      Effect.suspend(() => {
+        if (request.body.byteLength <= metadataInlineBytesMax)
+          return Effect.succeed(MetadataRewrite.rewrite(request))
+        const done = metadata(run, { _tag: "Rewrite", request })
+        return done as Effect.Effect<MetadataOutcome, InspectionError>
       })
   }
 }
@@ -122,7 +146,7 @@ const onceAsked = <A>(ask: () => A): (() => A) => {
 }
 
 /** One thread and its queue. */
-const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
+const makeLane = (options: InspectorOptions, heapMiBMax: number): Lane => {
   /** Bodies by run, in round-robin order, so that a run that sends many delays only itself. */
   const queues = new Map<RunId, Array<Waiting>>()
   let worker: Worker | undefined
@@ -175,11 +199,11 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
         isLoaded = true
         return
       }
-      const { id, inspection, processorMillis } = message
+      const { id, processorMillis, result } = message
       if (current?.ask.id !== id) return
       const waiting = finish(processorMillis)
       next()
-      waiting?.resume(Effect.succeed(inspection))
+      waiting?.resume(Effect.succeed(result))
     })
     started.on("error", (error: Error) => ended("the inspection failed", error))
     started.on("exit", () => {
@@ -222,7 +246,7 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
     )
     const { ask } = current
     // Transfers the bytes, without a copy.
-    worker.postMessage(ask, [ask.request.body.buffer as ArrayBuffer])
+    worker.postMessage(ask, [ask.work.request.body.buffer as ArrayBuffer])
   }
 
   const giveUp = (waiting: Waiting) => {
@@ -233,9 +257,9 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
     else queues.delete(runId)
   }
 
-  return (run, request) =>
+  return (run, work) =>
     Effect.callback((resume) => {
-      const waiting = { run, ask: { id: serial++, request }, resume }
+      const waiting = { run, ask: { id: serial++, work }, resume }
       queues.set(run.runId, [...(queues.get(run.runId) ?? []), waiting])
       next()
       return Effect.sync(() => giveUp(waiting))

@@ -247,13 +247,15 @@ const settle = (
 const headersOf = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Exchange, call: Call) {
   const { keys, profile } = run.shared
   const { callId, client, requestBytes } = call
+  const { llm } = run
+  if (llm === undefined) return yield* refused(GatewayAnswers.noModel, requestBytes)
   const unavailable = (detail: string, isRetryable: boolean) =>
     refused(GatewayAnswers.keyUnavailable(detail, isRetryable), requestBytes)
   const injected = (upstreamKey: KeyInjection.UpstreamKey | undefined) =>
     KeyInjection.inject({
       profile,
       upstreamKey,
-      identity: run.llm.identity,
+      identity: llm.identity,
       runId: run.runId,
       client,
       callId

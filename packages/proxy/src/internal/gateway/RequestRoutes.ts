@@ -10,13 +10,22 @@ import * as Exchange from "./Exchange.ts"
 import * as GatewayAnswers from "./GatewayAnswers.ts"
 import type { GatewayRun } from "./GatewayRun.ts"
 import * as ModelCall from "./ModelCall.ts"
+import * as PackageDesk from "./PackageDesk.ts"
 import * as RequestReader from "./RequestReader.ts"
 import * as RequestRefused from "./RequestRefused.ts"
 import type { RunConnections } from "./RunConnections.ts"
 import * as RunShare from "./RunShare.ts"
 import type { ToolHandler } from "./ToolPort.ts"
 
+/** Services of a socket. */
+export interface Serves {
+  /** The model and the host's tools. */
+  readonly model: boolean
+  readonly packages: boolean
+}
+
 export interface RequestRoutes {
+  readonly serves: Serves
   readonly run: GatewayRun
   readonly tools: ToolHandler
   readonly connections: Pick<RunConnections, "pause">
@@ -31,13 +40,15 @@ const slowMillisMax = 1000
 const isToolPath = (path: string): boolean => path === "/mcp" || path.startsWith("/tool/")
 
 export const serve = (
-  { connections, run, tools }: RequestRoutes,
+  { connections, run, serves, tools }: RequestRoutes,
   request: http.IncomingMessage,
   response: http.ServerResponse
 ): Effect.Effect<void> =>
   Effect.suspend(() => {
     const exchange = Exchange.make(request, response)
     const { dialect, method, path, requestId } = exchange
+    // Requests for packages do not count for the budget of the model. The mirror slows them down itself.
+    if (serves.packages && PackageDesk.isPackagePath(path)) return PackageDesk.serve(run, exchange)
     const early = run.ledger.request(performance.now())
     if (early !== undefined) {
       // Over the rate: answered and counted, but with only a few lines in the audit.
@@ -53,12 +64,16 @@ export const serve = (
       })
       return Effect.void
     }
-    return route(run, tools, exchange).pipe(
+    return (serves.model ? route(run, tools, exchange) : notServed).pipe(
       Effect.catchTag("RequestRefused", (refused) =>
         Effect.sync(() => RequestRefused.refuse(run, exchange, refused))
       )
     )
   })
+
+const notServed = Effect.fail(
+  new RequestRefused.RequestRefused({ error: GatewayAnswers.noModel, requestBytes: 0 })
+)
 
 const route = (run: GatewayRun, tools: ToolHandler, exchange: Exchange.Exchange) => {
   const { method, path, request } = exchange

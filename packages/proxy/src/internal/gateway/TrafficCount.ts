@@ -14,6 +14,8 @@ export interface Traffic {
   readonly callsTotal: number
   readonly refusedTotal: number
   readonly toolCallsTotal: number
+  /** Requests for packages; absent without one. */
+  readonly packagesTotal?: number
 }
 
 export interface TrafficCount {
@@ -26,16 +28,18 @@ export interface TrafficCount {
 export const make = (): TrafficCount => {
   const calls: Array<LlmCall> = []
   const totals = { callsTotal: 0, refusedTotal: 0, toolCallsTotal: 0 }
+  let packages = 0
   return {
     call: (call) => {
       totals.callsTotal += 1
       if (calls.length < callsKeptMax) calls.push(call)
     },
-    add: ({ callsTotal = 0, refusedTotal = 0, toolCallsTotal = 0 }) => {
+    add: ({ callsTotal = 0, packagesTotal = 0, refusedTotal = 0, toolCallsTotal = 0 }) => {
+      packages += packagesTotal
       totals.callsTotal += callsTotal
       totals.refusedTotal += refusedTotal
       totals.toolCallsTotal += toolCallsTotal
     },
-    read: () => ({ ...totals, calls: [...calls] })
+    read: () => ({ ...totals, ...(packages === 0 ? {} : { packagesTotal: packages }), calls: [...calls] })
   }
 }

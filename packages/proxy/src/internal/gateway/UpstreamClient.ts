@@ -44,16 +44,7 @@ const connectionsIdleMax = 64
 
 export const make = (options: UpstreamClientOptions): UpstreamClient => {
   const { address, connectSecondsMax } = options
-  const agent = agentOf(options, {
-    keepAlive: true,
-    maxFreeSockets: connectionsIdleMax,
-    scheduling: "lifo",
-    ...(address.secure
-      ? { ca: [...(options.certificateAuthorities ?? systemAuthorities())], ALPNProtocols: ["http/1.1"] }
-      : {})
-  })
-  // The `timeout` option of Node's agent would also apply to calls in progress.
-  agent.on("free", (socket: { setTimeout: (millis: number) => void }) => socket.setTimeout(idleMillisMax))
+  const agent = pooled({ ...options, secure: address.secure })
   const request = address.secure ? https.request : http.request
 
   return {
@@ -117,13 +108,31 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
   }
 }
 
-/** Agent that connects directly, or through a tunnel of the proxy. */
-const agentOf = ({ address, proxyUrl }: UpstreamClientOptions, options: https.AgentOptions): http.Agent =>
+export interface PoolOptions extends Pick<UpstreamClientOptions, "proxyUrl" | "certificateAuthorities"> {
+  readonly secure: boolean
+}
+
+/** Agent with pooled connections, direct or through a tunnel of the proxy. */
+export const pooled = ({ certificateAuthorities, proxyUrl, secure }: PoolOptions): http.Agent => {
+  const agent = agentOf(secure, proxyUrl, {
+    keepAlive: true,
+    maxFreeSockets: connectionsIdleMax,
+    scheduling: "lifo",
+    ...(secure
+      ? { ca: [...(certificateAuthorities ?? systemAuthorities())], ALPNProtocols: ["http/1.1"] }
+      : {})
+  })
+  // The `timeout` option of Node's agent would also apply to calls in progress.
+  agent.on("free", (socket: { setTimeout: (millis: number) => void }) => socket.setTimeout(idleMillisMax))
+  return agent
+}
+
+const agentOf = (secure: boolean, proxyUrl: string | undefined, options: https.AgentOptions): http.Agent =>
   proxyUrl === undefined
-    ? address.secure
+    ? secure
       ? new https.Agent(options)
       : new http.Agent(options)
-    : address.secure
+    : secure
       ? new HttpsProxyAgent({ ...options, proxy: proxyUrl })
       : new HttpProxyAgent({ ...options, proxy: proxyUrl })
 

@@ -62,12 +62,16 @@ export const make = Effect.fnUntraced(function* (
   const answers = yield* CallbackFibers.make
   const say = (message: ToRun) => port.postMessage(message)
   const questions = Questions.make<RunTraffic>()
-  const tools = yield* GatewayTools.make({
-    request,
-    tools: options.tools,
-    sighted: (sighting) => say({ type: "sighted", sighting }),
-    called: (fact) => say({ type: "tool_called", fact })
-  })
+  const { llm } = request
+  const tools =
+    llm === undefined
+      ? GatewayTools.none
+      : yield* GatewayTools.make({
+          request: { ...request, llm },
+          tools: options.tools,
+          sighted: (sighting) => say({ type: "sighted", sighting }),
+          called: (fact) => say({ type: "tool_called", fact })
+        })
   const fail = (problem: AuditProblem) => {
     const error = Effect.fail(new ProxyFailed(problem))
     Deferred.doneUnsafe(listening, error)

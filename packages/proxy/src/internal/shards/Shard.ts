@@ -13,6 +13,7 @@ import * as Inspector from "../gateway/Inspector.ts"
 import * as ProcessorMeter from "../gateway/ProcessorMeter.ts"
 import * as UpstreamClient from "../gateway/UpstreamClient.ts"
 import * as UpstreamKeys from "../gateway/UpstreamKeys.ts"
+import * as Mirror from "../packages/Mirror.ts"
 import type { ThreadCode } from "../ThreadCode.ts"
 import type { ShardCounters } from "./ShardCounters.ts"
 import type { FromRecovery, ShardConfig, ShardStart, ToShard } from "./ShardMessage.ts"
@@ -91,9 +92,16 @@ const sharedOf = (
   { key, keyKind, ...config }: ShardConfig,
   inspection: ThreadCode,
   isAlone: () => boolean
-): Shared => ({
-  ...config,
-  client: UpstreamClient.make(config),
-  inspector: Inspector.make({ code: inspection, isAlone }),
-  keys: UpstreamKeys.make(keyKind, key)
-})
+): Shared => {
+  const inspector = Inspector.make({ code: inspection, isAlone })
+  const { certificateAuthorities, connectSecondsMax, packages } = config
+  return {
+    ...config,
+    client: UpstreamClient.make(config),
+    inspector,
+    keys: UpstreamKeys.make(keyKind, key),
+    ...(packages === undefined
+      ? {}
+      : { mirror: Mirror.make({ config: packages, connectSecondsMax, certificateAuthorities, inspector }) })
+  }
+}

@@ -2,6 +2,7 @@
 import type { Canary } from "@cogni/sandbox-core/Canary"
 import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
 import type { AuditHead, Evidence, Exhaustion, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
+import type { PackagePattern } from "@cogni/sandbox-core/PackagePattern"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import type { MessagePort } from "node:worker_threads"
@@ -12,6 +13,7 @@ import type { Prices } from "../../Prices.ts"
 import type { Address } from "../../Upstream.ts"
 import type { UpstreamProfile } from "../../UpstreamProfile.ts"
 import type { AuditProblem } from "../audit/AuditFile.ts"
+import type { MirrorConfig } from "../packages/MirrorConfig.ts"
 import type { ToolRequest } from "../gateway/ToolPort.ts"
 import type { ThreadCode } from "../ThreadCode.ts"
 import type { Traffic } from "../gateway/TrafficCount.ts"
@@ -39,6 +41,8 @@ export interface ShardConfig extends GatewayLimits {
   readonly proxyUrl?: string | undefined
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
   readonly prices?: Prices | undefined
+  /** Absent if the host has no package mirror. */
+  readonly packages?: MirrorConfig | undefined
   readonly auditBodies: "digest" | "full"
   readonly outputTokensPerCallMax: number | undefined
   readonly connectionsPerSecondMax: number
@@ -48,10 +52,15 @@ export interface ShardConfig extends GatewayLimits {
 /** A run to serve. */
 export interface RunStart {
   readonly runId: RunId
-  readonly llm: LlmAccess
+  /** Absent if the run has no model. */
+  readonly llm?: LlmAccess | undefined
   readonly payer: Payer
   /** Path of the socket to listen on. */
   readonly socketPath: string
+  /** Patterns of the packages that the sandbox may install. */
+  readonly packages: ReadonlyArray<PackagePattern>
+  /** Another socket, which serves only packages: the sandbox of a model that the host calls. */
+  readonly packageSocketPath?: string | undefined
   /** Directory that contains the audit. */
   readonly auditParent: string
   /** The audit's first entry. */

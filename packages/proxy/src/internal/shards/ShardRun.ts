@@ -21,6 +21,7 @@ import * as SocketListener from "../gateway/SocketListener.ts"
 import * as ToolPort from "../gateway/ToolPort.ts"
 import * as TrafficCount from "../gateway/TrafficCount.ts"
 import type { KeyAsker, KeyTold } from "../gateway/UpstreamKeys.ts"
+import * as RunPackages from "../packages/RunPackages.ts"
 import * as Budget from "../policy/Budget.ts"
 import * as Questions from "../Questions.ts"
 import { defaults } from "./GatewayLimits.ts"
@@ -126,10 +127,13 @@ interface Main {
 
 interface OpenRun {
   readonly audit: AuditFile.AuditFile
-  readonly listener: SocketListener.SocketListener
+  /** Its socket, and the one for packages alone if it has one. */
+  readonly doors: ReadonlyArray<{
+    readonly listener: SocketListener.SocketListener
+    readonly server: ReturnType<typeof GatewayServer.make>
+  }>
   readonly requests: CallbackFibers.CallbackFibers
   readonly run: GatewayRun.GatewayRun
-  readonly server: ReturnType<typeof GatewayServer.make>
 }
 
 /** The run cannot be served. Its audit is closed, if it has one. */
@@ -172,7 +176,10 @@ const open = Effect.fnUntraced(function* (
     runId: start.runId,
     llm: start.llm,
     payer: start.payer,
-    ledger: Budget.make(start.llm.budget, { prices: config.prices, defaults: config }),
+    ...(start.packages.length === 0 || config.packages === undefined
+      ? {}
+      : { packages: RunPackages.make(start.packages, config.packages) }),
+    ledger: Budget.make(start.llm?.budget, { prices: config.prices, defaults: config }),
     audit,
     gate,
     canaries: start.canaries,
@@ -190,26 +197,36 @@ const open = Effect.fnUntraced(function* (
     troubled: (problem) => tell({ type: "troubled", problem })
   })
   const requests = yield* CallbackFibers.make
-  const server = GatewayServer.make({
-    requests,
-    serve: (request, response) =>
-      RequestRoutes.serve({ connections, run, tools: tools.handle }, request, response),
-    refuse: run.refuse,
-    gate,
-    connections,
-    meter,
-    metered,
-    share: connectionShare,
-    headerSecondsMax: config.headerSecondsMax,
-    requestSecondsMax: config.requestSecondsMax,
-    onCrowd: (millis) => listener.pause(millis)
+  const listen = Effect.fnUntraced(function* (socketPath: string, serves: RequestRoutes.Serves) {
+    const routes = { connections, run, tools: tools.handle, serves }
+    const server = GatewayServer.make({
+      requests,
+      serve: (request, response) => RequestRoutes.serve(routes, request, response),
+      refuse: run.refuse,
+      gate,
+      connections,
+      meter,
+      metered,
+      share: connectionShare,
+      headerSecondsMax: config.headerSecondsMax,
+      requestSecondsMax: config.requestSecondsMax,
+      onCrowd: (millis) => listener.pause(millis)
+    })
+    const listener: SocketListener.SocketListener = yield* SocketListener.listen(
+      server,
+      socketPath,
+      shard.fork
+    ).pipe(Effect.catchTag("ListenFailed", ({ detail }) => notListening(audit, detail)))
+    return { listener, server }
   })
-  const listener: SocketListener.SocketListener = yield* SocketListener.listen(
-    server,
-    start.socketPath,
-    shard.fork
-  ).pipe(Effect.catchTag("ListenFailed", ({ detail }) => notListening(audit, detail)))
-  return { audit, listener, requests, run, server }
+  const { packageSocketPath, socketPath } = start
+  const doors = [
+    yield* listen(socketPath, { model: start.llm !== undefined, packages: packageSocketPath === undefined }),
+    ...(packageSocketPath === undefined
+      ? []
+      : [yield* listen(packageSocketPath, { model: false, packages: true })])
+  ]
+  return { audit, doors, requests, run }
 })
 
 const notListening = Effect.fnUntraced(function* (audit: AuditFile.AuditFile, detail: string) {
@@ -220,7 +237,7 @@ const notListening = Effect.fnUntraced(function* (audit: AuditFile.AuditFile, de
 })
 
 const gateOf = ({ config }: Shard, { llm }: RunStart): RunGate.RunGate => {
-  const requestsPerSecondMax = Math.max(config.requestsPerSecondMax, llm.budget?.requestsPerSecondMax ?? 0)
+  const requestsPerSecondMax = Math.max(config.requestsPerSecondMax, llm?.budget?.requestsPerSecondMax ?? 0)
   return RunGate.make({
     requestsPerSecondMax,
     connectionsPerSecondMax: Math.max(config.connectionsPerSecondMax, requestsPerSecondMax),
@@ -237,12 +254,14 @@ const shareOf = (shard: Shard, limits: RunShare.Limits, field: "heldKiB" | "conn
 
 /** Ends a run: refuses connections, waits briefly for requests, cuts off the rest, and writes the last audit entry. */
 const finish = Effect.fnUntraced(function* (opened: OpenRun): Effect.fn.Return<RunTraffic> {
-  const { audit, listener, requests, run, server } = opened
-  yield* listener.stop
-  server.closeIdleConnections()
+  const { audit, doors, requests, run } = opened
+  for (const { listener, server } of doors) {
+    yield* listener.stop
+    server.closeIdleConnections()
+  }
   yield* Effect.timeoutOption(requests.awaitEmpty, Duration.millis(lingerMillis))
   yield* requests.interrupt
-  server.closeAllConnections()
+  for (const { server } of doors) server.closeAllConnections()
   // Calls still in progress will not report their end.
   run.ledger.endAll()
   const { calls: _, ...totals } = run.traffic.read()

@@ -4,6 +4,7 @@
  * Decoding fills in defaults and converts nothing else, so that the published JSON Schema matches what is read. Rules
  * that relate several keys are in `ConfigurationRules`.
  */
+import * as PackagePattern from "@cogni/sandbox-core/PackagePattern"
 import { Limits, SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
 import { ByteSize, Effect, Option, Schema } from "effect"
 import { AgentName, ModelTier, ToolEntry } from "../../config/AgentConfig.ts"
@@ -121,6 +122,15 @@ const Sandbox = struct(
     workspace_dir: key(workspace, "/workspace", "Directory of a session's files in the container."),
     network: key(network, "none", "none, or internal:NAME: an internal Docker network (no route out)."),
     allow_unsafe_network: flag(false, "Required for internal:NAME: its containers can reach each other."),
+    packages: key(
+      Schema.Array(PackagePattern.PackagePattern).check(
+        Schema.isMaxLength(PackagePattern.patternsMax, {
+          expected: `at most ${PackagePattern.patternsMax} patterns`
+        })
+      ),
+      [],
+      "Packages that sandboxes may install from the host's mirror, such as npm:left-pad or npm:@types/*."
+    ),
     memory_limit: key(memory, "512m", "Memory of one container: bytes, or a number with b, k, m or g."),
     cpu_limit: key(cpus, "1.0", "Processors of one container; fractions are allowed."),
     timeout_seconds: key(whole(1, 86_400), 300, "Lifetime of one container in seconds, wall clock."),
