@@ -26,6 +26,7 @@ export const packages = [
   "sessions",
   "promise",
   "deepagents",
+  "ai-sdk",
   "react",
   "cli"
 ] as const

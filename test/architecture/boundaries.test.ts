@@ -50,7 +50,8 @@ const drawing: ReadonlyArray<
     react: ["graph-provider"]
   },
   {
-    deepagents: ["promise"]
+    deepagents: ["promise"],
+    "ai-sdk": ["core", "promise"]
   },
   {
     cli: [
@@ -172,6 +173,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   server: { libraries: ["effect"], world: {} },
   promise: { libraries: ["effect"], world: {} },
   deepagents: { libraries: ["deepagents"], world: {} },
+  "ai-sdk": { libraries: [], world: {} },
   react: {
     libraries: ["@tanstack/react-query", "effect", "react"],
     world: {}

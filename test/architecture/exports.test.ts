@@ -13,7 +13,7 @@ import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
 /** Largest number of exported names in all packages together, which a newcomer may have to read. */
-const namesMax = 588
+const namesMax = 591
 
 const withoutEnding = (module: string) => module.replace(/\.ts$/u, "")
 
@@ -31,7 +31,11 @@ const namesOf = (name: SourceTree.Package): ReadonlyArray<string> =>
     .toSorted()
 
 /** Packages whose users import functions, not modules: no Effect code needs a namespace for each noun there. */
-const flat = new Set(["packages/promise/src/index.ts", "packages/deepagents/src/index.ts"])
+const flat = new Set([
+  "packages/promise/src/index.ts",
+  "packages/deepagents/src/index.ts",
+  "packages/ai-sdk/src/index.ts"
+])
 
 /** Asserts that an index is only a sorted list of namespaces. */
 const assertIndex = (path: string) => {
