@@ -307,7 +307,8 @@ layer(RunHarness.layer(), options)("a misbehaving agent", (it) => {
         const result = yield* run(
           shell("head -c 1073741824 /dev/zero; echo end >&2", {
             outputBytesMax: 2048 * MiB,
-            outputRetainedBytesMax: MiB
+            outputRetainedBytesMax: MiB,
+            runtimeSecondsMax: 600
           })
         )
         assert.strictEqual(result.output.stdout.bytes, 1024 * MiB)

@@ -163,10 +163,12 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the deadline of a cont
       const container = yield* runtime.acquire(yield* specOf({ argv: attacking(script) }))
       yield* container.start
       yield* container.proceed
+      // The engine may deliver standard error before the time on standard output.
       const text = yield* Stream.runFold(
         container.output,
         () => "",
-        (before, { bytes }) => (before.length < 40 ? before + new TextDecoder().decode(bytes) : before)
+        (before, { bytes, channel }) =>
+          channel === "stdout" && before.length < 40 ? before + new TextDecoder().decode(bytes) : before
       )
       const exit = yield* container.exit
       const { endedAt, exitCode } = yield* ended(container.id)
@@ -187,7 +189,11 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the deadline of a cont
       yield* container.proceed
       const command = yield* container.exec({ argv: attacking(script), env: {} })
       // Nothing more is read: the supervisor must not wait for a reader.
-      const [first] = yield* Stream.runCollect(Stream.take(command.output, 1))
+      const [first] = yield* command.output.pipe(
+        Stream.filter(({ channel }) => channel === "stdout"),
+        Stream.take(1),
+        Stream.runCollect
+      )
       const exit = yield* container.exit
       const { endedAt, exitCode, startedAt } = yield* ended(container.id)
       assert.strictEqual(exitCode, Deadline.exitCode)

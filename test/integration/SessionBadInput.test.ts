@@ -134,7 +134,7 @@ layer(RunHarness.layer(), options)("a command", (it) => {
       // Unread input does not delay the end.
       assert.strictEqual(yield* said(sandbox, "exec <&-; echo over", { stdin: most }), "over")
       const more = sandbox.exec("cat", { stdin: new Uint8Array(stdinBytesMax + 1) })
-      yield* refused(sandbox, more, "InvalidSpec", /put more into a file/u)
+      yield* refused(sandbox, more, "InvalidSpec", /give it as a stream, or put it into a file/u)
     })
   )
 
