@@ -53,12 +53,33 @@ const depthMax = 64
 const heard = ["content-type", "accept", "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"]
 
 export const make = (send: (serial: number, request: ToolRequest) => void): ToolPort => {
+  const questions = Questions.make<GatewayAnswers.Answer>()
+  // Made with the first request: most runs call no tool, and a host holds thousands of idle runs.
+  let gate: Gate | undefined
+
+  return {
+    handle: ({ body, headers, ...rest }) => {
+      if (body.byteLength > bytesMax)
+        return refused(413, `the request is larger than ${bytesMax} bytes. Shorten it`)
+      if (JsonText.survey(body).depth > depthMax)
+        return refused(400, `the request is nested more than ${depthMax} levels deep`)
+      gate ??= gateOf()
+      const asked = questions.ask((serial) => send(serial, { ...rest, body, headers: headersOf(headers) }))
+      return gate(body.byteLength, asked)
+    },
+    answered: questions.answered
+  }
+}
+
+/** Asks the main thread when the limits of the run allow it. */
+type Gate = (requestBytes: number, asked: Effect.Effect<GatewayAnswers.Answer>) => Effect.Effect<GatewayAnswers.Answer>
+
+const gateOf = (): Gate => {
   const requests = Allowance.make(requestsPerSecondMax)
   const bytes = Allowance.make(bytesPerSecondMax, bytesMax)
   const places = Semaphore.makeUnsafe(waitingMax)
   const turns = Semaphore.makeUnsafe(concurrentMax)
   const pace = Semaphore.makeUnsafe(1)
-  const questions = Questions.make<GatewayAnswers.Answer>()
 
   /** Admits requests one after the other, each when the rate limits allow it. */
   const paced = (requestBytes: number) =>
@@ -77,25 +98,13 @@ export const make = (send: (serial: number, request: ToolRequest) => void): Tool
       pace.withPermit
     )
 
-  return {
-    handle: ({ body, headers, ...rest }) => {
-      if (body.byteLength > bytesMax)
-        return refused(413, `the request is larger than ${bytesMax} bytes. Shorten it`)
-      if (JsonText.survey(body).depth > depthMax)
-        return refused(400, `the request is nested more than ${depthMax} levels deep`)
-      return turns.takeScoped(1).pipe(
-        Effect.andThen(paced(body.byteLength)),
-        places.withPermitsIfAvailable(1),
-        Effect.flatMap((placed) =>
-          Option.isNone(placed)
-            ? Effect.succeed(tooManyWaiting)
-            : questions.ask((serial) => send(serial, { ...rest, body, headers: headersOf(headers) }))
-        ),
-        Effect.scoped
-      )
-    },
-    answered: questions.answered
-  }
+  return (requestBytes, asked) =>
+    turns.takeScoped(1).pipe(
+      Effect.andThen(paced(requestBytes)),
+      places.withPermitsIfAvailable(1),
+      Effect.flatMap((placed) => (Option.isNone(placed) ? Effect.succeed(tooManyWaiting) : asked)),
+      Effect.scoped
+    )
 }
 
 const refused = (status: number, message: string) =>
