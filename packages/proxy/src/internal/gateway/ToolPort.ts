@@ -72,7 +72,10 @@ export const make = (send: (serial: number, request: ToolRequest) => void): Tool
 }
 
 /** Asks the main thread when the limits of the run allow it. */
-type Gate = (requestBytes: number, asked: Effect.Effect<GatewayAnswers.Answer>) => Effect.Effect<GatewayAnswers.Answer>
+type Gate = (
+  requestBytes: number,
+  asked: Effect.Effect<GatewayAnswers.Answer>
+) => Effect.Effect<GatewayAnswers.Answer>
 
 const gateOf = (): Gate => {
   const requests = Allowance.make(requestsPerSecondMax)
