@@ -4,7 +4,7 @@
  * The check is lexical. Symbolic links are resolved where the files are.
  */
 import * as Effect from "effect/Effect"
-import { entriesMax } from "./Executor.ts"
+import { entriesMax, fileBytesMax } from "./Executor.ts"
 import { type FileProblem, FileRefused } from "./SandboxError.ts"
 import { target } from "./Workspace.ts"
 
@@ -73,6 +73,18 @@ export const tooLarge = (path: string, bytesMax: number) =>
     `has more than ${bytesMax} bytes`,
     "Read a part of it with a command, such as head -c or sed -n"
   )(path)
+
+/** Returns how many bytes a read may return. Refuses a limit that is not a whole number, because it would not limit. */
+export const readBytesMax = (path: string, bytesMax = fileBytesMax): Effect.Effect<number, FileRefused> =>
+  Number.isInteger(bytesMax) && bytesMax >= 0
+    ? Effect.succeed(Math.min(bytesMax, fileBytesMax))
+    : Effect.fail(
+        refusal(
+          "too_large",
+          `cannot be read with a limit of ${bytesMax} bytes`,
+          `Set bytesMax to a whole number from 0 to ${fileBytesMax}`
+        )(path)
+      )
 
 export const tooManyEntries = refusal(
   "too_large",

@@ -39,13 +39,14 @@ export const make = (root: WorkspaceWalk.Root): Files<FileRefused> => {
 
   return {
     read: (path, options) =>
-      walked(path, ({ entry }) => {
-        const bytesMax = Math.min(options?.bytesMax ?? fileBytesMax, fileBytesMax)
-        if (entry === undefined) throw FilePath.notFound(path)
-        if (!entry.stats.isFile()) throw FilePath.notAFile(path)
-        if (entry.stats.size > bytesMax) throw FilePath.tooLarge(path, bytesMax)
-        return readWhole(entry, bytesMax, FilePath.tooLarge(path, bytesMax))
-      }),
+      Effect.flatMap(FilePath.readBytesMax(path, options?.bytesMax), (bytesMax) =>
+        walked(path, ({ entry }) => {
+          if (entry === undefined) throw FilePath.notFound(path)
+          if (!entry.stats.isFile()) throw FilePath.notAFile(path)
+          if (entry.stats.size > bytesMax) throw FilePath.tooLarge(path, bytesMax)
+          return readWhole(entry, bytesMax, FilePath.tooLarge(path, bytesMax))
+        })
+      ),
     write: (path, content) => {
       const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content
       return bytes.byteLength > fileBytesMax

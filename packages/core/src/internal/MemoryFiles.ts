@@ -43,7 +43,7 @@ const entryOf = (name: string, { content }: Node): FileEntry =>
 export const make = (tree: Tree): Files<FileRefused> => ({
   read: (path, options) =>
     Effect.gen(function* () {
-      const bytesMax = Math.min(options?.bytesMax ?? fileBytesMax, fileBytesMax)
+      const bytesMax = yield* FilePath.readBytesMax(path, options?.bytesMax)
       const inner = yield* FilePath.relative(path)
       const content = contentOf(tree, inner)
       if (content === undefined) {

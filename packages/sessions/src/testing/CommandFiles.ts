@@ -143,7 +143,13 @@ export const files: Promises = {
     Effect.gen(function* () {
       yield* files.write("sizes/ten", "0123456789")
       assert.strictEqual((yield* files.read("sizes/ten", { bytesMax: 10 })).byteLength, 10)
-      assert.strictEqual(yield* problemOf(files.read("sizes/ten", { bytesMax: 9 })), "too_large")
+      for (const bytesMax of [9, 0, -1, 9.5, NaN]) {
+        assert.strictEqual(
+          yield* problemOf(files.read("sizes/ten", { bytesMax })),
+          "too_large",
+          `${bytesMax}`
+        )
+      }
       const tooMany = new Uint8Array(fileBytesMax + 1)
       assert.strictEqual(yield* problemOf(files.write("sizes/large", tooMany)), "too_large")
       assert.strictEqual(yield* problemOf(files.read("sizes/large")), "not_found")

@@ -124,9 +124,10 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
 
   return {
     read: (path, options) =>
-      Effect.flatMap(inside(path), (found) => {
-        const bytesMax = Math.min(options?.bytesMax ?? fileBytesMax, fileBytesMax)
-        return ask(path, [program, "read", found, String(bytesMax)], {
+      Effect.gen(function* () {
+        const found = yield* inside(path)
+        const bytesMax = yield* FilePath.readBytesMax(path, options?.bytesMax)
+        return yield* ask(path, [program, "read", found, String(bytesMax)], {
           bytesMax,
           tooLarge: FilePath.tooLarge(path, bytesMax)
         })
