@@ -8,6 +8,8 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { existsSync, globSync, mkdtempSync, readFileSync, realpathSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { expect } from "vitest"
+import * as BundledApp from "../harness/BundledApp.ts"
+import * as OldestNode from "../harness/OldestNode.ts"
 import * as PackedPackages from "../harness/PackedPackages.ts"
 import * as PublicSurface from "./PublicSurface.ts"
 import { none } from "./Rule.ts"
@@ -294,7 +296,8 @@ describe("packages", () => {
   for (const [title, place] of Object.entries(bundles)) {
     it(`send a large conversation through the gateway of an application bundled ${title}`, async () => {
       const { project } = packed
-      writeFileSync(join(project, "app.ts"), SourceTree.read("test/architecture/BundledApp.ts"))
+      writeFileSync(join(project, "conversation.ts"), SourceTree.read(BundledApp.conversationPath))
+      writeFileSync(join(project, "app.ts"), BundledApp.program)
       const output = place.alone ? mkdtempSync(join(project, "../bundled-")) : join(project, "bundled")
       const [file, options] = place.bundle(output)
       const program = join(SourceTree.root, "node_modules/.bin", place.bundler)
@@ -302,9 +305,20 @@ describe("packages", () => {
       await run(project, program, ...options)
       // Without the packages beside it, a bundle that needs them fails.
       const printed = await run(output, process.execPath, join(output, file))
-      assert.strictEqual(printed, "1000 200 true\n300000 200 true\n2000000 200 true\nfunction\n")
+      assert.strictEqual(printed, BundledApp.answer)
     })
   }
+
+  it("run on the oldest supported line of Node", async () => {
+    const node = OldestNode.path()
+    assert.match(await run(packed.project, node, "--version"), /^v22\./u)
+    assert.strictEqual(await run(packed.project, node, "hello.ts"), "exit code 0, said: hello, world\n")
+    writeFileSync(join(packed.project, "conversation.ts"), SourceTree.read(BundledApp.conversationPath))
+    writeFileSync(join(packed.project, "app.ts"), BundledApp.program)
+    assert.strictEqual(await run(packed.project, node, "app.ts"), BundledApp.answer)
+    const help = await run(packed.project, node, installed("cli", "dist/bin.js"), "--help")
+    assert.include(help, "demo")
+  })
 
   it("load every exported module, and refuse others", async () => {
     const specifiers = SourceTree.packages.flatMap((name) =>

@@ -44,7 +44,7 @@ const calls: ReadonlyArray<Ban> = [
     except: {
       "packages/cli/src/Cli.ts": "a logger is called by Effect, and returns nothing that could be awaited",
       "packages/proxy/src/internal/shards/ShardWorker.ts": "the program of a thread",
-      "test/architecture/BundledApp.ts": "an application outside this repository"
+      "test/harness/BundledConversation.ts": "an application outside this repository"
     }
   },
   {

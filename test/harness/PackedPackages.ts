@@ -73,8 +73,14 @@ const frameworks = (): Readonly<Record<string, string>> =>
     })
   )
 
-/** Packs and installs. `files` are further files of the project. */
-export const install = async (files: Readonly<Record<string, string>> = {}): Promise<Packed> => {
+/**
+ * Packs and installs. `files` are further files of the project, and `libraries` what else it depends on, at our
+ * versions.
+ */
+export const install = async (
+  files: Readonly<Record<string, string>> = {},
+  libraries: ReadonlyArray<string> = []
+): Promise<Packed> => {
   const directory = mkdtempSync(join(tmpdir(), "cogni-package-"))
   const release = join(directory, "release")
   const project = join(directory, "project")
@@ -100,13 +106,17 @@ export const install = async (files: Readonly<Record<string, string>> = {}): Pro
     JSON.stringify({
       private: true,
       type: "module",
-      dependencies: { ...dependencies, ...frameworks(), effect: version("effect") }
+      dependencies: {
+        ...dependencies,
+        ...frameworks(),
+        ...Object.fromEntries(["effect", ...libraries].map((name) => [name, version(name)]))
+      }
     })
   )
-  // The packages are not published, so they resolve to tarballs. The build is one of Effect's optional parts.
+  // The packages are not published, so they resolve to tarballs. The builds are optional parts of libraries.
   writeFileSync(
     join(project, "pnpm-workspace.yaml"),
-    JSON.stringify({ overrides: dependencies, allowBuilds: { "msgpackr-extract": false } })
+    JSON.stringify({ overrides: dependencies, allowBuilds: { "msgpackr-extract": false, sharp: false } })
   )
   for (const [name, text] of Object.entries(files)) writeFileSync(join(project, name), text)
   await run(project, "pnpm", "install", "--prefer-offline", "--reporter=silent")

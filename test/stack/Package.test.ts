@@ -17,6 +17,8 @@ import {
 } from "node:fs"
 import { homedir } from "node:os"
 import { join } from "node:path"
+import * as BundledApp from "../harness/BundledApp.ts"
+import * as OldestNode from "../harness/OldestNode.ts"
 import * as PackedPackages from "../harness/PackedPackages.ts"
 import * as Pace from "../harness/Pace.ts"
 
@@ -72,7 +74,7 @@ const idOf = async (image: string) =>
 describe("installed from npm", () => {
   beforeAll(async () => {
     const example = readFileSync(new URL("../../examples/sealed-run-on-docker.ts", import.meta.url), "utf8")
-    packed = await PackedPackages.install({ "sealed.ts": example })
+    packed = await PackedPackages.install({ "sealed.ts": example }, BundledApp.nextLibraries)
     stateDirectory = join(packed.project, "state")
     mkdirSync(stateDirectory, { mode: 0o700 })
   })
@@ -118,6 +120,20 @@ describe("installed from npm", () => {
     assert.strictEqual(code, 0, stderr)
     assert.match(stdout, /uid=1000[\s\S]*done\n[\s\S]*isolation confirmed by sandbox, engine/u)
   })
+
+  it("the libraries run a program in a sealed container on the oldest supported line of Node", async () => {
+    const { code, stderr, stdout } = await start(OldestNode.path(), ["sealed.ts"], {
+      COGNI_RUNTIME_IMAGE: await tagOf("runtime")
+    })
+    assert.strictEqual(code, 0, stderr)
+    assert.match(stdout, /isolation confirmed by sandbox, engine/u)
+  })
+
+  for (const bundler of ["--turbopack", "--webpack"] as const) {
+    it(`a route of Next.js, built with ${bundler}, sends a large conversation through a gateway`, async () => {
+      assert.strictEqual(await BundledApp.askNext(packed.project, bundler), BundledApp.answer)
+    })
+  }
 
   it("the command names the command that builds a missing image", async () => {
     const { code, stderr } = await start(

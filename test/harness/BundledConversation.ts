@@ -1,7 +1,7 @@
 /**
- * An application for a bundler. `package.test.ts` copies it out of this repository, bundles it and runs it.
+ * Part of an application for a bundler. `package.test.ts` copies it out of this repository, bundles it and runs it.
  *
- * Sends conversations of three sizes through a gateway to a scripted model. Prints the size of each, the status of its
+ * Sends conversations of three sizes through a gateway to a scripted model. Reports the size of each, the status of its
  * answer, and whether the model received all of it.
  */
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
@@ -45,13 +45,15 @@ const program = Effect.gen(function* () {
     observe: () => Effect.void
   })
   yield* endpoint.ready
+  const lines: Array<string> = []
   for (const [index, bytes] of sizes.entries()) {
     const status = yield* ask(`${endpoint.mounts[0]!.source}/llm.sock`, bytes)
     const arrived = (yield* upstream.received)[index]?.bodyBytes ?? 0
-    console.log(`${bytes} ${status} ${arrived > bytes}`)
+    lines.push(`${bytes} ${status} ${arrived > bytes}`)
   }
   yield* endpoint.finish
-  console.log(typeof DockerContainerRuntime.layer)
+  return [...lines, typeof DockerContainerRuntime.layer, ""].join("\n")
 })
 
-void Effect.runPromise(Effect.scoped(Effect.provide(program, MemoryContainerRuntime.layer())))
+export const converse = (): Promise<string> =>
+  Effect.runPromise(Effect.scoped(Effect.provide(program, MemoryContainerRuntime.layer())))
