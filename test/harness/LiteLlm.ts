@@ -9,6 +9,7 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { homedir, tmpdir } from "node:os"
 import { join } from "node:path"
+import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import { freePort } from "./FreePort.ts"
 
 /** LiteLLM's own record of a call. */
@@ -50,7 +51,10 @@ const startSecondsMax = 500
 
 const decode = Schema.decodeUnknownSync(Schema.fromJsonString(Recorded))
 
-const start = (port: number, directory: string): ChildProcess => {
+/** Figures of the scripted model API, for the models that are called `priced`. */
+export const figures = { inputTokens: 1000, cachedTokens: 400, outputTokens: 50 }
+
+const start = (port: number, directory: string, modelUrl: string): ChildProcess => {
   const program = join(home, "bin", "litellm")
   if (!existsSync(program))
     throw new Error(`there is no LiteLLM at ${home}. Run ./dev test, which installs it from PyPI`)
@@ -77,6 +81,8 @@ const start = (port: number, directory: string): ChildProcess => {
         PYTHONDONTWRITEBYTECODE: "1",
         LITELLM_MASTER_KEY: masterKey,
         LITELLM_LOCAL_MODEL_COST_MAP: "True",
+        MODEL_OPENAI_URL: `${modelUrl}/v1`,
+        MODEL_ANTHROPIC_URL: modelUrl,
         COGNI_RECORDS: join(directory, "records.jsonl")
       }
     }
@@ -89,12 +95,13 @@ export const acquire = Effect.gen(function* () {
     Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-litellm-"))),
     (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
   )
+  const model = yield* ScriptedModelApi.acquire({ script: () => ({ say: "hello", usage: figures }) })
   const port = yield* freePort
   let log = ""
   let ended: number | null | undefined
   yield* Effect.acquireRelease(
     Effect.sync(() => {
-      const child = start(port, directory)
+      const child = start(port, directory, model.url)
       const hear = (data: Buffer) => {
         log = (log + data.toString("utf8")).slice(-8000)
       }

@@ -33,7 +33,7 @@ const account = "acct-7"
 
 const llm: NonNullable<SandboxSpecInput["llm"]> = {
   model: "chat",
-  models: { claude: "claude" },
+  models: { claude: "claude", priced: "priced", "priced-claude": "priced-claude" },
   identity: { billingAccountId: account, attempt: 2, userId: "user-1", graphId: "sandbox:agent" }
 }
 
@@ -208,36 +208,47 @@ it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (i
   it.effect("reports the ledger's usage and cost for a stream", () =>
     Effect.gen(function* () {
       const { recorded } = yield* Ledger
-      const streamed = { stream: true, messages: [{ role: "user", content: "hi" }] }
-      const { answers, result } = yield* sealed([
-        {
-          name: "chat",
-          bytes: raw("POST", "/v1/chat/completions", [], JSON.stringify({ model: "chat", ...streamed }))
-        },
-        {
-          name: "messages",
-          bytes: raw(
-            "POST",
-            "/v1/messages",
-            [],
-            JSON.stringify({ model: "claude", max_tokens: 50, ...streamed })
-          )
-        }
-      ])
-      assert.deepStrictEqual(
-        answers.map(([, status]) => status),
-        [200, 200],
-        JSON.stringify(answers)
+      const question = { messages: [{ role: "user", content: "hi" }] }
+      const apis = {
+        "/v1/chat/completions": { ...question, max_tokens: 50 },
+        "/v1/responses": { input: "hi" },
+        "/v1/messages": { ...question, max_tokens: 50 }
+      }
+      const asked = ["priced", "priced-claude"].flatMap((model) =>
+        [true, false].flatMap((stream) =>
+          Object.entries(apis).map(([path, body]) => ({
+            name: `${model} ${path} ${stream ? "streamed" : "whole"}`,
+            bytes: raw("POST", path, [], JSON.stringify({ model, stream, ...body }))
+          }))
+        )
       )
-      assert.include(answers[0]![2], "data: [DONE]")
-      // Without a database, this LiteLLM does not record streams in Anthropic's API.
-      const call = result.llm!.calls.find(({ model }) => model === "chat")!
-      const [row] = ofCalls(yield* recorded((all) => ofCalls(all, [call]).length > 0), [call])
-      if (row === undefined) return assert.fail(`LiteLLM never recorded ${call.callId}`)
-      assert.strictEqual(row.endUser, account)
-      assert.strictEqual(call.usage?.inputTokens, row.promptTokens ?? undefined)
-      assert.strictEqual(call.usage?.outputTokens, row.completionTokens ?? undefined)
-      assert.notMatch(answers[0]![2], /x-litellm/iu)
+      const { answers, result } = yield* sealed(asked)
+      for (const [name, status, text] of answers) {
+        assert.strictEqual(status, 200, `${name}: ${text}`)
+        assert.notMatch(text, /x-litellm/iu, name)
+        assert.strictEqual(text.includes("data: "), name.endsWith("streamed"), name)
+      }
+      const { calls } = result.llm!
+      assert.lengthOf(calls, asked.length)
+      const rows = yield* recorded((all) => ofCalls(all, calls).length >= calls.length)
+      for (const [index, { callId, usage }] of calls.entries()) {
+        const { name } = asked[index]!
+        const row = rows.find((one) => one.callId === callId)
+        if (row === undefined) return assert.fail(`LiteLLM never recorded ${name}`)
+        assert.strictEqual(row.endUser, account, name)
+        assert.deepInclude(
+          usage,
+          { inputTokens: row.promptTokens!, outputTokens: row.completionTokens!, cacheReadTokens: 400 },
+          name
+        )
+        assert.deepInclude(row, { promptTokens: 1000, completionTokens: 50 }, name)
+        assert.isAbove(row.cost!, 0.002, name)
+        // The last event of this provider has no input, so LiteLLM's cost in it is that of the output alone.
+        if (name === "priced-claude /v1/messages streamed") {
+          assert.notProperty(usage, "costUsd", name)
+          assert.include(answers[index]![2], '"cost"', name)
+        } else assert.closeTo(usage?.costUsd ?? -1, row.cost!, 1e-9, name)
+      }
     })
   )
 })

@@ -297,6 +297,42 @@ describe("Usage of a stream", () => {
     )
   })
 
+  it("has the cost of the last event, unless that cost leaves out input", () => {
+    const costOf = (...usages: ReadonlyArray<object>) =>
+      read(messageStart({ ...begun, cost: 9 }) + usages.map(messageDelta).join("") + messageStop, {
+        api: "messages"
+      }).usage?.costUsd
+    const output = { output_tokens: 50, cost: 0.00075 }
+    // Seen of LiteLLM 1.101.6: the provider's last event had no input, so the cost is that of the output.
+    assert.isUndefined(costOf(output))
+    assert.isUndefined(costOf({ ...output, input_tokens: 10 }))
+    assert.strictEqual(costOf({ ...begun, ...output }), 0.00075)
+    assert.strictEqual(costOf({ ...begun, ...output, cost: 0.00267 }, output), 0.00267)
+    assert.strictEqual(costOf({ ...begun, input_tokens: 11, ...output }), 0.00075)
+  })
+
+  it("has OpenRouter's cost and cache figures", () => {
+    // From its documentation of usage accounting.
+    const usage = {
+      completion_tokens: 2,
+      completion_tokens_details: { reasoning_tokens: 0 },
+      cost: 0.95,
+      cost_details: { upstream_inference_cost: 19 },
+      prompt_tokens: 194,
+      prompt_tokens_details: { cached_tokens: 0, cache_write_tokens: 100, audio_tokens: 0 },
+      total_tokens: 196
+    }
+    const expected = {
+      inputTokens: 194,
+      outputTokens: 2,
+      cacheReadTokens: 0,
+      cacheWriteTokens: 100,
+      costUsd: 0.95
+    }
+    assert.deepStrictEqual(read(word + event({ choices: [], usage }) + done).usage, expected)
+    assert.deepStrictEqual(json({ choices: [], usage }, "chat_completions").usage, expected)
+  })
+
   it("ignores provisional output and cost if the stream breaks off", () => {
     const messages = (answer: string) => read(answer, { api: "messages" })
     assert.deepInclude(messages(messageStart(begun) + text), {

@@ -100,7 +100,8 @@ const makeEvents = ({ api, withholdUsage }: UsageReaderOptions): UsageReader => 
       if (lastTypes.has(body["type"])) sawEnd = true
       const figures = figuresOf(api, body)
       if (figures === undefined) return false
-      told = merge(told, withoutBeginning(body, normalize(api, figures)))
+      const usage = withoutBeginning(body, normalize(api, figures))
+      told = merge(told, api === "messages" ? withoutPartialCost(told, usage) : usage)
       if (isBill(api, body)) settled = true
       return Array.isArray(body["choices"]) && body["choices"].length === 0
     }
@@ -205,6 +206,16 @@ const withoutBeginning = (body: Fields, usage: LlmUsage): LlmUsage => {
   return input
 }
 
+/**
+ * Ignores a cost that does not cover the input that is known. LiteLLM calculates the cost in an event of a message from
+ * that event alone, and the provider's last event may repeat the input or leave it out.
+ */
+const withoutPartialCost = (told: LlmUsage, usage: LlmUsage): LlmUsage => {
+  if (usage.costUsd === undefined || (usage.inputTokens ?? -1) >= (told.inputTokens ?? 0)) return usage
+  const { costUsd: _cost, ...tokens } = usage
+  return tokens
+}
+
 /** Merges two reports. Counts only grow, so the report with more input is the later or the more complete one. */
 const merge = (earlier: LlmUsage, later: LlmUsage): LlmUsage => {
   const { costUsd: cost = -1, outputTokens: output = -1, ...input } = earlier
@@ -287,6 +298,7 @@ const ofOpenAi = (figures: Fields): LlmUsage => {
     ...firstOf("cacheReadTokens", isTokens, [detail["cached_tokens"], figures["cache_read_input_tokens"]]),
     ...firstOf("cacheWriteTokens", isTokens, [
       detail["cache_creation_tokens"],
+      detail["cache_write_tokens"],
       figures["cache_creation_input_tokens"]
     ]),
     ...cachedForHour(lifetimes),
