@@ -97,6 +97,8 @@ export const CallEnded = typed("call.ended", {
   usage: Schema.optionalKey(LlmUsage),
   /** The upstream reported no usage, although it should have. */
   usageMissing: Schema.optionalKey(Schema.Literal(true)),
+  /** Present if the agent had gone before the call ended: what was read of the answer since, and for how long. */
+  drained: Schema.optionalKey(Schema.Struct({ bytes: Count, durationMs: Millis })),
   /** Explanation of a failure. */
   detail: Schema.optionalKey(Schema.String),
   /** Body that the upstream sent, without secrets; only if bodies are kept. */

@@ -105,6 +105,12 @@ export interface GatewayLlmProxyOptions {
   readonly shardHeapBytesMax?: number | undefined
   /** A shard that sends no heartbeat for this many seconds is ended, and its runs fail. */
   readonly shardSilentSecondsMax?: number | undefined
+  /** Bytes of one answer that are still read after its agent has gone, to learn its usage (default 8 MiB). */
+  readonly drainBytesMax?: number | undefined
+  /** How long one answer is still read after its agent has gone, in seconds (default 30). 0: its call ends at once. */
+  readonly drainSecondsMax?: number | undefined
+  /** How long the end of a run waits for such answers, in seconds (default 1, at most 20). */
+  readonly endDrainSecondsMax?: number | undefined
   readonly auditBytesMax?: number | undefined
   readonly connectSecondsMax?: number | undefined
   readonly headerSecondsMax?: number | undefined
@@ -138,6 +144,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
   )
   const { address, profile } = resolved
   yield* Effect.fromResult(checkPseudonym(options, profile))
+  yield* Effect.fromResult(checkDrains(options))
   const proxyUrl = yield* Effect.fromResult(UpstreamOptions.egressProxy(options.egressProxy, address, names))
   if (Redacted.isRedacted(options.key))
     yield* Effect.fromResult(UpstreamOptions.checkKey(options.key, named("GatewayLlmProxy.key")))
@@ -275,6 +282,34 @@ const checkPseudonym = (
         `comes with a secret for pseudonyms of less than ${KeyInjection.pseudonymSecretBytesMin} bytes`,
         "Use a random secret, such as the output of: openssl rand -hex 32"
       )
+}
+
+/** The end of a run waits for a proxy for 30 s. The rest of it must fit into that time too. */
+const endDrainSecondsLimit = 20
+
+/** Longest delay that a timer of Node can have, in seconds. */
+const timerSecondsLimit = (2 ** 31 - 1) / 1000
+
+const drainLimits = {
+  drainBytesMax: Number.MAX_SAFE_INTEGER,
+  drainSecondsMax: Math.floor(timerSecondsLimit),
+  endDrainSecondsMax: endDrainSecondsLimit
+}
+
+/** Checks the limits for answers whose agent has gone: a value without a meaning would end every call, or none. */
+const checkDrains = (options: GatewayLlmProxyOptions): Result.Result<void, Misconfigured> => {
+  for (const [name, most] of Record.toEntries(drainLimits)) {
+    const value = options[name]
+    if (value === undefined || (value >= 0 && value <= most)) continue
+    return Result.fail(
+      new Misconfigured({
+        option: named("GatewayLlmProxy"),
+        detail: `has ${name} ${value}, which is not a number from 0 to ${most}`,
+        remedy: `Set a ${name} in that range, or leave it out`
+      })
+    )
+  }
+  return Result.succeed(undefined)
 }
 
 /** Returns what the upstream learns about who pays. Only LiteLLM gets the account itself. */

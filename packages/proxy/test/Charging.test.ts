@@ -259,7 +259,10 @@ describe("a prompt that is cached for an hour", () => {
   })
 })
 
-/** Creates a gateway with an upstream that never answers, and records the bodies that it receives. */
+/**
+ * Creates a gateway with an upstream that never answers, and records the bodies that it receives. By default, the
+ * gateway reads no answer without its agent.
+ */
 const beforeSilence = Effect.fnUntraced(function* (options: Gateway.Options = {}) {
   const bodies: Array<ScriptedModelApi.Body> = []
   const { url } = yield* ScriptedModelApi.acquire({
@@ -268,7 +271,7 @@ const beforeSilence = Effect.fnUntraced(function* (options: Gateway.Options = {}
       return { _tag: "Hang" }
     }
   })
-  const gateway = yield* Gateway.make({ ...options, url })
+  const gateway = yield* Gateway.make({ drainSecondsMax: 0, ...options, url })
   /** Sends a request and hangs up once the upstream has it, or the gateway has answered. */
   const hangUp = Effect.fnUntraced(function* (request: Buffer, isLeftOpen = false) {
     const before = bodies.length

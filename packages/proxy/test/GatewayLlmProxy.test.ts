@@ -164,29 +164,34 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
-  it.live("forwards events at once, and ends the upstream's request when the agent hangs up", () =>
-    Effect.gen(function* () {
-      const gateway = yield* Gateway.make({ script: [{ _tag: "SlowStream", events: 1000, pauseMillis: 5 }] })
-      const seen = yield* Effect.callback<string>((resume) => {
-        const socket = net.connect(gateway.socketPath)
-        let text = ""
-        socket.on("data", (data) => {
-          text += data.toString("latin1")
-          if (!text.includes('"content":"3 "')) return
-          socket.destroy()
-          resume(Effect.succeed(text))
+  it.live(
+    "forwards events at once, and ends the upstream's request with its agent if it reads no further",
+    () =>
+      Effect.gen(function* () {
+        const gateway = yield* Gateway.make({
+          script: [{ _tag: "SlowStream", events: 1000, pauseMillis: 5 }],
+          drainSecondsMax: 0
         })
-        socket.write(Gateway.http(Gateway.chat({ stream: true })))
+        const seen = yield* Effect.callback<string>((resume) => {
+          const socket = net.connect(gateway.socketPath)
+          let text = ""
+          socket.on("data", (data) => {
+            text += data.toString("latin1")
+            if (!text.includes('"content":"3 "')) return
+            socket.destroy()
+            resume(Effect.succeed(text))
+          })
+          socket.write(Gateway.http(Gateway.chat({ stream: true })))
+        })
+        assert.notInclude(seen, '"content":"30 "')
+        yield* Effect.eventually(
+          Effect.filterOrFail(gateway.upstream.received, ([received]) => received?.cut === true)
+        ).pipe(Effect.timeout("5 minutes"))
+        const { entries, traffic } = yield* sound(gateway)
+        assert.strictEqual(traffic.calls[0]!.outcome, "client_aborted")
+        assert.strictEqual(traffic.usage?.callsWithoutUsage, 1)
+        assert.strictEqual(entries.find(({ type }) => type === "call.ended")!["outcome"], "client_aborted")
       })
-      assert.notInclude(seen, '"content":"30 "')
-      yield* Effect.eventually(
-        Effect.filterOrFail(gateway.upstream.received, ([received]) => received?.cut === true)
-      ).pipe(Effect.timeout("5 minutes"))
-      const { entries, traffic } = yield* sound(gateway)
-      assert.strictEqual(traffic.calls[0]!.outcome, "client_aborted")
-      assert.strictEqual(traffic.usage?.callsWithoutUsage, 1)
-      assert.strictEqual(entries.find(({ type }) => type === "call.ended")!["outcome"], "client_aborted")
-    })
   )
 
   it.live("records an upstream's failure as a typed outcome, and reports it in the format of the API", () =>

@@ -6,12 +6,13 @@
  */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import { createHash } from "node:crypto"
-import type { IncomingMessage } from "node:http"
+import type { IncomingMessage, ServerResponse } from "node:http"
 import * as Effect from "effect/Effect"
 import type { LlmOutcome } from "@cogni/sandbox-core/RunResult"
 import * as KeyInjection from "../../KeyInjection.ts"
 import type { Api } from "../policy/RoutePolicy.ts"
 import * as Usage from "../policy/Usage.ts"
+import type { CallDrain } from "./CallDrains.ts"
 import * as Exchange from "./Exchange.ts"
 import * as GatewayAnswers from "./GatewayAnswers.ts"
 import type { GatewayRun } from "./GatewayRun.ts"
@@ -102,19 +103,26 @@ export const statusOf = ({ statusCode = 502 }: IncomingMessage): number => statu
 
 const isSuccess = (status: number): boolean => status >= 200 && status < 300
 
-/** Passes an answer to the agent. Interruption closes the upstream's connection. */
+/** An answer of the upstream. */
+interface Answered {
+  readonly answer: IncomingMessage
+  readonly count: AnswerCount
+  readonly drain: Pick<CallDrain, "read">
+}
+
+/** Passes an answer to the agent, or only reads it if the agent has gone. Interruption closes its connection. */
 export const pass = (
   run: GatewayRun,
   exchange: Exchange.Exchange,
-  answer: IncomingMessage,
-  count: AnswerCount,
+  answered: Answered,
   { api, withholdUsage }: { readonly api: Api; readonly withholdUsage: boolean }
-): Effect.Effect<CallEnd, UpstreamFailed> =>
-  Effect.suspend(() => {
+): Effect.Effect<CallEnd, UpstreamFailed> => {
+  const { answer, count } = answered
+  return Effect.suspend(() => {
     count.begin(answer, { api, withholdUsage })
     return isSuccess(statusOf(answer))
-      ? passSuccess(exchange, answer, count, withholdUsage)
-      : Effect.map(readError(run, exchange, answer, count), (text) => passError(run, exchange, answer, text))
+      ? passSuccess(exchange, answered, withholdUsage)
+      : Effect.map(readError(run, exchange, answered), (text) => passError(run, exchange, answer, text))
   }).pipe(
     // No answer of an upstream may end the thread.
     Effect.catchDefect((thrown) => {
@@ -122,43 +130,47 @@ export const pass = (
       return Effect.fail(new UpstreamFailed({ outcome: "upstream_cut", detail: messageOf(thrown) }))
     })
   )
+}
 
 const passSuccess = (
   { requestId, response }: Exchange.Exchange,
-  answer: IncomingMessage,
-  count: AnswerCount,
+  { answer, count, drain }: Answered,
   isChanged: boolean
 ) =>
-  received<CallEnd>(answer, () => {
+  received<CallEnd>(answer, drain, () => {
     const status = statusOf(answer)
-    response.writeHead(status, [...visible(answer.rawHeaders, isChanged), "x-request-id", requestId])
+    if (!response.destroyed)
+      response.writeHead(status, [...visible(answer.rawHeaders, isChanged), "x-request-id", requestId])
     // Headers and first piece go out in one write if they arrive together: two small writes can cost a reader 40 ms.
-    const alone = setImmediate(() => response.flushHeaders())
+    const alone = setImmediate(() => response.destroyed || response.flushHeaders())
     return {
       onPiece: (piece) => {
         clearImmediate(alone)
         const out = count.piece(piece)
-        if (out.byteLength > 0 && !response.write(out)) {
-          answer.pause()
-          response.once("drain", () => answer.resume())
-        }
+        if (out.byteLength > 0 && !response.destroyed && !response.write(out)) untilWritable(response, answer)
       },
       onEnd: () => {
         clearImmediate(alone)
-        response.end(count.rest())
+        const rest = count.rest()
+        if (!response.destroyed) response.end(rest)
         return { outcome: "completed", status }
       }
     }
   })
 
+/** Stops reading an answer until its agent has read more, or has gone. */
+const untilWritable = (response: ServerResponse, answer: IncomingMessage): void => {
+  const resume = () => {
+    response.off("drain", resume).off("close", resume)
+    answer.resume()
+  }
+  answer.pause()
+  response.on("drain", resume).on("close", resume)
+}
+
 /** Reads an upstream error before it is passed on, because it may contain the upstream's keys and addresses. */
-const readError = (
-  run: GatewayRun,
-  exchange: Exchange.Exchange,
-  answer: IncomingMessage,
-  count: AnswerCount
-) =>
-  received<string>(answer, () => {
+const readError = (run: GatewayRun, exchange: Exchange.Exchange, { answer, count, drain }: Answered) =>
+  received<string>(answer, drain, () => {
     const pieces: Array<Buffer> = []
     let bytes = 0
     return {
@@ -181,6 +193,7 @@ const passError = (
   const { requestId, response } = exchange
   const status = statusOf(answer)
   const detail = text.slice(0, detailLengthMax)
+  if (response.destroyed) return { outcome: "completed", status, detail: `upstream ${status}: ${detail}` }
   // The next call asks for the key again, so the agent may retry.
   if (status === 401 && run.shared.keys.kind === "renewed")
     return fail(exchange, "completed", GatewayAnswers.keyRefused, `upstream ${status}: ${detail}`)
@@ -213,6 +226,7 @@ export const fail = (
 /** Reads an answer to its end. Fails with `UpstreamFailed` if it is shorter than the upstream declared. */
 const received = <A>(
   answer: IncomingMessage,
+  drain: Answered["drain"],
   begin: () => { readonly onPiece: (piece: Buffer) => void; readonly onEnd: () => A }
 ): Effect.Effect<A, UpstreamFailed> =>
   Effect.callback((resume) => {
@@ -230,9 +244,17 @@ const received = <A>(
       if (!answer.complete) cut()
     })
     const { onEnd, onPiece } = begin()
-    answer.on("data", onPiece)
+    const onData = (piece: Buffer) => {
+      onPiece(piece)
+      drain.read(piece.byteLength)
+    }
+    answer.on("data", onData)
     answer.once("end", () => resume(Effect.sync(onEnd)))
-    return Effect.sync(() => answer.destroy())
+    return Effect.sync(() => {
+      // Node still emits the pieces that it has already read when an answer is destroyed, and the call is settled.
+      answer.off("data", onData)
+      answer.destroy()
+    })
   })
 
 /** Upstream headers that the agent may see, as Node's flat array. */

@@ -12,6 +12,7 @@ import type { Address } from "../../Upstream.ts"
 import type { EndUserField, UpstreamProfile } from "../../UpstreamProfile.ts"
 import type { Mirror } from "../packages/Mirror.ts"
 import type { RunPackages } from "../packages/RunPackages.ts"
+import type { CallDrains } from "./CallDrains.ts"
 import type { Inspector } from "./Inspector.ts"
 import type { Reading } from "./RequestReader.ts"
 import type { RunGate } from "./RunGate.ts"
@@ -54,6 +55,8 @@ export interface Options {
   /** Absent if the run may not install packages. */
   readonly packages?: RunPackages | undefined
   readonly ledger: Budget.Ledger
+  /** Calls whose answers are still read after their agent has gone. */
+  readonly drains: CallDrains
   readonly audit: Pick<AuditFile, "append" | "note">
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary.Canary> }
   /** Trace context of the run, from the host. The agent cannot choose it. */

@@ -20,6 +20,7 @@ import * as UpstreamProfile from "../../UpstreamProfile.ts"
 import type { Sent } from "../policy/RequestInspection.ts"
 import * as RoutePolicy from "../policy/RoutePolicy.ts"
 import * as CallAnswer from "./CallAnswer.ts"
+import type * as CallDrains from "./CallDrains.ts"
 import * as Exchange from "./Exchange.ts"
 import * as GatewayAnswers from "./GatewayAnswers.ts"
 import type { GatewayRun } from "./GatewayRun.ts"
@@ -107,7 +108,7 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
   let isSent = false
   yield* Effect.acquireUseRelease(
     Effect.suspend(() => begun(run, call)),
-    () =>
+    ({ drain }) =>
       Effect.flatMap(run.audit.append(started(run, exchange, call)), (isWritten) => {
         // A call that cannot be audited must not happen.
         if (!isWritten)
@@ -116,16 +117,21 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
           )
         if (exchange.response.destroyed) return Effect.succeed(hungUp(exchange))
         isSent = true
-        return interruptedByClient(exchange, answered(run, exchange, call, headers, count))
+        const { response } = exchange
+        response.once("close", () => {
+          if (!response.writableFinished) drain.left()
+        })
+        return answered(run, exchange, call, { headers, count, drain })
       }),
-    (ticket, exit) => {
-      const end = Exit.isSuccess(exit) ? exit.value : hungUp(exchange)
-      return Effect.sync(() => {
+    ({ drain, ticket }, exit) =>
+      Effect.sync(() => {
         const counted = count.read()
         if (counted.upstreamStatus === 401 && keyVersion !== undefined) run.shared.keys.refused(keyVersion)
-        settle(run, exchange, call, ticket, counted, end, isSent)
+        const drained = drain.drained()
+        const end = endOf(exchange, drained, exit)
+        settle(run, exchange, call, { ticket, counted, end, drained, isSent })
+        drain.end()
       })
-    }
   )
 })
 
@@ -139,9 +145,22 @@ const begun = (run: GatewayRun, { api, requestBytes, sent }: Call) => {
     ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax }),
     ...(api === "count_tokens" ? { free: true } : {})
   })
-  if (!("exhaustion" in ticket)) return Effect.succeed(ticket)
+  if (!("exhaustion" in ticket))
+    return Effect.withFiber((fiber) =>
+      // Counting tokens costs nothing, so nothing can be learned from its answer.
+      Effect.succeed({
+        ticket,
+        drain: run.drains.open(() => fiber.interruptUnsafe(), { reads: api !== "count_tokens" })
+      })
+    )
   run.spent(ticket)
   return refused(ofBudget(ticket), requestBytes)
+}
+
+interface Outgoing {
+  readonly headers: ReadonlyArray<RoutePolicy.Header>
+  readonly count: CallAnswer.AnswerCount
+  readonly drain: CallDrains.CallDrain
 }
 
 /** Sends a call to the upstream, and the answer to the agent. */
@@ -149,12 +168,11 @@ const answered = (
   run: GatewayRun,
   exchange: Exchange.Exchange,
   { api, query, sent }: Call,
-  headers: ReadonlyArray<RoutePolicy.Header>,
-  count: CallAnswer.AnswerCount
+  { count, drain, headers }: Outgoing
 ): Effect.Effect<CallAnswer.CallEnd> =>
   run.shared.client.send(targetOf(run, { api, query, sent }), headers, sent.body).pipe(
     Effect.flatMap((answer) =>
-      CallAnswer.pass(run, exchange, answer, count, { api, withholdUsage: sent.usageAdded })
+      CallAnswer.pass(run, exchange, { answer, count, drain }, { api, withholdUsage: sent.usageAdded })
     ),
     Effect.catchTag("UpstreamFailed", ({ detail, outcome }) =>
       Effect.sync(() =>
@@ -176,29 +194,40 @@ const targetOf = (
   { api, query, sent }: Pick<Call, "api" | "query" | "sent">
 ): string => UpstreamProfile.targetOf(shared.profile, { api, query, model: sent.model })
 
-/** Interrupts a call when its client disconnects. */
-const interruptedByClient = <A>({ response }: Exchange.Exchange, call: Effect.Effect<A>): Effect.Effect<A> =>
-  Effect.withFiber((fiber) => {
-    response.once("close", () => {
-      if (!response.writableFinished) fiber.interruptUnsafe()
-    })
-    return call
-  })
-
 /** The end of a call whose client has disconnected, or whose run has ended. */
-const hungUp = ({ response }: Exchange.Exchange): CallAnswer.CallEnd => ({
-  outcome: response.destroyed ? "client_aborted" : "run_ended",
-  status: response.headersSent ? response.statusCode : CallAnswer.statusGone
+const hungUp = ({ response }: Exchange.Exchange, drained?: CallDrains.Drained): CallAnswer.CallEnd => ({
+  outcome: drained?.reason ?? (response.destroyed ? "client_aborted" : "run_ended"),
+  status: response.headersSent ? response.statusCode : CallAnswer.statusGone,
+  detail: drained?.cutBy
 })
+
+/** The end of a call. If its agent has gone, it is not completed, however the upstream answered. */
+const endOf = (
+  exchange: Exchange.Exchange,
+  drained: CallDrains.Drained | undefined,
+  exit: Exit.Exit<CallAnswer.CallEnd>
+): CallAnswer.CallEnd => {
+  if (!Exit.isSuccess(exit)) return hungUp(exchange, drained)
+  if (drained === undefined) return exit.value
+  const { detail, outcome } = exit.value
+  const gone = hungUp(exchange, drained)
+  // A failure of the upstream determines what is charged.
+  return { ...gone, outcome: outcome === "completed" ? gone.outcome : outcome, detail }
+}
+
+interface Ended {
+  readonly ticket: Budget.Ticket
+  readonly counted: CallAnswer.Counted
+  readonly end: CallAnswer.CallEnd
+  readonly drained: CallDrains.Drained | undefined
+  readonly isSent: boolean
+}
 
 const settle = (
   run: GatewayRun,
   exchange: Exchange.Exchange,
   { api, callId, requestBytes, sent }: Call,
-  ticket: Budget.Ticket,
-  counted: CallAnswer.Counted,
-  { detail, outcome, status }: CallAnswer.CallEnd,
-  isSent: boolean
+  { counted, drained, end: { detail, outcome, status }, isSent, ticket }: Ended
 ): void => {
   const { at, path, requestId, startedMs } = exchange
   const { body, costUsd, end, firstByteMs, responseBytes, responseDigest, upstreamStatus } = counted
@@ -238,6 +267,7 @@ const settle = (
     firstByteMs,
     events: end === undefined || end.events === 0 ? undefined : end.events,
     usageMissing: told?.inputTokens === undefined && isOk && api !== "count_tokens" ? true : undefined,
+    drained: drained && { bytes: drained.bytes, durationMs: drained.durationMs },
     detail,
     body: keptBody(run, exchange, body)
   })

@@ -4,8 +4,8 @@
  * Pure, without a clock. Before a call goes upstream, the ledger reserves the maximum of what it can use: the input
  * tokens that can be billed, the cap of its answer, and the price of both. When the call ends, the figures that the
  * upstream reported are charged. A missing figure is charged as reserved and recorded as estimated, so that ending a
- * call early never costs less than its whole answer. Figures are missing when the agent hung up, the answer was cut off
- * or held no usage, or the run ended.
+ * call early never costs less than its whole answer. Figures are missing when the answer was cut off or held no usage,
+ * or was not complete in time after the agent had gone or the run had ended.
  *
  * | Budget | Can be exceeded by |
  * |---|---|

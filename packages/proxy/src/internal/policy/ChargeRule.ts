@@ -6,7 +6,7 @@
  * | refused by the gateway, or ended before it was handed to the upstream | nothing |
  * | no connection to the upstream (refused, not found, timed out) | nothing |
  * | the connection broke after the request was sent, before an answer | the reservation |
- * | the agent hung up, or the run ended, before an answer | the reservation |
+ * | the agent hung up, or the run ended, and the answer was not complete in time (`CallDrains.ts`) | the reservation |
  * | the upstream refused: status 300 or above, but for 408, 504 and 524 | nothing, unless it reported figures |
  * | 408, 504 or 524: an intermediary stopped waiting for the model | the reservation |
  * | status 2xx with all figures | the figures |

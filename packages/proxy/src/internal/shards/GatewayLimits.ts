@@ -16,6 +16,11 @@ export const defaults = {
   shardsMax: 16,
   shardHeapBytesMax: 256 * MiB,
   shardSilentSecondsMax: 10,
+  // The answer of the largest default cap, 16,384 tokens, in events of 500 bytes.
+  drainBytesMax: 8 * MiB,
+  drainSecondsMax: 30,
+  // A person who ends a run should not have to wait for it.
+  endDrainSecondsMax: 1,
   auditBytesMax: 1024 * MiB,
   connectSecondsMax: 10,
   keySecondsMax: 60,

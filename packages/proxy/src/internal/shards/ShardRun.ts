@@ -10,6 +10,7 @@ import type { MessagePort } from "node:worker_threads"
 import * as AuditChain from "../audit/AuditChain.ts"
 import * as AuditFile from "../audit/AuditFile.ts"
 import * as CallbackFibers from "../CallbackFibers.ts"
+import * as CallDrains from "../gateway/CallDrains.ts"
 import * as GatewayRun from "../gateway/GatewayRun.ts"
 import * as GatewayServer from "../gateway/GatewayServer.ts"
 import type { ProcessorMeter } from "../gateway/ProcessorMeter.ts"
@@ -180,6 +181,7 @@ const open = Effect.fnUntraced(function* (
       ? {}
       : { packages: RunPackages.make(start.packages, config.packages) }),
     ledger: Budget.make(start.llm?.budget, { prices: config.prices, defaults: config }),
+    drains: CallDrains.make(config),
     audit,
     gate,
     canaries: start.canaries,
@@ -252,7 +254,10 @@ const shareOf = (shard: Shard, limits: RunShare.Limits, field: "heldKiB" | "conn
     ({ release }) => Effect.sync(release)
   )
 
-/** Ends a run: refuses connections, waits briefly for requests, cuts off the rest, and writes the last audit entry. */
+/**
+ * Ends a run: refuses connections, waits briefly for requests and a little longer for the answers of open calls, cuts
+ * off the rest, and writes the last audit entry.
+ */
 const finish = Effect.fnUntraced(function* (opened: OpenRun): Effect.fn.Return<RunTraffic> {
   const { audit, doors, requests, run } = opened
   for (const { listener, server } of doors) {
@@ -260,8 +265,10 @@ const finish = Effect.fnUntraced(function* (opened: OpenRun): Effect.fn.Return<R
     server.closeIdleConnections()
   }
   yield* Effect.timeoutOption(requests.awaitEmpty, Duration.millis(lingerMillis))
+  yield* run.drains.finish(() => {
+    for (const { server } of doors) server.closeAllConnections()
+  })
   yield* requests.interrupt
-  for (const { server } of doors) server.closeAllConnections()
   // Calls still in progress will not report their end.
   run.ledger.endAll()
   const { calls: _, ...totals } = run.traffic.read()
