@@ -352,6 +352,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/sessions/test/MemoryExecutor.test.ts",
   "packages/sessions/test/ToolContract.test.ts",
   "packages/proxy/test/Charging.test.ts",
+  "packages/proxy/test/Overshoot.test.ts",
   "packages/proxy/test/GatewayBadInput.test.ts",
   "packages/proxy/test/GatewayDoor.test.ts",
   "packages/proxy/test/GatewayFloods.test.ts",
