@@ -27,6 +27,7 @@ export const packages = [
   "promise",
   "deepagents",
   "ai-sdk",
+  "openai-agents",
   "react",
   "cli"
 ] as const

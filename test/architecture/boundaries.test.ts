@@ -51,7 +51,8 @@ const drawing: ReadonlyArray<
   },
   {
     deepagents: ["promise"],
-    "ai-sdk": ["core", "promise"]
+    "ai-sdk": ["core", "promise"],
+    "openai-agents": ["core", "host-files", "promise"]
   },
   {
     cli: [
@@ -174,6 +175,11 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   promise: { libraries: ["effect"], world: {} },
   deepagents: { libraries: ["deepagents"], world: {} },
   "ai-sdk": { libraries: [], world: {} },
+  "openai-agents": {
+    libraries: ["@openai/agents-core", "effect"],
+    // Removes snapshots that it has written.
+    world: { "internal/Snapshots.ts": ["node:fs/promises"] }
+  },
   react: {
     libraries: ["@tanstack/react-query", "effect", "react"],
     world: {}

@@ -13,7 +13,7 @@ import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
 /** Largest number of exported names in all packages together, which a newcomer may have to read. */
-const namesMax = 591
+const namesMax = 595
 
 const withoutEnding = (module: string) => module.replace(/\.ts$/u, "")
 
@@ -34,7 +34,8 @@ const namesOf = (name: SourceTree.Package): ReadonlyArray<string> =>
 const flat = new Set([
   "packages/promise/src/index.ts",
   "packages/deepagents/src/index.ts",
-  "packages/ai-sdk/src/index.ts"
+  "packages/ai-sdk/src/index.ts",
+  "packages/openai-agents/src/index.ts"
 ])
 
 /** Asserts that an index is only a sorted list of namespaces. */

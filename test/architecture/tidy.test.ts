@@ -351,6 +351,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/loop/test/ToolAdapters.test.ts",
   "packages/sessions/test/MemoryExecutor.test.ts",
   "packages/sessions/test/ToolContract.test.ts",
+  "packages/openai-agents/test/Refusals.test.ts",
   "packages/proxy/test/Charging.test.ts",
   "packages/proxy/test/Overshoot.test.ts",
   "packages/proxy/test/GatewayBadInput.test.ts",
