@@ -60,6 +60,24 @@ describe("Inspector", () => {
     })
   )
 
+  it.live("refuses a body whose values would exhaust the memory of its thread and end the process", () =>
+    Effect.gen(function* () {
+      const { inspect } = inspector()
+      const values = `${"[".repeat(40)}${"]".repeat(40)},`.repeat((32 * 1024 * 1024 - 300) / 81)
+      const { outcome } = yield* inspect(
+        attacker,
+        requestOf(
+          `{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"x","parameters":{"x":[${values}0]}}}]}`
+        )
+      )
+      assert.deepInclude(outcome, { _tag: "Refused" })
+      assert.deepInclude(outcome._tag === "Refused" ? outcome.refused : undefined, {
+        code: "request_too_complex"
+      })
+      assert.strictEqual((yield* inspect(victim, ordinary())).outcome._tag, "Sent")
+    })
+  )
+
   it.live("stops inspecting the bodies of a run that ended", () =>
     Effect.gen(function* () {
       const { inspect } = inspector()

@@ -190,6 +190,26 @@ describe("the size of a rebuilt body", () => {
     assert.isBelow(process.memoryUsage().rss - before, 64 * 1024 * 1024)
   })
 
+  it.each(["[[[[]]]],", '{"999":0},', "[]", "{},"])(
+    "refuses 32 MiB of %s, whose values take many times the memory of their text",
+    (unit) => {
+      const text = vast(Math.floor((32 * 1024 * 1024 - 200) / (unit.length + 1)), unit.replace(/,$/u, ""))
+      const before = process.memoryUsage().rss
+      const { code, status } = refused(bytesOf(text), chat)
+      assert.deepStrictEqual([code, status], ["request_too_complex", 413])
+      assert.isBelow(process.memoryUsage().rss - before, 128 * 1024 * 1024)
+    }
+  )
+
+  it("allows 4 MiB of small values, and 30 MiB of numbers", () => {
+    for (const [unit, mebibytes] of [
+      ['{"type":"string","description":"x"}', 4],
+      ["[1,2]", 4],
+      ["12345", 30]
+    ] as const)
+      passed(vast((mebibytes * 1024 * 1024) / (unit.length + 1), unit), chat)
+  })
+
   it("allows numbers that do not grow, up to the exact maximum", () => {
     const text = vast(10_000, "123456.5")
     passed(text, policyOf("chat_completions", { sentBytesMax: text.length }))

@@ -95,6 +95,8 @@ const memoryMiBMax = 768
 
 const quickMemoryMiBMax = 256
 
+const metadataMemoryMiBMax = 1024
+
 /** Metadata of packages up to this size takes a few milliseconds. */
 const metadataInlineBytesMax = 64 * 1024
 
@@ -107,7 +109,7 @@ interface Waiting {
 export const make = (options: InspectorOptions): Inspector => {
   const quick = makeLane(options, quickMemoryMiBMax)
   const slow = makeLane(options, memoryMiBMax)
-  const metadata = makeLane(options, memoryMiBMax)
+  const metadata = makeLane(options, metadataMemoryMiBMax)
   const isInline = (bytes: number, isPlain: () => boolean) =>
     bytes <= inlineBytesMax || (bytes <= inlineAloneBytesMax && options.isAlone() && isPlain())
   return {

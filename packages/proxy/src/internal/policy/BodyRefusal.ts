@@ -34,6 +34,15 @@ export const ofSize = (sentBytesMax: number): BodyRefused =>
     413
   )
 
+/** Refuses a body that is small as a text, and large in memory. */
+export const ofComplexity = (): BodyRefused =>
+  make(
+    "request_too_complex",
+    "The request has millions of values. Send fewer arrays and objects, or send them as text.",
+    undefined,
+    413
+  )
+
 /** Refuses a reference to state that the provider keeps for the account, and so for every run. */
 export const ofState = (param: string): BodyRefused =>
   make(

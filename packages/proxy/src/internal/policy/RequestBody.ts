@@ -45,6 +45,12 @@ export const depthMax = 100
 /** Maximum number of messages, items or tools in a body. */
 export const entriesMax = 20_000
 
+/**
+ * Maximum memory of a body's parsed values, without their text. `[[]],` takes 25 times the memory of its text, and a
+ * parser that exhausts the memory of its thread aborts the whole process. Only bodies of millions of values have more.
+ */
+export const structureBytesMax = 256 * 1024 * 1024
+
 /** Bytes reserved for what the gateway adds to a body: names, identity, caps. */
 export const ownBytesMax = 4096
 
@@ -108,10 +114,13 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
 /** Parses a body. Never repeats the errors of `JSON.parse`, because they quote the text. */
 const parse = (bytes: Uint8Array, sentBytesMax: number): Result.Result<BodyRules.Body, BodyRefused> => {
-  const { depth, growthBytes, vastNumbers } = JsonText.survey(bytes)
+  const { depth, growthBytes, structureBytes, vastNumbers } = JsonText.survey(bytes)
   if (depth > depthMax)
     return refuse("invalid_json", `The request is nested more than ${depthMax} levels deep. Flatten it.`)
   // Checked before anything larger than the request is allocated.
+  // The slow way to parse holds the values twice.
+  if (structureBytes * (vastNumbers ? 2 : 1) > structureBytesMax)
+    return Result.fail(BodyRefusal.ofComplexity())
   if (bytes.byteLength + growthBytes > sentBytesMax) return Result.fail(BodyRefusal.ofSize(sentBytesMax))
   let text: string
   try {
