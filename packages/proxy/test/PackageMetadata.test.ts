@@ -4,8 +4,9 @@ import { createHash } from "node:crypto"
 import { Schema } from "effect"
 import * as CargoCrate from "../src/internal/packages/CargoCrate.ts"
 import * as FileHash from "../src/internal/packages/FileHash.ts"
-import type { MetadataRequest } from "../src/internal/packages/Metadata.ts"
+import { filesMax, type MetadataRequest } from "../src/internal/packages/Metadata.ts"
 import * as MetadataRewrite from "../src/internal/packages/MetadataRewrite.ts"
+import * as PackageIndex from "../src/internal/packages/PackageIndex.ts"
 
 const sha512 = createHash("sha512").update("x").digest()
 const sha256 = createHash("sha256").update("x").digest("hex")
@@ -272,5 +273,73 @@ describe("cargo metadata", () => {
     ["Serde_JSON", "se/rd/serde_json"]
   ])("the index has %s at %s", (name, path) => {
     assert.strictEqual(CargoCrate.indexPath(name), path)
+  })
+})
+
+describe("metadata of a hostile registry", () => {
+  const many = (unit: (index: number) => string, separator = ",") =>
+    Array.from({ length: filesMax + 1 }, (_, index) => unit(index)).join(separator)
+  const line = (index: number) =>
+    JSON.stringify({ name: "serde", vers: `${index}.0.0`, deps: [], cksum: sha256, features: {} })
+
+  it.each([
+    [
+      "npm",
+      `{"name":"left-pad","versions":{${many((index) => `"${index}.0.0":{"dist":{"tarball":"/a"}}`)}}}`
+    ],
+    ["pypi", `{"files":[${many((index) => `{"filename":"a-${index}.whl","url":"/a"}`)}]}`],
+    ["cargo", many(line, "\n")],
+    ["cargo", "\n".repeat(60_000)]
+  ] as const)("of %s is refused if it has too many files to remember", (registry, text) => {
+    const downloads = "https://crates.example.com"
+    assert.match(
+      refused(request({ registry, name: registry === "cargo" ? "serde" : "left-pad", text, downloads })),
+      /has more than 50000/u
+    )
+  })
+
+  it("is refused if it is a page of too many links", () => {
+    const text = `<html>${many(() => '<a href="a">a</a>', "")}`
+    const contentType = "text/html"
+    assert.strictEqual(
+      refused(request({ registry: "pypi", text, contentType })),
+      "the registry's answer is not a simple index"
+    )
+    const attributes = `<html><a href="a.whl" ${"a ".repeat(20_000)}>a.whl</a><a href="b.whl">b.whl</a>`
+    assert.deepStrictEqual(
+      [...rewritten(request({ registry: "pypi", text: attributes, contentType })).files.keys()],
+      ["b.whl"]
+    )
+  })
+
+  it("is refused if its addresses are too long to remember", () => {
+    const tarball = `/${"a".repeat(17 * 1024 * 1024)}`
+    const text = JSON.stringify({ name: "left-pad", versions: { "1.0.0": { dist: { tarball } } } })
+    assert.include(refused(request({ text })), "the addresses of its files have more than")
+  })
+
+  it.each(["[[[[]]]],", '{"999":0},', '{"a":[]},'])(
+    "is refused if it is 60 MiB of %s, whose values take many times the memory of their text",
+    (unit) => {
+      const text = `{"name":"left-pad","versions":{},"x":[${unit.repeat((60 * 1024 * 1024) / unit.length)}0]}`
+      const before = process.memoryUsage().rss
+      assert.include(refused(request({ text })), "not the metadata of an npm package")
+      assert.isBelow(process.memoryUsage().rss - before, 256 * 1024 * 1024)
+    }
+  )
+
+  it("does not keep more in memory than a part of its thread's heap", () => {
+    const index = PackageIndex.make(10_000)
+    const files = (characters: number) => [["a.tgz", { url: "a".repeat(characters) }]] as const
+    for (const name of ["a", "b", "c"]) index.put("npm", name, files(4000), 0)
+    assert.isUndefined(index.find("npm", "a", "a.tgz", 1))
+    for (const name of ["b", "c"]) assert.isDefined(index.find("npm", name, "a.tgz", 1))
+    // The newest package stays in any case: it is being installed.
+    index.put("npm", "d", files(20_000), 2)
+    assert.isUndefined(index.find("npm", "c", "a.tgz", 3))
+    assert.isDefined(index.find("npm", "d", "a.tgz", 3))
+    index.put("npm", "d", files(1), 4)
+    index.put("npm", "e", files(9000), 5)
+    assert.isDefined(index.find("npm", "d", "a.tgz", 6))
   })
 })

@@ -6,6 +6,7 @@
 import * as FileHash from "./FileHash.ts"
 import {
   bytesOf,
+  filesMax,
   type MetadataOutcome,
   type MetadataRequest,
   parseObject,
@@ -50,10 +51,18 @@ const urlOf = (template: string, name: string, of: string, checksum: string): st
   return filled === template ? `${template}/${name}/${of}/download` : filled
 }
 
+const linesOf = (body: Uint8Array): number => {
+  let lines = 1
+  for (let at = body.indexOf(0x0a); at !== -1; at = body.indexOf(0x0a, at + 1)) lines += 1
+  return lines
+}
+
 /** Keeps the lines that are about this crate. A line without a checksum cannot be installed. */
 export const rewrite = ({ body, downloads, name }: MetadataRequest): MetadataOutcome => {
   if (downloads === undefined)
     return unreadable("the registry's config.json does not say where its files are")
+  // Before they are split: empty lines take more memory than their text.
+  if (linesOf(body) > filesMax) return unreadable(`the crate has more than ${filesMax} versions`)
   const files: Array<readonly [string, Published]> = []
   const lines = new TextDecoder()
     .decode(body)

@@ -1,5 +1,6 @@
 /** Metadata of one package: what a registry says about its files, and what the sandbox gets to read. */
 import type { Registry } from "@cogni/sandbox-core/PackagePattern"
+import * as JsonText from "../policy/JsonText.ts"
 import type { FileHash } from "./FileHash.ts"
 
 /** A file of a package. */
@@ -38,12 +39,34 @@ export interface Unreadable {
   readonly detail: string
 }
 
+/** Files of one package. Those with the most versions have some thousands. */
+export const filesMax = 50_000
+
+/** Characters of the addresses of all files of one package. */
+const addressCharactersMax = 16 * 1024 * 1024
+
+/** Returns why so many files cannot be remembered; `undefined` if they can. */
+export const tooMany = (files: Rewritten["files"]): string | undefined => {
+  if (files.length > filesMax) return `the package has more than ${filesMax} files`
+  const characters = files.reduce((sum, [, { url }]) => sum + url.length, 0)
+  return characters > addressCharactersMax
+    ? `the addresses of its files have more than ${addressCharactersMax} characters`
+    : undefined
+}
+
 export type MetadataOutcome = Rewritten | Unreadable
 
 export const unreadable = (detail: string): Unreadable => ({ _tag: "Unreadable", detail })
 
-/** Parses JSON; `undefined` if it is not an object. */
+/**
+ * Maximum memory of parsed metadata, without its text. A parser that exhausts the memory of its thread aborts the whole
+ * process.
+ */
+const structureBytesMax = 384 * 1024 * 1024
+
+/** Parses JSON; `undefined` if it is not an object, or takes too much memory. */
 export const parseObject = (body: Uint8Array): Record<string, unknown> | undefined => {
+  if (JsonText.survey(body).structureBytes > structureBytesMax) return undefined
   try {
     return asObject(JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body)))
   } catch {

@@ -12,21 +12,25 @@ export interface PackageIndex {
 
 interface Entry {
   readonly files: ReadonlyMap<string, Published>
+  readonly bytes: number
   readonly untilMillis: number
 }
 
-/** Files of all packages together. One takes about 400 bytes. */
-const filesMaxDefault = 100_000
+/** Memory of all packages together. It is a part of the heap of a shard. */
+const bytesMaxDefault = 48 * 1024 * 1024
+
+/** Memory of one file, without its address. */
+const fileBytes = 400
 
 /** How long an address is used. A registry may move its files. */
 const freshMillis = 300_000
 
-export const make = (filesMax = filesMaxDefault): PackageIndex => {
+export const make = (bytesMax = bytesMaxDefault): PackageIndex => {
   const entries = new Map<string, Entry>()
-  let filesTotal = 0
+  let bytesTotal = 0
   const keyOf = (registry: Registry, name: string) => `${registry}:${name}`
   const forget = (key: string) => {
-    filesTotal -= entries.get(key)?.files.size ?? 0
+    bytesTotal -= entries.get(key)?.bytes ?? 0
     entries.delete(key)
   }
   return {
@@ -45,11 +49,14 @@ export const make = (filesMax = filesMaxDefault): PackageIndex => {
     put: (registry, name, files, nowMillis) => {
       const key = keyOf(registry, name)
       forget(key)
-      entries.set(key, { files: new Map(files), untilMillis: nowMillis + freshMillis })
-      filesTotal += files.length
+      const bytes = files.reduce((sum, [, { url }]) => sum + fileBytes + url.length, 0)
+      // A name can be a part of a page, which would then stay in memory as a whole.
+      const own = files.map(([file, published]) => [Buffer.from(file).toString(), published] as const)
+      entries.set(key, { files: new Map(own), bytes, untilMillis: nowMillis + freshMillis })
+      bytesTotal += bytes
       // The newest package stays, however many files it has.
       for (const oldest of entries.keys()) {
-        if (filesTotal <= filesMax || oldest === key) break
+        if (bytesTotal <= bytesMax || oldest === key) break
         forget(oldest)
       }
     }

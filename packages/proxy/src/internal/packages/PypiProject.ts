@@ -7,6 +7,7 @@ import * as FileHash from "./FileHash.ts"
 import {
   asObject,
   bytesOf,
+  filesMax,
   type MetadataOutcome,
   type MetadataRequest,
   parseObject,
@@ -96,10 +97,16 @@ const anchor = /<a\b([^<>]*)>([^<]*)<\/a\s*>/giu
 
 const attribute = /([A-Za-z][A-Za-z0-9-]*)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'))?/gu
 
+/** Characters of the attributes of one link. */
+const attributesCharactersMax = 16 * 1024
+
 const linksOfHtml = (body: Uint8Array): ReadonlyArray<Link> | undefined => {
   const text = new TextDecoder().decode(body)
   if (!/<html\b|<!doctype html/iu.test(text)) return undefined
-  return [...text.matchAll(anchor)].flatMap(([, inside = "", label = ""]): ReadonlyArray<Link> => {
+  const anchors = first(text.matchAll(anchor))
+  if (anchors.length > filesMax) return undefined
+  return anchors.flatMap(([, inside = "", label = ""]): ReadonlyArray<Link> => {
+    if (inside.length > attributesCharactersMax) return []
     const attributes = new Map(
       [...inside.matchAll(attribute)].map(([, name = "", double, single]) => [
         name.toLowerCase(),
@@ -120,6 +127,16 @@ const linksOfHtml = (body: Uint8Array): ReadonlyArray<Link> | undefined => {
       }
     ]
   })
+}
+
+/** Collects one more than there may be, so that too many are noticed. */
+const first = (matches: Iterable<RegExpExecArray>): ReadonlyArray<RegExpExecArray> => {
+  const found: Array<RegExpExecArray> = []
+  for (const match of matches) {
+    found.push(match)
+    if (found.length > filesMax) break
+  }
+  return found
 }
 
 /** Reads `sha256=…`. */
