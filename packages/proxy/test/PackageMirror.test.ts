@@ -57,6 +57,27 @@ const get = (
     request.end()
   })
 
+/** Sends a request, and reads only the beginning of the answer until `rest` is run, which counts all of it. */
+const stalling = (
+  socketPath: string,
+  target: string
+): Effect.Effect<{ readonly rest: Effect.Effect<number> }> =>
+  Effect.callback((resume) => {
+    http.get({ socketPath, path: target, agent: false }, (answer) => {
+      answer.once("readable", () =>
+        resume(
+          Effect.succeed({
+            rest: Effect.promise(async () => {
+              let bytes = 0
+              for await (const piece of answer) bytes += (piece as Buffer).byteLength
+              return bytes
+            })
+          })
+        )
+      )
+    })
+  })
+
 const errorOf = ({ body }: Response): string => JSON.parse(body.toString()).error
 
 interface Options extends Omit<Gateway.Options, "packages"> {
@@ -293,7 +314,7 @@ describe("PackageMirror", () => {
       const cacheDirectory = yield* Gateway.directory
       const gateway = yield* make({ mirror: { cacheDirectory } })
       const tarball = gateway.registry.npm(leftPad)
-      const name = `sha512-${createHash("sha512").update(tarball).digest("hex")}`
+      const name = keptAs("npm:left-pad", tarball)
       yield* gateway.get(leftPadFile)
       const again = yield* gateway.get(leftPadFile)
       assert.isTrue(again.body.equals(tarball))
@@ -309,6 +330,61 @@ describe("PackageMirror", () => {
       const sources = entries.flatMap(({ source, type }) => (type === "package.ended" ? [source] : []))
       assert.deepStrictEqual(sources, ["registry", "cache", undefined, "registry"])
     })
+  )
+
+  it.live("serves no file of another package that its metadata names by its hash", () =>
+    Effect.gen(function* () {
+      const cacheDirectory = yield* Gateway.directory
+      const elsewhere = yield* PackageRegistry.acquire
+      const gateway = yield* make({ mirror: { cacheDirectory } })
+      const tarball = gateway.registry.npm({ name: "private", version: "1.0.0" })
+      const got = yield* gateway.get("/packages/npm/private/-/private-1.0.0.tgz")
+      assert.isTrue(got.body.equals(tarball))
+      // The attacker knows the hash, such as from a lockfile, and publishes metadata that states it.
+      const integrity = `sha512-${createHash("sha512").update(tarball).digest("base64")}`
+      gateway.registry.npm({ name: "evil", version: "1.0.0", dist: { integrity } })
+      const other = yield* Gateway.openRun(gateway.proxy, {
+        request: { packages: ["npm:evil"] },
+        llm: { identity: { billingAccountId: "other", attempt: 0 } }
+      })
+      const evil = yield* get(other.socketPath, "/packages/npm/evil/-/evil-1.0.0.tgz")
+      assert.strictEqual(evil.status, 502)
+      assert.include(errorOf(evil), "is not the one that its registry describes")
+      // A kept file of an address that is not allowed is refused like one that is not kept.
+      const moved = { integrity, tarball: `${elsewhere.origin}/private.tgz` }
+      gateway.registry.npm({ name: "private", version: "1.0.1", dist: moved })
+      yield* gateway.get("/packages/npm/private")
+      const refused = yield* gateway.get("/packages/npm/private/-/private-1.0.1.tgz")
+      assert.include(errorOf(refused), "which is not one of its origins")
+    })
+  )
+
+  it.live(
+    "keeps no more than a part of its limit in unfinished files, and serves what it does not keep",
+    () =>
+      Effect.gen(function* () {
+        const cacheDirectory = yield* Gateway.directory
+        // A quarter of it is less than two of the files.
+        const gateway = yield* make({ mirror: { cacheDirectory, cacheBytesMax: 4 * 1_500_000 } })
+        const sizes = [0, 1].map((version) => {
+          const files = { "package/noise": randomText(1_400_000, version) }
+          return gateway.registry.npm({ name: `slow${version}`, version: "1.0.0", files }).byteLength
+        })
+        const target = (version: number) => `/packages/npm/slow${version}/-/slow${version}-1.0.0.tgz`
+        const stalled = yield* Effect.forEach([0, 1], (version) =>
+          stalling(gateway.socketPath, target(version))
+        )
+        const written = Effect.promise(async () => {
+          const names = await fs.readdir(cacheDirectory)
+          const found = await Promise.all(
+            names.map((name) => fs.stat(path.join(cacheDirectory, name)).catch(() => undefined))
+          )
+          return found.reduce((sum, stats) => sum + (stats?.size ?? 0), 0)
+        })
+        assert.isAtMost(yield* written, 1_500_000)
+        for (const [index, { rest }] of stalled.entries()) assert.strictEqual(yield* rest, sizes[index])
+        assert.isAtMost(yield* written, 1_500_000 + 70_000)
+      })
   )
 
   it.live("keeps no more than its limit", () =>
@@ -413,6 +489,36 @@ describe("PackageMirror", () => {
       for (let times = 0; times < 3; times++) statuses.push((yield* spent.get(leftPadFile)).status)
       assert.strictEqual(statuses[0], 200)
       assert.notStrictEqual(statuses[2], 200)
+    })
+  )
+
+  it.live("bounds the speed of metadata, as that of files", () =>
+    Effect.gen(function* () {
+      const mebibyte = 1024 * 1024
+      const gateway = yield* make({ mirror: { bytesPerSecondMax: mebibyte } })
+      const padding = "x".repeat(3 * mebibyte)
+      gateway.registry.answer("/npm/large", {
+        body: JSON.stringify({ name: "large", versions: {}, padding })
+      })
+      const startedMillis = performance.now()
+      assert.strictEqual((yield* gateway.get("/packages/npm/large")).status, 200)
+      // The first mebibyte is a burst.
+      assert.isAtLeast(performance.now() - startedMillis, 1800)
+    })
+  )
+
+  it.live("tells an agent nothing about the network of its host, and the audit everything", () =>
+    Effect.gen(function* () {
+      const closed = yield* Effect.scoped(Effect.map(PackageRegistry.acquire, ({ origin }) => origin))
+      const gateway = yield* make({ mirror: { npm: { url: closed } } })
+      const answer = yield* gateway.get("/packages/npm/left-pad")
+      assert.strictEqual(answer.status, 502)
+      assert.strictEqual(errorOf(answer), "npm:left-pad: the registry cannot be reached")
+      assert.notInclude(answer.reason, "127.0.0.1")
+      const { entries } = yield* auditOf(gateway)
+      const ended = entries.find(({ type }) => type === "package.ended")
+      assert.strictEqual(ended?.["outcome"], "registry_unreachable")
+      assert.include(String(ended?.["detail"]), "ECONNREFUSED")
     })
   )
 
@@ -613,6 +719,12 @@ describe("PackageMirror", () => {
     })
   )
 })
+
+/** Name of a kept file. */
+const keptAs = (of: string, content: Uint8Array): string => {
+  const digest = createHash("sha512").update(content).digest("hex")
+  return `sha512-${digest}-${createHash("sha256").update(of).digest("hex").slice(0, 32)}`
+}
 
 /** Text that does not compress well, the same for the same seed. */
 const randomText = (bytes: number, seed: number): string => {

@@ -144,6 +144,7 @@ const fetchingOf = ({ own, run }: Desk) =>
       gate: run.gate,
       held,
       take: own.take,
+      waitMillis: own.waitMillis,
       onPiece: run.reading.onPiece
     }))
   )
@@ -204,7 +205,7 @@ const passFile = Effect.fnUntraced(function* (
     }).pipe(
       Effect.tapError((failed) =>
         failed.outcome === "integrity_mismatch" && file.from === "cache"
-          ? mirror.distrust(file.published)
+          ? mirror.distrust(ask, file.published)
           : Effect.void
       )
     )
@@ -255,8 +256,7 @@ const streamed = async (
       await written(response, withheld)
     }
     withheld = piece
-    const waitMillis = own.waitMillis(performance.now())
-    if (waitMillis > 0) await pause(waitMillis)
+    await Mirror.pause(own.waitMillis(performance.now()))
   }
   if (hasher !== undefined && hasher.digest("hex") !== published.hash?.hex)
     throw new RegistryFailed({
@@ -267,11 +267,6 @@ const streamed = async (
   begin()
   response.end(withheld)
 }
-
-const pause = (millis: number): Promise<void> =>
-  new Promise((resolve) => {
-    setTimeout(resolve, millis)
-  })
 
 /** Writes a piece, and waits until the client reads. */
 const written = async (response: Exchange.Exchange["response"], piece: Uint8Array): Promise<void> => {
@@ -301,6 +296,13 @@ const statuses: Readonly<Record<RegistryFailed["outcome"], number>> = {
   integrity_mismatch: 502
 }
 
+/** Texts for an agent in place of those that can have addresses of the host's network. The audit has both. */
+const said: Readonly<Partial<Record<RegistryFailed["outcome"], string>>> = {
+  registry_unreachable: "the registry cannot be reached",
+  registry_cut: "the registry's answer broke off",
+  no_room: "the gateway is at capacity"
+}
+
 /** Answers a failure. An answer that has begun is broken off, so that its client sees that it is not complete. */
 const fail = (
   { exchange }: Desk,
@@ -313,7 +315,7 @@ const fail = (
     exchange.response.destroy()
     return { status: exchange.response.statusCode, outcome, detail }
   }
-  respond(exchange, status, `${registry}:${name}: ${detail}`)
+  respond(exchange, status, `${registry}:${name}: ${said[outcome] ?? detail}`)
   return { status, outcome, detail }
 }
 

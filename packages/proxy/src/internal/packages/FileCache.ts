@@ -1,13 +1,16 @@
 /**
- * Keeps files of packages in a directory of the host, under the hash that their registry states.
+ * Keeps files of packages in a directory of the host, under their package and the hash that its registry states.
  *
  * A file gets its name only after its content had this hash, and is checked again whenever it is read. So neither a
- * sandbox nor a broken registry can put other content under a name, and all accounts can share a directory. Several
- * threads and processes may use one at the same time.
+ * sandbox nor a broken registry can put other content under a name, and all accounts can share a directory. The package
+ * is a part of the name, because metadata that states the hash of another package's file must not lead to it. Several
+ * threads and processes may use one directory at the same time.
  */
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import * as Effect from "effect/Effect"
+import type { Registry } from "@cogni/sandbox-core/PackagePattern"
+import { createHash } from "node:crypto"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import * as FileHash from "./FileHash.ts"
@@ -15,6 +18,13 @@ import * as FileHash from "./FileHash.ts"
 export interface FileCacheOptions {
   readonly directory: string
   readonly bytesMax: number
+}
+
+/** A file of a package. */
+export interface Keyed {
+  readonly registry: Registry
+  readonly name: string
+  readonly hash: FileHash.FileHash
 }
 
 /** A file that is being written. It has no name until `commit`. */
@@ -34,11 +44,11 @@ export interface Kept {
 
 export interface FileCache {
   /** Opens a file, if it is kept. */
-  readonly find: (hash: FileHash.FileHash) => Effect.Effect<Kept | undefined>
+  readonly find: (file: Keyed) => Effect.Effect<Kept | undefined>
   /** Begins to keep a file. `undefined` if the host's disk does not allow it: nothing depends on it. */
-  readonly draft: (hash: FileHash.FileHash) => Effect.Effect<Draft | undefined>
+  readonly draft: (file: Keyed) => Effect.Effect<Draft | undefined>
   /** Removes a file whose content no longer has its hash. */
-  readonly remove: (hash: FileHash.FileHash) => Effect.Effect<void>
+  readonly remove: (file: Keyed) => Effect.Effect<void>
 }
 
 /** Part of the limit after which the directory is measured again. */
@@ -50,8 +60,8 @@ const keptPart = 0.9
 /** Age of a draft whose writer is considered dead. */
 const draftMillisMax = 3_600_000
 
-/** A file larger than this part of the limit is not kept. */
-const filePart = 1 / 4
+/** Part of the limit for all unfinished files together. What exceeds it is served and not kept. */
+const draftsPart = 1 / 4
 
 const draftSuffix = ".new"
 
@@ -60,7 +70,9 @@ export const make = ({ bytesMax, directory }: FileCacheOptions): FileCache => {
   let prepared: Promise<void> | undefined
   let writtenBytes = Number.POSITIVE_INFINITY
   let sweeping: Promise<void> | undefined
-  const nameOf = (hash: FileHash.FileHash) => path.join(directory, FileHash.format(hash))
+  const drafts = { bytes: 0, bytesMax: bytesMax * draftsPart }
+  const nameOf = ({ hash, name, registry }: Keyed) =>
+    path.join(directory, `${FileHash.format(hash)}-${packageOf(registry, name)}`)
 
   const prepare = () => (prepared ??= OwnFiles.makePrivateDirectory(directory))
 
@@ -76,10 +88,10 @@ export const make = ({ bytesMax, directory }: FileCacheOptions): FileCache => {
   }
 
   return {
-    find: (hash) =>
+    find: (file) =>
       attempt(
         async () => {
-          const name = nameOf(hash)
+          const name = nameOf(file)
           const handle = await fs.open(name, "r")
           const { size } = await handle.stat()
           const now = new Date()
@@ -88,36 +100,51 @@ export const make = ({ bytesMax, directory }: FileCacheOptions): FileCache => {
         },
         () => "not kept"
       ).pipe(Effect.orElseSucceed(() => undefined)),
-    draft: (hash) =>
+    draft: (file) =>
       attempt(
         async () => {
           await prepare()
-          const name = `${nameOf(hash)}.${crypto.randomUUID()}${draftSuffix}`
+          const name = `${nameOf(file)}.${crypto.randomUUID()}${draftSuffix}`
           const handle = await OwnFiles.openNewLog(name).catch((thrown: unknown) => {
             // The directory may have been deleted (prune --cache). The next file creates it again.
             prepared = undefined
             throw thrown
           })
-          return draftOf(handle, name, nameOf(hash), bytesMax * filePart, wrote)
+          return draftOf({ handle, draft: name, name: nameOf(file), drafts, wrote })
         },
         () => "not kept"
       ).pipe(Effect.orElseSucceed(() => undefined)),
-    remove: (hash) => Effect.promise(() => fs.rm(nameOf(hash), { force: true }).catch(() => undefined))
+    remove: (file) => Effect.promise(() => fs.rm(nameOf(file), { force: true }).catch(() => undefined))
   }
 }
 
-const draftOf = (
-  handle: fs.FileHandle,
-  draft: string,
-  name: string,
-  bytesMax: number,
-  wrote: (bytes: number) => void
-): Draft => {
+/** The package as a part of a file's name. */
+const packageOf = (registry: Registry, name: string): string =>
+  createHash("sha256").update(`${registry}:${name}`).digest("hex").slice(0, 32)
+
+const draftOf = ({
+  draft,
+  drafts,
+  handle,
+  name,
+  wrote
+}: {
+  readonly handle: fs.FileHandle
+  readonly draft: string
+  readonly name: string
+  /** Bytes of all drafts of this cache. */
+  readonly drafts: { bytes: number; readonly bytesMax: number }
+  readonly wrote: (bytes: number) => void
+}): Draft => {
   let bytes = 0
   let isUsable = true
+  const end = () => {
+    isUsable = false
+    drafts.bytes -= bytes
+  }
   const drop = async () => {
     if (!isUsable) return
-    isUsable = false
+    end()
     await handle.close().catch(() => undefined)
     await fs.rm(draft, { force: true }).catch(() => undefined)
   }
@@ -125,13 +152,15 @@ const draftOf = (
     write: async (piece) => {
       if (!isUsable) return
       bytes += piece.byteLength
-      if (bytes > bytesMax) return drop()
+      drafts.bytes += piece.byteLength
+      // A client that reads slowly keeps its draft for a long time.
+      if (drafts.bytes > drafts.bytesMax) return drop()
       // A full disk must not end an installation.
       await handle.appendFile(piece).catch(drop)
     },
     commit: async () => {
       if (!isUsable) return
-      isUsable = false
+      end()
       try {
         await handle.close()
         await OwnFiles.move(draft, name)

@@ -27,6 +27,8 @@ export interface Fetching extends Inspected {
   readonly held: Held
   /** Counts bytes of the run; false if it has fetched more than it may. */
   readonly take: (bytes: number) => boolean
+  /** Returns how long the run must wait for its next piece. */
+  readonly waitMillis: (nowMillis: number) => number
   readonly onPiece: () => void
 }
 
@@ -52,7 +54,7 @@ export interface Mirror {
     fetching: Fetching
   ) => Effect.Effect<OpenFile, RegistryClient.RegistryFailed, Scope.Scope>
   /** Forgets a file whose content is not what it should be. */
-  readonly distrust: (published: Published) => Effect.Effect<void>
+  readonly distrust: (ask: PackageAsk, published: Published) => Effect.Effect<void>
 }
 
 export interface MirrorOptions {
@@ -152,7 +154,12 @@ export const make = ({ config, inspector, ...options }: MirrorOptions): Mirror =
         body,
         ...(registry === "cargo" ? { downloads: yield* downloads(place, fetching) } : {})
       })
-      .pipe(Effect.catch(({ detail }) => failed("registry_refused", detail)))
+      .pipe(
+        Effect.catchTags({
+          InspectionFailed: ({ detail }) => failed("registry_refused", detail),
+          InspectorMissing: ({ detail }) => failed("no_room", detail)
+        })
+      )
     if (outcome._tag === "Unreadable") return yield* failed("registry_refused", outcome.detail)
     index.put(registry, name, outcome.files, performance.now())
     return outcome
@@ -175,9 +182,10 @@ export const make = ({ config, inspector, ...options }: MirrorOptions): Mirror =
   const isKept = (published: Published): published is Published & { readonly hash: FileHash } =>
     published.hash !== undefined && isCacheable(published.hash)
 
-  const fromCache = Effect.fnUntraced(function* (published: Published) {
+  const fromCache = Effect.fnUntraced(function* ({ name, registry }: PackageAsk, published: Published) {
     if (cache === undefined || !isKept(published)) return undefined
-    const kept = yield* Effect.acquireRelease(cache.find(published.hash), (found) =>
+    const { hash } = published
+    const kept = yield* Effect.acquireRelease(cache.find({ registry, name, hash }), (found) =>
       Effect.promise(async () => found?.close())
     )
     if (kept === undefined) return undefined
@@ -185,14 +193,17 @@ export const make = ({ config, inspector, ...options }: MirrorOptions): Mirror =
     return { from: "cache", published, bytes, body, draft: undefined } satisfies OpenFile
   })
 
-  const fromRegistry = Effect.fnUntraced(function* (registry: Registry, published: Published) {
-    const place = yield* placeOf(registry)
-    const url = yield* addressOf(place, published.url)
+  const fromRegistry = Effect.fnUntraced(function* (
+    { name, registry }: PackageAsk,
+    place: FetchRule.Place,
+    url: URL,
+    published: Published
+  ) {
     const { body, bytes } = yield* fetched({ place, url, accept: "*/*", isCompressible: false })
     const draft =
       cache === undefined || !isKept(published)
         ? undefined
-        : yield* Effect.acquireRelease(cache.draft(published.hash), (begun) =>
+        : yield* Effect.acquireRelease(cache.draft({ registry, name, hash: published.hash }), (begun) =>
             Effect.promise(async () => begun?.drop())
           )
     return { from: "registry", published, bytes, body, draft } satisfies OpenFile
@@ -203,9 +214,13 @@ export const make = ({ config, inspector, ...options }: MirrorOptions): Mirror =
     metadata,
     open: Effect.fnUntraced(function* (ask, fetching) {
       const published = yield* locate(ask, fetching)
-      return (yield* fromCache(published)) ?? (yield* fromRegistry(ask.registry, published))
+      const place = yield* placeOf(ask.registry)
+      // Also for a kept file, so that what others have fetched makes no difference.
+      const url = yield* addressOf(place, published.url)
+      return (yield* fromCache(ask, published)) ?? (yield* fromRegistry(ask, place, url, published))
     }),
-    distrust: ({ hash }) => (cache === undefined || hash === undefined ? Effect.void : cache.remove(hash))
+    distrust: ({ name, registry }, { hash }) =>
+      cache === undefined || hash === undefined ? Effect.void : cache.remove({ registry, name, hash })
   }
 }
 
@@ -224,7 +239,7 @@ const addressOfMetadata = ({ url }: FetchRule.Place, { name, registry }: Package
 const collected = async (
   body: AsyncIterable<Uint8Array>,
   bytesMax: number,
-  { held, onPiece, take }: Fetching
+  { held, onPiece, take, waitMillis }: Fetching
 ): Promise<Uint8Array> => {
   const pieces: Array<Uint8Array> = []
   let bytes = 0
@@ -235,6 +250,7 @@ const collected = async (
     if (!take(piece.byteLength)) throw limit("run_limit", "the run has fetched all the bytes that it may")
     if (!held.take(piece.byteLength)) throw limit("no_room", "the gateway is at capacity")
     pieces.push(piece)
+    await pause(waitMillis(performance.now()))
   }
   const whole = new Uint8Array(bytes)
   let at = 0
@@ -243,6 +259,14 @@ const collected = async (
     at += piece.byteLength
   }
   return whole
+}
+
+/** Waits until a run may have its next piece. */
+export const pause = async (millis: number): Promise<void> => {
+  if (millis <= 0) return
+  await new Promise((resolve) => {
+    setTimeout(resolve, millis)
+  })
 }
 
 const limit = (outcome: RegistryClient.RegistryFailed["outcome"], detail: string) =>
