@@ -43,7 +43,19 @@ export const resolve = (
   if (url.hostname === "") return refuse("has no host")
   if (!/^\/?$/u.test(url.pathname) || url.search !== "" || url.hash !== "")
     return refuse("has more than a host and a port")
+  if (!isDecodable(url.username) || !isDecodable(url.password))
+    return refuse("has a user or password with a % that is not written as %25")
   return Result.succeed(url.href)
+}
+
+/** Returns whether a part of a URL can be percent-decoded, as each connection does. */
+const isDecodable = (text: string): boolean => {
+  try {
+    decodeURIComponent(text)
+    return true
+  } catch {
+    return false
+  }
 }
 
 /** Returns whether an upstream is on the list of those without a proxy. Same rules as curl, without address ranges. */

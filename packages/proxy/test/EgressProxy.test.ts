@@ -52,6 +52,16 @@ describe("the proxy of an upstream", () => {
   )
 })
 
+describe("the user and password of a proxy", () => {
+  it("are refused at the start if no connection could decode them", () => {
+    const refused = through("http://user:50%off@proxy:3128")
+    if (Result.isSuccess(refused)) return assert.fail("it was accepted")
+    assert.include(refused.failure.message, "a % that is not written as %25")
+    assert.notInclude(`${refused.failure} ${JSON.stringify(refused.failure)}`, "off@")
+    assert.isDefined(Result.getOrThrow(through("http://user:50%25off@proxy:3128")))
+  })
+})
+
 interface Tunnels {
   readonly url: string
   readonly asked: ReadonlyArray<{ readonly target: string; readonly authorization: string | undefined }>

@@ -124,6 +124,28 @@ describe("KeyDesk", () => {
     })
   )
 
+  it.effect("answers at once if a signer throws or returns something else, without its text", () =>
+    Effect.gen(function* () {
+      const request = {
+        method: "POST",
+        authority: "a",
+        target: "/",
+        headers: [],
+        bodySha256: "",
+        bodyBytes: 0
+      } as const
+      const thrown = () => {
+        throw new Error("sk-planted")
+      }
+      const untyped = (value: unknown) => (() => Effect.succeed(value)) as UpstreamKey.Signer["sign"]
+      for (const sign of [thrown, untyped({ authorization: "sk-planted" }), untyped(undefined)]) {
+        const told = yield* KeyDesk.make({ sign }, limits).answer({ type: "sign", request })
+        assert.deepInclude(told, { _tag: "Unavailable", isRetryable: false })
+        assert.notInclude(JSON.stringify(told), "sk-planted")
+      }
+    })
+  )
+
   it.effect("has a fixed key for a value, and none for a signer", () =>
     Effect.gen(function* () {
       const fixed = KeyDesk.make(Redacted.make("key"), limits)

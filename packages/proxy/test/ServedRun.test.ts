@@ -27,12 +27,16 @@ const traffic: RunTraffic = {
 }
 
 /** Creates a run, and records the messages to its shard. */
-const make = Effect.fnUntraced(function* (tools: ReadonlyArray<Tool.Tool> = []) {
+const make = Effect.fnUntraced(function* (
+  tools: ReadonlyArray<Tool.Tool> = [],
+  key: KeyDesk.KeySource = Redacted.make("key")
+) {
   const runId = yield* RunId.generate
   const lost = yield* Deferred.make<string>()
   const ended = yield* Deferred.make<void>()
   const sent: Array<ToShard["type"]> = []
   const answers = yield* Queue.unbounded<Extract<ToRun, { type: "tool_answer" }>>()
+  const keys = yield* Queue.unbounded<Extract<ToRun, { type: "key_told" }>>()
   const ports: Array<MessagePort> = []
   const shard = (message: ToShard, port: MessagePort) => {
     sent.push(message.type)
@@ -41,6 +45,7 @@ const make = Effect.fnUntraced(function* (tools: ReadonlyArray<Tool.Tool> = []) 
     port.on("message", (said: ToRun) => {
       const { type } = said
       if (type === "tool_answer") Queue.offerUnsafe(answers, said)
+      if (type === "key_told") Queue.offerUnsafe(keys, said)
       if (type !== "finish" || Deferred.isDoneUnsafe(lost)) return
       port.postMessage({ type: "finished", traffic }, [])
       port.close()
@@ -62,9 +67,9 @@ const make = Effect.fnUntraced(function* (tools: ReadonlyArray<Tool.Tool> = []) 
     start: { runId, auditParent: "/nowhere" } as RunStart,
     request: LlmProxyContract.requestOf(runId, { tools: tools.map(({ name }) => name) }),
     tools,
-    desk: KeyDesk.make(Redacted.make("key"), { keySecondsMax: 60, keyWaitSecondsMax: 10 })
+    desk: KeyDesk.make(key, { keySecondsMax: 60, keyWaitSecondsMax: 10 })
   })
-  return { run, lost, ended, sent, answers, ports }
+  return { run, lost, ended, sent, answers, keys, ports }
 })
 
 describe("ServedRun", () => {
@@ -73,6 +78,17 @@ describe("ServedRun", () => {
       const { run } = yield* make()
       assert.deepStrictEqual(yield* run.finish, traffic)
       assert.deepStrictEqual(yield* run.traffic.pipe(Effect.timeout("5 minutes")), traffic)
+    })
+  )
+
+  it.live("answers its thread if the source of its key interrupts itself", () =>
+    Effect.gen(function* () {
+      const { keys, ports } = yield* make([], Effect.interrupt)
+      ports[0]!.postMessage({ type: "key", serial: 7, ask: { type: "key" } }, [])
+      assert.deepInclude(yield* Queue.take(keys), {
+        serial: 7,
+        told: { _tag: "Unavailable", detail: "its source gave up", isRetryable: true }
+      })
     })
   )
 

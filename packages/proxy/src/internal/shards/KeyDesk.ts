@@ -61,7 +61,8 @@ export const make = (source: KeySource, options: KeyDeskOptions): KeyDesk => {
       current: Effect.succeed(undefined),
       answer: (ask) =>
         ask.type === "sign"
-          ? Effect.suspend(() => bounded(source.sign(ask.request))).pipe(
+          ? // With its result, because a program without types can return anything.
+            Effect.suspend(() => source.sign(ask.request)).pipe(
               Effect.map((headers): KeyTold => ({
                 _tag: "Signed",
                 headers: Object.entries(headers).map(([name, value]) => [
@@ -69,6 +70,7 @@ export const make = (source: KeySource, options: KeyDeskOptions): KeyDesk => {
                   KeyInjection.handedOver(value)
                 ])
               })),
+              bounded,
               Effect.catch((error) => Effect.succeed(unavailable(error)))
             )
           : Effect.succeed(unavailable(misused))

@@ -14,6 +14,7 @@ import * as Questions from "../Questions.ts"
 import type { FromRecovery, FromRun, RunStart, RunTraffic, ToRun } from "./ShardMessage.ts"
 import * as ThreadCode from "../ThreadCode.ts"
 import type { KeyDesk } from "./KeyDesk.ts"
+import type { KeyTold } from "../gateway/UpstreamKeys.ts"
 import * as ShardPool from "./ShardPool.ts"
 import type { ToolRequest } from "../gateway/ToolPort.ts"
 
@@ -99,7 +100,7 @@ export const make = Effect.fnUntraced(function* (
         )
       case "key":
         return answers.fork(
-          Effect.map(desk.answer(message.ask), (told) =>
+          Effect.map(toldOf(desk.answer(message.ask)), (told) =>
             say({ type: "key_told", serial: message.serial, told })
           )
         )
@@ -165,6 +166,12 @@ const lostRemedy =
 const answerOf = (tools: GatewayTools.GatewayTools["handle"], request: ToolRequest) =>
   Effect.catchCause(tools(request), () =>
     Effect.succeed(GatewayAnswers.render(GatewayAnswers.busy, "openai"))
+  )
+
+/** Answers even if the source of the key interrupts itself, so that the call does not wait until its timeout. */
+const toldOf = (answer: Effect.Effect<KeyTold>) =>
+  Effect.catchCause(answer, () =>
+    Effect.succeed<KeyTold>({ _tag: "Unavailable", detail: "its source gave up", isRetryable: true })
   )
 
 /** Has another shard read and close the audit of a run whose shard was lost. */
