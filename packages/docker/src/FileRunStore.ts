@@ -32,7 +32,7 @@ import * as HostOwner from "./HostOwner.ts"
 import { attempt, attemptWhole, unusable } from "./internal/host/StateFailure.ts"
 import * as UnsettledRuns from "./internal/host/UnsettledRuns.ts"
 
-const { runEntries } = StateDirectory
+const { auditLog, runEntries } = StateDirectory
 
 /** Names in a run's directory that stay after the run. All others belong to the living run. */
 export const keptEntries: ReadonlyArray<string> = Object.values(runEntries)
@@ -111,7 +111,7 @@ export const make = (options: FileRunStoreOptions) => {
     options.trafficOf === "unknown" ? () => Effect.succeed(undefined) : options.trafficOf
   const owner = ResourceLabels.formatOwner(HostOwner.self())
 
-  const save = (record: RunRecord): Effect.Effect<void> =>
+  const write = (record: RunRecord) =>
     Effect.gen(function* () {
       const text = yield* encodeRecord(withoutText(record))
       const directory = join(runs, record.runId)
@@ -123,9 +123,20 @@ export const make = (options: FileRunStoreOptions) => {
         }
         await OwnFiles.replace(join(directory, runEntries.record), `${text}\n`)
       })
-    }).pipe(
+    })
+
+  const save = (record: RunRecord): Effect.Effect<void> =>
+    write(record).pipe(
       Effect.catchCause((cause) => Effect.logWarning(`cannot write the record of run ${record.runId}`, cause))
     )
+
+  /** Writes the first record. If the usage of the run is billed, it must not start without: a recovery needs it. */
+  const begin = (record: RunRecord) =>
+    record.spec.llm?.observed === undefined
+      ? save(record)
+      : Effect.catchTag(write(record), "SchemaError", (error) =>
+          Effect.fail(unusable(join(runs, record.runId), error))
+        )
 
   const mark = (runId: RunId, { limits, llm }: SandboxSpec) =>
     llm?.observed === undefined
@@ -205,7 +216,9 @@ export const make = (options: FileRunStoreOptions) => {
     Effect.gen(function* () {
       const directory = join(runs, orphan.runId)
       const text = yield* attempt(directory, () => unlessMissing(join(directory, runEntries.record)))
-      // A run without a record had not begun when its process died.
+      // A run without a record had not begun when its process died. One with an audit has lost its record since.
+      if (text === undefined && (yield* attempt(directory, () => exists(join(directory, auditLog)))))
+        return yield* Effect.fail(unusable(directory, "its record is missing, and its audit is not"))
       if (text !== undefined) {
         const record = yield* attempt(directory, () => read(orphan.runId))
         if (record === undefined) return yield* Effect.fail(unusable(directory, "its record cannot be read"))
@@ -236,7 +249,7 @@ export const make = (options: FileRunStoreOptions) => {
         let over = false
         // An interruption can come before the caller has the record, and must not leave a run recorded as running.
         yield* Effect.acquireRelease(
-          claim(runs, directory, runId).pipe(Effect.andThen(mark(runId, spec)), Effect.andThen(save(first))),
+          claim(runs, directory, runId).pipe(Effect.andThen(mark(runId, spec)), Effect.andThen(begin(first))),
           () =>
             over
               ? Effect.void
@@ -338,6 +351,12 @@ export const layer = (options: FileRunStoreOptions): Layer.Layer<RunStore> =>
 const unlessMissing = (path: string): Promise<string | undefined> =>
   readFile(path, "utf8").catch((thrown: NodeJS.ErrnoException) =>
     thrown.code === "ENOENT" ? undefined : Promise.reject(thrown)
+  )
+
+const exists = (path: string): Promise<boolean> =>
+  stat(path).then(
+    () => true,
+    (thrown: NodeJS.ErrnoException) => (thrown.code === "ENOENT" ? false : Promise.reject(thrown))
   )
 
 const readText = (path: string): Promise<string | undefined> => readFile(path, "utf8").catch(() => undefined)

@@ -293,6 +293,38 @@ describe("FileRunStore", () => {
     })
   )
 
+  it.effect("keeps a run unsettled whose record was lost, and settles one that had not begun", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const { store } = FileRunStore.make({ directory: path, trafficOf: () => Effect.succeed(traffic) })
+      const second = { ...observed, token: "00000000-0000-4000-8000-000000000002" }
+      const lost = yield* abandon(store, runId, () => undefined, undefined, { llm: { ...llm, observed } })
+      mkdirSync(join(lost, "audit"))
+      writeFileSync(join(lost, "audit", "audit.jsonl"), "")
+      const unbegun = yield* abandon(store, other, () => undefined, undefined, {
+        llm: { ...llm, observed: second }
+      })
+      for (const inside of [lost, unbegun]) rmSync(join(inside, "record.json"))
+      orphan(path)
+      assert.deepStrictEqual(yield* store.recover(() => Effect.die("nothing to tell")), [other])
+      assert.strictEqual(
+        readdirSync(join(path, "unsettled")).filter((name) => name.startsWith(runId)).length,
+        1
+      )
+    })
+  )
+
+  it.effect("starts no run whose usage is billed without its first record", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const { store } = FileRunStore.make({ directory: path, trafficOf: "unknown" })
+      const spec = yield* SandboxSpec.decode({ image: "i", argv: ["a"], llm: { ...llm, observed } })
+      const unwritable = { ...spec, llm: { ...spec.llm!, model: 7 as unknown as string } }
+      const error = yield* Effect.flip(store.open(runId, unwritable))
+      assert.strictEqual(error._tag, "HostFailed")
+    })
+  )
+
   it.effect("does not recover the run of a living owner, nor one that is settled", () =>
     Effect.gen(function* () {
       const path = yield* directory
