@@ -26,8 +26,11 @@ export const start = async (starting: Promise<Process>): Promise<SessionProcess>
   const stdout = ByteStream.channel(outputBytesMax)
   const stderr = ByteStream.channel(outputBytesMax)
   const delivered = deliver(process, { stdout, stderr })
-  // Only now is nothing of it needed any more.
-  void Promise.allSettled([process.exit, delivered]).then(() => process[Symbol.asyncDispose]())
+  // Only now is nothing of it needed any more. If that fails, closing the sandbox reports it: an unhandled rejection
+  // would end the host's process.
+  void Promise.allSettled([process.exit, delivered])
+    .then(() => process[Symbol.asyncDispose]())
+    .catch(() => undefined)
   let killed: Promise<void> | undefined
   return {
     stdout: stdout.stream,
