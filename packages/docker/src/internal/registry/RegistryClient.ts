@@ -58,11 +58,49 @@ export const make = (reference: ImageReference): RegistryClient => {
   }
 }
 
-const request = (url: string, token: string | undefined, signal: AbortSignal): Promise<Response> =>
-  fetch(url, {
-    signal,
-    headers: { accept: manifestTypes, ...(token === undefined ? {} : { authorization: `Bearer ${token}` }) }
-  })
+/** Redirects of one request: a registry may have its blobs on other hosts. */
+const redirectsMax = 5
+
+/**
+ * Returns where a redirect leads; `undefined` if the answer is no redirect. Only https is followed from https: services
+ * that answer every program of a host, such as a cloud's metadata, have http.
+ */
+export const redirectOf = (
+  from: URL,
+  { location, status }: { readonly status: number; readonly location: string | null }
+): URL | undefined => {
+  if (![301, 302, 303, 307, 308].includes(status)) return undefined
+  const next = location === null ? null : URL.parse(location, from.href)
+  if (next === null) throw new Error("it redirected without an address")
+  if (next.protocol !== "https:" && next.protocol !== from.protocol)
+    throw new Error(`it redirected from ${from.protocol}// to ${next.protocol}//`)
+  return next
+}
+
+const request = async (
+  address: string | URL,
+  token: string | undefined,
+  signal: AbortSignal
+): Promise<Response> => {
+  const first = new URL(address)
+  let url = first
+  for (let redirects = 0; redirects <= redirectsMax; redirects++) {
+    // A token is only for the registry itself.
+    const authorization =
+      token === undefined || url.origin !== first.origin ? {} : { authorization: `Bearer ${token}` }
+    const response = await fetch(url, {
+      signal,
+      redirect: "manual",
+      headers: { accept: manifestTypes, ...authorization }
+    })
+    const { headers, status } = response
+    const next = redirectOf(url, { status, location: headers.get("location") })
+    if (next === undefined) return response
+    await response.body?.cancel()
+    url = next
+  }
+  throw new Error(`it redirected more than ${redirectsMax} times`)
+}
 
 /** Asks for the token that a registry requires of anonymous readers, if it names a server for it. */
 const tokenOf = async (
@@ -79,7 +117,7 @@ const tokenOf = async (
   const service = parameter("service")
   if (service !== undefined) url.searchParams.set("service", service)
   url.searchParams.set("scope", `repository:${repository}:pull`)
-  const response = await fetch(url, { signal })
+  const response = await request(url, undefined, signal)
   if (!response.ok) throw new Error(`its token server answered ${response.status}`)
   const decoded = Schema.decodeUnknownOption(Token)(new TextDecoder().decode(await limited(response)))
   return Option.isNone(decoded) ? undefined : (decoded.value.token ?? decoded.value.access_token)
