@@ -201,6 +201,16 @@ describe("the size of a rebuilt body", () => {
     }
   )
 
+  it.each(["99999999999999999999", '"\\u0000"', '"\\uDC00"'])(
+    "refuses half as many values with %s, because they are then held twice",
+    (value) => {
+      const count = (0.6 * RequestBody.structureBytesMax) / (64 + 16)
+      const text = (last: string) => bytesOf(vast(count, "[]").replace("]}}]}", `,${last}]}}]}`))
+      passed(text('"\\u0001"'), chat)
+      assert.strictEqual(refused(text(value), chat).code, "request_too_complex")
+    }
+  )
+
   it("allows 4 MiB of small values, and 30 MiB of numbers", () => {
     for (const [unit, mebibytes] of [
       ['{"type":"string","description":"x"}', 4],

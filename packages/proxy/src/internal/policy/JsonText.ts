@@ -115,6 +115,9 @@ export const read = (text: string, vastNumbers: boolean): unknown =>
       })
     : JSON.parse(text)
 
+/** Returns whether a text may have escapes that `wellFormed` replaces, which holds the parsed values twice. */
+export const mayBeMended = (text: string): boolean => /\\u(?:0000|d[89a-f])/iu.test(text)
+
 /**
  * Replaces lone surrogates and NUL, which JSON writes as escapes, by U+FFFD. No text needs them, and both have made
  * ledgers lose the row of a call, because Postgres accepts neither.

@@ -118,9 +118,7 @@ const parse = (bytes: Uint8Array, sentBytesMax: number): Result.Result<BodyRules
   if (depth > depthMax)
     return refuse("invalid_json", `The request is nested more than ${depthMax} levels deep. Flatten it.`)
   // Checked before anything larger than the request is allocated.
-  // The slow way to parse holds the values twice.
-  if (structureBytes * (vastNumbers ? 2 : 1) > structureBytesMax)
-    return Result.fail(BodyRefusal.ofComplexity())
+  if (structureBytes > structureBytesMax) return Result.fail(BodyRefusal.ofComplexity())
   if (bytes.byteLength + growthBytes > sentBytesMax) return Result.fail(BodyRefusal.ofSize(sentBytesMax))
   let text: string
   try {
@@ -128,6 +126,9 @@ const parse = (bytes: Uint8Array, sentBytesMax: number): Result.Result<BodyRules
   } catch {
     return refuse("invalid_json", "The request is not UTF-8. Send JSON in UTF-8.")
   }
+  // Both hold the values twice.
+  if ((vastNumbers || JsonText.mayBeMended(text)) && 2 * structureBytes > structureBytesMax)
+    return Result.fail(BodyRefusal.ofComplexity())
   try {
     const body = JsonText.read(text, vastNumbers)
     return BodyRules.isObject(body)
