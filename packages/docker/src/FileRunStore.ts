@@ -54,6 +54,8 @@ type Records = Effect.Effect<ReadonlyArray<RunRecord>, HostFailed>
 
 const isDefined = <A>(value: A | undefined): value is A => value !== undefined
 
+const isBilled = ({ llm }: SandboxSpec) => llm?.observed !== undefined
+
 const isRunning = ({ outcome }: RunRecord) => outcome.status === "running"
 
 /** Reads the records of all runs, of which `list` has only the newest. */
@@ -111,32 +113,11 @@ export const make = (options: FileRunStoreOptions) => {
     options.trafficOf === "unknown" ? () => Effect.succeed(undefined) : options.trafficOf
   const owner = ResourceLabels.formatOwner(HostOwner.self())
 
-  const write = (record: RunRecord) =>
-    Effect.gen(function* () {
-      const text = yield* encodeRecord(withoutText(record))
-      const directory = join(runs, record.runId)
-      const output = outputOf(record)
-      yield* attemptWhole(directory, async () => {
-        if (output !== undefined) {
-          await OwnFiles.replace(join(directory, runEntries.stdout), output.stdout.text)
-          await OwnFiles.replace(join(directory, runEntries.stderr), output.stderr.text)
-        }
-        await OwnFiles.replace(join(directory, runEntries.record), `${text}\n`)
-      })
-    })
-
+  const write = writerIn(runs)
   const save = (record: RunRecord): Effect.Effect<void> =>
     write(record).pipe(
       Effect.catchCause((cause) => Effect.logWarning(`cannot write the record of run ${record.runId}`, cause))
     )
-
-  /** Writes the first record. If the usage of the run is billed, it must not start without: a recovery needs it. */
-  const begin = (record: RunRecord) =>
-    record.spec.llm?.observed === undefined
-      ? save(record)
-      : Effect.catchTag(write(record), "SchemaError", (error) =>
-          Effect.fail(unusable(join(runs, record.runId), error))
-        )
 
   const mark = (runId: RunId, { limits, llm }: SandboxSpec) =>
     llm?.observed === undefined
@@ -249,7 +230,11 @@ export const make = (options: FileRunStoreOptions) => {
         let over = false
         // An interruption can come before the caller has the record, and must not leave a run recorded as running.
         yield* Effect.acquireRelease(
-          claim(runs, directory, runId).pipe(Effect.andThen(mark(runId, spec)), Effect.andThen(begin(first))),
+          claim(runs, directory, runId).pipe(
+            Effect.andThen(mark(runId, spec)),
+            // A run whose usage is billed must not start without its first record: a recovery needs it.
+            Effect.andThen(isBilled(spec) ? write(first) : save(first))
+          ),
           () =>
             over
               ? Effect.void
@@ -352,6 +337,24 @@ const unlessMissing = (path: string): Promise<string | undefined> =>
   readFile(path, "utf8").catch((thrown: NodeJS.ErrnoException) =>
     thrown.code === "ENOENT" ? undefined : Promise.reject(thrown)
   )
+
+/** Writes a record below the directory of all runs, with its output in files of their own. */
+const writerIn = (runs: string) => (record: RunRecord) =>
+  Effect.gen(function* () {
+    const directory = join(runs, record.runId)
+    // The text of the error would quote the record.
+    const text = yield* Effect.mapError(encodeRecord(withoutText(record)), () =>
+      unusable(directory, "its record cannot be encoded")
+    )
+    const output = outputOf(record)
+    yield* attemptWhole(directory, async () => {
+      if (output !== undefined) {
+        await OwnFiles.replace(join(directory, runEntries.stdout), output.stdout.text)
+        await OwnFiles.replace(join(directory, runEntries.stderr), output.stderr.text)
+      }
+      await OwnFiles.replace(join(directory, runEntries.record), `${text}\n`)
+    })
+  })
 
 const exists = (path: string): Promise<boolean> =>
   stat(path).then(

@@ -290,7 +290,7 @@ describe("metadata of a hostile registry", () => {
     ["pypi", `{"files":[${many((index) => `{"filename":"a-${index}.whl","url":"/a"}`)}]}`],
     ["cargo", many(line, "\n")],
     ["cargo", "\n".repeat(60_000)]
-  ] as const)("of %s is refused if it has too many files to remember", (registry, text) => {
+  ] as const)("from %s is refused if it has too many files to remember", (registry, text) => {
     const downloads = "https://crates.example.com"
     assert.match(
       refused(request({ registry, name: registry === "cargo" ? "serde" : "left-pad", text, downloads })),

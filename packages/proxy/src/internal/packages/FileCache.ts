@@ -60,7 +60,7 @@ const keptPart = 0.9
 /** Age of a draft whose writer is considered dead. */
 const draftMillisMax = 3_600_000
 
-/** Part of the limit for all unfinished files together. What exceeds it is served and not kept. */
+/** Part of the limit for all unfinished files together. A file beyond it is served and not kept. */
 const draftsPart = 1 / 4
 
 const draftSuffix = ".new"

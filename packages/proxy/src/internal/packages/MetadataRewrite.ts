@@ -7,8 +7,8 @@ import * as PypiProject from "./PypiProject.ts"
 const rewriters = { npm: NpmPackage.rewrite, pypi: PypiProject.rewrite, cargo: CargoCrate.rewrite }
 
 /**
- * No answer of a registry may end the thread, such as one that is nested too deeply. The thread that receives the result
- * has less memory, so files are counted here.
+ * No answer of a registry may end the thread, such as one that is nested too deeply. The thread that receives the
+ * result has less memory, so files are counted here.
  */
 export const rewrite = (request: MetadataRequest): MetadataOutcome => {
   try {
