@@ -24,6 +24,15 @@ const keyOf = (told: KeyTold) => (told._tag === "Key" ? told.key : told._tag)
 const failing = (isRetryable: boolean) =>
   new UpstreamKey.KeyUnavailable({ detail: "the vault is sealed", remedy: "Unseal it", isRetryable })
 
+const request = {
+  method: "POST",
+  authority: "a",
+  target: "/",
+  headers: [],
+  bodySha256: "",
+  bodyBytes: 0
+} as const
+
 describe("KeyDesk", () => {
   it.effect("asks again for a key that is older than its limit, and not before", () =>
     Effect.gen(function* () {
@@ -90,20 +99,7 @@ describe("KeyDesk", () => {
     Effect.gen(function* () {
       for (const [source, ask] of [
         [Effect.never, { type: "key" }],
-        [
-          { sign: () => Effect.never },
-          {
-            type: "sign",
-            request: {
-              method: "POST",
-              authority: "a",
-              target: "/",
-              headers: [],
-              bodySha256: "",
-              bodyBytes: 0
-            }
-          }
-        ]
+        [{ sign: () => Effect.never }, { type: "sign", request }]
       ] as const) {
         const fiber = yield* Effect.forkChild(KeyDesk.make(source, limits).answer(ask))
         yield* TestClock.adjust("10 seconds")
@@ -126,14 +122,6 @@ describe("KeyDesk", () => {
 
   it.effect("answers at once if a signer throws or returns something else, without its text", () =>
     Effect.gen(function* () {
-      const request = {
-        method: "POST",
-        authority: "a",
-        target: "/",
-        headers: [],
-        bodySha256: "",
-        bodyBytes: 0
-      } as const
       const thrown = () => {
         throw new Error("sk-planted")
       }
