@@ -167,7 +167,9 @@ describe("installed from npm", () => {
       assert.deepStrictEqual(again, { code: 0, stdout: "nothing to build\n", stderr: "" })
     } finally {
       await run(packed.project, "docker", "tag", latest, "cogni-sandbox/runtime:latest")
-      await run(packed.project, "docker", "image", "rm", tag)
+      // An image that was never built must not hide why.
+      if ((await run(packed.project, "docker", "image", "ls", "--quiet", tag)) !== "")
+        await run(packed.project, "docker", "image", "rm", tag)
     }
   })
 })
