@@ -28,6 +28,7 @@ export const packages = [
   "deepagents",
   "ai-sdk",
   "openai-agents",
+  "mastra",
   "react",
   "cli"
 ] as const

@@ -52,7 +52,8 @@ const drawing: ReadonlyArray<
   {
     deepagents: ["promise"],
     "ai-sdk": ["core", "promise"],
-    "openai-agents": ["core", "host-files", "promise"]
+    "openai-agents": ["core", "host-files", "promise"],
+    mastra: ["core", "promise"]
   },
   {
     cli: [
@@ -180,6 +181,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     // Removes snapshots that it has written.
     world: { "internal/Snapshots.ts": ["node:fs/promises"] }
   },
+  mastra: { libraries: ["@mastra/core", "effect"], world: {} },
   react: {
     libraries: ["@tanstack/react-query", "effect", "react"],
     world: {}

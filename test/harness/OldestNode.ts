@@ -7,4 +7,9 @@ import { dirname, join } from "node:path"
 
 /** Path of the program. */
 export const path = (): string =>
-  join(dirname(createRequire(new URL("oldest-node/", import.meta.url)).resolve(`node-22-${process.arch}/package.json`)), "bin/node")
+  join(
+    dirname(
+      createRequire(new URL("oldest-node/", import.meta.url)).resolve(`node-22-${process.arch}/package.json`)
+    ),
+    "bin/node"
+  )

@@ -1,0 +1,2 @@
+export * from "./MastraSandbox.ts"
+export * from "./MastraSandboxProvider.ts"
