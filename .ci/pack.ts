@@ -70,6 +70,18 @@ const withAbsoluteLinks = (page: string, folder: string, repository: string): st
     return `](${[`${repository}/${kind}/HEAD/${found}`, ...fragment].join("#")})`
   })
 
+/** Adds to an entry for the MCP registry what a release knows: the version, and the place of the repository. */
+const completeServer = (path: string, folder: string, version: string, page: string): void => {
+  const entry = JSON.parse(readFileSync(path, "utf8"))
+  const completed = {
+    ...entry,
+    version,
+    repository: { url: page, source: "github", subfolder: folder },
+    packages: entry.packages.map((one: object) => ({ ...one, version }))
+  }
+  writeFileSync(path, `${JSON.stringify(completed, undefined, 2)}\n`)
+}
+
 const packOne = (folder: string, directory: string, repository: { type: string; url: string }): string => {
   const work = mkdtempSync(join(tmpdir(), "cogni-pack-"))
   try {
@@ -92,6 +104,8 @@ const packOne = (folder: string, directory: string, repository: { type: string; 
     const readme = join(packed, "README.md")
     writeFileSync(readme, withAbsoluteLinks(readFileSync(readme, "utf8"), folder, page))
     copyFileSync(join(root, "LICENSE"), join(packed, "LICENSE"))
+    const server = join(packed, "server.json")
+    if (existsSync(server)) completeServer(server, folder, manifest.version, page)
     // The installed command asks for exactly these images, on every architecture.
     if (folder === images)
       writeFileSync(join(packed, "tags"), run(root, join(root, images, "build"), "--print-all"))

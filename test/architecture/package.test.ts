@@ -137,7 +137,8 @@ describe("packages", () => {
       const entries = listed.split("\n").filter((entry) => entry !== "" && !entry.endsWith("/"))
       const odd = entries.filter(
         (entry) =>
-          !/^package\/(?:(?:dist|src)\/.+|package\.json|README\.md|LICENSE|CHANGELOG\.md)$/u.test(entry)
+          !/^package\/(?:(?:dist|src)\/.+|package\.json|README\.md|LICENSE|CHANGELOG\.md)$/u.test(entry) &&
+          !(name === "cli" && entry === "package/server.json")
       )
       assert.deepStrictEqual(odd, [], `${name} packs these unexpected files`)
       for (const needed of [
@@ -234,6 +235,18 @@ describe("packages", () => {
       ),
       "these repeat the place of the repository, which changes in package.json alone"
     )
+  })
+
+  it("have an entry for the MCP registry, with the version and the repository of the command", () => {
+    const page = (SourceTree.readJson("package.json").repository.url as string).replace(/^git\+|\.git$/gu, "")
+    const command = PackedPackages.nameOf("packages/cli")
+    const { version } = JSON.parse(readFileSync(installed(command, "package.json"), "utf8"))
+    const { packages, ...entry } = JSON.parse(readFileSync(installed(command, "server.json"), "utf8"))
+    assert.deepInclude(entry, {
+      version,
+      repository: { url: page, source: "github", subfolder: "packages/cli" }
+    })
+    assert.deepInclude(packages[0], { identifier: `@cogni/sandbox-${command}`, version })
   })
 
   it("have READMEs whose links work outside the repository", () => {

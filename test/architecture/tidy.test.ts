@@ -346,6 +346,7 @@ describe("form", () => {
 /** Test files about the behaviour of several modules together. */
 const behaviours: ReadonlySet<string> = new Set([
   "packages/core/test/Fault.test.ts",
+  "packages/cli/test/ServerEntry.test.ts",
   "packages/cli/test/UsageRecovery.test.ts",
   "packages/core/test/ResourceLedger.test.ts",
   "packages/loop/test/ToolAdapters.test.ts",
