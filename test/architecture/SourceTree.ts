@@ -29,6 +29,7 @@ export const packages = [
   "ai-sdk",
   "openai-agents",
   "mastra",
+  "acp",
   "react",
   "cli"
 ] as const

@@ -47,7 +47,8 @@ const drawing: ReadonlyArray<
     sql: ["core", "host-files", "graph-provider"],
     server: ["core", "git-relay", "graph-provider"],
     promise: ["core", "host-files", "docker", "proxy", "graph-provider"],
-    react: ["graph-provider"]
+    react: ["graph-provider"],
+    acp: ["core", "graph-provider"]
   },
   {
     deepagents: ["promise"],
@@ -66,7 +67,8 @@ const drawing: ReadonlyArray<
       "sql",
       "server",
       "loop",
-      "sessions"
+      "sessions",
+      "acp"
     ]
   }
 ]
@@ -182,6 +184,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     world: { "internal/Snapshots.ts": ["node:fs/promises"] }
   },
   mastra: { libraries: ["@mastra/core", "effect"], world: {} },
+  acp: { libraries: ["@agentclientprotocol/sdk", "effect"], world: {} },
   react: {
     libraries: ["@tanstack/react-query", "effect", "react"],
     world: {}

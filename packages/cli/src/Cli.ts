@@ -6,9 +6,8 @@
  * an object on standard output.
  */
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
-import { Cause, Effect, FileSystem, Layer, Logger, type LogLevel, References } from "effect"
+import { Cause, Effect, type FileSystem, Layer, Logger, type LogLevel, References } from "effect"
 import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effect/cli"
-import { fileURLToPath } from "node:url"
 import * as ExitCode from "./ExitCode.ts"
 import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
@@ -20,6 +19,7 @@ import { inFlags } from "./RemedyWords.ts"
 import * as RunReport from "./RunReport.ts"
 import * as Settings from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
+import * as Version from "./Version.ts"
 
 const runCommand = (operands: Invocation.Invocation["operands"]) =>
   Command.make("run", { prompt: Flags.prompt, ...Flags.run }, (flags) =>
@@ -210,6 +210,19 @@ const mcpCommand = Command.make("mcp", Flags.mcp, (flags) =>
   Command.withDescription("Serve tools of a sealed sandbox to an MCP client, on standard input and output")
 )
 
+const acpCommand = Command.make("acp", Flags.acp, (flags) =>
+  Effect.promise(() => import("./AcpCommand.ts")).pipe(Effect.flatMap(({ acp }) => acp(flags)))
+).pipe(
+  Command.withDescription(
+    `Serve a sealed agent to an editor that speaks ACP, on standard input and output
+
+Each prompt of a session is a run in a sandbox of its own. With --workspace cwd, the default, the agent changes the
+files of the editor's project. With fresh, each session starts in an empty directory, which is deleted at its end.
+With clone, each prompt works in a clone of the project's repository, and its commits go to a branch below sandbox/.`
+  ),
+  Command.withShortDescription("Serve a sealed agent to an editor that speaks ACP")
+)
+
 const grantArgument = Argument.String("grant").pipe(Argument.withDescription("Grant ID"))
 
 const grantsCreateCommand = Command.make("create", Flags.grant, (flags) =>
@@ -293,6 +306,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       agentsCommand,
       configCommand,
       chatCommand,
+      acpCommand,
       mcpCommand,
       serveCommand,
       grantsCommand,
@@ -316,7 +330,7 @@ export const main = Effect.fnUntraced(
     if (asked.operands !== undefined && !asked.words.includes("run")) {
       yield* complain(asked, noOperands)
     } else {
-      yield* Command.runWith(root(asked.operands), { version: yield* version })(
+      yield* Command.runWith(root(asked.operands), { version: yield* Version.version })(
         // A command line without words gets the help.
         asked.words.length === 0 ? ["--help"] : asked.words
       ).pipe(
@@ -361,7 +375,7 @@ const traced =
       ? Effect.gen(function* () {
           const Tracing = yield* Effect.promise(() => import("./Tracing.ts"))
           return yield* (command === "serve" ? effect : Effect.withSpan(effect, "cogni-sandbox")).pipe(
-            Effect.provide(Tracing.layer(environment, yield* version))
+            Effect.provide(Tracing.layer(environment, yield* Version.version))
           )
         })
       : effect
@@ -372,13 +386,6 @@ const noOperands = Cause.fail(
     detail: "only run takes a command after --",
     remedy: "See cogni-sandbox --help"
   })
-)
-
-const version = FileSystem.FileSystem.use((fs) =>
-  fs.readFileString(fileURLToPath(new URL("../package.json", import.meta.url))).pipe(
-    Effect.map((manifest) => (JSON.parse(manifest) as { readonly version: string }).version),
-    Effect.orElseSucceed(() => "unknown")
-  )
 )
 
 /** Prints requested help. For an invalid command line, prints nothing: `complain` reports it in one line. */

@@ -2,6 +2,7 @@
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { layerNoop, type LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
 import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
@@ -24,7 +25,7 @@ import type { PackageMirrorOptions } from "@cogni/sandbox-proxy/PackageMirror"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import * as MetricsQuery from "@cogni/sandbox-proxy/tools/MetricsQuery"
 import type { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
-import { Context, Effect, FileSystem, Layer, Redacted, Result } from "effect"
+import { Context, Effect, FileSystem, Layer, Redacted, Result, Schema } from "effect"
 import { basename, dirname, join, resolve } from "node:path"
 import type { Refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
@@ -162,6 +163,14 @@ export const cloneWorkspace = (
   settings: Pick<Settings["Service"], "stateDirectory">,
   runId: string
 ): string => join(relaysOf(settings), runId, "workspace")
+
+/** Whether a path is the relay's clone of some run. */
+export const isClone =
+  (settings: Pick<Settings["Service"], "stateDirectory">) =>
+  (path: string): boolean => {
+    const runId = basename(dirname(path))
+    return Schema.is(RunId)(runId) && path === cloneWorkspace(settings, runId)
+  }
 
 /**
  * The git relay, in the same container runtime as runs. A local user may name any server. Callers over HTTP may not, so

@@ -379,6 +379,49 @@ export const mcp = {
   env: run.env
 }
 
+/** Flags of `acp`, most of them shared with `run`, of which each prompt is one. */
+export const acp = {
+  agent: run.agent,
+  personality: run.personality,
+  workspace: Flag.Literals("workspace", ["cwd", "fresh", "clone"]).pipe(
+    Flag.withAlias("w"),
+    Flag.withDescription(
+      "Files of a session: the editor's directory itself, an empty directory, or a clone of the repository for each prompt (default cwd)"
+    ),
+    Flag.withDefault("cwd")
+  ),
+  ignoreMcpServers: toggle(
+    "ignore-mcp-servers",
+    "Accept sessions for which the editor offers MCP servers, without these servers (default: refuse such sessions)"
+  ),
+  model,
+  timeoutSeconds: duration(
+    "timeout",
+    "Wall-clock time allowed for each prompt, such as 90s or 2h (default 10m)"
+  ),
+  memoryBytes: run.memoryBytes,
+  cpus: run.cpus,
+  processes: run.processes,
+  diskBytes: run.diskBytes,
+  outputBytes: run.outputBytes,
+  graceSeconds: run.graceSeconds,
+  env: run.env,
+  image: run.image,
+  proxy: run.proxy,
+  callsMax: count("max-calls", "Calls sent to the model API for each prompt (default no limit)"),
+  inputTokensMax: count("max-input-tokens", "Input tokens allowed for each prompt (default no limit)"),
+  outputTokensMax: count("max-output-tokens", "Output tokens allowed for each prompt (default no limit)"),
+  costUsdMax: cost("max-cost", "Model cost allowed for each prompt, in US dollars (default no limit)"),
+  stopWhenSpent: run.stopWhenSpent,
+  tools: run.tools,
+  packages: run.packages,
+  canaries: run.canaries,
+  strict: run.strict,
+  auditBodies: run.auditBodies,
+  demo: run.demo,
+  quiet
+}
+
 /** Flags of `serve`. */
 export const serve = {
   host: text("host", "ADDRESS", "Address to listen on (default 127.0.0.1)").pipe(

@@ -6,7 +6,6 @@
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
-import { describeExhaustion } from "@cogni/sandbox-core/BudgetWords"
 import { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
@@ -187,11 +186,8 @@ export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R =
       case "PostureVerified":
         return tidy.begin
       case "ExfiltrationSuspected":
-        return progress.note(
-          `warning: a canary was detected in the ${event.evidence.channel.replace("_", " ")}: ${event.evidence.canary} (${event.evidence.encoding})`
-        )
       case "BudgetExhausted":
-        return progress.note(`warning: ${describeExhaustion(event.exhaustion)}`)
+        return progress.note(`warning: ${RunReport.warning(event)}`)
       case "OutputReceived":
         return live ? pass.take(event.channel, event.bytes) : Effect.void
       case "RunEnded":

@@ -6,7 +6,7 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { LlmBudget, problemsOf, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
+import type { Agent, Message } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
@@ -22,7 +22,13 @@ export type RunFlags = Partial<Flags.Typed<typeof Flags.run>>
 
 /** The agent or the command to run. */
 export type RunSubject =
-  | { readonly _tag: "Prompt"; readonly agent: Agent; readonly prompt: string }
+  | {
+      readonly _tag: "Prompt"
+      readonly agent: Agent
+      readonly prompt: string
+      /** Earlier turns of the conversation. */
+      readonly earlier?: ReadonlyArray<Message> | undefined
+    }
   | { readonly _tag: "Command"; readonly argv: readonly [string, ...ReadonlyArray<string>] }
 
 /** Egress of a sandbox: where its socket leads. */
@@ -217,12 +223,14 @@ export const make = (
       const spec = { ...termsOf(flags, settings.runtimeImage), ...llm, runId, argv: subject.argv }
       return { spec, wayOut, note }
     }
-    const { agent, prompt } = subject
-    const asked = {
-      messages: [{ role: "user", content: prompt }],
+    const { agent, earlier = [], prompt } = subject
+    const last = { role: "user", content: prompt } as const
+    const [first, ...more] = earlier
+    const asked: AgentRun.AgentRequest = {
+      messages: first === undefined ? [last] : [first, ...more, last],
       personality: flags.personality,
       hasRepository: flags.repo !== undefined
-    } as const
+    }
     yield* Result.mapError(AgentRun.check(agent, asked), ({ message }) =>
       refusal("usage", message, "List agents and their capabilities: cogni-sandbox agents")
     )

@@ -4,6 +4,8 @@
  * For an agent, standard output contains only the answer. An agent with a nonzero exit code has no answer, whatever it
  * printed.
  */
+import { describeExhaustion } from "@cogni/sandbox-core/BudgetWords"
+import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
 import { hasReachedUpstream, type LlmTraffic, type RunResult } from "@cogni/sandbox-core/RunResult"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import type { AgentAnswer } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
@@ -46,6 +48,13 @@ export const spoken = (textSoFar: string): string => {
   if (text === "") return ""
   const shown = `${text.length > shownCharsMax ? "…" : ""}${text.slice(-shownCharsMax)}`
   return `· the agent's text so far:\n  ${shown.split(/\r\n|[\n\u2028\u2029\r]/u).join("\n  ")}\n`
+}
+
+/** Describes what the proxy has observed during a run. */
+export const warning = (observed: LlmObservation): string => {
+  if (observed._tag === "BudgetExhausted") return describeExhaustion(observed.exhaustion)
+  const { canary, channel, encoding } = observed.evidence
+  return `a canary was detected in the ${channel.replace("_", " ")}: ${canary} (${encoding})`
 }
 
 /** Summarizes the end of a run in one line. */

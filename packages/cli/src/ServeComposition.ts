@@ -3,7 +3,6 @@
  *
  * Separate from `Composition`, so that no other command loads it.
  */
-import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
 import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
@@ -25,9 +24,8 @@ import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
 import { Probes } from "@cogni/sandbox-server/ServerHealth"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import * as Database from "@cogni/sandbox-sql/Database"
-import { Effect, Layer, Result, Schedule, Schema } from "effect"
+import { Effect, Layer, Result, Schedule } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
-import { basename, dirname } from "node:path"
 import * as Composition from "./Composition.ts"
 import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
@@ -69,7 +67,7 @@ export const server = (
       const { forges } = yield* Effect.fromResult(settings.git)
       const runner = Composition.runner(settings, {
         wayOut,
-        allowedWorkspace: isClone(settings)
+        allowedWorkspace: Composition.isClone(settings)
       })
       const graphs = {
         enabled: settings.sandboxEnabled,
@@ -102,14 +100,6 @@ export const server = (
       )
     })
   )
-
-/** Whether a path is the clone of a run: besides an empty workspace, the only kind that a remote run can have. */
-export const isClone =
-  (settings: Pick<Settings["Service"], "stateDirectory">) =>
-  (path: string): boolean => {
-    const runId = basename(dirname(path))
-    return Schema.is(RunId)(runId) && path === Composition.cloneWorkspace(settings, runId)
-  }
 
 const inDatabase = <A, E extends { readonly message: string }>(
   settings: Settings["Service"],

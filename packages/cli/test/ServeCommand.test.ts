@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as AgentsCommand from "../src/AgentsCommand.ts"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
-import * as ServeComposition from "../src/ServeComposition.ts"
+import * as Composition from "../src/Composition.ts"
 import { answerUntilServed, isLoopback } from "../src/ServeCommand.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, FileSystem, Layer } from "effect"
@@ -94,7 +94,7 @@ describe("serve", () => {
 
 describe("a workspace of a remote run", () => {
   it("may be the relay's clone of a run, and no other directory of this host", () => {
-    const isClone = ServeComposition.isClone({ stateDirectory: "/state" })
+    const isClone = Composition.isClone({ stateDirectory: "/state" })
     assert.isTrue(isClone("/state/relays/run-000000000001/workspace"))
     for (const path of [
       "/state",
