@@ -178,7 +178,8 @@ const internalVariables: ReadonlySet<string> = new Set([
   // Variables of the LiteLLM that tests start.
   "COGNI_RECORDS",
   "LITELLM_LOCAL_MODEL_COST_MAP",
-  "LITELLM_MASTER_KEY"
+  "LITELLM_MASTER_KEY",
+  "LITELLM_SALT_KEY"
 ])
 
 describe("follow one prompt", () => {

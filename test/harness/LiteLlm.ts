@@ -8,7 +8,7 @@ import { Effect, Schedule, Schema } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { homedir, tmpdir } from "node:os"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import { freePort } from "./FreePort.ts"
 
@@ -45,7 +45,11 @@ export interface LiteLlm {
 /** A made-up key. */
 export const masterKey = "sk-master-7f3a9c51e2d84b06"
 
-const home = process.env["COGNI_LITELLM"] ?? join(homedir(), ".cache", "cogni-sandbox", "litellm")
+/** Files of the harness. */
+export const files = join(import.meta.dirname, "litellm")
+
+/** Directory of the virtual environment that `./dev` installs. */
+export const home = process.env["COGNI_LITELLM"] ?? join(homedir(), ".cache", "cogni-sandbox", "litellm")
 
 const startSecondsMax = 500
 
@@ -54,54 +58,49 @@ const decode = Schema.decodeUnknownSync(Schema.fromJsonString(Recorded))
 /** Figures of the scripted model API, for the models that are called `priced`. */
 export const figures = { inputTokens: 1000, cachedTokens: 400, outputTokens: 50 }
 
-const start = (port: number, directory: string, modelUrl: string): ChildProcess => {
+export interface StartOptions {
+  /** Name of the configuration in `test/harness/litellm`. */
+  readonly config: string
+  /** A directory of this LiteLLM only. */
+  readonly directory: string
+  readonly port: number
+  /** Further environment variables. */
+  readonly environment?: Readonly<Record<string, string>> | undefined
+}
+
+const launch = ({ config, directory, environment, port }: StartOptions): ChildProcess => {
   const program = join(home, "bin", "litellm")
   if (!existsSync(program))
     throw new Error(`there is no LiteLLM at ${home}. Run ./dev test, which installs it from PyPI`)
-  const files = join(import.meta.dirname, "litellm")
-  const child = spawn(
-    program,
-    [
-      "--config",
-      join(files, "config.yaml"),
-      "--host",
-      "127.0.0.1",
-      "--port",
-      String(port),
-      "--telemetry",
-      "False"
-    ],
-    {
-      cwd: directory,
-      stdio: ["ignore", "pipe", "pipe"],
-      env: {
-        PATH: "/usr/local/bin:/usr/bin:/bin",
-        HOME: directory,
-        PYTHONPATH: files,
-        PYTHONDONTWRITEBYTECODE: "1",
-        LITELLM_MASTER_KEY: masterKey,
-        LITELLM_LOCAL_MODEL_COST_MAP: "True",
-        MODEL_OPENAI_URL: `${modelUrl}/v1`,
-        MODEL_ANTHROPIC_URL: modelUrl,
-        COGNI_RECORDS: join(directory, "records.jsonl")
-      }
+  const address = ["--host", "127.0.0.1", "--port", String(port)]
+  return spawn(program, ["--config", join(files, config), ...address, "--telemetry", "False"], {
+    cwd: directory,
+    stdio: ["ignore", "pipe", "pipe"],
+    env: {
+      PATH: [dirname(process.execPath), "/usr/local/bin:/usr/bin:/bin"].join(":"),
+      HOME: directory,
+      PYTHONPATH: files,
+      PYTHONDONTWRITEBYTECODE: "1",
+      LITELLM_MASTER_KEY: masterKey,
+      LITELLM_LOCAL_MODEL_COST_MAP: "True",
+      ...environment
     }
-  )
-  return child
+  })
 }
 
-export const acquire = Effect.gen(function* () {
-  const directory = yield* Effect.acquireRelease(
-    Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-litellm-"))),
-    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
-  )
-  const model = yield* ScriptedModelApi.acquire({ script: () => ({ say: "hello", usage: figures }) })
-  const port = yield* freePort
+/** Creates a temporary directory, and removes it when the scope closes. */
+export const temporaryDirectory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-litellm-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+)
+
+/** Starts LiteLLM and waits until it answers. Closing the scope ends it. Returns its URL. */
+export const start = Effect.fnUntraced(function* (options: StartOptions) {
   let log = ""
   let ended: number | null | undefined
   yield* Effect.acquireRelease(
     Effect.sync(() => {
-      const child = start(port, directory, model.url)
+      const child = launch(options)
       const hear = (data: Buffer) => {
         log = (log + data.toString("utf8")).slice(-8000)
       }
@@ -123,7 +122,7 @@ export const acquire = Effect.gen(function* () {
         child.kill("SIGTERM")
       })
   )
-  const url = `http://127.0.0.1:${port}`
+  const url = `http://127.0.0.1:${options.port}`
   yield* Effect.tryPromise(() => fetch(`${url}/health/liveliness`)).pipe(
     Effect.filterOrFail((response) => response.ok),
     Effect.retry({ schedule: Schedule.spaced("250 millis"), while: () => ended === undefined }),
@@ -131,6 +130,22 @@ export const acquire = Effect.gen(function* () {
     Effect.mapError(() => new Error(`LiteLLM did not start (${ended ?? "still starting"}):\n${log}`)),
     Effect.orDie
   )
+  return url
+})
+
+export const acquire = Effect.gen(function* () {
+  const directory = yield* temporaryDirectory
+  const model = yield* ScriptedModelApi.acquire({ script: () => ({ say: "hello", usage: figures }) })
+  const url = yield* start({
+    config: "config.yaml",
+    directory,
+    port: yield* freePort,
+    environment: {
+      MODEL_OPENAI_URL: `${model.url}/v1`,
+      MODEL_ANTHROPIC_URL: model.url,
+      COGNI_RECORDS: join(directory, "records.jsonl")
+    }
+  })
   const records = Effect.sync((): ReadonlyArray<Recorded> => {
     const file = join(directory, "records.jsonl")
     return existsSync(file)

@@ -28,7 +28,7 @@ export const password = "p@ss/wörd?#%31:s3cr3t"
 const startSecondsMax = 300
 
 /** Directory of the programs: the one that `./dev` names, or Debian's newest version. */
-const programs = () =>
+export const programs = () =>
   process.env["COGNI_POSTGRES_BIN"] ?? globSync("/usr/lib/postgresql/*/bin").toSorted().at(-1) ?? ""
 
 /** PostgreSQL refuses to run as root. It then runs as the user that its package created. */
