@@ -13,6 +13,7 @@ import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import * as RunKeys from "@cogni/sandbox-proxy/RunKeys"
 import type * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import { Context, Effect, Layer, Logger, Redacted, References, Stream } from "effect"
 import { execFile, spawn } from "node:child_process"
@@ -34,13 +35,24 @@ class Upstream extends Context.Service<Upstream, ScriptedModelApi.ScriptedModelA
 const proxies = [
   { name: "nginx", adds: "-proxy", carrier: undefined },
   { name: "gateway, sockets in a directory", adds: undefined, carrier: "directory" },
-  { name: "gateway, sockets in a container", adds: "-gateway", carrier: "container" }
+  { name: "gateway, sockets in a container", adds: "-gateway", carrier: "container" },
+  { name: "gateway, a key for each run", adds: undefined, carrier: "directory", hasRunKeys: true }
 ] as const
 
-const proxyOf = ({ carrier }: { readonly carrier: "directory" | "container" | undefined }) =>
+interface Proxy {
+  readonly carrier: "directory" | "container" | undefined
+  readonly hasRunKeys?: boolean
+}
+
+/** Keys of runs that the search finds too. */
+const runKeys = RunKeys.makeMemory({ keyPrefix: `${key}-run-` })
+
+const proxyOf = ({ carrier, hasRunKeys = false }: Proxy) =>
   Layer.unwrap(
-    Effect.map(Upstream, ({ url }) =>
-      carrier === undefined
+    Effect.gen(function* () {
+      const { url } = yield* Upstream
+      const keys = hasRunKeys ? yield* runKeys : undefined
+      return carrier === undefined
         ? NginxLlmProxy.layer({
             image: Images.proxy,
             upstream: { type: "host", url: url },
@@ -53,10 +65,11 @@ const proxyOf = ({ carrier }: { readonly carrier: "directory" | "container" | un
             keySecondsMax: 0,
             carrier,
             image: Images.gateway,
+            ...(keys === undefined ? {} : { runKeys: { keys } }),
             // The most verbose setting of the audit.
             auditBodies: "full"
           })
-    )
+    })
   )
 
 const logged: Array<string> = []
@@ -130,6 +143,8 @@ for (const proxy of proxies) {
           const headers = new Map(request!.headers.map(([name, value]) => [name.toLowerCase(), value]))
           const sent = headers.get("authorization") ?? ""
           if (proxy.carrier === undefined) assert.strictEqual(sent, `Bearer ${key}`)
+          else if ("hasRunKeys" in proxy)
+            assert.match(sent, new RegExp(`^Bearer ${key}-run-[0-9a-f]{24}$`, "u"))
           else assert.strictEqual(sent, `Bearer ${key}-${rotations}`)
           assert.strictEqual(headers.get("x-litellm-end-user-id"), identity.billingAccountId)
           assert.strictEqual(headers.get("x-litellm-customer-id"), identity.billingAccountId)

@@ -144,18 +144,31 @@ const packageFacts = (
   ...given("detail", line.detail)
 ]
 
+const openedFacts = (line: Extract<AuditLine, { readonly type: "run.opened" }>): ReadonlyArray<string> => [
+  ...given("upstream", line.upstream),
+  ...given("carrier", line.carrier),
+  ...given("models", line.models.join(",")),
+  ...given("account", line.identity?.billingAccountId),
+  ...(line.tools.length === 0 ? [] : given("tools", line.tools.join(","))),
+  ...given("packages", line.packages?.join(",")),
+  ...given("canaries", line.canaries)
+]
+
+const keyFacts = (line: Extract<AuditLine, { readonly type: "run.keyed" }>): ReadonlyArray<string> => [
+  ...given("key", line.credential),
+  ...given("alias", line.alias),
+  ...given("hash", line.keyHash),
+  ...given("expires", line.expiresAt),
+  ...given("usd", line.budgetUsdMax),
+  ...given("detail", line.detail)
+]
+
 const facts = (line: AuditLine): ReadonlyArray<string> => {
   switch (line.type) {
     case "run.opened":
-      return [
-        ...given("upstream", line.upstream),
-        ...given("carrier", line.carrier),
-        ...given("models", line.models.join(",")),
-        ...given("account", line.identity?.billingAccountId),
-        ...(line.tools.length === 0 ? [] : given("tools", line.tools.join(","))),
-        ...given("packages", line.packages?.join(",")),
-        ...given("canaries", line.canaries)
-      ]
+      return openedFacts(line)
+    case "run.keyed":
+      return keyFacts(line)
     case "call.started":
       return [
         text(line.method),

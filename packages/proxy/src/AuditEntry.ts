@@ -49,6 +49,24 @@ export const RunOpened = typed("run.opened", {
   canaries: CanaryPolicy
 })
 
+/** The key with which the run's calls go upstream. Written before the first of them. */
+export const RunKeyed = typed("run.keyed", {
+  /** `run`: a key of this run only. `shared`: the gateway's own, because the configuration allows it. */
+  credential: Schema.Literals(["run", "shared"]),
+  /** SHA-256 of the run's key, by which the upstream lists its calls. */
+  keyHash: Schema.optionalKey(Digest),
+  /** Name of the key at the upstream. */
+  alias: Schema.optionalKey(Schema.String),
+  /** When the key expires. */
+  expiresAt: Schema.optionalKey(Schema.String),
+  /** Budget of the key at the upstream, in US dollars. It is higher than the run's own. */
+  budgetUsdMax: Schema.optionalKey(Schema.Finite),
+  /** Why the run has no key of its own. */
+  detail: Schema.optionalKey(Schema.String)
+})
+
+export type RunKeyed = typeof RunKeyed.Type
+
 /** A call that is about to go upstream. Written before its first byte is sent. */
 export const CallStarted = typed("call.started", {
   requestId: Schema.String,
@@ -197,6 +215,7 @@ export type RunClosed = typeof RunClosed.Type
 
 const entries = [
   RunOpened,
+  RunKeyed,
   CallStarted,
   CallEnded,
   RequestRefused,
@@ -234,6 +253,7 @@ const line = <F extends Schema.Struct.Fields>(entry: Schema.Struct<F>) =>
 /** One line of an audit, with its fields in the order in which they are written. */
 export const AuditLine = Schema.Union([
   line(RunOpened),
+  line(RunKeyed),
   line(CallStarted),
   line(CallEnded),
   line(RequestRefused),

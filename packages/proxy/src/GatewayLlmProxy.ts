@@ -38,8 +38,11 @@ import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
 import { socketName } from "./internal/carrier/SocketCarrier.ts"
 import type * as EgressProxy from "./EgressProxy.ts"
 import * as KeyInjection from "./KeyInjection.ts"
+import * as OwnKey from "./internal/keys/OwnKey.ts"
+import * as RunKeyLease from "./internal/keys/RunKeyLease.ts"
 import type { PackageMirrorOptions } from "./PackageMirror.ts"
 import type { Prices } from "./Prices.ts"
+import type { RunKeys } from "./RunKeys.ts"
 import type * as Upstream from "./Upstream.ts"
 import * as UpstreamProfile from "./UpstreamProfile.ts"
 
@@ -55,6 +58,13 @@ export interface GatewayLlmProxyOptions {
   readonly keySecondsMax?: number | undefined
   /** How long an effect or a signer may take, in seconds (default 10). */
   readonly keyWaitSecondsMax?: number | undefined
+  /**
+   * Gives each run a key of its own, from LiteLLM. The gateway's key then never reaches the threads that serve runs.
+   * With `fallback: "masterKey"`, a run whose key cannot be created uses the gateway's key. By default it is refused.
+   */
+  readonly runKeys?:
+    | { readonly keys: RunKeys["Service"]; readonly fallback?: "none" | "masterKey" | undefined }
+    | undefined
   /**
    * Kind of the upstream: its paths, its key header, and what it learns about who pays. Only `litellm` gets the billing
    * identity. Default: the profile of a known public API, otherwise `litellm`.
@@ -145,6 +155,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
   const { address, profile } = resolved
   yield* Effect.fromResult(checkPseudonym(options, profile))
   yield* Effect.fromResult(checkDrains(options))
+  yield* Effect.fromResult(checkRunKeys(options, profile))
   const proxyUrl = yield* Effect.fromResult(UpstreamOptions.egressProxy(options.egressProxy, address, names))
   if (Redacted.isRedacted(options.key))
     yield* Effect.fromResult(UpstreamOptions.checkKey(options.key, named("GatewayLlmProxy.key")))
@@ -154,6 +165,17 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     keySecondsMax: options.keySecondsMax ?? GatewayLimits.defaults.keySecondsMax,
     keyWaitSecondsMax: options.keyWaitSecondsMax ?? GatewayLimits.defaults.keyWaitSecondsMax
   })
+  const { runKeys } = options
+  // Made before the shards, so that closing the gateway deletes the keys after it has ended their last calls.
+  const ownKeys =
+    runKeys === undefined
+      ? undefined
+      : {
+          leases: yield* RunKeyLease.make(runKeys.keys),
+          fallback: runKeys.fallback ?? "none",
+          desk,
+          profile
+        }
   const pool = yield* ShardPool.make(configOf(options, { ...resolved, desk, packages, proxyUrl }))
 
   const acquire = Effect.fn("LlmProxy.acquire")(function* (
@@ -161,7 +183,9 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
   ): Effect.fn.Return<LlmEndpoint, LlmProxyError, Scope.Scope> {
     const { llm, packages = [], runId } = request
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.runId, runId)
-    if (llm !== undefined) yield* usable(desk, profile, { llm, runId })
+    if (llm !== undefined) yield* usable(ownKeys === undefined ? desk : undefined, profile, { llm, runId })
+    const own =
+      llm === undefined || ownKeys === undefined ? undefined : yield* OwnKey.open(ownKeys, request, llm)
     // A loop on this host connects to the socket directly, so a directory is enough.
     const isHost = llm?.caller === "host"
     const carries = isHost ? HostDirectoryCarrier.make : yield* carrier
@@ -172,9 +196,10 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
       pool,
       request,
       tools,
-      desk,
+      desk: own?.desk ?? desk,
       start: {
         runId,
+        hasOwnKey: own !== undefined,
         ...(llm === undefined ? {} : { llm }),
         payer: llm === undefined ? { cacheScope: "" } : payerOf(llm.identity),
         packages,
@@ -197,7 +222,11 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     const finish = yield* Effect.cached(trafficOf(run.finish))
     const ready = yield* Deferred.make<void, LlmProxyError>()
     const opening = forPackages === undefined ? carried.open : Effect.andThen(carried.open, forPackages.open)
-    yield* Effect.forkScoped(Deferred.into(Effect.andThen(run.listening, opening), ready))
+    const keyed = own === undefined ? Effect.void : Effect.flatMap(own.ready, run.keyed)
+    yield* Effect.all([Effect.andThen(run.listening, opening), keyed], {
+      concurrency: 2,
+      discard: true
+    }).pipe(Deferred.into(ready), Effect.forkScoped)
     yield* Effect.addFinalizer(() => Effect.ignore(finish))
     return {
       mounts: (forPackages ?? carried).mounts,
@@ -312,6 +341,21 @@ const checkDrains = (options: GatewayLlmProxyOptions): Result.Result<void, Misco
   return Result.succeed(undefined)
 }
 
+/** Checks that the upstream can issue keys. */
+const checkRunKeys = (
+  { key, runKeys }: GatewayLlmProxyOptions,
+  { name }: UpstreamProfile.UpstreamProfile
+): Result.Result<void, Misconfigured> => {
+  if (runKeys === undefined) return Result.succeed(undefined)
+  const refuse = (detail: string, remedy: string) =>
+    Result.fail(new Misconfigured({ option: named("GatewayLlmProxy.runKeys"), detail, remedy }))
+  if (name !== "litellm")
+    return refuse(`is set, and the upstream's profile is ${name}`, "Leave it out: only LiteLLM issues keys")
+  return Redacted.isRedacted(key) || Effect.isEffect(key)
+    ? Result.succeed(undefined)
+    : refuse("is set, and the key is a signer", "Leave it out, or give a key")
+}
+
 /** Returns what the upstream learns about who pays. Only LiteLLM gets the account itself. */
 const makePayer = (
   { identitySecret }: GatewayLlmProxyOptions,
@@ -347,7 +391,11 @@ const configOf = (
     address,
     proxyUrl,
     keyKind: desk.kind,
-    key: desk.fixed === undefined ? undefined : KeyInjection.handedOver(desk.fixed),
+    // With keys of runs, no thread gets the gateway's own key in advance.
+    key:
+      desk.fixed === undefined || options.runKeys !== undefined
+        ? undefined
+        : KeyInjection.handedOver(desk.fixed),
     profile,
     certificateAuthorities: options.certificateAuthorities,
     prices: options.prices,
@@ -359,9 +407,9 @@ const configOf = (
   }
 }
 
-/** Validates the run, and gets its first key, before anything is started. */
+/** Validates the run, and gets its first key unless it has its own, before anything is started. */
 const usable = Effect.fnUntraced(function* (
-  desk: KeyDesk.KeyDesk,
+  desk: KeyDesk.KeyDesk | undefined,
   profile: UpstreamProfile.UpstreamProfile,
   { llm, runId }: { readonly llm: LlmAccess; readonly runId: RunId }
 ) {
@@ -376,7 +424,8 @@ const usable = Effect.fnUntraced(function* (
       remedy: "Name the deployment, with letters, digits and . _ - only"
     })
   const option = named("GatewayLlmProxy.key")
-  const upstreamKey = yield* Effect.mapError(desk.current, ({ detail, isRetryable, remedy }) =>
+  const current = desk === undefined ? Effect.succeed(undefined) : desk.current
+  const upstreamKey = yield* Effect.mapError(current, ({ detail, isRetryable, remedy }) =>
     isRetryable
       ? new ProxyFailed({ detail: `the upstream's key is not available: ${detail}`, remedy })
       : new Misconfigured({ option, detail: `is not available: ${detail}`, remedy })

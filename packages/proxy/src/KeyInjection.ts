@@ -123,20 +123,26 @@ const identityHeaders = (account: string, runId: RunId, identity: LlmIdentity): 
  * ASCII characters, so that every reader of headers decodes the same text.
  */
 export const spendMetadata = (runId: RunId, identity: LlmIdentity): string =>
-  JSON.stringify({
-    run_id: runId,
-    attempt: identity.attempt,
-    user_id: identity.userId ?? null,
-    graph_id: identity.graphId ?? null,
-    existing_trace_id: identity.existingTraceId ?? null,
-    session_id: identity.sessionId ?? null,
-    trace_user_id: identity.traceUserId ?? null
-  }).replace(/[^\x20-\x7e]/gu, (character) =>
+  JSON.stringify(spendFields(runId, identity)).replace(/[^\x20-\x7e]/gu, (character) =>
     Array.from(
       { length: character.length },
       (_, index) => `\\u${character.charCodeAt(index).toString(16).padStart(4, "0")}`
     ).join("")
   )
+
+/** Fields of the spend metadata. */
+export const spendFields = (
+  runId: RunId,
+  identity: LlmIdentity
+): Readonly<Record<string, string | number | null>> => ({
+  run_id: runId,
+  attempt: identity.attempt,
+  user_id: identity.userId ?? null,
+  graph_id: identity.graphId ?? null,
+  existing_trace_id: identity.existingTraceId ?? null,
+  session_id: identity.sessionId ?? null,
+  trace_user_id: identity.traceUserId ?? null
+})
 
 /** Headers that a signature cannot set, because the connection or the proxy does. */
 const isUnsignable = (name: string): boolean =>

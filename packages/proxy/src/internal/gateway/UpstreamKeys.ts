@@ -51,6 +51,7 @@ export interface UpstreamKeys {
   readonly refused: (version: number) => void
 }
 
+/** Without a fixed key, one of the kind `fixed` is asked for once. */
 export const make = (kind: KeyKind, fixed: string | undefined): UpstreamKeys => {
   let last: (VersionedKey & { readonly untilMs: number }) | undefined =
     fixed === undefined

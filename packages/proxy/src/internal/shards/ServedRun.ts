@@ -8,6 +8,7 @@ import * as GatewayAnswers from "../gateway/GatewayAnswers.ts"
 import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
+import type { RunKeyed } from "../../AuditEntry.ts"
 import type { AuditProblem } from "../audit/AuditFile.ts"
 import * as GatewayTools from "../GatewayTools.ts"
 import * as Questions from "../Questions.ts"
@@ -26,6 +27,8 @@ export interface ServedRun {
   readonly traffic: Effect.Effect<RunTraffic, ProxyFailed>
   /** Ends the run and returns its final traffic. Repeated calls return the same. */
   readonly finish: Effect.Effect<RunTraffic, ProxyFailed>
+  /** Writes into the audit which key the run has. */
+  readonly keyed: (fact: RunKeyed) => Effect.Effect<void>
 }
 
 export interface ServedRunOptions {
@@ -150,7 +153,8 @@ export const make = Effect.fnUntraced(function* (
         questions.ask((serial) => say({ type: "traffic", serial }))
       )
     ),
-    finish
+    finish,
+    keyed: (fact) => Effect.sync(() => say({ type: "keyed", fact }))
   }
 })
 

@@ -6,7 +6,7 @@ import type { PackagePattern } from "@cogni/sandbox-core/PackagePattern"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import type { MessagePort } from "node:worker_threads"
-import type { AuditEntry, ToolCalled } from "../../AuditEntry.ts"
+import type { AuditEntry, RunKeyed, ToolCalled } from "../../AuditEntry.ts"
 import type { Answer } from "../gateway/GatewayAnswers.ts"
 import type { Payer } from "../gateway/GatewayRun.ts"
 import type { Prices } from "../../Prices.ts"
@@ -55,6 +55,8 @@ export interface RunStart {
   /** Absent if the run has no model. */
   readonly llm?: LlmAccess | undefined
   readonly payer: Payer
+  /** Whether the run has a key of its own, which the main thread returns when it is asked. */
+  readonly hasOwnKey: boolean
   /** Path of the socket to listen on. */
   readonly socketPath: string
   /** Patterns of the packages that the sandbox may install. */
@@ -98,6 +100,7 @@ export type ToRun =
   | { readonly type: "traffic"; readonly serial: number }
   | { readonly type: "tool_answer"; readonly serial: number; readonly answer: Answer }
   | { readonly type: "tool_called"; readonly fact: typeof ToolCalled.Type }
+  | { readonly type: "keyed"; readonly fact: RunKeyed }
   | { readonly type: "sighted"; readonly sighting: Omit<Evidence, "at"> }
   | { readonly type: "key_told"; readonly serial: number; readonly told: KeyTold }
 

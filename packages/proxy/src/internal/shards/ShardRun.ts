@@ -21,7 +21,7 @@ import * as RunShare from "../gateway/RunShare.ts"
 import * as SocketListener from "../gateway/SocketListener.ts"
 import * as ToolPort from "../gateway/ToolPort.ts"
 import * as TrafficCount from "../gateway/TrafficCount.ts"
-import type { KeyAsker, KeyTold } from "../gateway/UpstreamKeys.ts"
+import * as UpstreamKeys from "../gateway/UpstreamKeys.ts"
 import * as RunPackages from "../packages/RunPackages.ts"
 import * as Budget from "../policy/Budget.ts"
 import * as Questions from "../Questions.ts"
@@ -48,7 +48,7 @@ const lingerMillis = 200
 /** How long the main thread may take to answer about a key, in addition to the time of its source. */
 const keyGraceSecondsMax = 20
 
-const noAnswer: KeyTold = {
+const noAnswer: UpstreamKeys.KeyTold = {
   _tag: "Unavailable",
   detail: "the host did not answer in time",
   isRetryable: true
@@ -63,8 +63,8 @@ export const serve = Effect.fnUntraced(function* (
   yield* Effect.addFinalizer(() => Effect.sync(() => port.close()))
   const tell = (message: FromRun) => port.postMessage(message)
   const tools = ToolPort.make((serial, request) => tell({ type: "tool", serial, request }))
-  const keys = Questions.make<KeyTold>()
-  const askKey: KeyAsker = (ask) =>
+  const keys = Questions.make<UpstreamKeys.KeyTold>()
+  const askKey: UpstreamKeys.KeyAsker = (ask) =>
     Effect.timeoutOrElse(
       keys.ask((serial) => tell({ type: "key", serial, ask })),
       {
@@ -90,6 +90,8 @@ export const serve = Effect.fnUntraced(function* (
         )
       case "tool_called":
         return ifOpened(({ run }) => run.toolCalled(message.fact))
+      case "keyed":
+        return ifOpened(({ run }) => run.audit.note(message.fact))
       case "sighted":
         return ifOpened(({ run }) => run.suspect(message.sighting))
     }
@@ -121,7 +123,7 @@ export const serve = Effect.fnUntraced(function* (
 
 /** Ways to the main thread. */
 interface Main {
-  readonly askKey: KeyAsker
+  readonly askKey: UpstreamKeys.KeyAsker
   readonly tell: (message: FromRun) => void
   readonly tools: ToolPort.ToolPort
 }
@@ -173,7 +175,7 @@ const open = Effect.fnUntraced(function* (
   const observe = (observation: LlmObservation) => tell({ type: "observed", observation })
   const metered = GatewayServer.meteredBy(gate, connections)
   const run = GatewayRun.make({
-    shared: shard.shared,
+    shared: start.hasOwnKey ? { ...shard.shared, keys: UpstreamKeys.make("fixed", undefined) } : shard.shared,
     runId: start.runId,
     llm: start.llm,
     payer: start.payer,

@@ -1,0 +1,109 @@
+/**
+ * Holds the key of a run for as long as its scope is open.
+ *
+ * Creating and deleting run in fibers that outlive the run and that nothing interrupts: an aborted request may still
+ * create a key. So a run neither waits for them at its end, nor leaves a key behind when it is interrupted. Closing the
+ * gateway waits for all of them. Each is bounded in time.
+ */
+import { Deferred, Duration, Effect, Fiber, Result, Schedule, type Scope } from "effect"
+import { type RunKey, RunKeyFailed, type RunKeys, type RunKeyTerms } from "../../RunKeys.ts"
+
+export interface RunKeyLease {
+  readonly alias: string
+  /** The key. Waits until it exists. */
+  readonly key: Effect.Effect<RunKey, RunKeyFailed>
+}
+
+export interface RunKeyLeases {
+  /** Begins to create a key. Closing the scope deletes it. */
+  readonly open: (terms: RunKeyTerms) => Effect.Effect<RunKeyLease, never, Scope.Scope>
+  /** Keys that could not be deleted. */
+  readonly leftTotal: () => number
+}
+
+/** How long the creation of a key may take. */
+export const createSecondsMax = 20
+
+/** How long one request to delete a key may take. */
+const deleteSecondsMax = 10
+
+/** How often and how fast a deletion is tried again. */
+const again = { schedule: Schedule.exponential("500 millis", 3), times: 2 }
+
+/** Creates the leases of a gateway. Closing the scope waits until their keys are deleted. */
+export const make = Effect.fnUntraced(function* (
+  keys: RunKeys["Service"]
+): Effect.fn.Return<RunKeyLeases, never, Scope.Scope> {
+  const jobs = new Set<Fiber.Fiber<void>>()
+  let leftTotal = 0
+  yield* Effect.addFinalizer(() => Effect.suspend(() => Fiber.awaitAll([...jobs])))
+
+  /** Runs a job that nothing interrupts. */
+  const inBackground = (job: Effect.Effect<void>) =>
+    Effect.uninterruptible(
+      Effect.flatMap(Effect.forkDetach(Effect.interruptible(job)), (fiber) =>
+        Effect.sync(() => {
+          jobs.add(fiber)
+          fiber.addObserver(() => jobs.delete(fiber))
+        })
+      )
+    )
+
+  const remove = (alias: string, expiresAt: string | undefined): Effect.Effect<void> =>
+    inTime(keys.remove(alias), "delete", deleteSecondsMax).pipe(
+      Effect.retry({ ...again, while: ({ isRetryable }) => isRetryable }),
+      Effect.catch(({ detail }) => {
+        leftTotal += 1
+        return Effect.logWarning(
+          `The key ${alias} was not deleted: ${detail}. ` +
+            `${expiresAt === undefined ? "If it exists, it expires" : `It expires at ${expiresAt}`}, and the next start on this host deletes it.`
+        )
+      })
+    )
+
+  return {
+    leftTotal: () => leftTotal,
+    open: Effect.fnUntraced(function* (terms) {
+      const alias = keys.aliasOf(terms.runId)
+      const created = yield* Deferred.make<RunKey, RunKeyFailed>()
+      yield* Effect.acquireRelease(
+        inBackground(
+          Effect.asVoid(Deferred.into(inTime(keys.create(alias, terms), "create", createSecondsMax), created))
+        ),
+        () =>
+          inBackground(
+            Effect.flatMap(Effect.result(Deferred.await(created)), (result) =>
+              Result.isSuccess(result)
+                ? remove(alias, result.success.expiresAt)
+                : result.failure.isUncertain
+                  ? remove(alias, undefined)
+                  : Effect.void
+            )
+          )
+      )
+      return { alias, key: Deferred.await(created) }
+    })
+  }
+})
+
+/** Bounds an operation, and turns its defects into failures: a defect's text may contain a key. */
+const inTime = <A>(
+  operation: Effect.Effect<A, RunKeyFailed>,
+  name: RunKeyFailed["operation"],
+  secondsMax: number
+): Effect.Effect<A, RunKeyFailed> => {
+  const failed = (detail: string, remedy: string, isRetryable: boolean) =>
+    Effect.fail(new RunKeyFailed({ operation: name, detail, remedy, isRetryable, isUncertain: true }))
+  return operation.pipe(
+    Effect.timeoutOrElse({
+      duration: Duration.seconds(secondsMax),
+      orElse: () =>
+        failed(
+          `there was no answer within ${secondsMax} s`,
+          "Check LiteLLM and its database, then try again",
+          true
+        )
+    }),
+    Effect.catchDefect(() => failed("the service that issues keys has a defect", "Report this", false))
+  )
+}

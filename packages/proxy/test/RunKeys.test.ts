@@ -1,0 +1,279 @@
+/** A key for each run, in a gateway with a scripted upstream and keys in memory that fail in every way. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Fiber, Latch, Layer, Logger, Redacted, Scope } from "effect"
+import { TestClock } from "effect/testing"
+import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
+import * as RunKeyAlias from "../src/internal/keys/RunKeyAlias.ts"
+import * as RunKeyLease from "../src/internal/keys/RunKeyLease.ts"
+import * as RunKeyTerms from "../src/internal/keys/RunKeyTerms.ts"
+import { profiles } from "../src/UpstreamProfile.ts"
+import * as RunKeys from "../src/RunKeys.ts"
+import * as ScriptedModelApi from "../src/ScriptedModelApi.ts"
+import * as Gateway from "./GatewaySocket.ts"
+import * as RunKeysContract from "./RunKeysContract.ts"
+
+let memory: Effect.Success<ReturnType<typeof RunKeys.makeMemory>> | undefined
+
+RunKeysContract.suite(
+  "memory",
+  Layer.effect(
+    RunKeys.RunKeys,
+    Effect.tap(RunKeys.makeMemory(), (made) =>
+      Effect.sync(() => {
+        memory = made
+      })
+    )
+  ),
+  {
+    existing: (runId) =>
+      Effect.map(memory!.existing, (all) =>
+        [...all.keys()].filter((alias) => RunKeyAlias.runOf("memory", alias) === runId)
+      )
+  }
+)
+
+const refused = (operation: RunKeys.RunKeyFailed["operation"], isRetryable = false, isUncertain = false) =>
+  new RunKeys.RunKeyFailed({
+    operation,
+    detail: "LiteLLM answered 401",
+    remedy: "Use LiteLLM's master key",
+    isRetryable,
+    isUncertain
+  })
+
+const gatewayWith = Effect.fnUntraced(function* (
+  options: RunKeys.MemoryRunKeysOptions = {},
+  fallback?: "none" | "masterKey"
+) {
+  const keys = yield* RunKeys.makeMemory(options)
+  const upstream = yield* ScriptedModelApi.acquire({
+    raw: true,
+    script: ScriptedModelApi.steps([{ _tag: "Answer" }])
+  })
+  const scope = yield* Scope.make()
+  yield* Effect.addFinalizer(() => Scope.close(scope, Exit.void))
+  const proxy = yield* GatewayLlmProxy.make({
+    url: upstream.url,
+    key: Redacted.make(Gateway.key),
+    runKeys: { keys, fallback },
+    shardsMax: 1
+  }).pipe(Effect.provide(MemoryContainerRuntime.layer()), Scope.provide(scope))
+  return { keys, proxy, upstream, close: Scope.close(scope, Exit.void) }
+})
+
+const authorizations = (upstream: ScriptedModelApi.ScriptedModelApi) =>
+  Effect.map(upstream.received, (received) =>
+    received.map(({ headers }) => headers.find(([name]) => name === "authorization")?.[1])
+  )
+
+const entriesOf = (audit: string) =>
+  audit
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
+
+describe("a gateway with a key for each run", () => {
+  it.live("sends each run's calls with the key of that run, records its hash, and deletes it", () =>
+    Effect.gen(function* () {
+      const { close, keys, proxy, upstream } = yield* gatewayWith()
+      for (let run = 0; run < 2; run++) {
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const opened = yield* Gateway.openRun(proxy)
+            const [{ runKey, terms } = assert.fail("no key")] = [...(yield* keys.existing).values()]
+            assert.strictEqual(terms.runId, opened.runId)
+            for (let call = 0; call < 2; call++) {
+              const answer = yield* opened.send(Gateway.http(Gateway.chat()))
+              assert.strictEqual(answer.status, 200, answer.text)
+            }
+            const sent = (yield* authorizations(upstream)).slice(-2)
+            assert.deepStrictEqual(sent, Array(2).fill(`Bearer ${Redacted.value(runKey.key)}`))
+            yield* opened.endpoint.finish
+            const audit = yield* opened.audit
+            const keyed = entriesOf(audit).find(({ type }) => type === "run.keyed")
+            assert.strictEqual(keyed?.["keyHash"], runKey.hash)
+            assert.strictEqual(keyed?.["credential"], "run")
+            assert.notInclude(audit, Redacted.value(runKey.key))
+          })
+        )
+      }
+      yield* close
+      assert.strictEqual((yield* keys.existing).size, 0)
+      assert.strictEqual((yield* keys.created).length, 2)
+      assert.notInclude((yield* authorizations(upstream)).join(" "), Gateway.key)
+    })
+  )
+
+  it.live("refuses a run without a key, with what to do, and sends nothing", () =>
+    Effect.gen(function* () {
+      const { keys, proxy, upstream } = yield* gatewayWith({
+        fault: (operation) => (operation === "create" ? Effect.fail(refused(operation)) : Effect.void)
+      })
+      const error = yield* Effect.flip(Gateway.openRun(proxy))
+      assert.strictEqual(error._tag, "Misconfigured")
+      assert.include(error.message, "LiteLLM answered 401")
+      assert.include(error.message, "Use LiteLLM's master key")
+      assert.deepStrictEqual(yield* upstream.received, [])
+      assert.strictEqual((yield* keys.existing).size, 0)
+    })
+  )
+
+  it.live("uses the gateway's key if the configuration allows it, and records that", () =>
+    Effect.gen(function* () {
+      const { proxy, upstream } = yield* gatewayWith(
+        { fault: (operation) => (operation === "create" ? Effect.fail(refused(operation)) : Effect.void) },
+        "masterKey"
+      )
+      const opened = yield* Gateway.openRun(proxy)
+      assert.strictEqual((yield* opened.send(Gateway.http(Gateway.chat()))).status, 200)
+      assert.deepStrictEqual(yield* authorizations(upstream), [`Bearer ${Gateway.key}`])
+      yield* opened.endpoint.finish
+      const keyed = entriesOf(yield* opened.audit).find(({ type }) => type === "run.keyed")
+      assert.strictEqual(keyed?.["credential"], "shared")
+    })
+  )
+
+  it.live("is refused for an upstream that issues no keys", () =>
+    Effect.gen(function* () {
+      const keys = yield* RunKeys.makeMemory()
+      const error = yield* Effect.flip(
+        GatewayLlmProxy.make({
+          url: "http://127.0.0.1:1",
+          key: Redacted.make("k"),
+          profile: "openai",
+          runKeys: { keys }
+        }).pipe(Effect.provide(MemoryContainerRuntime.layer()))
+      )
+      assert.include(error.message, "only LiteLLM issues keys")
+    })
+  )
+})
+
+describe("the lease of a key", () => {
+  const quiet = Logger.layer([])
+  const run = Effect.map(RunId.generate, (runId) => RunKeysContract.termsOf(runId))
+
+  it.effect("deletes exactly one key for each run, however the run ends", () =>
+    Effect.gen(function* () {
+      const gate = yield* Latch.make(true)
+      const keys = yield* RunKeys.makeMemory({ fault: () => gate.await })
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const leases = yield* RunKeyLease.make(keys)
+          const ends = ["success", "failure", "defect", "interrupted early", "interrupted"] as const
+          for (const end of ends) {
+            if (end === "interrupted early") yield* gate.close
+            const fiber = yield* Effect.scoped(
+              Effect.gen(function* () {
+                const { key } = yield* leases.open(yield* run)
+                if (end !== "interrupted early") yield* key
+                if (end === "failure") return yield* Effect.fail("failed")
+                if (end === "defect") return yield* Effect.die("defect")
+                if (end !== "success") return yield* Effect.never
+              })
+            ).pipe(Effect.forkChild({ startImmediately: true }))
+            if (end.startsWith("interrupted")) yield* Fiber.interrupt(fiber)
+            else yield* Fiber.await(fiber)
+            yield* gate.open
+          }
+        })
+      )
+      assert.strictEqual((yield* keys.existing).size, 0)
+      assert.strictEqual((yield* keys.created).length, 5)
+    })
+  )
+
+  it.effect("counts a key that cannot be deleted, after it has tried three times", () =>
+    Effect.gen(function* () {
+      let tries = 0
+      const keys = yield* RunKeys.makeMemory({
+        fault: (operation) =>
+          operation === "delete"
+            ? Effect.andThen(
+                Effect.sync(() => {
+                  tries += 1
+                }),
+                Effect.fail(refused("delete", true))
+              )
+            : Effect.void
+      })
+      const leases = yield* RunKeyLease.make(keys)
+      yield* Effect.scoped(Effect.flatMap(Effect.flatMap(run, leases.open), ({ key }) => key))
+      yield* TestClock.adjust("1 minute")
+      assert.strictEqual(tries, 3)
+      assert.strictEqual(leases.leftTotal(), 1)
+    }).pipe(Effect.provide(quiet))
+  )
+
+  it.effect("fails a run after a bounded time, and deletes a key that may exist all the same", () =>
+    Effect.gen(function* () {
+      const deleted: Array<string> = []
+      const keys = yield* RunKeys.makeMemory({
+        fault: (operation, alias) =>
+          operation === "create"
+            ? Effect.never
+            : Effect.sync(() => {
+                deleted.push(alias)
+              })
+      })
+      const leases = yield* RunKeyLease.make(keys)
+      const fiber = yield* Effect.scoped(
+        Effect.flatMap(Effect.flatMap(run, leases.open), ({ alias, key }) =>
+          Effect.mapError(key, (error) => ({ alias, error }))
+        )
+      ).pipe(Effect.flip, Effect.forkChild({ startImmediately: true }))
+      yield* TestClock.adjust(`${RunKeyLease.createSecondsMax} seconds`)
+      const { alias, error } = yield* Fiber.join(fiber)
+      assert.include(error.message, `within ${RunKeyLease.createSecondsMax} s`)
+      assert.isTrue(error.isRetryable)
+      yield* TestClock.adjust("1 minute")
+      assert.deepStrictEqual(deleted, [alias])
+    })
+  )
+})
+
+describe("the terms of a key", () => {
+  it("open the models and routes of the run, and leave the run's own budget in charge", () => {
+    const terms = RunKeyTerms.make(
+      { runId: RunId.RunId.make("run-000000000001"), runtimeSecondsMax: 60 },
+      {
+        model: "chat",
+        models: { fast: "small", chat: "chat" },
+        identity: { billingAccountId: "acct-1", attempt: 3, userId: "user-1" },
+        budget: { costUsdMax: 0.5, concurrentCallsMax: 4, requestsPerSecondMax: 10, onExhausted: "refuse" }
+      },
+      profiles.litellm
+    )
+    assert.deepStrictEqual(terms, {
+      runId: RunId.RunId.make("run-000000000001"),
+      models: ["chat", "small"],
+      routes: ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"],
+      lifetimeSeconds: 960,
+      budgetUsdMax: 1,
+      concurrentCallsMax: 8,
+      requestsPerMinuteMax: 1200,
+      spendMetadata: {
+        run_id: "run-000000000001",
+        attempt: 3,
+        user_id: "user-1",
+        graph_id: null,
+        existing_trace_id: null,
+        session_id: null,
+        trace_user_id: null
+      }
+    })
+  })
+
+  it("has no limit that the run does not have", () => {
+    const terms = RunKeyTerms.make(
+      { runId: RunId.RunId.make("run-000000000001"), runtimeSecondsMax: 60 },
+      { model: "chat", models: {}, identity: { billingAccountId: "acct-1", attempt: 0 } },
+      profiles.litellm
+    )
+    assert.notProperty(terms, "budgetUsdMax")
+    assert.notProperty(terms, "concurrentCallsMax")
+    assert.notProperty(terms, "requestsPerMinuteMax")
+  })
+})
