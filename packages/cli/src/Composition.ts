@@ -30,6 +30,8 @@ import { basename, dirname, join, resolve } from "node:path"
 import type { Refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as Records from "./Records.ts"
+import * as RunKeyComposition from "./RunKeyComposition.ts"
+import type { RunKeySettings } from "./RunKeySettings.ts"
 import type { UpstreamWayOut, WayOut } from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
@@ -253,24 +255,33 @@ const between = (
     keyFile,
     options,
     packages,
+    runKeys,
     url
   }: Pick<UpstreamWayOut, "key" | "options" | "url"> & {
     readonly keyFile?: string | undefined
+    readonly runKeys: RunKeySettings
     readonly packages: PackageMirrorOptions | undefined
   }
 ): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> =>
-  proxy === "nginx"
-    ? NginxLlmProxy.layer({
-        image: settings.proxyImage,
-        upstream: { type: "host", url },
-        key,
-        ...options
-      })
-    : GatewayLlmProxy.layer({
+  Layer.unwrap(
+    Effect.gen(function* () {
+      if (proxy === "nginx") {
+        const refused = RunKeyComposition.refusal(runKeys)
+        if (refused !== undefined) return yield* refused
+        return NginxLlmProxy.layer({
+          image: settings.proxyImage,
+          upstream: { type: "host", url },
+          key,
+          ...options
+        })
+      }
+      // nginx gets its key once, when its container starts. The gateway reads a rotated key from the file.
+      const source = keyFile === undefined ? key : KeyFile.source(keyFile, "COGNI_LLM_KEY_FILE")
+      return GatewayLlmProxy.layer({
         url,
-        // nginx gets its key once, when its container starts. The gateway reads a rotated key from the file.
-        key: keyFile === undefined ? key : KeyFile.source(keyFile, "COGNI_LLM_KEY_FILE"),
+        key: source,
         ...options,
+        runKeys: yield* RunKeyComposition.make({ settings: runKeys, url, key: source, options }),
         carrier: carriers[proxy],
         image: settings.gatewayImage,
         prices: settings.prices,
@@ -278,6 +289,8 @@ const between = (
         tools: [CurrentTime.tool, MetricsQuery.make({ url: settings.prometheusUrl })],
         packages
       })
+    })
+  )
 
 const proxy = (
   settings: Settings["Service"],
@@ -298,7 +311,12 @@ const proxyWith = (
       return Layer.merge(withoutModel(settings, plan, packages), noWitness)
     case "Upstream":
       return Layer.merge(
-        between(settings, plan, { ...wayOut, keyFile: settings.keyFile, packages }),
+        between(settings, plan, {
+          ...wayOut,
+          keyFile: settings.keyFile,
+          runKeys: settings.runKeys,
+          packages
+        }),
         noWitness
       )
     case "Demo":
@@ -310,6 +328,8 @@ const proxyWith = (
               url,
               key: Redacted.make(`demo-${crypto.randomUUID()}`),
               options: { profile: { name: "litellm" } },
+              // It issues no keys, and costs nothing.
+              runKeys: { ...settings.runKeys, mode: "off" },
               packages
             }),
             Layer.succeed(DemoWitness, { received })

@@ -7,6 +7,7 @@ import * as Composition from "./Composition.ts"
 import * as CheckoutCommands from "./CheckoutCommands.ts"
 import { exitCode } from "./ExitCode.ts"
 import { inFlags } from "./RemedyWords.ts"
+import * as LiteLlmProbe from "./LiteLlmProbe.ts"
 import * as Output from "./Output.ts"
 import { plural } from "./Quantity.ts"
 import { Settings } from "./Settings.ts"
@@ -68,11 +69,11 @@ export const doctor = Effect.fnUntraced(function* (
       Effect.succeed([Finding.fail("engine", message, remedy)])
     )
   )
-  const [found, git, upstream] = yield* Effect.all(
-    [machine, HostGitRelay.gitVersion, UpstreamProbe.probe(settings)],
-    { concurrency: 3 }
+  const [found, git, upstream, liteLlm] = yield* Effect.all(
+    [machine, HostGitRelay.gitVersion, UpstreamProbe.probe(settings), LiteLlmProbe.probe(settings)],
+    { concurrency: 4 }
   )
-  const findings = [...found, gitFinding(git), upstream].map((finding) => ({
+  const findings = [...found, gitFinding(git), upstream, ...liteLlm].map((finding) => ({
     ...finding,
     detail: inFlags(finding.detail),
     ...(finding.fix === undefined ? {} : { fix: CheckoutCommands.forUser(inFlags(finding.fix)) })

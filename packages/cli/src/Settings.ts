@@ -20,6 +20,7 @@ import * as ImageSettings from "./ImageSettings.ts"
 import type { Tags } from "./InstalledImages.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as PackageSettings from "./PackageSettings.ts"
+import * as RunKeySettings from "./RunKeySettings.ts"
 import * as UpstreamSettings from "./UpstreamSettings.ts"
 
 /** Configuration of the upstream. */
@@ -118,6 +119,10 @@ const config = Config.all({
     keyFile: text("COGNI_IMAGE_KEY_FILE")
   }),
   packagesFile: text("COGNI_PACKAGES_FILE"),
+  runKeys: Config.all({
+    mode: optional(Config.schema(RunKeySettings.Mode, "COGNI_RUN_KEYS")),
+    deployment: text("COGNI_DEPLOYMENT")
+  }),
   prices: optional(Config.schema(Schema.fromJsonString(Prices), "COGNI_LLM_PRICES")),
   prometheusUrl: text("COGNI_PROMETHEUS_URL"),
   upstream: Config.all({
@@ -184,6 +189,8 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
         stateDirectory
       )
     ),
+    /** Whether each run gets a key of its own. */
+    runKeys: RunKeySettings.make(found.runKeys),
     /** Prices of models, if configured. */
     prices: found.prices,
     /** Profile of the upstream. An invalid one is an error only if a model is needed. */

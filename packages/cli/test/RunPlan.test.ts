@@ -21,6 +21,7 @@ const absent: Settings["Service"] = {
   packages: Result.succeed(undefined),
   prices: undefined,
   prometheusUrl: undefined,
+  runKeys: { mode: "off", deployment: "test" },
   upstreamOptions: Result.succeed({ profile: {} }),
   upstreamFiles: [],
   keyFile: undefined,

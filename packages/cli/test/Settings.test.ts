@@ -3,11 +3,12 @@ import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { assert, describe, it } from "@effect/vitest"
 import * as DatabaseSettings from "../src/DatabaseSettings.ts"
 import * as KeyFile from "../src/KeyFile.ts"
+import * as RunKeySettings from "../src/RunKeySettings.ts"
 import * as Settings from "../src/Settings.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer, Redacted, Result } from "effect"
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { hostname, tmpdir } from "node:os"
 import { join } from "node:path"
 import { inspect } from "node:util"
 
@@ -58,6 +59,7 @@ describe("Settings", () => {
         packages: Result.succeed(undefined),
         prices: undefined,
         prometheusUrl: undefined,
+        runKeys: { mode: "off", deployment: RunKeySettings.nameOf(hostname()) },
         upstreamOptions: Result.succeed({ profile: {} }),
         upstreamFiles: [],
         keyFile: undefined,

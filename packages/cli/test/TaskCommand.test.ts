@@ -76,6 +76,7 @@ const settings: Settings["Service"] = {
   packages: Result.succeed(undefined),
   prices: undefined,
   prometheusUrl: undefined,
+  runKeys: { mode: "off", deployment: "test" },
   upstreamOptions: Result.succeed({ profile: {} }),
   upstreamFiles: [],
   keyFile: undefined,

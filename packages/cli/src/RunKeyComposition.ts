@@ -1,0 +1,68 @@
+/** Composes the keys of runs according to the environment, and deletes those that killed processes left behind. */
+import { Misconfigured } from "@cogni/sandbox-core/SandboxError"
+import { named } from "@cogni/sandbox-core/Remedy"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as EgressProxy from "@cogni/sandbox-proxy/EgressProxy"
+import type { GatewayLlmProxyOptions } from "@cogni/sandbox-proxy/GatewayLlmProxy"
+import * as LiteLlmRunKeys from "@cogni/sandbox-proxy/LiteLlmRunKeys"
+import type { RunKeys } from "@cogni/sandbox-proxy/RunKeys"
+import * as Upstream from "@cogni/sandbox-proxy/Upstream"
+import { Effect, Result, Schedule, type Scope } from "effect"
+import { plural } from "./Quantity.ts"
+import type { RunKeySettings } from "./RunKeySettings.ts"
+import type { UpstreamWayOut } from "./RunPlan.ts"
+
+export interface Input extends Pick<UpstreamWayOut, "options" | "url"> {
+  readonly settings: RunKeySettings
+  /** The configured key. */
+  readonly key: LiteLlmRunKeys.LiteLlmRunKeysOptions["key"]
+}
+
+const refuse = (detail: string, remedy: string) =>
+  new Misconfigured({ option: named("GatewayLlmProxy.runKeys"), detail, remedy })
+
+/** Refuses keys of runs for a proxy that has none. */
+export const refusal = ({ mode }: RunKeySettings): Misconfigured | undefined =>
+  mode === "off" ? undefined : refuse("needs the gateway", "Use --proxy gateway, or set it to off")
+
+/** Returns the option of the gateway; `undefined` if keys of runs are off. */
+export const make = Effect.fnUntraced(function* ({
+  key,
+  options,
+  settings: { deployment, mode },
+  url
+}: Input): Effect.fn.Return<GatewayLlmProxyOptions["runKeys"], Misconfigured, Scope.Scope> {
+  if (mode === "off") return undefined
+  const address = Upstream.resolve({ type: "host", url }, options)
+  if (
+    Result.isSuccess(address) &&
+    !Result.isSuccess(
+      Result.filterOrFail(
+        EgressProxy.resolve(options.egressProxy, address.success.address),
+        (proxy) => proxy === undefined,
+        () => undefined
+      )
+    )
+  )
+    return yield* refuse(
+      "cannot create keys through HTTPS_PROXY",
+      "Add LiteLLM's host to NO_PROXY, or set it to off"
+    )
+  const keys = yield* LiteLlmRunKeys.make({ url, key, deployment, owners: HostOwner })
+  yield* Effect.forkScoped(Effect.repeat(tidy(keys), Schedule.spaced("10 minutes")))
+  return { keys, fallback: mode === "preferred" ? "masterKey" : "none" }
+})
+
+/** Deletes keys of dead runs once. A failure is only logged: the keys expire. */
+const tidy = (keys: RunKeys["Service"]): Effect.Effect<void> =>
+  Effect.matchEffect(keys.reap, {
+    onSuccess: ({ deleted, left }) =>
+      left.length > 0
+        ? Effect.logWarning(
+            `${plural(left.length, "key")} of dead runs cannot be deleted in LiteLLM: ${left.join(", ")}`
+          )
+        : deleted.length > 0
+          ? Effect.logInfo(`Deleted ${plural(deleted.length, "key")} of dead runs in LiteLLM`)
+          : Effect.void,
+    onFailure: ({ message }) => Effect.logDebug(message)
+  })
