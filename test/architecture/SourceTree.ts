@@ -21,6 +21,7 @@ export const packages = [
   "proxy",
   "git-relay",
   "graph-provider",
+  "ledger",
   "sql",
   "server",
   "sessions",

@@ -41,10 +41,11 @@ const drawing: ReadonlyArray<
     proxy: ["core", "host-files", "loop"],
     "git-relay": ["core", "host-files"],
     "graph-provider": ["core", "loop"],
+    ledger: ["core"],
     sessions: ["core", "host-files", "loop"]
   },
   {
-    sql: ["core", "host-files", "graph-provider"],
+    sql: ["core", "host-files", "graph-provider", "ledger"],
     server: ["core", "git-relay", "graph-provider"],
     promise: ["core", "host-files", "docker", "proxy", "graph-provider"],
     react: ["graph-provider"],
@@ -64,6 +65,7 @@ const drawing: ReadonlyArray<
       "proxy",
       "git-relay",
       "graph-provider",
+      "ledger",
       "sql",
       "server",
       "loop",
@@ -162,6 +164,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   "graph-provider": { libraries: ["effect"], world: {} },
+  ledger: { libraries: ["effect"], world: {} },
   sql: {
     libraries: ["@effect/sql-pg", "effect"],
     world: { "SqliteDatabase.ts": ["node:fs", "node:sqlite"] }

@@ -16,7 +16,8 @@ import {
   type Misconfigured,
   ProxyFailed,
   type ContainerFailed,
-  type RuntimeUnavailable
+  type RuntimeUnavailable,
+  type StoreUnavailable
 } from "./SandboxError.ts"
 import type { CanaryPolicy, LlmAccess } from "./SandboxSpec.ts"
 
@@ -25,6 +26,7 @@ export type LlmProxyError =
   | ProxyFailed
   | HostFailed
   | Misconfigured
+  | StoreUnavailable
   | RuntimeUnavailable
   | ImageNotFound
   | ContainerFailed

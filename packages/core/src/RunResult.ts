@@ -78,6 +78,8 @@ export const LlmUsage = Schema.Struct({
   /** The part of `cacheWriteTokens` that is cached for an hour, not for five minutes. */
   cacheWrite1hTokens: Schema.optionalKey(Count),
   costUsd: Schema.optionalKey(Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))),
+  /** Source of `costUsd`, if it is the host's: its prices, for reported tokens or for reserved ones. Absent: the upstream. */
+  priceSource: Schema.optionalKey(Schema.Literals(["prices", "reservation"])),
   /** The call ended before the upstream reported all tokens. Missing figures are those reserved for the call. */
   estimated: Schema.optionalKey(Schema.Literal(true))
 })

@@ -174,6 +174,8 @@ export const LlmIdentity = Schema.Struct({
   attempt: bounded(0, 1000, 0, "counts from 0"),
   userId: Schema.optionalKey(Identifier),
   graphId: Schema.optionalKey(Identifier),
+  /** ID of the agent, for the ledger. No upstream learns it. */
+  agentId: Schema.optionalKey(Identifier),
   existingTraceId: Schema.optionalKey(Identifier),
   sessionId: Schema.optionalKey(Identifier),
   traceUserId: Schema.optionalKey(Identifier)

@@ -68,8 +68,8 @@ export const fromTraffic = (
   if (traffic === undefined) return [common]
   const unitOf = uniqueUnits()
   const calls = traffic.calls.filter(hasReachedUpstream).map((call, index): UsageFact => {
-    // Ledgers have no field for it: it is a part of `cacheWriteTokens` with its own price.
-    const { cacheWrite1hTokens, ...usage } = call.usage ?? {}
+    // Facts have no field for them: a part of `cacheWriteTokens` with its own price, and the source of the cost.
+    const { cacheWrite1hTokens, priceSource, ...usage } = call.usage ?? {}
     return {
       ...common,
       usageUnitId: unitOf(call, index),
@@ -80,7 +80,8 @@ export const fromTraffic = (
         status: call.status,
         completed: call.completed,
         ...(call.outcome === undefined ? {} : { outcome: call.outcome }),
-        ...(cacheWrite1hTokens === undefined ? {} : { cacheWrite1hTokens })
+        ...(cacheWrite1hTokens === undefined ? {} : { cacheWrite1hTokens }),
+        ...(priceSource === undefined ? {} : { priceSource })
       }
     }
   })

@@ -1,0 +1,189 @@
+/**
+ * Makes the entries of a run from what its audit says. Pure, and the same for a run that ended well and for one whose
+ * process died: the same audit always makes the same entries.
+ */
+import type { AuditedCall, AuditedCalls } from "@cogni/sandbox-core/AuditedCall"
+import { hasReachedUpstream, type LlmTraffic, type LlmUsage } from "@cogni/sandbox-core/RunResult"
+import * as Struct from "effect/Struct"
+import { type LedgerEntry, reasons, unknownUnitId } from "./LedgerEntry.ts"
+import type { LedgerRun } from "./LedgerRun.ts"
+
+type Facts = Pick<LedgerEntry, "priceSource" | "state"> &
+  Partial<Pick<LedgerEntry, "costUsd" | "detail" | "reason">>
+
+const unknown = (reason: string, detail: string): Facts => ({
+  priceSource: "none",
+  state: "pending",
+  reason,
+  detail
+})
+
+const detailOf = {
+  callOpen: "the audit has no end of this call, so it is charged as reserved",
+  usageMissing: "the upstream did not report all tokens, so the missing ones are charged as reserved",
+  noPrice: "the upstream reported no cost, and the host has no price for the model",
+  notRun: "no model ran, so nothing is charged",
+  notTold: "the proxy does not read answers, so tokens and cost are unknown",
+  auditBroken:
+    "a part of the audit was changed, so the number and the cost of the calls after it are unknown",
+  auditMissing: "there is no audit of this run, so the number and the cost of its calls are unknown",
+  notListed: "the proxy lists only the first calls, so the cost of the others is unknown"
+}
+
+/** Decides what a call is charged, and why. */
+const factsOf = ({ isFree, outcome, usage }: Pick<AuditedCall, "isFree" | "outcome" | "usage">): Facts => {
+  const costUsd = usage?.costUsd
+  if (isFree === true)
+    return costUsd === undefined || costUsd === 0
+      ? {
+          priceSource: "free",
+          costUsd: 0,
+          state: "pending",
+          reason: reasons.notRun,
+          detail: detailOf.notRun
+        }
+      : { ...priced(usage), state: "pending" }
+  if (usage === undefined) return unknown(reasons.notTold, detailOf.notTold)
+  if (usage.estimated === true || outcome === undefined) {
+    const isOpen = outcome === undefined
+    return {
+      ...priced(usage),
+      state: "estimated",
+      reason: isOpen ? reasons.callOpen : reasons.usageMissing,
+      detail: isOpen ? detailOf.callOpen : detailOf.usageMissing
+    }
+  }
+  return costUsd === undefined
+    ? unknown(reasons.noPrice, detailOf.noPrice)
+    : { ...priced(usage), state: "pending" }
+}
+
+const priced = (usage: LlmUsage | undefined): Pick<LedgerEntry, "costUsd" | "priceSource"> =>
+  usage?.costUsd === undefined
+    ? { priceSource: "none" }
+    : { costUsd: usage.costUsd, priceSource: usage.priceSource ?? "upstream" }
+
+const ownerOf = (run: LedgerRun) =>
+  Struct.pick(run, [
+    "runId",
+    "attempt",
+    "billingAccountId",
+    "userId",
+    "graphId",
+    "agentId",
+    "virtualKeyId",
+    "upstream"
+  ])
+
+const tokenNames = [
+  "inputTokens",
+  "outputTokens",
+  "cacheReadTokens",
+  "cacheWriteTokens",
+  "cacheWrite1hTokens"
+] as const
+
+const entryOf = (run: LedgerRun, call: AuditedCall, recordedAt: string): LedgerEntry => ({
+  ...ownerOf(run),
+  usageUnitId: call.callId,
+  revision: 0,
+  at: new Date(call.at).toISOString(),
+  recordedAt,
+  model: call.model,
+  ...(call.isFree === true ? {} : Struct.pick(call.usage ?? {}, tokenNames)),
+  ...factsOf(call),
+  currency: "USD",
+  ...(call.reservedUsd === undefined ? {} : { reservedUsd: call.reservedUsd }),
+  streamed: call.stream,
+  ...(call.outcome === undefined ? {} : { outcome: call.outcome })
+})
+
+/** An entry for calls whose number is unknown, so that no sum hides them. */
+const unknownEntry = (
+  run: LedgerRun,
+  recordedAt: string,
+  name: "auditBroken" | "auditMissing" | "notListed",
+  detail: string = detailOf[name]
+): LedgerEntry => ({
+  ...ownerOf(run),
+  usageUnitId: unknownUnitId,
+  revision: 0,
+  at: run.openedAt,
+  recordedAt,
+  model: run.model,
+  ...unknown(reasons[name], detail),
+  currency: "USD",
+  streamed: false
+})
+
+/** Returns the entries of the calls in an audit. */
+export const ofAudit = (
+  run: LedgerRun,
+  { calls, isWhole }: AuditedCalls,
+  recordedAt: string
+): ReadonlyArray<LedgerEntry> => [
+  ...calls.map((call) => entryOf(run, call, recordedAt)),
+  ...(isWhole ? [] : [unknownEntry(run, recordedAt, "auditBroken")])
+]
+
+/** Returns the entries of a run whose proxy writes no audit of its calls, from what it reported at the end. */
+export const ofTraffic = (
+  run: LedgerRun,
+  { calls, callsTotal, unreadableRows }: LlmTraffic,
+  recordedAt: string
+): ReadonlyArray<LedgerEntry> => {
+  const taken = new Set([unknownUnitId])
+  const unitOf = (wanted: ReadonlyArray<string | undefined>, index: number): string => {
+    const unit = [...wanted, `call-${index}`].find(
+      (name): name is string => name !== undefined && name !== "" && name.length <= 200 && !taken.has(name)
+    )
+    taken.add(unit ?? `call-${index}-again`)
+    return unit ?? `call-${index}-again`
+  }
+  const listed = calls.filter(hasReachedUpstream).map((call, index) =>
+    entryOf(
+      run,
+      {
+        callId: unitOf([call.callId, call.requestId], index),
+        at: call.at,
+        model: call.model ?? run.model,
+        stream: false,
+        outcome: call.outcome ?? (call.completed ? "completed" : "upstream_cut"),
+        usage: call.usage
+      },
+      recordedAt
+    )
+  )
+  return callsTotal > calls.length || unreadableRows > 0
+    ? [...listed, unknownEntry(run, recordedAt, "notListed")]
+    : listed
+}
+
+/** Returns the entry of a run without an audit that died before its proxy could report. */
+export const ofNothing = (run: LedgerRun, recordedAt: string): ReadonlyArray<LedgerEntry> => [
+  unknownEntry(run, recordedAt, "auditMissing")
+]
+
+/**
+ * Returns the corrections that complete what the ledger has: the ends of calls that were open when they were recorded.
+ * Knowledge only grows, so whatever the order in which two readers of one audit come, the later end stays.
+ */
+export const corrections = (
+  found: ReadonlyArray<LedgerEntry>,
+  made: ReadonlyArray<LedgerEntry>
+): ReadonlyArray<LedgerEntry> => {
+  const newest = new Map<string, LedgerEntry>()
+  for (const entry of found) {
+    const other = newest.get(entry.usageUnitId)
+    if (other === undefined || other.revision < entry.revision) newest.set(entry.usageUnitId, entry)
+  }
+  return made.flatMap((entry) => {
+    const stored = newest.get(entry.usageUnitId)
+    return stored !== undefined &&
+      stored.reason === reasons.callOpen &&
+      stored.state === "estimated" &&
+      entry.reason !== reasons.callOpen
+      ? [{ ...entry, revision: stored.revision + 1 }]
+      : []
+  })
+}

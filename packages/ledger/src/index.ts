@@ -1,0 +1,7 @@
+export * as Ledger from "./Ledger.ts"
+export * as LedgerEntry from "./LedgerEntry.ts"
+export * as LedgerError from "./LedgerError.ts"
+export * as LedgerLlmProxy from "./LedgerLlmProxy.ts"
+export * as LedgerQuery from "./LedgerQuery.ts"
+export * as LedgerRun from "./LedgerRun.ts"
+export * as Money from "./Money.ts"

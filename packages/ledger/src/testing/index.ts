@@ -1,0 +1,1 @@
+export * as LedgerContract from "./LedgerContract.ts"
