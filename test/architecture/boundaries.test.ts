@@ -128,11 +128,11 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     // Tunnels through the HTTP proxy of a company. Node's own support is missing before 22.21.
     libraries: ["effect", "hpagent"],
     world: {
-      "AuditTraffic.ts": ["node:fs"],
       "GatewayLlmProxy.ts": ["node:os"],
       "internal/HostDisk.ts": ["node:fs/promises"],
       "internal/ThreadCode.ts": ["node:worker_threads"],
       "internal/audit/AuditFile.ts": ["node:fs/promises"],
+      "internal/audit/AuditReading.ts": ["node:fs"],
       "internal/audit/AuditRecovery.ts": ["node:fs"],
       "internal/carrier/HostDirectoryCarrier.ts": ["node:fs/promises"],
       "internal/carrier/SocketTunnel.ts": ["node:http2", "node:net"],

@@ -17,7 +17,7 @@ import * as LedgerTable from "./internal/LedgerTable.ts"
 export const openRunsMax = 500
 
 export interface Appended {
-  /** Number of entries that this call stored. */
+  /** Number of entries that this call stored, corrections included. */
   readonly added: number
   /** The stored entries whose key and revision were taken before. The given ones were not stored. */
   readonly existing: ReadonlyArray<LedgerEntry>
@@ -46,7 +46,9 @@ export class Ledger extends Context.Service<
     ) => Effect.Effect<Appended, LedgerRefused | LedgerUnavailable>
     /**
      * Appends the entries of a run and closes it, both or neither. The first `closedAt` stays. A run that is closed
-     * already can be settled again, and gets the entries that it lacks.
+     * already can be settled again, and gets the entries that it lacks. If the newest entry of a call says that the
+     * call was still open (`LedgerEntry.reasons.callOpen`) and the given one knows its end, the given one becomes the
+     * next revision. So a settlement from an older reading of the audit never replaces one from a newer reading.
      */
     readonly settle: (
       settlement: Settlement
@@ -99,9 +101,9 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryOptions = 
       if (fault === "before") return Effect.fail(gone)
       return fault === "answer_lost" ? Effect.andThen(work, Effect.fail(gone)) : work
     })
-  const append = (given: ReadonlyArray<LedgerEntry>) =>
+  const change = (how: typeof LedgerTable.append, given: ReadonlyArray<LedgerEntry>) =>
     Ref.modify(table, (before) => {
-      const { table: after, ...appended } = LedgerTable.append(before, given)
+      const { table: after, ...appended } = how(before, given)
       return [appended, after]
     })
 
@@ -116,7 +118,7 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryOptions = 
       if (!(yield* answered("open", opened))) return yield* new LedgerRunInUse(keyFields(run))
     }),
     append: Effect.fn("Ledger.append")(function* (given) {
-      return yield* answered("append", append(yield* check.entries(given)))
+      return yield* answered("append", change(LedgerTable.append, yield* check.entries(given)))
     }),
     settle: Effect.fn("Ledger.settle")(function* ({ closedAt, entries: given, run }) {
       const valid = yield* check.entries(given)
@@ -130,7 +132,7 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryOptions = 
             ...before,
             runs: new Map(before.runs).set(keyOf(run), { closedAt, ...found })
           }))
-          return yield* append(valid)
+          return yield* change(LedgerTable.settle, valid)
         })
       )
     }),

@@ -5,7 +5,7 @@
 import type { AuditedCall, AuditedCalls } from "@cogni/sandbox-core/AuditedCall"
 import { hasReachedUpstream, type LlmTraffic, type LlmUsage } from "@cogni/sandbox-core/RunResult"
 import * as Struct from "effect/Struct"
-import { type LedgerEntry, reasons, unknownUnitId } from "./LedgerEntry.ts"
+import { key, type LedgerEntry, reasons, unknownUnitId } from "./LedgerEntry.ts"
 import type { LedgerRun } from "./LedgerRun.ts"
 
 type Facts = Pick<LedgerEntry, "priceSource" | "state"> &
@@ -129,7 +129,7 @@ export const ofAudit = (
 /** Returns the entries of a run whose proxy writes no audit of its calls, from what it reported at the end. */
 export const ofTraffic = (
   run: LedgerRun,
-  { calls, callsTotal, unreadableRows }: LlmTraffic,
+  { calls, callsTotal, unreadableRows, usage }: LlmTraffic,
   recordedAt: string
 ): ReadonlyArray<LedgerEntry> => {
   const taken = new Set([unknownUnitId])
@@ -149,7 +149,9 @@ export const ofTraffic = (
         model: call.model ?? run.model,
         stream: false,
         outcome: call.outcome ?? (call.completed ? "completed" : "upstream_cut"),
-        usage: call.usage
+        usage: call.usage,
+        // A proxy that reads answers charges every call that may have run a model.
+        ...(usage !== undefined && call.usage?.outputTokens === undefined ? { isFree: true } : {})
       },
       recordedAt
     )
@@ -165,8 +167,8 @@ export const ofNothing = (run: LedgerRun, recordedAt: string): ReadonlyArray<Led
 ]
 
 /**
- * Returns the corrections that complete what the ledger has: the ends of calls that were open when they were recorded.
- * Knowledge only grows, so whatever the order in which two readers of one audit come, the later end stays.
+ * Returns the corrections that complete a ledger: the ends of calls that were open when they were recorded. Knowledge
+ * only grows, so whatever the order in which two readers of one audit come, the later end stays.
  */
 export const corrections = (
   found: ReadonlyArray<LedgerEntry>,
@@ -174,11 +176,11 @@ export const corrections = (
 ): ReadonlyArray<LedgerEntry> => {
   const newest = new Map<string, LedgerEntry>()
   for (const entry of found) {
-    const other = newest.get(entry.usageUnitId)
-    if (other === undefined || other.revision < entry.revision) newest.set(entry.usageUnitId, entry)
+    const other = newest.get(key(entry))
+    if (other === undefined || other.revision < entry.revision) newest.set(key(entry), entry)
   }
   return made.flatMap((entry) => {
-    const stored = newest.get(entry.usageUnitId)
+    const stored = newest.get(key(entry))
     return stored !== undefined &&
       stored.reason === reasons.callOpen &&
       stored.state === "estimated" &&

@@ -43,13 +43,14 @@ export const make = Effect.fnUntraced(function* (
   const ledger = yield* Ledger
   const provided = Effect.provideService(Ledger, ledger)
   /** Runs of this process that have ended and could not be settled. */
-  const unsettled = new Set<string>()
+  const unsettled = new Map<string, LedgerRun>()
   const recover = LedgerRecovery.recover({
     host: options.host,
     callsOf: options.callsOf,
-    isOver: (run) => unsettled.has(keyOf(run)) || options.isOrphaned(run)
+    isOver: options.isOrphaned,
+    ended: () => [...unsettled.values()]
   }).pipe(
-    Effect.tap((keys) => Effect.sync(() => keys.forEach((key) => unsettled.delete(key)))),
+    Effect.tap((settled) => Effect.sync(() => settled.forEach((run) => unsettled.delete(keyOf(run))))),
     Effect.catch((error) =>
       Effect.logWarning(`some runs are not settled in the ledger yet. ${error.message}`)
     ),
@@ -63,7 +64,7 @@ export const make = Effect.fnUntraced(function* (
       Effect.asVoid,
       Effect.catch((error) =>
         Effect.andThen(
-          Effect.sync(() => unsettled.add(keyOf(run))),
+          Effect.sync(() => unsettled.set(keyOf(run), run)),
           Effect.logWarning(
             `the cost of run ${run.runId} is kept in its audit and settled later. ${error.message}`
           )
@@ -87,7 +88,11 @@ export const make = Effect.fnUntraced(function* (
         settled = true
         return settle(run, traffic)
       })
-    yield* Effect.acquireRelease(opened(ledger, run), () => settleOnce())
+    yield* Effect.acquireRelease(
+      // The ledger may have opened the run although its answer was lost. The next recovery settles it.
+      Effect.tapError(opened(ledger, run), () => Effect.sync(() => unsettled.set(keyOf(run), run))),
+      () => settleOnce()
+    )
     const endpoint = yield* proxy.acquire(request)
     const finish = yield* Effect.cached(
       Effect.tap(endpoint.finish, (traffic) => Effect.uninterruptible(settleOnce(traffic)))

@@ -28,7 +28,7 @@ export type SettleError = LedgerUnavailable | LedgerRefused | LedgerRunUnknown |
 
 /**
  * Settles a run with what its audit says, and returns its number of calls. `traffic` is used only for a run whose proxy
- * writes no audit. Repeating it changes nothing. Only the end of a call that was open before is added, as a correction.
+ * writes no audit. Repeating it changes nothing, except that the ends of calls that were open before are added.
  */
 export const settle = Effect.fn("LedgerRecovery.settle")(function* (
   run: LedgerRun,
@@ -38,11 +38,7 @@ export const settle = Effect.fn("LedgerRecovery.settle")(function* (
   const ledger = yield* Ledger
   const now = new Date(yield* Clock.currentTimeMillis).toISOString()
   const entries = yield* entriesOf(run, callsOf, { traffic, now })
-  const { existing } = yield* ledger.settle({ run, entries, closedAt: now })
-  if (existing.length > 0) {
-    const made = LedgerEntries.corrections(yield* newestOf(run, existing), entries)
-    if (made.length > 0) yield* ledger.append(made)
-  }
+  yield* ledger.settle({ run, entries, closedAt: now })
   return entries.length
 })
 
@@ -63,50 +59,35 @@ const entriesOf = (
   })
 }
 
-/** Returns the newest revisions of calls that the ledger had already. */
-const newestOf = Effect.fnUntraced(function* (
-  { attempt, runId }: LedgerRun,
-  existing: ReadonlyArray<LedgerEntry>
-) {
-  const ledger = yield* Ledger
-  const units = new Set(existing.map(({ usageUnitId }) => usageUnitId))
-  const found: Array<LedgerEntry> = []
-  let after: string | undefined
-  do {
-    const page = yield* ledger.list({ runId }, after === undefined ? {} : { after })
-    found.push(...page.entries.filter((entry) => entry.attempt === attempt && units.has(entry.usageUnitId)))
-    after = page.next
-  } while (after !== undefined)
-  return found
-})
-
 export interface RecoveryOptions {
   /** Name of this machine, as in the runs that it opened. */
   readonly host: string
   /** Reads the audits of runs: `AuditCalls.reader` of `@cogni/sandbox-proxy`. */
   readonly callsOf: CallsOf
-  /** Returns whether a run is over: its process is dead, or this process has ended it. */
+  /** Returns whether the process of a run is dead, so that the run is over. */
   readonly isOver: (run: LedgerRun) => boolean
+  /** Returns runs of this process that have ended and could not be settled before. */
+  readonly ended?: (() => ReadonlyArray<LedgerRun>) | undefined
 }
 
 /**
- * Settles all open runs of this machine that are over, and returns their keys. A run that cannot be settled is logged
- * and stays open for the next recovery.
+ * Settles all open runs of this machine that are over, and returns them. A run that cannot be settled is logged and
+ * stays for the next recovery.
  */
 export const recover = Effect.fn("LedgerRecovery.recover")(function* ({
   callsOf,
+  ended,
   host,
   isOver
-}: RecoveryOptions): Effect.fn.Return<ReadonlyArray<string>, LedgerUnavailable, Ledger> {
+}: RecoveryOptions): Effect.fn.Return<ReadonlyArray<LedgerRun>, LedgerUnavailable, Ledger> {
   const ledger = yield* Ledger
-  const over = (yield* ledger.openRuns(host)).filter(isOver)
-  const settled: Array<string> = []
-  for (const run of over) {
-    const isSettled = yield* settle(run, callsOf).pipe(
+  const own = ended?.() ?? []
+  const names = new Set(own.map(keyOf))
+  const orphaned = (yield* ledger.openRuns(host)).filter((run) => !names.has(keyOf(run)) && isOver(run))
+  return yield* Effect.filter([...own, ...orphaned], (run) =>
+    settle(run, callsOf).pipe(
       Effect.as(true),
       Effect.catch((error) => Effect.as(Effect.logWarning(error.message), false))
     )
-    if (isSettled) settled.push(keyOf(run))
-  }
-  return settled
+  )
 })

@@ -19,7 +19,9 @@ import { typed } from "./internal/SchemaFields.ts"
 
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
-const Millis = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))
+const Amount = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))
+
+const Millis = Amount
 
 /** SHA-256 in hexadecimal. */
 export const Digest = AuditHead.fields.hash
@@ -95,6 +97,8 @@ export const CallStarted = typed("call.started", {
   cachesForHour: Schema.optionalKey(Schema.Literal(true)),
   /** Maximum output tokens of the answer; reserved until the call ends. */
   outputTokensMax: Schema.optionalKey(Count),
+  /** Maximum cost in US dollars at the host's prices; reserved until the call ends. */
+  costUsdMax: Schema.optionalKey(Amount),
   /** Body that went upstream, without secrets; only if bodies are kept. */
   body: Schema.optionalKey(Schema.String)
 })

@@ -1,3 +1,4 @@
+export * as AuditCalls from "./AuditCalls.ts"
 export * as AuditTraffic from "./AuditTraffic.ts"
 export * as BodyField from "./BodyField.ts"
 export * as CurrentTime from "./tools/CurrentTime.ts"

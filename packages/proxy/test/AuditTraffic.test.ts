@@ -1,71 +1,14 @@
 /** Usage of a killed run, from its audit: each call once, and nothing that cannot be trusted. */
 import { assert, describe, it } from "@effect/vitest"
-import * as RunId from "@cogni/sandbox-core/RunId"
-import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
 import { Effect, Schema } from "effect"
 import { mkdirSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
-import type { AuditEntry } from "../src/AuditEntry.ts"
 import * as AuditLog from "../src/AuditLog.ts"
 import * as AuditTraffic from "../src/AuditTraffic.ts"
 import * as AuditUsage from "../src/internal/audit/AuditUsage.ts"
 import type { Prices } from "../src/Prices.ts"
+import { ended, linesOf, opened, runId, started } from "./AuditLines.ts"
 import * as Gateway from "./GatewaySocket.ts"
-
-const runId = RunId.RunId.make("run-4f7k2m9q0x1z")
-
-const opened: AuditEntry = {
-  type: "run.opened",
-  runId,
-  proxy: "gateway",
-  upstream: "http://litellm:4000",
-  carrier: "directory",
-  models: ["m"],
-  identity: { billingAccountId: "acct", attempt: 0 },
-  tools: [],
-  canaries: "off"
-}
-
-const started = (callId: string): AuditEntry => ({
-  type: "call.started",
-  requestId: `request-${callId}`,
-  callId,
-  method: "POST",
-  path: "/v1/chat/completions",
-  api: "chat_completions",
-  model: "m",
-  stream: false,
-  requestBytes: 30,
-  requestDigest: "0".repeat(64),
-  sentBytes: 30,
-  sentDigest: "0".repeat(64),
-  dropped: [],
-  droppedTotal: 0,
-  inputTokensMax: 600,
-  outputTokensMax: 50
-})
-
-const ended = (callId: string, usage: LlmUsage): AuditEntry => ({
-  type: "call.ended",
-  requestId: `request-${callId}`,
-  callId,
-  status: 200,
-  outcome: "completed",
-  responseBytes: 10,
-  responseDigest: "0".repeat(64),
-  durationMs: 1,
-  usage
-})
-
-/** Lines of an audit with these entries, one second apart. */
-const linesOf = (entries: ReadonlyArray<AuditEntry>): ReadonlyArray<string> => {
-  let head = AuditLog.genesis(runId)
-  return entries.map((entry, index) => {
-    const next = AuditLog.append(head, new Date(index * 1000).toISOString(), entry)
-    head = next.head
-    return next.line
-  })
-}
 
 const trafficOf = (text: string, prices?: Prices) => {
   const traffic = AuditUsage.make(runId, prices)

@@ -99,7 +99,13 @@ describe("Budget totals", () => {
       responseBytes: 30,
       mayHaveRun: true
     })
-    assert.deepStrictEqual(usage, { inputTokens: 7, outputTokens: 50, costUsd: 107, estimated: true })
+    assert.deepStrictEqual(usage, {
+      inputTokens: 7,
+      outputTokens: 50,
+      costUsd: 107,
+      priceSource: "reservation",
+      estimated: true
+    })
     assert.deepStrictEqual(of.total(), {
       ...nothing,
       calls: 1,
@@ -283,7 +289,13 @@ describe("Budget exhaustion", () => {
   it("charges a call that was cut off the price of its reservation", () => {
     const of = ledger({ costUsdMax: 21 }, { prices })
     const usage = of.end(begin(of, { outputTokensMax: 10 }), { responseBytes: 0, mayHaveRun: true })
-    assert.deepStrictEqual(usage, { inputTokens: 1, outputTokens: 10, costUsd: 21, estimated: true })
+    assert.deepStrictEqual(usage, {
+      inputTokens: 1,
+      outputTokens: 10,
+      costUsd: 21,
+      priceSource: "reservation",
+      estimated: true
+    })
     assert.deepStrictEqual(final(refusal(of)), { budget: "cost_usd", limit: 21, used: 21 })
     assert.strictEqual(of.total().callsWithoutCost, 0)
 

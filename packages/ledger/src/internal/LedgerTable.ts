@@ -1,5 +1,6 @@
 /** A ledger in memory: which entries it has, what they answer. Pure. */
 import * as Struct from "effect/Struct"
+import * as LedgerEntries from "../LedgerEntries.ts"
 import { key, type LedgerEntry, revisionKey, State } from "../LedgerEntry.ts"
 import {
   type Filter,
@@ -41,6 +42,15 @@ export const append = (
     added += 1
   }
   return { table: { ...table, entries }, added, existing }
+}
+
+/** Adds the entries of a run, and the ends of calls that were open before. */
+export const settle: typeof append = (table, given) => {
+  const first = append(table, given)
+  if (first.existing.length === 0) return first
+  const stored = [...first.table.entries.values()]
+  const second = append(first.table, LedgerEntries.corrections(stored, given))
+  return { ...second, added: first.added + second.added, existing: first.existing }
 }
 
 const newestOf = (entries: Iterable<LedgerEntry>): ReadonlyArray<LedgerEntry> => {

@@ -108,8 +108,8 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
   let isSent = false
   yield* Effect.acquireUseRelease(
     Effect.suspend(() => begun(run, call)),
-    ({ drain }) =>
-      Effect.flatMap(run.audit.append(started(run, exchange, call)), (isWritten) => {
+    ({ drain, ticket }) =>
+      Effect.flatMap(run.audit.append(started(run, exchange, call, ticket)), (isWritten) => {
         // A call that cannot be audited must not happen.
         if (!isWritten)
           return Effect.succeed(
@@ -330,7 +330,8 @@ const signingRequest = (
 const started = (
   run: GatewayRun,
   exchange: Exchange.Exchange,
-  { api, callId, requestBytes, requestDigest, sent }: Call
+  { api, callId, requestBytes, requestDigest, sent }: Call,
+  { costUsdMax }: Budget.Ticket
 ): AuditDraft => ({
   type: "call.started",
   requestId: exchange.requestId,
@@ -350,6 +351,7 @@ const started = (
   inputTokensMax: sent.inputTokensMax,
   cachesForHour: sent.cachesForHour ? true : undefined,
   outputTokensMax: sent.outputTokensMax,
+  costUsdMax,
   body: keptBody(run, exchange, sent.body)
 })
 

@@ -54,6 +54,8 @@ export interface Call {
 /** An open call, with its reservation. */
 export interface Ticket extends Call {
   readonly reserved: { readonly inputTokens: number; readonly outputTokens: number; readonly costUsd: number }
+  /** Maximum cost of the call. Absent if its model has no price. */
+  readonly costUsdMax?: number
 }
 
 export interface CallEnd {
@@ -124,15 +126,16 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
   const left = (of: keyof Ticket["reserved"], max: number): number =>
     Math.max(0, max - charged[of] - held(of))
 
-  const reserve = (call: Call): Ticket["reserved"] => {
-    if (call.free === true) return { inputTokens: 0, outputTokens: 0, costUsd: 0 }
+  const reserve = (call: Call): Pick<Ticket, "costUsdMax" | "reserved"> => {
+    if (call.free === true) return { reserved: { inputTokens: 0, outputTokens: 0, costUsd: 0 } }
     const tokens = {
       inputTokens: Math.max(1, call.inputTokensMax),
       outputTokens: call.outputTokensMax === 0 ? 0 : Math.max(1, call.outputTokensMax ?? outputTokensDefault)
     }
-    const costUsd = CallCost.costMaxOf(prices, call, tokens)
-    if (costUsd !== undefined || budget?.costUsdMax === undefined) return { ...tokens, costUsd: costUsd ?? 0 }
-    return { ...tokens, costUsd: Math.max(0, budget.costUsdMax - charged.costUsd) }
+    const costUsdMax = CallCost.costMaxOf(prices, call, tokens)
+    if (costUsdMax !== undefined) return { reserved: { ...tokens, costUsd: costUsdMax }, costUsdMax }
+    const costUsd = budget?.costUsdMax === undefined ? 0 : Math.max(0, budget.costUsdMax - charged.costUsd)
+    return { reserved: { ...tokens, costUsd } }
   }
 
   /** Refuses a call if the budget is exhausted, or too small for the call beside the open calls or alone. */
@@ -186,7 +189,9 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
     charged.costUsd += cost ?? 0
     if (cost === undefined) costsUnknown += 1
     totals.add(usage, row, cost)
-    return row
+    return row.costUsd !== undefined || cost === undefined
+      ? row
+      : { ...row, costUsd: cost, priceSource: "prices" }
   }
 
   const end = (ticket: Ticket, how: CallEnd): LlmUsage | undefined => {
@@ -202,12 +207,12 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
         ? undefined
         : waiting("requests_per_second", perSecondMax, perSecondMax, rate.waitMillis(nowMillis, 1) / 1000),
     begin: (call) => {
-      const reserved = reserve(call)
-      const refusal = overspent(call, reserved)
+      const reservation = reserve(call)
+      const refusal = overspent(call, reservation.reserved)
       if (refusal?.final === true) closed ??= refusal
       if (refusal !== undefined) return refusal
       if (open.size >= concurrentMax) return waiting("concurrent_calls", concurrentMax, open.size)
-      const ticket: Ticket = { ...call, reserved }
+      const ticket: Ticket = { ...call, ...reservation }
       open.add(ticket)
       totals.begin()
       charged.bytes += call.requestBytes
@@ -249,6 +254,7 @@ const rowOf = (ticket: Ticket, told: LlmUsage | undefined, prices: Prices.Prices
     inputTokens,
     outputTokens,
     ...(costUsd === undefined ? {} : { costUsd }),
+    ...(costUsd === undefined || told?.costUsd !== undefined ? {} : { priceSource: "reservation" as const }),
     estimated: true as const
   }
 }
@@ -258,14 +264,15 @@ const rowOf = (ticket: Ticket, told: LlmUsage | undefined, prices: Prices.Prices
  * reservation.
  */
 export const toldOf = (ticket: Ticket, row: LlmUsage, prices: Prices.Prices | undefined): LlmUsage => {
-  const { costUsd, estimated, inputTokens, outputTokens, ...rest } = row
+  const { costUsd, estimated, inputTokens, outputTokens, priceSource, ...rest } = row
   if (estimated !== true) return row
   const told: LlmUsage = {
     ...rest,
     ...(inputTokens === undefined || inputTokens === ticket.reserved.inputTokens ? {} : { inputTokens }),
     ...(outputTokens === undefined || outputTokens === ticket.reserved.outputTokens ? {} : { outputTokens })
   }
-  return costUsd === undefined || rowOf(ticket, told, prices).costUsd === costUsd
+  // An audit of an earlier version does not name the source.
+  return costUsd === undefined || priceSource !== undefined || rowOf(ticket, told, prices).costUsd === costUsd
     ? told
     : { ...told, costUsd }
 }

@@ -1,0 +1,60 @@
+/** Collects the calls of a run from the bytes of its audit. Trusts no entry that does not follow from the chain. Pure. */
+import type { AuditedCall, AuditedCalls } from "@cogni/sandbox-core/AuditedCall"
+import * as AuditLog from "../../AuditLog.ts"
+import type { Prices } from "../../Prices.ts"
+import * as AuditReplay from "./AuditReplay.ts"
+
+/** Collects the calls of a run from the bytes of its audit, split at any point. */
+export const make = (
+  runId: string,
+  prices?: Prices
+): { readonly push: (bytes: Uint8Array) => void; readonly end: () => AuditedCalls } => {
+  const replay = AuditReplay.make(prices)
+  const started = new Map<string, AuditReplay.Line<"call.started">>()
+  const ended = new Map<string, Pick<AuditedCall, "outcome" | "usage">>()
+  const verifier = AuditLog.makeVerifier({ runId, ended: false }, ({ line, sound }) => {
+    if (!sound || line === undefined) return
+    if (line.type === "call.started") started.set(line.callId, line)
+    if (line.type === "call.ended") ended.set(line.callId, line)
+    replay.take(line)
+  })
+  return {
+    push: verifier.push,
+    end: () => {
+      const isWhole = verifier.end()._tag === "Whole"
+      const reserved = new Map(replay.endOpen(0, "").map(({ callId, usage }) => [callId, usage]))
+      return {
+        calls: [...started.values()].map((line) =>
+          callOf(line, ended.get(line.callId), reserved.get(line.callId))
+        ),
+        isWhole
+      }
+    }
+  }
+}
+
+const callOf = (
+  { api, at, callId, costUsdMax, model, stream }: AuditReplay.Line<"call.started">,
+  ended: Pick<AuditedCall, "outcome" | "usage"> | undefined,
+  reserved: AuditedCall["usage"]
+): AuditedCall => {
+  const usage = ended === undefined ? atReservation(reserved, costUsdMax) : ended.usage
+  // A call that may have run a model has tokens: those that were reported, or those that were reserved.
+  const hasTokens = usage?.inputTokens !== undefined || usage?.outputTokens !== undefined
+  return {
+    callId,
+    at,
+    model,
+    stream,
+    ...(ended === undefined ? {} : { outcome: ended.outcome }),
+    ...(usage === undefined ? {} : { usage }),
+    ...(costUsdMax === undefined ? {} : { reservedUsd: costUsdMax }),
+    ...(api === "count_tokens" || (ended !== undefined && !hasTokens) ? { isFree: true } : {})
+  }
+}
+
+/** Charges an open call what its audit says that was reserved, whatever the prices are now. */
+const atReservation = (usage: AuditedCall["usage"], costUsdMax: number | undefined): AuditedCall["usage"] =>
+  usage === undefined || costUsdMax === undefined
+    ? usage
+    : { ...usage, costUsd: costUsdMax, priceSource: "reservation" }
