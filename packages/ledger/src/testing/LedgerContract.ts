@@ -1,7 +1,7 @@
 /** Contract of every ledger: in memory, SQLite, PostgreSQL. */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { Effect, Layer, Stream } from "effect"
+import { Context, Effect, type Layer, type Scope, Stream } from "effect"
 import { entries as streamed, Ledger } from "../Ledger.ts"
 import type { LedgerEntry } from "../LedgerEntry.ts"
 import type { LedgerRun } from "../LedgerRun.ts"
@@ -52,11 +52,26 @@ const closedAt = "2026-01-31T10:06:00.000Z"
 
 const dollars = (amount: Money.Pico | undefined) => amount && Money.format(amount)
 
-/** Runs the contract. The layer builds an empty ledger each time. */
-export const suite = <E>(name: string, layer: Layer.Layer<Ledger, E>) =>
-  describe(`Ledger contract: ${name}`, () => {
-    const test = (title: string, body: (ledger: Ledger["Service"]) => Effect.Effect<void, unknown, Ledger>) =>
-      it.effect(title, () => Effect.provide(Effect.flatMap(Ledger, body), Layer.fresh(layer)))
+/** Makes ledgers for the tests of a suite. */
+export class Ledgers extends Context.Service<
+  Ledgers,
+  {
+    /** An empty ledger. Only one is used at a time. */
+    readonly empty: Effect.Effect<Ledger["Service"], unknown, Scope.Scope>
+  }
+>()("@cogni/sandbox-ledger/testing/Ledgers") {}
+
+export const suite = <E>(name: string, layer: Layer.Layer<Ledgers, E>): void =>
+  it.layer(layer, { excludeTestServices: true, timeout: "10 minutes" })(`Ledger (${name})`, (it) => {
+    const test = (
+      title: string,
+      body: (ledger: Ledger["Service"]) => Effect.Effect<void, unknown, Ledger | Scope.Scope>
+    ) =>
+      it.effect(title, () =>
+        Ledgers.use(({ empty }) =>
+          Effect.flatMap(empty, (ledger) => Effect.provideService(body(ledger), Ledger, ledger))
+        )
+      )
 
     test("opens a run once, and returns it until it is settled", (ledger) =>
       Effect.gen(function* () {

@@ -1,0 +1,200 @@
+/**
+ * `Ledger` in a database, through Effect's `SqlClient`, shared by all processes and hosts that use it.
+ *
+ * Entries are only inserted. An entry whose key and revision exist changes nothing, so every operation is repeated after
+ * a lost answer. Several statements of one operation are one transaction, each with a bounded number of rows.
+ */
+import { Ledger, type Appended, openRunsMax } from "@cogni/sandbox-ledger/Ledger"
+import { check, isSameRun, notACursor } from "@cogni/sandbox-ledger/LedgerCheck"
+import { decodeCursor, encodeCursor, placeOf } from "@cogni/sandbox-ledger/LedgerCursor"
+import { corrections } from "@cogni/sandbox-ledger/LedgerEntries"
+import { type LedgerEntry, revisionKey } from "@cogni/sandbox-ledger/LedgerEntry"
+import { LedgerRunInUse, LedgerRunUnknown, LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
+import { groupsDefault, pageEntriesMax } from "@cogni/sandbox-ledger/LedgerQuery"
+import type { RunKey } from "@cogni/sandbox-ledger/LedgerRun"
+import { Array as Arr, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import type { SqlError } from "effect/sql/SqlError"
+import { explain } from "./Database.ts"
+import * as DatabaseCall from "./internal/DatabaseCall.ts"
+import * as LedgerTables from "./internal/LedgerTables.ts"
+import type { SchemaRefused } from "./SchemaVersion.ts"
+
+/** Maximum number of rows that one statement inserts or looks up. */
+const rowsMax = 200
+
+/** Requires the tables, which {@link layer} creates. */
+export const make = Effect.gen(function* () {
+  const sql = yield* SqlClient
+  const writer = makeWriter(sql)
+
+  return Ledger.of({
+    open: Effect.fn("Ledger.open")(function* (run) {
+      yield* check.run(run)
+      const isOurs = Effect.gen(function* () {
+        const row = {
+          run_id: run.runId,
+          attempt: run.attempt,
+          host: LedgerTables.escaped(run.host),
+          opened_at: run.openedAt,
+          run: LedgerTables.encodeRun(run)
+        }
+        const inserted = yield* sql`INSERT INTO cogni_ledger_runs ${sql.insert(row)}
+          ON CONFLICT (run_id, attempt) DO NOTHING RETURNING run_id`
+        if (inserted.length > 0) return true
+        const [found] = yield* runs(run)
+        return found !== undefined && isSameRun(found, run)
+      })
+      if (!(yield* database.again(isOurs)))
+        return yield* new LedgerRunInUse({ runId: run.runId, attempt: run.attempt })
+    }),
+
+    append: Effect.fn("Ledger.append")(function* (given) {
+      const entries = yield* check.entries(given)
+      return yield* database.again(sql.withTransaction(writer.append(entries)))
+    }),
+
+    settle: Effect.fn("Ledger.settle")(function* ({ closedAt, entries, run }) {
+      const valid = yield* check.entries(entries)
+      yield* check.closedAt(closedAt)
+      const { attempt, runId } = run
+      const settled = yield* database.again(
+        sql.withTransaction(
+          Effect.gen(function* () {
+            const known = yield* sql`UPDATE cogni_ledger_runs SET closed_at = COALESCE(closed_at, ${closedAt})
+              WHERE run_id = ${runId} AND attempt = ${attempt} RETURNING run_id`
+            return known.length === 0 ? undefined : yield* writer.settle(valid)
+          })
+        )
+      )
+      return settled ?? (yield* new LedgerRunUnknown({ runId, attempt }))
+    }),
+
+    openRuns: (host) =>
+      database.again(
+        Effect.map(
+          sql<LedgerTables.RunRow>`SELECT run, closed_at FROM cogni_ledger_runs
+            WHERE host = ${LedgerTables.escaped(host)} AND closed_at IS NULL
+            ORDER BY opened_at, run_id, attempt LIMIT ${sql.literal(String(openRunsMax))}`,
+          (rows) => rows.map(LedgerTables.runOf)
+        )
+      ),
+
+    attempts: (runId) =>
+      database.again(
+        Effect.map(
+          sql<LedgerTables.RunRow>`SELECT run, closed_at FROM cogni_ledger_runs
+            WHERE run_id = ${runId} ORDER BY attempt`,
+          (rows) => rows.map(LedgerTables.runOf)
+        )
+      ),
+
+    list: Effect.fn("Ledger.list")(function* (filter, page = {}) {
+      yield* check.filter(filter)
+      const { after, limit = pageEntriesMax } = yield* check.page(page)
+      const place = after === undefined ? undefined : decodeCursor(after)
+      if (after !== undefined && place === undefined) return yield* notACursor
+      const rows = yield* database.again(
+        sql<LedgerTables.Row>`SELECT ${sql.literal(LedgerTables.columns)} FROM cogni_ledger_entries e
+          ${LedgerTables.where(sql, filter, place)}
+          ORDER BY ${sql.literal(LedgerTables.order)} LIMIT ${sql.literal(String(limit + 1))}`
+      )
+      const found = rows.slice(0, limit).map(LedgerTables.entryOf)
+      const last = found.at(-1)
+      return rows.length > limit && last !== undefined
+        ? { entries: found, next: encodeCursor(placeOf(last)) }
+        : { entries: found }
+    }),
+
+    sums: Effect.fn("Ledger.sums")(function* (request) {
+      const { by, filter = {}, limit = groupsDefault } = yield* check.sums(request)
+      const which = LedgerTables.where(sql, { ...filter, revisions: "newest" })
+      const rows = yield* database.again(LedgerTables.sumsOf(sql, by, { which, limit }))
+      const sums = rows.map(LedgerTables.sumOf).filter(({ calls }) => calls > 0)
+      return { sums: sums.slice(0, limit), truncated: sums.length > limit }
+    })
+  })
+
+  function runs({ attempt, runId }: RunKey) {
+    return Effect.map(
+      sql<LedgerTables.RunRow>`SELECT run, closed_at FROM cogni_ledger_runs
+        WHERE run_id = ${runId} AND attempt = ${attempt}`,
+      (rows) => rows.map(LedgerTables.runOf)
+    )
+  }
+})
+
+/** Creates or migrates the tables. */
+export const layer: Layer.Layer<Ledger, LedgerUnavailable | SchemaRefused, SqlClient> = Layer.effect(
+  Ledger,
+  Effect.andThen(
+    Effect.catchTag(LedgerTables.bring, "SqlError", (error) => Effect.fail(unavailable(error))),
+    make
+  )
+)
+
+/** Statements that write entries, for use in a transaction. */
+const makeWriter = (sql: SqlClient) => {
+  const insert = Effect.fnUntraced(function* (entries: ReadonlyArray<LedgerEntry>) {
+    const inserted = new Set<string>()
+    for (const chunk of chunksOf(entries)) {
+      const rows = yield* sql<LedgerTables.Row>`INSERT INTO cogni_ledger_entries
+        ${sql.insert(Arr.map(chunk, LedgerTables.rowOf))}
+        ON CONFLICT (run_id, attempt, usage_unit_id, revision) DO NOTHING
+        RETURNING run_id, attempt, usage_unit_id, revision`
+      for (const row of rows) inserted.add(keyOf(row))
+    }
+    return inserted
+  })
+
+  /** All revisions of the calls of these entries. */
+  const revisions = Effect.fnUntraced(function* (entries: ReadonlyArray<LedgerEntry>) {
+    const found: Array<LedgerEntry> = []
+    for (const chunk of chunksOf(entries)) {
+      const units = [...new Set(chunk.map(({ usageUnitId }) => LedgerTables.escaped(usageUnitId)))]
+      const runIds = [...new Set(chunk.map(({ runId }) => runId))]
+      const rows = yield* sql<LedgerTables.Row>`SELECT ${sql.literal(LedgerTables.columns)}
+        FROM cogni_ledger_entries e WHERE ${sql.in("e.run_id", runIds)} AND ${sql.in("e.usage_unit_id", units)}`
+      found.push(...rows.map(LedgerTables.entryOf))
+    }
+    return found
+  })
+
+  const write = Effect.fnUntraced(function* (given: ReadonlyArray<LedgerEntry>) {
+    // One order in all processes, so that two transactions never wait for each other.
+    const unique = new Map(given.toReversed().map((entry) => [revisionKey(entry), entry]))
+    const entries = [...unique.values()].toSorted((a, b) => (revisionKey(a) < revisionKey(b) ? -1 : 1))
+    const inserted = yield* insert(entries)
+    const lost = entries.filter((entry) => !inserted.has(keyOf(LedgerTables.rowOf(entry))))
+    return { added: inserted.size, lost, stored: lost.length === 0 ? [] : yield* revisions(lost) }
+  })
+
+  const existingOf = ({ lost, stored }: Effect.Success<ReturnType<typeof write>>) => {
+    const taken = new Set(lost.map(revisionKey))
+    const byKey = new Map(stored.map((entry) => [revisionKey(entry), entry]))
+    return [...taken].flatMap((key) => byKey.get(key) ?? [])
+  }
+
+  return {
+    append: (entries: ReadonlyArray<LedgerEntry>): Effect.Effect<Appended, SqlError> =>
+      Effect.map(write(entries), (written) => ({ added: written.added, existing: existingOf(written) })),
+
+    settle: Effect.fnUntraced(function* (
+      entries: ReadonlyArray<LedgerEntry>
+    ): Effect.fn.Return<Appended, SqlError> {
+      const written = yield* write(entries)
+      const more = yield* insert(corrections(written.stored, written.lost))
+      return { added: written.added + more.size, existing: existingOf(written) }
+    })
+  }
+}
+
+const keyOf = ({ attempt, revision, run_id, usage_unit_id }: LedgerTables.Row): string =>
+  JSON.stringify([run_id, attempt, usage_unit_id, revision])
+
+const chunksOf = <A>(all: ReadonlyArray<A>): ReadonlyArray<Arr.NonEmptyReadonlyArray<A>> =>
+  Arr.chunksOf(all, rowsMax)
+
+const unavailable = (error: SqlError): LedgerUnavailable => new LedgerUnavailable(explain(error))
+
+const database = DatabaseCall.make(unavailable, (words) => new LedgerUnavailable(words))

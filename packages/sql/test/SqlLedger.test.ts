@@ -1,0 +1,48 @@
+/** The ledger in a SQLite file: the contract, two processes at once, and a file of a later version. */
+import { assert, describe, it } from "@effect/vitest"
+import { Ledger } from "@cogni/sandbox-ledger"
+import { LedgerContract } from "@cogni/sandbox-ledger/testing"
+import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import { join } from "node:path"
+import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
+import * as SqliteDatabase from "../src/SqliteDatabase.ts"
+import * as Stores from "./Stores.ts"
+
+const stored = (path: string) =>
+  SqlLedger.layer.pipe(Layer.provideMerge(SqliteDatabase.layer({ path: join(path, "ledger.db") })))
+
+LedgerContract.suite(
+  "SQLite",
+  Layer.succeed(LedgerContract.Ledgers, {
+    empty: Effect.map(
+      Effect.flatMap(Stores.directory, (path) => Layer.build(Layer.fresh(stored(path)))),
+      (context) => Context.get(context, Ledger.Ledger)
+    )
+  })
+)
+
+describe("SqlLedger", () => {
+  it.effect("refuses tables of a later version, with a remedy", () =>
+    Effect.gen(function* () {
+      const path = yield* Stores.directory
+      const sql = Context.get(yield* Layer.build(stored(path)), SqlClient)
+      yield* sql`INSERT INTO cogni_ledger_version (migration_id, name) VALUES (99, 'later')`
+      const error = yield* Effect.flip(Layer.build(Layer.fresh(stored(path))))
+      assert.strictEqual(error._tag, "SchemaRefused")
+      assert.include(error.message, "Update Cogni Sandbox")
+    })
+  )
+
+  it.effect("adds amounts that together exceed 64 bits", () =>
+    Effect.gen(function* () {
+      const ledger = Context.get(yield* Layer.build(stored(yield* Stores.directory)), Ledger.Ledger)
+      const entries = Array.from({ length: 20 }, (_, index) =>
+        LedgerContract.entryOf("run-00000001", `call-${index}`, { costUsd: 999_999.999_999_999 })
+      )
+      yield* ledger.append(entries)
+      const [total] = (yield* ledger.sums({ by: "total" })).sums
+      assert.strictEqual(total?.cost, 20n * 999_999_999_999_999_000n)
+    })
+  )
+})

@@ -1,0 +1,118 @@
+/** The ledger in a real PostgreSQL that stops and starts, and in a database of several processes. */
+import { assert, layer } from "@effect/vitest"
+import { Ledger, Money } from "@cogni/sandbox-ledger"
+import { LedgerContract } from "@cogni/sandbox-ledger/testing"
+import * as Database from "@cogni/sandbox-sql/Database"
+import type { DatabaseAddress } from "@cogni/sandbox-sql/DatabaseAddress"
+import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
+import { Context, Effect, Fiber, Layer } from "effect"
+import { join } from "node:path"
+import * as Stores from "../../packages/sql/test/Stores.ts"
+import * as LedgerProcess from "../harness/LedgerProcess.ts"
+import * as PostgresServer from "../harness/PostgresServer.ts"
+
+class Server extends Context.Service<Server, PostgresServer.PostgresServer>()("test/Server") {
+  static readonly layer = Layer.effect(Server, PostgresServer.acquire)
+}
+
+const opened = (address: DatabaseAddress) =>
+  Effect.map(
+    Layer.build(Layer.fresh(SqlLedger.layer.pipe(Layer.provide(Database.layer(address))))),
+    (context) => Context.get(context, Ledger.Ledger)
+  )
+
+LedgerContract.suite(
+  "PostgreSQL",
+  Layer.effect(
+    LedgerContract.Ledgers,
+    Effect.map(Server, (server) => {
+      let count = 0
+      return { empty: Effect.suspend(() => Effect.flatMap(server.database(`ledger_${count++}`), opened)) }
+    })
+  ).pipe(Layer.provide(Server.layer))
+)
+
+const totals = (ledger: Ledger.Ledger["Service"]) =>
+  Effect.map(ledger.sums({ by: "total" }), ({ sums: [total] }) => [
+    total?.calls ?? 0,
+    total?.cost === undefined ? undefined : Money.format(total.cost)
+  ])
+
+const expectedOfProcesses = [
+  LedgerProcess.runs * LedgerProcess.calls,
+  String((LedgerProcess.runs * LedgerProcess.calls) / 10)
+]
+
+const run = LedgerContract.runOf("run-00000001")
+const closedAt = run.expiresAt
+const entries = Array.from({ length: 2000 }, (_, index) =>
+  LedgerContract.entryOf(run.runId, `call-${index}`, { costUsd: 0.1 })
+)
+
+layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
+  it.effect(
+    "counts each call once if processes settle the same runs at once, in PostgreSQL and in a file",
+    () =>
+      Effect.gen(function* () {
+        const server = yield* Server
+        const path = join(yield* Stores.directory, "shared.db")
+        const addresses = [yield* server.database("shared"), { _tag: "Sqlite", path } as const]
+        for (const [index, url] of [server.url("shared"), path].entries()) {
+          const said = yield* Effect.all(
+            [1, 2, 3].map(() => LedgerProcess.settle(url)),
+            {
+              concurrency: "unbounded"
+            }
+          )
+          assert.strictEqual(
+            said.reduce((sum, text) => sum + Number(text), 0),
+            expectedOfProcesses[0],
+            said.join("\n")
+          )
+          const ledger = yield* opened(addresses[index]!)
+          assert.deepStrictEqual(yield* totals(ledger), expectedOfProcesses)
+          assert.deepStrictEqual(yield* ledger.openRuns("here"), [])
+        }
+      })
+  )
+
+  it.effect("loses nothing if its database is gone in the middle of settling a run of 2000 calls", () =>
+    Effect.gen(function* () {
+      const server = yield* Server
+      const ledger = yield* opened(yield* server.database("gone"))
+      yield* ledger.open(run)
+      const settling = yield* Effect.forkChild(Effect.exit(ledger.settle({ run, entries, closedAt })), {
+        startImmediately: true
+      })
+      yield* server.stop
+      yield* Fiber.join(settling)
+      const error = yield* Effect.flip(ledger.settle({ run, entries, closedAt }))
+      assert.strictEqual(error._tag, "LedgerUnavailable")
+      assert.notInclude(error.message, PostgresServer.password)
+      yield* server.start
+      const open = yield* ledger.openRuns("here")
+      const [calls] = yield* totals(ledger)
+      assert.include([0, 2000], calls, "all or nothing")
+      assert.strictEqual(open.length, calls === 0 ? 1 : 0, "open as long as its entries are missing")
+      yield* ledger.settle({ run, entries, closedAt })
+      assert.deepStrictEqual(yield* totals(ledger), [2000, "200"])
+      assert.deepStrictEqual(yield* ledger.openRuns("here"), [])
+    })
+  )
+
+  it.effect("does not depend on the locale for the order of its pages", () =>
+    Effect.gen(function* () {
+      const ledger = yield* opened(yield* (yield* Server).database("order"))
+      const units = ["B", "a", "_", "Ä", "1"]
+      yield* ledger.append(units.map((unit) => LedgerContract.entryOf(run.runId, unit)))
+      const found: Array<string> = []
+      let after: string | undefined
+      do {
+        const page = yield* ledger.list({}, after === undefined ? { limit: 1 } : { limit: 1, after })
+        found.push(...page.entries.map(({ usageUnitId }) => usageUnitId))
+        after = page.next
+      } while (after !== undefined)
+      assert.deepStrictEqual(found, ["1", "B", "_", "a", "Ä"])
+    })
+  )
+})
