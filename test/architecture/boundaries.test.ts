@@ -46,7 +46,7 @@ const drawing: ReadonlyArray<
   },
   {
     sql: ["core", "host-files", "graph-provider", "ledger"],
-    server: ["core", "git-relay", "graph-provider"],
+    server: ["core", "git-relay", "graph-provider", "ledger"],
     promise: ["core", "host-files", "docker", "proxy", "graph-provider"],
     react: ["graph-provider"],
     acp: ["core", "graph-provider"]
@@ -193,7 +193,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     world: {}
   },
   cli: {
-    libraries: ["@effect/platform-node", "effect"],
+    libraries: ["@effect/platform-node", "csv-stringify", "effect"],
     world: { "ServeCommand.ts": ["node:http"], "bin.ts": ["node:module"] }
   }
 }

@@ -287,6 +287,35 @@ const chatCommand = Command.make("chat", { file: Flags.configuration, ...Flags.c
   Command.withShortDescription("Answer JSON messages with agents, each session in its own sandbox")
 )
 
+const spendExplainCommand = Command.make("explain", { run: runArgument, ...Flags.spendExplain }, (flags) =>
+  Effect.promise(() => import("./SpendCommand.ts")).pipe(Effect.flatMap(({ explain }) => explain(flags)))
+).pipe(
+  Command.withDescription(
+    "Explain the cost of a run, call by call: reserved, charged, the source of the cost, its state, and why"
+  ),
+  Command.withShortDescription("Explain the cost of a run, call by call")
+)
+
+const spendCommand = Command.make("spend", Flags.spend, (flags) =>
+  Effect.promise(() => import("./SpendCommand.ts")).pipe(Effect.flatMap(({ spend }) => spend(flags)))
+).pipe(
+  Command.withDescription(
+    `Sum what runs cost, from the ledger
+
+Every call to a model is in the ledger as soon as its run has ended. A cost that is unknown is not in a sum; the table
+counts such calls.`
+  ),
+  Command.withShortDescription("Sum what runs cost: by account, agent, model, run or day"),
+  Command.withExamples([
+    { command: "cogni-sandbox spend --by day --from 2026-01-01", description: "Sum the costs of each day" },
+    {
+      command: "cogni-sandbox spend explain run-4f7k",
+      description: "Explain the cost of a run, call by call"
+    }
+  ]),
+  Command.withSubcommands([spendExplainCommand])
+)
+
 const root = (operands: Invocation.Invocation["operands"]) =>
   Command.make("cogni-sandbox").pipe(
     Command.withDescription(
@@ -302,6 +331,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       logsCommand,
       inspectCommand,
       auditCommand,
+      spendCommand,
       relayCommand,
       agentsCommand,
       configCommand,

@@ -17,6 +17,7 @@ import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import type { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import type { PrivateServers } from "@cogni/sandbox-git-relay/OriginAddress"
+import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import type * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
@@ -32,6 +33,7 @@ import * as KeyFile from "./KeyFile.ts"
 import * as Records from "./Records.ts"
 import * as RunKeyComposition from "./RunKeyComposition.ts"
 import type { RunKeySettings } from "./RunKeySettings.ts"
+import * as RunLedger from "./RunLedger.ts"
 import type { UpstreamWayOut, WayOut } from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
@@ -59,6 +61,7 @@ export type Runner =
   | LlmProxy
   | RunStore
   | SqlRunStore
+  | Ledger
   | DockerReaper.DockerReaper
   | DockerApi.DockerApi
   | DemoWitness
@@ -295,7 +298,7 @@ const between = (
 const proxy = (
   settings: Settings["Service"],
   plan: Plan
-): Layer.Layer<LlmProxy | DemoWitness, Misconfigured | Refusal, ContainerRuntime> =>
+): Layer.Layer<LlmProxy | DemoWitness, Misconfigured | Refusal, ContainerRuntime | Ledger> =>
   Layer.unwrap(
     Effect.map(Effect.fromResult(settings.packages), (packages) => proxyWith(settings, plan, packages))
   )
@@ -304,19 +307,22 @@ const proxyWith = (
   settings: Settings["Service"],
   plan: Plan,
   packages: PackageMirrorOptions | undefined
-): Layer.Layer<LlmProxy | DemoWitness, Misconfigured, ContainerRuntime> => {
+): Layer.Layer<LlmProxy | DemoWitness, Misconfigured, ContainerRuntime | Ledger> => {
   const { wayOut } = plan
   switch (wayOut._tag) {
     case "None":
       return Layer.merge(withoutModel(settings, plan, packages), noWitness)
     case "Upstream":
       return Layer.merge(
-        between(settings, plan, {
-          ...wayOut,
-          keyFile: settings.keyFile,
-          runKeys: settings.runKeys,
-          packages
-        }),
+        RunLedger.entered(
+          settings,
+          between(settings, plan, {
+            ...wayOut,
+            keyFile: settings.keyFile,
+            runKeys: settings.runKeys,
+            packages
+          })
+        ),
         noWitness
       )
     case "Demo":
@@ -324,14 +330,18 @@ const proxyWith = (
         Effect.map(DemoUpstream.acquire(), ({ received, url }) =>
           Layer.merge(
             // The demo upstream accepts what LiteLLM does, whatever the profile of the configured one.
-            between(settings, plan, {
-              url,
-              key: Redacted.make(`demo-${crypto.randomUUID()}`),
-              options: { profile: { name: "litellm" } },
-              // It issues no keys, and costs nothing.
-              runKeys: { ...settings.runKeys, mode: "off" },
-              packages
-            }),
+            RunLedger.entered(
+              settings,
+              between(settings, plan, {
+                url,
+                key: Redacted.make(`demo-${crypto.randomUUID()}`),
+                options: { profile: { name: "litellm" } },
+                // It issues no keys, and costs nothing.
+                runKeys: { ...settings.runKeys, mode: "off" },
+                packages
+              }),
+              "demo"
+            ),
             Layer.succeed(DemoWitness, { received })
           )
         )

@@ -99,6 +99,6 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
     posture: result.posture,
     ...(facts.received === undefined ? {} : { received: facts.received }),
     recordPath: facts.recordPath,
-    ...RunReport.facts(result, facts.demo)
+    ...RunReport.facts(result, facts)
   })
 })

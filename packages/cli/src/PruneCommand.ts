@@ -19,6 +19,7 @@ import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import { plural } from "./Quantity.ts"
 import * as Records from "./Records.ts"
+import * as RunLedger from "./RunLedger.ts"
 import { Settings } from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
@@ -37,7 +38,7 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   }).pipe(Effect.provide(Composition.reaper(settings)))
 
   const { abandoned, forgotten, problem } = yield* records(settings, input)
-  const deleted = yield* remains(settings, input)
+  const deleted = yield* remains(settings, { ...input, records: input.records && problem === undefined })
   const output = yield* Output.Output
   const ok = report.failed.length === 0 && problem === undefined
   if (!ok) yield* output.exitWith(exitCode.findings)
@@ -73,7 +74,7 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
 
 /**
  * Updates and deletes records. An unreachable database does not prevent the removal of containers, and no record is
- * deleted in one place only.
+ * deleted in one place only. An audit is deleted only when the ledger has its calls.
  */
 const records = Effect.fnUntraced(function* (settings: Settings["Service"], input: PruneInput) {
   const files = Records.files(settings)
@@ -81,6 +82,7 @@ const records = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
   const abandoned = yield* dryRun ? files.orphans : files.reap
   const told = yield* Effect.gen(function* () {
     const runs = yield* SqlRunStore
+    if (input.records && !dryRun) yield* RunLedger.settled(settings)
     if (!dryRun) yield* runs.refresh(abandoned)
     return input.records ? yield* runs.forget({ everyHost: input.all, dryRun }) : []
   }).pipe(Effect.provide(Records.store(settings)), Effect.scoped, Effect.result)

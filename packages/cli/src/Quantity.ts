@@ -57,3 +57,15 @@ export const formatMillis = (millis: number): string => {
 /** Formats a count with its noun: `1 call`, `2 calls`. */
 export const plural = (count: number, noun: string, nouns = `${noun}s`): string =>
   `${count} ${count === 1 ? noun : nouns}`
+
+/** Parses a moment in UTC, and adds days to it. Returns it as `Date.toISOString` writes it. */
+export const parseMoment = (text: string, days = 0): Result.Result<string, string> => {
+  const written = /^(\d{4}-\d\d-\d\d)T\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?Z$/u.exec(text)
+  const millis = Date.parse(text)
+  // `Date.parse` reads 30 February as a day of March.
+  return written === null ||
+    !Number.isFinite(millis) ||
+    new Date(millis).toISOString().slice(0, 10) !== written[1]
+    ? Result.fail("a date such as 2026-01-31, or a time in UTC such as 2026-01-31T15:00:00Z")
+    : Result.succeed(new Date(millis + days * 86_400_000).toISOString())
+}

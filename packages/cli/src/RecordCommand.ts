@@ -5,6 +5,7 @@ import { refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import * as RecordReport from "./RecordReport.ts"
 import * as Records from "./Records.ts"
+import * as RunLedger from "./RunLedger.ts"
 import * as RunPrefix from "./RunPrefix.ts"
 import { Settings } from "./Settings.ts"
 
@@ -55,7 +56,10 @@ export const inspect = Effect.fnUntraced(function* (input: {
   readonly posture: boolean
 }) {
   const record = yield* find(input.run)
-  if (!input.posture) return yield* Output.json(RecordReport.toJson(record))
+  if (!input.posture) {
+    const cost = yield* RunLedger.costOf(record.runId)
+    return yield* Output.json({ ...RecordReport.toJson(record), ...(cost === undefined ? {} : { cost }) })
+  }
   if (record.posture === undefined) {
     return yield* refusal(
       "notFound",

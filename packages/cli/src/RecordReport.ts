@@ -11,7 +11,7 @@ const [promptProgram] = withPrompt([""])
 const encode = Schema.encodeSync(Schema.toCodecJson(RunRecord))
 
 /** Encodes a whole record as JSON. */
-export const toJson = (record: RunRecord): unknown => encode(record)
+export const toJson = (record: RunRecord): object => ({ ...(encode(record) as object) })
 
 /** Describes an outcome in one or two words. */
 export const status = (outcome: Outcome): string => {

@@ -1,5 +1,6 @@
 /**
- * The run store: the database that the environment names, with the run directories of this host as its spool.
+ * The run store and the ledger: the database that the environment names, with the run directories of this host as its
+ * spool.
  *
  * Separate from `Composition`, so that commands that only read records do not load an engine and a proxy.
  */
@@ -8,12 +9,14 @@ import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { HostFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { SchemaRefused } from "@cogni/sandbox-sql/SchemaVersion"
+import * as Ledger from "@cogni/sandbox-ledger/Ledger"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as RunSpool from "@cogni/sandbox-docker/RunSpool"
 import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
+import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, FileSystem, Layer, Result } from "effect"
 import { mapLayerError, type Refusal } from "./Failure.ts"
@@ -26,10 +29,10 @@ export const files = ({
 }: Pick<Settings["Service"], "prices" | "stateDirectory">): ReturnType<typeof FileRunStore.make> =>
   FileRunStore.make({ directory: stateDirectory, trafficOf: AuditTraffic.reader({ prices }) })
 
-/** Run store for commands that run, and that delete records. */
+/** Run store and ledger, in one database, for commands that run, and that delete records. */
 export const store = (
   settings: Settings["Service"]
-): Layer.Layer<RunStore | SqlRunStore.SqlRunStore, Refusal | RunStoreError> =>
+): Layer.Layer<RunStore | SqlRunStore.SqlRunStore | Ledger.Ledger, Refusal | RunStoreError> =>
   Layer.unwrap(
     Effect.map(Effect.fromResult(settings.database), ({ address, variable }) =>
       SqlRunStore.layer({
@@ -41,21 +44,31 @@ export const store = (
           ...RunSpool.make({ directory: settings.stateDirectory, database: DatabaseAddress.nameOf(address) })
         }
       }).pipe(
+        Layer.merge(SqlLedger.layer),
         Layer.provide(Database.layer(address)),
         mapLayerError((error) =>
-          error._tag === "StoreUnavailable" ? error : unusable(error, settings, variable)
+          error._tag === "StoreUnavailable"
+            ? error
+            : error._tag === "LedgerUnavailable"
+              ? new StoreUnavailable({ detail: `has no ledger: it ${error.detail}`, remedy: error.remedy })
+              : unusable(error, settings, variable)
         )
       )
     )
   )
 
-/** Run store for commands that only read. Creates nothing if no run was ever started. */
+/** Run store and ledger for commands that only read. Creates nothing if no run was ever started. */
 export const looked = (
   settings: Settings["Service"]
-): Layer.Layer<RunStore, Refusal | RunStoreError, FileSystem.FileSystem> =>
+): Layer.Layer<RunStore | Ledger.Ledger, Refusal | RunStoreError, FileSystem.FileSystem> =>
   Layer.unwrap(
     Effect.map(anythingRun(settings), (found) =>
-      found ? store(settings) : Layer.sync(RunStore, () => files(settings).store)
+      found
+        ? store(settings)
+        : Layer.merge(
+            Layer.sync(RunStore, () => files(settings).store),
+            Ledger.layerMemory()
+          )
     )
   )
 

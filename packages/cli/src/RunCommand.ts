@@ -13,6 +13,7 @@ import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import { AgentRegistry } from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import type { InClone } from "@cogni/sandbox-graph-provider/Repositories"
+import type { RunCost } from "@cogni/sandbox-ledger/RunCost"
 import { Effect, Layer, Schema, type Stdio } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
@@ -26,6 +27,7 @@ import * as Reaping from "./Reaping.ts"
 import * as RelayReport from "./RelayReport.ts"
 import * as RepoPlan from "./RepoPlan.ts"
 import * as RepoRun from "./RepoRun.ts"
+import * as RunLedger from "./RunLedger.ts"
 import * as RunPlan from "./RunPlan.ts"
 import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
@@ -91,9 +93,9 @@ const tell = Effect.fnUntraced(function* (
   input: RunInput,
   plan: RunPlan.RunPlan,
   subject: RunPlan.RunSubject,
-  ended: AgentRun.AgentRunEnd<Delivery | undefined>
+  ended: AgentRun.AgentRunEnd<Delivery | undefined> & { readonly cost: RunCost | undefined }
 ) {
-  const { delivery, result } = ended
+  const { cost, delivery, result } = ended
   const demo = plan.wayOut._tag === "Demo"
   const output = yield* Output.Output
   const verdict = subject._tag === "Prompt" ? RunReport.verdictOf(ended) : undefined
@@ -103,8 +105,8 @@ const tell = Effect.fnUntraced(function* (
   if (input.output === "json") {
     const report =
       subject._tag === "Prompt" && verdict !== undefined
-        ? RunReport.agentJson(subject.agent, result, verdict, demo)
-        : RunReport.commandJson(result, demo)
+        ? RunReport.agentJson(subject.agent, result, verdict, { demo, cost })
+        : RunReport.commandJson(result, { demo, cost })
     return yield* Output.json(delivery === undefined ? report : RelayReport.withDelivery(report, delivery))
   }
   if (verdict?.answer !== undefined) {
@@ -172,6 +174,7 @@ export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R =
   const pass = yield* passThrough
   const rest = Effect.andThen(progress.rest, pass.end)
   let sealedMs = 0
+  let cost: RunCost | undefined
   const see = (event: RunEvent) => {
     switch (event._tag) {
       case "RunStarted":
@@ -191,7 +194,12 @@ export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R =
       case "OutputReceived":
         return live ? pass.take(event.channel, event.bytes) : Effect.void
       case "RunEnded":
-        return Effect.andThen(rest, progress.note(RunReport.summary(event.result)))
+        return RunLedger.costOf(event.result.runId).pipe(
+          Effect.tap((found) => Effect.sync(() => (cost = found))),
+          Effect.flatMap((found) =>
+            Effect.andThen(rest, progress.note(RunReport.summary(event.result, found)))
+          )
+        )
     }
   }
   if (inClone === undefined) yield* progress.now("preparing a sandbox")
@@ -212,7 +220,7 @@ export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R =
     )
   )
   yield* tidy.end
-  return ended
+  return { ...ended, cost }
 })
 
 const passThrough = Effect.gen(function* () {

@@ -10,7 +10,9 @@ import { hasReachedUpstream, type LlmTraffic, type RunResult } from "@cogni/sand
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import type { AgentAnswer } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import type { AgentRunEnd } from "@cogni/sandbox-graph-provider/AgentRun"
+import type { RunCost } from "@cogni/sandbox-ledger/RunCost"
 import { Result } from "effect"
+import { costOf } from "./CostWords.ts"
 import { exitCode } from "./ExitCode.ts"
 import { formatMillis, plural } from "./Quantity.ts"
 import { oneLine } from "./TerminalText.ts"
@@ -58,8 +60,9 @@ export const warning = (observed: LlmObservation): string => {
 }
 
 /** Summarizes the end of a run in one line. */
-export const summary = ({ durationMs, exitCode, llm, runId }: RunResult): string => {
-  const calls = llm === undefined ? "" : `, ${describeCalls(llm)}`
+export const summary = ({ durationMs, exitCode, llm, runId }: RunResult, cost?: RunCost): string => {
+  const spent = cost === undefined || cost.calls === 0 ? "" : `, cost ${costOf(cost)}`
+  const calls = llm === undefined ? "" : `, ${describeCalls(llm)}${spent}`
   return `${runId}: exit code ${exitCode} after ${formatMillis(durationMs)}${calls}`
 }
 
@@ -72,9 +75,16 @@ const describeCalls = ({ calls, callsTotal, usage }: LlmTraffic): string => {
   return `${plural(sent, "model call")}${refused > 0 ? `, ${refused} refused` : ""}`
 }
 
+/** Facts about a run that its result does not have. */
+export interface Told {
+  readonly demo: boolean
+  readonly cost?: RunCost | undefined
+}
+
 /** Returns the properties that reports of agents and of commands share. */
-export const facts = (result: RunResult, demo: boolean) => ({
+export const facts = (result: RunResult, { cost, demo }: Told) => ({
   ...(demo ? { demo: true } : {}),
+  ...(cost === undefined ? {} : { cost }),
   peak: result.peak,
   durationMs: Math.round(result.durationMs),
   timings: result.timings.map(({ durationMs, phase }) => ({
@@ -85,19 +95,19 @@ export const facts = (result: RunResult, demo: boolean) => ({
   ...(result.suspicions.length === 0 ? {} : { suspicions: result.suspicions })
 })
 
-export const commandJson = (result: RunResult, demo: boolean): object => ({
+export const commandJson = (result: RunResult, told: Told): object => ({
   ok: result.exitCode === 0,
   runId: result.runId,
   exitCode: result.exitCode,
   output: result.output,
-  ...facts(result, demo)
+  ...facts(result, told)
 })
 
 export const agentJson = (
   agent: Agent,
   result: RunResult,
   { answer, exitCode, problem }: Verdict,
-  demo: boolean
+  told: Told
 ): object => ({
   ok: problem === undefined,
   runId: result.runId,
@@ -110,5 +120,5 @@ export const agentJson = (
         error: { code: "agent", reason: problem.code, message: problem.message, isRetryable: false },
         ...(problem.textSoFar === "" ? {} : { textSoFar: problem.textSoFar })
       }),
-  ...facts(result, demo)
+  ...facts(result, told)
 })

@@ -98,31 +98,37 @@ describe("RunReport", () => {
 
   it("as JSON, an answer and an error exclude each other", () => {
     const good = ended({ stdout: envelope("Lima") })
-    assert.containSubset(RunReport.agentJson(minimal, good.result, RunReport.verdictOf(good), true), {
-      ok: true,
-      demo: true,
-      runId,
-      agent: "agent",
-      exitCode: 0,
-      answer: "Lima",
-      durationMs: 346,
-      timings: [{ phase: "create", durationMs: 12.3 }]
-    })
+    assert.containSubset(
+      RunReport.agentJson(minimal, good.result, RunReport.verdictOf(good), { demo: true }),
+      {
+        ok: true,
+        demo: true,
+        runId,
+        agent: "agent",
+        exitCode: 0,
+        answer: "Lima",
+        durationMs: 346,
+        timings: [{ phase: "create", durationMs: 12.3 }]
+      }
+    )
     const bad = ended({ exitCode: 1 })
-    const json = RunReport.agentJson(minimal, bad.result, RunReport.verdictOf(bad), false)
+    const json = RunReport.agentJson(minimal, bad.result, RunReport.verdictOf(bad), { demo: false })
     assert.containSubset(json, { ok: false, exitCode: 1, error: { code: "agent", reason: "exit" } })
     assert.notProperty(json, "answer")
     assert.notProperty(json, "textSoFar")
     const half = ended({ stdout: envelope("half", { code: "http_500", message: "The model answered 500" }) })
-    assert.containSubset(RunReport.agentJson(minimal, half.result, RunReport.verdictOf(half), false), {
-      ok: false,
-      textSoFar: "half"
-    })
+    assert.containSubset(
+      RunReport.agentJson(minimal, half.result, RunReport.verdictOf(half), { demo: false }),
+      {
+        ok: false,
+        textSoFar: "half"
+      }
+    )
     assert.notProperty(json, "demo")
   })
 
   it("as JSON, a command has its whole output, whatever its exit code", () => {
-    assert.containSubset(RunReport.commandJson(result({ exitCode: 3, stdout: "a\n" }), false), {
+    assert.containSubset(RunReport.commandJson(result({ exitCode: 3, stdout: "a\n" }), { demo: false }), {
       ok: false,
       exitCode: 3,
       output: { stdout: { text: "a\n", bytes: 2, truncated: false } }

@@ -48,6 +48,8 @@ export interface LlmProxyCapabilities {
   readonly tools: ReadonlyArray<string>
   /** Registries whose packages it can serve (default none). */
   readonly packages?: ReadonlyArray<Registry> | undefined
+  /** Name of the upstream's profile, such as `litellm`. Absent if the proxy does not know it. */
+  readonly upstream?: string | undefined
   /** False if it serves no model, only packages (default true). */
   readonly servesModel?: boolean | undefined
 }

@@ -110,6 +110,7 @@ export const specOf = (
   }
   return {
     ...terms,
+    llm: { ...terms.llm, identity: { ...terms.llm.identity, agentId: agent.id } },
     argv: agent.argv(task),
     env: { ...agent.env(task), ...terms.env },
     inputs: agent.inputs(task),

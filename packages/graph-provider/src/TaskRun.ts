@@ -60,6 +60,9 @@ export interface TaskRunEnd<D> extends TaskResult {
 
 export const graphId = GraphId.make("sandbox:task")
 
+/** Names the loop of the host in the ledger, where a graph with an agent names the agent. */
+const agentId = "task"
+
 /** The folder under `images/` whose image a task works in. */
 export const image = "runtime"
 
@@ -85,7 +88,7 @@ export const plan = (
         runtimeSecondsMax: Math.min(86_400, runtimeSecondsMax + patchSecondsMax),
         outputRetainedBytesMax: Math.max(4 * 1024 * 1024, TaskPatch.outputBytesOf(patchBytesMax))
       },
-      llm: { ...terms.llm, identity: { ...terms.llm.identity, graphId }, caller: "host" }
+      llm: { ...terms.llm, identity: { ...terms.llm.identity, graphId, agentId }, caller: "host" }
     },
     limits: { ...limits, runtimeSecondsMax },
     patchBytesMax

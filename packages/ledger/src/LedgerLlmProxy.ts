@@ -7,7 +7,13 @@
  * its audit by the next recovery: every 10 minutes, and when the next process starts.
  */
 import type { CallsOf } from "@cogni/sandbox-core/AuditedCall"
-import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
+import {
+  type LlmEndpoint,
+  LlmProxy,
+  type LlmProxyCapabilities,
+  type LlmProxyError,
+  type LlmRequest
+} from "@cogni/sandbox-core/LlmProxy"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import { ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
@@ -23,8 +29,8 @@ export const recoverySeconds = 600
 const expiryGraceSeconds = 3600
 
 export interface LedgerLlmProxyOptions {
-  /** Name of the upstream's profile, for the entries. */
-  readonly upstream: string
+  /** Name of the upstream, for the entries. Default: the one that the proxy knows, or the name of the proxy. */
+  readonly upstream?: string | undefined
   /** Name of this machine, the same in every boot. */
   readonly host: string
   /** `ResourceLabels.formatOwner` of this process. */
@@ -79,7 +85,7 @@ export const make = Effect.fnUntraced(function* (
     if (llm === undefined) return yield* proxy.acquire(request)
     const run = runOf({ ...request, llm }, options, {
       nowMillis: yield* Clock.currentTimeMillis,
-      isAudited: proxy.capabilities.inspectsBodies
+      capabilities: proxy.capabilities
     })
     let settled = false
     const settleOnce = (traffic?: LlmTraffic) =>
@@ -116,7 +122,7 @@ export const layer = <E, R>(
 const runOf = (
   request: LlmRequest & { readonly llm: LlmAccess },
   options: LedgerLlmProxyOptions,
-  { isAudited, nowMillis }: { readonly nowMillis: number; readonly isAudited: boolean }
+  { capabilities, nowMillis }: { readonly nowMillis: number; readonly capabilities: LlmProxyCapabilities }
 ): LedgerRun => {
   const { directory, llm, runId, runtimeSecondsMax } = request
   const { agentId, attempt, billingAccountId, graphId, userId, virtualKeyId } = llm.identity
@@ -129,13 +135,13 @@ const runOf = (
     ...(graphId === undefined ? {} : { graphId }),
     ...(agentId === undefined ? {} : { agentId }),
     ...(virtualKeyId === undefined ? {} : { virtualKeyId }),
-    upstream: options.upstream,
+    upstream: options.upstream ?? capabilities.upstream ?? capabilities.name,
     model: llm.model,
     host: options.host,
     owner: options.owner,
     openedAt: new Date(nowMillis).toISOString(),
     expiresAt: new Date(expiresMillis).toISOString(),
-    ...(directory !== undefined && isAudited ? { directory } : {})
+    ...(directory !== undefined && capabilities.inspectsBodies ? { directory } : {})
   }
 }
 

@@ -137,13 +137,6 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     options.packages === undefined
       ? undefined
       : yield* Effect.fromResult(MirrorConfig.resolve(options.packages, options.egressProxy))
-  const capabilities = {
-    name: "gateway",
-    inspectsBodies: true,
-    servesHost: true,
-    tools: tools.map(({ name }) => name),
-    packages: MirrorConfig.registriesOf(packages)
-  }
   const names = {
     url: named("GatewayLlmProxy.url"),
     profile: named("GatewayLlmProxy.profile"),
@@ -153,6 +146,14 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     UpstreamOptions.resolve({ type: "host", url: options.url }, options, names)
   )
   const { address, profile } = resolved
+  const capabilities = {
+    name: "gateway",
+    upstream: profile.name,
+    inspectsBodies: true,
+    servesHost: true,
+    tools: tools.map(({ name }) => name),
+    packages: MirrorConfig.registriesOf(packages)
+  }
   yield* Effect.fromResult(checkPseudonym(options, profile))
   yield* Effect.fromResult(checkDrains(options))
   yield* Effect.fromResult(checkRunKeys(options, profile))

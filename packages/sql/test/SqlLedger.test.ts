@@ -34,6 +34,26 @@ describe("SqlLedger", () => {
     })
   )
 
+  it.effect("stores all entries of a settlement and closes the run, or neither", () =>
+    Effect.gen(function* () {
+      const context = yield* Layer.build(stored(yield* Stores.directory))
+      const [ledger, sql] = [Context.get(context, Ledger.Ledger), Context.get(context, SqlClient)]
+      const run = LedgerContract.runOf("run-00000001")
+      yield* ledger.open(run)
+      yield* sql`CREATE TRIGGER broken BEFORE INSERT ON cogni_ledger_entries
+        WHEN NEW.usage_unit_id = 'call-1500' BEGIN SELECT RAISE(ABORT, 'the disk is full'); END`
+      const entries = Array.from({ length: 2000 }, (_, index) =>
+        LedgerContract.entryOf(run.runId, `call-${index}`)
+      )
+      const settling = ledger.settle({ run, entries, closedAt: run.expiresAt })
+      assert.strictEqual((yield* Effect.flip(settling))._tag, "LedgerUnavailable")
+      assert.deepStrictEqual((yield* ledger.list({})).entries, [])
+      assert.deepStrictEqual(yield* ledger.openRuns("here"), [run])
+      yield* sql`DROP TRIGGER broken`
+      assert.strictEqual((yield* settling).added, 2000)
+    })
+  )
+
   it.effect("adds amounts that together exceed 64 bits", () =>
     Effect.gen(function* () {
       const ledger = Context.get(yield* Layer.build(stored(yield* Stores.directory)), Ledger.Ledger)

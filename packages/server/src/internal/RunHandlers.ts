@@ -4,7 +4,9 @@
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { type RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
-import { Effect, Schema } from "effect"
+import { Ledger } from "@cogni/sandbox-ledger/Ledger"
+import * as RunCost from "@cogni/sandbox-ledger/RunCost"
+import { Effect, Option, Schema } from "effect"
 import { CurrentGrant } from "./Authentication.ts"
 import * as Problem from "./Problem.ts"
 import { type RosterRun, RunRoster } from "./RunRoster.ts"
@@ -38,6 +40,18 @@ const notFound = Problem.make(
 export const make = Effect.gen(function* () {
   const roster = yield* RunRoster
   const store = yield* RunStore
+  const ledger = yield* Effect.serviceOption(Ledger)
+
+  /** The cost of a run. A view without it is better than none. */
+  const costOf = (runId: RunId) =>
+    Option.isNone(ledger)
+      ? Effect.succeed(undefined)
+      : RunCost.find(runId).pipe(
+          Effect.provideService(Ledger, ledger.value),
+          Effect.catch(({ message }) =>
+            Effect.as(Effect.logWarning(`the cost of run ${runId} is not shown. ${message}`), undefined)
+          )
+        )
 
   /** Looks up a run of the account: its record, its entry in this server's roster, or both. */
   const lookUp = Effect.fnUntraced(function* (id: string) {
@@ -55,7 +69,9 @@ export const make = Effect.gen(function* () {
   return {
     get: Effect.fn("SandboxServer.getRun")(function* (id: string) {
       const { here, record } = yield* lookUp(id)
-      return record === undefined ? starting(here!) : RunView.fromRecord(record)
+      return record === undefined
+        ? starting(here!)
+        : { ...RunView.fromRecord(record), cost: yield* costOf(record.runId) }
     }),
     list: Effect.fn("SandboxServer.listRuns")(function* (limit: number = listedDefault) {
       const { billingAccountId } = yield* CurrentGrant

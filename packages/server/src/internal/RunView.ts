@@ -9,6 +9,7 @@ import { LlmUsageTotal, Timing } from "@cogni/sandbox-core/RunResult"
 import { outputOf, type RunRecord } from "@cogni/sandbox-core/RunStore"
 import { DeliveryRecord } from "@cogni/sandbox-git-relay/RelayRun"
 import { AiErrorCode } from "@cogni/sandbox-graph-provider/events/AiEvent"
+import { RunCost } from "@cogni/sandbox-ledger/RunCost"
 import { Option, Schema, Struct } from "effect"
 
 /** Status of a run. `starting`: it has no record yet. */
@@ -50,6 +51,8 @@ export const RunView = Schema.Struct({
       usage: Schema.optional(LlmUsageTotal)
     })
   ),
+  /** Cost by the server's ledger, with its certainty. Absent in a list, and without a ledger. */
+  cost: Schema.optional(RunCost),
   posture: Schema.optional(Posture),
   /** Delivery of the run's commits. */
   relay: Schema.optional(Relay),

@@ -1,0 +1,67 @@
+/** Enters the runs of this host into the ledger, and settles those whose process has died. */
+import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import { Ledger } from "@cogni/sandbox-ledger/Ledger"
+import * as LedgerLlmProxy from "@cogni/sandbox-ledger/LedgerLlmProxy"
+import * as LedgerRecovery from "@cogni/sandbox-ledger/LedgerRecovery"
+import type { LedgerRun } from "@cogni/sandbox-ledger/LedgerRun"
+import * as RunCost from "@cogni/sandbox-ledger/RunCost"
+import * as AuditCalls from "@cogni/sandbox-proxy/AuditCalls"
+import { Effect, type Layer } from "effect"
+import { refusal } from "./Failure.ts"
+import { plural } from "./Quantity.ts"
+import { Settings } from "./Settings.ts"
+
+const isOrphaned = ({ expiresAt, owner }: LedgerRun): boolean =>
+  HostOwner.isOrphaned(owner, expiresAt, new Date())
+
+/** Puts all runs of a proxy into the ledger. `upstream` names one that is no model. */
+export const entered = <E, R>(
+  { prices }: Pick<Settings["Service"], "prices">,
+  proxy: Layer.Layer<LlmProxy, E, R>,
+  upstream?: string
+): Layer.Layer<LlmProxy, E, R | Ledger> =>
+  LedgerLlmProxy.layer(proxy, {
+    ...(upstream === undefined ? {} : { upstream }),
+    host: HostOwner.machineName(),
+    owner: ResourceLabels.formatOwner(HostOwner.self()),
+    isOrphaned,
+    callsOf: AuditCalls.reader({ prices })
+  })
+
+/** Settles the runs of dead processes of this host. Returns whether none is left. */
+export const recovered = Effect.fnUntraced(function* ({ prices }: Pick<Settings["Service"], "prices">) {
+  const host = HostOwner.machineName()
+  yield* LedgerRecovery.recover({ host, isOver: isOrphaned, callsOf: AuditCalls.reader({ prices }) })
+  const ledger = yield* Ledger
+  return (yield* ledger.openRuns(host)).filter(isOrphaned)
+})
+
+/** Fails if the cost of a run is only in its audit, because that audit must not be deleted then. */
+export const settled = Effect.fnUntraced(function* (settings: Pick<Settings["Service"], "prices">) {
+  const left = yield* recovered(settings)
+  if (left.length === 0) return
+  return yield* refusal(
+    "unavailable",
+    `the cost of ${plural(left.length, "run")} is not in the ledger yet, so no record and no audit is deleted`,
+    "Correct what the warnings name, then repeat the command"
+  )
+})
+
+/** Settles the runs of dead processes before their costs are shown. A run that cannot be settled is reported. */
+export const upToDate = Effect.gen(function* () {
+  const left = yield* recovered(yield* Settings)
+  if (left.length > 0)
+    yield* Effect.logWarning(`the cost of ${plural(left.length, "run")} is not in the ledger yet`)
+}).pipe(
+  Effect.catch(({ message }) => Effect.logWarning(`runs of dead processes were not settled. ${message}`))
+)
+
+/** Returns the cost of a run for its report, or nothing if the ledger does not answer. */
+export const costOf = (runId: string): Effect.Effect<RunCost.RunCost | undefined, never, Ledger> =>
+  RunCost.find(runId).pipe(
+    Effect.catch(({ message }) =>
+      Effect.as(Effect.logWarning(`the cost of ${runId} is not shown. ${message}`), undefined)
+    )
+  )

@@ -1,0 +1,96 @@
+/**
+ * `spend`, `spend explain`: what runs cost, from the ledger.
+ *
+ * They first settle the runs of dead processes of this host. They work without an engine.
+ */
+import * as Ledger from "@cogni/sandbox-ledger/Ledger"
+import type { LedgerRefused, LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
+import type { Filter } from "@cogni/sandbox-ledger/LedgerQuery"
+import * as RunCost from "@cogni/sandbox-ledger/RunCost"
+import { Effect, Stream } from "effect"
+import { refusal } from "./Failure.ts"
+import * as Flags from "./Flags.ts"
+import * as Output from "./Output.ts"
+import { find, store } from "./RecordCommand.ts"
+import * as RunLedger from "./RunLedger.ts"
+import * as SpendReport from "./SpendReport.ts"
+
+export type SpendInput = Flags.Typed<typeof Flags.spend>
+
+/** Sums the costs of runs by account, run, model, agent, or another property. */
+export const spend = Effect.fnUntraced(function* (input: SpendInput) {
+  yield* RunLedger.upToDate
+  const ledger = yield* Ledger.Ledger
+  const filter: Filter = Flags.given({
+    billingAccountId: input.account,
+    userId: input.user,
+    model: input.model,
+    agentId: input.agent,
+    from: input.from,
+    to: input.to
+  })
+  const { sums, truncated } = yield* answered(ledger.sums({ by: input.by, filter, limit: input.limit }))
+  const {
+    sums: [total]
+  } = yield* answered(ledger.sums({ by: "total", filter }))
+  if (truncated) yield* Output.note(`only the ${input.limit} most expensive are shown; see --limit`)
+  switch (input.output) {
+    case "json":
+      return yield* Output.json({
+        by: input.by,
+        currency: "USD",
+        truncated,
+        sums: sums.map(SpendReport.sumJson),
+        total: total === undefined ? null : SpendReport.sumJson(total)
+      })
+    case "csv":
+      return yield* Output.Output.use((output) => output.stdout(SpendReport.sumsCsv(input.by, sums)))
+    case "text":
+      if (sums.length > 0) return yield* Output.lines(SpendReport.table(input.by, sums, total))
+      yield* Output.note("no call to a model is in the ledger for these filters")
+  }
+}, Effect.provide(store))
+
+/** Explains the cost of a run, call by call. */
+export const explain = Effect.fnUntraced(function* (
+  input: Flags.Typed<typeof Flags.spendExplain> & { readonly run: string }
+) {
+  yield* RunLedger.upToDate
+  const { runId } = yield* find(input.run)
+  const ledger = yield* Ledger.Ledger
+  const runs = yield* answered(ledger.attempts(runId))
+  const entries = [
+    ...(yield* answered(
+      Stream.runCollect(Ledger.entries({ runId, revisions: input.revisions ? "all" : "newest" }))
+    ))
+  ]
+  const cost = yield* answered(RunCost.find(runId))
+  if (runs.length === 0) {
+    return yield* refusal(
+      "notFound",
+      `${runId} is not in the ledger`,
+      "Only runs with a model are, since the version that introduced the ledger"
+    )
+  }
+  switch (input.output) {
+    case "json":
+      return yield* Output.json({
+        runId,
+        currency: "USD",
+        attempts: runs,
+        calls: entries,
+        cost
+      })
+    case "csv":
+      return yield* Output.Output.use((output) => output.stdout(SpendReport.entriesCsv(entries)))
+    case "text":
+      yield* Output.lines(SpendReport.explain(runs, entries, cost))
+  }
+}, Effect.provide(store))
+
+const answered = <A, R>(asked: Effect.Effect<A, LedgerRefused | LedgerUnavailable, R>) =>
+  Effect.mapError(asked, (error) =>
+    error._tag === "LedgerRefused"
+      ? refusal("usage", error.problems.join("; "), "See: cogni-sandbox spend --help")
+      : refusal("unavailable", `the ledger ${error.detail}`, error.remedy)
+  )
