@@ -23,11 +23,15 @@ export const runIdOf = (index: number): string => `run-shared-${String(index).pa
 /** Settles all runs in a separate process. Returns its number of stored entries, or its errors. */
 export const settle = (url: string): Effect.Effect<string> =>
   Effect.callback((resume) => {
-    const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", import.meta.filename], {
-      stdio: ["ignore", "pipe", "pipe"],
-      timeout: secondsMax * 1000,
-      env: { ...process.env, LEDGER_URL: url }
-    })
+    const child = spawn(
+      process.execPath,
+      ["--disable-warning=ExperimentalWarning", import.meta.filename, url],
+      {
+        stdio: ["ignore", "pipe", "pipe"],
+        timeout: secondsMax * 1000,
+        env: { ...process.env, LEDGER_URL: url }
+      }
+    )
     let said = ""
     child.stdout.on("data", (chunk) => (said += String(chunk)))
     child.stderr.on("data", (chunk) => (said += String(chunk)))
@@ -52,7 +56,7 @@ const settleAll = Ledger.Ledger.use((ledger) =>
 )
 
 const main = Effect.gen(function* () {
-  const address = Result.getOrThrow(DatabaseAddress.parse(process.env["LEDGER_URL"] ?? ""))
+  const address = Result.getOrThrow(DatabaseAddress.parse(process.argv[2] ?? ""))
   const added = yield* Effect.provide(settleAll, SqlLedger.layer.pipe(Layer.provide(Database.layer(address))))
   process.stdout.write(String(added.reduce((sum, count) => sum + count, 0)))
 })

@@ -83,7 +83,7 @@ export const server = (
         Layer.provide(AiSdkChatModel.layer()),
         Layer.provide(AgentCatalog.layer([TaskGraphProvider.catalog])),
         Layer.provide(AgentRegistry.layer()),
-        // The records of the runs hold their usage. This server has no ledger beside them.
+        // The ledger is made from the audits of runs, and needs no observer.
         Layer.provide(GraphObserver.layerNone),
         Layer.provide(RelayRepositories.layer({ forges, hostOrigins: options.hostRepositories })),
         Layer.provide(

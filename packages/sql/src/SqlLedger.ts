@@ -1,8 +1,8 @@
 /**
  * `Ledger` in a database, through Effect's `SqlClient`, shared by all processes and hosts that use it.
  *
- * Entries are only inserted. An entry whose key and revision exist changes nothing, so every operation is repeated after
- * a lost answer. Several statements of one operation are one transaction, each with a bounded number of rows.
+ * Entries are only inserted. An entry whose key and revision exist changes nothing, so every operation is repeated
+ * after a lost answer. Several statements of one operation are one transaction, each with a bounded number of rows.
  */
 import { Ledger, type Appended, openRunsMax } from "@cogni/sandbox-ledger/Ledger"
 import { check, isSameRun, notACursor } from "@cogni/sandbox-ledger/LedgerCheck"
