@@ -56,9 +56,11 @@ export const explain = Effect.fnUntraced(function* (
   input: Flags.Typed<typeof Flags.spendExplain> & { readonly run: string }
 ) {
   yield* RunLedger.upToDate
-  const { runId } = yield* find(input.run)
   const ledger = yield* Ledger.Ledger
-  const runs = yield* answered(ledger.attempts(runId))
+  // The ledger keeps a run whose record was deleted.
+  const exact = yield* answered(ledger.attempts(input.run))
+  const runId = exact[0]?.runId ?? (yield* find(input.run)).runId
+  const runs = exact.length > 0 ? exact : yield* answered(ledger.attempts(runId))
   const entries = [
     ...(yield* answered(
       Stream.runCollect(Ledger.entries({ runId, revisions: input.revisions ? "all" : "newest" }))

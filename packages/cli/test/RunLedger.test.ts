@@ -1,42 +1,19 @@
 /** Runs of dead processes: settled from their audits, and no audit is deleted before that. */
 import { assert, describe, it } from "@effect/vitest"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
-import { RunId } from "@cogni/sandbox-core/RunId"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as Ledger from "@cogni/sandbox-ledger/Ledger"
 import { LedgerContract } from "@cogni/sandbox-ledger/testing"
-import type { AuditEntry } from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import { Effect } from "effect"
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
+import { linesOf, runId, started } from "../../proxy/test/AuditLines.ts"
 import * as RunLedger from "../src/RunLedger.ts"
-
-const runId = RunId.make("run-dead-00000001")
 
 const owner = (startTicks: number) =>
   ResourceLabels.formatOwner({ ...HostOwner.self(), startTicks: HostOwner.self().startTicks + startTicks })
-
-const started: AuditEntry = {
-  type: "call.started",
-  requestId: "r",
-  callId: "call-1",
-  method: "POST",
-  path: "/v1/chat/completions",
-  api: "chat_completions",
-  model: "m",
-  stream: true,
-  requestBytes: 30,
-  requestDigest: "0".repeat(64),
-  sentBytes: 30,
-  sentDigest: "0".repeat(64),
-  dropped: [],
-  droppedTotal: 0,
-  inputTokensMax: 600,
-  outputTokensMax: 50,
-  costUsdMax: 0.75
-}
 
 const directory = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(tmpdir(), "run-ledger-"))),
@@ -52,10 +29,7 @@ describe("RunLedger", () => {
     Effect.gen(function* () {
       const path = yield* directory
       mkdirSync(dirname(auditOf(path)))
-      writeFileSync(
-        auditOf(path),
-        AuditLog.append(AuditLog.genesis(runId), new Date(0).toISOString(), started).line
-      )
+      writeFileSync(auditOf(path), linesOf([started("call-1", { costUsdMax: 0.75 })]).join(""))
       const ledger = yield* Ledger.Ledger
       const run = { host: HostOwner.machineName(), directory: path }
       yield* ledger.open(LedgerContract.runOf(runId, { ...run, owner: owner(1) }))

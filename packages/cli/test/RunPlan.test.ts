@@ -249,7 +249,7 @@ describe("the spec", () => {
         models: {},
         unknownFields: "drop",
         caller: "sandbox",
-        identity: { billingAccountId: "acct", attempt: 0, graphId: "sandbox:agent" }
+        identity: { billingAccountId: "acct", attempt: 0, graphId: "sandbox:agent", agentId: "agent" }
       })
     })
   )

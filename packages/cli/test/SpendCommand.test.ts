@@ -43,6 +43,12 @@ const state = Effect.fnUntraced(function* (account = "account-1") {
       )
       yield* ledger.open(LedgerContract.runOf(id, { host: HostOwner.machineName() }))
     }
+    yield* ledger.open(LedgerContract.runOf("run-forgotten-01"))
+    yield* ledger.settle({
+      run: LedgerContract.runOf("run-forgotten-01"),
+      entries: [],
+      closedAt: "2026-01-31T12:00:00.000Z"
+    })
     const run = LedgerContract.runOf(runId)
     const { costUsd: _, ...unpriced } = LedgerContract.entryOf(runId, "call-3", {
       billingAccountId: account,
@@ -151,6 +157,8 @@ describe("SpendCommand", () => {
       const json = JSON.parse((yield* cli("spend", "explain", runId, "-o", "json")).stdout)
       assert.strictEqual(json.calls.length, 3)
       assert.deepInclude(json.cost, { costUsd: 0.3, callsWithoutCost: 1, isSettled: true })
+      const forgotten = yield* cli("spend", "explain", "run-forgotten-01")
+      assert.deepStrictEqual([forgotten.code, forgotten.stdout.split("\n")[1]], [0, "no call to a model"])
       const inspected = JSON.parse((yield* cli("inspect", runId)).stdout)
       assert.deepStrictEqual(inspected.cost, json.cost)
     })

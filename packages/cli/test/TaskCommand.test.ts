@@ -115,7 +115,7 @@ describe("the plan of a task", () => {
       assert.deepInclude(spec.llm, {
         model: "m1",
         caller: "host",
-        identity: { billingAccountId: "acct", attempt: 0, graphId: "sandbox:task" }
+        identity: { billingAccountId: "acct", attempt: 0, graphId: "sandbox:task", agentId: "task" }
       })
       assert.deepInclude(spec, {
         runId,

@@ -44,6 +44,7 @@ describe("GraphSpec", () => {
       userId: "user",
       attempt: 2,
       graphId: "sandbox:agent",
+      agentId: "parrot",
       existingTraceId: "trace-1",
       sessionId: "s-1",
       traceUserId: "mallory"

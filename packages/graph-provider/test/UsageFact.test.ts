@@ -82,6 +82,14 @@ describe("the facts of a run", () => {
     for (const unknown of ["inputTokens", "outputTokens", "costUsd"]) assert.notProperty(facts[1], unknown)
   })
 
+  it("has the cost at the host's prices, and names its source", () => {
+    const usage = { inputTokens: 1, outputTokens: 2, costUsd: 0.5, priceSource: "prices" } as const
+    const [fact] = UsageFact.fromTraffic(owner, traffic([call({ usage })]))
+    assert.strictEqual(fact.costUsd, 0.5)
+    assert.containSubset(fact.usageRaw, { priceSource: "prices" })
+    assert.notProperty(fact, "priceSource")
+  })
+
   it("distinguishes a run without calls from a run with unknown usage", () => {
     const [none, ...others] = UsageFact.fromTraffic(owner, traffic([]))
     assert.deepStrictEqual([none.inputTokens, none.outputTokens, others.length], [0, 0, 0])

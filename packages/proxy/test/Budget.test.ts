@@ -399,6 +399,19 @@ describe("Budget with waiting", () => {
     begin(of)
   })
 
+  it("records the host's cost with its source, and keeps the upstream's", () => {
+    const of = ledger(undefined, { prices })
+    const ended = (usage: LlmUsage) => of.end(begin(of), { usage, responseBytes: 0, mayHaveRun: true })
+    assert.deepStrictEqual(ended({ inputTokens: 1, outputTokens: 2 }), {
+      inputTokens: 1,
+      outputTokens: 2,
+      costUsd: 5,
+      priceSource: "prices"
+    })
+    const told = { inputTokens: 1, outputTokens: 2, costUsd: 0.5 }
+    assert.deepStrictEqual(ended(told), told)
+  })
+
   it("allows no other call beside one to a model without a price", () => {
     const of = ledger({ costUsdMax: 100 }, { prices })
     const priced = begin(of, { outputTokensMax: 1 })
