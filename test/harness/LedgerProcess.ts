@@ -28,8 +28,7 @@ export const settle = (url: string): Effect.Effect<string> =>
       ["--disable-warning=ExperimentalWarning", import.meta.filename, url],
       {
         stdio: ["ignore", "pipe", "pipe"],
-        timeout: secondsMax * 1000,
-        env: { ...process.env, LEDGER_URL: url }
+        timeout: secondsMax * 1000
       }
     )
     let said = ""
