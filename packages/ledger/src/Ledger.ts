@@ -14,7 +14,7 @@ import { type LedgerRefused, LedgerRunInUse, LedgerRunUnknown, LedgerUnavailable
 import * as LedgerTable from "./internal/LedgerTable.ts"
 
 /** Maximum number of runs in one answer of `openRuns`. */
-export const openRunsMax = 500
+export const openRunsMax = 10_000
 
 export interface Appended {
   /** Number of entries that this call stored, corrections included. */
