@@ -1,0 +1,86 @@
+/**
+ * Reconciles the ledger with the upstream's rows: finds the row of each call, and records what it says.
+ *
+ * A pass may be repeated, by any process and at the same time. A verdict becomes the next revision of its entry, which
+ * the ledger stores once, so one process records, counts and reports it. A pass that cannot read rows changes nothing: a
+ * call is missing only if the upstream answered, and had no row for its ID.
+ */
+import * as Clock from "effect/Clock"
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import * as ReconciliationMetrics from "./internal/ReconciliationMetrics.ts"
+import * as ReconciliationPass from "./internal/ReconciliationPass.ts"
+import { Ledger } from "./Ledger.ts"
+import type { LedgerRefused, LedgerUnavailable } from "./LedgerError.ts"
+import type { LedgerEntry, State } from "./LedgerEntry.ts"
+import { type Limits, limitsFor } from "./ReconciliationLimits.ts"
+import type { Report } from "./ReconciliationReport.ts"
+import { type PriceOf, SpendRows } from "./SpendRows.ts"
+
+/** What a pass covers. Absent fields select all. */
+export interface Scope {
+  readonly runId?: string | undefined
+  /** Calls that began at this time or later: ISO 8601 in UTC, with milliseconds. */
+  readonly from?: string | undefined
+  /** Calls that began before this time. */
+  readonly to?: string | undefined
+  /**
+   * Default: `open`, the calls without a verdict. `missing` adds those without a row. `all` checks every call again, which
+   * finds a second row that came later.
+   */
+  readonly which?: "open" | "missing" | "all" | undefined
+}
+
+export interface Options {
+  readonly limits?: Limits | undefined
+  readonly priceOf?: PriceOf | undefined
+}
+
+export class Reconciler extends Context.Service<
+  Reconciler,
+  {
+    /** Reconciles once. Never fails because of the upstream: `failure` of the report says what could not be read. */
+    readonly reconcile: (scope?: Scope) => Effect.Effect<Report, LedgerRefused | LedgerUnavailable>
+  }
+>()("@cogni/sandbox-ledger/Reconciler") {}
+
+/** States that a pass looks at. Without rows, an estimated call can never be known better. */
+const statesOf: Readonly<Record<NonNullable<Scope["which"]>, ReadonlyArray<State>>> = {
+  open: ["pending", "estimated"],
+  missing: ["pending", "estimated", "missing"],
+  all: ["pending", "estimated", "missing", "drifted", "matched"]
+}
+
+export const make = Effect.fnUntraced(function* (options: Options = {}) {
+  const ledger = yield* Ledger
+  const spend = yield* SpendRows
+  const limits = options.limits ?? limitsFor()
+
+  const reconcile = Effect.fn("Reconciler.reconcile")(function* (scope: Scope = {}) {
+    const beganMs = yield* Clock.currentTimeMillis
+    const pass = ReconciliationPass.begin()
+    const { from, runId, to, which = "open" } = scope
+    const filter = {
+      ...(runId === undefined ? {} : { runId: runId as LedgerEntry["runId"] }),
+      ...(from === undefined ? {} : { from }),
+      ...(to === undefined ? {} : { to }),
+      states: which === "open" && !ReconciliationPass.keepsRows(spend) ? (["pending"] as const) : statesOf[which]
+    }
+    let after: string | undefined
+    do {
+      const page = yield* ledger.list(filter, after === undefined ? {} : { after })
+      yield* ReconciliationPass.page({ ledger, limits, pass, priceOf: options.priceOf, spend }, page.entries)
+      after = page.next
+      pass.truncated =
+        after !== undefined && (yield* Clock.currentTimeMillis) - beganMs > limits.passSecondsMax * 1000
+    } while (after !== undefined && !pass.truncated && pass.failure?.isRetryable !== true)
+    yield* ReconciliationMetrics.passed(pass)
+    return ReconciliationPass.report(pass)
+  })
+
+  return Reconciler.of({ reconcile })
+})
+
+export const layer = (options: Options = {}): Layer.Layer<Reconciler, never, Ledger | SpendRows> =>
+  Layer.effect(Reconciler, make(options))

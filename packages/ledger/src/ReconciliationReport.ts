@@ -1,0 +1,27 @@
+/** What a pass of reconciliation did. */
+import type { LedgerEntry, State } from "./LedgerEntry.ts"
+import type { SpendRowsUnavailable } from "./SpendRows.ts"
+
+/** Maximum number of findings in a report, and of warnings that a pass logs. */
+export const findingsMax = 100
+
+/** Result of a pass. */
+export interface Report {
+  /** Calls that were looked at. */
+  readonly checked: number
+  /** Verdicts that this pass recorded, by state. */
+  readonly recorded: Readonly<Record<State, number>>
+  /** Calls whose row may still come. */
+  readonly waiting: number
+  /** Calls whose rows were not read: the upstream failed, or another upstream answered them. */
+  readonly unread: number
+  readonly rows: number
+  /** The recorded entries that differ or have no row, at most {@link findingsMax}. */
+  readonly findings: ReadonlyArray<LedgerEntry>
+  /** Of all checked calls, those that differ or have no row, whether recorded now or before. */
+  readonly unresolved: number
+  /** Why rows were not read: the first failure. */
+  readonly failure?: SpendRowsUnavailable | undefined
+  /** The pass ended at its time limit. Calls are left. */
+  readonly truncated: boolean
+}

@@ -1,0 +1,289 @@
+/**
+ * One pass of reconciliation over pages of the ledger: reads the rows of their calls, judges, and records.
+ *
+ * Only a complete answer counts. What could not be read stays as it is, and the next pass asks again.
+ */
+import * as Clock from "effect/Clock"
+import * as Effect from "effect/Effect"
+import * as Stream from "effect/Stream"
+import type { Ledger } from "../Ledger.ts"
+import { type LedgerEntry, revisionKey, type State, unknownUnitId } from "../LedgerEntry.ts"
+import * as Reconciliation from "../Reconciliation.ts"
+import type { Limits } from "../ReconciliationLimits.ts"
+import { findingsMax, type Report } from "../ReconciliationReport.ts"
+import { type PriceOf, type SpendRow, type SpendRows, SpendRowsUnavailable } from "../SpendRows.ts"
+import * as ReconciliationMetrics from "./ReconciliationMetrics.ts"
+import * as RowPlan from "./RowPlan.ts"
+import * as UnknownCalls from "./UnknownCalls.ts"
+
+/** State of one pass. */
+export interface Pass {
+  checked: number
+  recorded: Record<State, number>
+  waiting: number
+  unread: number
+  rows: number
+  unresolved: number
+  lookups: number
+  truncated: boolean
+  oldestMs: number | undefined
+  failure: SpendRowsUnavailable | undefined
+  readonly findings: Array<LedgerEntry>
+}
+
+export const begin = (): Pass => ({
+  checked: 0,
+  recorded: { pending: 0, matched: 0, drifted: 0, missing: 0, estimated: 0 },
+  waiting: 0,
+  unread: 0,
+  rows: 0,
+  unresolved: 0,
+  lookups: 0,
+  truncated: false,
+  oldestMs: undefined,
+  failure: undefined,
+  findings: []
+})
+
+export const report = ({ lookups: _lookups, oldestMs: _oldestMs, ...report }: Pass): Report => report
+
+export interface PassContext {
+  readonly ledger: Ledger["Service"]
+  readonly spend: SpendRows["Service"]
+  readonly limits: Limits
+  readonly priceOf: PriceOf | undefined
+  readonly pass: Pass
+}
+
+/** Queries that are asked at the same time. */
+const concurrency = 4
+
+/** Reconciles one page of entries. */
+export const page = Effect.fnUntraced(function* (context: PassContext, found: ReadonlyArray<LedgerEntry>) {
+  const { limits, pass, spend } = context
+  const nowMs = yield* Clock.currentTimeMillis
+  const entries = found.filter(({ usageUnitId }) => isCall(usageUnitId))
+  const [ours, foreign] = partition(entries, ({ upstream }) => upstream === spend.upstream)
+  const [due, early] = partition(ours, (entry) => Reconciliation.isDue(entry, nowMs, limits))
+  pass.checked += entries.length
+  pass.unread += foreign.length
+  pass.waiting += early.length
+  if (!keepsRows(spend)) return yield* withoutRows(context, due)
+  const asked = yield* Effect.forEach(
+    RowPlan.plan(due, spend.abilities, limits),
+    (asking) => ask(context, asking),
+    { concurrency }
+  )
+  const rows = new Map<string, ReadonlyArray<SpendRow>>()
+  for (const { seen } of asked) collect(rows, seen)
+  const read = asked.flatMap(({ read: some }) => some)
+  // A row that a window does not contain may still exist: by another clock, or paid by another key.
+  const absent = read.filter(
+    (entry) => !rows.has(entry.usageUnitId) && Reconciliation.isLate(entry, nowMs, limits)
+  )
+  const confirmed = yield* lookUp(context, absent)
+  collect(rows, confirmed.seen)
+  const unconfirmed = new Set(absent.filter((entry) => !confirmed.read.has(entry)))
+  pass.unread += unconfirmed.size
+  const verdicts = read
+    .filter((entry) => !unconfirmed.has(entry))
+    .map(
+      (entry) =>
+        [entry, Reconciliation.judge(entry, rows.get(entry.usageUnitId) ?? [], nowMs, limits)] as const
+    )
+  yield* record(context, verdicts)
+  const unknown = yield* UnknownCalls.find(
+    context.ledger,
+    asked.map(({ asking, seen }) => ({ query: asking.query, rows: seen })),
+    new Set(found.map(({ usageUnitId }) => usageUnitId)),
+    new Date(nowMs).toISOString()
+  )
+  yield* append(context, unknown)
+})
+
+const partition = <A>(all: ReadonlyArray<A>, is: (one: A) => boolean): readonly [Array<A>, Array<A>] => [
+  all.filter(is),
+  all.filter((one) => !is(one))
+]
+
+/** Whether an entry is for one call, not for calls whose number is unknown, or for a row without a call. */
+const isCall = (usageUnitId: string): boolean =>
+  usageUnitId !== unknownUnitId && !UnknownCalls.isUnit(usageUnitId)
+
+/** Whether an upstream can answer any query. */
+export const keepsRows = ({ abilities }: SpendRows["Service"]): boolean =>
+  abilities.calls || abilities.accounts || abilities.runKeys
+
+const collect = (into: Map<string, ReadonlyArray<SpendRow>>, rows: ReadonlyArray<SpendRow>): void => {
+  for (const row of rows) {
+    const id = row.callId ?? row.rowId
+    into.set(id, [...(into.get(id) ?? []), row])
+  }
+}
+
+interface Asked {
+  readonly asking: RowPlan.Asking
+  readonly seen: ReadonlyArray<SpendRow>
+  /** Entries whose rows are in `seen`, if they exist. */
+  readonly read: ReadonlyArray<LedgerEntry>
+}
+
+const rowsOf = (
+  { limits, pass, spend }: PassContext,
+  asking: RowPlan.Asking
+): Effect.Effect<ReadonlyArray<SpendRow>, SpendRowsUnavailable> =>
+  spend.rowsOf(asking.query).pipe(
+    Stream.take(limits.rowsMax + 1),
+    Stream.runCollect,
+    Effect.filterOrFail(
+      (rows) => rows.length <= limits.rowsMax,
+      () => tooMany(limits.rowsMax)
+    ),
+    Effect.tap((rows) => Effect.sync(() => (pass.rows += rows.length)))
+  )
+
+const tooMany = (rowsMax: number) =>
+  new SpendRowsUnavailable({
+    problem: "too_large",
+    detail: `a query has more than ${rowsMax} rows`,
+    remedy: "Give each run a key of its own, so that its rows can be told from others"
+  })
+
+/** Problems of one query that the calls themselves do not have. */
+const isOfQuery = ({ problem }: SpendRowsUnavailable): boolean =>
+  problem === "too_large" || problem === "filter_ignored"
+
+const ask = Effect.fnUntraced(function* (context: PassContext, asking: RowPlan.Asking): Effect.fn.Return<Asked> {
+  const { pass, spend } = context
+  const skipped = (failure: SpendRowsUnavailable): Asked => {
+    pass.failure ??= failure
+    pass.unread += asking.entries.length
+    return { asking, seen: [], read: [] }
+  }
+  // After a failure of the whole upstream, no further query waits for it.
+  if (pass.failure?.isRetryable === true) return skipped(pass.failure)
+  if (asking.query._tag === "Calls") {
+    const { read, seen } = yield* lookUp(context, asking.entries)
+    pass.unread += asking.entries.length - read.size
+    return { asking, seen, read: [...read] }
+  }
+  return yield* rowsOf(context, asking).pipe(
+    Effect.map((seen): Asked => ({ asking, seen, read: asking.entries })),
+    Effect.catch((failure) =>
+      Effect.gen(function* () {
+        if (!isOfQuery(failure) || !spend.abilities.calls) return skipped(failure)
+        yield* Effect.logWarning(`${failure.detail}. Its calls are asked for by their IDs. ${failure.remedy}`)
+        const { read, seen } = yield* lookUp(context, asking.entries)
+        pass.unread += asking.entries.length - read.size
+        return { asking, seen, read: [...read] }
+      })
+    )
+  )
+})
+
+/** Calls of one lookup. A failure affects only these. */
+const lookupCalls = 50
+
+/** Asks for calls by their IDs, within the limit of a pass. */
+const lookUp = Effect.fnUntraced(function* (context: PassContext, entries: ReadonlyArray<LedgerEntry>) {
+  const { limits, pass, spend } = context
+  const read = new Set<LedgerEntry>()
+  if (!spend.abilities.calls) return { seen: [], read }
+  const some = entries.slice(0, Math.max(0, limits.lookupsMax - pass.lookups))
+  pass.lookups += some.length
+  const seen: Array<SpendRow> = []
+  for (let start = 0; start < some.length; start += lookupCalls) {
+    if (pass.failure?.isRetryable === true) break
+    for (const asking of RowPlan.byCall(some.slice(start, start + lookupCalls))) {
+      const rows = yield* rowsOf(context, asking).pipe(
+        Effect.catch((failure) => Effect.sync(() => void (pass.failure ??= failure)))
+      )
+      if (rows === undefined) continue
+      seen.push(...rows)
+      for (const entry of asking.entries) read.add(entry)
+    }
+  }
+  return { seen, read }
+})
+
+type Judged = readonly [entry: LedgerEntry, verdict: Reconciliation.Verdict | undefined]
+
+const record = Effect.fnUntraced(function* (context: PassContext, verdicts: ReadonlyArray<Judged>) {
+  const { pass } = context
+  const recordedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
+  const corrections: Array<LedgerEntry> = []
+  for (const [entry, verdict] of verdicts) {
+    const { state } = verdict ?? entry
+    if (isUnresolved(state)) pass.unresolved += 1
+    if (state === "pending" || (state === "estimated" && verdict === undefined)) {
+      const ms = Date.parse(entry.recordedAt)
+      pass.waiting += 1
+      pass.oldestMs = Math.min(pass.oldestMs ?? ms, ms)
+    }
+    if (verdict === undefined) continue
+    const next = Reconciliation.correction(entry, verdict, recordedAt)
+    if (next !== undefined) corrections.push(next)
+  }
+  yield* append(context, corrections)
+})
+
+const isUnresolved = (state: State): boolean => state === "drifted" || state === "missing"
+
+/** Stores entries. Counts and reports those that no other process stored before. */
+const append = Effect.fnUntraced(function* ({ ledger, pass }: PassContext, entries: ReadonlyArray<LedgerEntry>) {
+  if (entries.length === 0) return
+  const { existing } = yield* ledger.append(entries)
+  const taken = new Set(existing.map(revisionKey))
+  for (const entry of entries) {
+    if (taken.has(revisionKey(entry))) continue
+    pass.recorded[entry.state] += 1
+    yield* ReconciliationMetrics.recorded(entry)
+    if (!isUnresolved(entry.state)) continue
+    if (entry.reason === Reconciliation.reasons.unknownCall) pass.unresolved += 1
+    if (pass.findings.length >= findingsMax) continue
+    pass.findings.push(entry)
+    yield* ReconciliationMetrics.warn(entry)
+  }
+})
+
+/** Ends the waiting of calls whose upstream keeps no rows. Their cost is the upstream's own, or a price list's. */
+const withoutRows = Effect.fnUntraced(function* (context: PassContext, due: ReadonlyArray<LedgerEntry>) {
+  const open = due.filter(({ reason }) => reason !== Reconciliation.reasons.priceList)
+  const judged = yield* Effect.forEach(open, (entry) =>
+    Effect.map(withoutRow(context, entry), (verdict) => [entry, verdict] as const)
+  )
+  const recordedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
+  yield* append(
+    context,
+    judged.flatMap(([entry, { priced, verdict }]) => {
+      const next = Reconciliation.correction(entry, verdict, recordedAt)
+      if (next === undefined) return []
+      return [priced ? { ...next, priceSource: "prices" as const } : next]
+    })
+  )
+})
+
+const withoutRow = Effect.fnUntraced(function* (
+  { priceOf }: PassContext,
+  entry: LedgerEntry
+): Effect.fn.Return<{ readonly priced: boolean; readonly verdict: Reconciliation.Verdict }> {
+  const price = entry.costUsd === undefined && priceOf !== undefined ? yield* priceOf(entry) : undefined
+  return price === undefined
+    ? {
+        priced: false,
+        verdict: {
+          state: "estimated",
+          reason: Reconciliation.reasons.noRowsKept,
+          detail: "this upstream keeps no rows that a host can read"
+        }
+      }
+    : {
+        priced: true,
+        verdict: {
+          state: "estimated",
+          reason: Reconciliation.reasons.priceList,
+          detail: `the cost is computed from the tokens, with the prices of ${price.source}`,
+          figures: { costUsd: price.costUsd }
+        }
+      }
+})

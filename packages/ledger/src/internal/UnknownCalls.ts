@@ -1,0 +1,101 @@
+/**
+ * Finds rows of a run's key that belong to no call of the run.
+ *
+ * Only runs that are settled are judged, because an open run records its calls at its end. Such a row gets an entry
+ * without a cost: it is shown and never charged, because a later recovery of the run may still find its call.
+ */
+import * as Effect from "effect/Effect"
+import type { Ledger } from "../Ledger.ts"
+import type { LedgerRefused, LedgerUnavailable } from "../LedgerError.ts"
+import type { LedgerEntry } from "../LedgerEntry.ts"
+import { unitsMax } from "../LedgerQuery.ts"
+import type { SettledRun } from "../LedgerRun.ts"
+import { dollars, reasons } from "../Reconciliation.ts"
+import type { SpendQuery, SpendRow } from "../SpendRows.ts"
+
+const prefix = "row:"
+
+/** Returns whether a unit is a row without a call. */
+export const isUnit = (usageUnitId: string): boolean => usageUnitId.startsWith(prefix)
+
+const unitCharactersMax = 180
+
+const unitOf = ({ rowId }: SpendRow): string =>
+  `${prefix}${encodeURIComponent(rowId.toWellFormed()).slice(0, unitCharactersMax)}`
+
+interface Asked {
+  readonly query: SpendQuery
+  readonly rows: ReadonlyArray<SpendRow>
+}
+
+/** Returns an entry for each row of a run's key whose call neither `known` nor the ledger has. */
+export const find = Effect.fnUntraced(function* (
+  ledger: Ledger["Service"],
+  asked: ReadonlyArray<Asked>,
+  known: ReadonlySet<string>,
+  now: string
+): Effect.fn.Return<ReadonlyArray<LedgerEntry>, LedgerRefused | LedgerUnavailable> {
+  const found: Array<LedgerEntry> = []
+  for (const { query, rows } of asked) {
+    if (query._tag !== "RunKey") continue
+    const strangers = rows.filter((row) => !known.has(idOf(row)))
+    if (strangers.length === 0) continue
+    const run = yield* settledRun(ledger, query.runKeyHash)
+    if (run === undefined) continue
+    // Read after the run was seen as settled: all its calls are in the ledger now.
+    const units = yield* unitsOf(ledger, run, strangers)
+    found.push(...strangers.filter((row) => !units.has(idOf(row))).map((row) => entryOf(run, row, now)))
+  }
+  return found
+})
+
+const idOf = ({ callId, rowId }: SpendRow): string => callId ?? rowId
+
+/** The run that had a key, if it is settled. */
+const settledRun = Effect.fnUntraced(function* (ledger: Ledger["Service"], virtualKeyId: string) {
+  const { entries } = yield* ledger.list({ virtualKeyId }, { limit: 1 })
+  const [entry] = entries
+  if (entry === undefined) return undefined
+  const attempts = yield* ledger.attempts(entry.runId)
+  return attempts.find(({ attempt, closedAt }) => attempt === entry.attempt && closedAt !== undefined)
+})
+
+/** Those calls of a run that rows name. */
+const unitsOf = Effect.fnUntraced(function* (
+  ledger: Ledger["Service"],
+  { runId }: SettledRun,
+  rows: ReadonlyArray<SpendRow>
+) {
+  const units = new Set<string>()
+  const ids = [...new Set(rows.map(idOf).filter((id) => id !== "" && id.length <= unitCharactersMax))]
+  for (let start = 0; start < ids.length; start += unitsMax) {
+    const { entries } = yield* ledger.list({ runId, usageUnitIds: ids.slice(start, start + unitsMax) })
+    for (const { usageUnitId } of entries) units.add(usageUnitId)
+  }
+  return units
+})
+
+const entryOf = (run: SettledRun, row: SpendRow, now: string): LedgerEntry => ({
+  runId: run.runId,
+  attempt: run.attempt,
+  usageUnitId: unitOf(row),
+  revision: 0,
+  at: row.startedAt ?? now,
+  recordedAt: now,
+  billingAccountId: run.billingAccountId,
+  ...(run.userId === undefined ? {} : { userId: run.userId }),
+  ...(run.graphId === undefined ? {} : { graphId: run.graphId }),
+  ...(run.agentId === undefined ? {} : { agentId: run.agentId }),
+  ...(run.virtualKeyId === undefined ? {} : { virtualKeyId: run.virtualKeyId }),
+  upstream: run.upstream,
+  model: run.model,
+  currency: "USD",
+  priceSource: "none",
+  streamed: false,
+  state: "drifted",
+  reason: reasons.unknownCall,
+  detail:
+    row.costUsd === undefined
+      ? "a row of this run's key belongs to no call of the run. It is not charged"
+      : `a row of this run's key belongs to no call of the run. It costs ${dollars(row.costUsd)}, which is not charged`
+})
