@@ -34,14 +34,14 @@ const drawing: ReadonlyArray<
   },
   {
     "host-files": ["core"],
+    ledger: ["core"],
     loop: ["core"]
   },
   {
     docker: ["core", "host-files"],
-    proxy: ["core", "host-files", "loop"],
+    proxy: ["core", "host-files", "ledger", "loop"],
     "git-relay": ["core", "host-files"],
     "graph-provider": ["core", "loop"],
-    ledger: ["core"],
     sessions: ["core", "host-files", "loop"]
   },
   {
