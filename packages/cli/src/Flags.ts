@@ -482,6 +482,12 @@ export const serve = {
     "DURATION",
     "Time from SIGTERM until active runs are cancelled, such as 10s (default 30s)",
     Quantity.parseGrace
+  ),
+  reconcileSeconds: quantity(
+    "reconcile-every",
+    "DURATION",
+    "Time between comparisons of the ledger with the upstream's rows; 0s for none (default 1m)",
+    Quantity.parseGrace
   )
 }
 

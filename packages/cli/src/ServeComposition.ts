@@ -26,11 +26,14 @@ import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import * as Database from "@cogni/sandbox-sql/Database"
 import { Effect, Layer, Result, Schedule } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
+import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
+import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import * as Composition from "./Composition.ts"
 import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as RunPlan from "./RunPlan.ts"
 import * as Reaping from "./Reaping.ts"
+import * as Reconciling from "./Reconciling.ts"
 import { Settings } from "./Settings.ts"
 
 /** Flags of `serve`. */
@@ -96,6 +99,7 @@ export const server = (
         ),
         Layer.provide(probes),
         Layer.provide(tidying(settings)),
+        Layer.provide(reconciling(settings, options, wayOut)),
         Layer.provide(Layer.mergeAll(runner, grants(settings), idempotencyKeys(settings)))
       )
     })
@@ -160,3 +164,20 @@ const tidying = (settings: Settings["Service"]) =>
     Effect.forkScoped,
     Layer.effectDiscard
   )
+
+/** Time between two comparisons with the upstream's rows, in seconds, unless a flag names one. */
+const reconcileSecondsDefault = 60
+
+/** Reconciles the ledger in the background. The demo upstream keeps no rows. */
+const reconciling = (
+  settings: Settings["Service"],
+  { reconcileSeconds = reconcileSecondsDefault }: ServeInput,
+  { _tag }: RunPlan.WayOut
+): Layer.Layer<never, Refusal, Ledger> =>
+  _tag !== "Upstream" || reconcileSeconds === 0
+    ? Layer.empty
+    : Reconciler.repeated(reconcileSeconds).pipe(
+        Effect.forkScoped,
+        Layer.effectDiscard,
+        Layer.provide(Reconciling.layer(settings))
+      )

@@ -124,6 +124,12 @@ const config = Config.all({
     deployment: text("COGNI_DEPLOYMENT")
   }),
   prices: optional(Config.schema(Schema.fromJsonString(Prices), "COGNI_LLM_PRICES")),
+  rowsSeconds: optional(
+    Config.schema(
+      Schema.NumberFromString.check(Schema.isInt(), Schema.isBetween({ minimum: 1, maximum: 3600 })),
+      "COGNI_LLM_ROWS_SECONDS"
+    )
+  ),
   prometheusUrl: text("COGNI_PROMETHEUS_URL"),
   upstream: Config.all({
     profile: optional(Config.schema(UpstreamProfile.Name, "COGNI_LLM_PROFILE")),
@@ -193,6 +199,8 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     runKeys: RunKeySettings.make(found.runKeys),
     /** Prices of models, if configured. */
     prices: found.prices,
+    /** Seconds for which the upstream collects rows before it writes them, if configured. */
+    rowsSeconds: found.rowsSeconds,
     /** Profile of the upstream. An invalid one is an error only if a model is needed. */
     upstreamOptions: yield* Effect.result(
       UpstreamSettings.make({

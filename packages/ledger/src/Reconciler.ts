@@ -7,6 +7,7 @@
  */
 import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
+import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as ReconciliationMetrics from "./internal/ReconciliationMetrics.ts"
@@ -84,3 +85,31 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
 
 export const layer = (options: Options = {}): Layer.Layer<Reconciler, never, Ledger | SpendRows> =>
   Layer.effect(Reconciler, make(options))
+
+/** Calls without a row are asked for again once in so many passes, for this many seconds after they began. */
+const healing = { everyPasses: 10, secondsMax: 86_400 }
+
+/**
+ * Reconciles in the background, with a pause between passes. Never fails: a failure is a warning, once until it changes.
+ * Calls without a row are asked for again for a day, because a row may come after its deadline.
+ */
+export const repeated = Effect.fnUntraced(function* (pauseSeconds: number): Effect.fn.Return<never, never, Reconciler> {
+  const { reconcile } = yield* Reconciler
+  let warned: string | undefined
+  let passes = 0
+  const scopeOf = (nowMs: number): Scope =>
+    passes++ % healing.everyPasses === 0
+      ? { which: "missing", from: new Date(nowMs - healing.secondsMax * 1000).toISOString() }
+      : {}
+  const pass = Effect.gen(function* () {
+    const scope = scopeOf(yield* Clock.currentTimeMillis)
+    const problem = yield* reconcile(scope).pipe(
+      Effect.map(({ failure }) => failure?.message),
+      Effect.catch(({ message }) => Effect.succeed(message))
+    )
+    if (problem !== undefined && problem !== warned)
+      yield* Effect.logWarning(`calls are not reconciled: ${problem}`)
+    warned = problem
+  })
+  return yield* Effect.forever(Effect.andThen(pass, Effect.sleep(Duration.seconds(pauseSeconds))))
+})

@@ -13,8 +13,10 @@ export interface Report {
   readonly recorded: Readonly<Record<State, number>>
   /** Calls whose row may still come. */
   readonly waiting: number
-  /** Calls whose rows were not read: the upstream failed, or another upstream answered them. */
+  /** Calls whose rows could not be read, or which are beyond the limit of a pass. */
   readonly unread: number
+  /** Calls of another upstream than the one whose rows are read. */
+  readonly foreign: number
   readonly rows: number
   /** The recorded entries that differ or have no row, at most {@link findingsMax}. */
   readonly findings: ReadonlyArray<LedgerEntry>

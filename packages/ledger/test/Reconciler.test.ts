@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Ledger, type LedgerEntry, Reconciler, ReconciliationLimits, SpendRows } from "@cogni/sandbox-ledger"
-import { Effect, Logger, Metric, Stream } from "effect"
+import { Effect, Layer, Logger, Metric, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { entryOf, runOf } from "../src/testing/LedgerContract.ts"
 
@@ -61,6 +61,36 @@ const setUp = Effect.fnUntraced(function* (
     }))
   )
   return { ledger, newest, reconcile, spend }
+})
+
+describe("Reconciler in the background", () => {
+  it.effect("goes on after failures, warns once about each, and heals missing calls", () =>
+    Effect.gen(function* () {
+      const lines: Array<string> = []
+      const logger = Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])
+      const { ledger, newest, spend } = yield* setUp([entry("call-1")])
+      yield* spend.fail(unavailable)
+      yield* Effect.forkChild(
+        Reconciler.repeated(60).pipe(
+          Effect.provide(
+            Reconciler.layer({ limits }).pipe(
+              Layer.provide(Layer.succeed(Ledger.Ledger, ledger)),
+              Layer.provide(Layer.succeed(SpendRows.SpendRows, spend.service))
+            )
+          ),
+          Effect.provide(logger)
+        )
+      )
+      yield* TestClock.adjust("10 minutes")
+      assert.strictEqual(lines.filter((line) => line.includes("it does not answer")).length, 1)
+      yield* spend.fail(undefined)
+      yield* TestClock.adjust("1 minute")
+      assert.deepInclude((yield* newest)[0]!, { state: "missing" })
+      yield* spend.write([row("call-1")])
+      yield* TestClock.adjust("20 minutes")
+      assert.deepInclude((yield* newest)[0]!, { state: "matched" })
+    })
+  )
 })
 
 describe("Reconciler", () => {
@@ -321,7 +351,7 @@ describe("Reconciler", () => {
     Effect.gen(function* () {
       const { newest, reconcile } = yield* setUp([entry("call-1", { upstream: "openrouter" })])
       yield* TestClock.adjust("1 hour")
-      assert.deepInclude(yield* reconcile(), { unread: 1, unresolved: 0 })
+      assert.deepInclude(yield* reconcile(), { foreign: 1, unread: 0, unresolved: 0 })
       assert.deepInclude((yield* newest)[0]!, { state: "pending" })
     })
   )

@@ -86,7 +86,7 @@ const rowsOf = (
         Stream.mapEffect(
           ({ callId, upstreamCallId }) =>
             upstreamCallId === undefined
-              ? Effect.succeed([])
+              ? Effect.fail(unnamed)
               : Effect.map(
                   SpendRequest.get(request, `/generation?id=${encodeURIComponent(upstreamCallId)}`, Generation),
                   (found) => (found === undefined ? [] : [rowOf(callId, upstreamCallId, found.data)])
@@ -102,6 +102,13 @@ const rowsOf = (
           remedy: "Ask for calls by their IDs"
         })
       )
+
+/** A call without OpenRouter's ID may have a row, so its row is unknown, not missing. */
+const unnamed = new SpendRowsUnavailable({
+  problem: "unsupported",
+  detail: "OpenRouter finds a call only by the ID in its answer, which is not known for every call",
+  remedy: "Compare these calls by hand"
+})
 
 const decodeRow = Schema.decodeUnknownResult(SpendRow)
 

@@ -59,10 +59,11 @@ describe("OpenRouterSpendRows", () => {
     })
   )
 
-  it.live("asks for nothing if a call has no ID of OpenRouter", () =>
+  it.live("does not call a row missing that it cannot ask for", () =>
     Effect.gen(function* () {
       const double = yield* LiteLlmRows.acquire
-      assert.deepStrictEqual(yield* rowsOf(double, { _tag: "Calls", calls: [{ callId: "call-1" }] }), [])
+      const failure = yield* Effect.flip(rowsOf(double, { _tag: "Calls", calls: [{ callId: "call-1" }] }))
+      assert.strictEqual(failure.problem, "unsupported")
       assert.lengthOf(double.requests, 0)
     })
   )

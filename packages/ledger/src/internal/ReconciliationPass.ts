@@ -22,6 +22,7 @@ export interface Pass {
   recorded: Record<State, number>
   waiting: number
   unread: number
+  foreign: number
   rows: number
   unresolved: number
   lookups: number
@@ -36,6 +37,7 @@ export const begin = (): Pass => ({
   recorded: { pending: 0, matched: 0, drifted: 0, missing: 0, estimated: 0 },
   waiting: 0,
   unread: 0,
+  foreign: 0,
   rows: 0,
   unresolved: 0,
   lookups: 0,
@@ -66,7 +68,7 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
   const [ours, foreign] = partition(entries, ({ upstream }) => upstream === spend.upstream)
   const [due, early] = partition(ours, (entry) => Reconciliation.isDue(entry, nowMs, limits))
   pass.checked += entries.length
-  pass.unread += foreign.length
+  pass.foreign += foreign.length
   pass.waiting += early.length
   if (!keepsRows(spend)) return yield* withoutRows(context, due)
   const asked = yield* Effect.forEach(

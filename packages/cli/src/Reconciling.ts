@@ -1,0 +1,44 @@
+/** Composes reconciliation: the rows of the configured upstream, or a price list where an upstream keeps none. */
+import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
+import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
+import { limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimits"
+import * as SpendRows from "@cogni/sandbox-ledger/SpendRows"
+import * as LiteLlmSpendRows from "@cogni/sandbox-proxy/LiteLlmSpendRows"
+import * as PublicPrices from "@cogni/sandbox-proxy/PublicPrices"
+import * as Upstream from "@cogni/sandbox-proxy/Upstream"
+import { Effect, Layer, Result } from "effect"
+import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
+import * as KeyFile from "./KeyFile.ts"
+import * as RunPlan from "./RunPlan.ts"
+import type { Settings } from "./Settings.ts"
+
+/** Reads the configured upstream's rows, with the key that calls it. LiteLLM requires its master key for that. */
+export const layer = (settings: Settings["Service"]): Layer.Layer<Reconciler.Reconciler, Refusal, Ledger> =>
+  Layer.unwrap(
+    Effect.map(Effect.fromResult(RunPlan.upstreamAddress(settings, false)), ({ key, options, url }) =>
+      Reconciler.layer({
+        limits: limitsFor(settings.rowsSeconds),
+        priceOf: PublicPrices.priceOf(settings.prices)
+      }).pipe(
+        Layer.provide(
+          nameOf(url, options) === "litellm"
+            ? LiteLlmSpendRows.layer({
+                url,
+                key:
+                  settings.keyFile === undefined ? key : KeyFile.source(settings.keyFile, "COGNI_LLM_KEY_FILE")
+              }).pipe(
+                mapLayerError(({ message }) =>
+                  refusal("configuration", `the rows of the upstream cannot be read: ${message}`, "Correct COGNI_LLM_URL")
+                )
+              )
+            : SpendRows.layerNone(nameOf(url, options))
+        )
+      )
+    )
+  )
+
+const nameOf = (url: string, options: Upstream.ProfileOptions): string =>
+  Result.match(Upstream.resolve({ type: "host", url }, options), {
+    onFailure: () => "unknown",
+    onSuccess: ({ profile }) => profile.name
+  })
