@@ -111,7 +111,7 @@ const reconciled = Effect.fnUntraced(function* (run: LedgerRun, entries: Readonl
 const rowsOf = (query: SpendQuery) =>
   SpendRows.use(({ rowsOf: found }) => Stream.runCollect(found(query)))
 
-layer(Layer.provideMerge(rowsLayer, liteLlm), { timeout: Pace.hangMillis })("Reconciliation with LiteLLM", (it) => {
+layer(Layer.provideMerge(rowsLayer, liteLlm), { excludeTestServices: true, timeout: Pace.hangMillis })("Reconciliation with LiteLLM", (it) => {
   describe("by the key of a run", () => {
     it.effect(
       "takes unknown costs from the rows, finds one that differs, and a row without a call",
