@@ -346,6 +346,7 @@ describe("form", () => {
 
 /** Test files about the behaviour of several modules together. */
 const behaviours: ReadonlySet<string> = new Set([
+  "packages/ledger/test/ReconcilerSchedules.test.ts",
   "packages/core/test/Fault.test.ts",
   "packages/cli/test/ServerEntry.test.ts",
   "packages/cli/test/UsageRecovery.test.ts",

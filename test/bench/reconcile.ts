@@ -6,8 +6,8 @@
  *     --output DIR    directory for reconcile.json and reconcile.md (default test/bench/results)
  *
  * The ledger is in SQLite. `keys` finds the rows by the key of each run, `accounts` by account and time. Both include
- * the requests, and the storage of one further entry for each call. The double of LiteLLM filters its rows in memory, so
- * a real one takes longer for its own queries. Needs no Docker.
+ * the requests, and the storage of one further entry for each call. The double of LiteLLM filters its rows in memory,
+ * so a real one takes longer for its own queries. Needs no Docker.
  */
 import { NodeRuntime } from "@effect/platform-node"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -15,7 +15,7 @@ import * as Ledger from "@cogni/sandbox-ledger/Ledger"
 import type { LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import * as LiteLlmSpendRows from "@cogni/sandbox-proxy/LiteLlmSpendRows"
-import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
+import * as Database from "@cogni/sandbox-sql/Database"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
 import { Effect, Layer, Redacted } from "effect"
 import { mkdtempSync, rmSync } from "node:fs"
@@ -87,7 +87,12 @@ const once = Effect.fnUntraced(function* (double: LiteLlmRows.LiteLlmRows, hasKe
     const { attempt, billingAccountId, model, runId, upstream, virtualKeyId } = some[0]!
     const key = virtualKeyId === undefined ? {} : { virtualKeyId }
     yield* ledger.open({
-      ...{ attempt, billingAccountId, model, runId, upstream, ...key },
+      attempt,
+      billingAccountId,
+      model,
+      runId,
+      upstream,
+      ...key,
       host: "here",
       owner: "boot/1/1",
       openedAt: some[0]!.at,
@@ -116,7 +121,7 @@ const measured = (double: LiteLlmRows.LiteLlmRows, hasKey: boolean, round: numbe
             LiteLlmSpendRows.layer({ url: double.url, key: Redacted.make(LiteLlmRows.adminKey) })
           )
         ),
-        Layer.provide(SqliteDatabase.layer({ path: join(directory, `${hasKey}-${round}.sqlite`) }))
+        Layer.provide(Database.layer({ _tag: "Sqlite", path: join(directory, `${hasKey}-${round}.sqlite`) }))
       )
     )
   )
@@ -124,7 +129,7 @@ const measured = (double: LiteLlmRows.LiteLlmRows, hasKey: boolean, round: numbe
 const measure = Effect.gen(function* () {
   const double = yield* LiteLlmRows.acquire
   for (let call = 0; call < calls; call++) double.rows.push(rowOf(call))
-  const results = []
+  const results: Array<{ readonly hasKey: boolean; readonly millis: number; readonly requests: number }> = []
   for (const hasKey of [true, false])
     for (let round = 0; round < samples; round++)
       results.push({ hasKey, ...(yield* measured(double, hasKey, round)) })

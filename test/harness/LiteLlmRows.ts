@@ -1,5 +1,6 @@
 /**
- * A fake of LiteLLM's spend endpoints, with its rules for filters, windows and pages, and with every fault of a real one.
+ * A fake of LiteLLM's spend endpoints, with its rules for filters, windows and pages, and with the faults of a real
+ * one.
  *
  * The stack tests compare it with a real LiteLLM.
  */
@@ -91,7 +92,8 @@ const answer = (double: LiteLlmRows, request: IncomingMessage, response: ServerR
     default:
       break
   }
-  if (request.headers.authorization !== `Bearer ${adminKey}`) return LocalServer.respond(response, 401, { error: "no" })
+  if (request.headers.authorization !== `Bearer ${adminKey}`)
+    return LocalServer.respond(response, 401, { error: "no" })
   const { pathname, searchParams } = new URL(target, double.url)
   const isFiltered = trouble?._tag !== "Unfiltered"
   if (pathname === "/spend/logs") {
@@ -99,7 +101,8 @@ const answer = (double: LiteLlmRows, request: IncomingMessage, response: ServerR
     const found = double.rows.filter((one) => one["request_id"] === id || one["litellm_call_id"] === id)
     return LocalServer.respond(response, 200, isFiltered && id !== null ? found : double.rows)
   }
-  if (pathname === "/spend/logs/v2") return LocalServer.respond(response, ...page(double.rows, searchParams, isFiltered))
+  if (pathname === "/spend/logs/v2")
+    return LocalServer.respond(response, ...page(double.rows, searchParams, isFiltered))
   return LocalServer.respond(response, 404, { detail: "Not Found" })
 }
 
@@ -114,7 +117,9 @@ const flood = (response: ServerResponse): void => {
 }
 
 const dateOf = (text: string | null): number | undefined =>
-  text !== null && /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/u.test(text) ? Date.parse(`${text.replace(" ", "T")}Z`) : undefined
+  text !== null && /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/u.test(text)
+    ? Date.parse(`${text.replace(" ", "T")}Z`)
+    : undefined
 
 const page = (
   rows: ReadonlyArray<Row>,

@@ -64,11 +64,7 @@ const runOf = (name: string, changes: Partial<LedgerRun> = {}): LedgerRun => ({
   ...changes
 })
 
-const entryOf = (
-  run: LedgerRun,
-  usageUnitId: string,
-  changes: Partial<LedgerEntry> = {}
-): LedgerEntry => ({
+const entryOf = (run: LedgerRun, usageUnitId: string, changes: Partial<LedgerEntry> = {}): LedgerEntry => ({
   runId: run.runId,
   attempt: 0,
   usageUnitId,
@@ -108,123 +104,128 @@ const reconciled = Effect.fnUntraced(function* (run: LedgerRun, entries: Readonl
   return new Map(found.map((entry) => [entry.usageUnitId, entry]))
 })
 
-const rowsOf = (query: SpendQuery) =>
-  SpendRows.use(({ rowsOf: found }) => Stream.runCollect(found(query)))
+const rowsOf = (query: SpendQuery) => SpendRows.use(({ rowsOf: found }) => Stream.runCollect(found(query)))
 
-layer(Layer.provideMerge(rowsLayer, liteLlm), { excludeTestServices: true, timeout: Pace.hangMillis })("Reconciliation with LiteLLM", (it) => {
-  describe("by the key of a run", () => {
+layer(Layer.provideMerge(rowsLayer, liteLlm), { excludeTestServices: true, timeout: Pace.hangMillis })(
+  "Reconciliation with LiteLLM",
+  (it) => {
+    describe("by the key of a run", () => {
+      it.effect(
+        "takes unknown costs from the rows, finds one that differs, and a row without a call",
+        () =>
+          Effect.gen(function* () {
+            const lite = yield* LiteLlm
+            const { body } = yield* lite.ask("POST", "/key/generate", { models: ["chat"], duration: "15m" })
+            const { key } = body as { readonly key: string }
+            const run = runOf("key", { virtualKeyId: createHash("sha256").update(key).digest("hex") })
+            const ids = Array.from({ length: 4 }, () => crypto.randomUUID())
+            const told = yield* Effect.forEach(ids, (id) => called(lite, run, id, key))
+            assert.isTrue(told.every(({ status }) => status === 200))
+            const [first, second, third, stranger] = ids as [string, string, string, string]
+            const { inputTokens = 0, outputTokens = 0 } = told[0]!
+            const found = yield* reconciled(run, [
+              entryOf(run, first),
+              entryOf(run, second, { inputTokens, outputTokens }),
+              entryOf(run, third, { inputTokens, outputTokens, costUsd: 5, priceSource: "upstream" })
+            ])
+            const cost = (inputTokens * 2.5 + outputTokens * 10) / 1e6
+            for (const id of [first, second]) {
+              assert.deepInclude(found.get(id), {
+                state: "matched",
+                reason: "figures_from_row",
+                inputTokens,
+                outputTokens
+              })
+              assert.closeTo(found.get(id)!.costUsd!, cost, 1e-9)
+            }
+            assert.deepInclude(found.get(third), { state: "drifted", reason: "cost_differs", costUsd: 5 })
+            yield* Await.until(
+              "the row of the other call exists",
+              Effect.map(rowsOf({ _tag: "Calls", calls: [{ callId: stranger }] }), (rows) => rows.length > 0)
+            )
+            const unknown = [...found.values()].filter(({ reason }) => reason === "unknown_call")
+            assert.isAtMost(unknown.length, 1)
+            for (const entry of unknown) assert.isUndefined(entry.costUsd)
+          }),
+        { timeout: Pace.hangMillis }
+      )
+    })
+
     it.effect(
-      "takes unknown costs from the rows, finds one that differs, and a row without a call",
+      "finds calls with the master key by their account, and one that another account paid",
       () =>
         Effect.gen(function* () {
           const lite = yield* LiteLlm
-          const { body } = yield* lite.ask("POST", "/key/generate", { models: ["chat"], duration: "15m" })
-          const { key } = body as { readonly key: string }
-          const run = runOf("key", { virtualKeyId: createHash("sha256").update(key).digest("hex") })
-          const ids = Array.from({ length: 4 }, () => crypto.randomUUID())
-          const told = yield* Effect.forEach(ids, (id) => called(lite, run, id, key))
-          assert.isTrue(told.every(({ status }) => status === 200))
-          const [first, second, third, stranger] = ids as [string, string, string, string]
-          const { inputTokens = 0, outputTokens = 0 } = told[0]!
-          const found = yield* reconciled(run, [
-            entryOf(run, first),
-            entryOf(run, second, { inputTokens, outputTokens }),
-            entryOf(run, third, { inputTokens, outputTokens, costUsd: 5, priceSource: "upstream" })
-          ])
-          const cost = (inputTokens * 2.5 + outputTokens * 10) / 1e6
-          for (const id of [first, second]) {
-            assert.deepInclude(found.get(id), { state: "matched", reason: "figures_from_row", inputTokens, outputTokens })
-            assert.closeTo(found.get(id)!.costUsd!, cost, 1e-9)
-          }
-          assert.deepInclude(found.get(third), { state: "drifted", reason: "cost_differs", costUsd: 5 })
+          const run = runOf("account")
+          const ids = Array.from({ length: 5 }, () => crypto.randomUUID())
+          yield* Effect.forEach(ids, (id) => called(lite, run, id))
+          const stolen = crypto.randomUUID()
+          yield* called(lite, { ...run, billingAccountId: "someone-else" }, stolen)
           yield* Await.until(
-            "the row of the other call exists",
-            Effect.map(rowsOf({ _tag: "Calls", calls: [{ callId: stranger }] }), (rows) => rows.length > 0)
+            "the row of the stolen call exists",
+            Effect.map(rowsOf({ _tag: "Calls", calls: [{ callId: stolen }] }), (rows) => rows.length > 0)
           )
-          const unknown = [...found.values()].filter(({ reason }) => reason === "unknown_call")
-          assert.isAtMost(unknown.length, 1)
-          for (const entry of unknown) assert.isUndefined(entry.costUsd)
+          const found = yield* reconciled(
+            run,
+            [...ids, stolen].map((id) => entryOf(run, id, { at: new Date().toISOString() }))
+          )
+          for (const id of ids) assert.strictEqual(found.get(id)!.state, "matched", id)
+          assert.deepInclude(found.get(stolen), { state: "drifted", reason: "identity_differs" })
         }),
       { timeout: Pace.hangMillis }
     )
-  })
 
-  it.effect(
-    "finds calls with the master key by their account, and one that another account paid",
-    () =>
-      Effect.gen(function* () {
-        const lite = yield* LiteLlm
-        const run = runOf("account")
-        const ids = Array.from({ length: 5 }, () => crypto.randomUUID())
-        yield* Effect.forEach(ids, (id) => called(lite, run, id))
-        const stolen = crypto.randomUUID()
-        yield* called(lite, { ...run, billingAccountId: "someone-else" }, stolen)
-        yield* Await.until(
-          "the row of the stolen call exists",
-          Effect.map(rowsOf({ _tag: "Calls", calls: [{ callId: stolen }] }), (rows) => rows.length > 0)
-        )
-        const found = yield* reconciled(
-          run,
-          [...ids, stolen].map((id) => entryOf(run, id, { at: new Date().toISOString() }))
-        )
-        for (const id of ids) assert.strictEqual(found.get(id)!.state, "matched", id)
-        assert.deepInclude(found.get(stolen), { state: "drifted", reason: "identity_differs" })
-      }),
-    { timeout: Pace.hangMillis }
-  )
+    it.effect(
+      "reads rows with the same fields by ID and by account, and only those",
+      () =>
+        Effect.gen(function* () {
+          const lite = yield* LiteLlm
+          const run = runOf("fields")
+          const callId = crypto.randomUUID()
+          yield* called(lite, run, callId)
+          const byCall: SpendQuery = { _tag: "Calls", calls: [{ callId }] }
+          yield* Await.until(
+            "the row exists",
+            Effect.map(rowsOf(byCall), (rows) => rows.length > 0)
+          )
+          const [row] = yield* rowsOf(byCall)
+          assert.deepInclude(row, {
+            callId,
+            endUser: run.billingAccountId,
+            model: "chat",
+            metadata: { runId: run.runId, attempt: 0 },
+            status: "success",
+            zone: "stated"
+          })
+          const nowMs = Date.now()
+          assert.isBelow(Math.abs(Date.parse(row!.startedAt!) - nowMs), Pace.hangMillis)
+          const window = {
+            from: new Date(nowMs - 3_600_000).toISOString(),
+            to: new Date(nowMs + 3_600_000).toISOString()
+          }
+          const byAccount = yield* rowsOf({ _tag: "Account", billingAccountId: run.billingAccountId, window })
+          assert.deepStrictEqual(byAccount, [row!])
+        }),
+      { timeout: Pace.hangMillis }
+    )
 
-  it.effect(
-    "reads rows with the same fields by ID, by key and by account, and only those",
-    () =>
-      Effect.gen(function* () {
-        const lite = yield* LiteLlm
-        const run = runOf("fields")
-        const callId = crypto.randomUUID()
-        yield* called(lite, run, callId)
-        const byCall: SpendQuery = { _tag: "Calls", calls: [{ callId }] }
-        yield* Await.until(
-          "the row exists",
-          Effect.map(rowsOf(byCall), (rows) => rows.length > 0)
-        )
-        const [row] = yield* rowsOf(byCall)
-        assert.deepInclude(row, {
-          callId,
-          endUser: run.billingAccountId,
-          model: "chat",
-          metadata: { runId: run.runId, attempt: 0 },
-          status: "success",
-          zone: "stated"
-        })
-        const nowMs = Date.now()
-        assert.isBelow(Math.abs(Date.parse(row!.startedAt!) - nowMs), Pace.hangMillis)
-        const window = {
-          from: new Date(nowMs - 3_600_000).toISOString(),
-          to: new Date(nowMs + 3_600_000).toISOString()
-        }
-        const byAccount = yield* rowsOf({ _tag: "Account", billingAccountId: run.billingAccountId, window })
-        assert.deepStrictEqual(byAccount, [row!])
-        const byKey = yield* rowsOf({ _tag: "RunKey", runKeyHash: row!.runKeyHash!, window })
-        assert.deepInclude(byKey, row!)
-      }),
-    { timeout: Pace.hangMillis }
-  )
-
-  it.effect(
-    "reports a refused key and a database that is gone, and reads on when it is back",
-    () =>
-      Effect.gen(function* () {
-        const { database, url } = yield* LiteLlm
-        const spend = (key: string) =>
-          Result.getOrThrow(LiteLlmSpendRows.make({ url, key: Redacted.make(key), requestSecondsMax: 20 }))
-        const query: SpendQuery = { _tag: "Calls", calls: [{ callId: "none" }] }
-        const refused = yield* Effect.flip(Stream.runCollect(spend("sk-wrong").rowsOf(query)))
-        assert.strictEqual(refused.problem, "key_refused")
-        yield* database.stop
-        const gone = yield* Effect.flip(rowsOf(query)).pipe(Effect.ensuring(database.start))
-        assert.notInclude(gone.message, "sk-")
-        yield* Await.until("LiteLLM has its database again", Effect.isSuccess(rowsOf(query)))
-        assert.deepStrictEqual(yield* rowsOf(query), [])
-      }),
-    { timeout: Pace.hangMillis }
-  )
-})
+    it.effect(
+      "reports a refused key and a database that is gone, and reads on when it is back",
+      () =>
+        Effect.gen(function* () {
+          const { database, url } = yield* LiteLlm
+          const spend = (key: string) =>
+            Result.getOrThrow(LiteLlmSpendRows.make({ url, key: Redacted.make(key), requestSecondsMax: 20 }))
+          const query: SpendQuery = { _tag: "Calls", calls: [{ callId: "none" }] }
+          const refused = yield* Effect.flip(Stream.runCollect(spend("sk-wrong").rowsOf(query)))
+          assert.strictEqual(refused.problem, "key_refused")
+          yield* database.stop
+          const gone = yield* Effect.flip(rowsOf(query)).pipe(Effect.ensuring(database.start))
+          assert.notInclude(gone.message, "sk-")
+          yield* Await.until("LiteLLM has its database again", Effect.isSuccess(rowsOf(query)))
+          assert.deepStrictEqual(yield* rowsOf(query), [])
+        }),
+      { timeout: Pace.hangMillis }
+    )
+  }
+)

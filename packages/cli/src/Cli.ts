@@ -296,6 +296,21 @@ const spendExplainCommand = Command.make("explain", { run: runArgument, ...Flags
   Command.withShortDescription("Explain the cost of a run, call by call")
 )
 
+const spendReconcileCommand = Command.make("reconcile", Flags.spendReconcile, (flags) =>
+  Effect.promise(() => import("./ReconcileCommand.ts")).pipe(
+    Effect.flatMap(({ reconcile }) => reconcile(flags))
+  )
+).pipe(
+  Command.withDescription(
+    `Compare the cost of calls with the upstream's own rows
+
+Without flags, it compares the calls that have no verdict, and those without a row.
+With --run, --from or --to, it compares all of these calls again.
+It exits with 1 if a call differs or has no row, and with 69 if rows could not be read.`
+  ),
+  Command.withShortDescription("Compare the cost of calls with the upstream's own rows")
+)
+
 const spendCommand = Command.make("spend", Flags.spend, (flags) =>
   Effect.promise(() => import("./SpendCommand.ts")).pipe(Effect.flatMap(({ spend }) => spend(flags)))
 ).pipe(
@@ -313,7 +328,7 @@ counts such calls.`
       description: "Explain the cost of a run, call by call"
     }
   ]),
-  Command.withSubcommands([spendExplainCommand])
+  Command.withSubcommands([spendExplainCommand, spendReconcileCommand])
 )
 
 const root = (operands: Invocation.Invocation["operands"]) =>

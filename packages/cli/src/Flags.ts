@@ -616,3 +616,11 @@ export const spendExplain = {
   revisions: toggle("revisions", "Include entries that were corrected later"),
   output: figures
 }
+
+/** Flags of `spend reconcile`. */
+export const spendReconcile = {
+  run: orUndefined(text("run", "RUN", "Only calls of this run: its ID, or a unique prefix")),
+  from: spend.from,
+  to: spend.to,
+  output
+}

@@ -14,25 +14,28 @@ import { Settings } from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
 /** Exits with `findings` if a call differs or has no row, and with `unavailable` if rows could not be read. */
-export const reconcile = Effect.fnUntraced(function* (input: Flags.Typed<typeof Flags.spendReconcile>) {
-  const { from, run, to } = input
-  const runId = run === undefined ? undefined : (yield* find(run)).runId
-  const isNarrow = runId !== undefined || from !== undefined || to !== undefined
-  const { reconcile: pass } = yield* Reconciler.Reconciler
-  const report = yield* pass({ runId, from, to, which: isNarrow ? "all" : "missing" }).pipe(
-    Effect.mapError((error) =>
-      error._tag === "LedgerRefused"
-        ? refusal("usage", error.problems.join("; "), "See: cogni-sandbox spend reconcile --help")
-        : refusal("unavailable", `the ledger ${error.detail}`, error.remedy)
+export const reconcile = Effect.fnUntraced(
+  function* (input: Flags.Typed<typeof Flags.spendReconcile>) {
+    const { from, run, to } = input
+    const runId = run === undefined ? undefined : (yield* find(run)).runId
+    const isNarrow = runId !== undefined || from !== undefined || to !== undefined
+    const { reconcile: pass } = yield* Reconciler.Reconciler
+    const report = yield* pass({ runId, from, to, which: isNarrow ? "all" : "missing" }).pipe(
+      Effect.mapError((error) =>
+        error._tag === "LedgerRefused"
+          ? refusal("usage", error.problems.join("; "), "See: cogni-sandbox spend reconcile --help")
+          : refusal("unavailable", `the ledger ${error.detail}`, error.remedy)
+      )
     )
-  )
-  if (report.unresolved > 0) yield* Output.Output.use((output) => output.exitWith(exitCode.findings))
-  yield* input.output === "json" ? Output.json(toJson(report)) : Output.lines(describe(report))
-  if (report.failure !== undefined) {
-    const { detail, remedy } = report.failure
-    return yield* refusal("unavailable", `not all rows could be read: ${detail}`, remedy)
-  }
-}, Effect.provide(Layer.unwrap(Effect.map(Settings, Reconciling.layer)).pipe(Layer.provideMerge(store))))
+    if (report.unresolved > 0) yield* Output.Output.use((output) => output.exitWith(exitCode.findings))
+    yield* input.output === "json" ? Output.json(toJson(report)) : Output.lines(describe(report))
+    if (report.failure !== undefined) {
+      const { detail, remedy } = report.failure
+      return yield* refusal("unavailable", `not all rows could be read: ${detail}`, remedy)
+    }
+  },
+  Effect.provide(Layer.unwrap(Effect.map(Settings, Reconciling.layer)).pipe(Layer.provideMerge(store)))
+)
 
 const findingJson = ({ attempt, detail, reason, runId, state, usageUnitId }: LedgerEntry) => ({
   runId,

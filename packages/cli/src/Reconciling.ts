@@ -25,10 +25,16 @@ export const layer = (settings: Settings["Service"]): Layer.Layer<Reconciler.Rec
             ? LiteLlmSpendRows.layer({
                 url,
                 key:
-                  settings.keyFile === undefined ? key : KeyFile.source(settings.keyFile, "COGNI_LLM_KEY_FILE")
+                  settings.keyFile === undefined
+                    ? key
+                    : KeyFile.source(settings.keyFile, "COGNI_LLM_KEY_FILE")
               }).pipe(
                 mapLayerError(({ message }) =>
-                  refusal("configuration", `the rows of the upstream cannot be read: ${message}`, "Correct COGNI_LLM_URL")
+                  refusal(
+                    "configuration",
+                    `the rows of the upstream cannot be read: ${message}`,
+                    "Correct COGNI_LLM_URL"
+                  )
                 )
               )
             : SpendRows.layerNone(nameOf(url, options))

@@ -121,7 +121,7 @@ export const explain = (
           usd(entry.costUsd),
           entry.priceSource,
           entry.state,
-          oneLine(entry.detail ?? entry.reason ?? "")
+          oneLine([entry.reason, entry.detail].filter((part) => part !== undefined).join(": "))
         ])
       ])),
   ...(cost === undefined || entries.length === 0 ? [] : [`total: ${costOf(cost)}`])

@@ -20,6 +20,7 @@ const absent: Settings["Service"] = {
   imageOf: (image) => `cogni/${image}:1`,
   packages: Result.succeed(undefined),
   prices: undefined,
+  rowsSeconds: undefined,
   prometheusUrl: undefined,
   runKeys: { mode: "off", deployment: "test" },
   upstreamOptions: Result.succeed({ profile: {} }),

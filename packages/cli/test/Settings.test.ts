@@ -58,6 +58,7 @@ describe("Settings", () => {
         gatewayImage: "cogni-sandbox/gateway:latest",
         packages: Result.succeed(undefined),
         prices: undefined,
+        rowsSeconds: undefined,
         prometheusUrl: undefined,
         runKeys: { mode: "off", deployment: RunKeySettings.nameOf(hostname()) },
         upstreamOptions: Result.succeed({ profile: {} }),

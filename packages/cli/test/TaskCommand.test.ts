@@ -75,6 +75,7 @@ const settings: Settings["Service"] = {
   imageOf: (image) => `cogni/${image}:1`,
   packages: Result.succeed(undefined),
   prices: undefined,
+  rowsSeconds: undefined,
   prometheusUrl: undefined,
   runKeys: { mode: "off", deployment: "test" },
   upstreamOptions: Result.succeed({ profile: {} }),

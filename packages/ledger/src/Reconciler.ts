@@ -2,8 +2,8 @@
  * Reconciles the ledger with the upstream's rows: finds the row of each call, and records what it says.
  *
  * A pass may be repeated, by any process and at the same time. A verdict becomes the next revision of its entry, which
- * the ledger stores once, so one process records, counts and reports it. A pass that cannot read rows changes nothing: a
- * call is missing only if the upstream answered, and had no row for its ID.
+ * the ledger stores once, so one process records, counts and reports it. A pass that cannot read rows changes nothing:
+ * a call is missing only if the upstream answered, and had no row for its ID.
  */
 import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
@@ -19,7 +19,7 @@ import { type Limits, limitsFor } from "./ReconciliationLimits.ts"
 import type { Report } from "./ReconciliationReport.ts"
 import { type PriceOf, SpendRows } from "./SpendRows.ts"
 
-/** What a pass covers. Absent fields select all. */
+/** Scope of a pass. Absent fields select all. */
 export interface Scope {
   readonly runId?: string | undefined
   /** Calls that began at this time or later: ISO 8601 in UTC, with milliseconds. */
@@ -66,7 +66,8 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       ...(runId === undefined ? {} : { runId: runId as LedgerEntry["runId"] }),
       ...(from === undefined ? {} : { from }),
       ...(to === undefined ? {} : { to }),
-      states: which === "open" && !ReconciliationPass.keepsRows(spend) ? (["pending"] as const) : statesOf[which]
+      states:
+        which === "open" && !ReconciliationPass.keepsRows(spend) ? (["pending"] as const) : statesOf[which]
     }
     let after: string | undefined
     do {
@@ -86,14 +87,16 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
 export const layer = (options: Options = {}): Layer.Layer<Reconciler, never, Ledger | SpendRows> =>
   Layer.effect(Reconciler, make(options))
 
-/** Calls without a row are asked for again once in so many passes, for this many seconds after they began. */
+/** How often calls without a row are asked for again, and for how long after they began. */
 const healing = { everyPasses: 10, secondsMax: 86_400 }
 
 /**
- * Reconciles in the background, with a pause between passes. Never fails: a failure is a warning, once until it changes.
- * Calls without a row are asked for again for a day, because a row may come after its deadline.
+ * Reconciles in the background, with a pause between passes. Never fails: a failure is a warning, once until it
+ * changes. Calls without a row are asked for again for a day, because a row may come after its deadline.
  */
-export const repeated = Effect.fnUntraced(function* (pauseSeconds: number): Effect.fn.Return<never, never, Reconciler> {
+export const repeated = Effect.fnUntraced(function* (
+  pauseSeconds: number
+): Effect.fn.Return<never, never, Reconciler> {
   const { reconcile } = yield* Reconciler
   let warned: string | undefined
   let passes = 0

@@ -71,11 +71,11 @@ export interface Verdict {
   readonly figures?: Figures | undefined
 }
 
-/** Whether the row of a call may exist by now. */
+/** Whether the row of a call may exist now. */
 export const isDue = (entry: Aged, nowMs: number, rules: Rules): boolean =>
   isAged(entry, nowMs, rules.rowsDelaySeconds)
 
-/** Whether the row of a call should exist by now. */
+/** Whether the row of a call should exist now. */
 export const isLate = (entry: Aged, nowMs: number, rules: Rules): boolean =>
   isAged(entry, nowMs, rules.deadlineSeconds)
 
@@ -83,12 +83,15 @@ type Aged = Pick<LedgerEntry, "recordedAt" | "state">
 
 /** Compares times of our own hosts, never the upstream's. A call with a verdict from rows has waited before. */
 const isAged = ({ recordedAt, state }: Aged, nowMs: number, seconds: number): boolean =>
-  state === "matched" || state === "missing" || state === "drifted" || nowMs - Date.parse(recordedAt) >= seconds * 1000
+  state === "matched" ||
+  state === "missing" ||
+  state === "drifted" ||
+  nowMs - Date.parse(recordedAt) >= seconds * 1000
 
 /**
  * Decides the state of a call. `rows` are all rows that name it, found by its ID and by its run's key. Returns nothing
- * while a row may still come, and if a verdict that the entry already has stays. Upstreams delete old rows, so a verdict
- * that came from one stays without it.
+ * while a row may still come, and if the verdict of the entry stays. Upstreams delete old rows, so a verdict stays
+ * without its row.
  */
 export const judge = (
   entry: LedgerEntry,
@@ -175,7 +178,7 @@ const isZero = ({ costUsd = 0, inputTokens = 0, outputTokens = 0, unreadable }: 
 const isUnpriced = ({ priceSource, state }: LedgerEntry): boolean =>
   priceSource === "none" || priceSource === "reservation" || state === "estimated"
 
-/** Outcomes after which a model may have produced tokens that nobody counted. */
+/** Outcomes after which a model may have produced tokens that were not counted. */
 const mayHaveRun: ReadonlySet<LedgerEntry["outcome"]> = new Set([
   undefined,
   "client_aborted",
@@ -234,7 +237,8 @@ const filled = (entry: LedgerEntry, row: SpendRow, replaces: boolean): Verdict =
       row[kind] !== undefined && (replaces || entry[kind] === undefined) ? [[kind, row[kind]]] : []
     )
   )
-  const before = entry.costUsd === undefined ? "the cost was unknown" : `${dollars(entry.costUsd)} was reserved`
+  const before =
+    entry.costUsd === undefined ? "the cost was unknown" : `${dollars(entry.costUsd)} was reserved`
   return {
     state: "matched",
     reason: reasons.figuresFromRow,
@@ -255,7 +259,11 @@ const costs = ({ costUsd }: LedgerEntry, row: SpendRow): string =>
 export const dollars = (usd: number): string => `${Number(usd.toPrecision(6))} USD`
 
 /** Returns the entry that records a verdict, or nothing if the newest entry says the same. */
-export const correction = (entry: LedgerEntry, verdict: Verdict, recordedAt: string): LedgerEntry | undefined => {
+export const correction = (
+  entry: LedgerEntry,
+  verdict: Verdict,
+  recordedAt: string
+): LedgerEntry | undefined => {
   const { detail: _detail, reason: _reason, ...kept } = entry
   const { detail, figures, reason, state } = verdict
   if (state === entry.state && reason === entry.reason && figures === undefined) return undefined

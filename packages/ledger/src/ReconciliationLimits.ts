@@ -12,7 +12,7 @@ export interface Limits extends Rules, PlanLimits {
 }
 
 /** Seconds for which LiteLLM collects rows before it writes them, unless `proxy_batch_write_at` says otherwise. */
-export const batchSecondsDefault = 10
+const batchSecondsDefault = 10
 
 /** LiteLLM adds up to 5 s at random, and writes a batch for a while. */
 const writingSeconds = 10

@@ -1,4 +1,4 @@
-/** What a pass of reconciliation did. */
+/** Result of a pass of reconciliation. */
 import type { LedgerEntry, State } from "./LedgerEntry.ts"
 import type { SpendRowsUnavailable } from "./SpendRows.ts"
 
@@ -20,7 +20,7 @@ export interface Report {
   readonly rows: number
   /** The recorded entries that differ or have no row, at most {@link findingsMax}. */
   readonly findings: ReadonlyArray<LedgerEntry>
-  /** Of all checked calls, those that differ or have no row, whether recorded now or before. */
+  /** Checked calls that differ or have no row, whether recorded now or before. */
   readonly unresolved: number
   /** Why rows were not read: the first failure. */
   readonly failure?: SpendRowsUnavailable | undefined

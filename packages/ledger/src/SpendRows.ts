@@ -16,16 +16,16 @@ import * as Stream from "effect/Stream"
 export const rowTextCharactersMax = 512
 
 /** Maximum tokens of a row. A larger figure is wrong, and its row is unreadable. */
-export const rowTokensMax = 1_000_000_000
+const rowTokensMax = 1_000_000_000
 
 /** Maximum cost of a row, in US dollars. A larger figure is wrong, and its row is unreadable. */
-export const rowCostUsdMax = 1_000_000
+const rowCostUsdMax = 1_000_000
 
 const Text = Schema.String.check(Schema.isMaxLength(rowTextCharactersMax))
 
 const Tokens = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: rowTokensMax }))
 
-/** What the host sent with the call, as the upstream recorded it. */
+/** Names that the host sent with the call, as the upstream recorded them. */
 export const SpendMetadata = Schema.Struct({
   runId: Schema.optionalKey(Text),
   attempt: Schema.optionalKey(Schema.Int)
@@ -162,7 +162,8 @@ export const checked = (query: SpendQuery): Effect.Effect<SpendQuery, SpendRowsU
     () =>
       new SpendRowsUnavailable({
         problem: "invalid_query",
-        detail: "a query names neither calls nor a run's key nor an account, or its time is not ISO 8601 in UTC",
+        detail:
+          "a query names neither calls nor a run's key nor an account, or its time is not ISO 8601 in UTC",
         remedy: "Name 1 to 500 calls, the SHA-256 of a key, or an account"
       })
   )

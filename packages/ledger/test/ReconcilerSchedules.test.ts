@@ -6,7 +6,14 @@
  * something. In the end, all rows are there, and one pass without faults must leave every call once, with a verdict.
  */
 import { assert, describe, it } from "@effect/vitest"
-import { Ledger, type LedgerEntry, Money, Reconciler, ReconciliationLimits, SpendRows } from "@cogni/sandbox-ledger"
+import {
+  Ledger,
+  type LedgerEntry,
+  Money,
+  Reconciler,
+  ReconciliationLimits,
+  SpendRows
+} from "@cogni/sandbox-ledger"
 import { Effect, Fiber, Logger, Schema } from "effect"
 import { TestClock } from "effect/testing"
 import { entryOf, runOf } from "../src/testing/LedgerContract.ts"
@@ -15,7 +22,17 @@ const calls = 12
 const key = "a".repeat(64)
 
 const Step = Schema.Struct({
-  kind: Schema.Literals(["write", "write", "write", "reconcile", "reconcile", "again", "fail", "work", "wait"]),
+  kind: Schema.Literals([
+    "write",
+    "write",
+    "write",
+    "reconcile",
+    "reconcile",
+    "again",
+    "fail",
+    "work",
+    "wait"
+  ]),
   pick: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: calls - 1 })),
   fault: Schema.Literals(["none", "none", "before", "answer_lost"]),
   /** The step goes on while the next ones happen. */
@@ -24,8 +41,16 @@ const Step = Schema.Struct({
 
 const Schedule = Schema.Array(Step).check(Schema.isMinLength(1), Schema.isMaxLength(24))
 
-/** What is known of a call and of its row. */
-const Kind = Schema.Literals(["agrees", "costs_more", "unknown_cost", "reserved", "other_account", "doubled", "never"])
+/** Kinds of calls: how the ledger and the rows relate. */
+const Kind = Schema.Literals([
+  "agrees",
+  "costs_more",
+  "unknown_cost",
+  "reserved",
+  "other_account",
+  "doubled",
+  "never"
+])
 
 const Kinds = Schema.Array(Kind).check(Schema.isMinLength(calls), Schema.isMaxLength(calls))
 
@@ -41,14 +66,22 @@ const costOf = (index: number) => Money.rounded((index + 1) * 0.001)
 
 const entryFor = (kind: Kind, index: number): LedgerEntry.LedgerEntry => {
   const run = runs[index % 2]!
-  const { costUsd: _cost, ...uncosted } = entryOf(run.runId, `call-${index}`, {
-    ...(run.virtualKeyId === undefined ? {} : { virtualKeyId: run.virtualKeyId })
-  })
+  const { costUsd: _cost, ...uncosted } = entryOf(
+    run.runId,
+    `call-${index}`,
+    run.virtualKeyId === undefined ? {} : { virtualKeyId: run.virtualKeyId }
+  )
   switch (kind) {
     case "unknown_cost":
       return { ...uncosted, priceSource: "none" }
     case "reserved":
-      return { ...uncosted, costUsd: 1, priceSource: "reservation", state: "estimated", outcome: "client_aborted" }
+      return {
+        ...uncosted,
+        costUsd: 1,
+        priceSource: "reservation",
+        state: "estimated",
+        outcome: "client_aborted"
+      }
     default:
       return { ...uncosted, costUsd: costOf(index) }
   }
@@ -81,7 +114,11 @@ const verdictOf: Readonly<Record<Kind, readonly [LedgerEntry.State, string | und
   never: ["missing", "no_row"]
 }
 
-const broken = new SpendRows.SpendRowsUnavailable({ problem: "unavailable", detail: "it answers 500", remedy: "Wait" })
+const broken = new SpendRows.SpendRowsUnavailable({
+  problem: "unavailable",
+  detail: "it answers 500",
+  remedy: "Wait"
+})
 
 const play = Effect.fnUntraced(function* (kinds: ReadonlyArray<Kind>, steps: typeof Schedule.Type) {
   yield* TestClock.setTime(Date.parse("2026-01-31T10:05:30.000Z"))
@@ -134,7 +171,8 @@ const play = Effect.fnUntraced(function* (kinds: ReadonlyArray<Kind>, steps: typ
 
   faults.length = 0
   yield* spend.fail(undefined)
-  for (const [index, kind] of kinds.entries()) if (!written.has(index)) yield* spend.write(rowsFor(kind, index))
+  for (const [index, kind] of kinds.entries())
+    if (!written.has(index)) yield* spend.write(rowsFor(kind, index))
   yield* TestClock.adjust("1 hour")
   yield* Effect.all(
     hosts.map(({ reconcile }) => reconcile({ which: "all" })),

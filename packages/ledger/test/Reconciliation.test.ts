@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { LedgerEntry, Reconciliation, ReconciliationLimits, SpendRows } from "@cogni/sandbox-ledger"
+import { LedgerEntry, ReconciliationLimits, type SpendRows } from "@cogni/sandbox-ledger"
 import { Schema } from "effect"
+import * as Reconciliation from "../src/Reconciliation.ts"
 import { entryOf } from "../src/testing/LedgerContract.ts"
 
 const rules = ReconciliationLimits.limitsFor()
@@ -37,7 +38,12 @@ const judge = (
 
 const { costUsd: _cost, ...uncosted } = entry()
 const streamed: LedgerEntry.LedgerEntry = { ...uncosted, priceSource: "none" }
-const reserved = entry({ priceSource: "reservation", state: "estimated", costUsd: 1, outcome: "client_aborted" })
+const reserved = entry({
+  priceSource: "reservation",
+  state: "estimated",
+  costUsd: 1,
+  outcome: "client_aborted"
+})
 const { costUsd: _rowCost, ...uncostedRow } = row()
 
 describe("Reconciliation", () => {
@@ -51,7 +57,12 @@ describe("Reconciliation", () => {
   > = [
     ["a row that agrees is matched", entry(), [row()], ["matched", undefined]],
     ["a row that comes twice is one row", entry(), [row(), row()], ["matched", undefined]],
-    ["a cost that differs by rounding is matched", entry(), [row({ costUsd: 0.000_125_000_000_1 })], ["matched", undefined]],
+    [
+      "a cost that differs by rounding is matched",
+      entry(),
+      [row({ costUsd: 0.000_125_000_000_1 })],
+      ["matched", undefined]
+    ],
     ["another cost drifts", entry(), [row({ costUsd: 0.000_126 })], ["drifted", "cost_differs"]],
     ["other output tokens drift", entry(), [row({ outputTokens: 11 })], ["drifted", "tokens_differ"]],
     ["other input tokens drift", entry(), [row({ inputTokens: 99 })], ["drifted", "tokens_differ"]],
@@ -63,7 +74,12 @@ describe("Reconciliation", () => {
     ],
     ["another account drifts", entry(), [row({ endUser: "account-2" })], ["drifted", "identity_differs"]],
     ["a row without an account drifts", entry(), [row({ endUser: "" })], ["drifted", "identity_differs"]],
-    ["another run drifts", entry(), [row({ metadata: { runId: "run-00000002" } })], ["drifted", "identity_differs"]],
+    [
+      "another run drifts",
+      entry(),
+      [row({ metadata: { runId: "run-00000002" } })],
+      ["drifted", "identity_differs"]
+    ],
     ["another attempt drifts", entry(), [row({ metadata: { attempt: 1 } })], ["drifted", "identity_differs"]],
     ["another key drifts", entry(), [row({ runKeyHash: "b".repeat(64) })], ["drifted", "key_differs"]],
     ["two rows drift", entry(), [row(), row({ rowId: "call-1-again" })], ["drifted", "duplicate_rows"]],
@@ -95,13 +111,18 @@ describe("Reconciliation", () => {
     ],
     ["a successful zero row is no proof either", streamed, [row(zero)], ["drifted", "zero_row"]],
     ["a streamed call gets its cost", streamed, [row()], ["matched", "figures_from_row"]],
-    ["a reserved call gets its figures", reserved, [row({ inputTokens: 7 })], ["matched", "figures_from_row"]],
+    [
+      "a reserved call gets its figures",
+      reserved,
+      [row({ inputTokens: 7 })],
+      ["matched", "figures_from_row"]
+    ],
     ["no cost anywhere drifts", streamed, [uncostedRow], ["drifted", "row_without_cost"]],
     ["a row without a cost confirms none", entry(), [uncostedRow], ["drifted", "row_without_cost"]],
     ["a row may still come", entry(), [], undefined]
   ]
   for (const [title, of, rows, expected] of cases)
-    it(title, () => assert.deepStrictEqual(judge(of, rows), expected && [...expected]))
+    it(`${title}`, () => assert.deepStrictEqual(judge(of, rows), expected && [...expected]))
 
   it("a call without a row is missing at the deadline, and not before", () => {
     assert.isUndefined(judge(entry(), [], lateMs - 1))

@@ -61,7 +61,9 @@ for (const [key, model] of Object.entries(map)) {
   const name = key.startsWith(prefix) ? key.slice(prefix.length) : key
   const line = lineOf(name, model)
   const [, input, output] = line.split(" ")
-  const isOther = ["input_cost_per_request", "input_cost_per_character"].some((field) => model[field] !== undefined)
+  const isOther = ["input_cost_per_request", "input_cost_per_character"].some(
+    (field) => model[field] !== undefined
+  )
   if (!/^[A-Za-z0-9._:/@-]{1,100}$/u.test(name) || input === "-" || output === "-" || isOther) continue
   const some = lines.get(profile) ?? new Map<string, string>()
   lines.set(profile, some.set(name, line))
@@ -82,10 +84,10 @@ export const lines = {
 ${[...lines]
   .map(
     ([profile, some]) =>
-      `  ${profile}: \`\n${[...some]
+      `  ${profile}: [\n${[...some]
         .toSorted(([a], [b]) => (a < b ? -1 : 1))
-        .map(([, line]) => line)
-        .join("\n")}\n\``
+        .map(([, line]) => `    "${line}"`)
+        .join(",\n")}\n  ]`
   )
   .join(",\n")}
 } as const

@@ -32,10 +32,10 @@ export interface LiteLlmSpendRowsOptions {
 }
 
 /** Rows of one page. */
-export const pageRows = 500
+const pageRows = 500
 
 /** Maximum pages of one query. */
-export const pagesMax = 400
+const pagesMax = 400
 
 /** Requests for single calls at the same time. */
 const concurrency = 8
@@ -111,7 +111,9 @@ const paged = (
         sort_by: "startTime",
         sort_order: "asc"
       })
-      const { data } = (yield* SpendRequest.get(request, `/spend/logs/v2?${parameters}`, Page)) ?? { data: [] }
+      const { data } = (yield* SpendRequest.get(request, `/spend/logs/v2?${parameters}`, Page)) ?? {
+        data: []
+      }
       if (data.length > pageRows) return yield* filterIgnored
       const rows = yield* accepted(query, data, page * pageRows)
       // The number of pages that LiteLLM states ends at 10,000 rows.
@@ -141,6 +143,6 @@ const tooLarge = Effect.fail(
   new SpendRowsUnavailable({
     problem: "too_large",
     detail: `LiteLLM has more than ${pageRows * pagesMax} rows for one query`,
-    remedy: "Give each run a key of its own, so that its rows can be told from others"
+    remedy: "Give each run a key of its own, which separates its rows from others"
   })
 )

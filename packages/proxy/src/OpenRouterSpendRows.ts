@@ -88,7 +88,11 @@ const rowsOf = (
             upstreamCallId === undefined
               ? Effect.fail(unnamed)
               : Effect.map(
-                  SpendRequest.get(request, `/generation?id=${encodeURIComponent(upstreamCallId)}`, Generation),
+                  SpendRequest.get(
+                    request,
+                    `/generation?id=${encodeURIComponent(upstreamCallId)}`,
+                    Generation
+                  ),
                   (found) => (found === undefined ? [] : [rowOf(callId, upstreamCallId, found.data)])
                 ),
           { concurrency }

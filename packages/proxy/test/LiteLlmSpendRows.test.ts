@@ -160,7 +160,10 @@ describe("LiteLlmSpendRows", () => {
   it.live("uses no row of an answer that ignores the filter", () =>
     Effect.gen(function* () {
       const double = yield* LiteLlmRows.acquire
-      double.rows.push(LiteLlmRows.row("call-1"), LiteLlmRows.row("foreign", { api_key: "b", end_user: "account-2" }))
+      double.rows.push(
+        LiteLlmRows.row("call-1"),
+        LiteLlmRows.row("foreign", { api_key: "b", end_user: "account-2" })
+      )
       double.trouble = () => ({ _tag: "Unfiltered" })
       const rows = rowsOf(double)
       for (const query of [byCall, byKey, byAccount])

@@ -87,7 +87,9 @@ describe("OpenRouterSpendRows", () => {
     Effect.gen(function* () {
       const double = yield* LiteLlmRows.acquire
       const window = { from: "2026-01-31T09:00:00.000Z", to: "2026-01-31T11:00:00.000Z" }
-      const failure = yield* Effect.flip(rowsOf(double, { _tag: "Account", billingAccountId: "account-1", window }))
+      const failure = yield* Effect.flip(
+        rowsOf(double, { _tag: "Account", billingAccountId: "account-1", window })
+      )
       assert.strictEqual(failure.problem, "unsupported")
     })
   )

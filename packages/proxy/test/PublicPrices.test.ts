@@ -68,8 +68,6 @@ describe("PublicPrices", () => {
   it.effect("has no price for more input tokens than the price holds for", () =>
     Effect.gen(function* () {
       const [model, limit] = PriceList.lines.gemini
-        .trim()
-        .split("\n")
         .map((line) => line.split(" "))
         .map((columns) => [columns[0]!, columns[6]!] as const)
         .find(([, tier]) => tier !== "-")!
@@ -81,8 +79,8 @@ describe("PublicPrices", () => {
   )
 
   it("has only complete lines", () => {
-    for (const text of Object.values(PriceList.lines))
-      for (const line of text.trim().split("\n"))
+    for (const some of Object.values(PriceList.lines))
+      for (const line of some)
         assert.match(line, /^[A-Za-z0-9._:/@-]+(?: \d[\d.e-]*){2}(?: (?:-|\d[\d.e-]*)){3} (?:-|\d+)$/u)
   })
 })

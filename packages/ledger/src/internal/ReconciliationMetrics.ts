@@ -21,7 +21,7 @@ const waiting = Metric.gauge("sandbox_reconciliation_waiting_calls", {
 })
 
 const oldest = Metric.gauge("sandbox_reconciliation_oldest_seconds", {
-  description: "Seconds since the oldest of these calls was recorded; 0 if there is none"
+  description: "Seconds since the oldest of these calls was recorded; 0 without such a call"
 })
 
 /** Counts a verdict that this process recorded. */

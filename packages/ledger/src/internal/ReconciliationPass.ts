@@ -1,7 +1,7 @@
 /**
  * One pass of reconciliation over pages of the ledger: reads the rows of their calls, judges, and records.
  *
- * Only a complete answer counts. What could not be read stays as it is, and the next pass asks again.
+ * Only a complete answer counts. A call whose rows could not be read stays as it is, and the next pass asks again.
  */
 import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
@@ -148,14 +148,17 @@ const tooMany = (rowsMax: number) =>
   new SpendRowsUnavailable({
     problem: "too_large",
     detail: `a query has more than ${rowsMax} rows`,
-    remedy: "Give each run a key of its own, so that its rows can be told from others"
+    remedy: "Give each run a key of its own, which separates its rows from others"
   })
 
 /** Problems of one query that the calls themselves do not have. */
 const isOfQuery = ({ problem }: SpendRowsUnavailable): boolean =>
   problem === "too_large" || problem === "filter_ignored"
 
-const ask = Effect.fnUntraced(function* (context: PassContext, asking: RowPlan.Asking): Effect.fn.Return<Asked> {
+const ask = Effect.fnUntraced(function* (
+  context: PassContext,
+  asking: RowPlan.Asking
+): Effect.fn.Return<Asked> {
   const { pass, spend } = context
   const skipped = (failure: SpendRowsUnavailable): Asked => {
     pass.failure ??= failure
@@ -232,7 +235,10 @@ const record = Effect.fnUntraced(function* (context: PassContext, verdicts: Read
 const isUnresolved = (state: State): boolean => state === "drifted" || state === "missing"
 
 /** Stores entries. Counts and reports those that no other process stored before. */
-const append = Effect.fnUntraced(function* ({ ledger, pass }: PassContext, entries: ReadonlyArray<LedgerEntry>) {
+const append = Effect.fnUntraced(function* (
+  { ledger, pass }: PassContext,
+  entries: ReadonlyArray<LedgerEntry>
+) {
   if (entries.length === 0) return
   const { existing } = yield* ledger.append(entries)
   const taken = new Set(existing.map(revisionKey))

@@ -15,7 +15,9 @@ type Fields = Readonly<Record<PropertyKey, unknown>>
 
 const decodeRow = Schema.decodeUnknownResult(SpendRow)
 
-const decodeMetadata = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown)))
+const decodeMetadata = Schema.decodeUnknownOption(
+  Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown))
+)
 
 /** Returns the row. `index` names a row without an ID. */
 export const read = (found: unknown, index: number): SpendRow => {
@@ -26,7 +28,7 @@ export const read = (found: unknown, index: number): SpendRow => {
     rowId,
     ...present("callId", callIdOf(fields, metadata)),
     ...present("runKeyHash", text(fields["api_key"])),
-    // LiteLLM records accounts, so a row without one bills nobody.
+    // LiteLLM records accounts, so a row without one bills no account.
     endUser: fields["end_user"] === null ? "" : (account(fields["end_user"]) ?? "")
   }
   const row = Result.flatMap(
@@ -67,7 +69,11 @@ const callIdOf = (fields: Fields, metadata: Fields): string | undefined =>
   text(fields["request_id"])?.replace(/_cache_hit[0-9.]+$/u, "")
 
 const statusOf = (status: unknown): SpendRow["status"] =>
-  status === "failure" ? "failure" : status === "success" || status === null || status === undefined ? "success" : "unknown"
+  status === "failure"
+    ? "failure"
+    : status === "success" || status === null || status === undefined
+      ? "success"
+      : "unknown"
 
 /** Figures as they are. An invalid one makes the row unreadable. A missing one is unknown. */
 const figuresOf = (fields: Fields, metadata: Fields) => {

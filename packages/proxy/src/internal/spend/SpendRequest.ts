@@ -55,7 +55,12 @@ export const get = <S extends Schema.ConstraintDecoder<unknown>>(
       text === undefined
         ? Effect.succeed(undefined)
         : Effect.mapError(Schema.decodeUnknownEffect(Schema.fromJsonString(answer))(text), () =>
-            failed(options, "unreadable", "its answer is not what its API says", "Check its address and version")
+            failed(
+              options,
+              "unreadable",
+              "its answer is not what its API says",
+              "Check its address and version"
+            )
           )
   )
 
@@ -87,7 +92,12 @@ const send = (
       Stream.mapError(() => unreachable(options)),
       Stream.limitBytes(answerBytesMax, () =>
         Stream.fail(
-          failed(options, "too_large", `its answer is longer than ${answerBytesMax} bytes`, "Check its version")
+          failed(
+            options,
+            "too_large",
+            `its answer is longer than ${answerBytesMax} bytes`,
+            "Check its version"
+          )
         )
       ),
       Stream.decodeText,
@@ -120,7 +130,12 @@ const currentKey = (
       )
 
 const unreachable = (options: SpendRequestOptions) =>
-  failed(options, "unreachable", "it does not answer", "Start it, or correct its URL. The next pass asks again")
+  failed(
+    options,
+    "unreachable",
+    "it does not answer",
+    "Start it, or correct its URL. The next pass asks again"
+  )
 
 const refusedWith = (options: SpendRequestOptions, status: number): SpendRowsUnavailable => {
   const said = `it answers ${status}`
@@ -132,5 +147,10 @@ const refusedWith = (options: SpendRequestOptions, status: number): SpendRowsUna
       "Give a key that may read all spend rows, such as LiteLLM's master key, and check that it has a database"
     )
   if (status === 429 || status >= 500) return failed(options, "unavailable", said, again)
-  return failed(options, "unsupported", said, "Update it, or correct its URL: it does not offer its spend rows there")
+  return failed(
+    options,
+    "unsupported",
+    said,
+    "Update it, or correct its URL: it does not offer its spend rows there"
+  )
 }
