@@ -28,11 +28,18 @@ export const reconcile = Effect.fnUntraced(
       )
     )
     if (report.unresolved > 0) yield* Output.Output.use((output) => output.exitWith(exitCode.findings))
-    yield* input.output === "json" ? Output.json(toJson(report)) : Output.lines(describe(report))
-    if (report.failure !== undefined) {
-      const { detail, remedy } = report.failure
-      return yield* refusal("unavailable", `not all rows could be read: ${detail}`, remedy)
+    const { failure } = report
+    if (input.output === "json") {
+      // The failure is in the object, because standard output holds one document.
+      if (failure !== undefined) {
+        yield* Output.Output.use((output) => output.exitWith(exitCode.unavailable))
+        yield* Output.note(oneLine(failure.message))
+      }
+      return yield* Output.json(toJson(report))
     }
+    yield* Output.lines(describe(report))
+    if (failure !== undefined)
+      return yield* refusal("unavailable", `not all rows could be read: ${failure.detail}`, failure.remedy)
   },
   Effect.provide(Layer.unwrap(Effect.map(Settings, Reconciling.layer)).pipe(Layer.provideMerge(store)))
 )

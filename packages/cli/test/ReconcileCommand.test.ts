@@ -92,6 +92,10 @@ describe("spend reconcile", () => {
       assert.include(stdout, "2 calls checked: 0 matched, 2 not read")
       assert.include(stderr, "not all rows could be read: LiteLLM: it answers 401")
       assert.notInclude(stderr + stdout, LiteLlmRows.adminKey)
+      const json = yield* ask(["reconcile", "--output", "json"])
+      assert.strictEqual(json.code, 69)
+      assert.deepInclude(JSON.parse(json.stdout), { unread: 2, unresolved: 0 })
+      assert.strictEqual(JSON.parse(json.stdout).failure.code, "key_refused")
     })
   )
 

@@ -76,7 +76,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       after = page.next
       pass.truncated =
         after !== undefined && (yield* Clock.currentTimeMillis) - beganMs > limits.passSecondsMax * 1000
-    } while (after !== undefined && !pass.truncated && pass.failure?.isRetryable !== true)
+    } while (after !== undefined && !pass.truncated && !pass.stopped)
     yield* ReconciliationMetrics.passed(pass)
     return ReconciliationPass.report(pass)
   })

@@ -218,6 +218,58 @@ describe("Reconciler", () => {
     })
   )
 
+  it.effect("asks an upstream that refuses its key only for as long as no answer has come", () =>
+    Effect.gen(function* () {
+      const { newest, reconcile, spend } = yield* setUp(
+        Array.from({ length: 40 }, (_, index) =>
+          entry(`call-${index}`, { virtualKeyId: String(index).padStart(64, "0") })
+        )
+      )
+      const refused = {
+        problem: "key_refused",
+        detail: "it answers 401",
+        remedy: "Give its master key"
+      } as const
+      yield* spend.fail(new SpendRows.SpendRowsUnavailable(refused))
+      yield* TestClock.adjust("1 hour")
+      assert.deepInclude(yield* reconcile(), { unread: 40, unresolved: 0 })
+      assert.isAtMost((yield* spend.asked).length, 4)
+      assert.isTrue((yield* newest).every(({ state }) => state === "pending"))
+    })
+  )
+
+  it.effect("reads the other calls if one answer is unreadable", () =>
+    Effect.gen(function* () {
+      const other = "b".repeat(64)
+      const { ledger, newest, spend } = yield* setUp([
+        entry("call-1"),
+        entry("call-2", { virtualKeyId: other })
+      ])
+      yield* spend.write([row("call-2", { runKeyHash: other })])
+      const problem = new SpendRows.SpendRowsUnavailable({
+        problem: "unreadable",
+        detail: "its answer is not JSON",
+        remedy: "Check it"
+      })
+      const { reconcile } = yield* Reconciler.make({ limits }).pipe(
+        Effect.provideService(Ledger.Ledger, ledger),
+        Effect.provideService(SpendRows.SpendRows, {
+          ...spend.service,
+          rowsOf: (query) =>
+            query._tag === "RunKey" && query.runKeyHash === key
+              ? Stream.fail(problem)
+              : spend.service.rowsOf(query)
+        })
+      )
+      const { failure, unread } = yield* reconcile()
+      assert.deepStrictEqual([failure?.problem, unread], ["unreadable", 1])
+      assert.deepStrictEqual(
+        (yield* newest).map(({ state }) => state),
+        ["pending", "matched"]
+      )
+    })
+  )
+
   it.effect("asks for calls by their IDs if an upstream ignores the filter of a query", () =>
     Effect.gen(function* () {
       const { ledger, newest, spend } = yield* setUp([entry("call-1")])

@@ -27,6 +27,7 @@ export interface Pass {
   unresolved: number
   lookups: number
   truncated: boolean
+  stopped: boolean
   oldestMs: number | undefined
   failure: SpendRowsUnavailable | undefined
   readonly findings: Array<LedgerEntry>
@@ -42,12 +43,18 @@ export const begin = (): Pass => ({
   unresolved: 0,
   lookups: 0,
   truncated: false,
+  stopped: false,
   oldestMs: undefined,
   failure: undefined,
   findings: []
 })
 
-export const report = ({ lookups: _lookups, oldestMs: _oldestMs, ...report }: Pass): Report => report
+export const report = ({
+  lookups: _lookups,
+  oldestMs: _oldestMs,
+  stopped: _stopped,
+  ...report
+}: Pass): Report => report
 
 export interface PassContext {
   readonly ledger: Ledger["Service"]
@@ -151,22 +158,34 @@ const tooMany = (rowsMax: number) =>
     remedy: "Give each run a key of its own, which separates its rows from others"
   })
 
-/** Problems of one query that the calls themselves do not have. */
+/** Problems of one query over many rows. Lookups of its calls may do without them. */
 const isOfQuery = ({ problem }: SpendRowsUnavailable): boolean =>
-  problem === "too_large" || problem === "filter_ignored"
+  problem === "too_large" || problem === "filter_ignored" || problem === "timed_out"
+
+/** Problems of a single answer, after which others may still be read. All others end the pass. */
+const isOfAnswer = ({ problem }: SpendRowsUnavailable): boolean =>
+  problem === "too_large" ||
+  problem === "filter_ignored" ||
+  problem === "unreadable" ||
+  problem === "invalid_query"
+
+/** Keeps the first failure, and whether the pass ends. */
+const noted = (pass: Pass, failure: SpendRowsUnavailable): void => {
+  pass.failure ??= failure
+  pass.stopped ||= !isOfAnswer(failure)
+}
 
 const ask = Effect.fnUntraced(function* (
   context: PassContext,
   asking: RowPlan.Asking
 ): Effect.fn.Return<Asked> {
   const { pass, spend } = context
-  const skipped = (failure: SpendRowsUnavailable): Asked => {
-    pass.failure ??= failure
+  const skipped = (): Asked => {
     pass.unread += asking.entries.length
     return { asking, seen: [], read: [] }
   }
   // After a failure of the whole upstream, no further query waits for it.
-  if (pass.failure?.isRetryable === true) return skipped(pass.failure)
+  if (pass.stopped) return skipped()
   if (asking.query._tag === "Calls") {
     const { read, seen } = yield* lookUp(context, asking.entries)
     pass.unread += asking.entries.length - read.size
@@ -176,7 +195,10 @@ const ask = Effect.fnUntraced(function* (
     Effect.map((seen): Asked => ({ asking, seen, read: asking.entries })),
     Effect.catch((failure) =>
       Effect.gen(function* () {
-        if (!isOfQuery(failure) || !spend.abilities.calls) return skipped(failure)
+        if (!isOfQuery(failure) || !spend.abilities.calls) {
+          noted(pass, failure)
+          return skipped()
+        }
         yield* Effect.logWarning(`${failure.detail}. Its calls are asked for by their IDs. ${failure.remedy}`)
         const { read, seen } = yield* lookUp(context, asking.entries)
         pass.unread += asking.entries.length - read.size
@@ -198,10 +220,10 @@ const lookUp = Effect.fnUntraced(function* (context: PassContext, entries: Reado
   pass.lookups += some.length
   const seen: Array<SpendRow> = []
   for (let start = 0; start < some.length; start += lookupCalls) {
-    if (pass.failure?.isRetryable === true) break
+    if (pass.stopped) break
     for (const asking of RowPlan.byCall(some.slice(start, start + lookupCalls))) {
       const rows = yield* rowsOf(context, asking).pipe(
-        Effect.catch((failure) => Effect.sync(() => void (pass.failure ??= failure)))
+        Effect.catch((failure) => Effect.sync(() => noted(pass, failure)))
       )
       if (rows === undefined) continue
       seen.push(...rows)

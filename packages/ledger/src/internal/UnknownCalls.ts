@@ -20,6 +20,9 @@ export const isUnit = (usageUnitId: string): boolean => usageUnitId.startsWith(p
 
 const unitCharactersMax = 180
 
+/** Maximum number of rows of a key that one pass looks for in the ledger. */
+const strangersMax = 1000
+
 const unitOf = ({ rowId }: SpendRow): string =>
   `${prefix}${encodeURIComponent(rowId.toWellFormed()).slice(0, unitCharactersMax)}`
 
@@ -38,7 +41,8 @@ export const find = Effect.fnUntraced(function* (
   const found: Array<LedgerEntry> = []
   for (const { query, rows } of asked) {
     if (query._tag !== "RunKey") continue
-    const strangers = rows.filter((row) => !known.has(idOf(row)))
+    // The first rows show that there are others. A hostile upstream could invent any number.
+    const strangers = rows.filter((row) => !known.has(idOf(row))).slice(0, strangersMax)
     if (strangers.length === 0) continue
     const run = yield* settledRun(ledger, query.runKeyHash)
     if (run === undefined) continue
