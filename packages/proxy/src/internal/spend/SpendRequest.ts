@@ -7,12 +7,9 @@
 import { SpendRowsUnavailable } from "@cogni/sandbox-ledger/SpendRows"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import * as FetchHttpClient from "effect/http/FetchHttpClient"
-import * as HttpClient from "effect/http/HttpClient"
 import * as Redacted from "effect/Redacted"
 import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
-import * as Stream from "effect/Stream"
 import * as KeyInjection from "../../KeyInjection.ts"
 import type { KeyUnavailable } from "../../UpstreamKey.ts"
 
@@ -79,41 +76,50 @@ const send = (
 ): Effect.Effect<string | undefined, SpendRowsUnavailable> =>
   Effect.gen(function* () {
     const key = yield* currentKey(options)
-    const client = HttpClient.withScope(yield* HttpClient.HttpClient)
-    const response = yield* client
-      .get(`${options.origin}${target}`, {
-        headers: { authorization: KeyInjection.bearer(key), accept: "application/json" }
-      })
-      .pipe(Effect.mapError(() => unreachable(options)))
-    const { status } = response
+    const { status, text } = yield* Effect.tryPromise({
+      try: (signal) => fetched(`${options.origin}${target}`, key, signal),
+      catch: () => unreachable(options)
+    })
     if (status === options.absent) return undefined
     if (status < 200 || status >= 300) return yield* refusedWith(options, status)
-    return yield* response.stream.pipe(
-      Stream.mapError(() => unreachable(options)),
-      Stream.limitBytes(answerBytesMax, () =>
-        Stream.fail(
-          failed(
-            options,
-            "too_large",
-            `its answer is longer than ${answerBytesMax} bytes`,
-            "Check its version"
-          )
-        )
-      ),
-      Stream.decodeText,
-      Stream.mkString
+    if (text !== undefined) return text
+    return yield* failed(
+      options,
+      "too_large",
+      `its answer is longer than ${answerBytesMax} bytes`,
+      "Check its version"
     )
   }).pipe(
-    Effect.scoped,
-    Effect.provide(FetchHttpClient.layer),
-    Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" }),
-    Effect.provideService(HttpClient.TracerDisabledWhen, () => true),
     Effect.timeoutOrElse({
       duration: Duration.seconds(options.requestSecondsMax),
       orElse: () =>
         Effect.fail(failed(options, "timed_out", `no answer within ${options.requestSecondsMax} s`, again))
     })
   )
+
+/** Returns the text of a successful answer, unless it is too long. The body of any other answer is not read. */
+const fetched = async (url: string, key: KeyInjection.UpstreamKey, signal: AbortSignal) => {
+  const response = await fetch(url, {
+    redirect: "manual",
+    signal,
+    headers: { authorization: KeyInjection.bearer(key), accept: "application/json" }
+  })
+  if (response.ok) return { status: response.status, text: await bounded(response) }
+  await response.body?.cancel()
+  return { status: response.status, text: undefined }
+}
+
+/** Reads an answer; `undefined` if it is too long. */
+const bounded = async ({ body }: Response): Promise<string | undefined> => {
+  const pieces: Array<Uint8Array> = []
+  let bytes = 0
+  for await (const piece of body ?? []) {
+    bytes += (piece as Uint8Array).byteLength
+    if (bytes > answerBytesMax) return undefined
+    pieces.push(piece as Uint8Array)
+  }
+  return Buffer.concat(pieces).toString("utf8")
+}
 
 const currentKey = (
   options: SpendRequestOptions
