@@ -55,7 +55,7 @@ const entryOf = (call: number, hasKey: boolean): LedgerEntry => {
     at: momentOf(call),
     recordedAt,
     billingAccountId: `account-${run % 10}`,
-    ...(hasKey ? { virtualKeyId: keyOf(run) } : {}),
+    ...(hasKey ? { runKeyHash: keyOf(run) } : {}),
     upstream: "litellm",
     model: "gpt-5",
     inputTokens: 100,
@@ -84,15 +84,13 @@ const once = Effect.fnUntraced(function* (double: LiteLlmRows.LiteLlmRows, hasKe
   const ledger = yield* Ledger.Ledger
   const entries = Array.from({ length: calls }, (_, call) => entryOf(call, hasKey))
   for (const some of Map.groupBy(entries, ({ runId }) => runId).values()) {
-    const { attempt, billingAccountId, model, runId, upstream, virtualKeyId } = some[0]!
-    const key = virtualKeyId === undefined ? {} : { virtualKeyId }
+    const { attempt, billingAccountId, model, runId, upstream } = some[0]!
     yield* ledger.open({
       attempt,
       billingAccountId,
       model,
       runId,
       upstream,
-      ...key,
       host: "here",
       owner: "boot/1/1",
       openedAt: some[0]!.at,

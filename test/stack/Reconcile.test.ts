@@ -72,7 +72,6 @@ const entryOf = (run: LedgerRun, usageUnitId: string, changes: Partial<LedgerEnt
   at: run.openedAt,
   recordedAt: new Date().toISOString(),
   billingAccountId: run.billingAccountId,
-  ...(run.virtualKeyId === undefined ? {} : { virtualKeyId: run.virtualKeyId }),
   upstream: "litellm",
   model: run.model,
   currency: "USD",
@@ -117,16 +116,17 @@ layer(Layer.provideMerge(rowsLayer, liteLlm), { excludeTestServices: true, timeo
             const lite = yield* LiteLlm
             const { body } = yield* lite.ask("POST", "/key/generate", { models: ["chat"], duration: "15m" })
             const { key } = body as { readonly key: string }
-            const run = runOf("key", { virtualKeyId: createHash("sha256").update(key).digest("hex") })
+            const run = runOf("key")
+            const own = { runKeyHash: createHash("sha256").update(key).digest("hex") }
             const ids = Array.from({ length: 4 }, () => crypto.randomUUID())
             const told = yield* Effect.forEach(ids, (id) => called(lite, run, id, key))
             assert.isTrue(told.every(({ status }) => status === 200))
             const [first, second, third, stranger] = ids as [string, string, string, string]
             const { inputTokens = 0, outputTokens = 0 } = told[0]!
             const found = yield* reconciled(run, [
-              entryOf(run, first),
-              entryOf(run, second, { inputTokens, outputTokens }),
-              entryOf(run, third, { inputTokens, outputTokens, costUsd: 5, priceSource: "upstream" })
+              entryOf(run, first, own),
+              entryOf(run, second, { ...own, inputTokens, outputTokens }),
+              entryOf(run, third, { ...own, inputTokens, outputTokens, costUsd: 5, priceSource: "upstream" })
             ])
             const cost = (inputTokens * 2.5 + outputTokens * 10) / 1e6
             for (const id of [first, second]) {

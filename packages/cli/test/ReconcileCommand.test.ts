@@ -20,11 +20,11 @@ const setUp = Effect.gen(function* () {
   const state = yield* CliWorld.directory
   yield* Effect.gen(function* () {
     const ledger = yield* Ledger
-    const settled = LedgerContract.runOf(run, { virtualKeyId: key })
+    const settled = LedgerContract.runOf(run)
     yield* ledger.open(settled)
     yield* ledger.settle({
       run: settled,
-      entries: ["call-1", "call-2"].map((unit) => LedgerContract.entryOf(run, unit, { virtualKeyId: key })),
+      entries: ["call-1", "call-2"].map((unit) => LedgerContract.entryOf(run, unit, { runKeyHash: key })),
       closedAt: "2026-01-31T10:05:00.000Z"
     })
   }).pipe(

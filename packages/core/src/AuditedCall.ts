@@ -27,6 +27,8 @@ export interface AuditedCalls {
   readonly calls: ReadonlyArray<AuditedCall>
   /** False if a part of the audit cannot be trusted. Calls after the beginning of that part are missing. */
   readonly isWhole: boolean
+  /** SHA-256 of the key that the upstream issued for this run alone, in hexadecimal. Absent if it has none. */
+  readonly runKeyHash?: string | undefined
 }
 
 /**

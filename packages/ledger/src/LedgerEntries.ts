@@ -83,8 +83,14 @@ const tokenNames = [
   "cacheWrite1hTokens"
 ] as const
 
-const entryOf = (run: LedgerRun, call: AuditedCall, recordedAt: string): LedgerEntry => ({
+const entryOf = (
+  run: LedgerRun,
+  call: AuditedCall,
+  recordedAt: string,
+  runKeyHash?: string | undefined
+): LedgerEntry => ({
   ...ownerOf(run),
+  ...(runKeyHash === undefined ? {} : { runKeyHash }),
   usageUnitId: call.callId,
   revision: 0,
   at: new Date(call.at).toISOString(),
@@ -119,10 +125,10 @@ const unknownEntry = (
 /** Returns the entries of the calls in an audit. */
 export const ofAudit = (
   run: LedgerRun,
-  { calls, isWhole }: AuditedCalls,
+  { calls, isWhole, runKeyHash }: AuditedCalls,
   recordedAt: string
 ): ReadonlyArray<LedgerEntry> => [
-  ...calls.map((call) => entryOf(run, call, recordedAt)),
+  ...calls.map((call) => entryOf(run, call, recordedAt, runKeyHash)),
   ...(isWhole ? [] : [unknownEntry(run, recordedAt, "auditBroken")])
 ]
 

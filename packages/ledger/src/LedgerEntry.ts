@@ -98,7 +98,10 @@ export const LedgerEntry = Schema.Struct({
   userId: Schema.optionalKey(Name),
   graphId: Schema.optionalKey(Name),
   agentId: Schema.optionalKey(Name),
+  /** Key of the caller at the host, such as the ID of a grant. */
   virtualKeyId: Schema.optionalKey(Name),
+  /** SHA-256 of the key that the upstream issued for this run alone. Its rows name it. */
+  runKeyHash: Schema.optionalKey(Schema.String.check(Schema.isPattern(/^[0-9a-f]{64}$/u))),
   /** Name of the upstream's profile. */
   upstream: Name,
   /** The model's name at the upstream. */

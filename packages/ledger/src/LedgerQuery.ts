@@ -3,7 +3,7 @@ import * as Schema from "effect/Schema"
 import { Instant, LedgerEntry, State } from "./LedgerEntry.ts"
 import type * as Money from "./Money.ts"
 
-const { agentId, billingAccountId, graphId, model, runId, usageUnitId, userId, virtualKeyId } =
+const { agentId, billingAccountId, graphId, model, runId, runKeyHash, usageUnitId, userId, virtualKeyId } =
   LedgerEntry.fields
 
 /** Maximum number of entries in one page. */
@@ -23,6 +23,7 @@ export const Filter = Schema.Struct({
   graphId,
   agentId,
   virtualKeyId,
+  runKeyHash,
   model: Schema.optionalKey(model),
   usageUnitIds: Schema.optionalKey(Schema.Array(usageUnitId).check(Schema.isMaxLength(unitsMax))),
   states: Schema.optionalKey(Schema.Array(State)),

@@ -156,8 +156,8 @@ const duplicated = (rows: ReadonlyArray<SpendRow>): Verdict => {
 
 /** Compares who paid: both the key and the account must be ours. */
 const strangers = (entry: LedgerEntry, row: SpendRow): Verdict | undefined => {
-  const { attempt, billingAccountId, runId, virtualKeyId } = entry
-  if (virtualKeyId !== undefined && row.runKeyHash !== undefined && row.runKeyHash !== virtualKeyId)
+  const { attempt, billingAccountId, runId, runKeyHash } = entry
+  if (runKeyHash !== undefined && row.runKeyHash !== undefined && row.runKeyHash !== runKeyHash)
     return drifted(reasons.keyDiffers, "the row was paid by another key than the key of this run")
   if (row.endUser !== undefined && row.endUser !== billingAccountId)
     return drifted(

@@ -48,6 +48,13 @@ describe("LedgerEntries", () => {
     })
   })
 
+  it("names the run's own key at the upstream apart from the key of the caller", () => {
+    const runKeyHash = "a1".repeat(32)
+    const granted = { ...run, virtualKeyId: "grant-1" }
+    const [entry] = LedgerEntries.ofAudit(granted, { calls: [call], isWhole: true, runKeyHash }, now)
+    assert.deepInclude(entry, { virtualKeyId: "grant-1", runKeyHash })
+  })
+
   it.each<[string, Partial<AuditedCall>, Partial<Entry.LedgerEntry>]>([
     [
       "a cost of the host's prices",

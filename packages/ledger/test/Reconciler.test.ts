@@ -10,7 +10,7 @@ const nowMs = Date.parse("2026-01-31T10:06:00.000Z")
 const limits = ReconciliationLimits.limitsFor()
 
 const entry = (unit: string, changes: Partial<LedgerEntry.LedgerEntry> = {}) =>
-  entryOf(run, unit, { virtualKeyId: key, ...changes })
+  entryOf(run, unit, { runKeyHash: key, ...changes })
 
 const row = (callId: string, changes: Partial<SpendRows.SpendRow> = {}): SpendRows.SpendRow => ({
   rowId: callId,
@@ -43,7 +43,7 @@ const setUp = Effect.fnUntraced(function* (
   yield* TestClock.setTime(nowMs)
   const ledger = yield* Ledger.makeMemory()
   const spend = yield* SpendRows.makeMemory("litellm", options.abilities)
-  const settled = runOf(run, { virtualKeyId: key })
+  const settled = runOf(run)
   yield* ledger.open(settled)
   if (options.open === true) yield* ledger.append(entries)
   else yield* ledger.settle({ run: settled, entries, closedAt: "2026-01-31T10:05:00.000Z" })
@@ -127,7 +127,7 @@ describe("Reconciler", () => {
       const units = Array.from({ length: 10 }, (_, index) => `call-${index}`)
       const { reconcile, spend } = yield* setUp(
         units.map((unit, index) => {
-          const { virtualKeyId: _key, ...keyless } = entry(unit, {
+          const { runKeyHash: _key, ...keyless } = entry(unit, {
             at: index < 5 ? "2026-01-31T10:00:01.000Z" : "2026-01-31T09:00:01.000Z"
           })
           return keyless
@@ -222,7 +222,7 @@ describe("Reconciler", () => {
     Effect.gen(function* () {
       const { newest, reconcile, spend } = yield* setUp(
         Array.from({ length: 40 }, (_, index) =>
-          entry(`call-${index}`, { virtualKeyId: String(index).padStart(64, "0") })
+          entry(`call-${index}`, { runKeyHash: String(index).padStart(64, "0") })
         )
       )
       const refused = {
@@ -243,7 +243,7 @@ describe("Reconciler", () => {
       const other = "b".repeat(64)
       const { ledger, newest, spend } = yield* setUp([
         entry("call-1"),
-        entry("call-2", { virtualKeyId: other })
+        entry("call-2", { runKeyHash: other })
       ])
       yield* spend.write([row("call-2", { runKeyHash: other })])
       const problem = new SpendRows.SpendRowsUnavailable({

@@ -56,20 +56,20 @@ const Kinds = Schema.Array(Kind).check(Schema.isMinLength(calls), Schema.isMaxLe
 
 type Kind = typeof Kind.Type
 
-const runs = [
-  runOf("run-0000000a", { virtualKeyId: key }),
-  // Without a key of its own.
-  runOf("run-0000000b")
-]
+const runs = [runOf("run-0000000a"), runOf("run-0000000b")]
+
+/** Keys of the runs: the second has none of its own. */
+const runKeys = [key, undefined]
 
 const costOf = (index: number) => Money.rounded((index + 1) * 0.001)
 
 const entryFor = (kind: Kind, index: number): LedgerEntry.LedgerEntry => {
   const run = runs[index % 2]!
+  const runKeyHash = runKeys[index % 2]
   const { costUsd: _cost, ...uncosted } = entryOf(
     run.runId,
     `call-${index}`,
-    run.virtualKeyId === undefined ? {} : { virtualKeyId: run.virtualKeyId }
+    runKeyHash === undefined ? {} : { runKeyHash }
   )
   switch (kind) {
     case "unknown_cost":
@@ -88,11 +88,10 @@ const entryFor = (kind: Kind, index: number): LedgerEntry.LedgerEntry => {
 }
 
 const rowsFor = (kind: Kind, index: number): ReadonlyArray<SpendRows.SpendRow> => {
-  const run = runs[index % 2]!
   const row: SpendRows.SpendRow = {
     rowId: `call-${index}`,
     callId: `call-${index}`,
-    runKeyHash: run.virtualKeyId ?? "b".repeat(64),
+    runKeyHash: runKeys[index % 2] ?? "b".repeat(64),
     endUser: kind === "other_account" ? "account-2" : "account-1",
     inputTokens: 100,
     outputTokens: 10,

@@ -8,7 +8,7 @@ const rules = ReconciliationLimits.limitsFor()
 const key = "a".repeat(64)
 const run = "run-00000001"
 const entry = (changes: Partial<LedgerEntry.LedgerEntry> = {}) =>
-  entryOf(run, "call-1", { virtualKeyId: key, ...changes })
+  entryOf(run, "call-1", { runKeyHash: key, ...changes })
 const row = (changes: Partial<SpendRows.SpendRow> = {}): SpendRows.SpendRow => ({
   rowId: "call-1",
   callId: "call-1",
@@ -82,6 +82,12 @@ describe("Reconciliation", () => {
     ],
     ["another attempt drifts", entry(), [row({ metadata: { attempt: 1 } })], ["drifted", "identity_differs"]],
     ["another key drifts", entry(), [row({ runKeyHash: "b".repeat(64) })], ["drifted", "key_differs"]],
+    [
+      "a run without a key of its own is not compared by the key of its caller",
+      entryOf(run, "call-1", { virtualKeyId: "grant-1" }),
+      [row({ runKeyHash: "b".repeat(64) })],
+      ["matched", undefined]
+    ],
     ["two rows drift", entry(), [row(), row({ rowId: "call-1-again" })], ["drifted", "duplicate_rows"]],
     [
       "two equal rows drift also for a call without figures",

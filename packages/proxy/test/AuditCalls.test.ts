@@ -68,6 +68,14 @@ describe("AuditCalls", () => {
     ])
   })
 
+  it("names the key that the upstream issued for the run alone", () => {
+    const keyHash = "a1".repeat(32)
+    const keyed = { type: "run.keyed", credential: "run", keyHash } as const
+    const shared = { type: "run.keyed", credential: "shared" } as const
+    assert.strictEqual(callsOf(linesOf([opened, keyed, started("a")]).join("")).runKeyHash, keyHash)
+    assert.notProperty(callsOf(linesOf([opened, shared, started("a")]).join("")), "runKeyHash")
+  })
+
   it("charges an open call what was reserved for it, also if prices have changed", () => {
     const { calls } = callsOf(lines.join(""), { m: { input: 1_000_000, output: 2_000_000 } })
     assert.deepStrictEqual(

@@ -35,8 +35,8 @@ export const plan = (
   abilities: SpendAbilities,
   limits: PlanLimits
 ): ReadonlyArray<Asking> => {
-  const keyed = (entry: LedgerEntry) => abilities.runKeys && isKeyFilter(entry.virtualKeyId)
-  const groups = Map.groupBy(entries, (entry) => (keyed(entry) ? entry.virtualKeyId : undefined))
+  const keyed = (entry: LedgerEntry) => abilities.runKeys && isKeyFilter(entry.runKeyHash)
+  const groups = Map.groupBy(entries, (entry) => (keyed(entry) ? entry.runKeyHash : undefined))
   return [...groups].flatMap(([runKeyHash, group]) =>
     runKeyHash === undefined
       ? byAccount(group, abilities, limits)

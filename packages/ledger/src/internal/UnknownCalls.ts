@@ -48,7 +48,11 @@ export const find = Effect.fnUntraced(function* (
     if (run === undefined) continue
     // Read after the run was seen as settled: all its calls are in the ledger now.
     const units = yield* unitsOf(ledger, run, strangers)
-    found.push(...strangers.filter((row) => !units.has(idOf(row))).map((row) => entryOf(run, row, now)))
+    found.push(
+      ...strangers
+        .filter((row) => !units.has(idOf(row)))
+        .map((row) => entryOf(run, query.runKeyHash, row, now))
+    )
   }
   return found
 })
@@ -56,8 +60,8 @@ export const find = Effect.fnUntraced(function* (
 const idOf = ({ callId, rowId }: SpendRow): string => callId ?? rowId
 
 /** The run that had a key, if it is settled. */
-const settledRun = Effect.fnUntraced(function* (ledger: Ledger["Service"], virtualKeyId: string) {
-  const { entries } = yield* ledger.list({ virtualKeyId }, { limit: 1 })
+const settledRun = Effect.fnUntraced(function* (ledger: Ledger["Service"], runKeyHash: string) {
+  const { entries } = yield* ledger.list({ runKeyHash }, { limit: 1 })
   const [entry] = entries
   if (entry === undefined) return undefined
   const attempts = yield* ledger.attempts(entry.runId)
@@ -79,7 +83,7 @@ const unitsOf = Effect.fnUntraced(function* (
   return units
 })
 
-const entryOf = (run: SettledRun, row: SpendRow, now: string): LedgerEntry => ({
+const entryOf = (run: SettledRun, runKeyHash: string, row: SpendRow, now: string): LedgerEntry => ({
   runId: run.runId,
   attempt: run.attempt,
   usageUnitId: unitOf(row),
@@ -91,6 +95,7 @@ const entryOf = (run: SettledRun, row: SpendRow, now: string): LedgerEntry => ({
   ...(run.graphId === undefined ? {} : { graphId: run.graphId }),
   ...(run.agentId === undefined ? {} : { agentId: run.agentId }),
   ...(run.virtualKeyId === undefined ? {} : { virtualKeyId: run.virtualKeyId }),
+  runKeyHash,
   upstream: run.upstream,
   model: run.model,
   currency: "USD",

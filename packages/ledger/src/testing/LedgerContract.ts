@@ -119,6 +119,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Ledgers, E>): void =>
           graphId: "sandbox:claude-code",
           agentId: "claude-code",
           virtualKeyId: "grant-1",
+          runKeyHash: "1f".repeat(32),
           cacheReadTokens: 5,
           cacheWriteTokens: 4,
           cacheWrite1hTokens: 3,
@@ -249,6 +250,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Ledgers, E>): void =>
           billingAccountId: "account-2",
           model: "claude",
           virtualKeyId: "grant-2",
+          runKeyHash: "2e".repeat(32),
           state: "matched"
         })
         yield* ledger.append([a, b])
@@ -260,6 +262,8 @@ export const suite = <E>(name: string, layer: Layer.Layer<Ledgers, E>): void =>
           [{ graphId: "sandbox:pi" }, [a]],
           [{ agentId: "pi" }, [a]],
           [{ virtualKeyId: "grant-2" }, [b]],
+          [{ runKeyHash: "2e".repeat(32) }, [b]],
+          [{ runKeyHash: "3d".repeat(32) }, []],
           [{ model: "claude" }, [b]],
           [{ usageUnitIds: ["b", "c"] }, [b]],
           [{ usageUnitIds: [] }, []],

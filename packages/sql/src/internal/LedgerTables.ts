@@ -40,7 +40,7 @@ export const bring = SchemaVersion.bring({
           run_id ${text} NOT NULL, attempt INTEGER NOT NULL, usage_unit_id ${text} NOT NULL,
           revision INTEGER NOT NULL, called_at ${text} NOT NULL, recorded_at TEXT NOT NULL,
           billing_account_id ${text} NOT NULL, user_id ${text}, graph_id ${text}, agent_id ${text},
-          virtual_key_id ${text}, upstream ${text} NOT NULL, model ${text} NOT NULL,
+          virtual_key_id ${text}, run_key_hash ${text}, upstream ${text} NOT NULL, model ${text} NOT NULL,
           input_tokens BIGINT, output_tokens BIGINT, cache_read_tokens BIGINT, cache_write_tokens BIGINT,
           cache_write_1h_tokens BIGINT, cost_pico BIGINT, currency TEXT NOT NULL, price_source TEXT NOT NULL,
           reserved_pico BIGINT, streamed INTEGER NOT NULL, outcome TEXT, state TEXT NOT NULL, reason TEXT,
@@ -55,6 +55,11 @@ export const bring = SchemaVersion.bring({
       name: "entries by account",
       run: (sql) =>
         sql`CREATE INDEX cogni_ledger_account ON cogni_ledger_entries (billing_account_id, called_at)`
+    },
+    {
+      name: "entries by key of a run",
+      run: (sql) =>
+        sql`CREATE INDEX cogni_ledger_key ON cogni_ledger_entries (run_key_hash) WHERE run_key_hash IS NOT NULL`
     },
     {
       name: "entries by call",
@@ -81,6 +86,7 @@ const names = {
   graph_id: "graphId",
   agent_id: "agentId",
   virtual_key_id: "virtualKeyId",
+  run_key_hash: "runKeyHash",
   upstream: "upstream",
   model: "model",
   detail: "detail"

@@ -12,8 +12,10 @@ export const make = (
   const replay = AuditReplay.make(prices)
   const started = new Map<string, AuditReplay.Line<"call.started">>()
   const ended = new Map<string, Pick<AuditedCall, "outcome" | "usage">>()
+  let runKeyHash: string | undefined
   const verifier = AuditLog.makeVerifier({ runId, ended: false }, ({ line, sound }) => {
     if (!sound || line === undefined) return
+    if (line.type === "run.keyed") runKeyHash = line.keyHash
     if (line.type === "call.started") started.set(line.callId, line)
     if (line.type === "call.ended") ended.set(line.callId, line)
     replay.take(line)
@@ -27,7 +29,8 @@ export const make = (
         calls: [...started.values()].map((line) =>
           callOf(line, ended.get(line.callId), reserved.get(line.callId))
         ),
-        isWhole
+        isWhole,
+        ...(runKeyHash === undefined ? {} : { runKeyHash })
       }
     }
   }
