@@ -11,6 +11,7 @@ import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effec
 import * as ExitCode from "./ExitCode.ts"
 import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
+import * as SpendFlags from "./SpendFlags.ts"
 import * as ImageScript from "./ImageScript.ts"
 import * as InstalledImages from "./InstalledImages.ts"
 import * as Invocation from "./Invocation.ts"
@@ -287,7 +288,7 @@ const chatCommand = Command.make("chat", { file: Flags.configuration, ...Flags.c
   Command.withShortDescription("Answer JSON messages with agents, each session in its own sandbox")
 )
 
-const spendExplainCommand = Command.make("explain", { run: runArgument, ...Flags.spendExplain }, (flags) =>
+const spendExplainCommand = Command.make("explain", { run: runArgument, ...SpendFlags.explain }, (flags) =>
   Effect.promise(() => import("./SpendCommand.ts")).pipe(Effect.flatMap(({ explain }) => explain(flags)))
 ).pipe(
   Command.withDescription(
@@ -296,7 +297,7 @@ const spendExplainCommand = Command.make("explain", { run: runArgument, ...Flags
   Command.withShortDescription("Explain the cost of a run, call by call")
 )
 
-const spendReconcileCommand = Command.make("reconcile", Flags.spendReconcile, (flags) =>
+const spendReconcileCommand = Command.make("reconcile", SpendFlags.reconcile, (flags) =>
   Effect.promise(() => import("./ReconcileCommand.ts")).pipe(
     Effect.flatMap(({ reconcile }) => reconcile(flags))
   )
@@ -311,7 +312,7 @@ It exits with 1 if a call differs or has no row, and with 69 if rows could not b
   Command.withShortDescription("Compare the cost of calls with the upstream's own rows")
 )
 
-const spendCommand = Command.make("spend", Flags.spend, (flags) =>
+const spendCommand = Command.make("spend", SpendFlags.sums, (flags) =>
   Effect.promise(() => import("./SpendCommand.ts")).pipe(Effect.flatMap(({ spend }) => spend(flags)))
 ).pipe(
   Command.withDescription(

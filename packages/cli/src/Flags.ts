@@ -17,7 +17,8 @@ type Value<F> = F extends Flag.Flag<infer A> ? A : F extends Argument.Argument<i
 export const given = <A extends object>(typed: { readonly [K in keyof A]: A[K] | undefined }): Partial<A> =>
   Object.fromEntries(Object.entries(typed).filter(([, value]) => value !== undefined)) as Partial<A>
 
-const parsed =
+/** Parses the text of a flag. The error of a parser says what it expects. */
+export const parsed =
   <A>(parse: (text: string) => Result.Result<A, string>) =>
   (flag: Flag.Flag<string>): Flag.Flag<A> =>
     Flag.mapTryCatch(
@@ -30,10 +31,12 @@ const parsed =
       messageOf
     )
 
-const orUndefined = <A>(flag: Flag.Flag<A>): Flag.Flag<A | undefined> =>
+/** Makes a flag optional. */
+export const orUndefined = <A>(flag: Flag.Flag<A>): Flag.Flag<A | undefined> =>
   Flag.map(Flag.optional(flag), Option.getOrUndefined)
 
-const text = (name: string, metavar: string, description: string) =>
+/** Flag for a text. */
+export const text = (name: string, metavar: string, description: string) =>
   Flag.String(name).pipe(Flag.withMetavar(metavar), Flag.withDescription(description))
 
 /** Refuses empty text, such as an unset variable of a script: as a path, it would mean the current directory. */
@@ -553,74 +556,5 @@ export const prune = {
   sessions: toggle("sessions", "Also delete the files of chat sessions that no container is using"),
   cache: toggle("cache", "Also delete the caches of fetched repositories and packages"),
   dryRun: toggle("dry-run", "Show what would be removed, and remove nothing"),
-  output
-}
-
-/** Output formats of commands with figures for spreadsheets. */
-const figures = Flag.Literals("output", ["text", "json", "csv"]).pipe(
-  Flag.withAlias("o"),
-  Flag.withDescription(
-    "Output format: text for people, json for scripts, csv for spreadsheets (default text)"
-  ),
-  Flag.withDefault("text")
-)
-
-/** Flag for a date or a time in UTC. `wholeDay` returns the moment that a date stands for. */
-const moment = (
-  name: string,
-  description: string,
-  wholeDay: (date: string) => Result.Result<string, string>
-) =>
-  orUndefined(
-    parsed((typed) => (/^\d{4}-\d\d-\d\d$/u.test(typed) ? wholeDay(typed) : Quantity.parseMoment(typed)))(
-      text(name, "DATE", description)
-    )
-  )
-
-/** Flags of `spend`. */
-export const spend = {
-  by: Flag.Literals("by", [
-    "account",
-    "user",
-    "graph",
-    "agent",
-    "model",
-    "upstream",
-    "run",
-    "day",
-    "total"
-  ]).pipe(
-    Flag.withDescription("Property to sum by; a day is one of UTC (default account)"),
-    Flag.withDefault("account")
-  ),
-  from: moment("from", "First day, such as 2026-01-31, or first moment, in UTC", (date) =>
-    Quantity.parseMoment(`${date}T00:00:00Z`)
-  ),
-  to: moment("to", "Last day, such as 2026-01-31, or the moment before which calls began, in UTC", (date) =>
-    Quantity.parseMoment(`${date}T00:00:00Z`, 1)
-  ),
-  account: orUndefined(text("account", "ID", "Only calls of this billing account")),
-  user: orUndefined(text("user", "ID", "Only calls of this user")),
-  agent: orUndefined(text("agent", "ID", "Only calls of this agent")),
-  model: orUndefined(text("model", "NAME", "Only calls to this model, by its name at the upstream")),
-  limit: Flag.Int("limit").pipe(
-    Flag.withMetavar("N"),
-    Flag.withDescription("Maximum number of rows, 1 to 10000; the most expensive come first (default 1000)"),
-    Flag.withDefault(1000)
-  ),
-  output: figures
-}
-
-/** Flags of `spend explain`. */
-export const spendExplain = {
-  revisions: toggle("revisions", "Include entries that were corrected later"),
-  output: figures
-}
-
-/** Flags of `spend reconcile`. */
-export const spendReconcile = {
-  run: orUndefined(text("run", "RUN", "Only calls of this run: its ID, or a unique prefix")),
-  from: spend.from,
-  to: spend.to,
   output
 }

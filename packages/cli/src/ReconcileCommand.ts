@@ -6,6 +6,7 @@ import { Effect, Layer } from "effect"
 import { exitCode } from "./ExitCode.ts"
 import { refusal } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
+import type * as SpendFlags from "./SpendFlags.ts"
 import * as Output from "./Output.ts"
 import { plural } from "./Quantity.ts"
 import * as Reconciling from "./Reconciling.ts"
@@ -15,7 +16,7 @@ import { oneLine } from "./TerminalText.ts"
 
 /** Exits with `findings` if a call differs or has no row, and with `unavailable` if rows could not be read. */
 export const reconcile = Effect.fnUntraced(
-  function* (input: Flags.Typed<typeof Flags.spendReconcile>) {
+  function* (input: Flags.Typed<typeof SpendFlags.reconcile>) {
     const { from, run, to } = input
     const runId = run === undefined ? undefined : (yield* find(run)).runId
     const isNarrow = runId !== undefined || from !== undefined || to !== undefined

@@ -10,12 +10,13 @@ import * as RunCost from "@cogni/sandbox-ledger/RunCost"
 import { Effect, Stream } from "effect"
 import { refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
+import type * as SpendFlags from "./SpendFlags.ts"
 import * as Output from "./Output.ts"
 import { find, store } from "./RecordCommand.ts"
 import * as RunLedger from "./RunLedger.ts"
 import * as SpendReport from "./SpendReport.ts"
 
-export type SpendInput = Flags.Typed<typeof Flags.spend>
+export type SpendInput = Flags.Typed<typeof SpendFlags.sums>
 
 /** Sums the costs of runs by account, run, model, agent, or another property. */
 export const spend = Effect.fnUntraced(function* (input: SpendInput) {
@@ -53,7 +54,7 @@ export const spend = Effect.fnUntraced(function* (input: SpendInput) {
 
 /** Explains the cost of a run, call by call. */
 export const explain = Effect.fnUntraced(function* (
-  input: Flags.Typed<typeof Flags.spendExplain> & { readonly run: string }
+  input: Flags.Typed<typeof SpendFlags.explain> & { readonly run: string }
 ) {
   yield* RunLedger.upToDate
   const ledger = yield* Ledger.Ledger

@@ -58,7 +58,7 @@ type Kind = typeof Kind.Type
 
 const runs = [runOf("run-0000000a"), runOf("run-0000000b")]
 
-/** Keys of the runs: the second has none of its own. */
+/** Keys that the upstream issued for the runs. The second run uses the shared one. */
 const runKeys = [key, undefined]
 
 const costOf = (index: number) => Money.rounded((index + 1) * 0.001)
