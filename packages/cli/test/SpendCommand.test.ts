@@ -152,7 +152,10 @@ describe("SpendCommand", () => {
       assert.include(head, `${runId}: account account-1`)
       assert.match(first!, /^call-1 .+ \$2 +\$0\.1 +upstream +pending$/u)
       assert.match(second!, /^call-2 .+ - +\$0\.2 +reservation +estimated +call_open$/u)
-      assert.match(third!, /^call-3 .+ unknown +none +pending +no_price: the host has no price\^\[\[2J for the model$/u)
+      assert.match(
+        third!,
+        /^call-3 .+ unknown +none +pending +no_price: the host has no price\^\[\[2J for the model$/u
+      )
       assert.strictEqual(total, "total: $0.3 (1 call of unknown cost, $0.2 estimated)")
       const json = JSON.parse((yield* cli("spend", "explain", runId, "-o", "json")).stdout)
       assert.strictEqual(json.calls.length, 3)
