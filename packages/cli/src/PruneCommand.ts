@@ -11,6 +11,7 @@ import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, FileSystem, Result } from "effect"
+import { basename } from "node:path"
 import * as ChatRemains from "./ChatRemains.ts"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
@@ -82,7 +83,10 @@ const records = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
   const abandoned = yield* dryRun ? files.orphans : files.reap
   const told = yield* Effect.gen(function* () {
     const runs = yield* SqlRunStore
-    if (input.records && !dryRun) yield* RunLedger.settled(settings)
+    if (input.records && !dryRun) {
+      const audits = yield* ChatRemains.audits(settings)
+      yield* RunLedger.settled(settings, [...(yield* files.ended), ...audits.map((path) => basename(path))])
+    }
     if (!dryRun) yield* runs.refresh(abandoned)
     return input.records ? yield* runs.forget({ everyHost: input.all, dryRun }) : []
   }).pipe(Effect.provide(Records.store(settings)), Effect.scoped, Effect.result)

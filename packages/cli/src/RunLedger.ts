@@ -30,17 +30,27 @@ export const entered = <E, R>(
     callsOf: AuditCalls.reader({ prices })
   })
 
-/** Settles the runs of dead processes of this host. Returns whether none is left. */
-export const recovered = Effect.fnUntraced(function* ({ prices }: Pick<Settings["Service"], "prices">) {
+/** Settles the runs of this host that are over. Returns those that are left. */
+const recovered = Effect.fnUntraced(function* (
+  { prices }: Pick<Settings["Service"], "prices">,
+  isOver: (run: LedgerRun) => boolean = isOrphaned
+) {
   const host = HostOwner.machineName()
-  yield* LedgerRecovery.recover({ host, isOver: isOrphaned, callsOf: AuditCalls.reader({ prices }) })
+  yield* LedgerRecovery.recover({ host, isOver, callsOf: AuditCalls.reader({ prices }) })
   const ledger = yield* Ledger
-  return (yield* ledger.openRuns(host)).filter(isOrphaned)
+  return (yield* ledger.openRuns(host)).filter(isOver)
 })
 
-/** Fails if the cost of a run is only in its audit, because that audit must not be deleted then. */
-export const settled = Effect.fnUntraced(function* (settings: Pick<Settings["Service"], "prices">) {
-  const left = yield* recovered(settings)
+/**
+ * Settles the runs of dead processes, and those that have ended and whose audits will be deleted: their process may
+ * live, and wait to settle them. Fails if the cost of a run is still only in its audit.
+ */
+export const settled = Effect.fnUntraced(function* (
+  settings: Pick<Settings["Service"], "prices">,
+  deleted: ReadonlyArray<string>
+) {
+  const ended = new Set(deleted)
+  const left = yield* recovered(settings, (run) => ended.has(run.runId) || isOrphaned(run))
   if (left.length === 0) return
   return yield* refusal(
     "unavailable",

@@ -35,7 +35,7 @@ describe("RunLedger", () => {
       yield* ledger.open(LedgerContract.runOf(runId, { ...run, owner: owner(1) }))
       const living = LedgerContract.runOf("run-live-00000001", { ...run, owner: owner(0) })
       yield* ledger.open(living)
-      yield* RunLedger.settled(settings)
+      yield* RunLedger.settled(settings, [])
       const { entries } = yield* ledger.list({})
       assert.strictEqual(entries.length, 1)
       assert.deepInclude(entries[0], {
@@ -49,6 +49,26 @@ describe("RunLedger", () => {
     }).pipe(Effect.provide(Ledger.layerMemory()))
   )
 
+  it.live(
+    "settles a run whose audit will be deleted, although its process lives and could not settle it",
+    () =>
+      Effect.gen(function* () {
+        const path = yield* directory
+        mkdirSync(dirname(auditOf(path)))
+        writeFileSync(auditOf(path), linesOf([started("call-1", { costUsdMax: 0.75 })]).join(""))
+        const ledger = yield* Ledger.Ledger
+        const living = { host: HostOwner.machineName(), directory: path, owner: owner(0) }
+        yield* ledger.open(LedgerContract.runOf(runId, living))
+        yield* RunLedger.settled(settings, [runId])
+        const { entries } = yield* ledger.list({})
+        assert.deepStrictEqual(
+          entries.map(({ costUsd }) => costUsd),
+          [0.75]
+        )
+        assert.deepStrictEqual(yield* ledger.openRuns(living.host), [])
+      }).pipe(Effect.provide(Ledger.layerMemory()))
+  )
+
   it.live("refuses to go on while an audit that is not in the ledger cannot be read", () =>
     Effect.gen(function* () {
       const path = yield* directory
@@ -57,7 +77,7 @@ describe("RunLedger", () => {
       yield* ledger.open(
         LedgerContract.runOf(runId, { host: HostOwner.machineName(), directory: path, owner: owner(1) })
       )
-      const error = yield* Effect.flip(RunLedger.settled(settings))
+      const error = yield* Effect.flip(RunLedger.settled(settings, []))
       assert.include(error.message, "the cost of 1 run is not in the ledger yet")
     }).pipe(Effect.provide(Ledger.layerMemory()))
   )

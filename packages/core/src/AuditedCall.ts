@@ -27,12 +27,14 @@ export interface AuditedCalls {
   readonly calls: ReadonlyArray<AuditedCall>
   /** False if a part of the audit cannot be trusted. Calls after the beginning of that part are missing. */
   readonly isWhole: boolean
+  /** The directory of the run was deleted, and its audit with it. */
+  readonly isGone?: true | undefined
   /** SHA-256 of the key that the upstream issued for this run alone, in hexadecimal. Absent if it has none. */
   readonly runKeyHash?: string | undefined
 }
 
 /**
- * Returns the model calls of a run from the audit in its directory, or nothing if it has none. `AuditCalls.reader` of
+ * Returns the model calls of a run from the audit in its directory, or nothing if that directory has none. `AuditCalls.reader` of
  * `@cogni/sandbox-proxy` returns one. Reads only, so any number of processes may do it at the same time.
  */
 export type CallsOf = (run: {

@@ -125,11 +125,11 @@ const unknownEntry = (
 /** Returns the entries of the calls in an audit. */
 export const ofAudit = (
   run: LedgerRun,
-  { calls, isWhole, runKeyHash }: AuditedCalls,
+  { calls, isGone, isWhole, runKeyHash }: AuditedCalls,
   recordedAt: string
 ): ReadonlyArray<LedgerEntry> => [
   ...calls.map((call) => entryOf(run, call, recordedAt, runKeyHash)),
-  ...(isWhole ? [] : [unknownEntry(run, recordedAt, "auditBroken")])
+  ...(isWhole ? [] : [unknownEntry(run, recordedAt, isGone === true ? "auditMissing" : "auditBroken")])
 ]
 
 /** Returns the entries of a run whose proxy writes no audit of its calls, from what it reported at the end. */

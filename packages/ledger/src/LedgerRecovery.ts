@@ -10,7 +10,7 @@ import { Clock, Data, Effect } from "effect"
 import { Ledger } from "./Ledger.ts"
 import * as LedgerEntries from "./LedgerEntries.ts"
 import type { LedgerRefused, LedgerRunUnknown, LedgerUnavailable } from "./LedgerError.ts"
-import type { LedgerEntry } from "./LedgerEntry.ts"
+import { type LedgerEntry, reasons } from "./LedgerEntry.ts"
 import { keyOf, type LedgerRun } from "./LedgerRun.ts"
 
 /** The audit of a run exists but cannot be read, so the run stays open. */
@@ -38,8 +38,16 @@ export const settle = Effect.fn("LedgerRecovery.settle")(function* (
   const ledger = yield* Ledger
   const now = new Date(yield* Clock.currentTimeMillis).toISOString()
   const entries = yield* entriesOf(run, callsOf, { traffic, now })
+  // The audit of a run that was settled before may be deleted: nothing is unknown then.
+  if (entries.some(({ reason }) => reason === reasons.auditMissing) && (yield* isSettled(run))) return 0
   yield* ledger.settle({ run, entries, closedAt: now })
   return entries.length
+})
+
+const isSettled = Effect.fnUntraced(function* (run: LedgerRun) {
+  const ledger = yield* Ledger
+  const attempts = yield* ledger.attempts(run.runId)
+  return attempts.some(({ attempt, closedAt }) => attempt === run.attempt && closedAt !== undefined)
 })
 
 const entriesOf = (

@@ -122,6 +122,7 @@ describe("LedgerEntries", () => {
     }
     for (const [entries, reason] of [
       [LedgerEntries.ofAudit(run, { calls: [], isWhole: false }, now), "audit_broken"],
+      [LedgerEntries.ofAudit(run, { calls: [], isWhole: false, isGone: true }, now), "audit_missing"],
       [LedgerEntries.ofNothing(run, now), "audit_missing"],
       [LedgerEntries.ofTraffic(run, { ...traffic, calls: [], callsTotal: 1 }, now), "not_listed"]
     ] as const) {

@@ -138,6 +138,22 @@ describe("LedgerLlmProxy", () => {
     })
   )
 
+  it.effect("adds nothing to a run that another process settled before its audit was deleted", () =>
+    Effect.gen(function* () {
+      const { acquire, failing, ledger } = yield* start({
+        callsOf: () => Effect.succeed({ calls: [], isWhole: false, isGone: true })
+      })
+      const endpoint = yield* acquire({ directory: "/runs/1" })
+      failing.add("settle")
+      yield* endpoint.finish
+      failing.clear()
+      const [run] = yield* ledger.openRuns("here")
+      yield* ledger.settle({ run: run!, entries: [], closedAt: run!.openedAt })
+      yield* TestClock.adjust(`${LedgerLlmProxy.recoverySeconds} seconds`)
+      assert.deepStrictEqual((yield* ledger.list({})).entries, [])
+    })
+  )
+
   it.effect("keeps a run open while its audit cannot be read", () =>
     Effect.gen(function* () {
       const { acquire, ledger } = yield* start({

@@ -6,6 +6,7 @@
  * charged as reserved. Entries that do not follow from the hash chain are not trusted.
  */
 import type { CallsOf } from "@cogni/sandbox-core/AuditedCall"
+import { Effect } from "effect"
 import * as AuditReading from "./internal/audit/AuditReading.ts"
 import * as AuditCallList from "./internal/audit/AuditCallList.ts"
 import type { Prices } from "./Prices.ts"
@@ -18,8 +19,13 @@ interface AuditCallsOptions {
   readonly prices?: Prices | undefined
 }
 
-/** Creates a reader of the audits of runs. It returns nothing for a run without a gateway's audit. */
+/** Creates a reader of the audits of runs. It returns nothing for a run whose directory has no gateway's audit. */
 export const reader =
   (options: AuditCallsOptions = {}): CallsOf =>
   (run) =>
-    AuditReading.read(run, () => AuditCallList.make(run.runId, options.prices))
+    Effect.gen(function* () {
+      const found = yield* AuditReading.read(run, () => AuditCallList.make(run.runId, options.prices))
+      return found === undefined && (yield* AuditReading.isGone(run))
+        ? { calls: [], isWhole: false, isGone: true }
+        : found
+    })

@@ -134,4 +134,15 @@ describe("AuditCalls", () => {
       assert.deepStrictEqual(yield* read({ runId, directory }), callsOf(lines.join("")))
     })
   )
+
+  it.live("says that the audit is gone if the run's directory is, because there may have been calls", () =>
+    Effect.gen(function* () {
+      const directory = join(yield* Gateway.directory, "deleted")
+      assert.deepStrictEqual(yield* AuditCalls.reader()({ runId, directory }), {
+        calls: [],
+        isWhole: false,
+        isGone: true
+      })
+    })
+  )
 })

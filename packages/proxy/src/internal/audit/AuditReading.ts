@@ -2,6 +2,7 @@
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import { Data, Effect } from "effect"
 import { createReadStream } from "node:fs"
+import { access } from "node:fs/promises"
 import { join } from "node:path"
 import * as AuditLog from "../../AuditLog.ts"
 
@@ -33,6 +34,23 @@ export const read = <A>(
         ? Effect.succeed(undefined)
         : Effect.fail(unreadable)
     )
+  )
+
+/** Returns whether the directory of a run does not exist. */
+export const isGone = ({
+  directory,
+  runId
+}: {
+  readonly directory: string
+  readonly runId: string
+}): Effect.Effect<boolean, AuditUnreadable> =>
+  attempt(
+    () =>
+      access(directory).then(
+        () => false,
+        (thrown: NodeJS.ErrnoException) => thrown.code === "ENOENT" || Promise.reject(thrown)
+      ),
+    (detail) => new AuditUnreadable({ runId, detail })
   )
 
 export const pathOf = (directory: string): string => join(directory, AuditLog.relativePath)
