@@ -135,7 +135,12 @@ export const ofAudit = (
 /** Returns the entries of a run whose proxy writes no audit of its calls, from what it reported at the end. */
 export const ofTraffic = (
   run: LedgerRun,
-  { calls, callsTotal, unreadableRows, usage }: LlmTraffic,
+  {
+    calls,
+    callsTotal,
+    unreadableRows,
+    usage
+  }: Pick<LlmTraffic, "calls" | "callsTotal" | "unreadableRows" | "usage">,
   recordedAt: string
 ): ReadonlyArray<LedgerEntry> => {
   const taken = new Set([unknownUnitId])

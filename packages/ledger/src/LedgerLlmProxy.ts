@@ -14,7 +14,6 @@ import {
   type LlmProxyError,
   type LlmRequest
 } from "@cogni/sandbox-core/LlmProxy"
-import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import { ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { Clock, Effect, Layer, Schedule, type Scope } from "effect"
@@ -49,7 +48,7 @@ export const make = Effect.fnUntraced(function* (
   const ledger = yield* Ledger
   const provided = Effect.provideService(Ledger, ledger)
   /** Runs of this process that have ended and could not be settled. */
-  const unsettled = new Map<string, LedgerRun>()
+  const unsettled = new Map<string, LedgerRecovery.EndedRun>()
   const recover = LedgerRecovery.recover({
     host: options.host,
     callsOf: options.callsOf,
@@ -65,14 +64,14 @@ export const make = Effect.fnUntraced(function* (
   yield* Effect.forkScoped(provided(recover))
 
   /** Never fails: a run that cannot be settled now stays open. */
-  const settle = (run: LedgerRun, traffic?: LlmTraffic) =>
+  const settle = (run: LedgerRun, traffic?: LedgerRecovery.ReportedTraffic) =>
     provided(LedgerRecovery.settle(run, options.callsOf, traffic)).pipe(
       Effect.asVoid,
       Effect.catch((error) =>
         Effect.andThen(
-          Effect.sync(() => unsettled.set(keyOf(run), run)),
+          Effect.sync(() => unsettled.set(keyOf(run), { run, traffic })),
           Effect.logWarning(
-            `the cost of run ${run.runId} is kept in its audit and settled later. ${error.message}`
+            `the cost of run ${run.runId} is kept ${run.directory === undefined ? "in memory" : "in its audit"} and settled later. ${error.message}`
           )
         )
       )
@@ -88,7 +87,8 @@ export const make = Effect.fnUntraced(function* (
       capabilities: proxy.capabilities
     })
     let settled = false
-    const settleOnce = (traffic?: LlmTraffic) =>
+    let acquired = false
+    const settleOnce = (traffic?: LedgerRecovery.ReportedTraffic) =>
       Effect.suspend(() => {
         if (settled) return Effect.void
         settled = true
@@ -96,13 +96,18 @@ export const make = Effect.fnUntraced(function* (
       })
     yield* Effect.acquireRelease(
       // The ledger may have opened the run although its answer was lost. The next recovery settles it.
-      Effect.tapError(opened(ledger, run), () => Effect.sync(() => unsettled.set(keyOf(run), run))),
-      () => settleOnce()
+      Effect.tapError(opened(ledger, run), () =>
+        Effect.sync(() => unsettled.set(keyOf(run), { run, traffic: noCalls }))
+      ),
+      () => settleOnce(acquired ? undefined : noCalls)
     )
     const endpoint = yield* proxy.acquire(request)
+    acquired = true
     const finish = yield* Effect.cached(
       Effect.tap(endpoint.finish, (traffic) => Effect.uninterruptible(settleOnce(traffic)))
     )
+    // Only the proxy knows the calls of a run without an audit, and only until it is closed.
+    if (run.directory === undefined) yield* Effect.addFinalizer(() => Effect.ignore(finish))
     return { ...endpoint, finish }
   })
 
@@ -118,6 +123,9 @@ export const layer = <E, R>(
     LlmProxy,
     Effect.flatMap(LlmProxy, (inner) => make(inner, options))
   ).pipe(Layer.provide(proxy))
+
+/** Traffic of a run whose proxy did not start. */
+const noCalls: LedgerRecovery.ReportedTraffic = { calls: [], callsTotal: 0, unreadableRows: 0 }
 
 const runOf = (
   request: LlmRequest & { readonly llm: LlmAccess },

@@ -24,6 +24,15 @@ export class LedgerAuditUnreadable extends Data.TaggedError("LedgerAuditUnreadab
   }
 }
 
+/** What a proxy reported of a run. */
+export type ReportedTraffic = Pick<LlmTraffic, "calls" | "callsTotal" | "unreadableRows" | "usage">
+
+/** A run of this process that has ended, with what its proxy reported, if it did. */
+export interface EndedRun {
+  readonly run: LedgerRun
+  readonly traffic?: ReportedTraffic | undefined
+}
+
 export type SettleError = LedgerUnavailable | LedgerRefused | LedgerRunUnknown | LedgerAuditUnreadable
 
 /**
@@ -33,7 +42,7 @@ export type SettleError = LedgerUnavailable | LedgerRefused | LedgerRunUnknown |
 export const settle = Effect.fn("LedgerRecovery.settle")(function* (
   run: LedgerRun,
   callsOf: CallsOf,
-  traffic?: LlmTraffic
+  traffic?: ReportedTraffic
 ): Effect.fn.Return<number, SettleError, Ledger> {
   const ledger = yield* Ledger
   const now = new Date(yield* Clock.currentTimeMillis).toISOString()
@@ -53,7 +62,7 @@ const isSettled = Effect.fnUntraced(function* (run: LedgerRun) {
 const entriesOf = (
   run: LedgerRun,
   callsOf: CallsOf,
-  { now, traffic }: { readonly traffic: LlmTraffic | undefined; readonly now: string }
+  { now, traffic }: { readonly traffic: ReportedTraffic | undefined; readonly now: string }
 ): Effect.Effect<ReadonlyArray<LedgerEntry>, LedgerAuditUnreadable> => {
   const { directory, runId } = run
   if (directory === undefined)
@@ -75,7 +84,7 @@ export interface RecoveryOptions {
   /** Returns whether the process of a run is dead, so that the run is over. */
   readonly isOver: (run: LedgerRun) => boolean
   /** Returns runs of this process that have ended and could not be settled before. */
-  readonly ended?: (() => ReadonlyArray<LedgerRun>) | undefined
+  readonly ended?: (() => ReadonlyArray<EndedRun>) | undefined
 }
 
 /**
@@ -90,12 +99,14 @@ export const recover = Effect.fn("LedgerRecovery.recover")(function* ({
 }: RecoveryOptions): Effect.fn.Return<ReadonlyArray<LedgerRun>, LedgerUnavailable, Ledger> {
   const ledger = yield* Ledger
   const own = ended?.() ?? []
-  const names = new Set(own.map(keyOf))
+  const names = new Set(own.map(({ run }) => keyOf(run)))
   const orphaned = (yield* ledger.openRuns(host)).filter((run) => !names.has(keyOf(run)) && isOver(run))
-  return yield* Effect.filter([...own, ...orphaned], (run) =>
-    settle(run, callsOf).pipe(
+  const over: ReadonlyArray<EndedRun> = [...own, ...orphaned.map((run) => ({ run }))]
+  const settled = yield* Effect.filter(over, ({ run, traffic }) =>
+    settle(run, callsOf, traffic).pipe(
       Effect.as(true),
       Effect.catch((error) => Effect.as(Effect.logWarning(error.message), false))
     )
   )
+  return settled.map(({ run }) => run)
 })

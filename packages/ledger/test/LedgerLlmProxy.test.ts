@@ -1,6 +1,7 @@
 /** The wrapper around a proxy: every run is entered before it starts, and settled on every path. */
 import { assert, describe, it } from "@effect/vitest"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
+import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { Ledger, LedgerLlmProxy } from "@cogni/sandbox-ledger"
 import { Effect, Exit, Schedule, Scope } from "effect"
@@ -151,6 +152,55 @@ describe("LedgerLlmProxy", () => {
       yield* ledger.settle({ run: run!, entries: [], closedAt: run!.openedAt })
       yield* TestClock.adjust(`${LedgerLlmProxy.recoverySeconds} seconds`)
       assert.deepStrictEqual((yield* ledger.list({})).entries, [])
+    })
+  )
+
+  it.effect("keeps what a proxy without an audit reported until the ledger can store it", () =>
+    Effect.gen(function* () {
+      const { acquire, failing, ledger } = yield* start()
+      const endpoint = yield* acquire()
+      failing.add("settle")
+      yield* endpoint.finish
+      failing.clear()
+      yield* TestClock.adjust(`${LedgerLlmProxy.recoverySeconds} seconds`)
+      const { entries } = yield* ledger.list({})
+      assert.deepStrictEqual(
+        entries.map(({ costUsd }) => costUsd),
+        [0.5]
+      )
+    })
+  )
+
+  it.effect("asks a proxy without an audit for its calls if the run ends before anybody did", () =>
+    Effect.gen(function* () {
+      const { acquire, close, ledger } = yield* start()
+      yield* acquire()
+      yield* close
+      const { entries } = yield* ledger.list({})
+      assert.deepStrictEqual(
+        entries.map(({ costUsd }) => costUsd),
+        [0.5]
+      )
+    })
+  )
+
+  it.effect("has no entry for a run whose proxy did not start", () =>
+    Effect.gen(function* () {
+      const ledger = yield* Ledger.makeMemory()
+      const broken = new ProxyFailed({ detail: "no socket", remedy: "Try again" })
+      const inner = yield* LlmProxy.makeMemory()
+      const { acquire } = yield* LedgerLlmProxy.make(
+        { ...inner, acquire: () => Effect.fail(broken) },
+        {
+          host: "here",
+          owner: "boot/1/1",
+          isOrphaned: () => false,
+          callsOf: () => Effect.succeed(undefined)
+        }
+      ).pipe(Effect.provideService(Ledger.Ledger, ledger))
+      assert.strictEqual(yield* Effect.flip(Effect.scoped(acquire(request()))), broken)
+      assert.deepStrictEqual((yield* ledger.list({})).entries, [])
+      assert.deepStrictEqual(yield* ledger.openRuns("here"), [])
     })
   )
 
