@@ -96,8 +96,10 @@ export const make = Effect.fnUntraced(function* (
       })
     yield* Effect.acquireRelease(
       // The ledger may have opened the run although its answer was lost. The next recovery settles it.
-      Effect.tapError(opened(ledger, run), () =>
-        Effect.sync(() => unsettled.set(keyOf(run), { run, traffic: noCalls }))
+      Effect.tapError(opened(ledger, run), ({ _tag }) =>
+        Effect.sync(() => {
+          if (_tag === "StoreUnavailable") unsettled.set(keyOf(run), { run, traffic: noCalls })
+        })
       ),
       () => settleOnce(acquired ? undefined : noCalls)
     )

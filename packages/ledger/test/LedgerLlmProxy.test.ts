@@ -102,6 +102,17 @@ describe("LedgerLlmProxy", () => {
     })
   )
 
+  it.effect("does not end a run of another process when it is refused its ID", () =>
+    Effect.gen(function* () {
+      const { acquire, ledger } = yield* start()
+      yield* acquire()
+      yield* TestClock.adjust("1 second")
+      assert.strictEqual((yield* Effect.flip(acquire()))._tag, "ProxyFailed")
+      yield* TestClock.adjust(`${LedgerLlmProxy.recoverySeconds} seconds`)
+      assert.strictEqual((yield* ledger.openRuns("here")).length, 1)
+    })
+  )
+
   it.effect("settles a run whose scope closes before it finishes, from its audit", () =>
     Effect.gen(function* () {
       const { acquire, close, ledger } = yield* start({
