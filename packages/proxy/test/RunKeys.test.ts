@@ -5,6 +5,7 @@ import { TestClock } from "effect/testing"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
+import * as UpstreamKeys from "../src/internal/gateway/UpstreamKeys.ts"
 import * as RunKeyAlias from "../src/internal/keys/RunKeyAlias.ts"
 import * as RunKeyLease from "../src/internal/keys/RunKeyLease.ts"
 import * as RunKeyTerms from "../src/internal/keys/RunKeyTerms.ts"
@@ -147,6 +148,40 @@ describe("a gateway with a key for each run", () => {
         }).pipe(Effect.provide(MemoryContainerRuntime.layer()))
       )
       assert.include(error.message, "only LiteLLM issues keys")
+    })
+  )
+})
+
+describe("the key of a run in its thread", () => {
+  const asking = Effect.fnUntraced(function* (freshMillis: number) {
+    const asked: Array<UpstreamKeys.KeyAsk> = []
+    const keys = UpstreamKeys.make("fixed", undefined)
+    const current = keys.current((ask) =>
+      Effect.sync(() => ({ _tag: "Key", key: "k", version: asked.push(ask), freshMillis }))
+    )
+    yield* current
+    keys.refused(1)
+    yield* current
+    return { asked, renews: keys.renews() }
+  })
+
+  it.effect("is asked for again if it is the gateway's own and was refused, because it may be rotated", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* asking(60_000), {
+        asked: [
+          { type: "key", refused: undefined },
+          { type: "key", refused: 1 }
+        ],
+        renews: true
+      })
+    })
+  )
+
+  it.effect("is asked for once if it is the run's, which never changes", () =>
+    Effect.gen(function* () {
+      const { asked, renews } = yield* asking(Number.POSITIVE_INFINITY)
+      assert.strictEqual(asked.length, 1)
+      assert.isFalse(renews)
     })
   )
 })

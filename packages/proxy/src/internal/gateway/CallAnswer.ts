@@ -195,7 +195,7 @@ const passError = (
   const detail = text.slice(0, detailLengthMax)
   if (response.destroyed) return { outcome: "completed", status, detail: `upstream ${status}: ${detail}` }
   // The next call asks for the key again, so the agent may retry.
-  if (status === 401 && run.shared.keys.kind === "renewed")
+  if (status === 401 && run.shared.keys.renews())
     return fail(exchange, "completed", GatewayAnswers.keyRefused, `upstream ${status}: ${detail}`)
   if (status < 400 || status === 401 || status === 403 || status === 407)
     return fail(exchange, "completed", GatewayAnswers.upstreamRefused, `upstream ${status}: ${detail}`)

@@ -49,15 +49,20 @@ export interface UpstreamKeys {
   readonly current: (ask: KeyAsker) => Effect.Effect<VersionedKey | Extract<KeyTold, { _tag: "Unavailable" }>>
   /** Marks a key that the upstream did not accept. */
   readonly refused: (version: number) => void
+  /** Whether another key may follow the current one. */
+  readonly renews: () => boolean
 }
 
-/** Without a fixed key, one of the kind `fixed` is asked for once. */
+/**
+ * Without a fixed key, one of the kind `fixed` is asked for: a run's own once, the gateway's own as often as it changes.
+ */
 export const make = (kind: KeyKind, fixed: string | undefined): UpstreamKeys => {
   let last: (VersionedKey & { readonly untilMs: number }) | undefined =
     fixed === undefined
       ? undefined
       : { key: KeyInjection.received(fixed), version: 0, untilMs: Number.POSITIVE_INFINITY }
   let refused: number | undefined
+  const renews = () => kind === "renewed" || (last !== undefined && Number.isFinite(last.untilMs))
   return {
     kind,
     current: (ask) =>
@@ -76,7 +81,8 @@ export const make = (kind: KeyKind, fixed: string | undefined): UpstreamKeys => 
         })
       }),
     refused: (version) => {
-      if (kind === "renewed" && last?.version === version) refused = version
-    }
+      if (renews() && last?.version === version) refused = version
+    },
+    renews
   }
 }
