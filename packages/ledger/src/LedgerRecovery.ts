@@ -6,7 +6,7 @@
  */
 import type { CallsOf } from "@cogni/sandbox-core/AuditedCall"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
-import { Clock, Data, Effect } from "effect"
+import { Array, Clock, Data, Effect } from "effect"
 import { Ledger } from "./Ledger.ts"
 import * as LedgerEntries from "./LedgerEntries.ts"
 import type { LedgerRefused, LedgerRunUnknown, LedgerUnavailable } from "./LedgerError.ts"
@@ -35,6 +35,9 @@ export interface EndedRun {
 
 export type SettleError = LedgerUnavailable | LedgerRefused | LedgerRunUnknown | LedgerAuditUnreadable
 
+/** Entries that are stored at once. An agent decides how many calls its run has, and a transaction is bounded in time. */
+const batchMax = 10_000
+
 /**
  * Settles a run with what its audit says, and returns its number of calls. `traffic` is used only for a run whose proxy
  * writes no audit. Repeating it changes nothing, except that the ends of calls that were open before are added.
@@ -49,7 +52,11 @@ export const settle = Effect.fn("LedgerRecovery.settle")(function* (
   const entries = yield* entriesOf(run, callsOf, { traffic, now })
   // The audit of a run that was settled before may be deleted: nothing is unknown then.
   if (entries.some(({ reason }) => reason === reasons.auditMissing) && (yield* isSettled(run))) return 0
-  yield* ledger.settle({ run, entries, closedAt: now })
+  const batches = Array.chunksOf(entries, batchMax)
+  // The run stays open until all its calls are stored, so that a recovery finds the rest.
+  if (batches.length > 1) yield* Effect.forEach(batches, ledger.append, { discard: true })
+  for (const batch of batches.length === 0 ? [[]] : batches)
+    yield* ledger.settle({ run, entries: batch, closedAt: now })
   return entries.length
 })
 

@@ -263,4 +263,41 @@ describe("LedgerRecovery", () => {
       }),
     { arbitrary: { runs: 10_000, seed: "schedules-1" } }
   )
+
+  it.effect(
+    "stores the calls of a run in batches that a ledger accepts, and closes the run after the last",
+    () =>
+      Effect.gen(function* () {
+        const calls = Array.from({ length: 25_000 }, (_, index): AuditedCall => ({
+          callId: `call-${index}`,
+          at,
+          model: "m",
+          stream: false
+        }))
+        const stored = new Set<string>()
+        const lengths: Array<number> = []
+        const storedAtClose: Array<number> = []
+        const store = (entries: ReadonlyArray<LedgerEntry.LedgerEntry>) => {
+          lengths.push(entries.length)
+          for (const { usageUnitId } of entries) stored.add(usageUnitId)
+          return { added: entries.length, existing: [] }
+        }
+        const ledger = Ledger.Ledger.of({
+          ...(yield* Ledger.makeMemory()),
+          append: (entries) => Effect.sync(() => store(entries)),
+          settle: ({ entries }) =>
+            Effect.sync(() => {
+              storedAtClose.push(stored.size)
+              return store(entries)
+            })
+        })
+        const run = runOf("run-00000001", { directory: "/runs/1" })
+        const settled = yield* LedgerRecovery.settle(run, () =>
+          Effect.succeed({ calls, isWhole: true })
+        ).pipe(Effect.provideService(Ledger.Ledger, ledger))
+        assert.strictEqual(settled, calls.length)
+        assert.isAtMost(Math.max(...lengths), 10_000)
+        assert.isTrue(storedAtClose.every((size) => size === calls.length))
+      })
+  )
 })

@@ -1,6 +1,7 @@
 /** Collects the calls of a run from the bytes of its audit. Trusts no entry that does not follow from the chain. Pure. */
 import type { AuditedCall, AuditedCalls } from "@cogni/sandbox-core/AuditedCall"
 import * as AuditLog from "../../AuditLog.ts"
+import * as Struct from "effect/Struct"
 import type { Prices } from "../../Prices.ts"
 import * as AuditReplay from "./AuditReplay.ts"
 
@@ -10,14 +11,15 @@ export const make = (
   prices?: Prices
 ): { readonly push: (bytes: Uint8Array) => void; readonly end: () => AuditedCalls } => {
   const replay = AuditReplay.make(prices)
-  const started = new Map<string, AuditReplay.Line<"call.started">>()
+  // Only what is needed: a line may hold the body of its call.
+  const started = new Map<string, Started>()
   const ended = new Map<string, Pick<AuditedCall, "outcome" | "usage">>()
   let runKeyHash: string | undefined
   const verifier = AuditLog.makeVerifier({ runId, ended: false }, ({ line, sound }) => {
     if (!sound || line === undefined) return
     if (line.type === "run.keyed") runKeyHash = line.keyHash
-    if (line.type === "call.started") started.set(line.callId, line)
-    if (line.type === "call.ended") ended.set(line.callId, line)
+    if (line.type === "call.started") started.set(line.callId, startedOf(line))
+    if (line.type === "call.ended") ended.set(line.callId, endedOf(line))
     replay.take(line)
   })
   return {
@@ -36,8 +38,15 @@ export const make = (
   }
 }
 
+const startedOf = (line: AuditReplay.Line<"call.started">) =>
+  Struct.pick(line, ["api", "at", "callId", "costUsdMax", "model", "stream"])
+
+type Started = ReturnType<typeof startedOf>
+
+const endedOf = (line: AuditReplay.Line<"call.ended">) => Struct.pick(line, ["outcome", "usage"])
+
 const callOf = (
-  { api, at, callId, costUsdMax, model, stream }: AuditReplay.Line<"call.started">,
+  { api, at, callId, costUsdMax, model, stream }: Started,
   ended: Pick<AuditedCall, "outcome" | "usage"> | undefined,
   reserved: AuditedCall["usage"]
 ): AuditedCall => {
