@@ -1,11 +1,11 @@
 /**
  * Sends requests to LiteLLM's management API with the key of an administrator, bounded in time and size.
  *
- * Redirects are not followed, so that the key reaches only this address. Answers are decoded with a schema, and quoted
- * without the key.
+ * Answers are decoded with a schema, and quoted without the key.
  */
 import { Duration, Effect, Redacted, Schema } from "effect"
 import * as KeyInjection from "../../KeyInjection.ts"
+import * as ManagementRequest from "../ManagementRequest.ts"
 import { RunKeyFailed } from "../../RunKeys.ts"
 import type { KeyUnavailable } from "../../UpstreamKey.ts"
 
@@ -87,20 +87,15 @@ const send = (
       failed(`the administrator's key is not available: ${detail}`, remedy, { isRetryable })
     )
     const { status, text } = yield* Effect.tryPromise({
-      try: async (signal) => {
-        const response = await fetch(`${url}${path}`, {
-          method,
-          redirect: "manual",
+      try: (signal) =>
+        ManagementRequest.send({
+          url: `${url}${path}`,
+          key,
           signal,
-          headers: {
-            authorization: KeyInjection.bearer(key),
-            accept: "application/json",
-            ...(body === undefined ? {} : { "content-type": "application/json" })
-          },
-          ...(body === undefined ? {} : { body: JSON.stringify(body) })
-        })
-        return { status: response.status, text: await bounded(response) }
-      },
+          method,
+          body,
+          answerBytesMax
+        }),
       catch: (thrown) =>
         isUnsent(thrown)
           ? failed("LiteLLM cannot be reached", retry, { isRetryable: true })
@@ -117,18 +112,6 @@ const send = (
       orElse: () => Effect.fail(uncertain(`LiteLLM did not answer within ${requestSecondsMax} s`))
     })
   )
-}
-
-/** Reads an answer; `undefined` if it is too long. */
-const bounded = async ({ body }: Response): Promise<string | undefined> => {
-  const pieces: Array<Uint8Array> = []
-  let bytes = 0
-  for await (const piece of body ?? []) {
-    bytes += (piece as Uint8Array).byteLength
-    if (bytes > answerBytesMax) return undefined
-    pieces.push(piece as Uint8Array)
-  }
-  return Buffer.concat(pieces).toString("utf8")
 }
 
 /** Errors of a connection that was never made, so that no request was sent on it. */

@@ -1,8 +1,7 @@
 /**
  * Reads the spend rows of an upstream over HTTP: one request, its retries, and the limits of its answer.
  *
- * The key is read for each request and goes only to the upstream's address: redirects are not followed. Errors contain
- * nothing that the upstream wrote, because it may repeat the key.
+ * The key is read for each request. Errors contain nothing that the upstream wrote, because it may repeat the key.
  */
 import { SpendRowsUnavailable } from "@cogni/sandbox-ledger/SpendRows"
 import * as Duration from "effect/Duration"
@@ -10,7 +9,8 @@ import * as Effect from "effect/Effect"
 import * as Redacted from "effect/Redacted"
 import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
-import * as KeyInjection from "../../KeyInjection.ts"
+import type * as KeyInjection from "../../KeyInjection.ts"
+import * as ManagementRequest from "../ManagementRequest.ts"
 import type { KeyUnavailable } from "../../UpstreamKey.ts"
 
 /** Key that may read all rows: fixed, or an effect that returns the current one. */
@@ -77,7 +77,13 @@ const send = (
   Effect.gen(function* () {
     const key = yield* currentKey(options)
     const { status, text } = yield* Effect.tryPromise({
-      try: (signal) => fetched(`${options.origin}${target}`, key, signal),
+      try: (signal) =>
+        ManagementRequest.send({
+          url: `${options.origin}${target}`,
+          key,
+          signal,
+          answerBytesMax
+        }),
       catch: () => unreachable(options)
     })
     if (status === options.absent) return undefined
@@ -96,30 +102,6 @@ const send = (
         Effect.fail(failed(options, "timed_out", `no answer within ${options.requestSecondsMax} s`, again))
     })
   )
-
-/** Returns the text of a successful answer, unless it is too long. The body of any other answer is not read. */
-const fetched = async (url: string, key: KeyInjection.UpstreamKey, signal: AbortSignal) => {
-  const response = await fetch(url, {
-    redirect: "manual",
-    signal,
-    headers: { authorization: KeyInjection.bearer(key), accept: "application/json" }
-  })
-  if (response.ok) return { status: response.status, text: await bounded(response) }
-  await response.body?.cancel()
-  return { status: response.status, text: undefined }
-}
-
-/** Reads an answer; `undefined` if it is too long. */
-const bounded = async ({ body }: Response): Promise<string | undefined> => {
-  const pieces: Array<Uint8Array> = []
-  let bytes = 0
-  for await (const piece of body ?? []) {
-    bytes += (piece as Uint8Array).byteLength
-    if (bytes > answerBytesMax) return undefined
-    pieces.push(piece as Uint8Array)
-  }
-  return Buffer.concat(pieces).toString("utf8")
-}
 
 const currentKey = (
   options: SpendRequestOptions
