@@ -24,7 +24,7 @@ export class LedgerAuditUnreadable extends Data.TaggedError("LedgerAuditUnreadab
   }
 }
 
-/** What a proxy reported of a run. */
+/** The calls of a run, as its proxy reported them. */
 export type ReportedTraffic = Pick<LlmTraffic, "calls" | "callsTotal" | "unreadableRows" | "usage">
 
 /** A run of this process that has ended, with what its proxy reported, if it did. */
@@ -35,7 +35,7 @@ export interface EndedRun {
 
 export type SettleError = LedgerUnavailable | LedgerRefused | LedgerRunUnknown | LedgerAuditUnreadable
 
-/** Entries that are stored at once. An agent decides how many calls its run has, and a transaction is bounded in time. */
+/** Entries that are stored at once. An agent decides how many calls its run has, and a transaction has a time limit. */
 const batchMax = 10_000
 
 /**

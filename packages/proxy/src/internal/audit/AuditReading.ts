@@ -1,8 +1,7 @@
 /** Reads the audit of a run from its directory, piece by piece. */
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import { Data, Effect } from "effect"
-import { createReadStream } from "node:fs"
-import { access } from "node:fs/promises"
+import { createReadStream, promises } from "node:fs"
 import { join } from "node:path"
 import * as AuditLog from "../../AuditLog.ts"
 
@@ -46,7 +45,7 @@ export const isGone = ({
 }): Effect.Effect<boolean, AuditUnreadable> =>
   attempt(
     () =>
-      access(directory).then(
+      promises.access(directory).then(
         () => false,
         (thrown: NodeJS.ErrnoException) => thrown.code === "ENOENT" || Promise.reject(thrown)
       ),
