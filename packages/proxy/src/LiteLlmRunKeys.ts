@@ -7,7 +7,7 @@
 import { formatOwner, type Owner } from "@cogni/sandbox-core/ResourceLabels"
 import { Misconfigured } from "@cogni/sandbox-core/SandboxError"
 import { named } from "@cogni/sandbox-core/Remedy"
-import { Clock, Effect, Layer, Redacted, Result, Schema } from "effect"
+import { Clock, Effect, Exit, Layer, Redacted, Result, Schema } from "effect"
 import * as LiteLlmAdmin from "./internal/keys/LiteLlmAdmin.ts"
 import { reapEach } from "./internal/keys/Reaping.ts"
 import * as RunKeyAlias from "./internal/keys/RunKeyAlias.ts"
@@ -38,7 +38,7 @@ export interface LiteLlmRunKeysOptions {
 
 const requestSecondsMax = 10
 
-/** How long the version of LiteLLM is not asked for again. */
+/** How long the version of LiteLLM is not asked for again, unless it is refused. */
 const versionLifetime = "10 minutes"
 
 /** How much later or earlier than asked a key may expire: the clocks of two hosts differ. */
@@ -137,7 +137,7 @@ export const make = Effect.fnUntraced(function* (options: LiteLlmRunKeysOptions)
             )
       })
     ),
-    versionLifetime
+    (exit) => (Exit.isSuccess(exit) ? versionLifetime : 0)
   )
 
   const create = Effect.fnUntraced(function* (alias: string, terms: RunKeys.RunKeyTerms) {
