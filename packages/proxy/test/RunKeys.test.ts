@@ -13,6 +13,7 @@ import { profiles } from "../src/UpstreamProfile.ts"
 import * as RunKeys from "../src/RunKeys.ts"
 import * as ScriptedModelApi from "../src/ScriptedModelApi.ts"
 import * as Gateway from "./GatewaySocket.ts"
+import * as HeldUpstream from "./HeldUpstream.ts"
 import * as RunKeysContract from "./RunKeysContract.ts"
 
 let memory: Effect.Success<ReturnType<typeof RunKeys.makeMemory>> | undefined
@@ -104,6 +105,27 @@ describe("a gateway with a key for each run", () => {
       assert.strictEqual((yield* keys.existing).size, 0)
       assert.strictEqual((yield* keys.created).length, 2)
       assert.notInclude((yield* authorizations(upstream)).join(" "), Gateway.key)
+    })
+  )
+
+  it.live("deletes the key of a run after the answers that are read at its end", () =>
+    Effect.gen(function* () {
+      const deleted: Array<string> = []
+      let audit: Effect.Effect<string> = Effect.succeed("")
+      const keys = yield* RunKeys.makeMemory({
+        fault: (operation) =>
+          operation === "delete" ? Effect.map(audit, (text) => void deleted.push(text)) : Effect.void
+      })
+      const scope = yield* Scope.make()
+      const gateway = yield* HeldUpstream.make({ runKeys: { keys }, endDrainSecondsMax: 0.2 }).pipe(
+        Scope.provide(scope)
+      )
+      audit = gateway.audit
+      yield* gateway.abandoned(Gateway.http(Gateway.chat()))
+      yield* Scope.close(scope, Exit.void)
+      assert.lengthOf(deleted, 1)
+      assert.include(deleted[0], `"call.ended"`)
+      assert.include(deleted[0], `"run.closed"`)
     })
   )
 
