@@ -34,8 +34,9 @@ export interface AuditedCalls {
 }
 
 /**
- * Returns the model calls of a run from the audit in its directory, or nothing if that directory has none. `AuditCalls.reader` of
- * `@cogni/sandbox-proxy` returns one. Reads only, so any number of processes may do it at the same time.
+ * Returns the model calls of a run from the audit in its directory, or nothing if that directory has none.
+ * `AuditCalls.reader` of `@cogni/sandbox-proxy` returns one. Reads only, so any number of processes may do it at the same
+ * time.
  */
 export type CallsOf = (run: {
   readonly runId: RunId

@@ -54,7 +54,7 @@ export interface UpstreamKeys {
 }
 
 /**
- * Without a fixed key, one of the kind `fixed` is asked for: a run's own once, the gateway's own as often as it changes.
+ * Without a fixed key, one of the kind `fixed` is asked for: a run's own once, the gateway's as often as it changes.
  */
 export const make = (kind: KeyKind, fixed: string | undefined): UpstreamKeys => {
   let last: (VersionedKey & { readonly untilMs: number }) | undefined =
