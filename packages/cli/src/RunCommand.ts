@@ -215,6 +215,11 @@ export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R =
     inClone
   ).pipe(
     Effect.ensuring(rest),
+    Effect.tapError((error) =>
+      error instanceof SandboxError && error.runId !== undefined
+        ? usedBefore(error.runId, progress)
+        : Effect.void
+    ),
     Effect.mapError((error) =>
       error instanceof SandboxError ? new RunFailed({ error, textSoFar: spoken.text() }) : error
     )
@@ -222,6 +227,13 @@ export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R =
   yield* tidy.end
   return { ...ended, cost }
 })
+
+/** Says what a run used before it failed. */
+const usedBefore = (runId: string, progress: Progress.Progress) =>
+  Effect.flatMap(RunLedger.costOf(runId), (cost) => {
+    const used = RunReport.used(runId, cost)
+    return used === undefined ? Effect.void : progress.note(used)
+  })
 
 const passThrough = Effect.gen(function* () {
   const output = yield* Output.Output

@@ -66,6 +66,12 @@ export const summary = ({ durationMs, exitCode, llm, runId }: RunResult, cost?: 
   return `${runId}: exit code ${exitCode} after ${formatMillis(durationMs)}${calls}`
 }
 
+/** Summarizes what a run used before it failed; nothing if it called no model. */
+export const used = (runId: string, cost: RunCost | undefined): string | undefined =>
+  cost === undefined || cost.calls === 0
+    ? undefined
+    : `${runId}: ${plural(cost.calls, "model call")} before it failed, cost ${costOf(cost)}`
+
 /** Counts the calls that reached the model, and those that the proxy refused. */
 const describeCalls = ({ calls, callsTotal, usage }: LlmTraffic): string => {
   const listed = calls.filter(hasReachedUpstream).length

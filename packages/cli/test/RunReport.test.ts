@@ -49,6 +49,21 @@ describe("RunReport", () => {
     assert.notMatch(verdict.problem?.message ?? "", /[\n\r\u001b]/u)
   })
 
+  it("names the calls and the cost of a run that failed, if it called a model", () => {
+    const states = { pending: 1978, matched: 0, drifted: 0, missing: 0, estimated: 0 }
+    const cost = {
+      currency: "USD",
+      calls: 1978,
+      callsWithoutCost: 0,
+      costUsd: 0.5,
+      states,
+      isSettled: true
+    } as const
+    assert.strictEqual(RunReport.used(runId, cost), `${runId}: 1978 model calls before it failed, cost $0.5`)
+    assert.isUndefined(RunReport.used(runId, { ...cost, calls: 0 }))
+    assert.isUndefined(RunReport.used(runId, undefined))
+  })
+
   it("shows the end of what an agent has said before a failure", () => {
     assert.strictEqual(RunReport.spoken(" \n"), "")
     assert.strictEqual(RunReport.spoken("half\n"), "· the agent's text so far:\n  half\n")
