@@ -189,16 +189,30 @@ suite("records of runs", (it) => {
     })
   )
 
-  it.effect("doctor calls a configured upstream without the key", () =>
+  it.effect("doctor asks a configured model API without the key, and gives the key to LiteLLM alone", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { received, url } = yield* DemoUpstream.acquire({ raw: true })
       const env = { COGNI_LLM_URL: url, COGNI_LLM_KEY: key, COGNI_LLM_MODEL: "m" }
-      const { code, stdout } = yield* cli.run(["doctor"], { env })
-      assert.strictEqual(code, 0)
-      assert.match(stdout.toString(), /✓ {2}upstream .*answers; model m/u)
+      const other = yield* cli.run(["doctor"], { env: { ...env, COGNI_LLM_PROFILE: "openai" } })
+      assert.strictEqual(other.code, 0)
+      assert.match(other.stdout.toString(), /✓ {2}upstream .*answers; model m/u)
+      assert.deepStrictEqual(
+        (yield* received).map(({ target }) => target),
+        ["/v1/models"]
+      )
       assert.notInclude(JSON.stringify(yield* received), key)
-      assert.strictEqual((yield* received).length, 1)
+      const liteLlm = yield* cli.run(["doctor"], { env })
+      assert.match(liteLlm.stdout.toString(), /! {2}litellm .*version/u)
+      const asked = (yield* received).slice(1)
+      assert.sameMembers(
+        asked.map(({ target }) => target),
+        ["/v1/models", "/health/readiness/details"]
+      )
+      assert.deepStrictEqual(
+        asked.filter((request) => JSON.stringify(request).includes(key)).map(({ target }) => target),
+        ["/health/readiness/details"]
+      )
     })
   )
 })
