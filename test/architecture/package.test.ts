@@ -126,9 +126,9 @@ const installed = (name: string, ...path: ReadonlyArray<string>) =>
 describe("packages", () => {
   beforeAll(async () => {
     packed = await PackedPackages.install({ "hello.ts": SourceTree.read("examples/hello-in-memory.ts") })
-  })
+  }, PackedPackages.installMillisMax)
 
-  afterAll(() => packed.remove())
+  afterAll(() => (packed as PackedPackages.Packed | undefined)?.remove())
 
   it("contain the required files, and no others", async () => {
     for (const name of SourceTree.packages) {

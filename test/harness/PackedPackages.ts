@@ -26,7 +26,7 @@ export const run = async (cwd: string, file: string, ...argv: ReadonlyArray<stri
   try {
     const { stdout } = await promisify(execFile)(file, [...argv], {
       cwd,
-      timeout: Pace.hangMillis / 2,
+      timeout: Pace.hangMillis,
       maxBuffer: 2 ** 26
     })
     return stdout
@@ -38,6 +38,9 @@ export const run = async (cwd: string, file: string, ...argv: ReadonlyArray<stri
     throw new Error(`${message}\n${stdout ?? ""}${stderr ?? ""}`, { cause: thrown })
   }
 }
+
+/** Time limit of `install`: it waits for other test files that pack, and then packs and installs. */
+export const installMillisMax = 3 * Pace.hangMillis
 
 export interface Packed {
   /** The project that has all packages installed. */

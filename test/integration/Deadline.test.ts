@@ -11,7 +11,7 @@ import * as RunId from "@cogni/sandbox-core/RunId"
 import { supervisor } from "@cogni/sandbox-core/SandboxSpec"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
-import { Duration, Effect, Stream } from "effect"
+import { Duration, Effect, Semaphore, Stream } from "effect"
 import * as Deadline from "../../packages/docker/src/internal/container/Deadline.ts"
 import { hostConfig } from "../../packages/docker/src/internal/container/Hardening.ts"
 import * as Await from "../harness/Await.ts"
@@ -156,159 +156,166 @@ const withInit = Effect.fnUntraced(function* (
   return { id, hangUp: Effect.sync(() => socket.destroy()) }
 })
 
-layer(RunHarness.layer(), { excludeTestServices: true })("the deadline of a container", (it) => {
-  it.effect.each(attacks)("holds against an agent that %s", ([, script]) =>
-    Effect.gen(function* () {
-      const runtime = yield* ContainerRuntime
-      const container = yield* runtime.acquire(yield* specOf({ argv: attacking(script) }))
-      yield* container.start
-      yield* container.proceed
-      // The engine may deliver standard error before the time on standard output.
-      const text = yield* Stream.runFold(
-        container.output,
-        () => "",
-        (before, { bytes, channel }) =>
-          channel === "stdout" && before.length < 40 ? before + new TextDecoder().decode(bytes) : before
-      )
-      const exit = yield* container.exit
-      const { endedAt, exitCode } = yield* ended(container.id)
-      assert.strictEqual(exitCode, Deadline.exitCode)
-      assert.isTrue(exit.deadlinePassed)
-      const began = Number(/^\d+\.\d+/u.exec(text)?.[0])
-      isAtDeadline(endedAt - began)
-      // The agent's clock can be set while the test runs, and its first line comes after the start of its time.
-      assert.isAtLeast(endedAt - began, deadlineSeconds - 3)
-    }).pipe(Effect.scoped)
-  )
+/** Containers at a time: they mostly wait for their deadline, but some of them spin. */
+const places = Semaphore.makeUnsafe(3)
 
-  it.effect.each(attacks)("holds against a command in an open sandbox that %s", ([, script]) =>
-    Effect.gen(function* () {
-      const runtime = yield* ContainerRuntime
-      const container = yield* runtime.acquire(yield* specOf({ argv: [supervisor], supervised: true }))
-      yield* container.start
-      yield* container.proceed
-      const command = yield* container.exec({ argv: attacking(script), env: {} })
-      // Nothing more is read: the supervisor must not wait for a reader.
-      const [first] = yield* command.output.pipe(
-        Stream.filter(({ channel }) => channel === "stdout"),
-        Stream.take(1),
-        Stream.runCollect
-      )
-      const exit = yield* container.exit
-      const { endedAt, exitCode, startedAt } = yield* ended(container.id)
-      assert.strictEqual(exitCode, Deadline.exitCode)
-      assert.isTrue(exit.deadlinePassed)
-      isAtDeadline(endedAt - Number(/^\d+\.\d+/u.exec(new TextDecoder().decode(first?.bytes))?.[0]))
-      assert.isAtLeast(endedAt - startedAt, deadlineSeconds - 1)
-    }).pipe(Effect.scoped)
-  )
+const inTurn = <A, E, R>(use: Effect.Effect<A, E, R>) => places.withPermits(1)(Effect.scoped(use))
 
-  it.effect("ends a container of a relay", () =>
-    Effect.gen(function* () {
-      const runtime = yield* ContainerRuntime
-      const container = yield* runtime.acquire(
-        yield* specOf({ role: "relay", argv: ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"] })
-      )
-      yield* container.start
-      assert.isTrue((yield* container.exit).deadlinePassed)
-      const { endedAt, startedAt } = yield* ended(container.id)
-      isAtDeadline(endedAt - startedAt)
-    }).pipe(Effect.scoped)
-  )
+describe.concurrent("the deadline of a container", () => {
+  layer(RunHarness.layer(), { excludeTestServices: true })("", (it) => {
+    it.effect.each(attacks)("holds against an agent that %s", ([, script]) =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const container = yield* runtime.acquire(yield* specOf({ argv: attacking(script) }))
+        yield* container.start
+        yield* container.proceed
+        // The engine may deliver standard error before the time on standard output.
+        const text = yield* Stream.runFold(
+          container.output,
+          () => "",
+          (before, { bytes, channel }) =>
+            channel === "stdout" && before.length < 40 ? before + new TextDecoder().decode(bytes) : before
+        )
+        const exit = yield* container.exit
+        const { endedAt, exitCode } = yield* ended(container.id)
+        assert.strictEqual(exitCode, Deadline.exitCode)
+        assert.isTrue(exit.deadlinePassed)
+        const began = Number(/^\d+\.\d+/u.exec(text)?.[0])
+        isAtDeadline(endedAt - began)
+        // The agent's clock can be set while the test runs, and its first line comes after the start of its time.
+        assert.isAtLeast(endedAt - began, deadlineSeconds - 3)
+      }).pipe(inTurn)
+    )
 
-  it.effect("ends a container that is held, and never told to go", () =>
-    Effect.gen(function* () {
-      const { id } = yield* withInit(
-        ["/usr/local/bin/cogni-init", "1", "3600", "/usr/local/bin/cogni-entrypoint", "true"],
-        { env: ["COGNI_HOLD=1"] }
-      )
-      yield* untilEnded(id)
-      const { endedAt, exitCode, startedAt } = yield* ended(id)
-      assert.strictEqual(exitCode, Deadline.exitCode)
-      assert.isAtLeast(endedAt - startedAt, 0.9)
-      assert.isAtMost(endedAt - startedAt, 1 + latenessSecondsMax)
-    }).pipe(Effect.scoped)
-  )
+    it.effect.each(attacks)("holds against a command in an open sandbox that %s", ([, script]) =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const container = yield* runtime.acquire(yield* specOf({ argv: [supervisor], supervised: true }))
+        yield* container.start
+        yield* container.proceed
+        const command = yield* container.exec({ argv: attacking(script), env: {} })
+        // Nothing more is read: the supervisor must not wait for a reader.
+        const [first] = yield* command.output.pipe(
+          Stream.filter(({ channel }) => channel === "stdout"),
+          Stream.take(1),
+          Stream.runCollect
+        )
+        const exit = yield* container.exit
+        const { endedAt, exitCode, startedAt } = yield* ended(container.id)
+        assert.strictEqual(exitCode, Deadline.exitCode)
+        assert.isTrue(exit.deadlinePassed)
+        isAtDeadline(endedAt - Number(/^\d+\.\d+/u.exec(new TextDecoder().decode(first?.bytes))?.[0]))
+        assert.isAtLeast(endedAt - startedAt, deadlineSeconds - 1)
+      }).pipe(inTurn)
+    )
 
-  it.effect("ends nginx", () =>
-    Effect.gen(function* () {
-      const input = "daemon off; pid /tmp/nginx.pid; events {}"
-      const { id } = yield* withInit([], {
-        image: Images.proxy,
-        env: [`COGNI_CONFIG_BYTES=${input.length}`, "COGNI_DEADLINE_SECONDS=1"],
-        input
-      })
-      yield* untilEnded(id)
-      const { endedAt, exitCode, startedAt } = yield* ended(id)
-      assert.strictEqual(exitCode, 137)
-      assert.isAtMost(endedAt - startedAt, 1 + latenessSecondsMax)
-    }).pipe(Effect.scoped)
-  )
+    it.effect("ends a container of a relay", () =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const container = yield* runtime.acquire(
+          yield* specOf({ role: "relay", argv: ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"] })
+        )
+        yield* container.start
+        assert.isTrue((yield* container.exit).deadlinePassed)
+        const { endedAt, startedAt } = yield* ended(container.id)
+        isAtDeadline(endedAt - startedAt)
+      }).pipe(inTurn)
+    )
 
-  it.effect.each([
-    [
-      "held",
-      ["/usr/local/bin/cogni-init", "3600", "3600", "/usr/local/bin/cogni-entrypoint", "true"],
-      ["COGNI_HOLD=1"],
-      ""
-    ],
-    [
-      "running its agent",
+    it.effect("ends a container that is held, and never told to go", () =>
+      Effect.gen(function* () {
+        const { id } = yield* withInit(
+          ["/usr/local/bin/cogni-init", "1", "3600", "/usr/local/bin/cogni-entrypoint", "true"],
+          { env: ["COGNI_HOLD=1"] }
+        )
+        yield* untilEnded(id)
+        const { endedAt, exitCode, startedAt } = yield* ended(id)
+        assert.strictEqual(exitCode, Deadline.exitCode)
+        assert.isAtLeast(endedAt - startedAt, 0.9)
+        assert.isAtMost(endedAt - startedAt, 1 + latenessSecondsMax)
+      }).pipe(inTurn)
+    )
+
+    it.effect("ends nginx", () =>
+      Effect.gen(function* () {
+        const input = "daemon off; pid /tmp/nginx.pid; events {}"
+        const { id } = yield* withInit([], {
+          image: Images.proxy,
+          env: [`COGNI_CONFIG_BYTES=${input.length}`, "COGNI_DEADLINE_SECONDS=1"],
+          input
+        })
+        yield* untilEnded(id)
+        const { endedAt, exitCode, startedAt } = yield* ended(id)
+        assert.strictEqual(exitCode, 137)
+        assert.isAtMost(endedAt - startedAt, 1 + latenessSecondsMax)
+      }).pipe(inTurn)
+    )
+
+    it.effect.each([
       [
-        "/usr/local/bin/cogni-init",
-        "3600",
-        "3600",
-        "/usr/local/bin/cogni-entrypoint",
-        "sh",
-        "-c",
-        "trap '' TERM; while :; do sleep 1; done"
+        "held",
+        ["/usr/local/bin/cogni-init", "3600", "3600", "/usr/local/bin/cogni-entrypoint", "true"],
+        ["COGNI_HOLD=1"],
+        ""
       ],
-      ["COGNI_HOLD=1"],
-      "go\n"
-    ],
-    ["a relay's", ["/usr/local/bin/cogni-init", "0", "3600", "sleep", "3600"], [], ""]
-  ] as const)("a container that is %s ends when its input ends", ([, entrypoint, env, input]) =>
-    Effect.gen(function* () {
-      const api = yield* DockerApi.DockerApi
-      const { hangUp, id } = yield* withInit(entrypoint, { env, input })
-      yield* Effect.sleep("1 second")
-      assert.isTrue((yield* api.inspect(id))?.State.Running, "it ends too early")
-      yield* hangUp
-      yield* untilEnded(id)
-      assert.strictEqual((yield* ended(id)).exitCode, hostGoneCode)
-    }).pipe(Effect.scoped)
-  )
+      [
+        "running its agent",
+        [
+          "/usr/local/bin/cogni-init",
+          "3600",
+          "3600",
+          "/usr/local/bin/cogni-entrypoint",
+          "sh",
+          "-c",
+          "trap '' TERM; while :; do sleep 1; done"
+        ],
+        ["COGNI_HOLD=1"],
+        "go\n"
+      ],
+      ["a relay's", ["/usr/local/bin/cogni-init", "0", "3600", "sleep", "3600"], [], ""]
+    ] as const)("a container that is %s ends when its input ends", ([, entrypoint, env, input]) =>
+      Effect.gen(function* () {
+        const api = yield* DockerApi.DockerApi
+        const { hangUp, id } = yield* withInit(entrypoint, { env, input })
+        yield* Effect.sleep("1 second")
+        assert.isTrue((yield* api.inspect(id))?.State.Running, "it ends too early")
+        yield* hangUp
+        yield* untilEnded(id)
+        assert.strictEqual((yield* ended(id)).exitCode, hostGoneCode)
+      }).pipe(inTurn)
+    )
 
-  it.effect("a host that hangs finds its run timed out when it goes on", () =>
-    Effect.gen(function* () {
-      const directory = yield* RunHarness.Directory
-      const api = yield* DockerApi.DockerApi
-      const runId = yield* RunId.generate
-      const host = yield* HostProcess.start({
-        directory,
-        spec: {
-          runId,
-          image: Images.runtime,
-          argv: attacking(":"),
-          limits
-        }
-      })
-      const { text } = yield* host.told("Output")
-      yield* Effect.acquireRelease(
-        Effect.sync(() => process.kill(host.processId, "SIGSTOP")),
-        () => Effect.sync(() => process.kill(host.processId, "SIGCONT")).pipe(Effect.ignoreCause)
-      )
-      const [found] = yield* api.labelled(`${label.run}=${runId}`)
-      yield* untilEnded(found!.id)
-      const { endedAt, exitCode } = yield* ended(found!.id)
-      assert.strictEqual(exitCode, Deadline.exitCode)
-      isAtDeadline(endedAt - Number(text))
-      process.kill(host.processId, "SIGCONT")
-      const told = yield* host.last
-      assert(told._tag === "Failed", JSON.stringify(told))
-      assert.strictEqual(told.reason, "TimedOut", told.message)
-    }).pipe(Effect.scoped)
-  )
+    it.effect("a host that hangs finds its run timed out when it goes on", () =>
+      Effect.gen(function* () {
+        const directory = yield* RunHarness.Directory
+        const api = yield* DockerApi.DockerApi
+        const runId = yield* RunId.generate
+        const host = yield* HostProcess.start({
+          directory,
+          spec: {
+            runId,
+            image: Images.runtime,
+            argv: attacking(":"),
+            limits
+          }
+        })
+        const { text } = yield* host.told("Output")
+        yield* Effect.acquireRelease(
+          Effect.sync(() => process.kill(host.processId, "SIGSTOP")),
+          () => Effect.sync(() => process.kill(host.processId, "SIGCONT")).pipe(Effect.ignoreCause)
+        )
+        const [found] = yield* api.labelled(`${label.run}=${runId}`)
+        yield* untilEnded(found!.id)
+        const { endedAt, exitCode } = yield* ended(found!.id)
+        assert.strictEqual(exitCode, Deadline.exitCode)
+        isAtDeadline(endedAt - Number(text))
+        process.kill(host.processId, "SIGCONT")
+        const told = yield* host.last
+        assert(told._tag === "Failed", JSON.stringify(told))
+        assert.strictEqual(told.reason, "TimedOut", told.message)
+      }).pipe(inTurn)
+    )
+  })
 })
 
 describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process that is killed", () => {

@@ -77,7 +77,7 @@ describe("installed from npm", () => {
     packed = await PackedPackages.install({ "sealed.ts": example }, BundledApp.nextLibraries)
     stateDirectory = join(packed.project, "state")
     mkdirSync(stateDirectory, { mode: 0o700 })
-  })
+  }, PackedPackages.installMillisMax)
 
   afterAll(async () => {
     const runs = readdirSync(join(stateDirectory, "runs"))
