@@ -32,7 +32,7 @@ export interface DeepAgentsOptions {
    * the agent is informed. The framework tries to move more than 80,000 characters to `/large_tool_results`, which a
    * sandbox with a read-only root does not have.
    */
-  readonly outputBytesMax?: number | undefined
+  readonly outputRetainedBytesMax?: number | undefined
 }
 
 /** A backend for `createDeepAgent`. Its `id` is the sandbox's run ID. */
@@ -43,7 +43,7 @@ export interface DeepAgentsBackend extends BaseSandbox {
 
 const timeoutSecondsDefault = 120
 
-const outputBytesDefault = 32 * 1024
+const outputRetainedBytesDefault = 32 * 1024
 
 /**
  * Creates a backend over an open sandbox. Closing the sandbox ends its commands.
@@ -70,7 +70,7 @@ class AgentBackend extends BaseSandbox implements DeepAgentsBackend {
   readonly id: string
   readonly #sandbox: Sandbox
   readonly #timeoutSecondsMax: number
-  readonly #outputBytesMax: number
+  readonly #outputRetainedBytesMax: number
   #isOver = false
 
   constructor(sandbox: Sandbox, options: DeepAgentsOptions) {
@@ -81,7 +81,10 @@ class AgentBackend extends BaseSandbox implements DeepAgentsBackend {
       "timeoutSecondsMax",
       options.timeoutSecondsMax ?? timeoutSecondsDefault
     )
-    this.#outputBytesMax = positive("outputBytesMax", options.outputBytesMax ?? outputBytesDefault)
+    this.#outputRetainedBytesMax = positive(
+      "outputRetainedBytesMax",
+      options.outputRetainedBytesMax ?? outputRetainedBytesDefault
+    )
     void this.#noteEnd()
   }
 
@@ -95,7 +98,7 @@ class AgentBackend extends BaseSandbox implements DeepAgentsBackend {
   }
 
   override async execute(command: string): Promise<ExecuteResponse> {
-    const outcome = await this.#run(command, this.#outputBytesMax)
+    const outcome = await this.#run(command, this.#outputRetainedBytesMax)
     return "failure" in outcome ? CommandReport.ofFailure(outcome.failure) : CommandReport.ofEnd(outcome.end)
   }
 
@@ -188,7 +191,7 @@ class AgentBackend extends BaseSandbox implements DeepAgentsBackend {
 
 type Outcome = { readonly end: ExecEnd } | { readonly failure: CommandFailure }
 
-/** One use of a file tool. Its command's output is bounded by the sandbox's own limit, which fits listings and files. */
+/** One use of a file tool. Its output is bounded by the sandbox's own limit, which fits listings and files. */
 class FileTool extends BaseSandbox {
   readonly id: string
   readonly #backend: BaseSandbox

@@ -62,7 +62,7 @@ describe("deepAgentsBackend", () => {
     assert.match(said.output, /wrote more than/u)
   })
 
-  it.each(["timeoutSecondsMax", "outputBytesMax"] as const)(
+  it.each(["timeoutSecondsMax", "outputRetainedBytesMax"] as const)(
     "refuses a value of %s that is not positive",
     async (name) => {
       await using sandbox = await createSandbox({ inMemory: program })
