@@ -141,7 +141,8 @@ export const createSandbox = async (options: HostOptions & SandboxOptions = {}):
   try {
     return await openIn(runtime, { ...spec, signal }, runtime.close)
   } catch (error) {
-    await runtime.close()
+    // A release that fails as well would hide why.
+    await runtime.close().catch(() => undefined)
     throw error
   }
 }
