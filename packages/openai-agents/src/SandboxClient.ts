@@ -113,7 +113,8 @@ export const sandboxClient = (options: SandboxClientOptions): SealedSandboxClien
       await prepare(session)
       return session
     } catch (error) {
-      await session.close()
+      // A release that fails as well would hide why.
+      await session.close().catch(() => undefined)
       throw error
     }
   }

@@ -447,13 +447,17 @@ describe("a sealed sandbox", () => {
           const sandbox = await closed.createSandbox(options)
           opened++
           void sandbox.ended.then(() => over++)
-          return sandbox
+          const close = async () => {
+            await sandbox.close()
+            throw new Error("the release failed as well")
+          }
+          return { ...sandbox, close }
         }
       },
       localSources: [directory]
     })
     const entries = { missing: { type: "local_file", src: join(directory, "missing") } } as const
-    await rejected(client.create({ manifest: { entries } }))
+    assert.notInclude(String(await rejected(client.create({ manifest: { entries } }))), "the release failed")
     assert.deepStrictEqual([opened, over], [1, 1])
     await closed.close()
   })
