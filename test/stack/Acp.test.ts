@@ -434,7 +434,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox acp", (it)
       const { leftovers } = yield* CliProcess.CliProcess
       assert.isAbove((yield* leftovers).length, 0)
       act(child)
-      // What the agent reports next finds that nobody reads it.
+      // The next report of the agent finds that its reader has gone.
       if (how === "closes stdout") writeFileSync(join(cwd, "go.txt"), "")
       assert.strictEqual(yield* closed, code, said.stderr)
       yield* nothingLeft

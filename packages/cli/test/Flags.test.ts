@@ -18,20 +18,22 @@ const valued = (command: string) =>
     return flags.split("\n").filter((line) => /^ +--[a-z-]+(?:, -[a-z])? \S+ {2,}\S/u.test(line))
   })
 
-describe("the help of a flag that takes a value", () => {
-  it.effect.each(["serve", "chat", "mcp", "acp"])("of %s names the default", (command) =>
-    Effect.gen(function* () {
-      const lines = yield* valued(command)
-      assert.isAbove(lines.length, 4)
-      assert.deepStrictEqual(
-        lines.filter((line) => !/\(default\b/u.test(line)),
-        [],
-        "end the description with (default VALUE), or (default none)"
-      )
-    })
+describe("help", () => {
+  it.effect.each(["serve", "chat", "mcp", "acp"])(
+    "%s names the default of each flag that takes a value",
+    (command) =>
+      Effect.gen(function* () {
+        const lines = yield* valued(command)
+        assert.isAbove(lines.length, 4)
+        assert.deepStrictEqual(
+          lines.filter((line) => !/\(default\b/u.test(line)),
+          [],
+          "end the description with (default VALUE), or (default none)"
+        )
+      })
   )
 
-  it.effect.each(["serve", "chat", "mcp", "acp"])("of %s shows the unit of a quantity", (command) =>
+  it.effect.each(["serve", "chat", "mcp", "acp"])("%s shows the unit of each quantity", (command) =>
     Effect.gen(function* () {
       const quantities = (yield* valued(command)).filter((line) => / (?:SIZE|DURATION) {2}/u.test(line))
       assert.deepStrictEqual(

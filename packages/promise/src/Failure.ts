@@ -25,7 +25,7 @@ export interface CommandFailure {
   readonly wasStarted: boolean
   /** Why, and what to do. */
   readonly message: string
-  /** What it had written. Empty if its output was read by someone else. */
+  /** Output until then. Empty if a caller reads it as a stream. */
   readonly output: Output
 }
 

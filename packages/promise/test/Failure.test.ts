@@ -1,4 +1,4 @@
-/** What adapters make of a sandbox's errors. */
+/** Meaning of a sandbox's errors for adapters. */
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import {
   CommandInputFailed,
