@@ -240,9 +240,11 @@ describe("packages", () => {
   it("have an entry for the MCP registry, with the version and the repository of the command", () => {
     const page = (SourceTree.readJson("package.json").repository.url as string).replace(/^git\+|\.git$/gu, "")
     const command = PackedPackages.nameOf("packages/cli")
-    const { version } = JSON.parse(readFileSync(installed(command, "package.json"), "utf8"))
+    const { mcpName, version } = JSON.parse(readFileSync(installed(command, "package.json"), "utf8"))
     const { packages, ...entry } = JSON.parse(readFileSync(installed(command, "server.json"), "utf8"))
+    assert.strictEqual(mcpName, `io.github.${new URL(page).pathname.slice(1)}`)
     assert.deepInclude(entry, {
+      name: mcpName,
       version,
       repository: { url: page, source: "github", subfolder: "packages/cli" }
     })

@@ -6,19 +6,42 @@ import * as acp from "@agentclientprotocol/sdk"
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import { assert, layer } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
-import { execFileSync, spawn } from "node:child_process"
-import { chmodSync, existsSync, readdirSync, readFileSync } from "node:fs"
+import { type ChildProcessWithoutNullStreams, execFile, execFileSync, spawn } from "node:child_process"
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync
+} from "node:fs"
 import { join } from "node:path"
 import { Readable, Writable } from "node:stream"
 import { fileURLToPath } from "node:url"
+import { promisify } from "node:util"
 import * as Await from "../harness/Await.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
 import * as CliWorld from "../harness/CliWorld.ts"
 import { gitEnvironment } from "../harness/GitOrigin.ts"
 import * as Images from "../harness/Images.ts"
+import * as Pace from "../harness/Pace.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
 
 const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
+
+const guide = fileURLToPath(new URL("../../docs/guides/acp.md", import.meta.url))
+
+/** A directory from which a program finds the SDK. Ignored by git. */
+const sampleDirectory = Effect.acquireRelease(
+  Effect.sync(() => {
+    const parent = fileURLToPath(new URL("../../.cogni/", import.meta.url))
+    mkdirSync(parent, { recursive: true })
+    return mkdtempSync(join(parent, "acp-"))
+  }),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+)
 
 /** A client that starts the command, passes its own streams to it, and can be killed. */
 const relay = `
@@ -340,36 +363,81 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox acp", (it)
       })
   )
 
-  it.effect.each(["closes stdin", "is killed"] as const)(
-    "leaves nothing when its client %s during a prompt",
-    (how) =>
-      Effect.gen(function* () {
-        const model = yield* ScriptedModel.acquire(commands)
-        const cwd = yield* project
-        const { agent, child, closed, open } = yield* connect(
-          { model, isRelayed: how === "is killed" },
-          "--agent",
-          "codex",
-          "--grace",
-          "1s"
+  it.effect("answers the program of its guide, executed as written", () =>
+    Effect.gen(function* () {
+      const model = yield* ScriptedModelApi.acquire({ raw: true, script: () => ({ say: "A sealed place." }) })
+      const { stateDirectory } = yield* CliProcess.CliProcess
+      const home = yield* sampleDirectory
+      const [, sample] = /^```ts\n([\s\S]*?)^```$/mu.exec(readFileSync(guide, "utf8")) ?? []
+      writeFileSync(join(home, "client.ts"), sample!)
+      const bin = join(home, "bin")
+      mkdirSync(bin)
+      writeFileSync(
+        join(bin, "cogni-sandbox"),
+        `#!/bin/sh\nexec "${process.execPath}" --disable-warning=ExperimentalWarning "${program}" "$@"\n`,
+        { mode: 0o755 }
+      )
+      const { stderr, stdout } = yield* Effect.promise(() =>
+        promisify(execFile)(
+          process.execPath,
+          ["--disable-warning=ExperimentalWarning", join(home, "client.ts")],
+          {
+            cwd: home,
+            timeout: Pace.hangMillis / 2,
+            env: {
+              PATH: `${bin}:/usr/local/bin:/usr/bin:/bin`,
+              COGNI_STATE_DIR: stateDirectory,
+              COGNI_RUNTIME_IMAGE: Images.runtime,
+              COGNI_LLM_URL: model.url,
+              COGNI_LLM_KEY: CliWorld.key,
+              COGNI_LLM_MODEL: "scripted"
+            }
+          }
         )
-        const id = yield* open(cwd)
-        void agent
-          .request("session/prompt", {
-            sessionId: id,
-            prompt: [{ type: "text", text: "run: echo up >started.txt; sleep 600" }]
-          })
-          .catch(() => undefined)
-        yield* Await.until(
-          "the agent has started its command",
-          Effect.sync(() => existsSync(join(cwd, "started.txt")))
-        )
-        const { leftovers } = yield* CliProcess.CliProcess
-        assert.isAbove((yield* leftovers).length, 0)
-        if (how === "is killed") child.kill("SIGKILL")
-        else child.stdin.end()
-        yield* closed
-        yield* nothingLeft
-      })
+      )
+      assert.strictEqual(stdout, "A sealed place.\nend_turn\n", stderr)
+      yield* nothingLeft
+    })
+  )
+
+  it.effect.each([
+    ["closes stdin", (child) => child.stdin.end(), 0],
+    ["closes stdout", (child) => child.stdout.destroy(), 141],
+    ["sends SIGTERM", (child) => child.kill("SIGTERM"), 143],
+    ["is killed", (child) => child.kill("SIGKILL"), null]
+  ] satisfies ReadonlyArray<
+    readonly [string, (child: ChildProcessWithoutNullStreams) => unknown, number | null]
+  >)("leaves nothing when its client %s during a prompt", ([how, act, code]) =>
+    Effect.gen(function* () {
+      const model = yield* ScriptedModel.acquire(commands)
+      const cwd = yield* project
+      const { agent, child, closed, open, said } = yield* connect(
+        { model, isRelayed: how === "is killed" },
+        "--agent",
+        "codex",
+        "--grace",
+        "1s"
+      )
+      const id = yield* open(cwd)
+      void agent
+        .request("session/prompt", {
+          sessionId: id,
+          prompt: [
+            { type: "text", text: "run: echo up >started.txt; until test -e go.txt; do sleep 0.1; done" }
+          ]
+        })
+        .catch(() => undefined)
+      yield* Await.until(
+        "the agent has started its command",
+        Effect.sync(() => existsSync(join(cwd, "started.txt")))
+      )
+      const { leftovers } = yield* CliProcess.CliProcess
+      assert.isAbove((yield* leftovers).length, 0)
+      act(child)
+      // The next report of the agent finds that its reader has gone.
+      if (how === "closes stdout") writeFileSync(join(cwd, "go.txt"), "")
+      assert.strictEqual(yield* closed, code, said.stderr)
+      yield* nothingLeft
+    })
   )
 })

@@ -646,6 +646,28 @@ describe("a connection", () => {
     })
   )
 
+  it.live("ends its sessions when its input ends, although its client reads nothing", () =>
+    Effect.gen(function* () {
+      const { begun, count, run } = yield* waiting
+      let blocked = false
+      const server = yield* raw(
+        // Also says something at its end, when nothing can interrupt it.
+        optionsOf((turn) => Effect.onExit(run(turn), () => turn.note("warning", "kept"))),
+        (line) => (blocked && line.includes('"error"') ? Effect.never : Effect.void)
+      )
+      const sessionId = yield* server.open
+      yield* server.send(
+        message({ id: "p", method: "session/prompt", params: { sessionId, prompt: [text("go")] } })
+      )
+      yield* begun
+      blocked = true
+      for (let id = 0; id < 10; id++) yield* server.send(message({ id, method: "no/such" }))
+      yield* server.end
+      assert.isTrue(Exit.isSuccess(yield* server.ended))
+      assert.strictEqual(count.released, 1)
+    })
+  )
+
   it.live("fails when its output fails, and ends its sessions", () =>
     Effect.gen(function* () {
       const { begun, count, run } = yield* waiting

@@ -6,6 +6,7 @@
  */
 import { fileBytesMax } from "@cogni/sandbox-core/Executor"
 import type { Sandbox } from "@cogni/sandbox-promise"
+import type { FileProblem } from "@cogni/sandbox-promise/Failure"
 import * as ByteStream from "./internal/ByteStream.ts"
 import * as FileText from "./internal/FileText.ts"
 import { orAbsent } from "./internal/FileAbsence.ts"
@@ -121,9 +122,7 @@ export const sandboxSession = (sandbox: Sandbox, options: SandboxSessionOptions 
       return found === undefined ? null : { type: typeOf(found.type), size: found.bytes }
     },
     listDirectory: async ({ abortSignal, path }) => {
-      const entries = await files
-        .list(path, { signal: abortSignal })
-        .catch(orAbsent(new Set(["not_found"]), null))
+      const entries = await files.list(path, { signal: abortSignal }).catch(orAbsent(["not_found"], null))
       return entries === null ? null : entries.map(({ name, type }) => ({ name, type }))
     },
     deleteFile: ({ abortSignal, path }) =>
@@ -138,7 +137,7 @@ export const sandboxSession = (sandbox: Sandbox, options: SandboxSessionOptions 
 }
 
 /** Nothing has this path. Below a file, there can be nothing. */
-const absent = new Set(["not_found", "not_a_directory"])
+const absent: ReadonlyArray<FileProblem> = ["not_found", "not_a_directory"]
 
 const below = (workspace: string, directory: string): string =>
   directory.startsWith("/") ? directory : `${workspace}/${directory}`

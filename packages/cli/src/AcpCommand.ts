@@ -66,7 +66,8 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
     )
   )
   yield* valid(spec)
-  const progress = yield* Progress.make(input, note)
+  // Prompts run at the same time, and no activity is that of the command.
+  const progress = { ...(yield* Progress.make(input, note)), now: () => Effect.void }
   const terms = { agent, flags, settings, progress }
   const plan = { wayOut, proxy, auditBodies }
   switch (workspace) {

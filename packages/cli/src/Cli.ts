@@ -203,12 +203,27 @@ const agentsCommand = Command.make("agents", { output: Flags.output }, (flags) =
 
 const serveCommand = Command.make("serve", Flags.serve, (flags) =>
   Effect.promise(() => import("./ServeCommand.ts")).pipe(Effect.flatMap(({ serve }) => serve(flags)))
-).pipe(Command.withDescription("Serve agents and their runs over HTTP, to callers with a grant"))
+).pipe(
+  Command.withDescription(
+    `Serve agents and their runs over HTTP, to callers with a grant
+
+Create a grant with: cogni-sandbox grants create. On SIGTERM or Ctrl-C, the server refuses new runs, and ends when its
+active runs have ended. Runs that are active after --drain are cancelled.`
+  ),
+  Command.withShortDescription("Serve agents and their runs over HTTP, to callers with a grant")
+)
 
 const mcpCommand = Command.make("mcp", Flags.mcp, (flags) =>
   Effect.promise(() => import("./McpCommand.ts")).pipe(Effect.flatMap(({ mcp }) => mcp(flags)))
 ).pipe(
-  Command.withDescription("Serve tools of a sealed sandbox to an MCP client, on standard input and output")
+  Command.withDescription(
+    `Serve tools of a sealed sandbox to an MCP client, on standard input and output
+
+The first call opens the sandbox, which has no network and no model. Without --workspace, it starts in an empty
+directory, which is deleted when the command ends. With --workspace, it closes when it is idle, and the next call opens
+another one. The command ends when its input ends.`
+  ),
+  Command.withShortDescription("Serve tools of a sealed sandbox to an MCP client")
 )
 
 const acpCommand = Command.make("acp", Flags.acp, (flags) =>
@@ -219,7 +234,8 @@ const acpCommand = Command.make("acp", Flags.acp, (flags) =>
 
 Each prompt of a session is a run in a sandbox of its own. With --workspace cwd, the default, the agent changes the
 files of the editor's project. With fresh, each session starts in an empty directory, which is deleted at its end.
-With clone, each prompt works in a clone of the project's repository, and its commits go to a branch below sandbox/.`
+With clone, each prompt works in a clone of the project's repository, and its commits go to a branch below sandbox/.
+The command ends when its input ends.`
   ),
   Command.withShortDescription("Serve a sealed agent to an editor that speaks ACP")
 )

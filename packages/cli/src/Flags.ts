@@ -182,7 +182,7 @@ export const run = {
   agent: text("agent", "ID", "Agent that works on the prompt (default agent)").pipe(
     Flag.withDefault("agent")
   ),
-  personality: optional("personality", "NAME", "Personality of the agent, if it has any"),
+  personality: optional("personality", "NAME", "Personality of the agent, if it has any (default none)"),
   workspace: orUndefined(
     directory(
       "workspace",
@@ -206,7 +206,7 @@ export const run = {
     Quantity.parseGrace
   ),
   env: parsed(Quantity.parseAssignment)(
-    text("env", "NAME=VALUE", "Environment variable of the sandbox; may be repeated")
+    text("env", "NAME=VALUE", "Environment variable of the sandbox; may be repeated (default none)")
   ).pipe(Flag.withAlias("e"), Flag.atLeast(0)),
   image: optional(
     "image",
@@ -361,7 +361,11 @@ export const doctorWorkspace = orUndefined(
 /** Flags of `mcp`, most of them shared with `run`. */
 export const mcp = {
   workspace: run.workspace,
-  image: run.image,
+  image: optional(
+    "image",
+    "IMAGE",
+    "Image of the sandbox, built on the runtime image (default COGNI_RUNTIME_IMAGE, or the one of this version)"
+  ),
   profile: Flag.Literals("profile", ["minimal", "messaging", "coding", "full"]).pipe(
     Flag.withDescription("Set of tools to offer (default coding)"),
     Flag.withDefault("coding")
@@ -369,13 +373,20 @@ export const mcp = {
   allow: several(
     "allow",
     "TOOL",
-    "Tool to offer in addition to the profile, such as shell.exec; may be repeated"
+    "Tool to offer in addition to the profile, such as shell.exec; may be repeated (default none)"
   ),
-  deny: several("deny", "TOOL", "Tool or group not to offer, such as process.*; may be repeated"),
-  idleSeconds: duration("idle", "Idle time after which a sandbox closes; requires --workspace (default 15m)"),
+  deny: several(
+    "deny",
+    "TOOL",
+    "Tool or group not to offer, such as process.*; may be repeated (default none)"
+  ),
+  idleSeconds: duration(
+    "idle",
+    "Idle time after which a sandbox closes, such as 1h; requires --workspace (default 15m)"
+  ),
   timeoutSeconds: duration("timeout", "Lifetime of one sandbox, such as 2h (default 24h)"),
   memoryBytes: memoryOr("1g"),
-  diskBytes: run.diskBytes,
+  diskBytes: size("disk", "Size that one sandbox may add to its workspace, such as 500m (default 2g)"),
   cpus: run.cpus,
   processes: run.processes,
   packages: run.packages,
@@ -440,7 +451,7 @@ export const serve = {
   hostNames: several(
     "host-name",
     "NAME",
-    "Accepted name in the Host header, besides localhost and the address of --host; may be repeated"
+    "Accepted name in the Host header, besides localhost and the address of --host; may be repeated (default none)"
   ),
   operatorPort: orUndefined(
     whole(
@@ -467,7 +478,7 @@ export const serve = {
     "host-repositories",
     "Allow runs to work in repositories of this host, by path or over its loopback"
   ),
-  bodyBytesMax: size("body-limit", "Size of a request body allowed (default 12m)"),
+  bodyBytesMax: size("body-limit", "Size of a request body allowed, such as 20m (default 12m)"),
   runsMax: count("max-runs", "Concurrent runs allowed in this server (default 32)"),
   runsPerGrantMax: count("max-runs-per-grant", "Concurrent runs allowed per grant (default 8)"),
   runsPerMinutePerGrantMax: count("runs-per-minute", "Runs per minute allowed per grant (default 60)"),
@@ -489,7 +500,7 @@ export const serve = {
   reconcileSeconds: quantity(
     "reconcile-every",
     "DURATION",
-    "Time between comparisons of the ledger with the upstream's rows; 0s for none (default 1m)",
+    "Time between comparisons of the ledger with the upstream's rows, such as 5m; 0s for none (default 1m)",
     Quantity.parseGrace
   )
 }

@@ -2,7 +2,9 @@
  * Writes output: the answer to standard output, everything else to standard error.
  *
  * A write waits until the stream accepts it (back-pressure), so an agent is as fast as its reader. The run ends if the
- * reader of standard output closes it. A closed standard error is ignored.
+ * reader of standard output closes it. A closed standard error is ignored, and so is one that is not read: our own
+ * messages wait for it only for some seconds. Otherwise a program that starts the command and forgets to read its
+ * messages could keep it from ending.
  *
  * All output of the command goes through this module, which makes control characters visible on a terminal. No other
  * module writes to a stream or contains a terminal's escape sequences.
@@ -46,24 +48,41 @@ export const lines = (all: ReadonlyArray<string>): Effect.Effect<void, ReaderGon
 export const note = (text: string): Effect.Effect<void, never, Output> =>
   Output.use((output) => output.stderr(`· ${text}\n`))
 
-/** The process's own streams. */
-export const layer: Layer.Layer<Output> = Layer.effect(
-  Output,
-  Effect.gen(function* () {
-    const code = yield* Ref.make(0)
-    // Without a listener, a closed pipe would be an uncaught exception.
-    for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined)
-    return make({
-      stdout: (data) =>
-        write(process.stdout, data).pipe(Effect.flatMap((taken) => (taken ? Effect.void : new ReaderGone()))),
-      stderr: (data) => Effect.asVoid(write(process.stderr, data)),
-      stdoutIsTerminal: process.stdout.isTTY === true,
-      stderrIsTerminal: process.stderr.isTTY === true,
-      exitWith: (next) => Ref.set(code, next),
-      code: Ref.get(code)
+/** Longest time that one of our own messages waits for the reader of standard error. */
+const messageSecondsMax = 10
+
+/** Writes to two streams, such as those of the process. */
+export const layerStreams = ({
+  stderr,
+  stdout
+}: {
+  readonly stdout: Writer
+  readonly stderr: Writer
+}): Layer.Layer<Output> =>
+  Layer.effect(
+    Output,
+    Effect.gen(function* () {
+      const code = yield* Ref.make(0)
+      // Without a listener, a closed pipe would be an uncaught exception.
+      for (const stream of [stdout, stderr]) stream.on("error", () => undefined)
+      return make({
+        stdout: (data) =>
+          write(stdout, data).pipe(Effect.flatMap((taken) => (taken ? Effect.void : new ReaderGone()))),
+        // Text is ours. Bytes are an agent's, which has to be as slow as its reader.
+        stderr: (data) =>
+          typeof data === "string"
+            ? write(stderr, data).pipe(Effect.timeoutOption(`${messageSecondsMax} seconds`), Effect.asVoid)
+            : Effect.asVoid(write(stderr, data)),
+        stdoutIsTerminal: stdout.isTTY === true,
+        stderrIsTerminal: stderr.isTTY === true,
+        exitWith: (next) => Ref.set(code, next),
+        code: Ref.get(code)
+      })
     })
-  })
-)
+  )
+
+/** The process's own streams. */
+export const layer: Layer.Layer<Output> = Layer.suspend(() => layerStreams(process))
 
 /** Collects output in memory, for tests. */
 export const makeMemory = (options?: { readonly terminal?: boolean | undefined }) => {
@@ -98,8 +117,11 @@ const make = (streams: Streams): Output["Service"] => {
   })
 }
 
+/** A stream of the process. */
+type Writer = NodeJS.WritableStream & { readonly isTTY?: boolean | undefined }
+
 /** Writes data, and returns whether the stream accepted it. */
-const write = (stream: NodeJS.WriteStream, data: string | Uint8Array): Effect.Effect<boolean> =>
+const write = (stream: Writer, data: string | Uint8Array): Effect.Effect<boolean> =>
   data.length === 0
     ? Effect.succeed(true)
     : Effect.callback((resume) => {

@@ -1,8 +1,10 @@
 /** Output to a terminal is visible text, whichever module writes it. Output to a pipe is unchanged. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Output from "../src/Output.ts"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
 import { readdirSync, readFileSync } from "node:fs"
+import { Writable } from "node:stream"
 
 /** Characters that act on a terminal: C0 except tab and line feed, DEL, C1, and marks that reorder text. */
 // eslint-disable-next-line no-control-regex
@@ -51,6 +53,31 @@ describe("Output", () => {
       yield* Output.json(value).pipe(Effect.provide(piped.layer))
       assert.strictEqual(piped.said.stdout, `${JSON.stringify(value, undefined, 2)}\n`)
     })
+  )
+
+  it.effect(
+    "waits ten seconds for a reader of messages that does not read, and without limit for one of output",
+    () =>
+      Effect.gen(function* () {
+        // Accepts nothing.
+        const stuck = () => new Writable({ write: () => undefined })
+        const layer = Output.layerStreams({ stdout: stuck(), stderr: stuck() })
+        yield* Effect.gen(function* () {
+          const output = yield* Output.Output
+          // As at the end of an interrupted command.
+          const message = yield* Effect.forkChild(Effect.uninterruptible(output.stderr("· the end\n")))
+          const others = yield* Effect.forEach(
+            [output.stderr(new TextEncoder().encode("of the agent")), output.stdout("answer")],
+            (write) => Effect.forkChild(Effect.exit(write))
+          )
+          yield* TestClock.adjust("9 seconds")
+          assert.isUndefined(message.pollUnsafe())
+          yield* TestClock.adjust("2 seconds")
+          yield* Fiber.join(message)
+          yield* TestClock.adjust("1 hour")
+          for (const other of others) assert.isUndefined(other.pollUnsafe())
+        }).pipe(Effect.provide(layer))
+      })
   )
 
   it.effect("redraws a line of visible text, and only on a terminal", () =>

@@ -30,6 +30,27 @@ describe("Progress", () => {
     Effect.map(shown({ terminal: false, quiet: false }), (said) => assert.strictEqual(said, "· half way\n"))
   )
 
+  it.effect("repeats what goes on every 30 seconds if there is no terminal, until other output follows", () =>
+    Effect.gen(function* () {
+      const memory = Output.makeMemory({ terminal: false })
+      yield* Effect.gen(function* () {
+        const progress = yield* Progress.make({ quiet: false })
+        yield* TestClock.adjust("31 seconds")
+        assert.strictEqual(memory.said.stderr, "", "there is nothing to say yet")
+        yield* progress.now("the agent is\nworking\u001b[2J")
+        yield* TestClock.adjust("1 minute")
+        assert.strictEqual(
+          memory.said.stderr,
+          "· the agent is working^[[2J (1 m 0 s)\n· the agent is working^[[2J (1 m 30 s)\n"
+        )
+        yield* progress.rest
+        yield* TestClock.adjust("5 minutes")
+        yield* progress.note("done")
+      }).pipe(Effect.scoped, Effect.provide(memory.layer))
+      assert.isTrue(memory.said.stderr.endsWith("(1 m 30 s)\n· done\n"))
+    })
+  )
+
   it.effect("shows a spinner with the elapsed time on a terminal, and erases it before other output", () =>
     Effect.map(shown({ terminal: true, quiet: false }), (said) => {
       assert.include(said, `${erase}⠙ working^[[2J`)
@@ -40,6 +61,8 @@ describe("Progress", () => {
   )
 
   it.effect("prints nothing with --quiet", () =>
-    Effect.map(shown({ terminal: true, quiet: true }), (said) => assert.strictEqual(said, ""))
+    Effect.gen(function* () {
+      for (const terminal of [true, false]) assert.strictEqual(yield* shown({ terminal, quiet: true }), "")
+    })
   )
 })

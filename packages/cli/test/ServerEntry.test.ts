@@ -15,7 +15,9 @@ import * as Output from "../src/Output.ts"
 
 const read = (path: string) => JSON.parse(readFileSync(new URL(path, import.meta.url), "utf8"))
 
-const entry = read("../server.json")
+const source = read("../server.json")
+// The release adds the name, which follows from the place of the repository.
+const entry = { ...source, name: "io.github.someone/cogni-sandbox" }
 const manifest = read("../package.json")
 const schema = read("fixtures/mcp-server.schema.json")
 
@@ -51,7 +53,6 @@ describe("the entry for the MCP registry", () => {
   })
 
   it("has the names of the package, and is published with it", () => {
-    assert.strictEqual(entry.name, manifest.mcpName)
     assert.strictEqual(npm.identifier, manifest.name)
     assert.include(manifest.files, "server.json")
     // npx runs the only command of a package.
@@ -59,11 +60,12 @@ describe("the entry for the MCP registry", () => {
     assert.lengthOf(Object.keys(manifest.bin), 1)
   })
 
-  it("leaves the version and the repository to the release", () => {
+  it("leaves its name, the version and the repository to the release", () => {
     // .ci/pack.ts completes them: test/architecture/package.test.ts.
     assert.strictEqual(entry.version, "0.0.0")
     assert.strictEqual(npm.version, "0.0.0")
-    assert.notProperty(entry, "repository")
+    for (const name of ["repository", "name"]) assert.notProperty(source, name)
+    assert.notProperty(manifest, "mcpName")
   })
 
   it.effect("has arguments that the command takes", () =>

@@ -4,8 +4,8 @@
  * The framework implements its file tools with commands (`find`, `grep`, `awk`) and copies of whole files. This module
  * gives it both. The sandbox belongs to its caller, and other code can use it at the same time.
  */
-import type { Sandbox } from "@cogni/sandbox-promise/Sandbox"
-import { SandboxError } from "@cogni/sandbox-promise/SandboxHost"
+import { type CommandFailure, commandFailureOf } from "@cogni/sandbox-promise/Failure"
+import type { ExecEnd, Sandbox } from "@cogni/sandbox-promise/Sandbox"
 import {
   BaseSandbox,
   type DeleteResult,
@@ -32,7 +32,7 @@ export interface DeepAgentsOptions {
    * the agent is informed. The framework tries to move more than 80,000 characters to `/large_tool_results`, which a
    * sandbox with a read-only root does not have.
    */
-  readonly outputBytesMax?: number | undefined
+  readonly outputRetainedBytesMax?: number | undefined
 }
 
 /** A backend for `createDeepAgent`. Its `id` is the sandbox's run ID. */
@@ -43,7 +43,7 @@ export interface DeepAgentsBackend extends BaseSandbox {
 
 const timeoutSecondsDefault = 120
 
-const outputBytesDefault = 32 * 1024
+const outputRetainedBytesDefault = 32 * 1024
 
 /**
  * Creates a backend over an open sandbox. Closing the sandbox ends its commands.
@@ -66,20 +66,25 @@ const over = (code: string, cause: unknown): BackendError =>
     cause instanceof Error ? cause : undefined
   )
 
-/** Runs commands whose output is bounded by the sandbox's own limit, which fits listings and whole files. */
-class FileBackend extends BaseSandbox implements DeepAgentsBackend {
+class AgentBackend extends BaseSandbox implements DeepAgentsBackend {
   readonly id: string
   readonly #sandbox: Sandbox
   readonly #timeoutSecondsMax: number
-  readonly #outputBytesMax: number | undefined
+  readonly #outputRetainedBytesMax: number
   #isOver = false
 
-  constructor(sandbox: Sandbox, timeoutSecondsMax: number, outputBytesMax?: number) {
+  constructor(sandbox: Sandbox, options: DeepAgentsOptions) {
     super()
     this.id = sandbox.runId
     this.#sandbox = sandbox
-    this.#timeoutSecondsMax = timeoutSecondsMax
-    this.#outputBytesMax = outputBytesMax
+    this.#timeoutSecondsMax = positive(
+      "timeoutSecondsMax",
+      options.timeoutSecondsMax ?? timeoutSecondsDefault
+    )
+    this.#outputRetainedBytesMax = positive(
+      "outputRetainedBytesMax",
+      options.outputRetainedBytesMax ?? outputRetainedBytesDefault
+    )
     void this.#noteEnd()
   }
 
@@ -93,17 +98,8 @@ class FileBackend extends BaseSandbox implements DeepAgentsBackend {
   }
 
   override async execute(command: string): Promise<ExecuteResponse> {
-    try {
-      const end = await this.#sandbox.exec(command, {
-        timeoutSecondsMax: this.#timeoutSecondsMax,
-        outputRetainedBytesMax: this.#outputBytesMax
-      })
-      return CommandReport.ofEnd(end)
-    } catch (error) {
-      const report = error instanceof SandboxError ? CommandReport.ofError(error) : undefined
-      if (report === undefined) throw over(commandFailed, error)
-      return report
-    }
+    const outcome = await this.#run(command, this.#outputRetainedBytesMax)
+    return "failure" in outcome ? CommandReport.ofFailure(outcome.failure) : CommandReport.ofEnd(outcome.end)
   }
 
   override async uploadFiles(files: Array<[string, Uint8Array]>): Promise<Array<FileUploadResponse>> {
@@ -130,6 +126,60 @@ class FileBackend extends BaseSandbox implements DeepAgentsBackend {
     return responses
   }
 
+  override ls(path: string): Promise<LsResult> {
+    return this.#tool(async (tool) => {
+      const found = await tool.ls(path)
+      return tool.isCut
+        ? { error: `${path} has too many entries for one listing. Use a command, such as find with head` }
+        : found
+    })
+  }
+
+  override read(filePath: string, offset?: number, limit?: number): Promise<ReadResult> {
+    return this.#tool((tool) => tool.read(filePath, offset, limit))
+  }
+
+  override grep(
+    pattern: string,
+    path?: string,
+    glob?: string | null,
+    maxCount?: number | null
+  ): Promise<GrepResult> {
+    return this.#tool(async (tool) => {
+      const found = await tool.grep(pattern, path, glob, maxCount)
+      return tool.isCut ? { ...found, truncated: true } : found
+    })
+  }
+
+  override glob(pattern: string, path?: string): Promise<GlobResult> {
+    return this.#tool((tool) => tool.glob(pattern, path))
+  }
+
+  override delete(filePath: string): Promise<DeleteResult> {
+    return this.#tool((tool) => tool.delete(filePath))
+  }
+
+  /**
+   * Runs one of the framework's file tools, which are commands. The framework ignores how they end: it would take part
+   * of a listing for all of it, and a file that was not read in time for one that does not exist.
+   */
+  async #tool<A>(use: (tool: FileTool) => Promise<A>): Promise<A | { readonly error: string }> {
+    const tool = new FileTool(this, (command) => this.#run(command))
+    const result = await use(tool)
+    return tool.failure === undefined ? result : { error: tool.failure.message }
+  }
+
+  async #run(command: string, outputRetainedBytesMax?: number): Promise<Outcome> {
+    try {
+      const timeoutSecondsMax = this.#timeoutSecondsMax
+      return { end: await this.#sandbox.exec(command, { timeoutSecondsMax, outputRetainedBytesMax }) }
+    } catch (error) {
+      const failure = commandFailureOf(error)
+      if (failure === undefined) throw over(commandFailed, error)
+      return { failure }
+    }
+  }
+
   async #copied<A>(copy: Promise<FileTransfer.Copied<A>>): Promise<FileTransfer.Copied<A>> {
     try {
       return await copy
@@ -139,38 +189,46 @@ class FileBackend extends BaseSandbox implements DeepAgentsBackend {
   }
 }
 
-/** The agent's own commands show less output than those with which the framework implements its file tools. */
-class AgentBackend extends FileBackend {
-  readonly #files: FileBackend
+type Outcome = { readonly end: ExecEnd } | { readonly failure: CommandFailure }
 
-  constructor(sandbox: Sandbox, options: DeepAgentsOptions) {
-    const timeoutSecondsMax = options.timeoutSecondsMax ?? timeoutSecondsDefault
-    super(sandbox, timeoutSecondsMax, options.outputBytesMax ?? outputBytesDefault)
-    this.#files = new FileBackend(sandbox, timeoutSecondsMax)
+/** One use of a file tool. Its output is bounded by the sandbox's own limit, which fits listings and files. */
+class FileTool extends BaseSandbox {
+  readonly id: string
+  readonly #backend: BaseSandbox
+  readonly #run: (command: string) => Promise<Outcome>
+  /** How its command failed. */
+  failure: CommandFailure | undefined
+  /** Whether the end of its command's output is missing. */
+  isCut = false
+
+  constructor(backend: BaseSandbox, run: (command: string) => Promise<Outcome>) {
+    super()
+    this.id = backend.id
+    this.#backend = backend
+    this.#run = run
   }
 
-  override ls(path: string): Promise<LsResult> {
-    return this.#files.ls(path)
+  override async execute(command: string): Promise<ExecuteResponse> {
+    const outcome = await this.#run(command)
+    if ("failure" in outcome) {
+      this.failure = outcome.failure
+      return CommandReport.ofFailure(outcome.failure)
+    }
+    const report = CommandReport.ofEnd(outcome.end)
+    if (report.truncated) this.isCut = true
+    return report
   }
 
-  override read(filePath: string, offset?: number, limit?: number): Promise<ReadResult> {
-    return this.#files.read(filePath, offset, limit)
+  override uploadFiles(files: Array<[string, Uint8Array]>): Promise<Array<FileUploadResponse>> {
+    return Promise.resolve(this.#backend.uploadFiles(files))
   }
 
-  override grep(
-    pattern: string,
-    path?: string,
-    glob?: string | null,
-    maxCount?: number | null
-  ): Promise<GrepResult> {
-    return this.#files.grep(pattern, path, glob, maxCount)
+  override downloadFiles(paths: Array<string>): Promise<Array<FileDownloadResponse>> {
+    return Promise.resolve(this.#backend.downloadFiles(paths))
   }
+}
 
-  override glob(pattern: string, path?: string): Promise<GlobResult> {
-    return this.#files.glob(pattern, path)
-  }
-
-  override delete(filePath: string): Promise<DeleteResult> {
-    return this.#files.delete(filePath)
-  }
+const positive = (name: string, value: number): number => {
+  if (value > 0) return value
+  throw new RangeError(`${name} is ${value}. Give a positive number, or leave it out`)
 }

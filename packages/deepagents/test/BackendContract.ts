@@ -109,7 +109,7 @@ const commands: ReadonlyArray<Case> = [
   {
     title: "cuts off output over its limit, and reports it",
     check: async ({ backendWith }) => {
-      const backend = backendWith({ outputBytesMax: 10 })
+      const backend = backendWith({ outputRetainedBytesMax: 10 })
       const said = await backend.execute("printf 0123456789abc; printf ABCDEFGHIJKLM >&2")
       assert.deepStrictEqual(said, { output: "0123456789\nABCDEFGHIJ", exitCode: 0, truncated: true })
     }
@@ -118,7 +118,7 @@ const commands: ReadonlyArray<Case> = [
     title: "does not cut off the listings of the file tools at that limit",
     check: async (world) => {
       await put(world, { "a.txt": lines(100) })
-      const backend = world.backendWith({ outputBytesMax: 10 })
+      const backend = world.backendWith({ outputRetainedBytesMax: 10 })
       assert.include((await backend.read(`${world.directory}/a.txt`)).content, "line 100;")
       assert.lengthOf((await backend.grep("line", world.directory)).matches ?? [], 100)
       assert.lengthOf((await backend.ls(world.directory)).files ?? [], 1)

@@ -62,6 +62,57 @@ describe("deepAgentsBackend", () => {
     assert.match(said.output, /wrote more than/u)
   })
 
+  it.each(["timeoutSecondsMax", "outputRetainedBytesMax"] as const)(
+    "refuses a value of %s that is not positive",
+    async (name) => {
+      await using sandbox = await createSandbox({ inMemory: program })
+      for (const value of [0, -1, Number.NaN]) {
+        assert.throws(() => deepAgentsBackend(sandbox, { [name]: value }), RangeError, name)
+      }
+    }
+  )
+
+  it("reports a file tool whose command broke a limit as an error with the reason", async () => {
+    await using sandbox = await createSandbox({
+      inMemory: ({ argv }) => ({
+        stdout: argv[2]!.startsWith("test -e") ? "" : "/a.txt:1:one\n/b.txt:2:two\n"
+      }),
+      limits: { outputBytesMax: 20 }
+    })
+    const backend = deepAgentsBackend(sandbox)
+    for (const { error, ...rest } of [
+      await backend.grep("o", "/"),
+      await backend.glob("*.txt", "/"),
+      await backend.ls("/"),
+      await backend.read("/a.txt"),
+      await backend.delete("/a.txt")
+    ]) {
+      assert.match(error ?? "no error", /wrote more than/u)
+      assert.deepStrictEqual(rest, {})
+    }
+  })
+
+  it("tells the agent when the matches of a search or the entries of a directory are not complete", async () => {
+    await using sandbox = await createSandbox({
+      inMemory: () => ({ stdout: "/a.txt:1:one\n/b.txt:2:two\n" }),
+      limits: { outputRetainedBytesMax: 15 }
+    })
+    const backend = deepAgentsBackend(sandbox)
+    const { matches = [], truncated } = await backend.grep("o", "/")
+    assert.deepStrictEqual([matches[0]?.path, truncated], ["/a.txt", true])
+    assert.match((await backend.ls("/")).error ?? "no error", /too many entries/u)
+  })
+
+  it("reports a copy outside the workspace whose command broke a limit as a file that is not permitted", async () => {
+    await using sandbox = await createSandbox({
+      inMemory: () => ({ stdout: "0123456789" }),
+      limits: { outputBytesMax: 5 }
+    })
+    const backend = deepAgentsBackend(sandbox, { timeoutSecondsMax: 1 })
+    const [written] = await backend.uploadFiles([["/tmp/a", new Uint8Array(1)]])
+    assert.strictEqual(written!.error, "permission_denied")
+  })
+
   it("uploads, edits and downloads files of the workspace, each with its own outcome", async () => {
     await using sandbox = await createSandbox({ inMemory: program })
     const backend = deepAgentsBackend(sandbox)

@@ -88,6 +88,8 @@ class SealedSandbox extends MastraSandbox implements CogniSandbox {
   readonly #limits: CommandLimits.CommandLimits
   readonly #actingUserId: string | undefined
   #sandbox: Sandbox | undefined
+  /** Settles when the sandbox is open, or could not be opened. */
+  #opening: Promise<void> | undefined
   #createdAt = new Date()
   #over: SandboxError | Closed | undefined
 
@@ -114,12 +116,7 @@ class SealedSandbox extends MastraSandbox implements CogniSandbox {
       this.#ready()
       return { outcome: "connected" }
     }
-    const { abortSignal: signal } = options
-    try {
-      this.#adopt(await this.#source({ id: this.id, actingUserId: this.#actingUserId, signal }))
-    } catch (error) {
-      throw MastraErrors.ofSandbox(error)
-    }
+    await (this.#opening = this.#open(this.#source, options.abortSignal))
     return { outcome: "created" }
   }
 
@@ -139,8 +136,10 @@ class SealedSandbox extends MastraSandbox implements CogniSandbox {
 
   /** Ends all processes. Closes the sandbox if this adapter opened it. */
   override async destroy(): Promise<void> {
+    // Mastra also waits for it, unless the caller calls this function itself.
+    await this.#opening?.catch(() => undefined)
     await this.processes.killAll()
-    if (typeof this.#source === "function") await this.#sandbox?.close()
+    if (this.#isOwner) await this.#sandbox?.close()
   }
 
   override snapshot(): Promise<void> {
@@ -254,6 +253,21 @@ class SealedSandbox extends MastraSandbox implements CogniSandbox {
     )
   }
 
+  get #isOwner(): boolean {
+    return typeof this.#source === "function"
+  }
+
+  async #open(
+    source: Extract<SandboxSource, (request: never) => unknown>,
+    signal: AbortSignal | undefined
+  ): Promise<void> {
+    try {
+      this.#adopt(await source({ id: this.id, actingUserId: this.#actingUserId, signal }))
+    } catch (error) {
+      throw MastraErrors.ofSandbox(error)
+    }
+  }
+
   #adopt(sandbox: Sandbox): void {
     this.#sandbox = sandbox
     this.#createdAt = new Date()
@@ -265,6 +279,8 @@ class SealedSandbox extends MastraSandbox implements CogniSandbox {
     if (this.status === "destroying" || this.status === "destroyed") return
     this.status = "error"
     this.error = this.#over.message
+    // Its container and its files would stay until the host closes. A failure is reported by `destroy`.
+    if (this.#isOwner) await sandbox.close().catch(() => undefined)
   }
 
   #ready(): Sandbox {

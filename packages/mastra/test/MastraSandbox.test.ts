@@ -1,7 +1,13 @@
 /** The adapter over sandboxes in memory: its promises, its life, and Mastra's own agent loop. */
 import { afterAll, assert, beforeAll, describe, expectTypeOf, it } from "@effect/vitest"
 import { createHost, createSandbox, type Sandbox } from "@cogni/sandbox-promise"
-import { SandboxError, SandboxNotReadyError, Workspace, type WorkspaceSandbox } from "@mastra/core/workspace"
+import {
+  type FilesystemError,
+  SandboxError,
+  SandboxNotReadyError,
+  Workspace,
+  type WorkspaceSandbox
+} from "@mastra/core/workspace"
 import { Effect } from "effect"
 import { type CogniSandbox, mastraSandbox } from "../src/index.ts"
 import * as AgentLoop from "./AgentLoop.ts"
@@ -107,6 +113,77 @@ describe("an adapter with a function", () => {
     assert.strictEqual(sandbox.status, "error")
     assert.isDefined(handle.exitCode)
     assert.strictEqual(opened.length, 1)
+  })
+
+  it("closes a sandbox that opens while it is destroyed", async () => {
+    const { host, open, opened } = counted()
+    await using _host = host
+    const gate = Promise.withResolvers<void>()
+    const sandbox = mastraSandbox(async (request) => {
+      await gate.promise
+      return await open(request)
+    })
+    const starting = sandbox.start()
+    const destroying = sandbox.destroy()
+    gate.resolve()
+    await Promise.all([starting, destroying])
+    assert.isUndefined(await opened[0]!.ended)
+    assert.include(await rejected(() => opened[0]!.exec("pwd")), { _tag: "Closed" })
+  })
+
+  it("closes a sandbox that is over, and leaves one that is not its own", async () => {
+    const { host, open, opened } = counted()
+    await using _host = host
+    const over = Promise.withResolvers<undefined>()
+    const own = mastraSandbox(async (request) => ({ ...(await open(request)), ended: over.promise }))
+    const other = await host.createSandbox()
+    const shared = mastraSandbox({ ...other, ended: over.promise })
+    await own.start()
+    await shared.start()
+    over.resolve(undefined)
+    assert.isUndefined(await opened[0]!.ended)
+    assert.strictEqual((await other.exec(lines.where)).exitCode, 0)
+  })
+
+  it("ends a process that starts while the adapter is destroyed", async () => {
+    await using sandbox = await createSandbox({ inMemory: program })
+    const gate = Promise.withResolvers<void>()
+    const started = Promise.withResolvers<void>()
+    let disposed = 0
+    const adapter = mastraSandbox({
+      ...sandbox,
+      spawn: async (command, options) => {
+        const process = await sandbox.spawn(command, options)
+        started.resolve()
+        await gate.promise
+        return {
+          ...process,
+          [Symbol.asyncDispose]: async () => {
+            disposed++
+            await process[Symbol.asyncDispose]()
+          }
+        }
+      }
+    })
+    await adapter.start()
+    const starting = rejected(() => adapter.processes.spawn(lines.sleeps))
+    await started.promise
+    await adapter.destroy()
+    gate.resolve()
+    assert.match(String(await starting), /destroyed while the process started/u)
+    assert.strictEqual(disposed, 1)
+  })
+
+  it("tells a file command that broke a limit from a sandbox that is over", async () => {
+    await using sandbox = await createSandbox({
+      inMemory: () => ({ stdout: "0123456789" }),
+      limits: { outputBytesMax: 5 }
+    })
+    const { filesystem } = mastraSandbox(sandbox)
+    const error = await rejected(() => filesystem.appendFile("note.txt", "text"))
+    assert.deepInclude<object>(error as FilesystemError, { name: "FilesystemError", code: "COMMAND_FAILED" })
+    assert.match(String(error), /append failed: .*wrote more than/u)
+    assert.deepInclude<object>((error as Error).cause as object, { _tag: "SandboxError" })
   })
 
   it("is a template for others, which open sandboxes of their own", async () => {

@@ -107,12 +107,14 @@ export const sandboxClient = (options: SandboxClientOptions): SealedSandboxClien
       onClose: () => live.delete(sessionId)
     })
     live.set(sessionId, { session, store: given.store, stored: undefined })
-    void sandbox.ended.then(() => live.delete(sessionId))
+    // The SDK may have dropped the session. Its container and its files would stay until the host closes.
+    void sandbox.ended.then(() => session.close()).catch(() => undefined)
     try {
       await prepare(session)
       return session
     } catch (error) {
-      await session.close()
+      // A release that fails as well would hide why.
+      await session.close().catch(() => undefined)
       throw error
     }
   }
@@ -142,8 +144,9 @@ export const sandboxClient = (options: SandboxClientOptions): SealedSandboxClien
 
   /** Stores the workspace, and removes the snapshot that this one replaces. */
   const persist = async (one: Live, store: Snapshots.SnapshotStore, state: SessionState.SessionState) => {
-    const before = one.stored
     const stored = await archived(one.session, store)
+    // Not earlier: another call may have stored one in the meantime.
+    const before = one.stored
     one.stored = stored
     state.snapshot = stored.snapshot
     state.snapshotFingerprint = stored.digest

@@ -1,6 +1,6 @@
 /** Refusals of the client: states that it has not made, changed snapshots, and what a sandbox cannot have. */
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { createHost } from "@cogni/sandbox-promise"
+import { createHost, type Sandbox } from "@cogni/sandbox-promise"
 import {
   EnvValueReference,
   InMemoryRemoteSnapshotStore,
@@ -176,7 +176,8 @@ describe("a snapshot", () => {
     const baseDir = join(directory, "files")
     const client = clientOf({ snapshot: { type: "local", baseDir } })
     const session = await client.open({ entries: file })
-    await client.stored(session)
+    // Two at the same time leave no snapshot behind either.
+    await Promise.all([client.stored(session), client.stored(session)])
     const state = await client.stored(session)
     const [name, ...others] = readdirSync(baseDir)
     assert.deepStrictEqual(others, [])
@@ -418,6 +419,24 @@ describe("a sealed sandbox", () => {
     for (const error of await Promise.all(asked.map(rejected))) assert.include(error, { _tag: "Closed" })
   })
 
+  it("is closed when its sandbox is over, although the SDK has dropped it", async () => {
+    const over = Promise.withResolvers<undefined>()
+    const sandboxes: Array<Sandbox> = []
+    const client = sandboxClient({
+      host: {
+        createSandbox: async (options) => {
+          const sandbox = await host.createSandbox(options)
+          sandboxes.push(sandbox)
+          return { ...sandbox, ended: over.promise }
+        }
+      }
+    })
+    const { state } = await client.create()
+    over.resolve(undefined)
+    assert.isUndefined(await sandboxes[0]!.ended)
+    assert.isFalse(await client.canReusePreservedOwnedSession!(state))
+  })
+
   it("is removed if its manifest cannot be made", async () => {
     const closed = createHost({ inMemory: program })
     let opened = 0
@@ -428,13 +447,17 @@ describe("a sealed sandbox", () => {
           const sandbox = await closed.createSandbox(options)
           opened++
           void sandbox.ended.then(() => over++)
-          return sandbox
+          const close = async () => {
+            await sandbox.close()
+            throw new Error("the release failed as well")
+          }
+          return { ...sandbox, close }
         }
       },
       localSources: [directory]
     })
     const entries = { missing: { type: "local_file", src: join(directory, "missing") } } as const
-    await rejected(client.create({ manifest: { entries } }))
+    assert.notInclude(String(await rejected(client.create({ manifest: { entries } }))), "the release failed")
     assert.deepStrictEqual([opened, over], [1, 1])
     await closed.close()
   })

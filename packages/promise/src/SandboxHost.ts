@@ -44,7 +44,10 @@ export interface Upstream extends Omit<GatewayLlmProxy.GatewayLlmProxyOptions, "
 export interface HostOptions {
   /** Address of the Docker Engine, such as `/var/run/docker.sock` or `tcp://…` (default `/var/run/docker.sock`). */
   readonly docker?: string | undefined
-  /** Simulates containers in memory instead, with this program in place of each command. */
+  /**
+   * Simulates containers in memory instead, with this program in place of each command. Then nothing else here is used
+   * but `agents`: no engine, no model, no registry and no file.
+   */
   readonly inMemory?: MemoryProgram | undefined
   /** Model API for sandboxes and agents that have a model. Without it, none of them can have one. */
   readonly upstream?: Upstream | undefined
@@ -138,7 +141,8 @@ export const createSandbox = async (options: HostOptions & SandboxOptions = {}):
   try {
     return await openIn(runtime, { ...spec, signal }, runtime.close)
   } catch (error) {
-    await runtime.close()
+    // A release that fails as well would hide why.
+    await runtime.close().catch(() => undefined)
     throw error
   }
 }

@@ -55,6 +55,20 @@ describe("HostRuntime", () => {
     assert.strictEqual(rejection, failing)
   })
 
+  it("rejects with the failure of an acquisition, although its release fails as well", async () => {
+    const { runtime } = world()
+    const broken = new Error("the container did not start")
+    const held = runtime.hold(
+      Effect.andThen(
+        Effect.acquireRelease(Effect.void, () => Effect.die(new Error("the release failed"))),
+        Effect.fail(broken)
+      ),
+      undefined
+    )
+    assert.strictEqual(await held.catch((error: unknown) => error), broken)
+    await runtime.close()
+  })
+
   it("rejects with the reason if it is closed or the signal has aborted, and builds nothing", async () => {
     const { builds, runtime } = world()
     const rejected = (signal?: AbortSignal) =>

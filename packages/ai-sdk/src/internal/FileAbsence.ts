@@ -1,16 +1,11 @@
 /** Answers for file operations that the sandbox refuses, because nothing has the path. */
-import { SandboxError } from "@cogni/sandbox-promise"
+import { type FileProblem, fileProblemOf } from "@cogni/sandbox-promise/Failure"
 
 /** For `Promise.catch`: replaces one of these problems with a value. Any other error is thrown again. */
 export const orAbsent =
-  <A>(problems: ReadonlySet<string>, value: A) =>
+  <A>(problems: ReadonlyArray<FileProblem>, value: A) =>
   (thrown: unknown): A => {
-    if (
-      thrown instanceof SandboxError &&
-      thrown.reason._tag === "FileRefused" &&
-      problems.has(thrown.reason.problem)
-    ) {
-      return value
-    }
+    const problem = fileProblemOf(thrown)
+    if (problem !== undefined && problems.includes(problem)) return value
     throw thrown
   }

@@ -5,16 +5,17 @@
  * inherited tools read those files with commands, so they are also copied with commands, inside and as the agent's
  * user.
  */
+import { commandFailureOf, type FileProblem, fileProblemOf } from "@cogni/sandbox-promise/Failure"
 import type { Sandbox } from "@cogni/sandbox-promise/Sandbox"
-import { SandboxError } from "@cogni/sandbox-promise/SandboxHost"
 import type { FileOperationError } from "deepagents"
 
 /** Largest file that is read outside the workspace, in bytes: the limit of files in the workspace. */
 const fileBytesMax = 16 * 1024 * 1024
 
-type FileProblem = Extract<SandboxError["reason"], { readonly _tag: "FileRefused" }>["problem"]
-
-/** The framework knows four problems. A file over a limit, or on a full disk, is one that the sandbox does not permit. */
+/**
+ * The framework knows four problems. A file over a limit of size or time, or on a full disk, is one that the sandbox
+ * does not permit.
+ */
 const errors: Readonly<Record<FileProblem, FileOperationError>> = {
   not_found: "file_not_found",
   not_a_file: "is_directory",
@@ -48,9 +49,6 @@ mkdir -p -- "$(dirname -- "$1")" && exec cat > "$1"`
 
 const script = (text: string, path: string) => ["/bin/sh", "-c", text, "sh", path] as const
 
-const problemOf = (error: unknown): FileProblem | undefined =>
-  error instanceof SandboxError && error.reason._tag === "FileRefused" ? error.reason.problem : undefined
-
 /** The outcome of one file. An error that is not about the file rejects instead. */
 export type Copied<A> = { readonly value: A } | { readonly error: FileOperationError }
 
@@ -62,10 +60,16 @@ const settled = async <A>(inside: Promise<A>, outside: () => Promise<Copied<A>>)
   try {
     return { value: await inside }
   } catch (error) {
-    const problem = problemOf(error)
+    const problem = fileProblemOf(error)
     if (problem === undefined) throw error
     return problem === "outside_workspace" ? await outside() : { error: errors[problem] }
   }
+}
+
+/** A command that broke a limit has not copied the file. Any other error is not about the file. */
+const unlessFailed = (error: unknown): Copied<never> => {
+  if (commandFailureOf(error) === undefined) throw error
+  return { error: errors.too_large }
 }
 
 const joined = (pieces: ReadonlyArray<Uint8Array>, bytes: number): Uint8Array => {
@@ -84,17 +88,22 @@ const readOutside = async (
   timeoutSecondsMax: number
 ): Promise<Copied<Uint8Array>> => {
   const signal = AbortSignal.timeout(timeoutSecondsMax * 1000)
-  await using running = await sandbox.spawn(script(readScript, path), { signal })
-  const pieces: Array<Uint8Array> = []
-  let bytesRead = 0
-  for await (const { bytes, channel } of running.output) {
-    if (channel === "stderr") continue
-    bytesRead += bytes.byteLength
-    if (bytesRead > fileBytesMax) return { error: errors.too_large }
-    pieces.push(bytes)
+  try {
+    await using running = await sandbox.spawn(script(readScript, path), { signal })
+    const pieces: Array<Uint8Array> = []
+    let bytesRead = 0
+    for await (const { bytes, channel } of running.output) {
+      if (channel === "stderr") continue
+      bytesRead += bytes.byteLength
+      if (bytesRead > fileBytesMax) return { error: errors.too_large }
+      pieces.push(bytes)
+    }
+    const { exitCode } = await running.exit
+    return exitCode === 0 ? { value: joined(pieces, bytesRead) } : failed(exitCode)
+  } catch (error) {
+    if (error === signal.reason) return { error: errors.too_large }
+    return unlessFailed(error)
   }
-  const { exitCode } = await running.exit
-  return exitCode === 0 ? { value: joined(pieces, bytesRead) } : failed(exitCode)
 }
 
 const writeOutside = async (
@@ -104,8 +113,12 @@ const writeOutside = async (
   timeoutSecondsMax: number
 ): Promise<Copied<void>> => {
   if (content.byteLength > fileBytesMax) return { error: errors.too_large }
-  const { exitCode } = await sandbox.exec(script(writeScript, path), { stdin: content, timeoutSecondsMax })
-  return exitCode === 0 ? { value: undefined } : failed(exitCode)
+  try {
+    const { exitCode } = await sandbox.exec(script(writeScript, path), { stdin: content, timeoutSecondsMax })
+    return exitCode === 0 ? { value: undefined } : failed(exitCode)
+  } catch (error) {
+    return unlessFailed(error)
+  }
 }
 
 /** Reads a whole file of at most 16 MiB. */

@@ -104,7 +104,7 @@ export const run = async (sandbox: Sandbox, operation: Operation, command: FileC
       { stdin: content, timeoutSecondsMax }
     )
     .catch((error: unknown) => {
-      throw MastraErrors.ofSandbox(error)
+      throw MastraErrors.ofFileCommand(error, command.given, operation)
     })
   if (exitCode === 0) return
   throw (

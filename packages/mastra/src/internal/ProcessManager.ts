@@ -26,6 +26,8 @@ export class ProcessManager extends SandboxProcessManager<MastraSandbox> {
   readonly #options: ManagerOptions
   #pids = 0
   #starting = 0
+  /** Times that all processes were ended. */
+  #ends = 0
 
   constructor(options: ManagerOptions) {
     super()
@@ -36,6 +38,7 @@ export class ProcessManager extends SandboxProcessManager<MastraSandbox> {
     const timeoutMsMax = delay(options.timeout)
     this.#makeRoom()
     this.#starting++
+    const ends = this.#ends
     try {
       const sandbox = this.#options.sandbox()
       const input = options.stdinMode === "ignore" ? undefined : CommandInput.make()
@@ -48,6 +51,13 @@ export class ProcessManager extends SandboxProcessManager<MastraSandbox> {
         .catch((error: unknown) => {
           throw MastraErrors.ofSandbox(error)
         })
+      if (ends !== this.#ends) {
+        await running[Symbol.asyncDispose]()
+        throw new SandboxError(
+          "the sandbox was destroyed while the process started, so the process was ended",
+          "NOT_READY"
+        )
+      }
       // Mastra counts with numbers of the system. Those from inside the sandbox mean nothing outside.
       const handle = new SandboxProcess(running, input, {
         ...(options.onStdout && { onStdout: options.onStdout }),
@@ -83,8 +93,9 @@ export class ProcessManager extends SandboxProcessManager<MastraSandbox> {
     this._tracked.delete(pid)
   }
 
-  /** Ends all of them, and waits until they have ended. */
+  /** Ends all of them, also those that are being started, and waits until they have ended. */
   async killAll(): Promise<void> {
+    this.#ends++
     const running = [...this._tracked.values()]
     await Promise.all(running.map((handle) => handle.kill()))
     await Promise.allSettled(running.map((handle) => handle.wait()))

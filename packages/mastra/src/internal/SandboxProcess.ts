@@ -1,6 +1,7 @@
 /** A running command as a process of Mastra. Its output is read as it comes; of each channel, the newest is kept. */
 import { killGraceSeconds } from "@cogni/sandbox-core/Executor"
 import type { Process } from "@cogni/sandbox-promise"
+import { commandFailureOf, killedCode } from "@cogni/sandbox-promise/Failure"
 import {
   type CommandResult,
   ProcessHandle,
@@ -40,7 +41,7 @@ interface Outcome {
   readonly timedOut: boolean
 }
 
-const killed: Ending = { exitCode: MastraErrors.killedCode, timedOut: false, note: "" }
+const killed: Ending = { exitCode: killedCode, timedOut: false, note: "" }
 
 export class SandboxProcess extends ProcessHandle {
   readonly pid: string
@@ -156,12 +157,13 @@ export class SandboxProcess extends ProcessHandle {
       const { exitCode, signal } = await this.#process.exit
       return this.#over(this.#ending, exitCode, signal !== undefined)
     } catch (thrown) {
-      const broken = MastraErrors.brokenLimit(thrown)
-      if (broken === undefined) {
-        this.#over(killed, MastraErrors.killedCode, true)
+      const failure = commandFailureOf(thrown)
+      if (failure === undefined) {
+        this.#over(killed, killedCode, true)
         throw MastraErrors.ofSandbox(thrown)
       }
-      return this.#over({ ...killed, ...broken, note: broken.message }, broken.exitCode, true)
+      const { exitCode = killedCode, message } = failure
+      return this.#over({ ...killed, exitCode, note: message }, exitCode, true)
     } finally {
       for (const timer of timers) clearTimeout(timer)
       this.#output?.end()

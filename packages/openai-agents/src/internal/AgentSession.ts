@@ -1,6 +1,7 @@
 /** A session of the SDK over an open sandbox. */
 import { fileBytesMax } from "@cogni/sandbox-core/Executor"
-import { type Sandbox, SandboxError, Unsupported } from "@cogni/sandbox-promise"
+import { type Sandbox, Unsupported } from "@cogni/sandbox-promise"
+import { fileProblemOf, refusedCode } from "@cogni/sandbox-promise/Failure"
 import type { Editor, ToolOutputImage } from "@openai/agents-core"
 import {
   type ExecCommandArgs,
@@ -158,7 +159,7 @@ export class AgentSession implements SandboxSession<SessionState> {
       const found = this.#at(path)
       if (maxBytes === undefined) return await this.#read(path)
       const bytes = await this.#read(path).catch(async (error: unknown) => {
-        if (problemOf(error) !== "too_large" || maxBytes > fileBytesMax) throw error
+        if (fileProblemOf(error) !== "too_large" || maxBytes > fileBytesMax) throw error
         return await this.#readStart(found, maxBytes)
       })
       return bytes.subarray(0, maxBytes)
@@ -169,7 +170,7 @@ export class AgentSession implements SandboxSession<SessionState> {
     try {
       return await this.#sandbox.files.read(this.#at(path))
     } catch (error) {
-      if (problemOf(error) !== "not_found") throw error
+      if (fileProblemOf(error) !== "not_found") throw error
       throw Object.assign(new SandboxWorkspaceReadNotFoundError(`${path} was not found.`, { path }), {
         cause: error
       })
@@ -229,7 +230,7 @@ export class AgentSession implements SandboxSession<SessionState> {
       return (await this.#sandbox.files.stat(this.#at(path)))?.type
     } catch (error) {
       // Below a file, there is nothing.
-      if (problemOf(error) === "not_a_directory") return undefined
+      if (fileProblemOf(error) === "not_a_directory") return undefined
       throw error
     }
   }
@@ -314,9 +315,6 @@ export class AgentSession implements SandboxSession<SessionState> {
   }
 }
 
-/** As a shell reports a command that cannot run. */
-const refusedCode = 126
-
 const requireAgent = (operation: string, runAs: string | undefined): void => {
   if (runAs === undefined || runAs.trim() === "") return
   throw new Unsupported({
@@ -324,6 +322,3 @@ const requireAgent = (operation: string, runAs: string | undefined): void => {
     reason: "a sandbox has one user, which cannot become another. Leave out runAs"
   })
 }
-
-const problemOf = (error: unknown): string | undefined =>
-  error instanceof SandboxError && error.reason._tag === "FileRefused" ? error.reason.problem : undefined

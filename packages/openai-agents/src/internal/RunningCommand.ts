@@ -1,5 +1,6 @@
 /** A command that runs on while the model does something else: its unread output, its input, and how it ended. */
 import type { Process, Sandbox, Spawn } from "@cogni/sandbox-promise"
+import { commandFailureOf, killedCode } from "@cogni/sandbox-promise/Failure"
 import * as InputQueue from "./InputQueue.ts"
 import * as OutputTail from "./OutputTail.ts"
 
@@ -18,7 +19,7 @@ export interface Output {
 
 export interface RunningCommand {
   readonly hasTerminal: boolean
-  /** Waits until the command has ended, but not longer than this. Rejects if the sandbox ended it. */
+  /** Waits until the command has ended, but not longer than this. Rejects if the sandbox is over. */
   readonly wait: (millis: number) => Promise<void>
   /** Undefined while it runs. */
   readonly exitCode: () => number | undefined
@@ -47,13 +48,20 @@ export const start = async (sandbox: Sandbox, given: Start): Promise<RunningComm
     stderr: OutputTail.make(outputCharactersMax)
   }
   let code: number | undefined
+  const see = (channel: "stdout" | "stderr", text: string) => {
+    both.push(text)
+    tails[channel].push(text)
+  }
   const ended = (async () => {
     try {
-      await collect(process, (channel, text) => {
-        both.push(text)
-        tails[channel].push(text)
-      })
+      await collect(process, see)
       code = (await process.exit).exitCode
+    } catch (error) {
+      const failure = commandFailureOf(error)
+      if (failure === undefined) throw error
+      // The model reads why, after what the command has written.
+      see("stderr", `\n${failure.message}\n`)
+      code = failure.exitCode ?? killedCode
     } finally {
       await process[Symbol.asyncDispose]()
     }

@@ -2,6 +2,7 @@
 import { type Sandbox, Unsupported } from "@cogni/sandbox-promise"
 import {
   type ExecCommandArgs,
+  SandboxLifecycleError,
   SandboxRuntimeError,
   type SandboxExecResult,
   type WriteStdinArgs
@@ -44,6 +45,8 @@ export const make = (sandbox: Sandbox, options: CommandOptions): SessionCommands
   const running = new Map<number, RunningCommand.RunningCommand>()
   let starting = 0
   let last = 0
+  /** Times that all commands were ended. */
+  let ends = 0
   let terminal: Promise<void> | undefined
 
   /** Forgets commands that have ended without being read, the oldest first, when there is no room. */
@@ -63,9 +66,27 @@ export const make = (sandbox: Sandbox, options: CommandOptions): SessionCommands
     const startedAt = Date.now()
     const hasTerminal = args.tty ?? false
     makeRoom()
+    const { command, id } = await started(args, hasTerminal)
+    await settled(id, command.wait(args.yieldTimeMs ?? execWaitMillisDefault))
+    return { ...report(id, command, args.maxOutputTokens), wallTimeSeconds: elapsedSeconds(startedAt) }
+  }
+
+  /** Asks the image once. A check that failed for another reason is made again. */
+  const checkTerminal = async () => {
+    terminal ??= requireTerminal(sandbox)
+    try {
+      await terminal
+    } catch (error) {
+      if (!(error instanceof Unsupported)) terminal = undefined
+      throw error
+    }
+  }
+
+  const started = async (args: ExecCommandArgs, hasTerminal: boolean) => {
+    const endsBefore = ends
     starting++
     try {
-      if (hasTerminal) await (terminal ??= requireTerminal(sandbox))
+      if (hasTerminal) await checkTerminal()
       const command = await RunningCommand.start(sandbox, {
         argv: argvOf(args, options.shell),
         env: options.environment(),
@@ -73,10 +94,15 @@ export const make = (sandbox: Sandbox, options: CommandOptions): SessionCommands
         hasTerminal,
         outputCharactersMax: options.outputCharactersMax
       })
+      if (ends !== endsBefore) {
+        await command.end()
+        throw new SandboxLifecycleError(
+          "The session was stopped while the command started, so the command was ended. Start it again."
+        )
+      }
       const id = ++last
       running.set(id, command)
-      await settled(id, command.wait(args.yieldTimeMs ?? execWaitMillisDefault))
-      return { ...report(id, command, args.maxOutputTokens), wallTimeSeconds: elapsedSeconds(startedAt) }
+      return { command, id }
     } finally {
       starting--
     }
@@ -139,6 +165,7 @@ export const make = (sandbox: Sandbox, options: CommandOptions): SessionCommands
     exec,
     writeStdin,
     endAll: async () => {
+      ends++
       const all = [...running.values()]
       running.clear()
       await Promise.all(all.map((command) => command.end()))

@@ -61,6 +61,25 @@ export const persist = async (
 ): Promise<Uint8Array> => {
   const signal = AbortSignal.timeout(stepSecondsMax * 1000)
   const command = script("archive", makeScript, ...excluded, ...(readOnly === undefined ? [] : [readOnly]))
+  try {
+    return await read(sandbox, command, archiveBytesMax, signal)
+  } catch (cause) {
+    if (cause !== signal.reason) throw cause
+    throw Object.assign(
+      new SandboxWorkspaceArchiveReadError(
+        `The workspace was not archived within ${stepSecondsMax} seconds. Remove files, or mark entries of the manifest as ephemeral.`
+      ),
+      { cause }
+    )
+  }
+}
+
+const read = async (
+  sandbox: Sandbox,
+  command: ReturnType<typeof script>,
+  archiveBytesMax: number,
+  signal: AbortSignal
+): Promise<Uint8Array> => {
   await using process = await sandbox.spawn(command, { signal })
   let all = new Uint8Array(pieceBytes)
   let size = 0

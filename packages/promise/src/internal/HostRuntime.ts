@@ -78,7 +78,8 @@ export const make = <R, E0>(layer: Layer.Layer<R, E0>): HostRuntime<R> => {
       held.add(close)
       return { value, close }
     } catch (error) {
-      await close()
+      // A release that fails as well would hide why.
+      await close().catch(() => undefined)
       throw error
     }
   }

@@ -35,7 +35,15 @@ export const make = <R>(
     spawn: async (command, { signal, stdin, ...options } = {}) => {
       const ends = HostRuntime.signalOf(over.signal, signal)
       const spawned = sandbox.spawn(command, { ...options, stdin: inputOf(stdin) })
-      return processOf(runtime, await runtime.hold(spawned, ends), ends)
+      const held = await runtime.hold(spawned, ends)
+      // Also of a process that has ended and was not disposed of: the host would hold it until it closes.
+      const close = HostRuntime.once(async () => {
+        over.signal.removeEventListener("abort", end)
+        await held.close()
+      })
+      const end = () => void close().catch(() => undefined)
+      over.signal.addEventListener("abort", end, { once: true })
+      return processOf(runtime, { ...held, close }, ends)
     },
     files: PromiseFiles.make(files, settle),
     ended: settle(Effect.flip(sandbox.ended)).catch(() => undefined),
