@@ -29,6 +29,8 @@ export type Fate = (typeof fates)[number]
 
 export interface PlannedRun {
   readonly index: number
+  /** Number of the attempt (default 0). */
+  readonly attempt?: number | undefined
   readonly billingAccountId: string
   readonly fate: Fate
   /** Runs in a sealed container. The others use the same socket from a process of this host. */
@@ -52,7 +54,7 @@ const accounts = 10
 
 /** Every tenth run hangs up. Every tenth is killed, and every second of these with its host. */
 const fateOf = (index: number): Fate =>
-  index % 10 === 3 ? "hangs up" : index % 20 === 7 ? "is killed" : index % 20 === 17 ? "loses its host" : "ends"
+  index % 10 === 3 ? "hangs up" : index % 20 === 7 ? "loses its host" : index % 20 === 17 ? "is killed" : "ends"
 
 /** Models: of an OpenAI-compatible provider, and of Anthropic. LiteLLM offers both in all three APIs. */
 const models = ["priced", "priced-claude"] as const
@@ -88,7 +90,8 @@ const call = Effect.fnUntraced(function* (fate: Fate) {
   return { path: paths[api], body, ...(fate === "hangs up" ? yield* hangUpOf : {}) }
 })
 
-const steps = Effect.fnUntraced(function* (calls: ReadonlyArray<PlannedCall>) {
+/** Cuts calls into steps of one to four. */
+export const stepsOf = Effect.fnUntraced(function* (calls: ReadonlyArray<PlannedCall>) {
   const made: Array<ReadonlyArray<PlannedCall>> = []
   for (let from = 0; from < calls.length; ) {
     const size = (yield* Random.nextBoolean) ? 1 : yield* Random.nextIntBetween(2, 4)
@@ -99,23 +102,23 @@ const steps = Effect.fnUntraced(function* (calls: ReadonlyArray<PlannedCall>) {
 })
 
 export const make = (options: PlanOptions): Effect.Effect<ReadonlyArray<PlannedRun>> =>
-  Effect.forEach(
-    Array.from({ length: options.runs }, (_, index) => index),
-    Effect.fnUntraced(function* (index) {
-      const fate = fateOf(index)
-      const length = yield* Random.nextIntBetween(options.callsMin, options.callsMax)
-      const calls = yield* Effect.forEach(Array.from({ length }), () => call(fate))
-      // Only this process can be killed without its containers, so a run that loses its host has none.
-      const every = Math.max(1, Math.floor(options.runs / Math.max(1, options.sealed)))
-      const isSealed =
-        fate !== "loses its host" && index % every === 0 && index / every < options.sealed
-      return {
-        index,
-        billingAccountId: `account-${yield* Random.nextIntBetween(1, accounts)}`,
-        fate,
-        isSealed,
-        steps: yield* steps(calls),
-        killedAt: yield* Random.nextIntBetween(0, length - 1)
-      }
-    })
-  ).pipe(Random.withSeed(options.seed))
+  Effect.gen(function* () {
+    const indexes = Array.from({ length: options.runs }, (_, index) => index)
+    const sealed = new Set((yield* Random.shuffle(indexes)).slice(0, options.sealed))
+    return yield* Effect.forEach(
+      indexes,
+      Effect.fnUntraced(function* (index) {
+        const fate = fateOf(index)
+        const length = yield* Random.nextIntBetween(options.callsMin, options.callsMax)
+        const calls = yield* Effect.forEach(Array.from({ length }), () => call(fate))
+        return {
+          index,
+          billingAccountId: `account-${yield* Random.nextIntBetween(1, accounts)}`,
+          fate,
+          isSealed: sealed.has(index),
+          steps: yield* stepsOf(calls),
+          killedAt: yield* Random.nextIntBetween(0, length - 1)
+        }
+      })
+    )
+  }).pipe(Random.withSeed(options.seed))

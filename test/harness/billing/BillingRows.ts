@@ -3,10 +3,14 @@
  * rows in LiteLLM's own table.
  */
 import { CallEnded, CallStarted, RunKeyed } from "@cogni/sandbox-proxy/AuditEntry"
+import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import { Effect, Option, Schema } from "effect"
-import { existsSync, readFileSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import type { LiteLlmDatabase } from "../LiteLlmDatabase.ts"
+import * as BillingHost from "./BillingHost.ts"
+import type { PlannedRun } from "./BillingPlan.ts"
+import type { ProvenRun } from "./BillingProof.ts"
 
 /** A row of LiteLLM's spend logs. */
 export const Row = Schema.Struct({
@@ -31,9 +35,12 @@ export type Row = typeof Row.Type
 
 const decodeRows = Schema.decodeUnknownEffect(Schema.Array(Row))
 
+/** Returns rows with the fields that are compared. */
+export const decoded = (found: unknown): Effect.Effect<ReadonlyArray<Row>> => Effect.orDie(decodeRows(found))
+
 /** Reads all rows of LiteLLM, of all keys. */
 export const rows = ({ select }: LiteLlmDatabase): Effect.Effect<ReadonlyArray<Row>> =>
-  Effect.orDie(Effect.flatMap(select(`SELECT * FROM "LiteLLM_SpendLogs"`), decodeRows))
+  Effect.flatMap(select(`SELECT * FROM "LiteLLM_SpendLogs"`), decoded)
 
 /** Our ID of the call that a row is about. */
 export const callIdOf = ({ litellm_call_id, metadata, request_id }: Row): string =>
@@ -64,3 +71,20 @@ export const audited = (directory: string | undefined): AuditedRun => {
   }
   return { keyHash, started, ended }
 }
+
+/** IDs of the runs that have begun below a directory, in and without containers. */
+export const runIdsIn = (directory: string): ReadonlyArray<string> =>
+  [directory, join(directory, "runs")].flatMap((place) =>
+    existsSync(place) ? readdirSync(place).filter((name) => name.startsWith("billing-")) : []
+  )
+
+/** Reads the audits of all runs that have begun below some directories. */
+export const provenRuns = (plan: ReadonlyArray<PlannedRun>, directories: ReadonlyArray<string>) =>
+  Ledger.use((ledger) =>
+    Effect.forEach([...new Set(directories.flatMap(runIdsIn))], (runId) =>
+      Effect.map(ledger.attempts(runId), ([run]): ProvenRun => {
+        const index = BillingHost.indexOf(runId)
+        return { runId, plan: plan.find((one) => one.index === index)!, audit: audited(run?.directory) }
+      })
+    )
+  )

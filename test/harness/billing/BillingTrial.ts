@@ -4,21 +4,16 @@
  * Meanwhile hosts are killed and their runs recovered, two reconcilers read rows that are not all there yet, and LiteLLM
  * restarts. In the end every run is over, every row is written, and every call has a verdict.
  */
-import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import { Ledger, entries } from "@cogni/sandbox-ledger/Ledger"
+import { entries, Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import { type Limits, limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimits"
 import * as LiteLlmSpendRows from "@cogni/sandbox-proxy/LiteLlmSpendRows"
 import { RunKeys } from "@cogni/sandbox-proxy/RunKeys"
 import { Array as Arr, Deferred, Effect, Fiber, Layer, Redacted, Schedule, Stream } from "effect"
-import { readdirSync } from "node:fs"
-import { join } from "node:path"
 import * as Await from "../Await.ts"
-import * as Images from "../Images.ts"
 import type { LiteLlmDatabase } from "../LiteLlmDatabase.ts"
 import * as Pace from "../Pace.ts"
 import * as RunHarness from "../RunHarness.ts"
-import * as BillingAgent from "./BillingAgent.ts"
 import * as BillingHost from "./BillingHost.ts"
 import type { PlannedRun } from "./BillingPlan.ts"
 import * as BillingProof from "./BillingProof.ts"
@@ -44,8 +39,6 @@ export interface Trial extends BillingProof.Proof {
 /** Runs whose host process is the same. */
 const runsOfHost = 2
 
-const runtimeSecondsMax = 600
-
 /** Rows are asked for as soon as calls are recorded. None is missing before the end. */
 const early: Limits = { ...limitsFor(1), rowsDelaySeconds: 0, deadlineSeconds: 2 * Pace.hangMillis }
 
@@ -63,43 +56,6 @@ const reconciledTwice = (limits: Limits, scope: Reconciler.Scope = {}) =>
 /** Two reconcilers at the same time, again and again. LiteLLM may be gone: then they change nothing. */
 const meanwhile = Effect.repeat(Effect.orDie(reconciledTwice(early)), Schedule.spaced("3 seconds"))
 
-/** Plays a run in a sealed container. Returns how often it was refused before. */
-const sealed = (run: PlannedRun) =>
-  Effect.orDie(
-    BillingHost.untilAccepted((attempt) =>
-      Effect.gen(function* () {
-        const { stream } = yield* SandboxRunner
-        const { caller: _caller, ...llm } = BillingHost.accessOf(run)
-        const door = { host: "127.0.0.1", port: 8080 }
-        let text = ""
-        let hasReached = false
-        yield* stream({
-          runId: BillingHost.runIdOf(run, attempt),
-          image: Images.runtime,
-          argv: ["node", "-e", BillingAgent.program, "/cogni/calls.json"],
-          inputs: [{ name: "calls.json", content: BillingAgent.input(door, run) }],
-          limits: { runtimeSecondsMax },
-          llm
-        }).pipe(
-          // Abandoning the stream kills the run.
-          Stream.takeUntil((event) => {
-            if (run.fate !== "is killed" || event._tag !== "OutputReceived") return false
-            text += new TextDecoder().decode(event.bytes)
-            for (const line of text.split("\n").slice(0, -1))
-              BillingAgent.hear(line, (call) => (hasReached ||= call === run.killedAt))
-            return hasReached
-          }),
-          Stream.runDrain,
-          Effect.mapError((error) =>
-            error.reason._tag === "ProxyFailed" || error.reason._tag === "Misconfigured"
-              ? new BillingHost.Refused({ detail: error.message })
-              : error
-          )
-        )
-      })
-    )
-  )
-
 /** Plays runs whose host process is killed in the middle of a call, and recovers them in two ways at once. */
 const lost = (options: BillingHost.HostOptions, runs: ReadonlyArray<PlannedRun>) =>
   Effect.gen(function* () {
@@ -107,7 +63,7 @@ const lost = (options: BillingHost.HostOptions, runs: ReadonlyArray<PlannedRun>)
     yield* host.reached
     yield* host.kill
     yield* Effect.all([BillingHost.recover, BillingHost.recover], { concurrency: 2 })
-    return 0
+    return { refused: 0 } satisfies BillingHost.Played
   }).pipe(Effect.scoped, Effect.orDie)
 
 /** Waits until LiteLLM has written the rows of all calls so far: it writes them in the order of their ends. */
@@ -155,48 +111,38 @@ const playAll = Effect.fnUntraced(function* (options: TrialOptions, host: Billin
   })
   let begun = 0
   let refused = 0
+  const failures: Array<string> = []
   const playGroup = Effect.fnUntraced(function* (group: ReadonlyArray<PlannedRun>) {
     begun += group.length
     if (begun % 10 === 0) say(`${begun} of ${plan.length} runs`)
     if (begun * 2 >= plan.length) yield* Deferred.succeed(half, undefined)
     const [run] = group
-    refused +=
+    const played: BillingHost.Played =
       run!.fate === "loses its host"
         ? yield* lost(host, group)
-        : run!.isSealed
-          ? yield* sealed(run!)
-          : yield* BillingHost.play(run!, host.directory)
+        : yield* BillingHost.play(run!, host.directory)
+    refused += played.refused
+    if (played.failure !== undefined) failures.push(`run ${run!.index} failed: ${played.failure}`)
   })
   const reconciling = yield* Effect.forkChild(meanwhile)
   yield* Effect.all([restart, Effect.forEach(groupsOf(plan), playGroup, { concurrency, discard: true })], {
     concurrency: 2
   })
   yield* Fiber.interrupt(reconciling)
-  return refused
+  return { refused, failures }
 })
 
-const prove = Effect.fnUntraced(function* ({ lite, plan }: TrialOptions, directory: string) {
+/** Compares all records of the runs below some directories. */
+const prove = Effect.fnUntraced(function* ({ lite, plan }: TrialOptions, places: ReadonlyArray<string>) {
   const rows = (yield* BillingRows.rows(lite)).filter(({ end_user }) => end_user !== sentinel)
+  const runs = yield* BillingRows.provenRuns(plan, places)
   const found = yield* Stream.runCollect(entries({ revisions: "all" }))
-  const ledger = yield* Ledger
-  const runs = yield* Effect.forEach(runIdsIn(directory), (runId) =>
-    Effect.map(ledger.attempts(runId), ([run]) => {
-      const index = Number(runId.split("-")[1])
-      return { runId, plan: plan[index]!, audit: BillingRows.audited(run?.directory) }
-    })
-  )
   return BillingProof.make({ runs, entries: found, rows })
 })
 
-/** IDs of the runs that have begun, in and without containers. */
-const runIdsIn = (directory: string): ReadonlyArray<string> =>
-  [directory, join(directory, "runs")].flatMap((place) =>
-    readdirSync(place).filter((name) => name.startsWith("billing-"))
-  )
-
 const trial = Effect.fnUntraced(function* (options: TrialOptions, host: BillingHost.HostOptions) {
   const { lite, say = () => undefined } = options
-  const refused = yield* playAll(options, host)
+  const { failures, refused } = yield* playAll(options, host)
   yield* BillingHost.recover
   const ledger = yield* Ledger
   yield* Await.until(
@@ -215,24 +161,29 @@ const trial = Effect.fnUntraced(function* (options: TrialOptions, host: BillingH
   const [again] = yield* reconciledTwice(final, { which: "all" })
   const news = Object.values(again!.recorded).reduce((total, count) => total + count, 0)
   yield* (yield* RunKeys).reap
-  const proof = yield* prove(options, host.directory)
+  const proof = yield* prove(options, [host.directory, yield* RunHarness.Directory])
   return {
     ...proof,
     refused,
-    problems: news === 0 ? proof.problems : [`a second pass recorded ${news} verdicts`, ...proof.problems]
+    problems: [
+      ...failures,
+      ...(news === 0 ? [] : [`a second pass recorded ${news} verdicts`]),
+      ...proof.problems
+    ]
   }
 })
 
 export const play = Effect.fnUntraced(
   function* (options: TrialOptions) {
     const { lite } = options
+    const deployment = `billing-${crypto.randomUUID().slice(0, 8)}`
     const name = `ledger_${crypto.randomUUID().slice(0, 8)}`
     yield* lite.database.database(name)
     const host: BillingHost.HostOptions = {
       url: lite.url,
       masterKey: lite.masterKey,
       ledgerUrl: lite.database.url(name),
-      deployment: `billing-${crypto.randomUUID().slice(0, 8)}`,
+      deployment,
       directory: yield* RunHarness.Directory
     }
     const proxy = BillingHost.proxyLayer(host)
@@ -240,7 +191,7 @@ export const play = Effect.fnUntraced(
     const layers = Layer.merge(runner, Layer.provide(proxy, runner)).pipe(
       Layer.provideMerge(
         Layer.mergeAll(
-          BillingHost.ledgerLayer(host),
+          BillingHost.ledgerLayer(host.ledgerUrl),
           BillingHost.keysLayer(host),
           LiteLlmSpendRows.layer({ url: lite.url, key: Redacted.make(lite.masterKey) }).pipe(Layer.orDie)
         )
@@ -248,7 +199,7 @@ export const play = Effect.fnUntraced(
     )
     const proven = yield* Effect.provide(trial(options, host), layers)
     // The gateway is closed, which has waited until the keys of its runs are deleted.
-    const keys = yield* lite.keys(host.deployment)
+    const keys = yield* lite.keys(deployment)
     return { ...proven, keysLeft: keys.map(({ key_alias }) => key_alias) } satisfies Trial
   },
   Effect.provide(RunHarness.Directory.layer)
