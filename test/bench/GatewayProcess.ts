@@ -41,13 +41,15 @@ export interface Told {
 const next = <A>() => new Promise<A>((resolve) => process.once("message", (message) => resolve(message as A)))
 
 const billed = (gateway: LlmProxy["Service"], path: string) =>
-  Effect.flatMap(Layer.build(SqlLedger.layer.pipe(Layer.provide(Database.layer({ _tag: "Sqlite", path })))), (ledger) =>
-    LedgerLlmProxy.make(gateway, {
-      host: HostOwner.machineName(),
-      owner: ResourceLabels.formatOwner(HostOwner.self()),
-      isOrphaned: () => false,
-      callsOf: AuditCalls.reader()
-    }).pipe(Effect.provide(ledger))
+  Effect.flatMap(
+    Layer.build(SqlLedger.layer.pipe(Layer.provide(Database.layer({ _tag: "Sqlite", path })))),
+    (ledger) =>
+      LedgerLlmProxy.make(gateway, {
+        host: HostOwner.machineName(),
+        owner: ResourceLabels.formatOwner(HostOwner.self()),
+        isOrphaned: () => false,
+        callsOf: AuditCalls.reader()
+      }).pipe(Effect.provide(ledger))
   )
 
 const program = Effect.gen(function* () {

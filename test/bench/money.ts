@@ -72,8 +72,7 @@ const problemsShown = 40
 
 const showProblems = (problems: ReadonlyArray<string>): void => {
   for (const problem of problems.slice(0, problemsShown)) process.stderr.write(`${problem}\n`)
-  if (problems.length > problemsShown)
-    process.stderr.write(`… and ${problems.length - problemsShown} more\n`)
+  if (problems.length > problemsShown) process.stderr.write(`… and ${problems.length - problemsShown} more\n`)
 }
 
 const tableOf = (name: string, lines: ReadonlyArray<Line>) =>
@@ -131,7 +130,10 @@ const publishTrial = (
     tableOf("path", [...byPath, total]),
     tableOf("fate of the run", byFate),
     tableOf("account", byAccount),
-    Report.table(["state, reason", "calls"], reasons.map(([name, calls]) => [name, calls])),
+    Report.table(
+      ["state, reason", "calls"],
+      reasons.map(([name, calls]) => [name, calls])
+    ),
     Report.barTable(bars),
     Report.taken(data)
   ].join("\n\n")
@@ -171,8 +173,14 @@ const schedules = Effect.gen(function* () {
     played.reduce((sum, one) => sum + some(one), 0)
   const rows: ReadonlyArray<readonly [string, number]> = [
     ["schedules", played.length],
-    ["schedules that kill their host", count(({ schedule }) => (schedule.hostKilledAt === undefined ? 0 : 1))],
-    ["recoveries, reconciliations and kills of containers meanwhile", count(({ schedule }) => schedule.disturbances.length)],
+    [
+      "schedules that kill their host",
+      count(({ schedule }) => (schedule.hostKilledAt === undefined ? 0 : 1))
+    ],
+    [
+      "recoveries, reconciliations and kills of containers meanwhile",
+      count(({ schedule }) => schedule.disturbances.length)
+    ],
     ["calls that the upstream received", count(({ result }) => result.received)],
     ["calls in the ledger", count(({ result }) => result.total.calls)],
     ["matched", count(({ result }) => result.total.matched)],

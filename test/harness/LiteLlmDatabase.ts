@@ -104,7 +104,11 @@ const program = (name: "pg_dump" | "psql", argv: ReadonlyArray<string>, input = 
   })
 
 const psql = (url: string, input: string) =>
-  program("psql", ["--quiet", "--no-psqlrc", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", url], input)
+  program(
+    "psql",
+    ["--quiet", "--no-psqlrc", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", url],
+    input
+  )
 
 /** All migrations that LiteLLM ships, in their order, as one script. */
 const migrations = (): string => {

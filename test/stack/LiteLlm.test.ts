@@ -91,7 +91,12 @@ it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (i
       const { answers, result } = yield* sealed(
         attempts.map((attempt) => ({
           name: attempt.name,
-          bytes: RawRequests.raw("POST", attempt.path ?? "/v1/chat/completions", attempt.headers ?? [], bodyOf(attempt))
+          bytes: RawRequests.raw(
+            "POST",
+            attempt.path ?? "/v1/chat/completions",
+            attempt.headers ?? [],
+            bodyOf(attempt)
+          )
         }))
       )
       const passed = answers.filter(([, status]) => status === 200)

@@ -217,7 +217,13 @@ layer(Layer.provideMerge(rowsLayer, liteLlm), { excludeTestServices: true, timeo
       () =>
         Effect.gen(function* () {
           const lite = yield* LiteLlm
-          const plan = yield* BillingPlan.make({ seed: "suite", runs: 18, sealed: 2, callsMin: 3, callsMax: 7 })
+          const plan = yield* BillingPlan.make({
+            seed: "suite",
+            runs: 18,
+            sealed: 2,
+            callsMin: 3,
+            callsMax: 7
+          })
           assert.sameMembers([...new Set(plan.map(({ fate }) => fate))], [...BillingPlan.fates])
           const { keysLeft, problems, total } = yield* BillingTrial.play({
             lite,

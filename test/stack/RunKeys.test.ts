@@ -173,60 +173,69 @@ it.layer(whole, { excludeTestServices: true, timeout: Pace.hangMillis })("a key 
     })
   )
 
-  it.effect("is on every row of a run that claims another identity in every known way, and no other row is written", () =>
-    Effect.gen(function* () {
-      const lite = yield* LiteLlm
-      const { run } = yield* SandboxRunner
-      const requests: ReadonlyArray<RawRequests.Sent> = [
-        ...attempts.map((attempt) => ({
-          name: attempt.name,
-          bytes: RawRequests.raw(
-            "POST",
-            attempt.path ?? "/v1/chat/completions",
-            attempt.headers ?? [],
-            bodyOf(attempt)
-          )
-        })),
-        ...rowsOf(JSON.stringify(chat().body)).map(([name, bytes]) => ({
-          name,
-          bytes: Buffer.from(bytes, "latin1").toString("base64")
-        }))
-      ]
-      const before = new Set((yield* BillingRows.rows(lite)).map(({ request_id }) => request_id))
-      const result = yield* run({
-        ...specOf([]),
-        ...RawRequests.sending(requests, 4),
-        llm: { model: "chat", models: { claude: "claude" }, identity: { billingAccountId: "acct-8", attempt: 3 } }
+  it.effect(
+    "is on every row of a run that claims another identity in every known way, and no other row is written",
+    () =>
+      Effect.gen(function* () {
+        const lite = yield* LiteLlm
+        const { run } = yield* SandboxRunner
+        const requests: ReadonlyArray<RawRequests.Sent> = [
+          ...attempts.map((attempt) => ({
+            name: attempt.name,
+            bytes: RawRequests.raw(
+              "POST",
+              attempt.path ?? "/v1/chat/completions",
+              attempt.headers ?? [],
+              bodyOf(attempt)
+            )
+          })),
+          ...rowsOf(JSON.stringify(chat().body)).map(([name, bytes]) => ({
+            name,
+            bytes: Buffer.from(bytes, "latin1").toString("base64")
+          }))
+        ]
+        const before = new Set((yield* BillingRows.rows(lite)).map(({ request_id }) => request_id))
+        const result = yield* run({
+          ...specOf([]),
+          ...RawRequests.sending(requests, 4),
+          llm: {
+            model: "chat",
+            models: { claude: "claude" },
+            identity: { billingAccountId: "acct-8", attempt: 3 }
+          }
+        })
+        const answers = RawRequests.answersOf(result.output.stdout.text)
+        assert.strictEqual(answers.length, requests.length, result.output.stderr.text)
+        const key = issued.at(-1)!
+        const calls = BillingRows.audited(dirname(dirname(result.llm!.auditPath!)))
+        assert.strictEqual(calls.keyHash, key.hash)
+        const ids = [...calls.started.keys()]
+        assert.isAbove(ids.length, 100)
+        // LiteLLM itself is attacked directly, to show that the search below would find it.
+        const evil = attempts.find(({ worksUnprotected }) => worksUnprotected === true)!
+        const isEvil = ({ end_user }: BillingRows.Row) => end_user === "evil"
+        const written = Effect.map(BillingRows.rows(lite), (all) =>
+          all.filter(({ request_id }) => !before.has(request_id))
+        )
+        const whole = (rows: ReadonlyArray<BillingRows.Row>) =>
+          ids.every((id) => rows.some((row) => BillingRows.callIdOf(row) === id))
+        yield* Await.until("LiteLLM has written all rows", Effect.map(written, whole))
+        const rows = yield* written
+        assert.sameMembers(rows.map(BillingRows.callIdOf), ids)
+        for (const row of rows) {
+          assert.deepInclude(row, { api_key: key.hash, end_user: "acct-8", team_id: null }, row.request_id)
+          assert.deepInclude(row.metadata.spend_logs_metadata, { run_id: result.runId, attempt: 3 })
+        }
+        assert.notMatch(yield* lite.dump, /evil/u)
+        yield* lite.ask("POST", "/v1/chat/completions", JSON.parse(bodyOf(evil)), {
+          headers: { "x-litellm-customer-id": "evil" }
+        })
+        yield* Await.until(
+          "LiteLLM bills it",
+          Effect.map(written, (all) => all.some(isEvil))
+        )
+        assert.match(yield* lite.dump, /evil/u)
       })
-      const answers = RawRequests.answersOf(result.output.stdout.text)
-      assert.strictEqual(answers.length, requests.length, result.output.stderr.text)
-      const key = issued.at(-1)!
-      const calls = BillingRows.audited(dirname(dirname(result.llm!.auditPath!)))
-      assert.strictEqual(calls.keyHash, key.hash)
-      const ids = [...calls.started.keys()]
-      assert.isAbove(ids.length, 100)
-      // LiteLLM itself is attacked directly, to show that the search below would find it.
-      const evil = attempts.find(({ worksUnprotected }) => worksUnprotected === true)!
-      const isEvil = ({ end_user }: BillingRows.Row) => end_user === "evil"
-      const written = Effect.map(BillingRows.rows(lite), (all) =>
-        all.filter(({ request_id }) => !before.has(request_id))
-      )
-      const whole = (rows: ReadonlyArray<BillingRows.Row>) =>
-        ids.every((id) => rows.some((row) => BillingRows.callIdOf(row) === id))
-      yield* Await.until("LiteLLM has written all rows", Effect.map(written, whole))
-      const rows = yield* written
-      assert.sameMembers(rows.map(BillingRows.callIdOf), ids)
-      for (const row of rows) {
-        assert.deepInclude(row, { api_key: key.hash, end_user: "acct-8", team_id: null }, row.request_id)
-        assert.deepInclude(row.metadata.spend_logs_metadata, { run_id: result.runId, attempt: 3 })
-      }
-      assert.notMatch(yield* lite.dump, /evil/u)
-      yield* lite.ask("POST", "/v1/chat/completions", JSON.parse(bodyOf(evil)), {
-        headers: { "x-litellm-customer-id": "evil" }
-      })
-      yield* Await.until("LiteLLM bills it", Effect.map(written, (all) => all.some(isEvil)))
-      assert.match(yield* lite.dump, /evil/u)
-    })
   )
 
   it.effect("opens neither another model nor another route of LiteLLM, until it is deleted", () =>

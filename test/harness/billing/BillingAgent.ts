@@ -97,5 +97,11 @@ export const start = Effect.fnUntraced(function* (
     (made) => Effect.sync(() => made.kill("SIGKILL"))
   )
   const ended = Deferred.await(done)
-  return { ended, kill: Effect.andThen(Effect.sync(() => child.kill("SIGKILL")), ended) }
+  return {
+    ended,
+    kill: Effect.andThen(
+      Effect.sync(() => child.kill("SIGKILL")),
+      ended
+    )
+  }
 })

@@ -76,9 +76,7 @@ export const ledgerLayer = (ledgerUrl: string): Layer.Layer<Ledger> =>
 export const keysLayer = ({ deployment, masterKey, url }: HostOptions): Layer.Layer<RunKeys.RunKeys> =>
   deployment === undefined
     ? RunKeys.layerMemory()
-    : Layer.orDie(
-        LiteLlmRunKeys.layer({ url, key: Redacted.make(masterKey), deployment, owners: HostOwner })
-      )
+    : Layer.orDie(LiteLlmRunKeys.layer({ url, key: Redacted.make(masterKey), deployment, owners: HostOwner }))
 
 const isOrphaned = ({ expiresAt, owner }: LedgerRun): boolean =>
   HostOwner.isOrphaned(owner, expiresAt, new Date())
@@ -176,7 +174,10 @@ const unsealed = (
     mkdirSync(directory, { recursive: true })
     const request = { directory, runtimeSecondsMax, llm: accessOf(run) }
     const endpoint = yield* proxy.acquire(LlmProxyContract.requestOf(runId, request))
-    yield* Effect.mapError(endpoint.ready, ({ _tag, remedy }) => new Refused({ detail: `${_tag}: ${remedy}` }))
+    yield* Effect.mapError(
+      endpoint.ready,
+      ({ _tag, remedy }) => new Refused({ detail: `${_tag}: ${remedy}` })
+    )
     const killed = yield* Deferred.make<void>()
     const door = { socketPath: join(endpoint.mounts[0]!.source, "llm.sock") }
     const agent = yield* BillingAgent.start(directory, door, run, (call) => {

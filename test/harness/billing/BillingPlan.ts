@@ -54,7 +54,13 @@ const accounts = 10
 
 /** Every tenth run hangs up. Every tenth is killed, and every second of these with its host. */
 const fateOf = (index: number): Fate =>
-  index % 10 === 3 ? "hangs up" : index % 20 === 7 ? "loses its host" : index % 20 === 17 ? "is killed" : "ends"
+  index % 10 === 3
+    ? "hangs up"
+    : index % 20 === 7
+      ? "loses its host"
+      : index % 20 === 17
+        ? "is killed"
+        : "ends"
 
 /** Models: of an OpenAI-compatible provider, and of Anthropic. LiteLLM offers both in all three APIs. */
 const models = ["priced", "priced-claude"] as const
@@ -93,7 +99,7 @@ const call = Effect.fnUntraced(function* (fate: Fate) {
 /** Cuts calls into steps of one to four. */
 export const stepsOf = Effect.fnUntraced(function* (calls: ReadonlyArray<PlannedCall>) {
   const made: Array<ReadonlyArray<PlannedCall>> = []
-  for (let from = 0; from < calls.length; ) {
+  for (let from = 0; from < calls.length;) {
     const size = (yield* Random.nextBoolean) ? 1 : yield* Random.nextIntBetween(2, 4)
     made.push(calls.slice(from, from + size))
     from += size

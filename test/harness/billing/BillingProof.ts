@@ -198,7 +198,9 @@ const unfounded = (
         : reason === "cost_differs"
           ? Math.abs(row.spend - costUsd) > tolerance(row.spend)
           : reason === "tokens_differ"
-            ? row.prompt_tokens !== inputTokens || row.completion_tokens !== outputTokens || row.spend !== costUsd
+            ? row.prompt_tokens !== inputTokens ||
+              row.completion_tokens !== outputTokens ||
+              row.spend !== costUsd
             : false
   return differs ? undefined : `says ${reason}, and its row does not`
 }

@@ -79,7 +79,9 @@ const settled = Effect.fnUntraced(function* ({ ask, select }: LiteLlmDatabase) {
     yield* Await.until(
       `LiteLLM has a row of its last call: ${JSON.stringify(body)}`,
       Effect.map(
-        select(`SELECT 1 FROM "LiteLLM_SpendLogs" WHERE '${callId}' IN (request_id, metadata->>'litellm_call_id')`),
+        select(
+          `SELECT 1 FROM "LiteLLM_SpendLogs" WHERE '${callId}' IN (request_id, metadata->>'litellm_call_id')`
+        ),
         (found) => (found as ReadonlyArray<unknown>).length > 0
       )
     )
@@ -173,34 +175,31 @@ const trial = Effect.fnUntraced(function* (options: TrialOptions, host: BillingH
   }
 })
 
-export const play = Effect.fnUntraced(
-  function* (options: TrialOptions) {
-    const { lite } = options
-    const deployment = `billing-${crypto.randomUUID().slice(0, 8)}`
-    const name = `ledger_${crypto.randomUUID().slice(0, 8)}`
-    yield* lite.database.database(name)
-    const host: BillingHost.HostOptions = {
-      url: lite.url,
-      masterKey: lite.masterKey,
-      ledgerUrl: lite.database.url(name),
-      deployment,
-      directory: yield* RunHarness.Directory
-    }
-    const proxy = BillingHost.proxyLayer(host)
-    const runner = RunHarness.layer(proxy)
-    const layers = Layer.merge(runner, Layer.provide(proxy, runner)).pipe(
-      Layer.provideMerge(
-        Layer.mergeAll(
-          BillingHost.ledgerLayer(host.ledgerUrl),
-          BillingHost.keysLayer(host),
-          LiteLlmSpendRows.layer({ url: lite.url, key: Redacted.make(lite.masterKey) }).pipe(Layer.orDie)
-        )
+export const play = Effect.fnUntraced(function* (options: TrialOptions) {
+  const { lite } = options
+  const deployment = `billing-${crypto.randomUUID().slice(0, 8)}`
+  const name = `ledger_${crypto.randomUUID().slice(0, 8)}`
+  yield* lite.database.database(name)
+  const host: BillingHost.HostOptions = {
+    url: lite.url,
+    masterKey: lite.masterKey,
+    ledgerUrl: lite.database.url(name),
+    deployment,
+    directory: yield* RunHarness.Directory
+  }
+  const proxy = BillingHost.proxyLayer(host)
+  const runner = RunHarness.layer(proxy)
+  const layers = Layer.merge(runner, Layer.provide(proxy, runner)).pipe(
+    Layer.provideMerge(
+      Layer.mergeAll(
+        BillingHost.ledgerLayer(host.ledgerUrl),
+        BillingHost.keysLayer(host),
+        LiteLlmSpendRows.layer({ url: lite.url, key: Redacted.make(lite.masterKey) }).pipe(Layer.orDie)
       )
     )
-    const proven = yield* Effect.provide(trial(options, host), layers)
-    // The gateway is closed, which has waited until the keys of its runs are deleted.
-    const keys = yield* lite.keys(deployment)
-    return { ...proven, keysLeft: keys.map(({ key_alias }) => key_alias) } satisfies Trial
-  },
-  Effect.provide(RunHarness.Directory.layer)
-)
+  )
+  const proven = yield* Effect.provide(trial(options, host), layers)
+  // The gateway is closed, which has waited until the keys of its runs are deleted.
+  const keys = yield* lite.keys(deployment)
+  return { ...proven, keysLeft: keys.map(({ key_alias }) => key_alias) } satisfies Trial
+}, Effect.provide(RunHarness.Directory.layer))

@@ -91,7 +91,10 @@ const disturbance = Effect.gen(function* () {
 /** Makes the schedule of a seed. Three of four kill their host. */
 export const make = (seed: string): Effect.Effect<CostSchedule> =>
   Effect.gen(function* () {
-    const runs = yield* Effect.forEach(Array.from({ length: runsOfHost }, (_, index) => index), run)
+    const runs = yield* Effect.forEach(
+      Array.from({ length: runsOfHost }, (_, index) => index),
+      run
+    )
     const isKilled = (yield* Random.next) < 0.75
     const some = yield* Random.nextIntBetween(2, 6)
     return {
@@ -181,6 +184,16 @@ const playHosts = Effect.fnUntraced(function* (
   yield* Fiber.joinAll(disturbing)
 }, Effect.scoped)
 
+/** Removes what killed hosts have left. Returns what is left all the same. */
+const reaped = Effect.fnUntraced(function* (directory: string) {
+  yield* DockerReaper.DockerReaper.use(({ reap }) => reap)
+  const runs = new Set<string | undefined>(BillingRows.runIdsIn(directory))
+  const found = yield* DockerApi.DockerApi.use((api) => api.labelled(label.run))
+  return found
+    .filter(({ labels }) => runs.has(labels[label.run]))
+    .map(({ kind, name }) => `${kind} ${name} is left`)
+})
+
 /** Compares the ledger with the upstream: all calls that it received, and no others that cost anything. */
 const compared = Effect.fnUntraced(function* (
   schedule: CostSchedule,
@@ -199,7 +212,12 @@ const compared = Effect.fnUntraced(function* (
   const known = new Set(found.map(({ usageUnitId }) => usageUnitId))
   for (const callId of received) if (!known.has(callId)) problems.push(`call ${callId} is lost`)
   for (const { state, usageUnitId } of yield* Stream.runCollect(entries({})))
-    if (usageUnitId !== unknownUnitId && !received.has(usageUnitId) && state !== "missing" && state !== "matched")
+    if (
+      usageUnitId !== unknownUnitId &&
+      !received.has(usageUnitId) &&
+      state !== "missing" &&
+      state !== "matched"
+    )
       problems.push(`call ${usageUnitId} never reached the upstream, and is ${state}`)
   return { ...proof, problems, received: received.size }
 })
@@ -217,13 +235,11 @@ export const play = Effect.fnUntraced(
     }
     const layers = Layer.mergeAll(
       BillingHost.ledgerLayer(options.ledgerUrl),
-      Layer.orDie(
-        LiteLlmSpendRows.layer({ url: upstream.url, key: Redacted.make(LiteLlmRows.adminKey) })
-      )
+      Layer.orDie(LiteLlmSpendRows.layer({ url: upstream.url, key: Redacted.make(LiteLlmRows.adminKey) }))
     )
     return yield* Effect.gen(function* () {
       yield* playHosts(schedule, upstream, options)
-      yield* DockerReaper.DockerReaper.use(({ reap }) => reap)
+      const left = yield* reaped(directory)
       // A settlement may have failed for its fault, so recover until all runs are settled.
       const ledger = yield* Ledger
       yield* Await.until(
@@ -240,16 +256,15 @@ export const play = Effect.fnUntraced(
       const again = yield* reconcile(impatient, { which: "all" })
       const news = Object.values(again.recorded).reduce((total, count) => total + count, 0)
       const result = yield* compared(schedule, upstream, directory)
-      return news === 0
-        ? result
-        : { ...result, problems: [`a second pass recorded ${news} verdicts`, ...result.problems] }
+      const more = news === 0 ? [] : [`a second pass recorded ${news} verdicts`]
+      return { ...result, problems: [...left, ...more, ...result.problems] }
     }).pipe(Effect.provide(layers))
   },
   Effect.scoped,
   Effect.provide(
     Layer.merge(
       RunHarness.Directory.layer,
-      DockerReaper.layerApi().pipe(Layer.provide(DockerApi.layer()), Layer.orDie)
+      DockerReaper.layerApi().pipe(Layer.provideMerge(DockerApi.layer()), Layer.orDie)
     )
   )
 )
