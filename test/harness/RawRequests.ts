@@ -1,4 +1,5 @@
 /** Requests that a sealed agent sends byte by byte, each on its own connection. */
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 
 export interface Sent {
   readonly name: string
@@ -53,7 +54,10 @@ for (let index = 0; index < Number(process.argv[1]); index++) work()
 `
 
 /** The part of a spec that sends requests: in their order, unless more are sent at once. */
-export const sending = (requests: ReadonlyArray<Sent>, atOnce = 1) => ({
+export const sending = (
+  requests: ReadonlyArray<Sent>,
+  atOnce = 1
+): Pick<SandboxSpecInput, "argv" | "inputs"> => ({
   argv: ["node", "-e", program, String(atOnce)],
   inputs: [{ name: "requests.json", content: JSON.stringify(requests) }]
 })
