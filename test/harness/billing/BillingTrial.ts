@@ -4,6 +4,7 @@
  * Meanwhile hosts are killed and their runs recovered, two reconcilers read rows that are not all there yet, and LiteLLM
  * restarts. In the end every run is over, every row is written, and every call has a verdict.
  */
+import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import { entries, Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import { type Limits, limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimits"
@@ -145,6 +146,8 @@ const prove = Effect.fnUntraced(function* ({ lite, plan }: TrialOptions, places:
 const trial = Effect.fnUntraced(function* (options: TrialOptions, host: BillingHost.HostOptions) {
   const { lite, say = () => undefined } = options
   const { failures, refused } = yield* playAll(options, host)
+  // Removes the containers of hosts that were killed.
+  yield* Effect.flatMap(DockerReaper.make, ({ reap }) => reap)
   yield* BillingHost.recover
   const ledger = yield* Ledger
   yield* Await.until(
