@@ -147,7 +147,11 @@ const problemsOf = ({ callId, entry, first, rows, run }: Call): ReadonlyArray<st
   for (const row of rows) {
     if (row.end_user !== plan.billingAccountId) problem(`has a row that bills ${row.end_user}`)
     if (row.api_key !== audit.keyHash) problem("has a row of another key")
-    if (row.metadata.spend_logs_metadata?.["run_id"] !== runId) problem("has a row of another run")
+    const rowRun = row.metadata.spend_logs_metadata?.["run_id"]
+    // LiteLLM writes no metadata for a call that failed.
+    const isBare = rowRun === undefined && row.status === "failure" && isZero(row)
+    if (rowRun !== runId && !isBare)
+      problem(`has a row of run ${String(rowRun)} (${row.status}, ${row.spend} USD, call ${row.request_id})`)
   }
   const verdict = unexplained(entry, rows)
   if (verdict !== undefined) problem(verdict)
