@@ -1,10 +1,18 @@
 /** A gateway in a separate process, as in a host process, with as many run sockets as requested. */
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
+import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
+import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as LedgerLlmProxy from "@cogni/sandbox-ledger/LedgerLlmProxy"
+import * as AuditCalls from "@cogni/sandbox-proxy/AuditCalls"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
-import { Effect, Redacted } from "effect"
+import * as RunKeys from "@cogni/sandbox-proxy/RunKeys"
+import * as Database from "@cogni/sandbox-sql/Database"
+import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
+import { Effect, Layer, Redacted } from "effect"
 import { mkdirSync } from "node:fs"
 import { join } from "node:path"
 
@@ -15,6 +23,8 @@ export interface Start {
   readonly carrier: "directory" | "container"
   readonly image: string
   readonly models: ReadonlyArray<string>
+  /** Gives each run a key of its own, and enters it into a ledger in SQLite. */
+  readonly isBilled: boolean
 }
 
 /** A request to open more run sockets. */
@@ -30,10 +40,23 @@ export interface Told {
 
 const next = <A>() => new Promise<A>((resolve) => process.once("message", (message) => resolve(message as A)))
 
+const billed = (gateway: LlmProxy["Service"], path: string) =>
+  Effect.flatMap(
+    Layer.build(SqlLedger.layer.pipe(Layer.provide(Database.layer({ _tag: "Sqlite", path })))),
+    (ledger) =>
+      LedgerLlmProxy.make(gateway, {
+        host: HostOwner.machineName(),
+        owner: ResourceLabels.formatOwner(HostOwner.self()),
+        isOrphaned: () => false,
+        callsOf: AuditCalls.reader()
+      }).pipe(Effect.provide(ledger))
+  )
+
 const program = Effect.gen(function* () {
   const start = yield* Effect.promise(() => next<Start>())
-  const proxy = yield* GatewayLlmProxy.make({
+  const gateway = yield* GatewayLlmProxy.make({
     url: start.url,
+    ...(start.isBilled ? { runKeys: { keys: yield* RunKeys.makeMemory() } } : {}),
     key: Redacted.make("sk-bench"),
     carrier: start.carrier,
     image: start.image,
@@ -47,6 +70,7 @@ const program = Effect.gen(function* () {
       start.carrier === "container" ? DockerContainerRuntime.layer() : MemoryContainerRuntime.layer()
     )
   )
+  const proxy = start.isBilled ? yield* billed(gateway, join(start.directory, "ledger.db")) : gateway
   let opened = 0
   const open = Effect.gen(function* () {
     const directory = join(start.directory, `run-${opened++}`)

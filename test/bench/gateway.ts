@@ -58,11 +58,11 @@ const hear = <A>(from: ChildProcess): Promise<A> =>
 const upstream = async () => (await hear<{ readonly url: string }>(child("UpstreamProcess.ts"))).url
 
 /** Starts a gateway. Each call of the returned function opens more run sockets. */
-const gateway = async (url: string, carrier: "directory" | "container") => {
+const gateway = async (url: string, carrier: "directory" | "container", isBilled = false) => {
   const started = child("GatewayProcess.ts")
   const own = mkdtempSync(join(directory, "gateway-"))
   const ready = hear(started)
-  started.send({ url, directory: own, carrier, image: images.gateway, models })
+  started.send({ url, directory: own, carrier, image: images.gateway, models, isBilled })
   await ready
   return async (open: number): Promise<Told> => {
     const told = hear<Told>(started)
@@ -195,11 +195,16 @@ const at = (samples: ReadonlyArray<number>, share: number) =>
     share
   )
 
+/** The ways that are compared with bars. */
+const own = "gateway in process"
+const ownBilled = "gateway in process, with keys and a ledger"
+
 const main = async () => {
   const load = round(loadavg()[0]!, 1)
   const url = await upstream()
   const inProcess = await gateway(url, "directory")
   const inContainer = await gateway(url, "container")
+  const billed = await gateway(url, "directory", true)
   const nginx = await NginxProcess.start({ url, image: images.proxy, directory })
   cleanUp.unshift(nginx.stop)
   const source = (await inProcess(1)).sources[0]!
@@ -207,7 +212,8 @@ const main = async () => {
   const ways = new Map<string, Way>([
     ["direct", { host: "127.0.0.1", port: Number(new URL(url).port) }],
     ["nginx", { socketPath: join(volumePath(nginx.source), "llm.sock") }],
-    ["gateway in process", { socketPath: join(source, "llm.sock") }],
+    [own, { socketPath: join(source, "llm.sock") }],
+    [ownBilled, { socketPath: join((await billed(1)).sources[0]!, "llm.sock") }],
     ["gateway in container", { socketPath: join(carried, "llm.sock") }],
     ["gateway in process, through socat", await throughSocat(source)],
     ["gateway in container, through socat", await throughSocat(carried)]
@@ -229,7 +235,7 @@ const main = async () => {
 
   say(`${streamsAtOnce} streams at once`)
   const crowd = new Map<string, ReadonlyArray<number>>()
-  for (const name of ["direct", "gateway in process"]) {
+  for (const name of ["direct", own]) {
     const all = await Promise.all(
       Array.from({ length: streamsAtOnce }, () => eventDelays(ways.get(name)!, "stream-50-100"))
     )
@@ -249,9 +255,13 @@ const main = async () => {
 
   const added = (name: string, of: ReadonlyMap<string, ReadonlyArray<number>>, share: number) =>
     round(at(of.get(name)!, share) - at(of.get("direct")!, share))
-  const own = "gateway in process"
   const bars: ReadonlyArray<Report.Bar> = [
     { name: "added to a call, p50, ms", value: added(own, millis, 0.5), atMost: 1 },
+    {
+      name: "more for a call with a key for each run and a ledger, p50, ms",
+      value: round(at(millis.get(ownBilled)!, 0.5) - at(millis.get(own)!, 0.5)),
+      atMost: 0.5
+    },
     { name: "added to a streamed event, p50, ms", value: added(own, delays, 0.5), atMost: 0.3 },
     {
       name: `events of ${streamsAtOnce} streams at once that came, %`,

@@ -9,6 +9,7 @@ import { execFile } from "node:child_process"
 import { globSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { freePort } from "./FreePort.ts"
+import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import * as LiteLlm from "./LiteLlm.ts"
 import * as PostgresServer from "./PostgresServer.ts"
 
@@ -62,7 +63,12 @@ export interface LiteLlmDatabase {
   readonly keys: (alias: string) => Effect.Effect<ReadonlyArray<StoredKey>>
   /** Runs SQL on LiteLLM's own database. */
   readonly sql: (statement: string) => Effect.Effect<void>
-  readonly database: Pick<PostgresServer.PostgresServer, "start" | "stop">
+  /** Runs a query on it. Returns the rows as JSON. */
+  readonly select: (query: string) => Effect.Effect<unknown>
+  /** All rows of all tables, as SQL. */
+  readonly dump: Effect.Effect<string>
+  /** The server, for further databases of a test. */
+  readonly database: PostgresServer.PostgresServer
   /** Ends LiteLLM. Its database keeps everything. */
   readonly stop: Effect.Effect<void>
   /** Starts it again after `stop`, with the same URL. */
@@ -77,16 +83,32 @@ const decodeKeys = Schema.decodeUnknownSync(Schema.Struct({ keys: Schema.Array(S
 /** How often a row is looked for: for five minutes, which LiteLLM never needs. */
 const waiting = { schedule: Schedule.spaced("100 millis"), times: 3000 }
 
-const psql = (url: string, input: string) =>
-  Effect.callback<void>((resume) => {
+/** Output of a program of PostgreSQL that is kept. */
+const outputBytesMax = 256 * 1024 * 1024
+
+/** Runs a program of PostgreSQL, and returns its output. */
+const program = (name: "pg_dump" | "psql", argv: ReadonlyArray<string>, input = "") =>
+  Effect.callback<string>((resume) => {
     const child = execFile(
-      join(PostgresServer.programs(), "psql"),
-      ["--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", url],
-      (error, _, stderr) =>
-        resume(error === null ? Effect.void : Effect.die(new Error(`psql: ${stderr.slice(-2000)}`)))
+      join(PostgresServer.programs(), name),
+      argv,
+      { maxBuffer: outputBytesMax },
+      (error, stdout, stderr) =>
+        resume(
+          error === null
+            ? Effect.succeed(stdout)
+            : Effect.die(new Error(`${name}: ${error.code ?? ""} ${stderr.slice(-2000)}`))
+        )
     )
     child.stdin?.end(input)
   })
+
+const psql = (url: string, input: string) =>
+  program(
+    "psql",
+    ["--quiet", "--no-psqlrc", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", url],
+    input
+  )
 
 /** All migrations that LiteLLM ships, in their order, as one script. */
 const migrations = (): string => {
@@ -103,7 +125,15 @@ const migrations = (): string => {
     .join("\n")
 }
 
-export const acquire = Effect.gen(function* () {
+export interface Options {
+  /** Answers of the models `priced` and `priced-claude`. Default: one word, with {@link LiteLlm.figures}. */
+  readonly script?: ScriptedModelApi.Script | undefined
+}
+
+const scriptDefault: ScriptedModelApi.Script = () => ({ say: "hello", usage: LiteLlm.figures })
+
+export const make = Effect.fnUntraced(function* ({ script = scriptDefault }: Options = {}) {
+  const model = yield* ScriptedModelApi.acquire({ script })
   const postgres = yield* PostgresServer.acquire
   yield* postgres.database(databaseName)
   const databaseUrl = postgres.url(databaseName)
@@ -123,6 +153,8 @@ export const acquire = Effect.gen(function* () {
         DATABASE_URL: databaseUrl,
         DISABLE_SCHEMA_UPDATE: "true",
         LITELLM_SALT_KEY: "sk-salt-0b1c",
+        MODEL_OPENAI_URL: `${model.url}/v1`,
+        MODEL_ANTHROPIC_URL: model.url,
         PRISMA_QUERY_ENGINE_BINARY: join(LiteLlm.files, "engine", "QueryEngine.ts")
       }
     }).pipe(Scope.provide(scope))
@@ -168,9 +200,18 @@ export const acquire = Effect.gen(function* () {
         ),
         ({ body }) => decodeKeys(body).keys
       ),
-    sql: (statement) => psql(databaseUrl, statement),
+    sql: (statement) => Effect.asVoid(psql(databaseUrl, statement)),
+    select: (query) =>
+      Effect.map(
+        psql(databaseUrl, `SELECT coalesce(json_agg(found), '[]') FROM (${query}) AS found`),
+        (text): unknown => JSON.parse(text)
+      ),
+    dump: program("pg_dump", ["--data-only", "--inserts", databaseUrl]),
     database: postgres,
     stop,
     start
   } satisfies LiteLlmDatabase
 })
+
+/** A LiteLLM whose models all say one word. */
+export const acquire = make()

@@ -61,13 +61,17 @@ export const row = (callId: string, changes: Row = {}): Row => ({
   ...changes
 })
 
+/** A fake without rows, before it has a URL. */
+export const make = (): LiteLlmRows => ({ url: "", rows: [], requests: [], trouble: () => undefined })
+
 export const acquire: Effect.Effect<LiteLlmRows, never, Scope.Scope> = Effect.gen(function* () {
-  const double: LiteLlmRows = { url: "", rows: [], requests: [], trouble: () => undefined }
+  const double = make()
   const url = yield* LocalServer.serve((request, response) => answer(double, request, response))
   return Object.assign(double, { url })
 })
 
-const answer = (double: LiteLlmRows, request: IncomingMessage, response: ServerResponse): void => {
+/** Answers a request for rows. */
+export const answer = (double: LiteLlmRows, request: IncomingMessage, response: ServerResponse): void => {
   const target = request.url ?? ""
   double.requests.push(target)
   const trouble = double.trouble(target)
@@ -94,7 +98,7 @@ const answer = (double: LiteLlmRows, request: IncomingMessage, response: ServerR
   }
   if (request.headers.authorization !== `Bearer ${adminKey}`)
     return LocalServer.respond(response, 401, { error: "no" })
-  const { pathname, searchParams } = new URL(target, double.url)
+  const { pathname, searchParams } = new URL(target, "http://localhost")
   const isFiltered = trouble?._tag !== "Unfiltered"
   if (pathname === "/spend/logs") {
     const id = searchParams.get("request_id")

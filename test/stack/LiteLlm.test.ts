@@ -14,6 +14,7 @@ import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as Images from "../harness/Images.ts"
 import * as LiteLlm from "../harness/LiteLlm.ts"
+import * as RawRequests from "../harness/RawRequests.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import { attempts, bodyOf, routes } from "./identityAttempts.ts"
 
@@ -37,58 +38,16 @@ const llm: NonNullable<SandboxSpecInput["llm"]> = {
   identity: { billingAccountId: account, attempt: 2, userId: "user-1", graphId: "sandbox:agent" }
 }
 
-interface Sent {
-  readonly name: string
-  readonly bytes: string
-}
-
-/** Program for the sandbox that sends each request on its own connection, and prints its name and status. */
-const program = `
-const { connect } = require("node:net")
-const send = ({ name, bytes }) => new Promise((resolve) => {
-  let text = ""
-  const socket = connect(8080, "127.0.0.1")
-  const done = () => {
-    socket.destroy()
-    resolve(JSON.stringify([name, Number(text.slice(9, 12)) || 0, text.slice(-2000)]))
-  }
-  socket.setTimeout(120000, done)
-  socket.on("data", (data) => { text += data.toString("latin1") })
-  socket.on("end", done).on("error", done)
-  socket.write(Buffer.from(bytes, "base64"))
-})
-const all = JSON.parse(require("node:fs").readFileSync("/cogni/requests.json", "utf8"))
-;(async () => { for (const one of all) console.log(await send(one)) })()
-`
-
-const raw = (method: string, path: string, headers: ReadonlyArray<string>, body: string): string =>
-  Buffer.from(
-    [
-      `${method} ${path} HTTP/1.1`,
-      "Host: localhost",
-      ...(headers.some((line) => /^connection:/iu.test(line)) ? headers : ["Connection: close", ...headers]),
-      "Content-Type: application/json",
-      `Content-Length: ${Buffer.byteLength(body)}`,
-      "",
-      body
-    ].join("\r\n"),
-    "utf8"
-  ).toString("base64")
-
 /** Sends all requests from one sealed run. */
-const sealed = Effect.fnUntraced(function* (requests: ReadonlyArray<Sent>) {
+const sealed = Effect.fnUntraced(function* (requests: ReadonlyArray<RawRequests.Sent>) {
   const { run } = yield* SandboxRunner.SandboxRunner
   const result = yield* run({
     image: Images.runtime,
-    argv: ["node", "-e", program],
-    inputs: [{ name: "requests.json", content: JSON.stringify(requests) }],
+    ...RawRequests.sending(requests),
     limits: { runtimeSecondsMax: 300 },
     llm
   })
-  const answers = result.output.stdout.text
-    .trimEnd()
-    .split("\n")
-    .map((line): readonly [name: string, status: number, text: string] => JSON.parse(line))
+  const answers = RawRequests.answersOf(result.output.stdout.text)
   assert.strictEqual(answers.length, requests.length, result.output.stderr.text)
   return { result, answers }
 })
@@ -132,7 +91,12 @@ it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (i
       const { answers, result } = yield* sealed(
         attempts.map((attempt) => ({
           name: attempt.name,
-          bytes: raw("POST", attempt.path ?? "/v1/chat/completions", attempt.headers ?? [], bodyOf(attempt))
+          bytes: RawRequests.raw(
+            "POST",
+            attempt.path ?? "/v1/chat/completions",
+            attempt.headers ?? [],
+            bodyOf(attempt)
+          )
         }))
       )
       const passed = answers.filter(([, status]) => status === 200)
@@ -194,7 +158,7 @@ it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (i
       const { answers } = yield* sealed(
         routes.map(([method, path]) => ({
           name: `${method} ${path}`,
-          bytes: raw(method, path, [], method === "GET" ? "" : '{"model":"chat","messages":[]}')
+          bytes: RawRequests.raw(method, path, [], method === "GET" ? "" : '{"model":"chat","messages":[]}')
         }))
       )
       for (const [name, status, text] of answers) {
@@ -218,7 +182,7 @@ it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (i
         [true, false].flatMap((stream) =>
           Object.entries(apis).map(([path, body]) => ({
             name: `${model} ${path} ${stream ? "streamed" : "whole"}`,
-            bytes: raw("POST", path, [], JSON.stringify({ model, stream, ...body }))
+            bytes: RawRequests.raw("POST", path, [], JSON.stringify({ model, stream, ...body }))
           }))
         )
       )

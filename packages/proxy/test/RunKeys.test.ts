@@ -242,25 +242,52 @@ describe("the lease of a key", () => {
     })
   )
 
+  /** Leases whose keys cannot be deleted as long as `isGone` says so. */
+  const failing = Effect.fnUntraced(function* () {
+    const state = { isGone: true, tries: 0 }
+    const keys = yield* RunKeys.makeMemory({
+      fault: (operation) =>
+        Effect.suspend(() => {
+          if (operation !== "delete") return Effect.void
+          state.tries += 1
+          return state.isGone ? Effect.fail(refused("delete", true)) : Effect.void
+        })
+    })
+    const leases = yield* RunKeyLease.make(keys)
+    yield* Effect.scoped(Effect.flatMap(Effect.flatMap(run, leases.open), ({ key }) => key))
+    yield* TestClock.adjust("30 seconds")
+    return { keys, leases, state }
+  })
+
   it.effect("counts a key that cannot be deleted, after it has tried three times", () =>
     Effect.gen(function* () {
-      let tries = 0
-      const keys = yield* RunKeys.makeMemory({
-        fault: (operation) =>
-          operation === "delete"
-            ? Effect.andThen(
-                Effect.sync(() => {
-                  tries += 1
-                }),
-                Effect.fail(refused("delete", true))
-              )
-            : Effect.void
-      })
-      const leases = yield* RunKeyLease.make(keys)
-      yield* Effect.scoped(Effect.flatMap(Effect.flatMap(run, leases.open), ({ key }) => key))
-      yield* TestClock.adjust("1 minute")
-      assert.strictEqual(tries, 3)
+      const { leases, state } = yield* failing()
+      assert.strictEqual(state.tries, 3)
       assert.strictEqual(leases.leftTotal(), 1)
+    }).pipe(Effect.provide(quiet))
+  )
+
+  it.effect("deletes such a key once the upstream is back, and tries no more", () =>
+    Effect.gen(function* () {
+      const { keys, leases, state } = yield* failing()
+      yield* TestClock.adjust("5 minutes")
+      assert.strictEqual(state.tries, 8)
+      state.isGone = false
+      yield* TestClock.adjust("1 minute")
+      assert.strictEqual((yield* keys.existing).size, 0)
+      assert.strictEqual(leases.leftTotal(), 0)
+      yield* TestClock.adjust("5 minutes")
+      assert.strictEqual(state.tries, 9)
+    }).pipe(Effect.provide(quiet))
+  )
+
+  it.effect("deletes such a key when the gateway closes", () =>
+    Effect.gen(function* () {
+      const { keys, state } = yield* Effect.scoped(
+        Effect.tap(failing(), ({ state }) => Effect.sync(() => (state.isGone = false)))
+      )
+      assert.strictEqual(state.tries, 4)
+      assert.strictEqual((yield* keys.existing).size, 0)
     }).pipe(Effect.provide(quiet))
   )
 

@@ -3,9 +3,10 @@
  *
  * Creating and deleting run in fibers that outlive the run and that nothing interrupts: an aborted request may still
  * create a key. So a run neither waits for them at its end, nor leaves a key behind when it is interrupted. Closing the
- * gateway waits for all of them. Each is bounded in time.
+ * gateway waits for all of them. Each is bounded in time. A key that cannot be deleted, because the upstream is gone, is
+ * deleted later: it would open the run's models until it expires.
  */
-import { Deferred, Duration, Effect, Fiber, Result, Schedule, type Scope } from "effect"
+import { Clock, Deferred, Duration, Effect, Fiber, Result, Schedule, type Scope } from "effect"
 import { type RunKey, RunKeyFailed, type RunKeys, type RunKeyTerms } from "../../RunKeys.ts"
 
 export interface RunKeyLease {
@@ -17,8 +18,14 @@ export interface RunKeyLease {
 export interface RunKeyLeases {
   /** Begins to create a key. Closing the scope deletes it. */
   readonly open: (terms: RunKeyTerms) => Effect.Effect<RunKeyLease, never, Scope.Scope>
-  /** Keys that could not be deleted. */
+  /** Keys that could not be deleted so far. */
   readonly leftTotal: () => number
+}
+
+/** A key that was not deleted, and why. */
+interface Left {
+  readonly detail: string
+  readonly expiresAt: string | undefined
 }
 
 /** How long the creation of a key may take. */
@@ -30,13 +37,29 @@ const deleteSecondsMax = 10
 /** How often and how fast a deletion is tried again. */
 const again = { schedule: Schedule.exponential("500 millis", 3), times: 2 }
 
+/** Seconds after which the keys that were not deleted are tried again, for as long as the gateway is open. */
+const laterSeconds = 60
+
+/** Maximum number of keys that are tried again. Further ones are left to the next start. */
+const laterMax = 1000
+
 /** Creates the leases of a gateway. Closing the scope waits until their keys are deleted. */
 export const make = Effect.fnUntraced(function* (
   keys: RunKeys["Service"]
 ): Effect.fn.Return<RunKeyLeases, never, Scope.Scope> {
   const jobs = new Set<Fiber.Fiber<void>>()
-  let leftTotal = 0
-  yield* Effect.addFinalizer(() => Effect.suspend(() => Fiber.awaitAll([...jobs])))
+  const left = new Map<string, Left>()
+  yield* Effect.addFinalizer(() =>
+    Effect.gen(function* () {
+      yield* Fiber.awaitAll([...jobs])
+      yield* Effect.timeoutOption(Effect.interruptible(removeLeft), Duration.seconds(deleteSecondsMax))
+      for (const [alias, { detail, expiresAt }] of left)
+        yield* Effect.logWarning(
+          `The key ${alias} was not deleted: ${detail}. ` +
+            `${expiresAt === undefined ? "If it exists, it expires" : `It expires at ${expiresAt}`}, and the next start on this host deletes it.`
+        )
+    })
+  )
 
   /** Runs a job that nothing interrupts. */
   const inBackground = (job: Effect.Effect<void>) =>
@@ -53,16 +76,32 @@ export const make = Effect.fnUntraced(function* (
     inTime(keys.remove(alias), "delete", deleteSecondsMax).pipe(
       Effect.retry({ ...again, while: ({ isRetryable }) => isRetryable }),
       Effect.catch(({ detail }) => {
-        leftTotal += 1
+        if (left.size < laterMax) left.set(alias, { detail, expiresAt })
         return Effect.logWarning(
-          `The key ${alias} was not deleted: ${detail}. ` +
-            `${expiresAt === undefined ? "If it exists, it expires" : `It expires at ${expiresAt}`}, and the next start on this host deletes it.`
+          `The key ${alias} was not deleted: ${detail}. It is tried again every ${laterSeconds} s.`
         )
       })
     )
 
+  /** Tries the keys that were not deleted once more. One that has expired opens nothing. */
+  const removeLeft = Effect.suspend(() =>
+    Effect.forEach(
+      [...left],
+      Effect.fnUntraced(function* ([alias, { expiresAt }]) {
+        const isExpired = expiresAt !== undefined && Date.parse(expiresAt) < (yield* Clock.currentTimeMillis)
+        const removed = yield* Effect.result(inTime(keys.remove(alias), "delete", deleteSecondsMax))
+        if (isExpired || Result.isSuccess(removed)) left.delete(alias)
+        else left.set(alias, { expiresAt, detail: removed.failure.detail })
+      }),
+      { concurrency: 4, discard: true }
+    )
+  )
+  yield* Effect.forkScoped(
+    Effect.forever(Effect.andThen(Effect.sleep(Duration.seconds(laterSeconds)), removeLeft))
+  )
+
   return {
-    leftTotal: () => leftTotal,
+    leftTotal: () => left.size,
     open: Effect.fnUntraced(function* (terms) {
       const alias = keys.aliasOf(terms.runId)
       const created = yield* Deferred.make<RunKey, RunKeyFailed>()
