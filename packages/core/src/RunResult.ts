@@ -119,9 +119,9 @@ export const LlmCall = Schema.Struct({
   durationMs: Schema.Finite,
   /** False when the answer was cut off. */
   completed: Schema.Boolean,
-  /** Reported only by proxies that read bodies, like the fields below. */
+  /** A proxy that does not read bodies reports it only for a request that it did not pass on. */
   outcome: Schema.optionalKey(LlmOutcome),
-  /** The model's name at the upstream. */
+  /** The model's name at the upstream. Reported only by proxies that read bodies, like the usage. */
   model: Schema.optionalKey(Schema.String),
   usage: Schema.optionalKey(LlmUsage)
 })
@@ -130,7 +130,7 @@ export type LlmCall = typeof LlmCall.Type
 
 /**
  * Whether a call was passed on to the upstream. A proxy that reads bodies gives each such call an ID. A proxy that does
- * not read bodies records only such calls.
+ * not read bodies reports no outcome for such calls.
  */
 export const hasReachedUpstream = ({ callId, outcome }: LlmCall): boolean =>
   outcome === undefined || (callId !== undefined && outcome !== "answered" && outcome !== "refused")

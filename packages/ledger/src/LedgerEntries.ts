@@ -3,7 +3,12 @@
  * process died: the same audit always makes the same entries.
  */
 import type { AuditedCall, AuditedCalls } from "@cogni/sandbox-core/AuditedCall"
-import { hasReachedUpstream, type LlmTraffic, type LlmUsage } from "@cogni/sandbox-core/RunResult"
+import {
+  hasReachedUpstream,
+  type LlmCall,
+  type LlmTraffic,
+  type LlmUsage
+} from "@cogni/sandbox-core/RunResult"
 import * as Struct from "effect/Struct"
 import { key, type LedgerEntry, reasons, unknownUnitId } from "./LedgerEntry.ts"
 import type { LedgerRun } from "./LedgerRun.ts"
@@ -132,6 +137,10 @@ export const ofAudit = (
   ...(isWhole ? [] : [unknownEntry(run, recordedAt, isGone === true ? "auditMissing" : "auditBroken")])
 ]
 
+/** Whether a request lists models or counts tokens. Its upstream bills nothing and writes no row. */
+const runsNoModel = ({ method, path }: Pick<LlmCall, "method" | "path">): boolean =>
+  method === "GET" || /\/count_tokens(?:\?|$)/u.test(path)
+
 /** Returns the entries of a run whose proxy writes no audit of its calls, from what it reported at the end. */
 export const ofTraffic = (
   run: LedgerRun,
@@ -162,7 +171,9 @@ export const ofTraffic = (
         outcome: call.outcome ?? (call.completed ? "completed" : "upstream_cut"),
         usage: call.usage,
         // A proxy that reads answers charges every call that may have run a model.
-        ...(usage !== undefined && call.usage?.outputTokens === undefined ? { isFree: true } : {})
+        ...(runsNoModel(call) || (usage !== undefined && call.usage?.outputTokens === undefined)
+          ? { isFree: true }
+          : {})
       },
       recordedAt
     )

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import { LlmCall } from "@cogni/sandbox-core/RunResult"
+import { hasReachedUpstream, LlmCall } from "@cogni/sandbox-core/RunResult"
 import * as AccessLog from "../src/internal/nginx/AccessLog.ts"
 
 const line = (changes: Record<string, string> = {}) =>
@@ -65,6 +65,21 @@ describe("AccessLog", () => {
     ).calls
     assert.notProperty(call, "callId")
     assert.isFalse(call!.completed)
+  })
+
+  it("lists a request that nginx ended itself as refused, answered or aborted, and not as a model call", () => {
+    const passed = ["200", "502", "-"].map((upstreamStatus) => line({ upstreamStatus }))
+    const own = ["403", "413", "429", "204", "499"].map((status) =>
+      line({ status, upstreamStatus: "", upstreamCallId: "" })
+    )
+    const { calls } = parse([...passed, ...own, ""].join("\n"))
+    assert.deepStrictEqual(
+      calls.map((call) => [hasReachedUpstream(call), call.outcome]),
+      [
+        ...passed.map(() => [true, undefined]),
+        ...["refused", "refused", "refused", "answered", "client_aborted"].map((outcome) => [false, outcome])
+      ]
+    )
   })
 
   it("counts the requests that were passed on, answered or not", () => {

@@ -5,7 +5,7 @@
  * counted and never fatal. Memory is bounded whatever the size of the log, and no byte is read twice.
  */
 import { Option, Schema } from "effect"
-import type { LlmCall } from "@cogni/sandbox-core/RunResult"
+import type { LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
 import { makeRows } from "../ByteRows.ts"
 
 const Seconds = Schema.FiniteFromString.check(Schema.isGreaterThanOrEqualTo(0))
@@ -124,8 +124,13 @@ export const toLlmCall = (line: AccessLogLine): LlmCall => ({
   requestBytes: line.requestBytes,
   responseBytes: line.responseBytes,
   durationMs: Math.round(line.seconds * 1000),
-  completed: line.completion === "OK"
+  completed: line.completion === "OK",
+  ...(line.upstreamStatus === "" ? { outcome: outcomeHere(line.status) } : {})
 })
+
+/** The outcome of a request that nginx ended itself: 499 is that of a client that disconnected. */
+const outcomeHere = (status: number): LlmOutcome =>
+  status === 499 ? "client_aborted" : status < 400 ? "answered" : "refused"
 
 const decodeLine = Schema.decodeUnknownOption(Schema.fromJsonString(AccessLogLine))
 
