@@ -114,6 +114,8 @@ export const LlmCall = Schema.Struct({
   status: Schema.Int,
   /** Given by a proxy that reads bodies, otherwise read from the upstream's answer. Absent if not passed on. */
   callId: Schema.optionalKey(Schema.String),
+  /** The upstream's own ID of the call, if the upstream finds its record only by that. */
+  upstreamCallId: Schema.optionalKey(Schema.String),
   requestBytes: Schema.Int,
   responseBytes: Schema.Int,
   durationMs: Schema.Finite,

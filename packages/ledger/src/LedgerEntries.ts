@@ -97,6 +97,7 @@ const entryOf = (
   ...ownerOf(run),
   ...(runKeyHash === undefined ? {} : { runKeyHash }),
   usageUnitId: call.callId,
+  ...(call.upstreamCallId === undefined ? {} : { upstreamCallId: call.upstreamCallId }),
   revision: 0,
   at: new Date(call.at).toISOString(),
   recordedAt,
@@ -165,6 +166,7 @@ export const ofTraffic = (
       run,
       {
         callId: unitOf([call.callId, call.requestId], index),
+        upstreamCallId: call.upstreamCallId,
         at: call.at,
         model: call.model ?? run.model,
         stream: false,

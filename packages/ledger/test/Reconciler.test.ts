@@ -412,6 +412,48 @@ describe("Reconciler", () => {
     })
   )
 
+  it.effect("asks for calls by the upstream's own IDs, and never calls one missing that has none", () =>
+    Effect.gen(function* () {
+      const { costUsd: _cost, ...unpriced } = entry("call-4")
+      const { newest, reconcile, spend } = yield* setUp(
+        [
+          entry("call-1", { upstreamCallId: "gen-1" }),
+          entry("call-2", { upstreamCallId: "gen-2" }),
+          entry("call-3"),
+          { ...unpriced, priceSource: "none" },
+          entry("call-5", { upstreamCallId: " no filter " })
+        ],
+        {
+          abilities: { accounts: false, calls: true, runKeys: false, upstreamCallIdsOnly: true },
+          priceOf: () => Effect.succeed({ costUsd: 0.5, source: "a list of 2026-01-01" })
+        }
+      )
+      yield* spend.write([row("call-1", { rowId: "gen-1" })])
+      const { failure, unread } = yield* reconcile()
+      assert.deepStrictEqual([failure, unread], [undefined, 0])
+      yield* TestClock.adjust("1 hour")
+      yield* reconcile({ which: "all" })
+      assert.deepStrictEqual(
+        (yield* newest).map(({ costUsd, reason, revision, state }) => [state, reason, costUsd, revision]),
+        [
+          ["matched", undefined, 0.000_125, 1],
+          ["missing", "no_row", 0.000_125, 1],
+          ["estimated", "no_upstream_id", 0.000_125, 1],
+          ["estimated", "price_list", 0.5, 1],
+          ["estimated", "no_upstream_id", 0.000_125, 1]
+        ]
+      )
+      const [query] = yield* spend.asked
+      assert.deepStrictEqual(query, {
+        _tag: "Calls",
+        calls: [
+          { callId: "call-1", upstreamCallId: "gen-1" },
+          { callId: "call-2", upstreamCallId: "gen-2" }
+        ]
+      })
+    })
+  )
+
   it.effect("leaves the calls of another upstream alone", () =>
     Effect.gen(function* () {
       const { newest, reconcile } = yield* setUp([entry("call-1", { upstream: "openrouter" })])

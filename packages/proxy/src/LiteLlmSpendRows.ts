@@ -53,6 +53,8 @@ export const make = (
       name: "LiteLLM",
       origin: address.display,
       key: options.key,
+      keyRemedy:
+        "Give a key that may read all spend rows, such as LiteLLM's master key, and check that it has a database",
       requestSecondsMax: options.requestSecondsMax ?? SpendRequest.requestSecondsDefault
     }
     return SpendRows.of({

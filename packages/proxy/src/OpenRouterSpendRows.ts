@@ -58,12 +58,13 @@ export const make = (
         name: "OpenRouter",
         origin: `${address.display}${profile.pathPrefix}`,
         key: options.key,
+        keyRemedy: "Give a valid key of the OpenRouter account that made the calls",
         requestSecondsMax: options.requestSecondsMax ?? SpendRequest.requestSecondsDefault,
         absent: 404
       }
       return SpendRows.of({
         upstream: "openrouter",
-        abilities: { accounts: false, calls: true, runKeys: false },
+        abilities: { accounts: false, calls: true, upstreamCallIdsOnly: true, runKeys: false },
         rowsOf: (given) => Stream.unwrap(Effect.map(checked(given), (query) => rowsOf(request, query)))
       })
     }

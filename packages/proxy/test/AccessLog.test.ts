@@ -12,6 +12,7 @@ const line = (changes: Record<string, string> = {}) =>
     status: "200",
     upstreamStatus: "200",
     upstreamCallId: "call-1",
+    upstreamGenerationId: "",
     upstreamCost: "0.002",
     requestBytes: "79",
     responseBytes: "21",
@@ -65,6 +66,16 @@ describe("AccessLog", () => {
     ).calls
     assert.notProperty(call, "callId")
     assert.isFalse(call!.completed)
+  })
+
+  it("reads the upstream's own ID of a call, if it is one", () => {
+    const { calls } = parse(
+      ["gen-1", "x", ""].map((upstreamGenerationId) => `${line({ upstreamGenerationId })}\n`).join("")
+    )
+    assert.deepStrictEqual(
+      calls.map(({ upstreamCallId }) => upstreamCallId),
+      ["gen-1", undefined, undefined]
+    )
   })
 
   it("lists a request that nginx ended itself as refused, answered or aborted, and not as a model call", () => {

@@ -11,7 +11,7 @@ import { type LedgerEntry, revisionKey, type State, unknownUnitId } from "../Led
 import * as Reconciliation from "../Reconciliation.ts"
 import type { Limits } from "../ReconciliationLimits.ts"
 import { findingsMax, type Report } from "../ReconciliationReport.ts"
-import { type PriceOf, type SpendRow, type SpendRows, SpendRowsUnavailable } from "../SpendRows.ts"
+import { isFilter, type PriceOf, type SpendRow, type SpendRows, SpendRowsUnavailable } from "../SpendRows.ts"
 import * as ReconciliationMetrics from "./ReconciliationMetrics.ts"
 import * as RowPlan from "./RowPlan.ts"
 import * as UnknownCalls from "./UnknownCalls.ts"
@@ -77,9 +77,16 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
   pass.checked += entries.length
   pass.foreign += foreign.length
   pass.waiting += early.length
-  if (!keepsRows(spend)) return yield* withoutRows(context, due)
+  if (!keepsRows(spend)) return yield* withoutRows(context, due, noRowsKept)
+  const [named, unnamed] = partition(due, (entry) => isNamed(spend, entry))
+  // Only those that wait: there is nothing more to learn about the others.
+  yield* withoutRows(
+    context,
+    unnamed.filter(({ state }) => state === "pending"),
+    noUpstreamId
+  )
   const asked = yield* Effect.forEach(
-    RowPlan.plan(due, spend.abilities, limits),
+    RowPlan.plan(named, spend.abilities, limits),
     (asking) => ask(context, asking),
     { concurrency }
   )
@@ -122,6 +129,10 @@ const isCall = (usageUnitId: string): boolean =>
 /** Whether an upstream can answer any query. */
 export const keepsRows = ({ abilities }: SpendRows["Service"]): boolean =>
   abilities.calls || abilities.accounts || abilities.runKeys
+
+/** Whether the upstream can be asked for the row of a call. */
+const isNamed = ({ abilities }: SpendRows["Service"], { upstreamCallId }: LedgerEntry): boolean =>
+  abilities.upstreamCallIdsOnly !== true || isFilter(upstreamCallId)
 
 const collect = (into: Map<string, ReadonlyArray<SpendRow>>, rows: ReadonlyArray<SpendRow>): void => {
   for (const row of rows) {
@@ -276,11 +287,27 @@ const append = Effect.fnUntraced(function* (
   }
 })
 
-/** Ends the waiting of calls whose upstream keeps no rows. Their cost is the upstream's own, or a price list's. */
-const withoutRows = Effect.fnUntraced(function* (context: PassContext, due: ReadonlyArray<LedgerEntry>) {
+const noRowsKept: Reconciliation.Verdict = {
+  state: "estimated",
+  reason: Reconciliation.reasons.noRowsKept,
+  detail: "this upstream keeps no rows that a host can read"
+}
+
+const noUpstreamId: Reconciliation.Verdict = {
+  state: "estimated",
+  reason: Reconciliation.reasons.noUpstreamId,
+  detail: "the upstream told no ID of this call, and finds its row only by that ID"
+}
+
+/** Ends the waiting of calls without a readable row. Their cost is the upstream's own, or a price list's. */
+const withoutRows = Effect.fnUntraced(function* (
+  context: PassContext,
+  due: ReadonlyArray<LedgerEntry>,
+  otherwise: Reconciliation.Verdict
+) {
   const open = due.filter(({ reason }) => reason !== Reconciliation.reasons.priceList)
   const judged = yield* Effect.forEach(open, (entry) =>
-    Effect.map(withoutRow(context, entry), (verdict) => [entry, verdict] as const)
+    Effect.map(withoutRow(context, entry, otherwise), (verdict) => [entry, verdict] as const)
   )
   const recordedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
   yield* append(
@@ -295,18 +322,12 @@ const withoutRows = Effect.fnUntraced(function* (context: PassContext, due: Read
 
 const withoutRow = Effect.fnUntraced(function* (
   { priceOf }: PassContext,
-  entry: LedgerEntry
+  entry: LedgerEntry,
+  otherwise: Reconciliation.Verdict
 ): Effect.fn.Return<{ readonly priced: boolean; readonly verdict: Reconciliation.Verdict }> {
   const price = entry.costUsd === undefined && priceOf !== undefined ? yield* priceOf(entry) : undefined
   return price === undefined
-    ? {
-        priced: false,
-        verdict: {
-          state: "estimated",
-          reason: Reconciliation.reasons.noRowsKept,
-          detail: "this upstream keeps no rows that a host can read"
-        }
-      }
+    ? { priced: false, verdict: otherwise }
     : {
         priced: true,
         verdict: {

@@ -7,7 +7,7 @@
 import type { LedgerEntry } from "../LedgerEntry.ts"
 import {
   type CallKey,
-  isAccountFilter,
+  isFilter,
   isKeyFilter,
   queryCallsMax,
   type SpendAbilities,
@@ -50,7 +50,7 @@ const byAccount = (
   limits: PlanLimits
 ): ReadonlyArray<Asking> =>
   [...Map.groupBy(entries, ({ billingAccountId }) => billingAccountId)].flatMap(([billingAccountId, group]) =>
-    abilities.accounts && isAccountFilter(billingAccountId)
+    abilities.accounts && isFilter(billingAccountId)
       ? cut(group, limits).flatMap((near) =>
           near.length <= fewCalls && abilities.calls
             ? byCall(near)
@@ -74,7 +74,10 @@ export const byCall = (entries: ReadonlyArray<LedgerEntry>): ReadonlyArray<Askin
       : [{ query: { _tag: "Calls", calls: [first, ...rest] }, entries: some } as const]
   }).flat()
 
-const keyOf = ({ usageUnitId }: LedgerEntry): CallKey => ({ callId: usageUnitId })
+const keyOf = ({ upstreamCallId, usageUnitId }: LedgerEntry): CallKey => ({
+  callId: usageUnitId,
+  ...(isFilter(upstreamCallId) ? { upstreamCallId } : {})
+})
 
 /** Cuts calls into groups that are close together in time. */
 const cut = (

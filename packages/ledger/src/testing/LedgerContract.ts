@@ -120,6 +120,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Ledgers, E>): void =>
           agentId: "claude-code",
           virtualKeyId: "grant-1",
           runKeyHash: "1f".repeat(32),
+          upstreamCallId: "gen-\u0000\ud83d",
           cacheReadTokens: 5,
           cacheWriteTokens: 4,
           cacheWrite1hTokens: 3,

@@ -230,7 +230,8 @@ const settle = (
   { counted, drained, end: { detail, outcome, status }, isSent, ticket }: Ended
 ): void => {
   const { at, path, requestId, startedMs } = exchange
-  const { body, costUsd, end, firstByteMs, responseBytes, responseDigest, upstreamStatus } = counted
+  const { body, costUsd, end, firstByteMs, responseBytes, responseDigest, upstreamCallId, upstreamStatus } =
+    counted
   const told = costUsd === undefined ? end?.usage : { ...end?.usage, costUsd: end?.usage?.costUsd ?? costUsd }
   const usage = run.ledger.end(ticket, {
     ...(told === undefined ? {} : { usage: told }),
@@ -246,6 +247,7 @@ const settle = (
     path,
     status,
     callId,
+    ...(upstreamCallId === undefined ? {} : { upstreamCallId }),
     requestBytes,
     responseBytes,
     durationMs,
@@ -258,6 +260,7 @@ const settle = (
     type: "call.ended",
     requestId,
     callId,
+    upstreamCallId,
     status,
     outcome,
     responseBytes,
