@@ -47,7 +47,7 @@ const drawing: ReadonlyArray<
   {
     sql: ["core", "host-files", "graph-provider", "ledger"],
     server: ["core", "git-relay", "graph-provider", "ledger"],
-    promise: ["core", "host-files", "docker", "proxy", "graph-provider"],
+    promise: ["core", "host-files", "docker", "proxy", "graph-provider", "ledger"],
     react: ["graph-provider"],
     acp: ["core", "graph-provider"]
   },

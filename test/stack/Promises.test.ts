@@ -1,6 +1,7 @@
 /** The Promise API on a real engine: a sandbox, a run, an agent, cancellation, and nothing left behind. */
 import { assert, layer } from "@effect/vitest"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import { Ledger } from "@cogni/sandbox-ledger"
 import { createHost, createSandbox, SandboxError } from "@cogni/sandbox-promise"
 import { Effect, Layer } from "effect"
 import * as Images from "../harness/Images.ts"
@@ -44,10 +45,12 @@ layer(layers, { excludeTestServices: true })("Promises", (it) => {
       const stateDirectory = yield* RunHarness.Directory
       const { received, url } = yield* ModelApi.acquire
       const key = "sk-planted-promise-key"
+      const ledger = yield* Ledger.makeMemory()
       yield* Effect.promise(async () => {
         await using host = createHost({
           stateDirectory,
-          upstream: { url, key, image: Images.gateway }
+          upstream: { url, key, image: Images.gateway },
+          ledger: Layer.succeed(Ledger.Ledger, ledger)
         })
         const llm = { model: "m", identity: { billingAccountId: "acme" } }
         const image = Images.runtime
@@ -58,6 +61,9 @@ layer(layers, { excludeTestServices: true })("Promises", (it) => {
         assert.strictEqual(text, "It is sunny in Oslo.")
         assert.strictEqual(result.llm?.usage?.outputTokens, 5)
         assert.notInclude(JSON.stringify([listed, result]), key)
+        const { entries } = await Effect.runPromise(ledger.list({ runId: result.runId }))
+        assert.strictEqual(entries.length, result.llm?.usage?.calls)
+        assert.deepInclude(entries[0], { billingAccountId: "acme", upstream: "litellm" })
         const error = await host
           .run({ image, argv: ["sleep", "1000"], limits: { runtimeSecondsMax: 1 } })
           .catch((thrown: unknown) => thrown)

@@ -38,7 +38,7 @@ export const reasons = {
   unknownCall: "unknown_call",
   /** Estimated for good: this upstream keeps no rows, and the cost is its own or a price list's. */
   noRowsKept: "no_rows_kept",
-  /** Estimated for good: the answer of the call did not come, and with it the ID by which the upstream finds the row. */
+  /** Estimated for good: the upstream finds a row only by an ID in its answer, and the answer did not come. */
   noUpstreamId: "no_upstream_id",
   /** Estimated for good: the cost was computed from the tokens and a price list. */
   priceList: "price_list"
