@@ -115,15 +115,16 @@ const unknownEntry = (
   run: LedgerRun,
   recordedAt: string,
   name: "auditBroken" | "auditMissing" | "notListed",
-  detail: string = detailOf[name]
+  runKeyHash?: string | undefined
 ): LedgerEntry => ({
   ...ownerOf(run),
+  ...(runKeyHash === undefined ? {} : { runKeyHash }),
   usageUnitId: unknownUnitId,
   revision: 0,
   at: run.openedAt,
   recordedAt,
   model: run.model,
-  ...unknown(reasons[name], detail),
+  ...unknown(reasons[name], detailOf[name]),
   currency: "USD",
   streamed: false
 })
@@ -135,7 +136,9 @@ export const ofAudit = (
   recordedAt: string
 ): ReadonlyArray<LedgerEntry> => [
   ...calls.map((call) => entryOf(run, call, recordedAt, runKeyHash)),
-  ...(isWhole ? [] : [unknownEntry(run, recordedAt, isGone === true ? "auditMissing" : "auditBroken")])
+  ...(isWhole
+    ? []
+    : [unknownEntry(run, recordedAt, isGone === true ? "auditMissing" : "auditBroken", runKeyHash)])
 ]
 
 /** Whether a request lists models or counts tokens. Its upstream bills nothing and writes no row. */

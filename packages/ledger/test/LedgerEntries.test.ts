@@ -67,6 +67,8 @@ describe("LedgerEntries", () => {
     const granted = { ...run, virtualKeyId: "grant-1" }
     const [entry] = LedgerEntries.ofAudit(granted, { calls: [call], isWhole: true, runKeyHash }, now)
     assert.deepInclude(entry, { virtualKeyId: "grant-1", runKeyHash })
+    const [lost] = LedgerEntries.ofAudit(granted, { calls: [], isWhole: false, runKeyHash }, now)
+    assert.deepInclude(lost, { usageUnitId: "unknown", runKeyHash })
   })
 
   it.each<[string, Partial<AuditedCall>, Partial<Entry.LedgerEntry>]>([

@@ -454,6 +454,32 @@ describe("Reconciler", () => {
     })
   )
 
+  it.effect("finds calls that a broken audit has lost by the key of their run, and never charges them", () =>
+    Effect.gen(function* () {
+      const { costUsd: _cost, inputTokens: _input, outputTokens: _output, ...unknown } = entry("unknown")
+      const lost = { ...unknown, priceSource: "none", reason: "audit_broken" } as const
+      const { newest, reconcile, spend } = yield* setUp([lost])
+      const states = Effect.map(newest, (all) =>
+        all.map(({ costUsd, reason, state, usageUnitId }) => [usageUnitId, state, reason, costUsd])
+      )
+      yield* reconcile()
+      assert.deepStrictEqual(yield* states, [["unknown", "pending", "audit_broken", undefined]])
+      yield* TestClock.adjust("1 hour")
+      yield* reconcile()
+      assert.deepStrictEqual(yield* states, [["unknown", "matched", "no_row_expected", undefined]])
+      // After the run was recorded, but within the tolerated difference of the clocks.
+      yield* spend.write([row("call-9", { startedAt: "2026-01-31T10:09:00.000Z" })])
+      const { unresolved } = yield* reconcile({ which: "all" })
+      assert.strictEqual(unresolved, 2)
+      assert.sameDeepMembers(yield* states, [
+        ["unknown", "drifted", "unknown_call", undefined],
+        ["row:call-9", "drifted", "unknown_call", undefined]
+      ])
+      const again = yield* reconcile({ which: "all" })
+      assert.deepInclude(again.recorded, { drifted: 0, matched: 0 })
+    })
+  )
+
   it.effect("leaves the calls of another upstream alone", () =>
     Effect.gen(function* () {
       const { newest, reconcile } = yield* setUp([entry("call-1", { upstream: "openrouter" })])

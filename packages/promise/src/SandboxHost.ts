@@ -56,7 +56,8 @@ export interface HostOptions {
   readonly stateDirectory?: string | undefined
   /**
    * Ledger that every model call of `upstream` is entered into, such as `SqlLedger.layerAt("./ledger.db")` of
-   * `@cogni/sandbox-sql`. A run that cannot be entered does not start. Without it, costs are only in the results of runs.
+   * `@cogni/sandbox-sql`. A run that cannot be entered does not start. Without a ledger, only the results of runs
+   * have costs.
    */
   readonly ledger?: Layer.Layer<Ledger, { readonly message: string }> | undefined
   /** Agents in addition to the built-in ones. One with the ID of a built-in agent replaces it. */

@@ -11,7 +11,14 @@ import { type LedgerEntry, revisionKey, type State, unknownUnitId } from "../Led
 import * as Reconciliation from "../Reconciliation.ts"
 import type { Limits } from "../ReconciliationLimits.ts"
 import { findingsMax, type Report } from "../ReconciliationReport.ts"
-import { isFilter, type PriceOf, type SpendRow, type SpendRows, SpendRowsUnavailable } from "../SpendRows.ts"
+import {
+  isFilter,
+  isKeyFilter,
+  type PriceOf,
+  type SpendRow,
+  type SpendRows,
+  SpendRowsUnavailable
+} from "../SpendRows.ts"
 import * as ReconciliationMetrics from "./ReconciliationMetrics.ts"
 import * as RowPlan from "./RowPlan.ts"
 import * as UnknownCalls from "./UnknownCalls.ts"
@@ -72,6 +79,7 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
   const { limits, pass, spend } = context
   const nowMs = yield* Clock.currentTimeMillis
   const entries = found.filter(({ usageUnitId }) => isCall(usageUnitId))
+  const lost = found.filter((entry) => isLost(spend, entry) && Reconciliation.isDue(entry, nowMs, limits))
   const [ours, foreign] = partition(entries, ({ upstream }) => upstream === spend.upstream)
   const [due, early] = partition(ours, (entry) => Reconciliation.isDue(entry, nowMs, limits))
   pass.checked += entries.length
@@ -86,13 +94,14 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
     noUpstreamId
   )
   const asked = yield* Effect.forEach(
-    RowPlan.plan(named, spend.abilities, limits),
+    RowPlan.plan([...named, ...lost], spend.abilities, limits),
     (asking) => ask(context, asking),
     { concurrency }
   )
   const rows = new Map<string, ReadonlyArray<SpendRow>>()
   for (const { seen } of asked) collect(rows, seen)
-  const read = asked.flatMap(({ read: some }) => some)
+  const answered = asked.flatMap(({ read: some }) => some)
+  const read = answered.filter(({ usageUnitId }) => isCall(usageUnitId))
   // A row that a window does not contain may still exist: by another clock, or paid by another key.
   const absent = read.filter(
     (entry) => !rows.has(entry.usageUnitId) && Reconciliation.isLate(entry, nowMs, limits)
@@ -115,6 +124,16 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
     new Date(nowMs).toISOString()
   )
   yield* append(context, unknown)
+  const strangers = Map.groupBy(unknown, ({ runKeyHash }) => runKeyHash)
+  yield* record(
+    context,
+    answered
+      .filter((entry) => isLost(spend, entry))
+      .map((entry) => {
+        const rowsOfKey = strangers.get(entry.runKeyHash)?.length ?? 0
+        return [entry, Reconciliation.judgeUnknown(entry, rowsOfKey, nowMs, limits)] as const
+      })
+  )
 })
 
 const partition = <A>(all: ReadonlyArray<A>, is: (one: A) => boolean): readonly [Array<A>, Array<A>] => [
@@ -125,6 +144,13 @@ const partition = <A>(all: ReadonlyArray<A>, is: (one: A) => boolean): readonly 
 /** Whether an entry is for one call, not for calls whose number is unknown, or for a row without a call. */
 const isCall = (usageUnitId: string): boolean =>
   usageUnitId !== unknownUnitId && !UnknownCalls.isUnit(usageUnitId)
+
+/** Whether an entry is for calls whose number is unknown, and whose rows can be found by the key of their run. */
+const isLost = (
+  { abilities, upstream }: SpendRows["Service"],
+  { runKeyHash, upstream: called, usageUnitId }: LedgerEntry
+): boolean =>
+  usageUnitId === unknownUnitId && called === upstream && abilities.runKeys && isKeyFilter(runKeyHash)
 
 /** Whether an upstream can answer any query. */
 export const keepsRows = ({ abilities }: SpendRows["Service"]): boolean =>

@@ -4,7 +4,7 @@
  * The rows of a run come by the run's key. Without one, they come by account and time: calls that are close together
  * share a window. A few calls, and those of an account that no filter can name, are asked for by their IDs.
  */
-import type { LedgerEntry } from "../LedgerEntry.ts"
+import { type LedgerEntry, unknownUnitId } from "../LedgerEntry.ts"
 import {
   type CallKey,
   isFilter,
@@ -104,10 +104,12 @@ const cut = (
 const windowOf = (entries: ReadonlyArray<LedgerEntry>, { clockSkewSecondsMax }: PlanLimits) => {
   let first = Number.POSITIVE_INFINITY
   let last = Number.NEGATIVE_INFINITY
-  for (const { at } of entries) {
+  for (const { at, recordedAt, usageUnitId } of entries) {
     const ms = Date.parse(at)
+    // Unknown calls of a run began at any time until the run was recorded.
+    const endMs = usageUnitId === unknownUnitId ? Math.max(ms, Date.parse(recordedAt)) : ms
     if (ms < first) first = ms
-    if (ms > last) last = ms
+    if (endMs > last) last = endMs
   }
   const skewMs = clockSkewSecondsMax * 1000
   return { from: new Date(first - skewMs).toISOString(), to: new Date(last + skewMs).toISOString() }
