@@ -74,16 +74,14 @@ export interface PassContext {
 /** Queries that are asked at the same time. */
 const concurrency = 4
 
-/** Reconciles one page of entries. */
+/** Reconciles one page of entries of the upstream whose rows are read. */
 export const page = Effect.fnUntraced(function* (context: PassContext, found: ReadonlyArray<LedgerEntry>) {
   const { limits, pass, spend } = context
   const nowMs = yield* Clock.currentTimeMillis
   const entries = found.filter(({ usageUnitId }) => isCall(usageUnitId))
   const lost = found.filter((entry) => isLost(spend, entry) && Reconciliation.isDue(entry, nowMs, limits))
-  const [ours, foreign] = partition(entries, ({ upstream }) => upstream === spend.upstream)
-  const [due, early] = partition(ours, (entry) => Reconciliation.isDue(entry, nowMs, limits))
+  const [due, early] = partition(entries, (entry) => Reconciliation.isDue(entry, nowMs, limits))
   pass.checked += entries.length
-  pass.foreign += foreign.length
   pass.waiting += early.length
   if (!keepsRows(spend)) return yield* withoutRows(context, due, noRowsKept)
   const [named, unnamed] = partition(due, (entry) => isNamed(spend, entry))
@@ -146,11 +144,8 @@ const isCall = (usageUnitId: string): boolean =>
   usageUnitId !== unknownUnitId && !UnknownCalls.isUnit(usageUnitId)
 
 /** Whether an entry is for calls whose number is unknown, and whose rows can be found by the key of their run. */
-const isLost = (
-  { abilities, upstream }: SpendRows["Service"],
-  { runKeyHash, upstream: called, usageUnitId }: LedgerEntry
-): boolean =>
-  usageUnitId === unknownUnitId && called === upstream && abilities.runKeys && isKeyFilter(runKeyHash)
+const isLost = ({ abilities }: SpendRows["Service"], { runKeyHash, usageUnitId }: LedgerEntry): boolean =>
+  usageUnitId === unknownUnitId && abilities.runKeys && isKeyFilter(runKeyHash)
 
 /** Whether an upstream can answer any query. */
 export const keepsRows = ({ abilities }: SpendRows["Service"]): boolean =>
@@ -306,7 +301,7 @@ const append = Effect.fnUntraced(function* (
     pass.recorded[entry.state] += 1
     yield* ReconciliationMetrics.recorded(entry)
     if (!isUnresolved(entry.state)) continue
-    if (entry.reason === Reconciliation.reasons.unknownCall) pass.unresolved += 1
+    if (UnknownCalls.isUnit(entry.usageUnitId)) pass.unresolved += 1
     if (pass.findings.length >= findingsMax) continue
     pass.findings.push(entry)
     yield* ReconciliationMetrics.warn(entry)

@@ -250,6 +250,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Ledgers, E>): void =>
           at: "2026-02-01T00:00:00.000Z",
           billingAccountId: "account-2",
           model: "claude",
+          upstream: "openrouter",
           virtualKeyId: "grant-2",
           runKeyHash: "2e".repeat(32),
           state: "matched"
@@ -266,6 +267,8 @@ export const suite = <E>(name: string, layer: Layer.Layer<Ledgers, E>): void =>
           [{ runKeyHash: "2e".repeat(32) }, [b]],
           [{ runKeyHash: "3d".repeat(32) }, []],
           [{ model: "claude" }, [b]],
+          [{ upstream: "openrouter" }, [b]],
+          [{ upstream: "anthropic" }, []],
           [{ usageUnitIds: ["b", "c"] }, [b]],
           [{ usageUnitIds: [] }, []],
           [{ states: ["matched", "missing"] as const }, [b]],
