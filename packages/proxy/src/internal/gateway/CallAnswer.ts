@@ -11,6 +11,7 @@ import * as Effect from "effect/Effect"
 import type { LlmOutcome } from "@cogni/sandbox-core/RunResult"
 import * as KeyInjection from "../../KeyInjection.ts"
 import * as GenerationId from "../policy/GenerationId.ts"
+import * as KeyBudget from "../policy/KeyBudget.ts"
 import type { Api } from "../policy/RoutePolicy.ts"
 import * as Usage from "../policy/Usage.ts"
 import type { CallDrain } from "./CallDrains.ts"
@@ -202,6 +203,14 @@ const passError = (
   const { requestId, response } = exchange
   const status = statusOf(answer)
   const detail = text.slice(0, detailLengthMax)
+  const ownKey = run.ownKey()
+  const budget = ownKey && KeyBudget.ofError(status, text, ownKey.budgetUsdMax)
+  if (budget !== undefined) {
+    // The agent gets the same answer as if the gateway's own count had ended its calls.
+    const refusal = run.ledger.keySpent(budget)
+    run.spent(refusal)
+    return fail(exchange, "completed", GatewayAnswers.ofBudget(refusal), `upstream ${status}: ${detail}`)
+  }
   if (response.destroyed) return { outcome: "completed", status, detail: `upstream ${status}: ${detail}` }
   // The next call asks for the key again, so the agent may retry.
   if (status === 401 && run.shared.keys.renews())

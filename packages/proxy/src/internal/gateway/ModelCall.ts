@@ -154,7 +154,7 @@ const begun = (run: GatewayRun, { api, requestBytes, sent }: Call) => {
       })
     )
   run.spent(ticket)
-  return refused(ofBudget(ticket), requestBytes)
+  return refused(GatewayAnswers.ofBudget(ticket), requestBytes)
 }
 
 interface Outgoing {
@@ -365,19 +365,6 @@ const keptBody = (run: GatewayRun, exchange: Exchange.Exchange, body: Uint8Array
   const text = Buffer.from(body.buffer, body.byteOffset, bytes).toString("utf8")
   return Canary.redact(run.canaries.planted, CallAnswer.withoutHost(run, exchange, text))
 }
-
-export const ofBudget = ({
-  detail,
-  exhaustion,
-  final,
-  retryAfterSeconds
-}: Budget.Refusal): GatewayAnswers.GatewayError => ({
-  status: 429,
-  code: final ? "insufficient_quota" : `${exhaustion.budget}_exceeded`,
-  message: detail,
-  final,
-  retryAfterSeconds: final ? undefined : (retryAfterSeconds ?? 1)
-})
 
 const isJson = ({ headers }: IncomingMessage): boolean =>
   /^application\/json\s*(?:;|$)/iu.test(headers["content-type"] ?? "") &&
