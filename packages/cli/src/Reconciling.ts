@@ -24,6 +24,7 @@ export const layer = (settings: Settings["Service"]): Layer.Layer<Reconciler.Rec
         Layer.provide(
           rowsOf(nameOf(url, options), {
             url,
+            egressProxy: options.egressProxy,
             key: settings.keyFile === undefined ? key : KeyFile.source(settings.keyFile, "COGNI_LLM_KEY_FILE")
           })
         )

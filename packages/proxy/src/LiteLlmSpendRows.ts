@@ -18,11 +18,12 @@ import * as Option from "effect/Option"
 import * as Result from "effect/Result"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
+import * as ManagementRequest from "./internal/ManagementRequest.ts"
 import * as LiteLlmRow from "./internal/spend/LiteLlmRow.ts"
 import * as SpendRequest from "./internal/spend/SpendRequest.ts"
 import * as Upstream from "./Upstream.ts"
 
-export interface LiteLlmSpendRowsOptions {
+export interface LiteLlmSpendRowsOptions extends ManagementRequest.Connection {
   /** URL of LiteLLM, with or without `/v1`. */
   readonly url: string
   /** LiteLLM's master key, or another key that may read all rows. It is used only for these requests. */
@@ -48,10 +49,12 @@ const Page = Schema.Struct({ data: Rows })
 export const make = (
   options: LiteLlmSpendRowsOptions
 ): Result.Result<SpendRows["Service"], { readonly message: string }> =>
-  Result.map(Upstream.resolve({ type: "host", url: options.url }, { profile: "litellm" }), ({ address }) => {
+  Result.gen(function* () {
+    const { address } = yield* Upstream.resolve({ type: "host", url: options.url }, { profile: "litellm" })
     const request: SpendRequest.SpendRequestOptions = {
       name: "LiteLLM",
       origin: address.display,
+      connections: yield* ManagementRequest.connections(address.display, options),
       key: options.key,
       keyRemedy:
         "Give a key that may read all spend rows, such as LiteLLM's master key, and check that it has a database",

@@ -21,6 +21,7 @@ export interface SpendRequestOptions {
   readonly name: string
   /** URL without a path. */
   readonly origin: string
+  readonly connections: ManagementRequest.Connections
   readonly key: RowsKey
   /** Instruction for an operator whose key is refused. */
   readonly keyRemedy: string
@@ -81,6 +82,7 @@ const send = (
     const { status, text } = yield* Effect.tryPromise({
       try: (signal) =>
         ManagementRequest.send({
+          connections: options.connections,
           url: `${options.origin}${target}`,
           key,
           signal,
