@@ -5,6 +5,7 @@ import type { SigningRequest } from "../src/internal/gateway/UpstreamKeys.ts"
 import * as RunKeys from "../src/RunKeys.ts"
 import * as UpstreamKey from "../src/UpstreamKey.ts"
 import * as Gateway from "./GatewaySocket.ts"
+import * as ThreadMessages from "./ThreadMessages.ts"
 
 const answered = { _tag: "Answer" } as const
 
@@ -235,6 +236,28 @@ describe("a signer", () => {
       const answer = yield* gateway.send(Gateway.http(Gateway.chat()))
       assert.strictEqual(answer.status, 503)
       assert.include(yield* clean(gateway, answer), "did not answer within 0.05 s")
+    })
+  )
+})
+
+describe("the gateway's own key", () => {
+  it.live("never reaches the threads that serve runs if each run has a key of its own", () =>
+    Effect.gen(function* () {
+      const said = yield* ThreadMessages.acquire
+      const admin = keyNumber(1)
+      const options = { key: Redacted.make(admin), script: [answered] } as const
+      for (const fallback of ["none", "masterKey"] as const) {
+        const keys = yield* RunKeys.makeMemory()
+        const gateway = yield* Gateway.make({ ...options, runKeys: { keys, fallback } })
+        assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
+        yield* gateway.endpoint.finish
+      }
+      assert.include(said(), "sk-run-", "the key of a run is seen on its way")
+      assert.notInclude(said(), admin)
+      // Without keys of runs, it must reach them.
+      const shared = yield* Gateway.make(options)
+      assert.strictEqual((yield* shared.send(Gateway.http(Gateway.chat()))).status, 200)
+      assert.include(said(), admin)
     })
   )
 })
