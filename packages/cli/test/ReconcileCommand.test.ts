@@ -105,6 +105,18 @@ describe("spend reconcile", () => {
     })
   )
 
+  it.live("calls no call missing if its key sees only rows of its own", () =>
+    Effect.gen(function* () {
+      const { ask, double } = yield* setUp
+      double.isAdmin = false
+      const { code, stderr, stdout } = yield* ask(["reconcile"])
+      assert.strictEqual(code, 69)
+      assert.include(stdout, "0 matched, 2 not read")
+      assert.include(stderr, "This key may see only rows of its own")
+      assert.notInclude(stdout, "missing")
+    })
+  )
+
   it.live("says that another upstream keeps no rows, and asks it for nothing", () =>
     Effect.gen(function* () {
       const { ask, double } = yield* setUp
