@@ -427,7 +427,8 @@ describe("Reconciler", () => {
           entry("call-2", { upstreamCallId: "gen-2" }),
           entry("call-3"),
           { ...unpriced, priceSource: "none" },
-          entry("call-5", { upstreamCallId: " no filter " })
+          entry("call-5", { upstreamCallId: " no filter " }),
+          { ...unpriced, usageUnitId: "call-6", priceSource: "none", outcome: "upstream_unreachable" }
         ],
         {
           abilities: { accounts: false, calls: true, runKeys: false, upstreamCallIdsOnly: true },
@@ -446,7 +447,8 @@ describe("Reconciler", () => {
           ["missing", "no_row", 0.000_125, 1],
           ["estimated", "no_upstream_id", 0.000_125, 1],
           ["estimated", "price_list", 0.5, 1],
-          ["estimated", "no_upstream_id", 0.000_125, 1]
+          ["estimated", "no_upstream_id", 0.000_125, 1],
+          ["matched", "no_row_expected", 0, 1]
         ]
       )
       const [query] = yield* spend.asked

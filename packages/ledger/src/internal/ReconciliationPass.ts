@@ -86,9 +86,15 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
   if (!keepsRows(spend)) return yield* withoutRows(context, due, noRowsKept)
   const [named, unnamed] = partition(due, (entry) => isNamed(spend, entry))
   // Only those that wait: there is nothing more to learn about the others.
+  const open = unnamed
+    .filter(({ state }) => state === "pending")
+    // No row will ever come for these, so nothing is waited for.
+    .map((entry) => [entry, Reconciliation.judge(entry, [], Number.POSITIVE_INFINITY, limits)] as const)
+  const [rowless, others] = partition(open, ([, verdict]) => verdict?.state === "matched")
+  yield* record(context, rowless)
   yield* withoutRows(
     context,
-    unnamed.filter(({ state }) => state === "pending"),
+    others.map(([entry]) => entry),
     noUpstreamId
   )
   const asked = yield* Effect.forEach(
