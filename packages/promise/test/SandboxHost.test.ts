@@ -77,7 +77,7 @@ const llm = { model: "m", identity: { billingAccountId: "acme" } }
 
 describe("a host with a ledger", () => {
   const upstream = { url: "http://127.0.0.1:1", key: "sk-…" }
-  const argv = ["true"]
+  const argv = ["true"] as const
 
   it("refuses one that would stay empty", async () => {
     const ledger = Ledger.layerMemory()

@@ -88,7 +88,11 @@ describe("AccessLog", () => {
       calls.map((call) => [hasReachedUpstream(call), call.outcome]),
       [
         ...passed.map(() => [true, undefined]),
-        ...["refused", "refused", "refused", "answered", "client_aborted"].map((outcome) => [false, outcome])
+        [false, "refused"],
+        [false, "refused"],
+        [false, "refused"],
+        [false, "answered"],
+        [false, "client_aborted"]
       ]
     )
   })

@@ -209,7 +209,10 @@ describe("a gateway behind the proxy of a company", () => {
       const rows = Result.getOrThrow(LiteLlmSpendRows.make(options))
       const found = yield* Stream.runCollect(rows.rowsOf({ _tag: "Calls", calls: [{ callId: "call-1" }] }))
       assert.lengthOf(found, 0)
-      const owners = { self: () => ({ bootId: "boot", pid: 1, startTime: "1" }), isOrphaned: () => false }
+      const owners = {
+        self: () => ({ bootId: "boot", processId: 1, startTicks: 1 }),
+        isOrphaned: () => false
+      }
       const keys = yield* LiteLlmRunKeys.make({ ...options, deployment: "test", owners })
       yield* Effect.flip(keys.reap)
       const { host } = new URL(double.url)
