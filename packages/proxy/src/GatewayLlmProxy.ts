@@ -319,11 +319,11 @@ const checkLimits = (options: GatewayLlmProxyOptions): Result.Result<void, Misco
   for (const [name, { contains, expected }] of Record.toEntries(GatewayLimits.options)) {
     const value: unknown = options[name]
     if (value === undefined || contains(value)) continue
-    const shown = typeof value === "number" ? String(value) : `of the type ${typeof value}`
+    const shown = typeof value === "number" ? ` ${value}` : `, a ${typeof value}`
     return Result.fail(
       new Misconfigured({
         option: named("GatewayLlmProxy"),
-        detail: `has ${name} ${shown}, which is not ${expected}`,
+        detail: `has ${name}${shown}, which is not ${expected}`,
         remedy: `Set a ${name} in that range, or leave it out`
       })
     )

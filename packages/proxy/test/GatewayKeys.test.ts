@@ -270,7 +270,7 @@ describe("a key of the run alone", () => {
       body: JSON.stringify({ error: { message, type: "budget_exceeded", param: null, code: String(status) } })
     }) as const
 
-  it.live("whose budget is spent at the upstream ends the run's calls like the run's own budget", () =>
+  it.live("ends the run's calls like the run's own budget, if its budget is spent at the upstream", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
         runKeys: { keys: yield* RunKeys.makeMemory() },

@@ -471,7 +471,7 @@ describe("the limits of a gateway", () => {
           assert.strictEqual(error._tag, "Misconfigured", name)
           assert.include(
             error.message,
-            typeof value === "number" ? `${name} ${value}, which` : `${name} of the type string`
+            typeof value === "number" ? `${name} ${value}, which` : `${name}, a string, which`
           )
         }
       for (const [name, value] of [
