@@ -47,7 +47,7 @@ const drawing: ReadonlyArray<
   {
     sql: ["core", "host-files", "graph-provider", "ledger"],
     server: ["core", "git-relay", "graph-provider", "ledger"],
-    promise: ["core", "host-files", "docker", "proxy", "graph-provider"],
+    promise: ["core", "host-files", "docker", "proxy", "graph-provider", "ledger"],
     react: ["graph-provider"],
     acp: ["core", "graph-provider"]
   },
@@ -130,6 +130,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     world: {
       "GatewayLlmProxy.ts": ["node:os"],
       "internal/HostDisk.ts": ["node:fs/promises"],
+      "internal/ManagementRequest.ts": ["node:http", "node:https"],
       "internal/ThreadCode.ts": ["node:worker_threads"],
       "internal/audit/AuditFile.ts": ["node:fs/promises"],
       "internal/audit/AuditReading.ts": ["node:fs"],

@@ -30,8 +30,10 @@ export type Trouble =
 export interface LiteLlmRows {
   readonly url: string
   readonly rows: Array<Row>
-  /** Targets of all requests. */
+  /** Targets of all requests for rows. */
   readonly requests: Array<string>
+  /** Whether the key is that of an administrator. Another one sees only the rows of its own user: here, none. */
+  isAdmin: boolean
   /** Returns the fault of a request, if it has one. */
   trouble: (target: string) => Trouble | undefined
 }
@@ -62,7 +64,13 @@ export const row = (callId: string, changes: Row = {}): Row => ({
 })
 
 /** A fake without rows, before it has a URL. */
-export const make = (): LiteLlmRows => ({ url: "", rows: [], requests: [], trouble: () => undefined })
+export const make = (): LiteLlmRows => ({
+  url: "",
+  rows: [],
+  requests: [],
+  isAdmin: true,
+  trouble: () => undefined
+})
 
 export const acquire: Effect.Effect<LiteLlmRows, never, Scope.Scope> = Effect.gen(function* () {
   const double = make()
@@ -73,6 +81,14 @@ export const acquire: Effect.Effect<LiteLlmRows, never, Scope.Scope> = Effect.ge
 /** Answers a request for rows. */
 export const answer = (double: LiteLlmRows, request: IncomingMessage, response: ServerResponse): void => {
   const target = request.url ?? ""
+  if (target.startsWith("/user/list")) {
+    const mayList = double.isAdmin && request.headers.authorization === `Bearer ${adminKey}`
+    return LocalServer.respond(
+      response,
+      mayList ? 200 : 403,
+      mayList ? { users: [], total: 0 } : { detail: {} }
+    )
+  }
   double.requests.push(target)
   const trouble = double.trouble(target)
   switch (trouble?._tag) {
@@ -100,6 +116,8 @@ export const answer = (double: LiteLlmRows, request: IncomingMessage, response: 
     return LocalServer.respond(response, 401, { error: "no" })
   const { pathname, searchParams } = new URL(target, "http://localhost")
   const isFiltered = trouble?._tag !== "Unfiltered"
+  if (!double.isAdmin)
+    return LocalServer.respond(response, 200, pathname === "/spend/logs" ? [] : { data: [] })
   if (pathname === "/spend/logs") {
     const id = searchParams.get("request_id")
     const found = double.rows.filter((one) => one["request_id"] === id || one["litellm_call_id"] === id)

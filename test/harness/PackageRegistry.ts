@@ -8,6 +8,7 @@ import { createHash } from "node:crypto"
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http"
 import { crc32, gzipSync } from "node:zlib"
 import * as LocalServer from "./LocalServer.ts"
+import * as TarArchive from "./TarArchive.ts"
 
 /** One received request. */
 export interface Asked {
@@ -69,32 +70,7 @@ const hex = (algorithm: string, bytes: Uint8Array) => createHash(algorithm).upda
 
 /** A tar archive of files. */
 export const tarOf = (files: Readonly<Record<string, string>>): Buffer =>
-  Buffer.concat([
-    ...Object.entries(files).flatMap(([name, content]) => {
-      const header = Buffer.alloc(512)
-      const octal = (value: number, length: number) => value.toString(8).padStart(length - 1, "0")
-      header.write(name, 0)
-      header.write(octal(0o644, 8), 100)
-      header.write(octal(0, 8), 108)
-      header.write(octal(0, 8), 116)
-      header.write(octal(Buffer.byteLength(content), 12), 124)
-      header.write(octal(0, 12), 136)
-      header.write(" ".repeat(8), 148)
-      header.write("0", 156)
-      header.write("ustar\u000000", 257)
-      header.write(
-        `${octal(
-          header.reduce((sum, byte) => sum + byte),
-          7
-        )}\u0000 `,
-        148
-      )
-      const body = Buffer.alloc(Math.ceil(Buffer.byteLength(content) / 512) * 512)
-      body.write(content)
-      return [header, body]
-    }),
-    Buffer.alloc(1024)
-  ])
+  TarArchive.of(...Object.entries(files).map(([name, content]) => ({ name, content })))
 
 /** A zip archive of files, without compression. */
 export const zipOf = (files: Readonly<Record<string, string>>): Buffer => {

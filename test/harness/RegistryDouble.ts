@@ -9,6 +9,7 @@ import { createHash, type KeyObject, randomUUID, sign } from "node:crypto"
 import type { ServerResponse } from "node:http"
 import { gzipSync } from "node:zlib"
 import * as LocalServer from "./LocalServer.ts"
+import * as TarArchive from "./TarArchive.ts"
 
 export interface RegistryDouble {
   /** The image, named by its digest. */
@@ -24,31 +25,6 @@ export interface RegistryDouble {
 
 const digestOf = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update(bytes).digest("hex")}`
 
-/** A tar archive of one file. */
-const tarOf = (name: string, content: string): Buffer => {
-  const header = Buffer.alloc(512)
-  const octal = (value: number, length: number) => value.toString(8).padStart(length - 1, "0")
-  header.write(name, 0)
-  header.write(octal(0o644, 8), 100)
-  header.write(octal(0, 8), 108)
-  header.write(octal(0, 8), 116)
-  header.write(octal(Buffer.byteLength(content), 12), 124)
-  header.write(octal(0, 12), 136)
-  header.write(" ".repeat(8), 148)
-  header.write("0", 156)
-  header.write("ustar\u000000", 257)
-  header.write(
-    `${octal(
-      header.reduce((sum, byte) => sum + byte),
-      7
-    )}\u0000 `,
-    148
-  )
-  const body = Buffer.alloc(Math.ceil(Buffer.byteLength(content) / 512) * 512)
-  body.write(content)
-  return Buffer.concat([header, body, Buffer.alloc(1024)])
-}
-
 const manifestType = "application/vnd.oci.image.manifest.v1+json"
 const repository = "cogni-sandbox-test/pulled"
 
@@ -62,7 +38,7 @@ export const acquire = (options?: {
       blobs.set(digestOf(bytes), bytes)
       return { mediaType, digest: digestOf(bytes), size: bytes.byteLength }
     }
-    const layer = tarOf("unique", randomUUID())
+    const layer = TarArchive.of({ name: "unique", content: randomUUID() })
     const config = store(
       Buffer.from(
         JSON.stringify({

@@ -1,6 +1,7 @@
 /** The Promise API on a real engine: a sandbox, a run, an agent, cancellation, and nothing left behind. */
 import { assert, layer } from "@effect/vitest"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import { Ledger } from "@cogni/sandbox-ledger"
 import { createHost, createSandbox, SandboxError } from "@cogni/sandbox-promise"
 import { Effect, Layer } from "effect"
 import * as Images from "../harness/Images.ts"
@@ -44,10 +45,12 @@ layer(layers, { excludeTestServices: true })("Promises", (it) => {
       const stateDirectory = yield* RunHarness.Directory
       const { received, url } = yield* ModelApi.acquire
       const key = "sk-planted-promise-key"
+      const ledger = yield* Ledger.makeMemory()
       yield* Effect.promise(async () => {
         await using host = createHost({
           stateDirectory,
-          upstream: { url, key, image: Images.gateway }
+          upstream: { url, key, image: Images.gateway },
+          ledger: Layer.succeed(Ledger.Ledger, ledger)
         })
         const llm = { model: "m", identity: { billingAccountId: "acme" } }
         const image = Images.runtime
@@ -64,6 +67,9 @@ layer(layers, { excludeTestServices: true })("Promises", (it) => {
         assert.instanceOf(error, SandboxError)
         assert.strictEqual((error as SandboxError).reason._tag, "TimedOut")
       })
+      const { entries } = yield* ledger.list({})
+      assert.strictEqual(entries.length, (yield* received).length)
+      assert.deepInclude(entries[0], { billingAccountId: "acme", upstream: "litellm" })
       const [call] = yield* received
       assert.deepInclude(Object.fromEntries(call!.headers), { authorization: `Bearer ${key}` })
     })

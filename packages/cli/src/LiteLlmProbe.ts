@@ -27,6 +27,7 @@ export const probe = (
   return LiteLlmVersion.read({
     url: resolved.success.address.display,
     key,
+    egressProxy: options.egressProxy,
     requestSecondsMax: probeSecondsMax
   }).pipe(
     Effect.match({

@@ -21,7 +21,13 @@ export const reconcile = Effect.fnUntraced(
     const runId = run === undefined ? undefined : (yield* find(run)).runId
     const isNarrow = runId !== undefined || from !== undefined || to !== undefined
     const { reconcile: pass } = yield* Reconciler.Reconciler
-    const report = yield* pass({ runId, from, to, which: isNarrow ? "all" : "missing" }).pipe(
+    const report = yield* pass({
+      runId,
+      from,
+      to,
+      which: isNarrow ? "all" : "missing",
+      countsForeign: true
+    }).pipe(
       Effect.mapError((error) =>
         error._tag === "LedgerRefused"
           ? refusal("usage", error.problems.join("; "), "See: cogni-sandbox spend reconcile --help")

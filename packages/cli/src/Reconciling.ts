@@ -4,6 +4,7 @@ import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import { limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimits"
 import * as SpendRows from "@cogni/sandbox-ledger/SpendRows"
 import * as LiteLlmSpendRows from "@cogni/sandbox-proxy/LiteLlmSpendRows"
+import * as OpenRouterSpendRows from "@cogni/sandbox-proxy/OpenRouterSpendRows"
 import * as PublicPrices from "@cogni/sandbox-proxy/PublicPrices"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { Effect, Layer, Result } from "effect"
@@ -21,27 +22,33 @@ export const layer = (settings: Settings["Service"]): Layer.Layer<Reconciler.Rec
         priceOf: PublicPrices.priceOf(settings.prices)
       }).pipe(
         Layer.provide(
-          nameOf(url, options) === "litellm"
-            ? LiteLlmSpendRows.layer({
-                url,
-                key:
-                  settings.keyFile === undefined
-                    ? key
-                    : KeyFile.source(settings.keyFile, "COGNI_LLM_KEY_FILE")
-              }).pipe(
-                mapLayerError(({ message }) =>
-                  refusal(
-                    "configuration",
-                    `the rows of the upstream cannot be read: ${message}`,
-                    "Correct COGNI_LLM_URL"
-                  )
-                )
-              )
-            : SpendRows.layerNone(nameOf(url, options))
+          rowsOf(nameOf(url, options), {
+            url,
+            egressProxy: options.egressProxy,
+            key: settings.keyFile === undefined ? key : KeyFile.source(settings.keyFile, "COGNI_LLM_KEY_FILE")
+          })
         )
       )
     )
   )
+
+/** Rows of an upstream by the name of its profile. */
+const rowsOf = (
+  name: string,
+  options: LiteLlmSpendRows.LiteLlmSpendRowsOptions
+): Layer.Layer<SpendRows.SpendRows, Refusal> => {
+  const rows: Layer.Layer<SpendRows.SpendRows, { readonly message: string }> =
+    name === "litellm"
+      ? LiteLlmSpendRows.layer(options)
+      : name === "openrouter"
+        ? OpenRouterSpendRows.layer(options)
+        : SpendRows.layerNone(name)
+  return rows.pipe(
+    mapLayerError(({ message }) =>
+      refusal("configuration", `the rows of the upstream cannot be read: ${message}`, "Correct COGNI_LLM_URL")
+    )
+  )
+}
 
 const nameOf = (url: string, options: Upstream.ProfileOptions): string =>
   Result.match(Upstream.resolve({ type: "host", url }, options), {

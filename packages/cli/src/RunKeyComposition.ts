@@ -2,12 +2,10 @@
 import { Misconfigured } from "@cogni/sandbox-core/SandboxError"
 import { named } from "@cogni/sandbox-core/Remedy"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
-import * as EgressProxy from "@cogni/sandbox-proxy/EgressProxy"
 import type { GatewayLlmProxyOptions } from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as LiteLlmRunKeys from "@cogni/sandbox-proxy/LiteLlmRunKeys"
 import type { RunKeys } from "@cogni/sandbox-proxy/RunKeys"
-import * as Upstream from "@cogni/sandbox-proxy/Upstream"
-import { Effect, Result, Schedule, type Scope } from "effect"
+import { Effect, Schedule, type Scope } from "effect"
 import { plural } from "./Quantity.ts"
 import type { RunKeySettings } from "./RunKeySettings.ts"
 import type { UpstreamWayOut } from "./RunPlan.ts"
@@ -33,22 +31,13 @@ export const make = Effect.fnUntraced(function* ({
   url
 }: Input): Effect.fn.Return<GatewayLlmProxyOptions["runKeys"], Misconfigured, Scope.Scope> {
   if (mode === "off") return undefined
-  const address = Upstream.resolve({ type: "host", url }, options)
-  if (
-    Result.isSuccess(address) &&
-    !Result.isSuccess(
-      Result.filterOrFail(
-        EgressProxy.resolve(options.egressProxy, address.success.address),
-        (proxy) => proxy === undefined,
-        () => undefined
-      )
-    )
-  )
-    return yield* refuse(
-      "cannot create keys through HTTPS_PROXY",
-      "Add LiteLLM's host to NO_PROXY, or set it to off"
-    )
-  const keys = yield* LiteLlmRunKeys.make({ url, key, deployment, owners: HostOwner })
+  const keys = yield* LiteLlmRunKeys.make({
+    url,
+    key,
+    deployment,
+    owners: HostOwner,
+    egressProxy: options.egressProxy
+  })
   yield* Effect.forkScoped(Effect.repeat(tidy(keys), Schedule.spaced("10 minutes")))
   return { keys, fallback: mode === "preferred" ? "masterKey" : "none" }
 })

@@ -1,6 +1,8 @@
 /** Arguments and environment of the build script, and its failures. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { execFileSync } from "node:child_process"
+import { fileURLToPath } from "node:url"
 import * as ImageScript from "../src/ImageScript.ts"
 import * as ImagesCommand from "../src/ImagesCommand.ts"
 import * as Output from "../src/Output.ts"
@@ -44,6 +46,32 @@ describe("environment of the build script", () => {
     assert.strictEqual(host(""), "unix:///var/run/docker.sock")
     assert.strictEqual(host("/run/mine.sock"), "unix:///run/mine.sock")
     assert.strictEqual(host("tcp://10.0.0.1:2375"), "tcp://10.0.0.1:2375")
+  })
+})
+
+describe("the base from a registry", () => {
+  it("is built from the digest that its tag has, which is recorded", () => {
+    const script = fileURLToPath(new URL("../../../images/build", import.meta.url))
+    const digest = `debian@sha256:${"a1".repeat(32)}`
+    const said = execFileSync(
+      "bash",
+      [
+        "-c",
+        `timeout() { shift; "$@"; }
+         docker() { case "$1" in image) echo "$DIGEST";; build) echo "$*"; cat;; esac; }
+         declare -A TAG=([base]=base:tag)
+         BASE_FROM_REGISTRY=debian:bookworm-slim
+         eval "$(sed -n '/^from_registry()/,/^}/p' "$0")"
+         from_registry`,
+        script
+      ],
+      { env: { PATH: "/usr/bin:/bin", DIGEST: digest }, encoding: "utf8" }
+    )
+    assert.deepStrictEqual(said.trimEnd().split("\n"), [
+      "build --quiet --tag base:tag -",
+      `FROM ${digest}`,
+      `LABEL dev.cogni.sandbox.image=base dev.cogni.sandbox.base=${digest}`
+    ])
   })
 })
 

@@ -1,6 +1,7 @@
 /** `spend reconcile` on a ledger in the state directory, with a double of LiteLLM: exit codes and texts. */
 import { assert, describe, it } from "@effect/vitest"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
+import type { LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
 import * as LedgerContract from "@cogni/sandbox-ledger/testing/LedgerContract"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
@@ -9,13 +10,14 @@ import { Effect, Layer } from "effect"
 import { join } from "node:path"
 import * as CliWorld from "../../../test/harness/CliWorld.ts"
 import * as LiteLlmRows from "../../../test/harness/LiteLlmRows.ts"
+import * as OpenRouterGenerations from "../../../test/harness/OpenRouterGenerations.ts"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
 
 const key = "a".repeat(64)
 const run = "run-00000001"
 
-const setUp = Effect.gen(function* () {
+const setUpWith = Effect.fnUntraced(function* (entries: ReadonlyArray<LedgerEntry>) {
   const double = yield* LiteLlmRows.acquire
   const state = yield* CliWorld.directory
   yield* Effect.gen(function* () {
@@ -24,7 +26,7 @@ const setUp = Effect.gen(function* () {
     yield* ledger.open(settled)
     yield* ledger.settle({
       run: settled,
-      entries: ["call-1", "call-2"].map((unit) => LedgerContract.entryOf(run, unit, { runKeyHash: key })),
+      entries,
       closedAt: "2026-01-31T10:05:00.000Z"
     })
   }).pipe(
@@ -50,6 +52,10 @@ const setUp = Effect.gen(function* () {
   })
   return { ask, double }
 })
+
+const setUp = setUpWith(
+  ["call-1", "call-2"].map((unit) => LedgerContract.entryOf(run, unit, { runKeyHash: key }))
+)
 
 describe("spend reconcile", () => {
   it.live("exits with 0 if every call agrees, and compares nothing again without a reason", () =>
@@ -99,6 +105,18 @@ describe("spend reconcile", () => {
     })
   )
 
+  it.live("calls no call missing if its key sees only rows of its own", () =>
+    Effect.gen(function* () {
+      const { ask, double } = yield* setUp
+      double.isAdmin = false
+      const { code, stderr, stdout } = yield* ask(["reconcile"])
+      assert.strictEqual(code, 69)
+      assert.include(stdout, "0 matched, 2 not read")
+      assert.include(stderr, "This key may see only rows of its own")
+      assert.notInclude(stdout, "missing")
+    })
+  )
+
   it.live("says that another upstream keeps no rows, and asks it for nothing", () =>
     Effect.gen(function* () {
       const { ask, double } = yield* setUp
@@ -106,6 +124,31 @@ describe("spend reconcile", () => {
       assert.strictEqual(code, 0)
       assert.include(stdout, "2 of another upstream")
       assert.lengthOf(double.requests, 0)
+    })
+  )
+
+  it.live("compares calls with OpenRouter's generations, if OpenRouter is the upstream", () =>
+    Effect.gen(function* () {
+      const openRouter = yield* OpenRouterGenerations.acquire
+      openRouter.generations.push(OpenRouterGenerations.generation("gen-1"))
+      const { ask } = yield* setUpWith([
+        LedgerContract.entryOf(run, "call-1", { upstream: "openrouter", upstreamCallId: "gen-1" }),
+        LedgerContract.entryOf(run, "call-2", { upstream: "openrouter" })
+      ])
+      const environment = {
+        COGNI_LLM_URL: openRouter.url,
+        COGNI_LLM_PROFILE: "openrouter",
+        COGNI_LLM_KEY: OpenRouterGenerations.apiKey
+      }
+      const { code, stderr, stdout } = yield* ask(["reconcile"], environment)
+      assert.strictEqual(stdout, "2 calls checked: 1 matched, 1 without rows to compare with\n", stderr)
+      assert.strictEqual(code, 0)
+      assert.deepStrictEqual(openRouter.requests, ["/api/v1/generation?id=gen-1"])
+      const all = ["reconcile", "--from", "2026-01-01"]
+      const refused = yield* ask(all, { ...environment, COGNI_LLM_KEY: "sk-other" })
+      assert.strictEqual(refused.code, 69, refused.stdout)
+      assert.include(refused.stderr, "OpenRouter: it answers 401")
+      assert.include(refused.stderr, "OpenRouter account")
     })
   )
 

@@ -47,17 +47,14 @@ describe("keys for runs", () => {
     assert.isUndefined(RunKeyComposition.refusal({ ...required, mode: "off" }))
   })
 
-  it.effect("are refused through an HTTP proxy, and for another API than LiteLLM", () =>
+  it.effect("are created through an HTTP proxy, and refused for another API than LiteLLM", () =>
     Effect.gen(function* () {
       const make = (url: string, options: RunKeyComposition.Input["options"] = { profile: {} }) =>
         Effect.scoped(RunKeyComposition.make({ settings: required, url, key, options }))
-      const through = yield* Effect.flip(
-        make("https://litellm.example.com", {
-          profile: {},
-          egressProxy: { url: Redacted.make("http://proxy.example.com:3128") }
-        })
-      )
-      assert.include(through.message, "NO_PROXY")
+      const behind = (proxy: string) =>
+        make("https://litellm.example.com", { profile: {}, egressProxy: { url: Redacted.make(proxy) } })
+      assert.isDefined(yield* behind("http://proxy.example.com:3128"))
+      assert.include((yield* Effect.flip(behind("socks5://proxy"))).message, "neither http nor https")
       const openai = yield* Effect.flip(make("https://api.openai.com/v1"))
       assert.include(openai.message, "only LiteLLM issues keys")
       const off = yield* Effect.scoped(

@@ -7,6 +7,8 @@ import type { LlmOutcome, LlmUsage } from "./RunResult.ts"
 export interface AuditedCall {
   /** The host's ID of the call, under which the upstream logs it. */
   readonly callId: string
+  /** The upstream's own ID of the call, if the upstream finds its record only by that. */
+  readonly upstreamCallId?: string | undefined
   /** When it began, ISO 8601 in UTC. */
   readonly at: string
   /** The model's name at the upstream. */

@@ -114,14 +114,16 @@ export const LlmCall = Schema.Struct({
   status: Schema.Int,
   /** Given by a proxy that reads bodies, otherwise read from the upstream's answer. Absent if not passed on. */
   callId: Schema.optionalKey(Schema.String),
+  /** The upstream's own ID of the call, if the upstream finds its record only by that. */
+  upstreamCallId: Schema.optionalKey(Schema.String),
   requestBytes: Schema.Int,
   responseBytes: Schema.Int,
   durationMs: Schema.Finite,
   /** False when the answer was cut off. */
   completed: Schema.Boolean,
-  /** Reported only by proxies that read bodies, like the fields below. */
+  /** A proxy that does not read bodies reports it only for a request that it did not pass on. */
   outcome: Schema.optionalKey(LlmOutcome),
-  /** The model's name at the upstream. */
+  /** The model's name at the upstream. Reported only by proxies that read bodies, like the usage. */
   model: Schema.optionalKey(Schema.String),
   usage: Schema.optionalKey(LlmUsage)
 })
@@ -130,7 +132,7 @@ export type LlmCall = typeof LlmCall.Type
 
 /**
  * Whether a call was passed on to the upstream. A proxy that reads bodies gives each such call an ID. A proxy that does
- * not read bodies records only such calls.
+ * not read bodies reports no outcome for such calls.
  */
 export const hasReachedUpstream = ({ callId, outcome }: LlmCall): boolean =>
   outcome === undefined || (callId !== undefined && outcome !== "answered" && outcome !== "refused")

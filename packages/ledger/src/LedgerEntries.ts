@@ -3,7 +3,12 @@
  * process died: the same audit always makes the same entries.
  */
 import type { AuditedCall, AuditedCalls } from "@cogni/sandbox-core/AuditedCall"
-import { hasReachedUpstream, type LlmTraffic, type LlmUsage } from "@cogni/sandbox-core/RunResult"
+import {
+  hasReachedUpstream,
+  type LlmCall,
+  type LlmTraffic,
+  type LlmUsage
+} from "@cogni/sandbox-core/RunResult"
 import * as Struct from "effect/Struct"
 import { key, type LedgerEntry, reasons, unknownUnitId } from "./LedgerEntry.ts"
 import type { LedgerRun } from "./LedgerRun.ts"
@@ -92,6 +97,7 @@ const entryOf = (
   ...ownerOf(run),
   ...(runKeyHash === undefined ? {} : { runKeyHash }),
   usageUnitId: call.callId,
+  ...(call.upstreamCallId === undefined ? {} : { upstreamCallId: call.upstreamCallId }),
   revision: 0,
   at: new Date(call.at).toISOString(),
   recordedAt,
@@ -109,15 +115,16 @@ const unknownEntry = (
   run: LedgerRun,
   recordedAt: string,
   name: "auditBroken" | "auditMissing" | "notListed",
-  detail: string = detailOf[name]
+  runKeyHash?: string | undefined
 ): LedgerEntry => ({
   ...ownerOf(run),
+  ...(runKeyHash === undefined ? {} : { runKeyHash }),
   usageUnitId: unknownUnitId,
   revision: 0,
   at: run.openedAt,
   recordedAt,
   model: run.model,
-  ...unknown(reasons[name], detail),
+  ...unknown(reasons[name], detailOf[name]),
   currency: "USD",
   streamed: false
 })
@@ -129,8 +136,14 @@ export const ofAudit = (
   recordedAt: string
 ): ReadonlyArray<LedgerEntry> => [
   ...calls.map((call) => entryOf(run, call, recordedAt, runKeyHash)),
-  ...(isWhole ? [] : [unknownEntry(run, recordedAt, isGone === true ? "auditMissing" : "auditBroken")])
+  ...(isWhole
+    ? []
+    : [unknownEntry(run, recordedAt, isGone === true ? "auditMissing" : "auditBroken", runKeyHash)])
 ]
+
+/** Whether a request lists models or counts tokens. Its upstream bills nothing and writes no row. */
+const runsNoModel = ({ method, path }: Pick<LlmCall, "method" | "path">): boolean =>
+  method === "GET" || /\/count_tokens(?:\?|$)/u.test(path)
 
 /** Returns the entries of a run whose proxy writes no audit of its calls, from what it reported at the end. */
 export const ofTraffic = (
@@ -156,13 +169,16 @@ export const ofTraffic = (
       run,
       {
         callId: unitOf([call.callId, call.requestId], index),
+        upstreamCallId: call.upstreamCallId,
         at: call.at,
         model: call.model ?? run.model,
         stream: false,
         outcome: call.outcome ?? (call.completed ? "completed" : "upstream_cut"),
         usage: call.usage,
         // A proxy that reads answers charges every call that may have run a model.
-        ...(usage !== undefined && call.usage?.outputTokens === undefined ? { isFree: true } : {})
+        ...(runsNoModel(call) || (usage !== undefined && call.usage?.outputTokens === undefined)
+          ? { isFree: true }
+          : {})
       },
       recordedAt
     )

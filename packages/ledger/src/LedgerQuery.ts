@@ -3,8 +3,18 @@ import * as Schema from "effect/Schema"
 import { Instant, LedgerEntry, State } from "./LedgerEntry.ts"
 import type * as Money from "./Money.ts"
 
-const { agentId, billingAccountId, graphId, model, runId, runKeyHash, usageUnitId, userId, virtualKeyId } =
-  LedgerEntry.fields
+const {
+  agentId,
+  billingAccountId,
+  graphId,
+  model,
+  runId,
+  runKeyHash,
+  upstream,
+  usageUnitId,
+  userId,
+  virtualKeyId
+} = LedgerEntry.fields
 
 /** Maximum number of entries in one page. */
 export const pageEntriesMax = 1000
@@ -25,6 +35,7 @@ export const Filter = Schema.Struct({
   virtualKeyId,
   runKeyHash,
   model: Schema.optionalKey(model),
+  upstream: Schema.optionalKey(upstream),
   usageUnitIds: Schema.optionalKey(Schema.Array(usageUnitId).check(Schema.isMaxLength(unitsMax))),
   states: Schema.optionalKey(Schema.Array(State)),
   /** Calls that began at this time or later. */

@@ -31,6 +31,8 @@ export interface Scope {
    * finds a second row that came later.
    */
   readonly which?: "open" | "missing" | "all" | undefined
+  /** Also counts the calls of other upstreams, with one more query (default: no). */
+  readonly countsForeign?: boolean | undefined
 }
 
 export interface Options {
@@ -61,14 +63,19 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
   const reconcile = Effect.fn("Reconciler.reconcile")(function* (scope: Scope = {}) {
     const beganMs = yield* Clock.currentTimeMillis
     const pass = ReconciliationPass.begin()
-    const { from, runId, to, which = "open" } = scope
-    const filter = {
+    const { countsForeign = false, from, runId, to, which = "open" } = scope
+    const everywhere = {
       ...(runId === undefined ? {} : { runId: runId as LedgerEntry["runId"] }),
       ...(from === undefined ? {} : { from }),
       ...(to === undefined ? {} : { to }),
       states:
         which === "open" && !ReconciliationPass.keepsRows(spend) ? (["pending"] as const) : statesOf[which]
     }
+    if (countsForeign) {
+      const { sums } = yield* ledger.sums({ by: "upstream", filter: everywhere })
+      for (const { calls, group } of sums) if (group !== spend.upstream) pass.foreign += calls
+    }
+    const filter = { ...everywhere, upstream: spend.upstream }
     let after: string | undefined
     do {
       const page = yield* ledger.list(filter, after === undefined ? {} : { after })

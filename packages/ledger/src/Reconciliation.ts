@@ -34,10 +34,12 @@ export const reasons = {
   rowUnreadable: "row_unreadable",
   /** Missing: no row appeared before the deadline. */
   noRow: "no_row",
-  /** A row of a run's key belongs to no call of the run. */
+  /** Rows of a run's key belong to no call that the ledger has. */
   unknownCall: "unknown_call",
   /** Estimated for good: this upstream keeps no rows, and the cost is its own or a price list's. */
   noRowsKept: "no_rows_kept",
+  /** Estimated for good: the upstream finds a row only by an ID in its answer, and the answer did not come. */
+  noUpstreamId: "no_upstream_id",
   /** Estimated for good: the cost was computed from the tokens and a price list. */
   priceList: "price_list"
 } as const
@@ -119,6 +121,30 @@ const verdictOf = (
   if (row.unreadable === true) return drifted(reasons.rowUnreadable, "the row of this call is not valid")
   return strangers(entry, row) ?? (isZero(row) ? compareZero(entry, row) : compare(entry, row, rules))
 }
+
+/**
+ * Decides the state of the calls of a run whose number is unknown. `strangers` is the number of rows of the run's key
+ * that belong to no recorded call. They are never charged, because a row alone does not prove a call. Returns nothing
+ * while rows may still come.
+ */
+export const judgeUnknown = (
+  entry: LedgerEntry,
+  strangers: number,
+  nowMs: number,
+  rules: Rules
+): Verdict | undefined =>
+  strangers > 0
+    ? drifted(
+        reasons.unknownCall,
+        `the number of rows of this run's key for calls that the audit does not have is ${strangers}`
+      )
+    : entry.state === "pending" && isLate(entry, nowMs, rules)
+      ? {
+          state: "matched",
+          reason: reasons.noRowExpected,
+          detail: "the upstream has no row of this run's key for a further call"
+        }
+      : undefined
 
 /** Distinct rows, without those of failed attempts that the upstream repeated itself. */
 const withoutRetries = (rows: ReadonlyArray<SpendRow>): ReadonlyArray<SpendRow> => {

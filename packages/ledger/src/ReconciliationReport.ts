@@ -15,7 +15,7 @@ export interface Report {
   readonly waiting: number
   /** Calls whose rows could not be read, or which are beyond the limit of a pass. */
   readonly unread: number
-  /** Calls of another upstream than the one whose rows are read. */
+  /** Calls of another upstream than the one whose rows are read. 0 if they were not counted. */
   readonly foreign: number
   readonly rows: number
   /** The recorded entries that differ or have no row, at most {@link findingsMax}. */

@@ -70,8 +70,12 @@ const filterPattern = /^[\x21-\x7e](?:[\x20-\x7e]{0,510}[\x21-\x7e])?$/u
 
 const Filter = Schema.String.check(Schema.isPattern(filterPattern))
 
-/** Returns whether rows can be asked for by this account. Every call can be asked for by its ID. */
-export const isAccountFilter = (billingAccountId: string): boolean => filterPattern.test(billingAccountId)
+/**
+ * Returns whether rows can be asked for by this text: an account, or the upstream's ID of a call. Every call can be
+ * asked for by the host's ID.
+ */
+export const isFilter = (text: string | undefined): text is string =>
+  text !== undefined && filterPattern.test(text)
 
 const keyHashPattern = /^[0-9a-f]{64}$/u
 
@@ -140,6 +144,11 @@ export class SpendRowsUnavailable extends Schema.TaggedError<SpendRowsUnavailabl
 export interface SpendAbilities {
   /** Finds the rows of a call, usually with one request for each. */
   readonly calls: boolean
+  /**
+   * Finds a call only by the upstream's own ID, which its answer told (default: no). A call without that ID has no row
+   * that can be asked for, so it is never missing.
+   */
+  readonly upstreamCallIdsOnly?: boolean | undefined
   readonly runKeys: boolean
   readonly accounts: boolean
 }

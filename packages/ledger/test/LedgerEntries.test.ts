@@ -20,6 +20,20 @@ const call: AuditedCall = {
 const entryOf = (changes: Partial<AuditedCall>) =>
   LedgerEntries.ofAudit(run, { calls: [{ ...call, ...changes }], isWhole: true }, now)[0]!
 
+/** A call as a proxy that reads no bodies lists it. */
+const listed = {
+  at: call.at,
+  requestId: "r",
+  callId: "",
+  method: "POST",
+  path: "/",
+  status: 200,
+  requestBytes: 1,
+  responseBytes: 1,
+  durationMs: 1,
+  completed: true
+}
+
 const isEntry = Schema.is(Entry.LedgerEntry)
 
 describe("LedgerEntries", () => {
@@ -53,6 +67,8 @@ describe("LedgerEntries", () => {
     const granted = { ...run, virtualKeyId: "grant-1" }
     const [entry] = LedgerEntries.ofAudit(granted, { calls: [call], isWhole: true, runKeyHash }, now)
     assert.deepInclude(entry, { virtualKeyId: "grant-1", runKeyHash })
+    const [lost] = LedgerEntries.ofAudit(granted, { calls: [], isWhole: false, runKeyHash }, now)
+    assert.deepInclude(lost, { usageUnitId: "unknown", runKeyHash })
   })
 
   it.each<[string, Partial<AuditedCall>, Partial<Entry.LedgerEntry>]>([
@@ -108,18 +124,6 @@ describe("LedgerEntries", () => {
 
   it("has an entry of unknown cost for calls that cannot be counted", () => {
     const traffic = { proxy: "nginx", upstream: "u", unreadableRows: 0, injectedHeaders: [] }
-    const listed = {
-      at: call.at,
-      requestId: "r",
-      callId: "",
-      method: "POST",
-      path: "/",
-      status: 200,
-      requestBytes: 1,
-      responseBytes: 1,
-      durationMs: 1,
-      completed: true
-    }
     for (const [entries, reason] of [
       [LedgerEntries.ofAudit(run, { calls: [], isWhole: false }, now), "audit_broken"],
       [LedgerEntries.ofAudit(run, { calls: [], isWhole: false, isGone: true }, now), "audit_missing"],
@@ -138,6 +142,33 @@ describe("LedgerEntries", () => {
     assert.deepStrictEqual(
       units.map(({ usageUnitId }) => usageUnitId),
       ["r", "call-1", "call-2"]
+    )
+  })
+
+  it("records no request that a proxy without bodies ended itself, and nothing for one that runs no model", () => {
+    const { callId: _, ...sent } = listed
+    const entries = LedgerEntries.ofTraffic(
+      run,
+      {
+        calls: [
+          { ...sent, requestId: "model", path: "/v1/messages" },
+          { ...sent, requestId: "refused", outcome: "refused" },
+          { ...sent, requestId: "aborted", outcome: "client_aborted" },
+          { ...sent, requestId: "list", method: "GET", path: "/v1/models" },
+          { ...sent, requestId: "count", path: "/v1/messages/count_tokens?beta=true" }
+        ],
+        callsTotal: 5,
+        unreadableRows: 0
+      },
+      now
+    )
+    assert.deepStrictEqual(
+      entries.map(({ costUsd, priceSource, usageUnitId }) => [usageUnitId, priceSource, costUsd]),
+      [
+        ["model", "none", undefined],
+        ["list", "free", 0],
+        ["count", "free", 0]
+      ]
     )
   })
 

@@ -47,6 +47,8 @@ const setUp = Effect.fnUntraced(function* (
   yield* ledger.open(settled)
   if (options.open === true) yield* ledger.append(entries)
   else yield* ledger.settle({ run: settled, entries, closedAt: "2026-01-31T10:05:00.000Z" })
+  /** Numbers of entries that the passes read. */
+  const listed: Array<number> = []
   const { reconcile } = yield* Reconciler.make({
     limits: { ...limits, ...options.limits },
     priceOf: options.priceOf
@@ -54,7 +56,11 @@ const setUp = Effect.fnUntraced(function* (
     // Other fibers go on between reading and writing, so that two reconcilers overlap.
     Effect.provideService(Ledger.Ledger, {
       ...ledger,
-      list: (filter, page) => Effect.tap(ledger.list(filter, page), () => Effect.yieldNow)
+      list: (filter, page) =>
+        Effect.tap(ledger.list(filter, page), ({ entries: found }) => {
+          listed.push(found.length)
+          return Effect.yieldNow
+        })
     }),
     Effect.provideService(SpendRows.SpendRows, spend.service)
   )
@@ -67,7 +73,7 @@ const setUp = Effect.fnUntraced(function* (
       costUsd
     }))
   )
-  return { ledger, newest, reconcile, spend }
+  return { ledger, listed, newest, reconcile, spend }
 })
 
 describe("Reconciler in the background", () => {
@@ -412,11 +418,85 @@ describe("Reconciler", () => {
     })
   )
 
+  it.effect("asks for calls by the upstream's own IDs, and never calls one missing that has none", () =>
+    Effect.gen(function* () {
+      const { costUsd: _cost, ...unpriced } = entry("call-4")
+      const { newest, reconcile, spend } = yield* setUp(
+        [
+          entry("call-1", { upstreamCallId: "gen-1" }),
+          entry("call-2", { upstreamCallId: "gen-2" }),
+          entry("call-3"),
+          { ...unpriced, priceSource: "none" },
+          entry("call-5", { upstreamCallId: " no filter " }),
+          { ...unpriced, usageUnitId: "call-6", priceSource: "none", outcome: "upstream_unreachable" }
+        ],
+        {
+          abilities: { accounts: false, calls: true, runKeys: false, upstreamCallIdsOnly: true },
+          priceOf: () => Effect.succeed({ costUsd: 0.5, source: "a list of 2026-01-01" })
+        }
+      )
+      yield* spend.write([row("call-1", { rowId: "gen-1" })])
+      const { failure, unread } = yield* reconcile()
+      assert.deepStrictEqual([failure, unread], [undefined, 0])
+      yield* TestClock.adjust("1 hour")
+      yield* reconcile({ which: "all" })
+      assert.deepStrictEqual(
+        (yield* newest).map(({ costUsd, reason, revision, state }) => [state, reason, costUsd, revision]),
+        [
+          ["matched", undefined, 0.000_125, 1],
+          ["missing", "no_row", 0.000_125, 1],
+          ["estimated", "no_upstream_id", 0.000_125, 1],
+          ["estimated", "price_list", 0.5, 1],
+          ["estimated", "no_upstream_id", 0.000_125, 1],
+          ["matched", "no_row_expected", 0, 1]
+        ]
+      )
+      const [query] = yield* spend.asked
+      assert.deepStrictEqual(query, {
+        _tag: "Calls",
+        calls: [
+          { callId: "call-1", upstreamCallId: "gen-1" },
+          { callId: "call-2", upstreamCallId: "gen-2" }
+        ]
+      })
+    })
+  )
+
+  it.effect("finds calls that a broken audit has lost by the key of their run, and never charges them", () =>
+    Effect.gen(function* () {
+      const { costUsd: _cost, inputTokens: _input, outputTokens: _output, ...unknown } = entry("unknown")
+      const lost = { ...unknown, priceSource: "none", reason: "audit_broken" } as const
+      const { newest, reconcile, spend } = yield* setUp([lost])
+      const states = Effect.map(newest, (all) =>
+        all.map(({ costUsd, reason, state, usageUnitId }) => [usageUnitId, state, reason, costUsd])
+      )
+      yield* reconcile()
+      assert.deepStrictEqual(yield* states, [["unknown", "pending", "audit_broken", undefined]])
+      yield* TestClock.adjust("1 hour")
+      yield* reconcile()
+      assert.deepStrictEqual(yield* states, [["unknown", "matched", "no_row_expected", undefined]])
+      // After the run was recorded, but within the tolerated difference of the clocks.
+      yield* spend.write([row("call-9", { startedAt: "2026-01-31T10:09:00.000Z" })])
+      const { unresolved } = yield* reconcile({ which: "all" })
+      assert.strictEqual(unresolved, 2)
+      assert.sameDeepMembers(yield* states, [
+        ["unknown", "drifted", "unknown_call", undefined],
+        ["row:call-9", "drifted", "unknown_call", undefined]
+      ])
+      const again = yield* reconcile({ which: "all" })
+      assert.deepInclude(again.recorded, { drifted: 0, matched: 0 })
+    })
+  )
+
   it.effect("leaves the calls of another upstream alone", () =>
     Effect.gen(function* () {
-      const { newest, reconcile } = yield* setUp([entry("call-1", { upstream: "openrouter" })])
+      const { listed, newest, reconcile } = yield* setUp([entry("call-1", { upstream: "openrouter" })])
       yield* TestClock.adjust("1 hour")
-      assert.deepInclude(yield* reconcile(), { foreign: 1, unread: 0, unresolved: 0 })
+      const counted = yield* reconcile({ countsForeign: true })
+      assert.deepInclude(counted, { checked: 0, foreign: 1, unread: 0, unresolved: 0 })
+      assert.deepInclude(yield* reconcile(), { foreign: 0 })
+      // They are not even read, because their number grows without a limit.
+      assert.deepStrictEqual(listed, [0, 0])
       assert.deepInclude((yield* newest)[0]!, { state: "pending" })
     })
   )

@@ -4,6 +4,7 @@
  * `serveLines` reads any stream of bytes and writes lines, as a server on standard input and output does. `answerHttp`
  * keeps no state between requests. A failed call is a result with `isError`, whose text begins with the code.
  */
+import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js"
 import type { CallToolResult } from "@modelcontextprotocol/sdk/types.js"
 import { Deferred, Effect, FiberSet, Schema, type Scope, Semaphore, Stream } from "effect"
@@ -135,6 +136,8 @@ export const answerHttp = Effect.fnUntraced(function* (
   headers: Readonly<Record<string, string>>,
   body: Uint8Array
 ): Effect.fn.Return<Response, McpFailed> {
+  const problem = JsonSurvey.problemOf(body)
+  if (problem !== undefined) return refused(-32600, `the request ${problem}`)
   const given = Json.parse(new TextDecoder().decode(body))
   if (!Array.isArray(given)) return yield* answerMessage(options, headers, given)
   if (given.length > batchMax) return refused(-32600, `more than ${batchMax} messages in one request`)
@@ -203,6 +206,8 @@ const tooLong = new McpFailed({
 
 /** Logs and ignores an invalid message, as the protocol's own transport does. */
 const take = (transport: McpTransport, line: string) => {
+  const problem = JsonSurvey.problemOf(new TextEncoder().encode(line))
+  if (problem !== undefined) return Effect.logWarning(`an MCP message was ignored, because it ${problem}`)
   const message = Json.parse(line)
   return Json.isObject(message) && message["jsonrpc"] === "2.0"
     ? // The receiver recurses into the message, and deep nesting overflows its stack.

@@ -22,10 +22,12 @@ import { type Agent, defaultImage, type Message } from "@cogni/sandbox-graph-pro
 import type { AgentAnswer, AgentEvent } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
+import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import type { PackageMirrorOptions } from "@cogni/sandbox-proxy/PackageMirror"
 import { Data, Effect, Layer, Queue, Redacted, Result, Schema, Stream } from "effect"
+import * as HostLedger from "./internal/HostLedger.ts"
 import * as HostRuntime from "./internal/HostRuntime.ts"
 import { toProgram } from "./internal/MemoryPrograms.ts"
 import * as PromiseSandbox from "./internal/PromiseSandbox.ts"
@@ -55,6 +57,12 @@ export interface HostOptions {
   readonly registries?: PackageMirrorOptions | undefined
   /** Directory for the records of runs and their audits (default `~/.local/state/cogni-sandbox`). */
   readonly stateDirectory?: string | undefined
+  /**
+   * Ledger that every model call of `upstream` is entered into, such as `SqlLedger.layerAt("./ledger.db")` of
+   * `@cogni/sandbox-sql`. A run that cannot be entered does not start. Without a ledger, only the results of runs
+   * have costs.
+   */
+  readonly ledger?: Layer.Layer<Ledger, { readonly message: string }> | undefined
   /** Agents in addition to the built-in ones. One with the ID of a built-in agent replaces it. */
   readonly agents?: ReadonlyArray<Agent> | undefined
 }
@@ -162,13 +170,15 @@ export const runAgent = async (agentId: string, options: HostOptions & AgentOpti
 }
 
 const divided = <O extends HostOptions>(options: O): readonly [HostOptions, Omit<O, keyof HostOptions>] => {
-  const { agents, docker, inMemory, registries, stateDirectory, upstream, ...rest } = options
-  return [{ agents, docker, inMemory, registries, stateDirectory, upstream }, rest]
+  const { agents, docker, inMemory, ledger, registries, stateDirectory, upstream, ...rest } = options
+  return [{ agents, docker, inMemory, ledger, registries, stateDirectory, upstream }, rest]
 }
 
 const layerOf = (options: HostOptions): Layer.Layer<SandboxRunner.SandboxRunner, SandboxError> => {
   if (options.inMemory !== undefined)
-    return SandboxRunner.layerMemory({ program: toProgram(options.inMemory) })
+    return options.ledger === undefined
+      ? SandboxRunner.layerMemory({ program: toProgram(options.inMemory) })
+      : failed(HostLedger.withoutModel)
   const stateDirectory = options.stateDirectory ?? StateDirectory.defaultPath(undefined)
   return SandboxRunner.layer.pipe(
     Layer.provide(proxyOf(options, StateDirectory.paths(stateDirectory).packages)),
@@ -189,18 +199,21 @@ const layerOf = (options: HostOptions): Layer.Layer<SandboxRunner.SandboxRunner,
         ]
       })
     ]),
-    Layer.catch((reason) =>
-      Layer.effect(SandboxRunner.SandboxRunner, Effect.fail(new SandboxError({ reason })))
-    )
+    Layer.catch(failed)
   )
 }
 
-const proxyOf = ({ registries, upstream }: HostOptions, cacheDirectory: string) => {
+const failed = (reason: SandboxError["reason"]): Layer.Layer<SandboxRunner.SandboxRunner, SandboxError> =>
+  Layer.effect(SandboxRunner.SandboxRunner, Effect.fail(new SandboxError({ reason })))
+
+const proxyOf = ({ ledger, registries, upstream }: HostOptions, cacheDirectory: string) => {
   const packages = registries === undefined ? undefined : { cacheDirectory, ...registries }
   if (upstream !== undefined) {
     const { key, ...options } = upstream
-    return GatewayLlmProxy.layer({ ...options, key: Redacted.make(key), packages })
+    const gateway = GatewayLlmProxy.layer({ ...options, key: Redacted.make(key), packages })
+    return ledger === undefined ? gateway : HostLedger.entered(gateway, ledger, upstream.prices)
   }
+  if (ledger !== undefined) return Layer.effect(LlmProxy.LlmProxy, Effect.fail(HostLedger.withoutModel))
   return packages === undefined ? LlmProxy.layerNoop : GatewayLlmProxy.layerPackages({ packages })
 }
 

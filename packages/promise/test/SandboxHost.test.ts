@@ -1,5 +1,12 @@
 /** The Promise API over containers in memory: results, errors, cancellation and the end of everything that is open. */
 import { assert, describe, it } from "@effect/vitest"
+import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
+import { Ledger } from "@cogni/sandbox-ledger"
+import { SqlLedger } from "@cogni/sandbox-sql"
+import { Effect, Layer } from "effect"
+import * as HostLedger from "../src/internal/HostLedger.ts"
 import {
   type AgentEnd,
   Closed,
@@ -67,6 +74,38 @@ const reasonOf = (error: unknown): string => {
 }
 
 const llm = { model: "m", identity: { billingAccountId: "acme" } }
+
+describe("a host with a ledger", () => {
+  const upstream = { url: "http://127.0.0.1:1", key: "sk-…" }
+  const argv = ["true"] as const
+
+  it("refuses one that would stay empty", async () => {
+    const ledger = Ledger.layerMemory()
+    for (const options of [{ inMemory: program, upstream }, {}])
+      assert.strictEqual(reasonOf(await rejected(run({ ...options, ledger, argv }))), "Misconfigured")
+  })
+
+  it("rejects with the reason if the ledger cannot be opened, and starts nothing", async () => {
+    const error = await rejected(run({ upstream, argv, ledger: SqlLedger.layerAt("mysql://host/name") }))
+    assert.strictEqual(reasonOf(error), "StoreUnavailable")
+    assert.include((error as SandboxError).message, "the database URL is invalid")
+  })
+
+  it.effect("enters the calls of its runs", () =>
+    Effect.gen(function* () {
+      const ledger = yield* Ledger.makeMemory()
+      const runId = RunId.make("run-00000001")
+      yield* LlmProxy.LlmProxy.use((proxy) =>
+        Effect.flatMap(proxy.acquire(LlmProxyContract.requestOf(runId)), ({ finish }) => finish)
+      ).pipe(
+        Effect.scoped,
+        Effect.provide(HostLedger.entered(LlmProxy.layerMemory(), Layer.succeed(Ledger.Ledger, ledger)))
+      )
+      const [attempt] = yield* ledger.attempts(runId)
+      assert.isDefined(attempt?.closedAt)
+    })
+  )
+})
 
 describe("createSandbox", () => {
   it("runs commands, and returns their output and exit code", async () => {

@@ -107,6 +107,8 @@ export const CallStarted = typed("call.started", {
 export const CallEnded = typed("call.ended", {
   requestId: Schema.String,
   callId: Schema.String,
+  /** The upstream's own ID of the call, from its answer. Only of an upstream that finds its record by it. */
+  upstreamCallId: Schema.optionalKey(Schema.String),
   status: Status,
   outcome: LlmOutcome,
   /** Size and digest of the upstream's answer. */

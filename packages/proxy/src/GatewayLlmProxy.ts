@@ -154,8 +154,8 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     tools: tools.map(({ name }) => name),
     packages: MirrorConfig.registriesOf(packages)
   }
+  yield* Effect.fromResult(checkLimits(options))
   yield* Effect.fromResult(checkPseudonym(options, profile))
-  yield* Effect.fromResult(checkDrains(options))
   yield* Effect.fromResult(checkRunKeys(options, profile))
   const proxyUrl = yield* Effect.fromResult(UpstreamOptions.egressProxy(options.egressProxy, address, names))
   if (Redacted.isRedacted(options.key))
@@ -314,27 +314,16 @@ const checkPseudonym = (
       )
 }
 
-/** The end of a run waits for a proxy for 30 s. The rest of it must fit into that time too. */
-const endDrainSecondsLimit = 20
-
-/** Longest delay that a timer of Node can have, in seconds. */
-const timerSecondsLimit = (2 ** 31 - 1) / 1000
-
-const drainLimits = {
-  drainBytesMax: Number.MAX_SAFE_INTEGER,
-  drainSecondsMax: Math.floor(timerSecondsLimit),
-  endDrainSecondsMax: endDrainSecondsLimit
-}
-
-/** Checks the limits for answers whose agent has gone: a value without a meaning would end every call, or none. */
-const checkDrains = (options: GatewayLlmProxyOptions): Result.Result<void, Misconfigured> => {
-  for (const [name, most] of Record.toEntries(drainLimits)) {
-    const value = options[name]
-    if (value === undefined || (value >= 0 && value <= most)) continue
+/** Checks the numbers that an operator can set. */
+const checkLimits = (options: GatewayLlmProxyOptions): Result.Result<void, Misconfigured> => {
+  for (const [name, { contains, expected }] of Record.toEntries(GatewayLimits.options)) {
+    const value: unknown = options[name]
+    if (value === undefined || contains(value)) continue
+    const shown = typeof value === "number" ? ` ${value}` : `, a ${typeof value}`
     return Result.fail(
       new Misconfigured({
         option: named("GatewayLlmProxy"),
-        detail: `has ${name} ${value}, which is not a number from 0 to ${most}`,
+        detail: `has ${name}${shown}, which is not ${expected}`,
         remedy: `Set a ${name} in that range, or leave it out`
       })
     )

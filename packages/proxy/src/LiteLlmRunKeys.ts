@@ -9,6 +9,7 @@ import { Misconfigured } from "@cogni/sandbox-core/SandboxError"
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Clock, Effect, Exit, Layer, Redacted, Result, Schema } from "effect"
 import * as LiteLlmAdmin from "./internal/keys/LiteLlmAdmin.ts"
+import * as ManagementRequest from "./internal/ManagementRequest.ts"
 import { reapEach } from "./internal/keys/Reaping.ts"
 import * as RunKeyAlias from "./internal/keys/RunKeyAlias.ts"
 import type { UpstreamKey } from "./KeyInjection.ts"
@@ -24,7 +25,7 @@ export interface Owners {
   readonly isOrphaned: (owner: string | undefined, expiresAt: string | undefined, now: Date) => boolean
 }
 
-export interface LiteLlmRunKeysOptions {
+export interface LiteLlmRunKeysOptions extends ManagementRequest.Connection {
   /** URL of LiteLLM, with or without `/v1`. */
   readonly url: string
   /** LiteLLM's master key, or an effect that returns the current one. It is used for these requests only. */
@@ -100,8 +101,16 @@ export const make = Effect.fnUntraced(function* (options: LiteLlmRunKeysOptions)
   )
   if (profile.name !== "litellm")
     return yield* refuse("url", "is not LiteLLM's, and only LiteLLM issues keys", "Turn keys for runs off")
+  const connections = yield* Effect.fromResult(
+    Result.mapError(
+      ManagementRequest.connections(address.display, options),
+      ({ problem, remedy }) =>
+        new Misconfigured({ option: named("GatewayLlmProxy.egressProxy"), detail: problem, remedy })
+    )
+  )
   const admin: LiteLlmAdmin.LiteLlmAdminOptions = {
     url: address.display,
+    connections,
     key: Redacted.isRedacted(key) ? Effect.succeed(key) : key,
     requestSecondsMax: options.requestSecondsMax ?? requestSecondsMax
   }
@@ -120,7 +129,11 @@ export const make = Effect.fnUntraced(function* (options: LiteLlmRunKeysOptions)
 
   /** Fails for a version that must not be used. A version that cannot be read is accepted. */
   const version = yield* Effect.cachedWithTTL(
-    LiteLlmVersion.read(admin).pipe(
+    LiteLlmVersion.read({
+      ...options,
+      url: address.display,
+      requestSecondsMax: admin.requestSecondsMax
+    }).pipe(
       Effect.catch(() => Effect.succeed({ version: undefined })),
       Effect.flatMap(({ version: found = "" }) => {
         const problem = LiteLlmVersion.problemOf(found)

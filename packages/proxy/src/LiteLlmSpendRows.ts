@@ -12,20 +12,22 @@ import {
   SpendRows,
   SpendRowsUnavailable
 } from "@cogni/sandbox-ledger/SpendRows"
+import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import * as Option from "effect/Option"
 import * as Result from "effect/Result"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
+import * as ManagementRequest from "./internal/ManagementRequest.ts"
 import * as LiteLlmRow from "./internal/spend/LiteLlmRow.ts"
 import * as SpendRequest from "./internal/spend/SpendRequest.ts"
 import * as Upstream from "./Upstream.ts"
 
-export interface LiteLlmSpendRowsOptions {
+export interface LiteLlmSpendRowsOptions extends ManagementRequest.Connection {
   /** URL of LiteLLM, with or without `/v1`. */
   readonly url: string
-  /** LiteLLM's master key, or another key that may read all rows. It is used only for these requests. */
+  /** LiteLLM's master key, or the key of an administrator. It is used only for these requests. */
   readonly key: SpendRequest.RowsKey
   /** Maximum time for one request and its answer, in seconds (default 30). */
   readonly requestSecondsMax?: number | undefined
@@ -48,19 +50,47 @@ const Page = Schema.Struct({ data: Rows })
 export const make = (
   options: LiteLlmSpendRowsOptions
 ): Result.Result<SpendRows["Service"], { readonly message: string }> =>
-  Result.map(Upstream.resolve({ type: "host", url: options.url }, { profile: "litellm" }), ({ address }) => {
+  Result.gen(function* () {
+    const { address } = yield* Upstream.resolve({ type: "host", url: options.url }, { profile: "litellm" })
     const request: SpendRequest.SpendRequestOptions = {
       name: "LiteLLM",
       origin: address.display,
+      connections: yield* ManagementRequest.connections(address.display, options),
       key: options.key,
+      keyRemedy:
+        "Give a key that may read all spend rows, such as LiteLLM's master key, and check that it has a database",
       requestSecondsMax: options.requestSecondsMax ?? SpendRequest.requestSecondsDefault
     }
+    const readsAll = makeReadsAll(request)
     return SpendRows.of({
       upstream: "litellm",
       abilities: { accounts: true, calls: true, runKeys: true },
-      rowsOf: (given) => Stream.unwrap(Effect.map(checked(given), (query) => rowsOf(request, query)))
+      rowsOf: (given) =>
+        Stream.unwrap(Effect.flatMap(checked(given), (query) => Effect.as(readsAll, rowsOf(request, query))))
     })
   })
+
+/** How long a key that may read all rows is not checked again, in milliseconds. */
+const readsAllMillis = 600_000
+
+/**
+ * Fails if the key may not read all rows. LiteLLM filters the rows of such a key without a word, so the calls of all
+ * others would be missing. Only administrators may list users.
+ */
+const makeReadsAll = (
+  request: SpendRequest.SpendRequestOptions
+): Effect.Effect<void, SpendRowsUnavailable> => {
+  let untilMillis = 0
+  return Effect.gen(function* () {
+    const now = yield* Clock.currentTimeMillis
+    if (now < untilMillis) return
+    const keyRemedy =
+      "This key may see only rows of its own, so other calls would seem to be missing. " +
+      "Give LiteLLM's master key, or the key of one of its administrators (proxy_admin or proxy_admin_viewer)"
+    yield* SpendRequest.get({ ...request, keyRemedy }, "/user/list?page=1&page_size=1", Schema.Unknown)
+    untilMillis = now + readsAllMillis
+  })
+}
 
 export const layer = (
   options: LiteLlmSpendRowsOptions

@@ -4,8 +4,9 @@
  */
 import { Effect, Redacted, Schema } from "effect"
 import * as LiteLlmAdmin from "./internal/keys/LiteLlmAdmin.ts"
+import * as ManagementRequest from "./internal/ManagementRequest.ts"
 import type { UpstreamKey } from "./KeyInjection.ts"
-import type { RunKeyFailed } from "./RunKeys.ts"
+import { RunKeyFailed } from "./RunKeys.ts"
 import type { KeyUnavailable } from "./UpstreamKey.ts"
 
 export interface Problem {
@@ -66,7 +67,7 @@ export interface Found {
   readonly hasDatabase: boolean
 }
 
-export interface Options {
+export interface Options extends ManagementRequest.Connection {
   /** URL of LiteLLM, without `/v1`. */
   readonly url: string
   /** LiteLLM's master key. */
@@ -75,13 +76,21 @@ export interface Options {
 }
 
 /** Asks LiteLLM for its version. */
-export const read = ({ key, requestSecondsMax = 10, url }: Options): Effect.Effect<Found, RunKeyFailed> =>
-  LiteLlmAdmin.ask(
-    { url, key: Redacted.isRedacted(key) ? Effect.succeed(key) : key, requestSecondsMax },
-    { operation: "list", method: "GET", path: "/health/readiness/details", answer: Details, absent: {} }
-  ).pipe(
-    Effect.map(({ db, litellm_version: version }) => ({
+export const read = (options: Options): Effect.Effect<Found, RunKeyFailed> =>
+  Effect.gen(function* () {
+    const { key, requestSecondsMax = 10, url } = options
+    const connections = yield* Effect.fromResult(ManagementRequest.connections(url, options)).pipe(
+      Effect.mapError(
+        ({ detail, remedy }) =>
+          new RunKeyFailed({ operation: "list", detail, remedy, isRetryable: false, isUncertain: false })
+      )
+    )
+    const { db, litellm_version: version } = yield* LiteLlmAdmin.ask(
+      { url, connections, key: Redacted.isRedacted(key) ? Effect.succeed(key) : key, requestSecondsMax },
+      { operation: "list", method: "GET", path: "/health/readiness/details", answer: Details, absent: {} }
+    )
+    return {
       ...(typeof version === "string" ? { version } : {}),
       hasDatabase: db === "connected"
-    }))
-  )
+    }
+  })

@@ -221,7 +221,13 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
   })
 
   return LlmProxy.of({
-    capabilities: { name: "nginx", inspectsBodies: false, servesHost: false, tools: [] },
+    capabilities: {
+      name: "nginx",
+      upstream: profile.name,
+      inspectsBodies: false,
+      servesHost: false,
+      tools: []
+    },
     acquire
   })
 })

@@ -17,10 +17,11 @@ import * as Layer from "effect/Layer"
 import * as Result from "effect/Result"
 import * as Schema from "effect/Schema"
 import * as Stream from "effect/Stream"
+import * as ManagementRequest from "./internal/ManagementRequest.ts"
 import * as SpendRequest from "./internal/spend/SpendRequest.ts"
 import * as Upstream from "./Upstream.ts"
 
-export interface OpenRouterSpendRowsOptions {
+export interface OpenRouterSpendRowsOptions extends ManagementRequest.Connection {
   /** URL of OpenRouter's API (default `https://openrouter.ai/api/v1`). */
   readonly url?: string | undefined
   readonly key: SpendRequest.RowsKey
@@ -48,26 +49,26 @@ const Generation = Schema.Struct({
 export const make = (
   options: OpenRouterSpendRowsOptions
 ): Result.Result<SpendRows["Service"], { readonly message: string }> =>
-  Result.map(
-    Upstream.resolve(
+  Result.gen(function* () {
+    const { address, profile } = yield* Upstream.resolve(
       { type: "host", url: options.url ?? "https://openrouter.ai/api/v1" },
       { profile: "openrouter" }
-    ),
-    ({ address, profile }) => {
-      const request: SpendRequest.SpendRequestOptions = {
-        name: "OpenRouter",
-        origin: `${address.display}${profile.pathPrefix}`,
-        key: options.key,
-        requestSecondsMax: options.requestSecondsMax ?? SpendRequest.requestSecondsDefault,
-        absent: 404
-      }
-      return SpendRows.of({
-        upstream: "openrouter",
-        abilities: { accounts: false, calls: true, runKeys: false },
-        rowsOf: (given) => Stream.unwrap(Effect.map(checked(given), (query) => rowsOf(request, query)))
-      })
+    )
+    const request: SpendRequest.SpendRequestOptions = {
+      name: "OpenRouter",
+      origin: `${address.display}${profile.pathPrefix}`,
+      connections: yield* ManagementRequest.connections(address.display, options),
+      key: options.key,
+      keyRemedy: "Give a valid key of the OpenRouter account that made the calls",
+      requestSecondsMax: options.requestSecondsMax ?? SpendRequest.requestSecondsDefault,
+      absent: 404
     }
-  )
+    return SpendRows.of({
+      upstream: "openrouter",
+      abilities: { accounts: false, calls: true, upstreamCallIdsOnly: true, runKeys: false },
+      rowsOf: (given) => Stream.unwrap(Effect.map(checked(given), (query) => rowsOf(request, query)))
+    })
+  })
 
 export const layer = (
   options: OpenRouterSpendRowsOptions

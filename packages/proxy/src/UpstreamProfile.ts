@@ -51,6 +51,8 @@ export interface UpstreamProfile {
   readonly endUserFields: Readonly<Partial<Record<Api, EndUserField>>>
   /** Header for the host's call ID. */
   readonly callIdHeader?: string | undefined
+  /** Header of an answer with the upstream's own ID of the call, which is also the answer's `id`. */
+  readonly generationIdHeader?: string | undefined
   /** Further headers of every request. They are not secret. */
   readonly headers: Readonly<Record<string, string>>
   readonly clientHeaders: ReadonlyArray<ClientHeaderName>
@@ -189,6 +191,7 @@ export const profiles: Readonly<Record<Name, UpstreamProfile>> = {
       messages: "metadata.user_id",
       embeddings: "user"
     },
+    generationIdHeader: "x-generation-id",
     clientHeaders: ["anthropic-version", "anthropic-beta"]
   },
   azure: {

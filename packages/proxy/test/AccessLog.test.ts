@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import { LlmCall } from "@cogni/sandbox-core/RunResult"
+import { hasReachedUpstream, LlmCall } from "@cogni/sandbox-core/RunResult"
 import * as AccessLog from "../src/internal/nginx/AccessLog.ts"
 
 const line = (changes: Record<string, string> = {}) =>
@@ -12,6 +12,7 @@ const line = (changes: Record<string, string> = {}) =>
     status: "200",
     upstreamStatus: "200",
     upstreamCallId: "call-1",
+    upstreamGenerationId: "",
     upstreamCost: "0.002",
     requestBytes: "79",
     responseBytes: "21",
@@ -65,6 +66,35 @@ describe("AccessLog", () => {
     ).calls
     assert.notProperty(call, "callId")
     assert.isFalse(call!.completed)
+  })
+
+  it("reads the upstream's own ID of a call, if it is one", () => {
+    const { calls } = parse(
+      ["gen-1", "x", ""].map((upstreamGenerationId) => `${line({ upstreamGenerationId })}\n`).join("")
+    )
+    assert.deepStrictEqual(
+      calls.map(({ upstreamCallId }) => upstreamCallId),
+      ["gen-1", undefined, undefined]
+    )
+  })
+
+  it("lists a request that nginx ended itself as refused, answered or aborted, and not as a model call", () => {
+    const passed = ["200", "502", "-"].map((upstreamStatus) => line({ upstreamStatus }))
+    const own = ["403", "413", "429", "204", "499"].map((status) =>
+      line({ status, upstreamStatus: "", upstreamCallId: "" })
+    )
+    const { calls } = parse([...passed, ...own, ""].join("\n"))
+    assert.deepStrictEqual(
+      calls.map((call) => [hasReachedUpstream(call), call.outcome]),
+      [
+        ...passed.map(() => [true, undefined]),
+        [false, "refused"],
+        [false, "refused"],
+        [false, "refused"],
+        [false, "answered"],
+        [false, "client_aborted"]
+      ]
+    )
   })
 
   it("counts the requests that were passed on, answered or not", () => {

@@ -597,3 +597,30 @@ describe("CallCost", () => {
     )
   })
 })
+
+describe("a budget of the run's key at the upstream", () => {
+  const budget = { limitUsd: 2, usedUsd: 2.5 }
+
+  it("closes the ledger if no other call is open, also for a run without a budget", () => {
+    for (const of of [ledger(undefined), ledger({ costUsdMax: 9 })]) {
+      const first = begin(of)
+      const spent = of.keySpent(budget)
+      assert.deepInclude(spent, { final: true, exhaustion: { budget: "cost_usd", limit: 2, used: 2.5 } })
+      of.end(first, { mayHaveRun: false, responseBytes: 0 })
+      assert.strictEqual(refusal(of).detail, spent.detail)
+      assert.deepStrictEqual(of.exhausted(), spent.exhaustion)
+    }
+  })
+
+  it("makes a call wait while others are open, because the upstream counts what they have reserved", () => {
+    const of = ledger(undefined)
+    const other = begin(of)
+    begin(of)
+    const waiting = of.keySpent(budget)
+    assert.isFalse(waiting.final)
+    assert.isDefined(waiting.retryAfterSeconds)
+    of.end(other, { mayHaveRun: true, responseBytes: 1 })
+    begin(of)
+    assert.isUndefined(of.exhausted())
+  })
+})

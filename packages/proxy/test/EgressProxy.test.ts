@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Redacted, Result } from "effect"
+import { Effect, Redacted, Result, Stream } from "effect"
 import { execFileSync } from "node:child_process"
 import * as fs from "node:fs"
 import * as http from "node:http"
@@ -8,7 +8,10 @@ import * as net from "node:net"
 import * as path from "node:path"
 import * as tls from "node:tls"
 import type { AddressInfo } from "node:net"
+import * as LiteLlmRows from "../../../test/harness/LiteLlmRows.ts"
 import * as EgressProxy from "../src/EgressProxy.ts"
+import * as LiteLlmRunKeys from "../src/LiteLlmRunKeys.ts"
+import * as LiteLlmSpendRows from "../src/LiteLlmSpendRows.ts"
 import * as Gateway from "./GatewaySocket.ts"
 
 const password = "planted-8c2e"
@@ -192,6 +195,38 @@ describe("a gateway behind the proxy of a company", () => {
         ])
         assert.deepStrictEqual(yield* statusOf(silent, [cert]), [504, "upstream_timeout"])
       })
+  )
+
+  it.live("asks LiteLLM for keys and rows through it too", () =>
+    Effect.gen(function* () {
+      const { asked, url } = yield* tunnels()
+      const double = yield* LiteLlmRows.acquire
+      const options = {
+        url: double.url,
+        key: Redacted.make(LiteLlmRows.adminKey),
+        egressProxy: { url: Redacted.make(url) }
+      }
+      const rows = Result.getOrThrow(LiteLlmSpendRows.make(options))
+      const found = yield* Stream.runCollect(rows.rowsOf({ _tag: "Calls", calls: [{ callId: "call-1" }] }))
+      assert.lengthOf(found, 0)
+      const owners = {
+        self: () => ({ bootId: "boot", processId: 1, startTicks: 1 }),
+        isOrphaned: () => false
+      }
+      const keys = yield* LiteLlmRunKeys.make({ ...options, deployment: "test", owners })
+      yield* Effect.flip(keys.reap)
+      const { host } = new URL(double.url)
+      assert.deepStrictEqual(
+        asked.map(({ target }) => target),
+        [host, host]
+      )
+      assert.deepStrictEqual(
+        double.requests.map((target) => target.split("?")[0]),
+        ["/spend/logs", "/key/list"]
+      )
+      const refused = LiteLlmSpendRows.make({ ...options, egressProxy: { url: Redacted.make("socks5://p") } })
+      assert.isTrue(Result.isFailure(refused))
+    })
   )
 
   it.live("goes around it for an upstream on the list", () =>

@@ -2,8 +2,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import type { SigningRequest } from "../src/internal/gateway/UpstreamKeys.ts"
+import * as RunKeys from "../src/RunKeys.ts"
 import * as UpstreamKey from "../src/UpstreamKey.ts"
 import * as Gateway from "./GatewaySocket.ts"
+import * as ThreadMessages from "./ThreadMessages.ts"
 
 const answered = { _tag: "Answer" } as const
 
@@ -234,6 +236,91 @@ describe("a signer", () => {
       const answer = yield* gateway.send(Gateway.http(Gateway.chat()))
       assert.strictEqual(answer.status, 503)
       assert.include(yield* clean(gateway, answer), "did not answer within 0.05 s")
+    })
+  )
+})
+
+describe("the gateway's own key", () => {
+  it.live("never reaches the threads that serve runs if each run has a key of its own", () =>
+    Effect.gen(function* () {
+      const said = yield* ThreadMessages.acquire
+      const admin = keyNumber(1)
+      const options = { key: Redacted.make(admin), script: [answered] } as const
+      for (const fallback of ["none", "masterKey"] as const) {
+        const keys = yield* RunKeys.makeMemory()
+        const gateway = yield* Gateway.make({ ...options, runKeys: { keys, fallback } })
+        assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
+        yield* gateway.endpoint.finish
+      }
+      assert.include(said(), "sk-run-", "the key of a run is seen on its way")
+      assert.notInclude(said(), admin)
+      // Without keys of runs, it must reach them.
+      const shared = yield* Gateway.make(options)
+      assert.strictEqual((yield* shared.send(Gateway.http(Gateway.chat()))).status, 200)
+      assert.include(said(), admin)
+    })
+  )
+})
+
+describe("a key of the run alone", () => {
+  const spent = (status: number, message = "Budget has been exceeded! Current cost: 2.5, Max budget: 2.0") =>
+    ({
+      _tag: "Error",
+      status,
+      body: JSON.stringify({ error: { message, type: "budget_exceeded", param: null, code: String(status) } })
+    }) as const
+
+  it.live("ends the run's calls like the run's own budget, if its budget is spent at the upstream", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        runKeys: { keys: yield* RunKeys.makeMemory() },
+        llm: { budget: { costUsdMax: 1, onExhausted: "refuse" } },
+        script: [spent(422), answered]
+      })
+      for (let index = 0; index < 2; index++) {
+        const answer = yield* gateway.send(Gateway.http(Gateway.chat()))
+        assert.strictEqual(answer.status, 429, answer.text)
+        assert.strictEqual(answer.headers.get("x-should-retry"), "false")
+        const { code, message, type } = JSON.parse(answer.body).error
+        assert.deepStrictEqual([code, type], ["insufficient_quota", "insufficient_quota"])
+        assert.match(message, /budget of 2 US dollars is spent/u)
+        assert.notInclude(answer.text, "exceeded")
+      }
+      // The second call was refused by the gateway itself.
+      assert.lengthOf(yield* gateway.upstream.received, 1)
+      const exhaustion = { budget: "cost_usd", limit: 2, used: 2.5 } as const
+      assert.deepStrictEqual(gateway.observed, [{ _tag: "BudgetExhausted", exhaustion }])
+      const { calls, exhausted } = yield* gateway.endpoint.finish
+      assert.deepStrictEqual(exhausted, exhaustion)
+      assert.deepStrictEqual(
+        calls.map(({ outcome }) => outcome),
+        ["completed", "refused"]
+      )
+      const audit = yield* gateway.audit
+      assert.include(audit, '"type":"budget.exhausted"')
+      assert.include(audit, "upstream 422")
+    })
+  )
+
+  it.live("does not take the budget of its account for the run's", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        runKeys: { keys: yield* RunKeys.makeMemory() },
+        script: [spent(422, "ExceededBudget: End User=a over budget. Spend=2.5, Budget=2.0"), answered]
+      })
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 422)
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
+      assert.deepStrictEqual(gateway.observed, [])
+    })
+  )
+
+  it.live("that is shared does not take the budget of the gateway's key for the run's", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ script: [spent(422), answered] })
+      const first = yield* gateway.send(Gateway.http(Gateway.chat()))
+      assert.strictEqual(first.status, 422)
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
+      assert.deepStrictEqual(gateway.observed, [])
     })
   )
 })

@@ -2,10 +2,12 @@ import { assert, describe, it } from "@effect/vitest"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
-import { Deferred, Effect, Fiber, Layer, Redacted } from "effect"
+import { Deferred, Effect, Fiber, Layer, Record, Redacted } from "effect"
+import { readFileSync } from "node:fs"
 import * as net from "node:net"
 import * as AuditLog from "../src/AuditLog.ts"
 import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
+import * as GatewayLimits from "../src/internal/shards/GatewayLimits.ts"
 import * as CurrentTime from "../src/tools/CurrentTime.ts"
 import * as Gateway from "./GatewaySocket.ts"
 
@@ -458,4 +460,43 @@ describe("GatewayLlmProxy", () => {
       assert.deepStrictEqual(entries[1]!["dropped"], ["evil"])
     })
   )
+})
+
+describe("the limits of a gateway", () => {
+  it.effect("are refused if they have no meaning, each by its name", () =>
+    Effect.gen(function* () {
+      for (const name of Record.keys(GatewayLimits.options))
+        for (const value of [Number.NaN, -1, Number.POSITIVE_INFINITY, "1" as never]) {
+          const error = yield* Effect.flip(Effect.scoped(Gateway.make({ [name]: value })))
+          assert.strictEqual(error._tag, "Misconfigured", name)
+          assert.include(
+            error.message,
+            typeof value === "number" ? `${name} ${value}, which` : `${name}, a string, which`
+          )
+        }
+      for (const [name, value] of [
+        ["requestBytesMax", 0],
+        ["concurrentCallsMax", 1.5],
+        ["requestSecondsMax", 0],
+        ["drainSecondsMax", 1e9],
+        ["endDrainSecondsMax", 21],
+        ["shardHeapBytesMax", 1024]
+      ] as const) {
+        const error = yield* Effect.flip(Effect.scoped(Gateway.make({ [name]: value })))
+        assert.include(error.message, `${name} ${value}`)
+      }
+    })
+  )
+
+  it("have defaults that are accepted, and each option that is a number has a range", () => {
+    for (const [name, value] of Record.toEntries(GatewayLimits.defaults))
+      assert.isTrue(GatewayLimits.options[name].contains(value), name)
+    const declared = readFileSync(new URL("../src/GatewayLlmProxy.ts", import.meta.url), "utf8").matchAll(
+      /^  readonly (\w+)\?: number \| undefined$/gmu
+    )
+    assert.sameMembers(
+      [...declared].map(([, name]) => name),
+      Record.keys(GatewayLimits.options)
+    )
+  })
 })

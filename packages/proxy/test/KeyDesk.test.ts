@@ -47,6 +47,25 @@ describe("KeyDesk", () => {
     })
   )
 
+  it.effect("keeps the beginning of a long failure, which the audit of every call repeats", () =>
+    Effect.gen(function* () {
+      const page = "<html>".repeat(100_000)
+      const failure = new UpstreamKey.KeyUnavailable({ detail: page, remedy: page, isRetryable: true })
+      const renewed = KeyDesk.make(Effect.fail(failure), limits)
+      const signed = KeyDesk.make({ sign: () => Effect.fail(failure) }, limits)
+      for (const told of [
+        yield* renewed.answer({ type: "key" }),
+        yield* signed.answer({ type: "sign", request })
+      ]) {
+        assert.strictEqual(told._tag, "Unavailable")
+        assert.isAtMost(JSON.stringify(told).length, 700)
+        assert.include(JSON.stringify(told), "<html>")
+      }
+      const { message } = yield* Effect.flip(renewed.current)
+      assert.isAtMost(message.length, 1200)
+    })
+  )
+
   it.effect("asks once for all who wait", () =>
     Effect.gen(function* () {
       const { asked, desk } = counting(Effect.sleep("1 second"))

@@ -240,4 +240,23 @@ describe("LiteLlmSpendRows", () => {
       Result.isFailure(LiteLlmSpendRows.make({ url: "https://api.openai.com/v1", key: Redacted.make("k") }))
     )
   })
+
+  it.live("reads nothing with a key that sees only rows of its own, and says which key to give", () =>
+    Effect.gen(function* () {
+      const double = yield* LiteLlmRows.acquire
+      double.rows.push(LiteLlmRows.row("call-1"))
+      double.isAdmin = false
+      const rows = rowsOf(double)
+      for (const query of [byCall, byKey, byAccount]) {
+        const failure = yield* Effect.flip(rows(query))
+        assert.strictEqual(failure.problem, "key_refused")
+        assert.isFalse(failure.isRetryable)
+        assert.include(failure.message, "it answers 403")
+        assert.include(failure.message, "master key")
+      }
+      assert.lengthOf(double.requests, 0)
+      double.isAdmin = true
+      assert.deepStrictEqual(idsOf(yield* rows(byCall)), ["call-1"])
+    })
+  )
 })

@@ -96,6 +96,14 @@ describe("NginxLlmProxy", () => {
     })
   )
 
+  it.effect(
+    "names the profile of its upstream, so that its calls are compared with the upstream's rows",
+    () =>
+      Effect.gen(function* () {
+        assert.strictEqual((yield* LlmProxy).capabilities.upstream, "litellm")
+      }).pipe(Effect.provide(proxy()))
+  )
+
   it.live("joins the internal network of an upstream container, without a relay", () =>
     Effect.gen(function* () {
       const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

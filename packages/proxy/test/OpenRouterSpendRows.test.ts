@@ -1,8 +1,13 @@
 import { assert, describe, it } from "@effect/vitest"
+import { Ledger, Reconciler } from "@cogni/sandbox-ledger"
+import * as LedgerEntries from "@cogni/sandbox-ledger/LedgerEntries"
 import type { SpendQuery } from "@cogni/sandbox-ledger/SpendRows"
-import { OpenRouterSpendRows } from "@cogni/sandbox-proxy"
-import { Effect, Redacted, Result, Stream } from "effect"
+import { runOf } from "@cogni/sandbox-ledger/testing/LedgerContract"
+import { AuditCalls, OpenRouterSpendRows } from "@cogni/sandbox-proxy"
+import { Effect, Layer, Redacted, Result, Stream } from "effect"
 import * as LiteLlmRows from "../../../test/harness/LiteLlmRows.ts"
+import * as OpenRouterGenerations from "../../../test/harness/OpenRouterGenerations.ts"
+import * as Gateway from "./GatewaySocket.ts"
 
 const generation = (changes: Readonly<Record<string, unknown>> = {}) => ({
   data: {
@@ -91,6 +96,79 @@ describe("OpenRouterSpendRows", () => {
         rowsOf(double, { _tag: "Account", billingAccountId: "account-1", window })
       )
       assert.strictEqual(failure.problem, "unsupported")
+    })
+  )
+
+  it.live("finds the row of a call by the ID that the gateway recorded, and only of such a call", () =>
+    Effect.gen(function* () {
+      const openRouter = yield* OpenRouterGenerations.acquire
+      const usage = { prompt_tokens: 100, completion_tokens: 10, total_tokens: 110, cost: 0.000_125 }
+      const chunk = (data: unknown) => `data: ${JSON.stringify(data)}\n\n`
+      const gateway = yield* Gateway.make({
+        profile: "openrouter",
+        script: [
+          { _tag: "Answer", body: JSON.stringify({ id: "gen-whole", choices: [], usage }) },
+          {
+            _tag: "Answer",
+            headers: { "content-type": "text/event-stream" },
+            body: `: OPENROUTER PROCESSING\n\n${chunk({ id: "gen-streamed", choices: [] })}${chunk({ id: "gen-streamed", choices: [], usage })}data: [DONE]\n\n`
+          },
+          { _tag: "Refuse" }
+        ]
+      })
+      yield* gateway.send(Gateway.http(Gateway.chat()))
+      yield* gateway.send(Gateway.http(Gateway.chat({ stream: true })))
+      yield* gateway.send(Gateway.http(Gateway.chat()))
+      const { calls } = yield* gateway.endpoint.finish
+      const recorded = ["gen-whole", "gen-streamed", undefined]
+      assert.deepStrictEqual(
+        calls.map(({ upstreamCallId }) => upstreamCallId),
+        recorded
+      )
+      openRouter.generations.push(
+        OpenRouterGenerations.generation("gen-whole"),
+        OpenRouterGenerations.generation("gen-streamed", { total_cost: 7 })
+      )
+
+      const { directory, runId } = gateway
+      const audited = yield* AuditCalls.reader()({ directory, runId })
+      const entries = LedgerEntries.ofAudit(
+        runOf(runId, { upstream: "openrouter" }),
+        audited!,
+        "2026-01-31T10:05:00.000Z"
+      )
+      assert.deepStrictEqual(
+        entries.map(({ upstreamCallId }) => upstreamCallId),
+        recorded
+      )
+      const ledger = yield* Ledger.makeMemory()
+      yield* ledger.append(entries)
+      const report = yield* Reconciler.Reconciler.use(({ reconcile }) => reconcile()).pipe(
+        Effect.provide(
+          Reconciler.layer().pipe(
+            Layer.provide(Layer.succeed(Ledger.Ledger, ledger)),
+            Layer.provide(
+              OpenRouterSpendRows.layer({
+                url: openRouter.url,
+                key: Redacted.make(OpenRouterGenerations.apiKey)
+              })
+            )
+          )
+        )
+      )
+      assert.deepInclude(report, { unread: 0, unresolved: 1, failure: undefined })
+      assert.deepStrictEqual(
+        (yield* ledger.list({})).entries.map(({ reason, state }) => [state, reason]),
+        [
+          ["matched", undefined],
+          ["drifted", "cost_differs"],
+          ["estimated", "usage_missing"]
+        ]
+      )
+      assert.deepStrictEqual(openRouter.requests.toSorted(), [
+        "/api/v1/generation?id=gen-streamed",
+        "/api/v1/generation?id=gen-whole"
+      ])
     })
   )
 })

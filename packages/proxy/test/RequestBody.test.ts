@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
+import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
 import * as JsonText from "../src/internal/policy/JsonText.ts"
 import * as RequestBody from "../src/internal/policy/RequestBody.ts"
 import type * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
@@ -243,7 +244,7 @@ describe("the size of a rebuilt body", () => {
         return forms[Math.abs(seed + index) % forms.length]!
       })
       const text = `[${spelled.join(",")}]`
-      const { growthBytes, vastNumbers } = JsonText.survey(bytesOf(text))
+      const { growthBytes, vastNumbers } = JsonSurvey.survey(bytesOf(text))
       assert.isAtMost(JSON.stringify(JsonText.read(text, vastNumbers)).length, text.length + growthBytes)
     }
   )

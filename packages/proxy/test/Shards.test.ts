@@ -219,14 +219,14 @@ describe("a shard", () => {
         GatewayLlmProxy.make({
           url: "http://127.0.0.1:1",
           key: Redacted.make(Gateway.key),
-          shardHeapBytesMax: 1n as never
+          certificateAuthorities: [(() => "not plain data") as never]
         }),
         MemoryContainerRuntime.layer()
       )
       for (const _ of [1, 2]) {
         const error = yield* Effect.flip(Gateway.begin(gateway))
         assert.strictEqual(error._tag, "ProxyFailed")
-        assert.match(error.message, /a thread for the run cannot be started: .*BigInt/u)
+        assert.match(error.message, /a thread for the run cannot be started: .*cloned/u)
       }
     })
   )

@@ -100,6 +100,13 @@ const refused: ReadonlyArray<{
     reason: "BodyInvalid"
   },
   {
+    what: "a body that is nested too deep for the thread that serves everyone",
+    body: { ...question, nested: JSON.parse(`${"[".repeat(100)}${"]".repeat(100)}`) as unknown },
+    status: 400,
+    code: "invalid_request",
+    reason: "BodyTooComplex"
+  },
+  {
     what: "an account in the body",
     body: { ...question, billingAccountId: "other" },
     status: 400,

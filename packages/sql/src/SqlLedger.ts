@@ -15,7 +15,8 @@ import type { RunKey } from "@cogni/sandbox-ledger/LedgerRun"
 import { Array as Arr, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
-import { explain } from "./Database.ts"
+import * as Database from "./Database.ts"
+import { type DatabaseUnavailable, parse } from "./DatabaseAddress.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as LedgerTables from "./internal/LedgerTables.ts"
 import type { SchemaRefused } from "./SchemaVersion.ts"
@@ -24,7 +25,7 @@ import type { SchemaRefused } from "./SchemaVersion.ts"
 const rowsMax = 200
 
 /** Requires the tables, which {@link layer} creates. */
-export const make = Effect.gen(function* () {
+const make = Effect.gen(function* () {
   const sql = yield* SqlClient
   const writer = makeWriter(sql)
 
@@ -45,20 +46,20 @@ export const make = Effect.gen(function* () {
         const [found] = yield* runs(run)
         return found !== undefined && isSameRun(found, run)
       })
-      if (!(yield* database.again(isOurs)))
+      if (!(yield* calls.again(isOurs)))
         return yield* new LedgerRunInUse({ runId: run.runId, attempt: run.attempt })
     }),
 
     append: Effect.fn("Ledger.append")(function* (given) {
       const entries = yield* check.entries(given)
-      return yield* database.again(sql.withTransaction(writer.append(entries)))
+      return yield* calls.again(sql.withTransaction(writer.append(entries)))
     }),
 
     settle: Effect.fn("Ledger.settle")(function* ({ closedAt, entries, run }) {
       const valid = yield* check.entries(entries)
       yield* check.closedAt(closedAt)
       const { attempt, runId } = run
-      const settled = yield* database.again(
+      const settled = yield* calls.again(
         sql.withTransaction(
           Effect.gen(function* () {
             const known = yield* sql`UPDATE cogni_ledger_runs SET closed_at = COALESCE(closed_at, ${closedAt})
@@ -71,7 +72,7 @@ export const make = Effect.gen(function* () {
     }),
 
     openRuns: (host) =>
-      database.again(
+      calls.again(
         Effect.map(
           sql<LedgerTables.RunRow>`SELECT run, closed_at FROM cogni_ledger_runs
             WHERE host = ${LedgerTables.escaped(host)} AND closed_at IS NULL
@@ -81,7 +82,7 @@ export const make = Effect.gen(function* () {
       ),
 
     attempts: (runId) =>
-      database.again(
+      calls.again(
         Effect.map(
           sql<LedgerTables.RunRow>`SELECT run, closed_at FROM cogni_ledger_runs
             WHERE run_id = ${runId} ORDER BY attempt`,
@@ -94,7 +95,7 @@ export const make = Effect.gen(function* () {
       const { after, limit = pageEntriesMax } = yield* check.page(page)
       const place = after === undefined ? undefined : decodeCursor(after)
       if (after !== undefined && place === undefined) return yield* notACursor
-      const rows = yield* database.again(
+      const rows = yield* calls.again(
         sql<LedgerTables.Row>`SELECT ${sql.literal(LedgerTables.columns)} FROM cogni_ledger_entries e
           ${LedgerTables.where(sql, filter, place)}
           ORDER BY ${sql.literal(LedgerTables.order)} LIMIT ${sql.literal(String(limit + 1))}`
@@ -109,7 +110,7 @@ export const make = Effect.gen(function* () {
     sums: Effect.fn("Ledger.sums")(function* (request) {
       const { by, filter = {}, limit = groupsDefault } = yield* check.sums(request)
       const which = LedgerTables.where(sql, { ...filter, revisions: "newest" })
-      const rows = yield* database.again(LedgerTables.sumsOf(sql, by, { which, limit }))
+      const rows = yield* calls.again(LedgerTables.sumsOf(sql, by, { which, limit }))
       const sums = rows.map(LedgerTables.sumOf).filter(({ calls }) => calls > 0)
       return { sums: sums.slice(0, limit), truncated: sums.length > limit }
     })
@@ -132,6 +133,14 @@ export const layer: Layer.Layer<Ledger, LedgerUnavailable | SchemaRefused, SqlCl
     make
   )
 )
+
+/** Opens a ledger by the path of a SQLite file, or by the URL of a database, as `DatabaseAddress.parse` reads it. */
+export const layerAt = (
+  database: string
+): Layer.Layer<Ledger, DatabaseUnavailable | LedgerUnavailable | SchemaRefused> =>
+  Layer.unwrap(
+    Effect.map(Effect.fromResult(parse(database)), (address) => Layer.provide(layer, Database.layer(address)))
+  )
 
 /** Statements that write entries, for use in a transaction. */
 const makeWriter = (sql: SqlClient) => {
@@ -195,6 +204,6 @@ const keyOf = ({ attempt, revision, run_id, usage_unit_id }: LedgerTables.Row): 
 const chunksOf = <A>(all: ReadonlyArray<A>): ReadonlyArray<Arr.NonEmptyReadonlyArray<A>> =>
   Arr.chunksOf(all, rowsMax)
 
-const unavailable = (error: SqlError): LedgerUnavailable => new LedgerUnavailable(explain(error))
+const unavailable = (error: SqlError): LedgerUnavailable => new LedgerUnavailable(Database.explain(error))
 
-const database = DatabaseCall.make(unavailable, (words) => new LedgerUnavailable(words))
+const calls = DatabaseCall.make(unavailable, (words) => new LedgerUnavailable(words))

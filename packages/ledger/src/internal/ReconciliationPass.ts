@@ -11,7 +11,14 @@ import { type LedgerEntry, revisionKey, type State, unknownUnitId } from "../Led
 import * as Reconciliation from "../Reconciliation.ts"
 import type { Limits } from "../ReconciliationLimits.ts"
 import { findingsMax, type Report } from "../ReconciliationReport.ts"
-import { type PriceOf, type SpendRow, type SpendRows, SpendRowsUnavailable } from "../SpendRows.ts"
+import {
+  isFilter,
+  isKeyFilter,
+  type PriceOf,
+  type SpendRow,
+  type SpendRows,
+  SpendRowsUnavailable
+} from "../SpendRows.ts"
 import * as ReconciliationMetrics from "./ReconciliationMetrics.ts"
 import * as RowPlan from "./RowPlan.ts"
 import * as UnknownCalls from "./UnknownCalls.ts"
@@ -67,25 +74,38 @@ export interface PassContext {
 /** Queries that are asked at the same time. */
 const concurrency = 4
 
-/** Reconciles one page of entries. */
+/** Reconciles one page of entries of the upstream whose rows are read. */
 export const page = Effect.fnUntraced(function* (context: PassContext, found: ReadonlyArray<LedgerEntry>) {
   const { limits, pass, spend } = context
   const nowMs = yield* Clock.currentTimeMillis
   const entries = found.filter(({ usageUnitId }) => isCall(usageUnitId))
-  const [ours, foreign] = partition(entries, ({ upstream }) => upstream === spend.upstream)
-  const [due, early] = partition(ours, (entry) => Reconciliation.isDue(entry, nowMs, limits))
+  const lost = found.filter((entry) => isLost(spend, entry) && Reconciliation.isDue(entry, nowMs, limits))
+  const [due, early] = partition(entries, (entry) => Reconciliation.isDue(entry, nowMs, limits))
   pass.checked += entries.length
-  pass.foreign += foreign.length
   pass.waiting += early.length
-  if (!keepsRows(spend)) return yield* withoutRows(context, due)
+  if (!keepsRows(spend)) return yield* withoutRows(context, due, noRowsKept)
+  const [named, unnamed] = partition(due, (entry) => isNamed(spend, entry))
+  // Only those that wait: there is nothing more to learn about the others.
+  const open = unnamed
+    .filter(({ state }) => state === "pending")
+    // No row will ever come for these, so nothing is waited for.
+    .map((entry) => [entry, Reconciliation.judge(entry, [], Number.POSITIVE_INFINITY, limits)] as const)
+  const [rowless, others] = partition(open, ([, verdict]) => verdict?.state === "matched")
+  yield* record(context, rowless)
+  yield* withoutRows(
+    context,
+    others.map(([entry]) => entry),
+    noUpstreamId
+  )
   const asked = yield* Effect.forEach(
-    RowPlan.plan(due, spend.abilities, limits),
+    RowPlan.plan([...named, ...lost], spend.abilities, limits),
     (asking) => ask(context, asking),
     { concurrency }
   )
   const rows = new Map<string, ReadonlyArray<SpendRow>>()
   for (const { seen } of asked) collect(rows, seen)
-  const read = asked.flatMap(({ read: some }) => some)
+  const answered = asked.flatMap(({ read: some }) => some)
+  const read = answered.filter(({ usageUnitId }) => isCall(usageUnitId))
   // A row that a window does not contain may still exist: by another clock, or paid by another key.
   const absent = read.filter(
     (entry) => !rows.has(entry.usageUnitId) && Reconciliation.isLate(entry, nowMs, limits)
@@ -108,6 +128,16 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
     new Date(nowMs).toISOString()
   )
   yield* append(context, unknown)
+  const strangers = Map.groupBy(unknown, ({ runKeyHash }) => runKeyHash)
+  yield* record(
+    context,
+    answered
+      .filter((entry) => isLost(spend, entry))
+      .map((entry) => {
+        const rowsOfKey = strangers.get(entry.runKeyHash)?.length ?? 0
+        return [entry, Reconciliation.judgeUnknown(entry, rowsOfKey, nowMs, limits)] as const
+      })
+  )
 })
 
 const partition = <A>(all: ReadonlyArray<A>, is: (one: A) => boolean): readonly [Array<A>, Array<A>] => [
@@ -119,9 +149,17 @@ const partition = <A>(all: ReadonlyArray<A>, is: (one: A) => boolean): readonly 
 const isCall = (usageUnitId: string): boolean =>
   usageUnitId !== unknownUnitId && !UnknownCalls.isUnit(usageUnitId)
 
+/** Whether an entry is for calls whose number is unknown, and whose rows can be found by the key of their run. */
+const isLost = ({ abilities }: SpendRows["Service"], { runKeyHash, usageUnitId }: LedgerEntry): boolean =>
+  usageUnitId === unknownUnitId && abilities.runKeys && isKeyFilter(runKeyHash)
+
 /** Whether an upstream can answer any query. */
 export const keepsRows = ({ abilities }: SpendRows["Service"]): boolean =>
   abilities.calls || abilities.accounts || abilities.runKeys
+
+/** Whether the upstream can be asked for the row of a call. */
+const isNamed = ({ abilities }: SpendRows["Service"], { upstreamCallId }: LedgerEntry): boolean =>
+  abilities.upstreamCallIdsOnly !== true || isFilter(upstreamCallId)
 
 const collect = (into: Map<string, ReadonlyArray<SpendRow>>, rows: ReadonlyArray<SpendRow>): void => {
   for (const row of rows) {
@@ -269,18 +307,34 @@ const append = Effect.fnUntraced(function* (
     pass.recorded[entry.state] += 1
     yield* ReconciliationMetrics.recorded(entry)
     if (!isUnresolved(entry.state)) continue
-    if (entry.reason === Reconciliation.reasons.unknownCall) pass.unresolved += 1
+    if (UnknownCalls.isUnit(entry.usageUnitId)) pass.unresolved += 1
     if (pass.findings.length >= findingsMax) continue
     pass.findings.push(entry)
     yield* ReconciliationMetrics.warn(entry)
   }
 })
 
-/** Ends the waiting of calls whose upstream keeps no rows. Their cost is the upstream's own, or a price list's. */
-const withoutRows = Effect.fnUntraced(function* (context: PassContext, due: ReadonlyArray<LedgerEntry>) {
+const noRowsKept: Reconciliation.Verdict = {
+  state: "estimated",
+  reason: Reconciliation.reasons.noRowsKept,
+  detail: "this upstream keeps no rows that a host can read"
+}
+
+const noUpstreamId: Reconciliation.Verdict = {
+  state: "estimated",
+  reason: Reconciliation.reasons.noUpstreamId,
+  detail: "the upstream told no ID of this call, and finds its row only by that ID"
+}
+
+/** Ends the waiting of calls without a readable row. Their cost is the upstream's own, or a price list's. */
+const withoutRows = Effect.fnUntraced(function* (
+  context: PassContext,
+  due: ReadonlyArray<LedgerEntry>,
+  otherwise: Reconciliation.Verdict
+) {
   const open = due.filter(({ reason }) => reason !== Reconciliation.reasons.priceList)
   const judged = yield* Effect.forEach(open, (entry) =>
-    Effect.map(withoutRow(context, entry), (verdict) => [entry, verdict] as const)
+    Effect.map(withoutRow(context, entry, otherwise), (verdict) => [entry, verdict] as const)
   )
   const recordedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
   yield* append(
@@ -295,18 +349,12 @@ const withoutRows = Effect.fnUntraced(function* (context: PassContext, due: Read
 
 const withoutRow = Effect.fnUntraced(function* (
   { priceOf }: PassContext,
-  entry: LedgerEntry
+  entry: LedgerEntry,
+  otherwise: Reconciliation.Verdict
 ): Effect.fn.Return<{ readonly priced: boolean; readonly verdict: Reconciliation.Verdict }> {
   const price = entry.costUsd === undefined && priceOf !== undefined ? yield* priceOf(entry) : undefined
   return price === undefined
-    ? {
-        priced: false,
-        verdict: {
-          state: "estimated",
-          reason: Reconciliation.reasons.noRowsKept,
-          detail: "this upstream keeps no rows that a host can read"
-        }
-      }
+    ? { priced: false, verdict: otherwise }
     : {
         priced: true,
         verdict: {

@@ -4,10 +4,10 @@
  * The rows of a run come by the run's key. Without one, they come by account and time: calls that are close together
  * share a window. A few calls, and those of an account that no filter can name, are asked for by their IDs.
  */
-import type { LedgerEntry } from "../LedgerEntry.ts"
+import { type LedgerEntry, unknownUnitId } from "../LedgerEntry.ts"
 import {
   type CallKey,
-  isAccountFilter,
+  isFilter,
   isKeyFilter,
   queryCallsMax,
   type SpendAbilities,
@@ -50,7 +50,7 @@ const byAccount = (
   limits: PlanLimits
 ): ReadonlyArray<Asking> =>
   [...Map.groupBy(entries, ({ billingAccountId }) => billingAccountId)].flatMap(([billingAccountId, group]) =>
-    abilities.accounts && isAccountFilter(billingAccountId)
+    abilities.accounts && isFilter(billingAccountId)
       ? cut(group, limits).flatMap((near) =>
           near.length <= fewCalls && abilities.calls
             ? byCall(near)
@@ -74,7 +74,10 @@ export const byCall = (entries: ReadonlyArray<LedgerEntry>): ReadonlyArray<Askin
       : [{ query: { _tag: "Calls", calls: [first, ...rest] }, entries: some } as const]
   }).flat()
 
-const keyOf = ({ usageUnitId }: LedgerEntry): CallKey => ({ callId: usageUnitId })
+const keyOf = ({ upstreamCallId, usageUnitId }: LedgerEntry): CallKey => ({
+  callId: usageUnitId,
+  ...(isFilter(upstreamCallId) ? { upstreamCallId } : {})
+})
 
 /** Cuts calls into groups that are close together in time. */
 const cut = (
@@ -101,10 +104,12 @@ const cut = (
 const windowOf = (entries: ReadonlyArray<LedgerEntry>, { clockSkewSecondsMax }: PlanLimits) => {
   let first = Number.POSITIVE_INFINITY
   let last = Number.NEGATIVE_INFINITY
-  for (const { at } of entries) {
+  for (const { at, recordedAt, usageUnitId } of entries) {
     const ms = Date.parse(at)
+    // Unknown calls of a run began at any time until the run was recorded.
+    const endMs = usageUnitId === unknownUnitId ? Math.max(ms, Date.parse(recordedAt)) : ms
     if (ms < first) first = ms
-    if (ms > last) last = ms
+    if (endMs > last) last = endMs
   }
   const skewMs = clockSkewSecondsMax * 1000
   return { from: new Date(first - skewMs).toISOString(), to: new Date(last + skewMs).toISOString() }

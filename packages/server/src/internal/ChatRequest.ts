@@ -4,6 +4,7 @@
  * Strict: an unknown field is refused, so that no caller believes that an account in the body pays. The account and the
  * identity of a run always come from the grant.
  */
+import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { problemsOf, ToolName } from "@cogni/sandbox-core/SandboxSpec"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
@@ -66,6 +67,9 @@ export const read = Effect.fnUntraced(function* (
     Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(bodyBytesMax)),
     Effect.mapError((error) => (isTooLarge(error) ? tooLarge : invalid("BodyBroken", "the body is cut off")))
   )
+  const problem = JsonSurvey.problemOf(new TextEncoder().encode(text))
+  if (problem !== undefined)
+    return yield* Effect.fail(invalid("BodyTooComplex", `the body ${problem}. Send fewer or simpler values`))
   const value = yield* Effect.try({
     try: (): unknown => JSON.parse(text),
     // Without the parser's message, which repeats the body.

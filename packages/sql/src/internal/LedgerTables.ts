@@ -64,6 +64,10 @@ export const bring = SchemaVersion.bring({
     {
       name: "entries by call",
       run: (sql) => sql`CREATE INDEX cogni_ledger_call ON cogni_ledger_entries (usage_unit_id)`
+    },
+    {
+      name: "upstream's ID of a call",
+      run: (sql) => sql`ALTER TABLE cogni_ledger_entries ADD COLUMN upstream_call_id TEXT`
     }
   ]
 })
@@ -81,6 +85,7 @@ const decodeRun = Schema.decodeUnknownSync(RunText)
 /** Columns with a name that a host, an upstream or an agent gave, and their fields. */
 const names = {
   usage_unit_id: "usageUnitId",
+  upstream_call_id: "upstreamCallId",
   billing_account_id: "billingAccountId",
   user_id: "userId",
   graph_id: "graphId",

@@ -13,7 +13,7 @@ export const make = (
   const replay = AuditReplay.make(prices)
   // Only what is needed: a line may hold the body of its call.
   const started = new Map<string, Started>()
-  const ended = new Map<string, Pick<AuditedCall, "outcome" | "usage">>()
+  const ended = new Map<string, Ended>()
   let runKeyHash: string | undefined
   const verifier = AuditLog.makeVerifier({ runId, ended: false }, ({ line, sound }) => {
     if (!sound || line === undefined) return
@@ -43,11 +43,14 @@ const startedOf = (line: AuditReplay.Line<"call.started">) =>
 
 type Started = ReturnType<typeof startedOf>
 
-const endedOf = (line: AuditReplay.Line<"call.ended">) => Struct.pick(line, ["outcome", "usage"])
+const endedOf = (line: AuditReplay.Line<"call.ended">) =>
+  Struct.pick(line, ["outcome", "upstreamCallId", "usage"])
+
+type Ended = ReturnType<typeof endedOf>
 
 const callOf = (
   { api, at, callId, costUsdMax, model, stream }: Started,
-  ended: Pick<AuditedCall, "outcome" | "usage"> | undefined,
+  ended: Ended | undefined,
   reserved: AuditedCall["usage"]
 ): AuditedCall => {
   const usage = ended === undefined ? atReservation(reserved, costUsdMax) : ended.usage
@@ -58,6 +61,7 @@ const callOf = (
     at,
     model,
     stream,
+    ...(ended?.upstreamCallId === undefined ? {} : { upstreamCallId: ended.upstreamCallId }),
     ...(ended === undefined ? {} : { outcome: ended.outcome }),
     ...(usage === undefined ? {} : { usage }),
     ...(costUsdMax === undefined ? {} : { reservedUsd: costUsdMax }),

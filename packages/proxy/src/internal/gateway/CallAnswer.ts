@@ -10,6 +10,8 @@ import type { IncomingMessage, ServerResponse } from "node:http"
 import * as Effect from "effect/Effect"
 import type { LlmOutcome } from "@cogni/sandbox-core/RunResult"
 import * as KeyInjection from "../../KeyInjection.ts"
+import * as GenerationId from "../policy/GenerationId.ts"
+import * as KeyBudget from "../policy/KeyBudget.ts"
 import type { Api } from "../policy/RoutePolicy.ts"
 import * as Usage from "../policy/Usage.ts"
 import type { CallDrain } from "./CallDrains.ts"
@@ -56,6 +58,8 @@ export interface Counted {
   readonly responseDigest: string
   readonly body: Uint8Array
   readonly end: Usage.AnswerEnd | undefined
+  /** The upstream's own ID of the call, if its profile has one. */
+  readonly upstreamCallId: string | undefined
 }
 
 export const makeCount = ({ shared }: GatewayRun, startedMs: number): AnswerCount => {
@@ -67,19 +71,24 @@ export const makeCount = ({ shared }: GatewayRun, startedMs: number): AnswerCoun
   let firstByteMs: number | undefined
   let costUsd: number | undefined
   let reader: Usage.UsageReader | undefined
+  let generation: GenerationId.GenerationIdReader | undefined
   let end: Usage.AnswerEnd | undefined
   const readEnd = () => (end ??= reader?.end())
   return {
     begin: (answer, options) => {
       upstreamStatus = statusOf(answer)
       costUsd = Usage.ofHeaders(answer.headers)
-      if (isSuccess(upstreamStatus))
-        reader = Usage.makeReader({ ...options, contentType: answer.headers["content-type"] ?? "" })
+      const { generationIdHeader } = shared.profile
+      const contentType = answer.headers["content-type"] ?? ""
+      if (generationIdHeader !== undefined)
+        generation = GenerationId.makeReader({ contentType, header: answer.headers[generationIdHeader] })
+      if (isSuccess(upstreamStatus)) reader = Usage.makeReader({ ...options, contentType })
     },
     piece: (piece) => {
       firstByteMs ??= Exchange.millisSince(startedMs)
       responseBytes += piece.byteLength
       digest.update(piece)
+      generation?.push(piece)
       if (shared.auditBodies === "full" && keptBytes < bodyKeptBytesMax) {
         keptBytes += piece.byteLength
         kept.push(piece)
@@ -94,7 +103,8 @@ export const makeCount = ({ shared }: GatewayRun, startedMs: number): AnswerCoun
       responseBytes,
       responseDigest: digest.digest("hex"),
       body: Buffer.concat(kept),
-      end: readEnd()
+      end: readEnd(),
+      upstreamCallId: generation?.read()
     })
   }
 }
@@ -193,6 +203,14 @@ const passError = (
   const { requestId, response } = exchange
   const status = statusOf(answer)
   const detail = text.slice(0, detailLengthMax)
+  const ownKey = run.ownKey()
+  const budget = ownKey && KeyBudget.ofError(status, text, ownKey.budgetUsdMax)
+  if (budget !== undefined) {
+    // The agent gets the same answer as if the gateway's own count had ended its calls.
+    const refusal = run.ledger.keySpent(budget)
+    run.spent(refusal)
+    return fail(exchange, "completed", GatewayAnswers.ofBudget(refusal), `upstream ${status}: ${detail}`)
+  }
   if (response.destroyed) return { outcome: "completed", status, detail: `upstream ${status}: ${detail}` }
   // The next call asks for the key again, so the agent may retry.
   if (status === 401 && run.shared.keys.renews())

@@ -5,6 +5,7 @@
  * make the official clients retry if waiting helps, and stop if it does not. The clients of OpenAI and Anthropic obey
  * `x-should-retry`.
  */
+import type * as Budget from "../policy/Budget.ts"
 import * as ProxyAnswers from "../policy/ProxyAnswers.ts"
 import type * as RoutePolicy from "../policy/RoutePolicy.ts"
 
@@ -130,6 +131,15 @@ export const inspectorMissing: GatewayError = {
     "The sandbox's proxy cannot read a request of this size, because of a fault on its host. The operator of this sandbox should read the host's log.",
   final: true
 }
+
+/** A request that the budget of the run refuses. */
+export const ofBudget = ({ detail, exhaustion, final, retryAfterSeconds }: Budget.Refusal): GatewayError => ({
+  status: 429,
+  code: final ? "insufficient_quota" : `${exhaustion.budget}_exceeded`,
+  message: detail,
+  final,
+  retryAfterSeconds: final ? undefined : (retryAfterSeconds ?? 1)
+})
 
 /** Error types of Anthropic that differ from OpenAI's, by status. */
 const anthropicTypes: Readonly<Record<number, string>> = {

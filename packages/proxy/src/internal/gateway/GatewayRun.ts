@@ -3,7 +3,7 @@ import * as Canary from "@cogni/sandbox-core/Canary"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Evidence, Exhaustion } from "@cogni/sandbox-core/RunResult"
 import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
-import type { AuditEntry, ToolCalled } from "../../AuditEntry.ts"
+import type { AuditEntry, RunKeyed, ToolCalled } from "../../AuditEntry.ts"
 import type { AuditFile, AuditProblem } from "../audit/AuditFile.ts"
 import type * as Budget from "../policy/Budget.ts"
 import type { BodyPolicy } from "../policy/BodyRules.ts"
@@ -85,6 +85,10 @@ export interface GatewayRun extends Options {
   readonly toolCalled: (fact: typeof ToolCalled.Type) => void
   /** Reports once that a budget is finally exhausted. */
   readonly spent: (refusal: Budget.Refusal) => void
+  /** Records the key with which the calls of the run go upstream. */
+  readonly keyed: (fact: RunKeyed) => void
+  /** The run's own key at the upstream; `undefined` if the run shares the gateway's. */
+  readonly ownKey: () => Pick<RunKeyed, "budgetUsdMax"> | undefined
 }
 
 export type Refusal = Omit<Extract<AuditEntry, { type: "request.refused" }>, "type">
@@ -104,6 +108,7 @@ export const make = (options: Options): GatewayRun => {
   let told = false
   const suspected = new Set<string>()
   let troubled: string | undefined
+  let ownKey: RunKeyed | undefined
 
   return {
     ...options,
@@ -176,6 +181,11 @@ export const make = (options: Options): GatewayRun => {
       traffic.add({ toolCallsTotal: 1 })
       audit.note(fact)
     },
+    keyed: (fact) => {
+      audit.note(fact)
+      if (fact.credential === "run") ownKey = fact
+    },
+    ownKey: () => ownKey,
     spent: ({ exhaustion, final }) => {
       if (!final || told) return
       told = true

@@ -14,7 +14,7 @@ import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { MetadataOutcome, MetadataRequest } from "../packages/Metadata.ts"
 import * as MetadataRewrite from "../packages/MetadataRewrite.ts"
 import * as RequestInspection from "../policy/RequestInspection.ts"
-import * as JsonText from "../policy/JsonText.ts"
+import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
 import * as ThreadCode from "../ThreadCode.ts"
 import type { RunGate } from "./RunGate.ts"
 
@@ -116,7 +116,7 @@ export const make = (options: InspectorOptions): Inspector => {
     inspect: (run, request) =>
       Effect.suspend(() => {
         const bytes = request.body.byteLength
-        const isPlain = onceAsked(() => !JsonText.survey(request.body).vastNumbers)
+        const isPlain = onceAsked(() => !JsonSurvey.survey(request.body).vastNumbers)
         if (isInline(bytes, isPlain)) return Effect.succeed(RequestInspection.inspect(request))
         const lane = bytes <= quickBytesMax && isPlain() ? quick : slow
         const done = lane(run, { _tag: "Inspect", request })

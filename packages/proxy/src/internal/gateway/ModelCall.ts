@@ -154,7 +154,7 @@ const begun = (run: GatewayRun, { api, requestBytes, sent }: Call) => {
       })
     )
   run.spent(ticket)
-  return refused(ofBudget(ticket), requestBytes)
+  return refused(GatewayAnswers.ofBudget(ticket), requestBytes)
 }
 
 interface Outgoing {
@@ -230,7 +230,8 @@ const settle = (
   { counted, drained, end: { detail, outcome, status }, isSent, ticket }: Ended
 ): void => {
   const { at, path, requestId, startedMs } = exchange
-  const { body, costUsd, end, firstByteMs, responseBytes, responseDigest, upstreamStatus } = counted
+  const { body, costUsd, end, firstByteMs, responseBytes, responseDigest, upstreamCallId, upstreamStatus } =
+    counted
   const told = costUsd === undefined ? end?.usage : { ...end?.usage, costUsd: end?.usage?.costUsd ?? costUsd }
   const usage = run.ledger.end(ticket, {
     ...(told === undefined ? {} : { usage: told }),
@@ -246,6 +247,7 @@ const settle = (
     path,
     status,
     callId,
+    ...(upstreamCallId === undefined ? {} : { upstreamCallId }),
     requestBytes,
     responseBytes,
     durationMs,
@@ -258,6 +260,7 @@ const settle = (
     type: "call.ended",
     requestId,
     callId,
+    upstreamCallId,
     status,
     outcome,
     responseBytes,
@@ -362,19 +365,6 @@ const keptBody = (run: GatewayRun, exchange: Exchange.Exchange, body: Uint8Array
   const text = Buffer.from(body.buffer, body.byteOffset, bytes).toString("utf8")
   return Canary.redact(run.canaries.planted, CallAnswer.withoutHost(run, exchange, text))
 }
-
-export const ofBudget = ({
-  detail,
-  exhaustion,
-  final,
-  retryAfterSeconds
-}: Budget.Refusal): GatewayAnswers.GatewayError => ({
-  status: 429,
-  code: final ? "insufficient_quota" : `${exhaustion.budget}_exceeded`,
-  message: detail,
-  final,
-  retryAfterSeconds: final ? undefined : (retryAfterSeconds ?? 1)
-})
 
 const isJson = ({ headers }: IncomingMessage): boolean =>
   /^application\/json\s*(?:;|$)/iu.test(headers["content-type"] ?? "") &&

@@ -52,7 +52,7 @@ export const serve = (
     const early = run.ledger.request(performance.now())
     if (early !== undefined) {
       // Over the rate: answered and counted, but with only a few lines in the audit.
-      Exchange.answer(exchange, GatewayAnswers.render(ModelCall.ofBudget(early), dialect))
+      Exchange.answer(exchange, GatewayAnswers.render(GatewayAnswers.ofBudget(early), dialect))
       connections.pause(request.socket, Math.min(slowMillisMax, (early.retryAfterSeconds ?? 1) * 1000))
       run.refuse({
         requestId,

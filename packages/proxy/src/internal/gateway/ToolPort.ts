@@ -7,7 +7,7 @@ import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 import * as Semaphore from "effect/Semaphore"
 import * as Allowance from "../policy/Allowance.ts"
-import * as JsonText from "../policy/JsonText.ts"
+import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
 import * as Questions from "../Questions.ts"
 import * as GatewayAnswers from "./GatewayAnswers.ts"
 
@@ -47,9 +47,6 @@ export const bytesPerSecondMax = 64 * 1024
 /** Maximum size of a request: the arguments of one call, and 16 KiB for the rest. */
 export const bytesMax = 256 * 1024 + 16 * 1024
 
-/** More nesting than any arguments need. Code that recurses over them must not exhaust the stack. */
-const depthMax = 64
-
 const heard = ["content-type", "accept", "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"]
 
 export const make = (send: (serial: number, request: ToolRequest) => void): ToolPort => {
@@ -61,8 +58,8 @@ export const make = (send: (serial: number, request: ToolRequest) => void): Tool
     handle: ({ body, headers, ...rest }) => {
       if (body.byteLength > bytesMax)
         return refused(413, `the request is larger than ${bytesMax} bytes. Shorten it`)
-      if (JsonText.survey(body).depth > depthMax)
-        return refused(400, `the request is nested more than ${depthMax} levels deep`)
+      const problem = JsonSurvey.problemOf(body)
+      if (problem !== undefined) return refused(400, `the request ${problem}`)
       gate ??= gateOf()
       const asked = questions.ask((serial) => send(serial, { ...rest, body, headers: headersOf(headers) }))
       return gate(body.byteLength, asked)

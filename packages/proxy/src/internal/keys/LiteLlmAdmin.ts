@@ -13,6 +13,7 @@ export interface LiteLlmAdminOptions {
   /** URL of LiteLLM without `/v1`. */
   readonly url: string
   readonly key: Effect.Effect<KeyInjection.UpstreamKey, KeyUnavailable>
+  readonly connections: ManagementRequest.Connections
   /** How long one request may take, in seconds. */
   readonly requestSecondsMax: number
 }
@@ -77,7 +78,7 @@ const strange = [
 
 /** Returns the text of the answer; `undefined` if LiteLLM has nothing there, and that is no failure. */
 const send = (
-  { key: source, requestSecondsMax, url }: LiteLlmAdminOptions,
+  { connections, key: source, requestSecondsMax, url }: LiteLlmAdminOptions,
   { absent, body, method, operation, path }: Omit<Question<typeof Schema.Unknown>, "answer">
 ): Effect.Effect<string | undefined, RunKeyFailed> => {
   const failed = (detail: string, remedy: string, kind?: Kind) => failure(operation, detail, remedy, kind)
@@ -89,6 +90,7 @@ const send = (
     const { status, text } = yield* Effect.tryPromise({
       try: (signal) =>
         ManagementRequest.send({
+          connections,
           url: `${url}${path}`,
           key,
           signal,
@@ -117,10 +119,9 @@ const send = (
 /** Errors of a connection that was never made, so that no request was sent on it. */
 const unsentCodes = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"])
 
-/** Returns whether the cause of an error of `fetch` says that nothing was sent. */
+/** Returns whether the error of a connection says that nothing was sent. */
 const isUnsent = (thrown: unknown): boolean =>
-  thrown instanceof Error &&
-  unsentCodes.has(String((thrown.cause as NodeJS.ErrnoException | undefined)?.code))
+  thrown instanceof Error && unsentCodes.has(String((thrown as NodeJS.ErrnoException).code))
 
 const refusalOf = (
   status: number,

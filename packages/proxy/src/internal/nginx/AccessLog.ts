@@ -5,8 +5,9 @@
  * counted and never fatal. Memory is bounded whatever the size of the log, and no byte is read twice.
  */
 import { Option, Schema } from "effect"
-import type { LlmCall } from "@cogni/sandbox-core/RunResult"
+import type { LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
 import { makeRows } from "../ByteRows.ts"
+import * as GenerationId from "../policy/GenerationId.ts"
 
 const Seconds = Schema.FiniteFromString.check(Schema.isGreaterThanOrEqualTo(0))
 const Count = Schema.FiniteFromString.pipe(Schema.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0)))
@@ -21,6 +22,7 @@ export const AccessLogLine = Schema.Struct({
   /** Empty if the proxy did not pass the request on. */
   upstreamStatus: Schema.String,
   upstreamCallId: Schema.String,
+  upstreamGenerationId: Schema.String,
   upstreamCost: Schema.String,
   requestBytes: Count,
   responseBytes: Count,
@@ -113,19 +115,28 @@ export const makeReader = (): Reader => {
   }
 }
 
-export const toLlmCall = (line: AccessLogLine): LlmCall => ({
-  // nginx logs the time at which a request ended.
-  at: new Date(Math.min(Math.max(0, line.at - line.seconds) * 1000, 8.64e15)).toISOString(),
-  requestId: line.requestId,
-  method: line.method,
-  path: line.target,
-  status: line.status,
-  ...(line.upstreamCallId === "" ? {} : { callId: line.upstreamCallId }),
-  requestBytes: line.requestBytes,
-  responseBytes: line.responseBytes,
-  durationMs: Math.round(line.seconds * 1000),
-  completed: line.completion === "OK"
-})
+export const toLlmCall = (line: AccessLogLine): LlmCall => {
+  const upstreamCallId = GenerationId.valid(line.upstreamGenerationId)
+  return {
+    // nginx logs the time at which a request ended.
+    at: new Date(Math.min(Math.max(0, line.at - line.seconds) * 1000, 8.64e15)).toISOString(),
+    requestId: line.requestId,
+    method: line.method,
+    path: line.target,
+    status: line.status,
+    ...(line.upstreamCallId === "" ? {} : { callId: line.upstreamCallId }),
+    ...(upstreamCallId === undefined ? {} : { upstreamCallId }),
+    requestBytes: line.requestBytes,
+    responseBytes: line.responseBytes,
+    durationMs: Math.round(line.seconds * 1000),
+    completed: line.completion === "OK",
+    ...(line.upstreamStatus === "" ? { outcome: outcomeHere(line.status) } : {})
+  }
+}
+
+/** The outcome of a request that nginx ended itself: 499 is that of a client that disconnected. */
+const outcomeHere = (status: number): LlmOutcome =>
+  status === 499 ? "client_aborted" : status < 400 ? "answered" : "refused"
 
 const decodeLine = Schema.decodeUnknownOption(Schema.fromJsonString(AccessLogLine))
 

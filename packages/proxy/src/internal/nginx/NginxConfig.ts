@@ -281,6 +281,7 @@ const logFormat = `{${Object.entries({
   status: "$status",
   upstreamStatus: "$upstream_status",
   upstreamCallId: "$upstream_http_x_litellm_call_id",
+  upstreamGenerationId: "$upstream_http_x_generation_id",
   upstreamCost: "$upstream_http_x_litellm_response_cost",
   requestBytes: "$request_length",
   responseBytes: "$body_bytes_sent",

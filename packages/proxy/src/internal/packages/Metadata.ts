@@ -1,6 +1,6 @@
 /** Metadata of one package: what a registry says about its files, and what the sandbox gets to read. */
 import type { Registry } from "@cogni/sandbox-core/PackagePattern"
-import * as JsonText from "../policy/JsonText.ts"
+import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
 import type { FileHash } from "./FileHash.ts"
 
 /** A file of a package. */
@@ -66,7 +66,7 @@ const structureBytesMax = 384 * 1024 * 1024
 
 /** Parses JSON; `undefined` if it is not an object, or takes too much memory. */
 export const parseObject = (body: Uint8Array): Record<string, unknown> | undefined => {
-  if (JsonText.survey(body).structureBytes > structureBytesMax) return undefined
+  if (JsonSurvey.survey(body).structureBytes > structureBytesMax) return undefined
   try {
     return asObject(JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body)))
   } catch {

@@ -92,6 +92,11 @@ export interface Ledger {
   readonly end: (ticket: Ticket, end: CallEnd) => LlmUsage | undefined
   /** Charges every open call as one that may have run, because nothing more will be reported for it. */
   readonly endAll: () => ReadonlyArray<{ readonly ticket: Ticket; readonly usage: LlmUsage | undefined }>
+  /**
+   * Refuses the call because the upstream's budget of the run's own key is spent, and closes the ledger, unless other
+   * calls are open: LiteLLM counts what it has reserved for them, which their ends return.
+   */
+  readonly keySpent: (budget: { readonly limitUsd: number; readonly usedUsd: number }) => Refusal
   /** Returns the caps for a call to any of these models. */
   readonly answerCaps: (models: ReadonlyArray<string>) => AnswerCaps
   /** Returns the number of calls so far and the usage of those that ended, with estimates for missing figures. */
@@ -234,6 +239,11 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
       return { max, absent: Math.min(max ?? outputTokensDefault, outputTokensDefault) }
     },
     total: totals.read,
+    keySpent: ({ limitUsd, usedUsd }) =>
+      closed ??
+      (open.size > 1
+        ? waiting("cost_usd", limitUsd, usedUsd)
+        : (closed = spent("cost_usd", limitUsd, usedUsd))),
     exhausted: () => closed?.exhaustion
   }
 }

@@ -6,6 +6,19 @@
  * bytes, not on how they are split into pieces.
  */
 
+/** Returns whether an answer is a stream of events. */
+export const isEvents = (contentType: string): boolean =>
+  /^\s*text\/event-stream\s*(?:;|$)/iu.test(contentType)
+
+/** Returns the data of an event. JSON ignores the space that may precede it. */
+export const dataOf = (event: Buffer): string =>
+  event
+    .toString("utf8")
+    .split(/\r\n|\r|\n/u)
+    .filter((line) => line.startsWith("data:"))
+    .map((line) => line.slice(5))
+    .join("\n")
+
 /** How events are handled. */
 export interface Options {
   /** Maximum size of an event that is shown. A longer one is passed on without being shown. */

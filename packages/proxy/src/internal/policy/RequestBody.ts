@@ -5,6 +5,7 @@
  * what to fetch. So no body is forwarded. It is decoded with the schema of its API and written again from the decoded
  * fields, with the run's model and identity. Everything else is removed and recorded. Pure: bytes in, text out.
  */
+import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
 import * as Result from "effect/Result"
 import type * as Schema from "effect/Schema"
 import * as BodyFields from "./BodyFields.ts"
@@ -114,7 +115,7 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
 /** Parses a body. Never repeats the errors of `JSON.parse`, because they quote the text. */
 const parse = (bytes: Uint8Array, sentBytesMax: number): Result.Result<BodyRules.Body, BodyRefused> => {
-  const { depth, growthBytes, structureBytes, vastNumbers } = JsonText.survey(bytes)
+  const { depth, growthBytes, structureBytes, vastNumbers } = JsonSurvey.survey(bytes)
   if (depth > depthMax)
     return refuse("invalid_json", `The request is nested more than ${depthMax} levels deep. Flatten it.`)
   // Checked before anything larger than the request is allocated.

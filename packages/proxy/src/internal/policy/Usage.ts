@@ -50,9 +50,7 @@ export const tokensMax = 1_000_000_000
 export const costUsdMax = 1_000_000
 
 export const makeReader = (options: UsageReaderOptions): UsageReader =>
-  isEvents(options.contentType) ? makeEvents(options) : makeWhole(options)
-
-const isEvents = (contentType: string): boolean => /^\s*text\/event-stream\s*(?:;|$)/iu.test(contentType)
+  EventCutter.isEvents(options.contentType) ? makeEvents(options) : makeWhole(options)
 
 const makeWhole = ({ api }: UsageReaderOptions): UsageReader => {
   const member = JsonMember.make("usage", usageBytesMax)
@@ -87,7 +85,7 @@ const makeEvents = ({ api, withholdUsage }: UsageReaderOptions): UsageReader => 
     holds: withholdUsage,
     look: (event) => {
       if (!mayTell(api, event)) return false
-      const data = dataOf(event)
+      const data = EventCutter.dataOf(event)
       if (data.trim() === "[DONE]") {
         sawEnd = true
         return false
@@ -129,7 +127,7 @@ const makeEvents = ({ api, withholdUsage }: UsageReaderOptions): UsageReader => 
 export const ofHeaders = (
   headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 ): number | undefined => {
-  if (isEvents(String(headers["content-type"] ?? ""))) return undefined
+  if (EventCutter.isEvents(String(headers["content-type"] ?? ""))) return undefined
   const value = headers["x-litellm-response-cost"]
   if (typeof value !== "string" || !/^\d{1,20}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?$/iu.test(value))
     return undefined
@@ -172,15 +170,6 @@ const tellsUsage = (event: Buffer): boolean => {
 const space = 32
 const colon = 58
 const letterN = 110
-
-/** Returns the data of an event. JSON ignores the space that may precede it. */
-const dataOf = (event: Buffer): string =>
-  event
-    .toString("utf8")
-    .split(/\r\n|\r|\n/u)
-    .filter((line) => line.startsWith("data:"))
-    .map((line) => line.slice(5))
-    .join("\n")
 
 /** Finds the usage where each API reports it: in the starting message, in the completed response, at the top level. */
 const figuresOf = (api: UsageReaderOptions["api"], body: Fields): Fields | undefined => {

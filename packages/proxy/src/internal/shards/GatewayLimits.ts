@@ -1,4 +1,5 @@
-/** Limits of a gateway and of each of its runs. */
+/** Limits of a gateway and of each of its runs, and the values that they may have. */
+import * as Schema from "effect/Schema"
 import { requestBytesMax } from "../policy/RoutePolicy.ts"
 
 const MiB = 1024 * 1024
@@ -30,3 +31,74 @@ export const defaults = {
 } as const
 
 export type GatewayLimits = { readonly [Name in keyof typeof defaults]: number }
+
+/** Longest delay that a timer of Node can have, in seconds. */
+const timerSecondsMax = Math.floor((2 ** 31 - 1) / 1000)
+
+/** The end of a run waits for a proxy for 30 s. The rest of it must fit into that time too. */
+const endDrainSecondsMax = 20
+
+const most = Number.MAX_SAFE_INTEGER
+
+/** Values that an option may have. */
+export interface Range {
+  readonly contains: (value: unknown) => boolean
+  readonly expected: string
+}
+
+const range = (schema: Schema.Codec<number>, expected: string): Range => ({
+  contains: Schema.is(schema),
+  expected
+})
+
+const whole = (minimum: number, maximum = most): Range =>
+  range(
+    Schema.Int.check(Schema.isBetween({ minimum, maximum })),
+    `a whole number from ${minimum} to ${maximum}`
+  )
+
+const from = (minimum: number, maximum: number): Range =>
+  range(Schema.Finite.check(Schema.isBetween({ minimum, maximum })), `a number from ${minimum} to ${maximum}`)
+
+const above0 = (maximum: number): Range =>
+  range(
+    Schema.Finite.check(Schema.isGreaterThan(0), Schema.isLessThanOrEqualTo(maximum)),
+    `a number above 0 and at most ${maximum}`
+  )
+
+/** 0 would turn a timeout of Node off. */
+const seconds = above0(timerSecondsMax)
+
+/** More requests per second than any machine serves. */
+const rate = above0(1e9)
+
+/** Node cannot start a thread with less. */
+const heapBytesMin = 16 * MiB
+
+/** The numbers that an operator can set. A value without a meaning would refuse every call, or none. */
+export const options = {
+  requestBytesMax: whole(1),
+  outputTokensPerCallMax: whole(1),
+  concurrentCallsMax: whole(1),
+  requestsPerSecondMax: rate,
+  connectionsPerSecondMax: rate,
+  connectionsMax: whole(1),
+  connectionsTotalMax: whole(1),
+  heldBytesMax: whole(1),
+  processorShareMax: above0(1024),
+  bodyProgressSecondsMax: seconds,
+  bodyBytesPerSecondMin: from(0, most),
+  shardsMax: whole(1, 1024),
+  shardHeapBytesMax: whole(heapBytesMin),
+  shardSilentSecondsMax: seconds,
+  drainBytesMax: from(0, most),
+  drainSecondsMax: from(0, timerSecondsMax),
+  endDrainSecondsMax: from(0, endDrainSecondsMax),
+  auditBytesMax: whole(1),
+  connectSecondsMax: seconds,
+  // 0: the key is asked for with every call.
+  keySecondsMax: from(0, timerSecondsMax),
+  keyWaitSecondsMax: seconds,
+  headerSecondsMax: seconds,
+  requestSecondsMax: seconds
+} as const satisfies Readonly<Record<string, Range>>

@@ -140,8 +140,18 @@ const bounding =
             isRetryable: false
           })
         )
+      ),
+      Effect.mapError(
+        ({ detail, isRetryable, remedy }) =>
+          new UpstreamKey.KeyUnavailable({ detail: short(detail), remedy: short(remedy), isRetryable })
       )
     )
+
+/** Characters of a failure that reach the audit of every call and an error. A vault may answer with a whole page. */
+const wordsMax = 500
+
+const short = (words: string): string =>
+  words.length > wordsMax ? `${words.slice(0, wordsMax - 1)}…` : words
 
 const misused = new UpstreamKey.KeyUnavailable({
   detail: "a thread asked for the wrong kind of credential",

@@ -193,8 +193,13 @@ const startWorker = (config: ShardConfig, code: ThreadCode.ThreadCode, data: Sha
   })
   worker.stdout.resume()
   worker.stderr.resume()
-  worker.postMessage({ type: "configure", config } satisfies ToShard, [])
   worker.unref()
+  try {
+    worker.postMessage({ type: "configure", config } satisfies ToShard, [])
+  } catch (thrown) {
+    void worker.terminate()
+    throw thrown
+  }
   return worker
 }
 

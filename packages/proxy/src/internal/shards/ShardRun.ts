@@ -91,7 +91,7 @@ export const serve = Effect.fnUntraced(function* (
       case "tool_called":
         return ifOpened(({ run }) => run.toolCalled(message.fact))
       case "keyed":
-        return ifOpened(({ run }) => run.audit.note(message.fact))
+        return ifOpened(({ run }) => run.keyed(message.fact))
       case "sighted":
         return ifOpened(({ run }) => run.suspect(message.sighting))
     }

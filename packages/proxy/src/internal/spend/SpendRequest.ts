@@ -21,7 +21,10 @@ export interface SpendRequestOptions {
   readonly name: string
   /** URL without a path. */
   readonly origin: string
+  readonly connections: ManagementRequest.Connections
   readonly key: RowsKey
+  /** Instruction for an operator whose key is refused. */
+  readonly keyRemedy: string
   readonly requestSecondsMax: number
   /** Statuses that mean that there is nothing, such as 404 of a lookup by ID. */
   readonly absent?: number | undefined
@@ -79,6 +82,7 @@ const send = (
     const { status, text } = yield* Effect.tryPromise({
       try: (signal) =>
         ManagementRequest.send({
+          connections: options.connections,
           url: `${options.origin}${target}`,
           key,
           signal,
@@ -127,13 +131,7 @@ const unreachable = (options: SpendRequestOptions) =>
 
 const refusedWith = (options: SpendRequestOptions, status: number): SpendRowsUnavailable => {
   const said = `it answers ${status}`
-  if (status === 401 || status === 403)
-    return failed(
-      options,
-      "key_refused",
-      said,
-      "Give a key that may read all spend rows, such as LiteLLM's master key, and check that it has a database"
-    )
+  if (status === 401 || status === 403) return failed(options, "key_refused", said, options.keyRemedy)
   if (status === 429 || status >= 500) return failed(options, "unavailable", said, again)
   return failed(
     options,
