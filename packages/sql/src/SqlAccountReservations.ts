@@ -114,14 +114,11 @@ export const make = Effect.gen(function* () {
 /** Creates or migrates the table, and those of the ledger, which it is compared with. */
 export const layer: Layer.Layer<AccountReservations, LedgerUnavailable | SchemaRefused, SqlClient> = Layer.effect(
   AccountReservations,
-  Effect.andThen(
-    Effect.catchTag(
-      Effect.andThen(LedgerTables.bring, AccountTables.bring),
-      "SqlError",
-      (error) => Effect.fail(unavailable(error))
-    ),
-    make
-  )
+  Effect.gen(function* () {
+    yield* LedgerTables.bring
+    yield* AccountTables.bring
+    return yield* make
+  }).pipe(Effect.catchTag("SqlError", (error) => Effect.fail(unavailable(error))))
 )
 
 const unavailable = (error: SqlError): LedgerUnavailable => new LedgerUnavailable(explain(error))

@@ -92,6 +92,8 @@ export const looped = (run: TaskRunEnd<RepositoryDelivery>): Outcome => {
 const errorCodes: Partial<Record<Reason["_tag"], AiErrorCode>> = {
   TimedOut: "timeout",
   BudgetExceeded: "insufficient_credits",
+  InsufficientCredits: "insufficient_credits",
+  AccountBusy: "rate_limit",
   ExfiltrationSuspected: "policy_denied",
   InvalidSpec: "invalid_request",
   RunIdInUse: "invalid_request"
