@@ -160,6 +160,8 @@ export interface MemoryProxyOptions {
   readonly observations?: ReadonlyArray<LlmObservation> | undefined
   /** Model calls of every run, in order: their usage adds up to the run's. Default: no call, and no usage. */
   readonly calls?: ReadonlyArray<MemoryCall> | undefined
+  /** Decides which runs may start. Default: all. */
+  readonly admissions?: LlmAdmissions | undefined
 }
 
 /** A model call that a proxy in memory reports. No model is asked. */
@@ -246,6 +248,7 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
   })
   return LlmProxy.of({
     capabilities: { name: "memory", inspectsBodies: true, servesHost: true, tools: [], packages: registries },
+    ...(options.admissions === undefined ? {} : { admissions: options.admissions }),
     acquire
   })
 })

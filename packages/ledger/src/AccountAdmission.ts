@@ -143,9 +143,8 @@ export const make = Effect.fnUntraced(function* (
     )
 
   const renew = Effect.gen(function* () {
-    // A run that has ended must not be renewed.
+    // First, so that a run that has ended is not renewed.
     yield* Effect.forEach([...unreleased.values()], release, { discard: true })
-    if (unreleased.size > 0) return
     const { leaseUntil, now } = yield* lease
     const processes = yield* reservations.renew({ owner, now, leaseUntil })
     for (const [account, found] of paces) {

@@ -6,6 +6,7 @@ import { Context, Effect, Layer } from "effect"
 import { join } from "node:path"
 import * as SqlAccountReservations from "@cogni/sandbox-sql/SqlAccountReservations"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
+import * as AccountSchedules from "../../ledger/test/AccountSchedules.ts"
 import * as SqliteDatabase from "../src/SqliteDatabase.ts"
 import * as Stores from "./Stores.ts"
 
@@ -26,6 +27,17 @@ AccountContract.suite(
 )
 
 describe("SqlAccountReservations", () => {
+  it.effect.prop(
+    "keeps the limits of an account in any schedule, and ends with the runs",
+    { seeds: AccountSchedules.Seeds },
+    ({ seeds }) =>
+      Effect.gen(function* () {
+        const { ledger, reservations } = yield* opened(yield* Stores.directory)
+        yield* AccountSchedules.play(ledger, reservations, seeds)
+      }).pipe(Effect.scoped),
+    { arbitrary: { runs: 15, seed: "accounts-sql-1" } }
+  )
+
   it.effect("admits no more than the limits when two processes reserve at the same time", () =>
     Effect.gen(function* () {
       const path = yield* Stores.directory
