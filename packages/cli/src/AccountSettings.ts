@@ -25,7 +25,10 @@ export const make = Effect.fnUntraced(function* (
   )
   return yield* decode(new TextDecoder().decode(bytes)).pipe(
     Effect.mapError(({ message }) =>
-      refuse(`does not describe limits: ${message}`, "Correct it: docs/guides/account-limits.md lists the keys")
+      refuse(
+        `does not describe limits: ${message}`,
+        "Correct it: docs/guides/account-limits.md lists the keys"
+      )
     )
   )
 })

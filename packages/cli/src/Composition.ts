@@ -324,11 +324,7 @@ const proxyWith = (
     limits,
     packages
   }: { readonly limits: AccountLimits | undefined; readonly packages: PackageMirrorOptions | undefined }
-): Layer.Layer<
-  LlmProxy | DemoWitness,
-  Misconfigured,
-  ContainerRuntime | Ledger | AccountReservations
-> => {
+): Layer.Layer<LlmProxy | DemoWitness, Misconfigured, ContainerRuntime | Ledger | AccountReservations> => {
   const { wayOut } = plan
   switch (wayOut._tag) {
     case "None":

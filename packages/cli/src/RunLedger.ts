@@ -19,7 +19,9 @@ import { Settings } from "./Settings.ts"
 const isOrphaned = ({ expiresAt, owner }: LedgerRun): boolean =>
   HostOwner.isOrphaned(owner, expiresAt, new Date())
 
-const optionsOf = ({ prices }: Pick<Settings["Service"], "prices">): LedgerLlmProxy.LedgerLlmProxyOptions => ({
+const optionsOf = ({
+  prices
+}: Pick<Settings["Service"], "prices">): LedgerLlmProxy.LedgerLlmProxyOptions => ({
   host: HostOwner.machineName(),
   owner: ResourceLabels.formatOwner(HostOwner.self()),
   isOrphaned,

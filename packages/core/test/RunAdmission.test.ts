@@ -1,11 +1,21 @@
 /** Accounts are asked before anything of a run is made, and released after everything is gone. */
 import { assert, describe, it } from "@effect/vitest"
-import { ContainerRuntime, LlmProxy, MemoryContainerRuntime, SandboxRunner, Workspace } from "@cogni/sandbox-core"
+import {
+  ContainerRuntime,
+  LlmProxy,
+  MemoryContainerRuntime,
+  SandboxRunner,
+  Workspace
+} from "@cogni/sandbox-core"
 import { InsufficientCredits } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Layer } from "effect"
 import { hello, llm, record, run, runId, runner, spec } from "./Specs.ts"
 
-const unpaid = new InsufficientCredits({ billingAccountId: "account-1", detail: "it is empty", remedy: "Pay" })
+const unpaid = new InsufficientCredits({
+  billingAccountId: "account-1",
+  detail: "it is empty",
+  remedy: "Pay"
+})
 
 /** A runner whose steps are noted, and whose account may start a run or not. */
 const world = (isPaid: boolean) => {

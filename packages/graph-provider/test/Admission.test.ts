@@ -115,7 +115,11 @@ describe("Admission", () => {
       const { final } = yield* told(request())
       const { error, reason: tag } = expected as { readonly error: string; readonly reason: string }
       assert.containSubset(final, { ok: false, error, reason: tag })
-    }).pipe(Effect.provide(world({ program: () => Effect.die("a sandbox was made"), admissions: admitting(reason, reason) })))
+    }).pipe(
+      Effect.provide(
+        world({ program: () => Effect.die("a sandbox was made"), admissions: admitting(reason, reason) })
+      )
+    )
   )
 
   it.effect("gives the same code to a run whose account was emptied between check and start", () => {

@@ -104,7 +104,10 @@ export const world = (
     ]),
     Layer.provideMerge(
       Layer.merge(
-        SandboxRunner.layerMemory({ program: options.program, llm: { calls: options.calls, admissions: options.admissions } }),
+        SandboxRunner.layerMemory({
+          program: options.program,
+          llm: { calls: options.calls, admissions: options.admissions }
+        }),
         observing()
       )
     )

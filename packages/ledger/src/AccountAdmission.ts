@@ -6,7 +6,12 @@
  */
 import * as CallPace from "@cogni/sandbox-core/CallPace"
 import type { LlmAccount, LlmProxyError } from "@cogni/sandbox-core/LlmProxy"
-import { AccountBusy, InsufficientCredits, ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import {
+  AccountBusy,
+  InsufficientCredits,
+  ProxyFailed,
+  StoreUnavailable
+} from "@cogni/sandbox-core/SandboxError"
 import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Duration, Effect, Schedule, type Scope } from "effect"
 import * as AccountLimits from "./AccountLimits.ts"
@@ -173,18 +178,16 @@ export const make = Effect.fnUntraced(function* (
       if (isUnlimited(limit, amount) && limit.callsPerMinuteMax === undefined) return {}
       const { leaseUntil, now } = yield* lease
       const reserved = yield* Effect.acquireRelease(
-        reservations
-          .reserve({ run, billingAccountId, owner, limit, amount, now, leaseUntil })
-          .pipe(
-            // The database may have reserved it although its answer was lost.
-            Effect.tapError(({ _tag }) => (_tag === "LedgerUnavailable" ? release(run) : Effect.void)),
-            Effect.mapError(unavailable),
-            Effect.flatMap((answer) =>
-              answer._tag === "Reserved"
-                ? Effect.succeed(answer)
-                : Effect.fail(refusalOf(billingAccountId, answer.refusal, now))
-            )
-          ),
+        reservations.reserve({ run, billingAccountId, owner, limit, amount, now, leaseUntil }).pipe(
+          // The database may have reserved it although its answer was lost.
+          Effect.tapError(({ _tag }) => (_tag === "LedgerUnavailable" ? release(run) : Effect.void)),
+          Effect.mapError(unavailable),
+          Effect.flatMap((answer) =>
+            answer._tag === "Reserved"
+              ? Effect.succeed(answer)
+              : Effect.fail(refusalOf(billingAccountId, answer.refusal, now))
+          )
+        ),
         () => release(run)
       )
       const pace = yield* Effect.acquireRelease(

@@ -82,7 +82,9 @@ export const makeMemory = Effect.gen(function* () {
   })
 
   const standing = Effect.fnUntraced(function* (billingAccountId: string, now: string) {
-    const own = [...(yield* Ref.get(rows)).values()].filter((row) => row.billingAccountId === billingAccountId)
+    const own = [...(yield* Ref.get(rows)).values()].filter(
+      (row) => row.billingAccountId === billingAccountId
+    )
     const held = yield* Effect.forEach(own, ({ run, ...row }) =>
       Effect.map(inLedger(run), (state) => ({ ...row, ...run, inLedger: state }) as const)
     )
@@ -105,7 +107,14 @@ export const makeMemory = Effect.gen(function* () {
           if (found !== undefined) return { _tag: "Reserved", standing: before } as const
           const refusal = AccountLimits.decide(limit, before, amount)
           if (refusal !== undefined) return { _tag: "Refused", refusal } as const
-          const row = { run, billingAccountId, owner, leaseUntil, reserved: amount ?? Money.zero, hasEnded: false }
+          const row = {
+            run,
+            billingAccountId,
+            owner,
+            leaseUntil,
+            reserved: amount ?? Money.zero,
+            hasEnded: false
+          }
           yield* Ref.update(rows, (all) => new Map(all).set(keyOf(run), row))
           return { _tag: "Reserved", standing: yield* standing(billingAccountId, now) } as const
         })

@@ -87,9 +87,7 @@ export const of = (
         )
       )
     ),
-    reserved: sum(
-      reservations.filter((each) => isHeld(each, from, now)).map(({ reserved }) => reserved)
-    )
+    reserved: sum(reservations.filter((each) => isHeld(each, from, now)).map(({ reserved }) => reserved))
   })
   return {
     runs: live.length,

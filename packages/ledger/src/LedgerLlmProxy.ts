@@ -76,7 +76,9 @@ export const make = Effect.fnUntraced(function* (
 
   let recoveredMillis = Number.NEGATIVE_INFINITY
   /** Asks again after the runs of dead processes of this host are settled: they may hold what the account lacks. */
-  const recovering = <A, R>(question: Effect.Effect<A, LlmProxyError, R>): Effect.Effect<A, LlmProxyError, R> =>
+  const recovering = <A, R>(
+    question: Effect.Effect<A, LlmProxyError, R>
+  ): Effect.Effect<A, LlmProxyError, R> =>
     Effect.catchTag(question, ["AccountBusy", "InsufficientCredits"], (refusal) =>
       Effect.gen(function* () {
         const nowMillis = yield* Clock.currentTimeMillis
@@ -209,7 +211,10 @@ const limited = (
   return {
     ...request,
     ...(account === undefined ? {} : { account }),
-    llm: costUsdMax === undefined ? llm : { ...llm, budget: { onExhausted: "refuse", ...llm.budget, costUsdMax } }
+    llm:
+      costUsdMax === undefined
+        ? llm
+        : { ...llm, budget: { onExhausted: "refuse", ...llm.budget, costUsdMax } }
   }
 }
 

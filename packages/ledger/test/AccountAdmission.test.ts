@@ -42,7 +42,9 @@ const start = Effect.fnUntraced(function* (
   const ledger = yield* Ledger.makeMemory()
   const memory = yield* Effect.provideService(AccountReservations.makeMemory, Ledger.Ledger, ledger)
   const faulty = <A, E>(name: string, work: Effect.Effect<A, E>) =>
-    Effect.suspend((): Effect.Effect<A, E | LedgerUnavailable> => (failing.has(name) ? Effect.fail(gone) : work))
+    Effect.suspend((): Effect.Effect<A, E | LedgerUnavailable> =>
+      failing.has(name) ? Effect.fail(gone) : work
+    )
   const reservations = AccountReservations.AccountReservations.of({
     ...memory,
     reserve: (asked) => faulty("reserve", memory.reserve(asked)),
@@ -62,7 +64,11 @@ const start = Effect.fnUntraced(function* (
   const proxy = yield* LedgerLlmProxy.make(
     LlmProxy.LlmProxy.of({
       capabilities: { ...inner.capabilities, ...capabilities },
-      acquire: (request) => Effect.andThen(Effect.sync(() => asked.push(request)), inner.acquire(request))
+      acquire: (request) =>
+        Effect.andThen(
+          Effect.sync(() => asked.push(request)),
+          inner.acquire(request)
+        )
     }),
     {
       host: "here",
@@ -85,10 +91,11 @@ const start = Effect.fnUntraced(function* (
   const admit = (index: number, llm = access()) =>
     proxy.admissions!.admit({ runId: idOf(index), llm, runtimeSecondsMax: 60 })
   const check = (llm = access()) => proxy.admissions!.check({ llm, runtimeSecondsMax: 60 })
-  const standing = Effect.map(
-    memory.standing("acct", "1970-01-01T00:00:00.000Z"),
-    ({ day, runs }) => [runs, Money.toUsd(day.spent), Money.toUsd(day.reserved)]
-  )
+  const standing = Effect.map(memory.standing("acct", "1970-01-01T00:00:00.000Z"), ({ day, runs }) => [
+    runs,
+    Money.toUsd(day.spent),
+    Money.toUsd(day.reserved)
+  ])
   return { acquire, admit, asked, check, failing, ledger, reservations: memory, standing }
 })
 
@@ -148,7 +155,12 @@ describe("AccountAdmission", () => {
       assert.include(never.message, "until the day ends, at 1970-01-02T00:00:00.000Z")
       yield* admit(2, access({ budget: { ...own, costUsdMax: 0.5 } }))
       const busy = yield* Effect.flip(admit(3, access({ budget: { ...own, costUsdMax: 0.001 } })))
-      assert.deepInclude(busy, { _tag: "AccountBusy", code: "rate_limit", isRetryable: true, retrySeconds: 10 })
+      assert.deepInclude(busy, {
+        _tag: "AccountBusy",
+        code: "rate_limit",
+        isRetryable: true,
+        retrySeconds: 10
+      })
       assert.include(busy.message, "it has 2 open runs, and its limit is 2")
     })
   )
@@ -197,7 +209,9 @@ describe("AccountAdmission", () => {
       const unpaid = yield* Effect.flip(admit(1, access({ budget: own })))
       assert.strictEqual(unpaid._tag, "InsufficientCredits")
       assert.include(unpaid.message, "no credit for the 3 US dollars")
-      assert.containSubset(questions, [{ billingAccountId: "acct", estimateUsd: 3, userId: "u", models: ["m"] }])
+      assert.containSubset(questions, [
+        { billingAccountId: "acct", estimateUsd: 3, userId: "u", models: ["m"] }
+      ])
       answer = Effect.fail({ message: "the bank is closed" })
       assert.include((yield* Effect.flip(admit(1))).message, "the bank is closed")
       answer = Effect.never
@@ -219,7 +233,12 @@ describe("AccountAdmission", () => {
       assert.strictEqual(error._tag, "StoreUnavailable")
       assert.include(error.message, "Start it")
       failing.clear()
-      yield* Effect.scoped(Effect.andThen(admit(2), Effect.sync(() => failing.add("release"))))
+      yield* Effect.scoped(
+        Effect.andThen(
+          admit(2),
+          Effect.sync(() => failing.add("release"))
+        )
+      )
       assert.deepStrictEqual(yield* standing, [1, 0, 0])
       yield* TestClock.adjust(`${AccountAdmission.renewSeconds} seconds`)
       failing.clear()

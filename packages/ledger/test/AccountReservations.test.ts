@@ -8,11 +8,7 @@ AccountContract.suite(
   Layer.succeed(AccountContract.AccountPairs, {
     empty: Effect.gen(function* () {
       const ledger = yield* Ledger.makeMemory()
-      const reservations = yield* Effect.provideService(
-        AccountReservations.makeMemory,
-        Ledger.Ledger,
-        ledger
-      )
+      const reservations = yield* Effect.provideService(AccountReservations.makeMemory, Ledger.Ledger, ledger)
       return { ledger, reservations }
     })
   })

@@ -94,10 +94,7 @@ export const play = Effect.fnUntraced(function* (
         entries: life.calls.map((call) => entryOfCall(life, { ...call, revision: 0, usd: call.usdAtEnd })),
         closedAt: iso(now)
       })
-    ).pipe(
-      Effect.andThen(Effect.sync(() => (life.isSettled = true))),
-      Effect.ignore
-    )
+    ).pipe(Effect.andThen(Effect.sync(() => (life.isSettled = true))), Effect.ignore)
 
   const start = Effect.fnUntraced(function* (process: number, pick: number, fault: (typeof faults)[number]) {
     const run = runOf(`run-${String((count += 1)).padStart(8, "0")}`, {

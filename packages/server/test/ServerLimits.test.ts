@@ -2,7 +2,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { AccountBusy, HostFailed, InsufficientCredits, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import {
+  AccountBusy,
+  HostFailed,
+  InsufficientCredits,
+  StoreUnavailable
+} from "@cogni/sandbox-core/SandboxError"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import { answering, asked, lasting, question, serve } from "./ServerWorld.ts"
 

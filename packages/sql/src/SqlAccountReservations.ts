@@ -24,7 +24,8 @@ export const make = Effect.gen(function* () {
 
   const locked = (account: string) =>
     sql.onDialectOrElse({
-      pg: () => Effect.asVoid(sql`SELECT pg_advisory_xact_lock(hashtextextended(${`cogni-account ${account}`}, 0))`),
+      pg: () =>
+        Effect.asVoid(sql`SELECT pg_advisory_xact_lock(hashtextextended(${`cogni-account ${account}`}, 0))`),
       orElse: () => Effect.void
     })
 
@@ -45,7 +46,8 @@ export const make = Effect.gen(function* () {
         sql.withTransaction(
           Effect.gen(function* (): Effect.fn.Return<Reserved | undefined, SqlError> {
             yield* locked(account)
-            const [found] = yield* sql<LedgerTables.Row>`SELECT owner, has_ended FROM cogni_account_reservations
+            const [found] =
+              yield* sql<LedgerTables.Row>`SELECT owner, has_ended FROM cogni_account_reservations
               WHERE run_id = ${runId} AND attempt = ${attempt}`
             const before = yield* standing(account, now)
             if (found !== undefined)
@@ -112,14 +114,15 @@ export const make = Effect.gen(function* () {
 })
 
 /** Creates or migrates the table, and those of the ledger, which it is compared with. */
-export const layer: Layer.Layer<AccountReservations, LedgerUnavailable | SchemaRefused, SqlClient> = Layer.effect(
-  AccountReservations,
-  Effect.gen(function* () {
-    yield* LedgerTables.bring
-    yield* AccountTables.bring
-    return yield* make
-  }).pipe(Effect.catchTag("SqlError", (error) => Effect.fail(unavailable(error))))
-)
+export const layer: Layer.Layer<AccountReservations, LedgerUnavailable | SchemaRefused, SqlClient> =
+  Layer.effect(
+    AccountReservations,
+    Effect.gen(function* () {
+      yield* LedgerTables.bring
+      yield* AccountTables.bring
+      return yield* make
+    }).pipe(Effect.catchTag("SqlError", (error) => Effect.fail(unavailable(error))))
+  )
 
 const unavailable = (error: SqlError): LedgerUnavailable => new LedgerUnavailable(explain(error))
 

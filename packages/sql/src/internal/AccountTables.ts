@@ -41,7 +41,11 @@ export const bring = SchemaVersion.bring({
 })
 
 /** Reservations `r` that are not settled, with the run `l` of the ledger if it was opened. */
-const held = (sql: SqlClient, account: string, { monthFrom, now }: { readonly now: string; readonly monthFrom: string }) =>
+const held = (
+  sql: SqlClient,
+  account: string,
+  { monthFrom, now }: { readonly now: string; readonly monthFrom: string }
+) =>
   sql`FROM cogni_account_reservations r
     LEFT JOIN cogni_ledger_runs l ON l.run_id = r.run_id AND l.attempt = r.attempt
     WHERE r.billing_account_id = ${account} AND r.is_settled = 0 AND r.lease_until >= ${monthFrom}

@@ -118,10 +118,7 @@ export interface Ledger {
  */
 export const outputTokensDefault = 16_384
 
-export const make = (
-  budget: LlmBudget | undefined,
-  { account, defaults, prices }: LedgerOptions
-): Ledger => {
+export const make = (budget: LlmBudget | undefined, { account, defaults, prices }: LedgerOptions): Ledger => {
   const concurrentMax = budget?.concurrentCallsMax ?? defaults.concurrentCallsMax
   const perSecondMax = budget?.requestsPerSecondMax ?? defaults.requestsPerSecondMax
   const rate = Allowance.make(perSecondMax)
