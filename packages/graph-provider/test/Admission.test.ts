@@ -130,6 +130,7 @@ describe("Admission", () => {
       const { events, final } = yield* told(request())
       assert.containSubset(final, { ok: false, error: "insufficient_credits", reason: "InsufficientCredits" })
       assert.containSubset(events.at(-2), { type: "error", error: "insufficient_credits" })
+      assert.containSubset(events[0], { type: "usage_report", fact: { inputTokens: 0, outputTokens: 0 } })
     }).pipe(
       Effect.provide(
         world({

@@ -15,6 +15,12 @@ export const Seeds = Schema.Array(
   Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 0xffff_ffff }))
 ).check(Schema.isMinLength(16), Schema.isMaxLength(48))
 
+/** A few schedules, for databases that are slow to play many. */
+export const examples = (count: number): ReadonlyArray<ReadonlyArray<number>> =>
+  Array.from({ length: count }, (_, schedule) =>
+    Array.from({ length: 48 }, (__, step) => schedule * 1000 + step)
+  )
+
 const kinds = [
   ...["start", "start", "start", "spend", "spend", "spend", "spend", "end", "end", "crash"],
   ...["recover", "late", "pass", "pass", "midnight"]

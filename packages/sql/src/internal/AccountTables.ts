@@ -60,11 +60,10 @@ const parts = (amount: string, name: string): string =>
 
 /** What a run's calls count in a period: their sum, or what the run reserved if that is more and a call is unknown. */
 const charged = (period: string, part: "micros" | "rest"): string => {
-  const ofRun = part === "micros" ? `r.reserved_pico / ${micro}` : `r.reserved_pico % ${micro}`
-  const whole = `(${period}_micros + ${period}_rest / ${micro})`
-  const own = part === "micros" ? whole : `${period}_rest % ${micro}`
-  const more = `COALESCE(r.reserved_pico, 0) > ${whole} * ${micro} + ${period}_rest % ${micro}`
-  return `CASE WHEN ${period}_unknown > 0 AND ${more} THEN ${ofRun} ELSE ${own} END`
+  const own = { micros: `(${period}_micros + ${period}_rest / ${micro})`, rest: `${period}_rest % ${micro}` }
+  const ofRun = { micros: `r.reserved_pico / ${micro}`, rest: `r.reserved_pico % ${micro}` }
+  const isMore = `(${ofRun.micros} > ${own.micros} OR (${ofRun.micros} = ${own.micros} AND ${ofRun.rest} > ${own.rest}))`
+  return `CASE WHEN ${period}_unknown > 0 AND ${isMore} THEN ${ofRun[part]} ELSE ${own[part]} END`
 }
 
 /** Computes what an account has spent and reserved. `standingOf` reads its only row. */
