@@ -38,7 +38,9 @@ const openedWithAccounts = (address: DatabaseAddress) =>
   Effect.map(
     Layer.build(
       Layer.fresh(
-        Layer.merge(SqlLedger.layer, SqlAccountReservations.layer).pipe(Layer.provide(Database.layer(address)))
+        Layer.merge(SqlLedger.layer, SqlAccountReservations.layer).pipe(
+          Layer.provide(Database.layer(address))
+        )
       )
     ),
     (context) => ({
@@ -54,7 +56,9 @@ AccountContract.suite(
     Effect.map(Server, (server) => {
       let count = 0
       return {
-        empty: Effect.suspend(() => Effect.flatMap(server.database(`accounts_${count++}`), openedWithAccounts))
+        empty: Effect.suspend(() =>
+          Effect.flatMap(server.database(`accounts_${count++}`), openedWithAccounts)
+        )
       }
     })
   ).pipe(Layer.provide(Server.layer))
@@ -128,50 +132,56 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
     })
   )
 
-  it.effect("admits no more runs of an account than its limits when two processes reserve and settle at once", () =>
-    Effect.gen(function* () {
-      const address = yield* (yield* Server).database("accounts")
-      const both = [yield* openedWithAccounts(address), yield* openedWithAccounts(address)]
-      // Half of the runs end meanwhile, and cost half of what they reserved.
-      const answers = yield* Effect.forEach(
-        Array.from({ length: 60 }, (_, index) => index),
-        Effect.fnUntraced(function* (index) {
-          const { ledger, reservations } = both[index % 2]!
-          const entered = LedgerContract.runOf(`run-account-${100 + index}`, { owner: `boot/${index % 2}/1` })
-          const reservation = AccountContract.reservationOf(
-            entered.runId,
-            0.1,
-            { dayUsdMax: 1.25 },
-            { owner: entered.owner }
-          )
-          const { _tag } = yield* reservations.reserve(reservation)
-          if (_tag === "Refused") return 0
-          yield* ledger.open(entered)
-          if (index % 4 < 2) return 0.1
-          const cost = LedgerContract.entryOf(entered.runId, "call-0", { costUsd: 0.05 })
-          yield* ledger.settle({ run: entered, entries: [cost], closedAt })
-          yield* reservations.release(entered)
-          return 0.05
-        }),
-        { concurrency: 8 }
-      )
-      const { day } = yield* both[0]!.reservations.standing("account-1", AccountContract.now)
-      const held = Money.toUsd(Money.add(day.spent, day.reserved))
-      assert.closeTo(
-        held,
-        answers.reduce((sum, usd) => sum + usd, 0),
-        1e-9
-      )
-      assert.isAtMost(held, 1.25)
-      assert.isAbove(held, 1.1)
-    })
+  it.effect(
+    "admits no more runs of an account than its limits when two processes reserve and settle at once",
+    () =>
+      Effect.gen(function* () {
+        const address = yield* (yield* Server).database("accounts")
+        const both = [yield* openedWithAccounts(address), yield* openedWithAccounts(address)]
+        // Half of the runs end meanwhile, and cost half of what they reserved.
+        const answers = yield* Effect.forEach(
+          Array.from({ length: 60 }, (_, index) => index),
+          Effect.fnUntraced(function* (index) {
+            const { ledger, reservations } = both[index % 2]!
+            const entered = LedgerContract.runOf(`run-account-${100 + index}`, {
+              owner: `boot/${index % 2}/1`
+            })
+            const reservation = AccountContract.reservationOf(
+              entered.runId,
+              0.1,
+              { dayUsdMax: 1.25 },
+              { owner: entered.owner }
+            )
+            const { _tag } = yield* reservations.reserve(reservation)
+            if (_tag === "Refused") return 0
+            yield* ledger.open(entered)
+            if (index % 4 < 2) return 0.1
+            const cost = LedgerContract.entryOf(entered.runId, "call-0", { costUsd: 0.05 })
+            yield* ledger.settle({ run: entered, entries: [cost], closedAt })
+            yield* reservations.release(entered)
+            return 0.05
+          }),
+          { concurrency: 8 }
+        )
+        const { day } = yield* both[0]!.reservations.standing("account-1", AccountContract.now)
+        const held = Money.toUsd(Money.add(day.spent, day.reserved))
+        assert.closeTo(
+          held,
+          answers.reduce((sum, usd) => sum + usd, 0),
+          1e-9
+        )
+        assert.isAtMost(held, 1.25)
+        assert.isAbove(held, 1.1)
+      })
   )
 
   it.effect("keeps the limits of an account in any schedule", () =>
     Effect.gen(function* () {
       const server = yield* Server
       for (const [index, seeds] of AccountSchedules.examples(5).entries()) {
-        const { ledger, reservations } = yield* openedWithAccounts(yield* server.database(`schedule_${index}`))
+        const { ledger, reservations } = yield* openedWithAccounts(
+          yield* server.database(`schedule_${index}`)
+        )
         yield* AccountSchedules.play(ledger, reservations, seeds)
       }
     })

@@ -73,6 +73,17 @@ export interface AccountTerms {
   readonly account?: LlmAccount | undefined
 }
 
+/** Calls per minute of an account in this process. */
+interface AccountPace {
+  readonly pace: CallPace.CallPace
+  /** Limit of the account, of which this process has a share. */
+  limit: number
+  /** Open runs of this process. */
+  runs: number
+  /** It had no run at the last renewal. */
+  isIdle: boolean
+}
+
 type Asking = Pick<LlmAccess, "budget" | "identity" | "model" | "models">
 
 export interface AccountAdmission {
@@ -89,7 +100,7 @@ export const make = Effect.fnUntraced(function* (
   const { estimateUsd = AccountLimits.estimateUsdDefault, owner } = options
   const isFree = options.isFree ?? (() => false)
   const reservations = yield* AccountReservations
-  const paces = new Map<string, { readonly pace: CallPace.CallPace; limit: number; runs: number }>()
+  const paces = new Map<string, AccountPace>()
   /** Runs of this process that have ended, and could not be released yet. */
   const unreleased = new Map<string, RunKey>()
 
@@ -129,8 +140,9 @@ export const make = Effect.fnUntraced(function* (
 
   const paceOf = (billingAccountId: string, limit: number | undefined, processes: number) => {
     if (limit === undefined) return undefined
-    const found = paces.get(billingAccountId) ?? { pace: CallPace.make(limit), limit, runs: 0 }
+    const found = paces.get(billingAccountId) ?? { pace: CallPace.make(limit), limit, runs: 0, isIdle: false }
     found.limit = limit
+    found.isIdle = false
     found.pace.allow(limit / Math.max(1, processes))
     paces.set(billingAccountId, found)
     return found
@@ -155,7 +167,10 @@ export const make = Effect.fnUntraced(function* (
     for (const [account, found] of paces) {
       const count = processes.get(account)
       if (count !== undefined) found.pace.allow(found.limit / Math.max(1, count))
-      else if (found.runs === 0) paces.delete(account)
+      if (found.runs > 0) continue
+      // Forgotten after a whole interval, so that the calls of this minute count for a run that starts now.
+      if (found.isIdle) paces.delete(account)
+      found.isIdle = true
     }
   }).pipe(
     Effect.catch((error) => Effect.logWarning(`reservations of accounts are not renewed. ${error.message}`))

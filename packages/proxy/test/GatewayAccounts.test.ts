@@ -45,7 +45,10 @@ describe("an account", () => {
       assert.strictEqual(refused.status, 429)
       const { error } = JSON.parse(refused.body)
       assert.deepStrictEqual([error.type, error.code], ["insufficient_quota", "insufficient_quota"])
-      assert.include(error.message, "The account that pays reserved 0.000001 US dollars for this run, and it is spent")
+      assert.include(
+        error.message,
+        "The account that pays reserved 0.000001 US dollars for this run, and it is spent"
+      )
     })
   )
 })
