@@ -207,7 +207,7 @@ export const make = Effect.fnUntraced(function* (
       )
       const pace = yield* Effect.acquireRelease(
         Effect.sync(() => {
-          const found = paceOf(billingAccountId, limit.callsPerMinuteMax, reserved.standing.processes)
+          const found = paceOf(billingAccountId, limit.callsPerMinuteMax, reserved.processes)
           if (found !== undefined) found.runs += 1
           return found
         }),

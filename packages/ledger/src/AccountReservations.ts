@@ -30,7 +30,8 @@ export interface Reservation {
 
 /** Answer to a reservation. */
 export type Reserved =
-  | { readonly _tag: "Reserved"; readonly standing: AccountStanding.AccountStanding }
+  /** With the number of processes that have open runs of the account, this one included. */
+  | { readonly _tag: "Reserved"; readonly processes: number }
   | { readonly _tag: "Refused"; readonly refusal: AccountLimits.AccountRefusal }
 
 export class AccountReservations extends Context.Service<
@@ -38,8 +39,7 @@ export class AccountReservations extends Context.Service<
   {
     /**
      * Reserves an amount and a place for a run, or says which limit forbids it: atomically, whatever other processes do
-     * meanwhile. Reserving again for the same run, by the same process, changes nothing and succeeds. The standing that
-     * it returns includes the run.
+     * meanwhile. Reserving again for the same run, by the same process, changes nothing and succeeds.
      */
     readonly reserve: (
       reservation: Reservation
@@ -104,7 +104,7 @@ export const makeMemory = Effect.gen(function* () {
           if (found !== undefined && (found.owner !== owner || found.hasEnded))
             return yield* new LedgerRunInUse({ runId: run.runId, attempt: run.attempt })
           const before = yield* standing(billingAccountId, now)
-          if (found !== undefined) return { _tag: "Reserved", standing: before } as const
+          if (found !== undefined) return { _tag: "Reserved", processes: before.processes } as const
           const refusal = AccountLimits.decide(limit, before, amount)
           if (refusal !== undefined) return { _tag: "Refused", refusal } as const
           const row = {
@@ -116,7 +116,8 @@ export const makeMemory = Effect.gen(function* () {
             hasEnded: false
           }
           yield* Ref.update(rows, (all) => new Map(all).set(keyOf(run), row))
-          return { _tag: "Reserved", standing: yield* standing(billingAccountId, now) } as const
+          const { processes } = yield* standing(billingAccountId, now)
+          return { _tag: "Reserved", processes } as const
         })
       ),
     release: (run) =>

@@ -4,7 +4,7 @@
  * A reservation is one transaction that holds a lock of its account: in PostgreSQL an advisory lock, in SQLite the file,
  * whose transactions begin as writers. So two processes never both take what is left.
  */
-import { decide } from "@cogni/sandbox-ledger/AccountLimits"
+import { decide, limitsMoney } from "@cogni/sandbox-ledger/AccountLimits"
 import { AccountReservations, type Reserved } from "@cogni/sandbox-ledger/AccountReservations"
 import { periodsOf } from "@cogni/sandbox-ledger/AccountStanding"
 import { LedgerRunInUse, LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
@@ -29,13 +29,14 @@ export const make = Effect.gen(function* () {
       orElse: () => Effect.void
     })
 
-  const standing = (account: string, now: string) => {
+  const at = (now: string) => {
     const { day, month } = periodsOf(now)
-    return Effect.map(
-      AccountTables.standing(sql, account, { now, dayFrom: day.from, monthFrom: month.from }),
-      ([row]) => AccountTables.standingOf(row)
-    )
+    return { now, dayFrom: day.from, monthFrom: month.from }
   }
+  const standing = (account: string, now: string) =>
+    Effect.map(AccountTables.standing(sql, account, at(now)), ([row]) => AccountTables.standingOf(row))
+  const places = (account: string, now: string) =>
+    Effect.map(AccountTables.places(sql, account, at(now)), ([row]) => AccountTables.standingOf(row))
 
   return AccountReservations.of({
     reserve: Effect.fn("AccountReservations.reserve")(function* (reservation) {
@@ -49,11 +50,17 @@ export const make = Effect.gen(function* () {
             const [found] =
               yield* sql<LedgerTables.Row>`SELECT owner, has_ended FROM cogni_account_reservations
               WHERE run_id = ${runId} AND attempt = ${attempt}`
-            const before = yield* standing(account, now)
+            const reserved = Effect.map(places(account, now), ({ processes }): Reserved => ({
+              _tag: "Reserved",
+              processes
+            }))
             if (found !== undefined)
               return found["owner"] === LedgerTables.escaped(owner) && Number(found["has_ended"]) === 0
-                ? { _tag: "Reserved", standing: before }
+                ? yield* reserved
                 : undefined
+            // Without a limit of money, no call has to be read.
+            const needsAmounts = amount !== undefined && limitsMoney(limit)
+            const before = yield* needsAmounts ? standing(account, now) : places(account, now)
             const refusal = decide(limit, before, amount)
             if (refusal !== undefined) return { _tag: "Refused", refusal }
             const row = {
@@ -70,9 +77,7 @@ export const make = Effect.gen(function* () {
             // Another account's lock does not exclude a reservation of the same run.
             const inserted = yield* sql`INSERT INTO cogni_account_reservations ${sql.insert(row)}
               ON CONFLICT (run_id, attempt) DO NOTHING RETURNING run_id`
-            return inserted.length === 0
-              ? undefined
-              : { _tag: "Reserved", standing: yield* standing(account, now) }
+            return inserted.length === 0 ? undefined : yield* reserved
           })
         )
       )

@@ -66,7 +66,18 @@ const charged = (period: string, part: "micros" | "rest"): string => {
   return `CASE WHEN ${period}_unknown > 0 AND ${isMore} THEN ${ofRun[part]} ELSE ${own[part]} END`
 }
 
-/** Computes what an account has spent and reserved. `standingOf` reads its only row. */
+/** Counts the open runs of an account, and the processes that have them. Reads no call. */
+export const places = (
+  sql: SqlClient,
+  account: string,
+  at: { readonly now: string; readonly monthFrom: string }
+) => sql<Row>`SELECT ${placesOf(sql, at.now)} ${held(sql, account, at)}`
+
+const placesOf = (sql: SqlClient, now: string): Fragment =>
+  sql`COUNT(CASE WHEN ${live(sql, now)} THEN 1 END) AS runs,
+    COUNT(DISTINCT CASE WHEN ${live(sql, now)} THEN r.owner END) AS processes`
+
+/** Computes what an account has spent and reserved. */
 export const standing = (
   sql: SqlClient,
   account: string,
@@ -75,8 +86,7 @@ export const standing = (
   const { dayFrom, monthFrom, now } = at
   const inDay = sql`e.called_at >= ${dayFrom}`
   return sql<Row>`SELECT open_runs.*, spent.* FROM
-    (SELECT COUNT(CASE WHEN ${live(sql, now)} THEN 1 END) AS runs,
-      COUNT(DISTINCT CASE WHEN ${live(sql, now)} THEN r.owner END) AS processes,
+    (SELECT ${placesOf(sql, now)},
       ${sql.literal(parts("r.reserved_pico", "month_reserved"))},
       ${sql.literal(parts("r.day_pico", "day_reserved"))}
       FROM (SELECT r.owner, r.has_ended, r.lease_until, r.reserved_pico,
@@ -104,6 +114,7 @@ export const standing = (
       LEFT JOIN cogni_account_reservations r ON r.run_id = c.run_id AND r.attempt = c.attempt) spent`
 }
 
+/** Reads the only row of `standing`, or of `places`, which knows no amount. */
 export const standingOf = (row: Row | undefined): AccountStanding => {
   const sum = (name: string): Money.Pico =>
     amountOf(row?.[`${name}_micros`] ?? 0, row?.[`${name}_rest`] ?? 0) ?? Money.zero
