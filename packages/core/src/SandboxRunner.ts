@@ -1,5 +1,5 @@
 /**
- * The life of a run.
+ * The life of a run. If the proxy limits accounts, what a run may spend is reserved right after its record is open.
  *
  *     RunStore ─► Workspace ─┐
  *                 LlmProxy ──┴─► container: create ─► start, held ─► posture ─► proceed ─► output, exit
