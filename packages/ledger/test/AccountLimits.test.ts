@@ -73,8 +73,7 @@ describe("AccountLimits", () => {
     [{ default: { concurrentRunsMax: 1.5 } }],
     [{ default: { callsPerMinuteMax: 0 } }],
     [{ estimateUsd: 0 }],
-    [{ default: { dayUsdMax: Number.NaN } }],
-    [{ accounts: { "": {} } }]
+    [{ default: { dayUsdMax: Number.NaN } }]
   ])("a file with %j is refused", (file) => {
     assert.isFalse(Schema.is(AccountLimits.AccountLimits)(file))
   })
