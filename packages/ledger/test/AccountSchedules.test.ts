@@ -24,12 +24,12 @@ describe("AccountReservations", () => {
         seen.calls += lives.reduce((sum, { calls }) => sum + calls.length, 0)
         seen.dead += lives.filter(({ hasEnded }) => !hasEnded).length
       }),
-    { arbitrary: { runs: 3000, seed: "accounts-1" } }
+    { arbitrary: { runs: 1000, seed: "accounts-1" } }
   )
 
   it("were refused, used and lost often enough for the schedules to mean something", () => {
-    assert.isAbove(seen.refusals, 1000)
+    assert.isAbove(seen.refusals, 200)
     assert.isAbove(seen.calls, 1000)
-    assert.isAbove(seen.dead, 1000)
+    assert.isAbove(seen.dead, 500)
   })
 })

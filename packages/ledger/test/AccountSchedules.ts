@@ -13,7 +13,7 @@ import { entryOf, runOf } from "../src/testing/LedgerContract.ts"
 
 export const Seeds = Schema.Array(
   Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 0xffff_ffff }))
-).check(Schema.isMinLength(16), Schema.isMaxLength(48))
+).check(Schema.isMinLength(32), Schema.isMaxLength(48))
 
 /** A few schedules, for databases that are slow to play many. */
 export const examples = (count: number): ReadonlyArray<ReadonlyArray<number>> =>
