@@ -167,7 +167,7 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
         const held = Money.toUsd(Money.add(day.spent, day.reserved))
         assert.closeTo(
           held,
-          answers.reduce((sum, usd) => sum + usd, 0),
+          answers.reduce<number>((sum, usd) => sum + usd, 0),
           1e-9
         )
         assert.isAtMost(held, 1.25)

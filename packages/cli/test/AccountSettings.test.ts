@@ -33,8 +33,8 @@ describe("AccountSettings", () => {
     ['{"acounts":{}}', "acounts"]
   ])("refuses %s, and names the problem", ([text, problem]) =>
     Effect.gen(function* () {
-      const refused = yield* Effect.flip(AccountSettings.make(yield* fileWith(text)))
-      assert.include(refused.message, problem)
+      const refused = yield* Effect.flip(AccountSettings.make(yield* fileWith(text!)))
+      assert.include(refused.message, problem!)
       assert.include(refused.message, "COGNI_ACCOUNT_LIMITS_FILE")
     })
   )

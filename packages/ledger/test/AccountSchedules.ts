@@ -51,8 +51,10 @@ interface Call {
   readonly unit: string
   readonly at: number
   usd: number
-  /** What was known when its run was settled. Later figures may exceed a limit. */
+  /** What was known when its run was settled. */
   readonly usdAtEnd: number
+  /** The least that it was known to cost. Later figures may exceed a limit. */
+  usdLeast: number
   revision: number
 }
 
@@ -144,7 +146,14 @@ export const play = Effect.fnUntraced(function* (
         if (picked === undefined) return
         const spent = picked.calls.reduce((sum, { usd }) => sum + usd, 0)
         const usd = ((picked.reserved - spent) * (1 + (pick % 4))) / 4
-        picked.calls.push({ unit: `call-${picked.calls.length}`, at: now, usd, usdAtEnd: usd, revision: 0 })
+        picked.calls.push({
+          unit: `call-${picked.calls.length}`,
+          at: now,
+          usd,
+          usdAtEnd: usd,
+          usdLeast: usd,
+          revision: 0
+        })
         return
       }
       case "end":
@@ -167,6 +176,7 @@ export const play = Effect.fnUntraced(function* (
         if (life === undefined || call === undefined) return
         call.revision += 1
         call.usd = call.usd * (0.5 + (pick % 10) / 5)
+        call.usdLeast = Math.min(call.usdLeast, call.usd)
         return yield* Effect.asVoid(ledger.append([entryOfCall(life, call)]))
       }
       case "pass":
@@ -190,7 +200,7 @@ export const play = Effect.fnUntraced(function* (
       ["month", 7, limit.monthUsdMax]
     ] as const) {
       const current = calls.filter(({ call }) => iso(call.at).slice(0, digits) === iso(now).slice(0, digits))
-      const known = current.reduce((sum, { call }) => sum + call.usdAtEnd, 0)
+      const known = current.reduce((sum, { call }) => sum + call.usdLeast, 0)
       assert.isAtMost(known, usdMax + 1e-6, `the ${period} is exceeded`)
       const { reserved, spent } = standing[period]
       const settled = current.filter(({ life }) => life.isSettled)

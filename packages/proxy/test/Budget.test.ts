@@ -475,7 +475,8 @@ describe("Budget of an account", () => {
     begin(of)
     wait = 14_001
     const found = refusal(of)
-    assert.deepStrictEqual(passing(found), { budget: "account_calls_per_minute", limit: 3, used: 3 })
+    assert.isFalse(found.final)
+    assert.deepStrictEqual(found.exhaustion, { budget: "account_calls_per_minute", limit: 3, used: 3 })
     assert.strictEqual(found.retryAfterSeconds, 15)
     assert.include(found.detail, "limited to 3 calls per minute, in all its runs together. Wait 15 s")
     wait = 0
