@@ -18,7 +18,7 @@ const fileWith = (text: string) =>
   ).pipe(Effect.map(({ file }) => file))
 
 describe("AccountSettings", () => {
-  it.live("reads the limits, and there are none without a file", () =>
+  it.live("reads the limits, and returns nothing without a file", () =>
     Effect.gen(function* () {
       const limits = { estimateUsd: 0.5, freeModels: ["*:free"], accounts: { acct: { dayUsdMax: 5 } } }
       assert.deepStrictEqual(yield* AccountSettings.make(yield* fileWith(JSON.stringify(limits))), limits)

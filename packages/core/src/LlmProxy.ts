@@ -87,7 +87,7 @@ export interface LlmRequest {
   readonly account?: LlmAccount | undefined
 }
 
-/** What the account that pays allows a run, beside the run's own budget. */
+/** Limits of the account that pays, in addition to the run's own budget. */
 export interface LlmAccount {
   /** True if the cost budget of the run is what was reserved for it, because the spec names none. */
   readonly reservesCost: boolean

@@ -36,7 +36,7 @@ const retrySeconds = 10
 /** A run that asks for credit. */
 export interface PayRequest {
   readonly billingAccountId: string
-  /** What the run may spend at most: its own cost budget, or the configured estimate. */
+  /** Maximum that the run may spend: its own cost budget, or the configured estimate. */
   readonly estimateUsd: number
   readonly userId?: string | undefined
   readonly graphId?: string | undefined
@@ -45,7 +45,7 @@ export interface PayRequest {
   readonly models: ReadonlyArray<string>
 }
 
-/** An answer from outside that cannot be had now. The message says why. */
+/** An answer from outside is not available now. The message says why. */
 export interface NoAnswer {
   readonly message: string
 }
@@ -66,7 +66,7 @@ export interface AccountAdmissionOptions {
   readonly owner: string
 }
 
-/** What an admitted run gets. */
+/** Terms of an admitted run. */
 export interface AccountTerms {
   /** Cost budget of the run, if its spec names none. */
   readonly costUsdMax?: number | undefined
@@ -109,7 +109,7 @@ export const make = Effect.fnUntraced(function* (
     leaseUntil: new Date(millis + leaseSeconds * 1000).toISOString()
   }))
 
-  /** What the account allows, and what the run would reserve. Asks outside, so it comes before anything is reserved. */
+  /** Finds out what the account allows, and what the run would reserve. Asks outside, before anything is reserved. */
   const termsOf = Effect.fnUntraced(function* ({ budget, identity, model, models }: Asking) {
     const { agentId, billingAccountId, graphId, userId } = identity
     const limit = yield* asked("the limits of the account", options.limitOf(billingAccountId))

@@ -13,7 +13,7 @@ const usdMax = 1e9
 
 const Usd = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: usdMax }))
 
-/** Limits of one account. What is absent is not limited. */
+/** Limits of one account. An absent field is no limit. */
 export const AccountLimit = Schema.Struct({
   /** US dollars in a day. 0 allows only free models. */
   dayUsdMax: Schema.optionalKey(Usd),
@@ -34,7 +34,7 @@ export const estimateUsdDefault = 1
 
 /** Limits of all accounts, as a file has them. */
 export const AccountLimits = Schema.Struct({
-  /** What is reserved for a run without a cost budget, which then is its budget (default 1 US dollar). */
+  /** Reservation for a run without a cost budget, which then is its budget, in US dollars (default 1). */
   estimateUsd: Schema.optionalKey(
     Schema.Finite.check(Schema.isBetween({ minimum: 1e-6, maximum: Money.callUsdMax }))
   ),

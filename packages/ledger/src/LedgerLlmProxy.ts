@@ -118,7 +118,7 @@ export const make = Effect.fnUntraced(function* (
     const { llm } = request
     if (llm === undefined) return yield* proxy.acquire(request)
     const key = { runId: request.runId, attempt: llm.identity.attempt }
-    // A run that nobody admitted before, such as one without a sandbox, is admitted now.
+    // A run that was not admitted before, such as one without a sandbox, is admitted now.
     const terms = admitted.get(keyOf(key)) ?? (yield* admit(key, llm))
     const run = runOf({ ...request, llm }, options, {
       nowMillis: yield* Clock.currentTimeMillis,

@@ -175,7 +175,7 @@ describe("AccountAdmission", () => {
     })
   )
 
-  it.effect("asks nobody about free models, if every model of the run is free", () =>
+  it.effect("asks no one about free models, if every model of the run is free", () =>
     Effect.gen(function* () {
       const questions: Array<AccountAdmission.PayRequest> = []
       const { acquire, admit, asked, standing } = yield* start(

@@ -24,12 +24,12 @@ describe("AccountReservations", () => {
         seen.calls += lives.reduce((sum, { calls }) => sum + calls.length, 0)
         seen.dead += lives.filter(({ hasEnded }) => !hasEnded).length
       }),
-    { arbitrary: { runs: 1000, seed: "accounts-1" } }
+    { arbitrary: { runs: 500, seed: "accounts-1" } }
   )
 
   it("were refused, used and lost often enough for the schedules to mean something", () => {
-    assert.isAbove(seen.refusals, 300)
-    assert.isAbove(seen.calls, 1000)
-    assert.isAbove(seen.dead, 500)
+    assert.isAbove(seen.refusals, 100)
+    assert.isAbove(seen.calls, 500)
+    assert.isAbove(seen.dead, 250)
   })
 })

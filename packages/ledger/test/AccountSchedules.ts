@@ -223,7 +223,7 @@ export const play = Effect.fnUntraced(function* (
     yield* holds()
   }
 
-  // The hosts die. What nobody can settle ends with its lease and its month.
+  // The hosts die. Reservations that are not settled end with their leases and their month.
   owners.fill("boot/99/1")
   now += leaseMillis + 1
   assert.strictEqual((yield* reservations.standing("account-1", iso(now))).runs, 0)

@@ -7,7 +7,7 @@ import * as Gateway from "./GatewaySocket.ts"
 const chat = Gateway.http(Gateway.chat({ max_tokens: 10 }))
 
 describe("an account", () => {
-  it.live("shares its calls per minute among its runs, and an agent is told how long to wait", () =>
+  it.live("shares its calls per minute among its runs, and an agent learns how long to wait", () =>
     Effect.gen(function* () {
       const pace = CallPace.make(2)
       // A later minute, so that none ends during the test.
