@@ -89,7 +89,7 @@ export type AccountRefusal =
       readonly spent: Money.Pico
       /** Reserved by other runs. */
       readonly reserved: Money.Pico
-      /** What this run would reserve. */
+      /** Amount that this run would reserve. */
       readonly asked: Money.Pico
     }
 

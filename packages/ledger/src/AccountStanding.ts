@@ -1,5 +1,5 @@
 /**
- * What an account has spent and reserved, computed from the entries of the ledger and the reservations of open runs.
+ * Spending and reservations of an account, computed from the entries of the ledger and the reservations of open runs.
  * Pure.
  *
  * The entries are the truth: what a run reserved counts until the ledger has settled the run, and then its entries do.
@@ -97,7 +97,7 @@ export const of = (
   }
 }
 
-/** What the calls of a run count. */
+/** Returns the amount that the calls of a run count. */
 const chargedTo = (entries: ReadonlyArray<Entry>, reserved: Money.Pico | undefined): Money.Pico => {
   const amounts = entries.map(({ costUsd, reservedUsd }) => costUsd ?? reservedUsd)
   const known = sum(amounts.flatMap((usd) => (usd === undefined ? [] : [Money.fromUsd(usd)])))

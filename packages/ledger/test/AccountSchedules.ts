@@ -2,7 +2,7 @@
  * Plays schedules of starts, ends, crashes, outages and late costs of the runs of one account, in two processes, and
  * checks after each step that the limits hold.
  *
- * What is true is counted beside it: what each run really spent, and when. The account must never have spent more than
+ * The truth is counted beside it: how much each run really spent, and when. The account must never have spent more than
  * its limit, except what became known after its run was settled.
  */
 import { assert } from "@effect/vitest"
@@ -51,7 +51,7 @@ interface Call {
   readonly unit: string
   readonly at: number
   usd: number
-  /** What was known when its run was settled. */
+  /** Cost that was known when its run was settled. */
   readonly usdAtEnd: number
   /** The least that it was known to cost. Later figures may exceed a limit. */
   usdLeast: number
@@ -191,7 +191,7 @@ export const play = Effect.fnUntraced(function* (
       yield* reservations.renew({ owner, now: iso(now), leaseUntil: iso(now + leaseMillis) })
   })
 
-  /** Checks the limits against what is true, and what the account is told against both. */
+  /** Checks the limits against the truth, and the standing of the account against both. */
   const holds = Effect.fnUntraced(function* () {
     const calls = lives.flatMap((life) => life.calls.map((call) => ({ life, call })))
     const standing = yield* reservations.standing("account-1", iso(now))

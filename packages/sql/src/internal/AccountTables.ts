@@ -58,7 +58,7 @@ const parts = (amount: string, name: string): string =>
   `CAST(COALESCE(SUM(${amount} / ${micro}), 0) AS BIGINT) AS ${name}_micros, ` +
   `CAST(COALESCE(SUM(${amount} % ${micro}), 0) AS BIGINT) AS ${name}_rest`
 
-/** What a run's calls count in a period: their sum, or what the run reserved if that is more and a call is unknown. */
+/** Amount that a run's calls count in a period: their sum, or its reservation if that is more and a call is unknown. */
 const charged = (period: string, part: "micros" | "rest"): string => {
   const own = { micros: `(${period}_micros + ${period}_rest / ${micro})`, rest: `${period}_rest % ${micro}` }
   const ofRun = { micros: `r.reserved_pico / ${micro}`, rest: `r.reserved_pico % ${micro}` }

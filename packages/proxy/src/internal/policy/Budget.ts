@@ -82,9 +82,9 @@ export interface LedgerOptions {
   readonly account?: AccountRule | undefined
 }
 
-/** What the account that pays allows a run. */
+/** Limits that the account that pays sets for a run. */
 export interface AccountRule {
-  /** True if the cost budget is what was reserved for the run, so that the agent is told so. */
+  /** True if the cost budget is what was reserved for the run, which the agent then learns. */
   readonly reservesCost: boolean
   /** Counts a call of the account. Returns the milliseconds to wait if it may make none now, otherwise 0. */
   readonly take: () => number
