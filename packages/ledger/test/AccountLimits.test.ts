@@ -1,10 +1,10 @@
 /** Limits of accounts: which apply, which models are free, and what they decide. */
 import { assert, describe, it } from "@effect/vitest"
-import { AccountLimits, type AccountStanding, Money } from "@cogni/sandbox-ledger"
+import { AccountLimits, Money } from "@cogni/sandbox-ledger"
 import { Schema } from "effect"
-import { periodsOf } from "../src/AccountStanding.ts"
+import { type AccountStanding, periodsOf } from "../src/AccountStanding.ts"
 
-const standing = (spent: number, reserved: number, runs = 0): AccountStanding.AccountStanding => {
+const standing = (spent: number, reserved: number, runs = 0): AccountStanding => {
   const period = { spent: Money.fromUsd(spent), reserved: Money.fromUsd(reserved) }
   return { runs, processes: 1, day: period, month: period }
 }
@@ -43,7 +43,7 @@ describe("AccountLimits", () => {
   it("forbid what would exceed them, with the first limit that does", () => {
     const decide = (
       limit: AccountLimits.AccountLimit,
-      so: AccountStanding.AccountStanding,
+      so: AccountStanding,
       usd: number | undefined
     ) => AccountLimits.decide(limit, so, usd === undefined ? undefined : Money.fromUsd(usd))?.limit
     const all = { concurrentRunsMax: 2, dayUsdMax: 1, monthUsdMax: 1 }
