@@ -68,8 +68,12 @@ describe("admission of a run", () => {
       assert.strictEqual(steps[0], "account")
       assert.strictEqual(steps.at(-1), "account is gone")
       assert.sameMembers(steps.slice(1, -1), [
-        ...["workspace", "proxy", "container"],
-        ...["workspace is gone", "proxy is gone", "container is gone"]
+        "workspace",
+        "proxy",
+        "container",
+        "workspace is gone",
+        "proxy is gone",
+        "container is gone"
       ])
     }).pipe(Effect.provide(layer))
   })

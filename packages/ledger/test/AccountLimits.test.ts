@@ -41,11 +41,8 @@ describe("AccountLimits", () => {
   })
 
   it("forbid what would exceed them, with the first limit that does", () => {
-    const decide = (
-      limit: AccountLimits.AccountLimit,
-      so: AccountStanding,
-      usd: number | undefined
-    ) => AccountLimits.decide(limit, so, usd === undefined ? undefined : Money.fromUsd(usd))?.limit
+    const decide = (limit: AccountLimits.AccountLimit, so: AccountStanding, usd: number | undefined) =>
+      AccountLimits.decide(limit, so, usd === undefined ? undefined : Money.fromUsd(usd))?.limit
     const all = { concurrentRunsMax: 2, dayUsdMax: 1, monthUsdMax: 1 }
     assert.isUndefined(decide({}, standing(1e6, 1e6, 1e6), 1))
     assert.strictEqual(decide(all, standing(9, 9, 2), undefined), "runs")

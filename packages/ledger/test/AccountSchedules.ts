@@ -6,7 +6,13 @@
  * its limit, except what became known after its run was settled.
  */
 import { assert } from "@effect/vitest"
-import { AccountReservations, Ledger, type LedgerEntry, type LedgerRun, Money } from "@cogni/sandbox-ledger"
+import {
+  type AccountReservations,
+  type Ledger,
+  type LedgerEntry,
+  type LedgerRun,
+  Money
+} from "@cogni/sandbox-ledger"
 import { LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
 import { Effect, Schema } from "effect"
 import { entryOf, runOf } from "../src/testing/LedgerContract.ts"
@@ -22,8 +28,21 @@ export const examples = (count: number): ReadonlyArray<ReadonlyArray<number>> =>
   )
 
 const kinds = [
-  ...["start", "start", "start", "spend", "spend", "spend", "spend", "end", "end", "crash"],
-  ...["recover", "late", "pass", "pass", "midnight"]
+  "start",
+  "start",
+  "start",
+  "spend",
+  "spend",
+  "spend",
+  "spend",
+  "end",
+  "end",
+  "crash",
+  "recover",
+  "late",
+  "pass",
+  "pass",
+  "midnight"
 ] as const
 
 const faults = ["none", "none", "none", "none", "before", "answer_lost"] as const
