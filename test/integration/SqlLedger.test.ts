@@ -1,4 +1,4 @@
-/** The ledger and the reservations of accounts in a real PostgreSQL that stops and starts, and in a database of several processes. */
+/** The ledger and the reservations of accounts in a real PostgreSQL that restarts, and for several processes at once. */
 import { assert, layer } from "@effect/vitest"
 import { AccountReservations, Ledger, Money } from "@cogni/sandbox-ledger"
 import { AccountContract, LedgerContract } from "@cogni/sandbox-ledger/testing"

@@ -1,6 +1,6 @@
 /**
- * The run store, the ledger and the reservations of accounts: the database that the environment names, with the run directories of this host as its
- * spool.
+ * The run store, the ledger and the reservations of accounts: the database that the environment names, with the run
+ * directories of this host as its spool.
  *
  * Separate from `Composition`, so that commands that only read records do not load an engine and a proxy.
  */

@@ -62,7 +62,7 @@ export const spend = Effect.fnUntraced(function* (input: SpendInput) {
 /** Number of accounts whose limits are shown. Each is computed from all its calls of this month. */
 const limitedMax = 100
 
-/** Computes what is left of the limits: of the accounts with costs that are shown, and of those that the file of limits lists. */
+/** Computes what is left of the limits of accounts: of those whose costs are shown, and of those in the file of limits. */
 const limitedAccounts = Effect.fnUntraced(function* (
   { account }: Pick<SpendInput, "account">,
   sums: ReadonlyArray<SpendSum>

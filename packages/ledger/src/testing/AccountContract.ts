@@ -99,7 +99,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): voi
           assert.deepStrictEqual((yield* standing(pair)).day, ["0", "0"])
         }))
 
-      test("counts what was spent from the moment at which the ledger settles a run, and no longer its reservation", (pair) =>
+      test("counts the cost of a run instead of its reservation as soon as the ledger settles it", (pair) =>
         Effect.gen(function* () {
           const run = runOf("run-00000001")
           yield* pair.reservations.reserve(reservationOf(run.runId, 1, {}))

@@ -62,7 +62,9 @@ const parts = (amount: string, name: string): string =>
 const charged = (period: string, part: "micros" | "rest"): string => {
   const own = { micros: `(${period}_micros + ${period}_rest / ${micro})`, rest: `${period}_rest % ${micro}` }
   const ofRun = { micros: `r.reserved_pico / ${micro}`, rest: `r.reserved_pico % ${micro}` }
-  const isMore = `(${ofRun.micros} > ${own.micros} OR (${ofRun.micros} = ${own.micros} AND ${ofRun.rest} > ${own.rest}))`
+  const isMore =
+    `(${ofRun.micros} > ${own.micros} ` +
+    `OR (${ofRun.micros} = ${own.micros} AND ${ofRun.rest} > ${own.rest}))`
   return `CASE WHEN ${period}_unknown > 0 AND ${isMore} THEN ${ofRun[part]} ELSE ${own[part]} END`
 }
 
