@@ -1,12 +1,14 @@
-/** The ledger in a real PostgreSQL that stops and starts, and in a database of several processes. */
+/** The ledger and the reservations of accounts in a real PostgreSQL that restarts, and for several processes at once. */
 import { assert, layer } from "@effect/vitest"
-import { Ledger, Money } from "@cogni/sandbox-ledger"
-import { LedgerContract } from "@cogni/sandbox-ledger/testing"
+import { AccountReservations, Ledger, Money } from "@cogni/sandbox-ledger"
+import { AccountContract, LedgerContract } from "@cogni/sandbox-ledger/testing"
 import * as Database from "@cogni/sandbox-sql/Database"
 import type { DatabaseAddress } from "@cogni/sandbox-sql/DatabaseAddress"
+import * as SqlAccountReservations from "@cogni/sandbox-sql/SqlAccountReservations"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
 import { Context, Effect, Fiber, Layer } from "effect"
 import { join } from "node:path"
+import * as AccountSchedules from "../../packages/ledger/test/AccountSchedules.ts"
 import * as Stores from "../../packages/sql/test/Stores.ts"
 import * as LedgerProcess from "../harness/LedgerProcess.ts"
 import * as PostgresServer from "../harness/PostgresServer.ts"
@@ -28,6 +30,36 @@ LedgerContract.suite(
     Effect.map(Server, (server) => {
       let count = 0
       return { empty: Effect.suspend(() => Effect.flatMap(server.database(`ledger_${count++}`), opened)) }
+    })
+  ).pipe(Layer.provide(Server.layer))
+)
+
+const openedWithAccounts = (address: DatabaseAddress) =>
+  Effect.map(
+    Layer.build(
+      Layer.fresh(
+        Layer.merge(SqlLedger.layer, SqlAccountReservations.layer).pipe(
+          Layer.provide(Database.layer(address))
+        )
+      )
+    ),
+    (context) => ({
+      ledger: Context.get(context, Ledger.Ledger),
+      reservations: Context.get(context, AccountReservations.AccountReservations)
+    })
+  )
+
+AccountContract.suite(
+  "PostgreSQL",
+  Layer.effect(
+    AccountContract.AccountPairs,
+    Effect.map(Server, (server) => {
+      let count = 0
+      return {
+        empty: Effect.suspend(() =>
+          Effect.flatMap(server.database(`accounts_${count++}`), openedWithAccounts)
+        )
+      }
     })
   ).pipe(Layer.provide(Server.layer))
 )
@@ -97,6 +129,61 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
       yield* ledger.settle({ run, entries, closedAt })
       assert.deepStrictEqual(yield* totals(ledger), [2000, "200"])
       assert.deepStrictEqual(yield* ledger.openRuns("here"), [])
+    })
+  )
+
+  it.effect(
+    "admits no more runs of an account than its limits when two processes reserve and settle at once",
+    () =>
+      Effect.gen(function* () {
+        const address = yield* (yield* Server).database("accounts")
+        const both = [yield* openedWithAccounts(address), yield* openedWithAccounts(address)]
+        // Half of the runs end meanwhile, and cost half of what they reserved.
+        const answers = yield* Effect.forEach(
+          Array.from({ length: 60 }, (_, index) => index),
+          Effect.fnUntraced(function* (index) {
+            const { ledger, reservations } = both[index % 2]!
+            const entered = LedgerContract.runOf(`run-account-${100 + index}`, {
+              owner: `boot/${index % 2}/1`
+            })
+            const reservation = AccountContract.reservationOf(
+              entered.runId,
+              0.1,
+              { dayUsdMax: 1.25 },
+              { owner: entered.owner }
+            )
+            const { _tag } = yield* reservations.reserve(reservation)
+            if (_tag === "Refused") return 0
+            yield* ledger.open(entered)
+            if (index % 4 < 2) return 0.1
+            const cost = LedgerContract.entryOf(entered.runId, "call-0", { costUsd: 0.05 })
+            yield* ledger.settle({ run: entered, entries: [cost], closedAt })
+            yield* reservations.release(entered)
+            return 0.05
+          }),
+          { concurrency: 8 }
+        )
+        const { day } = yield* both[0]!.reservations.standing("account-1", AccountContract.now)
+        const held = Money.toUsd(Money.add(day.spent, day.reserved))
+        assert.closeTo(
+          held,
+          answers.reduce<number>((sum, usd) => sum + usd, 0),
+          1e-9
+        )
+        assert.isAtMost(held, 1.25)
+        assert.isAbove(held, 1.1)
+      })
+  )
+
+  it.effect("keeps the limits of an account in any schedule", () =>
+    Effect.gen(function* () {
+      const server = yield* Server
+      for (const [index, seeds] of AccountSchedules.examples(5).entries()) {
+        const { ledger, reservations } = yield* openedWithAccounts(
+          yield* server.database(`schedule_${index}`)
+        )
+        yield* AccountSchedules.play(ledger, reservations, seeds)
+      }
     })
   )
 

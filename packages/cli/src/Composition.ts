@@ -17,6 +17,8 @@ import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import type { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import type { PrivateServers } from "@cogni/sandbox-git-relay/OriginAddress"
+import type { AccountLimits } from "@cogni/sandbox-ledger/AccountLimits"
+import type { AccountReservations } from "@cogni/sandbox-ledger/AccountReservations"
 import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import type * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
@@ -62,6 +64,7 @@ export type Runner =
   | RunStore
   | SqlRunStore
   | Ledger
+  | AccountReservations
   | DockerReaper.DockerReaper
   | DockerApi.DockerApi
   | DemoWitness
@@ -106,9 +109,10 @@ export const neverHeld = Effect.fnUntraced(function* (
     },
     ...upstreamFiles.map((path) => ({
       path,
-      name: "a file about the upstream or the registries",
+      name: "a file about the upstream, the registries or the accounts",
       remedy:
-        "Move it (COGNI_LLM_PROFILE_FILE, COGNI_LLM_IDENTITY_SECRET_FILE, COGNI_PACKAGES_FILE) out of the workspace"
+        "Move it (COGNI_LLM_PROFILE_FILE, COGNI_LLM_IDENTITY_SECRET_FILE, COGNI_PACKAGES_FILE, " +
+        "COGNI_ACCOUNT_LIMITS_FILE) out of the workspace"
     })),
     {
       path: settings.stateDirectory,
@@ -298,24 +302,38 @@ const between = (
 const proxy = (
   settings: Settings["Service"],
   plan: Plan
-): Layer.Layer<LlmProxy | DemoWitness, Misconfigured | Refusal, ContainerRuntime | Ledger> =>
+): Layer.Layer<
+  LlmProxy | DemoWitness,
+  Misconfigured | Refusal,
+  ContainerRuntime | Ledger | AccountReservations
+> =>
   Layer.unwrap(
-    Effect.map(Effect.fromResult(settings.packages), (packages) => proxyWith(settings, plan, packages))
+    Effect.gen(function* () {
+      const packages = yield* Effect.fromResult(settings.packages)
+      // Limits that cannot be read forbid every run that they may concern.
+      const limits =
+        plan.wayOut._tag === "Upstream" ? yield* Effect.fromResult(settings.accountLimits) : undefined
+      return proxyWith(settings, plan, { limits, packages })
+    })
   )
 
 const proxyWith = (
   settings: Settings["Service"],
   plan: Plan,
-  packages: PackageMirrorOptions | undefined
-): Layer.Layer<LlmProxy | DemoWitness, Misconfigured, ContainerRuntime | Ledger> => {
+  {
+    limits,
+    packages
+  }: { readonly limits: AccountLimits | undefined; readonly packages: PackageMirrorOptions | undefined }
+): Layer.Layer<LlmProxy | DemoWitness, Misconfigured, ContainerRuntime | Ledger | AccountReservations> => {
   const { wayOut } = plan
   switch (wayOut._tag) {
     case "None":
       return Layer.merge(withoutModel(settings, plan, packages), noWitness)
     case "Upstream":
       return Layer.merge(
-        RunLedger.entered(
+        RunLedger.limited(
           settings,
+          limits,
           between(settings, plan, {
             ...wayOut,
             keyFile: settings.keyFile,

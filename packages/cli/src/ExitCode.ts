@@ -26,7 +26,7 @@ const entries = {
   notFound: [66, "run, agent or file not found"],
   unavailable: [
     69,
-    "the container engine, an image, the run database, or a directory of this host is unavailable"
+    "the container engine, an image, the run database, a directory of this host, or a place for another run of the account is unavailable"
   ],
   fault: [70, "the run could not be created, or failed: container, proxy, posture, a task's model"],
   undelivered: [
@@ -42,7 +42,7 @@ const entries = {
   exfiltration: [119, "a canary was detected leaving the sandbox (--canaries stop)"],
   budget: [
     120,
-    "limit: the model budget is exceeded, and the agent failed or was stopped; or a limit of a task: steps, calls, tokens or conversation size"
+    "limit: the model budget is exceeded, and the agent failed or was stopped; or the account cannot pay for the run; or a limit of a task: steps, calls, tokens or conversation size"
   ],
   processes: [121, "limit: --processes"],
   output: [122, "limit: --output-limit"],
@@ -75,6 +75,8 @@ const names: { readonly [Tag in Reason["_tag"]]: ExitName } = {
   RunIdInUse: "input",
   WorkspaceFailed: "input",
   StoreUnavailable: "unavailable",
+  InsufficientCredits: "budget",
+  AccountBusy: "unavailable",
   RuntimeUnavailable: "unavailable",
   ImageNotFound: "unavailable",
   ContainerFailed: "fault",

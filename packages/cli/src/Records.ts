@@ -1,6 +1,6 @@
 /**
- * The run store and the ledger: the database that the environment names, with the run directories of this host as its
- * spool.
+ * The run store, the ledger and the reservations of accounts: the database that the environment names, with the run
+ * directories of this host as its spool.
  *
  * Separate from `Composition`, so that commands that only read records do not load an engine and a proxy.
  */
@@ -9,6 +9,7 @@ import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { HostFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { SchemaRefused } from "@cogni/sandbox-sql/SchemaVersion"
+import * as AccountReservations from "@cogni/sandbox-ledger/AccountReservations"
 import * as Ledger from "@cogni/sandbox-ledger/Ledger"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
@@ -16,6 +17,7 @@ import * as RunSpool from "@cogni/sandbox-docker/RunSpool"
 import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
+import * as SqlAccountReservations from "@cogni/sandbox-sql/SqlAccountReservations"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, FileSystem, Layer, Result } from "effect"
@@ -29,10 +31,13 @@ export const files = ({
 }: Pick<Settings["Service"], "prices" | "stateDirectory">): ReturnType<typeof FileRunStore.make> =>
   FileRunStore.make({ directory: stateDirectory, trafficOf: AuditTraffic.reader({ prices }) })
 
-/** Run store and ledger, in one database, for commands that run, and that delete records. */
+/** Run store, ledger and reservations, in one database, for commands that run, and that delete records. */
 export const store = (
   settings: Settings["Service"]
-): Layer.Layer<RunStore | SqlRunStore.SqlRunStore | Ledger.Ledger, Refusal | RunStoreError> =>
+): Layer.Layer<
+  RunStore | SqlRunStore.SqlRunStore | Ledger.Ledger | AccountReservations.AccountReservations,
+  Refusal | RunStoreError
+> =>
   Layer.unwrap(
     Effect.map(Effect.fromResult(settings.database), ({ address, variable }) =>
       SqlRunStore.layer({
@@ -44,7 +49,7 @@ export const store = (
           ...RunSpool.make({ directory: settings.stateDirectory, database: DatabaseAddress.nameOf(address) })
         }
       }).pipe(
-        Layer.merge(SqlLedger.layer),
+        Layer.merge(Layer.merge(SqlLedger.layer, SqlAccountReservations.layer)),
         Layer.provide(Database.layer(address)),
         mapLayerError((error) =>
           error._tag === "StoreUnavailable"
@@ -57,17 +62,21 @@ export const store = (
     )
   )
 
-/** Run store and ledger for commands that only read. Creates nothing if no run was ever started. */
+/** Run store, ledger and reservations for commands that only read. Creates nothing if no run was ever started. */
 export const looked = (
   settings: Settings["Service"]
-): Layer.Layer<RunStore | Ledger.Ledger, Refusal | RunStoreError, FileSystem.FileSystem> =>
+): Layer.Layer<
+  RunStore | Ledger.Ledger | AccountReservations.AccountReservations,
+  Refusal | RunStoreError,
+  FileSystem.FileSystem
+> =>
   Layer.unwrap(
     Effect.map(anythingRun(settings), (found) =>
       found
         ? store(settings)
         : Layer.merge(
             Layer.sync(RunStore, () => files(settings).store),
-            Ledger.layerMemory()
+            Layer.provideMerge(AccountReservations.layerMemory, Ledger.layerMemory())
           )
     )
   )

@@ -29,6 +29,7 @@ const flags: Fields = [
 
 /** Options and operations of the libraries, as users of the command set or start them. */
 const words: Readonly<Record<Remedy.Name, string>> = {
+  AccountLimits: "COGNI_ACCOUNT_LIMITS_FILE",
   "AcpOptions.ignoreMcpServers": "--ignore-mcp-servers",
   "CloneRequest.baseBranch": "--base",
   "CloneRequest.depth": "--depth",

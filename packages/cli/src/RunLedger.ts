@@ -2,6 +2,8 @@
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import type { AccountLimits } from "@cogni/sandbox-ledger/AccountLimits"
+import type { AccountReservations } from "@cogni/sandbox-ledger/AccountReservations"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as LedgerLlmProxy from "@cogni/sandbox-ledger/LedgerLlmProxy"
 import * as LedgerRecovery from "@cogni/sandbox-ledger/LedgerRecovery"
@@ -9,6 +11,7 @@ import type { LedgerRun } from "@cogni/sandbox-ledger/LedgerRun"
 import * as RunCost from "@cogni/sandbox-ledger/RunCost"
 import * as AuditCalls from "@cogni/sandbox-proxy/AuditCalls"
 import { Effect, type Layer } from "effect"
+import * as AccountSettings from "./AccountSettings.ts"
 import { refusal } from "./Failure.ts"
 import { plural } from "./Quantity.ts"
 import { Settings } from "./Settings.ts"
@@ -16,19 +19,39 @@ import { Settings } from "./Settings.ts"
 const isOrphaned = ({ expiresAt, owner }: LedgerRun): boolean =>
   HostOwner.isOrphaned(owner, expiresAt, new Date())
 
+const optionsOf = ({
+  prices
+}: Pick<Settings["Service"], "prices">): LedgerLlmProxy.LedgerLlmProxyOptions => ({
+  host: HostOwner.machineName(),
+  owner: ResourceLabels.formatOwner(HostOwner.self()),
+  isOrphaned,
+  callsOf: AuditCalls.reader({ prices })
+})
+
 /** Puts all runs of a proxy into the ledger. `upstream` names one that is no model. */
 export const entered = <E, R>(
-  { prices }: Pick<Settings["Service"], "prices">,
+  settings: Pick<Settings["Service"], "prices">,
   proxy: Layer.Layer<LlmProxy, E, R>,
   upstream?: string
 ): Layer.Layer<LlmProxy, E, R | Ledger> =>
   LedgerLlmProxy.layer(proxy, {
-    ...(upstream === undefined ? {} : { upstream }),
-    host: HostOwner.machineName(),
-    owner: ResourceLabels.formatOwner(HostOwner.self()),
-    isOrphaned,
-    callsOf: AuditCalls.reader({ prices })
+    ...optionsOf(settings),
+    ...(upstream === undefined ? {} : { upstream })
   })
+
+/** Puts all runs of a proxy into the ledger, within the limits of their accounts, if there are limits. */
+export const limited = <E, R>(
+  settings: Pick<Settings["Service"], "prices">,
+  limits: AccountLimits | undefined,
+  proxy: Layer.Layer<LlmProxy, E, R>
+): Layer.Layer<LlmProxy, E, R | Ledger | AccountReservations> =>
+  limits === undefined
+    ? entered(settings, proxy)
+    : LedgerLlmProxy.layerLimited(
+        proxy,
+        optionsOf(settings),
+        AccountSettings.admission(limits, settings.prices)
+      )
 
 /** Settles the runs of this host that are over. Returns those that are left. */
 const recovered = Effect.fnUntraced(function* (

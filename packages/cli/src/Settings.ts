@@ -13,6 +13,7 @@ import { Prices } from "@cogni/sandbox-proxy/Prices"
 import * as UpstreamProfile from "@cogni/sandbox-proxy/UpstreamProfile"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import { Config, ConfigProvider, Context, Effect, Layer, Option, Redacted, Schema } from "effect"
+import * as AccountSettings from "./AccountSettings.ts"
 import * as DatabaseSettings from "./DatabaseSettings.ts"
 import type { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
@@ -119,6 +120,7 @@ const config = Config.all({
     keyFile: text("COGNI_IMAGE_KEY_FILE")
   }),
   packagesFile: text("COGNI_PACKAGES_FILE"),
+  accountLimitsFile: text("COGNI_ACCOUNT_LIMITS_FILE"),
   runKeys: Config.all({
     mode: optional(Config.schema(RunKeySettings.Mode, "COGNI_RUN_KEYS")),
     deployment: text("COGNI_DEPLOYMENT")
@@ -195,6 +197,8 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
         stateDirectory
       )
     ),
+    /** Limits of accounts. An invalid file is an error only if a run with a model starts, or limits are shown. */
+    accountLimits: yield* Effect.result(AccountSettings.make(found.accountLimitsFile)),
     /** Whether each run gets a key of its own. */
     runKeys: RunKeySettings.make(found.runKeys),
     /** Prices of models, if configured. */
@@ -210,10 +214,13 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
         noProxy: found.git.noProxy
       })
     ),
-    /** Files that decide what leaves this host, and where to. No agent may write them. */
-    upstreamFiles: [found.upstream.profileFile, found.upstream.identitySecretFile, found.packagesFile].filter(
-      (path) => path !== undefined
-    ),
+    /** Files that decide what leaves this host, where to, and at whose cost. No agent may write them. */
+    upstreamFiles: [
+      found.upstream.profileFile,
+      found.upstream.identitySecretFile,
+      found.packagesFile,
+      found.accountLimitsFile
+    ].filter((path) => path !== undefined),
     /** The file that contains the key, if any. */
     keyFile,
     upstream: yield* upstream,

@@ -3,17 +3,21 @@
  *
  * They first settle the runs of dead processes of this host. They work without an engine.
  */
+import * as AccountLimits from "@cogni/sandbox-ledger/AccountLimits"
+import * as AccountReservations from "@cogni/sandbox-ledger/AccountReservations"
 import * as Ledger from "@cogni/sandbox-ledger/Ledger"
 import type { LedgerRefused, LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
-import type { Filter } from "@cogni/sandbox-ledger/LedgerQuery"
+import type { Filter, SpendSum } from "@cogni/sandbox-ledger/LedgerQuery"
 import * as RunCost from "@cogni/sandbox-ledger/RunCost"
-import { Effect, Stream } from "effect"
+import { Clock, Effect, Stream } from "effect"
+import * as AccountReport from "./AccountReport.ts"
 import { refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import type * as SpendFlags from "./SpendFlags.ts"
 import * as Output from "./Output.ts"
 import { find, store } from "./RecordCommand.ts"
 import * as RunLedger from "./RunLedger.ts"
+import { Settings } from "./Settings.ts"
 import * as SpendReport from "./SpendReport.ts"
 
 export type SpendInput = Flags.Typed<typeof SpendFlags.sums>
@@ -34,6 +38,7 @@ export const spend = Effect.fnUntraced(function* (input: SpendInput) {
   const {
     sums: [total]
   } = yield* answered(ledger.sums({ by: "total", filter }))
+  const limited = input.by === "account" ? yield* limitedAccounts(input, sums) : []
   if (truncated) yield* Output.note(`only the ${input.limit} most expensive are shown; see --limit`)
   switch (input.output) {
     case "json":
@@ -42,15 +47,42 @@ export const spend = Effect.fnUntraced(function* (input: SpendInput) {
         currency: "USD",
         truncated,
         sums: sums.map(SpendReport.sumJson),
-        total: total === undefined ? null : SpendReport.sumJson(total)
+        total: total === undefined ? null : SpendReport.sumJson(total),
+        ...(limited.length === 0 ? {} : { limits: limited.map(AccountReport.json) })
       })
     case "csv":
       return yield* Output.Output.use((output) => output.stdout(SpendReport.sumsCsv(input.by, sums)))
     case "text":
-      if (sums.length > 0) return yield* Output.lines(SpendReport.table(input.by, sums, total))
-      yield* Output.note("no call to a model is in the ledger for these filters")
+      if (sums.length > 0) yield* Output.lines(SpendReport.table(input.by, sums, total))
+      else yield* Output.note("no call to a model is in the ledger for these filters")
+      if (limited.length > 0) yield* Output.lines(["", ...AccountReport.table(limited)])
   }
 }, Effect.provide(store))
+
+/** Number of accounts whose limits are shown. Each is computed from all its calls of this month. */
+const limitedMax = 100
+
+/** Computes what is left of the limits of accounts: of those whose costs are shown, and of those in the file of limits. */
+const limitedAccounts = Effect.fnUntraced(function* (
+  { account }: Pick<SpendInput, "account">,
+  sums: ReadonlyArray<SpendSum>
+) {
+  const limits = yield* Effect.fromResult((yield* Settings).accountLimits)
+  if (limits === undefined) return []
+  const reservations = yield* AccountReservations.AccountReservations
+  const now = new Date(yield* Clock.currentTimeMillis).toISOString()
+  const names = new Set([...sums.flatMap(({ group }) => group ?? []), ...Object.keys(limits.accounts ?? {})])
+  const shown = [...names].filter((name) => account === undefined || name === account)
+  if (shown.length > limitedMax)
+    yield* Output.note(`the limits of ${limitedMax} accounts are shown; name one: --account`)
+  return yield* Effect.forEach(shown.slice(0, limitedMax), (name) =>
+    Effect.map(answered(reservations.standing(name, now)), (standing) => ({
+      account: name,
+      limit: AccountLimits.limitOf(limits, name),
+      standing
+    }))
+  )
+})
 
 /** Explains the cost of a run, call by call. */
 export const explain = Effect.fnUntraced(function* (

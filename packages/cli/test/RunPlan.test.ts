@@ -19,6 +19,7 @@ const absent: Settings["Service"] = {
   gatewayImage: "cogni/gateway:1",
   imageOf: (image) => `cogni/${image}:1`,
   packages: Result.succeed(undefined),
+  accountLimits: Result.succeed(undefined),
   prices: undefined,
   rowsSeconds: undefined,
   prometheusUrl: undefined,

@@ -57,6 +57,7 @@ describe("Settings", () => {
         proxyImage: "cogni-sandbox/proxy:latest",
         gatewayImage: "cogni-sandbox/gateway:latest",
         packages: Result.succeed(undefined),
+        accountLimits: Result.succeed(undefined),
         prices: undefined,
         rowsSeconds: undefined,
         prometheusUrl: undefined,

@@ -3,8 +3,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import { AccountReservations } from "@cogni/sandbox-ledger/AccountReservations"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
-import { LedgerContract } from "@cogni/sandbox-ledger/testing"
+import { AccountContract, LedgerContract } from "@cogni/sandbox-ledger/testing"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer, Result } from "effect"
 import * as fs from "node:fs"
@@ -27,7 +28,7 @@ const settingsOf = (directory: string) =>
   }) as unknown as Settings["Service"]
 
 /** A state directory whose ledger has two runs. */
-const state = Effect.fnUntraced(function* (account = "account-1") {
+const state = Effect.fnUntraced(function* (account = "account-1", limits?: object) {
   const directory = yield* Effect.acquireRelease(
     Effect.sync(() => fs.mkdtempSync(path.join(os.tmpdir(), "spend-command-"))),
     (made) => Effect.sync(() => fs.rmSync(made, { recursive: true, force: true }))
@@ -78,10 +79,20 @@ const state = Effect.fnUntraced(function* (account = "account-1") {
         LedgerContract.entryOf(other, "call-9", { at: "2026-02-01T00:00:00.000Z", costUsd: 5, model: "m2" })
       ]
     })
+    if (limits === undefined) return
+    const { reserve } = yield* AccountReservations
+    const leaseUntil = "2999-01-01T00:00:00.000Z"
+    yield* reserve(AccountContract.reservationOf("run-reserving-01", 0.5, {}, { leaseUntil }))
   }).pipe(Effect.provide(Records.store(settingsOf(directory))))
+  const file = path.join(directory, "limits.json")
+  if (limits !== undefined) fs.writeFileSync(file, JSON.stringify(limits))
+  const environment = {
+    COGNI_STATE_DIR: directory,
+    ...(limits === undefined ? {} : { COGNI_ACCOUNT_LIMITS_FILE: file })
+  }
   return Effect.fnUntraced(function* (...argv: ReadonlyArray<string>) {
     const memory = Output.makeMemory()
-    const code = yield* Cli.main({ argv, environment: { COGNI_STATE_DIR: directory } }).pipe(
+    const code = yield* Cli.main({ argv, environment }).pipe(
       Effect.provide(Layer.merge(NodeServices.layer, memory.layer))
     )
     return { ...memory.said, code }
@@ -104,6 +115,48 @@ describe("SpendCommand", () => {
           [""]
         ]
       )
+    })
+  )
+
+  it.live("shows what is spent, reserved and left of the limits of accounts", () =>
+    Effect.gen(function* () {
+      const limits = {
+        default: { dayUsdMax: 2, concurrentRunsMax: 3 },
+        accounts: { quiet: { monthUsdMax: 10, callsPerMinuteMax: 60 } }
+      }
+      const cli = yield* state("acct-2", limits)
+      const { code, stdout } = yield* cli("spend")
+      assert.strictEqual(code, 0)
+      const lines = stdout.split("\n").map((line) => line.split(/ {2,}/u))
+      assert.deepStrictEqual(lines.slice(5), [
+        ["ACCOUNT", "RUNS", "TODAY (UTC)", "THIS MONTH", "CALLS/MINUTE"],
+        ["account-1", "1 of 3", "$0 of $2, $0.5 reserved", "$0, $0.5 reserved", "-"],
+        ["acct-2", "0 of 3", "$0 of $2", "$0", "-"],
+        ["quiet", "0", "$0", "$0 of $10", "at most 60"],
+        [""]
+      ])
+      const json = JSON.parse((yield* cli("spend", "--account", "account-1", "-o", "json")).stdout)
+      assert.deepStrictEqual(json.limits, [
+        {
+          account: "account-1",
+          runs: 1,
+          concurrentRunsMax: 3,
+          callsPerMinuteMax: null,
+          day: { limitUsd: 2, spentUsd: 0, reservedUsd: 0.5, leftUsd: 1.5 },
+          month: { limitUsd: null, spentUsd: 0, reservedUsd: 0.5, leftUsd: null }
+        }
+      ])
+      assert.notInclude((yield* cli("spend", "--by", "day")).stdout, "TODAY")
+    })
+  )
+
+  it.live("refuses limits that cannot be read, and needs them for accounts alone", () =>
+    Effect.gen(function* () {
+      const cli = yield* state("acct-2", { accounts: { a: { dayUsdMax: "much" } } })
+      const { code, stderr } = yield* cli("spend")
+      assert.strictEqual(code, 78)
+      assert.include(stderr, "COGNI_ACCOUNT_LIMITS_FILE")
+      assert.strictEqual((yield* cli("spend", "--by", "day")).code, 0)
     })
   )
 

@@ -74,6 +74,7 @@ const settings: Settings["Service"] = {
   gatewayImage: "cogni/gateway:1",
   imageOf: (image) => `cogni/${image}:1`,
   packages: Result.succeed(undefined),
+  accountLimits: Result.succeed(undefined),
   prices: undefined,
   rowsSeconds: undefined,
   prometheusUrl: undefined,

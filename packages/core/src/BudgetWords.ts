@@ -9,7 +9,8 @@ const budgetUnits: Readonly<Record<BudgetName, readonly [one: string, other: str
   cost_usd: ["US dollar", "US dollars"],
   bytes: ["byte", "bytes"],
   concurrent_calls: ["concurrent call", "concurrent calls"],
-  requests_per_second: ["request per second", "requests per second"]
+  requests_per_second: ["request per second", "requests per second"],
+  account_calls_per_minute: ["call per minute", "calls per minute"]
 }
 
 /** Describes an amount of a budget, such as `1 call` or `0.5 US dollars`. `figure` is the amount as text. */

@@ -11,8 +11,10 @@ import { type PackagePattern, registries, type Registry } from "./PackagePattern
 import type { RunId } from "./RunId.ts"
 import type { Evidence, Exhaustion, LlmTraffic, LlmUsage } from "./RunResult.ts"
 import {
+  type AccountBusy,
   type HostFailed,
   type ImageNotFound,
+  type InsufficientCredits,
   type Misconfigured,
   ProxyFailed,
   type ContainerFailed,
@@ -27,6 +29,8 @@ export type LlmProxyError =
   | HostFailed
   | Misconfigured
   | StoreUnavailable
+  | InsufficientCredits
+  | AccountBusy
   | RuntimeUnavailable
   | ImageNotFound
   | ContainerFailed
@@ -79,6 +83,34 @@ export interface LlmRequest {
    * the trace of the run. A header of that name from the agent is never passed on.
    */
   readonly traceparent?: string | undefined
+  /** Limits of the account that pays, in addition to the budget of the run (default none). */
+  readonly account?: LlmAccount | undefined
+}
+
+/** Limits of the account that pays, in addition to the run's own budget. */
+export interface LlmAccount {
+  /** True if the cost budget of the run is what was reserved for it, because the spec names none. */
+  readonly reservesCost: boolean
+  /** Memory of the account's `CallPace`, which all its runs in this process share. Absent: no limit. */
+  readonly pace?: SharedArrayBuffer | undefined
+}
+
+/** A run before anything of it exists. */
+export interface LlmAdmission {
+  readonly runId: RunId
+  readonly llm: LlmAccess
+  readonly runtimeSecondsMax: number
+}
+
+/**
+ * Decides whether the account that pays for a run may start it. A proxy that has this also refuses, in `acquire`, a run
+ * that was not admitted and may not start.
+ */
+export interface LlmAdmissions {
+  /** Fails if the run could not start now. Reserves nothing. */
+  readonly check: (admission: Omit<LlmAdmission, "runId">) => Effect.Effect<void, LlmProxyError>
+  /** Reserves what the run may use. Closing the scope returns what it did not use. */
+  readonly admit: (admission: LlmAdmission) => Effect.Effect<void, LlmProxyError, Scope.Scope>
 }
 
 /** One run's access to its model, and to packages. */
@@ -101,6 +133,8 @@ export class LlmProxy extends Context.Service<
   LlmProxy,
   {
     readonly capabilities: LlmProxyCapabilities
+    /** Asked before anything of a run with a model is made. Absent: every run may start. */
+    readonly admissions?: LlmAdmissions | undefined
     /**
      * Open the socket of a run. Returns as soon as its mounts are known, while the proxy starts until `ready`. Closing
      * the scope closes the socket and every stream on it.
@@ -126,6 +160,8 @@ export interface MemoryProxyOptions {
   readonly observations?: ReadonlyArray<LlmObservation> | undefined
   /** Model calls of every run, in order: their usage adds up to the run's. Default: no call, and no usage. */
   readonly calls?: ReadonlyArray<MemoryCall> | undefined
+  /** Decides which runs may start. Default: all. */
+  readonly admissions?: LlmAdmissions | undefined
 }
 
 /** A model call that a proxy in memory reports. No model is asked. */
@@ -212,6 +248,7 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
   })
   return LlmProxy.of({
     capabilities: { name: "memory", inspectsBodies: true, servesHost: true, tools: [], packages: registries },
+    ...(options.admissions === undefined ? {} : { admissions: options.admissions }),
     acquire
   })
 })

@@ -7,6 +7,7 @@
 
 /** Options, operations and fields that errors of these packages can name. */
 export const names = [
+  "AccountLimits",
   "AcpOptions.ignoreMcpServers",
   "CloneRequest.baseBranch",
   "CloneRequest.depth",

@@ -137,7 +137,7 @@ export type LlmCall = typeof LlmCall.Type
 export const hasReachedUpstream = ({ callId, outcome }: LlmCall): boolean =>
   outcome === undefined || (callId !== undefined && outcome !== "answered" && outcome !== "refused")
 
-/** Budgets of a run. The first five stay spent; the last two recover within moments. */
+/** Budgets of a run. The first five stay spent; the others recover. The last is one of the account that pays. */
 export const BudgetName = Schema.Literals([
   "calls",
   "input_tokens",
@@ -145,7 +145,8 @@ export const BudgetName = Schema.Literals([
   "cost_usd",
   "bytes",
   "concurrent_calls",
-  "requests_per_second"
+  "requests_per_second",
+  "account_calls_per_minute"
 ])
 
 export type BudgetName = typeof BudgetName.Type

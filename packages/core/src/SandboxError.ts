@@ -13,7 +13,14 @@ import { RunId } from "./RunId.ts"
 import { Evidence, Exhaustion, LlmTraffic, Output, Peak, formatBytes } from "./RunResult.ts"
 
 /** Coarse error code of the source documents, in addition to the finer reason. */
-export type ErrorCode = "timeout" | "oom_killed" | "container_failed" | "internal" | "invalid_request"
+export type ErrorCode =
+  | "timeout"
+  | "oom_killed"
+  | "container_failed"
+  | "internal"
+  | "invalid_request"
+  | "insufficient_credits"
+  | "rate_limit"
 
 /** Partial result of a run whose limit was broken. */
 export const Partial = Schema.Struct({
@@ -166,6 +173,39 @@ export class StoreUnavailable extends Schema.TaggedError<StoreUnavailable>()("St
   readonly isRetryable = true
   override get message(): string {
     return `the run store ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** Fields of a refusal because of the account that pays: which one, why, and what to do. */
+const refusedAccount = {
+  billingAccountId: Schema.String,
+  ...told,
+  /** Seconds until the limit may allow the run, if known: the rest of the day or month, or a moment. */
+  retrySeconds: Schema.optionalKey(Schema.Int)
+}
+
+/** The account that pays cannot pay for what the run may spend. Nothing was made. */
+export class InsufficientCredits extends Schema.TaggedError<InsufficientCredits>()(
+  "InsufficientCredits",
+  refusedAccount
+) {
+  get code(): ErrorCode {
+    return "insufficient_credits"
+  }
+  readonly isRetryable = false
+  override get message(): string {
+    return `account ${this.billingAccountId} cannot pay for this run: ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** The account that pays has as many runs as it may have at once. Nothing was made. */
+export class AccountBusy extends Schema.TaggedError<AccountBusy>()("AccountBusy", refusedAccount) {
+  get code(): ErrorCode {
+    return "rate_limit"
+  }
+  readonly isRetryable = true
+  override get message(): string {
+    return `account ${this.billingAccountId} may not start another run now: ${this.detail}. ${this.remedy}`
   }
 }
 
@@ -399,6 +439,8 @@ export const Reason = Schema.Union([
   InvalidSpec,
   RunIdInUse,
   StoreUnavailable,
+  InsufficientCredits,
+  AccountBusy,
   RuntimeUnavailable,
   ImageNotFound,
   ContainerFailed,

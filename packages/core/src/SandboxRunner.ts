@@ -1,5 +1,5 @@
 /**
- * The life of a run.
+ * The life of a run. If the proxy limits accounts, what a run may spend is reserved right after its record is open.
  *
  *     RunStore ─► Workspace ─┐
  *                 LlmProxy ──┴─► container: create ─► start, held ─► posture ─► proceed ─► output, exit
@@ -58,12 +58,12 @@ export class SandboxRunner extends Context.Service<
     /** Open a sandbox that runs many commands. `runtimeSecondsMax` bounds its whole life. */
     readonly open: (spec: SandboxSpec.OpenSpecInput) => Effect.Effect<Sandbox, SandboxError, Scope.Scope>
     /**
-     * Check a spec without creating anything: its fields, and whether the proxy can do what it asks for. `run` and
-     * `open` check again.
+     * Check a spec without creating anything: its fields, whether the proxy can do what it asks for, and whether the
+     * account that pays may start it now. `run` and `open` check again.
      */
     readonly check: (
       spec: SandboxSpec.OpenSpecInput | SandboxSpec.SandboxSpecInput
-    ) => Effect.Effect<void, InvalidSpec>
+    ) => Effect.Effect<void, InvalidSpec | LlmProxy.LlmProxyError>
     /** Like `run`, with success and error in one value. Never fails. */
     readonly runOnce: (spec: SandboxSpec.SandboxSpecInput) => Effect.Effect<RunOnceResult>
   }
@@ -99,7 +99,15 @@ export const make = Effect.gen(function* () {
   const check = (input: SandboxSpec.OpenSpecInput | SandboxSpec.SandboxSpecInput) =>
     Effect.flatMap(
       decoded("argv" in input ? SandboxSpec.decode(input) : SandboxSpec.decodeOpen(input)),
-      (spec) => WayOut.promised(spec, ports.proxy.capabilities)
+      (spec) =>
+        Effect.andThen(WayOut.promised(spec, ports.proxy.capabilities), () =>
+          spec.llm === undefined || ports.proxy.admissions === undefined
+            ? Effect.void
+            : ports.proxy.admissions.check({
+                llm: spec.llm,
+                runtimeSecondsMax: spec.limits.runtimeSecondsMax
+              })
+        )
     )
 
   return SandboxRunner.of({

@@ -81,6 +81,27 @@ const reasons: ReadonlyArray<
     "Look at COGNI_DATABASE_URL"
   ],
   [
+    new SandboxError.InsufficientCredits({
+      billingAccountId: "acct",
+      detail: "its limit is 1 US dollars a day",
+      remedy: "Raise the limit",
+      retrySeconds: 60
+    }),
+    "insufficient_credits",
+    false,
+    "Raise the limit"
+  ],
+  [
+    new SandboxError.AccountBusy({
+      billingAccountId: "acct",
+      detail: "it has 2 open runs",
+      remedy: "Wait until one ends"
+    }),
+    "rate_limit",
+    true,
+    "Wait until one ends"
+  ],
+  [
     new SandboxError.RuntimeUnavailable({ detail: "does not answer", remedy: "Start it" }),
     "internal",
     true,

@@ -5,8 +5,10 @@ import { GrantStore, GrantStoreUnavailable } from "@cogni/sandbox-graph-provider
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
+import type * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { AccountBusy, InsufficientCredits, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Layer } from "effect"
@@ -23,6 +25,17 @@ const withGrants = (find: GrantStore["Service"]["find"]) =>
     Layer.provide(GraphObserver.layerNone),
     Layer.provideMerge(SandboxRunner.layerMemory(answering))
   )
+
+/** Accounts that fail with these reasons when they are checked, and when a run is admitted. */
+const admitting = (
+  checked: LlmProxy.LlmProxyError | undefined,
+  admitted: LlmProxy.LlmProxyError | undefined
+): LlmProxy.LlmAdmissions => ({
+  check: () => (checked === undefined ? Effect.void : Effect.fail(checked)),
+  admit: () => (admitted === undefined ? Effect.void : Effect.fail(admitted))
+})
+
+const account = { billingAccountId: "acct", detail: "it is empty", remedy: "Pay" }
 
 /** A relay that accepts every repository. */
 const anyRepository = Layer.succeed(
@@ -82,6 +95,50 @@ describe("Admission", () => {
       const { final } = yield* told(request())
       assert.containSubset(final, { ok: false, error: "authz_denied", reason: "GrantRevoked" })
     }).pipe(Effect.provide(withGrants(() => Effect.sync(() => grants.shift()))))
+  })
+
+  it.effect.each<[string, LlmProxy.LlmProxyError, object]>([
+    [
+      "cannot pay",
+      new InsufficientCredits({ ...account, retrySeconds: 60 }),
+      { error: "insufficient_credits", reason: "InsufficientCredits", retrySeconds: 60 }
+    ],
+    ["has too many runs", new AccountBusy(account), { error: "rate_limit", reason: "AccountBusy" }],
+    [
+      "cannot be asked about",
+      new StoreUnavailable({ detail: "is gone", remedy: "Start it" }),
+      { error: "internal", reason: "StoreUnavailable" }
+    ]
+  ])("refuses a run whose account %s, in check and before a sandbox is made", ([, reason, expected]) =>
+    Effect.gen(function* () {
+      assert.containSubset(yield* refusal(request()), expected)
+      const { final } = yield* told(request())
+      const { error, reason: tag } = expected as { readonly error: string; readonly reason: string }
+      assert.containSubset(final, { ok: false, error, reason: tag })
+    }).pipe(
+      Effect.provide(
+        world({ program: () => Effect.die("a sandbox was made"), admissions: admitting(reason, reason) })
+      )
+    )
+  )
+
+  it.effect("gives the same code to a run whose account was emptied between check and start", () => {
+    const reason = new InsufficientCredits(account)
+    return Effect.gen(function* () {
+      const provider = yield* SandboxGraphProvider.SandboxGraphProvider
+      yield* provider.check(request(), context)
+      const { events, final } = yield* told(request())
+      assert.containSubset(final, { ok: false, error: "insufficient_credits", reason: "InsufficientCredits" })
+      assert.containSubset(events.at(-2), { type: "error", error: "insufficient_credits" })
+      assert.containSubset(events[0], { type: "usage_report", fact: { inputTokens: 0, outputTokens: 0 } })
+    }).pipe(
+      Effect.provide(
+        world({
+          program: () => Effect.die("a sandbox was made"),
+          admissions: admitting(undefined, reason)
+        })
+      )
+    )
   })
 
   it.effect("reports an unreachable grant store as internal, not as a fault of the caller", () =>

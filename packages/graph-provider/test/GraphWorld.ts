@@ -93,6 +93,7 @@ export const world = (
     readonly agents?: ReadonlyArray<Agent>
     readonly repositories?: Layer.Layer<Repositories.Repositories>
     readonly calls?: MemoryProxyOptions["calls"]
+    readonly admissions?: MemoryProxyOptions["admissions"]
   } = {}
 ) =>
   SandboxGraphProvider.layer({ enabled: options.enabled ?? true, models: ["gpt"] }).pipe(
@@ -103,7 +104,10 @@ export const world = (
     ]),
     Layer.provideMerge(
       Layer.merge(
-        SandboxRunner.layerMemory({ program: options.program, llm: { calls: options.calls } }),
+        SandboxRunner.layerMemory({
+          program: options.program,
+          llm: { calls: options.calls, admissions: options.admissions }
+        }),
         observing()
       )
     )

@@ -5,9 +5,13 @@
  *
  * A run that the ledger cannot open does not start. A run that it cannot settle stays open in it, and is settled from
  * its audit by the next recovery: every 10 minutes, and when the next process starts.
+ *
+ * With limits of accounts, a run is admitted first: what it may spend is reserved before anything of it is made, and
+ * returned after the ledger has settled it.
  */
 import type { CallsOf } from "@cogni/sandbox-core/AuditedCall"
 import {
+  type LlmAdmissions,
   type LlmEndpoint,
   LlmProxy,
   type LlmProxyCapabilities,
@@ -15,11 +19,14 @@ import {
   type LlmRequest
 } from "@cogni/sandbox-core/LlmProxy"
 import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
-import { ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { named } from "@cogni/sandbox-core/Remedy"
+import { Misconfigured, ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { Clock, Effect, Layer, Schedule, type Scope } from "effect"
+import * as AccountAdmission from "./AccountAdmission.ts"
+import type { AccountReservations } from "./AccountReservations.ts"
 import { Ledger } from "./Ledger.ts"
 import * as LedgerRecovery from "./LedgerRecovery.ts"
-import { keyOf, type LedgerRun } from "./LedgerRun.ts"
+import { keyOf, type LedgerRun, type RunKey } from "./LedgerRun.ts"
 
 /** Time between two recoveries of a process, in seconds. */
 export const recoverySeconds = 600
@@ -40,10 +47,14 @@ export interface LedgerLlmProxyOptions {
   readonly callsOf: CallsOf
 }
 
-/** Wraps a proxy. Closing the scope ends the recoveries. */
+/** Seconds between two recoveries because an account had too little left. */
+const refusedRecoverySeconds = 10
+
+/** Wraps a proxy. `accounts` admits its runs (default: all may start). Closing the scope ends the recoveries. */
 export const make = Effect.fnUntraced(function* (
   proxy: LlmProxy["Service"],
-  options: LedgerLlmProxyOptions
+  options: LedgerLlmProxyOptions,
+  accounts?: AccountAdmission.AccountAdmission
 ): Effect.fn.Return<LlmProxy["Service"], never, Ledger | Scope.Scope> {
   const ledger = yield* Ledger
   const provided = Effect.provideService(Ledger, ledger)
@@ -57,11 +68,35 @@ export const make = Effect.fnUntraced(function* (
   }).pipe(
     Effect.tap((settled) => Effect.sync(() => settled.forEach((run) => unsettled.delete(keyOf(run))))),
     Effect.catch((error) =>
-      Effect.logWarning(`some runs are not settled in the ledger yet. ${error.message}`)
+      Effect.as(Effect.logWarning(`some runs are not settled in the ledger yet. ${error.message}`), [])
     ),
-    Effect.repeat(Schedule.spaced(`${recoverySeconds} seconds`))
+    provided
   )
-  yield* Effect.forkScoped(provided(recover))
+  yield* Effect.forkScoped(Effect.repeat(recover, Schedule.spaced(`${recoverySeconds} seconds`)))
+
+  let recoveredMillis = Number.NEGATIVE_INFINITY
+  /** Asks again after the runs of dead processes of this host are settled: they may hold what the account lacks. */
+  const recovering = <A, R>(
+    question: Effect.Effect<A, LlmProxyError, R>
+  ): Effect.Effect<A, LlmProxyError, R> =>
+    Effect.catchTag(question, ["AccountBusy", "InsufficientCredits"], (refusal) =>
+      Effect.gen(function* () {
+        const nowMillis = yield* Clock.currentTimeMillis
+        if (nowMillis - recoveredMillis < refusedRecoverySeconds * 1000) return yield* refusal
+        recoveredMillis = nowMillis
+        return (yield* recover).length === 0 ? yield* refusal : yield* question
+      })
+    )
+  /** Terms of the runs that were admitted and have not ended. */
+  const admitted = new Map<string, AccountAdmission.AccountTerms>()
+  const admit = Effect.fnUntraced(function* (
+    run: RunKey,
+    llm: LlmAccess
+  ): Effect.fn.Return<AccountAdmission.AccountTerms, LlmProxyError, Scope.Scope> {
+    if (accounts === undefined) return {}
+    if (!proxy.capabilities.inspectsBodies) return yield* unread(proxy.capabilities)
+    return yield* recovering(accounts.admit(run, llm))
+  })
 
   /** Never fails: a run that cannot be settled now stays open. */
   const settle = (run: LedgerRun, traffic?: LedgerRecovery.ReportedTraffic) =>
@@ -82,6 +117,9 @@ export const make = Effect.fnUntraced(function* (
   ): Effect.fn.Return<LlmEndpoint, LlmProxyError, Scope.Scope> {
     const { llm } = request
     if (llm === undefined) return yield* proxy.acquire(request)
+    const key = { runId: request.runId, attempt: llm.identity.attempt }
+    // A run that was not admitted before, such as one without a sandbox, is admitted now.
+    const terms = admitted.get(keyOf(key)) ?? (yield* admit(key, llm))
     const run = runOf({ ...request, llm }, options, {
       nowMillis: yield* Clock.currentTimeMillis,
       capabilities: proxy.capabilities
@@ -103,7 +141,7 @@ export const make = Effect.fnUntraced(function* (
       ),
       () => settleOnce(acquired ? undefined : noCalls)
     )
-    const endpoint = yield* proxy.acquire(request)
+    const endpoint = yield* proxy.acquire(limited({ ...request, llm }, terms))
     acquired = true
     const finish = yield* Effect.cached(
       Effect.tap(endpoint.finish, (traffic) => Effect.uninterruptible(settleOnce(traffic)))
@@ -113,7 +151,23 @@ export const make = Effect.fnUntraced(function* (
     return { ...endpoint, finish }
   })
 
-  return LlmProxy.of({ capabilities: proxy.capabilities, acquire })
+  const admissions: LlmAdmissions | undefined = accounts && {
+    check: ({ llm }) =>
+      proxy.capabilities.inspectsBodies ? recovering(accounts.check(llm)) : unread(proxy.capabilities),
+    admit: Effect.fn("LedgerLlmProxy.admit")(function* ({ llm, runId }) {
+      const key = { runId, attempt: llm.identity.attempt }
+      const terms = yield* admit(key, llm)
+      yield* Effect.acquireRelease(
+        Effect.sync(() => admitted.set(keyOf(key), terms)),
+        () => Effect.sync(() => admitted.delete(keyOf(key)))
+      )
+    })
+  }
+  return LlmProxy.of({
+    capabilities: proxy.capabilities,
+    ...(admissions === undefined ? {} : { admissions }),
+    acquire
+  })
 })
 
 /** Puts the runs of a proxy into the ledger. */
@@ -125,6 +179,44 @@ export const layer = <E, R>(
     LlmProxy,
     Effect.flatMap(LlmProxy, (inner) => make(inner, options))
   ).pipe(Layer.provide(proxy))
+
+/** Puts the runs of a proxy into the ledger, and limits what each account may use. */
+export const layerLimited = <E, R>(
+  proxy: Layer.Layer<LlmProxy, E, R>,
+  options: LedgerLlmProxyOptions,
+  accounts: Omit<AccountAdmission.AccountAdmissionOptions, "owner">
+): Layer.Layer<LlmProxy, E, R | Ledger | AccountReservations> =>
+  Layer.effect(
+    LlmProxy,
+    Effect.gen(function* () {
+      const admission = yield* AccountAdmission.make({ ...accounts, owner: options.owner })
+      return yield* make(yield* LlmProxy, options, admission)
+    })
+  ).pipe(Layer.provide(proxy))
+
+/** A proxy that reads no answers knows no costs, so a limit would mean nothing. */
+const unread = ({ name }: LlmProxyCapabilities): Misconfigured =>
+  new Misconfigured({
+    option: named("AccountLimits"),
+    detail: `are set, and the proxy ${name} does not read what calls cost`,
+    remedy: "Use the gateway, or leave the limits out"
+  })
+
+/** The request of a run, within the terms of its account. */
+const limited = (
+  request: LlmRequest & { readonly llm: LlmAccess },
+  { account, costUsdMax }: AccountAdmission.AccountTerms
+): LlmRequest => {
+  const { llm } = request
+  return {
+    ...request,
+    ...(account === undefined ? {} : { account }),
+    llm:
+      costUsdMax === undefined
+        ? llm
+        : { ...llm, budget: { onExhausted: "refuse", ...llm.budget, costUsdMax } }
+  }
+}
 
 /** Traffic of a run whose proxy did not start. */
 const noCalls: LedgerRecovery.ReportedTraffic = { calls: [], callsTotal: 0, unreadableRows: 0 }

@@ -1,3 +1,6 @@
+export * as AccountAdmission from "./AccountAdmission.ts"
+export * as AccountLimits from "./AccountLimits.ts"
+export * as AccountReservations from "./AccountReservations.ts"
 export * as Ledger from "./Ledger.ts"
 export * as LedgerEntry from "./LedgerEntry.ts"
 export * as LedgerError from "./LedgerError.ts"

@@ -203,6 +203,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
         hasOwnKey: own !== undefined,
         ...(llm === undefined ? {} : { llm }),
         payer: llm === undefined ? { cacheScope: "" } : payerOf(llm.identity),
+        ...(request.account === undefined ? {} : { account: request.account }),
         packages,
         socketPath: path.join(carried.directory, socketName),
         ...(forPackages === undefined

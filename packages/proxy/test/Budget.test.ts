@@ -445,6 +445,60 @@ describe("Budget with waiting", () => {
   })
 })
 
+describe("Budget of an account", () => {
+  const account = (changes: Partial<Budget.AccountRule> = {}): Budget.AccountRule => ({
+    reservesCost: true,
+    take: () => 0,
+    callsPerMinuteMax: () => 3,
+    ...changes
+  })
+
+  it("tells the agent that its account reserved the budget, once that is spent", () => {
+    const of = ledger({ costUsdMax: 3 }, { prices, account: account() })
+    call(of, { inputTokens: 1, outputTokens: 1 })
+    const found = refusal(of)
+    assert.isTrue(found.final)
+    assert.strictEqual(
+      found.detail,
+      "The account that pays reserved 3 US dollars for this run, and it is spent (3 used). " +
+        "No further calls are allowed: finish with what you have."
+    )
+    assert.deepStrictEqual(of.exhausted(), { budget: "cost_usd", limit: 3, used: 3 })
+    const own = ledger({ costUsdMax: 3 }, { prices, account: account({ reservesCost: false }) })
+    call(own, { inputTokens: 1, outputTokens: 1 })
+    assert.include(refusal(own).detail, "The sandbox's budget of 3 US dollars is spent")
+  })
+
+  it("makes a call wait while the account has no more in this minute", () => {
+    let wait = 0
+    const of = ledger(undefined, { account: account({ take: () => wait }) })
+    begin(of)
+    wait = 14_001
+    const found = refusal(of)
+    assert.isFalse(found.final)
+    assert.deepStrictEqual(found.exhaustion, { budget: "account_calls_per_minute", limit: 3, used: 3 })
+    assert.strictEqual(found.retryAfterSeconds, 15)
+    assert.include(found.detail, "limited to 3 calls per minute, in all its runs together. Wait 15 s")
+    wait = 0
+    begin(of)
+  })
+
+  it("takes nothing from the account for a call that is refused for another reason", () => {
+    let taken = 0
+    const take = () => {
+      taken += 1
+      return 0
+    }
+    const of = ledger({ callsMax: 1 }, { account: account({ take }) })
+    begin(of)
+    refusal(of)
+    const busy = ledger({ concurrentCallsMax: 1 }, { account: account({ take }) })
+    begin(busy)
+    refusal(busy)
+    assert.strictEqual(taken, 2)
+  })
+})
+
 describe("Budget for any sequence of calls", () => {
   const Step = Schema.Struct({
     begin: Schema.Boolean,

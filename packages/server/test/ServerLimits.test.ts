@@ -2,9 +2,16 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { HostFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import {
+  AccountBusy,
+  HostFailed,
+  InsufficientCredits,
+  StoreUnavailable
+} from "@cogni/sandbox-core/SandboxError"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import { answering, asked, lasting, question, serve } from "./ServerWorld.ts"
+
+const account = { billingAccountId: "acct", detail: "it is empty", remedy: "Pay" }
 
 describe("ServerLimits", () => {
   it.effect("answers a body above the limit with 413, with or without Content-Length", () =>
@@ -102,6 +109,27 @@ describe("ServerLimits", () => {
       yield* Effect.promise(() => first.response.text())
       yield* server.left(first.runId)
       yield* caller.open(question)
+    })
+  )
+
+  it.effect.each([
+    [402, new InsufficientCredits({ ...account, retrySeconds: 3600 }), "insufficient_credits", "3600"],
+    [402, new InsufficientCredits(account), "insufficient_credits", null],
+    [429, new AccountBusy({ ...account, retrySeconds: 10 }), "rate_limit", "10"],
+    [503, new StoreUnavailable({ detail: "is gone", remedy: "Start it" }), "unavailable", null]
+  ] as const)("answers with %s before anything starts if the account may not start a run", (row) =>
+    Effect.gen(function* () {
+      const [status, refusal, code, retryAfter] = row
+      const server = yield* serve({
+        program: () => Effect.die("a sandbox was made"),
+        admissions: { check: () => Effect.fail(refusal), admit: () => Effect.die("a run was made") }
+      })
+      const caller = yield* server.caller()
+      const { body, headers, status: said } = yield* caller.post(question)
+      assert.strictEqual(said, status)
+      assert.deepStrictEqual(body.error, { code, reason: refusal._tag, message: refusal.message })
+      assert.strictEqual(headers.get("retry-after"), retryAfter)
+      assert.deepStrictEqual(yield* server.store.list, [])
     })
   )
 

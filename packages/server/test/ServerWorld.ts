@@ -1,6 +1,7 @@
 /** A complete server over in-memory layers, on a local port, with callers. */
 import * as Await from "../../../test/harness/Await.ts"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import type { LlmAdmissions } from "@cogni/sandbox-core/LlmProxy"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -72,6 +73,8 @@ export interface WorldOptions {
   /** Agents in addition to the two default ones. */
   readonly agents?: ReadonlyArray<Agent>
   readonly repositories?: Layer.Layer<Repositories.Repositories>
+  /** Decides which runs the accounts of grants may start. */
+  readonly admissions?: LlmAdmissions
   /** Keep connections open on close, as a real server does. Node waits for those that have sent nothing yet. */
   readonly patient?: boolean
 }
@@ -96,7 +99,7 @@ const needs = (options: WorldOptions) =>
         AgentRegistry.layer([minimal, talker, ...(options.agents ?? [])]),
         options.grants ?? grantsMemory,
         IdempotencyKeys.layerMemory,
-        SandboxRunner.layerMemory({ program: options.program })
+        SandboxRunner.layerMemory({ program: options.program, llm: { admissions: options.admissions } })
       )
     )
   )

@@ -4,7 +4,7 @@ import type { ContainerRuntime } from "../ContainerRuntime.ts"
 import type { LlmProxy } from "../LlmProxy.ts"
 import { mismatches, type Posture } from "../Posture.ts"
 import type { RunStore } from "../RunStore.ts"
-import { HostFailed, PostureMismatch } from "../SandboxError.ts"
+import { HostFailed, PostureMismatch, StoreUnavailable } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import * as Workspace from "../Workspace.ts"
 import * as Release from "./Release.ts"
@@ -31,6 +31,7 @@ export const make = Effect.fnUntraced(function* (
   const traceparent = yield* TraceContext.traceparent
   yield* WayOut.promised(spec, ports.proxy.capabilities)
   const { directory } = yield* claim(ports, life, spec)
+  yield* admitted(ports, life, spec)
   const [workspace, endpoint] = yield* Effect.all(
     [
       acquireWorkspace(ports, life, spec, directory),
@@ -87,6 +88,26 @@ const claim = ({ store }: Ports, life: RunLife.RunLife, spec: SandboxSpec) =>
       )
     )
   )
+
+/**
+ * Asks whether the account may pay for the run, before anything of it is made. Acquired first, so it is returned last:
+ * what the run has used is known by then.
+ */
+const admitted = ({ proxy }: Ports, { runId }: RunLife.RunLife, { limits, llm }: SandboxSpec) =>
+  proxy.admissions === undefined || llm === undefined
+    ? Effect.void
+    : Release.owned(
+        "account",
+        proxy.admissions.admit({ runId, llm, runtimeSecondsMax: limits.runtimeSecondsMax })
+      ).pipe(
+        RunLife.within(
+          (seconds) =>
+            new StoreUnavailable({
+              detail: `did not say within ${seconds} s whether the account may start a run`,
+              remedy: "Check the database and what decides about accounts, then try again"
+            })
+        )
+      )
 
 const acquireWorkspace = (
   { workspaces }: Ports,

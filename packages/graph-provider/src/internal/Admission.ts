@@ -25,8 +25,8 @@ const denied = GraphRefusal.as("authz_denied")
 /**
  * Refuses in this order: sandboxes are disabled, the grant does not allow the graph, the request is invalid, it asks
  * for more than the grant allows. After that: the grant has no free slot, `prepare` fails, the repository is
- * unavailable, the spec is invalid, the proxy lacks a tool that it names. A slot of the grant is held until the scope
- * closes.
+ * unavailable, the spec is invalid, the proxy lacks a tool that it names, the account cannot pay or has too many runs.
+ * A slot of the grant is held until the scope closes.
  */
 export const make = Effect.fnUntraced(function* <A extends Admitted>(
   { enabled, offer }: Pick<SettledOptions, "enabled" | "offer">,

@@ -31,6 +31,8 @@ export interface Outcome {
   readonly traffic?: LlmTraffic | undefined
   /** True if the run has a record under its ID. If the ID was taken, the record belongs to another run. */
   readonly isOnRecord: boolean
+  /** True if the run was refused before it could call a model, so that it has used nothing. */
+  readonly isUnused?: boolean | undefined
   /** True if the end shows that the run owns its ID. */
   readonly isClaimed?: boolean | undefined
 }
@@ -56,7 +58,13 @@ export const failed = ({ llm, message, reason }: SandboxError, textSoFar: string
   const isOnRecord = !neverClaimed.has(reason._tag)
   return failing(
     { error: errorCodes[reason._tag] ?? "internal", reason: reason._tag, message },
-    { textSoFar, traffic: llm, isOnRecord, isClaimed: isOnRecord }
+    {
+      textSoFar,
+      traffic: llm,
+      isOnRecord,
+      isClaimed: isOnRecord,
+      isUnused: reason._tag === "InsufficientCredits" || reason._tag === "AccountBusy"
+    }
   )
 }
 
@@ -92,6 +100,8 @@ export const looped = (run: TaskRunEnd<RepositoryDelivery>): Outcome => {
 const errorCodes: Partial<Record<Reason["_tag"], AiErrorCode>> = {
   TimedOut: "timeout",
   BudgetExceeded: "insufficient_credits",
+  InsufficientCredits: "insufficient_credits",
+  AccountBusy: "rate_limit",
   ExfiltrationSuspected: "policy_denied",
   InvalidSpec: "invalid_request",
   RunIdInUse: "invalid_request"
@@ -180,7 +190,7 @@ export const make = (
   const { billingAccountId, requestId, virtualKeyId } = request.caller
   const { attempt, runId } = context
   const owner = { runId, attempt, graphId: request.graphId, billingAccountId, virtualKeyId }
-  const { delivery, isOnRecord, patch } = outcome
+  const { delivery, isOnRecord, isUnused, patch } = outcome
   const failure = outcome.failureOf(traffic)
   const content = contentOf(outcome, failure !== undefined)
   const usage = traffic?.usage
@@ -198,7 +208,9 @@ export const make = (
     ...(patch === undefined ? {} : { patch })
   }
   const facts =
-    traffic === undefined && !isOnRecord ? ([ofNothing(owner)] as const) : fromTraffic(owner, traffic)
+    traffic === undefined && (!isOnRecord || isUnused === true)
+      ? ([ofNothing(owner)] as const)
+      : fromTraffic(owner, traffic)
   return { ending: { content, facts, failure }, final }
 }
 

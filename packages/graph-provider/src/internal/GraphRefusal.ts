@@ -1,5 +1,6 @@
 /** Reasons why a run may not start, as errors for its caller. */
-import type { InvalidSpec } from "@cogni/sandbox-core/SandboxError"
+import type { LlmProxyError } from "@cogni/sandbox-core/LlmProxy"
+import type { AccountBusy, InsufficientCredits, InvalidSpec } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { Schema } from "effect"
 import type { AiErrorCode } from "../events/AiEvent.ts"
@@ -32,4 +33,25 @@ const invalid = (reason: string, problems: ReadonlyArray<string>): GraphRefused 
 export const ofRequest = (error: Schema.SchemaError): GraphRefused =>
   invalid("InvalidRequest", SandboxSpec.problemsOf(error))
 
-export const ofSpec = ({ _tag, problems }: InvalidSpec): GraphRefused => invalid(_tag, problems)
+/** Reasons for which a spec may not start now. */
+export const ofSpec = (reason: InvalidSpec | LlmProxyError): GraphRefused => {
+  switch (reason._tag) {
+    case "InvalidSpec":
+      return invalid(reason._tag, reason.problems)
+    case "InsufficientCredits":
+    case "AccountBusy":
+      return ofAccount(reason)
+    default:
+      return as("internal")(reason)
+  }
+}
+
+const ofAccount = (reason: AccountBusy | InsufficientCredits): GraphRefused => {
+  const { _tag, message, retrySeconds: seconds } = reason
+  return new GraphRefused({
+    error: _tag === "AccountBusy" ? "rate_limit" : "insufficient_credits",
+    reason: _tag,
+    detail: message,
+    ...(seconds === undefined ? {} : { retrySeconds: seconds })
+  })
+}

@@ -1,1 +1,2 @@
+export * as AccountContract from "./AccountContract.ts"
 export * as LedgerContract from "./LedgerContract.ts"

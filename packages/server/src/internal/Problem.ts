@@ -109,9 +109,12 @@ export const make = <Code extends ProblemCode>(
     { readonly error: { readonly code: Code } }
   >
 
+/** Reasons for which a dependency, and not the request, is at fault. */
+const unavailableReasons: ReadonlySet<string> = new Set(["GrantStoreUnavailable", "StoreUnavailable"])
+
 /** Converts the refusal of a run. An unavailable store is not an error of the caller. */
 export const ofRefusal = ({ error, message, reason }: GraphRefused): Problem =>
-  make(reason === "GrantStoreUnavailable" ? "unavailable" : codes[error], reason, message) as Problem
+  make(unavailableReasons.has(reason) ? "unavailable" : codes[error], reason, message) as Problem
 
 /** Fails with the problem of a refusal, and with `Retry-After` if known. */
 export const refuse = (refused: GraphRefused) => retryLater(ofRefusal(refused), refused.retrySeconds)

@@ -75,7 +75,7 @@ export const bring = SchemaVersion.bring({
 /** Text as inside a JSON string. */
 export const escaped = (text: string): string => JSON.stringify(text).slice(1, -1)
 
-const unescaped = (text: unknown): unknown =>
+export const unescaped = (text: unknown): unknown =>
   typeof text === "string" ? (JSON.parse(`"${text}"`) as unknown) : undefined
 
 const RunText = Schema.fromJsonString(Schema.toCodecJson(LedgerRun))
@@ -189,7 +189,7 @@ export const runOf = ({ closed_at: closedAt, run }: RunRow): SettledRun => ({
 })
 
 /** Only what counts: the newest revision of each call. */
-const newest = (sql: SqlClient): Fragment =>
+export const newest = (sql: SqlClient): Fragment =>
   sql`NOT EXISTS (SELECT 1 FROM cogni_ledger_entries n WHERE n.run_id = e.run_id AND n.attempt = e.attempt
     AND n.usage_unit_id = e.usage_unit_id AND n.revision > e.revision)`
 
@@ -239,7 +239,7 @@ const count = (condition: string) => `SUM(CASE WHEN ${condition} THEN 1 ELSE 0 E
 const tokens = (column: string) => `CAST(COALESCE(SUM(e.${column}), 0) AS TEXT)`
 
 /** Pico-dollars in a micro-dollar. Sums are split there, so that no sum of amounts exceeds 64 bits. */
-const micro = 1_000_000
+export const micro = 1_000_000
 
 const microsOf = (amount: string) => `CAST(SUM(${amount} / ${micro}) AS BIGINT)`
 const restOf = (amount: string) => `CAST(SUM(${amount} % ${micro}) AS BIGINT)`
@@ -276,7 +276,7 @@ export const sumsOf = (
   return sql<Row>`SELECT ${sql.literal(columns)} FROM cogni_ledger_entries e ${which} ${sql.literal(grouped)}`
 }
 
-const amountOf = (micros: unknown, rest: unknown): Money.Pico | undefined =>
+export const amountOf = (micros: unknown, rest: unknown): Money.Pico | undefined =>
   micros === null || rest === null
     ? undefined
     : Money.Pico.make(BigInt(String(micros)) * BigInt(micro) + BigInt(String(rest)))

@@ -78,6 +78,18 @@ export interface LedgerOptions {
   readonly prices?: Prices.Prices | undefined
   /** Used where the budget sets no value. */
   readonly defaults: { readonly concurrentCallsMax: number; readonly requestsPerSecondMax: number }
+  /** Limits of the account that pays, beside the budget. */
+  readonly account?: AccountRule | undefined
+}
+
+/** Limits that the account that pays sets for a run. */
+export interface AccountRule {
+  /** True if the cost budget is what was reserved for the run, which the agent then learns. */
+  readonly reservesCost: boolean
+  /** Counts a call of the account. Returns the milliseconds to wait if it may make none now, otherwise 0. */
+  readonly take: () => number
+  /** Calls per minute that the account may make now. */
+  readonly callsPerMinuteMax: () => number
 }
 
 export interface Ledger {
@@ -111,7 +123,7 @@ export interface Ledger {
  */
 export const outputTokensDefault = 16_384
 
-export const make = (budget: LlmBudget | undefined, { defaults, prices }: LedgerOptions): Ledger => {
+export const make = (budget: LlmBudget | undefined, { account, defaults, prices }: LedgerOptions): Ledger => {
   const concurrentMax = budget?.concurrentCallsMax ?? defaults.concurrentCallsMax
   const perSecondMax = budget?.requestsPerSecondMax ?? defaults.requestsPerSecondMax
   const rate = Allowance.make(perSecondMax)
@@ -151,7 +163,10 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
     { alone, wanted }: { readonly wanted: number; readonly alone: number }
   ) => {
     if (max === undefined) return undefined
-    if (charged[of] >= max) return spent(name, max, charged[of])
+    if (charged[of] >= max)
+      return name === "cost_usd" && account?.reservesCost === true
+        ? reservationSpent(max, charged[of])
+        : spent(name, max, charged[of])
     const under = held(of)
     const needed = under > 0 ? wanted : alone
     return needed > 0 && exceeds(charged[of] + under + needed, max)
@@ -217,6 +232,9 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
       if (refusal?.final === true) closed ??= refusal
       if (refusal !== undefined) return refusal
       if (open.size >= concurrentMax) return waiting("concurrent_calls", concurrentMax, open.size)
+      // Last, so that a call that is refused for another reason takes nothing from the account's other runs.
+      const waitMillis = account?.take() ?? 0
+      if (waitMillis > 0) return accountWaits(account!.callsPerMinuteMax(), waitMillis)
       const ticket: Ticket = { ...call, ...reservation }
       open.add(ticket)
       totals.begin()
@@ -339,6 +357,24 @@ const spent = (budget: BudgetName, limit: number, used: number): Refusal => ({
   detail:
     `The sandbox's budget of ${budgetAmount(budget, limit, figure(limit))} is spent ` +
     `(${budget === "bytes" ? `${figure(used)} with this request` : `${figure(used)} used`}). ${noFurther}`
+})
+
+/** The agent may report it, so it says that the run's share is spent, not that the account has no credit. */
+const reservationSpent = (limit: number, used: number): Refusal => ({
+  exhaustion: { budget: "cost_usd", limit, used },
+  final: true,
+  detail:
+    `The account that pays reserved ${budgetAmount("cost_usd", limit, figure(limit))} for this run, ` +
+    `and it is spent (${figure(used)} used). ${noFurther}`
+})
+
+const accountWaits = (limit: number, waitMillis: number): Refusal => ({
+  exhaustion: { budget: "account_calls_per_minute", limit, used: limit },
+  final: false,
+  retryAfterSeconds: Math.ceil(waitMillis / 1000),
+  detail:
+    `The account that pays is limited to ${budgetAmount("account_calls_per_minute", limit)}, in all its runs ` +
+    `together. Wait ${Math.ceil(waitMillis / 1000)} s, then try again.`
 })
 
 const costUnknown = (limit: number, used: number): Refusal => ({

@@ -1,6 +1,6 @@
 /** Messages between the main thread and a shard. Plain data, copied between threads. */
 import type { Canary } from "@cogni/sandbox-core/Canary"
-import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
+import type { LlmAccount, LlmObservation } from "@cogni/sandbox-core/LlmProxy"
 import type { AuditHead, Evidence, Exhaustion, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
 import type { PackagePattern } from "@cogni/sandbox-core/PackagePattern"
 import type { RunId } from "@cogni/sandbox-core/RunId"
@@ -55,6 +55,8 @@ export interface RunStart {
   /** Absent if the run has no model. */
   readonly llm?: LlmAccess | undefined
   readonly payer: Payer
+  /** Limits of the account that pays. Their memory is shared with the other runs of the account. */
+  readonly account?: LlmAccount | undefined
   /** Whether the run has a key of its own, which the main thread returns when it is asked. */
   readonly hasOwnKey: boolean
   /** Path of the socket to listen on. */

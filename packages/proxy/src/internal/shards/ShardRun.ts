@@ -4,6 +4,7 @@ import * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
+import * as CallPace from "@cogni/sandbox-core/CallPace"
 import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import type { MessagePort } from "node:worker_threads"
@@ -182,7 +183,11 @@ const open = Effect.fnUntraced(function* (
     ...(start.packages.length === 0 || config.packages === undefined
       ? {}
       : { packages: RunPackages.make(start.packages, config.packages) }),
-    ledger: Budget.make(start.llm?.budget, { prices: config.prices, defaults: config }),
+    ledger: Budget.make(start.llm?.budget, {
+      prices: config.prices,
+      defaults: config,
+      account: accountOf(start.account)
+    }),
     drains: CallDrains.make(config),
     audit,
     gate,
@@ -239,6 +244,14 @@ const notListening = Effect.fnUntraced(function* (audit: AuditFile.AuditFile, de
   const remedy = "Make the run's directory writable, and make sure that its disk has free space"
   return yield* new NotOpened({ problem: { detail: failure, remedy }, auditHead: audit.head() })
 })
+
+const accountOf = (account: RunStart["account"]): Budget.AccountRule | undefined => {
+  if (account === undefined) return undefined
+  const { pace, reservesCost } = account
+  if (pace === undefined) return { reservesCost, take: () => 0, callsPerMinuteMax: () => Infinity }
+  const { limit, take } = CallPace.over(pace)
+  return { reservesCost, take: () => take(Date.now()), callsPerMinuteMax: limit }
+}
 
 const gateOf = ({ config }: Shard, { llm }: RunStart): RunGate.RunGate => {
   const requestsPerSecondMax = Math.max(config.requestsPerSecondMax, llm?.budget?.requestsPerSecondMax ?? 0)

@@ -1,0 +1,289 @@
+/** Contract of the reservations of accounts: in memory, SQLite, PostgreSQL. */
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, type Layer, type Scope } from "effect"
+import type { AccountLimit } from "../AccountLimits.ts"
+import type { AccountReservations, Reservation } from "../AccountReservations.ts"
+import type { Ledger } from "../Ledger.ts"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import * as Money from "../Money.ts"
+import { entryOf, runOf } from "./LedgerContract.ts"
+
+/** Reservations, and the ledger that they are compared with. */
+export interface Pair {
+  readonly ledger: Ledger["Service"]
+  readonly reservations: AccountReservations["Service"]
+}
+
+/** Makes reservations for the tests of a suite. */
+export class AccountPairs extends Context.Service<
+  AccountPairs,
+  {
+    /** An empty ledger without reservations. Only one is used at a time. */
+    readonly empty: Effect.Effect<Pair, unknown, Scope.Scope>
+  }
+>()("@cogni/sandbox-ledger/testing/AccountPairs") {}
+
+/** A moment after the calls of `LedgerContract.entryOf`, on the same day. */
+export const now = "2026-01-31T11:00:00.000Z"
+const leaseUntil = "2026-01-31T11:05:00.000Z"
+const afterLease = "2026-01-31T11:05:00.001Z"
+const closedAt = "2026-01-31T11:01:00.000Z"
+
+/** A reservation for tests. */
+export const reservationOf = (
+  runId: string,
+  usd: number | undefined,
+  limit: AccountLimit,
+  changes: Partial<Reservation> = {}
+): Reservation => ({
+  run: { runId: RunId.make(runId), attempt: 0 },
+  billingAccountId: "account-1",
+  owner: "boot/1/1",
+  limit,
+  amount: usd === undefined ? undefined : Money.fromUsd(usd),
+  now,
+  leaseUntil,
+  ...changes
+})
+
+export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): void =>
+  it.layer(layer, { excludeTestServices: true, timeout: "10 minutes" })(
+    `AccountReservations (${name})`,
+    (it) => {
+      const test = (title: string, body: (pair: Pair) => Effect.Effect<void, unknown, Scope.Scope>) =>
+        it.effect(title, () => AccountPairs.use(({ empty }) => Effect.flatMap(empty, body)))
+
+      const standing = ({ reservations }: Pair, at = now, account = "account-1") =>
+        Effect.map(reservations.standing(account, at), ({ day, month, processes, runs }) => ({
+          runs,
+          processes,
+          day: [Money.format(day.spent), Money.format(day.reserved)],
+          month: [Money.format(month.spent), Money.format(month.reserved)]
+        }))
+
+      const reserved = (pair: Pair, reservation: Reservation) =>
+        Effect.map(pair.reservations.reserve(reservation), ({ _tag }) => _tag === "Reserved")
+
+      test("reserves up to the limit exactly, and says which figures forbid more", (pair) =>
+        Effect.gen(function* () {
+          const limit = { dayUsdMax: 0.3 }
+          assert.isTrue(yield* reserved(pair, reservationOf("run-00000001", 0.1, limit)))
+          assert.isTrue(yield* reserved(pair, reservationOf("run-00000002", 0.2, limit)))
+          const answer = yield* pair.reservations.reserve(reservationOf("run-00000003", 1e-6, limit))
+          assert.deepStrictEqual(answer, {
+            _tag: "Refused",
+            refusal: {
+              limit: "day",
+              usdMax: 0.3,
+              spent: Money.zero,
+              reserved: Money.fromUsd(0.3),
+              asked: Money.fromUsd(1e-6)
+            }
+          })
+          assert.isTrue(yield* reserved(pair, reservationOf("run-00000003", 5, { dayUsdMax: 5.3 })))
+          assert.isFalse(
+            yield* reserved(pair, reservationOf("run-00000004", 1, { dayUsdMax: 100, monthUsdMax: 6 }))
+          )
+        }))
+
+      test("lets free models pass without credit, within the number of runs", (pair) =>
+        Effect.gen(function* () {
+          const limit = { dayUsdMax: 0, concurrentRunsMax: 1 }
+          assert.isFalse(yield* reserved(pair, reservationOf("run-00000001", 0.1, limit)))
+          assert.isTrue(yield* reserved(pair, reservationOf("run-00000001", undefined, limit)))
+          const answer = yield* pair.reservations.reserve(reservationOf("run-00000002", undefined, limit))
+          assert.deepStrictEqual(answer, {
+            _tag: "Refused",
+            refusal: { limit: "runs", concurrentRunsMax: 1, runs: 1 }
+          })
+          assert.deepStrictEqual((yield* standing(pair)).day, ["0", "0"])
+        }))
+
+      test("counts the cost of a run instead of its reservation as soon as the ledger settles it", (pair) =>
+        Effect.gen(function* () {
+          const run = runOf("run-00000001")
+          yield* pair.reservations.reserve(reservationOf(run.runId, 1, {}))
+          yield* pair.ledger.open(run)
+          assert.deepStrictEqual(yield* standing(pair), {
+            runs: 1,
+            processes: 1,
+            day: ["0", "1"],
+            month: ["0", "1"]
+          })
+          yield* pair.ledger.settle({ run, entries: [entryOf(run.runId, "a", { costUsd: 0.25 })], closedAt })
+          assert.deepStrictEqual(yield* standing(pair), {
+            runs: 0,
+            processes: 0,
+            day: ["0.25", "0"],
+            month: ["0.25", "0"]
+          })
+          yield* pair.reservations.release(run)
+          yield* pair.reservations.release(run)
+          assert.deepStrictEqual((yield* standing(pair)).day, ["0.25", "0"])
+          yield* pair.ledger.append([
+            entryOf(run.runId, "a", { costUsd: 0.5, revision: 1, state: "matched" })
+          ])
+          assert.deepStrictEqual((yield* standing(pair)).day, ["0.5", "0"], "a correction replaces the cost")
+        }))
+
+      test("counts nothing for a run that ended before the ledger opened it", (pair) =>
+        Effect.gen(function* () {
+          const reservation = reservationOf("run-00000001", 1, {})
+          yield* pair.reservations.reserve(reservation)
+          yield* pair.reservations.release(reservation.run)
+          assert.deepStrictEqual(yield* standing(pair), {
+            runs: 0,
+            processes: 0,
+            day: ["0", "0"],
+            month: ["0", "0"]
+          })
+        }))
+
+      test("keeps the amount of a run that ended and is not settled, but not its place", (pair) =>
+        Effect.gen(function* () {
+          const run = runOf("run-00000001")
+          yield* pair.reservations.reserve(reservationOf(run.runId, 1, {}))
+          yield* pair.ledger.open(run)
+          yield* pair.reservations.release(run)
+          assert.deepInclude(yield* standing(pair), { runs: 0, day: ["0", "1"] })
+          yield* pair.reservations.renew({ owner: "boot/1/1", now, leaseUntil: "2026-03-31T00:00:00.000Z" })
+          assert.deepInclude(
+            yield* standing(pair, "2026-02-01T00:00:00.000Z"),
+            { day: ["0", "0"], month: ["0", "0"] },
+            "a run that has ended is not renewed"
+          )
+        }))
+
+      test("frees the place of a dead host with its lease, and its amount with the month", (pair) =>
+        Effect.gen(function* () {
+          const run = runOf("run-00000001")
+          yield* pair.reservations.reserve(reservationOf(run.runId, 1, {}))
+          yield* pair.reservations.reserve(reservationOf("run-00000002", 2, {}))
+          yield* pair.ledger.open(run)
+          assert.deepInclude(
+            yield* standing(pair, afterLease),
+            { runs: 0, day: ["0", "1"] },
+            "one never opened"
+          )
+          assert.deepInclude(yield* standing(pair, "2026-02-01T00:00:00.000Z"), { month: ["0", "0"] })
+          yield* pair.ledger.settle({ run, entries: [entryOf(run.runId, "a", { costUsd: 0.5 })], closedAt })
+          assert.deepInclude(yield* standing(pair, afterLease), { day: ["0.5", "0"] })
+        }))
+
+      test("keeps the place and the amount of a run whose process renews its lease", (pair) =>
+        Effect.gen(function* () {
+          const run = runOf("run-00000001")
+          yield* pair.reservations.reserve(reservationOf(run.runId, 1, {}))
+          yield* pair.reservations.reserve(reservationOf("run-00000002", 1, {}, { owner: "boot/2/2" }))
+          yield* pair.ledger.open(run)
+          const processes = yield* pair.reservations.renew({
+            owner: "boot/1/1",
+            now,
+            leaseUntil: "2026-02-01T00:04:00.000Z"
+          })
+          assert.deepStrictEqual([...processes], [["account-1", 2]])
+          assert.deepStrictEqual(yield* standing(pair, "2026-02-01T00:00:00.000Z"), {
+            runs: 1,
+            processes: 1,
+            day: ["0", "1"],
+            month: ["0", "1"]
+          })
+        }))
+
+      test("counts a call of unknown cost as reserved, and a run with less knowledge as a whole", (pair) =>
+        Effect.gen(function* () {
+          const run = runOf("run-00000001")
+          yield* pair.reservations.reserve(reservationOf(run.runId, 2, {}))
+          yield* pair.ledger.open(run)
+          const { costUsd: _, ...unknown } = entryOf(run.runId, "b", {
+            priceSource: "none",
+            reason: "no_price"
+          })
+          yield* pair.ledger.settle({
+            run,
+            entries: [entryOf(run.runId, "a", { costUsd: 0.25 }), { ...unknown, reservedUsd: 0.5 }],
+            closedAt
+          })
+          assert.deepInclude(yield* standing(pair), { day: ["0.75", "0"] })
+          yield* pair.ledger.append([{ ...unknown, usageUnitId: "c" }])
+          assert.deepInclude(yield* standing(pair), { day: ["2", "0"] })
+          yield* pair.ledger.append([entryOf(run.runId, "d", { costUsd: 4 })])
+          assert.deepInclude(yield* standing(pair), { day: ["4.75", "0"] }, "more than reserved is known")
+          yield* pair.ledger.append([{ ...unknown, runId: RunId.make("run-00000002") }])
+          assert.deepInclude(yield* standing(pair), { day: ["4.75", "0"] }, "a run without a reservation")
+        }))
+
+      test("counts days and months of UTC, and each account alone", (pair) =>
+        Effect.gen(function* () {
+          const at = (unit: string, time: string, changes: object = {}) =>
+            entryOf("run-00000001", unit, { at: time, costUsd: 1, ...changes })
+          yield* pair.ledger.append([
+            at("a", "2025-12-31T23:59:59.999Z"),
+            at("b", "2026-01-01T00:00:00.000Z", { costUsd: 2 }),
+            at("c", "2026-01-30T23:59:59.999Z", { costUsd: 4 }),
+            at("d", "2026-01-31T00:00:00.000Z", { costUsd: 8 }),
+            at("e", "2026-01-31T10:00:00.000Z", { costUsd: 16, billingAccountId: "account-2" })
+          ])
+          assert.deepInclude(yield* standing(pair), { day: ["8", "0"], month: ["14", "0"] })
+          assert.deepInclude(yield* standing(pair, now, "account-2"), { day: ["16", "0"] })
+          assert.deepInclude(yield* standing(pair, now, "account-3"), { month: ["0", "0"] })
+        }))
+
+      test("reserves once for a run, and not for a run that another process has", (pair) =>
+        Effect.gen(function* () {
+          const limit = { concurrentRunsMax: 1 }
+          const reservation = reservationOf("run-00000001", 1, limit)
+          assert.isTrue(yield* reserved(pair, reservation))
+          assert.isTrue(yield* reserved(pair, reservation))
+          assert.deepInclude(yield* standing(pair), { runs: 1, day: ["0", "1"] })
+          const other = yield* Effect.flip(pair.reservations.reserve({ ...reservation, owner: "boot/2/2" }))
+          assert.strictEqual(other._tag, "LedgerRunInUse")
+          yield* pair.reservations.release(reservation.run)
+          const ended = yield* Effect.flip(pair.reservations.reserve(reservation))
+          assert.strictEqual(ended._tag, "LedgerRunInUse")
+          assert.isTrue(
+            yield* reserved(pair, { ...reservation, run: { ...reservation.run, attempt: 1 } }),
+            "another attempt"
+          )
+        }))
+
+      test("adds large amounts and tells names apart that look alike", (pair) =>
+        Effect.gen(function* () {
+          const names = ["account", "Account", "account\u0000", "äccount", "a\\u0000"]
+          yield* Effect.forEach(names, (billingAccountId, index) =>
+            pair.reservations.reserve(
+              reservationOf(`run-0000000${index}`, 1_000_000, {}, { billingAccountId })
+            )
+          )
+          for (let index = 0; index < 20; index++)
+            yield* pair.reservations.reserve(
+              reservationOf(
+                `run-100000${index + 10}`,
+                999_999.999_999_999,
+                {},
+                { billingAccountId: "account" }
+              )
+            )
+          assert.deepInclude(yield* standing(pair, now, "account"), {
+            runs: 21,
+            day: ["0", "20999999.99999998"]
+          })
+          for (const name of names.slice(1))
+            assert.deepInclude(yield* standing(pair, now, name), { runs: 1, month: ["0", "1000000"] })
+        }))
+
+      test("admits no more than the limits at the same time", (pair) =>
+        Effect.gen(function* () {
+          const answers = yield* Effect.forEach(
+            Array.from({ length: 20 }, (_, index) => index + 10),
+            (index) =>
+              reserved(
+                pair,
+                reservationOf(`run-000000${index}`, 0.1, { dayUsdMax: 0.75, concurrentRunsMax: 9 })
+              ),
+            { concurrency: "unbounded" }
+          )
+          assert.strictEqual(answers.filter(Boolean).length, 7)
+        }))
+    }
+  )

@@ -1,0 +1,134 @@
+/**
+ * `AccountReservations` in the database of the ledger, shared by all processes and hosts that use it.
+ *
+ * A reservation is one transaction that holds a lock of its account: in PostgreSQL an advisory lock, in SQLite the file,
+ * whose transactions begin as writers. So two processes never both take what is left.
+ */
+import { decide, limitsMoney } from "@cogni/sandbox-ledger/AccountLimits"
+import { AccountReservations, type Reserved } from "@cogni/sandbox-ledger/AccountReservations"
+import { periodsOf } from "@cogni/sandbox-ledger/AccountStanding"
+import { LedgerRunInUse, LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
+import * as Money from "@cogni/sandbox-ledger/Money"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import type { SqlError } from "effect/sql/SqlError"
+import { explain } from "./Database.ts"
+import * as AccountTables from "./internal/AccountTables.ts"
+import * as DatabaseCall from "./internal/DatabaseCall.ts"
+import * as LedgerTables from "./internal/LedgerTables.ts"
+import type { SchemaRefused } from "./SchemaVersion.ts"
+
+/** Requires the tables, which {@link layer} creates. */
+export const make = Effect.gen(function* () {
+  const sql = yield* SqlClient
+
+  const locked = (account: string) =>
+    sql.onDialectOrElse({
+      pg: () =>
+        Effect.asVoid(sql`SELECT pg_advisory_xact_lock(hashtextextended(${`cogni-account ${account}`}, 0))`),
+      orElse: () => Effect.void
+    })
+
+  const at = (now: string) => {
+    const { day, month } = periodsOf(now)
+    return { now, dayFrom: day.from, monthFrom: month.from }
+  }
+  const standing = (account: string, now: string) =>
+    Effect.map(AccountTables.standing(sql, account, at(now)), ([row]) => AccountTables.standingOf(row))
+  const places = (account: string, now: string) =>
+    Effect.map(AccountTables.places(sql, account, at(now)), ([row]) => AccountTables.standingOf(row))
+
+  return AccountReservations.of({
+    reserve: Effect.fn("AccountReservations.reserve")(function* (reservation) {
+      const { amount, billingAccountId, leaseUntil, limit, now, owner, run } = reservation
+      const { attempt, runId } = run
+      const account = LedgerTables.escaped(billingAccountId)
+      const answer = yield* database.again(
+        sql.withTransaction(
+          Effect.gen(function* (): Effect.fn.Return<Reserved | undefined, SqlError> {
+            yield* locked(account)
+            const [found] =
+              yield* sql<LedgerTables.Row>`SELECT owner, has_ended FROM cogni_account_reservations
+              WHERE run_id = ${runId} AND attempt = ${attempt}`
+            const reserved = Effect.map(places(account, now), ({ processes }): Reserved => ({
+              _tag: "Reserved",
+              processes
+            }))
+            if (found !== undefined)
+              return found["owner"] === LedgerTables.escaped(owner) && Number(found["has_ended"]) === 0
+                ? yield* reserved
+                : undefined
+            // Without a limit of money, no call has to be read.
+            const needsAmounts = amount !== undefined && limitsMoney(limit)
+            const before = yield* needsAmounts ? standing(account, now) : places(account, now)
+            const refusal = decide(limit, before, amount)
+            if (refusal !== undefined) return { _tag: "Refused", refusal }
+            const row = {
+              run_id: runId,
+              attempt,
+              billing_account_id: account,
+              owner: LedgerTables.escaped(owner),
+              reserved_pico: String(amount ?? Money.zero),
+              reserved_at: now,
+              lease_until: leaseUntil,
+              has_ended: 0,
+              is_settled: 0
+            }
+            // Another account's lock does not exclude a reservation of the same run.
+            const inserted = yield* sql`INSERT INTO cogni_account_reservations ${sql.insert(row)}
+              ON CONFLICT (run_id, attempt) DO NOTHING RETURNING run_id`
+            return inserted.length === 0 ? undefined : yield* reserved
+          })
+        )
+      )
+      return answer ?? (yield* new LedgerRunInUse({ runId, attempt }))
+    }),
+
+    release: ({ attempt, runId }) =>
+      Effect.asVoid(
+        database.again(
+          sql`UPDATE cogni_account_reservations SET has_ended = 1,
+            is_settled = CASE WHEN EXISTS (SELECT 1 FROM cogni_ledger_runs l WHERE l.run_id = ${runId}
+              AND l.attempt = ${attempt} AND l.closed_at IS NULL) THEN 0 ELSE 1 END
+            WHERE run_id = ${runId} AND attempt = ${attempt}`
+        )
+      ),
+
+    renew: Effect.fn("AccountReservations.renew")(function* ({ leaseUntil, now, owner }) {
+      const own = LedgerTables.escaped(owner)
+      const rows = yield* database.again(
+        Effect.andThen(
+          sql`UPDATE cogni_account_reservations SET lease_until = ${leaseUntil}
+            WHERE owner = ${own} AND has_ended = 0`,
+          sql<LedgerTables.Row>`SELECT r.billing_account_id AS account, COUNT(DISTINCT r.owner) AS processes
+            FROM cogni_account_reservations r
+            LEFT JOIN cogni_ledger_runs l ON l.run_id = r.run_id AND l.attempt = r.attempt
+            WHERE r.is_settled = 0 AND r.has_ended = 0 AND r.lease_until > ${now} AND l.closed_at IS NULL
+              AND r.billing_account_id IN (SELECT o.billing_account_id FROM cogni_account_reservations o
+                WHERE o.owner = ${own} AND o.has_ended = 0)
+            GROUP BY r.billing_account_id`
+        )
+      )
+      return new Map(
+        rows.map((row) => [String(LedgerTables.unescaped(row["account"])), Number(row["processes"])])
+      )
+    }),
+
+    standing: (billingAccountId, now) => database.again(standing(LedgerTables.escaped(billingAccountId), now))
+  })
+})
+
+/** Creates or migrates the table, and those of the ledger, which it is compared with. */
+export const layer: Layer.Layer<AccountReservations, LedgerUnavailable | SchemaRefused, SqlClient> =
+  Layer.effect(
+    AccountReservations,
+    Effect.gen(function* () {
+      yield* LedgerTables.bring
+      yield* AccountTables.bring
+      return yield* make
+    }).pipe(Effect.catchTag("SqlError", (error) => Effect.fail(unavailable(error))))
+  )
+
+const unavailable = (error: SqlError): LedgerUnavailable => new LedgerUnavailable(explain(error))
+
+const database = DatabaseCall.make(unavailable, (words) => new LedgerUnavailable(words))
