@@ -157,7 +157,8 @@ export const runner = (
             HostWorkspace.layer({ ...rules, allowed: plan.allowedWorkspace })
           )
         ),
-        Records.store(settings)
+        Records.store(settings),
+        Records.journal(settings)
       )
     ),
     Layer.provideMerge(reaper(settings))

@@ -10,15 +10,18 @@ import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { HostFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { SchemaRefused } from "@cogni/sandbox-sql/SchemaVersion"
 import * as Ledger from "@cogni/sandbox-ledger/Ledger"
+import * as FileRunJournal from "@cogni/sandbox-docker/FileRunJournal"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as RunSpool from "@cogni/sandbox-docker/RunSpool"
 import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
+import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, FileSystem, Layer, Result } from "effect"
+import { join } from "node:path"
 import { mapLayerError, type Refusal } from "./Failure.ts"
 import type { Settings } from "./Settings.ts"
 
@@ -28,6 +31,16 @@ export const files = ({
   stateDirectory
 }: Pick<Settings["Service"], "prices" | "stateDirectory">): ReturnType<typeof FileRunStore.make> =>
   FileRunStore.make({ directory: stateDirectory, trafficOf: AuditTraffic.reader({ prices }) })
+
+/** The journals of the runs of this host. */
+export const journal = ({ stateDirectory }: Pick<Settings["Service"], "stateDirectory">): Layer.Layer<never> =>
+  FileRunJournal.layer({ directory: stateDirectory })
+
+/** The audits of the runs of this host. */
+export const audits = ({
+  stateDirectory
+}: Pick<Settings["Service"], "stateDirectory">): Layer.Layer<RunAudits.RunAudits> =>
+  RunAudits.layer({ directoryOf: (runId) => join(StateDirectory.paths(stateDirectory).runs, runId) })
 
 /** Run store and ledger, in one database, for commands that run, and that delete records. */
 export const store = (

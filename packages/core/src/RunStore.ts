@@ -4,10 +4,11 @@
  * Opening a run claims its ID permanently. The record is written again when the run ends, however it ends. Records
  * contain no secret, because a spec contains none.
  */
-import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
+import { Clock, Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
 import { RunId } from "./RunId.ts"
 import { Evidence, LlmTraffic, Output, Peak, RunResult, Timing } from "./RunResult.ts"
 import { type HostFailed, RunIdInUse, type StoreUnavailable } from "./SandboxError.ts"
+import * as RunSearch from "./RunSearch.ts"
 import { SandboxSpec } from "./SandboxSpec.ts"
 import { Posture } from "./Posture.ts"
 
@@ -138,6 +139,10 @@ export class RunStore extends Context.Service<
     readonly describe: (runId: RunId) => Effect.Effect<RunRecord | undefined, RunStoreError>
     /** All records, newest first, {@link withoutText}. */
     readonly list: Effect.Effect<ReadonlyArray<RunRecord>, RunStoreError>
+    /** Selects records, newest first, {@link withoutText}. Finds all runs, also those that `list` has no room for. */
+    readonly search: (
+      asked: RunSearch.RunSearch
+    ) => Effect.Effect<RunSearch.RunPage<RunRecord>, RunStoreError>
     /**
      * Note that the observer of a run has accepted its usage. `token` is that of the spec's `llm.observed`: a start
      * that did not get the run ID settles nothing.
@@ -159,10 +164,11 @@ export const makeMemory = Effect.gen(function* () {
   const save = (record: RunRecord) => Ref.update(records, (all) => new Map(all).set(record.runId, record))
   const open = Effect.fn("RunStore.open")(function* (runId: RunId, spec: SandboxSpec) {
     const owner = "memory/1/0"
+    const startedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
     const claimed = yield* Ref.modify(records, (all): readonly [boolean, ReadonlyMap<RunId, RunRecord>] =>
       all.has(runId)
         ? [false, all]
-        : [true, new Map(all).set(runId, begun({ runId, spec, owner, startedAt: new Date(0).toISOString() }))]
+        : [true, new Map(all).set(runId, begun({ runId, spec, owner, startedAt }))]
     )
     if (!claimed) return yield* new RunIdInUse({ runId })
     return { owner, save } satisfies OpenRun
@@ -181,6 +187,8 @@ export const makeMemory = Effect.gen(function* () {
         return record && withoutText(record)
       }),
     list: Effect.map(Ref.get(records), (all) => [...all.values()].toReversed().map(withoutText)),
+    search: (asked) =>
+      Effect.map(Ref.get(records), (all) => RunSearch.search([...all.values()].map(withoutText), asked)),
     // Its runs end with its process, and nothing of them is left to recover.
     settle: () => Effect.void,
     recover: () => Effect.succeed([])

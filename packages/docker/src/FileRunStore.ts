@@ -9,6 +9,7 @@ import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
+import * as RunSearch from "@cogni/sandbox-core/RunSearch"
 import {
   annotated,
   begun,
@@ -268,6 +269,8 @@ export const make = (options: FileRunStoreOptions) => {
           completed
         ),
       list,
+      // The output is in files of its own, so these records have none.
+      search: (asked) => Effect.map(records, (found) => RunSearch.search(found, asked)),
       settle: (runId, token) => attempt(runs, () => unsettled.settle({ runId, token })),
       recover: Effect.fn("RunStore.recover")(function* (tell) {
         const settled: Array<RunId> = []

@@ -5,7 +5,8 @@
  * without an agent takes the same path, but its output is not parsed (`AgentOutput.unread`).
  */
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
-import type { RunId } from "@cogni/sandbox-core/RunId"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
@@ -20,6 +21,7 @@ import {
   type AgentReader,
   excerpt
 } from "./agents/AgentOutput.ts"
+import * as AgentJournal from "./internal/AgentJournal.ts"
 import * as AgentLimits from "./internal/AgentLimits.ts"
 import * as AgentSpeech from "./internal/AgentSpeech.ts"
 import * as PlantedClone from "./internal/PlantedClone.ts"
@@ -131,17 +133,29 @@ export const live = Effect.fnUntraced(function* <E, R, D = undefined, E2 = never
   inClone?: InClone<D, E2, R2>
 ): Effect.fn.Return<AgentRunEnd<D>, SandboxError | E | E2, SandboxRunner | R | R2> {
   const runner = yield* SandboxRunner
+  const journal = yield* RunJournal
   const speech = AgentSpeech.make(reader)
+  /** An agent only speaks in a run that owns its ID. */
+  const journaled = (said: ReadonlyArray<AgentEvent>) =>
+    Effect.forEach(
+      said,
+      (event) => {
+        const entry = AgentJournal.eventOf(event)
+        return entry === undefined || spec.runId === undefined
+          ? Effect.void
+          : journal.write(RunId.make(spec.runId), entry)
+      },
+      { discard: true }
+    )
   const { delivery, value } = yield* PlantedClone.live(spec, inClone, (place, began) =>
     Effect.gen(function* () {
       const last = yield* runner.stream(place === undefined ? spec : inPlace(spec, place)).pipe(
         Stream.tap((event) => (event._tag === "PostureVerified" ? began : Effect.void)),
-        Stream.tap((event) =>
-          see(
-            event,
+        Stream.tap((event) => {
+          const said =
             event._tag === "OutputReceived" && event.channel === "stdout" ? speech.hear(event.bytes) : []
-          )
-        ),
+          return Effect.andThen(journaled(said), see(event, said))
+        }),
         Stream.runLast
       )
       const event = Option.getOrUndefined(last)

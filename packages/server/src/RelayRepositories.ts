@@ -127,9 +127,7 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
                 Effect.andThen(loggedKept(delivery), salvaged?.(deliveryOf(delivery)) ?? Effect.void)
             ).pipe(
               Effect.provideService(GitRelay, relay),
-              Effect.catchIf(isRelayError, (error) =>
-                Effect.andThen(logged(error), Effect.fail(unavailable(error)))
-              )
+              Effect.catchIf(isRelayError, refusedBy)
             )
             if (delivery._tag === "Failed") yield* logged(delivery.error)
             return { value, delivery: deliveryOf(delivery) }
@@ -170,10 +168,11 @@ const messageOf = ({ message, reason }: GitRelayError): string => {
   }
 }
 
-const problemOf = (error: GitRelayError) => ({ reason: error.reason._tag, message: messageOf(error) })
+/** Returns the problem of a delivery for a remote caller. */
+export const problemOf = (error: GitRelayError) => ({ reason: error.reason._tag, message: messageOf(error) })
 
 /** Logs the full message for the operator, if the caller gets a different one. */
-const logged = (error: GitRelayError) =>
+export const logged = (error: GitRelayError) =>
   messageOf(error) === error.message ? Effect.void : Effect.logWarning("repository error", error.message)
 
 /** Logs where the work of a failed run is kept, for the operator. */
@@ -186,8 +185,12 @@ const loggedKept = (delivery: RelayRun.Delivery) => {
       )
 }
 
-const unavailable = (error: GitRelayError) =>
-  new RepositoryUnavailable({ reason: error.reason._tag, detail: messageOf(error) })
+/** Fails with what a remote caller may know about an error. */
+export const refusedBy = (error: GitRelayError): Effect.Effect<never, RepositoryUnavailable> =>
+  Effect.andThen(
+    logged(error),
+    Effect.fail(new RepositoryUnavailable({ reason: error.reason._tag, detail: messageOf(error) }))
+  )
 
 const isRelayError = (error: unknown): error is GitRelayError => error instanceof GitRelayError
 

@@ -3,6 +3,7 @@ import * as Await from "../../../test/harness/Await.ts"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
+import * as RunJournal from "@cogni/sandbox-core/RunJournal"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
@@ -19,6 +20,8 @@ import {
 import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
+import type { RunAudits } from "@cogni/sandbox-proxy/RunAudits"
+import type { Deliveries } from "@cogni/sandbox-server/Deliveries"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import { RunRoster } from "../src/internal/RunRoster.ts"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
@@ -72,6 +75,10 @@ export interface WorldOptions {
   /** Agents in addition to the two default ones. */
   readonly agents?: ReadonlyArray<Agent>
   readonly repositories?: Layer.Layer<Repositories.Repositories>
+  /** Whether runs have journals (default true). */
+  readonly journals?: boolean
+  readonly audits?: Layer.Layer<RunAudits>
+  readonly deliveries?: Layer.Layer<Deliveries>
   /** Keep connections open on close, as a real server does. Node waits for those that have sent nothing yet. */
   readonly patient?: boolean
 }
@@ -119,6 +126,9 @@ export const serve = (options: WorldOptions = {}) =>
         NodeHttpServer.layer(() => operatorNode, { port: 0, host: "127.0.0.1" })
       ).pipe(
         Layer.provideMerge(needs(options)),
+        Layer.provide(options.audits ?? Layer.empty),
+        Layer.provide(options.deliveries ?? Layer.empty),
+        Layer.provideMerge(options.journals === false ? Layer.empty : RunJournal.layerMemory),
         Layer.provideMerge(NodeHttpServer.layer(() => node, { port: 0, host: "127.0.0.1" }))
       )
     ).pipe(

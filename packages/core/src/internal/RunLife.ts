@@ -4,6 +4,7 @@ import type { LlmEndpoint } from "../LlmProxy.ts"
 import type { Posture } from "../Posture.ts"
 import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
+import type { RunJournals } from "../RunJournal.ts"
 import type { LlmTraffic, Phase, RunResult, Timing } from "../RunResult.ts"
 import type { OpenRun, Outcome } from "../RunStore.ts"
 import { named } from "../Remedy.ts"
@@ -14,6 +15,7 @@ import { target } from "../Workspace.ts"
 import * as CallSpans from "./CallSpans.ts"
 import * as EgressWatch from "./EgressWatch.ts"
 import * as FailureSpan from "./FailureSpan.ts"
+import * as JournalFeed from "./JournalFeed.ts"
 import * as Release from "./Release.ts"
 import * as RunMetrics from "./RunMetrics.ts"
 
@@ -90,9 +92,12 @@ export type RunLife = Effect.Success<ReturnType<typeof make>>
 export const make = Effect.fnUntraced(function* (
   runId: RunId,
   spec: SandboxSpec,
-  emit: (event: RunEvent) => Effect.Effect<void>
+  journal: RunJournals,
+  listener: (event: RunEvent) => Effect.Effect<void>
 ) {
   const startedMs = yield* Clock.currentTimeMillis
+  const feed = JournalFeed.make(journal, runId, spec.limits.outputRetainedBytesMax)
+  const emit = (event: RunEvent) => Effect.andThen(feed.hear(event), listener(event))
   const egress = yield* EgressWatch.make(spec, emit)
   const known = yield* Ref.make<Known>({ timings: [] })
   const learn = (more: Partial<Known>) => Ref.update(known, (before) => ({ ...before, ...more }))
@@ -133,6 +138,7 @@ export const make = Effect.fnUntraced(function* (
     if (so.llm !== undefined && Option.isSome(span))
       yield* CallSpans.make(span.value, spec.llm?.model ?? "", so.llm)
     if (open === undefined) return
+    const outcome = outcomeOf(exit)
     yield* Release.bounded(
       "writing the run record",
       open.save({
@@ -141,11 +147,13 @@ export const make = Effect.fnUntraced(function* (
         owner: open.owner,
         startedAt: new Date(startedMs).toISOString(),
         endedAt: new Date(endedMs).toISOString(),
-        outcome: outcomeOf(exit),
+        outcome,
         suspicions: egress.suspicions(),
         ...so
       })
     )
+    // After the record, so that a reader who hears the end finds the outcome.
+    yield* Release.bounded("ending the run's journal", feed.ended(outcome))
   })
 
   return {
@@ -156,7 +164,7 @@ export const make = Effect.fnUntraced(function* (
     /** Counts the run as started. `record` counts its end. */
     begun: Effect.uninterruptible(Effect.andThen(learn({ isBegun: true }), RunMetrics.begun)),
     /** Notes that the run is open, so that its final record is written. */
-    opened: (open: OpenRun) => learn({ open }),
+    opened: (open: OpenRun) => Effect.andThen(learn({ open }), feed.opened),
     /** Notes that the sandbox isolation check passed. */
     verified: (posture: Posture) =>
       Effect.andThen(learn({ posture }), emit({ _tag: "PostureVerified", posture })),

@@ -1,0 +1,33 @@
+/** Converts what an agent reports to events of its run's journal. Pure. */
+import { type JournalEvent, textCharsMax } from "@cogni/sandbox-core/RunJournal"
+import type { AiEvent } from "../events/AiEvent.ts"
+
+/** Returns a text as it is, and anything else as JSON. */
+const textOf = (value: unknown): string => {
+  const text = typeof value === "string" ? value : JSON.stringify(value)
+  return (text ?? "").slice(0, textCharsMax)
+}
+
+/** Returns the journal's event, if there is one: the phases of a run are in its journal already. */
+export const eventOf = (event: AiEvent): JournalEvent | undefined => {
+  switch (event.type) {
+    case "text_delta":
+      return { type: "message.written", text: event.delta }
+    case "tool_call_start":
+      return {
+        type: "tool.started",
+        toolCallId: event.toolCallId,
+        tool: event.toolName,
+        arguments: textOf(event.args)
+      }
+    case "tool_call_result":
+      return {
+        type: "tool.ended",
+        toolCallId: event.toolCallId,
+        isError: event.isError === true,
+        result: textOf(event.result)
+      }
+    default:
+      return undefined
+  }
+}
