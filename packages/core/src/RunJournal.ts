@@ -228,7 +228,10 @@ export const pageOf = (
 
 /** Operations of all journals of a host. */
 export interface RunJournals {
-  /** Adds an event. Never fails, and never waits for a disk. The first event of a run opens its journal. */
+  /**
+   * Adds an event. Never fails, and never waits for a disk. `run.started` opens the journal of a run; without it, and
+   * after `close`, events are dropped.
+   */
   readonly write: (runId: RunId, event: JournalEvent) => Effect.Effect<void>
   /** Writes what is still waiting, and closes the journal. Nothing is added afterwards. */
   readonly close: (runId: RunId) => Effect.Effect<void>
@@ -245,23 +248,34 @@ export const RunJournal = Context.Reference<RunJournals>("@cogni/sandbox-core/Ru
   })
 })
 
+/** A journal in memory. */
+interface MemoryJournal {
+  readonly pen: ReturnType<typeof makePen>
+  readonly entries: Array<JournalEntry>
+  isClosed: boolean
+}
+
 /** Journals in memory, without a limit on their number. */
 export const makeMemory: Effect.Effect<RunJournals> = Effect.sync(() => {
-  const journals = new Map<RunId, { readonly pen: ReturnType<typeof makePen>; readonly all: Array<JournalEntry> }>()
-  const closed = new Set<RunId>()
+  const journals = new Map<RunId, MemoryJournal>()
   return {
     write: (runId, event) =>
       Effect.map(Clock.currentTimeMillis, (now) => {
-        if (closed.has(runId)) return
-        const journal = journals.get(runId) ?? { pen: makePen(), all: [] }
-        journals.set(runId, journal)
-        journal.all.push(...journal.pen(event, new Date(now).toISOString()).map(({ entry }) => entry))
+        if (event.type === "run.started" && !journals.has(runId))
+          journals.set(runId, { pen: makePen(), entries: [], isClosed: false })
+        const journal = journals.get(runId)
+        if (journal === undefined || journal.isClosed) return
+        journal.entries.push(...journal.pen(event, new Date(now).toISOString()).map(({ entry }) => entry))
       }),
-    close: (runId) => Effect.sync(() => void closed.add(runId)),
+    close: (runId) =>
+      Effect.sync(() => {
+        const journal = journals.get(runId)
+        if (journal !== undefined) journal.isClosed = true
+      }),
     read: ({ runId, ...asked }) =>
       Effect.sync(() => {
         const journal = journals.get(runId)
-        return journal && pageOf(journal.all, asked)
+        return journal && pageOf(journal.entries, asked)
       })
   }
 })

@@ -202,7 +202,17 @@ describe("description", () => {
         "post /api/v1/ai/chat 200 400 402 403 404 409 413 429 500 503",
         "get /api/v1/runs 200 400 403 429 503",
         "get /api/v1/runs/{id} 200 400 403 404 429 503",
-        "delete /api/v1/runs/{id} 202 400 403 404 409 429 503"
+        "delete /api/v1/runs/{id} 202 400 403 404 409 429 503",
+        "get /api/v1/runs/{id}/events 200 400 403 404 409 429 503",
+        "get /api/v1/runs/{id}/stdout 200 400 403 404 416 429 503",
+        "get /api/v1/runs/{id}/stderr 200 400 403 404 416 429 503",
+        "get /api/v1/runs/{id}/calls 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/calls/{callId}/request 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/calls/{callId}/answer 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/tools 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/audit 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/audit/entries 200 400 403 404 429 503",
+        "post /api/v1/runs/{id}/relay/retry 200 400 403 404 409 429 503"
       ])
       for (const methods of Object.values<any>(body.paths))
         for (const operation of Object.values<any>(methods))
