@@ -6,20 +6,20 @@
  * an object on standard output.
  */
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
-import { Cause, Effect, type FileSystem, Layer, Logger, type LogLevel, References } from "effect"
+import * as Telemetry from "@cogni/sandbox-core/Telemetry"
+import { Cause, Effect, type FileSystem, Layer, Logger, References } from "effect"
 import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effect/cli"
 import * as ExitCode from "./ExitCode.ts"
 import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as SpendFlags from "./SpendFlags.ts"
+import * as LogFormat from "./LogFormat.ts"
 import * as ImageScript from "./ImageScript.ts"
 import * as InstalledImages from "./InstalledImages.ts"
 import * as Invocation from "./Invocation.ts"
 import * as Output from "./Output.ts"
-import { inFlags } from "./RemedyWords.ts"
 import * as RunReport from "./RunReport.ts"
 import * as Settings from "./Settings.ts"
-import { oneLine } from "./TerminalText.ts"
 import * as Version from "./Version.ts"
 
 const runCommand = (operands: Invocation.Invocation["operands"]) =>
@@ -372,7 +372,8 @@ export interface MainInput {
 export const main = Effect.fnUntraced(
   function* ({ argv, environment, signal }: MainInput) {
     const asked = Invocation.make(argv)
-    const out = yield* Output.Output
+    const raw = yield* Output.Output
+    const out = asked.logFormat === "json" ? LogFormat.inJson(raw) : raw
     if (asked.operands !== undefined && !asked.words.includes("run")) {
       yield* complain(asked, noOperands)
     } else {
@@ -391,7 +392,8 @@ export const main = Effect.fnUntraced(
         Effect.catchCause((cause) =>
           Cause.hasInterruptsOnly(cause) ? Effect.failCause(cause) : complain(asked, cause)
         ),
-        Effect.onInterrupt(() => complain(asked, Cause.fail(Failure.ofSignal(signal?.(), asked))))
+        Effect.onInterrupt(() => complain(asked, Cause.fail(Failure.ofSignal(signal?.(), asked)))),
+        Effect.provideService(Output.Output, out)
       )
     }
     return yield* out.code
@@ -402,16 +404,16 @@ export const main = Effect.fnUntraced(
       CliConfig.layer({
         builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.Completions, GlobalFlag.LogLevel]
       }),
-      Layer.unwrap(Effect.map(Output.Output, (out) => Logger.layer([logger(out)])))
+      Layer.succeed(Telemetry.RunLogLevel, "Info")
     )
   ),
   (effect, { argv }) =>
-    Effect.provideService(effect, References.MinimumLogLevel, logLevelOf(Invocation.make(argv)))
+    Effect.flatMap(Output.Output, (out) =>
+      Effect.provide(effect, Logger.layer([LogFormat.logger(out, Invocation.make(argv).logFormat)]))
+    ),
+  (effect, { argv }) =>
+    Effect.provideService(effect, References.MinimumLogLevel, LogFormat.levelOf(Invocation.make(argv).words))
 )
-
-/** Returns the log level without --log-level. `chat` runs for long, and reports the sandboxes of its sessions. */
-const logLevelOf = ({ words }: Invocation.Invocation): LogLevel.LogLevel =>
-  words[0] === "chat" && !words.some((word) => word === "--quiet" || word === "-q") ? "Info" : "Warn"
 
 /** Records an invocation as one trace, if tracing is on. A server has one trace per request instead. */
 const traced =
@@ -420,8 +422,13 @@ const traced =
     Settings.isTraced(environment)
       ? Effect.gen(function* () {
           const Tracing = yield* Effect.promise(() => import("./Tracing.ts"))
+          const version = yield* Version.version
           return yield* (command === "serve" ? effect : Effect.withSpan(effect, "cogni-sandbox")).pipe(
-            Effect.provide(Tracing.layer(environment, yield* Version.version))
+            Effect.provide(
+              LogFormat.isStaying(command)
+                ? Tracing.layerStaying(environment, version)
+                : Tracing.layer(environment, version)
+            )
           )
         })
       : effect
@@ -453,13 +460,3 @@ const complain = Effect.fnUntraced(function* (asked: Invocation.Invocation, caus
     yield* Effect.ignore(out.stdoutJson(`${JSON.stringify(Failure.toJson(failure), undefined, 2)}\n`))
   }
 })
-
-const logger = (out: Output.Output["Service"]) =>
-  Logger.make<unknown, void>(({ cause, fiber, logLevel, message }) => {
-    const words = (Array.isArray(message) ? message : [message]).map(String).join(" ")
-    const reasons = cause.reasons.length === 0 ? "" : `: ${Cause.pretty(cause)}`
-    // A logger is not an Effect, so its write cannot be awaited.
-    Effect.runForkWith(fiber.context)(
-      out.stderr(`· ${logLevel.toLowerCase()}: ${oneLine(`${inFlags(words)}${reasons}`)}\n`)
-    )
-  })

@@ -123,6 +123,13 @@ export const output = Flag.Literals("output", ["text", "json"]).pipe(
   Flag.withDescription("Output format: text for people, json for scripts (default text)"),
   Flag.withDefault("text")
 )
+/** Read by `Invocation`, before the command line is parsed. */
+const logFormat = Flag.Literals("log-format", ["text", "json"]).pipe(
+  Flag.withDescription(
+    "Format of standard error: text for people, json for one object a line, with the states of runs (default text)"
+  ),
+  Flag.withDefault("text")
+)
 /** Flags for the sender of a message. */
 export const sender = {
   channel: text("channel", "NAME", "Channel of a message, such as telegram"),
@@ -297,6 +304,7 @@ export const task = {
 
 /** Flags of `chat`. */
 export const chat = {
+  logFormat,
   model: modelNamed("Model of all agents, if the file has no models (default COGNI_LLM_MODEL)"),
   hostDirectory: orUndefined(
     directory(
@@ -360,6 +368,7 @@ export const doctorWorkspace = orUndefined(
 
 /** Flags of `mcp`, most of them shared with `run`. */
 export const mcp = {
+  logFormat,
   workspace: run.workspace,
   image: run.image,
   profile: Flag.Literals("profile", ["minimal", "messaging", "coding", "full"]).pipe(
@@ -384,6 +393,7 @@ export const mcp = {
 
 /** Flags of `acp`, most of them shared with `run`, of which each prompt is one. */
 export const acp = {
+  logFormat,
   agent: run.agent,
   personality: run.personality,
   workspace: Flag.Literals("workspace", ["cwd", "fresh", "clone"]).pipe(
@@ -427,6 +437,7 @@ export const acp = {
 
 /** Flags of `serve`. */
 export const serve = {
+  logFormat,
   host: text("host", "ADDRESS", "Address to listen on (default 127.0.0.1)").pipe(
     Flag.withDefault("127.0.0.1")
   ),

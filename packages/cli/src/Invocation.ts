@@ -5,6 +5,8 @@
  * known even if the rest of the command line is invalid.
  */
 
+import type { LogFormat } from "./LogFormat.ts"
+
 /** `text` is for people, `json` for scripts. */
 export type OutputFormat = "text" | "json"
 
@@ -14,6 +16,8 @@ export interface Invocation {
   /** Words after `--`; `undefined` without a `--`. */
   readonly operands: ReadonlyArray<string> | undefined
   readonly format: OutputFormat
+  /** Format of the log on standard error. */
+  readonly logFormat: LogFormat
   readonly debug: boolean
 }
 
@@ -29,6 +33,7 @@ export const make = (argv: ReadonlyArray<string>): Invocation => {
     words,
     operands: at === -1 ? undefined : argv.slice(at + 1),
     format: valueOf(/^(?:--output|-[a-z]*o)$/u) === "json" ? "json" : "text",
+    logFormat: valueOf(/^--log-format$/u) === "json" ? "json" : "text",
     debug: ["all", "trace", "debug"].includes(valueOf(/^--log-level$/u) ?? "")
   }
 }

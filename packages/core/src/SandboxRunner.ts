@@ -77,9 +77,9 @@ export const make = Effect.gen(function* () {
     store: yield* RunStore.RunStore,
     workspaces: yield* Workspace.Workspace
   }
-  const journal = yield* RunJournal
+  const told = { journal: yield* RunJournal, logLevel: yield* Telemetry.RunLogLevel }
   const lifeOf = Effect.fnUntraced(function* (spec: SandboxSpec.SandboxSpec, emit: Emit) {
-    return yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, journal, emit)
+    return yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, told, emit)
   })
 
   const runTo = Effect.fnUntraced(function* (input: unknown, emit: Emit) {

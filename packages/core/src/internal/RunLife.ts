@@ -1,5 +1,5 @@
 /** State of a run: its ID, its clock, its phases and its final record. */
-import { Cause, Clock, Duration, Effect, Exit, Option, Ref } from "effect"
+import { Cause, Clock, Duration, Effect, Exit, type LogLevel, Option, Ref } from "effect"
 import type { LlmEndpoint } from "../LlmProxy.ts"
 import type { Posture } from "../Posture.ts"
 import type { RunEvent } from "../RunEvent.ts"
@@ -17,6 +17,7 @@ import * as EgressWatch from "./EgressWatch.ts"
 import * as FailureSpan from "./FailureSpan.ts"
 import * as JournalFeed from "./JournalFeed.ts"
 import * as Release from "./Release.ts"
+import * as RunLog from "./RunLog.ts"
 import * as RunMetrics from "./RunMetrics.ts"
 
 /** How long any step before the agent's first instruction, or after its last, may take. */
@@ -92,11 +93,12 @@ export type RunLife = Effect.Success<ReturnType<typeof make>>
 export const make = Effect.fnUntraced(function* (
   runId: RunId,
   spec: SandboxSpec,
-  journal: RunJournals,
+  { journal, logLevel }: { readonly journal: RunJournals; readonly logLevel: LogLevel.LogLevel },
   listener: (event: RunEvent) => Effect.Effect<void>
 ) {
   const startedMs = yield* Clock.currentTimeMillis
   const feed = JournalFeed.make(journal, runId, spec.limits.outputRetainedBytesMax)
+  const log = RunLog.make(logLevel, runId, spec)
   const emit = (event: RunEvent) => Effect.andThen(feed.hear(event), listener(event))
   const egress = yield* EgressWatch.make(spec, emit)
   const known = yield* Ref.make<Known>({ timings: [] })
@@ -154,6 +156,7 @@ export const make = Effect.fnUntraced(function* (
     )
     // After the record, so that a reader who hears the end finds the outcome.
     yield* Release.bounded("ending the run's journal", feed.ended(outcome))
+    yield* log.ended(outcome, endedMs - startedMs, so.llm)
   })
 
   return {
@@ -164,10 +167,13 @@ export const make = Effect.fnUntraced(function* (
     /** Counts the run as started. `record` counts its end. */
     begun: Effect.uninterruptible(Effect.andThen(learn({ isBegun: true }), RunMetrics.begun)),
     /** Notes that the run is open, so that its final record is written. */
-    opened: (open: OpenRun) => Effect.andThen(learn({ open }), feed.opened),
+    opened: (open: OpenRun) => learn({ open }).pipe(Effect.andThen(feed.opened), Effect.andThen(log.started)),
     /** Notes that the sandbox isolation check passed. */
     verified: (posture: Posture) =>
-      Effect.andThen(learn({ posture }), emit({ _tag: "PostureVerified", posture })),
+      learn({ posture }).pipe(
+        Effect.andThen(emit({ _tag: "PostureVerified", posture })),
+        Effect.andThen(log.ready)
+      ),
     /** Reads the proxy's traffic after the agent has ended. */
     collect: (endpoint: LlmEndpoint) =>
       collected(endpoint).pipe(
