@@ -25,19 +25,20 @@ const resourceOf = (environment: Readonly<Record<string, string>>, serviceVersio
   resource: { serviceName: serviceNameOf(environment), serviceVersion }
 })
 
-const connected = (environment: Readonly<Record<string, string>>) => [
-  OtlpSerialization.layerJson,
-  FetchHttpClient.layer,
-  // OpenTelemetry's own defaults, which Effect does not have.
-  ConfigProvider.layer(
-    ConfigProvider.fromEnvRecord({
-      OTEL_TRACES_EXPORTER: "otlp",
-      OTEL_LOGS_EXPORTER: "otlp",
-      OTEL_METRICS_EXPORTER: "otlp",
-      ...environment
-    })
+const connected = (environment: Readonly<Record<string, string>>) =>
+  Layer.mergeAll(
+    OtlpSerialization.layerJson,
+    FetchHttpClient.layer,
+    // OpenTelemetry's own defaults, which Effect does not have.
+    ConfigProvider.layer(
+      ConfigProvider.fromEnvRecord({
+        OTEL_TRACES_EXPORTER: "otlp",
+        OTEL_LOGS_EXPORTER: "otlp",
+        OTEL_METRICS_EXPORTER: "otlp",
+        ...environment
+      })
+    )
   )
-] as const
 
 /** Exports spans. Remaining spans are sent when the layer closes, within three seconds. */
 export const layer = (environment: Readonly<Record<string, string>>, serviceVersion: string) =>

@@ -58,6 +58,6 @@ export const operation = {
  * Level at which runs log their states (default `Debug`). A program whose operators read logs sets `Info`: one line when
  * a run has its ID, one when its agent starts, and one when it has ended.
  */
-export const RunLogLevel = Context.Reference<LogLevel.LogLevel>("@cogni/sandbox-core/RunLogLevel", {
+export const RunLogLevel = Context.Reference<LogLevel.Severity>("@cogni/sandbox-core/RunLogLevel", {
   defaultValue: () => "Debug"
 })

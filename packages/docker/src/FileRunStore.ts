@@ -31,6 +31,7 @@ import { mkdir, readdir, readFile, stat } from "node:fs/promises"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
 import { attempt, attemptWhole, unusable } from "./internal/host/StateFailure.ts"
+import * as ReapMetrics from "./internal/ReapMetrics.ts"
 import * as UnsettledRuns from "./internal/host/UnsettledRuns.ts"
 
 const { auditLog, runEntries } = StateDirectory
@@ -309,6 +310,7 @@ export const make = (options: FileRunStoreOptions) => {
             const record = yield* withReadableTraffic(found.record)
             yield* save({ ...record, endedAt: new Date().toISOString() })
           }
+          yield* ReapMetrics.found("run", "removed")
           return true
         })
       )

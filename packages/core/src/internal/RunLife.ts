@@ -93,7 +93,7 @@ export type RunLife = Effect.Success<ReturnType<typeof make>>
 export const make = Effect.fnUntraced(function* (
   runId: RunId,
   spec: SandboxSpec,
-  { journal, logLevel }: { readonly journal: RunJournals; readonly logLevel: LogLevel.LogLevel },
+  { journal, logLevel }: { readonly journal: RunJournals; readonly logLevel: LogLevel.Severity },
   listener: (event: RunEvent) => Effect.Effect<void>
 ) {
   const startedMs = yield* Clock.currentTimeMillis
@@ -113,6 +113,7 @@ export const make = Effect.fnUntraced(function* (
         const value = yield* step.pipe(within((seconds) => tooSlow(phase, seconds), secondsMax))
         const durationMs = Number((yield* Clock.currentTimeNanos) - before) / 1e6
         yield* Ref.update(known, (so) => ({ ...so, timings: [...so.timings, { phase, durationMs }] }))
+        yield* RunMetrics.phaseEnded(phase, durationMs)
         // A reader that has stopped reading must not keep the container: it misses this event.
         yield* Effect.timeoutOption(
           emit({ _tag: "PhaseEnded", phase, durationMs }),
@@ -133,7 +134,7 @@ export const make = Effect.fnUntraced(function* (
   const record = Effect.fnUntraced(function* (exit: Exit.Exit<RunResult | undefined, Reason>) {
     const { isBegun, open, ...so } = yield* Ref.get(known)
     const endedMs = yield* Clock.currentTimeMillis
-    if (isBegun === true) yield* RunMetrics.ends(exit, (endedMs - startedMs) / 1000, so.llm)
+    if (isBegun === true) yield* RunMetrics.ends(spec, exit, (endedMs - startedMs) / 1000, so.llm)
     const errorType = FailureSpan.errorTypeOf(exit)
     if (errorType !== undefined) yield* Effect.annotateCurrentSpan(Telemetry.attribute.errorType, errorType)
     const span = yield* Effect.option(Effect.currentSpan)
@@ -165,7 +166,7 @@ export const make = Effect.fnUntraced(function* (
     egress,
     phase,
     /** Counts the run as started. `record` counts its end. */
-    begun: Effect.uninterruptible(Effect.andThen(learn({ isBegun: true }), RunMetrics.begun)),
+    begun: Effect.uninterruptible(Effect.andThen(learn({ isBegun: true }), RunMetrics.begun(spec))),
     /** Notes that the run is open, so that its final record is written. */
     opened: (open: OpenRun) => learn({ open }).pipe(Effect.andThen(feed.opened), Effect.andThen(log.started)),
     /** Notes that the sandbox isolation check passed. */

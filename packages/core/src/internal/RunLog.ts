@@ -23,7 +23,7 @@ const collected = Effect.gen(function* () {
   return Option.getOrUndefined(yield* Effect.option(Effect.currentSpan))?.traceId
 })
 
-export const make = (level: LogLevel.LogLevel, runId: RunId, spec: SandboxSpec) => {
+export const make = (level: LogLevel.Severity, runId: RunId, spec: SandboxSpec) => {
   const { identity, model } = spec.llm ?? {}
   const agent = identity?.agentId ?? identity?.graphId
 
