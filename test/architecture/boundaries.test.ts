@@ -195,7 +195,11 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   },
   cli: {
     libraries: ["@effect/platform-node", "csv-stringify", "effect"],
-    world: { "ServeCommand.ts": ["node:http"], "bin.ts": ["node:module"] }
+    world: {
+      "MetricsPort.ts": ["node:http", "node:perf_hooks"],
+      "ServeCommand.ts": ["node:http"],
+      "bin.ts": ["node:module"]
+    }
   }
 }
 

@@ -130,6 +130,9 @@ const logFormat = Flag.Literals("log-format", ["text", "json"]).pipe(
   ),
   Flag.withDefault("text")
 )
+const metricsPort = orUndefined(
+  whole("metrics-port", 0, portMax, "Port of this machine for /metrics; 0 for any free port (default none)")
+)
 /** Flags for the sender of a message. */
 export const sender = {
   channel: text("channel", "NAME", "Channel of a message, such as telegram"),
@@ -305,6 +308,7 @@ export const task = {
 /** Flags of `chat`. */
 export const chat = {
   logFormat,
+  metricsPort,
   model: modelNamed("Model of all agents, if the file has no models (default COGNI_LLM_MODEL)"),
   hostDirectory: orUndefined(
     directory(
@@ -369,6 +373,7 @@ export const doctorWorkspace = orUndefined(
 /** Flags of `mcp`, most of them shared with `run`. */
 export const mcp = {
   logFormat,
+  metricsPort,
   workspace: run.workspace,
   image: run.image,
   profile: Flag.Literals("profile", ["minimal", "messaging", "coding", "full"]).pipe(
@@ -394,6 +399,7 @@ export const mcp = {
 /** Flags of `acp`, most of them shared with `run`, of which each prompt is one. */
 export const acp = {
   logFormat,
+  metricsPort,
   agent: run.agent,
   personality: run.personality,
   workspace: Flag.Literals("workspace", ["cwd", "fresh", "clone"]).pipe(

@@ -60,6 +60,11 @@ const callDuration = Metric.histogram("sandbox_model_call_duration_seconds", {
   boundaries: [0.1, 0.25, ...seconds.slice(0, 10)]
 })
 
+const gatewayAdded = Metric.histogram("sandbox_gateway_added_seconds", {
+  description: "Time that a gateway added to model calls: from the whole request to its sending",
+  boundaries: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5]
+})
+
 const tokens = Metric.counter("sandbox_model_tokens_total", {
   description: "Tokens of model calls, by type",
   incremental: true
@@ -175,8 +180,10 @@ const used = (traffic: LlmTraffic): Effect.Effect<void> =>
   Effect.gen(function* () {
     for (const [outcome, count] of callsOf(traffic))
       yield* Metric.update(Metric.withAttributes(calls, { outcome }), count)
-    for (const { durationMs } of traffic.calls.filter(hasReachedUpstream))
+    for (const { durationMs, gatewayMs } of traffic.calls.filter(hasReachedUpstream)) {
       yield* Metric.update(callDuration, durationMs / 1000)
+      if (gatewayMs !== undefined) yield* Metric.update(gatewayAdded, gatewayMs / 1000)
+    }
     const { usage } = traffic
     if (usage === undefined) return
     for (const [type, count] of [

@@ -13,6 +13,7 @@ import * as JournalTail from "./JournalTail.ts"
 import * as Problem from "./Problem.ts"
 import type { RunHandlers } from "./RunHandlers.ts"
 import * as RunView from "./RunView.ts"
+import * as ServerMetrics from "./ServerMetrics.ts"
 import * as SseResponse from "./SseResponse.ts"
 
 /** Seconds after which a client may try again. */
@@ -36,7 +37,7 @@ export const make = Effect.fnUntraced(function* (limits: ServerLimits, { lookUp 
         return own >= limits.readersPerGrantMax || all >= limits.readersMax
           ? [false, before]
           : [true, new Map(before).set(grantId, own + 1)]
-      }),
+      }).pipe(Effect.tap((isTaken) => (isTaken ? ServerMetrics.readersChanged(1) : Effect.void))),
       (isTaken) =>
         isTaken
           ? Ref.update(readers, (before) => {
@@ -45,7 +46,7 @@ export const make = Effect.fnUntraced(function* (limits: ServerLimits, { lookUp 
               if (left > 0) after.set(grantId, left)
               else after.delete(grantId)
               return after
-            })
+            }).pipe(Effect.andThen(ServerMetrics.readersChanged(-1)))
           : Effect.void
     )
 

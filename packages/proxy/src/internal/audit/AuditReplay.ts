@@ -123,9 +123,12 @@ const endOf = ({ api, at, callId, requestId }: Line<"call.started">, nowMillis: 
 
 const callOf = (
   line: Line<"call.started">,
-  end: Pick<Line<"call.ended">, "status" | "outcome" | "responseBytes" | "durationMs" | "usage">
+  end: Pick<
+    Line<"call.ended">,
+    "status" | "outcome" | "responseBytes" | "durationMs" | "gatewayMs" | "usage"
+  >
 ): LlmCall => ({
   ...Struct.pick(line, ["at", "requestId", "callId", "method", "path", "model", "requestBytes"]),
-  ...Struct.pick(end, ["status", "outcome", "responseBytes", "durationMs", "usage"]),
+  ...Struct.pick(end, ["status", "outcome", "responseBytes", "durationMs", "gatewayMs", "usage"]),
   completed: end.outcome === "completed"
 })
