@@ -139,6 +139,17 @@ const psCommand = Command.make(
   (flags) => Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ ps }) => ps(flags)))
 ).pipe(Command.withDescription("List active runs"))
 
+const topCommand = Command.make("top", Flags.top, (flags) =>
+  Effect.promise(() => import("./TopCommand.ts")).pipe(Effect.flatMap(({ top }) => top(flags)))
+).pipe(
+  Command.withDescription(
+    `Show active runs and what they are doing, until it is interrupted
+
+What a run is doing is known only on the host that runs it. Without a terminal, the table is printed once.`
+  ),
+  Command.withShortDescription("Show active runs and what they are doing")
+)
+
 const runArgument = Argument.String("run").pipe(Argument.withDescription("Run ID or unique prefix"))
 
 const logsCommand = Command.make(
@@ -146,6 +157,10 @@ const logsCommand = Command.make(
   {
     run: runArgument,
     stderr: Flags.toggle("stderr", "Print standard error instead of standard output"),
+    follow: Flags.toggle(
+      "follow",
+      "Print the output of an active run as it comes, until the run ends; with --output json, its events"
+    ).pipe(Flag.withAlias("f")),
     output: Flags.output
   },
   (flags) =>
@@ -161,7 +176,7 @@ const inspectCommand = Command.make(
   },
   (flags) =>
     Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ inspect }) => inspect(flags)))
-).pipe(Command.withDescription("Print the record of a run, as JSON; --output affects only errors"))
+).pipe(Command.withDescription("Summarize a run; with --output json, print its whole record"))
 
 const auditVerifyCommand = Command.make("verify", { run: runArgument, output: Flags.output }, (flags) =>
   Effect.promise(() => import("./AuditCommand.ts")).pipe(Effect.flatMap(({ verify }) => verify(flags)))
@@ -344,6 +359,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       doctorCommand,
       imagesCommand,
       psCommand,
+      topCommand,
       logsCommand,
       inspectCommand,
       auditCommand,
