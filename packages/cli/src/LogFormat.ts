@@ -13,7 +13,8 @@ export type LogFormat = "text" | "json"
 /** Commands that stay until they are stopped. Their logs are the only place where an operator sees their runs. */
 const staying: ReadonlySet<string> = new Set(["acp", "chat", "mcp", "serve"])
 
-export const isStaying = (command: string | undefined): boolean => command !== undefined && staying.has(command)
+export const isStaying = (command: string | undefined): boolean =>
+  command !== undefined && staying.has(command)
 
 /** Returns the level of a log without --log-level. A command that stays logs the states of its runs. */
 export const levelOf = (words: ReadonlyArray<string>): LogLevel.LogLevel =>
@@ -41,7 +42,9 @@ export const inJson = (output: Output["Service"]): Output["Service"] => ({
       const text = typeof data === "string" ? data : new TextDecoder().decode(data)
       const lines = text.split("\n").flatMap((line) => {
         const said = line.replace(/^· /u, "").trim()
-        return said === "" ? [] : [jsonLine(said.startsWith("cogni-sandbox: ") ? "Error" : "Info", said, millis)]
+        return said === ""
+          ? []
+          : [jsonLine(said.startsWith("cogni-sandbox: ") ? "Error" : "Info", said, millis)]
       })
       return lines.length === 0 ? Effect.void : output.stderr(lines.join(""))
     }),

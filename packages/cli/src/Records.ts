@@ -33,7 +33,9 @@ export const files = ({
   FileRunStore.make({ directory: stateDirectory, trafficOf: AuditTraffic.reader({ prices }) })
 
 /** The journals of the runs of this host. */
-export const journal = ({ stateDirectory }: Pick<Settings["Service"], "stateDirectory">): Layer.Layer<never> =>
+export const journal = ({
+  stateDirectory
+}: Pick<Settings["Service"], "stateDirectory">): Layer.Layer<never> =>
   FileRunJournal.layer({ directory: stateDirectory })
 
 /** The audits of the runs of this host. */

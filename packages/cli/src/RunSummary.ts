@@ -28,21 +28,21 @@ const listed = (...parts: ReadonlyArray<string | undefined>): string =>
   parts.filter((part) => part !== undefined && part !== "").join(", ")
 
 const peakOf = ({ outcome }: RunRecord) =>
-  outcome.status === "exited"
-    ? outcome.result.peak
-    : outcome.status === "failed"
-      ? (outcome.peak ?? {})
-      : {}
+  outcome.status === "exited" ? outcome.result.peak : outcome.status === "failed" ? (outcome.peak ?? {}) : {}
 
 const limitsOf = (record: RunRecord, now: Date): ReadonlyArray<Row> => {
   const { cpusMax, memoryBytesMax, processesMax, runtimeSecondsMax, workspaceBytesMax } = record.spec.limits
   const peak = peakOf(record)
-  const of = (used: string | undefined, max: string) => (used === undefined ? `at most ${max}` : `${used} of ${max}`)
+  const of = (used: string | undefined, max: string) =>
+    used === undefined ? `at most ${max}` : `${used} of ${max}`
   const bytes = (used: number | undefined, max: number) =>
     of(used === undefined ? undefined : formatBytes(used), formatBytes(max))
   return [
     ["memory", bytes(peak.memoryBytes, memoryBytesMax)],
-    ["processes", of(peak.processes === undefined ? undefined : String(peak.processes), String(processesMax))],
+    [
+      "processes",
+      of(peak.processes === undefined ? undefined : String(peak.processes), String(processesMax))
+    ],
     ["workspace", bytes(peak.workspaceBytes, workspaceBytesMax)],
     ["processors", `at most ${cpusMax}`],
     ["time", of(formatMillis(RecordReport.millisOf(record, now)), formatMillis(runtimeSecondsMax * 1000))]
@@ -93,8 +93,10 @@ const deliveryOf = ({ annotations }: RunRecord): ReadonlyArray<Row> => {
 
 const outputWords = (record: RunRecord): string | undefined => {
   const output = outputOf(record)
-  const channel = (name: string, { bytes, truncated }: { readonly bytes: number; readonly truncated: boolean }) =>
-    `${formatBytes(bytes)} ${name}${truncated ? " (only the beginning is stored)" : ""}`
+  const channel = (
+    name: string,
+    { bytes, truncated }: { readonly bytes: number; readonly truncated: boolean }
+  ) => `${formatBytes(bytes)} ${name}${truncated ? " (only the beginning is stored)" : ""}`
   return (
     output &&
     `${listed(channel("stdout", output.stdout), channel("stderr", output.stderr))}. See: cogni-sandbox logs ${record.runId}`
@@ -106,7 +108,8 @@ export const lines = (record: RunRecord, cost: RunCost | undefined, now: Date): 
   const facts = RunFacts.of(record)
   const { endedAt, outcome, posture, runId, spec, startedAt, suspicions = [], timings } = record
   const identity = spec.llm?.identity
-  const named = (name: string, value: string | undefined) => (value === undefined ? undefined : `${name} ${shown(value)}`)
+  const named = (name: string, value: string | undefined) =>
+    value === undefined ? undefined : `${name} ${shown(value)}`
   const rows: ReadonlyArray<Row> = [
     ...row("reason", facts.reason && shown(facts.reason)),
     ...row("message", outcome.status === "failed" ? shown(outcome.message) : undefined),
@@ -123,7 +126,10 @@ export const lines = (record: RunRecord, cost: RunCost | undefined, now: Date): 
     ),
     ...row("image", shown(spec.image)),
     ...row("started", `${startedAt}${endedAt === undefined ? "" : `, ended ${endedAt}`}`),
-    ...row("phases", timings.map(({ durationMs, phase }) => `${phase} ${formatMillis(durationMs)}`).join(", ")),
+    ...row(
+      "phases",
+      timings.map(({ durationMs, phase }) => `${phase} ${formatMillis(durationMs)}`).join(", ")
+    ),
     ...limitsOf(record, now),
     ...row("model calls", callsOf(record)),
     ...row("cost", cost && CostWords.costOf(cost)),
@@ -137,7 +143,8 @@ export const lines = (record: RunRecord, cost: RunCost | undefined, now: Date): 
     ...deliveryOf(record),
     ...row(
       "audit",
-      record.llm?.auditHead && `${plural(record.llm.auditHead.entries, "entry", "entries")}. See: cogni-sandbox audit verify ${runId}`
+      record.llm?.auditHead &&
+        `${plural(record.llm.auditHead.entries, "entry", "entries")}. See: cogni-sandbox audit verify ${runId}`
     ),
     ...row("trace", identity?.existingTraceId && shown(identity.existingTraceId))
   ]

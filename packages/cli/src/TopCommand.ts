@@ -36,8 +36,7 @@ export const top = Effect.fnUntraced(function* (input: TopInput) {
         return { record, progress }
       })
     )
-    for (const runId of seen.keys())
-      if (!records.some((record) => record.runId === runId)) seen.delete(runId)
+    for (const runId of seen.keys()) if (!records.some((record) => record.runId === runId)) seen.delete(runId)
     return { rows, isMore: next !== undefined }
   })
 

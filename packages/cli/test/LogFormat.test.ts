@@ -52,7 +52,7 @@ describe("LogFormat", () => {
         [
           ["INFO", "listening on http://127.0.0.1:8787"],
           ["INFO", "a note"],
-          ["ERROR", "it failed"].map((text) => (text === "it failed" ? "cogni-sandbox: it failed" : text))
+          ["ERROR", "cogni-sandbox: it failed"]
         ]
       )
     })

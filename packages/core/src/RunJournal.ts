@@ -142,7 +142,7 @@ const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
 /** Splits text without splitting a surrogate pair. */
 const pieces = (text: string): ReadonlyArray<string> => {
   const found: Array<string> = []
-  for (let from = 0; from < text.length; ) {
+  for (let from = 0; from < text.length;) {
     let to = Math.min(text.length, from + textCharsMax)
     if (to < text.length && /[\uD800-\uDBFF]/u.test(text.charAt(to - 1))) to -= 1
     found.push(text.slice(from, to))

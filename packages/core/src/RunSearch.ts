@@ -93,8 +93,10 @@ export const matches = (facts: RunFacts, filter: RunFilter = {}): boolean => {
 export const placeOf = ({ runId, startedAt }: Place): Place => ({ startedAt, runId })
 
 /** Orders places from the newest run to the oldest. */
-export const order = (a: Place, b: Place): number =>
-  a.startedAt === b.startedAt ? (a.runId < b.runId ? 1 : -1) : a.startedAt < b.startedAt ? 1 : -1
+export const order = (a: Place, b: Place): number => {
+  const [left, right] = a.startedAt === b.startedAt ? [a.runId, b.runId] : [a.startedAt, b.startedAt]
+  return left === right ? 0 : left < right ? 1 : -1
+}
 
 /** Returns the number of runs in a page. */
 export const limitOf = ({ limit = pageRunsMax }: RunSearch): number =>

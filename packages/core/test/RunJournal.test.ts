@@ -36,7 +36,10 @@ describe("a pen", () => {
   it("ends output once, when the journal is full, and still writes the end of the run", () => {
     const bytesMax = 512 * 1024
     const pen = RunJournal.makePen(bytesMax)
-    const written = [{ type: "run.started" } as const, ...Array.from({ length: 60 }, () => output("a".repeat(16_000)))]
+    const written = [
+      { type: "run.started" } as const,
+      ...Array.from({ length: 60 }, () => output("a".repeat(16_000)))
+    ]
       .flatMap((event) => pen(event, at))
       .concat(pen({ type: "phase.ended", phase: "agent", durationMs: 1 }, at))
       .concat(pen({ type: "run.ended", status: "exited", exitCode: 0 }, at))

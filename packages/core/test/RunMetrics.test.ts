@@ -44,10 +44,9 @@ describe("RunMetrics", () => {
         sandbox_open: 0,
         "sandbox_run_duration_seconds{agent=none}": 1,
         ...Object.fromEntries(
-          ["workspace", "socket", "create", "start", "proxy", "entrypoint", "agent", "collect"].map((phase) => [
-            `sandbox_run_phase_duration_seconds{phase=${phase}}`,
-            1
-          ])
+          ["workspace", "socket", "create", "start", "proxy", "entrypoint", "agent", "collect"].map(
+            (phase) => [`sandbox_run_phase_duration_seconds{phase=${phase}}`, 1]
+          )
         ),
         "sandbox_runs_started_total{agent=none}": 1,
         "sandbox_runs_total{agent=none,status=succeeded}": 1,
@@ -84,10 +83,14 @@ describe("RunMetrics", () => {
       assert.strictEqual(found["sandbox_run_budget_left_ratio{budget=cost_usd}"], 1)
       assert.isUndefined(found["sandbox_run_budget_left_ratio{budget=input_tokens}"])
       const labels = RunMetrics.makeLabels(2)
-      assert.deepStrictEqual(
-        ["a", "b", "c", "a", 'x"y', undefined].map(labels),
-        ["a", "b", "other", "a", "other", "none"]
-      )
+      assert.deepStrictEqual(["a", "b", "c", "a", 'x"y', undefined].map(labels), [
+        "a",
+        "b",
+        "other",
+        "a",
+        "other",
+        "none"
+      ])
     }).pipe(
       Effect.provide(
         runner({

@@ -30,7 +30,10 @@ const sourceOf = ({ account, number, second, status }: typeof Ended.Type): RunFa
 describe("search", () => {
   it.prop(
     "returns all matching runs once, newest first, over pages of any size",
-    [Schema.Array(Ended).check(Schema.isMaxLength(30)), Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 7 }))],
+    [
+      Schema.Array(Ended).check(Schema.isMaxLength(30)),
+      Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 7 }))
+    ],
     ([all, limit]) => {
       const sources = [...new Map(all.map((one) => [one.number, sourceOf(one)])).values()]
       const filter = { billingAccountId: "a", states: ["running", "closed"] } as const
@@ -44,6 +47,7 @@ describe("search", () => {
         const page: RunSearch.RunPage<RunFacts.Source> = RunSearch.search(sources, { filter, after, limit })
         assert.isAtMost(page.records.length, limit)
         found.push(...page.records.map(({ runId }) => runId))
+        assert.isAtMost(found.length, sources.length)
         after = page.next && RunSearch.parseCursor(RunSearch.formatCursor(page.next))
       } while (after !== undefined)
       assert.deepStrictEqual(found, expected)
@@ -64,7 +68,13 @@ describe("the facts of a run", () => {
   it("prefer the judgement of its graph to its exit code", () => {
     const exited = { status: "exited", result: { exitCode: 0 } } as const
     assert.strictEqual(RunFacts.of(source({ outcome: exited })).state, "succeeded")
-    const graph = { ok: false, reason: "AgentFailed", graphId: "sandbox:agent", grantId: "g", repository: "https://r" }
+    const graph = {
+      ok: false,
+      reason: "AgentFailed",
+      graphId: "sandbox:agent",
+      grantId: "g",
+      repository: "https://r"
+    }
     assert.containSubset(RunFacts.of(source({ outcome: exited, annotations: { graph } })), {
       state: "failed",
       reason: "AgentFailed",

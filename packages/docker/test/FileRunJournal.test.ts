@@ -12,7 +12,8 @@ import { afterAll } from "vitest"
 const directory = mkdtempSync(join(tmpdir(), "cogni-journal-"))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
 
-const made = (runId: string) => Effect.sync(() => void mkdirSync(join(directory, "runs", runId), { recursive: true }))
+const made = (runId: string) =>
+  Effect.sync(() => void mkdirSync(join(directory, "runs", runId), { recursive: true }))
 
 const fileOf = (runId: string) => join(directory, "runs", runId, "journal.jsonl")
 

@@ -153,7 +153,9 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryOptions = 
       answered(
         "attempts",
         Effect.map(Ref.get(table), ({ runs }) =>
-          [...runs.values()].filter(({ runId }) => runIds.includes(runId)).toSorted((a, b) => a.attempt - b.attempt)
+          [...runs.values()]
+            .filter(({ runId }) => runIds.includes(runId))
+            .toSorted((a, b) => a.attempt - b.attempt)
         )
       ),
     list: Effect.fn("Ledger.list")(function* (filter, page = {}) {

@@ -6,7 +6,7 @@
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
-import { RepositoryUnavailable } from "@cogni/sandbox-graph-provider/Repositories"
+import type { RepositoryUnavailable } from "@cogni/sandbox-graph-provider/Repositories"
 import { Context, Effect, Layer } from "effect"
 import * as RelayRepositories from "./RelayRepositories.ts"
 

@@ -125,10 +125,7 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
                 ),
               (delivery) =>
                 Effect.andThen(loggedKept(delivery), salvaged?.(deliveryOf(delivery)) ?? Effect.void)
-            ).pipe(
-              Effect.provideService(GitRelay, relay),
-              Effect.catchIf(isRelayError, refusedBy)
-            )
+            ).pipe(Effect.provideService(GitRelay, relay), Effect.catchIf(isRelayError, refusedBy))
             if (delivery._tag === "Failed") yield* logged(delivery.error)
             return { value, delivery: deliveryOf(delivery) }
           })

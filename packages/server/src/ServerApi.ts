@@ -3,7 +3,14 @@ import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { AgentDescriptor } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { Effect, type Layer, Schema } from "effect"
-import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
+import {
+  HttpApi,
+  HttpApiEndpoint,
+  HttpApiGroup,
+  HttpApiMiddleware,
+  HttpApiSchema,
+  OpenApi
+} from "effect/http-api"
 import { Authentication } from "./internal/Authentication.ts"
 import { ChatRequest } from "./internal/ChatRequest.ts"
 import * as Problem from "./internal/Problem.ts"

@@ -67,8 +67,17 @@ describe("a list of runs", () => {
       assert.deepStrictEqual(yield* pages(caller, "status=succeeded,failed&agent=agent&model=gpt"), [runs])
       assert.deepStrictEqual(yield* pages(caller, "status=running"), [[]])
       assert.deepStrictEqual(yield* pages(caller, "from=1970-01-01T00:00:02.000Z"), [runs.slice(0, 2)])
-      assert.deepStrictEqual(yield* pages(caller, "to=1970-01-01T00:00:02.000Z&limit=1"), [[runs[2]!], [runs[3]!]])
-      for (const query of ["agent=other", "model=o1", "repository=https://x/y", "minCostUsd=1", "account=other"])
+      assert.deepStrictEqual(yield* pages(caller, "to=1970-01-01T00:00:02.000Z&limit=1"), [
+        [runs[2]!],
+        [runs[3]!]
+      ])
+      for (const query of [
+        "agent=other",
+        "model=o1",
+        "repository=https://x/y",
+        "minCostUsd=1",
+        "account=other"
+      ])
         assert.deepStrictEqual(yield* pages(caller, query), [[]], query)
     })
   )
@@ -278,7 +287,10 @@ describe("the events of a run", () => {
         "the reader has a place",
         Effect.promise(async () => {
           const controller = new AbortController()
-          const response = await fetch(`${world.url}${path}`, { headers: caller.headers, signal: controller.signal })
+          const response = await fetch(`${world.url}${path}`, {
+            headers: caller.headers,
+            signal: controller.signal
+          })
           controller.abort()
           return response.status === 503 && response.headers.get("retry-after") === "5"
         })

@@ -162,9 +162,8 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         yield* dead.store.open(gone, spec)
         yield* here.store.open(living, spec)
         const found = (states: ReadonlyArray<RunState>) =>
-          Effect.map(
-            here.store.search({ filter: { billingAccountId: account, states } }),
-            ({ records }) => records.map(({ runId }) => runId)
+          Effect.map(here.store.search({ filter: { billingAccountId: account, states } }), ({ records }) =>
+            records.map(({ runId }) => runId)
           )
         assert.deepStrictEqual(yield* found(["abandoned"]), [gone])
         assert.deepStrictEqual(yield* found(["running"]), [living])

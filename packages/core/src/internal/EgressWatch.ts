@@ -53,8 +53,8 @@ export const make = Effect.fnUntraced(function* (
         return Effect.andThen(
           RunMetrics.spent(exhaustion.budget),
           Effect.andThen(
-          spec.llm?.budget?.onExhausted === "stop" ? violate(budgetExceeded(exhaustion)) : Effect.void,
-          emit(observation)
+            spec.llm?.budget?.onExhausted === "stop" ? violate(budgetExceeded(exhaustion)) : Effect.void,
+            emit(observation)
           )
         )
       }
@@ -66,10 +66,10 @@ export const make = Effect.fnUntraced(function* (
       return Effect.andThen(
         RunMetrics.suspected(evidence.channel),
         Effect.andThen(
-        spec.canaries === "stop"
-          ? violate((partial) => new ExfiltrationSuspected({ evidence, partial }))
-          : Effect.void,
-        emit(observation)
+          spec.canaries === "stop"
+            ? violate((partial) => new ExfiltrationSuspected({ evidence, partial }))
+            : Effect.void,
+          emit(observation)
         )
       )
     })

@@ -23,7 +23,12 @@ export const suite = <E>(name: string, layer: Layer.Layer<never, E>, prepare: Pr
       yield* prepare(runId)
       const write = (...events: ReadonlyArray<JournalEvent>) =>
         Effect.forEach(events, (event) => journal.write(runId, event), { discard: true })
-      return { journal, runId, write, read: (after = 0, limit = 1000) => journal.read({ runId, after, limit }) }
+      return {
+        journal,
+        runId,
+        write,
+        read: (after = 0, limit = 1000) => journal.read({ runId, after, limit })
+      }
     })
 
     it.effect("returns the entries in order, without a gap, in pages", () =>

@@ -174,7 +174,11 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
             ({ records }) => records.map(({ runId }) => runId)
           )
         assert.deepStrictEqual(yield* ids({}), [running, third, second, first])
-        assert.deepStrictEqual(yield* ids({ states: ["failed"], reasons: ["TimedOut"] }), [third, second, first])
+        assert.deepStrictEqual(yield* ids({ states: ["failed"], reasons: ["TimedOut"] }), [
+          third,
+          second,
+          first
+        ])
         assert.deepStrictEqual(yield* ids({ states: ["running"] }), [running])
         assert.deepStrictEqual(yield* ids({ states: [] }), [])
         assert.deepStrictEqual(yield* ids({ model: "b\0☃", agentId: "codex", sessionId: "s" }), [
@@ -190,9 +194,10 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
         // A judgement that comes after the run counts as well.
         const graph = { ok: false, reason: "AgentFailed", graphId: "sandbox:codex", grantId: "grant" }
         yield* store.annotate(first!, { graph, relay: { origin: "https://git.example/a" } })
-        assert.deepStrictEqual(yield* ids({ reasons: ["AgentFailed"], repository: "https://git.example/a" }), [
-          first
-        ])
+        assert.deepStrictEqual(
+          yield* ids({ reasons: ["AgentFailed"], repository: "https://git.example/a" }),
+          [first]
+        )
         assert.deepStrictEqual(yield* ids({ grantId: "grant", graphId: "sandbox:codex" }), [first])
         const page = yield* store.search({ filter: { billingAccountId: account }, limit: 3 })
         assert.deepStrictEqual(page.next, { startedAt: page.records[2]!.startedAt, runId: second })

@@ -1,5 +1,5 @@
 /** Counts the resources of dead host processes that were removed, in Effect's metric registry. */
-import { Effect, Metric } from "effect"
+import { type Effect, Metric } from "effect"
 
 const reaped = Metric.counter("sandbox_leftovers_reaped_total", {
   description: "Resources of dead host processes that were found, by kind and result: removed or failed",

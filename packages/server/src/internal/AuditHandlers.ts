@@ -61,9 +61,7 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
     const verifier = AuditLog.makeVerifier(RunAudits.expectedOf(record), onLine)
     const found = yield* audits.value.read(record.runId, { push: verifier.push, isEnough }).pipe(
       readings.withPermits(1),
-      Effect.catch((error) =>
-        Effect.andThen(Effect.logWarning(error.message), Effect.fail(unreadable))
-      )
+      Effect.catch((error) => Effect.andThen(Effect.logWarning(error.message), Effect.fail(unreadable)))
     )
     return found === "absent" ? undefined : { found, verifier }
   })
@@ -100,7 +98,10 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
         return yield* Effect.fail(notFound)
       }
       if (reading.found === "elsewhere")
-        return problem("not_of_this_run", "its path is not a file in the run's own directory, so it was not read")
+        return problem(
+          "not_of_this_run",
+          "its path is not a file in the run's own directory, so it was not read"
+        )
       const verdict = reading.verifier.end()
       return verdict._tag === "Whole"
         ? {

@@ -98,7 +98,8 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers, audit:
 
   const callsOf = Effect.fnUntraced(function* (record: RunRecord | undefined) {
     if (record === undefined) return { calls: [], total: 0 }
-    if (record.llm !== undefined) return { calls: record.llm.calls.map(ofRecord), total: record.llm.callsTotal }
+    if (record.llm !== undefined)
+      return { calls: record.llm.calls.map(ofRecord), total: record.llm.callsTotal }
     const live = makeLive()
     yield* audit.lines(record, live.add)
     return live.found()

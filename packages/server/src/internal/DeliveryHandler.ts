@@ -39,7 +39,7 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
     const denied = ({ _tag, message }: { readonly _tag: string; readonly message: string }) =>
       Effect.fail(Problem.make("authz_denied", _tag, message))
     if (graphId !== undefined && isGraphId(graphId))
-      yield* Effect.catch(Effect.fromResult(ExecutionGrant.check(grant, graphId, now)), denied)
+      yield* Effect.fromResult(ExecutionGrant.check(grant, graphId, now)).pipe(Effect.catch(denied))
     if (!allowsRepository(grant.permissions, repository))
       return yield* denied(new RepositoryNotGranted({ grantId: grant.id }))
   })
@@ -59,9 +59,7 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
           Effect.fail(reason === "NotKept" ? notKept : Problem.make("conflict", reason, message))
         )
       )
-    yield* store
-      .annotate(runId, { relay: encodeRecord(relay) })
-      .pipe(Effect.catch(Problem.storeUnavailable))
+    yield* store.annotate(runId, { relay: encodeRecord(relay) }).pipe(Effect.catch(Problem.storeUnavailable))
     const { keptAt: _, message: __, ...told } = relay
     return { runId, relay: told, ...(problem === undefined ? {} : { problem }) }
   })

@@ -54,9 +54,7 @@ export const make = Effect.fnUntraced(function* (limits: ServerLimits, { lookUp 
     const { here, record, runId } = yield* lookUp(id)
     const { id: grantId } = yield* CurrentGrant
     const isOver = here === undefined && record !== undefined && RunView.isOver(record)
-    const first = yield* journal
-      .read({ runId, after, limit: 1 })
-      .pipe(Effect.catch(Problem.storeUnavailable))
+    const first = yield* journal.read({ runId, after, limit: 1 }).pipe(Effect.catch(Problem.storeUnavailable))
     if (first === undefined && here === undefined && !isOver)
       return yield* Effect.fail(
         Problem.make(

@@ -137,7 +137,10 @@ export const make = Effect.gen(function* () {
           // Entries that this host has lost are skipped.
           const reached = found.at(-1)?.seq ?? (isBehind ? oldest - 1 : last)
           const isDone = isOver && reached >= last
-          return [found.map(({ bytes }) => bytes), isDone ? Option.none<number>() : Option.some(reached)] as const
+          return [
+            found.map(({ bytes }) => bytes),
+            isDone ? Option.none<number>() : Option.some(reached)
+          ] as const
         })
         return Stream.paginate(after, step)
       })

@@ -37,7 +37,11 @@ export const rangeOf = (header: string | undefined, bytes: number): Range => {
 const contentType = "text/plain; charset=utf-8"
 
 /** Text of an agent. A browser must neither guess its type nor keep it. */
-export const plain = (body: Uint8Array | string, headers: Readonly<Record<string, string>> = {}, status = 200) => {
+export const plain = (
+  body: Uint8Array | string,
+  headers: Readonly<Record<string, string>> = {},
+  status = 200
+) => {
   const options = {
     status,
     contentType,

@@ -57,7 +57,8 @@ const isStatus = Schema.is(RunView.RunStatus)
 
 /** Returns what a query asks of the store, or fails with the problem of the query. */
 const searchOf = Effect.fnUntraced(function* (query: ListQuery, billingAccountId: string) {
-  const { after, agent, graph, maxCostUsd, minCostUsd, grant, limit, reason, session, status, ...same } = query
+  const { after, agent, graph, maxCostUsd, minCostUsd, grant, limit, reason, session, status, ...same } =
+    query
   const { account: _, ...equal } = same
   const statuses = yield* statusesOf(status)
   const place = after === undefined ? undefined : RunSearch.parseCursor(after)
@@ -147,7 +148,10 @@ export const make = Effect.gen(function* () {
             )
           : []
       const unrecorded = yield* Effect.filter(begun, ({ runId }) =>
-        Effect.map(store.describe(runId).pipe(Effect.catch(Problem.storeUnavailable)), (found) => found === undefined)
+        Effect.map(
+          store.describe(runId).pipe(Effect.catch(Problem.storeUnavailable)),
+          (found) => found === undefined
+        )
       )
       // One place is left for a recorded run, from which the next page continues.
       const first = unrecorded.slice(0, Math.max(0, limit - 1)).map(starting)

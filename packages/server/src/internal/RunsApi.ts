@@ -152,7 +152,9 @@ export class Runs extends HttpApiGroup.make("runs")
     HttpApiEndpoint.get("events", "/runs/:id/events", {
       params: runParams,
       query: {
-        after: Schema.optionalKey(Schema.NumberFromString.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0)))
+        after: Schema.optionalKey(
+          Schema.NumberFromString.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0))
+        )
       },
       headers: { "last-event-id": Schema.optionalKey(textMax(20)) },
       success: HttpApiSchema.StreamSse({ data: JournalEntry }),

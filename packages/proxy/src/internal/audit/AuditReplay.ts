@@ -123,10 +123,7 @@ const endOf = ({ api, at, callId, requestId }: Line<"call.started">, nowMillis: 
 
 const callOf = (
   line: Line<"call.started">,
-  end: Pick<
-    Line<"call.ended">,
-    "status" | "outcome" | "responseBytes" | "durationMs" | "gatewayMs" | "usage"
-  >
+  end: Pick<Line<"call.ended">, "status" | "outcome" | "responseBytes" | "durationMs" | "gatewayMs" | "usage">
 ): LlmCall => ({
   ...Struct.pick(line, ["at", "requestId", "callId", "method", "path", "model", "requestBytes"]),
   ...Struct.pick(end, ["status", "outcome", "responseBytes", "durationMs", "gatewayMs", "usage"]),

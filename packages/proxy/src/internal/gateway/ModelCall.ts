@@ -61,7 +61,16 @@ const passRead = Effect.fnUntraced(function* (
   if (!held.take(Math.max(0, sent.body.byteLength - requestBytes)))
     return yield* refused(GatewayAnswers.busy, requestBytes)
   const callId = crypto.randomUUID()
-  yield* pass(run, exchange, { ...called, betas, client, callId, requestBytes, requestDigest: digest, readMs, sent })
+  yield* pass(run, exchange, {
+    ...called,
+    betas,
+    client,
+    callId,
+    requestBytes,
+    requestDigest: digest,
+    readMs,
+    sent
+  })
 })
 
 const refused = (error: GatewayAnswers.GatewayError, requestBytes = 0) =>
