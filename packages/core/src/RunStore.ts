@@ -90,8 +90,19 @@ export const withText = (
     stderr: { ...stderr, text: text.stderr }
   }))
 
-/** Removes the output's text, which can be megabytes, and keeps its counts. Only `get` returns the text. */
-export const withoutText = (record: RunRecord): RunRecord => withText(record, { stdout: "", stderr: "" })
+/** Removes the output's text, and keeps its counts. */
+export const withoutOutput = (record: RunRecord): RunRecord => withText(record, { stdout: "", stderr: "" })
+
+/** Name of the annotation with the text of a run's commits, which can be long. Only `get` returns it. */
+export const patchAnnotation = "patch"
+
+/** Removes the texts of a record that can be long: of its output and of its commits. Only `get` returns them. */
+export const withoutText = (record: RunRecord): RunRecord => {
+  const { annotations, ...rest } = withoutOutput(record)
+  if (annotations === undefined) return rest
+  const { [patchAnnotation]: _, ...others } = annotations
+  return { ...rest, annotations: others }
+}
 
 /** Returns the output of a run, if it has one. */
 export const outputOf = ({ outcome }: RunRecord): Output | undefined =>

@@ -19,6 +19,7 @@ import {
   RunRecordText,
   RunStore,
   abandonedIfOver,
+  withoutOutput,
   withoutText,
   withText
 } from "@cogni/sandbox-core/RunStore"
@@ -178,6 +179,7 @@ export const make = (options: FileRunStoreOptions) => {
       const records = await Promise.all(newest.map(({ name }) => read(name)))
       return records
         .filter((record) => record !== undefined)
+        .map(withoutText)
         .toSorted((a, b) => b.startedAt.localeCompare(a.startedAt))
     })
   )
@@ -267,11 +269,10 @@ export const make = (options: FileRunStoreOptions) => {
       describe: (runId) =>
         Effect.flatMap(
           attempt(runs, () => read(runId)),
-          completed
+          (record) => completed(record && withoutText(record))
         ),
       list,
-      // The output is in files of its own, so these records have none.
-      search: (asked) => Effect.map(records, (found) => RunSearch.search(found, asked)),
+      search: (asked) => Effect.map(records, (found) => RunSearch.search(found.map(withoutText), asked)),
       settle: (runId, token) => attempt(runs, () => unsettled.settle({ runId, token })),
       recover: Effect.fn("RunStore.recover")(function* (tell) {
         const settled: Array<RunId> = []
@@ -348,7 +349,7 @@ const writerIn = (runs: string) => (record: RunRecord) =>
   Effect.gen(function* () {
     const directory = join(runs, record.runId)
     // The text of the error would quote the record.
-    const text = yield* Effect.mapError(encodeRecord(withoutText(record)), () =>
+    const text = yield* Effect.mapError(encodeRecord(withoutOutput(record)), () =>
       unusable(directory, "its record cannot be encoded")
     )
     const output = outputOf(record)

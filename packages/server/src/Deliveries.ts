@@ -7,12 +7,14 @@ import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import type { RepositoryUnavailable } from "@cogni/sandbox-graph-provider/Repositories"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, type Schema } from "effect"
 import * as RelayRepositories from "./RelayRepositories.ts"
 
 /** What became of the commits. */
 export interface Redelivery {
   readonly record: RelayRun.DeliveryRecord
+  /** Further annotations of the run's record: what the commits change. */
+  readonly annotations?: Readonly<Record<string, Schema.Json>> | undefined
   /** Why the commits were not delivered, and are still kept. */
   readonly problem?: { readonly reason: string; readonly message: string } | undefined
 }
@@ -43,7 +45,7 @@ export const layer = (options: DeliveriesOptions = {}): Layer.Layer<Deliveries, 
             return yield* RelayRun.deliver(
               clone,
               // The process may have died before it committed these changes, which would otherwise be lost.
-              { deliver: "push", uncommittedMessage: clone.request.uncommittedMessage },
+              { deliver: "push", keepPatch: true, uncommittedMessage: clone.request.uncommittedMessage },
               llm?.auditHead
             ).pipe(
               Effect.catchTag("GitRelayError", (error) =>
@@ -58,6 +60,7 @@ export const layer = (options: DeliveriesOptions = {}): Layer.Layer<Deliveries, 
           if (delivery._tag === "Failed") yield* RelayRepositories.logged(delivery.error)
           return {
             record: RelayRun.recordOf(delivery),
+            annotations: RelayRepositories.changesOf(delivery),
             ...(delivery._tag === "Failed" ? { problem: RelayRepositories.problemOf(delivery.error) } : {})
           }
         })

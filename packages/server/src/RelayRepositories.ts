@@ -6,10 +6,12 @@
  * learn which forges are allowed. Paths, and servers on this host's loopback, are refused unless enabled.
  */
 import { named } from "@cogni/sandbox-core/Remedy"
+import { patchAnnotation } from "@cogni/sandbox-core/RunStore"
 import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
 import { GitRelayError, type OriginFault } from "@cogni/sandbox-git-relay/GitRelayError"
 import { BaseBranch, BranchName, isLocal, OriginUrl } from "@cogni/sandbox-git-relay/Refs"
+import * as PatchFiles from "@cogni/sandbox-git-relay/PatchFiles"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import {
   Repositories,
@@ -18,6 +20,10 @@ import {
   RepositoryUnavailable
 } from "@cogni/sandbox-graph-provider/Repositories"
 import { Effect, Layer, Result, Schema } from "effect"
+import { changedFilesMax } from "./internal/RunView.ts"
+
+/** Length of the stored part of a patch. */
+export const patchCharsMax = 256 * 1024
 
 export interface RelayRepositoriesOptions {
   /** Forges whose repositories are allowed. Default: `OriginAddress.defaultForges`. */
@@ -66,6 +72,25 @@ export const requestOf = (
   })
 }
 
+/** Returns what pushed commits change, as annotations of the run's record. */
+export const changesOf = (delivery: RelayRun.Delivery): Readonly<Record<string, Schema.Json>> => {
+  const bytes = delivery._tag === "Pushed" ? delivery.patch : undefined
+  if (bytes === undefined) return {}
+  const text = new TextDecoder("utf-8").decode(bytes)
+  const patch = text.slice(0, patchCharsMax)
+  const { commits, files, filesTotal } = PatchFiles.summarize(text, changedFilesMax)
+  return {
+    changes: {
+      commits,
+      files: files.map((file) => ({ ...file })),
+      filesTotal,
+      patchBytes: bytes.byteLength,
+      patchTruncated: patch.length < text.length
+    },
+    [patchAnnotation]: patch
+  }
+}
+
 /** Converts a delivery for the graph's caller. */
 const deliveryOf = (delivery: RelayRun.Delivery): RepositoryDelivery => {
   const record = RelayRun.recordOf(delivery)
@@ -73,7 +98,8 @@ const deliveryOf = (delivery: RelayRun.Delivery): RepositoryDelivery => {
   const told = {
     branch,
     pullRequestUrl,
-    record: encodeRecord(record)
+    record: encodeRecord(record),
+    annotations: changesOf(delivery)
   }
   switch (delivery._tag) {
     case "Skipped":
@@ -113,6 +139,7 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
                 runId,
                 canaries,
                 deliver: "push",
+                keepPatch: true,
                 uncommittedMessage: RelayRun.defaultUncommittedMessage
               },
               (clone, began) =>

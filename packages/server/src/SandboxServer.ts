@@ -124,7 +124,7 @@ const runs = (limits: ServerLimits.ServerLimits) =>
     "runs",
     Effect.fnUntraced(function* (handlers) {
       const own = yield* RunHandlers.make
-      const output = yield* OutputHandler.make(own)
+      const { output, patch } = yield* OutputHandler.make(own)
       const follow = yield* FollowHandler.make(limits, own)
       const audit = yield* AuditHandlers.make(own)
       const { calls, tools } = yield* CallHandlers.make(own, audit)
@@ -144,6 +144,7 @@ const runs = (limits: ServerLimits.ServerLimits) =>
         .handle("tools", ({ params }) => json(tools(params.id)))
         .handle("audit", ({ params }) => json(audit.verify(params.id)))
         .handle("auditEntries", ({ params, query }) => json(audit.entries(params.id, query)))
+        .handle("patch", ({ params }) => patch(params.id))
         .handle("retryRelay", ({ params }) => json(retryRelay(params.id)))
     })
   )

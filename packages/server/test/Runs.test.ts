@@ -204,7 +204,8 @@ describe("the parts of a run", () => {
         "/calls/c/answer",
         "/tools",
         "/audit",
-        "/audit/entries"
+        "/audit/entries",
+        "/patch"
       ]) {
         const { body, status } = yield* other.get(`/api/v1/runs/${runId}${part}`)
         assert.deepStrictEqual([part, status, body], [part, 404, missing.body])

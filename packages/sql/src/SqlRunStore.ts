@@ -83,15 +83,13 @@ export const make = Effect.fnUntraced(function* (options: Options) {
 
   const asTold = (record: RunRecord): RunRecord => abandonedIfOver(record, isOver)
 
-  const rowsOf = (runId: RunId) => RunTables.rowsOf(sql, runId)
-
   const describe = Effect.fnUntraced(function* (runId: RunId) {
-    const record = RunTables.annotatedOf(yield* rowsOf(runId))
+    const record = RunTables.annotatedOf(yield* RunTables.rowsOf(sql, runId, false))
     return record && asTold(record)
   })
 
   const get = Effect.fnUntraced(function* (runId: RunId) {
-    const rows = yield* rowsOf(runId)
+    const rows = yield* RunTables.rowsOf(sql, runId, true)
     const record = RunTables.annotatedOf(rows)
     if (record === undefined || outputOf(record) === undefined) return record && asTold(record)
     const outputs = yield* sql<RunTables.OutputRow>`SELECT channel, encoding, bytes FROM cogni_run_outputs
@@ -244,7 +242,7 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
 
   /** Writes the facts of a run, as they follow from its record and all its annotations. */
   const facts = Effect.fnUntraced(function* (runId: RunId) {
-    const record = RunTables.annotatedOf(yield* RunTables.rowsOf(sql, runId))
+    const record = RunTables.annotatedOf(yield* RunTables.rowsOf(sql, runId, false))
     if (record !== undefined) yield* FactTables.write(sql, record)
   })
 

@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, type Layer } from "effect"
 import * as RunId from "../RunId.ts"
 import type { RunFilter, RunSearch } from "../RunSearch.ts"
-import { type OpenRun, type RunRecord, RunStore, withoutText } from "../RunStore.ts"
+import { type OpenRun, patchAnnotation, type RunRecord, RunStore, withoutText } from "../RunStore.ts"
 import * as SandboxSpec from "../SandboxSpec.ts"
 
 const spec = SandboxSpec.decode({ image: "contract", argv: ["true"], env: { LANG: "C.UTF-8" } })
@@ -73,6 +73,14 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
           other: 1
         })
         assert.deepStrictEqual(record?.outcome, before.outcome)
+        // The text of commits can be long, so only `get` returns it.
+        yield* store.annotate(runId, { [patchAnnotation]: "diff --git" })
+        assert.strictEqual((yield* store.get(runId))?.annotations?.[patchAnnotation], "diff --git")
+        for (const short of [
+          yield* store.describe(runId),
+          (yield* store.list).find((one) => one.runId === runId)
+        ])
+          assert.deepStrictEqual(short?.annotations, record?.annotations)
         // A run without a record gets no annotations.
         const unknown = yield* RunId.generate
         yield* store.annotate(unknown, { relay: 1 })

@@ -52,14 +52,20 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
     if (record === undefined || facts?.repository === undefined || Option.isNone(deliveries))
       return yield* Effect.fail(notKept)
     yield* permitted(facts.graphId, facts.repository)
-    const { problem, record: relay } = yield* deliveries.value
+    const {
+      annotations,
+      problem,
+      record: relay
+    } = yield* deliveries.value
       .retry(record)
       .pipe(
         Effect.catch(({ message, reason }) =>
           Effect.fail(reason === "NotKept" ? notKept : Problem.make("conflict", reason, message))
         )
       )
-    yield* store.annotate(runId, { relay: encodeRecord(relay) }).pipe(Effect.catch(Problem.storeUnavailable))
+    yield* store
+      .annotate(runId, { ...annotations, relay: encodeRecord(relay) })
+      .pipe(Effect.catch(Problem.storeUnavailable))
     const { keptAt: _, message: __, ...told } = relay
     return { runId, relay: told, ...(problem === undefined ? {} : { problem }) }
   })

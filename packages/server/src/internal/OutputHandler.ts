@@ -1,11 +1,11 @@
 /**
- * Answers with the output of a run, whole or one range of its bytes.
+ * Answers with the output of a run, whole or one range of its bytes, and with its commits.
  *
- * The output is the agent's, so it is only ever plain text. While the run is under way, it comes from its journal.
+ * Both are the agent's, so they are only ever plain text. While the run is under way, its output comes from its journal.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { type JournalEntry, pageEntriesMax, RunJournal } from "@cogni/sandbox-core/RunJournal"
-import { outputOf, RunStore } from "@cogni/sandbox-core/RunStore"
+import { outputOf, patchAnnotation, RunStore } from "@cogni/sandbox-core/RunStore"
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import * as Problem from "./Problem.ts"
@@ -74,7 +74,7 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
     }
   })
 
-  return Effect.fn("SandboxServer.readOutput")(function* (
+  const output = Effect.fn("SandboxServer.readOutput")(function* (
     id: string,
     channel: Channel,
     asked: string | undefined
@@ -105,4 +105,21 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
     const contentRange = `bytes ${from}-${to - 1}/${bytes.byteLength}`
     return plain(bytes.subarray(from, to), { ...headers, "content-range": contentRange }, 206)
   })
+
+  const patch = Effect.fn("SandboxServer.readPatch")(function* (id: string) {
+    const { runId } = yield* lookUp(id)
+    const record = yield* store.get(runId).pipe(Effect.catch(Problem.storeUnavailable))
+    const text = record?.annotations?.[patchAnnotation]
+    return typeof text === "string"
+      ? plain(text)
+      : yield* Effect.fail(
+          Problem.make(
+            "not_found",
+            "PatchNotKept",
+            "no commits of this run are stored: it made none, or they were not pushed by this server"
+          )
+        )
+  })
+
+  return { output, patch }
 })

@@ -127,7 +127,8 @@ export const fromRecord = (record: RunRecord): RunView => {
     },
     budget: spec.llm?.budget,
     suspicions,
-    posture
+    posture,
+    changes: Option.getOrUndefined(decodeChanges(record.annotations?.["changes"]))
   }
 }
 
@@ -184,4 +185,5 @@ const GraphAnnotation = Schema.Struct({
 })
 
 const decodeGraph = Schema.decodeUnknownOption(GraphAnnotation)
+const decodeChanges = Schema.decodeUnknownOption(Changes)
 const decodeRelay = Schema.decodeUnknownOption(Relay)

@@ -211,6 +211,18 @@ export class Runs extends HttpApiGroup.make("runs")
       success: AuditPage,
       error: missing
     }).annotateMerge(OpenApi.annotations({ summary: "List the entries of a run's audit" })),
+    HttpApiEndpoint.get("patch", "/runs/:id/patch", {
+      params: runParams,
+      success: plainText(
+        "an mbox, as `git format-patch` writes it. Untrusted: review it before you apply it"
+      ),
+      error: missing
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Read the commits of a run",
+        description: "The first 262,144 characters, if the server has pushed them."
+      })
+    ),
     HttpApiEndpoint.post("retryRelay", "/runs/:id/relay/retry", {
       params: runParams,
       success: Delivered,

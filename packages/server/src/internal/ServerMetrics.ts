@@ -56,7 +56,7 @@ const routes: ReadonlyArray<readonly [pattern: RegExp, route: string]> = [
   [/^\/api\/v1\/ai\/chat$/u, "/api/v1/ai/chat"],
   [/^\/api\/v1\/runs$/u, "/api/v1/runs"],
   [/^\/api\/v1\/runs\/[^/]+$/u, "/api/v1/runs/{id}"],
-  ...["events", "stdout", "stderr", "calls", "tools", "audit", "audit/entries", "relay/retry"].map(
+  ...["events", "stdout", "stderr", "calls", "tools", "audit", "audit/entries", "patch", "relay/retry"].map(
     (part) => [new RegExp(`^/api/v1/runs/[^/]+/${part}$`, "u"), `/api/v1/runs/{id}/${part}`] as const
   ),
   [/^\/api\/v1\/runs\/[^/]+\/calls\/[^/]+\/request$/u, "/api/v1/runs/{id}/calls/{callId}/request"],

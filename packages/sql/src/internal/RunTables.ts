@@ -9,6 +9,7 @@ import * as SchemaVersion from "../SchemaVersion.ts"
 import {
   annotated,
   outputOf,
+  patchAnnotation,
   type RunRecord,
   RunRecordText,
   withoutText,
@@ -108,10 +109,15 @@ export const annotatedOf = (rows: ReadonlyArray<AnnotatedRow>): RunRecord | unde
         rows.flatMap(({ name, value }) => (name === null || value === null ? [] : [{ name, value }]))
       )
 
-/** Reads a record and its annotations in one statement, because this is the most frequent query. */
-export const rowsOf = (sql: SqlClient, runId: string) =>
+/**
+ * Reads a record and its annotations in one statement, because this is the most frequent query. `isWhole`: with the
+ * annotation that can be long.
+ */
+export const rowsOf = (sql: SqlClient, runId: string, isWhole: boolean) =>
   sql<AnnotatedRow>`SELECT r.run_id, r.record, a.name, a.value FROM cogni_runs r
-    LEFT JOIN cogni_run_annotations a ON a.run_id = r.run_id WHERE r.run_id = ${runId}`
+    LEFT JOIN cogni_run_annotations a ON a.run_id = r.run_id
+      ${isWhole ? sql.literal("") : sql`AND a.name <> ${patchAnnotation}`}
+    WHERE r.run_id = ${runId}`
 
 /** Adds the output to a record. */
 export const withOutput = (record: RunRecord, outputs: ReadonlyArray<OutputRow>): RunRecord => {
@@ -186,13 +192,14 @@ const factsOfEarlierRuns = Effect.fnUntraced(function* (sql: SqlClient) {
   }
 })
 
-/** Reads the annotations of some runs. */
+/** Reads the annotations of some runs, but not the one that can be long. */
 export const annotationsOf = (sql: SqlClient, runs: ReadonlyArray<Pick<RunRow, "run_id">>) =>
   Effect.map(
-    sql<AnnotationRow>`SELECT run_id, name, value FROM cogni_run_annotations WHERE ${sql.in(
-      "run_id",
-      runs.map(({ run_id }) => run_id)
-    )}`,
+    sql<AnnotationRow>`SELECT run_id, name, value FROM cogni_run_annotations
+      WHERE name <> ${patchAnnotation} AND ${sql.in(
+        "run_id",
+        runs.map(({ run_id }) => run_id)
+      )}`,
     (notes) => Map.groupBy(notes, ({ run_id }) => run_id)
   )
 
