@@ -145,7 +145,7 @@ const topCommand = Command.make("top", Flags.top, (flags) =>
   Command.withDescription(
     `Show active runs and what they are doing, until it is interrupted
 
-What a run is doing is known only on the host that runs it. Without a terminal, the table is printed once.`
+Only the host that runs a run knows what it is doing. Without a terminal, the table is printed once.`
   ),
   Command.withShortDescription("Show active runs and what they are doing")
 )

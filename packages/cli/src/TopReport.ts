@@ -5,7 +5,7 @@ import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import { formatMillis } from "./Quantity.ts"
 import { clip, columns, oneLine } from "./TerminalText.ts"
 
-/** What a journal says about a run so far. */
+/** Progress of a run, as far as its journal tells. */
 export interface Progress {
   /** Number of the last entry. */
   readonly last: number

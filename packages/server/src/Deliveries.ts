@@ -10,7 +10,7 @@ import type { RepositoryUnavailable } from "@cogni/sandbox-graph-provider/Reposi
 import { Context, Effect, Layer, type Schema } from "effect"
 import * as RelayRepositories from "./RelayRepositories.ts"
 
-/** What became of the commits. */
+/** The outcome of a repeated delivery. */
 export interface Redelivery {
   readonly record: RelayRun.DeliveryRecord
   /** Further annotations of the run's record: what the commits change. */

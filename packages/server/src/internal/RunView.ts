@@ -97,7 +97,7 @@ export const RunView = Schema.Struct({
   posture: Schema.optional(Posture),
   /** Delivery of the run's commits. */
   relay: Schema.optional(Relay),
-  /** What the delivered or kept commits change. Absent in a list, and until the delivery. */
+  /** Changes of the pushed commits. Absent in a list, and until they are pushed. */
   changes: Schema.optional(Changes),
   /** Number of all events that the caller got, and their SHA-256. */
   events: Schema.optional(EventsDigest)

@@ -32,7 +32,7 @@ export const Cancelling = Schema.Struct({ runId: Schema.String, status: Schema.L
   .annotate({ identifier: "Cancelling" })
   .pipe(HttpApiSchema.status(202))
 
-/** What became of the commits of a run whose delivery was repeated. */
+/** The outcome of a repeated delivery. */
 export const Delivered = Schema.Struct({
   runId: Schema.String,
   relay: DeliveryRecord.mapFields(Struct.omit(["keptAt", "message"])),
