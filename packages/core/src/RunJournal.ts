@@ -12,6 +12,9 @@ import type { RunStoreError } from "./RunStore.ts"
 /** Longest text of one entry. Longer output is split into more entries; other texts are cut. */
 export const textCharsMax = 16_384
 
+/** Longest name of a tool or a call in an entry. Longer ones are cut. */
+const nameCharsMax = 1000
+
 /** Maximum size of a journal. Then no more output, messages and tools are written, but everything else. */
 export const journalBytesMax = 16 * 1024 * 1024
 
@@ -169,13 +172,13 @@ const fitted = (event: JournalEvent): ReadonlyArray<JournalEvent> => {
       return [
         {
           ...event,
-          toolCallId: cut(event.toolCallId),
-          tool: cut(event.tool),
+          toolCallId: event.toolCallId.slice(0, nameCharsMax),
+          tool: event.tool.slice(0, nameCharsMax),
           arguments: cut(event.arguments)
         }
       ]
     case "tool.ended":
-      return [{ ...event, toolCallId: cut(event.toolCallId), result: cut(event.result) }]
+      return [{ ...event, toolCallId: event.toolCallId.slice(0, nameCharsMax), result: cut(event.result) }]
     default:
       return [event]
   }

@@ -33,8 +33,8 @@ interface Place {
 
 const start: Place = { seq: 0, offset: 0, ended: false }
 
-/** Bytes of one reading. No line is longer. */
-const pieceBytesMax = 1024 * 1024
+/** Bytes of one reading. No line is longer: its longest text and its names, with six bytes for each character. */
+const pieceBytesMax = 256 * 1024
 
 /** Runs, and places of one run, that a process remembers. */
 const placedRunsMax = 256
@@ -76,7 +76,8 @@ export const make = (options: {
         Effect.ensuring(
           Effect.suspend(() => {
             pages.writing = undefined
-            return Deferred.succeed(done, undefined)
+            // A line may have come after the last look at what waits.
+            return Effect.andThen(Deferred.succeed(done, undefined), flushing(runId, pages))
           })
         ),
         Effect.forkDetach({ startImmediately: true }),

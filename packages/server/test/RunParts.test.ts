@@ -130,6 +130,8 @@ describe("the audit of a run", () => {
       )
       const { entry } = first.body.entries[1]
       assert.isUndefined(entry.body)
+      // Callers learn nothing about the network of the host.
+      assert.isUndefined(first.body.entries[0].entry.upstream)
       assert.strictEqual(entry.bodyChars, hostile.length)
       assert.isAtMost(entry.path.length, 4000)
       assert.strictEqual(first.headers.get("content-type"), "application/json")

@@ -30,7 +30,10 @@ const unreadable = Problem.make(
   "the audit of the run cannot be read. The operator can find the reason in the log"
 )
 
-/** Cuts long texts, and replaces a kept body by its length. */
+/** Fields that describe the network or the keys of the host. Its operator has `audit show`. */
+const hostOnly: ReadonlySet<string> = new Set(["alias", "carrier", "detail", "keyHash", "upstream"])
+
+/** Cuts long texts, replaces a kept body by its length, and omits what only concerns the host. */
 const shown = (line: AuditLine): Readonly<Record<string, Schema.Json>> => {
   const cut = (value: unknown): Schema.Json =>
     typeof value === "string"
@@ -41,9 +44,11 @@ const shown = (line: AuditLine): Readonly<Record<string, Schema.Json>> => {
           ? Object.fromEntries(Object.entries(value).map(([name, part]) => [name, cut(part)]))
           : (value as Schema.Json)
   return Object.fromEntries(
-    Object.entries(line).map(([name, value]) =>
-      name === "body" && typeof value === "string" ? ["bodyChars", value.length] : [name, cut(value)]
-    )
+    Object.entries(line)
+      .filter(([name]) => !hostOnly.has(name) || line.type === "request.refused")
+      .map(([name, value]) =>
+        name === "body" && typeof value === "string" ? ["bodyChars", value.length] : [name, cut(value)]
+      )
   )
 }
 

@@ -30,7 +30,7 @@ export type AuditVerdict = typeof AuditVerdict.Type
 /** An entry with the fields of its type. */
 const Entry = Schema.Record(Schema.String, Schema.Json).annotate({
   description:
-    "a line of the audit, as docs/reference/audit.md describes it, with the length of a kept body as `bodyChars` instead of `body`"
+    "a line of the audit, as docs/reference/audit.md describes it, with the length of a kept body as `bodyChars` instead of `body`, and without what only concerns the host"
 })
 
 export const AuditPage = Schema.Struct({

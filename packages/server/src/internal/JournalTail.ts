@@ -18,7 +18,7 @@ const describeEvery = 10
 
 /** Maximum number and length of the entries in memory, of one run. */
 const recentMax = 1000
-const recentBytesMax = 1024 * 1024
+const recentBytesMax = 256 * 1024
 
 const pageMax = 500
 

@@ -108,14 +108,17 @@ const outputEndpoint = <const Channel extends "stdout" | "stderr">(channel: Chan
     })
   )
 
-const bodyEndpoint = <const Name extends "request" | "answer">(name: Name) =>
-  HttpApiEndpoint.get(`call-${name}` as const, `/runs/:id/calls/:callId/${name}`, {
+const bodyEndpoint = <const Name extends "callRequest" | "callAnswer">(
+  name: Name,
+  part: "request" | "answer"
+) =>
+  HttpApiEndpoint.get(name, `/runs/:id/calls/:callId/${part}`, {
     params: { ...runParams, callId: Schema.String },
     success: plainText("JSON or server-sent events, without the host's secrets"),
     error: missing
   }).annotateMerge(
     OpenApi.annotations({
-      summary: `Read the ${name} of a model call`,
+      summary: `Read the ${part} of a model call`,
       description: "Only of a run whose audit keeps bodies, on the host that ran it."
     })
   )
@@ -181,8 +184,8 @@ export class Runs extends HttpApiGroup.make("runs")
         description: "The oldest first. While the run is under way, from its audit on this host."
       })
     ),
-    bodyEndpoint("request"),
-    bodyEndpoint("answer"),
+    bodyEndpoint("callRequest", "request"),
+    bodyEndpoint("callAnswer", "answer"),
     HttpApiEndpoint.get("tools", "/runs/:id/tools", {
       params: runParams,
       success: ToolCalls,
