@@ -5,7 +5,7 @@
  * without an agent takes the same path, but its output is not parsed (`AgentOutput.unread`).
  */
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
-import { RunId } from "@cogni/sandbox-core/RunId"
+import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -135,18 +135,6 @@ export const live = Effect.fnUntraced(function* <E, R, D = undefined, E2 = never
   const runner = yield* SandboxRunner
   const journal = yield* RunJournal
   const speech = AgentSpeech.make(reader)
-  /** An agent only speaks in a run that owns its ID. */
-  const journaled = (said: ReadonlyArray<AgentEvent>) =>
-    Effect.forEach(
-      said,
-      (event) => {
-        const entry = AgentJournal.eventOf(event)
-        return entry === undefined || spec.runId === undefined
-          ? Effect.void
-          : journal.write(RunId.make(spec.runId), entry)
-      },
-      { discard: true }
-    )
   const { delivery, value } = yield* PlantedClone.live(spec, inClone, (place, began) =>
     Effect.gen(function* () {
       const last = yield* runner.stream(place === undefined ? spec : inPlace(spec, place)).pipe(
@@ -154,7 +142,9 @@ export const live = Effect.fnUntraced(function* <E, R, D = undefined, E2 = never
         Stream.tap((event) => {
           const said =
             event._tag === "OutputReceived" && event.channel === "stdout" ? speech.hear(event.bytes) : []
-          return Effect.andThen(journaled(said), see(event, said))
+          const journaled =
+            spec.runId === undefined ? Effect.void : AgentJournal.write(journal, spec.runId, said)
+          return Effect.andThen(journaled, see(event, said))
         }),
         Stream.runLast
       )

@@ -259,6 +259,21 @@ describe("the events of a run", () => {
     })
   )
 
+  it.effect("contain what the agent says, and not only its output", () =>
+    Effect.gen(function* () {
+      const world = yield* serve({ program: ({ stdout }) => Effect.as(stdout("one\ntwo\n"), 0) })
+      const caller = yield* world.caller()
+      const { runId } = yield* caller.chat({ ...question, graphId: "sandbox:talker" })
+      const { messages } = yield* followed(world, caller, runId)
+      assert.deepStrictEqual(
+        messages
+          .map(({ data }) => JSON.parse(data))
+          .flatMap(({ text, type }) => (type === "message.written" ? [text] : [])),
+        ["one", "two"]
+      )
+    })
+  )
+
   it.effect("end with the recorded outcome for a run whose journal is gone", () =>
     Effect.gen(function* () {
       const world = yield* serve({ program: answering("Lima"), journals: false })

@@ -1,5 +1,7 @@
-/** Converts what an agent reports to events of its run's journal. Pure. */
-import { type JournalEvent, textCharsMax } from "@cogni/sandbox-core/RunJournal"
+/** Writes what an agent reports to the journal of its run. */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { type JournalEvent, type RunJournals, textCharsMax } from "@cogni/sandbox-core/RunJournal"
+import { Effect } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
 
 /** Returns a text as it is, and anything else as JSON. */
@@ -31,3 +33,18 @@ export const eventOf = (event: AiEvent): JournalEvent | undefined => {
       return undefined
   }
 }
+
+/** Writes events of a run that owns its ID. */
+export const write = (
+  journal: RunJournals,
+  runId: string,
+  events: ReadonlyArray<AiEvent>
+): Effect.Effect<void> =>
+  Effect.forEach(
+    events,
+    (event) => {
+      const entry = eventOf(event)
+      return entry === undefined ? Effect.void : journal.write(RunId.make(runId), entry)
+    },
+    { discard: true }
+  )
