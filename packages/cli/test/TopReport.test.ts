@@ -62,7 +62,7 @@ describe("a summary", () => {
           peak: { memoryBytes: 512 * 1024 * 1024, processes: 12 }
         },
         annotations: {
-          relay: { status: "kept", origin: "https://git.example/a", branch: "sandbox/x", message: "no\nline" }
+          relay: { status: "kept", origin: "https://git.example/a", branch: "sandbox/run-x", message: "no\nline" }
         }
       }),
       undefined,
@@ -76,7 +76,7 @@ describe("a summary", () => {
       /time +40\.0 s of 10 m 0 s/u,
       /account +acme, user ana\^\[\[31m/u,
       /budget +calls \? of 10/u,
-      /branch +sandbox\/x \(kept\)/u,
+      /branch +sandbox\/run-x \(kept\)/u,
       /not delivered +no line/u
     ])
       assert.match(text, part)

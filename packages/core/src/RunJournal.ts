@@ -4,7 +4,7 @@
  * A writer never waits and never fails: a journal that cannot be written, or is full, loses entries and says so. So any
  * number of readers, and none, cost a run the same. Text in an entry is untrusted: an agent chose it.
  */
-import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { Clock, Context, Effect, Layer, Schema, type Scope } from "effect"
 import type { RunId } from "./RunId.ts"
 import { Evidence, Exhaustion, Phase } from "./RunResult.ts"
 import type { RunStoreError } from "./RunStore.ts"
@@ -238,6 +238,11 @@ export interface RunJournals {
   readonly write: (runId: RunId, event: JournalEvent) => Effect.Effect<void>
   /** Writes what is still waiting, and closes the journal. Nothing is added afterwards. */
   readonly close: (runId: RunId) => Effect.Effect<void>
+  /**
+   * Postpones `run.ended` and the closing until the scope closes, for a reader of the run's events that adds to the
+   * journal: it may be behind the end of the run.
+   */
+  readonly hold: (runId: RunId) => Effect.Effect<void, never, Scope.Scope>
   /** Returns entries. `undefined`: this host has no journal of the run. */
   readonly read: (request: JournalRequest) => Effect.Effect<JournalPage | undefined, RunStoreError>
 }
@@ -247,9 +252,52 @@ export const RunJournal = Context.Reference<RunJournals>("@cogni/sandbox-core/Ru
   defaultValue: () => ({
     write: () => Effect.void,
     close: () => Effect.void,
+    hold: () => Effect.void,
     read: () => Effect.succeed(undefined)
   })
 })
+
+/** Adds `hold` to the other operations. */
+export const withHolds = (raw: Omit<RunJournals, "hold">): RunJournals => {
+  const held = new Map<RunId, { holders: number; ended: JournalEvent | undefined; isClosed: boolean }>()
+  return {
+    ...raw,
+    write: (runId, event) =>
+      Effect.suspend(() => {
+        const hold = event.type === "run.ended" ? held.get(runId) : undefined
+        if (hold === undefined) return raw.write(runId, event)
+        hold.ended = event
+        return Effect.void
+      }),
+    close: (runId) =>
+      Effect.suspend(() => {
+        const hold = held.get(runId)
+        if (hold === undefined) return raw.close(runId)
+        hold.isClosed = true
+        return Effect.void
+      }),
+    hold: (runId) =>
+      Effect.acquireRelease(
+        Effect.sync(() => {
+          const hold = held.get(runId) ?? { holders: 0, ended: undefined, isClosed: false }
+          hold.holders += 1
+          held.set(runId, hold)
+        }),
+        () =>
+          Effect.suspend(() => {
+            const hold = held.get(runId)
+            if (hold === undefined) return Effect.void
+            hold.holders -= 1
+            if (hold.holders > 0) return Effect.void
+            held.delete(runId)
+            return Effect.andThen(
+              hold.ended === undefined ? Effect.void : raw.write(runId, hold.ended),
+              hold.isClosed ? raw.close(runId) : Effect.void
+            )
+          })
+      )
+  }
+}
 
 /** A journal in memory. */
 interface MemoryJournal {
@@ -261,7 +309,7 @@ interface MemoryJournal {
 /** Journals in memory, without a limit on their number. */
 export const makeMemory: Effect.Effect<RunJournals> = Effect.sync(() => {
   const journals = new Map<RunId, MemoryJournal>()
-  return {
+  return withHolds({
     write: (runId, event) =>
       Effect.map(Clock.currentTimeMillis, (now) => {
         if (event.type === "run.started" && !journals.has(runId))
@@ -280,7 +328,7 @@ export const makeMemory: Effect.Effect<RunJournals> = Effect.sync(() => {
         const journal = journals.get(runId)
         return journal && pageOf(journal.entries, asked)
       })
-  }
+  })
 })
 
 export const layerMemory: Layer.Layer<never> = Layer.effect(RunJournal, makeMemory)

@@ -144,7 +144,7 @@ export const make = (options: {
     return { entries, ended: place.ended }
   }
 
-  return {
+  return RunJournal.withHolds({
     write: (runId, event) =>
       Effect.flatMap(Clock.currentTimeMillis, (now) => {
         // A journal begins with its run: later events of a run that has ended are not written.
@@ -173,7 +173,7 @@ export const make = (options: {
       }),
     read: ({ after = 0, limit = RunJournal.pageEntriesMax, runId }) =>
       attempt(pathOf(runId), () => read(runId, after, limit))
-  }
+  })
 }
 
 export const layer = (options: { readonly directory: string }): Layer.Layer<never> =>

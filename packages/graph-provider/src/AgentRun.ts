@@ -133,18 +133,17 @@ export const live = Effect.fnUntraced(function* <E, R, D = undefined, E2 = never
   inClone?: InClone<D, E2, R2>
 ): Effect.fn.Return<AgentRunEnd<D>, SandboxError | E | E2, SandboxRunner | R | R2> {
   const runner = yield* SandboxRunner
-  const journal = yield* RunJournal
+  const journal = AgentJournal.make(yield* RunJournal, spec.runId)
   const speech = AgentSpeech.make(reader)
   const { delivery, value } = yield* PlantedClone.live(spec, inClone, (place, began) =>
     Effect.gen(function* () {
+      yield* journal.hold
       const last = yield* runner.stream(place === undefined ? spec : inPlace(spec, place)).pipe(
         Stream.tap((event) => (event._tag === "PostureVerified" ? began : Effect.void)),
         Stream.tap((event) => {
           const said =
             event._tag === "OutputReceived" && event.channel === "stdout" ? speech.hear(event.bytes) : []
-          const journaled =
-            spec.runId === undefined ? Effect.void : AgentJournal.write(journal, spec.runId, said)
-          return Effect.andThen(journaled, see(event, said))
+          return Effect.andThen(journal.write(said), see(event, said))
         }),
         Stream.runLast
       )
@@ -153,7 +152,7 @@ export const live = Effect.fnUntraced(function* <E, R, D = undefined, E2 = never
       const { result } = event
       const judged = judge(speech.end(), result)
       return { result, judged, succeeded: Result.isSuccess(judged), auditHead: result.llm?.auditHead }
-    })
+    }).pipe(Effect.scoped)
   )
   return { result: value.result, judged: value.judged, delivery }
 })

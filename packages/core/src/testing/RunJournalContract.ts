@@ -82,4 +82,26 @@ export const suite = <E>(name: string, layer: Layer.Layer<never, E>, prepare: Pr
         )
       })
     )
+
+    it.effect("ends only when its last holder is done", () =>
+      Effect.gen(function* () {
+        const { journal, read, runId, write } = yield* prepared
+        yield* write(started)
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            yield* journal.hold(runId)
+            yield* Effect.scoped(journal.hold(runId))
+            yield* write(ended)
+            yield* journal.close(runId)
+            yield* write(said("late"))
+          })
+        )
+        assert.deepStrictEqual(
+          (yield* read())?.entries.map(({ type }) => type),
+          ["run.started", "message.written", "run.ended"]
+        )
+        yield* write(said("too late"))
+        assert.strictEqual((yield* read())?.entries.length, 3)
+      })
+    )
   })

@@ -98,14 +98,13 @@ export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
     admit,
     (plan, { claimed, inClone, tell }) => {
       const eventsOf = TaskSpeech.make()
+      const own = AgentJournal.make(journal, plan.spec.runId)
       return TaskRun.live({
         ...plan,
         see: (event) => {
           if (event.type === "sandbox_opened") claimed()
           const events = eventsOf(event)
-          const { runId } = plan.spec
-          const journaled = runId === undefined ? Effect.void : AgentJournal.write(journal, runId, events)
-          return Effect.andThen(journaled, tell(events))
+          return Effect.andThen(own.write(events), tell(events))
         },
         inClone
       }).pipe(Effect.map(GraphEnd.looped), Effect.provideContext(services))

@@ -1,7 +1,7 @@
 /** Writes what an agent reports to the journal of its run. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { type JournalEvent, type RunJournals, textCharsMax } from "@cogni/sandbox-core/RunJournal"
-import { Effect } from "effect"
+import { Effect, Schema } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
 
 /** Returns a text as it is, and anything else as JSON. */
@@ -34,17 +34,22 @@ export const eventOf = (event: AiEvent): JournalEvent | undefined => {
   }
 }
 
-/** Writes events of a run that owns its ID. */
-export const write = (
-  journal: RunJournals,
-  runId: string,
-  events: ReadonlyArray<AiEvent>
-): Effect.Effect<void> =>
-  Effect.forEach(
-    events,
-    (event) => {
-      const entry = eventOf(event)
-      return entry === undefined ? Effect.void : journal.write(RunId.make(runId), entry)
-    },
-    { discard: true }
-  )
+const isRunId = Schema.is(RunId)
+
+/**
+ * Writes the events of one run to its journal. Without a valid ID there is nothing to write: the run is refused.
+ *
+ * `hold` keeps the journal open until the scope closes, because an agent's output is read behind its run.
+ */
+export const make = (journal: RunJournals, runId: string | undefined) => ({
+  hold: isRunId(runId) ? journal.hold(runId) : Effect.void,
+  write: (events: ReadonlyArray<AiEvent>): Effect.Effect<void> =>
+    Effect.forEach(
+      events,
+      (event) => {
+        const entry = eventOf(event)
+        return entry === undefined || !isRunId(runId) ? Effect.void : journal.write(runId, entry)
+      },
+      { discard: true }
+    )
+})
