@@ -131,9 +131,10 @@ describe("operation", () => {
         "# TYPE sandbox_graph_run_duration_seconds histogram",
         'sandbox_graph_run_duration_seconds_bucket{agent="sandbox:agent",le="+Inf"} 1',
         // The library's own metrics.
-        "sandbox_runs_started_total 1",
-        'sandbox_runs_total{outcome="exited"} 1',
-        'sandbox_run_duration_seconds_bucket{le="+Inf"} 1',
+        'sandbox_runs_started_total{agent="agent"} 1',
+        'sandbox_runs_total{agent="agent",status="succeeded"} 1',
+        'sandbox_run_duration_seconds_bucket{agent="agent",le="+Inf"} 1',
+        'sandbox_run_phase_duration_seconds_bucket{phase="agent",le="+Inf"} 1',
         "sandbox_open 0",
         "sandbox_runs_active 0",
         'sandbox_http_requests_total{method="POST",route="/api/v1/ai/chat",status="200"} 1',
