@@ -8,6 +8,9 @@ import type { RunId } from "./RunId.ts"
 import type { LlmTraffic, RunResult } from "./RunResult.ts"
 import type { SandboxSpec } from "./SandboxSpec.ts"
 
+/** Name of the annotation with the text of a run's commits, which can be long. Only `RunStore.get` returns it. */
+export const patchAnnotation = "patch"
+
 /** State of a run that has a record. An agent that ended with an error, or without an answer, has `failed`. */
 export const RunState = Schema.Literals([
   "running",

@@ -5,6 +5,7 @@
  * contain no secret, because a spec contains none.
  */
 import { Clock, Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
+import { patchAnnotation } from "./RunFacts.ts"
 import { RunId } from "./RunId.ts"
 import { Evidence, LlmTraffic, Output, Peak, RunResult, Timing } from "./RunResult.ts"
 import { type HostFailed, RunIdInUse, type StoreUnavailable } from "./SandboxError.ts"
@@ -90,18 +91,12 @@ export const withText = (
     stderr: { ...stderr, text: text.stderr }
   }))
 
-/** Removes the output's text, and keeps its counts. */
-export const withoutOutput = (record: RunRecord): RunRecord => withText(record, { stdout: "", stderr: "" })
-
-/** Name of the annotation with the text of a run's commits, which can be long. Only `get` returns it. */
-export const patchAnnotation = "patch"
-
 /** Removes the texts of a record that can be long: of its output and of its commits. Only `get` returns them. */
 export const withoutText = (record: RunRecord): RunRecord => {
-  const { annotations, ...rest } = withoutOutput(record)
+  const { annotations, ...rest } = withText(record, { stdout: "", stderr: "" })
   if (annotations === undefined) return rest
   const { [patchAnnotation]: _, ...others } = annotations
-  return { ...rest, annotations: others }
+  return Object.keys(others).length === 0 ? rest : { ...rest, annotations: others }
 }
 
 /** Returns the output of a run, if it has one. */

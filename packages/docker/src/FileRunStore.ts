@@ -19,7 +19,6 @@ import {
   RunRecordText,
   RunStore,
   abandonedIfOver,
-  withoutOutput,
   withoutText,
   withText
 } from "@cogni/sandbox-core/RunStore"
@@ -349,7 +348,7 @@ const writerIn = (runs: string) => (record: RunRecord) =>
   Effect.gen(function* () {
     const directory = join(runs, record.runId)
     // The text of the error would quote the record.
-    const text = yield* Effect.mapError(encodeRecord(withoutOutput(record)), () =>
+    const text = yield* Effect.mapError(encodeRecord(withText(record, { stdout: "", stderr: "" })), () =>
       unusable(directory, "its record cannot be encoded")
     )
     const output = outputOf(record)

@@ -1,7 +1,6 @@
 export * as DockerContainerRuntime from "./DockerContainerRuntime.ts"
 export * as DockerReaper from "./DockerReaper.ts"
 export * as DockerSocket from "./DockerSocket.ts"
-export * as FileRunJournal from "./FileRunJournal.ts"
 export * as FileRunStore from "./FileRunStore.ts"
 export * as HostOwner from "./HostOwner.ts"
 export * as HostWorkspace from "./HostWorkspace.ts"

@@ -8,6 +8,7 @@ import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import type { RepositoryUnavailable } from "@cogni/sandbox-graph-provider/Repositories"
 import { Context, Effect, Layer, type Schema } from "effect"
+import * as RelayWords from "./internal/RelayWords.ts"
 import * as RelayRepositories from "./RelayRepositories.ts"
 
 /** The outcome of a repeated delivery. */
@@ -55,13 +56,13 @@ export const layer = (options: DeliveriesOptions = {}): Layer.Layer<Deliveries, 
           }).pipe(
             Effect.scoped,
             Effect.provideService(GitRelay, relay),
-            Effect.catchTag("GitRelayError", RelayRepositories.refusedBy)
+            Effect.catchTag("GitRelayError", RelayWords.refusedBy)
           )
-          if (delivery._tag === "Failed") yield* RelayRepositories.logged(delivery.error)
+          if (delivery._tag === "Failed") yield* RelayWords.logged(delivery.error)
           return {
             record: RelayRun.recordOf(delivery),
-            annotations: RelayRepositories.changesOf(delivery),
-            ...(delivery._tag === "Failed" ? { problem: RelayRepositories.problemOf(delivery.error) } : {})
+            annotations: RelayWords.changesOf(delivery),
+            ...(delivery._tag === "Failed" ? { problem: RelayWords.problemOf(delivery.error) } : {})
           }
         })
       })

@@ -1,9 +1,10 @@
 /** The contract of every `RunStore`: an ID belongs to one run permanently, and the final record replaces the first. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer } from "effect"
+import { patchAnnotation } from "../RunFacts.ts"
 import * as RunId from "../RunId.ts"
 import type { RunFilter, RunSearch } from "../RunSearch.ts"
-import { type OpenRun, patchAnnotation, type RunRecord, RunStore, withoutText } from "../RunStore.ts"
+import { type OpenRun, type RunRecord, RunStore, withoutText } from "../RunStore.ts"
 import * as SandboxSpec from "../SandboxSpec.ts"
 
 const spec = SandboxSpec.decode({ image: "contract", argv: ["true"], env: { LANG: "C.UTF-8" } })

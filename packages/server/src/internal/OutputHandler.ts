@@ -3,9 +3,10 @@
  *
  * Both are the agent's, so they are only ever plain text. While the run is under way, its output comes from its journal.
  */
+import { patchAnnotation } from "@cogni/sandbox-core/RunFacts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { type JournalEntry, pageEntriesMax, RunJournal } from "@cogni/sandbox-core/RunJournal"
-import { outputOf, patchAnnotation, RunStore } from "@cogni/sandbox-core/RunStore"
+import { outputOf, RunStore } from "@cogni/sandbox-core/RunStore"
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import * as Problem from "./Problem.ts"

@@ -6,10 +6,10 @@
  * that two concurrent writers never overwrite each other.
  */
 import * as SchemaVersion from "../SchemaVersion.ts"
+import { patchAnnotation } from "@cogni/sandbox-core/RunFacts"
 import {
   annotated,
   outputOf,
-  patchAnnotation,
   type RunRecord,
   RunRecordText,
   withoutText,
