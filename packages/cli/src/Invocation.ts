@@ -5,10 +5,11 @@
  * known even if the rest of the command line is invalid.
  */
 
-import type { LogFormat } from "./LogFormat.ts"
-
 /** `text` is for people, `json` for scripts. */
 export type OutputFormat = "text" | "json"
+
+/** `text` is for people, `json` for collectors of logs. */
+export type LogFormat = "text" | "json"
 
 export interface Invocation {
   /** Words before `--`. */

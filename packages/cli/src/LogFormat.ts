@@ -4,11 +4,10 @@
  * With `json`, everything on standard error is such an object, so that a collector never meets another format.
  */
 import { Cause, Clock, Effect, Logger, type LogLevel, References } from "effect"
+import type { LogFormat } from "./Invocation.ts"
 import { inFlags } from "./RemedyWords.ts"
 import type { Output } from "./Output.ts"
 import { oneLine } from "./TerminalText.ts"
-
-export type LogFormat = "text" | "json"
 
 /** Commands that stay until they are stopped. Their logs are the only place where an operator sees their runs. */
 const staying: ReadonlySet<string> = new Set(["acp", "chat", "mcp", "serve"])

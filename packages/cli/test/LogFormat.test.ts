@@ -4,7 +4,7 @@ import { Effect, Logger } from "effect"
 import * as LogFormat from "../src/LogFormat.ts"
 import * as Output from "../src/Output.ts"
 
-const logged = (format: LogFormat.LogFormat) =>
+const logged = (format: "text" | "json") =>
   Effect.gen(function* () {
     const memory = Output.makeMemory()
     const output = yield* Effect.provide(Output.Output, memory.layer)

@@ -1,8 +1,8 @@
 /**
  * The files that a patch changes, with the lines that it adds and removes.
  *
- * Pure. A patch is untrusted: a commit message can look like a part of it, so the result is only for display. Lines in a
- * hunk are counted by the numbers in its header, so no line of a file is taken for a header.
+ * Pure. A patch is untrusted: a commit message can look like a part of it, so the result is only for display. Lines in
+ * a hunk are counted by the numbers in its header, so no line of a file is taken for a header.
  */
 
 export interface PatchFile {

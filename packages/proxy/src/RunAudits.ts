@@ -27,8 +27,8 @@ export class RunAudits extends Context.Service<
   RunAudits,
   {
     /**
-     * Reads an audit in pieces. `absent`: this host has none. `elsewhere`: its path is a link, or leads out of the run's
-     * directory, so it was not read.
+     * Reads an audit in pieces. `absent`: this host has none. `elsewhere`: its path is a link, or leads out of the
+     * run's directory, so it was not read.
      */
     readonly read: (runId: string, reading: Reading) => Effect.Effect<Found, AuditReading.AuditUnreadable>
   }

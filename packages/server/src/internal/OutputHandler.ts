@@ -1,7 +1,7 @@
 /**
  * Answers with the output of a run, whole or one range of its bytes, and with its commits.
  *
- * Both are the agent's, so they are only ever plain text. While the run is under way, its output comes from its journal.
+ * Both are the agent's, so they are only ever plain text. The output of a run under way comes from its journal.
  */
 import { patchAnnotation } from "@cogni/sandbox-core/RunFacts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
