@@ -41,11 +41,17 @@ describe("a pen", () => {
       ...Array.from({ length: 60 }, () => output("a".repeat(16_000)))
     ]
       .flatMap((event) => pen(event, at))
-      .concat(pen({ type: "phase.ended", phase: "agent", durationMs: 1 }, at))
+      // More than fits into what the last output leaves by chance.
+      .concat(
+        Array.from({ length: 500 }, () =>
+          pen({ type: "phase.ended", phase: "agent", durationMs: 1 }, at)
+        ).flat()
+      )
       .concat(pen({ type: "run.ended", status: "exited", exitCode: 0 }, at))
     const types = written.map(({ entry }) => entry.type)
     assert.strictEqual(types.filter((type) => type === "journal.truncated").length, 1)
-    assert.deepStrictEqual(types.slice(-3), ["journal.truncated", "phase.ended", "run.ended"])
+    assert.strictEqual(types.filter((type) => type === "phase.ended").length, 500)
+    assert.strictEqual(types.at(-1), "run.ended")
     assert.deepStrictEqual(
       written.map(({ entry }) => entry.seq),
       written.map((_, index) => index + 1)
