@@ -32,10 +32,10 @@ const lines = Effect.fnUntraced(function* (level?: LogLevel.Severity) {
   ).pipe(
     Effect.provide(
       runner({ program: ({ stdout }) => Effect.as(stdout(secret), 7) }).pipe(
-        Layer.provide(level === undefined ? Layer.empty : Layer.succeed(Telemetry.RunLogLevel, level))
+        Layer.provide(level === undefined ? Layer.empty : Layer.succeed(Telemetry.RunLogLevel, level)),
+        Layer.merge(Logger.layer([logger]))
       )
     ),
-    Effect.provide(Logger.layer([logger])),
     Effect.provideService(References.MinimumLogLevel, "All")
   )
   return heard

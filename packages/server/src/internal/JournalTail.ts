@@ -42,6 +42,17 @@ export const encode = (entry: JournalEntry): Encoded => ({
   bytes: utf8.encode(`id: ${entry.seq}\nevent: ${entry.type}\ndata: ${JSON.stringify(entry)}\n\n`)
 })
 
+/** Joins entries to one piece: a write for each of them would cost every reader more than its bytes. */
+const joined = (entries: ReadonlyArray<Encoded>): Uint8Array => {
+  const whole = new Uint8Array(entries.reduce((sum, { bytes }) => sum + bytes.byteLength, 0))
+  let at = 0
+  for (const { bytes } of entries) {
+    whole.set(bytes, at)
+    at += bytes.byteLength
+  }
+  return whole
+}
+
 /** Adds entries, and drops the oldest ones over the limits. */
 const grown = ({ last, recent }: Tail, entries: ReadonlyArray<JournalEntry>, isOver: boolean): Tail => {
   const all = [...recent, ...entries.map(encode)]
@@ -138,7 +149,7 @@ export const make = Effect.gen(function* () {
           const reached = found.at(-1)?.seq ?? (isBehind ? oldest - 1 : last)
           const isDone = isOver && reached >= last
           return [
-            found.map(({ bytes }) => bytes),
+            found.length === 0 ? [] : [joined(found)],
             isDone ? Option.none<number>() : Option.some(reached)
           ] as const
         })
