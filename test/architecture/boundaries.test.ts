@@ -46,7 +46,7 @@ const drawing: ReadonlyArray<
   },
   {
     sql: ["core", "host-files", "graph-provider", "ledger"],
-    server: ["core", "git-relay", "graph-provider", "ledger"],
+    server: ["core", "git-relay", "graph-provider", "ledger", "proxy"],
     promise: ["core", "host-files", "docker", "proxy", "graph-provider", "ledger"],
     react: ["graph-provider"],
     acp: ["core", "graph-provider"]
@@ -111,6 +111,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     world: {
       "DockerContainerRuntime.ts": ["node:os"],
       "DockerDoctor.ts": ["node:fs", "node:fs/promises"],
+      "FileRunJournal.ts": ["node:fs", "node:fs/promises"],
       "FileRunStore.ts": ["node:fs/promises"],
       "HostOwner.ts": ["node:fs", "node:os"],
       "HostWorkspace.ts": ["node:fs", "node:fs/promises", "node:os"],
@@ -195,7 +196,11 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   },
   cli: {
     libraries: ["@effect/platform-node", "csv-stringify", "effect"],
-    world: { "ServeCommand.ts": ["node:http"], "bin.ts": ["node:module"] }
+    world: {
+      "MetricsPort.ts": ["node:http", "node:perf_hooks"],
+      "ServeCommand.ts": ["node:http"],
+      "bin.ts": ["node:module"]
+    }
   }
 }
 

@@ -42,7 +42,8 @@ const calls: ReadonlyArray<Ban> = [
       "return the Effect (it.effect in a test; NodeRuntime.runMain in the program; a FiberSet for a callback)",
     where: (path) => (isSource(path) || isTest(path)) && !isBench(path),
     except: {
-      "packages/cli/src/Cli.ts": "a logger is called by Effect, and returns nothing that could be awaited",
+      "packages/cli/src/LogFormat.ts":
+        "a logger is called by Effect, and returns nothing that could be awaited",
       "packages/proxy/src/internal/shards/ShardWorker.ts": "the program of a thread",
       "test/harness/BundledConversation.ts": "an application outside this repository"
     }
@@ -348,6 +349,8 @@ describe("form", () => {
 const behaviours: ReadonlySet<string> = new Set([
   "packages/ledger/test/ReconcilerSchedules.test.ts",
   "packages/core/test/Fault.test.ts",
+  "packages/server/test/RunParts.test.ts",
+  "packages/server/test/Runs.test.ts",
   "packages/cli/test/ServerEntry.test.ts",
   "packages/cli/test/UsageRecovery.test.ts",
   "packages/core/test/ResourceLedger.test.ts",

@@ -1,10 +1,15 @@
 /** A server in a separate process with a database, and an in-memory runner whose agent writes as fast as it is read. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import * as Records from "../../packages/cli/src/Records.ts"
+import * as FactTables from "../../packages/sql/src/internal/FactTables.ts"
+import * as RunTables from "../../packages/sql/src/internal/RunTables.ts"
 import type { Settings } from "../../packages/cli/src/Settings.ts"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
@@ -23,6 +28,7 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Context, Effect, Layer, Result } from "effect"
 import { HttpServer } from "effect/http"
+import { SqlClient } from "effect/sql/SqlClient"
 import { createServer } from "node:http"
 
 /** Configuration of the server. */
@@ -30,6 +36,8 @@ export interface Start {
   /** A path, or a URL of PostgreSQL. */
   readonly database: string
   readonly directory: string
+  /** Number of recorded runs that the database has from the beginning. */
+  readonly recorded: number
 }
 
 /** Address of the server, and a token for it. */
@@ -59,8 +67,26 @@ const ending = `${JSON.stringify({ type: "result", subtype: "success", is_error:
 /** Lines that the kernel returns together. */
 const linesTogether = 64
 
+/** Time between two lines of a paced run, in milliseconds. */
+const paceMillis = 10
+
+/** Returns the number of lines of a paced run: the number in its model's name. */
+const paced = ({ spec }: Parameters<Program>[0]): number | undefined => {
+  const [, lines] = /paced-(\d+)/u.exec(JSON.stringify([spec.argv, spec.env])) ?? []
+  return lines === undefined ? undefined : Number(lines)
+}
+
 const talk: Program = (io) =>
   Effect.gen(function* () {
+    const lines = paced(io)
+    if (lines !== undefined) {
+      for (let written = 0; written < lines; written++) {
+        yield* io.stdout(line)
+        yield* Effect.sleep(`${paceMillis} millis`)
+      }
+      yield* io.stdout(ending)
+      return 0
+    }
     const together = new TextEncoder().encode(line.repeat(linesTogether))
     for (let left = pieces(io); left > 0; left -= linesTogether) {
       yield* io.stdout(left >= linesTogether ? together : line.repeat(left))
@@ -77,7 +103,8 @@ const layer = ({ database, directory }: Start) => {
   } as unknown as Settings["Service"]
   const runner = SandboxRunner.layer.pipe(
     Layer.provide([LlmProxy.layerMemory(), Workspace.layerMemory()]),
-    Layer.provideMerge(Layer.merge(MemoryContainerRuntime.layer({ program: talk }), Records.store(settings)))
+    Layer.provideMerge(Layer.merge(MemoryContainerRuntime.layer({ program: talk }), Records.store(settings))),
+    Layer.provideMerge(Records.journal(settings))
   )
   const executor = Layer.effect(
     AggregatingGraphExecutor.GraphExecutor,
@@ -89,7 +116,7 @@ const layer = ({ database, directory }: Start) => {
   }
   return SandboxServer.layer({ model: "bench", limits }).pipe(
     Layer.provide(executor),
-    Layer.provide(SandboxGraphProvider.layer({ enabled: true, models: ["bench", "bench-*"] })),
+    Layer.provide(SandboxGraphProvider.layer({ enabled: true, models: ["bench", "bench-*", "paced-*"] })),
     Layer.provide([
       AgentCatalog.layer(),
       GraphObserver.layerNone,
@@ -103,11 +130,55 @@ const layer = ({ database, directory }: Start) => {
   )
 }
 
+/** Writes records of runs of several accounts, agents and models into the database. */
+const recorded = Effect.fnUntraced(function* (count: number) {
+  const sql = yield* SqlClient
+  const spec = yield* SandboxSpec.decode({
+    image: "cogni-sandbox/runtime:latest",
+    argv: ["agent"],
+    inputs: [{ name: "messages.json", content: "x".repeat(4000) }],
+    llm: { model: "bench", identity: { billingAccountId: "acct", agentId: "codex" } }
+  })
+  const [model, identity] = [spec.llm!, spec.llm!.identity]
+  yield* sql.withTransaction(
+    Effect.forEach(
+      Array.from({ length: count }, (_, index) => index),
+      (index) => {
+        const startedAt = new Date(1_700_000_000_000 + index * 1000).toISOString()
+        const record: RunRecord = {
+          runId: RunId.make(`run-${String(index).padStart(12, "0")}`),
+          spec: {
+            ...spec,
+            llm: {
+              ...model,
+              model: `bench-${index % 7}`,
+              identity: { ...identity, billingAccountId: index % 3 === 0 ? "other" : "acct" }
+            }
+          },
+          owner: "bench/1/0",
+          startedAt,
+          endedAt: startedAt,
+          outcome:
+            index % 100 === 0
+              ? { status: "failed", reason: "OomKilled", code: "oom_killed", message: "m" }
+              : { status: "closed" },
+          timings: []
+        }
+        const row = { ...RunTables.rowOf(record), host: "bench", claim_id: "bench" }
+        return Effect.andThen(sql`INSERT INTO cogni_runs ${sql.insert(row)}`, FactTables.write(sql, record))
+      },
+      { discard: true }
+    )
+  )
+})
+
 const program = Effect.gen(function* () {
   const start = yield* Effect.promise(
     () => new Promise<Start>((resolve) => process.once("message", (message) => resolve(message as Start)))
   )
   const context = yield* Layer.build(layer(start))
+  const database = Result.getOrThrow(DatabaseAddress.parse(start.database))
+  yield* recorded(start.recorded).pipe(Effect.provide(Database.layer(database)))
   const { token } = yield* Context.get(context, GrantStore).issue({
     userId: "user",
     billingAccountId: "acct",

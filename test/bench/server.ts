@@ -37,6 +37,12 @@ const load = Math.round((loadavg()[0] ?? 0) * 10) / 10
 
 const connections = 16
 
+/** Recorded runs in the database, requests of each latency, lines of a followed run, and its readers. */
+const recordedRuns = 10_000
+const latencySamples = 200
+const pacedLines = 300
+const readersTotal = 200
+
 interface Served extends Ready {
   readonly child: ChildProcess
 }
@@ -126,6 +132,78 @@ const reads = async (server: Served, name: string, path: string, forSeconds = se
   return { name, perSecond: Math.round(samples.length / forSeconds), p50, p99, bytes, cpuMillis }
 }
 
+interface Latency {
+  readonly name: string
+  readonly p50: number
+  readonly p95: number
+}
+
+/** Sends requests one after another. */
+const latency = async (server: Served, name: string, path: string): Promise<Latency> => {
+  const samples: Array<number> = []
+  for (let sent = 0; sent < latencySamples + 20; sent++) {
+    const before = performance.now()
+    const answer = await ask(server, path)
+    await drained(answer)
+    if (answer.statusCode !== 200) throw new Error(`${path}: ${answer.statusCode}`)
+    if (sent >= 20) samples.push(performance.now() - before)
+  }
+  const { p50, p95 } = Samples.summarize(samples)
+  return { name, p50, p95 }
+}
+
+interface Followed {
+  readonly readers: number
+  readonly seconds: number
+  readonly cpuMillis: number
+  readonly events: number
+}
+
+/** Runs an agent that writes a line every 10 ms, with readers who follow it to its end. */
+const followed = async (server: Served, readers: number): Promise<Followed> => {
+  const { cpuMillis: before } = await told(server)
+  const start = performance.now()
+  const answer = await ask(server, "/api/v1/ai/chat", {
+    ...ofPieces(1),
+    model: `paced-${pacedLines}`
+  })
+  const runId = String(answer.headers["x-cogni-run-id"])
+  const follower = new Agent({ keepAlive: false })
+  const following = Array.from(
+    { length: readers },
+    () =>
+      new Promise<number>((resolve, reject) => {
+        const headers = { authorization: `Bearer ${server.token}` }
+        const asked = request(
+          `${server.url}/api/v1/runs/${runId}/events`,
+          { agent: follower, headers },
+          (events) => {
+            let seen = 0
+            events.on(
+              "data",
+              (piece: Buffer) => (seen += piece.toString("latin1").split("\nevent: ").length - 1)
+            )
+            events.once("end", () => resolve(seen))
+            events.once("error", reject)
+          }
+        )
+        asked.once("error", reject)
+        asked.end()
+      })
+  )
+  await drained(answer)
+  const elapsed = (performance.now() - start) / 1000
+  const counts = await Promise.all(following)
+  const { cpuMillis: after } = await told(server)
+  if (new Set(counts).size > 1) throw new Error(`readers saw ${[...new Set(counts)].join(", ")} events`)
+  return {
+    readers,
+    seconds: Math.round(elapsed * 100) / 100,
+    cpuMillis: Math.round(after - before),
+    events: counts[0] ?? 0
+  }
+}
+
 interface Events {
   readonly events: number
   readonly perSecond: number
@@ -181,17 +259,31 @@ const measured = async (server: Served) => {
     await reads(server, "record of a run that wrote 350 KB", `/api/v1/runs/${large.runId}`),
     await reads(server, "list of runs", "/api/v1/runs")
   ]
+  const lists = [
+    await latency(server, "list of 20 of 10,000 runs", "/api/v1/runs"),
+    await latency(server, "list of 100", "/api/v1/runs?limit=100"),
+    await latency(server, "list of the failed ones", "/api/v1/runs?status=failed&reason=OomKilled"),
+    await latency(server, "list of an agent and a model", "/api/v1/runs?agent=codex&model=bench-3")
+  ]
+  await followed(server, 1)
+  const follows = [await followed(server, 0), await followed(server, readersTotal)]
   const short = await events(server, Math.round(eventsTotal / 4))
   const long = await events(server, eventsTotal)
-  return { rows, short, long }
+  return { follows, lists, rows, short, long }
 }
 
 const report = Effect.fnUntraced(function* (database: string, found: Awaited<ReturnType<typeof measured>>) {
-  const { long, rows, short } = found
+  const { follows, lists, long, rows, short } = found
   const of = (name: string) => rows.find((row) => row.name === name)?.perSecond ?? 0
   const bars: ReadonlyArray<Report.Bar> = [
     { name: "catalog, requests a second", value: of("catalog"), atLeast: 2000 },
     { name: "record of a run, requests a second", value: of("record of a run"), atLeast: 2000 },
+    { name: "slowest list of runs, p95 in ms", value: Math.max(...lists.map(({ p95 }) => p95)), atMost: 50 },
+    {
+      name: `duration of a run with ${readersTotal} readers, compared with none`,
+      value: Math.round((follows[1]!.seconds / follows[0]!.seconds) * 100) / 100,
+      atMost: 1.1
+    },
     { name: "events a second of one run", value: long.perSecond, atLeast: 20_000 },
     {
       name: "memory after four times the events, MB more",
@@ -221,6 +313,16 @@ const report = Effect.fnUntraced(function* (database: string, found: Awaited<Ret
         bytes
       ])
     ),
+    `Lists of an account with two thirds of ${recordedRuns} recorded runs, one request after another.`,
+    Report.table(
+      ["list", "p50", "p95"],
+      lists.map(({ name, p50, p95 }) => [name, p50, p95])
+    ),
+    `A run that writes ${pacedLines} lines, one every 10 ms, and readers that follow its events to the end. They share a process with the run.`,
+    Report.table(
+      ["readers", "duration of the run, s", "CPU of the server, ms", "events each"],
+      follows.map(({ cpuMillis, events: seen, readers, seconds: took }) => [readers, took, cpuMillis, seen])
+    ),
     "Events of one run, from the lines of its agent to the process that reads the stream. Memory is the growth of the server's resident memory, after a garbage collection.",
     Report.table(
       ["events", "events/s", "MB of stream", "memory, MB more"],
@@ -231,7 +333,7 @@ const report = Effect.fnUntraced(function* (database: string, found: Awaited<Ret
   ].join("\n\n")
   const { runId: _short, ...shortTold } = short
   const { runId: _long, ...longTold } = long
-  const data = { takenAt, machine, rows, events: [shortTold, longTold], bars }
+  const data = { takenAt, machine, rows, lists, follows, events: [shortTold, longTold], bars }
   Report.publish({
     name: "server",
     title: "The server, measured",
@@ -250,7 +352,7 @@ const main = Effect.gen(function* () {
   const postgres = options.sqlite ? undefined : yield* PostgresServer.acquire
   if (postgres !== undefined) yield* postgres.database("bench")
   const database = postgres?.url("bench") ?? join(directory, "cogni.db")
-  const server = yield* serve({ database, directory })
+  const server = yield* serve({ database, directory, recorded: recordedRuns })
   const found = yield* Effect.promise(() => measured(server))
   yield* report(postgres === undefined ? "SQLite" : "PostgreSQL", found)
 })

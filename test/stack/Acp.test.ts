@@ -243,7 +243,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox acp", (it)
       assert.match(text(), /^answer \d to 1answer \d to 3$/u)
       const runs = [...said.stderr.matchAll(/^· (run-[0-9a-z]+): exit code 0 after .*, 1 model call$/gmu)]
       assert.lengthOf(runs, 2, said.stderr)
-      const { stdout } = yield* run(["inspect", runs[0]![1]!])
+      const { stdout } = yield* run(["inspect", runs[0]![1]!, "-o", "json"])
       const record = JSON.stringify(JSON.parse(stdout.toString("utf8")))
       assert.include(record, `"sessionId":"${id}"`)
       assert.include(record, `"graphId":"sandbox:agent"`)

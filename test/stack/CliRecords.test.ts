@@ -77,14 +77,20 @@ suite("records of runs", (it) => {
           "err\n"
         )
         assert.strictEqual((yield* cli.run(["logs", "run-looked-at-2"])).stdout.toString(), "half\n")
-        assert.containSubset(JSON.parse((yield* cli.run(["inspect", "run-looked-at-1"])).stdout.toString()), {
-          runId: "run-looked-at-1",
-          outcome: { status: "exited", result: { exitCode: 4 } },
-          posture: { interfaces: ["lo"], noNewPrivileges: true }
-        })
-        assert.containSubset(JSON.parse((yield* cli.run(["inspect", "run-looked-at-2"])).stdout.toString()), {
-          outcome: { status: "failed", reason: "TimedOut", code: "timeout" }
-        })
+        assert.containSubset(
+          JSON.parse((yield* cli.run(["inspect", "run-looked-at-1", "-o", "json"])).stdout.toString()),
+          {
+            runId: "run-looked-at-1",
+            outcome: { status: "exited", result: { exitCode: 4 } },
+            posture: { interfaces: ["lo"], noNewPrivileges: true }
+          }
+        )
+        assert.containSubset(
+          JSON.parse((yield* cli.run(["inspect", "run-looked-at-2", "-o", "json"])).stdout.toString()),
+          {
+            outcome: { status: "failed", reason: "TimedOut", code: "timeout" }
+          }
+        )
         const posture = JSON.parse(
           (yield* cli.run(["inspect", "--posture", "run-looked-at-1"])).stdout.toString()
         )

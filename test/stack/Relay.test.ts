@@ -107,7 +107,7 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
       assert.strictEqual(pull!.title, "Add what is to be added")
       assert.include(relay.pullRequestUrl, "/acme/app/pull/1")
 
-      const kept = json((yield* cli.run(["inspect", runId])).stdout)
+      const kept = json((yield* cli.run(["inspect", runId, "-o", "json"])).stdout)
       assert.deepStrictEqual(kept.annotations.relay, relay)
       assert.strictEqual(relay.statement.subject[0].digest.gitCommit, relay.tip)
 
@@ -244,7 +244,7 @@ it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) =>
       assert.deepInclude(late.error, { reason: "TimedOut" })
       assert.strictEqual(late.relay.status, "kept")
       assert.include(timedOut.stderr, `To deliver them: cogni-sandbox relay retry ${late.runId}`)
-      const record = json((yield* cli.run(["inspect", late.runId])).stdout)
+      const record = json((yield* cli.run(["inspect", late.runId, "-o", "json"])).stdout)
       assert.deepStrictEqual(record.annotations.relay, late.relay)
       const kept = json((yield* cli.run(["relay", "list", "-o", "json"])).stdout)
       assert.lengthOf(kept, 2)

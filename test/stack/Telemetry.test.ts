@@ -49,9 +49,9 @@ layer(Layer.empty, { excludeTestServices: true })("telemetry", (it) => {
       assert.strictEqual((yield* received).length, 1)
 
       const named = (name: string) => finishedSpans.find((span) => span.name === name) ?? assert.fail(name)
-      const graph = named("SandboxGraphProvider.run")
+      const graph = named("invoke_agent agent")
       assert.strictEqual(graph.attributes["sandbox.run.id"], runId)
-      assert.strictEqual(graph.attributes["sandbox.agent.id"], "agent")
+      assert.strictEqual(graph.attributes["gen_ai.agent.id"], "agent")
       const { traceId } = graph.spanContext()
       const run = named("SandboxRunner.run")
       assert.strictEqual(run.spanContext().traceId, traceId)
@@ -87,7 +87,7 @@ layer(Layer.empty, { excludeTestServices: true })("telemetry", (it) => {
       assert.include(String(JSON.stringify(line?.body)), "an observer of runs failed")
       assert.containSubset(line?.attributes, {
         "sandbox.run.id": runId,
-        "sandbox.agent.id": "agent",
+        "gen_ai.agent.id": "agent",
         trace_id: traceId
       })
 

@@ -27,6 +27,7 @@ import { Cause, Effect, type FileSystem, Layer, type Scope, Stdio } from "effect
 import * as Composition from "./Composition.ts"
 import * as Failure from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
+import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
 import * as Reaping from "./Reaping.ts"
@@ -51,7 +52,8 @@ interface Terms {
 }
 
 export const acp = Effect.fnUntraced(function* (input: AcpInput) {
-  const { auditBodies, ignoreMcpServers, proxy, workspace, ...flags } = input
+  const { auditBodies, ignoreMcpServers, logFormat: _, metricsPort, proxy, workspace, ...flags } = input
+  yield* MetricsPort.opened(metricsPort)
   const settings = yield* Settings
   const registry = yield* AgentRegistry
   const agent = yield* registry

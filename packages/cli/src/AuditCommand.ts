@@ -7,6 +7,7 @@
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
+import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
 import { Effect, FileSystem, Stream } from "effect"
 import { dirname, join } from "node:path"
 import * as AuditReport from "./AuditReport.ts"
@@ -53,7 +54,7 @@ const read = Effect.fnUntraced(function* <E = never, R = never>(
       : yield* new Refusal({ exit: "notFound", runId: record.runId, ...absent })
   }
   let seen: Array<AuditLog.Seen> = []
-  const verifier = AuditLog.makeVerifier(AuditReport.expected(record), each && ((one) => void seen.push(one)))
+  const verifier = AuditLog.makeVerifier(RunAudits.expectedOf(record), each && ((one) => void seen.push(one)))
   yield* FileSystem.FileSystem.use((fs) =>
     fs.stream(place.path, { chunkSize: pieceBytesMax }).pipe(
       Stream.mapError(unreadable(record)),

@@ -14,17 +14,6 @@ import { clip, oneLine } from "./TerminalText.ts"
 
 type Broken = Extract<AuditLog.Verdict, { readonly _tag: "Broken" }>
 
-/** Whether the audit may lack its end: the run is still active, or its process died before it closed the audit. */
-const mayBeOpen = ({ outcome }: RunRecord): boolean =>
-  outcome.status === "running" || outcome.status === "abandoned"
-
-/** Returns the values that an audit is verified against. */
-export const expected = (record: RunRecord): AuditLog.Expected => ({
-  runId: record.runId,
-  head: record.llm?.auditHead,
-  ended: !mayBeOpen(record)
-})
-
 /** Explains a missing audit: it was removed, or it never existed. */
 export const absent = (
   record: RunRecord,

@@ -32,6 +32,7 @@ import * as Composition from "./Composition.ts"
 import * as ConfigCommand from "./ConfigCommand.ts"
 import { mapLayerError, type Refusal, refusal, refuse } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
+import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
 import * as Reaping from "./Reaping.ts"
 import * as RunPlan from "./RunPlan.ts"
@@ -49,6 +50,7 @@ const reading = `reading messages, one per line: {"channel":"â€¦","senderId":"â€
 const hostLimits = { outputBytesMax: 64 * 1024 * 1024, outputRetainedBytesMax: 4 * 1024 * 1024 }
 
 export const chat = Effect.fnUntraced(function* (input: ChatInput) {
+  yield* MetricsPort.opened(input.metricsPort)
   const settings = yield* Settings
   const output = yield* Output.Output
   const stdio = yield* Stdio.Stdio

@@ -6,20 +6,20 @@
  * an object on standard output.
  */
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
-import { Cause, Effect, type FileSystem, Layer, Logger, type LogLevel, References } from "effect"
+import * as Telemetry from "@cogni/sandbox-core/Telemetry"
+import { Cause, Effect, type FileSystem, Layer, Logger, References } from "effect"
 import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effect/cli"
 import * as ExitCode from "./ExitCode.ts"
 import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as SpendFlags from "./SpendFlags.ts"
+import * as LogFormat from "./LogFormat.ts"
 import * as ImageScript from "./ImageScript.ts"
 import * as InstalledImages from "./InstalledImages.ts"
 import * as Invocation from "./Invocation.ts"
 import * as Output from "./Output.ts"
-import { inFlags } from "./RemedyWords.ts"
 import * as RunReport from "./RunReport.ts"
 import * as Settings from "./Settings.ts"
-import { oneLine } from "./TerminalText.ts"
 import * as Version from "./Version.ts"
 
 const runCommand = (operands: Invocation.Invocation["operands"]) =>
@@ -139,6 +139,17 @@ const psCommand = Command.make(
   (flags) => Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ ps }) => ps(flags)))
 ).pipe(Command.withDescription("List active runs"))
 
+const topCommand = Command.make("top", Flags.top, (flags) =>
+  Effect.promise(() => import("./TopCommand.ts")).pipe(Effect.flatMap(({ top }) => top(flags)))
+).pipe(
+  Command.withDescription(
+    `Show active runs and what they are doing, until it is interrupted
+
+Only the host that runs a run knows what it is doing. Without a terminal, the table is printed once.`
+  ),
+  Command.withShortDescription("Show active runs and what they are doing")
+)
+
 const runArgument = Argument.String("run").pipe(Argument.withDescription("Run ID or unique prefix"))
 
 const logsCommand = Command.make(
@@ -146,6 +157,10 @@ const logsCommand = Command.make(
   {
     run: runArgument,
     stderr: Flags.toggle("stderr", "Print standard error instead of standard output"),
+    follow: Flags.toggle(
+      "follow",
+      "Print the output of an active run as it comes, until the run ends; with --output json, its events"
+    ).pipe(Flag.withAlias("f")),
     output: Flags.output
   },
   (flags) =>
@@ -161,7 +176,7 @@ const inspectCommand = Command.make(
   },
   (flags) =>
     Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ inspect }) => inspect(flags)))
-).pipe(Command.withDescription("Print the record of a run, as JSON; --output affects only errors"))
+).pipe(Command.withDescription("Summarize a run; with --output json, print its whole record"))
 
 const auditVerifyCommand = Command.make("verify", { run: runArgument, output: Flags.output }, (flags) =>
   Effect.promise(() => import("./AuditCommand.ts")).pipe(Effect.flatMap(({ verify }) => verify(flags)))
@@ -360,6 +375,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       doctorCommand,
       imagesCommand,
       psCommand,
+      topCommand,
       logsCommand,
       inspectCommand,
       auditCommand,
@@ -388,7 +404,8 @@ export interface MainInput {
 export const main = Effect.fnUntraced(
   function* ({ argv, environment, signal }: MainInput) {
     const asked = Invocation.make(argv)
-    const out = yield* Output.Output
+    const raw = yield* Output.Output
+    const out = asked.logFormat === "json" ? LogFormat.inJson(raw) : raw
     if (asked.operands !== undefined && !asked.words.includes("run")) {
       yield* complain(asked, noOperands)
     } else {
@@ -407,7 +424,8 @@ export const main = Effect.fnUntraced(
         Effect.catchCause((cause) =>
           Cause.hasInterruptsOnly(cause) ? Effect.failCause(cause) : complain(asked, cause)
         ),
-        Effect.onInterrupt(() => complain(asked, Cause.fail(Failure.ofSignal(signal?.(), asked))))
+        Effect.onInterrupt(() => complain(asked, Cause.fail(Failure.ofSignal(signal?.(), asked)))),
+        Effect.provideService(Output.Output, out)
       )
     }
     return yield* out.code
@@ -418,16 +436,16 @@ export const main = Effect.fnUntraced(
       CliConfig.layer({
         builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.Completions, GlobalFlag.LogLevel]
       }),
-      Layer.unwrap(Effect.map(Output.Output, (out) => Logger.layer([logger(out)])))
+      Layer.succeed(Telemetry.RunLogLevel, "Info")
     )
   ),
   (effect, { argv }) =>
-    Effect.provideService(effect, References.MinimumLogLevel, logLevelOf(Invocation.make(argv)))
+    Effect.flatMap(Output.Output, (out) =>
+      Effect.provide(effect, Logger.layer([LogFormat.logger(out, Invocation.make(argv).logFormat)]))
+    ),
+  (effect, { argv }) =>
+    Effect.provideService(effect, References.MinimumLogLevel, LogFormat.levelOf(Invocation.make(argv).words))
 )
-
-/** Returns the log level without --log-level. `chat` runs for long, and reports the sandboxes of its sessions. */
-const logLevelOf = ({ words }: Invocation.Invocation): LogLevel.LogLevel =>
-  words[0] === "chat" && !words.some((word) => word === "--quiet" || word === "-q") ? "Info" : "Warn"
 
 /** Records an invocation as one trace, if tracing is on. A server has one trace per request instead. */
 const traced =
@@ -436,8 +454,13 @@ const traced =
     Settings.isTraced(environment)
       ? Effect.gen(function* () {
           const Tracing = yield* Effect.promise(() => import("./Tracing.ts"))
+          const version = yield* Version.version
           return yield* (command === "serve" ? effect : Effect.withSpan(effect, "cogni-sandbox")).pipe(
-            Effect.provide(Tracing.layer(environment, yield* Version.version))
+            Effect.provide(
+              LogFormat.isStaying(command)
+                ? Tracing.layerStaying(environment, version)
+                : Tracing.layer(environment, version)
+            )
           )
         })
       : effect
@@ -469,13 +492,3 @@ const complain = Effect.fnUntraced(function* (asked: Invocation.Invocation, caus
     yield* Effect.ignore(out.stdoutJson(`${JSON.stringify(Failure.toJson(failure), undefined, 2)}\n`))
   }
 })
-
-const logger = (out: Output.Output["Service"]) =>
-  Logger.make<unknown, void>(({ cause, fiber, logLevel, message }) => {
-    const words = (Array.isArray(message) ? message : [message]).map(String).join(" ")
-    const reasons = cause.reasons.length === 0 ? "" : `: ${Cause.pretty(cause)}`
-    // A logger is not an Effect, so its write cannot be awaited.
-    Effect.runForkWith(fiber.context)(
-      out.stderr(`· ${logLevel.toLowerCase()}: ${oneLine(`${inFlags(words)}${reasons}`)}\n`)
-    )
-  })

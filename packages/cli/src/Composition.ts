@@ -161,7 +161,8 @@ export const runner = (
             HostWorkspace.layer({ ...rules, allowed: plan.allowedWorkspace })
           )
         ),
-        Records.store(settings)
+        Records.store(settings),
+        Records.journal(settings)
       )
     ),
     Layer.provideMerge(reaper(settings))

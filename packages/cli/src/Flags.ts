@@ -123,6 +123,16 @@ export const output = Flag.Literals("output", ["text", "json"]).pipe(
   Flag.withDescription("Output format: text for people, json for scripts (default text)"),
   Flag.withDefault("text")
 )
+/** Read by `Invocation`, before the command line is parsed. */
+const logFormat = Flag.Literals("log-format", ["text", "json"]).pipe(
+  Flag.withDescription(
+    "Format of standard error: text for people, json for one object a line, with the states of runs (default text)"
+  ),
+  Flag.withDefault("text")
+)
+const metricsPort = orUndefined(
+  whole("metrics-port", 0, portMax, "Port of this machine for /metrics; 0 for any free port (default none)")
+)
 /** Flags for the sender of a message. */
 export const sender = {
   channel: text("channel", "NAME", "Channel of a message, such as telegram"),
@@ -297,6 +307,8 @@ export const task = {
 
 /** Flags of `chat`. */
 export const chat = {
+  logFormat,
+  metricsPort,
   model: modelNamed("Model of all agents, if the file has no models (default COGNI_LLM_MODEL)"),
   hostDirectory: orUndefined(
     directory(
@@ -360,6 +372,8 @@ export const doctorWorkspace = orUndefined(
 
 /** Flags of `mcp`, most of them shared with `run`. */
 export const mcp = {
+  logFormat,
+  metricsPort,
   workspace: run.workspace,
   image: optional(
     "image",
@@ -395,6 +409,8 @@ export const mcp = {
 
 /** Flags of `acp`, most of them shared with `run`, of which each prompt is one. */
 export const acp = {
+  logFormat,
+  metricsPort,
   agent: run.agent,
   personality: run.personality,
   workspace: Flag.Literals("workspace", ["cwd", "fresh", "clone"]).pipe(
@@ -437,7 +453,16 @@ export const acp = {
 }
 
 /** Flags of `serve`. */
+export const top = {
+  once: toggle("once", "Print the table once"),
+  intervalSeconds: duration("interval", "Time between two tables, such as 5s (default 2s)").pipe(
+    Flag.map((seconds) => seconds ?? 2)
+  ),
+  output
+}
+
 export const serve = {
+  logFormat,
   host: text("host", "ADDRESS", "Address to listen on (default 127.0.0.1)").pipe(
     Flag.withDefault("127.0.0.1")
   ),

@@ -8,12 +8,17 @@
 /** `text` is for people, `json` for scripts. */
 export type OutputFormat = "text" | "json"
 
+/** `text` is for people, `json` for collectors of logs. */
+export type LogFormat = "text" | "json"
+
 export interface Invocation {
   /** Words before `--`. */
   readonly words: ReadonlyArray<string>
   /** Words after `--`; `undefined` without a `--`. */
   readonly operands: ReadonlyArray<string> | undefined
   readonly format: OutputFormat
+  /** Format of the log on standard error. */
+  readonly logFormat: LogFormat
   readonly debug: boolean
 }
 
@@ -29,6 +34,7 @@ export const make = (argv: ReadonlyArray<string>): Invocation => {
     words,
     operands: at === -1 ? undefined : argv.slice(at + 1),
     format: valueOf(/^(?:--output|-[a-z]*o)$/u) === "json" ? "json" : "text",
+    logFormat: valueOf(/^--log-format$/u) === "json" ? "json" : "text",
     debug: ["all", "trace", "debug"].includes(valueOf(/^--log-level$/u) ?? "")
   }
 }

@@ -19,6 +19,7 @@ import { Duration, Effect, RcRef, Result, Stdio } from "effect"
 import * as Composition from "./Composition.ts"
 import { type Refusal, refusal, refuse } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
+import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
 import * as Reaping from "./Reaping.ts"
 import * as RunPlan from "./RunPlan.ts"
@@ -45,8 +46,10 @@ export const idleSecondsDefault = 15 * 60
 
 export const mcp = Effect.fnUntraced(function* (input: McpInput) {
   const settings = yield* Settings
-  const served = yield* Effect.fromResult(plan(input, settings))
+  const { logFormat: _, metricsPort, ...asked } = input
+  const served = yield* Effect.fromResult(plan(asked, settings))
   yield* Effect.gen(function* () {
+    yield* MetricsPort.opened(metricsPort)
     const tidy = yield* Reaping.inBackground
     yield* tidy.begin
     yield* serve(served)
@@ -55,7 +58,7 @@ export const mcp = Effect.fnUntraced(function* (input: McpInput) {
 
 /** Derives the options of the server from the flags. Its sandboxes have no access to a model. */
 export const plan = (
-  input: McpInput,
+  input: Omit<McpInput, "logFormat" | "metricsPort">,
   { runtimeImage }: Pick<Settings["Service"], "runtimeImage">
 ): Result.Result<McpPlan, Refusal> => {
   const { allow, deny, idleSeconds, profile, workspace, ...flags } = input

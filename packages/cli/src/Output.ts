@@ -29,6 +29,8 @@ export class Output extends Context.Service<
     readonly stdoutJson: (text: string) => Effect.Effect<void, ReaderGone>
     /** Replaces the last line of standard error. Does nothing if that is not a terminal. */
     readonly redraw: (line: string) => Effect.Effect<void>
+    /** Replaces everything on the terminal of standard output. */
+    readonly screen: (lines: ReadonlyArray<string>) => Effect.Effect<void, ReaderGone>
     readonly stdoutIsTerminal: boolean
     readonly stderrIsTerminal: boolean
     /** Sets the exit code of the process. */
@@ -100,7 +102,10 @@ export const makeMemory = (options?: { readonly terminal?: boolean | undefined }
   return { said, layer: Layer.succeed(Output, service) }
 }
 
-type Streams = Omit<Output["Service"], "stdoutJson" | "redraw">
+type Streams = Omit<Output["Service"], "stdoutJson" | "redraw" | "screen">
+
+/** Goes to the first line and clears everything. */
+const eraseScreen = "\u001b[H\u001b[2J"
 
 /** Returns to the beginning of the line and clears it. */
 const eraseLine = "\r\u001b[K"
@@ -113,6 +118,7 @@ const make = (streams: Streams): Output["Service"] => {
     stdout: stdoutIsTerminal ? (data) => Effect.suspend(() => stdout(filters.stdout(data))) : stdout,
     stderr: stderrIsTerminal ? (data) => Effect.suspend(() => stderr(filters.stderr(data))) : stderr,
     stdoutJson: (text) => stdout(stdoutIsTerminal ? visibleJson(text) : text),
+    screen: (lines) => stdout(`${eraseScreen}${lines.map((line) => `${visible(line)}\n`).join("")}`),
     redraw: (line) => (stderrIsTerminal ? stderr(`${eraseLine}${visible(line)}`) : Effect.void)
   })
 }

@@ -25,7 +25,8 @@ export const status = (outcome: Outcome): string => {
   }
 }
 
-const millisOf = (record: RunRecord, now: Date): number =>
+/** Returns how long a run took, or has been running. */
+export const millisOf = (record: RunRecord, now: Date): number =>
   Math.max(
     0,
     (record.endedAt === undefined ? now.getTime() : Date.parse(record.endedAt)) - Date.parse(record.startedAt)

@@ -11,16 +11,19 @@ import { HostFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { SchemaRefused } from "@cogni/sandbox-sql/SchemaVersion"
 import * as AccountReservations from "@cogni/sandbox-ledger/AccountReservations"
 import * as Ledger from "@cogni/sandbox-ledger/Ledger"
+import * as FileRunJournal from "@cogni/sandbox-docker/FileRunJournal"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as RunSpool from "@cogni/sandbox-docker/RunSpool"
 import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
+import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlAccountReservations from "@cogni/sandbox-sql/SqlAccountReservations"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, FileSystem, Layer, Result } from "effect"
+import { join } from "node:path"
 import { mapLayerError, type Refusal } from "./Failure.ts"
 import type { Settings } from "./Settings.ts"
 
@@ -30,6 +33,18 @@ export const files = ({
   stateDirectory
 }: Pick<Settings["Service"], "prices" | "stateDirectory">): ReturnType<typeof FileRunStore.make> =>
   FileRunStore.make({ directory: stateDirectory, trafficOf: AuditTraffic.reader({ prices }) })
+
+/** The journals of the runs of this host. */
+export const journal = ({
+  stateDirectory
+}: Pick<Settings["Service"], "stateDirectory">): Layer.Layer<never> =>
+  FileRunJournal.layer({ directory: stateDirectory })
+
+/** The audits of the runs of this host. */
+export const audits = ({
+  stateDirectory
+}: Pick<Settings["Service"], "stateDirectory">): Layer.Layer<RunAudits.RunAudits> =>
+  RunAudits.layer({ directoryOf: (runId) => join(StateDirectory.paths(stateDirectory).runs, runId) })
 
 /** Run store, ledger and reservations, in one database, for commands that run, and that delete records. */
 export const store = (

@@ -11,6 +11,7 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { HttpServer } from "effect/http"
 import { createServer, type Server } from "node:http"
 import { mapLayerError, refusal } from "./Failure.ts"
+import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
 import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
@@ -42,6 +43,7 @@ export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeI
     )
   }
   const limits = yield* limitsOf(input)
+  yield* MetricsPort.measured
   const { operatorHost: host, operatorPort: port } = input
   // The operator's port opens before the server and closes after it.
   const operator =

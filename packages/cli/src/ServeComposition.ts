@@ -6,6 +6,7 @@
 import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
 import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
+import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
@@ -18,6 +19,7 @@ import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
 import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/graphs/TaskGraphProvider"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import * as Deliveries from "@cogni/sandbox-server/Deliveries"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
@@ -32,6 +34,7 @@ import * as Composition from "./Composition.ts"
 import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as RunPlan from "./RunPlan.ts"
+import * as Records from "./Records.ts"
 import * as Reaping from "./Reaping.ts"
 import * as Reconciling from "./Reconciling.ts"
 import { Settings } from "./Settings.ts"
@@ -79,6 +82,7 @@ export const server = (
         budget
       }
       const { hostNames } = options
+      const repositories = { forges, hostOrigins: options.hostRepositories }
       const server = { hostNames, limits: limitsOf(options), model: modelOf(settings, options) }
       return SandboxServer.layer(server, operatorPlatform).pipe(
         Layer.provide(executor),
@@ -88,7 +92,17 @@ export const server = (
         Layer.provide(AgentRegistry.layer()),
         // The ledger is made from the audits of runs, and needs no observer.
         Layer.provide(GraphObserver.layerNone),
-        Layer.provide(RelayRepositories.layer({ forges, hostOrigins: options.hostRepositories })),
+        Layer.provide(
+          Layer.merge(
+            RelayRepositories.layer(repositories),
+            Layer.unwrap(
+              Effect.map(DockerReaper, ({ reap }) =>
+                Deliveries.layer({ ...repositories, before: Effect.ignore(reap, { log: "Warn" }) })
+              )
+            )
+          )
+        ),
+        Layer.provide(Records.audits(settings)),
         Layer.provide(
           Composition.relay(
             settings,

@@ -47,14 +47,19 @@ export const secretNames: ReadonlyArray<string> = [
   "GITHUB_TOKEN",
   "GITLAB_TOKEN",
   "OTEL_EXPORTER_OTLP_HEADERS",
-  "OTEL_EXPORTER_OTLP_TRACES_HEADERS"
+  "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+  "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
+  "OTEL_EXPORTER_OTLP_METRICS_HEADERS"
 ]
 
-/** Whether an endpoint for traces is configured. */
+/** Whether an endpoint for traces, logs or metrics is configured. */
 export const isTraced = (environment: Readonly<Record<string, string>>): boolean =>
-  ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"].some(
-    (name) => (environment[name] ?? "") !== ""
-  )
+  [
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+  ].some((name) => (environment[name] ?? "") !== "")
 
 /** Copies an environment, and removes the secrets from the original. */
 export const takeEnvironment = (environment: Record<string, string | undefined>): Record<string, string> => {

@@ -26,7 +26,13 @@ import {
 } from "effect"
 import { TestClock } from "effect/testing"
 
-const input: McpCommand.McpInput = { profile: "coding", allow: [], deny: [], packages: [], env: [] }
+const input: Omit<McpCommand.McpInput, "logFormat" | "metricsPort"> = {
+  profile: "coding",
+  allow: [],
+  deny: [],
+  packages: [],
+  env: []
+}
 
 const plan: McpCommand.McpPlan = {
   spec: { image: "memory/mcp", limits: { runtimeSecondsMax: 3600 } },

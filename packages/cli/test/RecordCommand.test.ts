@@ -82,7 +82,7 @@ describe("RecordCommand", () => {
       assert.strictEqual(statSync(join(path, "cogni.db")).mode & 0o777, 0o600)
       rmSync(join(path, "runs"), { recursive: true })
       assert.strictEqual((yield* cli(path, ["logs", runId])).stdout, "hello from a file\n")
-      assert.include((yield* cli(path, ["inspect", runId])).stdout, '"TimedOut"')
+      assert.include((yield* cli(path, ["inspect", runId, "-o", "json"])).stdout, '"TimedOut"')
       assert.isFalse(readdirSync(path).includes("runs"))
     })
   )

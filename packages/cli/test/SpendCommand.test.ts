@@ -215,7 +215,7 @@ describe("SpendCommand", () => {
       assert.deepInclude(json.cost, { costUsd: 0.3, callsWithoutCost: 1, isSettled: true })
       const forgotten = yield* cli("spend", "explain", "run-forgotten-01")
       assert.deepStrictEqual([forgotten.code, forgotten.stdout.split("\n")[1]], [0, "no call to a model"])
-      const inspected = JSON.parse((yield* cli("inspect", runId)).stdout)
+      const inspected = JSON.parse((yield* cli("inspect", runId, "-o", "json")).stdout)
       assert.deepStrictEqual(inspected.cost, json.cost)
     })
   )

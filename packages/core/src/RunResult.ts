@@ -125,6 +125,8 @@ export const LlmCall = Schema.Struct({
   outcome: Schema.optionalKey(LlmOutcome),
   /** The model's name at the upstream. Reported only by proxies that read bodies, like the usage. */
   model: Schema.optionalKey(Schema.String),
+  /** Time that the gateway added before the call was sent. */
+  gatewayMs: Schema.optionalKey(Schema.Finite),
   usage: Schema.optionalKey(LlmUsage)
 })
 

@@ -4,10 +4,12 @@
  * Opening a run claims its ID permanently. The record is written again when the run ends, however it ends. Records
  * contain no secret, because a spec contains none.
  */
-import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
+import { Clock, Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
+import { patchAnnotation } from "./RunFacts.ts"
 import { RunId } from "./RunId.ts"
 import { Evidence, LlmTraffic, Output, Peak, RunResult, Timing } from "./RunResult.ts"
 import { type HostFailed, RunIdInUse, type StoreUnavailable } from "./SandboxError.ts"
+import * as RunSearch from "./RunSearch.ts"
 import { SandboxSpec } from "./SandboxSpec.ts"
 import { Posture } from "./Posture.ts"
 
@@ -89,8 +91,13 @@ export const withText = (
     stderr: { ...stderr, text: text.stderr }
   }))
 
-/** Removes the output's text, which can be megabytes, and keeps its counts. Only `get` returns the text. */
-export const withoutText = (record: RunRecord): RunRecord => withText(record, { stdout: "", stderr: "" })
+/** Removes the texts of a record that can be long: of its output and of its commits. Only `get` returns them. */
+export const withoutText = (record: RunRecord): RunRecord => {
+  const { annotations, ...rest } = withText(record, { stdout: "", stderr: "" })
+  if (annotations === undefined) return rest
+  const { [patchAnnotation]: _, ...others } = annotations
+  return Object.keys(others).length === 0 ? rest : { ...rest, annotations: others }
+}
 
 /** Returns the output of a run, if it has one. */
 export const outputOf = ({ outcome }: RunRecord): Output | undefined =>
@@ -138,6 +145,10 @@ export class RunStore extends Context.Service<
     readonly describe: (runId: RunId) => Effect.Effect<RunRecord | undefined, RunStoreError>
     /** All records, newest first, {@link withoutText}. */
     readonly list: Effect.Effect<ReadonlyArray<RunRecord>, RunStoreError>
+    /** Selects records, newest first, {@link withoutText}. Finds all runs, also those that `list` has no room for. */
+    readonly search: (
+      asked: RunSearch.RunSearch
+    ) => Effect.Effect<RunSearch.RunPage<RunRecord>, RunStoreError>
     /**
      * Note that the observer of a run has accepted its usage. `token` is that of the spec's `llm.observed`: a start
      * that did not get the run ID settles nothing.
@@ -159,10 +170,11 @@ export const makeMemory = Effect.gen(function* () {
   const save = (record: RunRecord) => Ref.update(records, (all) => new Map(all).set(record.runId, record))
   const open = Effect.fn("RunStore.open")(function* (runId: RunId, spec: SandboxSpec) {
     const owner = "memory/1/0"
+    const startedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
     const claimed = yield* Ref.modify(records, (all): readonly [boolean, ReadonlyMap<RunId, RunRecord>] =>
       all.has(runId)
         ? [false, all]
-        : [true, new Map(all).set(runId, begun({ runId, spec, owner, startedAt: new Date(0).toISOString() }))]
+        : [true, new Map(all).set(runId, begun({ runId, spec, owner, startedAt }))]
     )
     if (!claimed) return yield* new RunIdInUse({ runId })
     return { owner, save } satisfies OpenRun
@@ -181,6 +193,8 @@ export const makeMemory = Effect.gen(function* () {
         return record && withoutText(record)
       }),
     list: Effect.map(Ref.get(records), (all) => [...all.values()].toReversed().map(withoutText)),
+    search: (asked) =>
+      Effect.map(Ref.get(records), (all) => RunSearch.search([...all.values()].map(withoutText), asked)),
     // Its runs end with its process, and nothing of them is left to recover.
     settle: () => Effect.void,
     recover: () => Effect.succeed([])

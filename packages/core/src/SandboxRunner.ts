@@ -21,6 +21,7 @@ import * as LlmProxy from "./LlmProxy.ts"
 import * as MemoryContainerRuntime from "./MemoryContainerRuntime.ts"
 import type { RunEvent } from "./RunEvent.ts"
 import * as RunId from "./RunId.ts"
+import { RunJournal } from "./RunJournal.ts"
 import type { RunResult } from "./RunResult.ts"
 import * as RunStore from "./RunStore.ts"
 import { type ErrorCode, InvalidSpec, type Reason, SandboxError } from "./SandboxError.ts"
@@ -76,8 +77,9 @@ export const make = Effect.gen(function* () {
     store: yield* RunStore.RunStore,
     workspaces: yield* Workspace.Workspace
   }
+  const told = { journal: yield* RunJournal, logLevel: yield* Telemetry.RunLogLevel }
   const lifeOf = Effect.fnUntraced(function* (spec: SandboxSpec.SandboxSpec, emit: Emit) {
-    return yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, emit)
+    return yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, told, emit)
   })
 
   const runTo = Effect.fnUntraced(function* (input: unknown, emit: Emit) {

@@ -1,13 +1,26 @@
 /**
- * Names of span attributes. Only this module spells them out.
+ * Names of the attributes of spans and log lines, and of operations. Only this module spells them out.
  *
  * They follow the OpenTelemetry semantic conventions where these exist (`container.*`, `gen_ai.*`, `error.type`), and
  * begin with `sandbox.*` elsewhere. No attribute ever contains a prompt, an output or a credential.
  */
+import { Context, type LogLevel } from "effect"
 
 export const attribute = {
   runId: "sandbox.run.id",
-  agentId: "sandbox.agent.id",
+  /** State that a run has reached: `started`, `ready` or `ended`. */
+  runState: "sandbox.run.state",
+  /** How a run ended: `exited`, `failed`, `closed` or `interrupted`. */
+  outcome: "sandbox.run.outcome",
+  attempt: "sandbox.run.attempt",
+  durationMs: "sandbox.run.duration_ms",
+  accountId: "sandbox.account.id",
+  agentId: "gen_ai.agent.id",
+  /** The name of the source documents for `gen_ai.agent.id`, in log lines. */
+  agentVariant: "agentVariant",
+  conversationId: "gen_ai.conversation.id",
+  /** In log lines, for loggers without support for spans. */
+  traceId: "trace_id",
   graphId: "sandbox.graph.id",
   phase: "sandbox.phase",
   exitCode: "process.exit.code",
@@ -32,3 +45,19 @@ export const attribute = {
   executor: "sandbox.executor",
   executorFallback: "sandbox.executor.fallback"
 } as const
+
+/** Values of {@link attribute}`.operation`, as the conventions for generative AI name them. */
+export const operation = {
+  invokeAgent: "invoke_agent",
+  executeTool: "execute_tool",
+  chat: "chat",
+  countTokens: "count_tokens"
+} as const
+
+/**
+ * Level at which runs log their states (default `Debug`). A program whose operators read logs sets `Info`: one line when
+ * a run has its ID, one when its agent starts, and one when it has ended.
+ */
+export const RunLogLevel = Context.Reference<LogLevel.Severity>("@cogni/sandbox-core/RunLogLevel", {
+  defaultValue: () => "Debug"
+})

@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { LlmProxy, MemoryContainerRuntime, SandboxRunner } from "@cogni/sandbox-core"
 import { Deferred, Effect, Fiber, Metric } from "effect"
+import * as RunMetrics from "../src/internal/RunMetrics.ts"
 import { llm, run, runner, spec } from "./Specs.ts"
 
 /** Returns the value of a counter or gauge, and the number of observations of a histogram. */
@@ -41,10 +42,16 @@ describe("RunMetrics", () => {
       yield* run({ ...spec, llm })
       assert.deepStrictEqual(yield* metrics, {
         sandbox_open: 0,
-        sandbox_run_duration_seconds: 1,
-        sandbox_runs_started_total: 1,
-        "sandbox_runs_total{outcome=exited}": 1,
+        "sandbox_run_duration_seconds{agent=none}": 1,
+        ...Object.fromEntries(
+          ["workspace", "socket", "create", "start", "proxy", "entrypoint", "agent", "collect"].map(
+            (phase) => [`sandbox_run_phase_duration_seconds{phase=${phase}}`, 1]
+          )
+        ),
+        "sandbox_runs_started_total{agent=none}": 1,
+        "sandbox_runs_total{agent=none,status=succeeded}": 1,
         "sandbox_model_calls_total{outcome=completed}": 2,
+        sandbox_model_call_duration_seconds: 2,
         "sandbox_model_tokens_total{type=input}": 12,
         "sandbox_model_tokens_total{type=output}": 5,
         "sandbox_model_tokens_total{type=cache_read}": 4,
@@ -66,14 +73,43 @@ describe("RunMetrics", () => {
     )
   )
 
+  it.effect("counts agents by name, up to a number, and what is left of budgets", () =>
+    Effect.gen(function* () {
+      const identity = { ...llm.identity, agentId: "codex" }
+      yield* run({ ...spec, llm: { ...llm, identity, budget: { callsMax: 4, costUsdMax: 0.5 } } })
+      const found = yield* metrics
+      assert.strictEqual(found["sandbox_runs_total{agent=codex,status=succeeded}"], 1)
+      assert.strictEqual(found["sandbox_run_budget_left_ratio{budget=calls}"], 1)
+      assert.strictEqual(found["sandbox_run_budget_left_ratio{budget=cost_usd}"], 1)
+      assert.isUndefined(found["sandbox_run_budget_left_ratio{budget=input_tokens}"])
+      const labels = RunMetrics.makeLabels(2)
+      assert.deepStrictEqual(["a", "b", "c", "a", 'x"y', undefined].map(labels), [
+        "a",
+        "b",
+        "other",
+        "a",
+        "other",
+        "none"
+      ])
+    }).pipe(
+      Effect.provide(
+        runner({
+          program: () => Effect.succeed(0),
+          proxy: LlmProxy.layerMemory({ calls: [{ costUsd: 0.5 }, { costUsd: 0 }] })
+        })
+      ),
+      isolated
+    )
+  )
+
   it.effect("counts a failure by its reason, and a refused spec apart from runs", () =>
     Effect.gen(function* () {
       yield* Effect.flip(run())
       yield* Effect.flip(run({ ...spec, image: "" }))
       const found = yield* metrics
-      assert.strictEqual(found["sandbox_runs_total{outcome=ImageNotFound}"], 1)
+      assert.strictEqual(found["sandbox_runs_total{agent=none,status=ImageNotFound}"], 1)
       assert.strictEqual(found["sandbox_runs_refused_total{reason=InvalidSpec}"], 1)
-      assert.strictEqual(found["sandbox_runs_started_total"], 1)
+      assert.strictEqual(found["sandbox_runs_started_total{agent=none}"], 1)
       assert.strictEqual(found["sandbox_open"], 0)
     }).pipe(
       Effect.provide(runner({ runtime: MemoryContainerRuntime.layer({ images: new Set() }) })),
@@ -92,7 +128,7 @@ describe("RunMetrics", () => {
       )
       const found = yield* metrics
       assert.strictEqual(found["sandbox_open"], 0)
-      assert.strictEqual(found["sandbox_runs_total{outcome=closed}"], 2)
+      assert.strictEqual(found["sandbox_runs_total{agent=none,status=closed}"], 2)
     }).pipe(Effect.provide(runner({ program: ({ terminated }) => Effect.as(terminated, 143) })), isolated)
   )
 
@@ -104,8 +140,8 @@ describe("RunMetrics", () => {
         yield* Deferred.await(begun)
         yield* Fiber.interrupt(fiber)
         const found = yield* metrics
-        assert.strictEqual(found["sandbox_runs_total{outcome=interrupted}"], 1)
-        assert.strictEqual(found["sandbox_runs_started_total"], 1)
+        assert.strictEqual(found["sandbox_runs_total{agent=none,status=interrupted}"], 1)
+        assert.strictEqual(found["sandbox_runs_started_total{agent=none}"], 1)
         assert.strictEqual(found["sandbox_open"], 0)
       }).pipe(
         Effect.provide(

@@ -12,6 +12,7 @@ import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { Context, Duration, Effect, Fiber, Layer, type Scope } from "effect"
 import * as DockerApi from "./DockerApi.ts"
 import * as HostOwner from "./HostOwner.ts"
+import * as ReapMetrics from "./internal/ReapMetrics.ts"
 
 export interface ReapReport {
   /** Names of the removed resources. */
@@ -80,9 +81,15 @@ export const make = Effect.gen(function* () {
         over.filter((one) => one.kind === kind),
         (one) =>
           removeOne(one).pipe(
-            Effect.match({
-              onSuccess: () => void removed.push(one.name),
-              onFailure: (error) => void failed.push({ name: one.name, reason: error.message })
+            Effect.matchEffect({
+              onSuccess: () => {
+                removed.push(one.name)
+                return ReapMetrics.found(kind, "removed")
+              },
+              onFailure: (error) => {
+                failed.push({ name: one.name, reason: error.message })
+                return ReapMetrics.found(kind, "failed")
+              }
             })
           ),
         { concurrency: 4, discard: true }

@@ -9,6 +9,7 @@ import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
+import * as RunSearch from "@cogni/sandbox-core/RunSearch"
 import {
   annotated,
   begun,
@@ -30,6 +31,7 @@ import { mkdir, readdir, readFile, stat } from "node:fs/promises"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
 import { attempt, attemptWhole, unusable } from "./internal/host/StateFailure.ts"
+import * as ReapMetrics from "./internal/ReapMetrics.ts"
 import * as UnsettledRuns from "./internal/host/UnsettledRuns.ts"
 
 const { auditLog, runEntries } = StateDirectory
@@ -176,6 +178,7 @@ export const make = (options: FileRunStoreOptions) => {
       const records = await Promise.all(newest.map(({ name }) => read(name)))
       return records
         .filter((record) => record !== undefined)
+        .map(withoutText)
         .toSorted((a, b) => b.startedAt.localeCompare(a.startedAt))
     })
   )
@@ -265,9 +268,10 @@ export const make = (options: FileRunStoreOptions) => {
       describe: (runId) =>
         Effect.flatMap(
           attempt(runs, () => read(runId)),
-          completed
+          (record) => completed(record && withoutText(record))
         ),
       list,
+      search: (asked) => Effect.map(records, (found) => RunSearch.search(found.map(withoutText), asked)),
       settle: (runId, token) => attempt(runs, () => unsettled.settle({ runId, token })),
       recover: Effect.fn("RunStore.recover")(function* (tell) {
         const settled: Array<RunId> = []
@@ -306,6 +310,7 @@ export const make = (options: FileRunStoreOptions) => {
             const record = yield* withReadableTraffic(found.record)
             yield* save({ ...record, endedAt: new Date().toISOString() })
           }
+          yield* ReapMetrics.found("run", "removed")
           return true
         })
       )
@@ -343,7 +348,7 @@ const writerIn = (runs: string) => (record: RunRecord) =>
   Effect.gen(function* () {
     const directory = join(runs, record.runId)
     // The text of the error would quote the record.
-    const text = yield* Effect.mapError(encodeRecord(withoutText(record)), () =>
+    const text = yield* Effect.mapError(encodeRecord(withText(record, { stdout: "", stderr: "" })), () =>
       unusable(directory, "its record cannot be encoded")
     )
     const output = outputOf(record)

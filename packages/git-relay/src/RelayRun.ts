@@ -25,6 +25,8 @@ export interface RelayRunRequest extends CloneRequest {
   /** Where the commits go: to a branch of the origin, or only into a patch. */
   readonly deliver: "push" | "patch"
   readonly pullRequest?: PullRequestText | undefined
+  /** Also returns pushed commits as a patch, so that they can be shown (default false). */
+  readonly keepPatch?: boolean | undefined
 }
 
 /** Outcome of a run's commits. */
@@ -39,6 +41,8 @@ export type Delivery =
       readonly unchanged: boolean
       readonly pullRequest: PullRequest | undefined
       readonly statement: CommitStatement.CommitStatement
+      /** Only if it was asked for, and is not too large. */
+      readonly patch?: Uint8Array | undefined
     }
   /** The commits are kept until they are discarded, because the caller has not stored the patch yet. */
   | { readonly _tag: "Patched"; readonly checked: Checked; readonly patch: Uint8Array }
@@ -119,7 +123,15 @@ export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E,
       )
       const delivery = yield* (
         value.succeeded
-          ? deliver(clone, { deliver: request.deliver, pullRequest: request.pullRequest }, value.auditHead)
+          ? deliver(
+              clone,
+              {
+                deliver: request.deliver,
+                pullRequest: request.pullRequest,
+                keepPatch: request.keepPatch
+              },
+              value.auditHead
+            )
           : keep(clone, request)
       ).pipe(
         Effect.catchTag("GitRelayError", (error) =>
@@ -134,7 +146,7 @@ export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E,
 /** Collects, checks and delivers the commits of a workspace: the second half of {@link around}, and all of a retry. */
 export const deliver = Effect.fn("RelayRun.deliver")(function* (
   clone: Clone,
-  request: Pick<RelayRunRequest, "deliver" | "pullRequest" | "uncommittedMessage">,
+  request: Pick<RelayRunRequest, "deliver" | "keepPatch" | "pullRequest" | "uncommittedMessage">,
   auditHead?: AuditHead
 ): Effect.fn.Return<Delivery, GitRelayError, GitRelay> {
   const relay = yield* GitRelay
@@ -148,6 +160,11 @@ export const deliver = Effect.fn("RelayRun.deliver")(function* (
   if (request.deliver === "patch") {
     return { _tag: "Patched", checked, patch: yield* relay.patch(checked) }
   }
+  // A patch that cannot be made does not prevent a delivery. Made first: a pushed run is removed.
+  const patch =
+    request.keepPatch === true
+      ? yield* Effect.orElseSucceed(relay.patch(checked), () => undefined)
+      : undefined
   const pushed = yield* relay.push(checked)
   return {
     _tag: "Pushed",
@@ -155,7 +172,8 @@ export const deliver = Effect.fn("RelayRun.deliver")(function* (
     tip: pushed.tip,
     unchanged: pushed.unchanged,
     pullRequest: createPr ? yield* relay.openPullRequest(pushed, request.pullRequest) : undefined,
-    statement: CommitStatement.make(checked, auditHead)
+    statement: CommitStatement.make(checked, auditHead),
+    ...(patch === undefined ? {} : { patch })
   }
 })
 

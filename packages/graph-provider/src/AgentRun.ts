@@ -6,6 +6,7 @@
  */
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
 import type { RunId } from "@cogni/sandbox-core/RunId"
+import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
@@ -20,6 +21,7 @@ import {
   type AgentReader,
   excerpt
 } from "./agents/AgentOutput.ts"
+import * as AgentJournal from "./internal/AgentJournal.ts"
 import * as AgentLimits from "./internal/AgentLimits.ts"
 import * as AgentSpeech from "./internal/AgentSpeech.ts"
 import * as PlantedClone from "./internal/PlantedClone.ts"
@@ -131,17 +133,18 @@ export const live = Effect.fnUntraced(function* <E, R, D = undefined, E2 = never
   inClone?: InClone<D, E2, R2>
 ): Effect.fn.Return<AgentRunEnd<D>, SandboxError | E | E2, SandboxRunner | R | R2> {
   const runner = yield* SandboxRunner
+  const journal = AgentJournal.make(yield* RunJournal, spec.runId)
   const speech = AgentSpeech.make(reader)
   const { delivery, value } = yield* PlantedClone.live(spec, inClone, (place, began) =>
     Effect.gen(function* () {
+      yield* journal.hold
       const last = yield* runner.stream(place === undefined ? spec : inPlace(spec, place)).pipe(
         Stream.tap((event) => (event._tag === "PostureVerified" ? began : Effect.void)),
-        Stream.tap((event) =>
-          see(
-            event,
+        Stream.tap((event) => {
+          const said =
             event._tag === "OutputReceived" && event.channel === "stdout" ? speech.hear(event.bytes) : []
-          )
-        ),
+          return Effect.andThen(journal.write(said), see(event, said))
+        }),
         Stream.runLast
       )
       const event = Option.getOrUndefined(last)
@@ -149,7 +152,7 @@ export const live = Effect.fnUntraced(function* <E, R, D = undefined, E2 = never
       const { result } = event
       const judged = judge(speech.end(), result)
       return { result, judged, succeeded: Result.isSuccess(judged), auditHead: result.llm?.auditHead }
-    })
+    }).pipe(Effect.scoped)
   )
   return { result: value.result, judged: value.judged, delivery }
 })

@@ -51,6 +51,8 @@ export interface RepositoryDelivery {
   readonly problem?: { readonly reason: string; readonly message: string } | undefined
   /** Annotation of the run's record, under the key `relay`. */
   readonly record: Schema.Json
+  /** Further annotations of the run's record, by their keys, such as what the commits change. */
+  readonly annotations?: Readonly<Record<string, Schema.Json>> | undefined
 }
 
 /** The repository cannot be provided. No agent was started. */

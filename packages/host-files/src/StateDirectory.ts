@@ -5,6 +5,7 @@
  *       cogni.db                     runs and grants, unless COGNI_DATABASE_URL names another database
  *       runs/<run id>/               made by the process that claims the ID
  *         record.json  stdout  stderr
+ *         journal.jsonl              events of the run, while it runs and after it
  *         audit/audit.jsonl          written by the gateway; access.log and error.log by nginx
  *         …                          sockets and inputs, while the run is running
  *       unsettled/<run id>.<token>   marks of runs whose usage their observer has not accepted; claims/ of recoveries
@@ -48,6 +49,7 @@ export const runEntries = {
   record: "record.json",
   stdout: "stdout",
   stderr: "stderr",
+  journal: "journal.jsonl",
   audit: "audit"
 } as const
 

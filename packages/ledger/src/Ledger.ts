@@ -55,8 +55,10 @@ export class Ledger extends Context.Service<
     ) => Effect.Effect<Appended, LedgerRunUnknown | LedgerRefused | LedgerUnavailable>
     /** Runs of this machine that are not settled, the oldest first, at most {@link openRunsMax}. */
     readonly openRuns: (host: string) => Effect.Effect<ReadonlyArray<LedgerRun>, LedgerUnavailable>
-    /** All attempts of a run, in order. */
-    readonly attempts: (runId: string) => Effect.Effect<ReadonlyArray<SettledRun>, LedgerUnavailable>
+    /** All attempts of the given runs, in order of their numbers. */
+    readonly attempts: (
+      ...runIds: ReadonlyArray<string>
+    ) => Effect.Effect<ReadonlyArray<SettledRun>, LedgerUnavailable>
     /**
      * A page of entries, the oldest first. Entries that are appended meanwhile may be in later pages or not; no other
      * entry is skipped or repeated.
@@ -147,11 +149,13 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryOptions = 
             .slice(0, openRunsMax)
         )
       ),
-    attempts: (runId) =>
+    attempts: (...runIds) =>
       answered(
         "attempts",
         Effect.map(Ref.get(table), ({ runs }) =>
-          [...runs.values()].filter((run) => run.runId === runId).toSorted((a, b) => a.attempt - b.attempt)
+          [...runs.values()]
+            .filter(({ runId }) => runIds.includes(runId))
+            .toSorted((a, b) => a.attempt - b.attempt)
         )
       ),
     list: Effect.fn("Ledger.list")(function* (filter, page = {}) {

@@ -22,12 +22,13 @@ export const pageEntriesMax = 1000
 /** Maximum number of groups in one answer. */
 export const groupsMax = 10_000
 
-/** Maximum number of call IDs in one filter. */
+/** Maximum number of call IDs, and of run IDs, in one filter. */
 export const unitsMax = 500
 
 /** Selects the entries that fit all given fields. An absent field selects all. */
 export const Filter = Schema.Struct({
   runId: Schema.optionalKey(runId),
+  runIds: Schema.optionalKey(Schema.Array(runId).check(Schema.isMaxLength(unitsMax))),
   billingAccountId: Schema.optionalKey(billingAccountId),
   userId,
   graphId,

@@ -37,9 +37,9 @@ export const make = (offered: ReadonlyArray<Tool>): ToolSet => {
         onSuccess: (tool) => called(tool, input, context),
         // A span must not contain a name that a model made up.
         onFailure: (error) =>
-          Effect.withSpan(Effect.fail(error), "execute_tool", {
+          Effect.withSpan(Effect.fail(error), Telemetry.operation.executeTool, {
             attributes: {
-              [Telemetry.attribute.operation]: "execute_tool",
+              [Telemetry.attribute.operation]: Telemetry.operation.executeTool,
               [Telemetry.attribute.runId]: context.runId,
               [Telemetry.attribute.errorType]: error.code
             }
@@ -85,9 +85,9 @@ const callIdCharactersMax = 200
 const called = (tool: Tool, input: unknown, context: ToolContext) =>
   tool.call(input, context).pipe(
     Effect.tapError(({ code }) => Effect.annotateCurrentSpan(Telemetry.attribute.errorType, code)),
-    Effect.withSpan(`execute_tool ${dottedName(tool.name)}`, {
+    Effect.withSpan(`${Telemetry.operation.executeTool} ${dottedName(tool.name)}`, {
       attributes: {
-        [Telemetry.attribute.operation]: "execute_tool",
+        [Telemetry.attribute.operation]: Telemetry.operation.executeTool,
         [Telemetry.attribute.toolCallId]: context.requestId.slice(0, callIdCharactersMax),
         [Telemetry.attribute.runId]: context.runId,
         [Telemetry.attribute.toolName]: tool.name

@@ -116,6 +116,8 @@ export const CallEnded = typed("call.ended", {
   responseDigest: Digest,
   durationMs: Millis,
   firstByteMs: Schema.optionalKey(Millis),
+  /** Time from the whole request to its sending: what the gateway added before the upstream. */
+  gatewayMs: Schema.optionalKey(Millis),
   /** Events of a streamed answer. */
   events: Schema.optionalKey(Count),
   usage: Schema.optionalKey(LlmUsage),

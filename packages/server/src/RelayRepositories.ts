@@ -8,7 +8,7 @@
 import { named } from "@cogni/sandbox-core/Remedy"
 import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
-import { GitRelayError, type OriginFault } from "@cogni/sandbox-git-relay/GitRelayError"
+import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { BaseBranch, BranchName, isLocal, OriginUrl } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import {
@@ -18,6 +18,7 @@ import {
   RepositoryUnavailable
 } from "@cogni/sandbox-graph-provider/Repositories"
 import { Effect, Layer, Result, Schema } from "effect"
+import * as RelayWords from "./internal/RelayWords.ts"
 
 export interface RelayRepositoriesOptions {
   /** Forges whose repositories are allowed. Default: `OriginAddress.defaultForges`. */
@@ -56,7 +57,7 @@ export const requestOf = (
   // Last, so that other errors in the request are the same for a forge that is not allowed.
   const isHosts = isLocal(url) || url.startsWith("http://")
   if (isHosts ? !hostOrigins : OriginAddress.forgeOf(url, forges) === undefined) {
-    return refuse(notReached, unreachable)
+    return refuse(RelayWords.notReached, RelayWords.unreachable)
   }
   return Result.succeed({
     url,
@@ -73,7 +74,8 @@ const deliveryOf = (delivery: RelayRun.Delivery): RepositoryDelivery => {
   const told = {
     branch,
     pullRequestUrl,
-    record: encodeRecord(record)
+    record: encodeRecord(record),
+    annotations: RelayWords.changesOf(delivery)
   }
   switch (delivery._tag) {
     case "Skipped":
@@ -84,7 +86,7 @@ const deliveryOf = (delivery: RelayRun.Delivery): RepositoryDelivery => {
     case "Patched":
       return { ...told, status: "kept" }
     case "Failed":
-      return { ...told, status: "failed", problem: problemOf(delivery.error) }
+      return { ...told, status: "failed", problem: RelayWords.problemOf(delivery.error) }
   }
 }
 
@@ -98,7 +100,7 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
           Effect.fromResult(requestOf(request, options)).pipe(
             Effect.asVoid,
             Effect.catchIf(
-              ({ reason }) => reason === notReached,
+              ({ reason }) => reason === RelayWords.notReached,
               () => Effect.void
             )
           ),
@@ -113,6 +115,7 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
                 runId,
                 canaries,
                 deliver: "push",
+                keepPatch: true,
                 uncommittedMessage: RelayRun.defaultUncommittedMessage
               },
               (clone, began) =>
@@ -125,13 +128,8 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
                 ),
               (delivery) =>
                 Effect.andThen(loggedKept(delivery), salvaged?.(deliveryOf(delivery)) ?? Effect.void)
-            ).pipe(
-              Effect.provideService(GitRelay, relay),
-              Effect.catchIf(isRelayError, (error) =>
-                Effect.andThen(logged(error), Effect.fail(unavailable(error)))
-              )
-            )
-            if (delivery._tag === "Failed") yield* logged(delivery.error)
+            ).pipe(Effect.provideService(GitRelay, relay), Effect.catchIf(isRelayError, RelayWords.refusedBy))
+            if (delivery._tag === "Failed") yield* RelayWords.logged(delivery.error)
             return { value, delivery: deliveryOf(delivery) }
           })
       })
@@ -139,42 +137,6 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
   )
 
 const refuse = (reason: string, detail: string) => Result.fail(new RepositoryUnavailable({ reason, detail }))
-
-const notReached: GitRelayError["reason"]["_tag"] = "OriginUnavailable"
-
-/** The message for closed, filtered, refused, unresolvable, untrusted and disallowed servers, equal for all of them. */
-const unreachable =
-  "the repository cannot be reached from this server. Check its URL; this server only reaches the forges that its operator allows, over https"
-
-/** Faults that a reachable forge reports about a repository. Any other would reveal what exists at an address. */
-const tellable: ReadonlySet<OriginFault> = new Set([
-  "unauthorized",
-  "forbidden",
-  "not_found",
-  "empty",
-  "base_missing",
-  "base_unnamed"
-])
-
-/** Returns the message of an error for a remote caller. It does not reveal whether a port is open or closed. */
-const messageOf = ({ message, reason }: GitRelayError): string => {
-  switch (reason._tag) {
-    case "OriginUnavailable":
-      return tellable.has(reason.fault) ? message : unreachable
-    case "PushRefused":
-      return reason.fault === "unreachable" || reason.fault === "timeout" ? unreachable : message
-    case "PullRequestFailed":
-      return "the branch was pushed, but the pull request could not be opened. Open it by hand, or ask the operator for the reason in the log"
-    default:
-      return message
-  }
-}
-
-const problemOf = (error: GitRelayError) => ({ reason: error.reason._tag, message: messageOf(error) })
-
-/** Logs the full message for the operator, if the caller gets a different one. */
-const logged = (error: GitRelayError) =>
-  messageOf(error) === error.message ? Effect.void : Effect.logWarning("repository error", error.message)
 
 /** Logs where the work of a failed run is kept, for the operator. */
 const loggedKept = (delivery: RelayRun.Delivery) => {
@@ -185,9 +147,6 @@ const loggedKept = (delivery: RelayRun.Delivery) => {
         `the work for ${branch} is kept in ${keptAt}, not delivered${message === undefined ? "" : `: ${message}`}. To deliver it, use ${named("GitRelay.reopen")}`
       )
 }
-
-const unavailable = (error: GitRelayError) =>
-  new RepositoryUnavailable({ reason: error.reason._tag, detail: messageOf(error) })
 
 const isRelayError = (error: unknown): error is GitRelayError => error instanceof GitRelayError
 

@@ -15,7 +15,12 @@ import { RateLimiter } from "effect/persistence"
 import * as Authentication from "./internal/Authentication.ts"
 import type { IdempotencyKeys } from "./IdempotencyKeys.ts"
 import * as AgentHandler from "./internal/AgentHandler.ts"
+import * as AuditHandlers from "./internal/AuditHandlers.ts"
+import * as CallHandlers from "./internal/CallHandlers.ts"
 import * as ChatHandler from "./internal/ChatHandler.ts"
+import * as DeliveryHandler from "./internal/DeliveryHandler.ts"
+import * as FollowHandler from "./internal/FollowHandler.ts"
+import * as OutputHandler from "./internal/OutputHandler.ts"
 import * as RunHandlers from "./internal/RunHandlers.ts"
 import * as Surroundings from "./internal/Surroundings.ts"
 import * as OperatorServer from "./internal/OperatorServer.ts"
@@ -69,7 +74,7 @@ export const layer = <E = never, R = never>(
 export const routes = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) =>
   Layer.mergeAll(
     HttpApiBuilder.layer(ServerApi.ServerApi).pipe(
-      Layer.provide([agents, chat(options, limits), runs]),
+      Layer.provide([agents, chat(options, limits), runs(limits)]),
       Layer.provide([Authentication.layer(limits), ServerApi.layerReadable])
     ),
     ServerHealth.liveness,
@@ -107,19 +112,39 @@ const chat = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) 
     })
   )
 
-const runs = HttpApiBuilder.group(
-  ServerApi.ServerApi,
-  "runs",
-  Effect.fnUntraced(function* (handlers) {
-    const { cancel, get, list } = yield* RunHandlers.make
-    // Plain data, built field by field here: encoding it with the schema would not change it.
-    return handlers
-      .handle("list", ({ query }) =>
-        Effect.map(list(query.limit), (found) => HttpServerResponse.jsonUnsafe(found))
-      )
-      .handle("get", ({ params }) =>
-        Effect.map(get(params.id), (found) => HttpServerResponse.jsonUnsafe(found))
-      )
-      .handle("cancel", ({ params }) => cancel(params.id))
-  })
-)
+/** Answers with plain data, built field by field by its handler: encoding it with the schema would not change it. */
+const json = <A extends object, E, R>(answer: Effect.Effect<A, E, R>) =>
+  Effect.map(answer, (found) =>
+    HttpServerResponse.jsonUnsafe(found, { headers: { "cache-control": "private, no-store" } })
+  )
+
+const runs = (limits: ServerLimits.ServerLimits) =>
+  HttpApiBuilder.group(
+    ServerApi.ServerApi,
+    "runs",
+    Effect.fnUntraced(function* (handlers) {
+      const own = yield* RunHandlers.make
+      const { output, patch } = yield* OutputHandler.make(own)
+      const follow = yield* FollowHandler.make(limits, own)
+      const audit = yield* AuditHandlers.make(own)
+      const { calls, tools } = yield* CallHandlers.make(own, audit)
+      const retryRelay = yield* DeliveryHandler.make(own)
+      return handlers
+        .handle("list", ({ query }) => json(own.list(query)))
+        .handle("get", ({ params }) => json(own.get(params.id)))
+        .handle("cancel", ({ params }) => own.cancel(params.id))
+        .handleRaw("events", ({ headers, params, query }) =>
+          follow(params.id, FollowHandler.afterOf(headers["last-event-id"], query.after))
+        )
+        .handle("stdout", ({ headers, params }) => output(params.id, "stdout", headers.range))
+        .handle("stderr", ({ headers, params }) => output(params.id, "stderr", headers.range))
+        .handle("calls", ({ params, query }) => json(calls(params.id, query)))
+        .handle("callRequest", ({ params }) => audit.body(params.id, params.callId, "request"))
+        .handle("callAnswer", ({ params }) => audit.body(params.id, params.callId, "answer"))
+        .handle("tools", ({ params }) => json(tools(params.id)))
+        .handle("audit", ({ params }) => json(audit.verify(params.id)))
+        .handle("auditEntries", ({ params, query }) => json(audit.entries(params.id, query)))
+        .handle("patch", ({ params }) => patch(params.id))
+        .handle("retryRelay", ({ params }) => json(retryRelay(params.id)))
+    })
+  )

@@ -14,12 +14,7 @@ import {
 import { Authentication } from "./internal/Authentication.ts"
 import { ChatRequest } from "./internal/ChatRequest.ts"
 import * as Problem from "./internal/Problem.ts"
-import { RunView } from "./internal/RunView.ts"
-
-/** Reports an invalid path, query or header in the same format as every other problem. */
-export class Readable extends HttpApiMiddleware.Service<Readable>()("@cogni/sandbox-server/Readable", {
-  error: Problem.Invalid
-}) {}
+import { Readable, Runs } from "./internal/RunsApi.ts"
 
 export const layerReadable: Layer.Layer<Readable> = HttpApiMiddleware.layerSchemaErrorTransform(
   Readable,
@@ -33,22 +28,11 @@ export const layerReadable: Layer.Layer<Readable> = HttpApiMiddleware.layerSchem
     )
 )
 
-/** Maximum number of runs in a list. */
-export const listedMax = 100
-
 export const AgentList = Schema.Struct({ agents: Schema.Array(AgentDescriptor) }).annotate({
   identifier: "AgentList"
 })
 
-export const RunList = Schema.Struct({ runs: Schema.Array(RunView) }).annotate({ identifier: "RunList" })
-
-export const Cancelling = Schema.Struct({ runId: Schema.String, status: Schema.Literal("cancelling") })
-  .annotate({ identifier: "Cancelling" })
-  .pipe(HttpApiSchema.status(202))
-
 const IdempotencyKey = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(255))
-
-const runParams = { id: Schema.String.annotate({ description: "the ID of the run" }) }
 
 export class Agents extends HttpApiGroup.make("agents")
   .add(
@@ -75,36 +59,6 @@ export class Chat extends HttpApiGroup.make("chat")
         description:
           "Server-sent events, each an AiEvent, the last one `done`. The run ends when its reader disconnects. With " +
           "`protocol=ai-sdk`, the UI message stream of the AI SDK instead."
-      })
-    )
-  )
-  .middleware(Readable)
-  .middleware(Authentication) {}
-
-export class Runs extends HttpApiGroup.make("runs")
-  .add(
-    HttpApiEndpoint.get("list", "/runs", {
-      query: {
-        limit: Schema.optionalKey(
-          Schema.NumberFromString.check(Schema.isInt(), Schema.isBetween({ minimum: 1, maximum: listedMax }))
-        )
-      },
-      success: RunList,
-      error: Problem.Unavailable
-    }).annotateMerge(OpenApi.annotations({ summary: "List the runs of the grant's account, newest first" })),
-    HttpApiEndpoint.get("get", "/runs/:id", {
-      params: runParams,
-      success: RunView,
-      error: [Problem.NotFound, Problem.Unavailable]
-    }).annotateMerge(OpenApi.annotations({ summary: "Get a run" })),
-    HttpApiEndpoint.delete("cancel", "/runs/:id", {
-      params: runParams,
-      success: Cancelling,
-      error: [Problem.NotFound, Problem.Conflict, Problem.Unavailable]
-    }).annotateMerge(
-      OpenApi.annotations({
-        summary: "Cancel a run that is under way in this server",
-        description: "Its event stream still reports how it ended, and its record is stored."
       })
     )
   )

@@ -33,6 +33,12 @@ export const ServerLimits = Schema.Struct({
   streamIdleSecondsMax: positive(day, 60),
   /** Interval of comments in an event stream (default 15). */
   heartbeatSeconds: positive(day, 15),
+  /** Concurrent readers that follow runs of this server (default 400). One more is answered with 503. */
+  readersMax: positive(100_000, 400),
+  /** Concurrent readers of one grant that follow runs (default 250). One more is answered with 503. */
+  readersPerGrantMax: positive(100_000, 250),
+  /** Time after which a reader that follows a run must reconnect (default 600), so that its grant is checked again. */
+  followSecondsMax: positive(day, 600),
   /** Time from shutdown until remaining runs are cancelled (default 30). */
   drainSecondsMax: bounded(0, day, 30),
   /** Time that a shutdown then waits for the cancelled runs (default 60). */

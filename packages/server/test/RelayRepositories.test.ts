@@ -155,6 +155,8 @@ describe("RelayRepositories", () => {
       const { delivery, runId, tip, within } = yield* lived({ commits: true, succeeded: true })
       assert.deepInclude(delivery, { status: "pushed", branch: `sandbox/${runId}` })
       assert.containSubset(delivery.record, { status: "pushed", tip })
+      assert.containSubset(delivery.annotations?.["changes"], { patchTruncated: false })
+      assert.typeOf(delivery.annotations?.["patch"], "string")
       assert.strictEqual(within.at(-1), "agent")
       assert.include(within, "--commit")
     }).pipe(Effect.provide(layer))

@@ -131,9 +131,10 @@ describe("operation", () => {
         "# TYPE sandbox_graph_run_duration_seconds histogram",
         'sandbox_graph_run_duration_seconds_bucket{agent="sandbox:agent",le="+Inf"} 1',
         // The library's own metrics.
-        "sandbox_runs_started_total 1",
-        'sandbox_runs_total{outcome="exited"} 1',
-        'sandbox_run_duration_seconds_bucket{le="+Inf"} 1',
+        'sandbox_runs_started_total{agent="agent"} 1',
+        'sandbox_runs_total{agent="agent",status="succeeded"} 1',
+        'sandbox_run_duration_seconds_bucket{agent="agent",le="+Inf"} 1',
+        'sandbox_run_phase_duration_seconds_bucket{phase="agent",le="+Inf"} 1',
         "sandbox_open 0",
         "sandbox_runs_active 0",
         'sandbox_http_requests_total{method="POST",route="/api/v1/ai/chat",status="200"} 1',
@@ -202,7 +203,18 @@ describe("description", () => {
         "post /api/v1/ai/chat 200 400 402 403 404 409 413 429 500 503",
         "get /api/v1/runs 200 400 403 429 503",
         "get /api/v1/runs/{id} 200 400 403 404 429 503",
-        "delete /api/v1/runs/{id} 202 400 403 404 409 429 503"
+        "delete /api/v1/runs/{id} 202 400 403 404 409 429 503",
+        "get /api/v1/runs/{id}/events 200 400 403 404 409 429 503",
+        "get /api/v1/runs/{id}/stdout 200 400 403 404 416 429 503",
+        "get /api/v1/runs/{id}/stderr 200 400 403 404 416 429 503",
+        "get /api/v1/runs/{id}/calls 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/calls/{callId}/request 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/calls/{callId}/answer 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/tools 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/audit 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/audit/entries 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/patch 200 400 403 404 429 503",
+        "post /api/v1/runs/{id}/relay/retry 200 400 403 404 409 429 503"
       ])
       for (const methods of Object.values<any>(body.paths))
         for (const operation of Object.values<any>(methods))

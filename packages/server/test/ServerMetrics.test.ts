@@ -29,6 +29,10 @@ describe("ServerMetrics", () => {
   it("maps each path to its route template", () => {
     assert.strictEqual(ServerMetrics.routeOf("/api/v1/runs/run-000000000001?x=1"), "/api/v1/runs/{id}")
     assert.strictEqual(ServerMetrics.routeOf("/api/v1/runs?limit=1"), "/api/v1/runs")
+    assert.strictEqual(
+      ServerMetrics.routeOf("/api/v1/runs/run-000000000001/audit/entries?after=1"),
+      "/api/v1/runs/{id}/audit/entries"
+    )
     assert.strictEqual(ServerMetrics.routeOf("/health/ready"), "/health")
     assert.strictEqual(ServerMetrics.routeOf("/api/v1/runs/a/b"), "other")
   })

@@ -162,7 +162,9 @@ describe("accounts", () => {
     Effect.gen(function* () {
       const server = yield* serve({ program: answering("Lima") })
       const caller = yield* server.caller()
-      const runs = yield* Effect.forEach([1, 2, 3], () => caller.chat())
+      const runs = yield* Effect.forEach([1, 2, 3], () =>
+        Effect.tap(caller.chat(), () => TestClock.adjust("1 second"))
+      )
       const { body } = yield* caller.get("/api/v1/runs?limit=2")
       assert.deepStrictEqual(
         body.runs.map(({ runId }: any) => runId),

@@ -1,9 +1,10 @@
 /** A complete server over in-memory layers, on a local port, with callers. */
 import * as Await from "../../../test/harness/Await.ts"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
-import type { LlmAdmissions } from "@cogni/sandbox-core/LlmProxy"
+import type { LlmAdmissions, MemoryProxyOptions } from "@cogni/sandbox-core/LlmProxy"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
+import * as RunJournal from "@cogni/sandbox-core/RunJournal"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
@@ -20,6 +21,9 @@ import {
 import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
+import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
+import type { RunAudits } from "@cogni/sandbox-proxy/RunAudits"
+import type { Deliveries } from "@cogni/sandbox-server/Deliveries"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import { RunRoster } from "../src/internal/RunRoster.ts"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
@@ -75,6 +79,13 @@ export interface WorldOptions {
   readonly repositories?: Layer.Layer<Repositories.Repositories>
   /** Decides which runs the accounts of grants may start. */
   readonly admissions?: LlmAdmissions
+  /** Whether runs have journals (default true). */
+  readonly journals?: boolean
+  readonly audits?: Layer.Layer<RunAudits>
+  readonly ledger?: Layer.Layer<Ledger>
+  /** Model calls of every run. */
+  readonly llm?: MemoryProxyOptions
+  readonly deliveries?: Layer.Layer<Deliveries>
   /** Keep connections open on close, as a real server does. Node waits for those that have sent nothing yet. */
   readonly patient?: boolean
 }
@@ -99,7 +110,10 @@ const needs = (options: WorldOptions) =>
         AgentRegistry.layer([minimal, talker, ...(options.agents ?? [])]),
         options.grants ?? grantsMemory,
         IdempotencyKeys.layerMemory,
-        SandboxRunner.layerMemory({ program: options.program, llm: { admissions: options.admissions } })
+        SandboxRunner.layerMemory({
+          program: options.program,
+          llm: { admissions: options.admissions, ...options.llm }
+        })
       )
     )
   )
@@ -122,6 +136,10 @@ export const serve = (options: WorldOptions = {}) =>
         NodeHttpServer.layer(() => operatorNode, { port: 0, host: "127.0.0.1" })
       ).pipe(
         Layer.provideMerge(needs(options)),
+        Layer.provide(options.audits ?? Layer.empty),
+        Layer.provide(options.deliveries ?? Layer.empty),
+        Layer.provide(options.ledger ?? Layer.empty),
+        Layer.provideMerge(options.journals === false ? Layer.empty : RunJournal.layerMemory),
         Layer.provideMerge(NodeHttpServer.layer(() => node, { port: 0, host: "127.0.0.1" }))
       )
     ).pipe(

@@ -526,12 +526,12 @@ describe("the span of a message", () => {
         .map((span) => Object.fromEntries(span.attributes))
       assert.deepStrictEqual(attributes, [
         {
-          "sandbox.agent.id": "a",
+          "gen_ai.agent.id": "a",
           "sandbox.executor": "sandbox",
           "sandbox.executor.fallback": false,
           "sandbox.run.id": RouterWorld.runId
         },
-        { "sandbox.agent.id": "a", "sandbox.executor": "host", "sandbox.executor.fallback": true }
+        { "gen_ai.agent.id": "a", "sandbox.executor": "host", "sandbox.executor.fallback": true }
       ])
       assert.notInclude(JSON.stringify(attributes), "secret")
     })

@@ -81,11 +81,11 @@ const make = Effect.gen(function* () {
         )
       ),
 
-    attempts: (runId) =>
+    attempts: (...runIds) =>
       calls.again(
         Effect.map(
           sql<LedgerTables.RunRow>`SELECT run, closed_at FROM cogni_ledger_runs
-            WHERE run_id = ${runId} ORDER BY attempt`,
+            WHERE ${runIds.length === 0 ? sql`1 = 0` : sql.in("run_id", [...runIds])} ORDER BY attempt, run_id`,
           (rows) => rows.map(LedgerTables.runOf)
         )
       ),

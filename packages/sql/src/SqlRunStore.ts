@@ -5,7 +5,9 @@
  * record first. Records that the database could not store are synced from it later. So if the database is unavailable
  * when a run ends, no record is lost. If it is unavailable before the start, the run does not start.
  */
-import type { RunId } from "@cogni/sandbox-core/RunId"
+import * as RunFacts from "@cogni/sandbox-core/RunFacts"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import * as RunSearch from "@cogni/sandbox-core/RunSearch"
 import {
   abandonedIfOver,
   begun,
@@ -23,6 +25,7 @@ import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import { explain, isPassing } from "./Database.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
+import * as FactTables from "./internal/FactTables.ts"
 import * as RunTables from "./internal/RunTables.ts"
 
 /** Maximum number of listed records. The newest are listed. */
@@ -30,6 +33,9 @@ const listedMax = 500
 
 /** Maximum number of runs in one sync of the spool. The next sync continues. */
 const syncedMax = 500
+
+/** Maximum number of readings of one search. If few of the runs that they return fit, the page is short. */
+const readingsMax = 20
 
 /** The run records that this host keeps, independent of the database. */
 export interface Spool {
@@ -77,18 +83,13 @@ export const make = Effect.fnUntraced(function* (options: Options) {
 
   const asTold = (record: RunRecord): RunRecord => abandonedIfOver(record, isOver)
 
-  /** Reads a record and its annotations in one statement, because this is the most frequent query. */
-  const rowsOf = (runId: RunId) =>
-    sql<RunTables.AnnotatedRow>`SELECT r.run_id, r.record, a.name, a.value FROM cogni_runs r
-      LEFT JOIN cogni_run_annotations a ON a.run_id = r.run_id WHERE r.run_id = ${runId}`
-
   const describe = Effect.fnUntraced(function* (runId: RunId) {
-    const record = RunTables.annotatedOf(yield* rowsOf(runId))
+    const record = RunTables.annotatedOf(yield* RunTables.rowsOf(sql, runId, false))
     return record && asTold(record)
   })
 
   const get = Effect.fnUntraced(function* (runId: RunId) {
-    const rows = yield* rowsOf(runId)
+    const rows = yield* RunTables.rowsOf(sql, runId, true)
     const record = RunTables.annotatedOf(rows)
     if (record === undefined || outputOf(record) === undefined) return record && asTold(record)
     const outputs = yield* sql<RunTables.OutputRow>`SELECT channel, encoding, bytes FROM cogni_run_outputs
@@ -99,17 +100,42 @@ export const make = Effect.fnUntraced(function* (options: Options) {
   const list = Effect.gen(function* () {
     const rows = yield* sql<RunTables.RunRow>`SELECT run_id, record FROM cogni_runs
       ORDER BY started_at DESC, run_id DESC LIMIT ${sql.literal(String(listedMax))}`
+    return yield* recordsOf(rows)
+  })
+
+  /** Reads the annotations of rows, and returns their records. */
+  const recordsOf = Effect.fnUntraced(function* (rows: ReadonlyArray<RunTables.RunRow>) {
     if (rows.length === 0) return []
-    const notes = yield* sql<RunTables.AnnotationRow>`SELECT run_id, name, value FROM cogni_run_annotations
-      WHERE ${sql.in(
-        "run_id",
-        rows.map(({ run_id }) => run_id)
-      )}`
-    const byRun = Map.groupBy(notes, ({ run_id }) => run_id)
+    const notes = yield* RunTables.annotationsOf(sql, rows)
     return rows
-      .map((row) => RunTables.recordOf(row, byRun.get(row.run_id) ?? []))
+      .map((row) => RunTables.recordOf(row, notes.get(row.run_id) ?? []))
       .filter((record) => record !== undefined)
       .map(asTold)
+  })
+
+  /** Reads records in the order of pages until enough of them fit, or until it has read many that do not. */
+  const search = Effect.fnUntraced(function* (asked: RunSearch.RunSearch) {
+    const limit = RunSearch.limitOf(asked)
+    const found: Array<RunRecord> = []
+    let { after } = asked
+    for (let reading = 0; reading < readingsMax; reading++) {
+      const rows = yield* sql<RunTables.RunRow & { readonly started_at: string }>`
+        SELECT r.run_id, r.record, f.started_at FROM cogni_run_facts f JOIN cogni_runs r ON r.run_id = f.run_id
+        ${FactTables.where(sql, asked.filter ?? {}, after)}
+        ORDER BY f.started_at DESC, f.run_id DESC LIMIT ${sql.literal(String(limit + 1))}`
+      for (const record of yield* recordsOf(rows)) {
+        // A run that is stored as running may have been abandoned since.
+        if (!RunSearch.matches(RunFacts.of(record), asked.filter)) continue
+        const last = found.at(-1)
+        if (found.length === limit && last !== undefined)
+          return { records: found, next: RunSearch.placeOf(last) }
+        found.push(record)
+      }
+      const last = rows.at(-1)
+      if (last === undefined || rows.length <= limit) return { records: found }
+      after = { startedAt: last.started_at, runId: RunId.make(last.run_id) }
+    }
+    return { records: found, ...(after === undefined ? {} : { next: after }) }
   })
 
   /** Writes a record. One that the database rejects is logged and skipped, so that it does not block the others. */
@@ -165,6 +191,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       get: (runId) => database.once(get(runId)),
       describe: (runId) => database.once(describe(runId)),
       list: database.once(list),
+      search: (asked) => database.once(search(asked)),
       // The audits of runs are on this host, so this host recovers them.
       settle: spool.store.settle,
       recover: spool.store.recover
@@ -213,12 +240,22 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
       { discard: true }
     )
 
+  /** Writes the facts of a run, as they follow from its record and all its annotations. */
+  const facts = Effect.fnUntraced(function* (runId: RunId) {
+    const record = RunTables.annotatedOf(yield* RunTables.rowsOf(sql, runId, false))
+    if (record !== undefined) yield* FactTables.write(sql, record)
+  })
+
   return {
     /** Claims a run ID, and returns whether this claim holds it. Idempotent, for a retry after a lost response. */
     claim: Effect.fnUntraced(function* (record: RunRecord, claimId: string) {
       const row = { ...RunTables.rowOf(record), host, claim_id: claimId }
-      const won = yield* sql`INSERT INTO cogni_runs ${sql.insert(row)}
-        ON CONFLICT (run_id) DO NOTHING RETURNING run_id`
+      const won = yield* sql.withTransaction(
+        Effect.tap(
+          sql`INSERT INTO cogni_runs ${sql.insert(row)} ON CONFLICT (run_id) DO NOTHING RETURNING run_id`,
+          ({ length }) => (length === 0 ? Effect.void : FactTables.write(sql, record))
+        )
+      )
       if (won.length > 0) return true
       const [holder] = yield* sql<{ readonly claim_id: string }>`SELECT claim_id FROM cogni_runs
         WHERE run_id = ${record.runId}`
@@ -241,6 +278,7 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
             yield* sql`INSERT INTO cogni_run_outputs ${sql.insert({ ...output })}`
           }
           yield* annotate(record.runId, record.annotations ?? {})
+          yield* facts(record.runId)
         })
       ),
 
@@ -248,9 +286,14 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
     annotate: (runId: RunId, annotations: Readonly<Record<string, Schema.Json>>) =>
       sql.withTransaction(
         Effect.gen(function* () {
+          // Two writers of one run would each miss the other's annotation in its facts.
+          const locked = sql.literal(sql.onDialectOrElse({ pg: () => "FOR UPDATE", orElse: () => "" }))
           const [row] = yield* sql<{ readonly status: string }>`SELECT status FROM cogni_runs
-            WHERE run_id = ${runId}`
-          if (row !== undefined) yield* annotate(runId, annotations)
+            WHERE run_id = ${runId} ${locked}`
+          if (row !== undefined) {
+            yield* annotate(runId, annotations)
+            yield* facts(runId)
+          }
           return row?.status
         })
       )

@@ -1,6 +1,7 @@
 /** Tests of `SqlRunStore` beyond the contract, for SQLite and PostgreSQL. */
 import { assert, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import type { RunState } from "@cogni/sandbox-core/RunFacts"
 import { outputOf, RunStore } from "@cogni/sandbox-core/RunStore"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
@@ -45,6 +46,15 @@ export const warnings = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Eff
   const value = yield* Effect.provide(effect, Logger.layer([logger]))
   return { value, heard }
 })
+
+const llmOf = (billingAccountId: string) =>
+  ({
+    model: "m",
+    models: {},
+    unknownFields: "drop",
+    caller: "sandbox",
+    identity: { billingAccountId, attempt: 0 }
+  }) as const
 
 const marks = (directory: string) =>
   existsSync(join(directory, "pending"))
@@ -136,6 +146,52 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
           yield* here.sql`UPDATE cogni_runs SET record = ${text} WHERE run_id = ${b}`
           assert.strictEqual(yield* status(b), "abandoned")
         })
+    )
+
+    it.effect("finds a run of a dead process as abandoned, never as running, although its row says so", () =>
+      Effect.gen(function* () {
+        const place = yield* fixture
+        const here = yield* stored(place)
+        const dead = yield* stored(
+          { ...place, directory: yield* Stores.directory },
+          { owner: Stores.deadOwner }
+        )
+        const account = crypto.randomUUID()
+        const spec = { ...(yield* Stores.spec), llm: llmOf(account) }
+        const [gone, living] = [yield* RunId.generate, yield* RunId.generate]
+        yield* dead.store.open(gone, spec)
+        yield* here.store.open(living, spec)
+        const found = (states: ReadonlyArray<RunState>) =>
+          Effect.map(here.store.search({ filter: { billingAccountId: account, states } }), ({ records }) =>
+            records.map(({ runId }) => runId)
+          )
+        assert.deepStrictEqual(yield* found(["abandoned"]), [gone])
+        assert.deepStrictEqual(yield* found(["running"]), [living])
+        assert.sameMembers([...(yield* found(["running", "abandoned"]))], [gone, living])
+      })
+    )
+
+    it.effect("finds the runs of an earlier version, which stored no facts", () =>
+      Effect.gen(function* () {
+        const place = yield* fixture
+        const before = yield* stored(place)
+        const account = crypto.randomUUID()
+        const runId = yield* RunId.generate
+        const spec = { ...(yield* Stores.spec), llm: llmOf(account) }
+        const record = Stores.finished(runId, Stores, spec)
+        yield* Effect.scoped(Effect.flatMap(before.store.open(runId, spec), (open) => open.save(record)))
+        yield* before.store.annotate(runId, { relay: { origin: awkward } })
+        yield* before.sql`DROP TABLE cogni_run_facts`
+        yield* before.sql`DELETE FROM cogni_runs_version WHERE migration_id = 2`
+        const after = yield* stored(place)
+        const { records } = yield* after.store.search({
+          filter: { billingAccountId: account, repository: awkward, states: ["failed"] }
+        })
+        assert.deepStrictEqual(
+          records.map((one) => one.runId),
+          [runId]
+        )
+      })
     )
 
     it.effect("deletes ended runs, of this machine or of all, and never a running one", () =>
@@ -281,7 +337,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
     it.effect("creates the tables once for eight clients that start concurrently", () =>
       Effect.gen(function* () {
         const { sql } = yield* stored(yield* fixture)
-        for (const table of ["run_annotations", "run_outputs", "runs", "runs_version"]) {
+        for (const table of ["run_facts", "run_annotations", "run_outputs", "runs", "runs_version"]) {
           yield* sql`DROP TABLE ${sql(`cogni_${table}`)}`
         }
         yield* Effect.forEach(
@@ -291,7 +347,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
             concurrency: "unbounded"
           }
         )
-        assert.strictEqual((yield* sql`SELECT migration_id FROM cogni_runs_version`).length, 1)
+        assert.strictEqual((yield* sql`SELECT migration_id FROM cogni_runs_version`).length, 2)
       })
     )
 

@@ -191,6 +191,7 @@ const runStore =
     get: (runId) => call("RunStore.get", store.get(runId)),
     describe: (runId) => call("RunStore.describe", store.describe(runId)),
     list: call("RunStore.list", store.list),
+    search: (asked) => call("RunStore.list", store.search(asked)),
     settle: store.settle,
     recover: store.recover
   })

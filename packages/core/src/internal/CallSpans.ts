@@ -6,14 +6,14 @@
  */
 import { Context, Effect, Exit, Option, type Tracer } from "effect"
 import { hasReachedUpstream, type LlmCall, type LlmTraffic } from "../RunResult.ts"
-import { attribute } from "../Telemetry.ts"
+import { attribute, operation } from "../Telemetry.ts"
 
 /** Paths that a proxy passes on. The agent chose everything else in a path. */
 const routes = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"]
 
 /** Operation of each route. The semantic conventions use `chat` for every conversation. */
 const operationOf = (path: string): string =>
-  path.startsWith("/v1/messages/count_tokens") ? "count_tokens" : "chat"
+  path.startsWith("/v1/messages/count_tokens") ? operation.countTokens : operation.chat
 
 /**
  * Provider of each route, by the format of its API: behind a gateway such as LiteLLM, any provider may answer. Names as

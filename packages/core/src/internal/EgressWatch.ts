@@ -12,6 +12,7 @@ import type { RunEvent } from "../RunEvent.ts"
 import { BudgetExceeded, ExfiltrationSuspected } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import type { HostLimit } from "./AgentWatch.ts"
+import * as RunMetrics from "./RunMetrics.ts"
 
 /** More than there are kinds. A proxy that invents kinds must not fill the record. */
 const suspicionsMax = 100
@@ -50,8 +51,11 @@ export const make = Effect.fnUntraced(function* (
         if (exhausted !== undefined) return Effect.void
         exhausted = exhaustion
         return Effect.andThen(
-          spec.llm?.budget?.onExhausted === "stop" ? violate(budgetExceeded(exhaustion)) : Effect.void,
-          emit(observation)
+          RunMetrics.spent(exhaustion.budget),
+          Effect.andThen(
+            spec.llm?.budget?.onExhausted === "stop" ? violate(budgetExceeded(exhaustion)) : Effect.void,
+            emit(observation)
+          )
         )
       }
       const { evidence } = observation
@@ -60,10 +64,13 @@ export const make = Effect.fnUntraced(function* (
       kinds.add(kind)
       suspicions.push(evidence)
       return Effect.andThen(
-        spec.canaries === "stop"
-          ? violate((partial) => new ExfiltrationSuspected({ evidence, partial }))
-          : Effect.void,
-        emit(observation)
+        RunMetrics.suspected(evidence.channel),
+        Effect.andThen(
+          spec.canaries === "stop"
+            ? violate((partial) => new ExfiltrationSuspected({ evidence, partial }))
+            : Effect.void,
+          emit(observation)
+        )
       )
     })
 

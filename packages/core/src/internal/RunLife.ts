@@ -1,9 +1,10 @@
 /** State of a run: its ID, its clock, its phases and its final record. */
-import { Cause, Clock, Duration, Effect, Exit, Option, Ref } from "effect"
+import { Cause, Clock, Duration, Effect, Exit, type LogLevel, Option, Ref } from "effect"
 import type { LlmEndpoint } from "../LlmProxy.ts"
 import type { Posture } from "../Posture.ts"
 import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
+import type { RunJournals } from "../RunJournal.ts"
 import type { LlmTraffic, Phase, RunResult, Timing } from "../RunResult.ts"
 import type { OpenRun, Outcome } from "../RunStore.ts"
 import { named } from "../Remedy.ts"
@@ -14,7 +15,9 @@ import { target } from "../Workspace.ts"
 import * as CallSpans from "./CallSpans.ts"
 import * as EgressWatch from "./EgressWatch.ts"
 import * as FailureSpan from "./FailureSpan.ts"
+import * as JournalFeed from "./JournalFeed.ts"
 import * as Release from "./Release.ts"
+import * as RunLog from "./RunLog.ts"
 import * as RunMetrics from "./RunMetrics.ts"
 
 /** How long any step before the agent's first instruction, or after its last, may take. */
@@ -90,9 +93,13 @@ export type RunLife = Effect.Success<ReturnType<typeof make>>
 export const make = Effect.fnUntraced(function* (
   runId: RunId,
   spec: SandboxSpec,
-  emit: (event: RunEvent) => Effect.Effect<void>
+  { journal, logLevel }: { readonly journal: RunJournals; readonly logLevel: LogLevel.Severity },
+  listener: (event: RunEvent) => Effect.Effect<void>
 ) {
   const startedMs = yield* Clock.currentTimeMillis
+  const feed = JournalFeed.make(journal, runId, spec.limits.outputRetainedBytesMax)
+  const log = RunLog.make(logLevel, runId, spec)
+  const emit = (event: RunEvent) => Effect.andThen(feed.hear(event), listener(event))
   const egress = yield* EgressWatch.make(spec, emit)
   const known = yield* Ref.make<Known>({ timings: [] })
   const learn = (more: Partial<Known>) => Ref.update(known, (before) => ({ ...before, ...more }))
@@ -106,6 +113,7 @@ export const make = Effect.fnUntraced(function* (
         const value = yield* step.pipe(within((seconds) => tooSlow(phase, seconds), secondsMax))
         const durationMs = Number((yield* Clock.currentTimeNanos) - before) / 1e6
         yield* Ref.update(known, (so) => ({ ...so, timings: [...so.timings, { phase, durationMs }] }))
+        yield* RunMetrics.phaseEnded(phase, durationMs)
         // A reader that has stopped reading must not keep the container: it misses this event.
         yield* Effect.timeoutOption(
           emit({ _tag: "PhaseEnded", phase, durationMs }),
@@ -126,13 +134,14 @@ export const make = Effect.fnUntraced(function* (
   const record = Effect.fnUntraced(function* (exit: Exit.Exit<RunResult | undefined, Reason>) {
     const { isBegun, open, ...so } = yield* Ref.get(known)
     const endedMs = yield* Clock.currentTimeMillis
-    if (isBegun === true) yield* RunMetrics.ends(exit, (endedMs - startedMs) / 1000, so.llm)
+    if (isBegun === true) yield* RunMetrics.ends(spec, exit, (endedMs - startedMs) / 1000, so.llm)
     const errorType = FailureSpan.errorTypeOf(exit)
     if (errorType !== undefined) yield* Effect.annotateCurrentSpan(Telemetry.attribute.errorType, errorType)
     const span = yield* Effect.option(Effect.currentSpan)
     if (so.llm !== undefined && Option.isSome(span))
       yield* CallSpans.make(span.value, spec.llm?.model ?? "", so.llm)
     if (open === undefined) return
+    const outcome = outcomeOf(exit)
     yield* Release.bounded(
       "writing the run record",
       open.save({
@@ -141,11 +150,14 @@ export const make = Effect.fnUntraced(function* (
         owner: open.owner,
         startedAt: new Date(startedMs).toISOString(),
         endedAt: new Date(endedMs).toISOString(),
-        outcome: outcomeOf(exit),
+        outcome,
         suspicions: egress.suspicions(),
         ...so
       })
     )
+    // After the record, so that a reader who hears the end finds the outcome.
+    yield* Release.bounded("ending the run's journal", feed.ended(outcome))
+    yield* log.ended(outcome, endedMs - startedMs, so.llm)
   })
 
   return {
@@ -154,12 +166,15 @@ export const make = Effect.fnUntraced(function* (
     egress,
     phase,
     /** Counts the run as started. `record` counts its end. */
-    begun: Effect.uninterruptible(Effect.andThen(learn({ isBegun: true }), RunMetrics.begun)),
+    begun: Effect.uninterruptible(Effect.andThen(learn({ isBegun: true }), RunMetrics.begun(spec))),
     /** Notes that the run is open, so that its final record is written. */
-    opened: (open: OpenRun) => learn({ open }),
+    opened: (open: OpenRun) => learn({ open }).pipe(Effect.andThen(feed.opened), Effect.andThen(log.started)),
     /** Notes that the sandbox isolation check passed. */
     verified: (posture: Posture) =>
-      Effect.andThen(learn({ posture }), emit({ _tag: "PostureVerified", posture })),
+      learn({ posture }).pipe(
+        Effect.andThen(emit({ _tag: "PostureVerified", posture })),
+        Effect.andThen(log.ready)
+      ),
     /** Reads the proxy's traffic after the agent has ended. */
     collect: (endpoint: LlmEndpoint) =>
       collected(endpoint).pipe(

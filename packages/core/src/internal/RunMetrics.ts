@@ -1,19 +1,34 @@
 /**
  * Metrics of runs, in Effect's metric registry: `Metric.snapshot`, an exporter, and the server's `/metrics` read them.
  *
- * They are the only count. Every label has a small set of values, none of which a caller or an agent chooses.
+ * They are the only count. Every label has a small set of values. Names of agents are the host's, and only the first
+ * {@link agentsMax} of them get a value of their own.
  */
 import { Cause, Effect, Exit, Metric } from "effect"
-import type { LlmCall, LlmTraffic } from "../RunResult.ts"
+import {
+  type BudgetName,
+  hasReachedUpstream,
+  type LlmCall,
+  type LlmTraffic,
+  type LlmUsageTotal,
+  type Phase
+} from "../RunResult.ts"
 import type { Reason } from "../SandboxError.ts"
+import type { LlmBudget, SandboxSpec } from "../SandboxSpec.ts"
+
+/** Maximum number of agents with a label of their own. */
+export const agentsMax = 50
+
+const seconds = [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600]
 
 const started = Metric.counter("sandbox_runs_started_total", {
-  description: "Runs that were started, open sandboxes included",
+  description: "Runs that were started, open sandboxes included, by agent",
   incremental: true
 })
 
 const ended = Metric.counter("sandbox_runs_total", {
-  description: "Ended runs, by outcome: exited, closed, interrupted, or the reason of the failure",
+  description:
+    "Ended runs, by agent and status: succeeded, exited (with a nonzero code), closed, interrupted, or the reason of the failure",
   incremental: true
 })
 
@@ -23,8 +38,13 @@ const refused = Metric.counter("sandbox_runs_refused_total", {
 })
 
 const duration = Metric.histogram("sandbox_run_duration_seconds", {
-  description: "Duration of runs, from their start to the end of their sandbox",
-  boundaries: [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600]
+  description: "Duration of runs, from their start to the end of their sandbox, by agent",
+  boundaries: seconds
+})
+
+const phases = Metric.histogram("sandbox_run_phase_duration_seconds", {
+  description: "Duration of the phases of runs, by phase; phases overlap",
+  boundaries: [0.01, 0.025, 0.05, 0.1, 0.25, ...seconds]
 })
 
 const open = Metric.gauge("sandbox_open", { description: "Sandboxes of this process that exist now" })
@@ -33,6 +53,16 @@ const calls = Metric.counter("sandbox_model_calls_total", {
   description:
     "Requests of agents to their model, by outcome; unlisted are those beyond the first 1,000 of a run",
   incremental: true
+})
+
+const callDuration = Metric.histogram("sandbox_model_call_duration_seconds", {
+  description: "Duration of model calls that went upstream, from the request to the end of the answer",
+  boundaries: [0.1, 0.25, ...seconds.slice(0, 10)]
+})
+
+const gatewayAdded = Metric.histogram("sandbox_gateway_added_seconds", {
+  description: "Time that a gateway added to model calls: from the whole request to its sending",
+  boundaries: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5]
 })
 
 const tokens = Metric.counter("sandbox_model_tokens_total", {
@@ -45,7 +75,57 @@ const cost = Metric.counter("sandbox_model_cost_usd_total", {
   incremental: true
 })
 
-export const begun: Effect.Effect<void> = Effect.andThen(Metric.update(started, 1), Metric.modify(open, 1))
+const budgetLeft = Metric.histogram("sandbox_run_budget_left_ratio", {
+  description: "Part of a budget that was left when its run ended, by budget; 0 is spent",
+  boundaries: [0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1]
+})
+
+const exhausted = Metric.counter("sandbox_budgets_exhausted_total", {
+  description: "Runs that spent a budget, by budget",
+  incremental: true
+})
+
+const canaries = Metric.counter("sandbox_canaries_detected_total", {
+  description: "Canaries that were seen leaving a sandbox, by channel",
+  incremental: true
+})
+
+/** Returns labels for names, of which only the first `max` get one of their own. The others share `other`. */
+export const makeLabels = (max: number) => {
+  const known = new Set<string>()
+  return (name: string | undefined): string => {
+    if (name === undefined) return "none"
+    if (known.has(name)) return name
+    if (known.size === max || !/^[\w.:-]{1,64}$/u.test(name)) return "other"
+    known.add(name)
+    return name
+  }
+}
+
+const labelOf = makeLabels(agentsMax)
+
+/** Returns the label of a run's agent. */
+const agentOf = ({ llm }: Pick<SandboxSpec, "llm">): string =>
+  labelOf(llm?.identity.agentId ?? llm?.identity.graphId)
+
+/** Counts a run that has begun. */
+export const begun = (spec: SandboxSpec): Effect.Effect<void> =>
+  Effect.andThen(
+    Metric.update(Metric.withAttributes(started, { agent: agentOf(spec) }), 1),
+    Metric.modify(open, 1)
+  )
+
+/** Counts a phase that has ended well. */
+export const phaseEnded = (phase: Phase, durationMs: number): Effect.Effect<void> =>
+  Metric.update(Metric.withAttributes(phases, { phase }), durationMs / 1000)
+
+/** Counts a canary that was seen leaving the sandbox. */
+export const suspected = (channel: string): Effect.Effect<void> =>
+  Metric.update(Metric.withAttributes(canaries, { channel }), 1)
+
+/** Counts a budget that is spent. */
+export const spent = (budget: BudgetName): Effect.Effect<void> =>
+  Metric.update(Metric.withAttributes(exhausted, { budget }), 1)
 
 /** Counts a spec that was refused. */
 export const refusedAs = ({ _tag: reason }: Reason): Effect.Effect<void> =>
@@ -53,28 +133,57 @@ export const refusedAs = ({ _tag: reason }: Reason): Effect.Effect<void> =>
 
 /** Counts the end of a run that has begun, with what its proxy recorded. */
 export const ends = (
-  exit: Exit.Exit<unknown, Reason>,
-  seconds: number,
+  spec: SandboxSpec,
+  exit: Exit.Exit<{ readonly exitCode: number } | undefined, Reason>,
+  runSeconds: number,
   traffic: LlmTraffic | undefined
 ): Effect.Effect<void> =>
   Effect.gen(function* () {
+    const agent = agentOf(spec)
     yield* Metric.modify(open, -1)
-    yield* Metric.update(Metric.withAttributes(ended, { outcome: outcomeOf(exit) }), 1)
-    yield* Metric.update(duration, seconds)
-    if (traffic !== undefined) yield* used(traffic)
+    yield* Metric.update(Metric.withAttributes(ended, { agent, status: statusOf(exit) }), 1)
+    yield* Metric.update(Metric.withAttributes(duration, { agent }), runSeconds)
+    if (traffic === undefined) return
+    yield* used(traffic)
+    for (const [budget, left] of leftOf(spec.llm?.budget, traffic.usage))
+      yield* Metric.update(Metric.withAttributes(budgetLeft, { budget }), left)
   })
 
-const outcomeOf = (exit: Exit.Exit<unknown, Reason>): string => {
-  if (Exit.isSuccess(exit)) return exit.value === undefined ? "closed" : "exited"
+const statusOf = (exit: Exit.Exit<{ readonly exitCode: number } | undefined, Reason>): string => {
+  if (Exit.isSuccess(exit))
+    return exit.value === undefined ? "closed" : exit.value.exitCode === 0 ? "succeeded" : "exited"
   const failure = exit.cause.reasons.find(Cause.isFailReason)
   if (failure !== undefined) return failure.error._tag
   return Cause.hasInterruptsOnly(exit.cause) ? "interrupted" : "Defect"
+}
+
+/** Returns the part that is left of each budget whose use is known. */
+const leftOf = (
+  budget: LlmBudget | undefined,
+  usage: LlmUsageTotal | undefined
+): ReadonlyArray<readonly [BudgetName, number]> => {
+  if (budget === undefined || usage === undefined) return []
+  const { callsMax, costUsdMax, inputTokensMax, outputTokensMax } = budget
+  return (
+    [
+      ["calls", callsMax, usage.calls],
+      ["input_tokens", inputTokensMax, usage.inputTokens],
+      ["output_tokens", outputTokensMax, usage.outputTokens],
+      ["cost_usd", costUsdMax, usage.costUsd]
+    ] as const
+  ).flatMap(([name, max, used]) =>
+    max === undefined || used === undefined ? [] : [[name, Math.max(0, 1 - used / max)] as const]
+  )
 }
 
 const used = (traffic: LlmTraffic): Effect.Effect<void> =>
   Effect.gen(function* () {
     for (const [outcome, count] of callsOf(traffic))
       yield* Metric.update(Metric.withAttributes(calls, { outcome }), count)
+    for (const { durationMs, gatewayMs } of traffic.calls.filter(hasReachedUpstream)) {
+      yield* Metric.update(callDuration, durationMs / 1000)
+      if (gatewayMs !== undefined) yield* Metric.update(gatewayAdded, gatewayMs / 1000)
+    }
     const { usage } = traffic
     if (usage === undefined) return
     for (const [type, count] of [

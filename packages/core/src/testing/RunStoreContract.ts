@@ -1,7 +1,9 @@
 /** The contract of every `RunStore`: an ID belongs to one run permanently, and the final record replaces the first. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer } from "effect"
+import { patchAnnotation } from "../RunFacts.ts"
 import * as RunId from "../RunId.ts"
+import type { RunFilter, RunSearch } from "../RunSearch.ts"
 import { type OpenRun, type RunRecord, RunStore, withoutText } from "../RunStore.ts"
 import * as SandboxSpec from "../SandboxSpec.ts"
 
@@ -72,6 +74,14 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
           other: 1
         })
         assert.deepStrictEqual(record?.outcome, before.outcome)
+        // The text of commits can be long, so only `get` returns it.
+        yield* store.annotate(runId, { [patchAnnotation]: "diff --git" })
+        assert.strictEqual((yield* store.get(runId))?.annotations?.[patchAnnotation], "diff --git")
+        for (const short of [
+          yield* store.describe(runId),
+          (yield* store.list).find((one) => one.runId === runId)
+        ])
+          assert.deepStrictEqual(short?.annotations, record?.annotations)
         // A run without a record gets no annotations.
         const unknown = yield* RunId.generate
         yield* store.annotate(unknown, { relay: 1 })
@@ -146,6 +156,61 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
           .map((record) => record.runId)
           .filter((runId) => runIds.includes(runId))
         assert.deepStrictEqual(listed, runIds.toReversed())
+      })
+    )
+
+    it.effect("finds the runs of an account by what is known of them, page by page", () =>
+      Effect.gen(function* () {
+        const store = yield* RunStore
+        const account = crypto.randomUUID()
+        const made: Array<RunId.RunId> = []
+        for (const model of ["a", "b\0☃", "b\0☃", "b\0☃"]) {
+          const runId = yield* RunId.generate
+          const asked = yield* SandboxSpec.decode({
+            image: "contract",
+            argv: ["true"],
+            llm: { model, identity: { billingAccountId: account, agentId: "codex", sessionId: "s" } }
+          })
+          const open = yield* store.open(runId, asked)
+          const startedAt = new Date(1_000 * (made.length + 1)).toISOString()
+          if (made.length !== 3) yield* open.save({ ...finished(runId, open, asked), startedAt })
+          made.push(runId)
+        }
+        const [first, second, third, running] = made
+        const ids = (filter: RunFilter, page: Omit<RunSearch, "filter"> = {}) =>
+          Effect.map(
+            store.search({ ...page, filter: { billingAccountId: account, ...filter } }),
+            ({ records }) => records.map(({ runId }) => runId)
+          )
+        assert.deepStrictEqual(yield* ids({}), [running, third, second, first])
+        assert.deepStrictEqual(yield* ids({ states: ["failed"], reasons: ["TimedOut"] }), [
+          third,
+          second,
+          first
+        ])
+        assert.deepStrictEqual(yield* ids({ states: ["running"] }), [running])
+        assert.deepStrictEqual(yield* ids({ states: [] }), [])
+        assert.deepStrictEqual(yield* ids({ model: "b\0☃", agentId: "codex", sessionId: "s" }), [
+          running,
+          third,
+          second
+        ])
+        assert.deepStrictEqual(
+          yield* ids({ from: new Date(2_000).toISOString(), to: new Date(3_000).toISOString() }),
+          [second]
+        )
+        assert.deepStrictEqual(yield* ids({ costUsdMin: 0 }), [])
+        // A judgement that comes after the run counts as well.
+        const graph = { ok: false, reason: "AgentFailed", graphId: "sandbox:codex", grantId: "grant" }
+        yield* store.annotate(first!, { graph, relay: { origin: "https://git.example/a" } })
+        assert.deepStrictEqual(
+          yield* ids({ reasons: ["AgentFailed"], repository: "https://git.example/a" }),
+          [first]
+        )
+        assert.deepStrictEqual(yield* ids({ grantId: "grant", graphId: "sandbox:codex" }), [first])
+        const page = yield* store.search({ filter: { billingAccountId: account }, limit: 3 })
+        assert.deepStrictEqual(page.next, { startedAt: page.records[2]!.startedAt, runId: second })
+        assert.deepStrictEqual(yield* ids({}, { limit: 3, after: page.next }), [first])
       })
     )
   })

@@ -90,6 +90,12 @@ export class RepositoryNotGranted extends Schema.TaggedError<RepositoryNotGrante
 
 export type PermissionDenied = ModelNotGranted | ToolNotGranted | PackageNotGranted | RepositoryNotGranted
 
+/** Returns whether a grant allows work in a repository. */
+export const allowsRepository = ({ repositories = [] }: GrantPermissions, url: string): boolean => {
+  const text = GrantPattern.repositoryText(url)
+  return text !== undefined && GrantPattern.matchesAny(repositories, text)
+}
+
 /** Returns the budget of the run, or the first reason why the grant does not allow it. */
 export const decide = (
   grantId: string,
@@ -97,17 +103,14 @@ export const decide = (
   asked: Asked,
   offer: HostOffer
 ): Result.Result<{ readonly budget: LlmBudget | undefined }, PermissionDenied> => {
-  const { models = offer.models, packages = [], repositories = [], tools = [] } = permissions
+  const { models = offer.models, packages = [], tools = [] } = permissions
   if (!GrantPattern.matchesAny(models, asked.model)) return Result.fail(new ModelNotGranted({ grantId }))
   const toolId = asked.toolIds?.find((name) => !GrantPattern.matchesAny(tools, name))
   if (toolId !== undefined) return Result.fail(new ToolNotGranted({ grantId, toolId }))
   const pattern = asked.packages?.find((one) => !PackagePattern.covers(packages, one))
   if (pattern !== undefined) return Result.fail(new PackageNotGranted({ grantId, pattern }))
-  if (asked.repository !== undefined) {
-    const text = GrantPattern.repositoryText(asked.repository.url)
-    if (text === undefined || !GrantPattern.matchesAny(repositories, text)) {
-      return Result.fail(new RepositoryNotGranted({ grantId }))
-    }
+  if (asked.repository !== undefined && !allowsRepository(permissions, asked.repository.url)) {
+    return Result.fail(new RepositoryNotGranted({ grantId }))
   }
   return Result.succeed({ budget: narrowest([asked.budget, permissions.budget, offer.budget]) })
 }

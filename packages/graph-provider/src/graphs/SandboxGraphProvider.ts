@@ -5,6 +5,7 @@
  * them. The paying account and the user come from that grant, never from the request. Usage is reported on every path,
  * from the host's side of the proxy.
  */
+import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { CanaryPolicy, LlmBudget, WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
@@ -59,6 +60,7 @@ export const settled = (options: SandboxGraphOptions): GraphSpec.SettledOptions 
 export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
   const agents = yield* AgentRegistry
   const runner = yield* SandboxRunner
+  const journal = yield* RunJournal
   const host = settled(options)
   const admit = yield* Admission.make(host, (request, context) =>
     Effect.gen(function* () {
@@ -86,7 +88,11 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
           return tell([{ type: "status", phase: event.phase }])
         },
         inClone
-      ).pipe(Effect.map(GraphEnd.ended), Effect.provideService(SandboxRunner, runner))
+      ).pipe(
+        Effect.map(GraphEnd.ended),
+        Effect.provideService(SandboxRunner, runner),
+        Effect.provideService(RunJournal, journal)
+      )
   )
   return SandboxGraphProvider.of(provider)
 })

@@ -7,6 +7,7 @@
  */
 import type { ChatModel } from "@cogni/sandbox-loop/ChatModel"
 import type { LoopLimits } from "@cogni/sandbox-loop/HostLoop"
+import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Context, Effect, Layer, Result } from "effect"
@@ -17,6 +18,7 @@ import type { GraphObserver } from "./GraphObserver.ts"
 import type { GraphProvider, GraphRunRequest } from "./GraphProvider.ts"
 import type { GrantStore } from "../grants/GrantStore.ts"
 import * as Admission from "../internal/Admission.ts"
+import * as AgentJournal from "../internal/AgentJournal.ts"
 import * as GraphEnd from "../internal/GraphEnd.ts"
 import * as GraphRefusal from "../internal/GraphRefusal.ts"
 import * as GraphSpec from "../internal/GraphSpec.ts"
@@ -75,6 +77,7 @@ const check = (request: GraphRunRequest): Result.Result<void, AgentRun.Capabilit
 export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
   const host = settled(options)
   const runtimeSecondsMax = Math.min(host.runtimeSecondsMax, options.limits?.runtimeSecondsMax ?? Infinity)
+  const journal = yield* RunJournal
   const services = yield* Effect.context<ChatModel | RunStore | SandboxRunner>()
   const admit = yield* Admission.make(host, (request, context) =>
     Effect.gen(function* () {
@@ -95,11 +98,13 @@ export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
     admit,
     (plan, { claimed, inClone, tell }) => {
       const eventsOf = TaskSpeech.make()
+      const own = AgentJournal.make(journal, plan.spec.runId)
       return TaskRun.live({
         ...plan,
         see: (event) => {
           if (event.type === "sandbox_opened") claimed()
-          return tell(eventsOf(event))
+          const events = eventsOf(event)
+          return Effect.andThen(own.write(events), tell(events))
         },
         inClone
       }).pipe(Effect.map(GraphEnd.looped), Effect.provideContext(services))

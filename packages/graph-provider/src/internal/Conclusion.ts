@@ -36,7 +36,7 @@ export const make = Effect.fnUntraced(function* (
   const write = ({ delivery }: GraphEnd.Outcome, end: LifeEnd) => {
     const annotations = {
       graph: GraphEnd.annotation(request, context, end, digest.value()),
-      ...(delivery === undefined ? {} : { relay: delivery.record })
+      ...(delivery === undefined ? {} : { ...delivery.annotations, relay: delivery.record })
     }
     return beside("the record of a run could not be completed", store.annotate(runId, annotations))
   }

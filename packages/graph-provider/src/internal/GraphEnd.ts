@@ -226,6 +226,7 @@ export const annotation = (
   requestId: final.requestId,
   ingressRequestId: context.ingressRequestId,
   attempt: context.attempt,
+  ...(request.repository === undefined ? {} : { repository: request.repository.url }),
   executorType,
   ok: final.ok,
   ...(final.error === undefined ? {} : { error: final.error, reason: final.reason ?? final.error }),

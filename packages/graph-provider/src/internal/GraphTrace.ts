@@ -25,16 +25,21 @@ export const around = <A extends { readonly final: Pick<GraphFinal, "error" | "o
   effect: Effect.Effect<A, E, R>
 ) =>
   Effect.flatMap(Effect.option(Effect.currentSpan), (span) =>
-    Option.isNone(span) ? effect : Effect.annotateLogs(effect, "trace_id", span.value.traceId)
+    Option.isNone(span)
+      ? effect
+      : Effect.annotateLogs(effect, Telemetry.attribute.traceId, span.value.traceId)
   ).pipe(
     Effect.tap(({ final }) =>
       final.ok
         ? Effect.void
         : Effect.annotateCurrentSpan(Telemetry.attribute.errorType, final.reason ?? final.error ?? "internal")
     ),
-    Effect.withSpan("SandboxGraphProvider.run", {
+    Effect.withSpan(`${Telemetry.operation.invokeAgent} ${agentIdOf(request)}`, {
       attributes: {
+        [Telemetry.attribute.operation]: Telemetry.operation.invokeAgent,
         [Telemetry.attribute.runId]: context.runId,
+        [Telemetry.attribute.accountId]: request.caller.billingAccountId,
+        ...(context.threadId === undefined ? {} : { [Telemetry.attribute.conversationId]: context.threadId }),
         [Telemetry.attribute.graphId]: request.graphId,
         [Telemetry.attribute.agentId]: agentIdOf(request),
         [Telemetry.attribute.model]: request.model

@@ -65,12 +65,13 @@ const newestOf = (entries: Iterable<LedgerEntry>): ReadonlyArray<LedgerEntry> =>
 const matches =
   (filter: Filter) =>
   (entry: LedgerEntry): boolean => {
-    const { from, states, to, usageUnitIds } = filter
-    const same = Struct.omit(filter, ["from", "revisions", "states", "to", "usageUnitIds"])
+    const { from, runIds, states, to, usageUnitIds } = filter
+    const same = Struct.omit(filter, ["from", "revisions", "runIds", "states", "to", "usageUnitIds"])
     return (
       Object.entries(same).every(([name, value]) => entry[name as keyof LedgerEntry] === value) &&
       (from === undefined || entry.at >= from) &&
       (to === undefined || entry.at < to) &&
+      (runIds === undefined || runIds.includes(entry.runId)) &&
       (states === undefined || states.includes(entry.state)) &&
       (usageUnitIds === undefined || usageUnitIds.includes(entry.usageUnitId))
     )

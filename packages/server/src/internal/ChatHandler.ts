@@ -7,8 +7,7 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { GraphExecutor } from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
-import type { GraphRun } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
-import { Clock, Effect, Fiber, Option, type Scope, Stream } from "effect"
+import { Clock, Effect, Option, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse, HttpTraceContext } from "effect/http"
 import { RateLimiter } from "effect/persistence"
 import * as AiSdkStream from "./AiSdkStream.ts"
@@ -20,6 +19,7 @@ import * as Problem from "./Problem.ts"
 import { RunRoster } from "./RunRoster.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
 import type { EndedRun } from "./ServerMetrics.ts"
+import * as SseResponse from "./SseResponse.ts"
 
 /** Response header with the run ID. */
 export const runHeader = "x-cogni-run-id"
@@ -64,7 +64,8 @@ export const make = Effect.fnUntraced(function* ({ count, limits, model }: ChatO
   return Effect.fn("SandboxServer.chat")(function* ({ idempotencyKey, protocol, request }: ChatAsked) {
     const grant = yield* CurrentGrant
     const body = yield* ChatRequest.read(request, limits.bodyBytesMax)
-    const trace = { ...traceOf(request), idempotencyKey }
+    const span = yield* Effect.option(Effect.currentSpan)
+    const trace = { ...traceOf(request, Option.getOrUndefined(span)?.traceId), idempotencyKey }
     const asked = yield* ChatRequest.runOf(body, grant, trace, model).pipe(
       Effect.provideService(IdempotencyKeys, keys)
     )
@@ -77,6 +78,7 @@ export const make = Effect.fnUntraced(function* ({ count, limits, model }: ChatO
       billingAccountId,
       graphId: body.graphId,
       model: asked.request.model,
+      repository: body.repository?.url,
       concurrentRunsMax: grant.permissions.concurrentRunsMax
     }
     const place = yield* roster
@@ -97,58 +99,21 @@ export const make = Effect.fnUntraced(function* ({ count, limits, model }: ChatO
     )
     yield* place.cancelled.pipe(Effect.andThen(run.cancel), Effect.forkScoped)
     const encoder = protocol === AiSdkStream.protocol ? AiSdkStream.make(runId) : EventStream.make(runId)
-    return HttpServerResponse.stream(yield* streamOf(run, encoder, limits), {
+    const texts = run.events.pipe(Stream.mapArray((events) => [encoder.encode(events)]))
+    return HttpServerResponse.stream(yield* SseResponse.make(encoder.begin, texts, limits), {
       contentType: "text/event-stream; charset=utf-8",
       headers: { ...encoder.headers, [runHeader]: runId }
     })
   })
 })
 
-/** Merges the events with regular heartbeat comments. Buffers nothing for a slow reader. */
-const streamOf = Effect.fnUntraced(function* (
-  run: GraphRun,
-  encoder: EventStream.EventEncoder,
-  { heartbeatSeconds, streamIdleSecondsMax }: ServerLimits
-): Effect.fn.Return<Stream.Stream<Uint8Array>, never, Scope.Scope> {
-  const utf8 = new TextEncoder()
-  const taken = yield* endWhenStalled(streamIdleSecondsMax)
-  const events = run.events.pipe(Stream.mapArray((events) => [utf8.encode(encoder.encode(events))]))
-  const heartbeats = Stream.tick(`${heartbeatSeconds} seconds`).pipe(
-    Stream.drop(1),
-    Stream.map(() => utf8.encode(EventStream.heartbeat))
-  )
-  return Stream.make(utf8.encode(encoder.begin)).pipe(
-    Stream.concat(Stream.merge(events, heartbeats, { haltStrategy: "left" })),
-    Stream.tap(() => taken)
-  )
-})
-
-/**
- * Ends the request if its stream was not read for `secondsMax`. Heartbeats are always available, so an unread stream
- * means a reader that does not read, for which the platform would wait without limit.
- */
-const endWhenStalled = Effect.fnUntraced(function* (secondsMax: number) {
-  const request = Option.getOrUndefined(Option.fromUndefinedOr(Fiber.getCurrent()))
-  let pieces = 0
-  const watch: Effect.Effect<void> = Effect.suspend(() => {
-    const before = pieces
-    return Effect.sleep(`${secondsMax} seconds`).pipe(
-      Effect.flatMap(() => (pieces === before ? Effect.sync(() => request?.interruptUnsafe()) : watch))
-    )
-  })
-  yield* Effect.forkScoped(watch)
-  return Effect.sync(() => {
-    pieces += 1
-  })
-})
-
-/** Returns the caller's request ID and trace ID, or generates them. */
-const traceOf = ({ headers }: HttpServerRequest.HttpServerRequest) => {
+/** Returns the caller's request ID and trace ID, the ID of our own trace, or new ones. */
+const traceOf = ({ headers }: HttpServerRequest.HttpServerRequest, ownTraceId: string | undefined) => {
   const requestId = headers["x-request-id"]
   const trace = Option.getOrUndefined(HttpTraceContext.w3c(headers))
   return {
     requestId: isIdentifier(requestId) ? requestId : `req-${crypto.randomUUID()}`,
-    traceId: trace?.traceId ?? crypto.randomUUID().replaceAll("-", "")
+    traceId: trace?.traceId ?? ownTraceId ?? crypto.randomUUID().replaceAll("-", "")
   }
 }
 

@@ -20,6 +20,7 @@ export const statusOf = {
   not_found: 404,
   conflict: 409,
   too_large: 413,
+  range_not_satisfiable: 416,
   misdirected_request: 421,
   rate_limit: 429,
   internal: 500,
@@ -54,6 +55,11 @@ export const Denied = problem(
 export const NotFound = problem("NotFound", ["not_found"], "The resource does not exist for this account.")
 export const Conflict = problem("Conflict", ["conflict"], "The run already exists, or has already ended.")
 export const TooLarge = problem("TooLarge", ["too_large"], "The body is larger than this server accepts.")
+export const RangeUnsatisfiable = problem(
+  "RangeUnsatisfiable",
+  ["range_not_satisfiable"],
+  "The range begins after the last byte; see Content-Range."
+)
 export const TooMany = problem("TooMany", ["rate_limit"], "Too many runs or requests; see Retry-After.")
 /** Not in the OpenAPI document, because it is answered before an endpoint is selected. */
 export const Misdirected = problem(
@@ -84,7 +90,7 @@ export const all = [
 export type Problem = (typeof all)[number]["Type"]
 
 /** A problem of an endpoint, or one that is answered before an endpoint is selected. */
-export type Answered = Problem | typeof Misdirected.Type
+export type Answered = Problem | typeof Misdirected.Type | typeof RangeUnsatisfiable.Type
 
 /** Maps refusals of a graph to problem codes. The last two cannot occur before a run, so they are internal errors. */
 const codes: Readonly<Record<AiErrorCode, ProblemCode>> = {
@@ -152,6 +158,20 @@ export const challenge = <P extends Problem>(
   problem: P
 ): Effect.Effect<never, P, HttpServerRequest.HttpServerRequest> =>
   withHeader("www-authenticate", 'Bearer realm="cogni-sandbox"').pipe(Effect.andThen(Effect.fail(problem)))
+
+/** Parses a cursor that is a number, of a list whose order never changes. */
+export const indexOf = (after: string | undefined) =>
+  after === undefined
+    ? Effect.succeed(0)
+    : /^\d{1,9}$/u.test(after)
+      ? Effect.succeed(Number(after))
+      : Effect.fail(
+          make(
+            "invalid_request",
+            "CursorInvalid",
+            "after is not a cursor of this list. Send `next` of the page before, unchanged"
+          )
+        )
 
 /** Converts a problem to a response, where no endpoint encodes it. */
 export const toResponse = (problem: Answered): HttpServerResponse.HttpServerResponse =>

@@ -2,13 +2,16 @@
  * Handlers for the runs of one account: get, list, and cancel a run that is under way in this server. A run of another
  * account is answered as if it did not exist.
  */
+import { RunState } from "@cogni/sandbox-core/RunFacts"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { type RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
+import * as RunSearch from "@cogni/sandbox-core/RunSearch"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as RunCost from "@cogni/sandbox-ledger/RunCost"
 import { Effect, Option, Schema } from "effect"
 import { CurrentGrant } from "./Authentication.ts"
 import * as Problem from "./Problem.ts"
+import type { ListQuery } from "./RunsApi.ts"
 import { type RosterRun, RunRoster } from "./RunRoster.ts"
 import * as RunView from "./RunView.ts"
 
@@ -17,19 +20,14 @@ const listedDefault = 20
 const isRunId = Schema.is(RunId)
 
 /** Returns the view of a run that has no record yet. */
-const starting = ({ graphId, model, runId }: RosterRun): RunView.RunView => ({
+const starting = ({ graphId, model, repository, runId }: RosterRun): RunView.RunView => ({
   runId,
   status: "starting",
   graphId,
   model,
+  repository,
   timings: []
 })
-
-/** Returns the view of a run for a list, without its long posture. */
-const listed = (record: RunRecord): RunView.RunView => {
-  const { posture: _, ...view } = RunView.fromRecord(record)
-  return view
-}
 
 const notFound = Problem.make(
   "not_found",
@@ -37,19 +35,83 @@ const notFound = Problem.make(
   "this account has no such run. See /api/v1/runs for its runs"
 )
 
+const isState = Schema.is(RunState)
+
+/** Splits a list of a query, or fails with the first unknown value. */
+const statusesOf = (status: string | undefined) => {
+  if (status === undefined) return Effect.succeed(undefined)
+  const asked = status.split(",")
+  const unknown = asked.find((one) => !isStatus(one))
+  return unknown === undefined
+    ? Effect.succeed(asked as ReadonlyArray<RunView.RunStatus>)
+    : Effect.fail(
+        Problem.make(
+          "invalid_request",
+          "RequestInvalid",
+          `status: Expected a list of ${RunView.RunStatus.literals.join(", ")}, separated by commas`
+        )
+      )
+}
+
+const isStatus = Schema.is(RunView.RunStatus)
+
+/** Returns what a query asks of the store, or fails with the problem of the query. */
+const searchOf = Effect.fnUntraced(function* (query: ListQuery, billingAccountId: string) {
+  const { after, agent, graph, maxCostUsd, minCostUsd, grant, limit, reason, session, status, ...same } =
+    query
+  const { account: _, ...equal } = same
+  const statuses = yield* statusesOf(status)
+  const place = after === undefined ? undefined : RunSearch.parseCursor(after)
+  if (after !== undefined && place === undefined)
+    return yield* Effect.fail(
+      Problem.make(
+        "invalid_request",
+        "CursorInvalid",
+        "after is not a cursor of this list. Send `next` of the page before, unchanged"
+      )
+    )
+  const filter: RunSearch.RunFilter = {
+    ...equal,
+    billingAccountId,
+    ...(statuses === undefined ? {} : { states: statuses.filter(isState) }),
+    ...(reason === undefined ? {} : { reasons: reason.split(",").slice(0, 50) }),
+    ...(agent === undefined ? {} : { agentId: agent }),
+    ...(graph === undefined ? {} : { graphId: graph }),
+    ...(grant === undefined ? {} : { grantId: grant }),
+    ...(session === undefined ? {} : { sessionId: session }),
+    ...(minCostUsd === undefined ? {} : { costUsdMin: minCostUsd }),
+    ...(maxCostUsd === undefined ? {} : { costUsdMax: maxCostUsd })
+  }
+  return { filter, place, statuses, limit: limit ?? listedDefault }
+})
+
+/** Returns whether a run that is starting fits a query. It has no time, no cost and no reason yet. */
+const isAsked = (run: RosterRun, query: ListQuery): boolean =>
+  (query.status === undefined || query.status.split(",").includes("starting")) &&
+  (query.graph === undefined || query.graph === run.graphId) &&
+  (query.model === undefined || query.model === run.model) &&
+  (query.grant === undefined || query.grant === run.grantId) &&
+  (query.repository === undefined || query.repository === run.repository) &&
+  [query.reason, query.agent, query.session, query.from, query.to].every((one) => one === undefined) &&
+  query.minCostUsd === undefined &&
+  query.maxCostUsd === undefined
+
 export const make = Effect.gen(function* () {
   const roster = yield* RunRoster
   const store = yield* RunStore
   const ledger = yield* Effect.serviceOption(Ledger)
 
   /** The cost of a run. A view without it is better than none. */
-  const costOf = (runId: RunId) =>
-    Option.isNone(ledger)
-      ? Effect.succeed(undefined)
-      : RunCost.find(runId).pipe(
+  const costsOf = (runIds: ReadonlyArray<RunId>) =>
+    Option.isNone(ledger) || runIds.length === 0
+      ? Effect.succeed(new Map<string, RunCost.RunCost>())
+      : RunCost.findAll(runIds).pipe(
           Effect.provideService(Ledger, ledger.value),
           Effect.catch(({ message }) =>
-            Effect.as(Effect.logWarning(`the cost of run ${runId} is not shown. ${message}`), undefined)
+            Effect.as(
+              Effect.logWarning(`the cost of ${runIds.length} runs is not shown. ${message}`),
+              new Map<string, RunCost.RunCost>()
+            )
           )
         )
 
@@ -60,6 +122,7 @@ export const make = Effect.gen(function* () {
     const here = yield* roster.find(id)
     const record = yield* store.describe(id).pipe(Effect.catch(Problem.storeUnavailable))
     const ours = {
+      runId: id,
       here: here?.billingAccountId === billingAccountId ? here : undefined,
       record: record !== undefined && RunView.accountOf(record) === billingAccountId ? record : undefined
     }
@@ -67,22 +130,45 @@ export const make = Effect.gen(function* () {
   })
 
   return {
+    lookUp,
     get: Effect.fn("SandboxServer.getRun")(function* (id: string) {
       const { here, record } = yield* lookUp(id)
-      return record === undefined
-        ? starting(here!)
-        : { ...RunView.fromRecord(record), cost: yield* costOf(record.runId) }
+      if (record === undefined) return starting(here!)
+      const costs = yield* costsOf([record.runId])
+      return { ...RunView.fromRecord(record), cost: costs.get(record.runId) }
     }),
-    list: Effect.fn("SandboxServer.listRuns")(function* (limit: number = listedDefault) {
+    list: Effect.fn("SandboxServer.listRuns")(function* (query: ListQuery) {
       const { billingAccountId } = yield* CurrentGrant
-      const records = (yield* store.list.pipe(Effect.catch(Problem.storeUnavailable))).filter(
-        (record) => RunView.accountOf(record) === billingAccountId
+      const { filter, limit, place, statuses } = yield* searchOf(query, billingAccountId)
+      if (query.account !== undefined && query.account !== billingAccountId) return { runs: [] }
+      const begun =
+        place === undefined
+          ? (yield* roster.list).filter(
+              (run) => run.billingAccountId === billingAccountId && isAsked(run, query)
+            )
+          : []
+      const unrecorded = yield* Effect.filter(begun, ({ runId }) =>
+        Effect.map(
+          store.describe(runId).pipe(Effect.catch(Problem.storeUnavailable)),
+          (found) => found === undefined
+        )
       )
-      const known = new Set(records.map(({ runId }) => runId))
-      const begun = (yield* roster.list).filter(
-        (run) => run.billingAccountId === billingAccountId && !known.has(run.runId)
-      )
-      return { runs: [...begun.map(starting), ...records.slice(0, limit).map(listed)].slice(0, limit) }
+      // One place is left for a recorded run, from which the next page continues.
+      const first = unrecorded.slice(0, Math.max(0, limit - 1)).map(starting)
+      const isOnlyStarting = statuses !== undefined && filter.states?.length === 0
+      const { next, records } = isOnlyStarting
+        ? { records: [], next: undefined }
+        : yield* store
+            .search({ filter, after: place, limit: limit - first.length })
+            .pipe(Effect.catch(Problem.storeUnavailable))
+      const costs = yield* costsOf(records.map(({ runId }) => runId))
+      return {
+        runs: [
+          ...first,
+          ...records.map((record) => ({ ...RunView.listed(record), cost: costs.get(record.runId) }))
+        ],
+        ...(next === undefined ? {} : { next: RunSearch.formatCursor(next) })
+      }
     }),
     cancel: Effect.fn("SandboxServer.cancelRun")(function* (id: string) {
       const { here, record } = yield* lookUp(id)
@@ -103,3 +189,5 @@ export const make = Effect.gen(function* () {
     })
   }
 })
+
+export type RunHandlers = Effect.Success<typeof make>

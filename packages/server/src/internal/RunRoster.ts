@@ -17,6 +17,8 @@ export interface RosterEntry {
   readonly billingAccountId: string
   readonly graphId: string
   readonly model: string
+  /** URL of the repository that the run works in. */
+  readonly repository?: string | undefined
   /** The grant's limit of concurrent runs. The server's limits apply too. */
   readonly concurrentRunsMax?: number | undefined
 }

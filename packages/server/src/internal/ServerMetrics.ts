@@ -17,6 +17,10 @@ const runDuration = Metric.histogram("sandbox_graph_run_duration_seconds", {
 
 const runsActive = Metric.gauge("sandbox_runs_active", { description: "Runs under way in this process" })
 
+const readers = Metric.gauge("sandbox_run_readers", {
+  description: "Readers that follow the events of runs of this process"
+})
+
 const requestsTotal = Metric.counter("sandbox_http_requests_total", {
   description: "Answered requests, by method, route and status",
   incremental: true
@@ -44,11 +48,19 @@ export const runEnded = (
 
 export const activeRuns = (count: number): Effect.Effect<void> => Metric.update(runsActive, count)
 
+/** Changes the number of readers. */
+export const readersChanged = (change: 1 | -1): Effect.Effect<void> => Metric.modify(readers, change)
+
 const routes: ReadonlyArray<readonly [pattern: RegExp, route: string]> = [
   [/^\/api\/v1\/ai\/agents$/u, "/api/v1/ai/agents"],
   [/^\/api\/v1\/ai\/chat$/u, "/api/v1/ai/chat"],
   [/^\/api\/v1\/runs$/u, "/api/v1/runs"],
   [/^\/api\/v1\/runs\/[^/]+$/u, "/api/v1/runs/{id}"],
+  ...["events", "stdout", "stderr", "calls", "tools", "audit", "audit/entries", "patch", "relay/retry"].map(
+    (part) => [new RegExp(`^/api/v1/runs/[^/]+/${part}$`, "u"), `/api/v1/runs/{id}/${part}`] as const
+  ),
+  [/^\/api\/v1\/runs\/[^/]+\/calls\/[^/]+\/request$/u, "/api/v1/runs/{id}/calls/{callId}/request"],
+  [/^\/api\/v1\/runs\/[^/]+\/calls\/[^/]+\/answer$/u, "/api/v1/runs/{id}/calls/{callId}/answer"],
   [/^\/health(?:\/ready)?$/u, "/health"],
   [/^\/metrics$/u, "/metrics"]
 ]

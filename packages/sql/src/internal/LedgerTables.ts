@@ -195,7 +195,7 @@ export const newest = (sql: SqlClient): Fragment =>
 
 /** Conditions of a filter on entries `e`. */
 export const where = (sql: SqlClient, filter: Filter, after?: Place): Fragment => {
-  const { from, revisions, runId, states, to, usageUnitIds } = filter
+  const { from, revisions, runId, runIds, states, to, usageUnitIds } = filter
   const among = (column: string, values: ReadonlyArray<string>) =>
     values.length === 0 ? sql`1 = 0` : sql.in(`e.${column}`, [...values])
   const equal = Object.entries(names).flatMap(([column, field]) => {
@@ -206,6 +206,7 @@ export const where = (sql: SqlClient, filter: Filter, after?: Place): Fragment =
     ...(revisions === "all" ? [] : [newest(sql)]),
     ...equal,
     ...(runId === undefined ? [] : [sql`e.run_id = ${runId}`]),
+    ...(runIds === undefined ? [] : [among("run_id", runIds)]),
     ...(states === undefined ? [] : [among("state", states)]),
     ...(usageUnitIds === undefined ? [] : [among("usage_unit_id", usageUnitIds.map(escaped))]),
     ...(from === undefined ? [] : [sql`e.called_at >= ${from}`]),

@@ -6,6 +6,7 @@
  * that two concurrent writers never overwrite each other.
  */
 import * as SchemaVersion from "../SchemaVersion.ts"
+import { patchAnnotation } from "@cogni/sandbox-core/RunFacts"
 import {
   annotated,
   outputOf,
@@ -15,6 +16,8 @@ import {
   withText
 } from "@cogni/sandbox-core/RunStore"
 import { Effect, Option, Schema } from "effect"
+import type { SqlClient } from "effect/sql/SqlClient"
+import * as FactTables from "./FactTables.ts"
 
 /** A row of `cogni_runs`, without the columns that only queries use. */
 export interface RunRow {
@@ -106,6 +109,16 @@ export const annotatedOf = (rows: ReadonlyArray<AnnotatedRow>): RunRecord | unde
         rows.flatMap(({ name, value }) => (name === null || value === null ? [] : [{ name, value }]))
       )
 
+/**
+ * Reads a record and its annotations in one statement, because this is the most frequent query. `isWhole`: with the
+ * annotation that can be long.
+ */
+export const rowsOf = (sql: SqlClient, runId: string, isWhole: boolean) =>
+  sql<AnnotatedRow>`SELECT r.run_id, r.record, a.name, a.value FROM cogni_runs r
+    LEFT JOIN cogni_run_annotations a ON a.run_id = r.run_id
+      ${isWhole ? sql.literal("") : sql`AND a.name <> ${patchAnnotation}`}
+    WHERE r.run_id = ${runId}`
+
 /** Adds the output to a record. */
 export const withOutput = (record: RunRecord, outputs: ReadonlyArray<OutputRow>): RunRecord => {
   const text = (channel: string) => {
@@ -149,9 +162,46 @@ export const bring = SchemaVersion.bring({
           PRIMARY KEY (run_id, name)
         )`
       })
+    },
+    {
+      name: "facts",
+      run: Effect.fnUntraced(function* (sql) {
+        yield* FactTables.create(sql)
+        yield* factsOfEarlierRuns(sql)
+      })
     }
   ]
 })
+
+/** Runs of one step of a migration. */
+const migratedMax = 200
+
+/** Writes the facts of the runs that are already stored. A record of a later version has none. */
+const factsOfEarlierRuns = Effect.fnUntraced(function* (sql: SqlClient) {
+  let after = ""
+  while (true) {
+    const rows = yield* sql<RunRow>`SELECT run_id, record FROM cogni_runs WHERE run_id > ${after}
+      ORDER BY run_id LIMIT ${sql.literal(String(migratedMax))}`
+    if (rows.length === 0) return
+    const notes = yield* annotationsOf(sql, rows)
+    for (const row of rows) {
+      const record = recordOf(row, notes.get(row.run_id) ?? [])
+      if (record !== undefined) yield* FactTables.write(sql, record)
+    }
+    after = rows.at(-1)!.run_id
+  }
+})
+
+/** Reads the annotations of some runs, but not the one that can be long. */
+export const annotationsOf = (sql: SqlClient, runs: ReadonlyArray<Pick<RunRow, "run_id">>) =>
+  Effect.map(
+    sql<AnnotationRow>`SELECT run_id, name, value FROM cogni_run_annotations
+      WHERE name <> ${patchAnnotation} AND ${sql.in(
+        "run_id",
+        runs.map(({ run_id }) => run_id)
+      )}`,
+    (notes) => Map.groupBy(notes, ({ run_id }) => run_id)
+  )
 
 /** Encodes text as UTF-8, or as UTF-16 if it contains a lone surrogate, which UTF-8 cannot represent. */
 const bytesOf = (text: string): { readonly encoding: string; readonly bytes: Uint8Array } =>

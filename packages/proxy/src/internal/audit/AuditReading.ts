@@ -1,7 +1,7 @@
 /** Reads the audit of a run from its directory, piece by piece. */
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import { Data, Effect } from "effect"
-import { createReadStream, promises } from "node:fs"
+import { constants, createReadStream, promises } from "node:fs"
 import { join } from "node:path"
 import * as AuditLog from "../../AuditLog.ts"
 
@@ -31,6 +31,42 @@ export const read = <A>(
     Effect.catch(({ thrown, unreadable }) =>
       (thrown as NodeJS.ErrnoException).code === "ENOENT"
         ? Effect.succeed(undefined)
+        : Effect.fail(unreadable)
+    )
+  )
+
+const pieceBytesMax = 256 * 1024
+
+/**
+ * Gives the bytes of an audit to a reading until it has enough. Reads nothing through a link, nor out of the directory
+ * of the run.
+ */
+export const readWithin = (
+  { directory, runId }: { readonly directory: string; readonly runId: string },
+  reading: { readonly push: (bytes: Uint8Array) => void; readonly isEnough?: (() => boolean) | undefined }
+): Effect.Effect<"read" | "absent" | "elsewhere", AuditUnreadable> =>
+  attempt(
+    async () => {
+      const path = pathOf(directory)
+      const info = await promises.lstat(path)
+      const [really, should] = await Promise.all([promises.realpath(path), promises.realpath(directory)])
+      if (!info.isFile() || really !== pathOf(should)) return "elsewhere" as const
+      const file = await promises.open(path, constants.O_RDONLY | constants.O_NOFOLLOW)
+      try {
+        for await (const piece of file.createReadStream({ autoClose: false, highWaterMark: pieceBytesMax })) {
+          reading.push(piece as Buffer)
+          if (reading.isEnough?.() === true) break
+        }
+      } finally {
+        await file.close()
+      }
+      return "read" as const
+    },
+    (detail, thrown) => ({ thrown, unreadable: new AuditUnreadable({ runId, detail }) })
+  ).pipe(
+    Effect.catch(({ thrown, unreadable }) =>
+      (thrown as NodeJS.ErrnoException).code === "ENOENT"
+        ? Effect.succeed("absent" as const)
         : Effect.fail(unreadable)
     )
   )

@@ -125,10 +125,18 @@ const callOf = (
   line: Line<"call.started">,
   end: Pick<
     Line<"call.ended">,
-    "status" | "outcome" | "responseBytes" | "durationMs" | "upstreamCallId" | "usage"
+    "status" | "outcome" | "responseBytes" | "durationMs" | "gatewayMs" | "upstreamCallId" | "usage"
   >
 ): LlmCall => ({
   ...Struct.pick(line, ["at", "requestId", "callId", "method", "path", "model", "requestBytes"]),
-  ...Struct.pick(end, ["status", "outcome", "responseBytes", "durationMs", "upstreamCallId", "usage"]),
+  ...Struct.pick(end, [
+    "status",
+    "outcome",
+    "responseBytes",
+    "durationMs",
+    "gatewayMs",
+    "upstreamCallId",
+    "usage"
+  ]),
   completed: end.outcome === "completed"
 })

@@ -52,6 +52,7 @@ const passRead = Effect.fnUntraced(function* (
   if (!isJson(request)) return yield* refused(GatewayAnswers.unsupportedMediaType)
   const body = yield* RequestReader.read(request, run.shared.requestBytesMax, run.reading, held)
   const requestBytes = body.byteLength
+  const readMs = performance.now()
   const client = Exchange.pairs(request.rawHeaders)
   const { profile } = run.shared
   const betas = profile.clientHeaders.includes("anthropic-beta") ? RoutePolicy.betas(client) : []
@@ -60,7 +61,16 @@ const passRead = Effect.fnUntraced(function* (
   if (!held.take(Math.max(0, sent.body.byteLength - requestBytes)))
     return yield* refused(GatewayAnswers.busy, requestBytes)
   const callId = crypto.randomUUID()
-  yield* pass(run, exchange, { ...called, betas, client, callId, requestBytes, requestDigest: digest, sent })
+  yield* pass(run, exchange, {
+    ...called,
+    betas,
+    client,
+    callId,
+    requestBytes,
+    requestDigest: digest,
+    readMs,
+    sent
+  })
 })
 
 const refused = (error: GatewayAnswers.GatewayError, requestBytes = 0) =>
@@ -99,6 +109,8 @@ interface Call extends CallRequest {
   readonly callId: string
   readonly requestBytes: number
   readonly requestDigest: string
+  /** When the request was read whole. */
+  readonly readMs: number
   readonly sent: Sent
 }
 
@@ -106,6 +118,7 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
   const { headers, keyVersion } = yield* headersOf(run, exchange, call)
   const count = CallAnswer.makeCount(run, exchange.startedMs)
   let isSent = false
+  let gatewayMs: number | undefined
   yield* Effect.acquireUseRelease(
     Effect.suspend(() => begun(run, call)),
     ({ drain, ticket }) =>
@@ -117,6 +130,7 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
           )
         if (exchange.response.destroyed) return Effect.succeed(hungUp(exchange))
         isSent = true
+        gatewayMs = Exchange.millisSince(call.readMs)
         const { response } = exchange
         response.once("close", () => {
           if (!response.writableFinished) drain.left()
@@ -129,7 +143,7 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
         if (counted.upstreamStatus === 401 && keyVersion !== undefined) run.shared.keys.refused(keyVersion)
         const drained = drain.drained()
         const end = endOf(exchange, drained, exit)
-        settle(run, exchange, call, { ticket, counted, end, drained, isSent })
+        settle(run, exchange, call, { ticket, counted, end, drained, isSent, gatewayMs })
         drain.end()
       })
   )
@@ -221,13 +235,15 @@ interface Ended {
   readonly end: CallAnswer.CallEnd
   readonly drained: CallDrains.Drained | undefined
   readonly isSent: boolean
+  /** Time from the whole request to its sending. */
+  readonly gatewayMs: number | undefined
 }
 
 const settle = (
   run: GatewayRun,
   exchange: Exchange.Exchange,
   { api, callId, requestBytes, sent }: Call,
-  { counted, drained, end: { detail, outcome, status }, isSent, ticket }: Ended
+  { counted, drained, end: { detail, outcome, status }, gatewayMs, isSent, ticket }: Ended
 ): void => {
   const { at, path, requestId, startedMs } = exchange
   const { body, costUsd, end, firstByteMs, responseBytes, responseDigest, upstreamCallId, upstreamStatus } =
@@ -254,6 +270,7 @@ const settle = (
     completed: outcome === "completed",
     outcome,
     model: sent.model,
+    ...(gatewayMs === undefined ? {} : { gatewayMs }),
     ...(usage === undefined ? {} : { usage })
   })
   run.audit.note({
@@ -268,6 +285,7 @@ const settle = (
     durationMs,
     usage,
     firstByteMs,
+    gatewayMs,
     events: end === undefined || end.events === 0 ? undefined : end.events,
     usageMissing: told?.inputTokens === undefined && isOk && api !== "count_tokens" ? true : undefined,
     drained: drained && { bytes: drained.bytes, durationMs: drained.durationMs },

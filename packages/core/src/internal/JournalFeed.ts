@@ -1,0 +1,86 @@
+/** Writes what happens in one run to its journal, from the moment at which the run owns its ID. */
+import { Effect } from "effect"
+import type { RunEvent } from "../RunEvent.ts"
+import type { RunId } from "../RunId.ts"
+import type { JournalEvent, RunJournals } from "../RunJournal.ts"
+import type { OutputChunk } from "../RunResult.ts"
+import type { Outcome } from "../RunStore.ts"
+
+/** Decodes a channel as `OutputCollector` does, up to the same number of bytes. */
+const makeChannel = (channel: OutputChunk["channel"], retainedBytesMax: number) => {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
+  const encoder = new TextEncoder()
+  let room = retainedBytesMax
+  let from = 0
+  const event = (text: string): ReadonlyArray<JournalEvent> => {
+    if (text === "") return []
+    const written = { type: "output.written", channel, from, text } as const
+    from += encoder.encode(text).byteLength
+    return [written]
+  }
+  return {
+    hear: (bytes: Uint8Array) => {
+      const kept = bytes.byteLength > room ? bytes.subarray(0, room) : bytes
+      room -= kept.byteLength
+      return event(decoder.decode(kept, { stream: true }))
+    },
+    /** The rest of a character that the output ends in. */
+    end: () => event(decoder.decode())
+  }
+}
+
+export const make = (journal: RunJournals, runId: RunId, outputRetainedBytesMax: number) => {
+  const channels = {
+    stdout: makeChannel("stdout", outputRetainedBytesMax),
+    stderr: makeChannel("stderr", outputRetainedBytesMax)
+  }
+  let isOpen = false
+
+  const eventsOf = (event: RunEvent): ReadonlyArray<JournalEvent> => {
+    switch (event._tag) {
+      case "PhaseEnded":
+        return [{ type: "phase.ended", phase: event.phase, durationMs: event.durationMs }]
+      case "PostureVerified":
+        return [{ type: "posture.verified" }]
+      case "OutputReceived":
+        return channels[event.channel].hear(event.bytes)
+      case "ExfiltrationSuspected":
+        return [{ type: "exfiltration.suspected", evidence: event.evidence }]
+      case "BudgetExhausted":
+        return [{ type: "budget.exhausted", exhaustion: event.exhaustion }]
+      case "RunStarted":
+      case "RunEnded":
+        return []
+    }
+  }
+
+  const write = (events: ReadonlyArray<JournalEvent>) =>
+    Effect.forEach(events, (event) => journal.write(runId, event), { discard: true })
+
+  return {
+    /** The run owns its ID. Before, the journal may be another run's. */
+    opened: Effect.suspend(() => {
+      isOpen = true
+      return write([{ type: "run.started" }])
+    }),
+    hear: (event: RunEvent) => Effect.suspend(() => (isOpen ? write(eventsOf(event)) : Effect.void)),
+    ended: (outcome: Outcome) =>
+      Effect.suspend(() =>
+        isOpen && outcome.status !== "running"
+          ? Effect.andThen(
+              write([
+                ...channels.stdout.end(),
+                ...channels.stderr.end(),
+                {
+                  type: "run.ended",
+                  status: outcome.status,
+                  ...(outcome.status === "failed" ? { reason: outcome.reason } : {}),
+                  ...(outcome.status === "exited" ? { exitCode: outcome.result.exitCode } : {})
+                }
+              ]),
+              journal.close(runId)
+            )
+          : Effect.void
+      )
+  }
+}

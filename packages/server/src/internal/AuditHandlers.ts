@@ -1,0 +1,181 @@
+/** Handlers of the audit of a run: its verdict, its entries, its calls while the run is under way, and kept bodies. */
+import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
+import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
+import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
+import { Effect, Option, type Schema, Semaphore } from "effect"
+import type { AuditPage, AuditVerdict } from "./AuditView.ts"
+import * as OutputHandler from "./OutputHandler.ts"
+import * as Problem from "./Problem.ts"
+import type { RunHandlers } from "./RunHandlers.ts"
+
+/** Audits that are read at one time. They can be large. */
+const readingsMax = 2
+
+/** Entries of a page, unless the query names another number. */
+const listedDefault = 50
+
+/** Longest text in an entry. Agents choose paths, methods and names. */
+const textCharsMax = 4000
+
+const notFound = Problem.make(
+  "not_found",
+  "AuditNotFound",
+  "this server has no audit of the run: it had no egress, its proxy keeps none, or another host has it"
+)
+
+const unreadable = Problem.make(
+  "unavailable",
+  "AuditUnreadable",
+  "the audit of the run cannot be read. The operator can find the reason in the log"
+)
+
+/** Fields that describe the network or the keys of the host. Its operator has `audit show`. */
+const hostOnly: ReadonlySet<string> = new Set(["alias", "carrier", "detail", "keyHash", "upstream"])
+
+/** Cuts long texts, replaces a kept body by its length, and omits what only concerns the host. */
+const shown = (line: AuditLine): Readonly<Record<string, Schema.Json>> => {
+  const cut = (value: unknown): Schema.Json =>
+    typeof value === "string"
+      ? value.slice(0, textCharsMax)
+      : Array.isArray(value)
+        ? value.slice(0, 200).map(cut)
+        : typeof value === "object" && value !== null
+          ? Object.fromEntries(Object.entries(value).map(([name, part]) => [name, cut(part)]))
+          : (value as Schema.Json)
+  return Object.fromEntries(
+    Object.entries(line)
+      .filter(([name]) => !hostOnly.has(name) || line.type === "request.refused")
+      .map(([name, value]) =>
+        name === "body" && typeof value === "string" ? ["bodyChars", value.length] : [name, cut(value)]
+      )
+  )
+}
+
+export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
+  const audits = yield* Effect.serviceOption(RunAudits.RunAudits)
+  const readings = yield* Semaphore.make(readingsMax)
+
+  /** Reads an audit through a verifier until there are enough lines. Returns whether this host has one. */
+  const read = Effect.fnUntraced(function* (
+    record: Pick<RunRecord, "llm" | "outcome" | "runId">,
+    onLine: (seen: AuditLog.Seen) => void,
+    isEnough?: () => boolean
+  ) {
+    if (Option.isNone(audits)) return undefined
+    const verifier = AuditLog.makeVerifier(RunAudits.expectedOf(record), onLine)
+    const found = yield* audits.value.read(record.runId, { push: verifier.push, isEnough }).pipe(
+      readings.withPermits(1),
+      Effect.catch((error) => Effect.andThen(Effect.logWarning(error.message), Effect.fail(unreadable)))
+    )
+    return found === "absent" ? undefined : { found, verifier }
+  })
+
+  const recorded = Effect.fnUntraced(function* (id: string) {
+    const { record } = yield* lookUp(id)
+    return record ?? (yield* Effect.fail(notFound))
+  })
+
+  return {
+    /** Gives the lines of the audit to `onLine`. Returns false if this host has none. */
+    lines: (record: RunRecord, onLine: (line: AuditLine) => void) =>
+      Effect.map(
+        read(record, ({ line }) => {
+          if (line !== undefined) onLine(line)
+        }),
+        (reading) => reading?.found === "read"
+      ),
+
+    verify: Effect.fn("SandboxServer.verifyAudit")(function* (id: string) {
+      const record = yield* recorded(id)
+      const reading = yield* read(record, () => undefined)
+      const headKnown = record.llm?.auditHead !== undefined
+      const problem = (kind: AuditLog.ProblemKind, detail: string): AuditVerdict => ({
+        runId: record.runId,
+        ok: false,
+        head: AuditLog.genesis(record.runId),
+        closed: false,
+        headKnown,
+        problem: { kind, line: 1, offset: 0, detail }
+      })
+      if (reading === undefined) {
+        // A head proves that there was an audit. Another host may have it.
+        return yield* Effect.fail(notFound)
+      }
+      if (reading.found === "elsewhere")
+        return problem(
+          "not_of_this_run",
+          "its path is not a file in the run's own directory, so it was not read"
+        )
+      const verdict = reading.verifier.end()
+      return verdict._tag === "Whole"
+        ? {
+            runId: record.runId,
+            ok: true,
+            head: verdict.head,
+            closed: verdict.closed,
+            headKnown: verdict.headKnown
+          }
+        : {
+            runId: record.runId,
+            ok: false,
+            head: verdict.sound,
+            closed: false,
+            headKnown,
+            problem: { ...verdict.problem, detail: verdict.problem.detail.slice(0, textCharsMax) }
+          }
+    }),
+
+    entries: Effect.fn("SandboxServer.listAudit")(function* (
+      id: string,
+      query: { readonly after?: string; readonly limit?: number }
+    ) {
+      const record = yield* recorded(id)
+      const after = yield* Problem.indexOf(query.after)
+      const limit = query.limit ?? listedDefault
+      const found: Array<AuditPage["entries"][number]> = []
+      const reading = yield* read(
+        record,
+        ({ line, number, sound }) => {
+          if (number > after && found.length <= limit)
+            found.push({ number, sound, ...(line === undefined ? {} : { entry: shown(line) }) })
+        },
+        () => found.length > limit
+      )
+      if (reading?.found !== "read") return yield* Effect.fail(notFound)
+      const entries = found.slice(0, limit)
+      return {
+        entries,
+        ...(found.length > limit ? { next: String(entries.at(-1)!.number) } : {})
+      } satisfies AuditPage
+    }),
+
+    body: Effect.fn("SandboxServer.readCallBody")(function* (
+      id: string,
+      callId: string,
+      part: "request" | "answer"
+    ) {
+      const record = yield* recorded(id)
+      const type = part === "request" ? "call.started" : "call.ended"
+      let body: string | undefined
+      yield* read(
+        record,
+        ({ line, sound }) => {
+          if (line?.type === type && line.callId === callId && sound) body = line.body
+        },
+        () => body !== undefined
+      )
+      return body === undefined
+        ? yield* Effect.fail(
+            Problem.make(
+              "not_found",
+              "BodyNotKept",
+              "no such body is kept here. A run keeps bodies only with --audit-bodies, on the host that ran it"
+            )
+          )
+        : OutputHandler.plain(body)
+    })
+  }
+})
+
+export type AuditHandlers = Effect.Success<ReturnType<typeof make>>

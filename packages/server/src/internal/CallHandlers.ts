@@ -1,0 +1,181 @@
+/**
+ * Handlers of what a run called: its models, with the cost of each call, and its tools.
+ *
+ * Calls of a run that has ended are from its record, those of one under way from its audit on this host.
+ */
+import { pageEntriesMax, RunJournal } from "@cogni/sandbox-core/RunJournal"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { LlmCall } from "@cogni/sandbox-core/RunResult"
+import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import { Ledger } from "@cogni/sandbox-ledger/Ledger"
+import type { LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
+import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
+import { Effect, Option } from "effect"
+import type { AuditHandlers } from "./AuditHandlers.ts"
+import { type CallView, nameCharsMax, type ToolCall, toolCallsMax } from "./CallView.ts"
+import * as Problem from "./Problem.ts"
+import type { RunHandlers } from "./RunHandlers.ts"
+
+/** Calls of a page, unless the query names another number. */
+const listedDefault = 50
+
+/** Maximum number of calls that are listed of a run under way. */
+const liveCallsMax = 1000
+
+const cut = (text: string) => text.slice(0, nameCharsMax)
+
+const ofRecord = (call: LlmCall): CallView => ({
+  at: call.at,
+  requestId: call.requestId,
+  callId: call.callId,
+  method: cut(call.method),
+  path: cut(call.path),
+  status: call.status,
+  outcome: call.outcome,
+  model: call.model,
+  requestBytes: call.requestBytes,
+  responseBytes: call.responseBytes,
+  durationMs: call.durationMs,
+  usage: call.usage
+})
+
+/** Collects the calls of an audit, as far as they have gone upstream. */
+const makeLive = () => {
+  const calls = new Map<string, CallView>()
+  let total = 0
+  return {
+    add: (line: AuditLine) => {
+      if (line.type === "call.started") {
+        total += 1
+        if (calls.size < liveCallsMax)
+          calls.set(line.callId, {
+            at: line.at,
+            requestId: line.requestId,
+            callId: line.callId,
+            method: cut(line.method),
+            path: cut(line.path),
+            model: line.model,
+            requestBytes: line.requestBytes
+          })
+      }
+      const begun = line.type === "call.ended" ? calls.get(line.callId) : undefined
+      if (line.type === "call.ended" && begun !== undefined) {
+        const { durationMs, outcome, responseBytes, status, usage } = line
+        calls.set(line.callId, { ...begun, durationMs, outcome, responseBytes, status, usage })
+      }
+    },
+    found: () => ({ calls: [...calls.values()], total })
+  }
+}
+
+const costOf = ({ costUsd, currency, priceSource, reason, state }: LedgerEntry): CallView["cost"] => ({
+  currency,
+  costUsd,
+  state,
+  priceSource,
+  reason
+})
+
+export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers, audit: AuditHandlers) {
+  const ledger = yield* Effect.serviceOption(Ledger)
+  const journal = yield* RunJournal
+
+  /** Calls without costs are better than none. */
+  const withCosts = Effect.fnUntraced(function* (runId: RunId, calls: ReadonlyArray<CallView>) {
+    const usageUnitIds = calls.flatMap(({ callId }) => callId ?? [])
+    if (Option.isNone(ledger) || usageUnitIds.length === 0) return calls
+    const entries = yield* ledger.value.list({ runId, usageUnitIds }).pipe(
+      Effect.map((page) => page.entries),
+      Effect.catch(({ message }) =>
+        Effect.as(Effect.logWarning(`the costs of the calls of ${runId} are not shown. ${message}`), [])
+      )
+    )
+    return calls.map((call) => {
+      const entry = entries.find(({ usageUnitId }) => usageUnitId === call.callId)
+      return entry === undefined ? call : { ...call, cost: costOf(entry) }
+    })
+  })
+
+  const callsOf = Effect.fnUntraced(function* (record: RunRecord | undefined) {
+    if (record === undefined) return { calls: [], total: 0 }
+    if (record.llm !== undefined)
+      return { calls: record.llm.calls.map(ofRecord), total: record.llm.callsTotal }
+    const live = makeLive()
+    yield* audit.lines(record, live.add)
+    return live.found()
+  })
+
+  /** The calls that the agent reported, with their results. */
+  const reported = Effect.fnUntraced(function* (runId: RunId) {
+    const calls = new Map<string, Extract<ToolCall, { readonly source: "agent" }>>()
+    let total = 0
+    let after = 0
+    while (true) {
+      const page = yield* journal.read({ runId, after })
+      for (const entry of page?.entries ?? []) {
+        if (entry.type === "tool.started") {
+          total += 1
+          const { arguments: asked, at, tool, toolCallId } = entry
+          if (calls.size < toolCallsMax)
+            calls.set(toolCallId, { source: "agent", at, toolCallId, tool: cut(tool), arguments: asked })
+        }
+        const begun = entry.type === "tool.ended" ? calls.get(entry.toolCallId) : undefined
+        if (entry.type === "tool.ended" && begun !== undefined)
+          calls.set(entry.toolCallId, {
+            ...begun,
+            endedAt: entry.at,
+            isError: entry.isError,
+            result: entry.result
+          })
+      }
+      after = page?.entries.at(-1)?.seq ?? after
+      if (page === undefined || page.entries.length < pageEntriesMax)
+        return { calls: [...calls.values()], total }
+    }
+  })
+
+  return {
+    calls: Effect.fn("SandboxServer.listCalls")(function* (
+      id: string,
+      query: { readonly after?: string; readonly limit?: number }
+    ) {
+      const { record, runId } = yield* lookUp(id)
+      const after = yield* Problem.indexOf(query.after)
+      const limit = query.limit ?? listedDefault
+      const { calls, total } = yield* callsOf(record)
+      const page = calls.slice(after, after + limit)
+      return {
+        calls: yield* withCosts(runId, page),
+        callsTotal: total,
+        ...(after + limit < calls.length ? { next: String(after + limit) } : {})
+      }
+    }),
+
+    tools: Effect.fn("SandboxServer.listTools")(function* (id: string) {
+      const { record, runId } = yield* lookUp(id)
+      const host: Array<ToolCall> = []
+      let hostTotal = 0
+      if (record !== undefined)
+        yield* audit.lines(record, (line) => {
+          if (line.type !== "tool.called") return
+          hostTotal += 1
+          if (host.length === toolCallsMax) return
+          const { argumentsBytes, at, durationMs, effect, outcome, resultBytes, tool, via } = line
+          host.push({
+            source: "host",
+            at,
+            tool: cut(tool),
+            effect,
+            via,
+            outcome: cut(outcome),
+            argumentsBytes,
+            resultBytes,
+            durationMs
+          })
+        })
+      const own = yield* reported(runId).pipe(Effect.catch(Problem.storeUnavailable))
+      const tools = [...host, ...own.calls].toSorted((a, b) => a.at.localeCompare(b.at))
+      return { tools: tools.slice(0, toolCallsMax), truncated: hostTotal + own.total > toolCallsMax }
+    })
+  }
+})

@@ -1,0 +1,161 @@
+/**
+ * Follows the journals of runs for any number of readers: one reading of a journal serves all of them.
+ *
+ * The newest entries stay in memory, already encoded. A reader that is further behind reads the journal itself. Nothing
+ * here reaches the run, so its readers cost it nothing.
+ */
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import { type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
+import { type RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
+import { Clock, Effect, Option, RcMap, Stream, SubscriptionRef } from "effect"
+import { RunRoster } from "./RunRoster.ts"
+
+/** Time between two readings of a journal, in milliseconds. */
+const pollMillis = 200
+
+/** Time between two questions whether a run is over whose journal has no end, in readings. */
+const describeEvery = 10
+
+/** Maximum number and length of the entries in memory, of one run. */
+const recentMax = 1000
+const recentBytesMax = 256 * 1024
+
+const pageMax = 500
+
+/** An entry as a server-sent event. */
+interface Encoded {
+  readonly seq: number
+  readonly bytes: Uint8Array
+}
+
+interface Tail {
+  readonly recent: ReadonlyArray<Encoded>
+  /** Number of the newest entry. */
+  readonly last: number
+  readonly isOver: boolean
+}
+
+const utf8 = new TextEncoder()
+
+export const encode = (entry: JournalEntry): Encoded => ({
+  seq: entry.seq,
+  bytes: utf8.encode(`id: ${entry.seq}\nevent: ${entry.type}\ndata: ${JSON.stringify(entry)}\n\n`)
+})
+
+/** Joins entries to one piece: a write for each of them would cost every reader more than its bytes. */
+const joined = (entries: ReadonlyArray<Encoded>): Uint8Array => {
+  const whole = new Uint8Array(entries.reduce((sum, { bytes }) => sum + bytes.byteLength, 0))
+  let at = 0
+  for (const { bytes } of entries) {
+    whole.set(bytes, at)
+    at += bytes.byteLength
+  }
+  return whole
+}
+
+/** Adds entries, and drops the oldest ones over the limits. */
+const grown = ({ last, recent }: Tail, entries: ReadonlyArray<JournalEntry>, isOver: boolean): Tail => {
+  const all = [...recent, ...entries.map(encode)]
+  let bytes = 0
+  let from = all.length
+  while (from > 0 && all.length - from < recentMax) {
+    bytes += all[from - 1]!.bytes.byteLength
+    if (bytes > recentBytesMax) break
+    from -= 1
+  }
+  return { recent: all.slice(from), last: entries.at(-1)?.seq ?? last, isOver }
+}
+
+/** The end of a run whose process could not write it. */
+const endOf = ({ outcome }: RunRecord, seq: number, at: string): JournalEntry | undefined =>
+  outcome.status === "running"
+    ? undefined
+    : {
+        seq,
+        at,
+        type: "run.ended",
+        status: outcome.status,
+        ...(outcome.status === "failed" ? { reason: outcome.reason } : {}),
+        ...(outcome.status === "exited" ? { exitCode: outcome.result.exitCode } : {})
+      }
+
+export const make = Effect.gen(function* () {
+  const journal = yield* RunJournal
+  const roster = yield* RunRoster
+  const store = yield* RunStore
+
+  /** Returns the end of a run that is over, although its journal does not say so. */
+  const missingEnd = Effect.fnUntraced(function* (runId: RunId, seq: number) {
+    if ((yield* roster.find(runId)) !== undefined) return undefined
+    const record = yield* store.describe(runId)
+    if (record === undefined) return undefined
+    const now = new Date(yield* Clock.currentTimeMillis).toISOString()
+    return endOf(record, seq, record.endedAt ?? now)
+  })
+
+  const read = (runId: RunId, after: number) => journal.read({ runId, after, limit: pageMax })
+
+  const tails = yield* RcMap.make({
+    idleTimeToLive: "5 seconds",
+    lookup: Effect.fnUntraced(function* (runId: RunId) {
+      const tail = yield* SubscriptionRef.make<Tail>({ recent: [], last: 0, isOver: false })
+      let readings = 0
+      const step = Effect.gen(function* () {
+        const { last } = yield* SubscriptionRef.get(tail)
+        const page = yield* read(runId, last)
+        const entries = page?.entries ?? []
+        const isAsked = readings++ % describeEvery === 0 && entries.length === 0 && page?.ended !== true
+        const end = isAsked ? yield* missingEnd(runId, last + 1) : undefined
+        const isOver = page?.ended === true || end !== undefined
+        const found = end === undefined ? entries : [...entries, end]
+        if (found.length > 0 || isOver)
+          yield* SubscriptionRef.update(tail, (before) => grown(before, found, isOver))
+        return { isOver, isMore: entries.length === pageMax }
+      })
+      yield* step.pipe(
+        // A store that does not answer now may answer later. Readers get heartbeats until then.
+        Effect.catch((error) =>
+          Effect.as(Effect.logWarning(`the journal of run ${runId} could not be read. ${error.message}`), {
+            isOver: false,
+            isMore: false
+          })
+        ),
+        Effect.tap(({ isMore, isOver }) =>
+          isMore || isOver ? Effect.void : Effect.sleep(`${pollMillis} millis`)
+        ),
+        Effect.repeat({ until: ({ isOver }) => isOver }),
+        Effect.forkScoped
+      )
+      return tail
+    })
+  })
+
+  /** Streams the entries after a number, as they come, until the run is over. */
+  const follow = (runId: RunId, after: number): Stream.Stream<Uint8Array> =>
+    Stream.unwrap(
+      Effect.map(RcMap.get(tails, runId), (tail) => {
+        const step = Effect.fnUntraced(function* (from: number) {
+          const next = yield* SubscriptionRef.changes(tail).pipe(
+            Stream.filter(({ isOver, last }) => last > from || isOver),
+            Stream.runHead
+          )
+          const { isOver, last, recent } = Option.getOrThrow(next)
+          const oldest = recent[0]?.seq ?? last + 1
+          const isBehind = from + 1 < oldest
+          const found = isBehind
+            ? ((yield* Effect.orElseSucceed(read(runId, from), () => undefined))?.entries.map(encode) ?? [])
+            : recent.filter(({ seq }) => seq > from)
+          // Entries that this host has lost are skipped.
+          const reached = found.at(-1)?.seq ?? (isBehind ? oldest - 1 : last)
+          const isDone = isOver && reached >= last
+          return [
+            found.length === 0 ? [] : [joined(found)],
+            isDone ? Option.none<number>() : Option.some(reached)
+          ] as const
+        })
+        return Stream.paginate(after, step)
+      })
+    )
+
+  return { follow }
+})
