@@ -18,6 +18,8 @@ export type Door = { readonly socketPath: string } | { readonly host: string; re
 export const program = `
 const { request } = require("node:http")
 const { door, steps } = JSON.parse(require("node:fs").readFileSync(process.argv[1], "utf8"))
+// Its host has been killed.
+process.stdout.on("error", () => process.exit(1))
 let begun = 0
 const call = ({ body, hangUp, path }) => new Promise((resolve) => {
   const number = begun++

@@ -11,6 +11,7 @@ import { type Limits, limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimi
 import * as LiteLlmSpendRows from "@cogni/sandbox-proxy/LiteLlmSpendRows"
 import { RunKeys } from "@cogni/sandbox-proxy/RunKeys"
 import { Array as Arr, Deferred, Effect, Fiber, Layer, Redacted, Schedule, Stream } from "effect"
+import { join } from "node:path"
 import * as Await from "../Await.ts"
 import type { LiteLlmDatabase } from "../LiteLlmDatabase.ts"
 import * as Pace from "../Pace.ts"
