@@ -347,6 +347,9 @@ describe("form", () => {
 
 /** Test files about the behaviour of several modules together. */
 const behaviours: ReadonlySet<string> = new Set([
+  "packages/core/test/RunAdmission.test.ts",
+  "packages/proxy/test/GatewayAccounts.test.ts",
+  "packages/ledger/test/AccountSchedules.test.ts",
   "packages/ledger/test/ReconcilerSchedules.test.ts",
   "packages/core/test/Fault.test.ts",
   "packages/server/test/RunParts.test.ts",

@@ -209,7 +209,7 @@ it.layer(whole, { excludeTestServices: true, timeout: Pace.hangMillis })("a key 
         const key = issued.at(-1)!
         const calls = BillingRows.audited(dirname(dirname(result.llm!.auditPath!)))
         assert.strictEqual(calls.keyHash, key.hash)
-        // Counting tokens leaves no row. A call that LiteLLM refuses leaves one without an identity, and without a cost.
+        // Counting tokens leaves no row. A call that LiteLLM refuses leaves one without identity and cost.
         const ids = [...calls.ended.values()]
           .filter(({ callId, status }) => status === 200 && calls.started.get(callId)?.api !== "count_tokens")
           .map(({ callId }) => callId)

@@ -185,7 +185,6 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     runtimeImage: found.runtimeImage ?? tags["runtime"] ?? defaultImage("runtime"),
     proxyImage: found.proxyImage ?? tags["proxy"] ?? defaultImage("proxy"),
     gatewayImage: found.gatewayImage ?? tags["gateway"] ?? defaultImage("gateway"),
-    /** Returns the tag of an agent's image. */
     imageOf: (image: string) => found.agentImages[image] ?? tags[image] ?? defaultImage(image),
     /** The pull policy. An invalid configuration is an error only if a run or a pull needs it. */
     images: yield* Effect.result(ImageSettings.make(found.images)),

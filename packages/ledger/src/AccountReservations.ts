@@ -4,8 +4,8 @@
  *
  * A reservation counts until the ledger has settled its run. So what was really spent takes its place at the same
  * moment, and nothing counts twice. Its lease is renewed by the process that has the run: if the host dies, the run
- * no longer occupies a place when the lease ends. Its amount counts until a recovery has settled the run, at the longest
- * to the end of the month in which the lease ended, because it is not known yet what it spent.
+ * no longer occupies a place when the lease ends. Its amount counts until a recovery has settled the run, or at most to
+ * the end of the month in which the lease ended, because it is not known yet what it spent.
  */
 import { Context, Effect, Layer, Ref, Semaphore, Stream } from "effect"
 import * as AccountLimits from "./AccountLimits.ts"

@@ -1,8 +1,8 @@
 /**
  * `AccountReservations` in the database of the ledger, shared by all processes and hosts that use it.
  *
- * A reservation is one transaction that holds a lock of its account: in PostgreSQL an advisory lock, in SQLite the file,
- * whose transactions begin as writers. So two processes never both take what is left.
+ * A reservation is one transaction that holds a lock of its account: in PostgreSQL an advisory lock, in SQLite the
+ * file, whose transactions begin as writers. So two processes never both take what is left.
  */
 import { decide, limitsMoney } from "@cogni/sandbox-ledger/AccountLimits"
 import { AccountReservations, type Reserved } from "@cogni/sandbox-ledger/AccountReservations"

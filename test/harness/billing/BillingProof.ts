@@ -1,8 +1,8 @@
 /**
  * Compares three records of every call: the audit, the ledger, and LiteLLM's rows. Pure.
  *
- * Each call must be once in the audit and once in the ledger. Its verdict must be what the rows say, found here by other
- * means than reconciliation's. `problems` lists everything that is not so, and must be empty.
+ * Each call must be once in the audit and once in the ledger. Its verdict must be what the rows say, found here by
+ * other means than reconciliation's. `problems` lists everything that is not so, and must be empty.
  */
 import { key, type LedgerEntry, unknownUnitId } from "@cogni/sandbox-ledger/LedgerEntry"
 import * as Money from "@cogni/sandbox-ledger/Money"
@@ -131,7 +131,7 @@ const pathOf = ({ started }: AuditedRun, callId: string): string => {
   return `${api ?? "unknown"}, ${call?.stream === true ? "streamed" : "whole"}`
 }
 
-/** What is not as it must be about one call. */
+/** Lists the problems of one call. */
 const problemsOf = ({ callId, entry, first, rows, run }: Call): ReadonlyArray<string> => {
   const { audit, plan, runId } = run
   const found: Array<string> = []

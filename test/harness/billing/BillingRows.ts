@@ -1,6 +1,6 @@
 /**
- * What is written about the calls of planned runs, read without the code that is tested: the lines of audits, and the
- * rows in LiteLLM's own table.
+ * Records of the calls of planned runs, read without the code that is tested: the lines of audits, and
+ * the rows in LiteLLM's own table.
  */
 import { CallEnded, CallStarted, RunKeyed } from "@cogni/sandbox-proxy/AuditEntry"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"

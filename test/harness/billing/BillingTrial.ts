@@ -1,8 +1,8 @@
 /**
  * Plays planned runs against a real LiteLLM with its PostgreSQL, and compares what was written about them.
  *
- * Meanwhile hosts are killed and their runs recovered, two reconcilers read rows that are not all there yet, and LiteLLM
- * restarts. In the end every run is over, every row is written, and every call has a verdict.
+ * Meanwhile hosts are killed and their runs recovered, two reconcilers read rows that are not all there yet, and
+ * LiteLLM restarts. In the end every run is over, every row is written, and every call has a verdict.
  */
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import { entries, Ledger } from "@cogni/sandbox-ledger/Ledger"
@@ -11,7 +11,6 @@ import { type Limits, limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimi
 import * as LiteLlmSpendRows from "@cogni/sandbox-proxy/LiteLlmSpendRows"
 import { RunKeys } from "@cogni/sandbox-proxy/RunKeys"
 import { Array as Arr, Deferred, Effect, Fiber, Layer, Redacted, Schedule, Stream } from "effect"
-import { join } from "node:path"
 import * as Await from "../Await.ts"
 import type { LiteLlmDatabase } from "../LiteLlmDatabase.ts"
 import * as Pace from "../Pace.ts"

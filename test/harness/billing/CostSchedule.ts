@@ -2,9 +2,9 @@
  * Schedules of crashes, retries and late rows for sealed runs: whatever happens, each call is charged once.
  *
  * A schedule plays two runs in containers, from a host process that is killed when its upstream has a certain number of
- * calls. Their next attempts begin in another host process, while recoveries settle the dead one's runs, and reconcilers
- * read rows that are late, or come twice. A ledger that answers too late makes them repeat their work. In the end the
- * upstream knows which calls there were: the ledger must have exactly these.
+ * calls. Their next attempts begin in another host process, while recoveries settle the dead one's runs, and
+ * reconcilers read rows that are late, or come twice. A ledger that answers too late makes them repeat their work. In
+ * the end the upstream knows which calls there were: the ledger must have exactly these.
  */
 import { label } from "@cogni/sandbox-core/ResourceLabels"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
@@ -28,7 +28,7 @@ import * as BillingProof from "./BillingProof.ts"
 import * as BillingRows from "./BillingRows.ts"
 import * as MeteredUpstream from "./MeteredUpstream.ts"
 
-/** What happens beside the runs, when the upstream receives a certain call. */
+/** A disturbance of the runs when the upstream receives a certain call. */
 export interface Disturbance {
   readonly kind: "recover" | "reconcile" | "reconcile impatiently" | "kill the containers"
   readonly atCall: number
@@ -149,7 +149,7 @@ const disturb = Effect.fnUntraced(function* ({ fault, kind }: Disturbance, direc
       : kind === "kill the containers"
         ? killContainers(BillingRows.runIdsIn(directory))
         : Effect.asVoid(reconcile(kind === "reconcile" ? patient : impatient))
-  // What failed is repeated by the next one, as in a host.
+  // The next one repeats failed work, as in a host.
   yield* Effect.ignore(Effect.provideService(work, Ledger, faulty(ledger, fault)))
 })
 
