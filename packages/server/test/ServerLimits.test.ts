@@ -138,7 +138,7 @@ describe("ServerLimits", () => {
       const server = yield* serve({ program: answering("Lima") })
       const caller = yield* server.caller()
       const away = new StoreUnavailable({ detail: "cannot be reached", remedy: "Start it" })
-      Object.assign(server.store, { list: Effect.fail(away), describe: () => Effect.fail(away) })
+      Object.assign(server.store, { search: () => Effect.fail(away), describe: () => Effect.fail(away) })
       const answers = [
         yield* caller.get("/api/v1/runs"),
         yield* caller.get("/api/v1/runs/run-retryafter01"),
@@ -163,7 +163,7 @@ describe("ServerLimits", () => {
           detail: "cannot be used",
           remedy: "Free disk space"
         })
-        Object.assign(server.store, { list: Effect.fail(full), describe: () => Effect.fail(full) })
+        Object.assign(server.store, { search: () => Effect.fail(full), describe: () => Effect.fail(full) })
         for (const path of ["/api/v1/runs", "/api/v1/runs/run-retryafter01"]) {
           const { body, headers, status } = yield* caller.get(path)
           assert.deepStrictEqual(
