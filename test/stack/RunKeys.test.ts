@@ -189,7 +189,7 @@ it.layer(whole, { excludeTestServices: true, timeout: Pace.hangMillis })("a key 
               bodyOf(attempt)
             )
           })),
-          ...rowsOf(JSON.stringify(chat().body)).map(([name, bytes]) => ({
+          ...rowsOf(JSON.stringify(chat().body), "Content-Type: application/json").map(([name, bytes]) => ({
             name,
             bytes: Buffer.from(bytes, "latin1").toString("base64")
           }))
