@@ -10,7 +10,18 @@ import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import { type Limits, limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimits"
 import * as LiteLlmSpendRows from "@cogni/sandbox-proxy/LiteLlmSpendRows"
 import { RunKeys } from "@cogni/sandbox-proxy/RunKeys"
-import { Array as Arr, Cause, Deferred, Effect, Fiber, Layer, Predicate, Redacted, Schedule, Stream } from "effect"
+import {
+  Array as Arr,
+  Cause,
+  Deferred,
+  Effect,
+  Fiber,
+  Layer,
+  Predicate,
+  Redacted,
+  Schedule,
+  Stream
+} from "effect"
 import { join } from "node:path"
 import * as Await from "../Await.ts"
 import type { LiteLlmDatabase } from "../LiteLlmDatabase.ts"
@@ -69,7 +80,7 @@ const lost = (options: BillingHost.HostOptions, runs: ReadonlyArray<PlannedRun>)
   }).pipe(Effect.scoped, Effect.orDie)
 
 /** Waits until LiteLLM has written the rows of all calls so far: it writes them in the order of their ends. */
-const settled = Effect.fnUntraced(function* ({ ask, select }: LiteLlmDatabase) {
+export const settled = Effect.fnUntraced(function* ({ ask, select }: LiteLlmDatabase) {
   for (const _again of [1, 2]) {
     const callId = crypto.randomUUID()
     const { body } = yield* ask(
@@ -91,7 +102,7 @@ const settled = Effect.fnUntraced(function* ({ ask, select }: LiteLlmDatabase) {
 })
 
 /** End user of calls that are no run's. */
-const sentinel = "nobody"
+export const sentinel = "nobody"
 
 /** Runs in the order in which they begin. Those that lose their host come together with others of the same host. */
 const groupsOf = (plan: ReadonlyArray<PlannedRun>): ReadonlyArray<ReadonlyArray<PlannedRun>> => {
