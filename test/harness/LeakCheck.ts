@@ -54,7 +54,8 @@ export const layer = (options: {
               Effect.map(leftovers, ({ length }) => length === 0)
             )
           const found = yield* leftovers
-          assert.deepStrictEqual([...found, ...directories(options.stateDirectory)], [], "left behind")
+          const left = [...found, ...directories(options.stateDirectory)]
+          assert.deepStrictEqual(left, [], `left behind: ${left.join(", ")}`)
         }).pipe(Effect.provideService(DockerApi.DockerApi, api))
       )
     )

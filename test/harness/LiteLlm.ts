@@ -76,6 +76,8 @@ const launch = ({ config, directory, environment, port }: StartOptions): ChildPr
   return spawn(program, ["--config", join(files, config), ...address, "--telemetry", "False"], {
     cwd: directory,
     stdio: ["ignore", "pipe", "pipe"],
+    // A group of its own, so that its query engine can be ended with it.
+    detached: true,
     env: {
       PATH: [dirname(process.execPath), "/usr/local/bin:/usr/bin:/bin"].join(":"),
       HOME: directory,
@@ -86,6 +88,15 @@ const launch = ({ config, directory, environment, port }: StartOptions): ChildPr
       ...environment
     }
   })
+}
+
+/** Ends the query engine of a LiteLLM that was killed. It would live on, and hold this process's pipes open. */
+const endGroup = ({ pid }: ChildProcess): void => {
+  try {
+    if (pid !== undefined) process.kill(-pid, "SIGKILL")
+  } catch {
+    // The group has ended.
+  }
 }
 
 /** Creates a temporary directory, and removes it when the scope closes. */
@@ -120,7 +131,7 @@ export const start = Effect.fnUntraced(function* (options: StartOptions) {
           resume(Effect.void)
         })
         child.kill("SIGTERM")
-      })
+      }).pipe(Effect.andThen(Effect.sync(() => endGroup(child))))
   )
   const url = `http://127.0.0.1:${options.port}`
   yield* Effect.tryPromise(() => fetch(`${url}/health/liveliness`)).pipe(

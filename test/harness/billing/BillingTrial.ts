@@ -1,8 +1,8 @@
 /**
  * Plays planned runs against a real LiteLLM with its PostgreSQL, and compares what was written about them.
  *
- * Meanwhile hosts are killed and their runs recovered, two reconcilers read rows that are not all there yet, and
- * LiteLLM restarts. In the end every run is over, every row is written, and every call has a verdict.
+ * Meanwhile hosts are killed and their runs recovered, two reconcilers read rows that are not all there yet, and LiteLLM
+ * restarts. In the end every run is over, every row is written, and every call has a verdict.
  */
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import { entries, Ledger } from "@cogni/sandbox-ledger/Ledger"
@@ -10,7 +10,19 @@ import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import { type Limits, limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimits"
 import * as LiteLlmSpendRows from "@cogni/sandbox-proxy/LiteLlmSpendRows"
 import { RunKeys } from "@cogni/sandbox-proxy/RunKeys"
-import { Array as Arr, Deferred, Effect, Fiber, Layer, Redacted, Schedule, Stream } from "effect"
+import {
+  Array as Arr,
+  Cause,
+  Deferred,
+  Effect,
+  Fiber,
+  Layer,
+  Predicate,
+  Redacted,
+  Schedule,
+  Stream
+} from "effect"
+import { join } from "node:path"
 import * as Await from "../Await.ts"
 import type { LiteLlmDatabase } from "../LiteLlmDatabase.ts"
 import * as Pace from "../Pace.ts"
@@ -68,7 +80,7 @@ const lost = (options: BillingHost.HostOptions, runs: ReadonlyArray<PlannedRun>)
   }).pipe(Effect.scoped, Effect.orDie)
 
 /** Waits until LiteLLM has written the rows of all calls so far: it writes them in the order of their ends. */
-const settled = Effect.fnUntraced(function* ({ ask, select }: LiteLlmDatabase) {
+export const settled = Effect.fnUntraced(function* ({ ask, select }: LiteLlmDatabase) {
   for (const _again of [1, 2]) {
     const callId = crypto.randomUUID()
     const { body } = yield* ask(
@@ -90,7 +102,7 @@ const settled = Effect.fnUntraced(function* ({ ask, select }: LiteLlmDatabase) {
 })
 
 /** End user of calls that are no run's. */
-const sentinel = "nobody"
+export const sentinel = "nobody"
 
 /** Runs in the order in which they begin. Those that lose their host come together with others of the same host. */
 const groupsOf = (plan: ReadonlyArray<PlannedRun>): ReadonlyArray<ReadonlyArray<PlannedRun>> => {
@@ -177,6 +189,10 @@ const trial = Effect.fnUntraced(function* (options: TrialOptions, host: BillingH
     ]
   }
 })
+
+/** Describes a defect of the leak check, with the names of what is left. */
+const leakOf = (defect: unknown): string =>
+  `${String(defect)} ${Predicate.hasProperty(defect, "actual") ? JSON.stringify(defect.actual) : ""}`
 
 export const play = Effect.fnUntraced(function* (options: TrialOptions) {
   const { lite } = options
