@@ -102,7 +102,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox mcp", (it)
       const outside = yield* call("file__read", { path: "/etc/passwd" })
       assert.isTrue(outside.failed)
       assert.match(outside.text, /^validation: /u)
-      assert.match(said.stderr, /^· run-[0-9a-z]+: the sandbox is open\n$/u)
+      assert.match(said.stderr, /^· run-[0-9a-z]+: the sandbox is open$/mu)
       assert.deepStrictEqual(said.errors, [])
       yield* Effect.promise(() => client.close())
       yield* nothingLeft

@@ -214,12 +214,8 @@ it.layer(whole, { excludeTestServices: true, timeout: Pace.hangMillis })("a key 
         const ids = [...calls.ended.values()]
           .filter(({ callId, status }) => status === 200 && calls.started.get(callId)?.api !== "count_tokens")
           .map(({ callId }) => callId)
-<<<<<<< HEAD
-        assert.isAbove(ids.length, 60)
-=======
         const others = answers.filter(([, status]) => status !== 200)
         assert.isAbove(ids.length, 100, JSON.stringify(others))
->>>>>>> truth
         // LiteLLM itself is attacked directly, to show that the search below would find it.
         const evil = attempts.find(({ worksUnprotected }) => worksUnprotected === true)!
         const isEvil = ({ end_user }: BillingRows.Row) => end_user === "evil"

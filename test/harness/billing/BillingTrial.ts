@@ -1,8 +1,8 @@
 /**
  * Plays planned runs against a real LiteLLM with its PostgreSQL, and compares what was written about them.
  *
- * Meanwhile hosts are killed and their runs recovered, two reconcilers read rows that are not all there yet, and LiteLLM
- * restarts. In the end every run is over, every row is written, and every call has a verdict.
+ * Meanwhile hosts are killed and their runs recovered, two reconcilers read rows that are not all there yet, and
+ * LiteLLM restarts. In the end every run is over, every row is written, and every call has a verdict.
  */
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import { entries, Ledger } from "@cogni/sandbox-ledger/Ledger"
