@@ -10,19 +10,7 @@ import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import { type Limits, limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimits"
 import * as LiteLlmSpendRows from "@cogni/sandbox-proxy/LiteLlmSpendRows"
 import { RunKeys } from "@cogni/sandbox-proxy/RunKeys"
-import {
-  Array as Arr,
-  Cause,
-  Deferred,
-  Effect,
-  Fiber,
-  Layer,
-  Predicate,
-  Redacted,
-  Schedule,
-  Stream
-} from "effect"
-import { join } from "node:path"
+import { Array as Arr, Deferred, Effect, Fiber, Layer, Redacted, Schedule, Stream } from "effect"
 import * as Await from "../Await.ts"
 import type { LiteLlmDatabase } from "../LiteLlmDatabase.ts"
 import * as Pace from "../Pace.ts"
@@ -189,10 +177,6 @@ const trial = Effect.fnUntraced(function* (options: TrialOptions, host: BillingH
     ]
   }
 })
-
-/** Describes a defect of the leak check, with the names of what is left. */
-const leakOf = (defect: unknown): string =>
-  `${String(defect)} ${Predicate.hasProperty(defect, "actual") ? JSON.stringify(defect.actual) : ""}`
 
 export const play = Effect.fnUntraced(function* (options: TrialOptions) {
   const { lite } = options
