@@ -18,18 +18,15 @@ export interface Lines {
   readonly bare?: boolean
 }
 
-/**
- * Returns a builder of requests from a request line, unchanged header lines and a body, by default this one. All of
- * them have `always` as a header.
- */
+/** Returns a builder of requests from a request line, unchanged header lines and a body, by default this one. */
 export const builderOf =
-  (body: string, ...always: ReadonlyArray<string>) =>
+  (body: string) =>
   (lines: Lines = {}): string => {
     const { bare = false, method = "POST", newline = "\r\n", target = chat, version = " HTTP/1.1" } = lines
     const payload = lines.body ?? (method === "POST" ? body : "")
     const own = bare
       ? []
-      : ["Host: localhost", ...always, ...(payload === "" ? [] : [`Content-Length: ${payload.length}`])]
+      : ["Host: localhost", ...(payload === "" ? [] : [`Content-Length: ${payload.length}`])]
     return [`${method} ${target}${version}`, ...own, ...(lines.headers ?? []), "", payload].join(newline)
   }
 
@@ -97,8 +94,8 @@ const spoofs = [
 ]
 
 /** All requests, around one body. */
-export const rowsOf = (body: string, ...always: ReadonlyArray<string>): ReadonlyArray<Row> => {
-  const http = builderOf(body, ...always)
+export const rowsOf = (body: string): ReadonlyArray<Row> => {
+  const http = builderOf(body)
   const withHeaders = (...headers: ReadonlyArray<string>) => http({ headers })
   const toPath = (target: string, method = "POST") => http({ method, target })
   return [
