@@ -1,8 +1,8 @@
 /**
  * The journal of a run: what happens in it, entry by entry, while it runs, for readers that come and go.
  *
- * A writer never waits and never fails: a journal that cannot be written, or is full, loses entries and says so. So any
- * number of readers, and none, cost a run the same. Text in an entry is untrusted: an agent chose it.
+ * A writer never waits and never fails: a journal that cannot be written, or is full, loses entries and says so. No
+ * run waits for a reader. Text in an entry is untrusted: an agent chose it.
  */
 import { Clock, Context, Effect, Layer, Schema, type Scope } from "effect"
 import type { RunId } from "./RunId.ts"

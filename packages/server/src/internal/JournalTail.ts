@@ -1,13 +1,13 @@
 /**
  * Follows the journals of runs for any number of readers: one reading of a journal serves all of them.
  *
- * The newest entries stay in memory, already encoded. A reader that is further behind reads the journal itself. Nothing
- * here reaches the run, so its readers cost it nothing.
+ * The newest entries stay in memory, already encoded. A reader that is further behind reads the journal itself. A run
+ * never waits for a reader. Readers take processor time of the server, which they share with the runs of its process.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import { type RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
-import { Clock, Effect, Option, RcMap, Stream, SubscriptionRef } from "effect"
+import { Clock, Effect, Option, RcMap, Result, Stream, SubscriptionRef } from "effect"
 import { RunRoster } from "./RunRoster.ts"
 
 /** Time between two readings of a journal, in milliseconds. */
@@ -93,6 +93,9 @@ export const make = Effect.gen(function* () {
     return endOf(record, seq, record.endedAt ?? now)
   })
 
+  const unreadable = (runId: RunId, error: { readonly message: string }) =>
+    Effect.logWarning(`the journal of run ${runId} could not be read. ${error.message}`)
+
   const read = (runId: RunId, after: number) => journal.read({ runId, after, limit: pageMax })
 
   const tails = yield* RcMap.make({
@@ -114,12 +117,7 @@ export const make = Effect.gen(function* () {
       })
       yield* step.pipe(
         // A store that does not answer now may answer later. Readers get heartbeats until then.
-        Effect.catch((error) =>
-          Effect.as(Effect.logWarning(`the journal of run ${runId} could not be read. ${error.message}`), {
-            isOver: false,
-            isMore: false
-          })
-        ),
+        Effect.catch((error) => Effect.as(unreadable(runId, error), { isOver: false, isMore: false })),
         Effect.tap(({ isMore, isOver }) =>
           isMore || isOver ? Effect.void : Effect.sleep(`${pollMillis} millis`)
         ),
@@ -142,9 +140,16 @@ export const make = Effect.gen(function* () {
           const { isOver, last, recent } = Option.getOrThrow(next)
           const oldest = recent[0]?.seq ?? last + 1
           const isBehind = from + 1 < oldest
-          const found = isBehind
-            ? ((yield* Effect.orElseSucceed(read(runId, from), () => undefined))?.entries.map(encode) ?? [])
-            : recent.filter(({ seq }) => seq > from)
+          const older = isBehind ? yield* Effect.result(read(runId, from)) : undefined
+          if (older !== undefined && Result.isFailure(older)) {
+            yield* unreadable(runId, older.failure)
+            yield* Effect.sleep(`${pollMillis} millis`)
+            return [[], Option.some(from)] as const
+          }
+          const found =
+            older === undefined
+              ? recent.filter(({ seq }) => seq > from)
+              : (older.success?.entries.map(encode) ?? [])
           // Entries that this host has lost are skipped.
           const reached = found.at(-1)?.seq ?? (isBehind ? oldest - 1 : last)
           const isDone = isOver && reached >= last
