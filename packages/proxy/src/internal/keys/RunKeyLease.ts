@@ -43,21 +43,23 @@ const laterSeconds = 60
 /** Maximum number of keys that are tried again. Further ones are left to the next start. */
 const laterMax = 1000
 
+/** Says what becomes of a key that is not tried again. */
+const remains = (expiresAt: string | undefined): string =>
+  `${expiresAt === undefined ? "If it exists, it expires" : `It expires at ${expiresAt}`}, and the next start on this host deletes it.`
+
 /** Creates the leases of a gateway. Closing the scope waits until their keys are deleted. */
 export const make = Effect.fnUntraced(function* (
   keys: RunKeys["Service"]
 ): Effect.fn.Return<RunKeyLeases, never, Scope.Scope> {
   const jobs = new Set<Fiber.Fiber<void>>()
   const left = new Map<string, Left>()
+  let untriedTotal = 0
   yield* Effect.addFinalizer(() =>
     Effect.gen(function* () {
       yield* Fiber.awaitAll([...jobs])
       yield* Effect.timeoutOption(Effect.interruptible(removeLeft), Duration.seconds(deleteSecondsMax))
       for (const [alias, { detail, expiresAt }] of left)
-        yield* Effect.logWarning(
-          `The key ${alias} was not deleted: ${detail}. ` +
-            `${expiresAt === undefined ? "If it exists, it expires" : `It expires at ${expiresAt}`}, and the next start on this host deletes it.`
-        )
+        yield* Effect.logWarning(`The key ${alias} was not deleted: ${detail}. ${remains(expiresAt)}`)
     })
   )
 
@@ -76,9 +78,12 @@ export const make = Effect.fnUntraced(function* (
     inTime(keys.remove(alias), "delete", deleteSecondsMax).pipe(
       Effect.retry({ ...again, while: ({ isRetryable }) => isRetryable }),
       Effect.catch(({ detail }) => {
-        if (left.size < laterMax) left.set(alias, { detail, expiresAt })
+        const isTried = left.size < laterMax
+        if (isTried) left.set(alias, { detail, expiresAt })
+        else untriedTotal += 1
         return Effect.logWarning(
-          `The key ${alias} was not deleted: ${detail}. It is tried again every ${laterSeconds} s.`
+          `The key ${alias} was not deleted: ${detail}. ` +
+            (isTried ? `It is tried again every ${laterSeconds} s.` : remains(expiresAt))
         )
       })
     )
@@ -101,7 +106,7 @@ export const make = Effect.fnUntraced(function* (
   )
 
   return {
-    leftTotal: () => left.size,
+    leftTotal: () => left.size + untriedTotal,
     open: Effect.fnUntraced(function* (terms) {
       const alias = keys.aliasOf(terms.runId)
       const created = yield* Deferred.make<RunKey, RunKeyFailed>()
