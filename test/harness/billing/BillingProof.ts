@@ -149,7 +149,7 @@ const problemsOf = ({ callId, entry, first, rows, run }: Call): ReadonlyArray<st
     if (row.api_key !== audit.keyHash) problem("has a row of another key")
     const rowRun = row.metadata.spend_logs_metadata?.["run_id"]
     // LiteLLM writes no metadata for a call that failed.
-    const isBare = rowRun === undefined && row.status === "failure" && row.spend === 0
+    const isBare = rowRun === undefined && row.status === "failure" && isZero(row)
     if (rowRun !== runId && !isBare)
       problem(`has a row of run ${String(rowRun)} (${row.status}, ${row.spend} USD, call ${row.request_id})`)
   }

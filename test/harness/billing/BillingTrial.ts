@@ -90,7 +90,7 @@ export const settled = Effect.fnUntraced(function* ({ ask, select }: LiteLlmData
 })
 
 /** End user of calls that are no run's. */
-export const sentinel = "nobody"
+export const sentinel = "account-sentinel"
 
 /** Runs in the order in which they begin. Those that lose their host come together with others of the same host. */
 const groupsOf = (plan: ReadonlyArray<PlannedRun>): ReadonlyArray<ReadonlyArray<PlannedRun>> => {
