@@ -18,15 +18,18 @@ export interface Lines {
   readonly bare?: boolean
 }
 
-/** Returns a builder of requests from a request line, unchanged header lines and a body, by default this one. */
+/**
+ * Returns a builder of requests from a request line, unchanged header lines and a body, by default this one. All of
+ * them have `always` as a header.
+ */
 export const builderOf =
-  (body: string) =>
+  (body: string, ...always: ReadonlyArray<string>) =>
   (lines: Lines = {}): string => {
     const { bare = false, method = "POST", newline = "\r\n", target = chat, version = " HTTP/1.1" } = lines
     const payload = lines.body ?? (method === "POST" ? body : "")
     const own = bare
       ? []
-      : ["Host: localhost", ...(payload === "" ? [] : [`Content-Length: ${payload.length}`])]
+      : ["Host: localhost", ...always, ...(payload === "" ? [] : [`Content-Length: ${payload.length}`])]
     return [`${method} ${target}${version}`, ...own, ...(lines.headers ?? []), "", payload].join(newline)
   }
 
@@ -94,8 +97,8 @@ const spoofs = [
 ]
 
 /** All requests, around one body. */
-export const rowsOf = (body: string): ReadonlyArray<Row> => {
-  const http = builderOf(body)
+export const rowsOf = (body: string, ...always: ReadonlyArray<string>): ReadonlyArray<Row> => {
+  const http = builderOf(body, ...always)
   const withHeaders = (...headers: ReadonlyArray<string>) => http({ headers })
   const toPath = (target: string, method = "POST") => http({ method, target })
   return [

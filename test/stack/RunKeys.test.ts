@@ -5,6 +5,7 @@
  * reports, and break LiteLLM, its database and the host process.
  */
 import { assert, it } from "@effect/vitest"
+import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
@@ -14,12 +15,19 @@ import * as LiteLlmRunKeys from "@cogni/sandbox-proxy/LiteLlmRunKeys"
 import * as RunKeys from "@cogni/sandbox-proxy/RunKeys"
 import { Context, Effect, Layer, Redacted, Schedule } from "effect"
 import { readFileSync } from "node:fs"
+import * as GatewaySocket from "../../packages/proxy/test/GatewaySocket.ts"
 import * as RunKeysContract from "../../packages/proxy/test/RunKeysContract.ts"
+import * as Await from "../harness/Await.ts"
 import * as Images from "../harness/Images.ts"
 import * as LiteLlmDatabase from "../harness/LiteLlmDatabase.ts"
 import * as Pace from "../harness/Pace.ts"
+import * as RawRequests from "../harness/RawRequests.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import * as RunKeyProcess from "../harness/RunKeyProcess.ts"
+import * as BillingRows from "../harness/billing/BillingRows.ts"
+import * as BillingTrial from "../harness/billing/BillingTrial.ts"
+import { rowsOf } from "../integration/hostileRequests.ts"
+import { attempts, bodyOf } from "./identityAttempts.ts"
 
 class LiteLlm extends Context.Service<LiteLlm, LiteLlmDatabase.LiteLlmDatabase>()("test/LiteLlm") {}
 
@@ -118,6 +126,38 @@ const specOf = (requests: ReadonlyArray<object>, over: Partial<SandboxSpecInput>
 const statuses = ({ output }: { readonly output: { readonly stdout: { readonly text: string } } }) =>
   output.stdout.text.trimEnd().split("\n").map(Number)
 
+/** Every known way to claim another identity, and every hostile request, as bytes. */
+const hostile: ReadonlyArray<readonly [name: string, bytes: Buffer]> = [
+  ...attempts.map((attempt) => {
+    const { headers = [], name, path = chat().path } = attempt
+    return [name, Buffer.from(RawRequests.raw("POST", path, headers, bodyOf(attempt)), "base64")] as const
+  }),
+  ...rowsOf(JSON.stringify(chat().body), "Content-Type: application/json").map(
+    ([name, bytes]) => [name, Buffer.from(bytes, "latin1")] as const
+  )
+]
+
+/** Sends requests through a gateway, over the socket of one run. Returns its audit and its key. */
+const sendAll = Effect.fnUntraced(function* (
+  requests: typeof hostile,
+  llm: SandboxSpecInput["llm"] & object
+) {
+  const keys = yield* RunKeys.RunKeys
+  const lite = yield* LiteLlm
+  const proxy = yield* GatewayLlmProxy.make({
+    url: lite.url,
+    key: Redacted.make(lite.masterKey),
+    runKeys: { keys },
+    prices,
+    requestsPerSecondMax: 10_000,
+    shardsMax: 1
+  }).pipe(Effect.provide(MemoryContainerRuntime.layer()))
+  const run = yield* GatewaySocket.openRun(proxy, { llm })
+  const statuses = yield* Effect.forEach(requests, ([, bytes]) => run.send(bytes), { concurrency: 4 })
+  yield* run.endpoint.finish
+  return { ...run, calls: BillingRows.audited(run.directory), key: issued.at(-1)!, statuses }
+}, Effect.scoped)
+
 /** Waits until no key of this run exists: keys are deleted in the background. */
 const gone = (runId: string) =>
   Effect.gen(function* () {
@@ -164,6 +204,71 @@ it.layer(whole, { excludeTestServices: true, timeout: Pace.hangMillis })("a key 
       const late = yield* ask("POST", chat().path, chat().body, { key: Redacted.value(key.key) })
       assert.strictEqual(late.status, 401)
     })
+  )
+
+  it.effect(
+    "is on every row of a run that claims another identity in every known way, and no other row is written",
+    () =>
+      Effect.gen(function* () {
+        const lite = yield* LiteLlm
+        yield* BillingTrial.settled(lite)
+        const before = new Set((yield* BillingRows.rows(lite)).map(({ request_id }) => request_id))
+        const written = Effect.map(BillingRows.rows(lite), (all) =>
+          all.filter(
+            ({ end_user, request_id }) => !before.has(request_id) && end_user !== BillingTrial.sentinel
+          )
+        )
+        // Not the models with a constant answer: LiteLLM gives every such answer of the Messages API the same ID, and
+        // stores one row for each ID.
+        const { calls, key, runId, statuses } = yield* sendAll(hostile, {
+          model: "priced",
+          models: { chat: "priced", claude: "priced-claude" },
+          identity: { billingAccountId: "acct-8", attempt: 3 }
+        })
+        assert.strictEqual(calls.keyHash, key.hash)
+        // Counting tokens leaves no row.
+        const ids = [...calls.ended.values()]
+          .filter(({ callId, status }) => status === 200 && calls.started.get(callId)?.api !== "count_tokens")
+          .map(({ callId }) => callId)
+        assert.isAbove(ids.length, 120, JSON.stringify(statuses))
+        yield* BillingTrial.settled(lite)
+        const rows = yield* written
+        const rowIds = rows.map(BillingRows.callIdOf)
+        assert.strictEqual(new Set(rowIds).size, rows.length, "one row for each call")
+        assert.deepStrictEqual(
+          ids.filter((id) => !rowIds.includes(id)).map((id) => calls.started.get(id)),
+          [],
+          "calls without a row"
+        )
+        assert.deepStrictEqual(
+          rows.filter((_, index) => !calls.started.has(rowIds[index]!)),
+          [],
+          "rows of other calls"
+        )
+        for (const row of rows) {
+          assert.strictEqual(row.api_key, key.hash, row.request_id)
+          assert.include(["", null], row.team_id, row.request_id)
+          if (row.status === "success") {
+            assert.strictEqual(row.end_user, "acct-8", row.request_id)
+            assert.deepInclude(row.metadata.spend_logs_metadata, { run_id: runId, attempt: 3 })
+          } else {
+            // LiteLLM writes these without an identity.
+            assert.strictEqual(row.spend, 0, row.request_id)
+            assert.include(["acct-8", "", null], row.end_user, row.request_id)
+          }
+        }
+        assert.notMatch(yield* lite.dump, /evil/u)
+        // LiteLLM is attacked without the gateway, to show that this would be found.
+        const evil = attempts.find(({ worksUnprotected }) => worksUnprotected === true)!
+        yield* lite.ask("POST", chat().path, JSON.parse(bodyOf(evil)), {
+          headers: { "x-litellm-customer-id": "evil" }
+        })
+        yield* Await.until(
+          "LiteLLM bills it",
+          Effect.map(written, (all) => all.some(({ end_user }) => end_user === "evil"))
+        )
+        assert.match(yield* lite.dump, /evil/u)
+      })
   )
 
   it.effect("opens neither another model nor another route of LiteLLM, until it is deleted", () =>

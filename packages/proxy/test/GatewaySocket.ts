@@ -108,6 +108,7 @@ export const send = (
   Effect.callback<Answer>((resume) => {
     let text = ""
     let timer: NodeJS.Timeout | undefined
+    const isHead = bytes.toString().startsWith("HEAD ")
     const socket = net.connect({ path: socketPath, allowHalfOpen: true })
     const end = () => {
       clearTimeout(timer)
@@ -117,27 +118,28 @@ export const send = (
     socket.on("data", (data) => {
       text += data.toString("latin1")
       clearTimeout(timer)
-      if (completeAnswers(text) >= answers) timer = setTimeout(end, idleMillis)
+      if (completeAnswers(text, isHead) >= answers) timer = setTimeout(end, idleMillis)
     })
     socket.on("error", end)
     socket.on("end", end)
     socket.write(typeof bytes === "string" ? Buffer.from(bytes, "latin1") : bytes)
   }).pipe(Effect.timeout(Pace.hangMillis / 2), Effect.orDie)
 
-/** How many answers a text begins with that are whole by their length or their last chunk. */
-const completeAnswers = (text: string): number => {
+/** How many answers a text begins with that are whole: by their length, their last chunk, or without a body. */
+const completeAnswers = (text: string, isHead: boolean): number => {
   const head = /^HTTP\/1\.[01] (\d{3})[\s\S]*?\r\n\r\n/u.exec(text)
   if (head === null) return 0
   const length = /^content-length: (\d+)\r$/imu.exec(head[0])?.[1]
   const body = text.slice(head[0].length)
   const last = /(?:^|\r\n)0\r\n\r\n/u.exec(body)
-  const bytes = head[1]!.startsWith("1")
-    ? 0
-    : length !== undefined
-      ? Number(length)
-      : last && last.index + last[0].length
+  const bytes =
+    isHead || head[1]!.startsWith("1")
+      ? 0
+      : length !== undefined
+        ? Number(length)
+        : last && last.index + last[0].length
   if (bytes === null || body.length < bytes) return 0
-  return (head[1]!.startsWith("1") ? 0 : 1) + completeAnswers(body.slice(bytes))
+  return (head[1]!.startsWith("1") ? 0 : 1) + completeAnswers(body.slice(bytes), isHead)
 }
 
 export const parse = (text: string): Answer => {
