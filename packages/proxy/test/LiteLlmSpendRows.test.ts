@@ -55,29 +55,33 @@ describe("LiteLlmSpendRows", () => {
     })
   )
 
-  it.live("finds the call ID in the column, in the metadata, in JSON, or in the ID of a cached row", () =>
-    Effect.gen(function* () {
-      const double = yield* LiteLlmRows.acquire
-      double.rows.push(
-        LiteLlmRows.row("call-1", { request_id: "chatcmpl-1" }),
-        LiteLlmRows.row("call-2", { request_id: "chatcmpl-2", litellm_call_id: null }),
-        LiteLlmRows.row("call-3", {
-          request_id: "chatcmpl-3",
-          litellm_call_id: undefined,
-          metadata: JSON.stringify({ litellm_call_id: "call-3" })
-        }),
-        LiteLlmRows.row("call-4", {
-          request_id: "call-4_cache_hit1769853601.25",
-          litellm_call_id: undefined,
-          metadata: {}
-        })
-      )
-      const found = yield* rowsOf(double)(byKey)
-      assert.deepStrictEqual(
-        found.map(({ callId }) => callId),
-        ["call-1", "call-2", "call-3", "call-4"]
-      )
-    })
+  it.live(
+    "finds the call ID in the column, in the metadata, in JSON, or in the ID of a cached or repeated row",
+    () =>
+      Effect.gen(function* () {
+        const double = yield* LiteLlmRows.acquire
+        double.rows.push(
+          LiteLlmRows.row("call-1", { request_id: "chatcmpl-1" }),
+          LiteLlmRows.row("call-2", { request_id: "chatcmpl-2", litellm_call_id: null }),
+          LiteLlmRows.row("call-3", {
+            request_id: "chatcmpl-3",
+            litellm_call_id: undefined,
+            metadata: JSON.stringify({ litellm_call_id: "call-3" })
+          }),
+          LiteLlmRows.row("call-4", {
+            request_id: "call-4_cache_hit1769853601.25",
+            litellm_call_id: undefined,
+            metadata: {}
+          }),
+          // An attempt that the provider billed before LiteLLM repeated it.
+          LiteLlmRows.row("call-4-attempt-0", { status: "failure" })
+        )
+        const found = yield* rowsOf(double)(byKey)
+        assert.deepStrictEqual(
+          found.map(({ callId }) => callId),
+          ["call-1", "call-2", "call-3", "call-4", "call-4"]
+        )
+      })
   )
 
   it.live("asks always with a filter, and page by page beyond the number that LiteLLM counts to", () =>

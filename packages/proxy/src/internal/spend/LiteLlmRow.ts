@@ -62,11 +62,16 @@ const fieldsOf = (value: unknown): Fields =>
       ? Option.getOrElse(decodeMetadata(value), () => ({}))
       : {}
 
-/** A row of an answer from LiteLLM's cache has an ID with a suffix. */
+/**
+ * The ID of the call. It has a suffix in the row of an answer from LiteLLM's cache, and in the row of an attempt that
+ * the provider billed before LiteLLM repeated it.
+ */
 const callIdOf = (fields: Fields, metadata: Fields): string | undefined =>
-  text(fields["litellm_call_id"]) ??
-  text(metadata["litellm_call_id"]) ??
-  text(fields["request_id"])?.replace(/_cache_hit[0-9.]+$/u, "")
+  (
+    text(fields["litellm_call_id"]) ??
+    text(metadata["litellm_call_id"]) ??
+    text(fields["request_id"])
+  )?.replace(/(?:_cache_hit[0-9.]+|-attempt-\d+)$/u, "")
 
 const statusOf = (status: unknown): SpendRow["status"] =>
   status === "failure"
