@@ -148,8 +148,12 @@ const problemsOf = ({ callId, entry, first, rows, run }: Call): ReadonlyArray<st
     if (row.end_user !== plan.billingAccountId) problem(`has a row that bills ${row.end_user}`)
     if (row.api_key !== audit.keyHash) problem("has a row of another key")
     const rowRun = row.metadata.spend_logs_metadata?.["run_id"]
-    // LiteLLM writes no metadata for a call that failed.
-    const isBare = rowRun === undefined && row.status === "failure" && isZero(row)
+    // LiteLLM keeps the metadata of a failed call under the name of Chat Completions only, so rows of the other APIs
+    // have none. Their key is the run's.
+    const isBare =
+      rowRun === undefined &&
+      row.status === "failure" &&
+      (isZero(row) || !(audit.started.get(callId)?.path.startsWith(paths.chat) ?? true))
     if (rowRun !== runId && !isBare)
       problem(`has a row of run ${String(rowRun)} (${row.status}, ${row.spend} USD, call ${row.request_id})`)
   }

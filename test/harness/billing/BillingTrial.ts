@@ -5,9 +5,11 @@
  * LiteLLM restarts. In the end every run is over, every row is written, and every call has a verdict.
  */
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import { entries, Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import { type Limits, limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimits"
+import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as LiteLlmSpendRows from "@cogni/sandbox-proxy/LiteLlmSpendRows"
 import { RunKeys } from "@cogni/sandbox-proxy/RunKeys"
 import { Array as Arr, Deferred, Effect, Fiber, Layer, Redacted, Schedule, Stream } from "effect"
@@ -146,8 +148,9 @@ const prove = Effect.fnUntraced(function* ({ lite, plan }: TrialOptions, places:
 const trial = Effect.fnUntraced(function* (options: TrialOptions, host: BillingHost.HostOptions) {
   const { lite, say = () => undefined } = options
   const { failures, refused } = yield* playAll(options, host)
-  // Removes the containers of hosts that were killed.
+  // Removes the containers and directories of hosts that were killed.
   yield* Effect.flatMap(DockerReaper.make, ({ reap }) => reap)
+  yield* FileRunStore.make({ directory: host.directory, trafficOf: AuditTraffic.reader() }).reap
   yield* BillingHost.recover
   const ledger = yield* Ledger
   yield* Await.until(
