@@ -4,6 +4,7 @@ import * as RunStore from "@cogni/sandbox-core/RunStore"
 import { StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Stream } from "effect"
+import { TestClock } from "effect/testing"
 import * as JournalTail from "../src/internal/JournalTail.ts"
 import * as RunRoster from "../src/internal/RunRoster.ts"
 import * as ServerLimits from "../src/ServerLimits.ts"
@@ -18,6 +19,13 @@ const entries = Array.from({ length: total }, (_, index): JournalEntry => {
     ? { ...common, type: "run.ended", status: "exited", exitCode: 0 }
     : { ...common, type: "message.written", text: "a" }
 })
+
+const layerOf = (journal: RunJournal["Service"]) =>
+  Layer.mergeAll(
+    RunStore.layerMemory,
+    RunRoster.layer(ServerLimits.defaults),
+    Layer.succeed(RunJournal, journal)
+  )
 
 describe("JournalTail", () => {
   it.live("loses no entry for a reader whose reading of the journal fails", () => {
@@ -50,15 +58,34 @@ describe("JournalTail", () => {
       isFailing = true
       assert.deepStrictEqual(yield* ids, all)
       assert.strictEqual(failures, 1)
-    }).pipe(
-      Effect.provide(
-        Layer.mergeAll(
-          RunStore.layerMemory,
-          RunRoster.layer(ServerLimits.defaults),
-          Layer.succeed(RunJournal, journal)
-        )
-      ),
-      Effect.scoped
-    )
+    }).pipe(Effect.provide(layerOf(journal)), Effect.scoped)
   })
+
+  for (const [readers, readings] of [
+    [1, 50],
+    [40, 50],
+    [100, 20],
+    [1000, 5]
+  ] as const)
+    it.effect(`reads the journal of a run ${readings} times in 10 s for ${readers} readers`, () => {
+      let count = 0
+      const journal = {
+        write: () => Effect.void,
+        close: () => Effect.void,
+        hold: () => Effect.void,
+        read: () => Effect.sync(() => void (count += 1))
+      }
+      return Effect.gen(function* () {
+        const { follow } = yield* JournalTail.make
+        yield* Effect.forEach(
+          Array.from({ length: readers }),
+          () => Effect.forkScoped(Stream.runDrain(follow(runId, 0)), { startImmediately: true }),
+          { discard: true }
+        )
+        yield* TestClock.adjust("5 seconds")
+        count = 0
+        yield* TestClock.adjust("10 seconds")
+        assert.strictEqual(count, readings)
+      }).pipe(Effect.provide(layerOf(journal)), Effect.scoped)
+    })
 })

@@ -7,11 +7,19 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import { type RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
-import { Clock, Effect, Option, RcMap, Result, Stream, SubscriptionRef } from "effect"
+import { Clock, Effect, Option, RcMap, Ref, Result, Stream, SubscriptionRef } from "effect"
 import { RunRoster } from "./RunRoster.ts"
 
-/** Time between two readings of a journal, in milliseconds. */
-const pollMillis = 200
+/** Shortest and longest time between two readings of a journal, in milliseconds. */
+const pollMillisMin = 200
+const pollMillisMax = 2000
+
+/** Maximum number of pieces that the readers of one run get in a second, so that they leave the processor to runs. */
+const piecesPerSecondMax = 200
+
+/** Time between two readings of a journal that has this many readers, in milliseconds. */
+export const pollMillis = (readers: number): number =>
+  Math.min(pollMillisMax, Math.max(pollMillisMin, (readers * 1000) / piecesPerSecondMax))
 
 /** Time between two questions whether a run is over whose journal has no end, in readings. */
 const describeEvery = 10
@@ -102,6 +110,7 @@ export const make = Effect.gen(function* () {
     idleTimeToLive: "5 seconds",
     lookup: Effect.fnUntraced(function* (runId: RunId) {
       const tail = yield* SubscriptionRef.make<Tail>({ recent: [], last: 0, isOver: false })
+      const readers = yield* Ref.make(0)
       let readings = 0
       const step = Effect.gen(function* () {
         const { last } = yield* SubscriptionRef.get(tail)
@@ -119,19 +128,32 @@ export const make = Effect.gen(function* () {
         // A store that does not answer now may answer later. Readers get heartbeats until then.
         Effect.catch((error) => Effect.as(unreadable(runId, error), { isOver: false, isMore: false })),
         Effect.tap(({ isMore, isOver }) =>
-          isMore || isOver ? Effect.void : Effect.sleep(`${pollMillis} millis`)
+          isMore || isOver
+            ? Effect.void
+            : Effect.flatMap(Ref.get(readers), (count) => Effect.sleep(`${pollMillis(count)} millis`))
         ),
         Effect.repeat({ until: ({ isOver }) => isOver }),
         Effect.forkScoped
       )
-      return tail
+      return { tail, readers }
     })
   })
+
+  /** The tail of a run, with one more reader until the scope closes. */
+  const tailOf = (runId: RunId) =>
+    RcMap.get(tails, runId).pipe(
+      Effect.tap(({ readers }) =>
+        Effect.acquireRelease(
+          Ref.update(readers, (count) => count + 1),
+          () => Ref.update(readers, (count) => count - 1)
+        )
+      )
+    )
 
   /** Streams the entries after a number, as they come, until the run is over. */
   const follow = (runId: RunId, after: number): Stream.Stream<Uint8Array> =>
     Stream.unwrap(
-      Effect.map(RcMap.get(tails, runId), (tail) => {
+      Effect.map(tailOf(runId), ({ tail }) => {
         const step = Effect.fnUntraced(function* (from: number) {
           const next = yield* SubscriptionRef.changes(tail).pipe(
             Stream.filter(({ isOver, last }) => last > from || isOver),
@@ -143,7 +165,7 @@ export const make = Effect.gen(function* () {
           const older = isBehind ? yield* Effect.result(read(runId, from)) : undefined
           if (older !== undefined && Result.isFailure(older)) {
             yield* unreadable(runId, older.failure)
-            yield* Effect.sleep(`${pollMillis} millis`)
+            yield* Effect.sleep(`${pollMillisMin} millis`)
             return [[], Option.some(from)] as const
           }
           const found =
