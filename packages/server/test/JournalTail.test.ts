@@ -20,7 +20,7 @@ const entries = Array.from({ length: total }, (_, index): JournalEntry => {
     : { ...common, type: "message.written", text: "a" }
 })
 
-const layerOf = (journal: RunJournal["Service"]) =>
+const layerOf = (journal: (typeof RunJournal)["Service"]) =>
   Layer.mergeAll(
     RunStore.layerMemory,
     RunRoster.layer(ServerLimits.defaults),

@@ -87,6 +87,45 @@ const endOf = ({ outcome }: RunRecord, seq: number, at: string): JournalEntry | 
         ...(outcome.status === "exited" ? { exitCode: outcome.result.exitCode } : {})
       }
 
+const unreadable = (runId: RunId, error: { readonly message: string }) =>
+  Effect.logWarning(`the journal of run ${runId} could not be read. ${error.message}`)
+
+const read = (journal: (typeof RunJournal)["Service"], runId: RunId, after: number) =>
+  journal.read({ runId, after, limit: pageMax })
+
+/** Waits for entries after a number. Returns them, and the number after which to go on, until the run is over. */
+const piecesOf = (
+  journal: (typeof RunJournal)["Service"],
+  runId: RunId,
+  tail: SubscriptionRef.SubscriptionRef<Tail>
+) =>
+  Effect.fnUntraced(function* (from: number) {
+    const next = yield* SubscriptionRef.changes(tail).pipe(
+      Stream.filter(({ isOver, last }) => last > from || isOver),
+      Stream.runHead
+    )
+    const { isOver, last, recent } = Option.getOrThrow(next)
+    const oldest = recent[0]?.seq ?? last + 1
+    const isBehind = from + 1 < oldest
+    const older = isBehind ? yield* Effect.result(read(journal, runId, from)) : undefined
+    if (older !== undefined && Result.isFailure(older)) {
+      yield* unreadable(runId, older.failure)
+      yield* Effect.sleep(`${pollMillisMin} millis`)
+      return [[], Option.some(from)] as const
+    }
+    const found =
+      older === undefined
+        ? recent.filter(({ seq }) => seq > from)
+        : (older.success?.entries.map(encode) ?? [])
+    // Entries that this host has lost are skipped.
+    const reached = found.at(-1)?.seq ?? (isBehind ? oldest - 1 : last)
+    const isDone = isOver && reached >= last
+    return [
+      found.length === 0 ? [] : [joined(found)],
+      isDone ? Option.none<number>() : Option.some(reached)
+    ] as const
+  })
+
 export const make = Effect.gen(function* () {
   const journal = yield* RunJournal
   const roster = yield* RunRoster
@@ -101,11 +140,6 @@ export const make = Effect.gen(function* () {
     return endOf(record, seq, record.endedAt ?? now)
   })
 
-  const unreadable = (runId: RunId, error: { readonly message: string }) =>
-    Effect.logWarning(`the journal of run ${runId} could not be read. ${error.message}`)
-
-  const read = (runId: RunId, after: number) => journal.read({ runId, after, limit: pageMax })
-
   const tails = yield* RcMap.make({
     idleTimeToLive: "5 seconds",
     lookup: Effect.fnUntraced(function* (runId: RunId) {
@@ -114,7 +148,7 @@ export const make = Effect.gen(function* () {
       let readings = 0
       const step = Effect.gen(function* () {
         const { last } = yield* SubscriptionRef.get(tail)
-        const page = yield* read(runId, last)
+        const page = yield* read(journal, runId, last)
         const entries = page?.entries ?? []
         const isAsked = readings++ % describeEvery === 0 && entries.length === 0 && page?.ended !== true
         const end = isAsked ? yield* missingEnd(runId, last + 1) : undefined
@@ -153,35 +187,7 @@ export const make = Effect.gen(function* () {
   /** Streams the entries after a number, as they come, until the run is over. */
   const follow = (runId: RunId, after: number): Stream.Stream<Uint8Array> =>
     Stream.unwrap(
-      Effect.map(tailOf(runId), ({ tail }) => {
-        const step = Effect.fnUntraced(function* (from: number) {
-          const next = yield* SubscriptionRef.changes(tail).pipe(
-            Stream.filter(({ isOver, last }) => last > from || isOver),
-            Stream.runHead
-          )
-          const { isOver, last, recent } = Option.getOrThrow(next)
-          const oldest = recent[0]?.seq ?? last + 1
-          const isBehind = from + 1 < oldest
-          const older = isBehind ? yield* Effect.result(read(runId, from)) : undefined
-          if (older !== undefined && Result.isFailure(older)) {
-            yield* unreadable(runId, older.failure)
-            yield* Effect.sleep(`${pollMillisMin} millis`)
-            return [[], Option.some(from)] as const
-          }
-          const found =
-            older === undefined
-              ? recent.filter(({ seq }) => seq > from)
-              : (older.success?.entries.map(encode) ?? [])
-          // Entries that this host has lost are skipped.
-          const reached = found.at(-1)?.seq ?? (isBehind ? oldest - 1 : last)
-          const isDone = isOver && reached >= last
-          return [
-            found.length === 0 ? [] : [joined(found)],
-            isDone ? Option.none<number>() : Option.some(reached)
-          ] as const
-        })
-        return Stream.paginate(after, step)
-      })
+      Effect.map(tailOf(runId), ({ tail }) => Stream.paginate(after, piecesOf(journal, runId, tail)))
     )
 
   return { follow }

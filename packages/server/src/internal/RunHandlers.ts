@@ -96,6 +96,21 @@ const isAsked = (run: RosterRun, query: ListQuery): boolean =>
   query.minCostUsd === undefined &&
   query.maxCostUsd === undefined
 
+/** The runs that have no record yet. Asks once for all that are running, and again only for the others. */
+const withoutRecord = Effect.fnUntraced(function* (
+  store: RunStore["Service"],
+  begun: ReadonlyArray<RosterRun>,
+  billingAccountId: string
+) {
+  if (begun.length === 0) return []
+  const { records } = yield* store.search({ filter: { billingAccountId, states: ["running"] } })
+  const running = new Set(records.map(({ runId }) => runId))
+  return yield* Effect.filter(
+    begun.filter(({ runId }) => !running.has(runId)),
+    ({ runId }) => Effect.map(store.describe(runId), (found) => found === undefined)
+  )
+}, Effect.catch(Problem.storeUnavailable))
+
 export const make = Effect.gen(function* () {
   const roster = yield* RunRoster
   const store = yield* RunStore
@@ -114,20 +129,6 @@ export const make = Effect.gen(function* () {
             )
           )
         )
-
-  /** The runs that have no record yet. Asks once for all that are running, and again only for the others. */
-  const withoutRecord = Effect.fnUntraced(function* (
-    begun: ReadonlyArray<RosterRun>,
-    billingAccountId: string
-  ) {
-    if (begun.length === 0) return []
-    const { records } = yield* store.search({ filter: { billingAccountId, states: ["running"] } })
-    const running = new Set(records.map(({ runId }) => runId))
-    return yield* Effect.filter(
-      begun.filter(({ runId }) => !running.has(runId)),
-      ({ runId }) => Effect.map(store.describe(runId), (found) => found === undefined)
-    )
-  }, Effect.catch(Problem.storeUnavailable))
 
   /** Looks up a run of the account: its record, its entry in this server's roster, or both. */
   const lookUp = Effect.fnUntraced(function* (id: string) {
@@ -161,7 +162,7 @@ export const make = Effect.gen(function* () {
               (run) => run.billingAccountId === billingAccountId && isAsked(run, query)
             )
           : []
-      const unrecorded = yield* withoutRecord(begun, billingAccountId)
+      const unrecorded = yield* withoutRecord(store, begun, billingAccountId)
       // One place is left for a recorded run, from which the next page continues.
       const first = unrecorded.slice(0, Math.max(0, limit - 1)).map(starting)
       const isOnlyStarting = statuses !== undefined && filter.states?.length === 0
