@@ -11,7 +11,9 @@ import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
+import * as IdentityCheck from "@cogni/sandbox-proxy/IdentityCheck"
 import * as LiteLlmRunKeys from "@cogni/sandbox-proxy/LiteLlmRunKeys"
+import * as LiteLlmSpendRows from "@cogni/sandbox-proxy/LiteLlmSpendRows"
 import * as RunKeys from "@cogni/sandbox-proxy/RunKeys"
 import { Context, Effect, Layer, Redacted, Schedule } from "effect"
 import { readFileSync } from "node:fs"
@@ -140,7 +142,7 @@ const hostile: ReadonlyArray<readonly [name: string, bytes: Buffer]> = [
 /** Sends requests through a gateway, over the socket of one run. Returns its audit and its key. */
 const sendAll = Effect.fnUntraced(function* (
   requests: typeof hostile,
-  llm: SandboxSpecInput["llm"] & object
+  llm: NonNullable<GatewaySocket.Options["llm"]>
 ) {
   const keys = yield* RunKeys.RunKeys
   const lite = yield* LiteLlm
@@ -269,6 +271,17 @@ it.layer(whole, { excludeTestServices: true, timeout: Pace.hangMillis })("a key 
         )
         assert.match(yield* lite.dump, /evil/u)
       })
+  )
+
+  it.effect("has rows whose identity a marked call proves at the start", () =>
+    Effect.gen(function* () {
+      const { masterKey, url } = yield* LiteLlm
+      const options = { url, key: Redacted.make(masterKey) }
+      const proof = yield* IdentityCheck.check({ ...options, model: "chat" }).pipe(
+        Effect.provide(LiteLlmSpendRows.layer(options))
+      )
+      assert.isAbove(proof.costUsd ?? 0, 0)
+    })
   )
 
   it.effect("opens neither another model nor another route of LiteLLM, until it is deleted", () =>

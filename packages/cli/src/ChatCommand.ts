@@ -32,6 +32,7 @@ import * as Composition from "./Composition.ts"
 import * as ConfigCommand from "./ConfigCommand.ts"
 import { mapLayerError, type Refusal, refusal, refuse } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
+import * as IdentityProof from "./IdentityProof.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
 import * as Reaping from "./Reaping.ts"
@@ -67,6 +68,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const fallback = input.model ?? settings.model
   const model = yield* Effect.fromResult(modelOf(configuration, fallback))
   const wayOut: RunPlan.UpstreamWayOut = { _tag: "Upstream", model, ...address }
+  yield* IdentityProof.required(settings)
   const { hostSessions, sessions: directory } = StateDirectory.paths(settings.stateDirectory)
   const host = yield* input.hostDirectory === undefined
     ? Effect.succeed(undefined)

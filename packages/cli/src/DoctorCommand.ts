@@ -2,10 +2,11 @@
 import * as DockerDoctor from "@cogni/sandbox-docker/DockerDoctor"
 import * as Finding from "@cogni/sandbox-docker/Finding"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
-import { Effect } from "effect"
+import { Effect, Result } from "effect"
 import * as Composition from "./Composition.ts"
 import * as CheckoutCommands from "./CheckoutCommands.ts"
 import { exitCode } from "./ExitCode.ts"
+import type { Refusal } from "./Failure.ts"
 import { inFlags } from "./RemedyWords.ts"
 import * as LiteLlmProbe from "./LiteLlmProbe.ts"
 import * as Output from "./Output.ts"
@@ -46,6 +47,16 @@ export const gitFinding = (version: string | undefined): Finding.Finding => {
     : Finding.warn("git", version, `Update git: runs with --repo need ${gitVersionMin} or later`)
 }
 
+/** Checks a file of settings that only some runs read. Returns no finding if none is configured. */
+export const settingsFinding = (
+  check: string,
+  read: Result.Result<object | undefined, Refusal>
+): ReadonlyArray<Finding.Finding> =>
+  Result.match(read, {
+    onFailure: ({ detail, remedy }) => [Finding.fail(check, detail, remedy)],
+    onSuccess: (found) => (found === undefined ? [] : [Finding.ok(check, "its file is valid")])
+  })
+
 export const doctor = Effect.fnUntraced(function* (
   input: Output.Asked & { readonly workspace?: string | undefined }
 ) {
@@ -73,7 +84,11 @@ export const doctor = Effect.fnUntraced(function* (
     [machine, HostGitRelay.gitVersion, UpstreamProbe.probe(settings), LiteLlmProbe.probe(settings)],
     { concurrency: 4 }
   )
-  const findings = [...found, gitFinding(git), upstream, ...liteLlm].map((finding) => ({
+  const files = [
+    ...settingsFinding("account limits", settings.accountLimits),
+    ...settingsFinding("package registries", settings.packages)
+  ]
+  const findings = [...found, gitFinding(git), upstream, ...liteLlm, ...files].map((finding) => ({
     ...finding,
     detail: inFlags(finding.detail),
     ...(finding.fix === undefined ? {} : { fix: CheckoutCommands.forUser(inFlags(finding.fix)) })

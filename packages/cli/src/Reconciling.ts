@@ -13,22 +13,21 @@ import * as KeyFile from "./KeyFile.ts"
 import * as RunPlan from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
-/** Reads the configured upstream's rows, with the key that calls it. LiteLLM requires its master key for that. */
 export const layer = (settings: Settings["Service"]): Layer.Layer<Reconciler.Reconciler, Refusal, Ledger> =>
+  Reconciler.layer({
+    limits: limitsFor(settings.rowsSeconds),
+    priceOf: PublicPrices.priceOf(settings.prices)
+  }).pipe(Layer.provide(rows(settings)))
+
+/** Reads the configured upstream's rows, with the key that calls it. LiteLLM requires its master key for that. */
+export const rows = (settings: Settings["Service"]): Layer.Layer<SpendRows.SpendRows, Refusal> =>
   Layer.unwrap(
     Effect.map(Effect.fromResult(RunPlan.upstreamAddress(settings, false)), ({ key, options, url }) =>
-      Reconciler.layer({
-        limits: limitsFor(settings.rowsSeconds),
-        priceOf: PublicPrices.priceOf(settings.prices)
-      }).pipe(
-        Layer.provide(
-          rowsOf(nameOf(url, options), {
-            url,
-            egressProxy: options.egressProxy,
-            key: settings.keyFile === undefined ? key : KeyFile.source(settings.keyFile, "COGNI_LLM_KEY_FILE")
-          })
-        )
-      )
+      rowsOf(nameOf(url, options), {
+        url,
+        egressProxy: options.egressProxy,
+        key: settings.keyFile === undefined ? key : KeyFile.source(settings.keyFile, "COGNI_LLM_KEY_FILE")
+      })
     )
   )
 

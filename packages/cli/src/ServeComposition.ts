@@ -33,6 +33,7 @@ import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import * as Composition from "./Composition.ts"
 import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
+import * as IdentityProof from "./IdentityProof.ts"
 import * as RunPlan from "./RunPlan.ts"
 import * as Records from "./Records.ts"
 import * as Reaping from "./Reaping.ts"
@@ -69,6 +70,7 @@ export const server = (
   Layer.unwrap(
     Effect.gen(function* () {
       const wayOut = yield* Effect.fromResult(wayOutOf(settings, options))
+      if (wayOut._tag === "Upstream") yield* IdentityProof.required(settings)
       const budget = yield* Effect.fromResult(RunPlan.budgetOf(options, "serve"))
       const { forges } = yield* Effect.fromResult(settings.git)
       const runner = Composition.runner(settings, {

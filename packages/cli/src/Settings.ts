@@ -137,6 +137,7 @@ const config = Config.all({
       "COGNI_LLM_ROWS_SECONDS"
     )
   ),
+  identityCheckModel: text("COGNI_IDENTITY_CHECK_MODEL"),
   prometheusUrl: text("COGNI_PROMETHEUS_URL"),
   upstream: Config.all({
     profile: optional(Config.schema(UpstreamProfile.Name, "COGNI_LLM_PROFILE")),
@@ -205,10 +206,10 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     accountLimits: yield* Effect.result(AccountSettings.make(found.accountLimitsFile)),
     /** Whether each run gets a key of its own. */
     runKeys: RunKeySettings.make(found.runKeys),
-    /** Prices of models, if configured. */
+    /** Prices of models; seconds for which the upstream collects rows; the model of the check of identity. */
     prices: found.prices,
-    /** Seconds for which the upstream collects rows before it writes them, if configured. */
     rowsSeconds: found.rowsSeconds,
+    identityCheckModel: found.identityCheckModel,
     /** Profile of the upstream. An invalid one is an error only if a model is needed. */
     upstreamOptions: yield* Effect.result(
       UpstreamSettings.make({

@@ -1,6 +1,8 @@
 /** Findings as a page: each with its fix, and a last line that says whether a run can succeed. */
 import { assert, describe, it } from "@effect/vitest"
-import { render } from "../src/DoctorCommand.ts"
+import { Result } from "effect"
+import { render, settingsFinding } from "../src/DoctorCommand.ts"
+import { refuse } from "../src/Failure.ts"
 
 const ok = { check: "engine", status: "ok", detail: "answers" } as const
 const warn = { check: "upstream", status: "warn", detail: "none", fix: "Set COGNI_LLM_URL" } as const
@@ -28,5 +30,16 @@ describe("doctor", () => {
     assert.strictEqual(render([ok]).at(-1), "ready")
     assert.strictEqual(render([ok, warn]).at(-1), "ready, with 1 warning")
     assert.strictEqual(render([fail, fail]).at(-1), "2 problems to fix before a run can succeed")
+  })
+
+  it("checks a file of settings, if one is configured", () => {
+    const find = (read: Parameters<typeof settingsFinding>[1]) => settingsFinding("account limits", read)
+    assert.deepStrictEqual(find(Result.succeed(undefined)), [])
+    assert.deepInclude(find(Result.succeed({}))[0], { check: "account limits", status: "ok" })
+    assert.deepInclude(find(refuse("configuration", "the file is not JSON", "Correct it"))[0], {
+      status: "fail",
+      detail: "the file is not JSON",
+      fix: "Correct it"
+    })
   })
 })

@@ -22,6 +22,7 @@ const absent: Settings["Service"] = {
   accountLimits: Result.succeed(undefined),
   prices: undefined,
   rowsSeconds: undefined,
+  identityCheckModel: undefined,
   prometheusUrl: undefined,
   runKeys: { mode: "off", deployment: "test" },
   upstreamOptions: Result.succeed({ profile: {} }),

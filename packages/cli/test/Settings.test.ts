@@ -60,6 +60,7 @@ describe("Settings", () => {
         accountLimits: Result.succeed(undefined),
         prices: undefined,
         rowsSeconds: undefined,
+        identityCheckModel: undefined,
         prometheusUrl: undefined,
         runKeys: { mode: "off", deployment: RunKeySettings.nameOf(hostname()) },
         upstreamOptions: Result.succeed({ profile: {} }),

@@ -77,6 +77,7 @@ const settings: Settings["Service"] = {
   accountLimits: Result.succeed(undefined),
   prices: undefined,
   rowsSeconds: undefined,
+  identityCheckModel: undefined,
   prometheusUrl: undefined,
   runKeys: { mode: "off", deployment: "test" },
   upstreamOptions: Result.succeed({ profile: {} }),

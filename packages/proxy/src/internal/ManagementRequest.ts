@@ -40,6 +40,8 @@ export interface ManagementRequest {
   readonly connections: Connections
   readonly url: string
   readonly key: KeyInjection.UpstreamKey
+  /** Headers that the request has instead of the key's, with the credential. */
+  readonly headers?: ReadonlyArray<readonly [name: string, value: string]> | undefined
   readonly signal: AbortSignal
   readonly method?: "GET" | "POST" | undefined
   /** Sent as JSON. */
@@ -55,6 +57,7 @@ export const send = ({
   answerBytesMax,
   body,
   connections: agent,
+  headers,
   key,
   method = "GET",
   signal,
@@ -69,8 +72,9 @@ export const send = ({
       signal,
       timeout: connectMillisMax,
       headers: {
-        authorization: KeyInjection.bearer(key),
-        accept: "application/json",
+        ...(headers === undefined
+          ? { authorization: KeyInjection.bearer(key), accept: "application/json" }
+          : Object.fromEntries(headers)),
         ...(text === undefined
           ? {}
           : { "content-type": "application/json", "content-length": String(Buffer.byteLength(text)) })
