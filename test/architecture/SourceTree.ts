@@ -62,6 +62,7 @@ export const pagePatterns: ReadonlyArray<string> = [
   "docs/**/*.md",
   "docs/*.txt",
   "packages/*/README.md",
+  "examples/**/*.md",
   "images/**/*.md",
   "test/**/*.md"
 ]

@@ -17,6 +17,11 @@ const run = async (...argv: ReadonlyArray<string>) => {
 const printed: Readonly<Record<string, ReadonlyArray<string>>> = {
   "graph-in-memory": ["assistant_final\nusage_report\ndone", "ok true: Lima."],
   "hello-in-memory": ["exit code 0, said: hello, world"],
+  "opentelemetry-in-memory": [
+    "SandboxRunner.agent in SandboxRunner.run",
+    "SandboxRunner.run in handle request\nhandle request in nothing",
+    "run RUN ended: exit code 0, in the same trace: true"
+  ],
   "own-agent-in-memory": [
     `{"type":"text_delta","delta":"review --model gpt-5: no problem found\\n"}`,
     "ok true: review --model gpt-5: no problem found"

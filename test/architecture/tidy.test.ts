@@ -64,6 +64,7 @@ const calls: ReadonlyArray<Ban> = [
       "test/harness/LiteLlm.ts": "the path of the LiteLLM that ./dev installed",
       "test/harness/litellm/engine/QueryEngine.ts": "a program: LiteLLM passes its options so",
       "test/harness/PostgresServer.ts": "the path of the PostgreSQL that ./dev installed",
+      "test/harness/Prometheus.ts": "the path of the Prometheus that ./dev unpacked",
       "test/harness/Images.ts": "the images that ./dev built"
     }
   },

@@ -1,5 +1,4 @@
 /** A graph run in OpenTelemetry's exporters: one trace with every phase and every model call, and no secret. */
-import { text } from "node:stream/consumers"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NodeSdk from "@effect/opentelemetry/NodeSdk"
@@ -10,8 +9,8 @@ import { Effect, Layer, Redacted } from "effect"
 import * as CliProcess from "../harness/CliProcess.ts"
 import * as GraphHarness from "../harness/GraphHarness.ts"
 import * as Images from "../harness/Images.ts"
-import { respond, serve } from "../harness/LocalServer.ts"
 import * as ModelApi from "../harness/ModelApi.ts"
+import * as OtlpCollector from "../harness/OtlpCollector.ts"
 
 const key = "sk-planted-telemetry-5e01"
 const said = "a word that only the prompt has: vermilion"
@@ -100,43 +99,24 @@ layer(Layer.empty, { excludeTestServices: true })("telemetry", (it) => {
   )
 })
 
-/** Starts an OTLP collector, and records the bodies that it receives. */
-const collector = Effect.gen(function* () {
-  const bodies: Array<string> = []
-  const url = yield* serve(async (request, response) => {
-    bodies.push(await text(request))
-    respond(response, 200, {})
-  })
-  return { bodies, url }
-})
-
 layer(CliProcess.layer, { excludeTestServices: true })("telemetry of the command", (it) => {
   it.effect("sends an invocation as one trace to the OTLP endpoint, without prompts or answers", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
-      const { bodies, url } = yield* collector
-      const ended = yield* cli.run(["run", "--demo", said], { env: { OTEL_EXPORTER_OTLP_ENDPOINT: url } })
+      const collector = yield* OtlpCollector.acquire
+      const ended = yield* cli.run(["run", "--demo", said], {
+        env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url }
+      })
       assert.strictEqual(ended.code, 0, ended.stderr)
-      const spans = bodies.flatMap((body) =>
-        (JSON.parse(body) as Sent).resourceSpans.flatMap(({ scopeSpans }) =>
-          scopeSpans.flatMap((one) => one.spans)
-        )
-      )
+      const spans = yield* collector.spans
       const names = spans.map(({ name }) => name)
       for (const name of ["cogni-sandbox", "SandboxRunner.run", "SandboxRunner.agent"])
         assert.include(names, name)
       assert.isTrue(names.some((name) => name.startsWith("chat ")))
       assert.strictEqual(new Set(spans.map(({ traceId }) => traceId)).size, 1)
-      assert.include(bodies.join(""), "cogni-sandbox")
-      assert.notInclude(bodies.join(""), "vermilion")
+      const told = yield* collector.everything
+      assert.include(told, "cogni-sandbox")
+      assert.notInclude(told, "vermilion")
     })
   )
 })
-
-interface Sent {
-  readonly resourceSpans: ReadonlyArray<{
-    readonly scopeSpans: ReadonlyArray<{
-      readonly spans: ReadonlyArray<{ readonly name: string; readonly traceId: string }>
-    }>
-  }>
-}

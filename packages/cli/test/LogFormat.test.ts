@@ -58,6 +58,11 @@ describe("LogFormat", () => {
     })
   )
 
+  it("knows the commands that stay, which export their log lines", () => {
+    const commands = ["acp", "chat", "mcp", "serve", "run", "top", undefined]
+    assert.deepStrictEqual(commands.filter(LogFormat.isStaying), ["acp", "chat", "mcp", "serve"])
+  })
+
   it("logs the states of runs only in commands that stay, unless they are quiet", () => {
     assert.strictEqual(LogFormat.levelOf(["serve"]), "Info")
     assert.strictEqual(LogFormat.levelOf(["chat", "a.yaml", "-q"]), "Warn")

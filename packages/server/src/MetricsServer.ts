@@ -6,6 +6,7 @@ import { Layer } from "effect"
 import { HttpRouter } from "effect/http"
 import { PrometheusMetrics } from "effect/observability"
 import type { Platform } from "./internal/OperatorServer.ts"
+import * as RequestSpans from "./internal/RequestSpans.ts"
 import * as Surroundings from "./internal/Surroundings.ts"
 import * as ServerHealth from "./ServerHealth.ts"
 
@@ -18,4 +19,4 @@ export const layer = (hostNames: ReadonlyArray<string> = []): Layer.Layer<never,
       Surroundings.layer(hostNames)
     ),
     { disableLogger: true, disableListenLog: true }
-  )
+  ).pipe(Layer.provide(RequestSpans.layer))

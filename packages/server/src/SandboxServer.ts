@@ -21,6 +21,7 @@ import * as ChatHandler from "./internal/ChatHandler.ts"
 import * as DeliveryHandler from "./internal/DeliveryHandler.ts"
 import * as FollowHandler from "./internal/FollowHandler.ts"
 import * as OutputHandler from "./internal/OutputHandler.ts"
+import * as RequestSpans from "./internal/RequestSpans.ts"
 import * as RunHandlers from "./internal/RunHandlers.ts"
 import * as Surroundings from "./internal/Surroundings.ts"
 import * as OperatorServer from "./internal/OperatorServer.ts"
@@ -61,7 +62,9 @@ export const layer = <E = never, R = never>(
   // The layers below are built before the server and closed after it.
   return drained.pipe(
     Layer.provideMerge(
-      HttpRouter.serve(routes(options, limits), { disableLogger: true, disableListenLog: true })
+      HttpRouter.serve(routes(options, limits), { disableLogger: true, disableListenLog: true }).pipe(
+        Layer.provide(RequestSpans.layer)
+      )
     ),
     Layer.provideMerge(operator),
     Layer.provideMerge(RunRoster.layer(limits)),

@@ -137,6 +137,7 @@ describe("operation", () => {
         'sandbox_run_phase_duration_seconds_bucket{phase="agent",le="+Inf"} 1',
         "sandbox_open 0",
         "sandbox_runs_active 0",
+        "sandbox_runs_active_max 32",
         'sandbox_http_requests_total{method="POST",route="/api/v1/ai/chat",status="200"} 1',
         'sandbox_http_requests_total{method="POST",route="/api/v1/ai/chat",status="404"} 1',
         'sandbox_http_requests_total{method="GET",route="/api/v1/runs/{id}",status="404"} 1'
@@ -151,14 +152,7 @@ describe("operation", () => {
   it.effect("writes a token to no log, no span, no problem and no record", () =>
     Effect.gen(function* () {
       const said: Array<string> = []
-      const spans: Array<Tracer.NativeSpan> = []
-      const tracer = Tracer.make({
-        span: (options) => {
-          const span = new Tracer.NativeSpan(options)
-          spans.push(span)
-          return span
-        }
-      })
+      const { spans, tracer } = recording()
       const logger = Logger.make<unknown, void>(({ cause, message }) => {
         said.push(inspect([message, cause], { depth: 20 }))
       })
@@ -168,8 +162,9 @@ describe("operation", () => {
         Effect.provideService(Tracer.Tracer, tracer)
       )
       const caller = yield* server.caller()
-      const { runId } = yield* caller.chat()
+      const { runId } = yield* caller.chat(question, { "x-forwarded-access-token": "hush-hush" })
       const refused = yield* caller.post({ ...question, model: 1 })
+      yield* caller.get("/api/v1/runs?access_token=hush-hush")
       const unknown = yield* asked(`${server.url}/api/v1/runs`, {
         headers: { authorization: "Bearer cgs_wrong-hush-hush" }
       })
@@ -182,7 +177,37 @@ describe("operation", () => {
       assert.notInclude(all, "hush-hush")
     })
   )
+
+  it.effect("names spans of requests after their route, and makes none for probes and scrapes", () =>
+    Effect.gen(function* () {
+      const { spans, tracer } = recording()
+      const server = yield* Effect.provideService(serve(), Tracer.Tracer, tracer)
+      const caller = yield* server.caller()
+      yield* caller.get("/api/v1/runs/run-000000000001")
+      yield* caller.get("/made/up")
+      yield* asked(`${server.url}/health`)
+      for (const path of ["/health", "/health/ready", "/metrics"])
+        yield* asked(`${server.operatorUrl}${path}`)
+      assert.deepStrictEqual(
+        spans.flatMap(({ kind, name }) => (kind === "server" ? [name] : [])),
+        ["GET /api/v1/runs/{id}", "GET other"]
+      )
+    })
+  )
 })
+
+/** A tracer that keeps its spans. */
+const recording = () => {
+  const spans: Array<Tracer.NativeSpan> = []
+  const tracer = Tracer.make({
+    span: (options) => {
+      const span = new Tracer.NativeSpan(options)
+      spans.push(span)
+      return span
+    }
+  })
+  return { spans, tracer }
+}
 
 describe("description", () => {
   it.effect("is a valid OpenAPI document with these paths", () =>

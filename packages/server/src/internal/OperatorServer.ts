@@ -9,6 +9,7 @@ import { Context, Effect, type FileSystem, Layer, type Path, type Scope } from "
 import { type Etag, type HttpPlatform, HttpRouter, type HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiSwagger, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
+import * as RequestSpans from "./RequestSpans.ts"
 import * as Surroundings from "./Surroundings.ts"
 import type { RunRoster } from "./RunRoster.ts"
 import * as ServerApi from "../ServerApi.ts"
@@ -50,7 +51,7 @@ const served = (hostNames: ReadonlyArray<string>) =>
       Surroundings.layer(hostNames)
     ),
     { disableLogger: true, disableListenLog: true }
-  )
+  ).pipe(Layer.provide(RequestSpans.layer))
 
 const readiness = HttpRouter.use((router) =>
   Effect.flatMap(ServerHealth.make, (asked) =>

@@ -6,7 +6,7 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Deferred, Effect, Layer, Stream, SubscriptionRef } from "effect"
-import { activeRuns } from "./ServerMetrics.ts"
+import * as ServerMetrics from "./ServerMetrics.ts"
 import * as Problem from "./Problem.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
 
@@ -47,11 +47,14 @@ interface Roster {
 
 const make = Effect.fnUntraced(function* (limits: ServerLimits) {
   const roster = yield* SubscriptionRef.make<Roster>({ stopping: false, runs: new Map() })
+  yield* ServerMetrics.serving(limits.runsMax)
   const runs = Effect.map(SubscriptionRef.get(roster), ({ runs }) => [...runs.values()].toReversed())
 
   const change = <A>(modify: (before: Roster) => readonly [A, Roster]) =>
     SubscriptionRef.modify(roster, modify).pipe(
-      Effect.tap(Effect.flatMap(SubscriptionRef.get(roster), ({ runs }) => activeRuns(runs.size)))
+      Effect.tap(
+        Effect.flatMap(SubscriptionRef.get(roster), ({ runs }) => ServerMetrics.activeRuns(runs.size))
+      )
     )
 
   const join = (entry: RosterEntry) =>

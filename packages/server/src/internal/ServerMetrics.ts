@@ -17,6 +17,11 @@ const runDuration = Metric.histogram("sandbox_graph_run_duration_seconds", {
 
 const runsActive = Metric.gauge("sandbox_runs_active", { description: "Runs under way in this process" })
 
+const runsActiveMax = Metric.gauge("sandbox_runs_active_max", {
+  description:
+    "Runs that this process may have under way; one more is refused, because nothing waits in a queue"
+})
+
 const readers = Metric.gauge("sandbox_run_readers", {
   description: "Readers that follow the events of runs of this process"
 })
@@ -48,6 +53,12 @@ export const runEnded = (
 
 export const activeRuns = (count: number): Effect.Effect<void> => Metric.update(runsActive, count)
 
+/** States the limit of active runs. A gauge that does not exist yet is no 0 for a dashboard or an alert. */
+export const serving = (runsMax: number): Effect.Effect<void> =>
+  Effect.all([Metric.update(runsActiveMax, runsMax), activeRuns(0), Metric.modify(readers, 0)], {
+    discard: true
+  })
+
 /** Changes the number of readers. */
 export const readersChanged = (change: 1 | -1): Effect.Effect<void> => Metric.modify(readers, change)
 
@@ -67,6 +78,8 @@ const routes: ReadonlyArray<readonly [pattern: RegExp, route: string]> = [
 
 const methods = new Set(["GET", "HEAD", "POST", "DELETE", "OPTIONS"])
 
+export const methodOf = (method: string): string => (methods.has(method) ? method : "other")
+
 export const routeOf = (url: string): string => {
   const [path = ""] = url.split("?")
   return routes.find(([pattern]) => pattern.test(path))?.[1] ?? "other"
@@ -75,7 +88,7 @@ export const routeOf = (url: string): string => {
 export const requestAnswered = (method: string, url: string, status: number): Effect.Effect<void> =>
   Metric.update(
     Metric.withAttributes(requestsTotal, {
-      method: methods.has(method) ? method : "other",
+      method: methodOf(method),
       route: routeOf(url),
       status: String(status)
     }),

@@ -1,0 +1,95 @@
+/**
+ * A target for Prometheus with the metrics of rare events, which a healthy server does not have: a canary, a spent
+ * budget, a refused spec, leftovers, and a verdict about a cost. Each comes from the code that counts it in production.
+ */
+import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { ContainerFailed } from "@cogni/sandbox-core/SandboxError"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import { Ledger, Reconciler, ReconciliationLimits, SpendRows } from "@cogni/sandbox-ledger"
+import * as MetricsServer from "@cogni/sandbox-server/MetricsServer"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { Context, Effect, Layer, Metric } from "effect"
+import { HttpServer } from "effect/http"
+import { createServer } from "node:http"
+import { entryOf, runOf } from "../../packages/ledger/src/testing/LedgerContract.ts"
+
+const runner = SandboxRunner.layerMemory({
+  program: () => Effect.succeed(0),
+  llm: {
+    observations: [
+      {
+        _tag: "ExfiltrationSuspected",
+        evidence: { at: "2026-01-31T10:00:00.000Z", canary: "aws", encoding: "plain", channel: "prompt" }
+      },
+      { _tag: "BudgetExhausted", exhaustion: { budget: "calls", limit: 1, used: 1 } }
+    ]
+  }
+})
+
+/** A run with a canary and a spent budget, and a spec that is refused. */
+const runs = Effect.gen(function* () {
+  const { run } = yield* SandboxRunner.SandboxRunner
+  const identity = { billingAccountId: "account-1" }
+  yield* run({ image: "memory/agent", argv: ["agent"], canaries: "warn", llm: { model: "m", identity } })
+  yield* Effect.flip(run({ image: "", argv: ["agent"] }))
+}).pipe(Effect.provide(runner))
+
+/** A container of a dead process that is removed, and a volume that is not. */
+const leftovers = Effect.suspend(() => {
+  const living = HostOwner.self()
+  const resource = (kind: "container" | "volume") => ({
+    kind,
+    id: kind,
+    name: kind,
+    labels: ResourceLabels.make({
+      runId: RunId.make("run-000000000000"),
+      role: "agent",
+      owner: { ...living, startTicks: living.startTicks + 1 },
+      startedAt: new Date("2030-01-01T00:00:00Z"),
+      expiresAt: new Date("2100-01-01T00:00:00Z")
+    })
+  })
+  const engine = Layer.mock(DockerApi.DockerApi, {
+    address: { type: "unix", path: "/nowhere" },
+    labelled: () => Effect.succeed([resource("container"), resource("volume")]),
+    remove: () => Effect.void,
+    removeVolume: () =>
+      Effect.fail(new ContainerFailed({ operation: "remove", detail: "in use", remedy: "Wait" } as never))
+  })
+  return DockerReaper.DockerReaper.use(({ reap }) => reap).pipe(
+    Effect.provide(Layer.provide(DockerReaper.layerApi(), engine))
+  )
+})
+
+/** A pass over a call whose row does not exist. */
+const verdict = Effect.gen(function* () {
+  const ledger = yield* Ledger.makeMemory()
+  const spend = yield* SpendRows.makeMemory("litellm")
+  const run = runOf("run-00000001")
+  const entries = [entryOf("run-00000001", "call-1", { runKeyHash: "a".repeat(64) })]
+  yield* ledger.open(run)
+  yield* ledger.settle({ run, entries, closedAt: "2026-01-31T10:05:00.000Z" })
+  const { reconcile } = yield* Reconciler.make({ limits: ReconciliationLimits.limitsFor() }).pipe(
+    Effect.provideService(Ledger.Ledger, ledger),
+    Effect.provideService(SpendRows.SpendRows, spend.service)
+  )
+  yield* reconcile()
+})
+
+/** Address of the target, as `host:port`. */
+export const acquire = Effect.gen(function* () {
+  const context = yield* Layer.build(
+    MetricsServer.layer().pipe(
+      Layer.provideMerge(NodeHttpServer.layer(() => createServer(), { port: 0, host: "127.0.0.1" }))
+    )
+  )
+  yield* runs
+  yield* leftovers
+  yield* verdict
+  const { address } = Context.get(context, HttpServer.HttpServer)
+  return HttpServer.formatAddress(address).replace("http://", "")
+}).pipe(Effect.provideService(Metric.MetricRegistry, new Map()), Effect.orDie)
