@@ -291,6 +291,36 @@ describe("the lease of a key", () => {
     }).pipe(Effect.provide(quiet))
   )
 
+  for (const [when, isClosed] of [
+    ["a minute later", false],
+    ["when the gateway closes", true]
+  ] as const)
+    it.effect(`deletes a key that was created after its deletion: ${when}`, () =>
+      Effect.gen(function* () {
+        let hasAnswer = false
+        const keys = yield* RunKeys.makeMemory({
+          fault: (operation) => (operation === "create" && !hasAnswer ? Effect.never : Effect.void)
+        })
+        const terms = yield* run
+        const scope = yield* Scope.make()
+        const leases = yield* Scope.provide(RunKeyLease.make(keys), scope)
+        const fiber = yield* Effect.scoped(
+          Effect.flatMap(leases.open(terms), ({ alias, key }) => Effect.mapError(key, () => alias))
+        ).pipe(Effect.flip, Effect.forkChild({ startImmediately: true }))
+        yield* TestClock.adjust(`${RunKeyLease.createSecondsMax} seconds`)
+        const alias = yield* Fiber.join(fiber)
+        yield* TestClock.adjust("1 second")
+        // A busy upstream creates it now.
+        hasAnswer = true
+        yield* keys.create(alias, terms)
+        assert.strictEqual((yield* keys.existing).size, 1)
+        if (!isClosed) yield* TestClock.adjust("1 minute")
+        yield* Scope.close(scope, Exit.void)
+        assert.strictEqual((yield* keys.existing).size, 0)
+        assert.strictEqual(leases.leftTotal(), 0)
+      }).pipe(Effect.provide(quiet))
+    )
+
   it.effect("fails a run after a bounded time, and deletes a key that may exist all the same", () =>
     Effect.gen(function* () {
       const deleted: Array<string> = []
@@ -312,8 +342,12 @@ describe("the lease of a key", () => {
       const { alias, error } = yield* Fiber.join(fiber)
       assert.include(error.message, `within ${RunKeyLease.createSecondsMax} s`)
       assert.isTrue(error.isRetryable)
-      yield* TestClock.adjust("1 minute")
+      yield* TestClock.adjust("1 second")
       assert.deepStrictEqual(deleted, [alias])
+      yield* TestClock.adjust("1 minute")
+      assert.deepStrictEqual(deleted, [alias, alias], "it may have been created in between")
+      yield* TestClock.adjust("5 minutes")
+      assert.lengthOf(deleted, 2)
     })
   )
 })

@@ -4,7 +4,8 @@
  * Creating and deleting run in fibers that outlive the run and that nothing interrupts: an aborted request may still
  * create a key. So a run neither waits for them at its end, nor leaves a key behind when it is interrupted. Closing the
  * gateway waits for all of them. Each is bounded in time. A key that cannot be deleted, because the upstream is
- * gone, is deleted later: it would open the run's models until it expires.
+ * gone, is deleted later: it would open the run's models until it expires. So is a key whose creation had no answer: a
+ * busy upstream may create it after it was asked to delete it.
  */
 import { Clock, Deferred, Duration, Effect, Fiber, Result, Schedule, type Scope } from "effect"
 import { type RunKey, RunKeyFailed, type RunKeys, type RunKeyTerms } from "../../RunKeys.ts"
@@ -53,11 +54,13 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<RunKeyLeases, never, Scope.Scope> {
   const jobs = new Set<Fiber.Fiber<void>>()
   const left = new Map<string, Left>()
+  const doubtful = new Set<string>()
   let untriedTotal = 0
   yield* Effect.addFinalizer(() =>
     Effect.gen(function* () {
       yield* Fiber.awaitAll([...jobs])
-      yield* Effect.timeoutOption(Effect.interruptible(removeLeft), Duration.seconds(deleteSecondsMax))
+      const both = Effect.all([removeDoubtful, removeLeft], { concurrency: 2 })
+      yield* Effect.timeoutOption(Effect.interruptible(both), Duration.seconds(deleteSecondsMax))
       for (const [alias, { detail, expiresAt }] of left)
         yield* Effect.logWarning(`The key ${alias} was not deleted: ${detail}. ${remains(expiresAt)}`)
     })
@@ -101,8 +104,32 @@ export const make = Effect.fnUntraced(function* (
       { concurrency: 4, discard: true }
     )
   )
-  yield* Effect.forkScoped(
-    Effect.forever(Effect.andThen(Effect.sleep(Duration.seconds(laterSeconds)), removeLeft))
+
+  /** Deletes a key now, and once more later, because it may be created in between. */
+  const removeTwice = (alias: string) =>
+    Effect.andThen(
+      remove(alias, undefined),
+      Effect.sync(() => {
+        if (doubtful.size < laterMax) doubtful.add(alias)
+      })
+    )
+
+  const removeDoubtful = Effect.suspend(() =>
+    Effect.forEach(
+      [...doubtful].filter((alias) => !left.has(alias)),
+      (alias) =>
+        Effect.andThen(
+          remove(alias, undefined),
+          Effect.sync(() => doubtful.delete(alias))
+        ),
+      { concurrency: 4, discard: true }
+    )
+  )
+  yield* Effect.sleep(Duration.seconds(laterSeconds)).pipe(
+    Effect.andThen(removeDoubtful),
+    Effect.andThen(removeLeft),
+    Effect.forever,
+    Effect.forkScoped
   )
 
   return {
@@ -120,7 +147,7 @@ export const make = Effect.fnUntraced(function* (
               Result.isSuccess(result)
                 ? remove(alias, result.success.expiresAt)
                 : result.failure.isUncertain
-                  ? remove(alias, undefined)
+                  ? removeTwice(alias)
                   : Effect.void
             )
           )
