@@ -34,6 +34,7 @@ export default defineConfig({
           name: "together",
           include: [...others, ...separate],
           exclude: [...configDefaults.exclude, ...alone],
+          globalSetup: ["test/harness/LinkedPrograms.ts"],
           maxWorkers,
           sequence: { groupOrder: 0 }
         }

@@ -20,6 +20,7 @@ import { Effect, Layer, Redacted, Schedule, type Scope, Stream } from "effect"
 import { spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { createInterface } from "node:readline"
+import * as LinkedPrograms from "./LinkedPrograms.ts"
 
 export interface Asked {
   readonly directory: string
@@ -75,7 +76,7 @@ export const start = (
     const argv = [
       process.execPath,
       "--disable-warning=ExperimentalWarning",
-      import.meta.filename,
+      LinkedPrograms.pathOf(import.meta.filename),
       JSON.stringify(asked)
     ]
     const child = yield* Effect.acquireRelease(

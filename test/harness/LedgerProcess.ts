@@ -11,6 +11,7 @@ import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
 import { Effect, Layer, Result } from "effect"
 import { spawn } from "node:child_process"
+import * as LinkedPrograms from "./LinkedPrograms.ts"
 
 const secondsMax = 300
 
@@ -25,7 +26,7 @@ export const settle = (url: string): Effect.Effect<string> =>
   Effect.callback((resume) => {
     const child = spawn(
       process.execPath,
-      ["--disable-warning=ExperimentalWarning", import.meta.filename, url],
+      ["--disable-warning=ExperimentalWarning", LinkedPrograms.pathOf(import.meta.filename), url],
       {
         stdio: ["ignore", "pipe", "pipe"],
         timeout: secondsMax * 1000

@@ -9,6 +9,7 @@ import { NodeRuntime } from "@effect/platform-node"
 import { Context, Effect, Layer } from "effect"
 import { spawn } from "node:child_process"
 import { join } from "node:path"
+import * as LinkedPrograms from "./LinkedPrograms.ts"
 import * as Stores from "../../packages/sql/test/Stores.ts"
 
 const secondsMax = 300
@@ -18,7 +19,12 @@ export const begin = (directory: string, runIds: ReadonlyArray<string>): Effect.
   Effect.callback((resume) => {
     const child = spawn(
       process.execPath,
-      ["--disable-warning=ExperimentalWarning", import.meta.filename, directory, ...runIds],
+      [
+        "--disable-warning=ExperimentalWarning",
+        LinkedPrograms.pathOf(import.meta.filename),
+        directory,
+        ...runIds
+      ],
       { stdio: ["ignore", "pipe", "pipe"], timeout: secondsMax * 1000 }
     )
     let said = ""

@@ -30,6 +30,7 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { appendFileSync, existsSync, readFileSync, writeSync } from "node:fs"
 import * as http from "node:http"
 import { join } from "node:path"
+import * as LinkedPrograms from "../../../test/harness/LinkedPrograms.ts"
 
 export interface Asked {
   readonly mode: "run" | "recover"
@@ -59,7 +60,11 @@ export const run = (asked: Asked, onStart: (child: ChildProcess) => void = () =>
   Effect.callback<Ended>((resume) => {
     const child = spawn(
       process.execPath,
-      ["--disable-warning=ExperimentalWarning", import.meta.filename, JSON.stringify(asked)],
+      [
+        "--disable-warning=ExperimentalWarning",
+        LinkedPrograms.pathOf(import.meta.filename),
+        JSON.stringify(asked)
+      ],
       { stdio: ["ignore", "pipe", "pipe"] }
     )
     onStart(child)

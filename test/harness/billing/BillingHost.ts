@@ -36,6 +36,7 @@ import { mkdirSync } from "node:fs"
 import { join } from "node:path"
 import { createInterface } from "node:readline"
 import * as Images from "../Images.ts"
+import * as LinkedPrograms from "../LinkedPrograms.ts"
 import * as BillingAgent from "./BillingAgent.ts"
 import { prices } from "./BillingModel.ts"
 import type { PlannedRun } from "./BillingPlan.ts"
@@ -244,7 +245,7 @@ export const start = Effect.fnUntraced(function* (
   const ended = yield* Deferred.make<void>()
   const child = yield* Effect.acquireRelease(
     Effect.sync(() => {
-      const argv = ["--disable-warning=ExperimentalWarning", import.meta.filename]
+      const argv = ["--disable-warning=ExperimentalWarning", LinkedPrograms.pathOf(import.meta.filename)]
       const made = spawn(process.execPath, argv, { stdio: ["pipe", "pipe", "inherit"] })
       made.stdin.end(JSON.stringify(asked))
       createInterface({ input: made.stdout }).on("line", (line) => {
