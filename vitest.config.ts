@@ -34,7 +34,7 @@ export default defineConfig({
           name: "together",
           include: [...others, ...separate],
           exclude: [...configDefaults.exclude, ...alone],
-          globalSetup: ["test/harness/LinkedPrograms.ts"],
+          globalSetup: ["test/harness/LinkedPrograms.ts", "test/harness/PackedPackages.ts"],
           maxWorkers,
           sequence: { groupOrder: 0 }
         }
