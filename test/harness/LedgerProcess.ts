@@ -3,7 +3,7 @@
  *
  * It knows of each run what its audit says. So several processes settle the same runs with the same entries.
  */
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Ledger } from "@cogni/sandbox-ledger"
 import { LedgerContract } from "@cogni/sandbox-ledger/testing"
 import * as Database from "@cogni/sandbox-sql/Database"

@@ -6,7 +6,7 @@
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as LiteLlmRunKeys from "@cogni/sandbox-proxy/LiteLlmRunKeys"
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Duration, Effect, Redacted, type Scope } from "effect"
 import { spawn } from "node:child_process"
 import { createInterface } from "node:readline"

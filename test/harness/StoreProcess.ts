@@ -5,7 +5,7 @@
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Context, Effect, Layer } from "effect"
 import { spawn } from "node:child_process"
 import { join } from "node:path"
