@@ -1,5 +1,6 @@
 import { globSync, readFileSync } from "node:fs"
 import { configDefaults, defineConfig } from "vitest/config"
+import * as LinkedPrograms from "./test/harness/LinkedPrograms.ts"
 import * as Pace from "./test/harness/Pace.ts"
 
 const units = ["packages/*/test/**/*.test.ts"]
@@ -22,6 +23,7 @@ const separate = globSync(units).filter((path) =>
 const maxWorkers = 3
 
 export default defineConfig({
+  plugins: [LinkedPrograms.threads],
   test: {
     setupFiles: ["test/harness/setup.ts"],
     // Only a hang takes this long: a test must not fail because the machine is busy.

@@ -138,6 +138,18 @@ export const environment: Readonly<Record<string, string>> =
     ? {}
     : { NODE_COMPILE_CACHE: process.env["NODE_COMPILE_CACHE"] }
 
+/** Plugin of vitest: gateways in a test's own process start the linked threads too. */
+export const threads = {
+  name: "linked-threads",
+  transform: (code: string, id: string): string | undefined => {
+    if (id !== threadCode) return undefined
+    const place = /String\(import\.meta\.url\)/u
+    if (!place.test(code)) throw new Error(`${id} does not ask for its place. Correct LinkedPrograms.ts`)
+    const linked = `\`file://\${process.env.${variable}}/ThreadCode.mjs\``
+    return code.replace(place, (own) => `(process.env.${variable} === undefined ? ${own} : ${linked})`)
+  }
+}
+
 /** Returns the path to start for a program, given the path of its source. */
 export const pathOf = (source: string): string => {
   const directory = process.env[variable]
