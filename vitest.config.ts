@@ -1,12 +1,29 @@
+import { globSync, readFileSync } from "node:fs"
 import { configDefaults, defineConfig } from "vitest/config"
+import * as LinkedPrograms from "./test/harness/LinkedPrograms.ts"
 import * as Pace from "./test/harness/Pace.ts"
 
-const tests = ["packages/*/test/**/*.test.ts", "test/**/*.test.ts"]
+const units = ["packages/*/test/**/*.test.ts"]
+const others = ["test/**/*.test.ts"]
 
 /** These tests measure milliseconds and megabytes: no other test may run beside them. */
 const alone = ["test/integration/BadInput.test.ts", "test/integration/HostileRequests.test.ts"]
 
+/**
+ * Finds the unit tests that need a process of their own: they replace a module or a function for the whole process,
+ * change its working directory or file mode, measure its memory, or start threads and programs.
+ */
+const separate = globSync(units).filter((path) =>
+  /\bvi\.|\bprocess\.(?:chdir|umask|on|memoryUsage)\b|node:(?:child_process|worker_threads)|"\.\/Gateway\.ts"/u.test(
+    readFileSync(path, "utf8")
+  )
+)
+
+// Most tests wait for something other than a processor: an engine, a clock, a process.
+const maxWorkers = 3
+
 export default defineConfig({
+  plugins: [LinkedPrograms.threads],
   test: {
     setupFiles: ["test/harness/setup.ts"],
     // Only a hang takes this long: a test must not fail because the machine is busy.
@@ -17,10 +34,22 @@ export default defineConfig({
         extends: true,
         test: {
           name: "together",
-          include: tests,
+          include: [...others, ...separate],
           exclude: [...configDefaults.exclude, ...alone],
-          // Most tests wait for something other than a processor: an engine, a clock, a process.
-          maxWorkers: 3,
+          globalSetup: ["test/harness/LinkedPrograms.ts", "test/harness/PackedPackages.ts"],
+          maxWorkers,
+          sequence: { groupOrder: 0 }
+        }
+      },
+      {
+        extends: true,
+        test: {
+          name: "units",
+          include: units,
+          exclude: [...configDefaults.exclude, ...separate],
+          // One process loads Effect once for many files, instead of once for each.
+          isolate: false,
+          maxWorkers,
           sequence: { groupOrder: 0 }
         }
       },

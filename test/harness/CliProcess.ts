@@ -15,9 +15,13 @@ import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import * as Images from "./Images.ts"
 import * as LeakCheck from "./LeakCheck.ts"
+import * as LinkedPrograms from "./LinkedPrograms.ts"
 import { Directory } from "./RunHarness.ts"
 
-const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
+/** Path of the command, to start with Node. */
+export const program = LinkedPrograms.pathOf(
+  fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
+)
 
 export interface Options {
   readonly env?: Readonly<Record<string, string>> | undefined

@@ -15,11 +15,12 @@ import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Effect, Layer, Redacted, Schedule, type Scope, Stream } from "effect"
 import { spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { createInterface } from "node:readline"
+import * as LinkedPrograms from "./LinkedPrograms.ts"
 
 export interface Asked {
   readonly directory: string
@@ -75,7 +76,7 @@ export const start = (
     const argv = [
       process.execPath,
       "--disable-warning=ExperimentalWarning",
-      import.meta.filename,
+      LinkedPrograms.pathOf(import.meta.filename),
       JSON.stringify(asked)
     ]
     const child = yield* Effect.acquireRelease(

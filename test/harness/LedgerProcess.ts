@@ -3,7 +3,7 @@
  *
  * It knows of each run what its audit says. So several processes settle the same runs with the same entries.
  */
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Ledger } from "@cogni/sandbox-ledger"
 import { LedgerContract } from "@cogni/sandbox-ledger/testing"
 import * as Database from "@cogni/sandbox-sql/Database"
@@ -11,6 +11,7 @@ import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
 import { Effect, Layer, Result } from "effect"
 import { spawn } from "node:child_process"
+import * as LinkedPrograms from "./LinkedPrograms.ts"
 
 const secondsMax = 300
 
@@ -25,7 +26,7 @@ export const settle = (url: string): Effect.Effect<string> =>
   Effect.callback((resume) => {
     const child = spawn(
       process.execPath,
-      ["--disable-warning=ExperimentalWarning", import.meta.filename, url],
+      ["--disable-warning=ExperimentalWarning", LinkedPrograms.pathOf(import.meta.filename), url],
       {
         stdio: ["ignore", "pipe", "pipe"],
         timeout: secondsMax * 1000

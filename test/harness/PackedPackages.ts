@@ -42,6 +42,22 @@ export const run = async (cwd: string, file: string, ...argv: ReadonlyArray<stri
 /** Time limit of `install`: it waits for other test files that pack, and then packs and installs. */
 export const installMillisMax = 3 * Pace.hangMillis
 
+/** Variable with the directory of the tarballs, which all test files of one run of vitest share. */
+const variable = "COGNI_TEST_RELEASE"
+
+/** Makes that directory, for vitest. The first test file that needs the tarballs packs them. */
+export const setup = (): void => {
+  process.env[variable] = mkdtempSync(join(tmpdir(), "cogni-release-"))
+}
+
+export const teardown = (): void => {
+  const directory = process.env[variable]
+  if (directory !== undefined) rmSync(directory, { recursive: true, force: true })
+}
+
+/** Packs all packages into a directory, unless it is done. */
+const packOnce = '[ -e "$2/packed" ] || { "$1" .ci/pack.ts "$2" && touch "$2/packed"; }'
+
 export interface Packed {
   /** The project that has all packages installed. */
   readonly project: string
@@ -85,12 +101,13 @@ export const install = async (
   libraries: ReadonlyArray<string> = []
 ): Promise<Packed> => {
   const directory = mkdtempSync(join(tmpdir(), "cogni-package-"))
-  const release = join(directory, "release")
+  const release = process.env[variable]
+  if (release === undefined) throw new Error(`${variable} is not set. Run the test with vitest`)
   const project = join(directory, "project")
-  // Two test files pack, and each build writes the same directories.
+  // Only one at a time may pack: each build writes the same directories.
   const lock = join(root, ".cogni/pack.lock")
   mkdirSync(dirname(lock), { recursive: true })
-  await run(root, "flock", lock, process.execPath, ".ci/pack.ts", release)
+  await run(root, "flock", lock, "sh", "-c", packOnce, "pack", process.execPath, release)
   const tarballs = new Map(
     folders.map((folder) => {
       const name = nameOf(folder)

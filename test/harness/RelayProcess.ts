@@ -23,6 +23,7 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import { join } from "node:path"
 import { createInterface } from "node:readline"
+import * as LinkedPrograms from "./LinkedPrograms.ts"
 
 /** Behaviour of the agent: two commits and a change, one commit and a change before it fails, or nothing. */
 export type Agent = "works" | "fails" | "rests"
@@ -215,8 +216,15 @@ export const start = (asked: Asked, token: string): Effect.Effect<RelayProcess, 
       Effect.sync(() =>
         spawn(
           process.execPath,
-          ["--disable-warning=ExperimentalWarning", import.meta.filename, JSON.stringify(asked)],
-          { stdio: ["pipe", "pipe", "inherit"], env: { PATH: "/usr/local/bin:/usr/bin:/bin" } }
+          [
+            "--disable-warning=ExperimentalWarning",
+            LinkedPrograms.pathOf(import.meta.filename),
+            JSON.stringify(asked)
+          ],
+          {
+            stdio: ["pipe", "pipe", "inherit"],
+            env: { PATH: "/usr/local/bin:/usr/bin:/bin", ...LinkedPrograms.environment }
+          }
         )
       ),
       (made) =>

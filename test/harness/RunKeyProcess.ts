@@ -6,10 +6,11 @@
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as LiteLlmRunKeys from "@cogni/sandbox-proxy/LiteLlmRunKeys"
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Duration, Effect, Redacted, type Scope } from "effect"
 import { spawn } from "node:child_process"
 import { createInterface } from "node:readline"
+import * as LinkedPrograms from "./LinkedPrograms.ts"
 import * as Pace from "./Pace.ts"
 
 export interface Asked {
@@ -32,7 +33,11 @@ export const start = (asked: Asked): Effect.Effect<RunKeyProcess, never, Scope.S
       Effect.sync(() =>
         spawn(
           process.execPath,
-          ["--disable-warning=ExperimentalWarning", import.meta.filename, JSON.stringify(asked)],
+          [
+            "--disable-warning=ExperimentalWarning",
+            LinkedPrograms.pathOf(import.meta.filename),
+            JSON.stringify(asked)
+          ],
           {
             stdio: ["ignore", "pipe", "inherit"]
           }

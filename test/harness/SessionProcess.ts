@@ -10,10 +10,11 @@ import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Duration, Effect, Layer, type Scope } from "effect"
 import { spawn } from "node:child_process"
 import { createInterface } from "node:readline"
+import * as LinkedPrograms from "./LinkedPrograms.ts"
 import * as RunHarness from "./RunHarness.ts"
 import * as SessionHarness from "./SessionHarness.ts"
 
@@ -42,7 +43,11 @@ export const start = (asked: Asked): Effect.Effect<SessionProcess, never, Scope.
       Effect.sync(() =>
         spawn(
           process.execPath,
-          ["--disable-warning=ExperimentalWarning", import.meta.filename, JSON.stringify(asked)],
+          [
+            "--disable-warning=ExperimentalWarning",
+            LinkedPrograms.pathOf(import.meta.filename),
+            JSON.stringify(asked)
+          ],
           { stdio: ["ignore", "pipe", "inherit"] }
         )
       ),

@@ -5,10 +5,11 @@
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Context, Effect, Layer } from "effect"
 import { spawn } from "node:child_process"
 import { join } from "node:path"
+import * as LinkedPrograms from "./LinkedPrograms.ts"
 import * as Stores from "../../packages/sql/test/Stores.ts"
 
 const secondsMax = 300
@@ -18,7 +19,12 @@ export const begin = (directory: string, runIds: ReadonlyArray<string>): Effect.
   Effect.callback((resume) => {
     const child = spawn(
       process.execPath,
-      ["--disable-warning=ExperimentalWarning", import.meta.filename, directory, ...runIds],
+      [
+        "--disable-warning=ExperimentalWarning",
+        LinkedPrograms.pathOf(import.meta.filename),
+        directory,
+        ...runIds
+      ],
       { stdio: ["ignore", "pipe", "pipe"], timeout: secondsMax * 1000 }
     )
     let said = ""

@@ -29,7 +29,7 @@ import * as Images from "../harness/Images.ts"
 import * as Pace from "../harness/Pace.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
 
-const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
+const { program } = CliProcess
 
 const guide = fileURLToPath(new URL("../../docs/guides/acp.md", import.meta.url))
 

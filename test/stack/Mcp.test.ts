@@ -6,12 +6,11 @@ import { Deferred, Effect, Schedule } from "effect"
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { fileURLToPath } from "node:url"
 import * as CliProcess from "../harness/CliProcess.ts"
 import { killed } from "../harness/CliWorld.ts"
 import * as Images from "../harness/Images.ts"
 
-const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
+const { program } = CliProcess
 
 /** Host directory that any user of a sandbox can write. */
 const directory = Effect.acquireRelease(

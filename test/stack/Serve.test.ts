@@ -17,7 +17,7 @@ import { freePort } from "../harness/FreePort.ts"
 import * as Pace from "../harness/Pace.ts"
 
 const guide = fileURLToPath(new URL("../../docs/guides/server.md", import.meta.url))
-const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
+const { program } = CliProcess
 
 /** Shell blocks of the guide. */
 const blocks = [...readFileSync(guide, "utf8").matchAll(/^```sh\n([\s\S]*?)^```$/gmu)].map(

@@ -24,12 +24,13 @@ import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as UsageRecovery from "@cogni/sandbox-graph-provider/UsageRecovery"
 import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Effect, Layer, Redacted, Stream } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { appendFileSync, existsSync, readFileSync, writeSync } from "node:fs"
 import * as http from "node:http"
 import { join } from "node:path"
+import * as LinkedPrograms from "../../../test/harness/LinkedPrograms.ts"
 
 export interface Asked {
   readonly mode: "run" | "recover"
@@ -59,7 +60,11 @@ export const run = (asked: Asked, onStart: (child: ChildProcess) => void = () =>
   Effect.callback<Ended>((resume) => {
     const child = spawn(
       process.execPath,
-      ["--disable-warning=ExperimentalWarning", import.meta.filename, JSON.stringify(asked)],
+      [
+        "--disable-warning=ExperimentalWarning",
+        LinkedPrograms.pathOf(import.meta.filename),
+        JSON.stringify(asked)
+      ],
       { stdio: ["ignore", "pipe", "pipe"] }
     )
     onStart(child)

@@ -1,6 +1,6 @@
 /** A test server with a model's API on a Unix socket or a port. Answers are functions, and requests are recorded. */
 import { Effect, FileSystem, Path } from "effect"
-import { NodeServices } from "@effect/platform-node"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import * as http from "node:http"
 import type { AddressInfo } from "node:net"
 

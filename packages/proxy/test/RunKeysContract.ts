@@ -1,6 +1,6 @@
 /** The contract of every `RunKeys`: keys are different, can be deleted without knowing them, and are listed by alias. */
 import { assert, it } from "@effect/vitest"
-import { Effect, type Layer, Redacted, Schedule } from "effect"
+import { Effect, Layer, Redacted, Schedule } from "effect"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { hashOf } from "../src/internal/keys/RunKeyAlias.ts"
 import { RunKeys, type RunKeyTerms } from "../src/RunKeys.ts"
@@ -25,9 +25,10 @@ export const termsOf = (runId: RunId.RunId, over: Partial<RunKeyTerms> = {}): Ru
 export const suite = <R, E>(
   name: string,
   layer: Layer.Layer<RunKeys | R, E>,
-  fixture: Fixture<NoInfer<R>>
+  fixture: Fixture<NoInfer<R>>,
+  memoMap = Layer.makeMemoMapUnsafe()
 ): void =>
-  it.layer(layer, { excludeTestServices: true })(`RunKeys (${name})`, (it) => {
+  it.layer(layer, { excludeTestServices: true, memoMap })(`RunKeys (${name})`, (it) => {
     it.effect("creates a key for each attempt, with its hash and expiry, and deletes it by its alias", () =>
       Effect.gen(function* () {
         const keys = yield* RunKeys

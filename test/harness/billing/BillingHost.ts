@@ -29,13 +29,14 @@ import * as RunKeys from "@cogni/sandbox-proxy/RunKeys"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Data, Deferred, Effect, Layer, Redacted, Result, Schedule, type Scope, Stream } from "effect"
 import { spawn } from "node:child_process"
 import { mkdirSync } from "node:fs"
 import { join } from "node:path"
 import { createInterface } from "node:readline"
 import * as Images from "../Images.ts"
+import * as LinkedPrograms from "../LinkedPrograms.ts"
 import * as BillingAgent from "./BillingAgent.ts"
 import { prices } from "./BillingModel.ts"
 import type { PlannedRun } from "./BillingPlan.ts"
@@ -244,7 +245,7 @@ export const start = Effect.fnUntraced(function* (
   const ended = yield* Deferred.make<void>()
   const child = yield* Effect.acquireRelease(
     Effect.sync(() => {
-      const argv = ["--disable-warning=ExperimentalWarning", import.meta.filename]
+      const argv = ["--disable-warning=ExperimentalWarning", LinkedPrograms.pathOf(import.meta.filename)]
       const made = spawn(process.execPath, argv, { stdio: ["pipe", "pipe", "inherit"] })
       made.stdin.end(JSON.stringify(asked))
       createInterface({ input: made.stdout }).on("line", (line) => {
