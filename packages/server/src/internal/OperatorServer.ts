@@ -47,7 +47,7 @@ const served = (hostNames: ReadonlyArray<string>) =>
       ),
       HttpApiSwagger.layer(ServerApi.ServerApi, { path: "/docs" }),
       PrometheusMetrics.layerHttp({ path: "/metrics" }),
-      Surroundings.layer(hostNames)
+      Surroundings.layer(hostNames, Surroundings.documentationPolicy)
     ),
     { disableLogger: true, disableListenLog: true }
   )
