@@ -1,0 +1,153 @@
+/** The timeline of a run, as a chart and as a table. */
+"use client"
+
+import type { ReactElement } from "react"
+import {
+  Cell,
+  Column,
+  Disclosure,
+  DisclosurePanel,
+  Button,
+  Heading,
+  Row,
+  Table,
+  TableBody,
+  TableHeader
+} from "react-aria-components"
+import {
+  Bar,
+  BarChart,
+  CartesianGrid,
+  Cell as BarCell,
+  ResponsiveContainer,
+  Tooltip,
+  XAxis,
+  YAxis
+} from "recharts"
+import * as Format from "./Format.ts"
+import { Empty } from "./Parts.tsx"
+import { barsOf, type Bar as Step, type TimelineSource } from "./Timeline.ts"
+
+const colors: Readonly<Record<Step["kind"], string>> = {
+  phase: "var(--cs-series-1)",
+  call: "var(--cs-series-2)",
+  tool: "var(--cs-series-3)",
+  warning: "var(--cs-bad)"
+}
+
+const kinds: Readonly<Record<Step["kind"], string>> = {
+  phase: "Phase",
+  call: "Model call",
+  tool: "Tool",
+  warning: "Warning"
+}
+
+const rowPixels = 24
+
+const Tip = ({
+  active,
+  payload
+}: {
+  readonly active?: boolean
+  readonly payload?: ReadonlyArray<{ readonly payload?: Step }>
+}) => {
+  const step = payload?.[0]?.payload
+  if (active !== true || step === undefined) return null
+  return (
+    <div className="cs-tip">
+      <strong>{step.label}</strong> ({kinds[step.kind]})
+      <br />
+      {Format.duration(step.span[1] - step.span[0])}, from {Format.duration(step.span[0])}
+    </div>
+  )
+}
+
+export const TimelinePanel = ({
+  now,
+  source
+}: {
+  readonly source: TimelineSource
+  readonly now: number
+}): ReactElement => {
+  const bars = barsOf(source, now)
+  if (bars.length === 0) return <Empty>Nothing has happened yet.</Empty>
+  return (
+    <div className="cs-panel">
+      <ul className="cs-legend" aria-label="Kinds">
+        {Object.entries(kinds).map(([kind, label]) => (
+          <li key={kind} className={`cs-legend-${kind}`}>
+            {label}
+          </li>
+        ))}
+      </ul>
+      <div className="cs-chart" aria-hidden="true">
+        <ResponsiveContainer width="100%" height={bars.length * rowPixels + 40}>
+          <BarChart
+            accessibilityLayer={false}
+            data={bars as Array<Step>}
+            layout="vertical"
+            margin={{ top: 4, right: 16, bottom: 0, left: 0 }}
+          >
+            <CartesianGrid horizontal={false} stroke="var(--cs-border)" />
+            <XAxis
+              type="number"
+              tickFormatter={(millis: number) => Format.duration(millis)}
+              stroke="var(--cs-muted)"
+              fontSize={12}
+            />
+            <YAxis
+              type="category"
+              dataKey="id"
+              tickFormatter={(id: string) => bars.find((step) => step.id === id)?.label ?? ""}
+              interval={0}
+              width={150}
+              stroke="var(--cs-muted)"
+              fontSize={12}
+            />
+            <Tooltip content={<Tip />} cursor={{ fill: "var(--cs-hover)" }} isAnimationActive={false} />
+            <Bar dataKey="span" isAnimationActive={false} minPointSize={3} radius={2}>
+              {bars.map((step) => (
+                <BarCell
+                  key={step.id}
+                  fill={step.isError ? "var(--cs-bad)" : colors[step.kind]}
+                  fillOpacity={step.isOpen ? 0.6 : 1}
+                />
+              ))}
+            </Bar>
+          </BarChart>
+        </ResponsiveContainer>
+      </div>
+      <Disclosure className="cs-disclosure" defaultExpanded={false}>
+        <Heading level={3}>
+          <Button slot="trigger" className="cs-button cs-quiet">
+            The same as a table
+          </Button>
+        </Heading>
+        <DisclosurePanel>
+          <div className="cs-scroll">
+            <Table aria-label="Timeline" className="cs-table">
+              <TableHeader>
+                <Column isRowHeader>What</Column>
+                <Column>Kind</Column>
+                <Column>Begins after</Column>
+                <Column>Takes</Column>
+              </TableHeader>
+              <TableBody>
+                {bars.map((step) => (
+                  <Row key={step.id} id={step.id}>
+                    <Cell>
+                      <bdi>{step.label}</bdi>
+                    </Cell>
+                    <Cell>{step.isError ? `${kinds[step.kind]}, failed` : kinds[step.kind]}</Cell>
+                    <Cell>{Format.duration(step.span[0])}</Cell>
+                    <Cell>{step.isOpen ? "under way" : Format.duration(step.span[1] - step.span[0])}</Cell>
+                  </Row>
+                ))}
+              </TableBody>
+            </Table>
+          </div>
+        </DisclosurePanel>
+      </Disclosure>
+    </div>
+  )
+}
