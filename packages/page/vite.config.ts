@@ -13,6 +13,12 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
     chunkSizeWarningLimit: 2000,
-    target: "es2023"
+    target: "es2023",
+    rolldownOptions: {
+      // Modules say that they belong to the client. All of the page does.
+      onLog: (level, log, show) => {
+        if (log.code !== "MODULE_LEVEL_DIRECTIVE") show(level, log)
+      }
+    }
   }
 })

@@ -554,7 +554,7 @@ layer(fixture, { excludeTestServices: true })("hostile text", (it) => {
       yield* does(async () => {
         await page.getByRole("tab", { name: "Model calls" }).click()
         await page
-          .getByRole("button", { name: /^Request and answer/u })
+          .getByRole("button", { name: /^Show request and answer/u })
           .first()
           .click()
         await page.getByRole("dialog").locator("pre").waitFor()

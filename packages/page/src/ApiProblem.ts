@@ -13,14 +13,25 @@ export class ApiProblem extends Data.TaggedError("ApiProblem")<{
   get isRetryable(): boolean {
     return this.status === undefined || this.status === 429 || this.status >= 500
   }
-
-  /** Whether the caller must sign in. */
-  get isSignedOut(): boolean {
-    return this.status === 403 && signedOut.has(this.reason)
-  }
 }
 
 const signedOut = new Set(["GrantMissing", "GrantNotFound", "GrantExpired", "GrantRevoked", "RequestForged"])
+
+/** What is shown of an error: one of a request, also by another package, or any other. */
+export const describe = (
+  error: unknown
+): { readonly reason: string; readonly message: string; readonly isRetryable: boolean } => {
+  if (!(error instanceof Error)) return { reason: "Failed", message: String(error), isRetryable: true }
+  const { isRetryable, message, reason } = error as Error & Partial<Record<"isRetryable" | "reason", unknown>>
+  return {
+    reason: typeof reason === "string" ? reason : "Failed",
+    message,
+    isRetryable: isRetryable !== false
+  }
+}
+
+/** Returns whether only a sign-in can mend an error. */
+export const isSignedOut = (error: unknown): boolean => signedOut.has(describe(error).reason)
 
 const decode = Schema.decodeUnknownOption(
   Schema.Struct({ error: Schema.Struct({ reason: Schema.String, message: Schema.String }) })

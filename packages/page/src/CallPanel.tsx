@@ -79,8 +79,8 @@ const Body = ({
 
 const Bodies = ({ callId, runId }: { readonly runId: string; readonly callId: string }) => (
   <DialogTrigger>
-    <Button className="cs-button cs-quiet" aria-label={`Request and answer of call ${callId}`}>
-      Bodies
+    <Button className="cs-button cs-quiet" aria-label={`Show request and answer of call ${callId}`}>
+      Show
     </Button>
     <ModalOverlay className="cs-overlay" isDismissable>
       <Modal className="cs-modal cs-wide">
@@ -139,10 +139,10 @@ export const CallPanel = ({
             <Column>Call</Column>
             <Column>Model</Column>
             <Column>Result</Column>
-            <Column>Takes</Column>
-            <Column>Tokens in</Column>
-            <Column>Tokens out</Column>
-            <Column>Cost</Column>
+            <Column className="cs-figure">Takes</Column>
+            <Column className="cs-figure">Tokens in</Column>
+            <Column className="cs-figure">Tokens out</Column>
+            <Column className="cs-figure">Cost</Column>
             <Column>Bodies</Column>
           </TableHeader>
           <TableBody>
@@ -231,7 +231,7 @@ export const ToolPanel = ({
                     ) : (
                       <Button
                         className="cs-button cs-quiet"
-                        aria-label={`Content of call ${index + 1}`}
+                        aria-label={`Show content of call ${index + 1}`}
                         onPress={() => setOpen(`${id}/${index}`)}
                       >
                         Show

@@ -46,11 +46,11 @@ const Retry = ({ runId }: Pick<Run, "runId">) => {
 
 const Files = ({ changes }: { readonly changes: NonNullable<Run["changes"]> }) => (
   <div className="cs-scroll">
-    <Table aria-label="Changed files" className="cs-table">
+    <Table aria-label="Changed files" className="cs-table cs-files">
       <TableHeader>
         <Column isRowHeader>File</Column>
-        <Column>Added</Column>
-        <Column>Removed</Column>
+        <Column className="cs-figure">Added</Column>
+        <Column className="cs-figure">Removed</Column>
       </TableHeader>
       <TableBody>
         {changes.files.map(({ added, path, removed }, index) => (
@@ -77,18 +77,20 @@ export const ChangesPanel = ({ run }: { readonly run: Run }): ReactElement => {
     return <Empty>The run works in no repository.</Empty>
   return (
     <div className="cs-panel">
-      <Facts
-        facts={[
-          ["Repository", <OuterLink url={relay?.origin ?? repository ?? ""} />],
-          ["Delivery", relay && (words[relay.status] ?? <Untrusted text={relay.status} />)],
-          ["Branch", relay && <Untrusted text={relay.branch} />],
-          ["Base", relay?.baseBranch && <Untrusted text={relay.baseBranch} />],
-          ["Commit", relay?.tip && <span className="cs-mono">{relay.tip}</span>],
-          ["Pull request", relay?.pullRequestUrl && <OuterLink url={relay.pullRequestUrl} />],
-          ["Commits", changes && Format.count(changes.commits)],
-          ["Patch", changes && Format.bytes(changes.patchBytes)]
-        ]}
-      />
+      <section className="cs-card" aria-label="Delivery">
+        <Facts
+          facts={[
+            ["Repository", <OuterLink url={relay?.origin ?? repository ?? ""} />],
+            ["Delivery", relay && (words[relay.status] ?? <Untrusted text={relay.status} />)],
+            ["Branch", relay && <Untrusted text={relay.branch} />],
+            ["Base", relay?.baseBranch && <Untrusted text={relay.baseBranch} />],
+            ["Commit", relay?.tip && <span className="cs-mono">{relay.tip}</span>],
+            ["Pull request", relay?.pullRequestUrl && <OuterLink url={relay.pullRequestUrl} />],
+            ["Commits", changes && Format.count(changes.commits)],
+            ["Patch", changes && Format.bytes(changes.patchBytes)]
+          ]}
+        />
+      </section>
       {relay !== undefined && retryable.has(relay.status) ? <Retry runId={run.runId} /> : null}
       {changes !== undefined && changes.files.length > 0 ? (
         <>

@@ -31,7 +31,10 @@ const UseMeter = ({ max, name, used, words }: Use) => {
           <Label>{name}</Label>
           <span className="cs-note">{valueText}</span>
           <span className="cs-track">
-            <span className={`cs-fill cs-fill-${tone}`} style={{ width: `${Math.max(1, percentage)}%` }} />
+            <span
+              className={`cs-fill cs-fill-${tone}`}
+              style={{ width: `${percentage === 0 ? 0 : Math.max(1, percentage)}%` }}
+            />
           </span>
         </>
       )}

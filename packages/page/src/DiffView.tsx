@@ -4,7 +4,7 @@
 import { useQuery } from "@tanstack/react-query"
 import type { ReactElement } from "react"
 import { Button, Disclosure, DisclosurePanel, Heading } from "react-aria-components"
-import { Diff, Hunk } from "react-diff-view"
+import { Decoration, Diff, Hunk } from "react-diff-view"
 import { ApiProblem } from "./ApiProblem.ts"
 import * as Format from "./Format.ts"
 import { Empty, Loading, Problem } from "./Parts.tsx"
@@ -32,7 +32,14 @@ const File = ({ file, isOpen }: { readonly file: Patch.PatchFile; readonly isOpe
           ) : (
             <div className="cs-diff" dir="ltr">
               <Diff viewType="unified" diffType={file.diff.type} hunks={file.diff.hunks}>
-                {(hunks) => hunks.map((hunk, index) => <Hunk key={index} hunk={hunk} />)}
+                {(hunks) =>
+                  hunks.flatMap((hunk, index) => [
+                    <Decoration key={`place/${index}`}>
+                      <div className="cs-diff-place">{hunk.content}</div>
+                    </Decoration>,
+                    <Hunk key={index} hunk={hunk} />
+                  ])
+                }
               </Diff>
             </div>
           )}

@@ -3,7 +3,7 @@
 
 import type { ReactElement, ReactNode } from "react"
 import { Button, Link, ProgressBar } from "react-aria-components"
-import { ApiProblem } from "./ApiProblem.ts"
+import * as ApiProblem from "./ApiProblem.ts"
 import * as Format from "./Format.ts"
 import type { Run } from "./RunModel.ts"
 import * as VisibleText from "./VisibleText.ts"
@@ -84,14 +84,13 @@ export const Problem = ({
   readonly error: unknown
   readonly onRetry?: (() => unknown) | undefined
 }): ReactElement => {
-  const known = error instanceof ApiProblem ? error : undefined
-  const message = error instanceof Error ? error.message : String(error)
+  const { isRetryable, message, reason } = ApiProblem.describe(error)
   return (
     <div className="cs-problem" role="alert">
       <p>
-        <strong>{VisibleText.line(known?.reason ?? "Failed", 80)}</strong>: {VisibleText.line(message, 1000)}
+        <strong>{VisibleText.line(reason, 80)}</strong>: {VisibleText.line(message, 1000)}
       </p>
-      {onRetry === undefined || known?.isRetryable === false ? null : (
+      {onRetry === undefined || !isRetryable ? null : (
         <Button className="cs-button" onPress={() => void onRetry()}>
           Try again
         </Button>

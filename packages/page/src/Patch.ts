@@ -73,7 +73,11 @@ export const parse = (mbox: string): Patch => {
       name: nameOf(file),
       diff: {
         ...file,
-        hunks: file.hunks.map((hunk) => ({ ...hunk, changes: hunk.changes.map(visibleChange) }))
+        hunks: file.hunks.map((hunk) => ({
+          ...hunk,
+          content: VisibleText.line(hunk.content),
+          changes: hunk.changes.map(visibleChange)
+        }))
       },
       added: changes.filter(({ type }) => type === "insert").length,
       removed: changes.filter(({ type }) => type === "delete").length

@@ -13,10 +13,10 @@ const colorOf = (run: Run): string =>
   isActive(run)
     ? "var(--cs-series-1)"
     : run.status === "succeeded"
-      ? "var(--cs-good)"
+      ? "var(--cs-chart-good)"
       : run.status === "failed"
-        ? "var(--cs-bad)"
-        : "var(--cs-warn)"
+        ? "var(--cs-chart-bad)"
+        : "var(--cs-chart-warn)"
 
 /** The figures in words, which the chart only illustrates. */
 const wordsOf = (runs: ReadonlyArray<Run>): string => {
@@ -44,7 +44,7 @@ export const RunChart = ({ runs }: { readonly runs: ReadonlyArray<Run> }): React
     <figure className="cs-overview">
       <figcaption>{wordsOf(runs)}</figcaption>
       <div className="cs-chart" aria-hidden="true">
-        <ResponsiveContainer width="100%" height={56}>
+        <ResponsiveContainer width="100%" height={44}>
           <BarChart accessibilityLayer={false} data={shown} margin={{ top: 0, right: 0, bottom: 0, left: 0 }}>
             <Bar dataKey="millis" isAnimationActive={false} minPointSize={4} maxBarSize={24} radius={2}>
               {shown.map(({ run }) => (

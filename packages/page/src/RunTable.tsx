@@ -49,6 +49,9 @@ const Duration = ({ run }: { readonly run: Run }) => {
 const tokensOf = ({ llm }: Run) =>
   llm?.usage === undefined ? undefined : llm.usage.inputTokens + llm.usage.outputTokens
 
+/** Columns of figures, which are aligned at their end. */
+const figures: ReadonlySet<string> = new Set(["duration", "tokens", "cost"])
+
 const columns = helper.columns([
   helper.display({ id: "run", header: "Run", cell: ({ row }) => <RunLink runId={row.original.runId} /> }),
   helper.display({
@@ -127,7 +130,12 @@ export const RunTable = ({ runs }: { readonly runs: ReadonlyArray<Run> }): React
       <Table aria-label="Runs" className="cs-table">
         <TableHeader>
           {headers.map((header) => (
-            <Column key={header.id} id={header.id} isRowHeader={header.id === "run"}>
+            <Column
+              key={header.id}
+              id={header.id}
+              isRowHeader={header.id === "run"}
+              className={figures.has(header.id) ? "cs-figure" : ""}
+            >
               <table.FlexRender header={header} />
             </Column>
           ))}
@@ -136,7 +144,7 @@ export const RunTable = ({ runs }: { readonly runs: ReadonlyArray<Run> }): React
           {table.getRowModel().rows.map((row) => (
             <Row key={row.id} id={row.id} {...(hrefOfRun === undefined ? {} : { href: hrefOfRun(row.id) })}>
               {row.getVisibleCells().map((cell) => (
-                <Cell key={cell.id}>
+                <Cell key={cell.id} className={figures.has(cell.column.id) ? "cs-figure" : ""}>
                   <table.FlexRender cell={cell} />
                 </Cell>
               ))}

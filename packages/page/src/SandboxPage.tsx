@@ -24,7 +24,7 @@ import {
 import { RouterProvider as LinkProvider } from "react-aria-components"
 import { AccessPanel } from "./AccessPanel.tsx"
 import { AgentCatalog } from "./AgentCatalog.tsx"
-import { ApiProblem } from "./ApiProblem.ts"
+import { ApiProblem, describe, isSignedOut } from "./ApiProblem.ts"
 import { Loading, Problem } from "./Parts.tsx"
 import { RunDetail, type RunTab, tabs } from "./RunDetail.tsx"
 import * as RunFilter from "./RunFilter.ts"
@@ -185,11 +185,11 @@ const routeTree = rootRoute.addChildren([listRoute, runRoute, agentsRoute, sessi
 const retriesMax = 2
 
 /** Queries of the page. A failure that only a sign-in can mend is told to `signedOut`. */
-const queriesOf = (signedOut: (problem: ApiProblem) => void) =>
+const queriesOf = (signedOut: (problem: Error) => void) =>
   new QueryClient({
     queryCache: new QueryCache({
       onError: (error) => {
-        if (error instanceof ApiProblem && error.isSignedOut) signedOut(error)
+        if (isSignedOut(error)) signedOut(error)
       }
     }),
     defaultOptions: {
@@ -229,8 +229,9 @@ export const SandboxPage = ({ basePath = "/sandbox", baseUrl = "" }: SandboxPage
       setWho(await anonymous.whoAmI())
       setChecked(true)
     } catch (error) {
-      if (!(error instanceof ApiProblem && error.isSignedOut)) return setProblem(error)
-      if (error.reason !== "GrantMissing") setWhy(error.message)
+      if (!isSignedOut(error)) return setProblem(error)
+      const { message, reason } = describe(error)
+      if (reason !== "GrantMissing") setWhy(message)
       setChecked(true)
     }
   }, [anonymous])

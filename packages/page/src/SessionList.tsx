@@ -63,9 +63,9 @@ export const SessionList = ({
           <TableHeader>
             <Column isRowHeader>Session</Column>
             <Column>Newest run</Column>
-            <Column>Runs</Column>
+            <Column className="cs-figure">Runs</Column>
             <Column>Last started</Column>
-            <Column>Cost</Column>
+            <Column className="cs-figure">Cost</Column>
           </TableHeader>
           <TableBody dependencies={[now, data]}>
             {data.sessions.map(({ costUsd, newest, runs, sessionId }) => (

@@ -75,7 +75,8 @@ export const SignIn = ({
           <Label>Token of a grant</Label>
           <Input ref={field} autoComplete="current-password" spellCheck="false" placeholder="cgs_…" />
           <Text slot="description" className="cs-note">
-            The operator of this server makes one with: cogni-sandbox grants create
+            The operator of this server makes one:{" "}
+            <code className="cs-mono cs-figure">cogni-sandbox grants create</code>
           </Text>
           <FieldError className="cs-field-error" />
         </TextField>

@@ -52,7 +52,7 @@ const make = async (element: HTMLElement) => {
   terminal.loadAddon(fit)
   // A program could ask the terminal to put a text into the input, or to set the title.
   for (const code of [0, 1, 2, 8, 52]) terminal.parser.registerOscHandler(code, () => true)
-  terminal.open(element)
+  TerminalDocument.during(document, () => terminal.open(element))
   const observer = new ResizeObserver(() => {
     // Hidden elements have no size.
     if (element.clientWidth > 0) fit.fit()

@@ -7,7 +7,7 @@
 
 /** Turns an element's text into a style sheet of the document. */
 const withSheet = (real: Document): HTMLElement => {
-  const element = real.createElement("span")
+  const element = Document.prototype.createElement.call(real, "span") as HTMLElement
   element.hidden = true
   const sheet = new CSSStyleSheet()
   real.adoptedStyleSheets.push(sheet)
@@ -35,14 +35,32 @@ const withStyle = (element: HTMLElement): HTMLElement => {
   return element
 }
 
+/** Makes elements whose styles may be text. */
+const makeElement =
+  (real: Document) =>
+  (tag: string, options?: ElementCreationOptions): HTMLElement =>
+    tag === "style"
+      ? withSheet(real)
+      : withStyle(Document.prototype.createElement.call(real, tag, options) as HTMLElement)
+
+/**
+ * Runs `open` while the document itself makes such elements. The scroll bar of the terminal does not use the document
+ * that its options name.
+ */
+export const during = (real: Document, open: () => void): void => {
+  Object.defineProperty(real, "createElement", { configurable: true, value: makeElement(real) })
+  try {
+    open()
+  } finally {
+    Reflect.deleteProperty(real, "createElement")
+  }
+}
+
 /** Returns a view of a document in which styles made from text are allowed. */
 export const make = (real: Document): Document =>
   new Proxy(real, {
     get: (target, property) => {
-      if (property === "createElement") {
-        return (tag: string, options?: ElementCreationOptions) =>
-          tag === "style" ? withSheet(real) : withStyle(real.createElement(tag, options))
-      }
+      if (property === "createElement") return makeElement(real)
       const value: unknown = Reflect.get(target, property, target)
       return typeof value === "function" ? value.bind(target) : value
     },

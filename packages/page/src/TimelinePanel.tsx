@@ -39,10 +39,21 @@ const kinds: Readonly<Record<Step["kind"], string>> = {
   phase: "Phase",
   call: "Model call",
   tool: "Tool",
-  warning: "Warning"
+  warning: "Warning or failure"
 }
 
 const rowPixels = 24
+
+/** Longest label beside a bar, in characters. The table has the whole one. */
+const labelCharsMax = 20
+
+const shortened = (label: string): string => {
+  const letters = [...label]
+  return letters.length > labelCharsMax ? `${letters.slice(0, labelCharsMax - 1).join("")}…` : label
+}
+
+const kindOf = ({ isError, kind }: Step): string =>
+  kind === "warning" ? "Warning" : isError ? `${kinds[kind]}, failed` : kinds[kind]
 
 const Tip = ({
   active,
@@ -55,7 +66,7 @@ const Tip = ({
   if (active !== true || step === undefined) return null
   return (
     <div className="cs-tip">
-      <strong>{step.label}</strong> ({kinds[step.kind]})
+      <strong>{step.label}</strong> ({kindOf(step)})
       <br />
       {Format.duration(step.span[1] - step.span[0])}, from {Format.duration(step.span[0])}
     </div>
@@ -98,7 +109,7 @@ export const TimelinePanel = ({
             <YAxis
               type="category"
               dataKey="id"
-              tickFormatter={(id: string) => bars.find((step) => step.id === id)?.label ?? ""}
+              tickFormatter={(id: string) => shortened(bars.find((step) => step.id === id)?.label ?? "")}
               interval={0}
               width={150}
               stroke="var(--cs-muted)"
@@ -138,7 +149,7 @@ export const TimelinePanel = ({
                     <Cell>
                       <bdi>{step.label}</bdi>
                     </Cell>
-                    <Cell>{step.isError ? `${kinds[step.kind]}, failed` : kinds[step.kind]}</Cell>
+                    <Cell>{kindOf(step)}</Cell>
                     <Cell>{Format.duration(step.span[0])}</Cell>
                     <Cell>{step.isOpen ? "under way" : Format.duration(step.span[1] - step.span[0])}</Cell>
                   </Row>

@@ -1,6 +1,6 @@
 /** Tests the events of a run: nothing is missed or repeated, and little is kept. */
 import { assert, describe, it } from "@effect/vitest"
-import { ApiProblem } from "../src/ApiProblem.ts"
+import { ApiProblem, isSignedOut } from "../src/ApiProblem.ts"
 import * as RunFeed from "../src/RunFeed.ts"
 import type { Event } from "../src/RunModel.ts"
 import * as RunsClient from "../src/RunsClient.ts"
@@ -102,7 +102,7 @@ describe("RunFeed", () => {
       [of(undefined), of(429), of(503), of(403), of(404)].map(({ isRetryable }) => isRetryable),
       [true, true, true, false, false]
     )
-    assert.isTrue(of(403, "GrantExpired").isSignedOut)
-    assert.isFalse(of(403, "SandboxNotAllowed").isSignedOut)
+    assert.isTrue(isSignedOut(of(403, "GrantExpired")))
+    assert.isFalse(isSignedOut(of(403, "SandboxNotAllowed")))
   })
 })
