@@ -8,7 +8,12 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import type { Browser as Chromium, Page, Route } from "playwright-core"
-import { envelope, question, serve } from "../../packages/server/test/ServerWorld.ts"
+import { AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import { Repositories } from "@cogni/sandbox-graph-provider/Repositories"
+import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
+import * as MemoryGitRelay from "../../packages/git-relay/src/MemoryGitRelay.ts"
+import { envelope, question, serve, type WorldOptions } from "../../packages/server/test/ServerWorld.ts"
 import * as Browser from "../harness/Browser.ts"
 import * as BuiltPage from "../harness/BuiltPage.ts"
 import * as HostileTexts from "../harness/HostileTexts.ts"
@@ -37,12 +42,12 @@ const sound = Effect.fnUntraced(function* ({ page, watch }: Browser.Tab, what: s
 })
 
 /** A server with the page, and a browser that is signed in. `act` decides what the next agent does. */
-const world = Effect.fnUntraced(function* (options: Omit<Browser.TabOptions, "url"> = {}) {
+const world = Effect.fnUntraced(function* (served: WorldOptions = {}) {
   const { browser, page: files } = yield* Built
   const agent: { act: Program } = { act: ({ stdout }) => Effect.as(stdout(envelope("done")), 0) }
-  const server = yield* serve({ page: files, program: (io) => agent.act(io) })
+  const server = yield* serve({ ...served, page: files, program: (io) => agent.act(io) })
   const caller = yield* server.caller()
-  const tab = yield* Browser.tab(browser, { ...options, url: server.url })
+  const tab = yield* Browser.tab(browser, { url: server.url })
   const { page } = tab
   yield* does(async () => {
     await page.goto(`${server.url}/sandbox/`)
@@ -70,14 +75,53 @@ const talking: Program = ({ stdout, terminated }) =>
     return 143
   })
 
-/** A delivery that the push policy refused, as the relay records it. */
-const refusedDelivery = {
-  status: "failed",
-  origin: "https://github.com/acme/app",
-  branch: "cogni/run-1",
-  baseBranch: "main",
-  message: "a commit changes a protected path"
-}
+/** A server with a relay in memory, and an agent that commits these files. */
+const relayed = Effect.fnUntraced(function* (files: MemoryGitRelay.Files) {
+  const context = yield* Layer.build(
+    RelayRepositories.layer({ forges: [{ host: "memory.example" }] }).pipe(
+      Layer.provideMerge(MemoryGitRelay.layer())
+    )
+  )
+  const git = Context.get(context, MemoryGitRelay.MemoryGit)
+  const made = yield* world({
+    agents: [
+      { ...minimal, id: AgentId.make("worker"), capabilities: { ...minimal.capabilities, tools: true } }
+    ],
+    repositories: Layer.succeed(Repositories, Context.get(context, Repositories))
+  })
+  made.agent.act = ({ spec, stdout }) =>
+    git
+      .commit({ request: { runId: spec.runId } } as never, files)
+      .pipe(Effect.andThen(stdout(envelope("done"))), Effect.as(0))
+  const url = yield* git.origin("acme/app", { "a.txt": "a\n" })
+  const { runId } = yield* made.caller.chat({
+    ...question,
+    graphId: "sandbox:worker",
+    repository: { url, pullRequest: true }
+  })
+  return { ...made, runId }
+})
+
+/** The commits of a run as git writes them, which the relay in memory does not have. */
+const patch = `From ${"a".repeat(40)} Mon Sep 17 00:00:00 2001
+From: agent <agent@sandbox>
+Subject: [PATCH] Round invoices
+
+---
+diff --git a/src/Invoice.ts b/src/Invoice.ts
+index 1111111..2222222 100644
+--- a/src/Invoice.ts
++++ b/src/Invoice.ts
+@@ -12,3 +12,4 @@ export const total = (lines) => {
+   let sum = 0
+-  for (const line of lines) sum += line.price
++  // Each line is rounded.
++  for (const line of lines) sum += round(line.price)
+   return sum
+--${" "}
+2.50
+
+`
 
 layer(fixture, { excludeTestServices: true })("the page", (it) => {
   it.effect("asks for a token, tells why one is refused, and forgets it at the sign-out", () =>
@@ -266,16 +310,15 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
 
   it.effect("shows what the push policy refused, and whose grant it is", () =>
     Effect.gen(function* () {
-      const { caller, pageOf, store, tab } = yield* world()
+      const { pageOf, runId, tab } = yield* relayed({ ".github/workflows/ci.yml": "on: push\n" })
       const { page } = tab
-      const { runId } = yield* caller.chat()
-      yield* Effect.orDie(store.annotate(RunId.make(runId), { relay: refusedDelivery }))
       yield* does(async () => {
         await page.goto(`${pageOf(runId)}?tab=changes`)
+        await page.getByText("PolicyRefused").waitFor()
         await page.getByText("Not delivered, kept on the host").waitFor()
-        await page.getByRole("link", { name: "https://github.com/acme/app" }).waitFor()
+        await page.getByRole("link", { name: "https://memory.example/acme/app" }).waitFor()
         await page.getByRole("button", { name: "Deliver again" }).click()
-        // This server keeps no commits.
+        // This server delivers nothing again.
         await page.getByRole("alert").waitFor()
       })
       yield* sound(tab, "refused by policy")
@@ -286,6 +329,24 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
       })
       yield* sound(tab, "access")
       yield* picture(page, "access")
+    })
+  )
+
+  it.effect("shows a run's pull request, and its patch line by line", () =>
+    Effect.gen(function* () {
+      const { pageOf, runId, store, tab } = yield* relayed({ "src/Invoice.ts": "rounded\n" })
+      const { page } = tab
+      const files = [{ path: "src/Invoice.ts", added: 2, removed: 1 }]
+      const changes = { commits: 1, files, filesTotal: 1, patchBytes: patch.length, patchTruncated: false }
+      yield* Effect.orDie(store.annotate(RunId.make(runId), { changes, patch }))
+      yield* does(async () => {
+        await page.goto(`${pageOf(runId)}?tab=changes`)
+        await page.getByRole("link", { name: /^https:\/\/memory\.example\/acme\/app\/pull/u }).waitFor()
+        await page.getByText("// Each line is rounded.").waitFor()
+        await page.getByText("@@ -12,3 +12,4 @@").waitFor()
+      })
+      yield* sound(tab, "pull request")
+      yield* picture(page, "pull-request")
     })
   )
 })
@@ -517,12 +578,20 @@ layer(fixture, { excludeTestServices: true })("hostile text", (it) => {
       yield* does(async () => {
         await page.goto(`${url}/sandbox/`)
         await page.getByRole("link", { name: "run-hostile-0-049" }).waitFor()
+        // However long the list is, one page of it is in the document.
         for (let older = 1; older <= 9; older++) {
           await page.getByRole("button", { name: "Older runs" }).click()
           await page.getByRole("link", { name: `run-hostile-${older}-049` }).waitFor()
         }
       })
       assert.isAtLeast(used(), 500 * 10)
+      assert.strictEqual(yield* does(() => page.getByRole("row").count()), 51)
+      yield* does(async () => {
+        await page.getByRole("button", { name: "Newer runs" }).click()
+        await page.getByRole("link", { name: "run-hostile-8-049" }).waitFor()
+        await page.getByRole("button", { name: "Newest runs" }).click()
+        await page.getByRole("link", { name: "run-hostile-0-049" }).waitFor()
+      })
       yield* harmless(tab, "list")
       yield* picture(page, "hostile-list")
       for (const name of ["Sessions", "Agents"]) {

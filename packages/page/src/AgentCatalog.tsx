@@ -28,7 +28,7 @@ export const AgentCatalog = ({ canStart = true, onStarted }: AgentCatalogProps):
   return (
     <section aria-label="Agents" className="cs-cards">
       {data.map(({ capabilities, description, graphId, modelApi, name }) => (
-        <article key={graphId} className="cs-card" aria-label={name}>
+        <article key={graphId} className="cs-card cs-agent" aria-label={name}>
           <Heading level={2}>
             <Untrusted text={name} />
           </Heading>

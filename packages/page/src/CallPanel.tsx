@@ -2,30 +2,26 @@
 "use client"
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query"
-import { type ReactElement, useState } from "react"
+import { memo, type ReactElement } from "react"
 import {
   Button,
-  Cell,
-  Column,
   Dialog,
   DialogTrigger,
   Heading,
   Modal,
   ModalOverlay,
-  Row,
   Tab,
   TabList,
   TabPanel,
-  Table,
-  TableBody,
-  TableHeader,
   Tabs
 } from "react-aria-components"
 import { ApiProblem } from "./ApiProblem.ts"
+import { DataTable } from "./DataTable.tsx"
 import * as Format from "./Format.ts"
 import { Empty, Loading, Problem, Untrusted } from "./Parts.tsx"
-import type { Call, Tool } from "./RunModel.ts"
+import type { Call, CallPage } from "./RunModel.ts"
 import { useSandbox } from "./SandboxProvider.tsx"
+import * as VisibleText from "./VisibleText.ts"
 
 /** Reads the calls of a run, again while it is under way. */
 export const useCalls = (runId: string, isLive: boolean) => {
@@ -40,7 +36,7 @@ export const useCalls = (runId: string, isLive: boolean) => {
 }
 
 /** JSON with line breaks, and any other text as it is. */
-const pretty = (text: string): string => {
+export const pretty = (text: string): string => {
   try {
     return JSON.stringify(JSON.parse(text), undefined, 2)
   } catch {
@@ -118,6 +114,53 @@ const resultOf = ({ outcome, status }: Call): string =>
     ? "under way"
     : `${status}${outcome === undefined || outcome === "completed" ? "" : `, ${outcome}`}`
 
+const callColumns = [
+  { name: "Time" },
+  { name: "Call" },
+  { name: "Model" },
+  { name: "Result" },
+  { name: "Takes", isFigure: true },
+  { name: "Tokens in", isFigure: true },
+  { name: "Tokens out", isFigure: true },
+  { name: "Cost", isFigure: true },
+  { name: "Bodies" }
+]
+
+const cellsOf = (call: Call, runId: string) => [
+  Format.time(call.at),
+  <Untrusted text={`${call.method} ${call.path}`} />,
+  call.model === undefined ? Format.unknown : <Untrusted text={call.model} />,
+  <span className={(call.status ?? 0) >= 400 ? "cs-bad-text" : ""}>
+    <bdi>{VisibleText.line(resultOf(call), 80)}</bdi>
+  </span>,
+  Format.duration(call.durationMs),
+  Format.count(call.usage?.inputTokens),
+  Format.count(call.usage?.outputTokens),
+  <>
+    {Format.usd(call.cost?.costUsd ?? call.usage?.costUsd)}
+    {call.cost === undefined ? null : (
+      <span className="cs-note">
+        {" "}
+        <bdi>{VisibleText.line(call.cost.state, 40)}</bdi>
+      </span>
+    )}
+  </>,
+  call.callId === undefined ? Format.unknown : <Bodies runId={runId} callId={call.callId} />
+]
+
+/** Memoized: a run under way is rendered again each second. */
+const CallTable = memo(
+  ({ pages, runId }: { readonly pages: ReadonlyArray<CallPage>; readonly runId: string }) => (
+    <DataTable
+      label="Model calls"
+      columns={callColumns}
+      rows={pages.flatMap(({ calls }) =>
+        calls.map((call) => ({ id: call.requestId, cells: cellsOf(call, runId) }))
+      )}
+    />
+  )
+)
+
 export const CallPanel = ({
   query: { data, error, fetchNextPage, hasNextPage, refetch },
   runId
@@ -125,126 +168,24 @@ export const CallPanel = ({
   readonly runId: string
   readonly query: ReturnType<typeof useCalls>
 }): ReactElement => {
-  const calls = data?.pages.flatMap((page) => page.calls) ?? []
-  const total = data?.pages.at(-1)?.callsTotal ?? 0
   if (error !== null) return <Problem error={error} onRetry={refetch} />
   if (data === undefined) return <Loading what="calls" />
-  if (calls.length === 0) return <Empty>The run has not called a model.</Empty>
+  const listed = data.pages.reduce((sum, { calls }) => sum + calls.length, 0)
+  const total = data.pages.at(-1)?.callsTotal ?? 0
+  if (listed === 0) return <Empty>The run has not called a model.</Empty>
   return (
     <div className="cs-panel">
-      <div className="cs-scroll">
-        <Table aria-label="Model calls" className="cs-table">
-          <TableHeader>
-            <Column isRowHeader>Time</Column>
-            <Column>Call</Column>
-            <Column>Model</Column>
-            <Column>Result</Column>
-            <Column className="cs-figure">Takes</Column>
-            <Column className="cs-figure">Tokens in</Column>
-            <Column className="cs-figure">Tokens out</Column>
-            <Column className="cs-figure">Cost</Column>
-            <Column>Bodies</Column>
-          </TableHeader>
-          <TableBody>
-            {calls.map((call) => (
-              <Row key={call.requestId} id={call.requestId}>
-                <Cell>{Format.time(call.at)}</Cell>
-                <Cell>
-                  <Untrusted text={`${call.method} ${call.path}`} />
-                </Cell>
-                <Cell>{call.model === undefined ? Format.unknown : <Untrusted text={call.model} />}</Cell>
-                <Cell>
-                  <span className={(call.status ?? 0) >= 400 ? "cs-bad-text" : ""}>{resultOf(call)}</span>
-                </Cell>
-                <Cell className="cs-figure">{Format.duration(call.durationMs)}</Cell>
-                <Cell className="cs-figure">{Format.count(call.usage?.inputTokens)}</Cell>
-                <Cell className="cs-figure">{Format.count(call.usage?.outputTokens)}</Cell>
-                <Cell className="cs-figure">
-                  {Format.usd(call.cost?.costUsd ?? call.usage?.costUsd)}
-                  {call.cost === undefined ? null : <span className="cs-note"> {call.cost.state}</span>}
-                </Cell>
-                <Cell>
-                  {call.callId === undefined ? Format.unknown : <Bodies runId={runId} callId={call.callId} />}
-                </Cell>
-              </Row>
-            ))}
-          </TableBody>
-        </Table>
-      </div>
+      <CallTable pages={data.pages} runId={runId} />
       {hasNextPage ? (
         <Button className="cs-button" onPress={() => void fetchNextPage()}>
           More calls
         </Button>
-      ) : total > calls.length ? (
+      ) : total > listed ? (
         <p className="cs-note">
-          The first {Format.count(calls.length)} of {Format.count(total)} calls. The audit of the run has all
-          of them.
+          The first {Format.count(listed)} of {Format.count(total)} calls. The audit of the run has all of
+          them.
         </p>
       ) : null}
-    </div>
-  )
-}
-
-/** Tools of a run that has ended, as the audit or the agent says. */
-export const ToolPanel = ({
-  isTruncated,
-  tools
-}: {
-  readonly tools: ReadonlyArray<Tool>
-  readonly isTruncated: boolean
-}): ReactElement => {
-  const [open, setOpen] = useState<string>()
-  if (tools.length === 0) return <Empty>The run has not called a tool.</Empty>
-  return (
-    <div className="cs-panel">
-      <p className="cs-note">
-        Calls of host tools are from the audit. Calls of the agent's own tools are what the agent reported.
-      </p>
-      <div className="cs-scroll">
-        <Table aria-label="Tool calls" className="cs-table">
-          <TableHeader>
-            <Column isRowHeader>Tool</Column>
-            <Column>Source</Column>
-            <Column>Time</Column>
-            <Column>Result</Column>
-            <Column>Content</Column>
-          </TableHeader>
-          <TableBody dependencies={[open]}>
-            {tools.map((tool, index) => {
-              const id = tool.toolCallId ?? String(index)
-              return (
-                <Row key={`${id}/${index}`} id={`${id}/${index}`}>
-                  <Cell>
-                    <Untrusted text={tool.tool} />
-                  </Cell>
-                  <Cell>{tool.source}</Cell>
-                  <Cell>{Format.time(tool.at)}</Cell>
-                  <Cell>
-                    {tool.outcome ??
-                      (tool.isError === true ? "failed" : tool.endedAt === undefined ? "under way" : "ok")}
-                  </Cell>
-                  <Cell>
-                    {tool.arguments === undefined ? (
-                      Format.unknown
-                    ) : open === `${id}/${index}` ? (
-                      <Untrusted isBlock text={`${pretty(tool.arguments)}\n\n${tool.result ?? ""}`} />
-                    ) : (
-                      <Button
-                        className="cs-button cs-quiet"
-                        aria-label={`Show content of call ${index + 1}`}
-                        onPress={() => setOpen(`${id}/${index}`)}
-                      >
-                        Show
-                      </Button>
-                    )}
-                  </Cell>
-                </Row>
-              )
-            })}
-          </TableBody>
-        </Table>
-      </div>
-      {isTruncated ? <p className="cs-note">There are more calls than are listed.</p> : null}
     </div>
   )
 }

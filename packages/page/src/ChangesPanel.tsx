@@ -2,9 +2,10 @@
 "use client"
 
 import { useMutation, useQueryClient } from "@tanstack/react-query"
-import type { ReactElement } from "react"
-import { Button, Cell, Column, Row, Table, TableBody, TableHeader } from "react-aria-components"
+import { memo, type ReactElement } from "react"
+import { Button } from "react-aria-components"
 import * as Format from "./Format.ts"
+import { DataTable } from "./DataTable.tsx"
 import { DiffView } from "./DiffView.tsx"
 import { Empty, Facts, OuterLink, Problem, Untrusted } from "./Parts.tsx"
 import { isActive, type Run } from "./RunModel.ts"
@@ -44,34 +45,26 @@ const Retry = ({ runId }: Pick<Run, "runId">) => {
   )
 }
 
+const fileColumns = [{ name: "File" }, { name: "Added", isFigure: true }, { name: "Removed", isFigure: true }]
+
 const Files = ({ changes }: { readonly changes: NonNullable<Run["changes"]> }) => (
-  <div className="cs-scroll">
-    <Table aria-label="Changed files" className="cs-table cs-files">
-      <TableHeader>
-        <Column isRowHeader>File</Column>
-        <Column className="cs-figure">Added</Column>
-        <Column className="cs-figure">Removed</Column>
-      </TableHeader>
-      <TableBody>
-        {changes.files.map(({ added, path, removed }, index) => (
-          <Row key={index} id={String(index)}>
-            <Cell>
-              <Untrusted text={path} />
-            </Cell>
-            <Cell className="cs-figure cs-good-text">
-              {added === undefined ? "binary" : `+${Format.count(added)}`}
-            </Cell>
-            <Cell className="cs-figure cs-bad-text">
-              {removed === undefined ? "" : `−${Format.count(removed)}`}
-            </Cell>
-          </Row>
-        ))}
-      </TableBody>
-    </Table>
-  </div>
+  <DataTable
+    label="Changed files"
+    className="cs-files"
+    columns={fileColumns}
+    rows={changes.files.map(({ added, path, removed }, index) => ({
+      id: String(index),
+      cells: [
+        <Untrusted text={path} />,
+        <span className="cs-good-text">{added === undefined ? "binary" : `+${Format.count(added)}`}</span>,
+        <span className="cs-bad-text">{removed === undefined ? "" : `−${Format.count(removed)}`}</span>
+      ]
+    }))}
+  />
 )
 
-export const ChangesPanel = ({ run }: { readonly run: Run }): ReactElement => {
+/** Memoized: a run under way is rendered again each second. */
+export const ChangesPanel = memo(({ run }: { readonly run: Run }): ReactElement => {
   const { changes, relay, repository } = run
   if (relay === undefined && changes === undefined && repository === undefined)
     return <Empty>The run works in no repository.</Empty>
@@ -107,4 +100,4 @@ export const ChangesPanel = ({ run }: { readonly run: Run }): ReactElement => {
       ) : null}
     </div>
   )
-}
+})

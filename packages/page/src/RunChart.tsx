@@ -6,8 +6,9 @@ import { Bar, BarChart, Cell, ResponsiveContainer } from "recharts"
 import * as Format from "./Format.ts"
 import { isActive, type Run } from "./RunModel.ts"
 
-/** Runs in the chart. More would be too thin to see. */
+/** Runs in the chart. More would be too thin to see, and fewer say nothing. */
 const runsMax = 100
+const runsMin = 8
 
 const colorOf = (run: Run): string =>
   isActive(run)
@@ -43,17 +44,23 @@ export const RunChart = ({ runs }: { readonly runs: ReadonlyArray<Run> }): React
   return (
     <figure className="cs-overview">
       <figcaption>{wordsOf(runs)}</figcaption>
-      <div className="cs-chart" aria-hidden="true">
-        <ResponsiveContainer width="100%" height={44}>
-          <BarChart accessibilityLayer={false} data={shown} margin={{ top: 0, right: 0, bottom: 0, left: 0 }}>
-            <Bar dataKey="millis" isAnimationActive={false} minPointSize={4} maxBarSize={24} radius={2}>
-              {shown.map(({ run }) => (
-                <Cell key={run.runId} fill={colorOf(run)} />
-              ))}
-            </Bar>
-          </BarChart>
-        </ResponsiveContainer>
-      </div>
+      {shown.length < runsMin ? null : (
+        <div className="cs-chart" aria-hidden="true">
+          <ResponsiveContainer width="100%" height={44}>
+            <BarChart
+              accessibilityLayer={false}
+              data={shown}
+              margin={{ top: 0, right: 0, bottom: 0, left: 0 }}
+            >
+              <Bar dataKey="millis" isAnimationActive={false} minPointSize={4} maxBarSize={24} radius={2}>
+                {shown.map(({ run }) => (
+                  <Cell key={run.runId} fill={colorOf(run)} />
+                ))}
+              </Bar>
+            </BarChart>
+          </ResponsiveContainer>
+        </div>
+      )}
     </figure>
   )
 }

@@ -4,7 +4,7 @@
 import { useQuery } from "@tanstack/react-query"
 import { type ReactElement, useEffect } from "react"
 import { Tab, TabList, TabPanel, Tabs } from "react-aria-components"
-import { CallPanel, ToolPanel, useCalls } from "./CallPanel.tsx"
+import { CallPanel, useCalls } from "./CallPanel.tsx"
 import { CancelRun } from "./CancelRun.tsx"
 import { ChangesPanel } from "./ChangesPanel.tsx"
 import { CostPanel, limitUses, Uses } from "./CostPanel.tsx"
@@ -17,6 +17,7 @@ import { isActive, type Run } from "./RunModel.ts"
 import { SafetyPanel } from "./SafetyPanel.tsx"
 import { useNow, useSandbox } from "./SandboxProvider.tsx"
 import { TimelinePanel } from "./TimelinePanel.tsx"
+import { ToolPanel } from "./ToolPanel.tsx"
 
 /** Time between two readings of a run under way, in milliseconds. Its events arrive at once. */
 const liveMillis = 2000
@@ -47,7 +48,7 @@ export interface RunDetailProps {
 const Why = ({ run }: { readonly run: Run }) => {
   const words = run.error === undefined ? undefined : Reasons.explain(run.error.reason)
   return words === undefined ? null : (
-    <p className="cs-why" role="note">
+    <p className={run.status === "failed" ? "cs-why" : "cs-why cs-why-calm"} role="note">
       {words}
     </p>
   )

@@ -130,6 +130,8 @@ export const CallPage = Schema.Struct({
   next: optionalText
 })
 
+export type CallPage = typeof CallPage.Type
+
 export const Tool = Schema.Struct({
   source: Schema.String,
   at: Schema.String,

@@ -2,8 +2,9 @@
 "use client"
 
 import { columnVisibilityFeature, createColumnHelper, tableFeatures, useTable } from "@tanstack/react-table"
-import { type ReactElement, useMemo, useSyncExternalStore } from "react"
-import { Cell, Column, Link, Row, Table, TableBody, TableHeader } from "react-aria-components"
+import { memo, type ReactElement, useMemo, useSyncExternalStore } from "react"
+import { Link } from "react-aria-components"
+import { DataTable } from "./DataTable.tsx"
 import * as Format from "./Format.ts"
 import { Cost, StatusBadge, Untrusted } from "./Parts.tsx"
 import { isActive, type Run } from "./RunModel.ts"
@@ -86,7 +87,7 @@ const columns = helper.columns([
 
 /** The columns that a screen of a width has no room for. */
 const hiddenBelow: ReadonlyArray<readonly [query: string, columns: ReadonlyArray<string>]> = [
-  ["(max-width: 70rem)", ["repository", "tokens"]],
+  ["(max-width: 76rem)", ["repository", "tokens"]],
   ["(max-width: 52rem)", ["model", "duration"]],
   ["(max-width: 36rem)", ["agent", "cost"]]
 ]
@@ -114,7 +115,8 @@ const useVisibility = (): Record<string, boolean> => {
   )
 }
 
-export const RunTable = ({ runs }: { readonly runs: ReadonlyArray<Run> }): ReactElement => {
+/** Memoized: the list is read again every few seconds, and mostly the same. */
+export const RunTable = memo(({ runs }: { readonly runs: ReadonlyArray<Run> }): ReactElement => {
   const columnVisibility = useVisibility()
   const table = useTable({
     features,
@@ -123,35 +125,17 @@ export const RunTable = ({ runs }: { readonly runs: ReadonlyArray<Run> }): React
     state: { columnVisibility },
     getRowId: ({ runId }) => runId
   })
-  const { hrefOfRun } = useSandbox()
-  const headers = table.getHeaderGroups()[0]?.headers ?? []
   return (
-    <div className="cs-scroll" tabIndex={-1}>
-      <Table aria-label="Runs" className="cs-table">
-        <TableHeader>
-          {headers.map((header) => (
-            <Column
-              key={header.id}
-              id={header.id}
-              isRowHeader={header.id === "run"}
-              className={figures.has(header.id) ? "cs-figure" : ""}
-            >
-              <table.FlexRender header={header} />
-            </Column>
-          ))}
-        </TableHeader>
-        <TableBody dependencies={[columnVisibility, runs]}>
-          {table.getRowModel().rows.map((row) => (
-            <Row key={row.id} id={row.id} {...(hrefOfRun === undefined ? {} : { href: hrefOfRun(row.id) })}>
-              {row.getVisibleCells().map((cell) => (
-                <Cell key={cell.id} className={figures.has(cell.column.id) ? "cs-figure" : ""}>
-                  <table.FlexRender cell={cell} />
-                </Cell>
-              ))}
-            </Row>
-          ))}
-        </TableBody>
-      </Table>
-    </div>
+    <DataTable
+      label="Runs"
+      columns={(table.getHeaderGroups()[0]?.headers ?? []).map(({ column: { columnDef, id } }) => ({
+        name: String(columnDef.header),
+        isFigure: figures.has(id)
+      }))}
+      rows={table.getRowModel().rows.map((row) => ({
+        id: row.id,
+        cells: row.getVisibleCells().map((cell) => <table.FlexRender key={cell.id} cell={cell} />)
+      }))}
+    />
   )
-}
+})

@@ -9,6 +9,7 @@ import { Facts, Loading, Problem, Untrusted } from "./Parts.tsx"
 import type { AuditVerdict, Run } from "./RunModel.ts"
 import { isActive } from "./RunModel.ts"
 import { useSandbox } from "./SandboxProvider.tsx"
+import * as VisibleText from "./VisibleText.ts"
 
 const verdictWords = ({
   closed,
@@ -17,7 +18,10 @@ const verdictWords = ({
   problem
 }: AuditVerdict): readonly [tone: string, words: string] => {
   if (!ok || problem !== undefined)
-    return ["bad", `Not intact: ${problem?.kind ?? "changed"}, at line ${problem?.line ?? "unknown"}`]
+    return [
+      "bad",
+      `Not intact: ${VisibleText.line(problem?.kind ?? "changed", 80)}, at line ${problem?.line ?? "unknown"}`
+    ]
   if (!headKnown) return ["warn", "Intact, but its end is not confirmed by the record of the run"]
   return closed ? ["good", "Intact and complete"] : ["warn", "Intact so far, and not closed"]
 }
@@ -82,7 +86,7 @@ export const SafetyPanel = ({ run }: { readonly run: Run }): ReactElement => {
                 <span className="cs-badge cs-bad">
                   <span aria-hidden="true">!</span> <Untrusted text={canary} />
                 </span>{" "}
-                in {channel}, {encoding}, {Format.time(at)}
+                in <Untrusted text={channel} />, <Untrusted text={encoding} />, {Format.time(at)}
               </li>
             ))}
           </ul>

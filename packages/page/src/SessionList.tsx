@@ -3,11 +3,20 @@
 
 import { useQuery } from "@tanstack/react-query"
 import type { ReactElement } from "react"
-import { Cell, Column, Link, Row, Table, TableBody, TableHeader } from "react-aria-components"
+import { Link } from "react-aria-components"
+import { DataTable } from "./DataTable.tsx"
 import * as Format from "./Format.ts"
 import { costOf, Empty, Loading, Problem, StatusBadge, Untrusted } from "./Parts.tsx"
 import { isActive, type Run } from "./RunModel.ts"
 import { useNow, useSandbox } from "./SandboxProvider.tsx"
+
+const columns = [
+  { name: "Session" },
+  { name: "Newest run" },
+  { name: "Runs", isFigure: true },
+  { name: "Last started" },
+  { name: "Cost", isFigure: true }
+]
 
 /** Pages of runs in which sessions are looked for. */
 const pagesMax = 10
@@ -58,34 +67,22 @@ export const SessionList = ({
     return <Empty>No run belongs to a session. A request names one with threadId.</Empty>
   return (
     <section aria-label="Sessions" className="cs-panel">
-      <div className="cs-scroll">
-        <Table aria-label="Sessions" className="cs-table">
-          <TableHeader>
-            <Column isRowHeader>Session</Column>
-            <Column>Newest run</Column>
-            <Column className="cs-figure">Runs</Column>
-            <Column>Last started</Column>
-            <Column className="cs-figure">Cost</Column>
-          </TableHeader>
-          <TableBody dependencies={[now, data]}>
-            {data.sessions.map(({ costUsd, newest, runs, sessionId }) => (
-              <Row key={sessionId} id={sessionId} href={hrefOfSession(sessionId)}>
-                <Cell>
-                  <Link className="cs-link" href={hrefOfSession(sessionId)}>
-                    <Untrusted text={sessionId} />
-                  </Link>
-                </Cell>
-                <Cell>
-                  <StatusBadge status={newest.status} error={isActive(newest) ? undefined : newest.error} />
-                </Cell>
-                <Cell className="cs-figure">{Format.count(runs)}</Cell>
-                <Cell>{Format.ago(newest.startedAt, now)}</Cell>
-                <Cell className="cs-figure">{Format.usd(costUsd)}</Cell>
-              </Row>
-            ))}
-          </TableBody>
-        </Table>
-      </div>
+      <DataTable
+        label="Sessions"
+        columns={columns}
+        rows={data.sessions.map(({ costUsd, newest, runs, sessionId }) => ({
+          id: sessionId,
+          cells: [
+            <Link className="cs-link" href={hrefOfSession(sessionId)}>
+              <Untrusted text={sessionId} />
+            </Link>,
+            <StatusBadge status={newest.status} error={isActive(newest) ? undefined : newest.error} />,
+            Format.count(runs),
+            Format.ago(newest.startedAt, now),
+            Format.usd(costUsd)
+          ]
+        }))}
+      />
       {data.isCut ? <p className="cs-note">Sessions of the newest {Format.count(data.read)} runs.</p> : null}
     </section>
   )

@@ -70,6 +70,17 @@ const phaseSteps = ({ startedAt, timings }: Run) => {
   })
 }
 
+/**
+ * The time in which the agent works. Its phase is reported when it ends by itself: not while the run is under way, and
+ * not of a run that was interrupted.
+ */
+const workStep = (phases: ReadonlyArray<Step>, { endedAt }: Run): ReadonlyArray<Step> => {
+  const begun = phases.find(({ label }) => label === "entrypoint")?.to
+  return begun === undefined || phases.some(({ label }) => label === "agent")
+    ? []
+    : [{ id: "agent", kind: "phase", label: "agent", from: begun, to: millisOf(endedAt) }]
+}
+
 export interface TimelineSource {
   readonly run: Run
   readonly feed: Pick<Feed, "steps">
@@ -83,7 +94,7 @@ export const barsOf = ({ calls, feed, run, tools }: TimelineSource, now: number)
   const phases = feed.steps.filter(({ kind }) => kind === "phase")
   const reported = feed.steps.filter(({ kind }) => kind === "tool")
   const steps = [
-    ...(phases.length > 0 ? phases : phaseSteps(run)),
+    ...(phases.length > 0 ? [...phases, ...workStep(phases, run)] : phaseSteps(run)),
     ...feed.steps.filter(({ kind }) => kind === "warning"),
     ...(tools.length > 0 ? toolSteps(tools) : reported),
     ...callSteps(calls)

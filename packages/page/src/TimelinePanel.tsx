@@ -2,30 +2,11 @@
 "use client"
 
 import type { ReactElement } from "react"
-import {
-  Cell,
-  Column,
-  Disclosure,
-  DisclosurePanel,
-  Button,
-  Heading,
-  Row,
-  Table,
-  TableBody,
-  TableHeader
-} from "react-aria-components"
-import {
-  Bar,
-  BarChart,
-  CartesianGrid,
-  Cell as BarCell,
-  ResponsiveContainer,
-  Tooltip,
-  XAxis,
-  YAxis
-} from "recharts"
+import { Button, Disclosure, DisclosurePanel, Heading } from "react-aria-components"
+import { Bar, BarChart, CartesianGrid, Cell, ResponsiveContainer, Tooltip, XAxis, YAxis } from "recharts"
+import { DataTable } from "./DataTable.tsx"
 import * as Format from "./Format.ts"
-import { Empty } from "./Parts.tsx"
+import { Empty, Untrusted } from "./Parts.tsx"
 import { barsOf, type Bar as Step, type TimelineSource } from "./Timeline.ts"
 
 const colors: Readonly<Record<Step["kind"], string>> = {
@@ -42,14 +23,23 @@ const kinds: Readonly<Record<Step["kind"], string>> = {
   warning: "Warning or failure"
 }
 
+const columns = [
+  { name: "What" },
+  { name: "Kind" },
+  { name: "Begins after", isFigure: true },
+  { name: "Takes", isFigure: true }
+]
+
 const rowPixels = 24
 
 /** Longest label beside a bar, in characters. The table has the whole one. */
-const labelCharsMax = 20
+const labelCharsMax = 18
 
 const shortened = (label: string): string => {
   const letters = [...label]
-  return letters.length > labelCharsMax ? `${letters.slice(0, labelCharsMax - 1).join("")}…` : label
+  const short = letters.length > labelCharsMax ? `${letters.slice(0, labelCharsMax - 1).join("")}…` : label
+  // The chart would break the line at a space.
+  return short.replaceAll(" ", "\u00a0")
 }
 
 const kindOf = ({ isError, kind }: Step): string =>
@@ -118,7 +108,7 @@ export const TimelinePanel = ({
             <Tooltip content={<Tip />} cursor={{ fill: "var(--cs-hover)" }} isAnimationActive={false} />
             <Bar dataKey="span" isAnimationActive={false} minPointSize={3} radius={2}>
               {bars.map((step) => (
-                <BarCell
+                <Cell
                   key={step.id}
                   fill={step.isError ? "var(--cs-bad)" : colors[step.kind]}
                   fillOpacity={step.isOpen ? 0.6 : 1}
@@ -135,28 +125,19 @@ export const TimelinePanel = ({
           </Button>
         </Heading>
         <DisclosurePanel>
-          <div className="cs-scroll">
-            <Table aria-label="Timeline" className="cs-table">
-              <TableHeader>
-                <Column isRowHeader>What</Column>
-                <Column>Kind</Column>
-                <Column>Begins after</Column>
-                <Column>Takes</Column>
-              </TableHeader>
-              <TableBody>
-                {bars.map((step) => (
-                  <Row key={step.id} id={step.id}>
-                    <Cell>
-                      <bdi>{step.label}</bdi>
-                    </Cell>
-                    <Cell>{kindOf(step)}</Cell>
-                    <Cell>{Format.duration(step.span[0])}</Cell>
-                    <Cell>{step.isOpen ? "under way" : Format.duration(step.span[1] - step.span[0])}</Cell>
-                  </Row>
-                ))}
-              </TableBody>
-            </Table>
-          </div>
+          <DataTable
+            label="Timeline"
+            columns={columns}
+            rows={bars.map((step) => ({
+              id: step.id,
+              cells: [
+                <Untrusted text={step.label} />,
+                kindOf(step),
+                Format.duration(step.span[0]),
+                step.isOpen ? "under way" : Format.duration(step.span[1] - step.span[0])
+              ]
+            }))}
+          />
         </DisclosurePanel>
       </Disclosure>
     </div>
