@@ -131,7 +131,7 @@ const cellsOf = (call: Call, runId: string) => [
   <Untrusted text={`${call.method} ${call.path}`} />,
   call.model === undefined ? Format.unknown : <Untrusted text={call.model} />,
   <span className={(call.status ?? 0) >= 400 ? "cs-bad-text" : ""}>
-    <bdi>{VisibleText.line(resultOf(call), 80)}</bdi>
+    <Untrusted text={resultOf(call)} />
   </span>,
   Format.duration(call.durationMs),
   Format.count(call.usage?.inputTokens),

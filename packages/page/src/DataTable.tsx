@@ -29,7 +29,7 @@ export const DataTable = ({
   readonly className?: string
 }): ReactElement => (
   // Without the mouse, only what has the focus can be scrolled.
-  <div className="cs-scroll" tabIndex={0} role="region" aria-label={label}>
+  <div className="cs-scroll" tabIndex={0} role="group" aria-label={label}>
     <table aria-label={label} className={`cs-table ${className}`}>
       <thead>
         <tr>

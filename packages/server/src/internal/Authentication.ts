@@ -1,9 +1,9 @@
 /**
  * Authenticates a caller by the token of a valid grant.
  *
- * All routes below `/api` pass through here. The token is in the `Authorization` header or, for our page, in a cookie. Without a grant, or with an unknown, expired or revoked one, the answer is
- * a 403 before anything else is done. Graphs check later what the grant permits. The account that pays is always the
- * grant's.
+ * All routes below `/api` pass through here. The token is in the `Authorization` header or, for our page, in a cookie.
+ * Without a grant, or with an unknown, expired or revoked one, the answer is a 403 before anything else is done. Graphs
+ * check later what the grant permits. The account that pays is always the grant's.
  */
 import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
