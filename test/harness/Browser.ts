@@ -44,7 +44,7 @@ export const acquire = Effect.acquireRelease(
   (browser) => Effect.promise(() => browser.close())
 )
 
-/** What a page did that it must not do. */
+/** Records acts that a page of ours never does. */
 export interface Watch {
   /** Dialogs, scripts of a payload, other windows, requests to other hosts, violations of the policy, errors. */
   readonly offences: Array<string>

@@ -31,7 +31,7 @@ const fixture = Layer.effect(
   Effect.all({ browser: Browser.acquire, page: BuiltPage.acquire }, { concurrency: "unbounded" })
 )
 
-/** Does what a browser is told, as an effect. */
+/** Runs a step of a browser as an effect. */
 const does = <A>(act: () => Promise<A>) => Effect.promise(act)
 
 const { picture } = Browser

@@ -1,4 +1,4 @@
-/** What the grant of the caller allows. */
+/** Permissions of the grant of the caller. */
 "use client"
 
 import type { ReactElement } from "react"

@@ -17,7 +17,7 @@ export class ApiProblem extends Data.TaggedError("ApiProblem")<{
 
 const signedOut = new Set(["GrantMissing", "GrantNotFound", "GrantExpired", "GrantRevoked", "RequestForged"])
 
-/** What is shown of an error: one of a request, also by another package, or any other. */
+/** Returns the shown parts of an error: one of a request, also by another package, or any other. */
 export const describe = (
   error: unknown
 ): { readonly reason: string; readonly message: string; readonly isRetryable: boolean } => {

@@ -1,4 +1,4 @@
-/** What a run changed in its repository, and what became of its commits. */
+/** Changes of a run in its repository, and the delivery of its commits. */
 "use client"
 
 import { useMutation, useQueryClient } from "@tanstack/react-query"

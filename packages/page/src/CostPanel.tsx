@@ -1,4 +1,4 @@
-/** What a run cost and used, beside its budget and its limits. */
+/** Cost and use of a run, beside its budget and its limits. */
 "use client"
 
 import type { ReactElement } from "react"
@@ -118,7 +118,7 @@ export const CostPanel = ({ run }: { readonly run: Run }): ReactElement => {
           ],
           ["Input tokens", usage && Format.count(usage.inputTokens)],
           [
-            "of which cached",
+            "Cached input",
             usage && usage.cacheReadTokens > 0 ? Format.count(usage.cacheReadTokens) : undefined
           ],
           ["Output tokens", usage && Format.count(usage.outputTokens)],

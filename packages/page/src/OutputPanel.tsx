@@ -24,7 +24,7 @@ const Body = ({
 }) => {
   if (!isPlain) return <Terminal key={channel} label={`${channel} of the run`} pieces={pieces} />
   const text = pieces.map(({ text }) => text).join("")
-  // What was written last matters most.
+  // The end of an output matters most.
   const { blockCharsMax } = VisibleText
   return (
     <pre className="cs-block cs-output" tabIndex={0} role="group" aria-label={`${channel} of the run`}>
@@ -97,7 +97,7 @@ export const OutputPanel = ({ feed, run }: { readonly run: Run; readonly feed: F
         </ToggleButton>
         <span className="cs-note">
           {isLive ? null : Format.bytes(sizeOf(run, channel))}
-          {isCut === true ? ", of which only the beginning was kept" : ""}
+          {isCut === true ? ", and only the beginning was kept" : ""}
         </span>
         {isLive ? (
           <span className={`cs-live cs-live-${connection}`} role="status">

@@ -76,7 +76,7 @@ export const Loading = ({ what }: { readonly what: string }): ReactElement => (
   </ProgressBar>
 )
 
-/** What failed, and a way to try again. */
+/** Says why a request failed, and offers to try again. */
 export const Problem = ({
   error,
   onRetry

@@ -1,4 +1,4 @@
-/** What a reason means for people, and what to do. Pure. A reason that is not here is shown without more words. */
+/** Explains reasons to people, and says what to do. Pure. A reason that is not here is shown without more words. */
 
 const words: Readonly<Record<string, string>> = {
   TimedOut:

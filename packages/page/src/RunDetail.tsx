@@ -22,7 +22,7 @@ import { ToolPanel } from "./ToolPanel.tsx"
 /** Time between two readings of a run under way, in milliseconds. Its events arrive at once. */
 const liveMillis = 2000
 
-/** What a tab shows. */
+/** The tabs of a run, in order. */
 export const tabs = ["output", "timeline", "calls", "tools", "changes", "safety"] as const
 
 export type RunTab = (typeof tabs)[number]
@@ -109,6 +109,38 @@ const useTools = (run: Run | undefined) => {
   })
 }
 
+const Panels = ({
+  onTabChange,
+  panels,
+  tab
+}: {
+  readonly panels: Readonly<Record<RunTab, ReactElement>>
+  readonly tab: RunTab | undefined
+  readonly onTabChange: ((tab: RunTab) => void) | undefined
+}) => (
+  <Tabs
+    className="cs-tabs"
+    {...(tab === undefined ? {} : { selectedKey: tab })}
+    onSelectionChange={(key) => {
+      const chosen = tabs.find((one) => one === key)
+      if (chosen !== undefined) onTabChange?.(chosen)
+    }}
+  >
+    <TabList aria-label="Parts of the run">
+      {tabs.map((one) => (
+        <Tab key={one} id={one}>
+          {labels[one]}
+        </Tab>
+      ))}
+    </TabList>
+    {tabs.map((one) => (
+      <TabPanel key={one} id={one}>
+        {panels[one]}
+      </TabPanel>
+    ))}
+  </Tabs>
+)
+
 export const RunDetail = ({ onTabChange, runId, tab, traceUrl }: RunDetailProps): ReactElement => {
   const { client, scope } = useSandbox()
   const {
@@ -170,27 +202,7 @@ export const RunDetail = ({ onTabChange, runId, tab, traceUrl }: RunDetailProps)
           <Uses uses={limitUses(run, durationMs)} />
         </section>
       </div>
-      <Tabs
-        className="cs-tabs"
-        {...(tab === undefined ? {} : { selectedKey: tab })}
-        onSelectionChange={(key) => {
-          const chosen = tabs.find((one) => one === key)
-          if (chosen !== undefined) onTabChange?.(chosen)
-        }}
-      >
-        <TabList aria-label="Parts of the run">
-          {tabs.map((one) => (
-            <Tab key={one} id={one}>
-              {labels[one]}
-            </Tab>
-          ))}
-        </TabList>
-        {tabs.map((one) => (
-          <TabPanel key={one} id={one}>
-            {panels[one]}
-          </TabPanel>
-        ))}
-      </Tabs>
+      <Panels panels={panels} tab={tab} onTabChange={onTabChange} />
     </article>
   )
 }

@@ -1,8 +1,8 @@
 /**
  * Follows the events of a run, and keeps what a page shows of them.
  *
- * A stream that breaks is resumed after the last event that arrived, so nothing is missed or repeated. What is kept is
- * bounded: a run can write for hours.
+ * A stream that breaks is resumed after the last event that arrived, so nothing is missed or repeated. All that is
+ * kept is bounded: a run can write for hours.
  */
 import { Option, Schema } from "effect"
 import { EventSourceParserStream } from "eventsource-parser/stream"

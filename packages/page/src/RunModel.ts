@@ -1,5 +1,5 @@
 /**
- * What the page reads of a server's answers: the schemas of its edge.
+ * The parts of a server's answers that the page reads: the schemas of its edge.
  *
  * A field that the page does not know is ignored, and a new status is shown as it is, so a page works with a newer
  * server. A value of another type is an error.

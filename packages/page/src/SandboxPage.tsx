@@ -184,7 +184,7 @@ const routeTree = rootRoute.addChildren([listRoute, runRoute, agentsRoute, sessi
 
 const retriesMax = 2
 
-/** Queries of the page. A failure that only a sign-in can mend is told to `signedOut`. */
+/** Queries of the page. A failure that only a sign-in can mend is passed to `signedOut`. */
 const queriesOf = (signedOut: (problem: Error) => void) =>
   new QueryClient({
     queryCache: new QueryCache({

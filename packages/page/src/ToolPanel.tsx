@@ -24,7 +24,7 @@ const millisOf = ({ at, durationMs, endedAt }: Tool): number | undefined =>
 const resultOf = ({ endedAt, isError, outcome }: Tool): string =>
   outcome ?? (isError === true ? "failed" : endedAt === undefined ? "under way" : "ok")
 
-/** What a tool was asked, and what it answered. Shown on request, because it can be long. */
+/** Arguments and result of a tool call. Shown on request, because it can be long. */
 const Content = ({ number, tool }: { readonly tool: Tool; readonly number: number }) => {
   const [isOpen, setOpen] = useState(false)
   if (tool.arguments === undefined) return Format.unknown

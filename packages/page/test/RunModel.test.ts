@@ -33,13 +33,13 @@ describe("the page reads every", () => {
       relay: {
         status: "failed",
         origin: "https://github.com/acme/app",
-        branch: "cogni/run-1",
+        branch: "sandbox/run-1",
         baseBranch: "main"
       },
       problem: { reason: "PolicyRefused", message: "a commit changes a protected path" }
     })
     read(RunModel.Delivered, delivered)
-    assert.strictEqual(delivered.relay.branch, "cogni/run-1")
+    assert.strictEqual(delivered.relay.branch, "sandbox/run-1")
   })
 
   it.prop("event", [JournalEntry], ([entry]) => read(RunModel.Event, entry))

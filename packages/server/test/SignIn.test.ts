@@ -33,7 +33,7 @@ const signedIn = Effect.fnUntraced(function* (
 })
 
 describe("sign-in", () => {
-  it.effect("keeps the token where no script can read it, and shows it to nobody", () =>
+  it.effect("keeps the token where no script can read it, and returns it to no caller", () =>
     Effect.gen(function* () {
       const { answer, set, token } = yield* signedIn()
       assert.strictEqual(answer.status, 200)
