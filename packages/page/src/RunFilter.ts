@@ -1,4 +1,5 @@
 /** The filter of a list of runs, as the query of a URL. Pure. An invalid value in a URL is ignored. */
+import { RunState } from "@cogni/sandbox-core/RunFacts"
 
 /** Values by name. Statuses and reasons are separated by commas. */
 export interface RunFilter {
@@ -13,15 +14,7 @@ export interface RunFilter {
   readonly minCostUsd?: string | undefined
 }
 
-export const statuses = [
-  "starting",
-  "running",
-  "succeeded",
-  "failed",
-  "closed",
-  "interrupted",
-  "abandoned"
-] as const
+export const statuses = ["starting", ...RunState.literals] as const
 
 /** Choices of a status: those that people look for together. */
 export const statusChoices: ReadonlyArray<readonly [value: string, label: string]> = [
