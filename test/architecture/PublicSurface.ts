@@ -25,7 +25,7 @@ export const publicModules = (name: Package): ReadonlyArray<string> => [
 ]
 
 const specifierOf = (name: Package, module: string) =>
-  `@cogni/sandbox-${name}/${module.replace(/\.ts$/u, "")}`
+  `@cogni/sandbox-${name}/${module.replace(/\.tsx?$/u, "")}`
 
 /** The packages whose source imports each of our specifiers; read once. */
 let known: ReadonlyMap<string, ReadonlySet<Package>> | undefined
@@ -66,13 +66,18 @@ export const sharedModules = (name: Package): ReadonlyArray<Shared> => {
 export const exportsOf = (name: Package): Readonly<Record<string, string>> => {
   const indexes = SourceTree.modules(name).filter((module) => /^(?:testing\/)?index\.ts$/u.test(module))
   const modules = [...publicModules(name), ...sharedModules(name).map(({ module }) => module)].toSorted()
-  const subpaths = modules.map((module) => [`./${module.replace(/\.ts$/u, "")}`, `./src/${module}`])
+  const subpaths = modules.map((module) => [`./${module.replace(/\.tsx?$/u, "")}`, `./src/${module}`])
   return Object.fromEntries([
     ...indexes.map((module) => [
       `./${module.replace(/\/?index\.ts$/u, "")}`.replace(/\/$/u, ""),
       `./src/${module}`
     ]),
     ...subpaths,
+    // A style sheet is published as it is written.
+    ...SourceTree.files(`packages/${name}/src/*.css`).map((path) => {
+      const sheet = path.slice(`packages/${name}/src/`.length)
+      return [`./${sheet}`, `./src/${sheet}`]
+    }),
     ["./package.json", "./package.json"]
   ])
 }
@@ -81,7 +86,10 @@ export const exportsOf = (name: Package): Readonly<Record<string, string>> => {
 export const publishedExportsOf = (name: Package): Readonly<Record<string, unknown>> =>
   Object.fromEntries(
     Object.entries(exportsOf(name)).map(([key, source]) => {
-      const path = source.replace("./src/", "./dist/").replace(/\.ts$/u, "")
-      return [key, source.endsWith(".json") ? source : { types: `${path}.d.ts`, default: `${path}.js` }]
+      const path = source.replace("./src/", "./dist/").replace(/\.tsx?$/u, "")
+      return [
+        key,
+        /\.(?:css|json)$/u.test(source) ? source : { types: `${path}.d.ts`, default: `${path}.js` }
+      ]
     })
   )

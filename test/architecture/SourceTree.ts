@@ -32,6 +32,7 @@ export const packages = [
   "mastra",
   "acp",
   "react",
+  "page",
   "cli"
 ] as const
 
@@ -52,7 +53,7 @@ export const readJson = (path: string): any => JSON.parse(read(path))
 
 /** Modules of a package, `index.ts` included, as paths below its `src`. */
 export const modules = (name: Package): ReadonlyArray<string> =>
-  files(`packages/${name}/src/**/*.ts`).map((path) => path.slice(`packages/${name}/src/`.length))
+  files(`packages/${name}/src/**/*.{ts,tsx}`).map((path) => path.slice(`packages/${name}/src/`.length))
 
 /** Patterns of the pages that people read. Each matches something, but for changesets right after a release. */
 export const pagePatterns: ReadonlyArray<string> = [
@@ -71,7 +72,7 @@ export const pages = (): ReadonlyArray<string> => files(...pagePatterns)
 
 /** Every TypeScript file that people write. */
 export const sources = (): ReadonlyArray<string> =>
-  files("packages/*/{src,test}/**/*.ts", "test/**/*.ts", "examples/**/*.ts", "*.ts")
+  files("packages/*/{src,test}/**/*.{ts,tsx}", "test/**/*.ts", "examples/**/*.ts", "*.ts")
 
 /** A node of the syntax tree, as loosely as a walk needs it. */
 export interface Node {

@@ -55,7 +55,8 @@ const drawing: ReadonlyArray<
     deepagents: ["promise"],
     "ai-sdk": ["core", "promise"],
     "openai-agents": ["core", "host-files", "promise"],
-    mastra: ["core", "promise"]
+    mastra: ["core", "promise"],
+    page: ["core", "ledger", "react"]
   },
   {
     cli: [
@@ -192,6 +193,23 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   acp: { libraries: ["@agentclientprotocol/sdk", "effect"], world: {} },
   react: {
     libraries: ["@tanstack/react-query", "effect", "react"],
+    world: {}
+  },
+  page: {
+    libraries: [
+      "@tanstack/react-query",
+      "@tanstack/react-router",
+      "@tanstack/react-table",
+      "@xterm/addon-fit",
+      "@xterm/xterm",
+      "effect",
+      "eventsource-parser",
+      "react",
+      "react-aria-components",
+      "react-diff-view",
+      "react-dom",
+      "recharts"
+    ],
     world: {}
   },
   cli: {
@@ -359,7 +377,7 @@ describe("package boundaries", () => {
   })
 
   it("only KeyInjection unwraps an upstream key, CredentialUse a git credential, and GrantToken a grant's token", () => {
-    const users = SourceTree.files("packages/*/src/**/*.ts").filter((path) =>
+    const users = SourceTree.files("packages/*/src/**/*.{ts,tsx}").filter((path) =>
       SourceTree.members(path).some(({ text }) => text === "Redacted.value")
     )
     assert.deepStrictEqual(
@@ -376,7 +394,7 @@ describe("package boundaries", () => {
 
   it("only ResourceLabels contains label names, and only Telemetry contains span attributes", () => {
     const spelled = (pattern: RegExp, except: string) =>
-      SourceTree.files("packages/*/src/**/*.ts")
+      SourceTree.files("packages/*/src/**/*.{ts,tsx}")
         .filter((path) => path !== except && [...SourceTree.strings(path)].some((text) => pattern.test(text)))
         .map((path) => `${path} contains ${String(pattern)}`)
     none(

@@ -154,7 +154,7 @@ describe("reference", () => {
     const page = SourceTree.read("docs/reference/environment.md")
     const pattern = /\b(?:COGNI|SANDBOX|LITELLM)_[A-Z0-9_]+\b/gu
     const code = [
-      ...SourceTree.files("packages/*/src/**/*.ts", "test/harness/*.ts", "examples/*.ts"),
+      ...SourceTree.files("packages/*/src/**/*.{ts,tsx}", "test/harness/*.ts", "examples/*.ts"),
       ...SourceTree.files("dev", "images/{build,lib.sh}", ".ci/run"),
       ...SourceTree.files("images/*/*").filter((path) => /entrypoint$|Dockerfile$/u.test(path)),
       ...SourceTree.files("images/*/agent/*.mjs")

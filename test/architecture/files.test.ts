@@ -148,7 +148,7 @@ const isDoor = (path: string) => path.startsWith("packages/host-files/src/")
 
 describe("files", () => {
   it("no module outside host-files opens a path for writing", () => {
-    const offenders = SourceTree.files("packages/*/src/**/*.ts")
+    const offenders = SourceTree.files("packages/*/src/**/*.{ts,tsx}")
       .filter((path) => !isDoor(path) && !path.includes("/src/testing/") && allowed[path] === undefined)
       .flatMap(writes)
     none(

@@ -151,10 +151,14 @@ describe("packages", () => {
       }
       const needless = entries.filter((entry) => /\.tsbuildinfo$|\/test\//u.test(entry))
       assert.deepStrictEqual(needless, [], `${name}: exclude these in files of packages/${name}/package.json`)
+      if (name === "server") assert.include(entries, "package/dist/page/index.html")
       const stale = entries.filter(
         (entry) =>
-          /^package\/dist\/.*\.js$/u.test(entry) &&
-          !entries.includes(entry.replace("/dist/", "/src/").replace(/\.js$/u, ".ts"))
+          // The built page has names with hashes.
+          /^package\/dist\/(?!page\/).*\.js$/u.test(entry) &&
+          !["ts", "tsx"].some((ending) =>
+            entries.includes(entry.replace("/dist/", "/src/").replace(/\.js$/u, `.${ending}`))
+          )
       )
       assert.deepStrictEqual(stale, [], `${name}: built from removed modules; delete packages/${name}/dist`)
     }
@@ -338,7 +342,8 @@ describe("packages", () => {
   it("load every exported module, and refuse others", async () => {
     const specifiers = SourceTree.packages.flatMap((name) =>
       Object.keys(PublicSurface.exportsOf(name))
-        .filter((key) => key !== "./package.json" && !key.startsWith("./testing"))
+        // A style sheet is for bundlers.
+        .filter((key) => !/\.(?:css|json)$/u.test(key) && !key.startsWith("./testing"))
         .map((key) => `@cogni/sandbox-${name}${key.slice(1)}`)
     )
     writeFileSync(
@@ -357,7 +362,7 @@ describe("packages", () => {
     if (modules.length === 0) continue
     it(`export the recorded types: ${name}`, async () => {
       const declarations = modules.map((module) => {
-        const noun = module.replace(/\.ts$/u, "")
+        const noun = module.replace(/\.tsx?$/u, "")
         const path = installed(name, "dist", `${noun}.d.ts`)
         return `// ${noun}\n${withoutComments(readFileSync(path, "utf8"))}`
       })

@@ -17,7 +17,7 @@ const compilerOptions = {
   rewriteRelativeImportExtensions: false,
   allowImportingTsExtensions: true,
   jsx: "react-jsx",
-  lib: ["ES2024", "ESNext.Disposable", "DOM"],
+  lib: ["ES2024", "ESNext.Disposable", "DOM", "DOM.Iterable", "DOM.AsyncIterable"],
   // A sample ends where its reader goes on.
   noUnusedLocals: false,
   noUnusedParameters: false,

@@ -65,6 +65,7 @@ const calls: ReadonlyArray<Ban> = [
       "test/harness/litellm/engine/QueryEngine.ts": "a program: LiteLLM passes its options so",
       "test/harness/PostgresServer.ts": "the path of the PostgreSQL that ./dev installed",
       "test/harness/Prometheus.ts": "the path of the Prometheus that ./dev unpacked",
+      "test/harness/Browser.ts": "the Chromium that ./dev installed, and where pictures are kept",
       "test/harness/Images.ts": "the images that ./dev built"
     }
   },
@@ -125,7 +126,7 @@ const words: ReadonlyArray<{
     title: "no name is from an older version of Effect",
     word: new RegExp(spelled("@effect/", "schema|effect/", "unstable|Context\\.", "Tag\\b"), "u"),
     instead: "the name in Effect 4 (docs/adr/0001-effect-4-and-its-schema.md)",
-    where: (path) => path.endsWith(".ts")
+    where: (path) => /\.tsx?$/u.test(path)
   }
 ]
 
@@ -269,7 +270,7 @@ describe("form", () => {
   })
 
   it("no modules import each other in a cycle, not even for a type", () => {
-    const found = SourceTree.circles(SourceTree.files("packages/*/src/**/*.ts"))
+    const found = SourceTree.circles(SourceTree.files("packages/*/src/**/*.{ts,tsx}"))
     none(
       found
         .filter((circle) => !circle.every((path) => circular.has(path)))
@@ -285,14 +286,16 @@ describe("form", () => {
   it("a module is named after its noun, in PascalCase, and never utils or similar", () => {
     const drawers = /^(?:utils?|helpers?|common|types?|constants?|misc|shared|index\.[a-z]+)$/iu
     const offenders = SourceTree.files("packages/*/src/**/*", "test/harness/**/*")
-      .filter((path) => path.endsWith(".ts"))
+      .filter((path) => /\.tsx?$/u.test(path))
       .filter((path) => !["index.ts", "bin.ts", "setup.ts"].includes(basename(path)))
       .filter(
-        (path) => !/^[A-Z][A-Za-z0-9]*\.ts$/u.test(basename(path)) || drawers.test(basename(path, ".ts"))
+        (path) =>
+          !/^[A-Z][A-Za-z0-9]*\.tsx?$/u.test(basename(path)) ||
+          drawers.test(basename(path).replace(/\.tsx?$/u, ""))
       )
     none(offenders, "name the file after the noun it defines")
     const folders = SourceTree.files("packages/*/src/**/*")
-      .filter((path) => path.endsWith(".ts"))
+      .filter((path) => /\.tsx?$/u.test(path))
       .flatMap((path) => path.split("/").slice(3, -1))
       .filter((folder) => drawers.test(folder))
     none([...new Set(folders)], "name a folder after a noun too")
@@ -303,7 +306,7 @@ describe("form", () => {
       SourceTree.files(`packages/${name}/test/**/*.test.ts`)
         .filter((path) => {
           const noun = basename(path).split(".")[0]
-          return !SourceTree.modules(name).some((module) => basename(module, ".ts") === noun)
+          return !SourceTree.modules(name).some((module) => basename(module).replace(/\.tsx?$/u, "") === noun)
         })
         .filter((path) => !behaviours.has(path))
     )
@@ -311,7 +314,7 @@ describe("form", () => {
   })
 
   it("every module begins with a docstring", () => {
-    const offenders = SourceTree.files("packages/*/src/**/*.ts", "test/**/*.ts")
+    const offenders = SourceTree.files("packages/*/src/**/*.{ts,tsx}", "test/**/*.ts")
       .filter((path) => basename(path) !== "index.ts" && linesOf(path).length > 10)
       .filter((path) => !/^(?:#!.*\n)?\/\*\*/u.test(SourceTree.read(path)))
     none(offenders, "begin with /** … */: the purpose of the module, and what it must not do")
@@ -320,13 +323,19 @@ describe("form", () => {
   it("every module of a library is imported", () => {
     const imported = new Set(
       SourceTree.sources().flatMap((path) =>
-        SourceTree.imports(path).map(({ specifier }) => basename(specifier).replace(/\.ts$/u, ""))
+        SourceTree.imports(path).map(({ specifier }) => basename(specifier).replace(/\.tsx?$/u, ""))
       )
     )
-    const dead = SourceTree.files("packages/*/src/**/*.ts").filter((path) => {
-      const noun = basename(path, ".ts")
-      // The module of a thread is loaded by its URL.
-      return noun !== "index" && noun !== "bin" && !noun.endsWith("Worker") && !imported.has(noun)
+    const dead = SourceTree.files("packages/*/src/**/*.{ts,tsx}").filter((path) => {
+      const noun = basename(path).replace(/\.tsx?$/u, "")
+      // The module of a thread is loaded by its URL, and that of the page by index.html.
+      return (
+        noun !== "index" &&
+        noun !== "bin" &&
+        noun !== "Main" &&
+        !noun.endsWith("Worker") &&
+        !imported.has(noun)
+      )
     })
     none(dead, "nothing imports these")
   })
@@ -351,6 +360,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/core/test/RunAdmission.test.ts",
   "packages/proxy/test/GatewayAccounts.test.ts",
   "packages/ledger/test/AccountSchedules.test.ts",
+  "packages/server/test/SignIn.test.ts",
   "packages/ledger/test/ReconcilerSchedules.test.ts",
   "packages/core/test/Fault.test.ts",
   "packages/server/test/RunParts.test.ts",

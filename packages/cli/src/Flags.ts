@@ -489,6 +489,7 @@ export const serve = {
   operatorHost: text("operator-host", "ADDRESS", "Address of the operator's port (default 127.0.0.1)").pipe(
     Flag.withDefault("127.0.0.1")
   ),
+  noPage: toggle("no-page", "Do not serve the web page at /sandbox"),
   demo: toggle("demo", "Use the embedded demo upstream; no model is asked"),
   model: modelNamed("Model for requests that name none (default COGNI_LLM_MODEL)"),
   offeredModels: several(

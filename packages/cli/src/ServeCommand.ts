@@ -57,6 +57,7 @@ export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeI
     yield* Output.note("sandboxes are disabled, so chats are refused. Enable them with SANDBOX_ENABLED=true")
   }
   if (operator !== undefined) yield* output.stderr(`operator's port on ${urlOf(operator)}\n`)
+  if (!input.noPage) yield* output.stderr(`web page on ${urlOf(context)}/sandbox\n`)
   yield* output.stderr(`listening on ${urlOf(context)}\n`)
   return yield* Effect.never
 }, Effect.scoped)

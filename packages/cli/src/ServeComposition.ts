@@ -21,6 +21,7 @@ import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as Deliveries from "@cogni/sandbox-server/Deliveries"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
+import * as PageSite from "@cogni/sandbox-server/PageSite"
 import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
 import { Probes } from "@cogni/sandbox-server/ServerHealth"
@@ -85,7 +86,12 @@ export const server = (
       }
       const { hostNames } = options
       const repositories = { forges, hostOrigins: options.hostRepositories }
-      const server = { hostNames, limits: limitsOf(options), model: modelOf(settings, options) }
+      const server = {
+        hostNames,
+        limits: limitsOf(options),
+        model: modelOf(settings, options),
+        page: options.noPage ? undefined : PageSite.directory
+      }
       return SandboxServer.layer(server, operatorPlatform).pipe(
         Layer.provide(executor),
         Layer.provide(Layer.merge(SandboxGraphProvider.layer(graphs), TaskGraphProvider.layer(graphs))),

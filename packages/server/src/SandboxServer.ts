@@ -25,11 +25,13 @@ import * as RequestSpans from "./internal/RequestSpans.ts"
 import * as RunHandlers from "./internal/RunHandlers.ts"
 import * as Surroundings from "./internal/Surroundings.ts"
 import * as OperatorServer from "./internal/OperatorServer.ts"
+import * as PageRoutes from "./internal/PageRoutes.ts"
 import * as RunRoster from "./internal/RunRoster.ts"
 import * as ServerApi from "./ServerApi.ts"
 import * as ServerHealth from "./ServerHealth.ts"
 import * as ServerLimits from "./ServerLimits.ts"
 import * as ServerMetrics from "./internal/ServerMetrics.ts"
+import * as SignInHandler from "./internal/SignInHandler.ts"
 
 export interface SandboxServerOptions {
   /** Limits. Omitted fields have their default. */
@@ -38,6 +40,8 @@ export interface SandboxServerOptions {
   readonly model?: string | undefined
   /** Valid names in `Host`, in addition to the address where the server listens and the local names. */
   readonly hostNames?: ReadonlyArray<string> | undefined
+  /** Directory of the page's built files, such as `PageSite.directory`. Absent: no page is served. */
+  readonly page?: string | undefined
 }
 
 /** Services that the server requires. */
@@ -77,10 +81,11 @@ export const layer = <E = never, R = never>(
 export const routes = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) =>
   Layer.mergeAll(
     HttpApiBuilder.layer(ServerApi.ServerApi).pipe(
-      Layer.provide([agents, chat(options, limits), runs(limits)]),
+      Layer.provide([agents, chat(options, limits), runs(limits), signIn(limits)]),
       Layer.provide([Authentication.layer(limits), ServerApi.layerReadable])
     ),
     ServerHealth.liveness,
+    options.page === undefined ? Layer.empty : PageRoutes.layer(options.page),
     Surroundings.layer(options.hostNames ?? [])
   )
 
@@ -151,3 +156,12 @@ const runs = (limits: ServerLimits.ServerLimits) =>
         .handle("retryRelay", ({ params }) => json(retryRelay(params.id)))
     })
   )
+
+const signIn = ({ signInSecondsMax }: ServerLimits.ServerLimits) =>
+  HttpApiBuilder.group(ServerApi.ServerApi, "signIn", (handlers) => {
+    const { get, signIn, signOut } = SignInHandler.make(signInSecondsMax)
+    return handlers
+      .handle("signIn", () => signIn)
+      .handle("get", () => get)
+      .handle("signOut", () => signOut)
+  })

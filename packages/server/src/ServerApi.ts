@@ -15,6 +15,7 @@ import { Authentication } from "./internal/Authentication.ts"
 import { ChatRequest } from "./internal/ChatRequest.ts"
 import * as Problem from "./internal/Problem.ts"
 import { Readable, Runs } from "./internal/RunsApi.ts"
+import { SignIn } from "./internal/SignInApi.ts"
 
 export const layerReadable: Layer.Layer<Readable> = HttpApiMiddleware.layerSchemaErrorTransform(
   Readable,
@@ -69,6 +70,7 @@ export class ServerApi extends HttpApi.make("cogni-sandbox")
   .add(Agents)
   .add(Chat)
   .add(Runs)
+  .add(SignIn)
   .prefix("/api/v1")
   .annotateMerge(
     OpenApi.annotations({

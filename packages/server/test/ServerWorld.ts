@@ -73,6 +73,8 @@ export interface WorldOptions {
   readonly model?: string
   readonly grants?: Layer.Layer<GrantStore>
   readonly hostNames?: ReadonlyArray<string>
+  /** Directory of the page's files. */
+  readonly page?: string
   readonly probes?: ReadonlyArray<Probe>
   /** Agents in addition to the two default ones. */
   readonly agents?: ReadonlyArray<Agent>
@@ -132,7 +134,12 @@ export const serve = (options: WorldOptions = {}) =>
     const operatorNode = createServer()
     const context = yield* Layer.build(
       SandboxServer.layer(
-        { limits: options.limits, model: options.model ?? "gpt", hostNames: options.hostNames },
+        {
+          limits: options.limits,
+          model: options.model ?? "gpt",
+          hostNames: options.hostNames,
+          page: options.page
+        },
         NodeHttpServer.layer(() => operatorNode, { port: 0, host: "127.0.0.1" })
       ).pipe(
         Layer.provideMerge(needs(options)),

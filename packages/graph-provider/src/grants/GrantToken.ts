@@ -5,7 +5,7 @@
  * as random as the hash is long, so neither a salt nor a slow hash would add security. Only this module unwraps it.
  */
 import { Effect, Redacted } from "effect"
-import { createHash } from "node:crypto"
+import { createHash, createHmac } from "node:crypto"
 
 /** Identifies the token to secret scanners. */
 export const prefix = "cgs_"
@@ -22,6 +22,10 @@ export const generate: Effect.Effect<Redacted.Redacted<string>> = Effect.sync(()
 /** Returns the SHA-256 of any text, in hexadecimal. A text that is not a token has the hash of no grant. */
 export const hash = (token: Redacted.Redacted<string>): Effect.Effect<string> =>
   Effect.sync(() => createHash("sha256").update(Redacted.value(token)).digest("hex"))
+
+/** Returns another secret, which only an owner of the token can compute, and from which it cannot be computed. */
+export const derive = (token: Redacted.Redacted<string>, purpose: string): Effect.Effect<string> =>
+  Effect.sync(() => createHmac("sha256", Redacted.value(token)).update(purpose).digest("hex"))
 
 /** Returns true if a text has the format of a token. Any other text belongs to no grant. */
 export const isWellFormed = (token: Redacted.Redacted<string>): boolean =>

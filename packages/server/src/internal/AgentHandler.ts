@@ -19,7 +19,7 @@ export const make = Effect.gen(function* () {
     const { headers: asked } = yield* HttpServerRequest.HttpServerRequest
     const json = JSON.stringify({ agents: yield* catalog.list })
     const etag = yield* tagOf(json)
-    const headers = { etag, "cache-control": cacheControl, vary: "authorization" }
+    const headers = { etag, "cache-control": cacheControl, vary: "authorization, cookie" }
     const known = new Set(
       (asked["if-none-match"] ?? "").split(",").map((tag) => tag.trim().replace(/^W\//u, ""))
     )

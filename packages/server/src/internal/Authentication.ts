@@ -1,17 +1,18 @@
 /**
  * Authenticates a caller by the token of a valid grant.
  *
- * All routes below `/api` pass through here. Without a grant, or with an unknown, expired or revoked one, the answer is
- * a 403 before anything else is done. Graphs check later what the grant permits. The account that pays is always the
- * grant's.
+ * All routes below `/api` pass through here. The token is in the `Authorization` header or, for our page, in a cookie.
+ * Without a grant, or with an unknown, expired or revoked one, the answer is a 403 before anything else is done. Graphs
+ * check later what the grant permits. The account that pays is always the grant's.
  */
 import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
-import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
+import { Clock, Context, Duration, Effect, Layer, Option, type Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import { RateLimiter } from "effect/persistence"
+import * as SignInCookie from "./SignInCookie.ts"
 import * as UnknownCallers from "./UnknownCallers.ts"
 import * as Problem from "./Problem.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
@@ -21,13 +22,18 @@ export class CurrentGrant extends Context.Service<CurrentGrant, ExecutionGrant.E
   "@cogni/sandbox-server/CurrentGrant"
 ) {}
 
-export class Authentication extends HttpApiMiddleware.Service<Authentication, { provides: CurrentGrant }>()(
-  "@cogni/sandbox-server/Authentication",
-  {
-    security: { bearer: HttpApiSecurity.bearer },
-    error: [Problem.Denied, Problem.TooMany, Problem.Unavailable]
-  }
+/** The token of that grant. */
+export class CurrentToken extends Context.Service<CurrentToken, Redacted.Redacted<string>>()(
+  "@cogni/sandbox-server/CurrentToken"
 ) {}
+
+export class Authentication extends HttpApiMiddleware.Service<
+  Authentication,
+  { provides: CurrentGrant | CurrentToken }
+>()("@cogni/sandbox-server/Authentication", {
+  security: { bearer: HttpApiSecurity.bearer },
+  error: [Problem.Denied, Problem.TooMany, Problem.Unavailable]
+}) {}
 
 export const layer = (
   limits: ServerLimits
@@ -39,16 +45,21 @@ export const layer = (
       const limiter = yield* RateLimiter.RateLimiter
       const known = UnknownCallers.make()
       return Authentication.of({
-        bearer: Effect.fnUntraced(function* (answer, { credential }) {
-          const { headers, remoteAddress } = yield* HttpServerRequest.HttpServerRequest
+        bearer: Effect.fnUntraced(function* (answer, { credential: inHeader }) {
+          const request = yield* HttpServerRequest.HttpServerRequest
+          const { headers, remoteAddress } = request
+          const { authorization } = headers
+          const inCookie = authorization === undefined ? SignInCookie.tokenOf(request) : undefined
+          const credential = inCookie ?? inHeader
           const hash = yield* GrantToken.hash(credential)
           if (!known.has(hash)) {
             const bucket = UnknownCallers.bucketOf(Option.getOrUndefined(remoteAddress))
             yield* unknownWithinRate(limiter, bucket, limits.unknownRequestsPerMinuteMax)
           }
-          const { authorization } = headers
-          if (authorization === undefined) return yield* Problem.challenge(missing)
-          if (!/^bearer /iu.test(authorization)) return yield* Problem.challenge(notBearer)
+          if (inCookie !== undefined) {
+            if (yield* SignInCookie.isForged(request, inCookie)) return yield* Effect.fail(forged)
+          } else if (authorization === undefined) return yield* Problem.challenge(missing)
+          else if (!/^bearer /iu.test(authorization)) return yield* Problem.challenge(notBearer)
           if (!GrantToken.isWellFormed(credential)) return yield* Problem.challenge(unknown)
           const grant = yield* grants.authenticate(credential).pipe(Effect.catch(Problem.storeUnavailable))
           if (grant === undefined) {
@@ -64,7 +75,10 @@ export const layer = (
           )
           known.add(hash)
           yield* withinRate(limiter, "requests", grant.id, limits.requestsPerMinutePerGrantMax)
-          return yield* Effect.provideService(answer, CurrentGrant, grant)
+          return yield* Effect.provideContext(
+            answer,
+            Context.make(CurrentGrant, grant).pipe(Context.add(CurrentToken, credential))
+          )
         })
       })
     })
@@ -105,6 +119,14 @@ const missing = Problem.make(
   "authz_denied",
   "GrantMissing",
   "the request has no token. Send the token of a grant: Authorization: Bearer cgs_…"
+)
+
+/** The cookie is valid only for our page, which knows the header's value. */
+const forged = Problem.make(
+  "authz_denied",
+  "RequestForged",
+  "a request with the sign-in cookie must come from the page of this server, and have its x-cogni-csrf header. " +
+    "Reload the page. A program sends the token of a grant: Authorization: Bearer cgs_…"
 )
 
 /** Reports only the form of the header. The store is not asked. */

@@ -48,7 +48,7 @@ const served = (hostNames: ReadonlyArray<string>) =>
       ),
       HttpApiSwagger.layer(ServerApi.ServerApi, { path: "/docs" }),
       PrometheusMetrics.layerHttp({ path: "/metrics" }),
-      Surroundings.layer(hostNames)
+      Surroundings.layer(hostNames, Surroundings.documentationPolicy)
     ),
     { disableLogger: true, disableListenLog: true }
   ).pipe(Layer.provide(RequestSpans.layer))

@@ -72,6 +72,8 @@ const routes: ReadonlyArray<readonly [pattern: RegExp, route: string]> = [
   ),
   [/^\/api\/v1\/runs\/[^/]+\/calls\/[^/]+\/request$/u, "/api/v1/runs/{id}/calls/{callId}/request"],
   [/^\/api\/v1\/runs\/[^/]+\/calls\/[^/]+\/answer$/u, "/api/v1/runs/{id}/calls/{callId}/answer"],
+  [/^\/api\/v1\/sign-in$/u, "/api/v1/sign-in"],
+  [/^\/sandbox(?:\/.*)?$/u, "/sandbox"],
   [/^\/health(?:\/ready)?$/u, "/health"],
   [/^\/metrics$/u, "/metrics"]
 ]

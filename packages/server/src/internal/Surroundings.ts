@@ -8,16 +8,21 @@ import * as HostNames from "../HostNames.ts"
 import * as Problem from "./Problem.ts"
 import * as ServerMetrics from "./ServerMetrics.ts"
 
-/** Forbids our pages to load or send anything elsewhere, and other pages to embed them. */
-const pagePolicy =
+/** For answers that no browser needs to render: they load and run nothing, and no page can embed them. */
+export const policy = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+/** For the documentation of the API, whose page contains its script and its style. */
+export const documentationPolicy =
   "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; " +
   "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-const safely = HttpServerResponse.setHeaders({
-  "content-security-policy": pagePolicy,
-  "referrer-policy": "no-referrer",
-  "x-content-type-options": "nosniff"
-})
+const safely = (policy: string) => (response: HttpServerResponse.HttpServerResponse) =>
+  HttpServerResponse.setHeaders(response, {
+    // A response can have its own policy.
+    "content-security-policy": response.headers["content-security-policy"] ?? policy,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff"
+  })
 
 const noRoute = Problem.toResponse(
   Problem.make("not_found", "RouteNotFound", "this path does not exist. See the guide of the server")
@@ -40,7 +45,7 @@ const answered = (
 }
 
 /** Applies to all routes of the router with which the layer is merged. */
-export const layer = (hostNames: ReadonlyArray<string>) =>
+export const layer = (hostNames: ReadonlyArray<string>, contentPolicy: string = policy) =>
   HttpRouter.middleware(
     Effect.map(
       HostNames.checked(hostNames),
@@ -49,7 +54,7 @@ export const layer = (hostNames: ReadonlyArray<string>) =>
           const { method, url } = yield* HttpServerRequest.HttpServerRequest
           const response = yield* underName(Effect.catchCause(effect, answered))
           yield* ServerMetrics.requestAnswered(method, url, response.status)
-          return safely(response)
+          return safely(contentPolicy)(response)
         })
     ),
     { global: true }

@@ -1,0 +1,208 @@
+/** One run: its state, output, timeline, calls, changes and safety. Live while it is under way. */
+"use client"
+
+import { useQuery } from "@tanstack/react-query"
+import { type ReactElement, useEffect } from "react"
+import { Tab, TabList, TabPanel, Tabs } from "react-aria-components"
+import { CallPanel, useCalls } from "./CallPanel.tsx"
+import { CancelRun } from "./CancelRun.tsx"
+import { ChangesPanel } from "./ChangesPanel.tsx"
+import { CostPanel, limitUses, Uses } from "./CostPanel.tsx"
+import * as Format from "./Format.ts"
+import { OutputPanel } from "./OutputPanel.tsx"
+import { Facts, Loading, OuterLink, Problem, StatusBadge, Untrusted } from "./Parts.tsx"
+import * as Reasons from "./Reasons.ts"
+import { useRunFeed } from "./RunFeedHook.ts"
+import { isActive, type Run } from "./RunModel.ts"
+import { SafetyPanel } from "./SafetyPanel.tsx"
+import { useNow, useSandbox } from "./SandboxProvider.tsx"
+import { TimelinePanel } from "./TimelinePanel.tsx"
+import { ToolPanel } from "./ToolPanel.tsx"
+
+/** Time between two readings of a run under way, in milliseconds. Its events arrive at once. */
+const liveMillis = 2000
+
+/** The tabs of a run, in order. */
+export const tabs = ["output", "timeline", "calls", "tools", "changes", "safety"] as const
+
+export type RunTab = (typeof tabs)[number]
+
+const labels: Readonly<Record<RunTab, string>> = {
+  output: "Output",
+  timeline: "Timeline",
+  calls: "Model calls",
+  tools: "Tools",
+  changes: "Changes",
+  safety: "Safety"
+}
+
+export interface RunDetailProps {
+  readonly runId: string
+  /** The selected tab, if its owner keeps it, such as in a URL. */
+  readonly tab?: RunTab
+  readonly onTabChange?: (tab: RunTab) => void
+  /** Address of a viewer of traces, with `{traceId}` in it. */
+  readonly traceUrl?: string
+}
+
+const Why = ({ run }: { readonly run: Run }) => {
+  const words = run.error === undefined ? undefined : Reasons.explain(run.error.reason)
+  return words === undefined ? null : (
+    <p className={run.status === "failed" ? "cs-why" : "cs-why cs-why-calm"} role="note">
+      {words}
+    </p>
+  )
+}
+
+const Head = ({
+  now,
+  run,
+  traceUrl
+}: {
+  readonly run: Run
+  readonly now: number
+  readonly traceUrl: string | undefined
+}) => {
+  const durationMs = Format.between(run.startedAt, run.endedAt, now)
+  return (
+    <header className="cs-head">
+      <div className="cs-bar">
+        <h1 className="cs-mono">{run.runId}</h1>
+        <StatusBadge status={run.status} error={run.error} />
+        {isActive(run) ? <CancelRun runId={run.runId} /> : null}
+      </div>
+      <Why run={run} />
+      <Facts
+        facts={[
+          ["Agent", (run.agentId ?? run.graphId) && <Untrusted text={run.agentId ?? run.graphId ?? ""} />],
+          ["Model", run.model && <Untrusted text={run.model} />],
+          ["Repository", run.repository && <Untrusted text={run.repository} />],
+          ["Started", Format.time(run.startedAt)],
+          ["Duration", isActive(run) || run.endedAt !== undefined ? Format.duration(durationMs) : undefined],
+          ["Exit code", run.exitCode === undefined ? undefined : String(run.exitCode)],
+          ["Attempt", run.attempt === undefined || run.attempt === 0 ? undefined : String(run.attempt)],
+          ["User", run.userId && <Untrusted text={run.userId} />],
+          ["Grant", run.grantId && <Untrusted text={run.grantId} />],
+          ["Session", run.sessionId && <Untrusted text={run.sessionId} />],
+          [
+            "Trace",
+            run.traceId &&
+              (traceUrl === undefined ? (
+                <span className="cs-mono">{run.traceId}</span>
+              ) : (
+                <OuterLink url={traceUrl.replace("{traceId}", encodeURIComponent(run.traceId))} />
+              ))
+          ]
+        ]}
+      />
+    </header>
+  )
+}
+
+const useTools = (run: Run | undefined) => {
+  const { client, scope } = useSandbox()
+  return useQuery({
+    queryKey: ["@cogni/sandbox-page", scope, "tools", run?.runId],
+    queryFn: ({ signal }) => client.tools(run?.runId ?? "", signal),
+    enabled: run !== undefined,
+    refetchInterval: run !== undefined && isActive(run) ? 3000 : false
+  })
+}
+
+const Panels = ({
+  onTabChange,
+  panels,
+  tab
+}: {
+  readonly panels: Readonly<Record<RunTab, ReactElement>>
+  readonly tab: RunTab | undefined
+  readonly onTabChange: ((tab: RunTab) => void) | undefined
+}) => (
+  <Tabs
+    className="cs-tabs"
+    {...(tab === undefined ? {} : { selectedKey: tab })}
+    onSelectionChange={(key) => {
+      const chosen = tabs.find((one) => one === key)
+      if (chosen !== undefined) onTabChange?.(chosen)
+    }}
+  >
+    <TabList aria-label="Parts of the run">
+      {tabs.map((one) => (
+        <Tab key={one} id={one}>
+          {labels[one]}
+        </Tab>
+      ))}
+    </TabList>
+    {tabs.map((one) => (
+      <TabPanel key={one} id={one}>
+        {panels[one]}
+      </TabPanel>
+    ))}
+  </Tabs>
+)
+
+export const RunDetail = ({ onTabChange, runId, tab, traceUrl }: RunDetailProps): ReactElement => {
+  const { client, scope } = useSandbox()
+  const {
+    data: run,
+    error,
+    refetch
+  } = useQuery({
+    queryKey: ["@cogni/sandbox-page", scope, "run", runId],
+    queryFn: ({ signal }) => client.run(runId, signal),
+    refetchInterval: ({ state }) => (state.data !== undefined && isActive(state.data) ? liveMillis : false)
+  })
+  const feed = useRunFeed(runId)
+  const isLive = run !== undefined && isActive(run)
+  const now = useNow(isLive)
+  const calls = useCalls(runId, isLive)
+  const tools = useTools(run)
+  // The last event arrives before the next reading of the record.
+  useEffect(() => {
+    if (feed.connection === "ended") void refetch()
+  }, [feed.connection, refetch])
+  if (run === undefined)
+    return error === null ? <Loading what="run" /> : <Problem error={error} onRetry={refetch} />
+  const durationMs = Format.between(run.startedAt, run.endedAt, now)
+  const panels: Readonly<Record<RunTab, ReactElement>> = {
+    output: <OutputPanel run={run} feed={feed} />,
+    timeline: (
+      <TimelinePanel
+        now={now}
+        source={{
+          run,
+          feed,
+          calls: calls.data?.pages.flatMap((page) => page.calls) ?? [],
+          tools: isLive ? [] : (tools.data?.tools ?? [])
+        }}
+      />
+    ),
+    calls: <CallPanel runId={runId} query={calls} />,
+    tools:
+      tools.error === null ? (
+        tools.data === undefined ? (
+          <Loading what="tools" />
+        ) : (
+          <ToolPanel tools={tools.data.tools} isTruncated={tools.data.truncated} />
+        )
+      ) : (
+        <Problem error={tools.error} onRetry={tools.refetch} />
+      ),
+    changes: <ChangesPanel run={run} />,
+    safety: <SafetyPanel run={run} />
+  }
+  return (
+    <article className="cs-detail" aria-label={`Run ${runId}`}>
+      {error === null ? null : <Problem error={error} onRetry={refetch} />}
+      <Head run={run} now={now} traceUrl={traceUrl} />
+      <div className="cs-cards">
+        <CostPanel run={run} />
+        <section className="cs-card" aria-label="Limits">
+          <h2>Limits and peaks</h2>
+          <Uses uses={limitUses(run, durationMs)} />
+        </section>
+      </div>
+      <Panels panels={panels} tab={tab} onTabChange={onTabChange} />
+    </article>
+  )
+}

@@ -1,0 +1,192 @@
+/** Requests of the page to the API. Each answer is decoded; each failure is an `ApiProblem`. */
+import { Option, Schema } from "effect"
+import * as ApiProblem from "./ApiProblem.ts"
+import * as RunFilter from "./RunFilter.ts"
+import * as RunModel from "./RunModel.ts"
+
+/** Address of a server, and how to call it. */
+export interface ApiOptions {
+  /** URL before `/api/v1`. Defaults to the page's origin. */
+  readonly baseUrl?: string | undefined
+  readonly headers?: Readonly<Record<string, string>> | undefined
+  /** Defaults to the platform's. */
+  readonly fetch?: typeof globalThis.fetch | undefined
+}
+
+export const csrfHeader = "x-cogni-csrf"
+
+/** Runs in one page of a list. */
+export const pageRuns = 50
+
+/** Bytes of output that are read of a run that has ended: the end of it. */
+export const outputBytesMax = 2 * 1024 * 1024
+
+/** Longest kept body of a call that is shown. */
+export const bodyCharsMax = 500_000
+
+/** Longest patch that is read. The server stores less. */
+export const patchCharsMax = 1024 * 1024
+
+interface Asked {
+  readonly body?: object
+  readonly method?: "GET" | "POST" | "DELETE"
+  readonly headers?: Readonly<Record<string, string>>
+  readonly signal?: AbortSignal | undefined
+}
+
+const ask = async (
+  { baseUrl = "", fetch = globalThis.fetch, headers = {} }: ApiOptions,
+  path: string,
+  { body: sent, headers: more = {}, method = "GET", signal }: Asked = {}
+): Promise<Response> => {
+  const response = await fetch(`${baseUrl.replace(/\/+$/u, "")}/api/v1${path}`, {
+    method,
+    headers: {
+      accept: "application/json",
+      ...(sent === undefined ? {} : { "content-type": "application/json" }),
+      ...headers,
+      ...more
+    },
+    body: sent === undefined ? null : JSON.stringify(sent),
+    signal: signal ?? null
+  }).catch((cause: unknown) => {
+    signal?.throwIfAborted()
+    throw ApiProblem.unreachable(cause)
+  })
+  if (response.ok) return response
+  const body: unknown = await response.json().catch(() => undefined)
+  throw ApiProblem.ofAnswer(response.status, body, response.headers.get("retry-after"))
+}
+
+const reading =
+  <S extends Schema.ConstraintDecoder<unknown>>(schema: S, what: string) =>
+  async (options: ApiOptions, path: string, asked: Asked = {}): Promise<S["Type"]> => {
+    const response = await ask(options, path, asked)
+    const body: unknown = await response.json().catch(() => undefined)
+    const decoded = Schema.decodeUnknownOption(schema)(body)
+    if (Option.isNone(decoded)) throw ApiProblem.invalidAnswer(response.status, what)
+    return decoded.value
+  }
+
+const runPage = reading(RunModel.RunPage, "list of runs")
+const run = reading(RunModel.Run, "run")
+const callPage = reading(RunModel.CallPage, "list of calls")
+const toolList = reading(RunModel.ToolList, "list of tool calls")
+const verdict = reading(RunModel.AuditVerdict, "audit verdict")
+const cancelling = reading(RunModel.Cancelling, "answer to a cancellation")
+const delivered = reading(RunModel.Delivered, "delivery")
+const signedIn = reading(RunModel.SignedIn, "sign-in")
+
+/** A part of a path. An ID that an agent chose may have half a character, which cannot be encoded. */
+const part = (text: string) => encodeURIComponent(text.toWellFormed())
+
+const at = (runId: string) => `/runs/${part(runId)}`
+
+export interface Text {
+  readonly text: string
+  /** There is more before or after `text`. */
+  readonly isCut: boolean
+}
+
+/** A run to be started. */
+export interface StartRequest {
+  readonly graphId: string
+  readonly prompt: string
+  /** Absent: the server's. */
+  readonly model?: string | undefined
+  /** URL of a repository to work in. */
+  readonly repository?: string | undefined
+}
+
+export interface StartedRun {
+  readonly runId: string
+  /** Settles when the run has ended, or its server cannot be reached any more. */
+  readonly ended: Promise<void>
+}
+
+export const make = (options: ApiOptions) => ({
+  options,
+  runs: (filter: RunFilter.RunFilter, after: string | undefined, signal?: AbortSignal) => {
+    const query = RunFilter.queryOf(filter, Date.now())
+    query.set("limit", String(pageRuns))
+    if (after !== undefined) query.set("after", after)
+    return runPage(options, `/runs?${query}`, { signal })
+  },
+  run: (runId: string, signal?: AbortSignal) => run(options, at(runId), { signal }),
+  cancel: (runId: string) => cancelling(options, at(runId), { method: "DELETE" }),
+  deliver: (runId: string) => delivered(options, `${at(runId)}/relay/retry`, { method: "POST" }),
+  calls: (runId: string, after: string | undefined, signal?: AbortSignal) =>
+    callPage(options, `${at(runId)}/calls?limit=100${after === undefined ? "" : `&after=${part(after)}`}`, {
+      signal
+    }),
+  tools: (runId: string, signal?: AbortSignal) => toolList(options, `${at(runId)}/tools`, { signal }),
+  audit: (runId: string, signal?: AbortSignal) => verdict(options, `${at(runId)}/audit`, { signal }),
+  /** The last part of an output. */
+  output: async (runId: string, channel: "stdout" | "stderr", signal?: AbortSignal): Promise<Text> => {
+    const response = await ask(options, `${at(runId)}/${channel}`, {
+      signal,
+      headers: { accept: "text/plain", range: `bytes=-${outputBytesMax}` }
+    }).catch((problem: unknown) => {
+      // An empty output has no last bytes.
+      if (problem instanceof ApiProblem.ApiProblem && problem.status === 416) return undefined
+      throw problem
+    })
+    if (response === undefined) return { text: "", isCut: false }
+    const isCut = response.headers.get("content-range")?.startsWith("bytes 0-") === false
+    return { text: await response.text(), isCut }
+  },
+  /** The kept request or answer of a model call. */
+  body: async (
+    runId: string,
+    callId: string,
+    which: "request" | "answer",
+    signal?: AbortSignal
+  ): Promise<Text> => {
+    const response = await ask(options, `${at(runId)}/calls/${part(callId)}/${which}`, {
+      signal,
+      headers: { accept: "text/plain" }
+    })
+    const text = await response.text()
+    return { text: text.slice(0, bodyCharsMax), isCut: text.length > bodyCharsMax }
+  },
+  /** The commits of a run as a patch. */
+  patch: async (runId: string, signal?: AbortSignal): Promise<string> => {
+    const response = await ask(options, `${at(runId)}/patch`, { signal, headers: { accept: "text/plain" } })
+    return (await response.text()).slice(0, patchCharsMax)
+  },
+  /** Opens the stream of a run's events, after the event with that number. */
+  events: (runId: string, after: number, signal: AbortSignal) =>
+    ask(options, `${at(runId)}/events`, {
+      signal,
+      headers: { accept: "text/event-stream", ...(after > 0 ? { "last-event-id": String(after) } : {}) }
+    }),
+  /**
+   * Starts a run, and reads its events until it ends: the server ends a run whose reader leaves. `ended` never rejects.
+   */
+  start: async (asked: StartRequest): Promise<StartedRun> => {
+    const { graphId, model, prompt, repository } = asked
+    const response = await ask(options, "/ai/chat", {
+      method: "POST",
+      headers: { accept: "text/event-stream" },
+      body: {
+        graphId,
+        messages: [{ role: "user", content: prompt }],
+        ...(model === undefined ? {} : { model }),
+        ...(repository === undefined ? {} : { repository: { url: repository } })
+      }
+    })
+    const runId = response.headers.get("x-cogni-run-id")
+    if (runId === null || response.body === null)
+      throw ApiProblem.invalidAnswer(response.status, "stream of a run")
+    return {
+      runId,
+      ended: response.body.pipeTo(new WritableStream()).catch(() => undefined)
+    }
+  },
+  whoAmI: (signal?: AbortSignal) => signedIn(options, "/sign-in", { signal }),
+  signIn: (token: string) =>
+    signedIn(options, "/sign-in", { method: "POST", headers: { authorization: `Bearer ${token}` } }),
+  signOut: async () => void (await ask(options, "/sign-in", { method: "DELETE" }))
+})
+
+export type RunsClient = ReturnType<typeof make>

@@ -1,0 +1,66 @@
+/** The server that the components below ask, and where their links lead. */
+"use client"
+
+import { AgentsProvider } from "@cogni/sandbox-react/Agents"
+import {
+  createContext,
+  type ReactElement,
+  type ReactNode,
+  useContext,
+  useEffect,
+  useMemo,
+  useState
+} from "react"
+import * as RunsClient from "./RunsClient.ts"
+
+export interface SandboxProviderProps {
+  /** Address of the server or of your own backend, which adds the grant's token. Stable between renders. */
+  readonly options?: RunsClient.ApiOptions
+  /** URL of a run's page (default: no links). */
+  readonly hrefOfRun?: (runId: string) => string
+  readonly children?: ReactNode
+}
+
+interface Value {
+  readonly client: RunsClient.RunsClient
+  /** Identifies the server in the keys of queries. */
+  readonly scope: string
+  readonly hrefOfRun: ((runId: string) => string) | undefined
+}
+
+const noOptions: RunsClient.ApiOptions = {}
+
+const Context = createContext<Value>({
+  client: RunsClient.make(noOptions),
+  scope: "",
+  hrefOfRun: undefined
+})
+
+export const SandboxProvider = ({
+  children,
+  hrefOfRun,
+  options = noOptions
+}: SandboxProviderProps): ReactElement => {
+  const value = useMemo(
+    () => ({ client: RunsClient.make(options), scope: options.baseUrl ?? "", hrefOfRun }),
+    [options, hrefOfRun]
+  )
+  return (
+    <Context.Provider value={value}>
+      <AgentsProvider options={options}>{children}</AgentsProvider>
+    </Context.Provider>
+  )
+}
+
+export const useSandbox = (): Value => useContext(Context)
+
+/** Returns the time, again each second while it matters. */
+export const useNow = (isTicking: boolean): number => {
+  const [now, setNow] = useState(() => Date.now())
+  useEffect(() => {
+    if (!isTicking) return
+    const timer = setInterval(() => setNow(Date.now()), 1000)
+    return () => clearInterval(timer)
+  }, [isTicking])
+  return now
+}

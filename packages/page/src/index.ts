@@ -1,0 +1,7 @@
+export * as AccessPanel from "./AccessPanel.tsx"
+export * as AgentCatalog from "./AgentCatalog.tsx"
+export * as RunDetail from "./RunDetail.tsx"
+export * as RunList from "./RunList.tsx"
+export * as SandboxPage from "./SandboxPage.tsx"
+export * as SandboxProvider from "./SandboxProvider.tsx"
+export * as SessionList from "./SessionList.tsx"

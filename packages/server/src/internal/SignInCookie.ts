@@ -1,0 +1,92 @@
+/**
+ * The cookie in which a browser keeps the token of its grant, and the proof that a request comes from our page.
+ *
+ * A browser sends a cookie with requests that another page caused. So a cookie counts only with a header whose value
+ * only our page can know: it is derived from the token, and no other page may read our answers or set the header.
+ * Nothing is stored, so every server on the same grants accepts the cookie. Pure.
+ */
+import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
+import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
+import { Effect, Redacted } from "effect"
+import { type HttpServerRequest, HttpServerResponse } from "effect/http"
+import { timingSafeEqual } from "node:crypto"
+import * as HostNames from "../HostNames.ts"
+
+/** Name of the cookie. */
+export const name = "cogni-grant"
+
+/** Header with the derived value. */
+export const csrfHeader = "x-cogni-csrf"
+
+/** Only these routes get the cookie. */
+export const path = "/api/v1"
+
+/** The route that tells the page the header's value, and so cannot require it. */
+export const signInPath = `${path}/sign-in`
+
+/** Returns the token in the cookie of a request. */
+export const tokenOf = ({
+  cookies
+}: HttpServerRequest.HttpServerRequest): Redacted.Redacted<string> | undefined => {
+  const value = cookies[name]
+  return value === undefined ? undefined : Redacted.make(value, { label: "grant token" })
+}
+
+/** Returns the value of the header. The token cannot be computed from it. */
+export const csrfOf = (token: Redacted.Redacted<string>): Effect.Effect<string> =>
+  GrantToken.derive(token, "cogni-sandbox csrf")
+
+/**
+ * Returns whether another page may have caused a request with the cookie. Browsers say where a request comes from, but
+ * only to servers on this machine or with HTTPS.
+ */
+export const isForged = Effect.fnUntraced(function* (
+  { headers, method, url }: HttpServerRequest.HttpServerRequest,
+  token: Redacted.Redacted<string>
+) {
+  const site = headers["sec-fetch-site"]
+  if (site !== undefined && site !== "same-origin") return true
+  if (method === "GET" && url.split("?")[0] === signInPath) return false
+  const [sent, derived] = [headers[csrfHeader], yield* csrfOf(token)].map((text) => Buffer.from(text ?? ""))
+  return !(sent!.length === derived!.length && timingSafeEqual(sent!, derived!))
+})
+
+/** Seconds for which a browser keeps the cookie: until the grant expires, and not longer than `secondsMax`. */
+export const keptSeconds = (
+  { expiresAt }: Pick<ExecutionGrant, "expiresAt">,
+  nowMillis: number,
+  secondsMax: number
+): number =>
+  expiresAt === null
+    ? secondsMax
+    : Math.max(1, Math.min(secondsMax, Math.floor((expiresAt.getTime() - nowMillis) / 1000)))
+
+/**
+ * Returns whether the cookie may travel only over HTTPS. Not under the local names without a TLS proxy, where some
+ * browsers would refuse such a cookie.
+ */
+const isSecure = ({ headers }: HttpServerRequest.HttpServerRequest): boolean =>
+  headers["x-forwarded-proto"] === "https" ||
+  !HostNames.local.includes(HostNames.nameIn(headers["host"]) ?? "")
+
+const attributes = (request: HttpServerRequest.HttpServerRequest) =>
+  ({ path, httpOnly: true, sameSite: "strict", secure: isSecure(request) }) as const
+
+/** Lets the browser keep the token. */
+export const keep = (
+  response: HttpServerResponse.HttpServerResponse,
+  request: HttpServerRequest.HttpServerRequest,
+  token: Redacted.Redacted<string>,
+  seconds: number
+): HttpServerResponse.HttpServerResponse =>
+  HttpServerResponse.setCookieUnsafe(response, name, GrantToken.tell(token), {
+    ...attributes(request),
+    maxAge: `${seconds} seconds`
+  })
+
+/** Lets the browser remove the token. */
+export const drop = (
+  response: HttpServerResponse.HttpServerResponse,
+  request: HttpServerRequest.HttpServerRequest
+): HttpServerResponse.HttpServerResponse =>
+  HttpServerResponse.expireCookieUnsafe(response, name, attributes(request))

@@ -1,0 +1,29 @@
+/** Handlers of the page's sign-in: keep the token of a grant in a cookie, tell whose it is, and remove it. */
+import { Clock, Effect } from "effect"
+import { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { CurrentGrant, CurrentToken } from "./Authentication.ts"
+import * as SignInCookie from "./SignInCookie.ts"
+
+const view = Effect.gen(function* () {
+  const { allowSandbox, billingAccountId, expiresAt, id, permissions, scopes, userId } = yield* CurrentGrant
+  const csrf = yield* SignInCookie.csrfOf(yield* CurrentToken)
+  const grant = { id, userId, billingAccountId, scopes, allowSandbox, permissions }
+  return HttpServerResponse.jsonUnsafe(
+    { csrf, grant: { ...grant, expiresAt: expiresAt?.toISOString() ?? null } },
+    { headers: { "cache-control": "no-store" } }
+  )
+})
+
+/** Makes the handlers. A browser keeps the cookie for `secondsMax` at most. */
+export const make = (secondsMax: number) => ({
+  signIn: Effect.gen(function* () {
+    const grant = yield* CurrentGrant
+    const seconds = SignInCookie.keptSeconds(grant, yield* Clock.currentTimeMillis, secondsMax)
+    const request = yield* HttpServerRequest.HttpServerRequest
+    return SignInCookie.keep(yield* view, request, yield* CurrentToken, seconds)
+  }),
+  get: view,
+  signOut: Effect.map(HttpServerRequest.HttpServerRequest, (request) =>
+    SignInCookie.drop(HttpServerResponse.empty({ status: 204 }), request)
+  )
+})

@@ -1,0 +1,218 @@
+/** Tests the sign-in of the page: a cookie that only this server's page can use, and the files of the page. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { TestClock } from "effect/testing"
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { asked, lasting, question, serve, type WorldOptions } from "./ServerWorld.ts"
+
+/** Signs in, and returns what a browser then has. */
+const signedIn = Effect.fnUntraced(function* (
+  options: WorldOptions = {},
+  headers: Record<string, string> = {},
+  over?: Parameters<Effect.Success<ReturnType<typeof serve>>["grant"]>[0]
+) {
+  const server = yield* serve(options)
+  const { token } = yield* Effect.orDie(server.grant(over))
+  const url = `${server.url}/api/v1/sign-in`
+  const answer = yield* asked(url, {
+    method: "POST",
+    headers: { ...headers, authorization: `Bearer ${token}` }
+  })
+  const set = answer.headers.get("set-cookie") ?? ""
+  return {
+    server,
+    token,
+    url,
+    answer,
+    set,
+    cookie: set.split(";")[0] ?? "",
+    csrf: answer.body.csrf as string
+  }
+})
+
+describe("sign-in", () => {
+  it.effect("keeps the token where no script can read it, and returns it to no caller", () =>
+    Effect.gen(function* () {
+      const { answer, set, token } = yield* signedIn()
+      assert.strictEqual(answer.status, 200)
+      assert.deepStrictEqual(set.split("; ").toSorted(), [
+        "HttpOnly",
+        "Max-Age=43200",
+        "Path=/api/v1",
+        "SameSite=Strict",
+        `cogni-grant=${token}`
+      ])
+      assert.notInclude(JSON.stringify(answer.body), token)
+      assert.deepInclude(answer.body.grant, { userId: "user", billingAccountId: "acct", expiresAt: null })
+      assert.strictEqual(answer.headers.get("cache-control"), "no-store")
+    })
+  )
+
+  it.effect(
+    "sends the cookie only over HTTPS behind a TLS proxy, and not longer than the grant is valid",
+    () =>
+      Effect.gen(function* () {
+        yield* TestClock.setTime(1_000_000)
+        const { set } = yield* signedIn(
+          { limits: { signInSecondsMax: 5000 } },
+          { "x-forwarded-proto": "https" },
+          { expiresAt: new Date(1_000_000 + 60_000) }
+        )
+        assert.include(set, "; Secure")
+        assert.include(set, "Max-Age=60;")
+      })
+  )
+
+  it.effect("lets the page use the whole API with its header", () =>
+    Effect.gen(function* () {
+      const { cookie, csrf, server, url } = yield* signedIn()
+      const page = { cookie, "x-cogni-csrf": csrf, "sec-fetch-site": "same-origin" }
+      assert.strictEqual((yield* asked(`${server.url}/api/v1/runs`, { headers: page })).status, 200)
+      // The page learns the header's value at each visit.
+      assert.strictEqual((yield* asked(url, { headers: { cookie } })).body.csrf, csrf)
+      const out = yield* asked(url, { method: "DELETE", headers: page })
+      assert.strictEqual(out.status, 204)
+      assert.match(out.headers.get("set-cookie") ?? "", /^cogni-grant=;.*Max-Age=0/u)
+    })
+  )
+
+  it.effect("refuses every request that another page could cause, and starts and cancels nothing", () =>
+    Effect.gen(function* () {
+      const { cookie, csrf, server, token } = yield* signedIn({ program: lasting })
+      const running = yield* (yield* server.caller()).open(question)
+      const path = `/api/v1/runs/${running.runId}`
+      const forged: ReadonlyArray<Record<string, string>> = [
+        { cookie },
+        { cookie, "x-cogni-csrf": "" },
+        { cookie, "x-cogni-csrf": "1" },
+        { cookie, "x-cogni-csrf": `${csrf.slice(0, -1)}${csrf.endsWith("0") ? "1" : "0"}` },
+        { cookie, "x-cogni-csrf": token },
+        { cookie, "x-cogni-csrf": csrf, "sec-fetch-site": "cross-site" },
+        { cookie, "x-cogni-csrf": csrf, "sec-fetch-site": "same-site" }
+      ]
+      for (const headers of forged) {
+        const asks = [
+          ["DELETE", path],
+          ["GET", "/api/v1/runs"],
+          ["POST", "/api/v1/ai/chat"],
+          ["POST", "/api/v1/sign-in"],
+          ["DELETE", "/api/v1/sign-in"]
+        ] as const
+        for (const [method, where] of asks) {
+          const {
+            body,
+            headers: answered,
+            status
+          } = yield* asked(`${server.url}${where}`, { method, headers })
+          assert.deepStrictEqual(
+            [method, where, status, body.error.reason],
+            [method, where, 403, "RequestForged"]
+          )
+          assert.isNull(answered.get("set-cookie"))
+          assert.notInclude(JSON.stringify(body), csrf)
+        }
+      }
+      assert.lengthOf(yield* server.roster.list, 1)
+      const elsewhere = { cookie, "sec-fetch-site": "cross-site" }
+      assert.strictEqual((yield* asked(`${server.url}/api/v1/sign-in`, { headers: elsewhere })).status, 403)
+      // No answer permits another origin to read it.
+      const preflight = yield* asked(`${server.url}/api/v1/runs`, {
+        method: "OPTIONS",
+        headers: { origin: "https://evil.example", "access-control-request-method": "GET" }
+      })
+      assert.isNull(preflight.headers.get("access-control-allow-origin"))
+    })
+  )
+
+  it.effect("ends with the grant", () =>
+    Effect.gen(function* () {
+      const { answer, cookie, csrf, server, url } = yield* signedIn()
+      yield* server.grants.revoke(answer.body.grant.id)
+      const after = yield* asked(`${server.url}/api/v1/runs`, { headers: { cookie, "x-cogni-csrf": csrf } })
+      assert.deepStrictEqual([after.status, after.body.error.reason], [403, "GrantRevoked"])
+      assert.strictEqual((yield* asked(url, { headers: { cookie } })).status, 403)
+    })
+  )
+
+  it.effect("reports a cookie that holds no token", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve()
+      for (const value of ["", "x", "cgs_short", `cgs_${"A".repeat(43)}`]) {
+        const { body, status } = yield* asked(`${url}/api/v1/sign-in`, {
+          headers: { cookie: `cogni-grant=${value}` }
+        })
+        assert.deepStrictEqual([status, body.error.reason], [403, "GrantNotFound"])
+      }
+    })
+  )
+})
+
+describe("the page's files", () => {
+  const built = Effect.acquireRelease(
+    Effect.sync(() => {
+      const parent = mkdtempSync(join(tmpdir(), "cogni-page-"))
+      const directory = join(parent, "page")
+      mkdirSync(join(directory, "assets"), { recursive: true })
+      writeFileSync(join(directory, "index.html"), "<!doctype html>page")
+      writeFileSync(join(directory, "assets", "app-1.js"), "app()")
+      writeFileSync(join(parent, "secret"), "secret")
+      return { directory, parent }
+    }),
+    ({ parent }) => Effect.sync(() => rmSync(parent, { recursive: true }))
+  ).pipe(Effect.map(({ directory }) => directory))
+
+  it.effect("need no grant, and run nothing but themselves", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve({ page: yield* built })
+      const html = { headers: { accept: "text/html" } }
+      for (const path of ["/sandbox/", "/sandbox", "/sandbox/runs/run-12345678"]) {
+        const { body, headers, status } = yield* asked(`${url}${path}`, html)
+        assert.deepStrictEqual([path, status, body], [path, 200, "<!doctype html>page"])
+        const policy = headers.get("content-security-policy") ?? ""
+        assert.notInclude(policy, "unsafe")
+        assert.include(policy, "default-src 'none'; script-src 'self'; style-src 'self'")
+        assert.strictEqual(headers.get("cache-control"), "no-cache")
+        assert.strictEqual(headers.get("x-content-type-options"), "nosniff")
+      }
+      const asset = yield* asked(`${url}/sandbox/assets/app-1.js`)
+      assert.deepStrictEqual([asset.status, asset.body], [200, "app()"])
+      assert.include(asset.headers.get("cache-control"), "immutable")
+      assert.include(asset.headers.get("content-type"), "text/javascript")
+    })
+  )
+
+  it.effect("are all of the host that can be read", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve({ page: yield* built })
+      for (const path of [
+        "/sandbox/assets/none.js",
+        "/sandbox/..%2fsecret",
+        "/sandbox/%2e%2e/secret",
+        "/sandbox/assets/..%2f..%2fsecret",
+        "/sandbox//etc/passwd",
+        "/sandbox/%00"
+      ]) {
+        const { body, status } = yield* asked(`${url}${path}`)
+        assert.deepStrictEqual([path, status], [path, 404])
+        assert.notInclude(String(body), "secret")
+      }
+    })
+  )
+
+  it.effect("are reported as missing by a checkout without a build", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve({ page: "/nonexistent/page" })
+      const { body, status } = yield* asked(`${url}/sandbox/`)
+      assert.deepStrictEqual([status, body.error.reason], [503, "PageNotBuilt"])
+    })
+  )
+
+  it.effect("are not served by a server without a page", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve()
+      assert.strictEqual((yield* asked(`${url}/sandbox/`)).status, 404)
+    })
+  )
+})
