@@ -62,6 +62,8 @@ const calls: ReadonlyArray<Ban> = [
       "test/bench/relay.ts": "a program: where its options come from",
       "test/bench/run.ts": "a program: where its options come from",
       "test/harness/LiteLlm.ts": "the path of the LiteLLM that ./dev installed",
+      "test/harness/LinkedPrograms.ts": "the directory that a run of vitest hands to its processes",
+      "test/harness/PackedPackages.ts": "the directory that a run of vitest hands to its processes",
       "test/harness/litellm/engine/QueryEngine.ts": "a program: LiteLLM passes its options so",
       "test/harness/PostgresServer.ts": "the path of the PostgreSQL that ./dev installed",
       "test/harness/Prometheus.ts": "the path of the Prometheus that ./dev unpacked",

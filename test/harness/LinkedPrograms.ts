@@ -32,7 +32,7 @@ const home = join(root, ".cogni", "programs")
 const oldMillis = 24 * 60 * 60_000
 
 /** Variable with the directory of the linked programs. */
-const variable = "COGNI_TEST_PROGRAMS"
+const variable = "LINKED_PROGRAMS"
 
 /** Sources of the programs, relative to the root, by their linked names. */
 const programs: Readonly<Record<string, string>> = {

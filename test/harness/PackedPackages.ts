@@ -43,7 +43,7 @@ export const run = async (cwd: string, file: string, ...argv: ReadonlyArray<stri
 export const installMillisMax = 3 * Pace.hangMillis
 
 /** Variable with the directory of the tarballs, which all test files of one run of vitest share. */
-const variable = "COGNI_TEST_RELEASE"
+const variable = "PACKED_RELEASE"
 
 /** Makes that directory, for vitest. The first test file that needs the tarballs packs them. */
 export const setup = (): void => {
