@@ -6,7 +6,7 @@
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Context, Effect, Layer } from "effect"
+import { Context, Deferred, Effect, Layer } from "effect"
 import type { Browser as Chromium, Page, Route } from "playwright-core"
 import { AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
@@ -56,6 +56,13 @@ const world = Effect.fnUntraced(function* (served: WorldOptions = {}) {
     await page.getByRole("heading", { name: "Runs", level: 1 }).waitFor()
   })
   return { ...server, agent, caller, tab, pageOf: (runId: string) => `${server.url}/sandbox/runs/${runId}` }
+})
+
+/** Starts a run, and reads its events until the test ends. Node closes an answer that is not read, and so ends its run. */
+const attended = Effect.fnUntraced(function* (caller: Effect.Success<ReturnType<typeof world>>["caller"]) {
+  const { response, runId } = yield* caller.open(question)
+  void response.text().catch(() => undefined)
+  return runId
 })
 
 const outOfMemory: Program = ({ stderr }) =>
@@ -284,13 +291,23 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
 
   it.effect("explains a run that was out of memory", () =>
     Effect.gen(function* () {
-      const { agent, caller, pageOf, tab } = yield* world()
+      const { agent, caller, pageOf, tab } = yield* world({ llm: { calls: [{ model: "called-model" }] } })
       const { page } = tab
-      agent.act = outOfMemory
-      const { runId } = yield* caller.chat()
+      const full = yield* Deferred.make<void>()
+      agent.act = (io) => Effect.andThen(Deferred.await(full), outOfMemory(io))
+      const runId = yield* attended(caller)
       yield* does(async () => {
         await page.goto(pageOf(runId))
+        await page.getByRole("status").filter({ hasText: "Live" }).waitFor()
+        await page.getByRole("tab", { name: "Model calls" }).click()
+        await page.getByText("The run has not called a model.").waitFor()
+      })
+      yield* Deferred.succeed(full, undefined)
+      yield* does(async () => {
         await page.getByText("because memory ran out").waitFor()
+        // The record of a run that has ended has its calls.
+        await page.getByText("called-model").waitFor()
+        await page.getByRole("tab", { name: "Output" }).click()
         await page.getByRole("meter", { name: "Memory" }).waitFor()
         await page.getByRole("radio", { name: "stderr" }).click()
         await page.locator(".xterm-rows").getByText("allocating").waitFor()
@@ -647,7 +664,7 @@ layer(fixture, { excludeTestServices: true })("hostile text", (it) => {
           yield* terminated
           return 143
         })
-      const { runId } = yield* caller.open(question)
+      const runId = yield* attended(caller)
       yield* does(async () => {
         await page.goto(pageOf(runId))
         await page.locator(".xterm-rows").getByText("the last line").waitFor()

@@ -20,14 +20,15 @@ import { DataTable } from "./DataTable.tsx"
 import * as Format from "./Format.ts"
 import { Empty, Loading, Problem, Untrusted } from "./Parts.tsx"
 import type { Call, CallPage } from "./RunModel.ts"
-import { useSandbox } from "./SandboxProvider.tsx"
+import { keepOfRun, useSandbox } from "./SandboxProvider.tsx"
 import * as VisibleText from "./VisibleText.ts"
 
-/** Reads the calls of a run, again while it is under way. */
+/** Reads the calls of a run, again while it is under way, and once more from the record of its end. */
 export const useCalls = (runId: string, isLive: boolean) => {
   const { client, scope } = useSandbox()
   return useInfiniteQuery({
-    queryKey: ["@cogni/sandbox-page", scope, "calls", runId],
+    queryKey: ["@cogni/sandbox-page", scope, "calls", runId, isLive],
+    placeholderData: keepOfRun(runId),
     queryFn: ({ pageParam, signal }) => client.calls(runId, pageParam, signal),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: ({ next }) => next,

@@ -50,7 +50,7 @@ export const costWords = (cost: Run["cost"]): string | undefined => {
   const { drifted, estimated, missing, pending } = cost.states
   if (missing > 0) return `${missing} missing`
   if (drifted > 0) return `${drifted} drifted`
-  if (cost.callsWithoutCost > 0) return `${cost.callsWithoutCost} unknown`
+  if (cost.callsWithoutCost > 0) return `${cost.callsWithoutCost} without cost`
   if (estimated > 0) return `${estimated} estimated`
   if (!cost.isSettled || pending > 0) return "pending"
   return cost.calls === 0 ? undefined : "matched"

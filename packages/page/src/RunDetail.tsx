@@ -15,7 +15,7 @@ import * as Reasons from "./Reasons.ts"
 import { useRunFeed } from "./RunFeedHook.ts"
 import { isActive, type Run } from "./RunModel.ts"
 import { SafetyPanel } from "./SafetyPanel.tsx"
-import { useNow, useSandbox } from "./SandboxProvider.tsx"
+import { keepOfRun, useNow, useSandbox } from "./SandboxProvider.tsx"
 import { TimelinePanel } from "./TimelinePanel.tsx"
 import { ToolPanel } from "./ToolPanel.tsx"
 
@@ -101,11 +101,13 @@ const Head = ({
 
 const useTools = (run: Run | undefined) => {
   const { client, scope } = useSandbox()
+  const isLive = run !== undefined && isActive(run)
   return useQuery({
-    queryKey: ["@cogni/sandbox-page", scope, "tools", run?.runId],
+    queryKey: ["@cogni/sandbox-page", scope, "tools", run?.runId, isLive],
+    placeholderData: keepOfRun(run?.runId),
     queryFn: ({ signal }) => client.tools(run?.runId ?? "", signal),
     enabled: run !== undefined,
-    refetchInterval: run !== undefined && isActive(run) ? 3000 : false
+    refetchInterval: isLive ? 3000 : false
   })
 }
 

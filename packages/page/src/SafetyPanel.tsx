@@ -104,7 +104,7 @@ export const SafetyPanel = ({ run }: { readonly run: Run }): ReactElement => {
               ["Confirmed by", list(posture.confirmedBy)],
               ["Network interfaces", list(posture.interfaces)],
               ["Routes", list(posture.routes)],
-              ["User IDs", list(posture.userIds.map(String))],
+              ["User IDs", list([...new Set(posture.userIds)].map(String))],
               ["Capabilities", `${posture.capabilities.effective}, at most ${posture.capabilities.bounding}`],
               ["New privileges", posture.noNewPrivileges ? "forbidden" : "possible"],
               ["System calls", seccompModes[posture.seccompMode] ?? String(posture.seccompMode)],

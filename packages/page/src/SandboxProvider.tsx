@@ -54,6 +54,12 @@ export const SandboxProvider = ({
 
 export const useSandbox = (): Value => useContext(Context)
 
+/** Shows what is known of the same run until the next answer. Its ID is the fourth part of a key. */
+export const keepOfRun =
+  (runId: string | undefined) =>
+  <T,>(previous: T | undefined, query?: { readonly queryKey: ReadonlyArray<unknown> }): T | undefined =>
+    query?.queryKey[3] === runId ? previous : undefined
+
 /** Returns the time, again each second while it matters. */
 export const useNow = (isTicking: boolean): number => {
   const [now, setNow] = useState(() => Date.now())
