@@ -239,7 +239,10 @@ describe("description", () => {
         "get /api/v1/runs/{id}/audit 200 400 403 404 429 503",
         "get /api/v1/runs/{id}/audit/entries 200 400 403 404 429 503",
         "get /api/v1/runs/{id}/patch 200 400 403 404 429 503",
-        "post /api/v1/runs/{id}/relay/retry 200 400 403 404 409 429 503"
+        "post /api/v1/runs/{id}/relay/retry 200 400 403 404 409 429 503",
+        "post /api/v1/sign-in 200 403 429 503",
+        "get /api/v1/sign-in 200 403 429 503",
+        "delete /api/v1/sign-in 204 403 429 503"
       ])
       for (const methods of Object.values<any>(body.paths))
         for (const operation of Object.values<any>(methods))
