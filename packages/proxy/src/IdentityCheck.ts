@@ -156,7 +156,7 @@ const rowOf = Effect.fnUntraced(function* (callId: string, waitSecondsMax: numbe
 })
 
 /** Fails unless the upstream's own row of a marked call has the account and the run that were sent. */
-export const check = Effect.fn("IdentityCheck.check")(function* (
+export const check = Effect.fnUntraced(function* (
   options: IdentityCheckOptions
 ): Effect.fn.Return<Proof, IdentityUnproven, SpendRows> {
   const { abilities, upstream } = yield* SpendRows

@@ -4,8 +4,8 @@
  * Creating and deleting run in fibers that outlive the run and that nothing interrupts: an aborted request may still
  * create a key. So a run neither waits for them at its end, nor leaves a key behind when it is interrupted. Closing the
  * gateway waits for all of them. Each is bounded in time. A key that cannot be deleted, because the upstream is
- * gone, is deleted later: it would open the run's models until it expires. So is a key whose creation had no answer: a
- * busy upstream may create it after it was asked to delete it.
+ * gone, is deleted later: it would open the run's models until it expires. A key whose creation had no answer is
+ * deleted twice: a busy upstream may create it after it was asked to delete it.
  */
 import { Clock, Deferred, Duration, Effect, Fiber, Result, Schedule, type Scope } from "effect"
 import { type RunKey, RunKeyFailed, type RunKeys, type RunKeyTerms } from "../../RunKeys.ts"
