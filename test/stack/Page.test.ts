@@ -77,7 +77,9 @@ const outOfMemory: Program = ({ stderr }) =>
 const talking: Program = ({ stdout, terminated }) =>
   Effect.gen(function* () {
     yield* stdout("\u001b[32mready\u001b[0m\n")
-    for (let line = 1; line <= 40; line++) yield* stdout(`line ${line} of the agent\n`)
+    // Colors that are no class of the terminal, so that it needs styles.
+    for (let line = 1; line <= 40; line++)
+      yield* stdout(`\u001b[38;2;120;200;${line}mline ${line}\u001b[0m of the agent\n`)
     yield* terminated
     return 143
   })

@@ -52,6 +52,7 @@ const make = async (element: HTMLElement) => {
   terminal.loadAddon(fit)
   // A program could ask the terminal to put a text into the input, or to set the title.
   for (const code of [0, 1, 2, 8, 52]) terminal.parser.registerOscHandler(code, () => true)
+  const release = TerminalDocument.hold(document)
   TerminalDocument.during(document, () => terminal.open(element))
   const observer = new ResizeObserver(() => {
     // Hidden elements have no size.
@@ -63,6 +64,7 @@ const make = async (element: HTMLElement) => {
     dispose: () => {
       observer.disconnect()
       terminal.dispose()
+      release()
     }
   }
 }

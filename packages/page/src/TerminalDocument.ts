@@ -43,16 +43,45 @@ const makeElement =
       ? withSheet(real)
       : withStyle(Document.prototype.createElement.call(real, tag, options) as HTMLElement)
 
+/** Replaces how the document makes elements. Returns what undoes it. */
+const replace = (real: Document, createElement: typeof real.createElement): (() => void) => {
+  const before = Object.getOwnPropertyDescriptor(real, "createElement")
+  Object.defineProperty(real, "createElement", { configurable: true, value: createElement })
+  return () =>
+    before === undefined
+      ? void Reflect.deleteProperty(real, "createElement")
+      : void Object.defineProperty(real, "createElement", before)
+}
+
 /**
  * Runs `open` while the document itself makes such elements. The scroll bar of the terminal does not use the document
  * that its options name.
  */
 export const during = (real: Document, open: () => void): void => {
-  Object.defineProperty(real, "createElement", { configurable: true, value: makeElement(real) })
+  const undo = replace(real, makeElement(real) as typeof real.createElement)
   try {
     open()
   } finally {
-    Reflect.deleteProperty(real, "createElement")
+    undo()
+  }
+}
+
+/** Terminals in the document. */
+let terminals = 0
+let release = (): void => {}
+
+/**
+ * Lets the styles of spans be text as long as a terminal exists: it makes a span for each color of its output, and does
+ * not use the document that its options name for these either. Returns what ends it.
+ */
+export const hold = (real: Document): (() => void) => {
+  if (terminals++ === 0)
+    release = replace(real, ((tag: string, options?: ElementCreationOptions) => {
+      const element = Document.prototype.createElement.call(real, tag, options) as HTMLElement
+      return tag === "span" ? withStyle(element) : element
+    }) as typeof real.createElement)
+  return () => {
+    if (--terminals === 0) release()
   }
 }
 
