@@ -151,7 +151,7 @@ export const judgeUnknown = (
  * busy LiteLLM does so. `calls` have no row, and `strangers` are rows of the run's key that belong to no call.
  *
  * A row is used for one call at most: the next one in time whose answer was whole and had no figures. Rows beyond the
- * number of such calls are left over, because somebody else may use the key.
+ * number of such calls are left over, because another user may have the key.
  */
 export const refusedCalls = (
   calls: ReadonlyArray<LedgerEntry>,

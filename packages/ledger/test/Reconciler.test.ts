@@ -353,7 +353,7 @@ describe("Reconciler", () => {
           ["call-3", "estimated", undefined, 0.005],
           ["call-4", "estimated", undefined, 0.005],
           ["row:their-1", "matched", "failed_call", 0],
-          // One row more than such calls: somebody else may use the key.
+          // One row more than such calls: another user may have the key.
           ["row:their-2", "drifted", "unknown_call", undefined]
         ]
       )
