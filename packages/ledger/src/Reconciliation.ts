@@ -146,39 +146,6 @@ export const judgeUnknown = (
         }
       : undefined
 
-/**
- * Finds the calls of one run that the upstream refused before it read their IDs, so that their rows have other ones. A
- * busy LiteLLM does so. `calls` have no row, and `strangers` are rows of the run's key that belong to no call.
- *
- * A row is used for one call at most: the next one in time whose answer was whole and had no figures. Rows beyond the
- * number of such calls are left over, because another user may have the key.
- */
-export const refusedCalls = (
-  calls: ReadonlyArray<LedgerEntry>,
-  strangers: ReadonlyArray<SpendRow>,
-  clockSkewSecondsMax: number
-): ReadonlyMap<LedgerEntry, SpendRow> => {
-  const found = new Map<LedgerEntry, SpendRow>()
-  const isNear = (row: SpendRow, entry: LedgerEntry) =>
-    row.startedAt !== undefined &&
-    Math.abs(Date.parse(row.startedAt) - Date.parse(entry.at)) <= clockSkewSecondsMax * 1000
-  const open = strangers
-    .filter((row) => row.status === "failure" && isZero(row))
-    .toSorted((a, b) => (a.startedAt ?? "").localeCompare(b.startedAt ?? ""))
-  const failed = calls
-    .filter((entry) => entry.outcome === "completed" && isUnpriced(entry))
-    .toSorted((a, b) => a.at.localeCompare(b.at))
-  for (const entry of failed) {
-    const at = open.findIndex((row) => row.runKeyHash === entry.runKeyHash && isNear(row, entry))
-    if (at < 0) continue
-    const [{ rowId, runKeyHash, ...row }] = open.splice(at, 1) as [SpendRow]
-    // It bills no account, because the upstream did not read that either.
-    const { endUser: _endUser, metadata: _metadata, ...figures } = row
-    found.set(entry, { ...figures, rowId, ...(runKeyHash === undefined ? {} : { runKeyHash }) })
-  }
-  return found
-}
-
 /** Distinct rows, without those of failed attempts that the upstream repeated itself. */
 const withoutRetries = (rows: ReadonlyArray<SpendRow>): ReadonlyArray<SpendRow> => {
   const distinct = [...new Map(rows.map((row) => [row.rowId, row])).values()]

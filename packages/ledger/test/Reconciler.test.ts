@@ -316,52 +316,6 @@ describe("Reconciler", () => {
     })
   )
 
-  it.effect("gives each call that the upstream refused before it read its ID one row of the run's key", () =>
-    Effect.gen(function* () {
-      const unanswered = {
-        costUsd: 0.005,
-        priceSource: "reservation",
-        state: "estimated",
-        outcome: "completed"
-      } as const
-      const { ledger, newest, reconcile, spend } = yield* setUp([
-        entry("call-1"),
-        entry("call-2", unanswered),
-        entry("call-3", { ...unanswered, outcome: "client_aborted" }),
-        entry("call-4", { ...unanswered, at: "2026-01-31T12:00:00.000Z" })
-      ])
-      const refusal = {
-        endUser: "",
-        status: "failure",
-        costUsd: 0,
-        inputTokens: 0,
-        outputTokens: 0
-      } as const
-      yield* spend.write([row("call-1"), row("their-1", refusal), row("their-2", refusal)])
-      yield* reconcile()
-      yield* reconcile({ which: "all" })
-      assert.sameDeepMembers(
-        (yield* newest).map(({ costUsd, reason, state, usageUnitId }) => [
-          usageUnitId,
-          state,
-          reason,
-          costUsd
-        ]),
-        [
-          ["call-1", "matched", undefined, 0.000_125],
-          ["call-2", "matched", "failed_call", 0],
-          ["call-3", "estimated", undefined, 0.005],
-          ["call-4", "estimated", undefined, 0.005],
-          ["row:their-1", "matched", "failed_call", 0],
-          // One row more than such calls: another user may have the key.
-          ["row:their-2", "drifted", "unknown_call", undefined]
-        ]
-      )
-      const { sums } = yield* ledger.sums({ by: "total" })
-      assert.strictEqual(sums[0]?.cost, 10_125_000_000n as never)
-    })
-  )
-
   it.effect("does not judge the rows of a run that is still open", () =>
     Effect.gen(function* () {
       const { newest, reconcile, spend } = yield* setUp([entry("call-1")], { open: true })

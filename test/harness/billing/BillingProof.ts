@@ -105,12 +105,8 @@ export const make = ({ entries, rows, runs }: Records): Proof => {
   for (const row of rows)
     if (!seen.has(callIdOf(row)) && !unknown.has(`row:${encodeURIComponent(row.request_id)}`))
       problems.push(`row ${row.request_id} of ${row.end_user} belongs to no entry`)
-  for (const { detail, reason, runId, state, usageUnitId } of others) {
-    const row = rows.find(({ request_id }) => usageUnitId === `row:${encodeURIComponent(request_id)}`)
-    // The row of a call that was refused before its ID was read, which another entry has as failed.
-    const isOfRefused = state === "matched" && row !== undefined && row.status === "failure" && isZero(row)
-    if (!isOfRefused) problems.push(`${runId}/${usageUnitId} is ${reason}: ${detail}`)
-  }
+  for (const { detail, reason, runId, usageUnitId } of others)
+    problems.push(`${runId}/${usageUnitId} is ${reason}: ${detail}`)
   for (const call of calls) problems.push(...problemsOf(call))
   const group = (nameOf: (call: Call) => string) =>
     [...Map.groupBy(calls, nameOf)]

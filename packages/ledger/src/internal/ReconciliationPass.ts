@@ -106,11 +106,10 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
   for (const { seen } of asked) collect(rows, seen)
   const answered = asked.flatMap(({ read: some }) => some)
   const read = answered.filter(({ usageUnitId }) => isCall(usageUnitId))
-  const unseen = read.filter((entry) => !rows.has(entry.usageUnitId))
-  const { entries: ofRows, refused } = yield* strange(context, asked, found, unseen)
-  for (const [entry, row] of refused) rows.set(entry.usageUnitId, [row])
   // A row that a window does not contain may still exist: by another clock, or paid by another key.
-  const absent = unseen.filter((entry) => !refused.has(entry) && Reconciliation.isLate(entry, nowMs, limits))
+  const absent = read.filter(
+    (entry) => !rows.has(entry.usageUnitId) && Reconciliation.isLate(entry, nowMs, limits)
+  )
   const confirmed = yield* lookUp(context, absent)
   collect(rows, confirmed.seen)
   const unconfirmed = new Set(absent.filter((entry) => !confirmed.read.has(entry)))
@@ -121,43 +120,24 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
       (entry) =>
         [entry, Reconciliation.judge(entry, rows.get(entry.usageUnitId) ?? [], nowMs, limits)] as const
     )
-  yield* record(context, verdicts, ofRows)
-  const unknown = ofRows.filter(({ state }) => state === "drifted")
-  const unknownOf = Map.groupBy(unknown, ({ runKeyHash }) => runKeyHash)
+  yield* record(context, verdicts)
+  const unknown = yield* UnknownCalls.find(
+    context.ledger,
+    asked.map(({ asking, seen }) => ({ query: asking.query, rows: seen })),
+    new Set(found.map(({ usageUnitId }) => usageUnitId)),
+    new Date(nowMs).toISOString()
+  )
+  yield* append(context, unknown)
+  const strangers = Map.groupBy(unknown, ({ runKeyHash }) => runKeyHash)
   yield* record(
     context,
     answered
       .filter((entry) => isLost(spend, entry))
       .map((entry) => {
-        const rowsOfKey = unknownOf.get(entry.runKeyHash)?.length ?? 0
+        const rowsOfKey = strangers.get(entry.runKeyHash)?.length ?? 0
         return [entry, Reconciliation.judgeUnknown(entry, rowsOfKey, nowMs, limits)] as const
       })
   )
-})
-
-/** Finds rows of keys that belong to no call, and the calls without a row that the upstream refused with them. */
-const strange = Effect.fnUntraced(function* (
-  { ledger, limits }: PassContext,
-  asked: ReadonlyArray<Asked>,
-  found: ReadonlyArray<LedgerEntry>,
-  unseen: ReadonlyArray<LedgerEntry>
-) {
-  const strangers = yield* UnknownCalls.find(
-    ledger,
-    asked.map(({ asking, seen }) => ({ query: asking.query, rows: seen })),
-    new Set(found.map(({ usageUnitId }) => usageUnitId))
-  )
-  const refused = Reconciliation.refusedCalls(
-    unseen,
-    strangers.map(({ row }) => row),
-    limits.clockSkewSecondsMax
-  )
-  const refusedIds = new Map([...refused].map(([{ usageUnitId }, { rowId }]) => [rowId, usageUnitId]))
-  const now = new Date(yield* Clock.currentTimeMillis).toISOString()
-  const entries = strangers.map((stranger) =>
-    UnknownCalls.entryOf(stranger, now, refusedIds.get(stranger.row.rowId))
-  )
-  return { entries, refused }
 })
 
 const partition = <A>(all: ReadonlyArray<A>, is: (one: A) => boolean): readonly [Array<A>, Array<A>] => [
@@ -293,12 +273,7 @@ const lookUp = Effect.fnUntraced(function* (context: PassContext, entries: Reado
 
 type Judged = readonly [entry: LedgerEntry, verdict: Reconciliation.Verdict | undefined]
 
-/** Stores verdicts, and further entries at the same moment. */
-const record = Effect.fnUntraced(function* (
-  context: PassContext,
-  verdicts: ReadonlyArray<Judged>,
-  further: ReadonlyArray<LedgerEntry> = []
-) {
+const record = Effect.fnUntraced(function* (context: PassContext, verdicts: ReadonlyArray<Judged>) {
   const { pass } = context
   const recordedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
   const corrections: Array<LedgerEntry> = []
@@ -314,7 +289,7 @@ const record = Effect.fnUntraced(function* (
     const next = Reconciliation.correction(entry, verdict, recordedAt)
     if (next !== undefined) corrections.push(next)
   }
-  yield* append(context, [...corrections, ...further])
+  yield* append(context, corrections)
 })
 
 const isUnresolved = (state: State): boolean => state === "drifted" || state === "missing"

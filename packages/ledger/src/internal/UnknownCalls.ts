@@ -31,20 +31,14 @@ interface Asked {
   readonly rows: ReadonlyArray<SpendRow>
 }
 
-/** A row of a run's key that belongs to no call. */
-export interface Stranger {
-  readonly run: SettledRun
-  readonly runKeyHash: string
-  readonly row: SpendRow
-}
-
-/** Returns the rows of a run's key whose calls neither `known` nor the ledger has, and that are not explained yet. */
+/** Returns an entry for each row of a run's key whose call neither `known` nor the ledger has. */
 export const find = Effect.fnUntraced(function* (
   ledger: Ledger["Service"],
   asked: ReadonlyArray<Asked>,
-  known: ReadonlySet<string>
-): Effect.fn.Return<ReadonlyArray<Stranger>, LedgerRefused | LedgerUnavailable> {
-  const found: Array<Stranger> = []
+  known: ReadonlySet<string>,
+  now: string
+): Effect.fn.Return<ReadonlyArray<LedgerEntry>, LedgerRefused | LedgerUnavailable> {
+  const found: Array<LedgerEntry> = []
   for (const { query, rows } of asked) {
     if (query._tag !== "RunKey") continue
     // The first rows show that there are others. A hostile upstream could invent any number.
@@ -56,8 +50,8 @@ export const find = Effect.fnUntraced(function* (
     const units = yield* unitsOf(ledger, run, strangers)
     found.push(
       ...strangers
-        .filter((row) => !units.has(idOf(row)) && !units.has(unitOf(row)))
-        .map((row) => ({ run, runKeyHash: query.runKeyHash, row }))
+        .filter((row) => !units.has(idOf(row)))
+        .map((row) => entryOf(run, query.runKeyHash, row, now))
     )
   }
   return found
@@ -74,55 +68,22 @@ const settledRun = Effect.fnUntraced(function* (ledger: Ledger["Service"], runKe
   return attempts.find(({ attempt, closedAt }) => attempt === entry.attempt && closedAt !== undefined)
 })
 
-/** Those calls of a run that rows name, and those rows that an earlier pass has explained. */
+/** Those calls of a run that rows name. */
 const unitsOf = Effect.fnUntraced(function* (
   ledger: Ledger["Service"],
   { runId }: SettledRun,
   rows: ReadonlyArray<SpendRow>
 ) {
   const units = new Set<string>()
-  const ids = [
-    ...new Set([
-      ...rows.map(idOf).filter((id) => id !== "" && id.length <= unitCharactersMax),
-      ...rows.map(unitOf)
-    ])
-  ]
+  const ids = [...new Set(rows.map(idOf).filter((id) => id !== "" && id.length <= unitCharactersMax))]
   for (let start = 0; start < ids.length; start += unitsMax) {
     const { entries } = yield* ledger.list({ runId, usageUnitIds: ids.slice(start, start + unitsMax) })
-    for (const { state, usageUnitId } of entries)
-      if (!isUnit(usageUnitId) || state === "matched") units.add(usageUnitId)
+    for (const { usageUnitId } of entries) units.add(usageUnitId)
   }
   return units
 })
 
-/** Returns the entry for such a row. `refusedId` is the call that the upstream refused with it, if there is one. */
-export const entryOf = (stranger: Stranger, now: string, refusedId?: string): LedgerEntry => ({
-  ...bareEntryOf(stranger, now),
-  ...(refusedId === undefined
-    ? {
-        priceSource: "none",
-        state: "drifted",
-        reason: reasons.unknownCall,
-        detail: unknownDetail(stranger.row)
-      }
-    : {
-        priceSource: "row",
-        costUsd: 0,
-        state: "matched",
-        reason: reasons.failedCall,
-        detail: `this is the row of ${refusedId}, which the upstream refused before it read the ID`
-      })
-})
-
-const unknownDetail = ({ costUsd }: SpendRow): string =>
-  costUsd === undefined
-    ? "a row of this run's key belongs to no call of the run. It is not charged"
-    : `a row of this run's key belongs to no call of the run. It costs ${dollars(costUsd)}, which is not charged`
-
-const bareEntryOf = (
-  { row, run, runKeyHash }: Stranger,
-  now: string
-): Omit<LedgerEntry, "priceSource" | "state"> => ({
+const entryOf = (run: SettledRun, runKeyHash: string, row: SpendRow, now: string): LedgerEntry => ({
   runId: run.runId,
   attempt: run.attempt,
   usageUnitId: unitOf(row),
@@ -138,5 +99,12 @@ const bareEntryOf = (
   upstream: run.upstream,
   model: run.model,
   currency: "USD",
-  streamed: false
+  priceSource: "none",
+  streamed: false,
+  state: "drifted",
+  reason: reasons.unknownCall,
+  detail:
+    row.costUsd === undefined
+      ? "a row of this run's key belongs to no call of the run. It is not charged"
+      : `a row of this run's key belongs to no call of the run. It costs ${dollars(row.costUsd)}, which is not charged`
 })
