@@ -20,6 +20,9 @@ export interface CallPace {
 
 const minuteMillis = 60_000
 
+/** Minutes that a clock may go back without being set. */
+const aheadMinutesMax = 2n
+
 /** Bits of the number of calls. The rest is the minute since 1970. */
 const countBits = 24n
 const countMask = (1n << countBits) - 1n
@@ -45,8 +48,10 @@ export const over = (buffer: SharedArrayBuffer): CallPace => {
       const minute = BigInt(Math.floor(nowMillis / minuteMillis))
       for (;;) {
         const before = Atomics.load(cells, 0)
-        // A clock that went back stays in the later minute, so that no minute is counted twice.
-        const isLater = minute > before >> countBits
+        // A clock that went back a little stays in the later minute, so that no minute is counted twice. One that was
+        // far ahead would count all calls in one minute until that time.
+        const ahead = (before >> countBits) - minute
+        const isLater = ahead < 0n || ahead > aheadMinutesMax
         const current = isLater ? minute : before >> countBits
         const count = isLater ? 0n : before & countMask
         if (count >= Atomics.load(cells, 1))

@@ -21,6 +21,14 @@ describe("CallPace", () => {
     assert.strictEqual(pace.take(6 * minute), 0)
   })
 
+  it("goes on in the present if the clock was far ahead once", () => {
+    const pace = CallPace.make(1)
+    assert.strictEqual(pace.take(24 * 60 * minute), 0)
+    assert.strictEqual(pace.take(5 * minute), 0)
+    assert.isAbove(pace.take(5 * minute + 1), 0)
+    assert.strictEqual(pace.take(6 * minute), 0)
+  })
+
   it("counts the calls of all that share its memory, and follows a changed limit", () => {
     const pace = CallPace.make(3)
     const other = CallPace.over(pace.buffer)

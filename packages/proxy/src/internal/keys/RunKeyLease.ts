@@ -54,13 +54,18 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<RunKeyLeases, never, Scope.Scope> {
   const jobs = new Set<Fiber.Fiber<void>>()
   const left = new Map<string, Left>()
-  const doubtful = new Set<string>()
+  /** Keys that may have been created after their deletion, and when they were deleted, in milliseconds. */
+  const doubtful = new Map<string, number>()
   let untriedTotal = 0
   yield* Effect.addFinalizer(() =>
     Effect.gen(function* () {
       yield* Fiber.awaitAll([...jobs])
-      const both = Effect.all([removeDoubtful, removeLeft], { concurrency: 2 })
+      const both = Effect.all([removeDoubtful(0), removeLeft], { concurrency: 2 })
       yield* Effect.timeoutOption(Effect.interruptible(both), Duration.seconds(deleteSecondsMax))
+      for (const alias of doubtful.keys())
+        yield* Effect.logWarning(
+          `The key ${alias} may still be created: its creation had no answer. ${remains(undefined)}`
+        )
       for (const [alias, { detail, expiresAt }] of left)
         yield* Effect.logWarning(`The key ${alias} was not deleted: ${detail}. ${remains(expiresAt)}`)
     })
@@ -109,24 +114,28 @@ export const make = Effect.fnUntraced(function* (
   const removeTwice = (alias: string) =>
     Effect.andThen(
       remove(alias, undefined),
-      Effect.sync(() => {
-        if (doubtful.size < laterMax) doubtful.add(alias)
+      Effect.map(Clock.currentTimeMillis, (now) => {
+        if (doubtful.size < laterMax) doubtful.set(alias, now)
+        else untriedTotal += 1
       })
     )
 
-  const removeDoubtful = Effect.suspend(() =>
-    Effect.forEach(
-      [...doubtful].filter((alias) => !left.has(alias)),
-      (alias) =>
+  /** Deletes the doubtful keys once more whose deletion is at least this old. A younger one stays doubtful. */
+  const removeDoubtful = Effect.fnUntraced(function* (ageSecondsMin: number) {
+    const now = yield* Clock.currentTimeMillis
+    const isOld = (at: number, seconds: number) => now - at >= seconds * 1000
+    yield* Effect.forEach(
+      [...doubtful].filter(([alias, at]) => !left.has(alias) && isOld(at, ageSecondsMin)),
+      ([alias, at]) =>
         Effect.andThen(
           remove(alias, undefined),
-          Effect.sync(() => doubtful.delete(alias))
+          Effect.sync(() => isOld(at, laterSeconds) && doubtful.delete(alias))
         ),
       { concurrency: 4, discard: true }
     )
-  )
+  })
   yield* Effect.sleep(Duration.seconds(laterSeconds)).pipe(
-    Effect.andThen(removeDoubtful),
+    Effect.andThen(removeDoubtful(laterSeconds)),
     Effect.andThen(removeLeft),
     Effect.forever,
     Effect.forkScoped
