@@ -299,17 +299,32 @@ describe("Reconciler", () => {
 
   it.effect("shows a row of a run's key that belongs to no call, and does not charge it", () =>
     Effect.gen(function* () {
-      const { ledger, newest, reconcile, spend } = yield* setUp([entry("call-1")])
-      yield* spend.write([row("call-1"), row("other-call", { costUsd: 3 })])
+      const { ledger, newest, reconcile, spend } = yield* setUp([
+        entry("call-1", { at: "2026-01-31T10:04:00.000Z" })
+      ])
+      // It claims to be of the future.
+      yield* spend.write([
+        row("call-1"),
+        row("other-call", { costUsd: 3, startedAt: "2026-01-31T10:08:00.000Z" })
+      ])
       const report = yield* reconcile()
       assert.deepInclude(report, { unresolved: 1 })
-      const [, stranger] = yield* newest
+      const stranger = (yield* newest).find(({ usageUnitId }) => usageUnitId !== "call-1")
       assert.deepInclude(stranger!, {
         usageUnitId: "row:other-call",
         state: "drifted",
         reason: "unknown_call"
       })
       assert.isUndefined(stranger!.costUsd)
+      const { entries } = yield* ledger.list({})
+      // Neither the run's reservation nor a day to come is charged for it.
+      assert.deepInclude(
+        entries.find(({ usageUnitId }) => usageUnitId === "row:other-call")!,
+        {
+          reservedUsd: 0,
+          at: new Date(nowMs).toISOString()
+        }
+      )
       const { sums } = yield* ledger.sums({ by: "total" })
       assert.strictEqual(sums[0]?.cost, 125_000_000n as never)
       assert.strictEqual((yield* reconcile({ which: "all" })).recorded.drifted, 0)

@@ -88,7 +88,8 @@ const entryOf = (run: SettledRun, runKeyHash: string, row: SpendRow, now: string
   attempt: run.attempt,
   usageUnitId: unitOf(row),
   revision: 0,
-  at: row.startedAt ?? now,
+  // The upstream chose this time, and a later one would count in days to come.
+  at: row.startedAt === undefined || Date.parse(row.startedAt) > Date.parse(now) ? now : row.startedAt,
   recordedAt: now,
   billingAccountId: run.billingAccountId,
   ...(run.userId === undefined ? {} : { userId: run.userId }),
@@ -100,6 +101,8 @@ const entryOf = (run: SettledRun, runKeyHash: string, row: SpendRow, now: string
   model: run.model,
   currency: "USD",
   priceSource: "none",
+  // Without a cost and a reservation, the account would be charged what its run reserved.
+  reservedUsd: 0,
   streamed: false,
   state: "drifted",
   reason: reasons.unknownCall,
