@@ -20,7 +20,7 @@ export interface IdentityCheckOptions extends ManagementRequest.Connection {
   readonly key: KeyInjection.UpstreamKey | Effect.Effect<KeyInjection.UpstreamKey, KeyUnavailable>
   /** Name of a cheap model at the upstream. */
   readonly model: string
-  /** How long to wait for the row, in seconds (default 180). LiteLLM writes rows every minute, unless configured. */
+  /** How long to wait for the row, in seconds (default 180). LiteLLM writes rows every 10 seconds, unless configured. */
   readonly waitSecondsMax?: number | undefined
 }
 
