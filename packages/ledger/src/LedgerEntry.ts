@@ -89,7 +89,7 @@ export const LedgerEntry = Schema.Struct({
   attempt: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1000 })),
   /** Our ID of the call, which the upstream logs too. */
   usageUnitId: Name,
-  /** The upstream's own ID of the call, for an upstream that does not log ours. Its record has this ID. */
+  /** The upstream's own ID of the call, if its record has that and not ours: OpenRouter's, and LiteLLM's early refusals. */
   upstreamCallId: Schema.optionalKey(Name),
   /** 0 for the first entry of a call; corrections count up. */
   revision: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: revisionMax })),

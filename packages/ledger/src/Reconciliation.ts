@@ -7,6 +7,7 @@
  */
 import * as DateTime from "effect/DateTime"
 import * as Option from "effect/Option"
+import { isEmptyFailure, isZero } from "./internal/RowFigures.ts"
 import type { LedgerEntry, State } from "./LedgerEntry.ts"
 import type { SpendRow } from "./SpendRows.ts"
 
@@ -14,7 +15,7 @@ import type { SpendRow } from "./SpendRows.ts"
 export const reasons = {
   /** Matched: the cost, and the tokens if they were unknown, are those of the row. */
   figuresFromRow: "figures_from_row",
-  /** Matched: the call failed, and its row has no tokens and no cost. */
+  /** Matched: the call failed, and its row has no tokens and no cost. The row may have an ID of the upstream's own. */
   failedCall: "failed_call",
   /** Matched: the call did not reach the upstream, or runs no model, and there is no row. */
   noRowExpected: "no_row_expected",
@@ -149,7 +150,7 @@ export const judgeUnknown = (
 /** Distinct rows, without those of failed attempts that the upstream repeated itself. */
 const withoutRetries = (rows: ReadonlyArray<SpendRow>): ReadonlyArray<SpendRow> => {
   const distinct = [...new Map(rows.map((row) => [row.rowId, row])).values()]
-  const paid = distinct.filter((row) => !(row.status === "failure" && isZero(row)))
+  const paid = distinct.filter((row) => !isEmptyFailure(row))
   return paid.length > 0 ? paid : distinct.slice(0, 1)
 }
 
@@ -196,9 +197,6 @@ const strangers = (entry: LedgerEntry, row: SpendRow): Verdict | undefined => {
     ? drifted(reasons.identityDiffers, "the row names another run or another attempt")
     : undefined
 }
-
-const isZero = ({ costUsd = 0, inputTokens = 0, outputTokens = 0, unreadable }: SpendRow): boolean =>
-  unreadable !== true && costUsd === 0 && inputTokens === 0 && outputTokens === 0
 
 /** The figures of an entry are those that were reserved, or it has none. */
 const isUnpriced = ({ priceSource, state }: LedgerEntry): boolean =>

@@ -102,11 +102,15 @@ export const make = ({ entries, rows, runs }: Records): Proof => {
     for (const callId of audit.started.keys())
       if (!seen.has(callId)) problems.push(`${runId}/${callId} is in the audit and not in the ledger`)
   const unknown = new Set(others.map(({ usageUnitId }) => usageUnitId))
-  for (const row of rows)
-    if (!seen.has(callIdOf(row)) && !unknown.has(`row:${encodeURIComponent(row.request_id)}`))
+  const refused = Map.groupBy(calls, ({ entry }) => entry.upstreamCallId)
+  for (const row of rows.filter((one) => !seen.has(callIdOf(one)))) {
+    const of = refused.get(row.request_id) ?? []
+    if (of.length > 0) problems.push(...unrefused(row, of))
+    else if (!unknown.has(`row:${encodeURIComponent(row.request_id)}`))
       problems.push(`row ${row.request_id} of ${row.end_user} belongs to no entry`)
-  for (const { detail, reason, runId, usageUnitId } of others)
-    problems.push(`${runId}/${usageUnitId} is ${reason}: ${detail}`)
+  }
+  for (const { detail, reason, runId, state, usageUnitId } of others)
+    if (state !== "matched") problems.push(`${runId}/${usageUnitId} is ${reason}: ${detail}`)
   for (const call of calls) problems.push(...problemsOf(call))
   const group = (nameOf: (call: Call) => string) =>
     [...Map.groupBy(calls, nameOf)]
@@ -120,6 +124,18 @@ export const make = ({ entries, rows, runs }: Records): Proof => {
   }
   problems.push(...[proof.total, ...Object.values(proof).flat()].flatMap(unbalanced))
   return { ...proof, problems, reasons: reasonsOf([...calls.map(({ entry }) => entry), ...others]) }
+}
+
+/** Says why a row with an ID of LiteLLM's own is not of the calls that the ledger gave it to. */
+const unrefused = (row: Row, calls: ReadonlyArray<Call>): ReadonlyArray<string> => {
+  const [call] = calls
+  const isOf =
+    calls.length === 1 &&
+    call?.rows.length === 0 &&
+    call.run.audit.keyHash === row.api_key &&
+    row.status === "failure" &&
+    isZero(row)
+  return isOf ? [] : [`row ${row.request_id} is not of ${calls.map(({ callId }) => callId).join(" and ")}`]
 }
 
 const nameOfFate = ({ fate, isSealed }: { readonly fate: Fate; readonly isSealed: boolean }): string =>

@@ -121,12 +121,17 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
         [entry, Reconciliation.judge(entry, rows.get(entry.usageUnitId) ?? [], nowMs, limits)] as const
     )
   yield* record(context, verdicts)
-  const unknown = yield* UnknownCalls.find(
+  const { refused, unknown } = yield* UnknownCalls.find(
     context.ledger,
     asked.map(({ asking, seen }) => ({ query: asking.query, rows: seen })),
-    new Set(found.map(({ usageUnitId }) => usageUnitId)),
-    new Date(nowMs).toISOString()
+    {
+      known: new Set(found.map(({ usageUnitId }) => usageUnitId)),
+      clockSkewSecondsMax: limits.clockSkewSecondsMax,
+      now: new Date(nowMs).toISOString()
+    }
   )
+  // Verdicts and charges stay, so nothing is counted again.
+  if (refused.length > 0) yield* context.ledger.append(refused)
   yield* append(context, unknown)
   const strangers = Map.groupBy(unknown, ({ runKeyHash }) => runKeyHash)
   yield* record(

@@ -12,6 +12,7 @@ import { unitsMax } from "../LedgerQuery.ts"
 import type { SettledRun } from "../LedgerRun.ts"
 import { dollars, reasons } from "../Reconciliation.ts"
 import type { SpendQuery, SpendRow } from "../SpendRows.ts"
+import * as RefusedCalls from "./RefusedCalls.ts"
 
 const prefix = "row:"
 
@@ -20,8 +21,14 @@ export const isUnit = (usageUnitId: string): boolean => usageUnitId.startsWith(p
 
 const unitCharactersMax = 180
 
-/** Maximum number of rows of a key that one pass looks for in the ledger. */
+/**
+ * Maximum number of rows of a key that one pass reports. The first ones show that there are others, and a hostile
+ * upstream could invent any number.
+ */
 const strangersMax = 1000
+
+/** Maximum pages of a key's entries that are read to find calls that were refused early. */
+const pagesMax = 50
 
 const unitOf = ({ rowId }: SpendRow): string =>
   `${prefix}${encodeURIComponent(rowId.toWellFormed()).slice(0, unitCharactersMax)}`
@@ -31,30 +38,72 @@ interface Asked {
   readonly rows: ReadonlyArray<SpendRow>
 }
 
-/** Returns an entry for each row of a run's key whose call neither `known` nor the ledger has. */
+export interface Found {
+  /** An entry for each row that belongs to no call. */
+  readonly unknown: ReadonlyArray<LedgerEntry>
+  /** Corrections of calls that the upstream refused before it read their IDs. No state and no charge differs. */
+  readonly refused: ReadonlyArray<LedgerEntry>
+}
+
+/** Finds the rows of a run's key whose call neither `known` nor the ledger has. */
 export const find = Effect.fnUntraced(function* (
   ledger: Ledger["Service"],
   asked: ReadonlyArray<Asked>,
-  known: ReadonlySet<string>,
-  now: string
-): Effect.fn.Return<ReadonlyArray<LedgerEntry>, LedgerRefused | LedgerUnavailable> {
-  const found: Array<LedgerEntry> = []
+  { clockSkewSecondsMax, known, now }: Known
+): Effect.fn.Return<Found, LedgerRefused | LedgerUnavailable> {
+  const unknown: Array<LedgerEntry> = []
+  const refused: Array<LedgerEntry> = []
   for (const { query, rows } of asked) {
     if (query._tag !== "RunKey") continue
-    // The first rows show that there are others. A hostile upstream could invent any number.
-    const strangers = rows.filter((row) => !known.has(idOf(row))).slice(0, strangersMax)
-    if (strangers.length === 0) continue
+    const others = rows.filter((row) => !known.has(idOf(row)))
+    if (others.length === 0) continue
     const run = yield* settledRun(ledger, query.runKeyHash)
     if (run === undefined) continue
     // Read after the run was seen as settled: all its calls are in the ledger now.
-    const units = yield* unitsOf(ledger, run, strangers)
-    found.push(
-      ...strangers
-        .filter((row) => !units.has(idOf(row)))
-        .map((row) => entryOf(run, query.runKeyHash, row, now))
-    )
+    const units = yield* unitsOf(ledger, run, others)
+    const strangers = others.filter((row) => !units.has(idOf(row)))
+    const isOfKey = strangers.some(RefusedCalls.isCandidate)
+    const entries = isOfKey ? yield* entriesOf(ledger, query.runKeyHash) : []
+    const { given, strange } = RefusedCalls.sort(entries, strangers, clockSkewSecondsMax)
+    const before = new Map(entries.map((entry) => [entry.usageUnitId, entry]))
+    for (const pair of given) {
+      refused.push(RefusedCalls.correction(pair, now))
+      const reported = before.get(unitOf(pair.row))
+      if (reported?.state === "drifted") refused.push(explained(reported, now))
+    }
+    unknown.push(...strange.slice(0, strangersMax).map((row) => entryOf(run, query.runKeyHash, row, now)))
   }
-  return found
+  return { refused, unknown }
+})
+
+interface Known {
+  /** IDs of calls that the ledger has. */
+  readonly known: ReadonlySet<string>
+  readonly clockSkewSecondsMax: number
+  readonly now: string
+}
+
+/** The newest entries of a key, or none if there are too many: then no call is found for a row. */
+const entriesOf = Effect.fnUntraced(function* (ledger: Ledger["Service"], runKeyHash: string) {
+  const found: Array<LedgerEntry> = []
+  let after: string | undefined
+  for (let page = 0; page < pagesMax; page += 1) {
+    const { entries, next } = yield* ledger.list({ runKeyHash }, after === undefined ? {} : { after })
+    found.push(...entries)
+    if (next === undefined) return found
+    after = next
+  }
+  return []
+})
+
+/** Corrects the report of a row whose call was found. */
+const explained = (reported: LedgerEntry, now: string): LedgerEntry => ({
+  ...reported,
+  revision: reported.revision + 1,
+  recordedAt: now,
+  state: "matched",
+  reason: reasons.failedCall,
+  detail: "this row is of a call that the upstream refused before it read its ID"
 })
 
 const idOf = ({ callId, rowId }: SpendRow): string => callId ?? rowId
@@ -83,6 +132,7 @@ const unitsOf = Effect.fnUntraced(function* (
   return units
 })
 
+/** Returns the entry that shows a row. */
 const entryOf = (run: SettledRun, runKeyHash: string, row: SpendRow, now: string): LedgerEntry => ({
   runId: run.runId,
   attempt: run.attempt,
