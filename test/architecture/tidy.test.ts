@@ -364,6 +364,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/ledger/test/AccountSchedules.test.ts",
   "packages/server/test/SignIn.test.ts",
   "packages/ledger/test/ReconcilerSchedules.test.ts",
+  "packages/ledger/test/ReconcilerKeys.test.ts",
   "packages/core/test/Fault.test.ts",
   "packages/server/test/RunParts.test.ts",
   "packages/server/test/Runs.test.ts",

@@ -22,6 +22,8 @@ export interface AuditedCall {
   readonly reservedUsd?: number | undefined
   /** No model ran: the call counts tokens, or it ended before a model could run. */
   readonly isFree?: true | undefined
+  /** The request asks for no model: it counts tokens or lists models. Such a call is free too. */
+  readonly runsNoModel?: true | undefined
 }
 
 /** The calls of a run, in the order of their beginnings. */

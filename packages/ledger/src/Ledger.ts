@@ -8,12 +8,12 @@
 import { Context, Effect, Layer, Option, Ref, Stream } from "effect"
 import type { LedgerEntry } from "./LedgerEntry.ts"
 import type { Filter, Page, PageRequest, Sums, SumsRequest } from "./LedgerQuery.ts"
-import { keyOf, type LedgerRun, type RunKey, type SettledRun } from "./LedgerRun.ts"
+import { type KeyedRun, keyOf, type LedgerRun, type RunKey, type SettledRun } from "./LedgerRun.ts"
 import { check, isSameRun, notACursor } from "./LedgerCheck.ts"
 import { type LedgerRefused, LedgerRunInUse, LedgerRunUnknown, LedgerUnavailable } from "./LedgerError.ts"
 import * as LedgerTable from "./internal/LedgerTable.ts"
 
-/** Maximum number of runs in one answer of `openRuns`. */
+/** Maximum number of runs in one answer of `openRuns` and of `keysDue`. */
 export const openRunsMax = 10_000
 
 export interface Appended {
@@ -27,6 +27,8 @@ export interface Settlement {
   readonly run: RunKey
   readonly entries: ReadonlyArray<LedgerEntry>
   readonly closedAt: string
+  /** SHA-256 of the run's own key at the upstream, if it has one. */
+  readonly runKeyHash?: string | undefined
 }
 
 export class Ledger extends Context.Service<
@@ -55,6 +57,18 @@ export class Ledger extends Context.Service<
     ) => Effect.Effect<Appended, LedgerRunUnknown | LedgerRefused | LedgerUnavailable>
     /** Runs of this machine that are not settled, the oldest first, at most {@link openRunsMax}. */
     readonly openRuns: (host: string) => Effect.Effect<ReadonlyArray<LedgerRun>, LedgerUnavailable>
+    /**
+     * Settled runs with a key of their own whose rows are to be checked as a whole, and were due before a time: the
+     * first ones to be due, at most {@link openRunsMax}. A key is due when its run is settled.
+     */
+    readonly keysDue: (
+      dueBefore: string
+    ) => Effect.Effect<ReadonlyArray<KeyedRun>, LedgerRefused | LedgerUnavailable>
+    /** Records that the rows of a run's key were checked. They are due again at a time, or never. */
+    readonly keyChecked: (
+      run: RunKey,
+      dueAgainAt?: string | undefined
+    ) => Effect.Effect<void, LedgerRefused | LedgerUnavailable>
     /** All attempts of the given runs, in order of their numbers. */
     readonly attempts: (
       ...runIds: ReadonlyArray<string>
@@ -122,18 +136,16 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryOptions = 
     append: Effect.fn("Ledger.append")(function* (given) {
       return yield* answered("append", change(LedgerTable.append, yield* check.entries(given)))
     }),
-    settle: Effect.fn("Ledger.settle")(function* ({ closedAt, entries: given, run }) {
+    settle: Effect.fn("Ledger.settle")(function* ({ closedAt, entries: given, run, runKeyHash }) {
       const valid = yield* check.entries(given)
-      yield* check.closedAt(closedAt)
+      yield* check.instant(closedAt)
+      if (runKeyHash !== undefined) yield* check.keyHash(runKeyHash)
       return yield* answered(
         "settle",
         Effect.gen(function* () {
           const found = (yield* Ref.get(table)).runs.get(keyOf(run))
           if (found === undefined) return yield* new LedgerRunUnknown(keyFields(run))
-          yield* Ref.update(table, (before) => ({
-            ...before,
-            runs: new Map(before.runs).set(keyOf(run), { closedAt, ...found })
-          }))
+          yield* Ref.update(table, (before) => LedgerTable.closed(before, found, { closedAt, runKeyHash }))
           return yield* change(LedgerTable.settle, valid)
         })
       )
@@ -149,6 +161,20 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryOptions = 
             .slice(0, openRunsMax)
         )
       ),
+    keysDue: Effect.fn("Ledger.keysDue")(function* (dueBefore) {
+      yield* check.instant(dueBefore)
+      return yield* answered(
+        "keysDue",
+        Effect.map(Ref.get(table), (now) => LedgerTable.keysDue(now, dueBefore).slice(0, openRunsMax))
+      )
+    }),
+    keyChecked: Effect.fn("Ledger.keyChecked")(function* (run, dueAgainAt) {
+      if (dueAgainAt !== undefined) yield* check.instant(dueAgainAt)
+      yield* answered(
+        "keyChecked",
+        Ref.update(table, (before) => LedgerTable.keyChecked(before, run, dueAgainAt))
+      )
+    }),
     attempts: (...runIds) =>
       answered(
         "attempts",

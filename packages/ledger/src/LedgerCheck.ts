@@ -32,7 +32,8 @@ export const check = {
   filter: checking(Filter),
   page: checking(PageRequest),
   sums: checking(SumsRequest),
-  closedAt: checking(Instant),
+  instant: checking(Instant),
+  keyHash: checking(LedgerEntry.fields.runKeyHash.schema),
   /** Also rounds the amounts to pico-dollars. */
   entries: (given: ReadonlyArray<LedgerEntry>): Effect.Effect<ReadonlyArray<LedgerEntry>, LedgerRefused> =>
     Effect.map(checkEntries(given), (valid) => valid.map(normalized))
@@ -45,4 +46,4 @@ export const notACursor = new LedgerRefused({ problems: ["after: Expected `next`
 
 /** Returns whether a run in the ledger is the one that is opened. For implementations of the port. */
 export const isSameRun = (found: SettledRun, run: LedgerRun): boolean =>
-  Equal.equals(Struct.omit(found, ["closedAt"]), run)
+  Equal.equals(Struct.omit(found, ["closedAt", "runKeyHash"]), run)

@@ -28,6 +28,7 @@ const detailOf = {
   usageMissing: "the upstream did not report all tokens, so the missing ones are charged as reserved",
   noPrice: "the upstream reported no cost, and the host has no price for the model",
   notRun: "no model ran, so nothing is charged",
+  noModel: "the request asks for no model, so nothing is charged",
   notTold: "the proxy does not read answers, so tokens and cost are unknown",
   auditBroken:
     "a part of the audit was changed, so the number and the cost of the calls after it are unknown",
@@ -36,16 +37,22 @@ const detailOf = {
 }
 
 /** Decides what a call is charged, and why. */
-const factsOf = ({ isFree, outcome, usage }: Pick<AuditedCall, "isFree" | "outcome" | "usage">): Facts => {
+const factsOf = ({
+  isFree,
+  outcome,
+  runsNoModel,
+  usage
+}: Pick<AuditedCall, "isFree" | "outcome" | "runsNoModel" | "usage">): Facts => {
   const costUsd = usage?.costUsd
+  const why = runsNoModel === true ? "noModel" : "notRun"
   if (isFree === true)
     return costUsd === undefined || costUsd === 0
       ? {
           priceSource: "free",
           costUsd: 0,
           state: "pending",
-          reason: reasons.notRun,
-          detail: detailOf.notRun
+          reason: reasons[why],
+          detail: detailOf[why]
         }
       : { ...priced(usage), state: "pending" }
   if (usage === undefined) return unknown(reasons.notTold, detailOf.notTold)
@@ -142,7 +149,7 @@ export const ofAudit = (
 ]
 
 /** Whether a request lists models or counts tokens. Its upstream bills nothing and writes no row. */
-const runsNoModel = ({ method, path }: Pick<LlmCall, "method" | "path">): boolean =>
+const asksForNoModel = ({ method, path }: Pick<LlmCall, "method" | "path">): boolean =>
   method === "GET" || /\/count_tokens(?:\?|$)/u.test(path)
 
 /** Returns the entries of a run whose proxy writes no audit of its calls, from what it reported at the end. */
@@ -176,9 +183,10 @@ export const ofTraffic = (
         outcome: call.outcome ?? (call.completed ? "completed" : "upstream_cut"),
         usage: call.usage,
         // A proxy that reads answers charges every call that may have run a model.
-        ...(runsNoModel(call) || (usage !== undefined && call.usage?.outputTokens === undefined)
+        ...(asksForNoModel(call) || (usage !== undefined && call.usage?.outputTokens === undefined)
           ? { isFree: true }
-          : {})
+          : {}),
+        ...(asksForNoModel(call) ? { runsNoModel: true } : {})
       },
       recordedAt
     )

@@ -71,7 +71,9 @@ export const reasons = {
   noPrice: "no_price",
   /** The call ended before a model could run. */
   notRun: "not_run",
-  /** The call runs no model, such as counting tokens, or its proxy does not read answers. */
+  /** The request asks for no model: it counts tokens or lists models. Nothing is charged, and there is no row. */
+  noModel: "no_model",
+  /** The proxy of the call does not read answers. */
   notTold: "not_told",
   /** A part of the audit cannot be trusted: the number and the cost of its calls are unknown. */
   auditBroken: "audit_broken",
@@ -89,7 +91,7 @@ export const LedgerEntry = Schema.Struct({
   attempt: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1000 })),
   /** Our ID of the call, which the upstream logs too. */
   usageUnitId: Name,
-  /** The upstream's own ID of the call, if its record has that and not ours: OpenRouter's, and LiteLLM's early refusals. */
+  /** The upstream's own ID of the call, for an upstream that does not log ours. Its record has this ID. */
   upstreamCallId: Schema.optionalKey(Name),
   /** 0 for the first entry of a call; corrections count up. */
   revision: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: revisionMax })),

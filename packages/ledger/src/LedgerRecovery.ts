@@ -49,14 +49,14 @@ export const settle = Effect.fn("LedgerRecovery.settle")(function* (
 ): Effect.fn.Return<number, SettleError, Ledger> {
   const ledger = yield* Ledger
   const now = new Date(yield* Clock.currentTimeMillis).toISOString()
-  const entries = yield* entriesOf(run, callsOf, { traffic, now })
+  const { entries, runKeyHash } = yield* recordOf(run, callsOf, { traffic, now })
   // The audit of a run that was settled before may be deleted: nothing is unknown then.
   if (entries.some(({ reason }) => reason === reasons.auditMissing) && (yield* isSettled(run))) return 0
   const batches = Array.chunksOf(entries, batchMax)
   // The run stays open until all its calls are stored, so that a recovery finds the rest.
   if (batches.length > 1) yield* Effect.forEach(batches, ledger.append, { discard: true })
   for (const batch of batches.length === 0 ? [[]] : batches)
-    yield* ledger.settle({ run, entries: batch, closedAt: now })
+    yield* ledger.settle({ run, entries: batch, closedAt: now, runKeyHash })
   return entries.length
 })
 
@@ -66,20 +66,30 @@ const isSettled = Effect.fnUntraced(function* (run: LedgerRun) {
   return attempts.some(({ attempt, closedAt }) => attempt === run.attempt && closedAt !== undefined)
 })
 
-const entriesOf = (
+/** Entries of a run, and its own key at the upstream. */
+interface RunRecord {
+  readonly entries: ReadonlyArray<LedgerEntry>
+  readonly runKeyHash?: string | undefined
+}
+
+const recordOf = (
   run: LedgerRun,
   callsOf: CallsOf,
   { now, traffic }: { readonly traffic: ReportedTraffic | undefined; readonly now: string }
-): Effect.Effect<ReadonlyArray<LedgerEntry>, LedgerAuditUnreadable> => {
+): Effect.Effect<RunRecord, LedgerAuditUnreadable> => {
   const { directory, runId } = run
   if (directory === undefined)
-    return Effect.succeed(
-      traffic === undefined ? LedgerEntries.ofNothing(run, now) : LedgerEntries.ofTraffic(run, traffic, now)
-    )
+    return Effect.succeed({
+      entries:
+        traffic === undefined ? LedgerEntries.ofNothing(run, now) : LedgerEntries.ofTraffic(run, traffic, now)
+    })
   return Effect.mapBoth(callsOf({ runId, directory }), {
     onFailure: ({ message }) => new LedgerAuditUnreadable({ runId, detail: message }),
     // The audit begins with the socket: without one, the run had no model to call.
-    onSuccess: (calls) => (calls === undefined ? [] : LedgerEntries.ofAudit(run, calls, now))
+    onSuccess: (calls) =>
+      calls === undefined
+        ? { entries: [] }
+        : { entries: LedgerEntries.ofAudit(run, calls, now), runKeyHash: calls.runKeyHash }
   })
 }
 

@@ -41,4 +41,15 @@ export const keyOf = ({ attempt, runId }: RunKey): string => `${runId}/${attempt
 export interface SettledRun extends LedgerRun {
   /** Absent while the run is open. */
   readonly closedAt?: string | undefined
+  /** SHA-256 of the key that the upstream issued for this run alone. Absent while the run is open, and without one. */
+  readonly runKeyHash?: string | undefined
 }
+
+/** A settled run with a key of its own. */
+export interface KeyedRun extends SettledRun {
+  readonly closedAt: string
+  readonly runKeyHash: string
+}
+
+export const isKeyed = (run: SettledRun): run is KeyedRun =>
+  run.closedAt !== undefined && run.runKeyHash !== undefined

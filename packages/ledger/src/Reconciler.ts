@@ -14,7 +14,8 @@ import * as ReconciliationMetrics from "./internal/ReconciliationMetrics.ts"
 import * as ReconciliationPass from "./internal/ReconciliationPass.ts"
 import { Ledger } from "./Ledger.ts"
 import type { LedgerRefused, LedgerUnavailable } from "./LedgerError.ts"
-import type { LedgerEntry, State } from "./LedgerEntry.ts"
+import { key, type LedgerEntry, type State } from "./LedgerEntry.ts"
+import { isKeyed } from "./LedgerRun.ts"
 import { type Limits, limitsFor } from "./ReconciliationLimits.ts"
 import type { Report } from "./ReconciliationReport.ts"
 import { type PriceOf, SpendRows } from "./SpendRows.ts"
@@ -76,16 +77,34 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       for (const { calls, group } of sums) if (group !== spend.upstream) pass.foreign += calls
     }
     const filter = { ...everywhere, upstream: spend.upstream }
+    const endsMs = beganMs + limits.passSecondsMax * 1000
+    const context = { endsMs, ledger, limits, pass, priceOf: options.priceOf, spend }
     let after: string | undefined
+    let last: string | undefined
     do {
       const page = yield* ledger.list(filter, after === undefined ? {} : { after })
-      yield* ReconciliationPass.page({ ledger, limits, pass, priceOf: options.priceOf, spend }, page.entries)
+      // A correction of the last call of a page is the first one of the next.
+      const entries = page.entries.filter((entry, index) => index > 0 || key(entry) !== last)
+      yield* ReconciliationPass.page(context, entries)
+      last = page.entries.length === 0 ? undefined : key(page.entries.at(-1)!)
       after = page.next
-      pass.truncated =
-        after !== undefined && (yield* Clock.currentTimeMillis) - beganMs > limits.passSecondsMax * 1000
+      pass.truncated = after !== undefined && (yield* Clock.currentTimeMillis) > endsMs
     } while (after !== undefined && !pass.truncated && !pass.stopped)
+    if (!pass.truncated && !pass.stopped) yield* checkKeys(context, runId)
     yield* ReconciliationMetrics.passed(pass)
     return ReconciliationPass.report(pass)
+  })
+
+  /** Checks the keys that are due, or all keys of one run. */
+  const checkKeys = Effect.fnUntraced(function* (
+    context: ReconciliationPass.PassContext,
+    runId: string | undefined
+  ) {
+    if (runId === undefined) return yield* ReconciliationPass.checkKeys(context)
+    const runs = (yield* ledger.attempts(runId)).filter(isKeyed)
+    if (!spend.abilities.runKeys) return
+    for (const run of runs)
+      if (run.upstream === spend.upstream) yield* ReconciliationPass.checkKey(context, run)
   })
 
   return Reconciler.of({ reconcile })

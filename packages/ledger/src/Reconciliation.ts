@@ -8,17 +8,19 @@
 import * as DateTime from "effect/DateTime"
 import * as Option from "effect/Option"
 import { isEmptyFailure, isZero } from "./internal/RowFigures.ts"
-import type { LedgerEntry, State } from "./LedgerEntry.ts"
+import { type LedgerEntry, reasons as runReasons, type State } from "./LedgerEntry.ts"
 import type { SpendRow } from "./SpendRows.ts"
 
 /** Codes that reconciliation gives as the reason of a state. */
 export const reasons = {
   /** Matched: the cost, and the tokens if they were unknown, are those of the row. */
   figuresFromRow: "figures_from_row",
-  /** Matched: the call failed, and its row has no tokens and no cost. The row may have an ID of the upstream's own. */
+  /** Matched: the call failed, and its row has no tokens and no cost. */
   failedCall: "failed_call",
   /** Matched: the call did not reach the upstream, or runs no model, and there is no row. */
   noRowExpected: "no_row_expected",
+  /** Matched: the upstream refused the call, and has no row with its ID. */
+  refusedCall: "refused_call",
   costDiffers: "cost_differs",
   tokensDiffer: "tokens_differ",
   /** The row bills another account, or names another run or attempt. */
@@ -164,7 +166,7 @@ const absent = (entry: LedgerEntry): Verdict =>
   entry.priceSource === "free" || entry.outcome === "upstream_unreachable"
     ? {
         state: "matched",
-        reason: reasons.noRowExpected,
+        reason: isRefused(entry) ? reasons.refusedCall : reasons.noRowExpected,
         ...(isUnpriced(entry) ? { figures: { costUsd: 0 } } : {})
       }
     : {
@@ -172,6 +174,10 @@ const absent = (entry: LedgerEntry): Verdict =>
         reason: reasons.noRow,
         detail: "the upstream has no row for this call, and its deadline has passed"
       }
+
+/** Whether the upstream answered a call and ran no model, although the call asks for one. */
+const isRefused = ({ outcome, priceSource, reason }: LedgerEntry): boolean =>
+  priceSource === "free" && outcome === "completed" && reason === runReasons.notRun
 
 const duplicated = (rows: ReadonlyArray<SpendRow>): Verdict => {
   const sum = rows.reduce((total, { costUsd = 0 }) => total + costUsd, 0)

@@ -131,6 +131,8 @@ const interleaved = (ledger: Ledger.Ledger["Service"]): Ledger.Ledger["Service"]
     append: pausing(ledger.append),
     settle: pausing(ledger.settle),
     openRuns: pausing(ledger.openRuns),
+    keysDue: pausing(ledger.keysDue),
+    keyChecked: pausing(ledger.keyChecked),
     attempts: pausing(ledger.attempts),
     list: pausing(ledger.list),
     sums: pausing(ledger.sums)

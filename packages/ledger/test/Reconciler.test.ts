@@ -1,80 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Ledger, type LedgerEntry, Reconciler, ReconciliationLimits, SpendRows } from "@cogni/sandbox-ledger"
-import { Effect, Layer, Logger, Metric, Stream } from "effect"
+import { Ledger, Reconciler, SpendRows } from "@cogni/sandbox-ledger"
+import { Clock, Effect, Layer, Logger, Metric, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import { entryOf, runOf } from "../src/testing/LedgerContract.ts"
-
-const key = "a".repeat(64)
-const run = "run-00000001"
-const nowMs = Date.parse("2026-01-31T10:06:00.000Z")
-const limits = ReconciliationLimits.limitsFor()
-
-const entry = (unit: string, changes: Partial<LedgerEntry.LedgerEntry> = {}) =>
-  entryOf(run, unit, { runKeyHash: key, ...changes })
-
-const row = (callId: string, changes: Partial<SpendRows.SpendRow> = {}): SpendRows.SpendRow => ({
-  rowId: callId,
-  callId,
-  runKeyHash: key,
-  endUser: "account-1",
-  inputTokens: 100,
-  outputTokens: 10,
-  costUsd: 0.000_125,
-  startedAt: "2026-01-31T10:00:01.000Z",
-  status: "success",
-  ...changes
-})
-
-const unavailable = new SpendRows.SpendRowsUnavailable({
-  problem: "unreachable",
-  detail: "it does not answer",
-  remedy: "Start it"
-})
-
-const setUp = Effect.fnUntraced(function* (
-  entries: ReadonlyArray<LedgerEntry.LedgerEntry>,
-  options: {
-    readonly abilities?: SpendRows.SpendAbilities
-    readonly limits?: Partial<ReconciliationLimits.Limits>
-    readonly open?: boolean
-    readonly priceOf?: SpendRows.PriceOf
-  } = {}
-) {
-  yield* TestClock.setTime(nowMs)
-  const ledger = yield* Ledger.makeMemory()
-  const spend = yield* SpendRows.makeMemory("litellm", options.abilities)
-  const settled = runOf(run)
-  yield* ledger.open(settled)
-  if (options.open === true) yield* ledger.append(entries)
-  else yield* ledger.settle({ run: settled, entries, closedAt: "2026-01-31T10:05:00.000Z" })
-  /** Numbers of entries that the passes read. */
-  const listed: Array<number> = []
-  const { reconcile } = yield* Reconciler.make({
-    limits: { ...limits, ...options.limits },
-    priceOf: options.priceOf
-  }).pipe(
-    // Other fibers go on between reading and writing, so that two reconcilers overlap.
-    Effect.provideService(Ledger.Ledger, {
-      ...ledger,
-      list: (filter, page) =>
-        Effect.tap(ledger.list(filter, page), ({ entries: found }) => {
-          listed.push(found.length)
-          return Effect.yieldNow
-        })
-    }),
-    Effect.provideService(SpendRows.SpendRows, spend.service)
-  )
-  const newest = Effect.map(ledger.list({}), ({ entries: found }) =>
-    found.map(({ costUsd, reason, revision, state, usageUnitId }) => ({
-      usageUnitId,
-      revision,
-      state,
-      reason,
-      costUsd
-    }))
-  )
-  return { ledger, listed, newest, reconcile, spend }
-})
+import { entry, key, limits, nowMs, row, setUp, unavailable } from "./ReconcilerSetUp.ts"
 
 describe("Reconciler in the background", () => {
   it.effect("goes on after failures, warns once about each, and heals missing calls", () =>
@@ -331,139 +259,6 @@ describe("Reconciler", () => {
     })
   )
 
-  /** A row that LiteLLM writes for a call that it refused before it read the ID. */
-  const refusal = (rowId: string, changes: Partial<SpendRows.SpendRow> = {}) =>
-    row(rowId, {
-      endUser: "",
-      status: "failure",
-      costUsd: 0,
-      inputTokens: 0,
-      outputTokens: 0,
-      ...changes
-    })
-
-  /** Recorded so long ago that its row would be late. */
-  const old = { recordedAt: "2026-01-31T10:00:30.000Z" }
-  const free = { ...old, costUsd: 0, priceSource: "free", reason: "not_run" } as const
-  const reserved = {
-    ...old,
-    costUsd: 0.005,
-    priceSource: "reservation",
-    state: "estimated",
-    outcome: "client_aborted"
-  } as const
-
-  const charges = Effect.fnUntraced(function* ({ ledger }: { readonly ledger: Ledger.Ledger["Service"] }) {
-    const { entries } = yield* ledger.list({})
-    return entries
-      .toSorted((a, b) => (a.usageUnitId < b.usageUnitId ? -1 : 1))
-      .map(({ costUsd, reason, state, upstreamCallId, usageUnitId }) =>
-        [usageUnitId, state, reason, costUsd, upstreamCallId].join(" ")
-      )
-  })
-
-  it.effect(
-    "gives each call that the upstream refused before it read its ID one row, and changes no charge",
-    () =>
-      Effect.gen(function* () {
-        const set = yield* setUp([
-          entry("call-1"),
-          entry("call-2", free),
-          entry("call-3", reserved),
-          entry("call-4", { ...free, at: "2026-01-31T08:00:00.000Z" })
-        ])
-        yield* set.spend.write([row("call-1"), ...["r-1", "r-2", "r-3"].map((id) => refusal(id))])
-        const first = yield* set.reconcile()
-        const after = [
-          "call-1 matched  0.000125 ",
-          "call-2 matched failed_call 0 r-1",
-          "call-3 missing no_row 0.005 r-2",
-          "call-4 matched no_row_expected 0 ",
-          "row:r-3 drifted unknown_call  "
-        ]
-        assert.deepStrictEqual(yield* charges(set), after)
-        assert.deepStrictEqual(first.recorded, {
-          pending: 0,
-          matched: 3,
-          drifted: 1,
-          missing: 1,
-          estimated: 0
-        })
-        for (const which of ["open", "missing", "all"] as const) {
-          const again = yield* set.reconcile({ which })
-          assert.deepInclude(again.recorded, { matched: 0, drifted: 0, missing: 0 })
-          assert.deepStrictEqual(yield* charges(set), after)
-        }
-      })
-  )
-
-  it.effect("gives no call a row that costs something, is not its key's, or names another call or run", () =>
-    Effect.gen(function* () {
-      const set = yield* setUp(
-        ["call-1", "call-2", "call-3", "call-4", "call-5"].map((unit) => entry(unit, free))
-      )
-      yield* set.spend.write([
-        refusal("r-1", { costUsd: 0.1 }),
-        refusal("r-2", { status: "success" }),
-        refusal("r-3", { metadata: { runId: "run-00000009" } }),
-        refusal("r-4", { callId: "call-9" }),
-        refusal("r-5", { runKeyHash: "b".repeat(64) })
-      ])
-      yield* set.reconcile()
-      const found = yield* charges(set)
-      assert.deepStrictEqual(
-        found.filter((line) => line.startsWith("row:")),
-        [1, 2, 3, 4].map((index) => `row:r-${index} drifted unknown_call  `)
-      )
-      assert.isTrue(found.slice(0, 5).every((line) => line.endsWith(" matched no_row_expected 0 ")))
-    })
-  )
-
-  it.effect("waits with a row that failed while a call near it has no verdict", () =>
-    Effect.gen(function* () {
-      const set = yield* setUp([
-        entry("call-1"),
-        entry("call-2", { ...free, recordedAt: "2026-01-31T10:05:00.000Z" })
-      ])
-      yield* set.spend.write([row("call-1"), refusal("r-1")])
-      yield* set.reconcile()
-      assert.deepStrictEqual(yield* charges(set), ["call-1 matched  0.000125 ", "call-2 pending not_run 0 "])
-      yield* TestClock.adjust("10 minutes")
-      yield* set.reconcile()
-      assert.deepStrictEqual(yield* charges(set), [
-        "call-1 matched  0.000125 ",
-        "call-2 matched failed_call 0 r-1"
-      ])
-    })
-  )
-
-  it.effect("corrects the report of a row when its call is found", () =>
-    Effect.gen(function* () {
-      const set = yield* setUp([entry("call-1")])
-      yield* set.spend.write([row("call-1"), refusal("r-1")])
-      yield* set.reconcile()
-      assert.include(yield* charges(set), "row:r-1 drifted unknown_call  ")
-      yield* set.ledger.append([entry("call-2", free)])
-      yield* set.reconcile()
-      assert.deepStrictEqual(yield* charges(set), [
-        "call-1 matched  0.000125 ",
-        "call-2 matched failed_call 0 r-1",
-        "row:r-1 matched failed_call  "
-      ])
-    })
-  )
-
-  it.effect("shows a row of no call behind the rows of 2,000 calls", () =>
-    Effect.gen(function* () {
-      const units = Array.from({ length: 2000 }, (_, index) => `call-${index}`)
-      const set = yield* setUp(units.map((unit) => entry(unit)))
-      yield* set.spend.write([...units.map((unit) => row(unit)), row("stranger")])
-      yield* set.reconcile()
-      const { entries } = yield* set.ledger.list({ usageUnitIds: ["row:stranger"] })
-      assert.deepInclude(entries[0]!, { state: "drifted", reason: "unknown_call" })
-    })
-  )
-
   it.effect("does not judge the rows of a run that is still open", () =>
     Effect.gen(function* () {
       const { newest, reconcile, spend } = yield* setUp([entry("call-1")], { open: true })
@@ -497,9 +292,16 @@ describe("Reconciler", () => {
       const logger = Logger.layer([Logger.make(({ message }) => void lines.push(message))])
       const { newest, reconcile, spend } = yield* setUp([entry("call-1"), entry("call-2")])
       yield* spend.write([row("call-1", { costUsd: 7 }), row("call-2")])
-      const reports = yield* Effect.all([reconcile(), reconcile()], { concurrency: 2 }).pipe(
-        Effect.provide(logger)
-      )
+      // Two processes do not record a verdict in the same millisecond.
+      const clock = yield* Clock.Clock
+      const later = {
+        ...clock,
+        currentTimeMillis: Effect.map(clock.currentTimeMillis, (millis) => millis + 1)
+      } as Clock.Clock
+      const reports = yield* Effect.all(
+        [reconcile(), Effect.provideService(reconcile(), Clock.Clock, later)],
+        { concurrency: 2 }
+      ).pipe(Effect.provide(logger))
       assert.strictEqual(reports[0].recorded.matched + reports[1].recorded.matched, 1)
       assert.strictEqual(reports[0].recorded.drifted + reports[1].recorded.drifted, 1)
       assert.deepStrictEqual(

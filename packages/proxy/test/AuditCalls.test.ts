@@ -57,7 +57,14 @@ describe("AuditCalls", () => {
         },
         reservedUsd: 7
       },
-      { ...common, callId: "c", at: "1970-01-01T00:00:04.000Z", outcome: "completed", isFree: true },
+      {
+        ...common,
+        callId: "c",
+        at: "1970-01-01T00:00:04.000Z",
+        outcome: "completed",
+        isFree: true,
+        runsNoModel: true
+      },
       { ...common, callId: "d", at: "1970-01-01T00:00:06.000Z", outcome: "completed", isFree: true },
       {
         ...common,

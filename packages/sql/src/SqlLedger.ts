@@ -11,7 +11,7 @@ import { corrections } from "@cogni/sandbox-ledger/LedgerEntries"
 import { type LedgerEntry, revisionKey } from "@cogni/sandbox-ledger/LedgerEntry"
 import { LedgerRunInUse, LedgerRunUnknown, LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
 import { groupsDefault, pageEntriesMax } from "@cogni/sandbox-ledger/LedgerQuery"
-import type { RunKey } from "@cogni/sandbox-ledger/LedgerRun"
+import { isKeyed, type RunKey } from "@cogni/sandbox-ledger/LedgerRun"
 import { Array as Arr, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
@@ -55,14 +55,18 @@ const make = Effect.gen(function* () {
       return yield* calls.again(sql.withTransaction(writer.append(entries)))
     }),
 
-    settle: Effect.fn("Ledger.settle")(function* ({ closedAt, entries, run }) {
+    settle: Effect.fn("Ledger.settle")(function* ({ closedAt, entries, run, runKeyHash }) {
       const valid = yield* check.entries(entries)
-      yield* check.closedAt(closedAt)
+      yield* check.instant(closedAt)
+      if (runKeyHash !== undefined) yield* check.keyHash(runKeyHash)
       const { attempt, runId } = run
       const settled = yield* calls.again(
         sql.withTransaction(
           Effect.gen(function* () {
-            const known = yield* sql`UPDATE cogni_ledger_runs SET closed_at = COALESCE(closed_at, ${closedAt})
+            const known =
+              yield* sql`UPDATE cogni_ledger_runs SET closed_at = COALESCE(closed_at, ${closedAt}),
+              run_key_hash = COALESCE(run_key_hash, ${runKeyHash ?? null}),
+              key_due_at = CASE WHEN closed_at IS NULL THEN ${closedAt} ELSE key_due_at END
               WHERE run_id = ${runId} AND attempt = ${attempt} RETURNING run_id`
             return known.length === 0 ? undefined : yield* writer.settle(valid)
           })
@@ -74,17 +78,35 @@ const make = Effect.gen(function* () {
     openRuns: (host) =>
       calls.again(
         Effect.map(
-          sql<LedgerTables.RunRow>`SELECT run, closed_at FROM cogni_ledger_runs
+          sql<LedgerTables.RunRow>`SELECT run, closed_at, run_key_hash FROM cogni_ledger_runs
             WHERE host = ${LedgerTables.escaped(host)} AND closed_at IS NULL
             ORDER BY opened_at, run_id, attempt LIMIT ${sql.literal(String(openRunsMax))}`,
           (rows) => rows.map(LedgerTables.runOf)
         )
       ),
 
+    keysDue: Effect.fn("Ledger.keysDue")(function* (dueBefore) {
+      yield* check.instant(dueBefore)
+      const rows = yield* calls.again(
+        sql<LedgerTables.RunRow>`SELECT run, closed_at, run_key_hash FROM cogni_ledger_runs
+          WHERE key_due_at < ${dueBefore} AND run_key_hash IS NOT NULL AND closed_at IS NOT NULL
+          ORDER BY key_due_at, run_id, attempt LIMIT ${sql.literal(String(openRunsMax))}`
+      )
+      return rows.map(LedgerTables.runOf).filter(isKeyed)
+    }),
+
+    keyChecked: Effect.fn("Ledger.keyChecked")(function* ({ attempt, runId }, dueAgainAt) {
+      if (dueAgainAt !== undefined) yield* check.instant(dueAgainAt)
+      yield* calls.again(
+        sql`UPDATE cogni_ledger_runs SET key_due_at = ${dueAgainAt ?? null}
+          WHERE run_id = ${runId} AND attempt = ${attempt} AND key_due_at IS NOT NULL`
+      )
+    }),
+
     attempts: (...runIds) =>
       calls.again(
         Effect.map(
-          sql<LedgerTables.RunRow>`SELECT run, closed_at FROM cogni_ledger_runs
+          sql<LedgerTables.RunRow>`SELECT run, closed_at, run_key_hash FROM cogni_ledger_runs
             WHERE ${runIds.length === 0 ? sql`1 = 0` : sql.in("run_id", [...runIds])} ORDER BY attempt, run_id`,
           (rows) => rows.map(LedgerTables.runOf)
         )
@@ -118,7 +140,7 @@ const make = Effect.gen(function* () {
 
   function runs({ attempt, runId }: RunKey) {
     return Effect.map(
-      sql<LedgerTables.RunRow>`SELECT run, closed_at FROM cogni_ledger_runs
+      sql<LedgerTables.RunRow>`SELECT run, closed_at, run_key_hash FROM cogni_ledger_runs
         WHERE run_id = ${runId} AND attempt = ${attempt}`,
       (rows) => rows.map(LedgerTables.runOf)
     )

@@ -102,15 +102,10 @@ export const make = ({ entries, rows, runs }: Records): Proof => {
     for (const callId of audit.started.keys())
       if (!seen.has(callId)) problems.push(`${runId}/${callId} is in the audit and not in the ledger`)
   const unknown = new Set(others.map(({ usageUnitId }) => usageUnitId))
-  const refused = Map.groupBy(calls, ({ entry }) => entry.upstreamCallId)
-  for (const row of rows.filter((one) => !seen.has(callIdOf(one)))) {
-    const of = refused.get(row.request_id) ?? []
-    if (of.length > 0) problems.push(...unrefused(row, of))
-    else if (!unknown.has(`row:${encodeURIComponent(row.request_id)}`))
+  for (const row of rows)
+    if (!seen.has(callIdOf(row)) && !unknown.has(`row:${encodeURIComponent(row.request_id)}`))
       problems.push(`row ${row.request_id} of ${row.end_user} belongs to no entry`)
-  }
-  for (const { detail, reason, runId, state, usageUnitId } of others)
-    if (state !== "matched") problems.push(`${runId}/${usageUnitId} is ${reason}: ${detail}`)
+  problems.push(...others.flatMap((entry) => unrefused(entry, rows, calls)))
   for (const call of calls) problems.push(...problemsOf(call))
   const group = (nameOf: (call: Call) => string) =>
     [...Map.groupBy(calls, nameOf)]
@@ -126,16 +121,26 @@ export const make = ({ entries, rows, runs }: Records): Proof => {
   return { ...proof, problems, reasons: reasonsOf([...calls.map(({ entry }) => entry), ...others]) }
 }
 
-/** Says why a row with an ID of LiteLLM's own is not of the calls that the ledger gave it to. */
-const unrefused = (row: Row, calls: ReadonlyArray<Call>): ReadonlyArray<string> => {
-  const [call] = calls
+/**
+ * Says why the row of an entry is not of a call that LiteLLM refused before it read the ID. Such a row failed and costs
+ * nothing. Its key is of a run with a call that was sent and has no row.
+ */
+const unrefused = (
+  { detail, reason, runId, runKeyHash, state, usageUnitId }: LedgerEntry,
+  rows: ReadonlyArray<Row>,
+  calls: ReadonlyArray<Call>
+): ReadonlyArray<string> => {
+  if (state !== "matched") return [`${runId}/${usageUnitId} is ${reason}: ${detail}`]
+  const row = rows.find(({ request_id }) => usageUnitId === `row:${encodeURIComponent(request_id)}`)
+  const without = calls.some(
+    ({ callId, entry, rows: own, run }) =>
+      entry.runKeyHash === runKeyHash &&
+      own.length === 0 &&
+      run.audit.started.get(callId)?.path !== "/v1/messages/count_tokens"
+  )
   const isOf =
-    calls.length === 1 &&
-    call?.rows.length === 0 &&
-    call.run.audit.keyHash === row.api_key &&
-    row.status === "failure" &&
-    isZero(row)
-  return isOf ? [] : [`row ${row.request_id} is not of ${calls.map(({ callId }) => callId).join(" and ")}`]
+    row !== undefined && row.status === "failure" && isZero(row) && row.api_key === runKeyHash && without
+  return isOf ? [] : [`${runId}/${usageUnitId} is no row of a refused call`]
 }
 
 const nameOfFate = ({ fate, isSealed }: { readonly fate: Fate; readonly isSealed: boolean }): string =>
@@ -194,7 +199,8 @@ const unexplained = (entry: LedgerEntry, all: ReadonlyArray<Row>): string | unde
     case "matched":
       if (paid.length > 1) return `has ${paid.length} rows`
       if (costUsd === undefined) return "has no cost"
-      if (reason === "no_row_expected") return all.length > 0 ? "has a row" : charged(costUsd)
+      if (reason === "no_row_expected" || reason === "refused_call")
+        return all.length > 0 ? "has a row" : charged(costUsd)
       if (row === undefined) return charged(costUsd)
       return Math.abs(row.spend - costUsd) <= tolerance(row.spend)
         ? undefined

@@ -14,16 +14,49 @@ import {
   type SumsRequest
 } from "../LedgerQuery.ts"
 import { comparePlaces, decodeCursor, encodeCursor, placeOf } from "../LedgerCursor.ts"
-import type { SettledRun } from "../LedgerRun.ts"
+import { isKeyed, type KeyedRun, keyOf as keyOfRun, type RunKey, type SettledRun } from "../LedgerRun.ts"
 import * as Money from "../Money.ts"
 
 export interface LedgerTable {
   readonly runs: ReadonlyMap<string, SettledRun>
+  /** When the rows of the keys of runs are to be checked. */
+  readonly keysDueAt: ReadonlyMap<string, string>
   /** By {@link revisionKey}. */
   readonly entries: ReadonlyMap<string, LedgerEntry>
 }
 
-export const empty: LedgerTable = { runs: new Map(), entries: new Map() }
+export const empty: LedgerTable = { runs: new Map(), keysDueAt: new Map(), entries: new Map() }
+
+/** Closes a run. Its first `closedAt` and key stay. */
+export const closed = (
+  table: LedgerTable,
+  run: SettledRun,
+  { closedAt, runKeyHash }: { readonly closedAt: string; readonly runKeyHash?: string | undefined }
+): LedgerTable => ({
+  ...table,
+  runs: new Map(table.runs).set(keyOfRun(run), {
+    closedAt,
+    ...(runKeyHash === undefined ? {} : { runKeyHash }),
+    ...run
+  }),
+  keysDueAt:
+    run.closedAt === undefined ? new Map(table.keysDueAt).set(keyOfRun(run), closedAt) : table.keysDueAt
+})
+
+export const keysDue = ({ keysDueAt, runs }: LedgerTable, dueBefore: string): ReadonlyArray<KeyedRun> => {
+  const placeOfRun = (run: KeyedRun) => `${keysDueAt.get(keyOfRun(run))} ${keyOfRun(run)}`
+  return [...runs.values()]
+    .filter(isKeyed)
+    .filter((run) => (keysDueAt.get(keyOfRun(run)) ?? dueBefore) < dueBefore)
+    .toSorted((a, b) => (placeOfRun(a) < placeOfRun(b) ? -1 : 1))
+}
+
+export const keyChecked = (table: LedgerTable, run: RunKey, dueAgainAt: string | undefined): LedgerTable => {
+  const keysDueAt = new Map(table.keysDueAt)
+  if (dueAgainAt === undefined) keysDueAt.delete(keyOfRun(run))
+  else if (keysDueAt.has(keyOfRun(run))) keysDueAt.set(keyOfRun(run), dueAgainAt)
+  return { ...table, keysDueAt }
+}
 
 /** Adds entries whose key and revision are free. */
 export const append = (

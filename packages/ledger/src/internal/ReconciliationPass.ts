@@ -4,10 +4,14 @@
  * Only a complete answer counts. A call whose rows could not be read stays as it is, and the next pass asks again.
  */
 import * as Clock from "effect/Clock"
+import * as Equal from "effect/Equal"
 import * as Effect from "effect/Effect"
+import * as Result from "effect/Result"
 import * as Stream from "effect/Stream"
 import type { Ledger } from "../Ledger.ts"
-import { type LedgerEntry, revisionKey, type State, unknownUnitId } from "../LedgerEntry.ts"
+import { type LedgerEntry, normalized, revisionKey, type State, unknownUnitId } from "../LedgerEntry.ts"
+import type { LedgerRefused, LedgerUnavailable } from "../LedgerError.ts"
+import type { KeyedRun } from "../LedgerRun.ts"
 import * as Reconciliation from "../Reconciliation.ts"
 import type { Limits } from "../ReconciliationLimits.ts"
 import { findingsMax, type Report } from "../ReconciliationReport.ts"
@@ -15,12 +19,14 @@ import {
   isFilter,
   isKeyFilter,
   type PriceOf,
+  type SpendQuery,
   type SpendRow,
   type SpendRows,
   SpendRowsUnavailable
 } from "../SpendRows.ts"
 import * as ReconciliationMetrics from "./ReconciliationMetrics.ts"
 import * as RowPlan from "./RowPlan.ts"
+import * as RunKeyRows from "./RunKeyRows.ts"
 import * as UnknownCalls from "./UnknownCalls.ts"
 
 /** State of one pass. */
@@ -64,6 +70,8 @@ export const report = ({
 }: Pass): Report => report
 
 export interface PassContext {
+  /** Time after which the pass begins nothing more. */
+  readonly endsMs: number
   readonly ledger: Ledger["Service"]
   readonly spend: SpendRows["Service"]
   readonly limits: Limits
@@ -78,7 +86,7 @@ const concurrency = 4
 export const page = Effect.fnUntraced(function* (context: PassContext, found: ReadonlyArray<LedgerEntry>) {
   const { limits, pass, spend } = context
   const nowMs = yield* Clock.currentTimeMillis
-  const entries = found.filter(({ usageUnitId }) => isCall(usageUnitId))
+  const entries = found.filter(({ usageUnitId }) => RunKeyRows.isCall(usageUnitId))
   const lost = found.filter((entry) => isLost(spend, entry) && Reconciliation.isDue(entry, nowMs, limits))
   const [due, early] = partition(entries, (entry) => Reconciliation.isDue(entry, nowMs, limits))
   pass.checked += entries.length
@@ -102,13 +110,15 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
     (asking) => ask(context, asking),
     { concurrency }
   )
-  const rows = new Map<string, ReadonlyArray<SpendRow>>()
+  const rows = new Map<string, Array<SpendRow>>()
   for (const { seen } of asked) collect(rows, seen)
   const answered = asked.flatMap(({ read: some }) => some)
-  const read = answered.filter(({ usageUnitId }) => isCall(usageUnitId))
+  const read = answered.filter(({ usageUnitId }) => RunKeyRows.isCall(usageUnitId))
   // A row that a window does not contain may still exist: by another clock, or paid by another key.
   const absent = read.filter(
-    (entry) => !rows.has(entry.usageUnitId) && Reconciliation.isLate(entry, nowMs, limits)
+    (entry) =>
+      // The verdict of a matched call stays without its row.
+      entry.state !== "matched" && !rows.has(entry.usageUnitId) && Reconciliation.isLate(entry, nowMs, limits)
   )
   const confirmed = yield* lookUp(context, absent)
   collect(rows, confirmed.seen)
@@ -121,38 +131,50 @@ export const page = Effect.fnUntraced(function* (context: PassContext, found: Re
         [entry, Reconciliation.judge(entry, rows.get(entry.usageUnitId) ?? [], nowMs, limits)] as const
     )
   yield* record(context, verdicts)
-  const { refused, unknown } = yield* UnknownCalls.find(
-    context.ledger,
-    asked.map(({ asking, seen }) => ({ query: asking.query, rows: seen })),
-    {
-      known: new Set(found.map(({ usageUnitId }) => usageUnitId)),
-      clockSkewSecondsMax: limits.clockSkewSecondsMax,
-      now: new Date(nowMs).toISOString()
-    }
-  )
-  // Verdicts and charges stay, so nothing is counted again.
-  if (refused.length > 0) yield* context.ledger.append(refused)
-  yield* append(context, unknown)
-  const strangers = Map.groupBy(unknown, ({ runKeyHash }) => runKeyHash)
+  const strangers = yield* strangersOf(context, asked, new Set(found.map(({ usageUnitId }) => usageUnitId)))
   yield* record(
     context,
     answered
       .filter((entry) => isLost(spend, entry))
       .map((entry) => {
-        const rowsOfKey = strangers.get(entry.runKeyHash)?.length ?? 0
-        return [entry, Reconciliation.judgeUnknown(entry, rowsOfKey, nowMs, limits)] as const
+        const { strange = 0, waiting = 0 } = strangers.get(entry.runKeyHash) ?? {}
+        const verdict =
+          strange === 0 && waiting > 0
+            ? undefined
+            : Reconciliation.judgeUnknown(entry, strange, nowMs, limits)
+        return [entry, verdict] as const
       })
   )
+  // Rows without a call that were reported before. No verdict can change them.
+  pass.unresolved += found.filter(
+    ({ state, usageUnitId }) => state === "drifted" && RunKeyRows.isUnit(usageUnitId)
+  ).length
+})
+
+/** Records the rows of keys that belong to no call. */
+const strangersOf = Effect.fnUntraced(function* (
+  context: PassContext,
+  asked: ReadonlyArray<Asked>,
+  known: ReadonlySet<string>
+) {
+  const now = new Date(yield* Clock.currentTimeMillis).toISOString()
+  const strangers = new Map<string | undefined, UnknownCalls.Found>()
+  for (const { asking, seen } of asked) {
+    if (asking.query._tag !== "RunKey") continue
+    const { runKeyHash } = asking.query
+    const run = yield* UnknownCalls.runOf(context.ledger, runKeyHash)
+    if (run === undefined) continue
+    const found = yield* UnknownCalls.find(context.ledger, { run, runKeyHash, rows: seen }, { known, now })
+    yield* append(context, found.entries)
+    strangers.set(runKeyHash, found)
+  }
+  return strangers
 })
 
 const partition = <A>(all: ReadonlyArray<A>, is: (one: A) => boolean): readonly [Array<A>, Array<A>] => [
   all.filter(is),
   all.filter((one) => !is(one))
 ]
-
-/** Whether an entry is for one call, not for calls whose number is unknown, or for a row without a call. */
-const isCall = (usageUnitId: string): boolean =>
-  usageUnitId !== unknownUnitId && !UnknownCalls.isUnit(usageUnitId)
 
 /** Whether an entry is for calls whose number is unknown, and whose rows can be found by the key of their run. */
 const isLost = ({ abilities }: SpendRows["Service"], { runKeyHash, usageUnitId }: LedgerEntry): boolean =>
@@ -166,10 +188,11 @@ export const keepsRows = ({ abilities }: SpendRows["Service"]): boolean =>
 const isNamed = ({ abilities }: SpendRows["Service"], { upstreamCallId }: LedgerEntry): boolean =>
   abilities.upstreamCallIdsOnly !== true || isFilter(upstreamCallId)
 
-const collect = (into: Map<string, ReadonlyArray<SpendRow>>, rows: ReadonlyArray<SpendRow>): void => {
+const collect = (into: Map<string, Array<SpendRow>>, rows: ReadonlyArray<SpendRow>): void => {
   for (const row of rows) {
-    const id = row.callId ?? row.rowId
-    into.set(id, [...(into.get(id) ?? []), row])
+    const some = into.get(RunKeyRows.idOf(row))
+    if (some === undefined) into.set(RunKeyRows.idOf(row), [row])
+    else some.push(row)
   }
 }
 
@@ -182,9 +205,9 @@ interface Asked {
 
 const rowsOf = (
   { limits, pass, spend }: PassContext,
-  asking: RowPlan.Asking
+  query: SpendQuery
 ): Effect.Effect<ReadonlyArray<SpendRow>, SpendRowsUnavailable> =>
-  spend.rowsOf(asking.query).pipe(
+  spend.rowsOf(query).pipe(
     Stream.take(limits.rowsMax + 1),
     Stream.runCollect,
     Effect.filterOrFail(
@@ -234,7 +257,7 @@ const ask = Effect.fnUntraced(function* (
     pass.unread += asking.entries.length - read.size
     return { asking, seen, read: [...read] }
   }
-  return yield* rowsOf(context, asking).pipe(
+  return yield* rowsOf(context, asking.query).pipe(
     Effect.map((seen): Asked => ({ asking, seen, read: asking.entries })),
     Effect.catch((failure) =>
       Effect.gen(function* () {
@@ -254,18 +277,27 @@ const ask = Effect.fnUntraced(function* (
 /** Calls of one lookup. A failure affects only these. */
 const lookupCalls = 50
 
-/** Asks for calls by their IDs, within the limit of a pass. */
+/**
+ * Asks for calls by their IDs, within the limit of a pass. Those without a verdict come first, and half of the limit is
+ * theirs: calls that are missing for good would use it up in every pass.
+ */
 const lookUp = Effect.fnUntraced(function* (context: PassContext, entries: ReadonlyArray<LedgerEntry>) {
   const { limits, pass, spend } = context
   const read = new Set<LedgerEntry>()
   if (!spend.abilities.calls) return { seen: [], read }
-  const some = entries.slice(0, Math.max(0, limits.lookupsMax - pass.lookups))
-  pass.lookups += some.length
+  const isOpen = ({ state }: LedgerEntry) => state === "pending" || state === "estimated"
+  const open = entries.filter(isOpen).slice(0, Math.max(0, limits.lookupsMax - pass.lookups))
+  pass.lookups += open.length
+  const others = entries
+    .filter((entry) => !isOpen(entry))
+    .slice(0, Math.max(0, Math.floor(limits.lookupsMax / 2) - pass.lookups))
+  pass.lookups += others.length
+  const some = [...open, ...others]
   const seen: Array<SpendRow> = []
   for (let start = 0; start < some.length; start += lookupCalls) {
     if (pass.stopped) break
     for (const asking of RowPlan.byCall(some.slice(start, start + lookupCalls))) {
-      const rows = yield* rowsOf(context, asking).pipe(
+      const rows = yield* rowsOf(context, asking.query).pipe(
         Effect.catch((failure) => Effect.sync(() => noted(pass, failure)))
       )
       if (rows === undefined) continue
@@ -306,13 +338,15 @@ const append = Effect.fnUntraced(function* (
 ) {
   if (entries.length === 0) return
   const { existing } = yield* ledger.append(entries)
-  const taken = new Set(existing.map(revisionKey))
+  const stored = new Map(existing.map((entry) => [revisionKey(entry), entry]))
   for (const entry of entries) {
-    if (taken.has(revisionKey(entry))) continue
+    const other = stored.get(revisionKey(entry))
+    // Our own, if the answer of a first try was lost. Another process would have recorded it at another time.
+    if (other !== undefined && !Equal.equals(other, normalized(entry))) continue
     pass.recorded[entry.state] += 1
     yield* ReconciliationMetrics.recorded(entry)
     if (!isUnresolved(entry.state)) continue
-    if (UnknownCalls.isUnit(entry.usageUnitId)) pass.unresolved += 1
+    if (RunKeyRows.isUnit(entry.usageUnitId)) pass.unresolved += 1
     if (pass.findings.length >= findingsMax) continue
     pass.findings.push(entry)
     yield* ReconciliationMetrics.warn(entry)
@@ -369,4 +403,56 @@ const withoutRow = Effect.fnUntraced(function* (
           figures: { costUsd: price.costUsd }
         }
       }
+})
+
+/** Keys that are checked at the same time. */
+const keysConcurrency = 4
+
+/**
+ * Checks all rows of the keys of settled runs: at the end of the run, and when the key has expired. The rows of a pass
+ * are near the calls that it compares, so it does not see a key that is used at another time.
+ */
+export const checkKeys = Effect.fnUntraced(function* (context: PassContext) {
+  const { ledger, limits, spend } = context
+  if (!spend.abilities.runKeys) return
+  const nowMs = yield* Clock.currentTimeMillis
+  const before = new Date(nowMs - (limits.deadlineSeconds + limits.clockSkewSecondsMax) * 1000).toISOString()
+  const due = yield* ledger.keysDue(before)
+  yield* Effect.forEach(
+    due.filter(({ upstream }) => upstream === spend.upstream),
+    (run) =>
+      Effect.gen(function* () {
+        if (yield* checkKey(context, run))
+          yield* ledger.keyChecked(run, run.expiresAt < before ? undefined : run.expiresAt)
+      }),
+    { concurrency: keysConcurrency, discard: true }
+  )
+})
+
+/** Checks all rows of a run's key. Returns whether that is done. */
+export const checkKey = Effect.fnUntraced(function* (
+  context: PassContext,
+  run: KeyedRun
+): Effect.fn.Return<boolean, LedgerRefused | LedgerUnavailable> {
+  const { endsMs, ledger, limits, pass } = context
+  const { runId, runKeyHash } = run
+  const nowMs = yield* Clock.currentTimeMillis
+  if (pass.stopped || nowMs > endsMs) return false
+  const window = RowPlan.validityOf(run, limits)
+  const read = yield* Effect.result(rowsOf(context, { _tag: "RunKey", runKeyHash, window }))
+  if (Result.isFailure(read)) {
+    noted(pass, read.failure)
+    if (read.failure.problem !== "too_large") return false
+    yield* Effect.logWarning(
+      `the rows of the key of run ${runId} are too many to be compared with its calls. ${read.failure.remedy}`
+    )
+    return true
+  }
+  const { entries, waiting } = yield* UnknownCalls.find(
+    ledger,
+    { run, runKeyHash, rows: read.success },
+    { known: new Set(), now: new Date(nowMs).toISOString() }
+  )
+  yield* append(context, entries)
+  return waiting === 0
 })

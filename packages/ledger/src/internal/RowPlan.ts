@@ -5,13 +5,15 @@
  * share a window. A few calls, and those of an account that no filter can name, are asked for by their IDs.
  */
 import { type LedgerEntry, unknownUnitId } from "../LedgerEntry.ts"
+import type { KeyedRun } from "../LedgerRun.ts"
 import {
   type CallKey,
   isFilter,
   isKeyFilter,
   queryCallsMax,
   type SpendAbilities,
-  type SpendQuery
+  type SpendQuery,
+  type Window
 } from "../SpendRows.ts"
 
 export interface PlanLimits {
@@ -101,6 +103,18 @@ const cut = (
   return groups
 }
 
+/** The time in which the key of a run can have been used. */
+export const validityOf = (
+  { closedAt, expiresAt, openedAt }: KeyedRun,
+  { clockSkewSecondsMax }: PlanLimits
+): Window =>
+  widened(Date.parse(openedAt), Math.max(Date.parse(closedAt), Date.parse(expiresAt)), clockSkewSecondsMax)
+
+const widened = (firstMs: number, lastMs: number, seconds: number): Window => ({
+  from: new Date(firstMs - seconds * 1000).toISOString(),
+  to: new Date(lastMs + seconds * 1000).toISOString()
+})
+
 const windowOf = (entries: ReadonlyArray<LedgerEntry>, { clockSkewSecondsMax }: PlanLimits) => {
   let first = Number.POSITIVE_INFINITY
   let last = Number.NEGATIVE_INFINITY
@@ -111,6 +125,5 @@ const windowOf = (entries: ReadonlyArray<LedgerEntry>, { clockSkewSecondsMax }: 
     if (ms < first) first = ms
     if (endMs > last) last = endMs
   }
-  const skewMs = clockSkewSecondsMax * 1000
-  return { from: new Date(first - skewMs).toISOString(), to: new Date(last + skewMs).toISOString() }
+  return widened(first, last, clockSkewSecondsMax)
 }

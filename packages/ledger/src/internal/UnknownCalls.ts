@@ -1,145 +1,157 @@
 /**
- * Finds rows of a run's key that belong to no call of the run.
+ * Finds rows of a run's key that belong to no call of the run, and makes an entry for each.
  *
- * Only runs that are settled are judged, because an open run records its calls at its end. Such a row gets an entry
- * without a cost: it is shown and never charged, because a later recovery of the run may still find its call.
+ * Only runs that are settled are judged, because an open run records its calls at its end. Such a row is shown and
+ * never charged, because a later recovery of the run may still find its call.
  */
 import * as Effect from "effect/Effect"
 import type { Ledger } from "../Ledger.ts"
 import type { LedgerRefused, LedgerUnavailable } from "../LedgerError.ts"
 import type { LedgerEntry } from "../LedgerEntry.ts"
-import { unitsMax } from "../LedgerQuery.ts"
+import { pageEntriesMax, unitsMax } from "../LedgerQuery.ts"
 import type { SettledRun } from "../LedgerRun.ts"
 import { dollars, reasons } from "../Reconciliation.ts"
-import type { SpendQuery, SpendRow } from "../SpendRows.ts"
-import * as RefusedCalls from "./RefusedCalls.ts"
+import type { SpendRow } from "../SpendRows.ts"
+import * as RunKeyRows from "./RunKeyRows.ts"
 
-const prefix = "row:"
+/** Maximum entries of a key that are read to explain rows. A larger run has no judgement of rows that cost nothing. */
+const entriesMax = 50_000
 
-/** Returns whether a unit is a row without a call. */
-export const isUnit = (usageUnitId: string): boolean => usageUnitId.startsWith(prefix)
-
-const unitCharactersMax = 180
-
-/**
- * Maximum number of rows of a key that one pass reports. The first ones show that there are others, and a hostile
- * upstream could invent any number.
- */
-const strangersMax = 1000
-
-/** Maximum pages of a key's entries that are read to find calls that were refused early. */
-const pagesMax = 50
-
-const unitOf = ({ rowId }: SpendRow): string =>
-  `${prefix}${encodeURIComponent(rowId.toWellFormed()).slice(0, unitCharactersMax)}`
-
-interface Asked {
-  readonly query: SpendQuery
+export interface KeyRows {
+  readonly run: SettledRun
+  readonly runKeyHash: string
+  /** All rows of the key. */
   readonly rows: ReadonlyArray<SpendRow>
 }
 
 export interface Found {
-  /** An entry for each row that belongs to no call. */
-  readonly unknown: ReadonlyArray<LedgerEntry>
-  /** Corrections of calls that the upstream refused before it read their IDs. No state and no charge differs. */
-  readonly refused: ReadonlyArray<LedgerEntry>
+  /** Entries of rows that the ledger does not have yet. */
+  readonly entries: ReadonlyArray<LedgerEntry>
+  /** Number of rows that belong to no call, whether found now or before. */
+  readonly strange: number
+  /** Number of rows that calls without a verdict may explain. */
+  readonly waiting: number
 }
 
-/** Finds the rows of a run's key whose call neither `known` nor the ledger has. */
-export const find = Effect.fnUntraced(function* (
-  ledger: Ledger["Service"],
-  asked: ReadonlyArray<Asked>,
-  { clockSkewSecondsMax, known, now }: Known
-): Effect.fn.Return<Found, LedgerRefused | LedgerUnavailable> {
-  const unknown: Array<LedgerEntry> = []
-  const refused: Array<LedgerEntry> = []
-  for (const { query, rows } of asked) {
-    if (query._tag !== "RunKey") continue
-    const others = rows.filter((row) => !known.has(idOf(row)))
-    if (others.length === 0) continue
-    const run = yield* settledRun(ledger, query.runKeyHash)
-    if (run === undefined) continue
-    // Read after the run was seen as settled: all its calls are in the ledger now.
-    const units = yield* unitsOf(ledger, run, others)
-    const strangers = others.filter((row) => !units.has(idOf(row)))
-    const isOfKey = strangers.some(RefusedCalls.isCandidate)
-    const entries = isOfKey ? yield* entriesOf(ledger, query.runKeyHash) : []
-    const { given, strange } = RefusedCalls.sort(entries, strangers, clockSkewSecondsMax)
-    const before = new Map(entries.map((entry) => [entry.usageUnitId, entry]))
-    for (const pair of given) {
-      refused.push(RefusedCalls.correction(pair, now))
-      const reported = before.get(unitOf(pair.row))
-      if (reported?.state === "drifted") refused.push(explained(reported, now))
-    }
-    unknown.push(...strange.slice(0, strangersMax).map((row) => entryOf(run, query.runKeyHash, row, now)))
-  }
-  return { refused, unknown }
+const nothing: Found = { entries: [], strange: 0, waiting: 0 }
+
+/** The run that had a key, if it has entries. */
+export const runOf = Effect.fnUntraced(function* (ledger: Ledger["Service"], runKeyHash: string) {
+  const { entries } = yield* ledger.list({ runKeyHash }, { limit: 1 })
+  const [entry] = entries
+  if (entry === undefined) return undefined
+  const attempts = yield* ledger.attempts(entry.runId)
+  return attempts.find(({ attempt }) => attempt === entry.attempt)
 })
 
-interface Known {
-  /** IDs of calls that the ledger has. */
-  readonly known: ReadonlySet<string>
-  readonly clockSkewSecondsMax: number
-  readonly now: string
-}
+/** Finds the rows of a key whose calls neither `known` nor the ledger has. */
+export const find = Effect.fnUntraced(function* (
+  ledger: Ledger["Service"],
+  { rows, run, runKeyHash }: KeyRows,
+  { known, now }: { readonly known: ReadonlySet<string>; readonly now: string }
+): Effect.fn.Return<Found, LedgerRefused | LedgerUnavailable> {
+  const isKnown = (row: SpendRow) => {
+    const id = RunKeyRows.idOf(row)
+    return RunKeyRows.isCall(id) && known.has(id)
+  }
+  const others = rows.filter((row) => !isKnown(row))
+  // An open run records its calls at its end. Read after that was seen, the ledger has them all.
+  if (others.length === 0 || run.closedAt === undefined) return nothing
+  const calls = yield* statesOf(
+    ledger,
+    run,
+    others
+      .map(RunKeyRows.idOf)
+      .filter((id) => RunKeyRows.isCall(id) && id.length <= RunKeyRows.unitCharactersMax)
+  )
+  const strangers = others.filter((row) => !calls.has(RunKeyRows.idOf(row)))
+  const reported = yield* statesOf(ledger, run, strangers.map(RunKeyRows.unitOf))
+  const unreported = strangers.filter((row) => !reported.has(RunKeyRows.unitOf(row)))
+  const before = [...reported.values()].filter((state) => state === "drifted").length
+  if (unreported.length === 0) return { ...nothing, strange: before }
+  const entries = unreported.some(RunKeyRows.isRefusal) ? yield* entriesOf(ledger, runKeyHash) : []
+  const judged = RunKeyRows.judge(
+    entries === undefined ? unreported.filter((row) => !RunKeyRows.isRefusal(row)) : unreported,
+    RunKeyRows.count(entries ?? [])
+  )
+  return {
+    entries: [
+      ...judged.strange.map((row) => ({ ...bareEntryOf(run, runKeyHash, row, now), ...strangeFacts(row) })),
+      ...judged.explained
+        .slice(0, RunKeyRows.reportedMax)
+        .map((row) => ({ ...bareEntryOf(run, runKeyHash, row, now), ...refusedFacts }))
+    ],
+    strange: before + judged.strange.length,
+    waiting: judged.waiting
+  }
+})
 
-/** The newest entries of a key, or none if there are too many: then no call is found for a row. */
+/** The states of those units of a run that the ledger has. */
+const statesOf = Effect.fnUntraced(function* (
+  ledger: Ledger["Service"],
+  { runId }: SettledRun,
+  units: ReadonlyArray<string>
+) {
+  const states = new Map<string, LedgerEntry["state"]>()
+  const distinct = [...new Set(units)]
+  for (let start = 0; start < distinct.length; start += unitsMax) {
+    const { entries } = yield* ledger.list({ runId, usageUnitIds: distinct.slice(start, start + unitsMax) })
+    for (const { state, usageUnitId } of entries) states.set(usageUnitId, state)
+  }
+  return states
+})
+
+/** The newest entries of a key, or nothing if there are too many. */
 const entriesOf = Effect.fnUntraced(function* (ledger: Ledger["Service"], runKeyHash: string) {
   const found: Array<LedgerEntry> = []
   let after: string | undefined
-  for (let page = 0; page < pagesMax; page += 1) {
+  for (let page = 0; page * pageEntriesMax < entriesMax; page += 1) {
     const { entries, next } = yield* ledger.list({ runKeyHash }, after === undefined ? {} : { after })
     found.push(...entries)
     if (next === undefined) return found
     after = next
   }
-  return []
+  return undefined
 })
 
-/** Corrects the report of a row whose call was found. */
-const explained = (reported: LedgerEntry, now: string): LedgerEntry => ({
-  ...reported,
-  revision: reported.revision + 1,
-  recordedAt: now,
+type Facts = Pick<LedgerEntry, "detail" | "priceSource" | "reason" | "state"> &
+  Partial<Pick<LedgerEntry, "costUsd">>
+
+const strangeFacts = ({ costUsd }: SpendRow): Facts => ({
+  priceSource: "none",
+  state: "drifted",
+  reason: reasons.unknownCall,
+  detail:
+    costUsd === undefined
+      ? "a row of this run's key belongs to no call of the run. It is not charged"
+      : `a row of this run's key belongs to no call of the run. It costs ${dollars(costUsd)}, which is not charged`
+})
+
+const refusedFacts: Facts = {
+  priceSource: "row",
+  costUsd: 0,
   state: "matched",
   reason: reasons.failedCall,
-  detail: "this row is of a call that the upstream refused before it read its ID"
-})
+  detail: "this row failed and costs nothing: the upstream refused a call of this run before it read its ID"
+}
 
-const idOf = ({ callId, rowId }: SpendRow): string => callId ?? rowId
+const startOf = ({ startedAt }: SpendRow, now: string): string => {
+  const ms = Date.parse(startedAt ?? now)
+  return ms <= Date.parse(now) ? new Date(ms).toISOString() : now
+}
 
-/** The run that had a key, if it is settled. */
-const settledRun = Effect.fnUntraced(function* (ledger: Ledger["Service"], runKeyHash: string) {
-  const { entries } = yield* ledger.list({ runKeyHash }, { limit: 1 })
-  const [entry] = entries
-  if (entry === undefined) return undefined
-  const attempts = yield* ledger.attempts(entry.runId)
-  return attempts.find(({ attempt, closedAt }) => attempt === entry.attempt && closedAt !== undefined)
-})
-
-/** Those calls of a run that rows name. */
-const unitsOf = Effect.fnUntraced(function* (
-  ledger: Ledger["Service"],
-  { runId }: SettledRun,
-  rows: ReadonlyArray<SpendRow>
-) {
-  const units = new Set<string>()
-  const ids = [...new Set(rows.map(idOf).filter((id) => id !== "" && id.length <= unitCharactersMax))]
-  for (let start = 0; start < ids.length; start += unitsMax) {
-    const { entries } = yield* ledger.list({ runId, usageUnitIds: ids.slice(start, start + unitsMax) })
-    for (const { usageUnitId } of entries) units.add(usageUnitId)
-  }
-  return units
-})
-
-/** Returns the entry that shows a row. */
-const entryOf = (run: SettledRun, runKeyHash: string, row: SpendRow, now: string): LedgerEntry => ({
+const bareEntryOf = (
+  run: SettledRun,
+  runKeyHash: string,
+  row: SpendRow,
+  now: string
+): Omit<LedgerEntry, "priceSource" | "state"> => ({
   runId: run.runId,
   attempt: run.attempt,
-  usageUnitId: unitOf(row),
+  usageUnitId: RunKeyRows.unitOf(row),
   revision: 0,
   // The upstream chose this time, and a later one would count in days to come.
-  at: row.startedAt === undefined || Date.parse(row.startedAt) > Date.parse(now) ? now : row.startedAt,
+  at: startOf(row, now),
   recordedAt: now,
   billingAccountId: run.billingAccountId,
   ...(run.userId === undefined ? {} : { userId: run.userId }),
@@ -150,14 +162,7 @@ const entryOf = (run: SettledRun, runKeyHash: string, row: SpendRow, now: string
   upstream: run.upstream,
   model: run.model,
   currency: "USD",
-  priceSource: "none",
   // Without a cost and a reservation, the account would be charged what its run reserved.
   reservedUsd: 0,
-  streamed: false,
-  state: "drifted",
-  reason: reasons.unknownCall,
-  detail:
-    row.costUsd === undefined
-      ? "a row of this run's key belongs to no call of the run. It is not charged"
-      : `a row of this run's key belongs to no call of the run. It costs ${dollars(row.costUsd)}, which is not charged`
+  streamed: false
 })

@@ -92,6 +92,44 @@ export const suite = <E>(name: string, layer: Layer.Layer<Ledgers, E>): void =>
         assert.deepStrictEqual(yield* ledger.openRuns("here"), [], "a settled run stays settled")
       }))
 
+    test("names the keys of settled runs until their rows are checked for the last time", (ledger) =>
+      Effect.gen(function* () {
+        const runKeyHash = "1f".repeat(32)
+        const run = runOf("run-00000001")
+        const second = runOf("run-00000001", { attempt: 1 })
+        const without = runOf("run-00000002")
+        const open = runOf("run-00000003")
+        for (const one of [second, run, without, open]) yield* ledger.open(one)
+        const later = "2026-02-01T00:00:00.000Z"
+        assert.deepStrictEqual(yield* ledger.keysDue(later), [])
+        yield* ledger.settle({ run: without, entries: [], closedAt })
+        yield* ledger.settle({ run, entries: [], closedAt, runKeyHash })
+        yield* ledger.settle({ run: second, entries: [], closedAt })
+        yield* ledger.settle({ run: second, entries: [], closedAt, runKeyHash: "2e".repeat(32) })
+        const keyed = { ...run, closedAt, runKeyHash }
+        assert.deepStrictEqual(yield* ledger.attempts(without.runId), [{ ...without, closedAt }])
+        assert.deepStrictEqual(yield* ledger.keysDue(closedAt), [], "due before this moment")
+        const both = [keyed, { ...second, closedAt, runKeyHash: "2e".repeat(32) }]
+        assert.deepStrictEqual(yield* ledger.keysDue(later), both)
+        yield* ledger.open(run)
+        yield* ledger.keyChecked(second)
+        yield* ledger.keyChecked(run, run.expiresAt)
+        assert.deepStrictEqual(yield* ledger.keysDue(run.expiresAt), [])
+        assert.deepStrictEqual(yield* ledger.keysDue(later), [keyed])
+        yield* ledger.keyChecked(run)
+        yield* ledger.settle({ run, entries: [], closedAt: later, runKeyHash })
+        yield* ledger.keyChecked(run, closedAt)
+        assert.deepStrictEqual(yield* ledger.keysDue("2027-01-01T00:00:00.000Z"), [], "never again")
+        for (const wrong of ["2026-01-31", ""]) {
+          assert.strictEqual((yield* Effect.flip(ledger.keysDue(wrong)))._tag, "LedgerRefused")
+          assert.strictEqual((yield* Effect.flip(ledger.keyChecked(run, `${wrong}T`)))._tag, "LedgerRefused")
+        }
+        const refused = yield* Effect.flip(
+          ledger.settle({ run, entries: [], closedAt, runKeyHash: "'; DROP TABLE cogni_ledger_runs; --" })
+        )
+        assert.strictEqual(refused._tag, "LedgerRefused")
+      }))
+
     test("keeps attempts of a run apart", (ledger) =>
       Effect.gen(function* () {
         const first = runOf("run-00000001")

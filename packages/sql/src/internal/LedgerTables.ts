@@ -68,6 +68,21 @@ export const bring = SchemaVersion.bring({
     {
       name: "upstream's ID of a call",
       run: (sql) => sql`ALTER TABLE cogni_ledger_entries ADD COLUMN upstream_call_id TEXT`
+    },
+    {
+      name: "key of a run",
+      run: (sql) => sql`ALTER TABLE cogni_ledger_runs ADD COLUMN run_key_hash TEXT`
+    },
+    {
+      // Empty while the run is open, after the last check, and for runs that were settled before this step.
+      name: "time of the next check of a key",
+      run: (sql) => sql`ALTER TABLE cogni_ledger_runs ADD COLUMN key_due_at TEXT`
+    },
+    {
+      name: "keys to check",
+      run: (sql) =>
+        sql`CREATE INDEX cogni_ledger_keys_due ON cogni_ledger_runs (key_due_at)
+          WHERE key_due_at IS NOT NULL AND run_key_hash IS NOT NULL`
     }
   ]
 })
@@ -181,11 +196,13 @@ export const entryOf = (row: Row): LedgerEntry => {
 export interface RunRow {
   readonly run: string
   readonly closed_at: string | null
+  readonly run_key_hash: string | null
 }
 
-export const runOf = ({ closed_at: closedAt, run }: RunRow): SettledRun => ({
+export const runOf = ({ closed_at: closedAt, run, run_key_hash: runKeyHash }: RunRow): SettledRun => ({
   ...decodeRun(run),
-  ...(closedAt === null ? {} : { closedAt })
+  ...(closedAt === null ? {} : { closedAt }),
+  ...(runKeyHash === null ? {} : { runKeyHash })
 })
 
 /** Only what counts: the newest revision of each call. */

@@ -65,7 +65,8 @@ const callOf = (
     ...(ended === undefined ? {} : { outcome: ended.outcome }),
     ...(usage === undefined ? {} : { usage }),
     ...(costUsdMax === undefined ? {} : { reservedUsd: costUsdMax }),
-    ...(api === "count_tokens" || (ended !== undefined && !hasTokens) ? { isFree: true } : {})
+    ...(api === "count_tokens" || (ended !== undefined && !hasTokens) ? { isFree: true } : {}),
+    ...(api === "count_tokens" ? { runsNoModel: true } : {})
   }
 }
 
