@@ -142,7 +142,7 @@ describe("installed from npm", () => {
       { COGNI_RUNTIME_IMAGE: "cogni-sandbox/runtime:none" }
     )
     assert.strictEqual(code, 69)
-    assert.include(stderr, "Build it: cogni-sandbox images build runtime")
+    assert.include(stderr, "Build it: cogni-sandbox images build --only runtime")
   })
 
   it("the demo announces and builds the image that is missing, and runs it", async () => {

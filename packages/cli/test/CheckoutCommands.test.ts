@@ -13,9 +13,9 @@ describe("a remedy", () => {
     const { remedy } = new ImageNotFound({ image: "cogni-sandbox/codex:0123456789ab" })
     assert.strictEqual(
       CheckoutCommands.inWordsOf(installed, remedy),
-      "Build it: cogni-sandbox images build codex"
+      "Build it: cogni-sandbox images build --only codex"
     )
-    assert.strictEqual(CheckoutCommands.inWordsOf(checkout, remedy), "Build it: ./dev images codex")
+    assert.strictEqual(CheckoutCommands.inWordsOf(checkout, remedy), "Build it: ./dev images --only codex")
   })
 
   it("the remedy of any other missing image names no command of ours", () => {
