@@ -176,6 +176,28 @@ describe("Budget totals", () => {
     assert.strictEqual(of.total().callsWithoutCost, 1)
   })
 
+  it("take the price of the host for tokens that the upstream says cost 0, unless that price is 0", () => {
+    const free = { m: { input: 0, output: 0 } }
+    const cost = (prices: Prices.Prices | undefined, usage: LlmUsage, mayHaveRun = true) => {
+      const of = ledger(undefined, { prices })
+      const row = of.end(begin(of, { outputTokensMax: 50 }), { usage, responseBytes: 1, mayHaveRun })
+      assert.strictEqual(of.total().costUsd, row?.costUsd)
+      assert.strictEqual(of.total().callsWithoutCost, 0)
+      return [row?.costUsd, row?.priceSource]
+    }
+    const whole = { inputTokens: 10, outputTokens: 5, costUsd: 0 }
+    assert.deepStrictEqual(cost(prices, whole), [20, "prices"])
+    assert.deepStrictEqual(cost(prices, { inputTokens: 10, costUsd: 0 }), [110, "reservation"])
+    assert.deepStrictEqual(cost(prices, { outputTokens: 5, costUsd: 0 }), [11, "reservation"])
+    assert.deepStrictEqual(cost(prices, { costUsd: 0 }), [101, "reservation"])
+    assert.deepStrictEqual(cost(prices, { inputTokens: 0, outputTokens: 0, costUsd: 0 }), [0, undefined])
+    assert.deepStrictEqual(cost(prices, { costUsd: 0 }, false), [0, undefined], "an upstream's refusal")
+    assert.deepStrictEqual(cost(free, whole), [0, undefined])
+    assert.deepStrictEqual(cost(undefined, whole), [0, undefined], "only the upstream has a price")
+    const recorded = { ...whole, priceSource: "prices" } as const
+    assert.deepStrictEqual(cost(prices, recorded), [0, "prices"], "an audit of the time when it was free")
+  })
+
   it("do not change when a call ends twice or never began", () => {
     const of = ledger({ bytesMax: 1000 })
     const ticket = begin(of)
@@ -284,6 +306,12 @@ describe("Budget exhaustion", () => {
     const failed = ledger({ costUsdMax: 10 })
     call(failed, undefined, { mayHaveRun: false })
     begin(failed)
+  })
+
+  it("refuses calls when the price of the host reaches the limit, although the upstream says that all cost 0", () => {
+    const of = ledger({ costUsdMax: 20 }, { prices })
+    call(of, { inputTokens: 10, outputTokens: 5, costUsd: 0 })
+    assert.deepStrictEqual(final(refusal(of)), { budget: "cost_usd", limit: 20, used: 20 })
   })
 
   it("charges a call that was cut off the price of its reservation", () => {
@@ -604,6 +632,33 @@ describe("Budget for any sequence of calls", () => {
       }
     },
     { arbitrary: { runs: 1000, seed: "budget-steps" } }
+  )
+
+  it.prop(
+    "charges and refuses the same whether the upstream says nothing about costs, or that they are 0",
+    [Schema.Array(Step), Schema.Int],
+    ([steps, max]) => {
+      const budget = { costUsdMax: small(max, 900) }
+      const [silent, lying] = [ledger(budget, { prices }), ledger(budget, { prices })]
+      for (const { bytes, capped, mayHaveRun, usage: reported, which } of steps) {
+        const asked = {
+          inputTokensMax: small(bytes, 100),
+          ...(capped ? { outputTokensMax: small(which, 50) } : {})
+        }
+        const begun = silent.begin(asGateway(silent, asked))
+        const again = lying.begin(asGateway(lying, asked))
+        assert.deepStrictEqual(again, begun)
+        if (isRefusal(begun) || isRefusal(again)) continue
+        const { priceSource: _source, ...usage } = within(reported, begun) ?? {}
+        const end = { mayHaveRun, responseBytes: 0 }
+        const row = silent.end(begun, { ...end, usage })
+        const charged = lying.end(again, { ...end, usage: { ...usage, costUsd: 0 } })
+        assert.strictEqual(charged?.costUsd, row?.costUsd ?? 0)
+        assert.deepStrictEqual({ ...lying.total(), costUsd: 0 }, { ...silent.total(), costUsd: 0 })
+        assert.strictEqual(lying.total().costUsd ?? 0, silent.total().costUsd ?? 0)
+      }
+    },
+    { arbitrary: { runs: 200, seed: "zero-costs" } }
   )
 
   it.prop(

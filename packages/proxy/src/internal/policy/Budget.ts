@@ -15,7 +15,8 @@
  * | cost, with prices | what one call reserved for its input, for the same reason |
  * | cost, without a price for the model | one call: it reserves the whole rest, so that it runs alone |
  *
- * A call under a cost budget that ends without a reported or calculated cost closes the ledger.
+ * A call under a cost budget that ends without a reported or calculated cost closes the ledger. A reported cost of 0 does
+ * not count for tokens of which the host knows a price: the upstream may only lack that price.
  *
  * `ChargeRule.ts` decides which calls may have run a model.
  */
@@ -194,14 +195,18 @@ export const make = (budget: LlmBudget | undefined, { account, defaults, prices 
     return found.find(({ final }) => final) ?? found[0]
   }
 
-  const settle = (ticket: Ticket, { mayHaveRun, responseBytes, usage }: CallEnd): LlmUsage | undefined => {
+  const settle = (
+    ticket: Ticket,
+    { mayHaveRun, responseBytes, usage: told }: CallEnd
+  ): LlmUsage | undefined => {
     charged.bytes += responseBytes
-    const isTold = usage?.inputTokens !== undefined || usage?.outputTokens !== undefined
+    const isTold = told?.inputTokens !== undefined || told?.outputTokens !== undefined
     if (ticket.free === true || !(mayHaveRun || isTold)) {
-      charged.costUsd += usage?.costUsd ?? 0
-      totals.addCost(usage?.costUsd)
-      return usage
+      charged.costUsd += told?.costUsd ?? 0
+      totals.addCost(told?.costUsd)
+      return told
     }
+    const usage = withoutMissingPrice(ticket, told, prices)
     const row = rowOf(ticket, usage, prices)
     charged.inputTokens += row.inputTokens
     charged.outputTokens += row.outputTokens
@@ -264,6 +269,22 @@ export const make = (budget: LlmBudget | undefined, { account, defaults, prices 
         : (closed = spent("cost_usd", limitUsd, usedUsd))),
     exhausted: () => closed?.exhaustion
   }
+}
+
+/**
+ * Ignores a reported cost of 0 if the host's own price of the call is higher: LiteLLM reports 0 for a model of which it
+ * has no price. A cost with a source is the host's own, from an audit.
+ */
+const withoutMissingPrice = (
+  ticket: Ticket,
+  told: LlmUsage | undefined,
+  prices: Prices.Prices | undefined
+): LlmUsage | undefined => {
+  if (told?.costUsd !== 0 || told.priceSource !== undefined) return told
+  const { costUsd: _zero, ...tokens } = told
+  const row = rowOf(ticket, tokens, prices)
+  const own = row.costUsd ?? CallCost.costOf(prices, ticket, row)
+  return own !== undefined && own > 0 ? tokens : told
 }
 
 /** Returns the reported figures, with the reservation in place of missing ones. */
