@@ -40,8 +40,14 @@ export const admission = (
 ): Omit<AccountAdmissionOptions, "owner"> => ({
   limitOf: (account) => Effect.succeed(AccountLimits.limitOf(limits, account)),
   estimateUsd: limits.estimateUsd,
-  isFree: (model) => AccountLimits.isFreeModel(limits, model) || costsNothing(prices, model)
+  isFree: isFree(limits, prices)
 })
+
+/** Returns the function that says whether a model is free: it is listed as free, or its every price is 0. */
+export const isFree =
+  (limits: AccountLimits.AccountLimits | undefined, prices: Prices | undefined) =>
+  (model: string): boolean =>
+    AccountLimits.isFreeModel(limits ?? {}, model) || costsNothing(prices, model)
 
 const costsNothing = (prices: Prices | undefined, model: string): boolean =>
   prices !== undefined &&

@@ -8,16 +8,24 @@ import * as OpenRouterSpendRows from "@cogni/sandbox-proxy/OpenRouterSpendRows"
 import * as PublicPrices from "@cogni/sandbox-proxy/PublicPrices"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { Effect, Layer, Result } from "effect"
+import * as AccountSettings from "./AccountSettings.ts"
 import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as RunPlan from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
 export const layer = (settings: Settings["Service"]): Layer.Layer<Reconciler.Reconciler, Refusal, Ledger> =>
-  Reconciler.layer({
-    limits: limitsFor(settings.rowsSeconds),
-    priceOf: PublicPrices.priceOf(settings.prices)
-  }).pipe(Layer.provide(rows(settings)))
+  Layer.unwrap(
+    Effect.map(Effect.fromResult(settings.accountLimits), (accounts) =>
+      Reconciler.layer({
+        limits: {
+          ...limitsFor(settings.rowsSeconds),
+          isFree: AccountSettings.isFree(accounts, settings.prices)
+        },
+        priceOf: PublicPrices.priceOf(settings.prices)
+      })
+    )
+  ).pipe(Layer.provide(rows(settings)))
 
 /** Reads the configured upstream's rows, with the key that calls it. LiteLLM requires its master key for that. */
 export const rows = (settings: Settings["Service"]): Layer.Layer<SpendRows.SpendRows, Refusal> =>

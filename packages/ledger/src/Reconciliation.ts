@@ -31,7 +31,7 @@ export const reasons = {
   duplicateRows: "duplicate_rows",
   /** The row has no tokens and no cost, although the model answered. */
   zeroRow: "zero_row",
-  /** The ledger has no cost for the call, and its row has none either. */
+  /** The row has tokens, and no cost or one of 0: the upstream has no price for the model. */
   rowWithoutCost: "row_without_cost",
   /** The row has values that no row can have. */
   rowUnreadable: "row_unreadable",
@@ -59,6 +59,8 @@ export interface Rules {
   readonly costToleranceUsd: number
   /** Difference of two costs that is rounding, as a part of the larger one. */
   readonly costToleranceRatio: number
+  /** Returns whether a model costs nothing, if the host has no price for it (default: none does). */
+  readonly isFree?: ((model: string) => boolean) | undefined
 }
 
 /** Figures that a verdict takes from a row. */
@@ -238,7 +240,7 @@ const compareZero = (entry: LedgerEntry, row: SpendRow): Verdict => {
 const kinds = ["inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens"] as const
 
 const compare = (entry: LedgerEntry, row: SpendRow, rules: Rules): Verdict => {
-  if (entry.priceSource === "reservation" || entry.state === "estimated") return filled(entry, row, true)
+  if (isReserved(entry)) return filled(entry, row, rules, true)
   const kind = kinds.find(
     (one) => entry[one] !== undefined && row[one] !== undefined && entry[one] !== row[one]
   )
@@ -247,28 +249,41 @@ const compare = (entry: LedgerEntry, row: SpendRow, rules: Rules): Verdict => {
       reasons.tokensDiffer,
       `the row has ${row[kind]} as ${kind}, the ledger has ${entry[kind]}${costs(entry, row)}`
     )
-  if (entry.costUsd === undefined) return filled(entry, row, false)
-  if (row.costUsd === undefined)
-    return drifted(reasons.rowWithoutCost, `the row has no cost, the ledger has ${dollars(entry.costUsd)}`)
-  return isSameCost(entry.costUsd, row.costUsd, rules)
-    ? { state: "matched" }
-    : drifted(
-        reasons.costDiffers,
-        `the row costs ${dollars(row.costUsd)}, the ledger has ${dollars(entry.costUsd)} (${entry.priceSource})`
-      )
+  if (entry.costUsd === undefined) return filled(entry, row, rules, false)
+  if (row.costUsd !== undefined && isSameCost(entry.costUsd, row.costUsd, rules)) return { state: "matched" }
+  const ours = `the ledger has ${dollars(entry.costUsd)} (${entry.priceSource})`
+  return row.costUsd === undefined || lacksPrice(row)
+    ? drifted(reasons.rowWithoutCost, `${withoutCost(row)}, ${ours}`)
+    : drifted(reasons.costDiffers, `the row costs ${dollars(row.costUsd)}, ${ours}`)
 }
 
+/** Whether the tokens of an entry may be those that were reserved, also after its row was found to have no cost. */
+const isReserved = ({ costUsd, priceSource, reason, state }: LedgerEntry): boolean =>
+  priceSource === "reservation" ||
+  state === "estimated" ||
+  (costUsd === undefined && reason === reasons.rowWithoutCost)
+
+/** Whether a row with tokens has no cost. LiteLLM writes 0 for a model without a price. */
+const lacksPrice = ({ costUsd = 0, isFree }: SpendRow): boolean => costUsd === 0 && isFree !== true
+
+const withoutCost = ({ costUsd }: SpendRow): string =>
+  costUsd === undefined ? "the row has no cost" : "the row has tokens and a cost of 0"
+
+/** Whether the host knows that a call costs nothing. Its own price comes first. */
+const isKnownFree = ({ model, reservedUsd }: LedgerEntry, { isFree }: Rules): boolean =>
+  reservedUsd === undefined ? isFree?.(model) === true : reservedUsd === 0
+
 /** Takes the figures of a row. Those that were only reserved are replaced. */
-const filled = (entry: LedgerEntry, row: SpendRow, replaces: boolean): Verdict => {
-  if (row.costUsd === undefined)
-    return drifted(reasons.rowWithoutCost, "neither the ledger nor the row has a cost for this call")
+const filled = (entry: LedgerEntry, row: SpendRow, rules: Rules, replaces: boolean): Verdict => {
+  const before =
+    entry.costUsd === undefined ? "the cost was unknown" : `${dollars(entry.costUsd)} was reserved`
+  if (row.costUsd === undefined || (lacksPrice(row) && !isKnownFree(entry, rules)))
+    return drifted(reasons.rowWithoutCost, `${before}, ${withoutCost(row)}`)
   const figures = Object.fromEntries(
     kinds.flatMap((kind) =>
       row[kind] !== undefined && (replaces || entry[kind] === undefined) ? [[kind, row[kind]]] : []
     )
   )
-  const before =
-    entry.costUsd === undefined ? "the cost was unknown" : `${dollars(entry.costUsd)} was reserved`
   return {
     state: "matched",
     reason: reasons.figuresFromRow,

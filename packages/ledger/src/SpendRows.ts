@@ -51,6 +51,8 @@ export const SpendRow = Schema.Struct({
   cacheReadTokens: Schema.optionalKey(Tokens),
   cacheWriteTokens: Schema.optionalKey(Tokens),
   costUsd: Schema.optionalKey(Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: rowCostUsdMax }))),
+  /** The cost of 0 is what the upstream bills. Otherwise, 0 for tokens may mean that it has no price for the model. */
+  isFree: Schema.optionalKey(Schema.Literal(true)),
   /** Start of the call by the upstream's clock: ISO 8601, in UTC. */
   startedAt: Schema.optionalKey(Schema.String),
   /** Whether the upstream wrote a time zone. If not, the time was read as UTC. */

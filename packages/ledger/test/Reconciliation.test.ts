@@ -125,10 +125,86 @@ describe("Reconciliation", () => {
     ],
     ["no cost anywhere drifts", streamed, [uncostedRow], ["drifted", "row_without_cost"]],
     ["a row without a cost confirms none", entry(), [uncostedRow], ["drifted", "row_without_cost"]],
+    [
+      "tokens for which LiteLLM has no price are no free call, whatever was reserved for it",
+      { ...reserved, reservedUsd: 1 },
+      [row({ costUsd: 0 })],
+      ["drifted", "row_without_cost"]
+    ],
+    [
+      "a cost of 0 for tokens is no cost of a call without one",
+      streamed,
+      [row({ costUsd: 0 })],
+      ["drifted", "row_without_cost"]
+    ],
+    [
+      "a cost of 0 for tokens does not correct a cost of the host",
+      entry({ priceSource: "prices" }),
+      [row({ costUsd: 0 })],
+      ["drifted", "row_without_cost"]
+    ],
+    [
+      "a model whose price at the host is 0 costs nothing",
+      { ...reserved, costUsd: 0, reservedUsd: 0 },
+      [row({ costUsd: 0 })],
+      ["matched", "figures_from_row"]
+    ],
+    [
+      "a row of a call that the upstream answered for nothing costs nothing",
+      reserved,
+      [row({ costUsd: 0, isFree: true })],
+      ["matched", "figures_from_row"]
+    ],
+    [
+      "an answer that cost the upstream nothing differs from the price of the host",
+      entry({ priceSource: "prices" }),
+      [row({ costUsd: 0, isFree: true })],
+      ["drifted", "cost_differs"]
+    ],
+    [
+      "a call that cost nothing in the answer and in the row is matched",
+      entry({ costUsd: 0 }),
+      [row({ costUsd: 0 })],
+      ["matched", undefined]
+    ],
     ["a row may still come", entry(), [], undefined]
   ]
   for (const [title, of, rows, expected] of cases)
     it(`${title}`, () => assert.deepStrictEqual(judge(of, rows), expected && [...expected]))
+
+  it("a model that the host calls free costs nothing, unless the host has a price for it", () => {
+    const ofModel = (of: LedgerEntry.LedgerEntry, isFree: (model: string) => boolean) =>
+      Reconciliation.judge(of, [row({ costUsd: 0 })], recordedMs, { ...rules, isFree })?.state
+    const isFree = (model: string) => model === "gpt-5"
+    assert.strictEqual(ofModel(streamed, isFree), "matched")
+    assert.strictEqual(ofModel({ ...streamed, model: "gpt-5-pro" }, isFree), "drifted")
+    assert.strictEqual(ofModel({ ...reserved, reservedUsd: 1 }, isFree), "drifted")
+  })
+
+  it("a call whose row had no price gets its figures once there is a price, and no other finding before", () => {
+    const unpriced: LedgerEntry.LedgerEntry = {
+      ...uncosted,
+      outputTokens: 4000,
+      priceSource: "none",
+      state: "estimated",
+      reason: "usage_missing"
+    }
+    const corrected = (of: LedgerEntry.LedgerEntry, found: SpendRows.SpendRow) =>
+      Reconciliation.correction(
+        of,
+        Reconciliation.judge(of, [found], recordedMs, rules)!,
+        "2026-01-31T11:00:00.000Z"
+      )
+    for (const of of [unpriced, streamed]) {
+      const drifted = corrected(of, row({ costUsd: 0 }))!
+      assert.deepInclude(drifted, { state: "drifted", reason: "row_without_cost", priceSource: "none" })
+      assert.notProperty(drifted, "costUsd")
+      assert.isUndefined(corrected(drifted, row({ costUsd: 0 })))
+      const priced = corrected(drifted, row())
+      assert.deepInclude(priced, { state: "matched", reason: "figures_from_row", costUsd: 0.000_125 })
+      assert.deepInclude(priced, { outputTokens: 10 })
+    }
+  })
 
   it("a call without a row is missing at the deadline, and not before", () => {
     assert.isUndefined(judge(entry(), [], lateMs - 1))

@@ -37,6 +37,7 @@ const Generation = Schema.Struct({
   data: Schema.Struct({
     id: Schema.String,
     total_cost: Figure,
+    is_byok: Figure,
     native_tokens_prompt: Figure,
     native_tokens_completion: Figure,
     native_tokens_cached: Figure,
@@ -126,6 +127,8 @@ const rowOf = (callId: string, asked: string, data: (typeof Generation)["Type"][
     ...told("outputTokens", data.native_tokens_completion),
     ...told("cacheReadTokens", data.native_tokens_cached),
     ...told("costUsd", data.total_cost),
+    // With a key of a provider, the cost is only OpenRouter's fee.
+    ...(data.total_cost === 0 && data.is_byok !== true ? { isFree: true } : {}),
     ...told("model", data.model),
     ...instant,
     status: "success"

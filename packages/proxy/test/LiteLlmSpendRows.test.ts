@@ -71,15 +71,23 @@ describe("LiteLlmSpendRows", () => {
           LiteLlmRows.row("call-4", {
             request_id: "call-4_cache_hit1769853601.25",
             litellm_call_id: undefined,
-            metadata: {}
+            metadata: {},
+            cache_hit: "True",
+            spend: 0
           }),
+          LiteLlmRows.row("call-5", { spend: 0 }),
           // An attempt that the provider billed before LiteLLM repeated it.
           LiteLlmRows.row("call-4-attempt-0", { status: "failure" })
         )
         const found = yield* rowsOf(double)(byKey)
         assert.deepStrictEqual(
           found.map(({ callId }) => callId),
-          ["call-1", "call-2", "call-3", "call-4", "call-4"]
+          ["call-1", "call-2", "call-3", "call-4", "call-5", "call-4"]
+        )
+        assert.deepStrictEqual(
+          found.flatMap(({ callId, isFree }) => (isFree === true ? [callId] : [])),
+          ["call-4"],
+          "answers from LiteLLM's cache"
         )
       })
   )

@@ -56,6 +56,18 @@ describe("OpenRouterSpendRows", () => {
     })
   )
 
+  it.live("calls a generation free if it costs 0, except with a key of its provider", () =>
+    Effect.gen(function* () {
+      const double = yield* LiteLlmRows.acquire
+      const isFree = Effect.fnUntraced(function* (changes: object) {
+        double.trouble = () => ({ _tag: "Text", text: JSON.stringify(generation(changes)) })
+        return (yield* rowsOf(double, asked)).map((row) => [row.costUsd, row.isFree])
+      })
+      assert.deepStrictEqual(yield* isFree({ total_cost: 0, is_byok: false }), [[0, true]])
+      assert.deepStrictEqual(yield* isFree({ total_cost: 0, is_byok: true }), [[0, undefined]])
+    })
+  )
+
   it.live("finds no row before OpenRouter has written it, which takes seconds", () =>
     Effect.gen(function* () {
       const double = yield* LiteLlmRows.acquire

@@ -231,7 +231,7 @@ const unfounded = (
             ? row.prompt_tokens !== inputTokens ||
               row.completion_tokens !== outputTokens ||
               row.spend !== costUsd
-            : false
+            : reason === "row_without_cost" && row.spend === 0 && !isZero(row)
   return differs ? undefined : `says ${reason}, and its row does not`
 }
 

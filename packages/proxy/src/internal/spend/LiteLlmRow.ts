@@ -92,6 +92,8 @@ const figuresOf = (fields: Fields, metadata: Fields) => {
     ...told("cacheReadTokens", usage["cache_read_input_tokens"]),
     ...told("cacheWriteTokens", usage["cache_creation_input_tokens"]),
     ...told("costUsd", fields["spend"]),
+    // An answer from LiteLLM's cache costs nothing. Any other cost of 0 may be that of a model without a price.
+    ...(fields["spend"] === 0 && fields["cache_hit"] === "True" ? { isFree: true } : {}),
     ...told("model", text(fields["model_group"]) ?? text(fields["model"])),
     metadata: { ...told("runId", sent["run_id"]), ...told("attempt", sent["attempt"]) },
     ...instant
