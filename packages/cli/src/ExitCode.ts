@@ -26,7 +26,7 @@ const entries = {
   notFound: [66, "run, agent or file not found"],
   unavailable: [
     69,
-    "the container engine, an image, the run database, a directory of this host, or a place for another run of the account is unavailable"
+    "the container engine, an image, the run database, a directory of this host, or a place for another run of the account is unavailable; or calls could not be compared (spend reconcile)"
   ],
   fault: [70, "the run could not be created, or failed: container, proxy, posture, a task's model"],
   undelivered: [

@@ -82,13 +82,22 @@ export const settled = Effect.fnUntraced(function* (
   )
 })
 
-/** Settles the runs of dead processes before their costs are shown. A run that cannot be settled is reported. */
+/**
+ * Settles the runs of dead processes before their costs are shown or compared. A run that cannot be settled is reported
+ * and returned.
+ */
 export const upToDate = Effect.gen(function* () {
   const left = yield* recovered(yield* Settings)
   if (left.length > 0)
     yield* Effect.logWarning(`the cost of ${plural(left.length, "run")} is not in the ledger yet`)
+  return left
 }).pipe(
-  Effect.catch(({ message }) => Effect.logWarning(`runs of dead processes were not settled. ${message}`))
+  Effect.catch(({ message }) =>
+    Effect.as(
+      Effect.logWarning(`runs of dead processes were not settled. ${message}`),
+      [] as ReadonlyArray<LedgerRun>
+    )
+  )
 )
 
 /** Returns the cost of a run for its report, or nothing if the ledger does not answer. */
