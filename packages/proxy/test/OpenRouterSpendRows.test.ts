@@ -59,7 +59,7 @@ describe("OpenRouterSpendRows", () => {
   it.live("calls a generation free if it costs 0, except with a key of its provider", () =>
     Effect.gen(function* () {
       const double = yield* LiteLlmRows.acquire
-      const isFree = Effect.fnUntraced(function* (changes: object) {
+      const isFree = Effect.fnUntraced(function* (changes: Readonly<Record<string, unknown>>) {
         double.trouble = () => ({ _tag: "Text", text: JSON.stringify(generation(changes)) })
         return (yield* rowsOf(double, asked)).map((row) => [row.costUsd, row.isFree])
       })
