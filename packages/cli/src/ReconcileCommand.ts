@@ -1,4 +1,4 @@
-/** `spend reconcile`: compares the ledger with the upstream's rows once, and reports what differs or was not compared. */
+/** `spend reconcile`: compares the ledger with the upstream's rows once. Reports what differs or was not compared. */
 import { key, type LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import { limitsFor } from "@cogni/sandbox-ledger/ReconciliationLimits"

@@ -15,8 +15,8 @@
  * | cost, with prices | what one call reserved for its input, for the same reason |
  * | cost, without a price for the model | one call: it reserves the whole rest, so that it runs alone |
  *
- * A call under a cost budget that ends without a reported or calculated cost closes the ledger. A reported cost of 0 does
- * not count for tokens of which the host knows a price: the upstream may only lack that price.
+ * A call under a cost budget that ends without a reported or calculated cost closes the ledger. A reported cost of 0
+ * does not count for tokens of which the host knows a price: the upstream may only lack that price.
  *
  * `ChargeRule.ts` decides which calls may have run a model.
  */
