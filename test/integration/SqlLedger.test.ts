@@ -7,9 +7,11 @@ import type { DatabaseAddress } from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlAccountReservations from "@cogni/sandbox-sql/SqlAccountReservations"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
 import { Context, Effect, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
 import { join } from "node:path"
 import * as AccountSchedules from "../../packages/ledger/test/AccountSchedules.ts"
 import * as Stores from "../../packages/sql/test/Stores.ts"
+import * as Await from "../harness/Await.ts"
 import * as LedgerProcess from "../harness/LedgerProcess.ts"
 import * as PostgresServer from "../harness/PostgresServer.ts"
 
@@ -158,7 +160,7 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
             if (index % 4 < 2) return 0.1
             const cost = LedgerContract.entryOf(entered.runId, "call-0", { costUsd: 0.05 })
             yield* ledger.settle({ run: entered, entries: [cost], closedAt })
-            yield* reservations.release(entered)
+            yield* reservations.release({ ...reservation, run: entered })
             return 0.05
           }),
           { concurrency: 8 }
@@ -173,6 +175,42 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
         assert.isAtMost(held, 1.25)
         assert.isAbove(held, 1.1)
       })
+  )
+
+  it.effect("releases a reservation whose commit comes after its release", () =>
+    Effect.gen(function* () {
+      const address = yield* (yield* Server).database("late")
+      const { reservations } = yield* openedWithAccounts(address)
+      const reservation = AccountContract.reservationOf("run-00000001", 1, {})
+      yield* Effect.gen(function* () {
+        const sql = yield* SqlClient
+        // A commit that waits, as one does for a slow disk or for another server.
+        yield* sql`CREATE FUNCTION wait_at_commit() RETURNS trigger LANGUAGE plpgsql
+          AS 'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END'`
+        yield* sql`CREATE CONSTRAINT TRIGGER wait_at_commit AFTER INSERT ON cogni_account_reservations
+          DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait_at_commit()`
+        const waiting = Effect.map(sql`SELECT 1 FROM pg_locks WHERE NOT granted`, (locks) => locks.length)
+        const both = yield* sql.withTransaction(
+          Effect.gen(function* () {
+            yield* sql`SELECT pg_advisory_xact_lock(42)`
+            const reserving = yield* Effect.forkDetach(reservations.reserve(reservation))
+            yield* Await.until(
+              "the commit waits",
+              Effect.map(waiting, (count) => count === 1)
+            )
+            const releasing = yield* Effect.forkDetach(reservations.release(reservation))
+            yield* Await.until(
+              "the release waits, or has ended",
+              Effect.map(waiting, (count) => count === 2 || releasing.pollUnsafe() !== undefined)
+            )
+            return [reserving, releasing] as const
+          })
+        )
+        yield* Fiber.joinAll(both)
+      }).pipe(Effect.provide(Layer.fresh(Database.layer(address))))
+      const { day, runs } = yield* reservations.standing("account-1", AccountContract.now)
+      assert.deepStrictEqual([runs, day.reserved], [0, Money.zero])
+    })
   )
 
   it.effect("keeps the limits of an account in any schedule", () =>

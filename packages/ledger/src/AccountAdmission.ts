@@ -6,18 +6,13 @@
  */
 import * as CallPace from "@cogni/sandbox-core/CallPace"
 import type { LlmAccount, LlmProxyError } from "@cogni/sandbox-core/LlmProxy"
-import {
-  AccountBusy,
-  InsufficientCredits,
-  ProxyFailed,
-  StoreUnavailable
-} from "@cogni/sandbox-core/SandboxError"
+import { InsufficientCredits, ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Duration, Effect, Schedule, type Scope } from "effect"
 import * as AccountLimits from "./AccountLimits.ts"
-import { AccountReservations } from "./AccountReservations.ts"
-import { periodsOf } from "./AccountStanding.ts"
-import type { LedgerRefused, LedgerRunInUse, LedgerUnavailable } from "./LedgerError.ts"
+import { AccountReservations, type Reservation } from "./AccountReservations.ts"
+import { refusalOf } from "./internal/AccountRefusals.ts"
+import { type LedgerRefused, LedgerRunInUse, type LedgerUnavailable } from "./LedgerError.ts"
 import { keyOf, type RunKey } from "./LedgerRun.ts"
 import * as Money from "./Money.ts"
 
@@ -29,9 +24,6 @@ export const renewSeconds = 60
 
 /** How long `canPay` and `limitOf` may take, in seconds. */
 export const askSecondsMax = 10
-
-/** Seconds after which a place or a reservation of another run may be free again. */
-const retrySeconds = 10
 
 /** A run that asks for credit. */
 export interface PayRequest {
@@ -73,6 +65,9 @@ export interface AccountTerms {
   readonly account?: LlmAccount | undefined
 }
 
+/** A run of this process, and its account. */
+type Held = Pick<Reservation, "billingAccountId" | "run">
+
 /** Calls per minute of an account in this process. */
 interface AccountPace {
   readonly pace: CallPace.CallPace
@@ -101,8 +96,10 @@ export const make = Effect.fnUntraced(function* (
   const isFree = options.isFree ?? (() => false)
   const reservations = yield* AccountReservations
   const paces = new Map<string, AccountPace>()
-  /** Runs of this process that have ended, and could not be released yet. */
-  const unreleased = new Map<string, RunKey>()
+  /** Runs of this process that hold a reservation. Only these are renewed. */
+  const held = new Map<string, Held>()
+  /** Runs that have ended, or may never have been reserved, and could not be released yet. */
+  const unreleased = new Map<string, Held>()
 
   const lease = Effect.map(Clock.currentTimeMillis, (millis) => ({
     now: new Date(millis).toISOString(),
@@ -148,22 +145,27 @@ export const make = Effect.fnUntraced(function* (
     return found
   }
 
-  const release = (run: RunKey) =>
-    reservations.release(run).pipe(
+  const release = Effect.fnUntraced(function* (ended: Held) {
+    const { run } = ended
+    held.delete(keyOf(run))
+    const { now } = yield* lease
+    yield* reservations.release({ ...ended, owner, now }).pipe(
       Effect.andThen(Effect.sync(() => unreleased.delete(keyOf(run)))),
       Effect.catch((error) =>
         Effect.andThen(
-          Effect.sync(() => unreleased.set(keyOf(run), run)),
+          Effect.sync(() => unreleased.set(keyOf(run), ended)),
           Effect.logWarning(`the reservation of run ${run.runId} is released later. ${error.message}`)
         )
       )
     )
+  })
 
   const renew = Effect.gen(function* () {
-    // First, so that a run that has ended is not renewed.
+    // First, so that their places are free as early as possible.
     yield* Effect.forEach([...unreleased.values()], release, { discard: true })
     const { leaseUntil, now } = yield* lease
-    const processes = yield* reservations.renew({ owner, now, leaseUntil })
+    const runs = [...held.values()].map(({ run }) => run)
+    const processes = yield* reservations.renew({ owner, runs, now, leaseUntil })
     for (const [account, found] of paces) {
       const count = processes.get(account)
       if (count !== undefined) found.pace.allow(found.limit / Math.max(1, count))
@@ -185,25 +187,32 @@ export const make = Effect.fnUntraced(function* (
       if (isUnlimited(limit, amount)) return
       const standing = yield* Effect.mapError(reservations.standing(billingAccountId, now), unavailable)
       const refusal = AccountLimits.decide(limit, standing, amount)
-      if (refusal !== undefined) return yield* refusalOf(billingAccountId, refusal, now)
+      if (refusal !== undefined)
+        return yield* refusalOf(refusal, { billingAccountId, now, hasBudget: hasBudget(llm) })
     }),
     admit: Effect.fnUntraced(function* (run, llm) {
       const { amount, costUsdMax, limit } = yield* termsOf(llm)
       const { billingAccountId } = llm.identity
       if (isUnlimited(limit, amount) && limit.callsPerMinuteMax === undefined) return {}
+      const own: Held = { run: { runId: run.runId, attempt: run.attempt }, billingAccountId }
+      // It would be released although it runs.
+      if (unreleased.has(keyOf(run))) return yield* unavailable(new LedgerRunInUse(own.run))
       const { leaseUntil, now } = yield* lease
       const reserved = yield* Effect.acquireRelease(
-        reservations.reserve({ run, billingAccountId, owner, limit, amount, now, leaseUntil }).pipe(
-          // The database may have reserved it although its answer was lost.
-          Effect.tapError(({ _tag }) => (_tag === "LedgerUnavailable" ? release(run) : Effect.void)),
+        reservations.reserve({ ...own, owner, limit, amount, now, leaseUntil }).pipe(
+          // The database may have reserved it although its answer was lost, or reserve it later.
+          Effect.tapError(({ _tag }) => (_tag === "LedgerUnavailable" ? release(own) : Effect.void)),
           Effect.mapError(unavailable),
           Effect.flatMap((answer) =>
             answer._tag === "Reserved"
-              ? Effect.succeed(answer)
-              : Effect.fail(refusalOf(billingAccountId, answer.refusal, now))
+              ? Effect.as(
+                  Effect.sync(() => held.set(keyOf(run), own)),
+                  answer
+                )
+              : Effect.fail(refusalOf(answer.refusal, { billingAccountId, now, hasBudget: hasBudget(llm) }))
           )
         ),
-        () => release(run)
+        () => release(own)
       )
       const pace = yield* Effect.acquireRelease(
         Effect.sync(() => {
@@ -221,6 +230,8 @@ export const make = Effect.fnUntraced(function* (
     })
   }
 })
+
+const hasBudget = ({ budget }: Asking): boolean => budget?.costUsdMax !== undefined
 
 /** Whether nothing has to be reserved for a run. */
 const isUnlimited = (limit: AccountLimits.AccountLimit, amount: Money.Pico | undefined): boolean =>
@@ -252,30 +263,3 @@ const unavailable = (error: LedgerRefused | LedgerRunInUse | LedgerUnavailable):
         detail: error.message,
         remedy: "Let the runner choose the run ID, and check the identity of the run"
       })
-
-const refusalOf = (
-  billingAccountId: string,
-  refusal: AccountLimits.AccountRefusal,
-  now: string
-): AccountBusy | InsufficientCredits => {
-  if (refusal.limit === "runs")
-    return new AccountBusy({
-      billingAccountId,
-      detail: `it has ${refusal.runs} open runs, and its limit is ${refusal.concurrentRunsMax}`,
-      remedy: "Wait until one ends, or raise its limit",
-      retrySeconds
-    })
-  const { asked: amount, limit, reserved, spent, usdMax } = refusal
-  const { to } = periodsOf(now)[limit]
-  const waits = spent + amount <= Money.fromUsd(usdMax)
-  return new InsufficientCredits({
-    billingAccountId,
-    detail:
-      `its limit is ${usdMax} US dollars a ${limit}, of which ${Money.format(spent)} are spent and ` +
-      `${Money.format(reserved)} are reserved by other runs, and this run may spend ${Money.format(amount)}`,
-    remedy:
-      `Give the run a smaller cost budget (llm.budget.costUsdMax), ` +
-      `${waits ? "wait until other runs end" : `wait until the ${limit} ends, at ${to}`}, or raise the limit`,
-    retrySeconds: waits ? retrySeconds : Math.max(1, Math.ceil((Date.parse(to) - Date.parse(now)) / 1000))
-  })
-}

@@ -28,6 +28,9 @@ export interface Reservation {
   readonly leaseUntil: string
 }
 
+/** What a release has to name: the run, and whose reservation it was. */
+export type Release = Pick<Reservation, "billingAccountId" | "now" | "owner" | "run">
+
 /** Answer to a reservation. */
 export type Reserved =
   /** With the number of processes that have open runs of the account, this one included. */
@@ -45,16 +48,21 @@ export class AccountReservations extends Context.Service<
       reservation: Reservation
     ) => Effect.Effect<Reserved, LedgerRunInUse | LedgerRefused | LedgerUnavailable>
     /**
-     * Frees the place of a run that has ended. Its amount counts until the ledger has settled the run. If the ledger
-     * has never opened it, nothing counts any more.
+     * Frees the place of a run of this process that has ended. Its amount counts until the ledger has settled the run.
+     * If the ledger has never opened it, nothing counts any more.
+     *
+     * Waits for a reservation of the run that is being stored, and forbids one that arrives later. So a reservation
+     * without an answer can be released at any time. Another process's reservation stays as it is.
      */
-    readonly release: (run: RunKey) => Effect.Effect<void, LedgerUnavailable>
+    readonly release: (release: Release) => Effect.Effect<void, LedgerUnavailable>
     /**
-     * Extends the leases of all runs of a process that have not ended. Returns for each of their accounts the number of
-     * processes that have open runs of it.
+     * Extends the leases of these runs of a process, except of those that have ended. Returns for each of its accounts
+     * the number of processes that have open runs of it.
      */
     readonly renew: (lease: {
       readonly owner: string
+      /** The runs that the process still has. The lease of any other ends. */
+      readonly runs: ReadonlyArray<RunKey>
       readonly now: string
       readonly leaseUntil: string
     }) => Effect.Effect<ReadonlyMap<string, number>, LedgerRefused | LedgerUnavailable>
@@ -120,21 +128,25 @@ export const makeMemory = Effect.gen(function* () {
           return { _tag: "Reserved", processes } as const
         })
       ),
-    release: (run) =>
-      Ref.update(rows, (all) => {
-        const row = all.get(keyOf(run))
-        return row === undefined ? all : new Map(all).set(keyOf(run), { ...row, hasEnded: true })
-      }),
-    renew: ({ leaseUntil, now, owner }) =>
+    release: ({ billingAccountId, now, owner, run }) =>
+      oneAtATime(
+        Ref.update(rows, (all) => {
+          const never = { run, billingAccountId, owner, leaseUntil: now, reserved: Money.zero }
+          const row = all.get(keyOf(run)) ?? never
+          return row.owner === owner ? new Map(all).set(keyOf(run), { ...row, hasEnded: true }) : all
+        })
+      ),
+    renew: ({ leaseUntil, now, owner, runs }) =>
       oneAtATime(
         Effect.gen(function* () {
+          const named = new Set(runs.map(keyOf))
           yield* Ref.update(
             rows,
             (all) =>
               new Map(
                 [...all].map(([key, row]) => [
                   key,
-                  row.owner === owner && !row.hasEnded ? { ...row, leaseUntil } : row
+                  row.owner === owner && !row.hasEnded && named.has(key) ? { ...row, leaseUntil } : row
                 ])
               )
           )

@@ -21,7 +21,7 @@ import {
 import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Misconfigured, ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
-import { Clock, Effect, Layer, Schedule, type Scope } from "effect"
+import { Clock, Effect, Layer, Option, Schedule, type Scope, Semaphore } from "effect"
 import * as AccountAdmission from "./AccountAdmission.ts"
 import type { AccountReservations } from "./AccountReservations.ts"
 import { Ledger } from "./Ledger.ts"
@@ -47,8 +47,14 @@ export interface LedgerLlmProxyOptions {
   readonly callsOf: CallsOf
 }
 
-/** Seconds between two recoveries because an account had too little left. */
+/** Seconds from the end of a recovery because an account had too little left to the next such one. */
 const refusedRecoverySeconds = 10
+
+/** How long a run that is refused waits for a recovery, in seconds. */
+const refusedWaitSeconds = 10
+
+/** Runs that such a recovery settles at most. The regular one settles the others. */
+const refusedRunsMax = 100
 
 /** Wraps a proxy. `accounts` admits its runs (default: all may start). Closing the scope ends the recoveries. */
 export const make = Effect.fnUntraced(function* (
@@ -60,19 +66,31 @@ export const make = Effect.fnUntraced(function* (
   const provided = Effect.provideService(Ledger, ledger)
   /** Runs of this process that have ended and could not be settled. */
   const unsettled = new Map<string, LedgerRecovery.EndedRun>()
-  const recover = LedgerRecovery.recover({
-    host: options.host,
-    callsOf: options.callsOf,
-    isOver: options.isOrphaned,
-    ended: () => [...unsettled.values()]
-  }).pipe(
-    Effect.tap((settled) => Effect.sync(() => settled.forEach((run) => unsettled.delete(keyOf(run))))),
-    Effect.catch((error) =>
-      Effect.as(Effect.logWarning(`some runs are not settled in the ledger yet. ${error.message}`), [])
-    ),
-    provided
+  const oneAtATime = (yield* Semaphore.make(1)).withPermits(1)
+  /** Recoveries that have ended. */
+  let recoveriesTotal = 0
+  /** Settles the runs that are over: all of this host, or those of one account that is refused a run. */
+  const recover = (billingAccountId?: string) => {
+    const isOf = (run: LedgerRun) =>
+      billingAccountId === undefined || run.billingAccountId === billingAccountId
+    return LedgerRecovery.recover({
+      host: options.host,
+      callsOf: options.callsOf,
+      isOver: (run) => isOf(run) && options.isOrphaned(run),
+      ended: () => [...unsettled.values()].filter(({ run }) => isOf(run)),
+      runsMax: billingAccountId === undefined ? undefined : refusedRunsMax
+    }).pipe(
+      Effect.tap((settled) => Effect.sync(() => settled.forEach((run) => unsettled.delete(keyOf(run))))),
+      Effect.catch((error) =>
+        Effect.as(Effect.logWarning(`some runs are not settled in the ledger yet. ${error.message}`), [])
+      ),
+      Effect.ensuring(Effect.sync(() => (recoveriesTotal += 1))),
+      provided
+    )
+  }
+  yield* Effect.forkScoped(
+    Effect.repeat(oneAtATime(recover()), Schedule.spaced(`${recoverySeconds} seconds`))
   )
-  yield* Effect.forkScoped(Effect.repeat(recover, Schedule.spaced(`${recoverySeconds} seconds`)))
 
   let recoveredMillis = Number.NEGATIVE_INFINITY
   /** Asks again after the runs of dead processes of this host are settled: they may hold what the account lacks. */
@@ -81,10 +99,20 @@ export const make = Effect.fnUntraced(function* (
   ): Effect.Effect<A, LlmProxyError, R> =>
     Effect.catchTag(question, ["AccountBusy", "InsufficientCredits"], (refusal) =>
       Effect.gen(function* () {
-        const nowMillis = yield* Clock.currentTimeMillis
-        if (nowMillis - recoveredMillis < refusedRecoverySeconds * 1000) return yield* refusal
-        recoveredMillis = nowMillis
-        return (yield* recover).length === 0 ? yield* refusal : yield* question
+        // Without a time to try again, nothing that another run holds would help.
+        if (refusal.retrySeconds === undefined) return yield* refusal
+        const before = recoveriesTotal
+        const helps = yield* oneAtATime(
+          Effect.gen(function* () {
+            // The one that it waited for.
+            if (recoveriesTotal > before) return true
+            const nowMillis = yield* Clock.currentTimeMillis
+            if (nowMillis - recoveredMillis < refusedRecoverySeconds * 1000) return false
+            const ended = Effect.map(Clock.currentTimeMillis, (millis) => (recoveredMillis = millis))
+            return (yield* Effect.ensuring(recover(refusal.billingAccountId), ended)).length > 0
+          })
+        ).pipe(Effect.timeoutOption(`${refusedWaitSeconds} seconds`))
+        return Option.getOrElse(helps, () => false) ? yield* question : yield* refusal
       })
     )
   /** Terms of the runs that were admitted and have not ended. */

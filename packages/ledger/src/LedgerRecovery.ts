@@ -102,23 +102,26 @@ export interface RecoveryOptions {
   readonly isOver: (run: LedgerRun) => boolean
   /** Returns runs of this process that have ended and could not be settled before. */
   readonly ended?: (() => ReadonlyArray<EndedRun>) | undefined
+  /** Maximum number of runs (default: all). The oldest come first, after those of this process. */
+  readonly runsMax?: number | undefined
 }
 
 /**
- * Settles all open runs of this machine that are over, and returns them. A run that cannot be settled is logged and
+ * Settles the open runs of this machine that are over, and returns them. A run that cannot be settled is logged and
  * stays for the next recovery.
  */
 export const recover = Effect.fn("LedgerRecovery.recover")(function* ({
   callsOf,
   ended,
   host,
-  isOver
+  isOver,
+  runsMax
 }: RecoveryOptions): Effect.fn.Return<ReadonlyArray<LedgerRun>, LedgerUnavailable, Ledger> {
   const ledger = yield* Ledger
   const own = ended?.() ?? []
   const names = new Set(own.map(({ run }) => keyOf(run)))
   const orphaned = (yield* ledger.openRuns(host)).filter((run) => !names.has(keyOf(run)) && isOver(run))
-  const over: ReadonlyArray<EndedRun> = [...own, ...orphaned.map((run) => ({ run }))]
+  const over: ReadonlyArray<EndedRun> = [...own, ...orphaned.map((run) => ({ run }))].slice(0, runsMax)
   const settled = yield* Effect.filter(over, ({ run, traffic }) =>
     settle(run, callsOf, traffic).pipe(
       Effect.as(true),

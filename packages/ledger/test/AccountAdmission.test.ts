@@ -15,9 +15,10 @@ import {
 import { LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
 import { Effect, Exit, Fiber, Scope } from "effect"
 import { TestClock } from "effect/testing"
+import * as Await from "../../../test/harness/Await.ts"
 import * as LedgerContract from "../src/testing/LedgerContract.ts"
 
-const idOf = (index: number) => RunId.RunId.make(`run-0000000${index}`)
+const idOf = (index: number) => RunId.RunId.make(`run-${String(index).padStart(8, "0")}`)
 
 const access = (changes: Partial<LlmAccess> = {}): LlmAccess => ({
   model: "m",
@@ -39,7 +40,15 @@ const start = Effect.fnUntraced(function* (
   } = {}
 ) {
   const failing = new Set<string>()
-  const ledger = yield* Ledger.makeMemory()
+  /** Reservations whose answer is lost before they are stored. */
+  const late: Array<Effect.Effect<unknown, unknown>> = []
+  let recoveries = 0
+  const ledger = yield* Ledger.makeMemory({
+    fault: (operation) => {
+      if (operation === "openRuns") recoveries += 1
+      return undefined
+    }
+  })
   const memory = yield* Effect.provideService(AccountReservations.makeMemory, Ledger.Ledger, ledger)
   const faulty = <A, E>(name: string, work: Effect.Effect<A, E>) =>
     Effect.suspend((): Effect.Effect<A, E | LedgerUnavailable> =>
@@ -47,8 +56,14 @@ const start = Effect.fnUntraced(function* (
     )
   const reservations = AccountReservations.AccountReservations.of({
     ...memory,
-    reserve: (asked) => faulty("reserve", memory.reserve(asked)),
-    release: (run) => faulty("release", memory.release(run)),
+    reserve: (asked) =>
+      failing.has("answer")
+        ? Effect.andThen(
+            Effect.sync(() => late.push(memory.reserve(asked))),
+            Effect.fail(gone)
+          )
+        : faulty("reserve", memory.reserve(asked)),
+    release: (ended) => faulty("release", memory.release(ended)),
     renew: (lease) => faulty("renew", memory.renew(lease))
   })
   const { capabilities, proxy: proxyOptions, ...given } = options
@@ -79,6 +94,11 @@ const start = Effect.fnUntraced(function* (
     },
     admission
   ).pipe(Effect.provideService(Ledger.Ledger, ledger))
+  // The first regular recovery, which would settle what a test enters after this.
+  yield* Await.until(
+    "the first recovery has read the open runs",
+    Effect.sync(() => recoveries > 0)
+  )
   const acquire = (index: number, llm = access()) =>
     proxy.acquire({
       runId: idOf(index),
@@ -96,10 +116,31 @@ const start = Effect.fnUntraced(function* (
     Money.toUsd(day.spent),
     Money.toUsd(day.reserved)
   ])
-  return { acquire, admit, asked, check, failing, ledger, reservations: memory, standing }
+  return { acquire, admit, asked, check, failing, late, ledger, reservations: memory, standing }
 })
 
 const own = { onExhausted: "refuse", costUsdMax: 3 } as const
+
+const isOrphaned = ({ owner }: { readonly owner: string }) => owner === "boot/2/2"
+
+/** A run of another process of this host, which dies while its run is open. */
+const die = Effect.fnUntraced(function* (
+  { ledger, reservations }: Pick<Effect.Success<ReturnType<typeof start>>, "ledger" | "reservations">,
+  index: number,
+  billingAccountId = "acct"
+) {
+  const run = LedgerContract.runOf(idOf(index), { billingAccountId, owner: "boot/2/2" })
+  yield* reservations.reserve({
+    run,
+    billingAccountId,
+    owner: run.owner,
+    limit: {},
+    amount: Money.fromUsd(5),
+    now: "1970-01-01T00:00:00.000Z",
+    leaseUntil: "1970-01-01T00:05:00.000Z"
+  })
+  yield* ledger.open(run)
+})
 
 describe("AccountAdmission", () => {
   it.effect("reserves the run's own cost budget, or the estimate, which then is the budget", () =>
@@ -137,7 +178,7 @@ describe("AccountAdmission", () => {
 
   it.effect("says what is spent, reserved and left, and when to try again", () =>
     Effect.gen(function* () {
-      const { admit, check } = yield* start({ default: { dayUsdMax: 1.5, concurrentRunsMax: 2 } })
+      const { acquire, admit, check } = yield* start({ default: { dayUsdMax: 1.5, concurrentRunsMax: 2 } })
       yield* admit(1)
       yield* TestClock.adjust("23 hours")
       const error = yield* Effect.flip(admit(2))
@@ -150,9 +191,6 @@ describe("AccountAdmission", () => {
       )
       assert.deepInclude(error, { retrySeconds: 10 })
       assert.deepStrictEqual(yield* Effect.flip(check()), error, "the same without reserving")
-      const never = yield* Effect.flip(admit(2, access({ budget: own })))
-      assert.deepInclude(never, { retrySeconds: 3600 })
-      assert.include(never.message, "until the day ends, at 1970-01-02T00:00:00.000Z")
       yield* admit(2, access({ budget: { ...own, costUsdMax: 0.5 } }))
       const busy = yield* Effect.flip(admit(3, access({ budget: { ...own, costUsdMax: 0.001 } })))
       assert.deepInclude(busy, {
@@ -162,7 +200,44 @@ describe("AccountAdmission", () => {
         retrySeconds: 10
       })
       assert.include(busy.message, "it has 2 open runs, and its limit is 2")
+      yield* (yield* acquire(1)).finish
+      const spent = yield* Effect.flip(admit(3, access({ budget: { ...own, costUsdMax: 1.25 } })))
+      assert.deepInclude(spent, { retrySeconds: 3600 })
+      assert.include(spent.message, "wait until the day ends, at 1970-01-02T00:00:00.000Z")
     })
+  )
+
+  it.effect(
+    "says that a run may spend more than the whole limit, and what to change, and no time to wait",
+    () =>
+      Effect.gen(function* () {
+        const limits = { estimateUsd: 2, default: { dayUsdMax: 20, monthUsdMax: 1.5 } }
+        const { admit, check } = yield* start(limits)
+        const budget = yield* Effect.flip(admit(1, access({ budget: own })))
+        assert.strictEqual(
+          budget.message,
+          "account acct cannot pay for this run: this run's cost budget is 3 US dollars, more than the account's " +
+            "whole limit of 1.5 a month. Waiting does not help: lower the run's cost budget " +
+            "(llm.budget.costUsdMax) to at most 1.5, or raise the account's limit (monthUsdMax)"
+        )
+        assert.notProperty(budget, "retrySeconds")
+        const estimate = yield* Effect.flip(check())
+        assert.include(
+          estimate.message,
+          "the estimate for a run without a cost budget is 2 US dollars, more than"
+        )
+        assert.include(
+          estimate.message,
+          "give the run a cost budget (llm.budget.costUsdMax) of at most 1.5, or"
+        )
+        const none = yield* start({ default: { dayUsdMax: 0 } })
+        const unpaid = yield* Effect.flip(none.admit(1))
+        assert.include(
+          unpaid.message,
+          "its limit is 0 US dollars a day, so it can use only free models. Use a free"
+        )
+        assert.notProperty(unpaid, "retrySeconds")
+      })
   )
 
   it.effect("admits a run at the latest when it gets its socket", () =>
@@ -247,6 +322,49 @@ describe("AccountAdmission", () => {
     })
   )
 
+  it.effect("keeps no place for a reservation that is stored after its release", () =>
+    Effect.gen(function* () {
+      const { admit, failing, late } = yield* start({ default: { concurrentRunsMax: 1 } })
+      failing.add("answer")
+      assert.strictEqual((yield* Effect.flip(admit(1)))._tag, "StoreUnavailable")
+      failing.clear()
+      yield* Effect.exit(late[0]!)
+      yield* admit(2)
+    })
+  )
+
+  it.effect("renews no reservation that it does not hold", () =>
+    Effect.gen(function* () {
+      const { acquire, reservations } = yield* start({ default: { concurrentRunsMax: 2 } })
+      yield* acquire(1)
+      yield* reservations.reserve({
+        run: { runId: idOf(7), attempt: 0 },
+        billingAccountId: "acct",
+        owner: "boot/1/1",
+        limit: {},
+        amount: undefined,
+        now: "1970-01-01T00:00:00.000Z",
+        leaseUntil: "1970-01-01T00:05:00.000Z"
+      })
+      yield* TestClock.adjust("6 minutes")
+      const { runs } = yield* reservations.standing("acct", "1970-01-01T00:06:00.000Z")
+      assert.strictEqual(runs, 1)
+    })
+  )
+
+  it.effect("admits no run again whose reservation is still to be released", () =>
+    Effect.gen(function* () {
+      const { admit, failing, standing } = yield* start({ default: { concurrentRunsMax: 1 } })
+      failing.add("release")
+      yield* Effect.scoped(admit(1))
+      failing.clear()
+      const again = yield* Effect.flip(admit(1))
+      assert.include(again.message, "the next attempt")
+      yield* TestClock.adjust(`${AccountAdmission.renewSeconds} seconds`)
+      assert.deepStrictEqual(yield* standing, [0, 0, 0])
+    })
+  )
+
   it.effect("keeps the lease of a run for as long as its process lives", () =>
     Effect.gen(function* () {
       const { acquire, reservations } = yield* start({ default: { concurrentRunsMax: 1 } })
@@ -259,29 +377,101 @@ describe("AccountAdmission", () => {
 
   it.effect("settles the runs of dead processes of this host before it refuses one, at most every 10 s", () =>
     Effect.gen(function* () {
-      const { admit, ledger, reservations } = yield* start(
+      const world = yield* start(
         { default: { concurrentRunsMax: 1, dayUsdMax: 5 } },
-        { proxy: { isOrphaned: ({ owner }) => owner === "boot/2/2" } }
+        { proxy: { isOrphaned } }
       )
-      const die = Effect.fnUntraced(function* (index: number) {
-        const run = LedgerContract.runOf(idOf(index), { billingAccountId: "acct", owner: "boot/2/2" })
-        yield* reservations.reserve({
-          run,
-          billingAccountId: "acct",
-          owner: run.owner,
-          limit: {},
-          amount: Money.fromUsd(5),
-          now: "1970-01-01T00:00:00.000Z",
-          leaseUntil: "1970-01-01T00:05:00.000Z"
-        })
-        yield* ledger.open(run)
-      })
-      yield* die(7)
-      yield* Effect.scoped(admit(1))
-      yield* die(8)
-      assert.strictEqual((yield* Effect.flip(Effect.scoped(admit(2))))._tag, "AccountBusy")
+      yield* die(world, 7)
+      yield* Effect.scoped(world.admit(1))
+      yield* die(world, 8)
+      assert.strictEqual((yield* Effect.flip(Effect.scoped(world.admit(2))))._tag, "AccountBusy")
       yield* TestClock.adjust("10 seconds")
-      yield* Effect.scoped(admit(2))
+      yield* Effect.scoped(world.admit(2))
+    })
+  )
+
+  it.effect("begins one recovery at a time for refused runs, and waits at most 10 s for it", () =>
+    Effect.gen(function* () {
+      const reading = { now: 0, most: 0, total: 0 }
+      const slow = Effect.acquireUseRelease(
+        Effect.sync(() => {
+          reading.now += 1
+          reading.total += 1
+          reading.most = Math.max(reading.most, reading.now)
+        }),
+        () => Effect.as(Effect.sleep("25 seconds"), undefined),
+        () => Effect.sync(() => (reading.now -= 1))
+      )
+      const world = yield* start(
+        { default: { concurrentRunsMax: 1, dayUsdMax: 5 } },
+        { proxy: { isOrphaned, callsOf: () => slow } }
+      )
+      yield* die(world, 7)
+      const first = yield* Effect.forkChild(Effect.flip(Effect.scoped(world.admit(1))))
+      yield* TestClock.adjust("11 seconds")
+      assert.strictEqual(first.pollUnsafe()?._tag, "Success")
+      const second = yield* Effect.forkChild(Effect.flip(Effect.scoped(world.admit(2))))
+      yield* TestClock.adjust("1 second")
+      assert.strictEqual(second.pollUnsafe()?._tag, "Success", "10 s from the end of the first")
+      assert.deepStrictEqual(reading, { now: 0, most: 1, total: 1 })
+      const last = yield* Effect.forkChild(Effect.flip(Effect.scoped(world.admit(3))))
+      yield* TestClock.adjust("8 seconds")
+      const next = yield* Effect.forkChild(Effect.flip(Effect.scoped(world.admit(4))))
+      yield* TestClock.adjust("15 seconds")
+      assert.deepStrictEqual(
+        [last, next].map((fiber) => fiber.pollUnsafe()?._tag),
+        ["Success", "Success"]
+      )
+      assert.strictEqual(reading.most, 1)
+    })
+  )
+
+  it.effect("asks again after the recovery that another refused run began", () =>
+    Effect.gen(function* () {
+      const world = yield* start(
+        { default: { concurrentRunsMax: 1, dayUsdMax: 5 } },
+        { proxy: { isOrphaned, callsOf: () => Effect.as(Effect.sleep("5 seconds"), undefined) } }
+      )
+      yield* die(world, 7)
+      const both = yield* Effect.forEach([1, 2], (index) => Effect.forkChild(Effect.exit(world.admit(index))))
+      yield* TestClock.adjust("5 seconds")
+      const admitted = (yield* Effect.forEach(both, Fiber.join)).filter(Exit.isSuccess)
+      assert.strictEqual(admitted.length, 1)
+    })
+  )
+
+  it.effect("settles for a refused run at most 100 runs, and only those of its account", () =>
+    Effect.gen(function* () {
+      const read: Array<string> = []
+      const callsOf = ({ runId }: { readonly runId: string }) =>
+        Effect.as(
+          Effect.sync(() => read.push(runId)),
+          undefined
+        )
+      const world = yield* start({ default: { concurrentRunsMax: 1 } }, { proxy: { isOrphaned, callsOf } })
+      yield* Effect.forEach(Array.from({ length: 130 }).keys(), (index) => die(world, 100 + index))
+      yield* die(world, 7, "other")
+      assert.strictEqual((yield* Effect.flip(Effect.scoped(world.admit(1))))._tag, "AccountBusy")
+      assert.strictEqual(new Set(read).size, 100)
+      assert.notInclude(read, idOf(7))
+      yield* TestClock.adjust("10 seconds")
+      yield* Effect.scoped(world.admit(2))
+      assert.strictEqual(new Set(read).size, 130)
+    })
+  )
+
+  it.effect("begins no recovery for a run that no other run holds up", () =>
+    Effect.gen(function* () {
+      const read: Array<string> = []
+      const callsOf = ({ runId }: { readonly runId: string }) =>
+        Effect.as(
+          Effect.sync(() => read.push(runId)),
+          undefined
+        )
+      const world = yield* start({ default: { dayUsdMax: 1 } }, { proxy: { isOrphaned, callsOf } })
+      yield* die(world, 7)
+      yield* Effect.flip(Effect.scoped(world.admit(1, access({ budget: own }))))
+      assert.deepStrictEqual(read, [])
     })
   )
 

@@ -51,6 +51,8 @@ describe("AccountLimits", () => {
     assert.strictEqual(decide(all, standing(0.4, 0.5), 0.1 + 1e-12), "day")
     assert.strictEqual(decide({ monthUsdMax: 1 }, standing(0.4, 0.5), 0.2), "month")
     assert.strictEqual(decide({ dayUsdMax: 0 }, standing(0, 0), 1e-6), "day")
+    assert.strictEqual(decide({ ...all, dayUsdMax: 5 }, standing(4, 0, 2), 2), "month", "never, so not later")
+    assert.strictEqual(decide(all, standing(0, 0, 2), 1.5), "day", "never, so not when a run ends")
   })
 
   it.each([

@@ -113,6 +113,9 @@ export const play = Effect.fnUntraced(function* (
     return fault === "none" ? work : fault === "before" ? gone : Effect.andThen(work, gone)
   }
 
+  const release = ({ attempt, billingAccountId, owner, runId }: LedgerRun.LedgerRun) =>
+    reservations.release({ run: { runId, attempt }, billingAccountId, owner, now: iso(now) })
+
   const settle = (life: Life, fault: (typeof faults)[number]) =>
     faulty(
       fault,
@@ -145,7 +148,7 @@ export const play = Effect.fnUntraced(function* (
       )
     )
     // As in `AccountAdmission`: a run without an answer is released, and does not start.
-    if (answer._tag === "None") return yield* reservations.release(run)
+    if (answer._tag === "None") return yield* release(run)
     if (answer.value._tag === "Refused") return void (refusals += 1)
     const life: Life = { run, process, reserved, calls: [], isOpen: false, hasEnded: false, isSettled: false }
     lives.push(life)
@@ -179,7 +182,7 @@ export const play = Effect.fnUntraced(function* (
         if (picked === undefined) return
         yield* settle(picked, fault)
         picked.hasEnded = true
-        return yield* reservations.release(picked.run)
+        return yield* release(picked.run)
       case "crash":
         owners[process] = `boot/${process + 1}0/${(count += 1) + 1}`
         return
@@ -206,8 +209,10 @@ export const play = Effect.fnUntraced(function* (
         break
     }
     // The processes were alive all the time, so their leases never lapsed.
-    for (const owner of owners)
-      yield* reservations.renew({ owner, now: iso(now), leaseUntil: iso(now + leaseMillis) })
+    for (const owner of owners) {
+      const runs = lives.flatMap((life) => (life.run.owner === owner && !life.hasEnded ? [life.run] : []))
+      yield* reservations.renew({ owner, runs, now: iso(now), leaseUntil: iso(now + leaseMillis) })
+    }
   })
 
   /** Checks the limits against the truth, and the standing of the account against both. */

@@ -5,11 +5,16 @@
  * file, whose transactions begin as writers. So two processes never both take what is left.
  */
 import { decide, limitsMoney } from "@cogni/sandbox-ledger/AccountLimits"
-import { AccountReservations, type Reserved } from "@cogni/sandbox-ledger/AccountReservations"
+import {
+  AccountReservations,
+  type Reservation,
+  type Reserved
+} from "@cogni/sandbox-ledger/AccountReservations"
 import { periodsOf } from "@cogni/sandbox-ledger/AccountStanding"
 import { LedgerRunInUse, LedgerUnavailable } from "@cogni/sandbox-ledger/LedgerError"
+import { keyOf } from "@cogni/sandbox-ledger/LedgerRun"
 import * as Money from "@cogni/sandbox-ledger/Money"
-import { Effect, Layer } from "effect"
+import { Array as Arr, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import { explain } from "./Database.ts"
@@ -17,6 +22,21 @@ import * as AccountTables from "./internal/AccountTables.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as LedgerTables from "./internal/LedgerTables.ts"
 import type { SchemaRefused } from "./SchemaVersion.ts"
+
+/** Maximum number of runs that one statement renews. */
+const renewedMax = 200
+
+const rowOf = ({ amount, billingAccountId, leaseUntil, now, owner, run }: Omit<Reservation, "limit">) => ({
+  run_id: run.runId,
+  attempt: run.attempt,
+  billing_account_id: LedgerTables.escaped(billingAccountId),
+  owner: LedgerTables.escaped(owner),
+  reserved_pico: String(amount ?? Money.zero),
+  reserved_at: now,
+  lease_until: leaseUntil,
+  has_ended: 0,
+  is_settled: 0
+})
 
 /** Requires the tables, which {@link layer} creates. */
 export const make = Effect.gen(function* () {
@@ -40,7 +60,7 @@ export const make = Effect.gen(function* () {
 
   return AccountReservations.of({
     reserve: Effect.fn("AccountReservations.reserve")(function* (reservation) {
-      const { amount, billingAccountId, leaseUntil, limit, now, owner, run } = reservation
+      const { amount, billingAccountId, limit, now, owner, run } = reservation
       const { attempt, runId } = run
       const account = LedgerTables.escaped(billingAccountId)
       const answer = yield* database.again(
@@ -63,19 +83,9 @@ export const make = Effect.gen(function* () {
             const before = yield* needsAmounts ? standing(account, now) : places(account, now)
             const refusal = decide(limit, before, amount)
             if (refusal !== undefined) return { _tag: "Refused", refusal }
-            const row = {
-              run_id: runId,
-              attempt,
-              billing_account_id: account,
-              owner: LedgerTables.escaped(owner),
-              reserved_pico: String(amount ?? Money.zero),
-              reserved_at: now,
-              lease_until: leaseUntil,
-              has_ended: 0,
-              is_settled: 0
-            }
-            // Another account's lock does not exclude a reservation of the same run.
-            const inserted = yield* sql`INSERT INTO cogni_account_reservations ${sql.insert(row)}
+            // Another account's lock does not exclude a reservation of the same run, or its release.
+            const inserted =
+              yield* sql`INSERT INTO cogni_account_reservations ${sql.insert(rowOf(reservation))}
               ON CONFLICT (run_id, attempt) DO NOTHING RETURNING run_id`
             return inserted.length === 0 ? undefined : yield* reserved
           })
@@ -84,22 +94,37 @@ export const make = Effect.gen(function* () {
       return answer ?? (yield* new LedgerRunInUse({ runId, attempt }))
     }),
 
-    release: ({ attempt, runId }) =>
-      Effect.asVoid(
+    release: ({ billingAccountId, now, owner, run }) => {
+      const { attempt, runId } = run
+      const row = {
+        ...rowOf({ run, billingAccountId, owner, amount: undefined, now, leaseUntil: now }),
+        has_ended: 1,
+        is_settled: 1
+      }
+      // The key of the table makes it wait for a reservation that is being stored, and forbids a later one.
+      return Effect.asVoid(
         database.again(
-          sql`UPDATE cogni_account_reservations SET has_ended = 1,
+          sql`INSERT INTO cogni_account_reservations ${sql.insert(row)}
+            ON CONFLICT (run_id, attempt) DO UPDATE SET has_ended = 1,
             is_settled = CASE WHEN EXISTS (SELECT 1 FROM cogni_ledger_runs l WHERE l.run_id = ${runId}
               AND l.attempt = ${attempt} AND l.closed_at IS NULL) THEN 0 ELSE 1 END
-            WHERE run_id = ${runId} AND attempt = ${attempt}`
+            WHERE cogni_account_reservations.owner = excluded.owner`
         )
-      ),
+      )
+    },
 
-    renew: Effect.fn("AccountReservations.renew")(function* ({ leaseUntil, now, owner }) {
+    renew: Effect.fn("AccountReservations.renew")(function* ({ leaseUntil, now, owner, runs }) {
       const own = LedgerTables.escaped(owner)
+      const renewed = Effect.forEach(
+        Arr.chunksOf(runs.map(keyOf), renewedMax),
+        (keys) =>
+          sql`UPDATE cogni_account_reservations SET lease_until = ${leaseUntil}
+            WHERE owner = ${own} AND has_ended = 0 AND run_id || '/' || attempt IN ${sql.in(keys)}`,
+        { discard: true }
+      )
       const rows = yield* database.again(
         Effect.andThen(
-          sql`UPDATE cogni_account_reservations SET lease_until = ${leaseUntil}
-            WHERE owner = ${own} AND has_ended = 0`,
+          renewed,
           sql<LedgerTables.Row>`SELECT r.billing_account_id AS account, COUNT(DISTINCT r.owner) AS processes
             FROM cogni_account_reservations r
             LEFT JOIN cogni_ledger_runs l ON l.run_id = r.run_id AND l.attempt = r.attempt

@@ -1,6 +1,6 @@
 /** Contract of the reservations of accounts: in memory, SQLite, PostgreSQL. */
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, type Layer, type Scope } from "effect"
+import { Context, Effect, type Layer, Result, type Scope } from "effect"
 import type { AccountLimit } from "../AccountLimits.ts"
 import type { AccountReservations, Reservation } from "../AccountReservations.ts"
 import type { Ledger } from "../Ledger.ts"
@@ -64,6 +64,8 @@ export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): voi
       const reserved = (pair: Pair, reservation: Reservation) =>
         Effect.map(pair.reservations.reserve(reservation), ({ _tag }) => _tag === "Reserved")
 
+      const none = { runs: 0, processes: 0, day: ["0", "0"], month: ["0", "0"] }
+
       test("reserves up to the limit exactly, and says which figures forbid more", (pair) =>
         Effect.gen(function* () {
           const limit = { dayUsdMax: 0.3 }
@@ -117,8 +119,8 @@ export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): voi
             day: ["0.25", "0"],
             month: ["0.25", "0"]
           })
-          yield* pair.reservations.release(run)
-          yield* pair.reservations.release(run)
+          yield* pair.reservations.release(reservationOf(run.runId, 1, {}))
+          yield* pair.reservations.release(reservationOf(run.runId, 1, {}))
           assert.deepStrictEqual((yield* standing(pair)).day, ["0.25", "0"])
           yield* pair.ledger.append([
             entryOf(run.runId, "a", { costUsd: 0.5, revision: 1, state: "matched" })
@@ -130,13 +132,53 @@ export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): voi
         Effect.gen(function* () {
           const reservation = reservationOf("run-00000001", 1, {})
           yield* pair.reservations.reserve(reservation)
-          yield* pair.reservations.release(reservation.run)
-          assert.deepStrictEqual(yield* standing(pair), {
-            runs: 0,
-            processes: 0,
-            day: ["0", "0"],
-            month: ["0", "0"]
-          })
+          yield* pair.reservations.release(reservation)
+          assert.deepStrictEqual(yield* standing(pair), none)
+        }))
+
+      test("stores no reservation that arrives after its release", (pair) =>
+        Effect.gen(function* () {
+          const reservation = reservationOf("run-00000001", 1, {})
+          yield* pair.reservations.release(reservation)
+          yield* pair.reservations.release(reservation)
+          const late = yield* Effect.result(pair.reservations.reserve(reservation))
+          assert.deepStrictEqual(yield* standing(pair), none)
+          assert.strictEqual(Result.isFailure(late) ? late.failure._tag : late._tag, "LedgerRunInUse")
+          const next = { ...reservation, run: { ...reservation.run, attempt: 1 } }
+          assert.isTrue(yield* reserved(pair, next), "the next attempt")
+        }))
+
+      test("releases the reservation of its own process only", (pair) =>
+        Effect.gen(function* () {
+          const reservation = reservationOf("run-00000001", 1, {})
+          yield* pair.reservations.reserve(reservation)
+          yield* pair.reservations.release({ ...reservation, owner: "boot/2/2" })
+          assert.deepInclude(yield* standing(pair), { runs: 1, day: ["0", "1"] })
+        }))
+
+      test("renews only the runs that their process names", (pair) =>
+        Effect.gen(function* () {
+          const runs = ["run-00000001", "run-00000002"].map((runId) => reservationOf(runId, 1, {}))
+          yield* Effect.forEach(runs, pair.reservations.reserve)
+          const renewal = { now, leaseUntil: "2026-01-31T12:00:00.000Z" }
+          yield* pair.reservations.renew({ ...renewal, owner: "boot/1/1", runs: [runs[0]!.run] })
+          yield* pair.reservations.renew({ ...renewal, owner: "boot/2/2", runs: [runs[1]!.run] })
+          assert.deepInclude(yield* standing(pair, afterLease), { runs: 1, day: ["0", "1"] })
+          yield* pair.reservations.renew({ ...renewal, owner: "boot/1/1", runs: [] })
+        }))
+
+      test("renews more runs than one statement names", (pair) =>
+        Effect.gen(function* () {
+          const reservation = reservationOf("run-00000001", 1, {})
+          yield* pair.reservations.reserve(reservation)
+          const others = Array.from({ length: 1000 }, (_, index) => ({
+            ...reservation.run,
+            attempt: index + 1
+          }))
+          const runs = [...others, reservation.run]
+          const leaseUntil = "2026-01-31T12:00:00.000Z"
+          yield* pair.reservations.renew({ owner: "boot/1/1", runs, now, leaseUntil })
+          assert.strictEqual((yield* standing(pair, afterLease)).runs, 1)
         }))
 
       test("keeps the amount of a run that ended and is not settled, but not its place", (pair) =>
@@ -144,9 +186,14 @@ export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): voi
           const run = runOf("run-00000001")
           yield* pair.reservations.reserve(reservationOf(run.runId, 1, {}))
           yield* pair.ledger.open(run)
-          yield* pair.reservations.release(run)
+          yield* pair.reservations.release(reservationOf(run.runId, 1, {}))
           assert.deepInclude(yield* standing(pair), { runs: 0, day: ["0", "1"] })
-          yield* pair.reservations.renew({ owner: "boot/1/1", now, leaseUntil: "2026-03-31T00:00:00.000Z" })
+          yield* pair.reservations.renew({
+            owner: "boot/1/1",
+            runs: [run],
+            now,
+            leaseUntil: "2026-03-31T00:00:00.000Z"
+          })
           assert.deepInclude(
             yield* standing(pair, "2026-02-01T00:00:00.000Z"),
             { day: ["0", "0"], month: ["0", "0"] },
@@ -178,6 +225,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): voi
           yield* pair.ledger.open(run)
           const processes = yield* pair.reservations.renew({
             owner: "boot/1/1",
+            runs: [run],
             now,
             leaseUntil: "2026-02-01T00:04:00.000Z"
           })
@@ -238,7 +286,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): voi
           assert.deepInclude(yield* standing(pair), { runs: 1, day: ["0", "1"] })
           const other = yield* Effect.flip(pair.reservations.reserve({ ...reservation, owner: "boot/2/2" }))
           assert.strictEqual(other._tag, "LedgerRunInUse")
-          yield* pair.reservations.release(reservation.run)
+          yield* pair.reservations.release(reservation)
           const ended = yield* Effect.flip(pair.reservations.reserve(reservation))
           assert.strictEqual(ended._tag, "LedgerRunInUse")
           assert.isTrue(
