@@ -139,6 +139,11 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
     () =>
       Effect.gen(function* () {
         const address = yield* (yield* Server).database("accounts")
+        // The lock relies on `read committed`, whatever the server's default is.
+        yield* Effect.flatMap(
+          SqlClient,
+          (sql) => sql`ALTER DATABASE accounts SET default_transaction_isolation = 'repeatable read'`
+        ).pipe(Effect.provide(Layer.fresh(Database.layer(address))))
         const both = [yield* openedWithAccounts(address), yield* openedWithAccounts(address)]
         // Half of the runs end meanwhile, and cost half of what they reserved.
         const answers = yield* Effect.forEach(

@@ -38,6 +38,8 @@ export const layer = (options: {
     idleTimeout: Duration.seconds(idleSecondsMax),
     maxMessageSize: answerBytesMax,
     startupParameters: {
+      // Whatever the server's default is: a statement after a lock must see what its last holder has committed.
+      default_transaction_isolation: "read committed",
       statement_timeout: milliseconds(statementSecondsMax),
       lock_timeout: milliseconds(statementSecondsMax),
       idle_in_transaction_session_timeout: milliseconds(idleTransactionSecondsMax)
