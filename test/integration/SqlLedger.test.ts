@@ -10,6 +10,7 @@ import { Context, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import { join } from "node:path"
 import * as AccountSchedules from "../../packages/ledger/test/AccountSchedules.ts"
+import * as DaySums from "../../packages/sql/src/internal/DaySums.ts"
 import * as Stores from "../../packages/sql/test/Stores.ts"
 import * as Await from "../harness/Await.ts"
 import * as LedgerProcess from "../harness/LedgerProcess.ts"
@@ -72,6 +73,16 @@ const totals = (ledger: Ledger.Ledger["Service"]) =>
     total?.cost === undefined ? undefined : Money.format(total.cost)
   ])
 
+/** The kept sums of accounts and days, and those that their entries have. */
+const daySums = (address: DatabaseAddress) =>
+  Effect.flatMap(SqlClient, (sql) =>
+    Effect.all([
+      sql`SELECT billing_account_id, day, micros * 1000000 + rest AS amount FROM cogni_ledger_days ORDER BY 1, 2`,
+      sql`SELECT billing_account_id, day, micros * 1000000 + rest AS amount
+        FROM (${DaySums.computed(sql)}) c ORDER BY 1, 2`
+    ])
+  ).pipe(Effect.provide(Layer.fresh(Database.layer(address))))
+
 const expectedOfProcesses = [
   LedgerProcess.runs * LedgerProcess.calls,
   String((LedgerProcess.runs * LedgerProcess.calls) / 10)
@@ -106,6 +117,9 @@ layer(Server.layer, { excludeTestServices: true })("a ledger", (it) => {
           const ledger = yield* opened(addresses[index]!)
           assert.deepStrictEqual(yield* totals(ledger), expectedOfProcesses)
           assert.deepStrictEqual(yield* ledger.openRuns("here"), [])
+          const [kept, computed] = yield* daySums(addresses[index]!)
+          assert.lengthOf(kept, 1)
+          assert.deepStrictEqual(kept, computed)
         }
       })
   )

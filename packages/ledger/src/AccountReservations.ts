@@ -28,7 +28,7 @@ export interface Reservation {
   readonly leaseUntil: string
 }
 
-/** What a release has to name: the run, and whose reservation it was. */
+/** Names a reservation to release: its run, its account, and the process that made it. */
 export type Release = Pick<Reservation, "billingAccountId" | "now" | "owner" | "run">
 
 /** Answer to a reservation. */
@@ -96,9 +96,9 @@ export const makeMemory = Effect.gen(function* () {
     const held = yield* Effect.forEach(own, ({ run, ...row }) =>
       Effect.map(inLedger(run), (state) => ({ ...row, ...run, inLedger: state }) as const)
     )
-    const { from } = AccountStanding.periodsOf(now).month
+    const { from, to } = AccountStanding.periodsOf(now).month
     const entries: ReadonlyArray<LedgerEntry> = yield* Stream.runCollect(
-      ledgerEntries({ billingAccountId, from })
+      ledgerEntries({ billingAccountId, from, to })
     ).pipe(Effect.provideService(Ledger, ledger))
     return AccountStanding.of(held, entries, now)
   })

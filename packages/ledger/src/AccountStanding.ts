@@ -25,10 +25,16 @@ export interface AccountStanding {
   readonly month: PeriodStanding
 }
 
-/** Start and end of the current day and month in UTC. */
+/** A span of time: from its first moment, up to the first moment after it. */
+export interface Period {
+  readonly from: string
+  readonly to: string
+}
+
+/** The current day and month in UTC. */
 export interface Periods {
-  readonly day: { readonly from: string; readonly to: string }
-  readonly month: { readonly from: string; readonly to: string }
+  readonly day: Period
+  readonly month: Period
 }
 
 export const periodsOf = (now: string): Periods => {
@@ -78,11 +84,11 @@ export const of = (
   const live = reservations.filter((reservation) => isLive(reservation, now))
   const keyOf = ({ attempt, runId }: Pick<HeldReservation, "attempt" | "runId">) => `${runId}/${attempt}`
   const byRun = new Map(reservations.map((reservation) => [keyOf(reservation), reservation.reserved]))
-  const standing = (from: string): PeriodStanding => ({
+  const standing = ({ from, to }: Period): PeriodStanding => ({
     spent: sum(
       [...Map.groupBy(entries, keyOf)].map(([run, some]) =>
         chargedTo(
-          some.filter(({ at }) => at >= from),
+          some.filter(({ at }) => at >= from && at < to),
           byRun.get(run)
         )
       )
@@ -92,8 +98,8 @@ export const of = (
   return {
     runs: live.length,
     processes: new Set(live.map(({ owner }) => owner)).size,
-    day: standing(periods.day.from),
-    month: standing(periods.month.from)
+    day: standing(periods.day),
+    month: standing(periods.month)
   }
 }
 

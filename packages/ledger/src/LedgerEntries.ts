@@ -95,6 +95,15 @@ const tokenNames = [
   "cacheWrite1hTokens"
 ] as const
 
+/** First moment after the last year that an entry can name. */
+const endMillis = Date.parse("9999-12-31T23:59:59.999Z") + 1
+
+/** The time of a call. One that no entry can have, such as that of a broken clock, becomes the opening of its run. */
+const instantOf = (at: string, { openedAt }: LedgerRun): string => {
+  const millis = Date.parse(at)
+  return millis >= 0 && millis < endMillis ? new Date(millis).toISOString() : openedAt
+}
+
 const entryOf = (
   run: LedgerRun,
   call: AuditedCall,
@@ -106,7 +115,7 @@ const entryOf = (
   usageUnitId: call.callId,
   ...(call.upstreamCallId === undefined ? {} : { upstreamCallId: call.upstreamCallId }),
   revision: 0,
-  at: new Date(call.at).toISOString(),
+  at: instantOf(call.at, run),
   recordedAt,
   model: call.model,
   ...(call.isFree === true ? {} : Struct.pick(call.usage ?? {}, tokenNames)),

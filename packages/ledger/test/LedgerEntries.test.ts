@@ -62,6 +62,19 @@ describe("LedgerEntries", () => {
     })
   })
 
+  it.each([
+    ["2026-01-31T23:59:59.999Z", "2026-01-31T23:59:59.999Z"],
+    ["2026-02-01T00:59:59.9999+01:00", "2026-01-31T23:59:59.999Z"],
+    ["9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"],
+    ["+275760-09-13T00:00:00.000Z", run.openedAt],
+    ["-000001-01-01T00:00:00.000Z", run.openedAt],
+    ["yesterday", run.openedAt]
+  ])("have for a call that began at %s the time %s", (at, expected) => {
+    const entry = entryOf({ at })
+    assert.strictEqual(entry.at, expected)
+    assert.isTrue(isEntry(entry))
+  })
+
   it("names the run's own key at the upstream apart from the key of the caller", () => {
     const runKeyHash = "a1".repeat(32)
     const granted = { ...run, virtualKeyId: "grant-1" }

@@ -20,6 +20,7 @@ import type { SqlError } from "effect/sql/SqlError"
 import { explain } from "./Database.ts"
 import * as AccountTables from "./internal/AccountTables.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
+import * as DaySums from "./internal/DaySums.ts"
 import * as LedgerTables from "./internal/LedgerTables.ts"
 import type { SchemaRefused } from "./SchemaVersion.ts"
 
@@ -49,14 +50,14 @@ export const make = Effect.gen(function* () {
       orElse: () => Effect.void
     })
 
-  const at = (now: string) => {
-    const { day, month } = periodsOf(now)
-    return { now, dayFrom: day.from, monthFrom: month.from }
-  }
   const standing = (account: string, now: string) =>
-    Effect.map(AccountTables.standing(sql, account, at(now)), ([row]) => AccountTables.standingOf(row))
+    Effect.map(AccountTables.standing(sql, account, { now, ...periodsOf(now) }), ([row]) =>
+      AccountTables.standingOf(row)
+    )
   const places = (account: string, now: string) =>
-    Effect.map(AccountTables.places(sql, account, at(now)), ([row]) => AccountTables.standingOf(row))
+    Effect.map(AccountTables.places(sql, account, { now, monthFrom: periodsOf(now).month.from }), ([row]) =>
+      AccountTables.standingOf(row)
+    )
 
   return AccountReservations.of({
     reserve: Effect.fn("AccountReservations.reserve")(function* (reservation) {
@@ -78,7 +79,7 @@ export const make = Effect.gen(function* () {
               return found["owner"] === LedgerTables.escaped(owner) && Number(found["has_ended"]) === 0
                 ? yield* reserved
                 : undefined
-            // Without a limit of money, no call has to be read.
+            // Without a limit of money, no amount has to be read.
             const needsAmounts = amount !== undefined && limitsMoney(limit)
             const before = yield* needsAmounts ? standing(account, now) : places(account, now)
             const refusal = decide(limit, before, amount)
@@ -149,6 +150,7 @@ export const layer: Layer.Layer<AccountReservations, LedgerUnavailable | SchemaR
     AccountReservations,
     Effect.gen(function* () {
       yield* LedgerTables.bring
+      yield* DaySums.bring
       yield* AccountTables.bring
       return yield* make
     }).pipe(Effect.catchTag("SqlError", (error) => Effect.fail(unavailable(error))))

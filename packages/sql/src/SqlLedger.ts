@@ -18,6 +18,7 @@ import type { SqlError } from "effect/sql/SqlError"
 import * as Database from "./Database.ts"
 import { type DatabaseUnavailable, parse } from "./DatabaseAddress.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
+import * as DaySums from "./internal/DaySums.ts"
 import * as LedgerTables from "./internal/LedgerTables.ts"
 import type { SchemaRefused } from "./SchemaVersion.ts"
 
@@ -150,10 +151,11 @@ const make = Effect.gen(function* () {
 /** Creates or migrates the tables. */
 export const layer: Layer.Layer<Ledger, LedgerUnavailable | SchemaRefused, SqlClient> = Layer.effect(
   Ledger,
-  Effect.andThen(
-    Effect.catchTag(LedgerTables.bring, "SqlError", (error) => Effect.fail(unavailable(error))),
-    make
-  )
+  Effect.gen(function* () {
+    yield* LedgerTables.bring
+    yield* DaySums.bring
+    return yield* make
+  }).pipe(Effect.catchTag("SqlError", (error) => Effect.fail(unavailable(error))))
 )
 
 /** Opens a ledger by the path of a SQLite file, or by the URL of a database, as `DatabaseAddress.parse` reads it. */
@@ -196,8 +198,10 @@ const makeWriter = (sql: SqlClient) => {
     const unique = new Map(given.toReversed().map((entry) => [revisionKey(entry), entry]))
     const entries = [...unique.values()].toSorted((a, b) => (revisionKey(a) < revisionKey(b) ? -1 : 1))
     const inserted = yield* insert(entries)
-    const lost = entries.filter((entry) => !inserted.has(keyOf(LedgerTables.rowOf(entry))))
-    return { added: inserted.size, lost, stored: lost.length === 0 ? [] : yield* revisions(lost) }
+    const { added = [], lost = [] } = Object.groupBy(entries, (entry) =>
+      inserted.has(keyOf(LedgerTables.rowOf(entry))) ? "added" : "lost"
+    )
+    return { added, lost, stored: lost.length === 0 ? [] : yield* revisions(lost) }
   })
 
   const existingOf = ({ lost, stored }: Effect.Success<ReturnType<typeof write>>) => {
@@ -207,15 +211,24 @@ const makeWriter = (sql: SqlClient) => {
   }
 
   return {
-    append: (entries: ReadonlyArray<LedgerEntry>): Effect.Effect<Appended, SqlError> =>
-      Effect.map(write(entries), (written) => ({ added: written.added, existing: existingOf(written) })),
+    append: Effect.fnUntraced(function* (
+      entries: ReadonlyArray<LedgerEntry>
+    ): Effect.fn.Return<Appended, SqlError> {
+      const written = yield* write(entries)
+      yield* DaySums.add(sql, written.added)
+      return { added: written.added.length, existing: existingOf(written) }
+    }),
 
     settle: Effect.fnUntraced(function* (
       entries: ReadonlyArray<LedgerEntry>
     ): Effect.fn.Return<Appended, SqlError> {
       const written = yield* write(entries)
-      const more = yield* insert(corrections(written.stored, written.lost))
-      return { added: written.added + more.size, existing: existingOf(written) }
+      const more = corrections(written.stored, written.lost)
+      const inserted = yield* insert(more)
+      // A correction that another transaction has stored changes nothing: it is one of the revisions before.
+      const ends = more.filter((entry) => inserted.has(keyOf(LedgerTables.rowOf(entry))))
+      yield* DaySums.add(sql, [...written.added, ...ends])
+      return { added: written.added.length + inserted.size, existing: existingOf(written) }
     })
   }
 }

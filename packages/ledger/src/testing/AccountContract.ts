@@ -277,6 +277,37 @@ export const suite = <E>(name: string, layer: Layer.Layer<AccountPairs, E>): voi
           assert.deepInclude(yield* standing(pair, now, "account-3"), { month: ["0", "0"] })
         }))
 
+      test("counts each call in one day and one month, also one that a clock ahead has dated later", (pair) =>
+        Effect.gen(function* () {
+          const days = ["2026-01-31", "2026-02-01", "2026-02-28", "2026-03-01"]
+          const times = days.flatMap((day) => [`${day}T00:00:00.000Z`, `${day}T23:59:59.999Z`])
+          const entries = times.map((at, index) =>
+            entryOf("run-00000001", `call-${index}`, { at, costUsd: 2 ** index })
+          )
+          yield* pair.ledger.append(entries)
+          const spent = (at: string) =>
+            Effect.map(standing(pair, at), ({ day: [day], month: [month] }) => [day, month].map(Number))
+          const sumOf = (start: string) =>
+            entries.reduce((sum, { at, costUsd = 0 }) => (at.startsWith(start) ? sum + costUsd : sum), 0)
+          for (const day of days)
+            for (const time of ["00:00:00.000", "12:00:00.000", "23:59:59.999"])
+              assert.deepStrictEqual(
+                yield* spent(`${day}T${time}Z`),
+                [sumOf(day), sumOf(day.slice(0, 7))],
+                `${day} ${time}`
+              )
+          for (const [index, from] of times.entries()) {
+            const to = times[index + 1] ?? "2026-03-02T00:00:00.000Z"
+            const { sums } = yield* pair.ledger.sums({ by: "total", filter: { from, to } })
+            assert.strictEqual(sums[0]?.calls, 1, `from ${from} to before ${to}`)
+          }
+          const byDay = yield* pair.ledger.sums({ by: "day" })
+          assert.deepStrictEqual(
+            byDay.sums.map(({ group = "", cost = Money.zero }) => [group, Money.toUsd(cost)]),
+            days.toReversed().map((day) => [day, sumOf(day)])
+          )
+        }))
+
       test("reserves once for a run, and not for a run that another process has", (pair) =>
         Effect.gen(function* () {
           const limit = { concurrentRunsMax: 1 }

@@ -1,9 +1,10 @@
 /**
  * Table of reservations of accounts, and the statement that compares them with the tables of the ledger.
  *
- * One statement reads both, so that a run that is settled meanwhile counts either as reserved or as spent.
+ * One statement reads both, so that a run that is settled meanwhile counts either as reserved or as spent. It reads the
+ * sums of the days, and no call except those of runs with a call of unknown amount.
  */
-import type { AccountStanding } from "@cogni/sandbox-ledger/AccountStanding"
+import type { AccountStanding, Periods } from "@cogni/sandbox-ledger/AccountStanding"
 import * as Money from "@cogni/sandbox-ledger/Money"
 import type { SqlClient } from "effect/sql/SqlClient"
 import type { Fragment } from "effect/sql/Statement"
@@ -58,14 +59,14 @@ const parts = (amount: string, name: string): string =>
   `CAST(COALESCE(SUM(${amount} / ${micro}), 0) AS BIGINT) AS ${name}_micros, ` +
   `CAST(COALESCE(SUM(${amount} % ${micro}), 0) AS BIGINT) AS ${name}_rest`
 
-/** Amount that a run's calls count in a period: their sum, or its reservation if that is more and a call is unknown. */
-const charged = (period: string, part: "micros" | "rest"): string => {
+/** The part of a reservation beyond a run's known amounts in a period. It counts if a call's amount is unknown. */
+const beyondKnown = (period: string, part: "micros" | "rest"): string => {
   const own = { micros: `(${period}_micros + ${period}_rest / ${micro})`, rest: `${period}_rest % ${micro}` }
   const ofRun = { micros: `r.reserved_pico / ${micro}`, rest: `r.reserved_pico % ${micro}` }
   const isMore =
     `(${ofRun.micros} > ${own.micros} ` +
     `OR (${ofRun.micros} = ${own.micros} AND ${ofRun.rest} > ${own.rest}))`
-  return `CASE WHEN ${period}_unknown > 0 AND ${isMore} THEN ${ofRun[part]} ELSE ${own[part]} END`
+  return `CASE WHEN ${period}_unknown > 0 AND ${isMore} THEN ${ofRun[part]} - ${own[part]} ELSE 0 END`
 }
 
 /** Counts the open runs of an account, and the processes that have them. Reads no call. */
@@ -83,37 +84,68 @@ const placesOf = (sql: SqlClient, now: string): Fragment =>
 export const standing = (
   sql: SqlClient,
   account: string,
-  at: { readonly now: string; readonly dayFrom: string; readonly monthFrom: string }
+  { day, month, now }: Periods & { readonly now: string }
 ) => {
-  const { dayFrom, monthFrom, now } = at
-  const inDay = sql`e.called_at >= ${dayFrom}`
-  return sql<Row>`SELECT open_runs.*, spent.* FROM
+  const at = { now, monthFrom: month.from }
+  return sql<Row>`SELECT open_runs.*, known.*, beyond.* FROM
     (SELECT ${placesOf(sql, now)},
       ${sql.literal(parts("r.reserved_pico", "month_reserved"))},
       ${sql.literal(parts("r.day_pico", "day_reserved"))}
       FROM (SELECT r.owner, r.has_ended, r.lease_until, r.reserved_pico,
-        CASE WHEN r.lease_until >= ${dayFrom} THEN r.reserved_pico ELSE 0 END AS day_pico
+        CASE WHEN r.lease_until >= ${day.from} THEN r.reserved_pico ELSE 0 END AS day_pico
         ${held(sql, account, at)}) r) open_runs
-    CROSS JOIN
-    (SELECT ${sql.literal(
-      (["day", "month"] as const)
-        .flatMap((period) =>
-          (["micros", "rest"] as const).map(
-            (part) => `CAST(COALESCE(SUM(${charged(period, part)}), 0) AS BIGINT) AS ${period}_spent_${part}`
-          )
+    CROSS JOIN (${knownOf(sql, account, { day, month })}) known
+    CROSS JOIN (${beyondOf(sql, account, { day, month })}) beyond`
+}
+
+const bigSum = (amount: string, name: string): string =>
+  `CAST(COALESCE(SUM(${amount}), 0) AS BIGINT) AS ${name}`
+
+const dateOf = (instant: string): string => instant.slice(0, 10)
+
+/** The known amounts of an account's calls in both periods. */
+const knownOf = (sql: SqlClient, account: string, { day, month }: Periods): Fragment => {
+  const inDay = sql`d.day >= ${dateOf(day.from)} AND d.day < ${dateOf(day.to)}`
+  return sql`SELECT ${sql.literal(
+    ["day", "month"]
+      .flatMap((period) =>
+        ["micros", "rest"].map((part) => bigSum(`${period}_${part}`, `${period}_spent_${part}`))
+      )
+      .join(", ")
+  )} FROM (SELECT d.micros AS month_micros, d.rest AS month_rest,
+      CASE WHEN ${inDay} THEN d.micros ELSE 0 END AS day_micros, CASE WHEN ${inDay} THEN d.rest ELSE 0 END AS day_rest
+      FROM cogni_ledger_days d WHERE d.billing_account_id = ${account}
+        AND d.day >= ${dateOf(month.from)} AND d.day < ${dateOf(month.to)}) d`
+}
+
+/** The parts of reservations that count for runs with calls of unknown amount. Only their calls are read. */
+const beyondOf = (sql: SqlClient, account: string, { day, month }: Periods): Fragment => {
+  const inDay = sql`e.called_at >= ${day.from} AND e.called_at < ${day.to}`
+  const inMonth = (alias: "e" | "u") =>
+    sql`${sql.literal(`${alias}.billing_account_id`)} = ${account}
+      AND ${sql.literal(`${alias}.called_at`)} >= ${month.from} AND ${sql.literal(`${alias}.called_at`)} < ${month.to}`
+  return sql`SELECT ${sql.literal(
+    (["day", "month"] as const)
+      .flatMap((period) =>
+        (["micros", "rest"] as const).map((part) =>
+          bigSum(beyondKnown(period, part), `${period}_beyond_${part}`)
         )
-        .join(", ")
-    )} FROM
-      (SELECT e.run_id, e.attempt,
-        ${sql.literal(parts("e.amount", "month"))}, COUNT(*) - COUNT(e.amount) AS month_unknown,
-        ${sql.literal(parts("e.day_amount", "day"))},
-        SUM(CASE WHEN ${inDay} AND e.amount IS NULL THEN 1 ELSE 0 END) AS day_unknown
-        FROM (SELECT e.run_id, e.attempt, e.called_at, COALESCE(e.cost_pico, e.reserved_pico) AS amount,
-          CASE WHEN ${inDay} THEN COALESCE(e.cost_pico, e.reserved_pico) END AS day_amount
-          FROM cogni_ledger_entries e
-          WHERE e.billing_account_id = ${account} AND e.called_at >= ${monthFrom} AND ${newest(sql)}) e
-        GROUP BY e.run_id, e.attempt) c
-      LEFT JOIN cogni_account_reservations r ON r.run_id = c.run_id AND r.attempt = c.attempt) spent`
+      )
+      .join(", ")
+  )} FROM
+    (SELECT e.run_id, e.attempt,
+      ${sql.literal(parts("e.amount", "month"))}, COUNT(*) - COUNT(e.amount) AS month_unknown,
+      ${sql.literal(parts("e.day_amount", "day"))},
+      SUM(CASE WHEN e.in_day = 1 AND e.amount IS NULL THEN 1 ELSE 0 END) AS day_unknown
+      FROM (SELECT e.run_id, e.attempt, COALESCE(e.cost_pico, e.reserved_pico) AS amount,
+        CASE WHEN ${inDay} THEN 1 ELSE 0 END AS in_day,
+        CASE WHEN ${inDay} THEN COALESCE(e.cost_pico, e.reserved_pico) END AS day_amount
+        FROM (SELECT DISTINCT u.run_id, u.attempt FROM cogni_ledger_entries u
+          WHERE ${inMonth("u")} AND u.cost_pico IS NULL AND u.reserved_pico IS NULL) u
+        CROSS JOIN cogni_ledger_entries e
+        WHERE e.run_id = u.run_id AND e.attempt = u.attempt AND ${inMonth("e")} AND ${newest(sql)}) e
+      GROUP BY e.run_id, e.attempt) c
+    JOIN cogni_account_reservations r ON r.run_id = c.run_id AND r.attempt = c.attempt`
 }
 
 /** Reads the only row of `standing`, or of `places`, which knows no amount. */
@@ -123,7 +155,7 @@ export const standingOf = (row: Row | undefined): AccountStanding => {
   return {
     runs: Number(row?.["runs"] ?? 0),
     processes: Number(row?.["processes"] ?? 0),
-    day: { spent: sum("day_spent"), reserved: sum("day_reserved") },
-    month: { spent: sum("month_spent"), reserved: sum("month_reserved") }
+    day: { spent: Money.add(sum("day_spent"), sum("day_beyond")), reserved: sum("day_reserved") },
+    month: { spent: Money.add(sum("month_spent"), sum("month_beyond")), reserved: sum("month_reserved") }
   }
 }
