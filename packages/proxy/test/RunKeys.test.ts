@@ -324,9 +324,38 @@ describe("the lease of a key", () => {
         }
         yield* Scope.close(scope, Exit.void)
         assert.strictEqual((yield* keys.existing).size, 0)
-        assert.strictEqual(leases.leftTotal(), 0)
+        assert.strictEqual(leases.leftTotal(), isClosed ? 1 : 0, "it may be created later still")
       }).pipe(Effect.provide(quiet))
     )
+
+  it.effect("counts and names a key once that may still be created and could not be deleted", () => {
+    const logged: Array<string> = []
+    return Effect.gen(function* () {
+      const state = { isGone: true }
+      const keys = yield* RunKeys.makeMemory({
+        fault: (operation) =>
+          Effect.suspend(() => {
+            if (operation === "create") return Effect.never
+            return state.isGone ? Effect.fail(refused("delete", true)) : Effect.void
+          })
+      })
+      const scope = yield* Scope.make()
+      const leases = yield* Scope.provide(RunKeyLease.make(keys), scope)
+      const { alias } = yield* Effect.scoped(Effect.flatMap(run, leases.open))
+      yield* TestClock.adjust(`${RunKeyLease.createSecondsMax + 10} seconds`)
+      assert.strictEqual(leases.leftTotal(), 1)
+      logged.length = 0
+      yield* Scope.close(scope, Exit.void)
+      assert.strictEqual(leases.leftTotal(), 1)
+      const named = logged.filter((line) => line.includes(alias))
+      assert.lengthOf(named, 1)
+      assert.include(named[0], "was not deleted: LiteLLM answered 401. If it exists, it expires")
+    }).pipe(
+      Effect.provide(
+        Logger.layer([Logger.make(({ message }) => void logged.push(...[message].flat().map(String)))])
+      )
+    )
+  })
 
   it.effect("fails a run after a bounded time, and deletes a key that may exist all the same", () =>
     Effect.gen(function* () {
@@ -351,8 +380,10 @@ describe("the lease of a key", () => {
       assert.isTrue(error.isRetryable)
       yield* TestClock.adjust("1 second")
       assert.deepStrictEqual(deleted, [alias])
+      assert.strictEqual(leases.leftTotal(), 1)
       yield* TestClock.adjust("2 minutes")
       assert.deepStrictEqual(deleted, [alias, alias], "it may have been created in between")
+      assert.strictEqual(leases.leftTotal(), 0)
       yield* TestClock.adjust("5 minutes")
       assert.lengthOf(deleted, 2)
     })

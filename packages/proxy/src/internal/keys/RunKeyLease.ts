@@ -19,7 +19,7 @@ export interface RunKeyLease {
 export interface RunKeyLeases {
   /** Begins to create a key. Closing the scope deletes it. */
   readonly open: (terms: RunKeyTerms) => Effect.Effect<RunKeyLease, never, Scope.Scope>
-  /** Keys that could not be deleted so far. */
+  /** Keys that could not be deleted so far, and keys that may still be created, each counted once. */
   readonly leftTotal: () => number
 }
 
@@ -62,7 +62,7 @@ export const make = Effect.fnUntraced(function* (
       yield* Fiber.awaitAll([...jobs])
       const both = Effect.all([removeDoubtful(0), removeLeft], { concurrency: 2 })
       yield* Effect.timeoutOption(Effect.interruptible(both), Duration.seconds(deleteSecondsMax))
-      for (const alias of doubtful.keys())
+      for (const alias of [...doubtful.keys()].filter((doubted) => !left.has(doubted)))
         yield* Effect.logWarning(
           `The key ${alias} may still be created: its creation had no answer. ${remains(undefined)}`
         )
@@ -82,19 +82,28 @@ export const make = Effect.fnUntraced(function* (
       )
     )
 
-  const remove = (alias: string, expiresAt: string | undefined): Effect.Effect<void> =>
+  /** Deletes a key, or keeps it to be tried again. Returns whether it did either. */
+  const remove = (alias: string, expiresAt: string | undefined): Effect.Effect<boolean> =>
     inTime(keys.remove(alias), "delete", deleteSecondsMax).pipe(
       Effect.retry({ ...again, while: ({ isRetryable }) => isRetryable }),
+      Effect.as(true),
       Effect.catch(({ detail }) => {
-        const isTried = left.size < laterMax
+        const isTried = left.has(alias) || left.size < laterMax
         if (isTried) left.set(alias, { detail, expiresAt })
-        else untriedTotal += 1
-        return Effect.logWarning(
-          `The key ${alias} was not deleted: ${detail}. ` +
-            (isTried ? `It is tried again every ${laterSeconds} s.` : remains(expiresAt))
+        return Effect.as(
+          Effect.logWarning(
+            `The key ${alias} was not deleted: ${detail}. ` +
+              (isTried ? `It is tried again every ${laterSeconds} s.` : remains(expiresAt))
+          ),
+          isTried
         )
       })
     )
+
+  const removeOnce = (alias: string, expiresAt: string) =>
+    Effect.map(remove(alias, expiresAt), (isKept) => {
+      if (!isKept) untriedTotal += 1
+    })
 
   /** Tries the keys that were not deleted once more. One that has expired opens nothing. */
   const removeLeft = Effect.suspend(() =>
@@ -116,7 +125,7 @@ export const make = Effect.fnUntraced(function* (
       remove(alias, undefined),
       Effect.map(Clock.currentTimeMillis, (now) => {
         if (doubtful.size < laterMax) doubtful.set(alias, now)
-        else untriedTotal += 1
+        else if (!left.has(alias)) untriedTotal += 1
       })
     )
 
@@ -127,10 +136,11 @@ export const make = Effect.fnUntraced(function* (
     yield* Effect.forEach(
       [...doubtful].filter(([alias, at]) => !left.has(alias) && isOld(at, ageSecondsMin)),
       ([alias, at]) =>
-        Effect.andThen(
-          remove(alias, undefined),
-          Effect.sync(() => isOld(at, laterSeconds) && doubtful.delete(alias))
-        ),
+        Effect.map(remove(alias, undefined), (isKept) => {
+          if (!isOld(at, laterSeconds)) return
+          doubtful.delete(alias)
+          if (!isKept) untriedTotal += 1
+        }),
       { concurrency: 4, discard: true }
     )
   })
@@ -142,7 +152,7 @@ export const make = Effect.fnUntraced(function* (
   )
 
   return {
-    leftTotal: () => left.size + untriedTotal,
+    leftTotal: () => new Set([...left.keys(), ...doubtful.keys()]).size + untriedTotal,
     open: Effect.fnUntraced(function* (terms) {
       const alias = keys.aliasOf(terms.runId)
       const created = yield* Deferred.make<RunKey, RunKeyFailed>()
@@ -154,7 +164,7 @@ export const make = Effect.fnUntraced(function* (
           inBackground(
             Effect.flatMap(Effect.result(Deferred.await(created)), (result) =>
               Result.isSuccess(result)
-                ? remove(alias, result.success.expiresAt)
+                ? removeOnce(alias, result.success.expiresAt)
                 : result.failure.isUncertain
                   ? removeTwice(alias)
                   : Effect.void
