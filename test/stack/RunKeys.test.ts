@@ -283,15 +283,29 @@ const suites = () => {
         })
     )
 
-    it.effect("has rows whose identity a marked call proves at the start", () =>
-      Effect.gen(function* () {
-        const { masterKey, url } = yield* LiteLlm
-        const upstream = { url, key: Redacted.make(masterKey) }
-        const proof = yield* IdentityCheck.check({ ...upstream, model: "chat" }).pipe(
-          Effect.provide(LiteLlmSpendRows.layer(upstream))
-        )
-        assert.isAbove(proof.costUsd ?? 0, 0)
-      })
+    it.effect(
+      "is proven by a marked call at the start, as the gateway's own is, and is gone afterwards",
+      () =>
+        Effect.gen(function* () {
+          const { keys: stored, masterKey, rows, url } = yield* LiteLlm
+          const keys = yield* RunKeys.RunKeys
+          const upstream = { url, key: Redacted.make(masterKey) }
+          const check = (runKeys?: IdentityCheck.IdentityCheckOptions["runKeys"]) =>
+            IdentityCheck.check({ ...upstream, runKeys, model: "chat" }).pipe(
+              Effect.provide(LiteLlmSpendRows.layer(upstream))
+            )
+          const before = issued.length
+          const own = yield* check()
+          assert.isAbove(own.costUsd ?? 0, 0)
+          assert.strictEqual(issued.length, before)
+          const proof = yield* check({ keys })
+          const key = issued.at(-1)!
+          assert.strictEqual(issued.length, before + 1)
+          assert.strictEqual(proof.runKeyHash, key.hash)
+          const [row] = yield* rows(key.hash, (all) => all.length > 0)
+          assert.deepInclude(row, { litellm_call_id: proof.callId, end_user: IdentityCheck.account })
+          assert.deepStrictEqual(yield* stored(runOf(key.alias)), [])
+        })
     )
 
     it.effect("opens neither another model nor another route of LiteLLM, until it is deleted", () =>

@@ -289,7 +289,7 @@ const between = (
         url,
         key: source,
         ...options,
-        runKeys: yield* RunKeyComposition.make({ settings: runKeys, url, key: source, options }),
+        runKeys: yield* RunKeyComposition.makeTidy({ settings: runKeys, url, key: source, options }),
         carrier: carriers[proxy],
         image: settings.gatewayImage,
         prices: settings.prices,

@@ -29,7 +29,7 @@ export const make = Effect.fnUntraced(function* ({
   options,
   settings: { deployment, mode },
   url
-}: Input): Effect.fn.Return<GatewayLlmProxyOptions["runKeys"], Misconfigured, Scope.Scope> {
+}: Input): Effect.fn.Return<GatewayLlmProxyOptions["runKeys"], Misconfigured> {
   if (mode === "off") return undefined
   const keys = yield* LiteLlmRunKeys.make({
     url,
@@ -38,8 +38,17 @@ export const make = Effect.fnUntraced(function* ({
     owners: HostOwner,
     egressProxy: options.egressProxy
   })
-  yield* Effect.forkScoped(Effect.repeat(tidy(keys), Schedule.spaced("10 minutes")))
   return { keys, fallback: mode === "preferred" ? "masterKey" : "none" }
+})
+
+/** The same, and deletes the keys of dead runs until the scope closes. */
+export const makeTidy = Effect.fnUntraced(function* (
+  input: Input
+): Effect.fn.Return<GatewayLlmProxyOptions["runKeys"], Misconfigured, Scope.Scope> {
+  const made = yield* make(input)
+  if (made !== undefined)
+    yield* Effect.forkScoped(Effect.repeat(tidy(made.keys), Schedule.spaced("10 minutes")))
+  return made
 })
 
 /** Deletes keys of dead runs once. A failure is only logged: the keys expire. */

@@ -1,26 +1,38 @@
 /**
  * Checks that an upstream bills a call to the account that the host names: sends one marked call, and reads its row.
  *
- * The call has the headers of a run's calls, and costs what one short answer costs. It is no run, so the ledger does
- * not have it: its account at the upstream is {@link account}.
+ * The call has the headers of a run's calls, and costs what one short answer costs. If runs have keys of their own, it
+ * has one too, as a run does: created for it, on its row, and deleted after it. It is no run, so the ledger does not
+ * have it: its account at the upstream is {@link account}.
  */
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { type SpendRow, SpendRows, type SpendRowsUnavailable } from "@cogni/sandbox-ledger/SpendRows"
-import { Clock, Data, Effect, Option, Redacted, Schedule, Stream } from "effect"
+import { Clock, Data, Effect, Option, Redacted, Schedule, type Scope, Stream } from "effect"
+import type { GatewayLlmProxyOptions } from "./GatewayLlmProxy.ts"
 import * as KeyInjection from "./KeyInjection.ts"
+import * as RunKeyLease from "./internal/keys/RunKeyLease.ts"
+import * as RunKeyTerms from "./internal/keys/RunKeyTerms.ts"
 import * as ManagementRequest from "./internal/ManagementRequest.ts"
 import * as Upstream from "./Upstream.ts"
 import type { KeyUnavailable } from "./UpstreamKey.ts"
+import type { UpstreamProfile } from "./UpstreamProfile.ts"
 
 export interface IdentityCheckOptions extends ManagementRequest.Connection {
   /** URL of the upstream, with or without `/v1`. */
   readonly url: string
-  /** Key of the call. */
+  /** Key of the call, unless runs have keys of their own. */
   readonly key: KeyInjection.UpstreamKey | Effect.Effect<KeyInjection.UpstreamKey, KeyUnavailable>
+  /** Keys of runs, as the gateway has them: the call then proves such a key instead of the gateway's. */
+  readonly runKeys?: GatewayLlmProxyOptions["runKeys"]
   /** Name of a cheap model at the upstream. */
   readonly model: string
-  /** How long to wait for the row, in seconds (default 180). LiteLLM writes rows every 10 seconds, unless configured. */
+  /** How long the upstream collects rows before it writes them, in seconds, if that is known. */
+  readonly rowsSeconds?: number | undefined
+  /**
+   * How long to wait for the row, in seconds. Default: three times `rowsSeconds`, and at least 180. LiteLLM writes rows
+   * every 10 seconds, unless configured.
+   */
   readonly waitSecondsMax?: number | undefined
 }
 
@@ -29,14 +41,20 @@ export class IdentityUnproven extends Data.TaggedError("IdentityUnproven")<{
   readonly detail: string
   readonly remedy: string
 }> {
+  /** The message without the remedy. */
+  get problem(): string {
+    return `it is not shown that calls are billed to their account: ${this.detail}`
+  }
   override get message(): string {
-    return `it is not shown that calls are billed to their account: ${this.detail}. ${this.remedy}`
+    return `${this.problem}. ${this.remedy}`
   }
 }
 
 export interface Proof {
   /** ID of the marked call. */
   readonly callId: string
+  /** SHA-256 of the key that was created for the call, if runs have keys of their own. Its row names it. */
+  readonly runKeyHash?: string | undefined
   /** Cost of the call by its row, if it has one. */
   readonly costUsd?: number | undefined
 }
@@ -47,7 +65,10 @@ export const account = "cogni-sandbox-identity-check"
 const identity: LlmIdentity = { billingAccountId: account, attempt: 0 }
 
 const callSecondsMax = 60
-const waitSecondsDefault = 180
+
+/** How long to wait for the row: so many times as long as the upstream collects rows, and at least so many seconds. */
+const waitFactor = 3
+const waitSecondsMin = 180
 const answerBytesMax = 1024 * 1024
 
 const fail = (detail: string, remedy: string) => Effect.fail(new IdentityUnproven({ detail, remedy }))
@@ -55,7 +76,7 @@ const fail = (detail: string, remedy: string) => Effect.fail(new IdentityUnprove
 /** Says what is wrong with the row of the marked call; `undefined` if it is as it was sent. Pure. */
 const problemOf = (
   row: SpendRow,
-  runId: RunId.RunId
+  { keyHash, runId }: MarkedCall
 ): { readonly detail: string; readonly remedy: string } | undefined => {
   const { endUser, metadata = {} } = row
   if (endUser !== account)
@@ -73,11 +94,55 @@ const problemOf = (
       detail: "its row does not name the run",
       remedy: "Use a version of LiteLLM that stores the header x-litellm-spend-logs-metadata"
     }
+  if (keyHash !== undefined && row.runKeyHash !== keyHash)
+    return {
+      detail:
+        row.runKeyHash === undefined
+          ? "its row names no key"
+          : "its row is not under the key that it was sent with",
+      remedy: "Check proxies between this host and the upstream: none may replace the key of a call"
+    }
   return undefined
 }
 
-/** Sends the marked call. Returns nothing else than success, because its answer proves nothing. */
-const call = Effect.fnUntraced(function* (options: IdentityCheckOptions, runId: RunId.RunId, callId: string) {
+interface MarkedCall {
+  readonly runId: RunId.RunId
+  readonly callId: string
+  /** Hash of the key that was created for the call. */
+  readonly keyHash: string | undefined
+}
+
+/** Returns the key of the call: a run's key, which is deleted with the scope, or the gateway's. */
+const keyOf = Effect.fnUntraced(function* (
+  { key, model, runKeys }: IdentityCheckOptions,
+  runId: RunId.RunId,
+  profile: UpstreamProfile
+) {
+  const own = Effect.map(
+    Redacted.isRedacted(key)
+      ? Effect.succeed(key)
+      : Effect.mapError(key, ({ detail, remedy }) => new IdentityUnproven({ detail, remedy })),
+    (upstreamKey) => ({ upstreamKey, keyHash: undefined })
+  )
+  if (runKeys === undefined) return yield* own
+  const leases = yield* RunKeyLease.make(runKeys.keys)
+  const run = { runId, runtimeSecondsMax: callSecondsMax }
+  const lease = yield* leases.open(RunKeyTerms.make(run, { identity, model, models: {} }, profile))
+  return yield* Effect.matchEffect(lease.key, {
+    onSuccess: ({ hash, key: upstreamKey }) => Effect.succeed({ upstreamKey, keyHash: hash }),
+    onFailure: ({ detail, message, remedy }) =>
+      runKeys.fallback === "masterKey"
+        ? Effect.andThen(Effect.logWarning(`The marked call uses the gateway's key: ${message}`), own)
+        : fail(`a key for the marked call cannot be created: ${detail}`, remedy)
+  })
+})
+
+/** Sends the marked call. Returns nothing of its answer, because it proves nothing. */
+const call = Effect.fnUntraced(function* (
+  options: IdentityCheckOptions
+): Effect.fn.Return<MarkedCall, IdentityUnproven, Scope.Scope> {
+  const runId = yield* RunId.generate
+  const callId = crypto.randomUUID()
   const { address, profile } = yield* Effect.mapError(
     Effect.fromResult(Upstream.resolve({ type: "host", url: options.url }, { profile: "litellm" })),
     ({ problem, remedy }) => new IdentityUnproven({ detail: `the URL of the upstream ${problem}`, remedy })
@@ -86,9 +151,7 @@ const call = Effect.fnUntraced(function* (options: IdentityCheckOptions, runId: 
     Effect.fromResult(ManagementRequest.connections(address.display, options)),
     ({ detail, remedy }) => new IdentityUnproven({ detail, remedy })
   )
-  const upstreamKey = Redacted.isRedacted(options.key)
-    ? options.key
-    : yield* Effect.mapError(options.key, ({ detail, remedy }) => new IdentityUnproven({ detail, remedy }))
+  const { keyHash, upstreamKey } = yield* keyOf(options, runId, profile)
   const headers = yield* Effect.mapError(
     Effect.fromResult(KeyInjection.inject({ profile, upstreamKey, identity, runId, client: [], callId })),
     ({ detail, remedy }) => new IdentityUnproven({ detail, remedy })
@@ -126,7 +189,8 @@ const call = Effect.fnUntraced(function* (options: IdentityCheckOptions, runId: 
       `the marked call was answered with ${status}`,
       `Check the key, and whether the upstream has the model ${options.model}`
     )
-})
+  return { runId, callId, keyHash }
+}, Effect.scoped)
 
 /** Waits for the row of the marked call. */
 const rowOf = Effect.fnUntraced(function* (callId: string, waitSecondsMax: number) {
@@ -165,10 +229,10 @@ export const check = Effect.fnUntraced(function* (
       `${upstream} keeps no rows that name an account, so nothing can show it`,
       "Turn this check off, and compare its bill with `spend`"
     )
-  const runId = yield* RunId.generate
-  const callId = crypto.randomUUID()
-  yield* call(options, runId, callId)
-  const row = yield* rowOf(callId, options.waitSecondsMax ?? waitSecondsDefault)
-  const problem = problemOf(row, runId)
-  return problem === undefined ? { callId, costUsd: row.costUsd } : yield* new IdentityUnproven(problem)
+  const marked = yield* call(options)
+  const { rowsSeconds = 0, waitSecondsMax = Math.max(waitSecondsMin, waitFactor * rowsSeconds) } = options
+  const row = yield* rowOf(marked.callId, waitSecondsMax)
+  const problem = problemOf(row, marked)
+  if (problem !== undefined) return yield* new IdentityUnproven(problem)
+  return { callId: marked.callId, runKeyHash: marked.keyHash, costUsd: row.costUsd }
 })
