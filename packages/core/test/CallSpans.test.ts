@@ -1,6 +1,7 @@
 /** A run's model calls, as spans. */
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Option, Tracer } from "effect"
+import { Context, Effect, Option } from "effect"
+import * as RecordingTracer from "../../../test/harness/RecordingTracer.ts"
 import * as CallSpans from "../src/internal/CallSpans.ts"
 import type { LlmCall, LlmTraffic } from "../src/RunResult.ts"
 
@@ -30,14 +31,7 @@ const traffic = (calls: ReadonlyArray<LlmCall>): LlmTraffic => ({
 })
 
 const spansOf = Effect.fnUntraced(function* (calls: ReadonlyArray<LlmCall>, sampled = true) {
-  const spans: Array<Tracer.NativeSpan> = []
-  const tracer = Tracer.make({
-    span: (options) => {
-      const span = new Tracer.NativeSpan(options)
-      spans.push(span)
-      return span
-    }
-  })
+  const { spans, tracer } = RecordingTracer.make()
   const parent = tracer.span({
     name: "run",
     parent: Option.none(),

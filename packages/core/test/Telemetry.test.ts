@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Telemetry } from "@cogni/sandbox-core"
 import { LlmProxy, MemoryContainerRuntime, SandboxRunner } from "@cogni/sandbox-core"
-import { Effect, Layer, Option, Tracer } from "effect"
+import { Effect, Layer, Option } from "effect"
+import * as RecordingTracer from "../../../test/harness/RecordingTracer.ts"
 import { llm, run, runId, runner, spec } from "./Specs.ts"
 
 const secret = "sk-live-0123456789"
@@ -18,24 +19,14 @@ describe("Telemetry", () => {
 
   it.effect("traces a run as one span with its phases below it, without prompt or output", () =>
     Effect.gen(function* () {
-      const spans: Array<Tracer.NativeSpan> = []
+      const { spans, tracer } = RecordingTracer.make()
       yield* run({
         ...spec,
         llm,
         argv: [secret],
         env: { A: secret },
         inputs: [{ name: "prompt", content: secret }]
-      }).pipe(
-        Effect.withTracer(
-          Tracer.make({
-            span: (options) => {
-              const span = new Tracer.NativeSpan(options)
-              spans.push(span)
-              return span
-            }
-          })
-        )
-      )
+      }).pipe(Effect.withTracer(tracer))
       const root = spans.find(({ name }) => name === "SandboxRunner.run")
       assert.strictEqual(root?.attributes.get(Telemetry.attribute.runId), runId)
       assert.strictEqual(root?.attributes.get(Telemetry.attribute.exitCode), 0)
@@ -57,14 +48,7 @@ describe("Telemetry", () => {
   )
 
   const recorded = () => {
-    const spans: Array<Tracer.NativeSpan> = []
-    const tracer = Tracer.make({
-      span: (options) => {
-        const span = new Tracer.NativeSpan(options)
-        spans.push(span)
-        return span
-      }
-    })
+    const { spans, tracer } = RecordingTracer.make()
     const named = (name: string) => spans.find((span) => span.name === name) ?? assert.fail(name)
     return { named, traced: Effect.withTracer(tracer) }
   }

@@ -65,13 +65,14 @@ const errorOf = ({ completed, outcome, status }: LlmCall): string | undefined =>
 /** Precise to a microsecond, because a number cannot represent a date in nanoseconds. */
 const nanos = (millis: number): bigint => BigInt(Math.round(millis * 1000)) * 1000n
 
-/** Makes spans that have already ended: the times of a call are known. */
+/** Makes spans that have already ended: the times of a call are known. Returns those that it made. */
 export const make = (
   parent: Tracer.AnySpan,
   requestModel: string,
   traffic: LlmTraffic
-): Effect.Effect<void> =>
+): Effect.Effect<ReadonlyMap<LlmCall, Tracer.Span>> =>
   Effect.map(Effect.tracer, (tracer) => {
+    const made = new Map<LlmCall, Tracer.Span>()
     for (const call of traffic.calls.filter(hasReachedUpstream)) {
       const startedMs = Date.parse(call.at)
       if (!Number.isFinite(startedMs)) continue
@@ -92,5 +93,7 @@ export const make = (
         nanos(startedMs + call.durationMs),
         error === undefined ? Exit.void : Exit.fail(`the call ended with ${error}`)
       )
+      made.set(call, span)
     }
+    return made
   })

@@ -134,12 +134,14 @@ export const make = Effect.fnUntraced(function* (
   const record = Effect.fnUntraced(function* (exit: Exit.Exit<RunResult | undefined, Reason>) {
     const { isBegun, open, ...so } = yield* Ref.get(known)
     const endedMs = yield* Clock.currentTimeMillis
-    if (isBegun === true) yield* RunMetrics.ends(spec, exit, (endedMs - startedMs) / 1000, so.llm)
     const errorType = FailureSpan.errorTypeOf(exit)
     if (errorType !== undefined) yield* Effect.annotateCurrentSpan(Telemetry.attribute.errorType, errorType)
     const span = yield* Effect.option(Effect.currentSpan)
-    if (so.llm !== undefined && Option.isSome(span))
-      yield* CallSpans.make(span.value, spec.llm?.model ?? "", so.llm)
+    const spans =
+      so.llm !== undefined && Option.isSome(span)
+        ? yield* CallSpans.make(span.value, spec.llm?.model ?? "", so.llm)
+        : new Map<never, never>()
+    if (isBegun === true) yield* RunMetrics.ends(spec, exit, (endedMs - startedMs) / 1000, so.llm, spans)
     if (open === undefined) return
     const outcome = outcomeOf(exit)
     yield* Release.bounded(

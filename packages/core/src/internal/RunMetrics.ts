@@ -2,9 +2,11 @@
  * Metrics of runs, in Effect's metric registry: `Metric.snapshot`, an exporter, and the server's `/metrics` read them.
  *
  * They are the only count. Every label has a small set of values. Names of agents are the host's, and only the first
- * {@link agentsMax} of them get a value of their own.
+ * {@link agentsMax} of them get a value of their own. Histograms, and counters of what an operator must look into, lead
+ * to the trace of a run.
  */
-import { Cause, Effect, Exit, Metric } from "effect"
+import { Cause, Effect, Exit, Metric, type Tracer } from "effect"
+import * as Exemplars from "../Exemplars.ts"
 import {
   type BudgetName,
   hasReachedUpstream,
@@ -26,26 +28,32 @@ const started = Metric.counter("sandbox_runs_started_total", {
   incremental: true
 })
 
-const ended = Metric.counter("sandbox_runs_total", {
-  description:
-    "Ended runs, by agent and status: succeeded, exited (with a nonzero code), closed, interrupted, or the reason of the failure",
-  incremental: true
-})
+const ended = Exemplars.traced(
+  Metric.counter("sandbox_runs_total", {
+    description:
+      "Ended runs, by agent and status: succeeded, exited (with a nonzero code), closed, interrupted, or the reason of the failure",
+    incremental: true
+  })
+)
 
 const refused = Metric.counter("sandbox_runs_refused_total", {
   description: "Specs that were refused before their run began, by reason",
   incremental: true
 })
 
-const duration = Metric.histogram("sandbox_run_duration_seconds", {
-  description: "Duration of runs, from their start to the end of their sandbox, by agent",
-  boundaries: seconds
-})
+const duration = Exemplars.traced(
+  Metric.histogram("sandbox_run_duration_seconds", {
+    description: "Duration of runs, from their start to the end of their sandbox, by agent",
+    boundaries: seconds
+  })
+)
 
-const phases = Metric.histogram("sandbox_run_phase_duration_seconds", {
-  description: "Duration of the phases of runs, by phase; phases overlap",
-  boundaries: [0.01, 0.025, 0.05, 0.1, 0.25, ...seconds]
-})
+const phases = Exemplars.traced(
+  Metric.histogram("sandbox_run_phase_duration_seconds", {
+    description: "Duration of the phases of runs, by phase; phases overlap",
+    boundaries: [0.01, 0.025, 0.05, 0.1, 0.25, ...seconds]
+  })
+)
 
 const open = Metric.gauge("sandbox_open", { description: "Sandboxes of this process that exist now" })
 
@@ -55,15 +63,19 @@ const calls = Metric.counter("sandbox_model_calls_total", {
   incremental: true
 })
 
-const callDuration = Metric.histogram("sandbox_model_call_duration_seconds", {
-  description: "Duration of model calls that went upstream, from the request to the end of the answer",
-  boundaries: [0.1, 0.25, ...seconds.slice(0, 10)]
-})
+const callDuration = Exemplars.traced(
+  Metric.histogram("sandbox_model_call_duration_seconds", {
+    description: "Duration of model calls that went upstream, from the request to the end of the answer",
+    boundaries: [0.1, 0.25, ...seconds.slice(0, 10)]
+  })
+)
 
-const gatewayAdded = Metric.histogram("sandbox_gateway_added_seconds", {
-  description: "Time that a gateway added to model calls: from the whole request to its sending",
-  boundaries: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5]
-})
+const gatewayAdded = Exemplars.traced(
+  Metric.histogram("sandbox_gateway_added_seconds", {
+    description: "Time that a gateway added to model calls: from the whole request to its sending",
+    boundaries: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5]
+  })
+)
 
 const tokens = Metric.counter("sandbox_model_tokens_total", {
   description: "Tokens of model calls, by type",
@@ -75,20 +87,26 @@ const cost = Metric.counter("sandbox_model_cost_usd_total", {
   incremental: true
 })
 
-const budgetLeft = Metric.histogram("sandbox_run_budget_left_ratio", {
-  description: "Part of a budget that was left when its run ended, by budget; 0 is spent",
-  boundaries: [0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1]
-})
+const budgetLeft = Exemplars.traced(
+  Metric.histogram("sandbox_run_budget_left_ratio", {
+    description: "Part of a budget that was left when its run ended, by budget; 0 is spent",
+    boundaries: [0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1]
+  })
+)
 
-const exhausted = Metric.counter("sandbox_budgets_exhausted_total", {
-  description: "Runs that spent a budget, by budget",
-  incremental: true
-})
+const exhausted = Exemplars.traced(
+  Metric.counter("sandbox_budgets_exhausted_total", {
+    description: "Runs that spent a budget, by budget",
+    incremental: true
+  })
+)
 
-const canaries = Metric.counter("sandbox_canaries_detected_total", {
-  description: "Canaries that were seen leaving a sandbox, by channel",
-  incremental: true
-})
+const canaries = Exemplars.traced(
+  Metric.counter("sandbox_canaries_detected_total", {
+    description: "Canaries that were seen leaving a sandbox, by channel",
+    incremental: true
+  })
+)
 
 /** Returns labels for names, of which only the first `max` get one of their own. The others share `other`. */
 export const makeLabels = (max: number) => {
@@ -131,12 +149,16 @@ export const spent = (budget: BudgetName): Effect.Effect<void> =>
 export const refusedAs = ({ _tag: reason }: Reason): Effect.Effect<void> =>
   Metric.update(Metric.withAttributes(refused, { reason }), 1)
 
+/** Spans of model calls, where they exist. */
+export type SpansOfCalls = ReadonlyMap<LlmCall, Tracer.AnySpan>
+
 /** Counts the end of a run that has begun, with what its proxy recorded. */
 export const ends = (
   spec: SandboxSpec,
   exit: Exit.Exit<{ readonly exitCode: number } | undefined, Reason>,
   runSeconds: number,
-  traffic: LlmTraffic | undefined
+  traffic: LlmTraffic | undefined,
+  spans: SpansOfCalls
 ): Effect.Effect<void> =>
   Effect.gen(function* () {
     const agent = agentOf(spec)
@@ -144,7 +166,7 @@ export const ends = (
     yield* Metric.update(Metric.withAttributes(ended, { agent, status: statusOf(exit) }), 1)
     yield* Metric.update(Metric.withAttributes(duration, { agent }), runSeconds)
     if (traffic === undefined) return
-    yield* used(traffic)
+    yield* used(traffic, spans)
     for (const [budget, left] of leftOf(spec.llm?.budget, traffic.usage))
       yield* Metric.update(Metric.withAttributes(budgetLeft, { budget }), left)
   })
@@ -176,14 +198,21 @@ const leftOf = (
   )
 }
 
-const used = (traffic: LlmTraffic): Effect.Effect<void> =>
+/** Times a call that went upstream. Its exemplars lead to its own span, or else to the run's. */
+const timed = (call: LlmCall, span: Tracer.AnySpan | undefined): Effect.Effect<void> => {
+  const { durationMs, gatewayMs } = call
+  const update = Effect.andThen(
+    Metric.update(callDuration, durationMs / 1000),
+    gatewayMs === undefined ? Effect.void : Metric.update(gatewayAdded, gatewayMs / 1000)
+  )
+  return span === undefined ? update : Effect.withParentSpan(update, span)
+}
+
+const used = (traffic: LlmTraffic, spans: SpansOfCalls): Effect.Effect<void> =>
   Effect.gen(function* () {
     for (const [outcome, count] of callsOf(traffic))
       yield* Metric.update(Metric.withAttributes(calls, { outcome }), count)
-    for (const { durationMs, gatewayMs } of traffic.calls.filter(hasReachedUpstream)) {
-      yield* Metric.update(callDuration, durationMs / 1000)
-      if (gatewayMs !== undefined) yield* Metric.update(gatewayAdded, gatewayMs / 1000)
-    }
+    for (const call of traffic.calls.filter(hasReachedUpstream)) yield* timed(call, spans.get(call))
     const { usage } = traffic
     if (usage === undefined) return
     for (const [type, count] of [
