@@ -180,7 +180,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/HostCommand.ts": ["node:os"]
     }
   },
-  server: { libraries: ["effect"], world: {} },
+  // Which format a scraper of metrics prefers, and the text of both.
+  server: { libraries: ["effect", "negotiator", "prom-client"], world: {} },
   promise: { libraries: ["effect"], world: {} },
   deepagents: { libraries: ["deepagents"], world: {} },
   "ai-sdk": { libraries: [], world: {} },

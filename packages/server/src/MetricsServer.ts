@@ -4,7 +4,7 @@
  */
 import { Layer } from "effect"
 import { HttpRouter } from "effect/http"
-import { PrometheusMetrics } from "effect/observability"
+import * as MetricsRoute from "./internal/MetricsRoute.ts"
 import type { Platform } from "./internal/OperatorServer.ts"
 import * as RequestSpans from "./internal/RequestSpans.ts"
 import * as Surroundings from "./internal/Surroundings.ts"
@@ -12,11 +12,7 @@ import * as ServerHealth from "./ServerHealth.ts"
 
 /** Serves `/health` and `/metrics` until its scope closes. `hostNames` are valid in addition to its address. */
 export const layer = (hostNames: ReadonlyArray<string> = []): Layer.Layer<never, never, Platform> =>
-  HttpRouter.serve(
-    Layer.mergeAll(
-      ServerHealth.liveness,
-      PrometheusMetrics.layerHttp({ path: "/metrics" }),
-      Surroundings.layer(hostNames)
-    ),
-    { disableLogger: true, disableListenLog: true }
-  ).pipe(Layer.provide(RequestSpans.layer))
+  HttpRouter.serve(Layer.mergeAll(ServerHealth.liveness, MetricsRoute.layer, Surroundings.layer(hostNames)), {
+    disableLogger: true,
+    disableListenLog: true
+  }).pipe(Layer.provide(RequestSpans.layer))

@@ -1,5 +1,6 @@
 /** Tests the server over HTTP, with in-memory layers. */
 import * as Await from "../../../test/harness/Await.ts"
+import * as RecordingTracer from "../../../test/harness/RecordingTracer.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
 import { Validator } from "@seriousme/openapi-schema-validator"
@@ -152,7 +153,7 @@ describe("operation", () => {
   it.effect("writes a token to no log, no span, no problem and no record", () =>
     Effect.gen(function* () {
       const said: Array<string> = []
-      const { spans, tracer } = recording()
+      const { spans, tracer } = RecordingTracer.make()
       const logger = Logger.make<unknown, void>(({ cause, message }) => {
         said.push(inspect([message, cause], { depth: 20 }))
       })
@@ -180,7 +181,7 @@ describe("operation", () => {
 
   it.effect("names spans of requests after their route, and makes none for probes and scrapes", () =>
     Effect.gen(function* () {
-      const { spans, tracer } = recording()
+      const { spans, tracer } = RecordingTracer.make()
       const server = yield* Effect.provideService(serve(), Tracer.Tracer, tracer)
       const caller = yield* server.caller()
       yield* caller.get("/api/v1/runs/run-000000000001")
@@ -195,19 +196,6 @@ describe("operation", () => {
     })
   )
 })
-
-/** A tracer that keeps its spans. */
-const recording = () => {
-  const spans: Array<Tracer.NativeSpan> = []
-  const tracer = Tracer.make({
-    span: (options) => {
-      const span = new Tracer.NativeSpan(options)
-      spans.push(span)
-      return span
-    }
-  })
-  return { spans, tracer }
-}
 
 describe("description", () => {
   it.effect("is a valid OpenAPI document with these paths", () =>

@@ -1,8 +1,8 @@
 /** Tests that labels come from small sets, whatever callers send. */
+import * as MetricsText from "../src/internal/MetricsText.ts"
 import * as ServerMetrics from "../src/internal/ServerMetrics.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Metric } from "effect"
-import { PrometheusMetrics } from "effect/observability"
 
 const ended = (graphId: string, ok: boolean) => ({ graphId, final: { ok }, durationMs: 1500 })
 
@@ -13,7 +13,7 @@ describe("ServerMetrics", () => {
       yield* ServerMetrics.runEnded(known, ended("sandbox:agent", true))
       yield* ServerMetrics.runEnded(known, ended("sandbox:made-up", false))
       yield* ServerMetrics.requestAnswered("PROPFIND", "/made/up?secret=hush", 404)
-      const text = yield* PrometheusMetrics.format()
+      const text = yield* MetricsText.make(MetricsText.plain)
       for (const line of [
         'sandbox_graph_runs_total{agent="sandbox:agent",status="ok"} 1',
         'sandbox_graph_runs_total{agent="unknown",status="internal"} 1',

@@ -8,7 +8,7 @@ import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Context, Effect, type FileSystem, Layer, type Path, type Scope } from "effect"
 import { type Etag, type HttpPlatform, HttpRouter, type HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiSwagger, OpenApi } from "effect/http-api"
-import { PrometheusMetrics } from "effect/observability"
+import * as MetricsRoute from "./MetricsRoute.ts"
 import * as RequestSpans from "./RequestSpans.ts"
 import * as Surroundings from "./Surroundings.ts"
 import type { RunRoster } from "./RunRoster.ts"
@@ -47,7 +47,7 @@ const served = (hostNames: ReadonlyArray<string>) =>
         Effect.sync(() => HttpServerResponse.jsonUnsafe(OpenApi.fromApi(ServerApi.ServerApi)))
       ),
       HttpApiSwagger.layer(ServerApi.ServerApi, { path: "/docs" }),
-      PrometheusMetrics.layerHttp({ path: "/metrics" }),
+      MetricsRoute.layer,
       Surroundings.layer(hostNames, Surroundings.documentationPolicy)
     ),
     { disableLogger: true, disableListenLog: true }

@@ -2,18 +2,23 @@
  * Metrics of the server, with Prometheus names, beside those that the library counts for each run. Label values come
  * from small sets: an agent of the catalog, a code, a route template of the API.
  */
+import * as Exemplars from "@cogni/sandbox-core/Exemplars"
 import type { GraphFinal } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import { Effect, Metric } from "effect"
 
-const runsTotal = Metric.counter("sandbox_graph_runs_total", {
-  description: "Ended runs of graphs, by agent and status; refused requests too",
-  incremental: true
-})
+const runsTotal = Exemplars.traced(
+  Metric.counter("sandbox_graph_runs_total", {
+    description: "Ended runs of graphs, by agent and status; refused requests too",
+    incremental: true
+  })
+)
 
-const runDuration = Metric.histogram("sandbox_graph_run_duration_seconds", {
-  description: "Duration of runs of graphs, from the request to the end of the sandbox",
-  boundaries: [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600]
-})
+const runDuration = Exemplars.traced(
+  Metric.histogram("sandbox_graph_run_duration_seconds", {
+    description: "Duration of runs of graphs, from the request to the end of the sandbox",
+    boundaries: [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600]
+  })
+)
 
 const runsActive = Metric.gauge("sandbox_runs_active", { description: "Runs under way in this process" })
 
