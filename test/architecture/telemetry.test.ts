@@ -142,6 +142,26 @@ describe("the example", () => {
     )
   })
 
+  it("leads from every histogram to the traces of its exemplars", () => {
+    const targets = (dashboard.panels ?? []).flatMap((panel) =>
+      "targets" in panel ? (panel.targets ?? []) : []
+    )
+    const histograms = targets.filter(({ expr }) => String(expr).includes("_bucket{"))
+    assert.isAbove(histograms.length, 8)
+    assert.deepStrictEqual(
+      targets.filter((target) => target["exemplar"] === true),
+      histograms
+    )
+    const sources: ReadonlyArray<any> = yaml("grafana/provisioning/datasources/datasources.yaml").datasources
+    const tempo = sources.find(({ type }) => type === "tempo")
+    assert.deepStrictEqual(
+      sources.find(({ type }) => type === "prometheus").jsonData.exemplarTraceIdDestinations,
+      [{ name: "trace_id", datasourceUid: tempo.uid }]
+    )
+    assert.include(yaml("compose.yaml").services.prometheus.command, "--enable-feature=exemplar-storage")
+    assert.isAbove(yaml("prometheus/prometheus.yaml").storage.exemplars.max_exemplars, 0)
+  })
+
   it("has panels with different IDs and titles that do not overlap", () => {
     const panels = dashboard.panels ?? []
     const taken = new Set<string>()

@@ -52,10 +52,16 @@ const script: ScriptedModel.Script = ({ index }) =>
 export interface Observed {
   readonly runId: string
   readonly token: string
+  /** The run's record, as its caller sees it. */
+  readonly record: { readonly traceId?: string }
+  /** Requests and answers of the run's model calls, which this server keeps. */
+  readonly bodies: string
   readonly prometheus: Prometheus.Prometheus
   readonly collector: OtlpCollector.OtlpCollector
-  /** Text that `/metrics` of the server had after the runs. */
+  /** Text that `/metrics` of the server had after the runs, in Prometheus's text format. */
   readonly metrics: string
+  /** The same as OpenMetrics, with exemplars. */
+  readonly openMetrics: string
   /** Requests for the model, with their headers. */
   readonly asked: Effect.Effect<ReadonlyArray<{ readonly headers: ReadonlyArray<readonly [string, string]> }>>
   /** Stops the server, and returns the lines of its log. Prometheus then has no current value any more. */
@@ -90,7 +96,8 @@ const served = Effect.fnUntraced(function* (env: Readonly<Record<string, string>
     "--reconcile-every",
     "1s",
     "--log-format",
-    "json"
+    "json",
+    "--audit-bodies"
   ]
   const server = yield* cli.start(
     ["serve", "--port", String(port), "--operator-port", String(operatorPort), ...flags],
@@ -131,6 +138,15 @@ const play = Effect.fnUntraced(function* (
   return runId
 })
 
+const bodiesOf = Effect.fnUntraced(function* ({ get }: ReturnType<typeof callerOf>, runId: string) {
+  const path = `/api/v1/runs/${runId}/calls`
+  const { calls }: { readonly calls: ReadonlyArray<{ readonly callId: string }> } = JSON.parse(
+    yield* get(path)
+  )
+  const paths = calls.flatMap(({ callId }) => [`${path}/${callId}/request`, `${path}/${callId}/answer`])
+  return (yield* Effect.forEach(paths, get)).join("\n")
+})
+
 export const acquire: Effect.Effect<Observed, never, CliProcess.CliProcess | Scope.Scope> = Effect.gen(
   function* () {
     const cli = yield* CliProcess.CliProcess
@@ -159,15 +175,21 @@ export const acquire: Effect.Effect<Observed, never, CliProcess.CliProcess | Sco
         .concat(path, "--tool", tool)
     )
     const token = stdout.toString("utf8").trim()
-    const runId = yield* play(callerOf(server.url, token), prometheus, path)
+    const caller = callerOf(server.url, token)
+    const runId = yield* play(caller, prometheus, path)
+    const scraped = (accept: string) =>
+      Effect.promise(() =>
+        fetch(`http://${server.operator}/metrics`, { headers: { accept } }).then((answer) => answer.text())
+      )
     return {
       runId,
       token,
+      record: JSON.parse(yield* caller.get(`/api/v1/runs/${runId}`)),
+      bodies: yield* bodiesOf(caller, runId),
       prometheus,
       collector,
-      metrics: yield* Effect.promise(() =>
-        fetch(`http://${server.operator}/metrics`).then((answer) => answer.text())
-      ),
+      metrics: yield* scraped("text/plain"),
+      openMetrics: yield* scraped("application/openmetrics-text"),
       asked: model.received,
       stopped: Effect.andThen(
         server.kill("SIGTERM"),

@@ -26,9 +26,18 @@ export interface Rule {
   readonly lastError?: string
 }
 
+/** An exemplar of one series, by the series' labels. */
+export interface Exemplar {
+  readonly series: Readonly<Record<string, string>>
+  readonly labels: Readonly<Record<string, string>>
+  readonly value: number
+}
+
 export interface Prometheus {
   /** Evaluates an expression. Dies with Prometheus's message if it is invalid. */
   readonly query: (expr: string) => Effect.Effect<ReadonlyArray<Sample>>
+  /** Stored exemplars of the series that an expression names, of any time. */
+  readonly exemplars: (expr: string) => Effect.Effect<ReadonlyArray<Exemplar>>
   readonly rules: Effect.Effect<ReadonlyArray<Rule>>
   /** Waits until every target was scraped once more. */
   readonly scraped: Effect.Effect<void>
@@ -57,18 +66,20 @@ export const promtool = (
         )
       })
 
-interface Answer {
-  readonly status: string
-  readonly error?: string
-  readonly data: {
-    readonly resultType?: string
-    readonly result?: ReadonlyArray<{
-      readonly metric: Readonly<Record<string, string>>
-      readonly value: readonly [number, string]
-    }>
-    readonly groups?: ReadonlyArray<{ readonly rules: ReadonlyArray<Rule> }>
-  }
+type Labels = Readonly<Record<string, string>>
+
+interface Values {
+  readonly result: ReadonlyArray<{ readonly metric: Labels; readonly value: readonly [number, string] }>
 }
+
+interface Rules {
+  readonly groups: ReadonlyArray<{ readonly rules: ReadonlyArray<Rule> }>
+}
+
+type SeriesExemplars = ReadonlyArray<{
+  readonly seriesLabels: Labels
+  readonly exemplars: ReadonlyArray<{ readonly labels: Labels; readonly value: string }>
+}>
 
 /** Starts a Prometheus that scrapes `host:port` targets of one job four times a second, and evaluates these rules. */
 export const acquire = Effect.fnUntraced(function* (options: {
@@ -90,6 +101,7 @@ export const acquire = Effect.fnUntraced(function* (options: {
     `--config.file=${config}`,
     `--storage.tsdb.path=${join(directory, "data")}`,
     `--web.listen-address=127.0.0.1:${port}`,
+    "--enable-feature=exemplar-storage",
     "--log.level=warn"
   ]
   yield* Effect.acquireRelease(
@@ -114,25 +126,39 @@ export const acquire = Effect.fnUntraced(function* (options: {
       )
     )
   )
-  const ask = (path: string): Effect.Effect<Answer["data"]> =>
+  const ask = <Data>(path: string, parameters: Labels = {}): Effect.Effect<Data> =>
     Effect.promise(async () => {
-      const answer = (await (await fetch(`${url}${path}`)).json()) as Answer
-      if (answer.status !== "success") throw new Error(`${path}: ${answer.error}`)
-      return answer.data
+      const answer = await fetch(`${url}/api/v1/${path}?${new URLSearchParams(parameters)}`)
+      const { data, error, status } = (await answer.json()) as any
+      if (status !== "success") throw new Error(`${path}: ${error}`)
+      return data
     })
   const query: Prometheus["query"] = (expr) =>
-    Effect.map(ask(`/api/v1/query?query=${encodeURIComponent(expr)}`), ({ result = [] }) =>
+    Effect.map(ask<Values>("query", { query: expr }), ({ result }) =>
       result.map(({ metric: labels, value: [, value] }) => ({ labels, value: Number(value) }))
     )
   return {
     query,
+    exemplars: (expr) =>
+      Effect.map(
+        ask<SeriesExemplars>("query_exemplars", {
+          query: expr,
+          start: "0",
+          end: String(Date.now() / 1000 + 60)
+        }),
+        (found) =>
+          found.flatMap(({ exemplars, seriesLabels: series }) =>
+            exemplars.map(({ labels, value }) => ({ series, labels, value: Number(value) }))
+          )
+      ),
     scraped: Effect.suspend(() => {
       const since = Date.now() / 1000
       return Await.until(
         "another scrape",
-        Effect.map(query("min(timestamp(up == 1))"), ([sample]) => (sample?.value ?? 0) > since)
+        // Of anything but a plain selector, timestamp() is the time of the question.
+        Effect.map(query("min(timestamp(up)) and min(up) == 1"), ([sample]) => (sample?.value ?? 0) > since)
       )
     }),
-    rules: Effect.map(ask("/api/v1/rules"), ({ groups = [] }) => groups.flatMap(({ rules }) => rules))
+    rules: Effect.map(ask<Rules>("rules"), ({ groups }) => groups.flatMap(({ rules }) => rules))
   }
 })

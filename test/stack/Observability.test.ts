@@ -92,6 +92,34 @@ const judgeTrace = Effect.fnUntraced(function* ({ asked, collector, runId }: Obs
   assert.notMatch(all.map(({ name }) => name).join("\n"), /metrics|health/u)
 })
 
+/** The exemplars in Prometheus lead to the trace of the run, and to the spans of its phases and calls. */
+const judgeExemplars = Effect.fnUntraced(function* ({
+  collector,
+  prometheus,
+  record,
+  runId
+}: ObservedServer.Observed) {
+  const { traceId } = ObservedServer.caller
+  assert.strictEqual(record.traceId, traceId)
+  const names = new Map((yield* collector.spans).map(({ name, spanId }) => [spanId, name]))
+  for (const [series, name] of [
+    ['sandbox_run_duration_seconds_bucket{agent="claude-code"}', /^SandboxRunner\.run$/u],
+    ['sandbox_runs_total{agent="claude-code"}', /^SandboxRunner\.run$/u],
+    ['sandbox_run_phase_duration_seconds_bucket{phase="agent"}', /^SandboxRunner\.agent$/u],
+    ["sandbox_model_call_duration_seconds_bucket", /^(?:chat|count_tokens) scripted$/u],
+    ["sandbox_gateway_added_seconds_bucket", /^(?:chat|count_tokens) scripted$/u],
+    ['sandbox_graph_run_duration_seconds_bucket{agent="sandbox:claude-code"}', /^SandboxServer\.chat$/u]
+  ] as const) {
+    const found = yield* prometheus.exemplars(series)
+    const own = found.filter(({ labels }) => labels["trace_id"] === traceId)
+    assert.isNotEmpty(own, `${series} leads to the trace of ${runId}: ${JSON.stringify(found)}`)
+    for (const { labels } of own) {
+      assert.sameMembers(Object.keys(labels), ["trace_id", "span_id"])
+      assert.match(names.get(labels["span_id"]!) ?? "", name, series)
+    }
+  }
+})
+
 const states = ["started", "ready", "ended"]
 
 /** Each state of the run is a line, to a collector and in JSON, and leads to the trace. */
@@ -140,13 +168,20 @@ layer(CliProcess.layer, { excludeTestServices: true })("the example of observabi
       yield* judgeAlerts(observed.prometheus)
       const lines = yield* observed.stopped
       yield* judgeTrace(observed)
+      yield* judgeExemplars(observed)
       yield* judgeLogs(observed, lines)
+      // The server keeps bodies, so that these texts were in reach of everything that is searched below.
+      for (const text of [ObservedServer.secrets.prompt, ObservedServer.secrets.answer])
+        assert.include(observed.bodies, text)
+      assert.notInclude(observed.bodies, ObservedServer.secrets.key)
       const exported = yield* observed.collector.metrics
       const scraped = [...observed.metrics.matchAll(/^# TYPE (sandbox_\w+)/gmu)].map(([, name]) => name!)
       assert.includeMembers([...exported], scraped)
       // Cardinality: no label holds what a caller, an account or a run chose.
-      assert.notMatch(observed.metrics, new RegExp(`acme|ana\\b|made-up|scripted|${observed.runId}`, "u"))
-      const told = `${observed.metrics}${JSON.stringify(lines)}${yield* observed.collector.everything}`
+      const metrics = observed.metrics + observed.openMetrics
+      assert.notMatch(metrics, new RegExp(`acme|ana\\b|made-up|scripted|${observed.runId}`, "u"))
+      assert.include(observed.openMetrics, `# {trace_id="${ObservedServer.caller.traceId}"`)
+      const told = `${metrics}${JSON.stringify(lines)}${yield* observed.collector.everything}`
       for (const [name, secret] of Object.entries({ ...ObservedServer.secrets, token: observed.token }))
         assert.notInclude(told, secret, name)
     }).pipe(Effect.scoped)

@@ -46,6 +46,7 @@ interface Target extends DataQuery {
   readonly legendFormat?: string
   readonly range?: boolean
   readonly instant?: boolean
+  readonly exemplar?: boolean
 }
 
 const targets = (queries: ReadonlyArray<Query>, instant: boolean): NonNullable<Panel["targets"]> =>
@@ -56,7 +57,9 @@ const targets = (queries: ReadonlyArray<Query>, instant: boolean): NonNullable<P
       expr,
       legendFormat,
       range: !instant,
-      instant
+      instant,
+      // Dots in the graph of a histogram. Each leads to the trace of a run.
+      ...(!instant && expr.includes("_bucket{") ? { exemplar: true } : {})
     }
     return { ...target }
   })
