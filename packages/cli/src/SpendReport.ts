@@ -27,7 +27,11 @@ const nameOf = (text: string | undefined): string =>
 const doubts = ({ callsWithoutCost, estimatedCost, states }: SpendSum): ReadonlyArray<string> => [
   ...(callsWithoutCost === 0 ? [] : [`${plural(callsWithoutCost, "call")} of unknown cost`]),
   ...(estimatedCost === undefined || estimatedCost === 0n ? [] : [`${dollars(estimatedCost)} estimated`]),
-  ...(states.drifted === 0 ? [] : [`${plural(states.drifted, "call")} that differ from the upstream's rows`]),
+  ...(states.drifted === 0
+    ? []
+    : [
+        `${plural(states.drifted, "call")} that ${states.drifted === 1 ? "differs" : "differ"} from the upstream's rows`
+      ]),
   ...(states.missing === 0 ? [] : [`${plural(states.missing, "call")} without a row`])
 ]
 
