@@ -223,7 +223,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
     )
   })
 
-  it.effect("works in a local repository if that is enabled", () =>
+  it.effect("works in a local repository if that is enabled, and keeps no prompt by default", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const model = yield* ScriptedModel.acquire(({ index }) =>
@@ -269,13 +269,19 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
       const runId = answer.headers.get("x-cogni-run-id")
       assert.include(text, `Branch: sandbox/${runId}`)
       assert.strictEqual(yield* GitOrigin.git(path, "show", `sandbox/${runId}:NOTES.md`), "tidy")
-      const view = yield* Effect.promise(() =>
-        fetch(`http://127.0.0.1:${port}/api/v1/runs/${runId}`, { headers }).then((one) => one.json())
-      )
-      assert.containSubset(view, {
+      const view = (part: string) =>
+        Effect.promise(() =>
+          fetch(`http://127.0.0.1:${port}/api/v1/runs/${runId}${part}`, { headers }).then(
+            (one): Promise<any> => one.json()
+          )
+        )
+      assert.containSubset(yield* view(""), {
         status: "succeeded",
         relay: { status: "pushed", branch: `sandbox/${runId}` }
       })
+      const [{ callId }] = (yield* view("/calls")).calls
+      for (const part of ["request", "answer"])
+        assert.strictEqual((yield* view(`/calls/${callId}/${part}`)).error.reason, "BodyNotKept")
     })
   )
 

@@ -56,6 +56,11 @@ export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeI
   if (!settings.sandboxEnabled) {
     yield* Output.note("sandboxes are disabled, so chats are refused. Enable them with SANDBOX_ENABLED=true")
   }
+  if (input.auditBodies) {
+    yield* Output.note(
+      "--audit-bodies keeps prompts and answers, which each grant of a run's account can read"
+    )
+  }
   if (operator !== undefined) yield* output.stderr(`operator's port on ${urlOf(operator)}\n`)
   if (!input.noPage) yield* output.stderr(`web page on ${urlOf(context)}/sandbox\n`)
   yield* output.stderr(`listening on ${urlOf(context)}\n`)

@@ -76,6 +76,7 @@ export const server = (
       const { forges } = yield* Effect.fromResult(settings.git)
       const runner = Composition.runner(settings, {
         wayOut,
+        auditBodies: options.auditBodies,
         allowedWorkspace: Composition.isClone(settings)
       })
       const graphs = {

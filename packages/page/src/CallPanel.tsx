@@ -61,9 +61,7 @@ const Body = ({
     staleTime: Infinity
   })
   if (error instanceof ApiProblem && error.status === 404)
-    return (
-      <Empty>{`This ${which} was not kept. A host keeps bodies only if its audit is configured to.`}</Empty>
-    )
+    return <Empty>{`This ${which} was not kept. A server keeps bodies only with --audit-bodies.`}</Empty>
   if (error !== null) return <Problem error={error} />
   if (data === undefined) return <Loading what={which} />
   return (
