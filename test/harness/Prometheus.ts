@@ -155,7 +155,7 @@ export const acquire = Effect.fnUntraced(function* (options: {
       const since = Date.now() / 1000
       return Await.until(
         "another scrape",
-        // Of anything but a plain selector, timestamp() is the time of the question.
+        // timestamp() needs a plain selector: of any other expression, it is the time of the question.
         Effect.map(query("min(timestamp(up)) and min(up) == 1"), ([sample]) => (sample?.value ?? 0) > since)
       )
     }),
