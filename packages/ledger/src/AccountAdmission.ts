@@ -175,7 +175,11 @@ export const make = Effect.fnUntraced(function* (
       found.isIdle = true
     }
   }).pipe(
-    Effect.catch((error) => Effect.logWarning(`reservations of accounts are not renewed. ${error.message}`))
+    Effect.catch((error) => Effect.logWarning(`reservations of accounts are not renewed. ${error.message}`)),
+    // Without renewals, the limit of concurrent runs would no longer hold.
+    Effect.catchDefect((defect) =>
+      Effect.logError(`reservations of accounts are not renewed, because of a fault: ${String(defect)}`)
+    )
   )
   yield* Effect.forkScoped(Effect.repeat(renew, Schedule.spaced(Duration.seconds(renewSeconds))))
 

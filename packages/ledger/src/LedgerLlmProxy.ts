@@ -84,6 +84,14 @@ export const make = Effect.fnUntraced(function* (
       Effect.catch((error) =>
         Effect.as(Effect.logWarning(`some runs are not settled in the ledger yet. ${error.message}`), [])
       ),
+      Effect.catchDefect((defect) =>
+        Effect.as(
+          Effect.logError(
+            `some runs are not settled in the ledger yet, because of a fault: ${String(defect)}`
+          ),
+          []
+        )
+      ),
       Effect.ensuring(Effect.sync(() => (recoveriesTotal += 1))),
       provided
     )

@@ -10,6 +10,7 @@ import * as Context from "effect/Context"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import * as KeyChecks from "./internal/KeyChecks.ts"
 import * as ReconciliationMetrics from "./internal/ReconciliationMetrics.ts"
 import * as ReconciliationPass from "./internal/ReconciliationPass.ts"
 import { Ledger } from "./Ledger.ts"
@@ -90,7 +91,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       after = page.next
       pass.truncated = after !== undefined && (yield* Clock.currentTimeMillis) > endsMs
     } while (after !== undefined && !pass.truncated && !pass.stopped)
-    if (!pass.truncated && !pass.stopped) yield* checkKeys(context, runId)
+    yield* checkKeys(context, runId)
     yield* ReconciliationMetrics.passed(pass)
     return ReconciliationPass.report(pass)
   })
@@ -100,11 +101,9 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     context: ReconciliationPass.PassContext,
     runId: string | undefined
   ) {
-    if (runId === undefined) return yield* ReconciliationPass.checkKeys(context)
-    const runs = (yield* ledger.attempts(runId)).filter(isKeyed)
-    if (!spend.abilities.runKeys) return
-    for (const run of runs)
-      if (run.upstream === spend.upstream) yield* ReconciliationPass.checkKey(context, run)
+    if (runId === undefined) return yield* KeyChecks.checkDue(context)
+    const runs = spend.abilities.runKeys ? (yield* ledger.attempts(runId)).filter(isKeyed) : []
+    for (const run of runs) if (run.upstream === spend.upstream) yield* KeyChecks.checkNow(context, run)
   })
 
   return Reconciler.of({ reconcile })
@@ -134,7 +133,9 @@ export const repeated = Effect.fnUntraced(function* (
     const scope = scopeOf(yield* Clock.currentTimeMillis)
     const problem = yield* reconcile(scope).pipe(
       Effect.map(({ failure }) => failure?.message),
-      Effect.catch(({ message }) => Effect.succeed(message))
+      Effect.catch(({ message }) => Effect.succeed(message)),
+      // A row that this version cannot read, or a price list that throws, must not end reconciliation for good.
+      Effect.catchDefect((defect) => Effect.succeed(`a fault: ${String(defect)}`))
     )
     if (problem !== undefined && problem !== warned)
       yield* Effect.logWarning(`calls are not reconciled: ${problem}`)

@@ -1,10 +1,11 @@
 /** Rows of a run's key that belong to no call: whether the key is used by another, and what is only a refusal. */
 import { assert, describe, it } from "@effect/vitest"
 import { Ledger, Reconciler, SpendRows } from "@cogni/sandbox-ledger"
-import { Effect, Schema } from "effect"
+import { Effect, Schema, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import * as RunKeyRows from "../src/internal/RunKeyRows.ts"
-import { entry, key, limits, row, setUp } from "./ReconcilerSetUp.ts"
+import { entryOf, runOf } from "../src/testing/LedgerContract.ts"
+import { entry, key, limits, row, setUp, unavailable } from "./ReconcilerSetUp.ts"
 
 /** Recorded so long ago that its row would be late. */
 const old = { recordedAt: "2026-01-31T10:00:30.000Z" }
@@ -34,6 +35,19 @@ const linesOf = Effect.fnUntraced(function* ({ ledger }: { readonly ledger: Ledg
     .map(({ costUsd, reason, state, usageUnitId }) => [usageUnitId, state, reason, costUsd].join(" "))
     .toSorted()
 })
+
+/** Makes a reconciler of the same ledger over other rows. */
+const over = (
+  { ledger, spend }: { readonly ledger: Ledger.Ledger["Service"]; readonly spend: SpendRows.MemorySpendRows },
+  rowsOf: SpendRows.SpendRows["Service"]["rowsOf"]
+) =>
+  Effect.map(
+    Reconciler.make({ limits }).pipe(
+      Effect.provideService(Ledger.Ledger, ledger),
+      Effect.provideService(SpendRows.SpendRows, { ...spend.service, rowsOf })
+    ),
+    ({ reconcile }) => reconcile
+  )
 
 describe("a row that failed and costs nothing", () => {
   it.effect("is explained by a call that was refused or not answered, and has no row", () =>
@@ -233,24 +247,116 @@ describe("a key that another user has", () => {
     })
   )
 
-  it.effect(
-    "stays due while its rows cannot be read, and is not read without end if there are too many",
-    () =>
-      Effect.gen(function* () {
-        const set = yield* setUp([], { ...spans, limits: { rowsMax: 2 } })
-        const unread = new SpendRows.SpendRowsUnavailable({
-          problem: "timed_out",
-          detail: "it is slow",
-          remedy: "Wait"
+  it.effect("stays due while its rows cannot be read, and keeps no other key from its check", () =>
+    Effect.gen(function* () {
+      const set = yield* setUp([], spans)
+      const other = { runKeyHash: "b".repeat(64) }
+      const healthy = runOf("run-00000002")
+      yield* set.ledger.open(healthy)
+      yield* set.ledger.settle({ run: healthy, entries: [], closedAt: "2026-01-31T10:05:01.000Z", ...other })
+      yield* TestClock.adjust("20 minutes")
+      yield* set.spend.write([theft("thief"), theft("other", other)])
+      let isSick = true
+      const reconcile = yield* over(set, (query) =>
+        isSick && query._tag === "RunKey" && query.runKeyHash === key
+          ? Stream.fail(unavailable)
+          : set.spend.service.rowsOf(query)
+      )
+      assert.strictEqual((yield* reconcile()).failure, unavailable)
+      assert.deepStrictEqual(yield* linesOf(set), ["row:other drifted unknown_call "])
+      isSick = false
+      yield* TestClock.adjust("25 minutes")
+      yield* reconcile()
+      assert.include(yield* linesOf(set), "row:thief drifted unknown_call ")
+    })
+  )
+
+  it.effect("is checked although the calls of a pass could not be compared", () =>
+    Effect.gen(function* () {
+      const set = yield* setUp([], spans)
+      yield* set.ledger.append([entryOf("run-00000009", "call-9", old)])
+      yield* TestClock.adjust("20 minutes")
+      yield* set.spend.write([theft("thief")])
+      const reconcile = yield* over(set, (query) =>
+        query._tag === "RunKey" ? set.spend.service.rowsOf(query) : Stream.fail(unavailable)
+      )
+      yield* reconcile()
+      assert.include(yield* linesOf(set), "row:thief drifted unknown_call ")
+    })
+  )
+
+  it.effect("is reported if it has more rows than a check reads", () =>
+    Effect.gen(function* () {
+      const set = yield* setUp([], { ...spans, limits: { rowsMax: 2 } })
+      yield* set.spend.write([theft("thief"), ...[1, 2, 3].map((index) => refusal(`r-${index}`))])
+      yield* TestClock.adjust("15 minutes")
+      yield* set.reconcile()
+      assert.includeMembers(yield* linesOf(set), [
+        "row:beyond drifted unknown_call ",
+        "row:thief drifted unknown_call "
+      ])
+      const { length } = yield* set.spend.asked
+      yield* set.reconcile()
+      assert.lengthOf(yield* set.spend.asked, length, "is not asked for again until it expires")
+    })
+  )
+
+  it.effect("is found by a second row of a call that has a verdict", () =>
+    Effect.gen(function* () {
+      const set = yield* setUp([entry("call-1")], spans)
+      yield* set.spend.write([row("call-1")])
+      yield* set.reconcile()
+      yield* set.spend.write([theft("chatcmpl-x", { callId: "call-1" })])
+      yield* TestClock.adjust("15 minutes")
+      yield* set.reconcile()
+      assert.deepStrictEqual(yield* linesOf(set), ["call-1 drifted duplicate_rows 0.000125"])
+    })
+  )
+
+  it.effect("is reported row by row over several passes, until none is left", () =>
+    Effect.gen(function* () {
+      const set = yield* setUp([], spans)
+      yield* set.spend.write(Array.from({ length: 2500 }, (_, index) => theft(`thief-${index}`)))
+      yield* TestClock.adjust("15 minutes")
+      const reports = [yield* set.reconcile(), yield* set.reconcile(), yield* set.reconcile()]
+      assert.deepStrictEqual(
+        reports.map(({ recorded, truncated }) => [recorded.drifted, truncated]),
+        [
+          [1000, true],
+          [1000, true],
+          [500, false]
+        ]
+      )
+    })
+  )
+
+  it.effect("is reported whatever time its row has", () =>
+    Effect.gen(function* () {
+      const set = yield* setUp([entry("call-1")])
+      const times = ["-000001-12-31T10:00:00.000Z", "nonsense", "9999-12-31T00:00:00.000Z"]
+      const rows = [row("call-1"), ...times.map((startedAt, index) => theft(`thief-${index}`, { startedAt }))]
+      const reconcile = yield* over(set, () => Stream.fromIterable(rows))
+      yield* reconcile()
+      assert.lengthOf(
+        (yield* linesOf(set)).filter((line) => line.startsWith("row:thief-")),
+        3
+      )
+    })
+  )
+
+  it.effect("is checked in the background after a fault of an earlier pass", () =>
+    Effect.gen(function* () {
+      const set = yield* setUp([], spans)
+      yield* set.spend.write([theft("thief")])
+      let passes = 0
+      yield* Effect.forkChild(
+        Effect.provideService(Reconciler.repeated(60), Reconciler.Reconciler, {
+          reconcile: (scope) => (++passes === 1 ? Effect.die("a fault") : set.reconcile(scope))
         })
-        yield* TestClock.adjust("15 minutes")
-        yield* set.spend.fail(unread)
-        assert.strictEqual((yield* set.reconcile()).failure, unread)
-        yield* set.spend.fail(undefined)
-        yield* set.spend.write([1, 2, 3].map((index) => theft(`thief-${index}`)))
-        assert.strictEqual((yield* set.reconcile()).failure?.problem, "too_large")
-        assert.isUndefined((yield* set.reconcile()).failure)
-      })
+      )
+      yield* TestClock.adjust("20 minutes")
+      assert.include(yield* linesOf(set), "row:thief drifted unknown_call ")
+    })
   )
 
   it.effect("is still reported by a later reconciliation of its run", () =>

@@ -6,12 +6,9 @@
 import * as Clock from "effect/Clock"
 import * as Equal from "effect/Equal"
 import * as Effect from "effect/Effect"
-import * as Result from "effect/Result"
 import * as Stream from "effect/Stream"
 import type { Ledger } from "../Ledger.ts"
 import { type LedgerEntry, normalized, revisionKey, type State, unknownUnitId } from "../LedgerEntry.ts"
-import type { LedgerRefused, LedgerUnavailable } from "../LedgerError.ts"
-import type { KeyedRun } from "../LedgerRun.ts"
 import * as Reconciliation from "../Reconciliation.ts"
 import type { Limits } from "../ReconciliationLimits.ts"
 import { findingsMax, type Report } from "../ReconciliationReport.ts"
@@ -203,6 +200,7 @@ interface Asked {
   readonly read: ReadonlyArray<LedgerEntry>
 }
 
+/** Reads the rows of a query, or fails if there are too many. */
 const rowsOf = (
   { limits, pass, spend }: PassContext,
   query: SpendQuery
@@ -236,7 +234,7 @@ const isOfAnswer = ({ problem }: SpendRowsUnavailable): boolean =>
   problem === "invalid_query"
 
 /** Keeps the first failure, and whether the pass ends. */
-const noted = (pass: Pass, failure: SpendRowsUnavailable): void => {
+export const noted = (pass: Pass, failure: SpendRowsUnavailable): void => {
   pass.failure ??= failure
   pass.stopped ||= !isOfAnswer(failure)
 }
@@ -308,9 +306,10 @@ const lookUp = Effect.fnUntraced(function* (context: PassContext, entries: Reado
   return { seen, read }
 })
 
-type Judged = readonly [entry: LedgerEntry, verdict: Reconciliation.Verdict | undefined]
+export type Judged = readonly [entry: LedgerEntry, verdict: Reconciliation.Verdict | undefined]
 
-const record = Effect.fnUntraced(function* (context: PassContext, verdicts: ReadonlyArray<Judged>) {
+/** Records verdicts, and counts those that are open. */
+export const record = Effect.fnUntraced(function* (context: PassContext, verdicts: ReadonlyArray<Judged>) {
   const { pass } = context
   const recordedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
   const corrections: Array<LedgerEntry> = []
@@ -332,7 +331,7 @@ const record = Effect.fnUntraced(function* (context: PassContext, verdicts: Read
 const isUnresolved = (state: State): boolean => state === "drifted" || state === "missing"
 
 /** Stores entries. Counts and reports those that no other process stored before. */
-const append = Effect.fnUntraced(function* (
+export const append = Effect.fnUntraced(function* (
   { ledger, pass }: PassContext,
   entries: ReadonlyArray<LedgerEntry>
 ) {
@@ -403,56 +402,4 @@ const withoutRow = Effect.fnUntraced(function* (
           figures: { costUsd: price.costUsd }
         }
       }
-})
-
-/** Keys that are checked at the same time. */
-const keysConcurrency = 4
-
-/**
- * Checks all rows of the keys of settled runs: at the end of the run, and when the key has expired. The rows of a pass
- * are near the calls that it compares, so it does not see a key that is used at another time.
- */
-export const checkKeys = Effect.fnUntraced(function* (context: PassContext) {
-  const { ledger, limits, spend } = context
-  if (!spend.abilities.runKeys) return
-  const nowMs = yield* Clock.currentTimeMillis
-  const before = new Date(nowMs - (limits.deadlineSeconds + limits.clockSkewSecondsMax) * 1000).toISOString()
-  const due = yield* ledger.keysDue(before)
-  yield* Effect.forEach(
-    due.filter(({ upstream }) => upstream === spend.upstream),
-    (run) =>
-      Effect.gen(function* () {
-        if (yield* checkKey(context, run))
-          yield* ledger.keyChecked(run, run.expiresAt < before ? undefined : run.expiresAt)
-      }),
-    { concurrency: keysConcurrency, discard: true }
-  )
-})
-
-/** Checks all rows of a run's key. Returns whether that is done. */
-export const checkKey = Effect.fnUntraced(function* (
-  context: PassContext,
-  run: KeyedRun
-): Effect.fn.Return<boolean, LedgerRefused | LedgerUnavailable> {
-  const { endsMs, ledger, limits, pass } = context
-  const { runId, runKeyHash } = run
-  const nowMs = yield* Clock.currentTimeMillis
-  if (pass.stopped || nowMs > endsMs) return false
-  const window = RowPlan.validityOf(run, limits)
-  const read = yield* Effect.result(rowsOf(context, { _tag: "RunKey", runKeyHash, window }))
-  if (Result.isFailure(read)) {
-    noted(pass, read.failure)
-    if (read.failure.problem !== "too_large") return false
-    yield* Effect.logWarning(
-      `the rows of the key of run ${runId} are too many to be compared with its calls. ${read.failure.remedy}`
-    )
-    return true
-  }
-  const { entries, waiting } = yield* UnknownCalls.find(
-    ledger,
-    { run, runKeyHash, rows: read.success },
-    { known: new Set(), now: new Date(nowMs).toISOString() }
-  )
-  yield* append(context, entries)
-  return waiting === 0
 })

@@ -62,6 +62,8 @@ export interface Judged {
   readonly strange: ReadonlyArray<SpendRow>
   /** Number of rows that may be explained by calls that have no verdict yet. */
   readonly waiting: number
+  /** There are more rows than `strange` may have. */
+  readonly isCut: boolean
 }
 
 /** Whether a row can be of a call that was refused early: it failed, costs nothing, and names neither call nor run. */
@@ -78,10 +80,12 @@ export const judge = (rows: ReadonlyArray<SpendRow>, calls: Calls): Judged => {
   const others = refusals.slice(left)
   const waiting = Math.min(others.length, calls.open)
   const costs = distinct.filter((row) => !isRefusal(row)).toSorted((a, b) => costOf(b) - costOf(a))
+  const strange = [...costs, ...others.slice(waiting)]
   return {
     explained: refusals.slice(0, left),
-    strange: [...costs, ...others.slice(waiting)].slice(0, reportedMax),
-    waiting
+    strange: strange.slice(0, reportedMax),
+    waiting,
+    isCut: strange.length > reportedMax
   }
 }
 

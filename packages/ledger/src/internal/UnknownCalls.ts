@@ -31,9 +31,11 @@ export interface Found {
   readonly strange: number
   /** Number of rows that calls without a verdict may explain. */
   readonly waiting: number
+  /** There are more rows than were made into entries. */
+  readonly isCut: boolean
 }
 
-const nothing: Found = { entries: [], strange: 0, waiting: 0 }
+const nothing: Found = { entries: [], strange: 0, waiting: 0, isCut: false }
 
 /** The run that had a key, if it has entries. */
 export const runOf = Effect.fnUntraced(function* (ledger: Ledger["Service"], runKeyHash: string) {
@@ -82,7 +84,8 @@ export const find = Effect.fnUntraced(function* (
         .map((row) => ({ ...bareEntryOf(run, runKeyHash, row, now), ...refusedFacts }))
     ],
     strange: before + judged.strange.length,
-    waiting: judged.waiting
+    waiting: judged.waiting,
+    isCut: judged.isCut || judged.explained.length > RunKeyRows.reportedMax
   }
 })
 
@@ -135,10 +138,27 @@ const refusedFacts: Facts = {
   detail: "this row failed and costs nothing: the upstream refused a call of this run before it read its ID"
 }
 
+/** Entries have years of four digits. */
+const firstMs = Date.parse("0001-01-01T00:00:00.000Z")
+
 const startOf = ({ startedAt }: SpendRow, now: string): string => {
   const ms = Date.parse(startedAt ?? now)
-  return ms <= Date.parse(now) ? new Date(ms).toISOString() : now
+  return ms >= firstMs && ms <= Date.parse(now) ? new Date(ms).toISOString() : now
 }
+
+/** Returns the entry of a key that has more rows than a check reads. */
+export const beyondEntry = (
+  run: SettledRun,
+  runKeyHash: string,
+  rowsMax: number,
+  now: string
+): LedgerEntry => ({
+  ...bareEntryOf(run, runKeyHash, { rowId: "beyond", status: "unknown" }, now),
+  priceSource: "none",
+  state: "drifted",
+  reason: reasons.unknownCall,
+  detail: `this run's key has more than ${rowsMax} rows. Those beyond were not compared with its calls`
+})
 
 const bareEntryOf = (
   run: SettledRun,

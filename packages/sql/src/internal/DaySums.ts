@@ -11,6 +11,13 @@ import type { Fragment } from "effect/sql/Statement"
 import * as SchemaVersion from "../SchemaVersion.ts"
 import { escaped, micro, newest, type Row } from "./LedgerTables.ts"
 
+/** Lets a step take its time: a large ledger takes longer than a statement of a run may. */
+const unbounded = (sql: SqlClient) =>
+  sql.onDialectOrElse({
+    pg: () => Effect.asVoid(sql`SET LOCAL statement_timeout = 0`),
+    orElse: () => Effect.void
+  })
+
 /** Creates or migrates the table, after those of the ledger, and fills it from their entries. */
 export const bring = SchemaVersion.bring({
   versionTable: "cogni_ledger_days_version",
@@ -27,18 +34,17 @@ export const bring = SchemaVersion.bring({
     {
       name: "calls of unknown amount",
       run: (sql) =>
-        sql`CREATE INDEX cogni_ledger_unknown ON cogni_ledger_entries (billing_account_id, called_at)
+        Effect.andThen(
+          unbounded(sql),
+          sql`CREATE INDEX cogni_ledger_unknown ON cogni_ledger_entries (billing_account_id, called_at)
           WHERE cost_pico IS NULL AND reserved_pico IS NULL`
+        )
     },
     {
       name: "sums of the entries so far",
       run: (sql) =>
         Effect.andThen(
-          // A large ledger takes longer than a statement of a run may.
-          sql.onDialectOrElse({
-            pg: () => Effect.asVoid(sql`SET LOCAL statement_timeout = 0`),
-            orElse: () => Effect.void
-          }),
+          unbounded(sql),
           sql`INSERT INTO cogni_ledger_days (billing_account_id, day, micros, rest) ${computed(sql)}`
         )
     }
