@@ -15,6 +15,7 @@ import { InvalidSpec, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { problemsOf, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
@@ -26,7 +27,7 @@ import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import type { PackageMirrorOptions } from "@cogni/sandbox-proxy/PackageMirror"
-import { Data, Effect, Layer, Queue, Redacted, Result, Schema, Stream } from "effect"
+import { Config, ConfigProvider, Data, Effect, Layer, Queue, Redacted, Result, Schema, Stream } from "effect"
 import * as HostLedger from "./internal/HostLedger.ts"
 import * as HostRuntime from "./internal/HostRuntime.ts"
 import { toProgram } from "./internal/MemoryPrograms.ts"
@@ -44,7 +45,10 @@ export interface Upstream extends Omit<GatewayLlmProxy.GatewayLlmProxyOptions, "
 }
 
 export interface HostOptions {
-  /** Address of the Docker Engine, such as `/var/run/docker.sock` or `tcp://…` (default `/var/run/docker.sock`). */
+  /**
+   * Address of the Docker Engine, such as `/var/run/docker.sock` or `tcp://…`. Default: the variable `DOCKER_HOST`, or
+   * else `/var/run/docker.sock`.
+   */
   readonly docker?: string | undefined
   /**
    * Simulates containers in memory instead, with this program in place of each command. Then nothing else here is used
@@ -183,7 +187,7 @@ const layerOf = (options: HostOptions): Layer.Layer<SandboxRunner.SandboxRunner,
   return SandboxRunner.layer.pipe(
     Layer.provide(proxyOf(options, StateDirectory.paths(stateDirectory).packages)),
     Layer.provide([
-      DockerContainerRuntime.layer(options.docker === undefined ? {} : { host: options.docker }),
+      containersOf(options.docker),
       FileRunStore.layer({
         directory: stateDirectory,
         trafficOf: AuditTraffic.reader({ prices: options.upstream?.prices })
@@ -202,6 +206,17 @@ const layerOf = (options: HostOptions): Layer.Layer<SandboxRunner.SandboxRunner,
     Layer.catch(failed)
   )
 }
+
+const dockerHost = Config.withDefault(Config.String("DOCKER_HOST"), "")
+
+/** Containers of the engine at this address, or else of the one that the environment names at this moment. */
+const containersOf = (address: string | undefined) =>
+  Layer.unwrap(
+    Effect.gen(function* () {
+      const named = address ?? (yield* dockerHost.parse(ConfigProvider.fromEnv()))
+      return DockerContainerRuntime.layer({ host: named === "" ? DockerSocket.defaultPath : named })
+    }).pipe(Effect.orDie)
+  )
 
 const failed = (reason: SandboxError["reason"]): Layer.Layer<SandboxRunner.SandboxRunner, SandboxError> =>
   Layer.effect(SandboxRunner.SandboxRunner, Effect.fail(new SandboxError({ reason })))

@@ -1,5 +1,6 @@
 /** The Promise API over containers in memory: results, errors, cancellation and the end of everything that is open. */
 import { assert, describe, it } from "@effect/vitest"
+import { afterEach, vi } from "vitest"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
@@ -289,6 +290,27 @@ describe("createSandbox", () => {
     assert.instanceOf(await rejected(sandbox.spawn(["echo"])), Closed)
     assert.isUndefined(await sandbox.ended)
     await sandbox.close()
+  })
+})
+
+describe("the engine of a host", () => {
+  afterEach(() => void vi.unstubAllEnvs())
+
+  const refused = async (options: { readonly docker?: string }) =>
+    createSandbox(options).then(
+      () => assert.fail("it must reject"),
+      (error: unknown) => (error as SandboxError).message
+    )
+
+  it("is the one that DOCKER_HOST names, unless the option names another", async () => {
+    vi.stubEnv("DOCKER_HOST", "unix:///nonexistent/variable.sock")
+    assert.include(await refused({}), "/nonexistent/variable.sock")
+    assert.include(await refused({ docker: "/nonexistent/option.sock" }), "/nonexistent/option.sock")
+  })
+
+  it("is not guessed if DOCKER_HOST cannot be used", async () => {
+    vi.stubEnv("DOCKER_HOST", "ssh://builder")
+    assert.include(await refused({}), "ssh://builder")
   })
 })
 
