@@ -28,7 +28,7 @@ describe("pack", () => {
     ])
     assert.sameMembers(all, [...SourceTree.packages, "images"])
     assert.includeMembers(promise, ["core", "docker", "promise"])
-    for (const name of ["cli", "server", "sql", "sessions", "images"]) assert.notInclude(promise, name)
+    for (const name of ["cli", "server", "sql", "sessions"]) assert.notInclude(promise, name)
     assert.sameMembers(mastra, [...promise, "mastra", "deepagents"])
     assert.match(
       (await pack("unused", "--for", "nothing")).stderr,

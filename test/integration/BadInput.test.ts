@@ -186,7 +186,7 @@ layer(RunHarness.layer(), options)("invalid host resources", (it) => {
     refused(
       { ...shell("true"), image: Images.absent },
       "ImageNotFound",
-      /no image cogni-sandbox\/absent:none.*cogni-sandbox images build --only absent/su
+      /no image cogni-sandbox\/absent:none.*npx @cogni\/sandbox-images --only absent/su
     )
   )
 

@@ -6,7 +6,6 @@
 import * as HostProgram from "@cogni/sandbox-host-files/HostProgram"
 import { type Cause, Context, Effect, Layer, Queue, Stream } from "effect"
 import { join } from "node:path"
-import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import { type ExitName, exitCode } from "./ExitCode.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as InstalledImages from "./InstalledImages.ts"
@@ -20,20 +19,16 @@ const caller = "cogni-sandbox"
 
 /** Variables that npm, docker, apt and curl read, and those of the script's cache. None is a secret of a run. */
 const passed =
-  /^(?:PATH|HOME|USER|LANG|LC_[A-Z]+|TERM|TMPDIR|XDG_CACHE_HOME|XDG_RUNTIME_DIR|DOCKER_(?:CONFIG|CERT_PATH|TLS_VERIFY|BUILDKIT)|(?:HTTPS?|NO|ALL)_PROXY|(?:https?|no|all)_proxy|NODE_EXTRA_CA_CERTS|SSL_CERT_(?:FILE|DIR)|(?:npm_config|NPM_CONFIG)_\w+)$/u
+  /^(?:PATH|HOME|USER|LANG|LC_[A-Z]+|TERM|TMPDIR|XDG_CACHE_HOME|XDG_RUNTIME_DIR|DOCKER_(?:HOST|CONFIG|CERT_PATH|TLS_VERIFY|BUILDKIT)|(?:HTTPS?|NO|ALL)_PROXY|(?:https?|no|all)_proxy|NODE_EXTRA_CA_CERTS|SSL_CERT_(?:FILE|DIR)|(?:npm_config|NPM_CONFIG)_\w+)$/u
 
-/** The environment of the script. It must use the same engine as runs, whatever the context of the docker program. */
+/** The environment of the script. With `DOCKER_HOST`, it uses the same engine as runs. */
 export const environmentOf = (
   environment: Readonly<Record<string, string>>
 ): Readonly<Record<string, string>> => ({
   PATH: HostProgram.searchPath,
   ...Object.fromEntries(Object.entries(environment).filter(([name]) => passed.test(name))),
-  DOCKER_HOST: hostOf(environment["DOCKER_HOST"] || DockerSocket.defaultPath),
   CALLER: caller
 })
-
-/** Docker's own programs do not accept a path without a scheme. */
-const hostOf = (address: string) => (address.startsWith("/") ? `unix://${address}` : address)
 
 export class ImageScript extends Context.Service<
   ImageScript,

@@ -1,4 +1,4 @@
-/** A remedy names a command that its reader has: ./dev in a checkout, cogni-sandbox elsewhere. */
+/** A remedy names a command that its reader has: ./dev in a checkout, cogni-sandbox or npx elsewhere. */
 import { ContainerFailed, ImageNotFound } from "@cogni/sandbox-core/SandboxError"
 import { assert, describe, it } from "@effect/vitest"
 import * as Failure from "../src/Failure.ts"
@@ -11,6 +11,7 @@ const checkout = { isCheckout: true }
 describe("a remedy", () => {
   it("the remedy of a missing image of ours names the command that builds it", () => {
     const { remedy } = new ImageNotFound({ image: "cogni-sandbox/codex:0123456789ab" })
+    assert.strictEqual(remedy, "Build it: npx @cogni/sandbox-images --only codex")
     assert.strictEqual(
       CheckoutCommands.inWordsOf(installed, remedy),
       "Build it: cogni-sandbox images build --only codex"
@@ -20,7 +21,7 @@ describe("a remedy", () => {
 
   it("the remedy of any other missing image names no command of ours", () => {
     for (const image of ["acme/agent:1", "cogni-sandbox:1", "ghcr.io/cogni-sandbox/runtime:1"])
-      assert.notInclude(new ImageNotFound({ image }).remedy, "images build", image)
+      assert.notInclude(new ImageNotFound({ image }).remedy, "sandbox-images", image)
   })
 
   it("starts an engine with ./dev setup only in a checkout", () => {
@@ -41,7 +42,7 @@ describe("a remedy", () => {
         new ContainerFailed({
           operation: "create",
           detail: "no image",
-          remedy: "Build it: cogni-sandbox images build"
+          remedy: "Build it: npx @cogni/sandbox-images"
         })
       )
     )

@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
 import { fileURLToPath } from "node:url"
+import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import * as ImageScript from "../src/ImageScript.ts"
 import * as ImagesCommand from "../src/ImagesCommand.ts"
 import * as Output from "../src/Output.ts"
@@ -39,19 +40,53 @@ describe("environment of the build script", () => {
     assert.notInclude(JSON.stringify(found), "planted")
   })
 
-  it("names the engine that runs use, in the form that docker accepts", () => {
+  it("names the engine that runs use", () => {
+    assert.deepInclude(ImageScript.environmentOf({ DOCKER_HOST: "/run/mine.sock" }), {
+      DOCKER_HOST: "/run/mine.sock"
+    })
+    assert.notProperty(ImageScript.environmentOf({ DOCKER_CONTEXT: "mine" }), "DOCKER_HOST")
+  })
+})
+
+const script = fileURLToPath(new URL("../../../images/build", import.meta.url))
+
+describe("the engine of the build script", () => {
+  it("is the one that runs use, in the form that docker accepts", () => {
     const host = (address?: string) =>
-      ImageScript.environmentOf(address === undefined ? {} : { DOCKER_HOST: address })["DOCKER_HOST"]
-    assert.strictEqual(host(), "unix:///var/run/docker.sock")
+      execFileSync(
+        "bash",
+        [
+          "-c",
+          `eval "$(sed -n '/^use_engine_of_runs()/,/^}/p' "$0")"
+           use_engine_of_runs
+           printenv DOCKER_HOST`,
+          script
+        ],
+        {
+          env: { PATH: "/usr/bin:/bin", ...(address !== undefined && { DOCKER_HOST: address }) },
+          encoding: "utf8"
+        }
+      ).trimEnd()
+    assert.strictEqual(host(), `unix://${DockerSocket.defaultPath}`)
     assert.strictEqual(host(""), "unix:///var/run/docker.sock")
     assert.strictEqual(host("/run/mine.sock"), "unix:///run/mine.sock")
     assert.strictEqual(host("tcp://10.0.0.1:2375"), "tcp://10.0.0.1:2375")
   })
 })
 
+describe("the build script", () => {
+  it("prints its options for --help, with the name of the program", () => {
+    const help = execFileSync("bash", [script, "--help"], {
+      env: { PATH: "/usr/bin:/bin", HOME: "/nonexistent", CALLER: "cogni-sandbox-images" },
+      encoding: "utf8"
+    })
+    assert.match(help, /^ {2}cogni-sandbox-images --only NAME… {2,}build only the images that you name/mu)
+    assert.notInclude(help, "set -euo")
+  })
+})
+
 describe("the base from a registry", () => {
   it("is built from the digest that its tag has, which is recorded", () => {
-    const script = fileURLToPath(new URL("../../../images/build", import.meta.url))
     const digest = `debian@sha256:${"a1".repeat(32)}`
     const said = execFileSync(
       "bash",

@@ -244,7 +244,7 @@ export class ImageNotFound extends Schema.TaggedError<ImageNotFound>()("ImageNot
     const [, name] = /^cogni-sandbox\/([a-z][a-z0-9-]*):/u.exec(this.image) ?? []
     return name === undefined
       ? "Build it or pull it first; a run pulls no image by default"
-      : `Build it: cogni-sandbox images build --only ${name}`
+      : `Build it: npx @cogni/sandbox-images --only ${name}`
   }
 }
 
