@@ -52,6 +52,23 @@ const billed = (gateway: LlmProxy["Service"], path: string) =>
       }).pipe(Effect.provide(ledger))
   )
 
+const residentBytes = Effect.sync(() => {
+  globalThis.gc?.()
+  return process.memoryUsage().rss
+}).pipe(Effect.delay("1 second"))
+
+/** Sockets are idle once the threads have released the memory that opening them took: this waits at most 10 seconds. */
+const idleBytes = Effect.gen(function* () {
+  let bytes = yield* residentBytes
+  for (let round = 0; round < 9; round++) {
+    const next = yield* residentBytes
+    const isStill = next > bytes * 0.995
+    bytes = Math.min(bytes, next)
+    if (isStill) break
+  }
+  return bytes
+})
+
 const program = Effect.gen(function* () {
   const start = yield* Effect.promise(() => next<Start>())
   const gateway = yield* GatewayLlmProxy.make({
@@ -92,10 +109,7 @@ const program = Effect.gen(function* () {
   for (;;) {
     const ask = yield* Effect.promise(() => next<Ask>())
     const sources = yield* Effect.forEach(Array.from({ length: ask.open }), () => open, { concurrency: 16 })
-    // Sockets are idle once the threads have released the memory that opening them took.
-    yield* Effect.sleep("1 second")
-    globalThis.gc?.()
-    process.send?.({ sources, memoryBytes: process.memoryUsage().rss } satisfies Told)
+    process.send?.({ sources, memoryBytes: yield* idleBytes } satisfies Told)
   }
 }).pipe(Effect.scoped)
 
