@@ -490,6 +490,13 @@ export const serve = {
     Flag.withDefault("127.0.0.1")
   ),
   noPage: toggle("no-page", "Do not serve the web page at /sandbox"),
+  traceUrl: orUndefined(
+    text(
+      "trace-url",
+      "URL",
+      "Viewer of traces that the page links to, with {traceId} in the place of the ID (default none)"
+    )
+  ),
   auditBodies: toggle("audit-bodies", "Keep prompts and answers, which grants of the run's account can read"),
   demo: toggle("demo", "Use the embedded demo upstream; no model is asked"),
   model: modelNamed("Model for requests that name none (default COGNI_LLM_MODEL)"),

@@ -62,6 +62,31 @@ export const idempotencyKeys = (
     "the secret of idempotency keys cannot be read"
   )
 
+/** Refuses an address that cannot lead to a trace. The page shows it to everybody who may see a run. */
+export const traceUrlOf = ({
+  traceUrl
+}: Pick<ServeInput, "traceUrl">): Effect.Effect<string | undefined, Refusal> => {
+  if (traceUrl === undefined) return Effect.succeed(undefined)
+  const url = URL.parse(traceUrl)
+  const problem =
+    url === null || !/^https?:$/u.test(url.protocol)
+      ? "is no http or https address"
+      : url.username !== "" || url.password !== ""
+        ? "has a user name or a password, which the page would show"
+        : traceUrl.includes("{traceId}")
+          ? undefined
+          : "has no {traceId}, so every link would be the same"
+  return problem === undefined
+    ? Effect.succeed(traceUrl)
+    : Effect.fail(
+        refusal(
+          "usage",
+          `--trace-url ${problem}`,
+          "Write it such as https://jaeger.example.com/trace/{traceId}"
+        )
+      )
+}
+
 /** The whole server, except for its HTTP platform. */
 export const server = (
   settings: Settings["Service"],
@@ -91,6 +116,7 @@ export const server = (
         hostNames,
         limits: limitsOf(options),
         model: modelOf(settings, options),
+        traceUrl: yield* traceUrlOf(options),
         page: options.noPage ? undefined : PageSite.directory
       }
       return SandboxServer.layer(server, operatorPlatform).pipe(

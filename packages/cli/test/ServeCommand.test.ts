@@ -67,6 +67,14 @@ describe("serve", () => {
     ],
     [["--host", "0.0.0.0"], 64, "Put a TLS proxy in front of it, and add --allow-remote", {}],
     [["--port", "65536"], 64, "--port", {}],
+    [["--trace-url", "javascript:alert(1)//{traceId}"], 64, "--trace-url is no http or https address", {}],
+    [
+      ["--trace-url", "https://ana:pw@example.com/{traceId}"],
+      64,
+      "--trace-url has a user name or a password",
+      {}
+    ],
+    [["--trace-url", "https://example.com/traces"], 64, "--trace-url has no {traceId}", {}],
     [["--body-limit", "12"], 64, "--body-limit", {}],
     [["--drain", "soon"], 64, "--drain", {}],
     [[], 78, "invalid environment variable", { SANDBOX_ENABLED: "yes" }],

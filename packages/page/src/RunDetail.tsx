@@ -41,8 +41,6 @@ export interface RunDetailProps {
   /** The selected tab, if its owner keeps it, such as in a URL. */
   readonly tab?: RunTab
   readonly onTabChange?: (tab: RunTab) => void
-  /** Address of a viewer of traces, with `{traceId}` in it. */
-  readonly traceUrl?: string
 }
 
 const Why = ({ run }: { readonly run: Run }) => {
@@ -54,15 +52,7 @@ const Why = ({ run }: { readonly run: Run }) => {
   )
 }
 
-const Head = ({
-  now,
-  run,
-  traceUrl
-}: {
-  readonly run: Run
-  readonly now: number
-  readonly traceUrl: string | undefined
-}) => {
+const Head = ({ now, run }: { readonly run: Run; readonly now: number }) => {
   const durationMs = Format.between(run.startedAt, run.endedAt, now)
   return (
     <header className="cs-head">
@@ -86,12 +76,11 @@ const Head = ({
           ["Session", run.sessionId && <Untrusted text={run.sessionId} />],
           [
             "Trace",
-            run.traceId &&
-              (traceUrl === undefined ? (
-                <span className="cs-mono">{run.traceId}</span>
-              ) : (
-                <OuterLink url={traceUrl.replace("{traceId}", encodeURIComponent(run.traceId))} />
-              ))
+            run.traceUrl === undefined ? (
+              run.traceId && <span className="cs-mono">{run.traceId}</span>
+            ) : (
+              <OuterLink url={run.traceUrl} />
+            )
           ]
         ]}
       />
@@ -143,7 +132,7 @@ const Panels = ({
   </Tabs>
 )
 
-export const RunDetail = ({ onTabChange, runId, tab, traceUrl }: RunDetailProps): ReactElement => {
+export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactElement => {
   const { client, scope } = useSandbox()
   const {
     data: run,
@@ -196,7 +185,7 @@ export const RunDetail = ({ onTabChange, runId, tab, traceUrl }: RunDetailProps)
   return (
     <article className="cs-detail" aria-label={`Run ${runId}`}>
       {error === null ? null : <Problem error={error} onRetry={refetch} />}
-      <Head run={run} now={now} traceUrl={traceUrl} />
+      <Head run={run} now={now} />
       <div className="cs-cards">
         <CostPanel run={run} />
         <section className="cs-card" aria-label="Limits">

@@ -70,6 +70,7 @@ export const Run = Schema.Struct({
   sessionId: optionalText,
   userId: optionalText,
   traceId: optionalText,
+  traceUrl: optionalText,
   exitCode: optionalNumber,
   error: Schema.optional(Schema.Struct({ code: optionalText, reason: Schema.String })),
   timings: Schema.Array(Schema.Struct({ phase: Schema.String, durationMs: Schema.Finite })),

@@ -40,6 +40,11 @@ export interface SandboxServerOptions {
   readonly model?: string | undefined
   /** Valid names in `Host`, in addition to the address where the server listens and the local names. */
   readonly hostNames?: ReadonlyArray<string> | undefined
+  /**
+   * Address of a viewer of traces, with `{traceId}` in the place of the ID of the trace. The page shows it as a link of
+   * each run. Absent: it shows the ID.
+   */
+  readonly traceUrl?: string | undefined
   /** Directory of the page's built files, such as `PageSite.directory`. Absent: no page is served. */
   readonly page?: string | undefined
 }
@@ -81,7 +86,7 @@ export const layer = <E = never, R = never>(
 export const routes = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) =>
   Layer.mergeAll(
     HttpApiBuilder.layer(ServerApi.ServerApi).pipe(
-      Layer.provide([agents, chat(options, limits), runs(limits), signIn(limits)]),
+      Layer.provide([agents, chat(options, limits), runs(options, limits), signIn(limits)]),
       Layer.provide([Authentication.layer(limits), ServerApi.layerReadable])
     ),
     ServerHealth.liveness,
@@ -126,12 +131,12 @@ const json = <A extends object, E, R>(answer: Effect.Effect<A, E, R>) =>
     HttpServerResponse.jsonUnsafe(found, { headers: { "cache-control": "private, no-store" } })
   )
 
-const runs = (limits: ServerLimits.ServerLimits) =>
+const runs = ({ traceUrl }: SandboxServerOptions, limits: ServerLimits.ServerLimits) =>
   HttpApiBuilder.group(
     ServerApi.ServerApi,
     "runs",
     Effect.fnUntraced(function* (handlers) {
-      const own = yield* RunHandlers.make
+      const own = yield* RunHandlers.make(traceUrl)
       const { output, patch } = yield* OutputHandler.make(own)
       const follow = yield* FollowHandler.make(limits, own)
       const audit = yield* AuditHandlers.make(own)

@@ -128,7 +128,23 @@ describe("the parts of a run", () => {
         suspicions: []
       })
       assert.match(body.traceId, /^[0-9a-f]{32}$/u)
+      assert.notProperty(body, "traceUrl")
       assert.isDefined(body.peak)
+    })
+  )
+
+  it.effect("lead to the viewer of traces that the operator uses, alone and in the list", () =>
+    Effect.gen(function* () {
+      const world = yield* serve({
+        program: answering("Lima"),
+        traceUrl: "https://traces.example/t/{traceId}?tz={traceId}"
+      })
+      const caller = yield* world.caller()
+      const { runId } = yield* caller.chat()
+      const { body } = yield* caller.get(`/api/v1/runs/${runId}`)
+      assert.strictEqual(body.traceUrl, `https://traces.example/t/${body.traceId}?tz=${body.traceId}`)
+      const listed = yield* caller.get("/api/v1/runs")
+      assert.strictEqual(listed.body.runs[0].traceUrl, body.traceUrl)
     })
   )
 

@@ -75,6 +75,7 @@ export interface WorldOptions {
   readonly hostNames?: ReadonlyArray<string>
   /** Directory of the page's files. */
   readonly page?: string
+  readonly traceUrl?: string
   readonly probes?: ReadonlyArray<Probe>
   /** Agents in addition to the two default ones. */
   readonly agents?: ReadonlyArray<Agent>
@@ -138,7 +139,8 @@ export const serve = (options: WorldOptions = {}) =>
           limits: options.limits,
           model: options.model ?? "gpt",
           hostNames: options.hostNames,
-          page: options.page
+          page: options.page,
+          traceUrl: options.traceUrl
         },
         NodeHttpServer.layer(() => operatorNode, { port: 0, host: "127.0.0.1" })
       ).pipe(

@@ -111,7 +111,8 @@ const withoutRecord = Effect.fnUntraced(function* (
   )
 }, Effect.catch(Problem.storeUnavailable))
 
-export const make = Effect.gen(function* () {
+/** `traceUrl` is the address of a viewer of traces, with `{traceId}` in the place of the ID. */
+export const make = Effect.fnUntraced(function* (traceUrl?: string) {
   const roster = yield* RunRoster
   const store = yield* RunStore
   const ledger = yield* Effect.serviceOption(Ledger)
@@ -129,6 +130,11 @@ export const make = Effect.gen(function* () {
             )
           )
         )
+
+  const linked = (view: RunView.RunView): RunView.RunView =>
+    view.traceId === undefined || traceUrl === undefined
+      ? view
+      : { ...view, traceUrl: traceUrl.replaceAll("{traceId}", encodeURIComponent(view.traceId)) }
 
   /** Looks up a run of the account: its record, its entry in this server's roster, or both. */
   const lookUp = Effect.fnUntraced(function* (id: string) {
@@ -150,7 +156,7 @@ export const make = Effect.gen(function* () {
       const { here, record } = yield* lookUp(id)
       if (record === undefined) return starting(here!)
       const costs = yield* costsOf([record.runId])
-      return { ...RunView.fromRecord(record), cost: costs.get(record.runId) }
+      return { ...linked(RunView.fromRecord(record)), cost: costs.get(record.runId) }
     }),
     list: Effect.fn("SandboxServer.listRuns")(function* (query: ListQuery) {
       const { billingAccountId } = yield* CurrentGrant
@@ -175,7 +181,7 @@ export const make = Effect.gen(function* () {
       return {
         runs: [
           ...first,
-          ...records.map((record) => ({ ...RunView.listed(record), cost: costs.get(record.runId) }))
+          ...records.map((record) => ({ ...linked(RunView.listed(record)), cost: costs.get(record.runId) }))
         ],
         ...(next === undefined ? {} : { next: RunSearch.formatCursor(next) })
       }
@@ -200,4 +206,4 @@ export const make = Effect.gen(function* () {
   }
 })
 
-export type RunHandlers = Effect.Success<typeof make>
+export type RunHandlers = Effect.Success<ReturnType<typeof make>>

@@ -68,8 +68,9 @@ export const RunView = Schema.Struct({
   /** The conversation to which the run belongs: `threadId` of its request. */
   sessionId: Schema.optional(Schema.String),
   userId: Schema.optional(Schema.String),
-  /** ID of the run's trace, for a link to a viewer of traces. */
   traceId: Schema.optional(Schema.String),
+  /** Address of the trace in the viewer that the operator uses. Absent: none is configured. */
+  traceUrl: Schema.optional(Schema.String),
   exitCode: Schema.optional(Schema.Int),
   /** Why the run did not succeed. */
   error: Schema.optional(Schema.Struct({ code: Schema.optional(AiErrorCode), reason: Schema.String })),
