@@ -11,38 +11,48 @@ import * as Images from "../harness/Images.ts"
 const suite = layer(CliProcess.layer, { excludeTestServices: true })
 
 suite("records of runs", (it) => {
-  it.effect("ps shows a running run, prune does not touch it, and prune --all refuses while it runs", () =>
-    Effect.gen(function* () {
-      const cli = yield* CliProcess.CliProcess
-      const started = yield* cli.start([
-        "run",
-        "-q",
-        "--run-id",
-        "run-living-one",
-        "--",
-        "sh",
-        "-c",
-        "echo up; sleep 60"
-      ])
-      yield* started.said(/^up$/mu)
-      const listed = (yield* cli.run(["ps"])).stdout.toString()
-      assert.match(listed, /^RUN +STATUS +STARTED +TOOK +COMMAND\nrun-living-one +running +/u)
-      assert.containSubset(JSON.parse((yield* cli.run(["ps", "-o", "json"])).stdout.toString()), [
-        { runId: "run-living-one", status: "running" }
-      ])
-      const printed = yield* cli.run(["logs", "run-living-one"])
-      assert.deepStrictEqual([printed.code, printed.stdout.toString()], [0, "up\n"])
-      assert.strictEqual((yield* cli.run(["prune"])).code, 0)
-      const refused = yield* cli.run(["prune", "--all"])
-      assert.strictEqual(refused.code, 65)
-      assert.include(complaint(refused.stderr), "run-living-one")
-      assert.isNull(started.child.exitCode)
-      assert.isAbove((yield* cli.leftovers).length, 0)
-      yield* started.kill("SIGTERM")
-      yield* started.ended
-      assert.strictEqual((yield* cli.run(["ps"])).stdout.length, 0)
-      assert.include((yield* cli.run(["ps", "--all"])).stdout.toString(), "interrupted")
-    })
+  it.effect(
+    "ps, top and logs --follow show a running run, prune does not touch it, and prune --all refuses while it runs",
+    () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        const started = yield* cli.start([
+          "run",
+          "-q",
+          "--run-id",
+          "run-living-one",
+          "--",
+          "sh",
+          "-c",
+          "echo up; sleep 60"
+        ])
+        yield* started.said(/^up$/mu)
+        const listed = (yield* cli.run(["ps"])).stdout.toString()
+        assert.match(listed, /^RUN +STATUS +STARTED +TOOK +COMMAND\nrun-living-one +running +/u)
+        assert.containSubset(JSON.parse((yield* cli.run(["ps", "-o", "json"])).stdout.toString()), [
+          { runId: "run-living-one", status: "running" }
+        ])
+        const printed = yield* cli.run(["logs", "run-living-one"])
+        assert.deepStrictEqual([printed.code, printed.stdout.toString()], [0, "up\n"])
+        assert.containSubset(
+          JSON.parse((yield* cli.run(["top", "--once", "-o", "json"])).stdout.toString()),
+          [{ runId: "run-living-one" }]
+        )
+        const follower = yield* cli.start(["logs", "--follow", "run-living-one"])
+        yield* follower.said(/^up$/mu)
+        assert.strictEqual((yield* cli.run(["prune"])).code, 0)
+        const refused = yield* cli.run(["prune", "--all"])
+        assert.strictEqual(refused.code, 65)
+        assert.include(complaint(refused.stderr), "run-living-one")
+        assert.isNull(started.child.exitCode)
+        assert.isAbove((yield* cli.leftovers).length, 0)
+        yield* started.kill("SIGTERM")
+        yield* started.ended
+        const followed = yield* follower.ended
+        assert.deepStrictEqual([followed.code, followed.stdout.toString()], [0, "up\n"])
+        assert.strictEqual((yield* cli.run(["ps"])).stdout.length, 0)
+        assert.include((yield* cli.run(["ps", "--all"])).stdout.toString(), "interrupted")
+      })
   )
 
   it.effect(
