@@ -7,7 +7,7 @@
 import { Clock, Context, Effect, Layer, Schema, type Scope } from "effect"
 import type { RunId } from "./RunId.ts"
 import { Evidence, Exhaustion, Phase } from "./RunResult.ts"
-import type { RunStoreError } from "./RunStore.ts"
+import type { Outcome, RunStoreError } from "./RunStore.ts"
 
 /** Longest text of one entry. Longer output is split into more entries; other texts are cut. */
 export const textCharsMax = 16_384
@@ -49,6 +49,9 @@ const OutputWritten = entry("output.written", {
   text: Text
 })
 
+/** Later output of the channel is counted, and not kept: the run keeps no more (`outputRetainedBytesMax`). */
+const OutputTruncated = entry("output.truncated", { channel: Schema.Literals(["stdout", "stderr"]) })
+
 /** A part of what the agent answers. */
 const MessageWritten = entry("message.written", { text: Text })
 
@@ -88,6 +91,7 @@ const entries = [
   PhaseEnded,
   PostureVerified,
   OutputWritten,
+  OutputTruncated,
   MessageWritten,
   ToolStarted,
   ToolEnded,
@@ -105,6 +109,17 @@ type Unnumbered<Entry> = Entry extends unknown ? Omit<Entry, "seq" | "at"> : nev
 
 /** An entry that has no number and no time yet. */
 export type JournalEvent = Unnumbered<Exclude<JournalEntry, { readonly type: "journal.truncated" }>>
+
+/** The last entry of a run with this outcome. `undefined`: it is under way. */
+export const endOf = (outcome: Outcome): Extract<JournalEvent, { type: "run.ended" }> | undefined =>
+  outcome.status === "running"
+    ? undefined
+    : {
+        type: "run.ended",
+        status: outcome.status,
+        ...(outcome.status === "failed" ? { reason: outcome.reason } : {}),
+        ...(outcome.status === "exited" ? { exitCode: outcome.result.exitCode } : {})
+      }
 
 /** A part of a journal, the oldest entry first. */
 export interface JournalPage {

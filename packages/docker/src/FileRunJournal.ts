@@ -36,9 +36,9 @@ const start: Place = { seq: 0, offset: 0, ended: false }
 /** Bytes of one reading. No line is longer: its longest text and its names, with six bytes for each character. */
 const pieceBytesMax = 256 * 1024
 
-/** Runs, and places of one run, that a process remembers. */
+/** Runs, and places of one run, that a process remembers. A server has fewer readers. */
 const placedRunsMax = 256
-const placesMax = 16
+const placesMax = 500
 
 const decodeEntry = Schema.decodeUnknownOption(Schema.fromJsonString(RunJournal.JournalEntry))
 

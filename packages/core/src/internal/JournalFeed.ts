@@ -2,15 +2,16 @@
 import { Effect } from "effect"
 import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
-import type { JournalEvent, RunJournals } from "../RunJournal.ts"
+import { endOf, type JournalEvent, type RunJournals } from "../RunJournal.ts"
 import type { OutputChunk } from "../RunResult.ts"
 import type { Outcome } from "../RunStore.ts"
 
-/** Decodes a channel as `OutputCollector` does, up to the same number of bytes. */
+/** Decodes a channel as `OutputCollector` does, up to the same number of bytes, and says when there were more. */
 const makeChannel = (channel: OutputChunk["channel"], retainedBytesMax: number) => {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
   const encoder = new TextEncoder()
   let room = retainedBytesMax
+  let isCut = false
   let from = 0
   const event = (text: string): ReadonlyArray<JournalEvent> => {
     if (text === "") return []
@@ -19,10 +20,13 @@ const makeChannel = (channel: OutputChunk["channel"], retainedBytesMax: number) 
     return [written]
   }
   return {
-    hear: (bytes: Uint8Array) => {
-      const kept = bytes.byteLength > room ? bytes.subarray(0, room) : bytes
+    hear: (bytes: Uint8Array): ReadonlyArray<JournalEvent> => {
+      if (isCut) return []
+      isCut = bytes.byteLength > room
+      const kept = isCut ? bytes.subarray(0, room) : bytes
       room -= kept.byteLength
-      return event(decoder.decode(kept, { stream: true }))
+      const written = event(decoder.decode(kept, { stream: !isCut }))
+      return isCut ? [...written, { type: "output.truncated", channel }] : written
     },
     /** The rest of a character that the output ends in. */
     end: () => event(decoder.decode())
@@ -65,22 +69,14 @@ export const make = (journal: RunJournals, runId: RunId, outputRetainedBytesMax:
     }),
     hear: (event: RunEvent) => Effect.suspend(() => (isOpen ? write(eventsOf(event)) : Effect.void)),
     ended: (outcome: Outcome) =>
-      Effect.suspend(() =>
-        isOpen && outcome.status !== "running"
+      Effect.suspend(() => {
+        const end = endOf(outcome)
+        return isOpen && end !== undefined
           ? Effect.andThen(
-              write([
-                ...channels.stdout.end(),
-                ...channels.stderr.end(),
-                {
-                  type: "run.ended",
-                  status: outcome.status,
-                  ...(outcome.status === "failed" ? { reason: outcome.reason } : {}),
-                  ...(outcome.status === "exited" ? { exitCode: outcome.result.exitCode } : {})
-                }
-              ]),
+              write([...channels.stdout.end(), ...channels.stderr.end(), end]),
               journal.close(runId)
             )
           : Effect.void
-      )
+      })
   }
 }

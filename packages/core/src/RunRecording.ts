@@ -1,0 +1,193 @@
+/**
+ * The recording of a run: its terminal as an asciicast v3 file, which `asciinema` and other players replay.
+ *
+ * Nothing is stored for it. It is derived from the journal, whose pieces of output have times: so it has the same
+ * text, the same bounds, and ends where the journal does. Output is untrusted: an agent chose it.
+ */
+import { Effect, Option, Stream } from "effect"
+import type { RunId } from "./RunId.ts"
+import { endOf, type JournalEntry, journalBytesMax, RunJournal } from "./RunJournal.ts"
+import type { RunRecord, RunStoreError } from "./RunStore.ts"
+
+/** Media type of a recording. */
+export const mediaType = "application/x-asciicast"
+
+/** Ending of the name of a file with a recording. */
+export const fileExtension = ".cast"
+
+/**
+ * Maximum size of a recording. Then no more output is written, but markers and the exit status. It is twice that of a
+ * journal, because the carriage return of a line takes as much as its line feed.
+ */
+export const recordingBytesMax = 2 * journalBytesMax
+
+/** A sandbox has no terminal. Programs then write for this size, which a player may change. */
+const term = { cols: 80, rows: 24 }
+
+/** Longest text of a marker. */
+const labelCharsMax = 200
+
+/** Size that is left for entries other than output. */
+const reservedBytes = 256 * 1024
+
+/** Entries of one reading of a journal. They have at most 1.6 million characters of output. */
+const readEntriesMax = 100
+
+/** Converts entries of a journal, in order, to the lines of a recording. */
+export interface RecordingWriter {
+  /** Returns whole lines, each with its line feed; none for an entry that is not part of a recording. */
+  readonly add: (entry: JournalEntry) => string
+  /** Returns what is still missing: a header without entries, and the end that a killed process could not write. */
+  readonly end: (record?: Pick<RunRecord, "endedAt" | "outcome">) => string
+}
+
+export interface WriterOptions {
+  /** Title of the recording. */
+  readonly title: string
+  /** Maximum size, at least 512 KiB (default 32 MiB). */
+  readonly bytesMax?: number | undefined
+}
+
+const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
+
+/**
+ * Writes a value as one line. Characters that JSON allows in a line, and that act on a terminal or end a line for some
+ * readers, become escapes, so that a file with hostile output can be printed.
+ */
+const lineOf = (value: unknown): string =>
+  `${JSON.stringify(value).replaceAll(
+    /[\u007f-\u009f\u2028\u2029]/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`
+  )}\n`
+
+/** Converts line feeds as a terminal does for the programs in it. Otherwise each line would begin below the last one's end. */
+const shown = (text: string): string => text.toWellFormed().replaceAll("\n", "\r\n")
+
+const labelOf = (text: string): string => text.slice(0, labelCharsMax).toWellFormed().replaceAll(/\s+/gu, " ")
+
+/** Returns the marker of an entry: stages of the run, and what is missing. */
+const markerOf = (entry: JournalEntry): string | undefined => {
+  switch (entry.type) {
+    case "run.started":
+      return "run started"
+    case "posture.verified":
+      return "agent started"
+    case "phase.ended":
+      return entry.phase === "agent" ? "agent ended" : undefined
+    case "exfiltration.suspected":
+      return `canary ${entry.evidence.canary} left in ${entry.evidence.channel}`
+    case "budget.exhausted":
+      return `budget spent: ${entry.exhaustion.budget}`
+    case "output.truncated":
+      return `${entry.channel} truncated`
+    case "journal.truncated":
+      return "output truncated: the journal is full"
+    case "run.ended":
+      return `run ended: ${entry.reason ?? (entry.exitCode === undefined ? entry.status : `exit code ${entry.exitCode}`)}`
+    default:
+      return undefined
+  }
+}
+
+/** Milliseconds since 1970, if they are known. */
+type Millis = number | undefined
+
+const millisOf = (at: string): Millis => {
+  const millis = Date.parse(at)
+  return Number.isNaN(millis) ? undefined : millis
+}
+
+/** Makes a writer. Pure, except for its own place. */
+export const makeWriter = ({ bytesMax = recordingBytesMax, title }: WriterOptions): RecordingWriter => {
+  /** Time of the last line. A clock that goes back does not count, nor does an invalid time. */
+  let lastMillis: Millis
+  let bytes = 0
+  let isBegun = false
+  let isEnded = false
+  let isFull = false
+
+  const header = (at: Millis) =>
+    lineOf({
+      version: 3,
+      term,
+      ...(at === undefined ? {} : { timestamp: Math.floor(at / 1000) }),
+      title: labelOf(title)
+    })
+  const take = (line: string, limit: number): string => {
+    const length = bytesOf(line)
+    if (bytes + length > limit) return ""
+    bytes += length
+    return line
+  }
+  /** Writes an event at a time that is not before the last one's. Its interval counts from the last line. */
+  const event = (at: Millis, code: "o" | "m" | "x", data: string, limit = bytesMax): string => {
+    const passed = at === undefined || lastMillis === undefined ? 0 : Math.max(0, at - lastMillis)
+    const line = take(lineOf([passed / 1000, code, data]), limit)
+    if (line !== "") lastMillis = lastMillis === undefined ? at : lastMillis + passed
+    return line
+  }
+  const output = (at: Millis, text: string): string => {
+    if (isFull) return ""
+    const line = event(at, "o", shown(text), bytesMax - reservedBytes)
+    isFull = line === ""
+    return isFull ? event(at, "m", "output truncated: the recording is full") : line
+  }
+
+  const begin = (at: Millis): string => {
+    if (isBegun) return ""
+    isBegun = true
+    lastMillis = at
+    return take(header(at), bytesMax)
+  }
+  const add = (entry: JournalEntry): string => {
+    const at = millisOf(entry.at)
+    const first = begin(at)
+    if (entry.type === "output.written") return first + output(at, entry.text)
+    const label = markerOf(entry)
+    const marker = label === undefined ? "" : event(at, "m", labelOf(label))
+    if (entry.type !== "run.ended") return first + marker
+    isEnded = true
+    const { exitCode } = entry
+    return first + marker + (exitCode === undefined ? "" : event(at, "x", String(exitCode)))
+  }
+
+  return {
+    add,
+    end: (record) => {
+      const end = record === undefined || isEnded ? undefined : endOf(record.outcome)
+      return end === undefined || record === undefined
+        ? begin(undefined)
+        : add({ seq: 1, at: record.endedAt ?? "", ...end })
+    }
+  }
+}
+
+/**
+ * Opens the recording of a run, as a stream of whole lines that is read from the journal piece by piece. `undefined`:
+ * this host has no journal of the run.
+ *
+ * A run under way has the recording until now, without an end. `record` is the record of a run that is over: it has the
+ * end that a killed process could not write.
+ */
+export const open = Effect.fn("RunRecording.open")(function* (
+  runId: RunId,
+  options: Omit<WriterOptions, "title"> & { readonly record?: RunRecord | undefined } = {}
+): Effect.fn.Return<Stream.Stream<string, RunStoreError> | undefined, RunStoreError> {
+  const journal = yield* RunJournal
+  const first = yield* journal.read({ runId, limit: 1 })
+  if (first === undefined) return undefined
+  const { record, ...more } = options
+  return Stream.suspend(() => {
+    const writer = makeWriter({ title: runId, ...more })
+    return Stream.paginate(
+      0,
+      Effect.fnUntraced(function* (after) {
+        const entries = (yield* journal.read({ runId, after, limit: readEntriesMax }))?.entries ?? []
+        const lines = entries.map(writer.add).join("")
+        return entries.length === readEntriesMax
+          ? ([[lines], Option.some(entries.at(-1)!.seq)] as const)
+          : ([[lines + writer.end(record)], Option.none<number>()] as const)
+      })
+    )
+  })
+})
