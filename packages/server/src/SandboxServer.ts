@@ -21,6 +21,8 @@ import * as ChatHandler from "./internal/ChatHandler.ts"
 import * as DeliveryHandler from "./internal/DeliveryHandler.ts"
 import * as FollowHandler from "./internal/FollowHandler.ts"
 import * as OutputHandler from "./internal/OutputHandler.ts"
+import * as Readers from "./internal/Readers.ts"
+import * as RecordingHandler from "./internal/RecordingHandler.ts"
 import * as RequestSpans from "./internal/RequestSpans.ts"
 import * as RunHandlers from "./internal/RunHandlers.ts"
 import * as Surroundings from "./internal/Surroundings.ts"
@@ -138,7 +140,9 @@ const runs = ({ traceUrl }: SandboxServerOptions, limits: ServerLimits.ServerLim
     Effect.fnUntraced(function* (handlers) {
       const own = yield* RunHandlers.make(traceUrl)
       const { output, patch } = yield* OutputHandler.make(own)
-      const follow = yield* FollowHandler.make(limits, own)
+      const readers = yield* Readers.make(limits)
+      const follow = yield* FollowHandler.make(limits, own, readers)
+      const recording = RecordingHandler.make(limits, own, readers)
       const audit = yield* AuditHandlers.make(own)
       const { calls, tools } = yield* CallHandlers.make(own, audit)
       const retryRelay = yield* DeliveryHandler.make(own)
@@ -151,6 +155,7 @@ const runs = ({ traceUrl }: SandboxServerOptions, limits: ServerLimits.ServerLim
         )
         .handle("stdout", ({ headers, params }) => output(params.id, "stdout", headers.range))
         .handle("stderr", ({ headers, params }) => output(params.id, "stderr", headers.range))
+        .handle("recording", ({ params }) => recording(params.id))
         .handle("calls", ({ params, query }) => json(calls(params.id, query)))
         .handle("callRequest", ({ params }) => audit.body(params.id, params.callId, "request"))
         .handle("callAnswer", ({ params }) => audit.body(params.id, params.callId, "answer"))

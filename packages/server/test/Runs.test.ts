@@ -215,6 +215,7 @@ describe("the parts of a run", () => {
         "/events",
         "/stdout",
         "/stderr",
+        "/recording",
         "/calls",
         "/calls/c/request",
         "/calls/c/answer",

@@ -220,6 +220,7 @@ describe("description", () => {
         "get /api/v1/runs/{id}/events 200 400 403 404 409 429 503",
         "get /api/v1/runs/{id}/stdout 200 400 403 404 416 429 503",
         "get /api/v1/runs/{id}/stderr 200 400 403 404 416 429 503",
+        "get /api/v1/runs/{id}/recording 200 400 403 404 409 429 503",
         "get /api/v1/runs/{id}/calls 200 400 403 404 429 503",
         "get /api/v1/runs/{id}/calls/{callId}/request 200 400 403 404 429 503",
         "get /api/v1/runs/{id}/calls/{callId}/answer 200 400 403 404 429 503",

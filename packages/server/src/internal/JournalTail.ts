@@ -5,8 +5,8 @@
  * never waits for a reader. Readers take processor time of the server, which they share with the runs of its process.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
-import { type RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
+import { endOf, type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Clock, Effect, Option, RcMap, Ref, Result, Stream, SubscriptionRef } from "effect"
 import { RunRoster } from "./RunRoster.ts"
 
@@ -74,19 +74,6 @@ const grown = ({ last, recent }: Tail, entries: ReadonlyArray<JournalEntry>, isO
   return { recent: all.slice(from), last: entries.at(-1)?.seq ?? last, isOver }
 }
 
-/** The end of a run whose process could not write it. */
-const endOf = ({ outcome }: RunRecord, seq: number, at: string): JournalEntry | undefined =>
-  outcome.status === "running"
-    ? undefined
-    : {
-        seq,
-        at,
-        type: "run.ended",
-        status: outcome.status,
-        ...(outcome.status === "failed" ? { reason: outcome.reason } : {}),
-        ...(outcome.status === "exited" ? { exitCode: outcome.result.exitCode } : {})
-      }
-
 const unreadable = (runId: RunId, error: { readonly message: string }) =>
   Effect.logWarning(`the journal of run ${runId} could not be read. ${error.message}`)
 
@@ -136,8 +123,9 @@ export const make = Effect.gen(function* () {
     if ((yield* roster.find(runId)) !== undefined) return undefined
     const record = yield* store.describe(runId)
     if (record === undefined) return undefined
+    const end = endOf(record.outcome)
     const now = new Date(yield* Clock.currentTimeMillis).toISOString()
-    return endOf(record, seq, record.endedAt ?? now)
+    return end && { seq, at: record.endedAt ?? now, ...end }
   })
 
   const tails = yield* RcMap.make({

@@ -37,7 +37,10 @@ export const rangeOf = (header: string | undefined, bytes: number): Range => {
 
 const contentType = "text/plain; charset=utf-8"
 
-/** Text of an agent. A browser must neither guess its type nor keep it. */
+/** Headers of text of an agent. A browser must neither guess its type nor keep it. */
+export const plainHeaders = { "cache-control": "private, no-store", "x-content-type-options": "nosniff" }
+
+/** Text of an agent. */
 export const plain = (
   body: Uint8Array | string,
   headers: Readonly<Record<string, string>> = {},
@@ -46,7 +49,7 @@ export const plain = (
   const options = {
     status,
     contentType,
-    headers: { "cache-control": "private, no-store", "x-content-type-options": "nosniff", ...headers }
+    headers: { ...plainHeaders, ...headers }
   }
   return typeof body === "string"
     ? HttpServerResponse.text(body, options)

@@ -4,6 +4,7 @@
  * Text that an agent wrote is bounded, and is `text/plain` or a string in JSON, never markup.
  */
 import { JournalEntry } from "@cogni/sandbox-core/RunJournal"
+import * as RunRecording from "@cogni/sandbox-core/RunRecording"
 import { pageRunsMax, RunFilter } from "@cogni/sandbox-core/RunSearch"
 import { DeliveryRecord } from "@cogni/sandbox-git-relay/RelayRun"
 import { Schema, Struct } from "effect"
@@ -173,6 +174,20 @@ export class Runs extends HttpApiGroup.make("runs")
     ),
     outputEndpoint("stdout"),
     outputEndpoint("stderr"),
+    HttpApiEndpoint.get("recording", "/runs/:id/recording", {
+      params: runParams,
+      success: Schema.String.annotate({
+        description: "newline-delimited JSON: a header, then `[interval, code, data]` for each event"
+      }).pipe(HttpApiSchema.asText({ contentType: RunRecording.mediaType })),
+      error: [...missing, Problem.Conflict]
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Read the recording of a run",
+        description:
+          "An asciicast v3 file: stdout and stderr with their times, markers for the stages of the run, and its exit " +
+          "code. At most 32 MiB. While the run is under way, the recording until now. Only on the host that ran the run."
+      })
+    ),
     HttpApiEndpoint.get("calls", "/runs/:id/calls", {
       params: runParams,
       query: pageQuery,

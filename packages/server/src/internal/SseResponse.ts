@@ -26,10 +26,11 @@ export const make = Effect.fnUntraced(function* <R>(
 })
 
 /**
- * Ends the request if its stream was not read for `secondsMax`. Heartbeats are always available, so an unread stream
- * means a reader that does not read, for which the platform would wait without limit.
+ * Ends the request if its stream was not read for `secondsMax`. For a stream that always has something to read, such as
+ * heartbeats: then an unread one means a reader that does not read, for which the platform would wait without limit.
+ * Returns what to do with each piece.
  */
-const endWhenStalled = Effect.fnUntraced(function* (secondsMax: number) {
+export const endWhenStalled = Effect.fnUntraced(function* (secondsMax: number) {
   const request = Option.getOrUndefined(Option.fromUndefinedOr(Fiber.getCurrent()))
   let pieces = 0
   const watch: Effect.Effect<void> = Effect.suspend(() => {
