@@ -12,6 +12,7 @@ import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effec
 import * as ExitCode from "./ExitCode.ts"
 import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
+import * as LogsFlags from "./LogsFlags.ts"
 import * as SpendFlags from "./SpendFlags.ts"
 import * as LogFormat from "./LogFormat.ts"
 import * as ImageScript from "./ImageScript.ts"
@@ -152,20 +153,15 @@ Only the host that runs a run knows what it is doing. Without a terminal, the ta
 
 const runArgument = Argument.String("run").pipe(Argument.withDescription("Run ID or unique prefix"))
 
-const logsCommand = Command.make(
-  "logs",
-  {
-    run: runArgument,
-    stderr: Flags.toggle("stderr", "Print standard error instead of standard output"),
-    follow: Flags.toggle(
-      "follow",
-      "Print the output of an active run as it comes, until the run ends; with --output json, its events"
-    ).pipe(Flag.withAlias("f")),
-    output: Flags.output
-  },
-  (flags) =>
-    Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ logs }) => logs(flags)))
-).pipe(Command.withDescription("Print the output of a run"))
+const logsCommand = Command.make("logs", { run: runArgument, ...LogsFlags.logs }, ({ output, ...flags }) =>
+  output === "asciicast"
+    ? Effect.promise(() => import("./RecordingCommand.ts")).pipe(
+        Effect.flatMap(({ recording }) => recording(flags))
+      )
+    : Effect.promise(() => import("./RecordCommand.ts")).pipe(
+        Effect.flatMap(({ logs }) => logs({ ...flags, output }))
+      )
+).pipe(Command.withDescription("Print the output of a run, or write its recording"))
 
 const inspectCommand = Command.make(
   "inspect",

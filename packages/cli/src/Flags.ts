@@ -142,16 +142,16 @@ export const quiet = toggle("quiet", "Suppress progress on standard error").pipe
 export const model = modelNamed("Model that the agent asks (default COGNI_LLM_MODEL)")
 
 /** Flag for an output file, which becomes an absolute path. Refuses -, which elsewhere means a stream. */
-const patch = (description: string) =>
+export const outputFile = (name: string, description: string) =>
   orUndefined(
     parsed((path) =>
       path === "-"
         ? Result.fail("a file (/dev/stdout for standard output, ./- for a file with that name)")
         : Result.succeed(resolve(path))
-    )(file("patch", description))
+    )(file(name, description))
   )
 
-const patchFile = patch("Write the commits to a patch file instead of pushing them")
+const patchFile = outputFile("patch", "Write the commits to a patch file instead of pushing them")
 
 /** Flag for the branch of the commits. */
 const branchOr = (fallback: string) =>
@@ -286,7 +286,7 @@ export const task = {
   model,
   promptFile: run.promptFile,
   stepsMax: orUndefined(whole("steps-max", 1, 10_000, "Model answers allowed (default 50)")),
-  patch: patch("Write the patch to a file outside the workspace, instead of to standard output"),
+  patch: outputFile("patch", "Write the patch to a file outside the workspace (default standard output)"),
   timeoutSeconds: duration("timeout", "Wall-clock time allowed, such as 90s or 2h (default 30m)"),
   memoryBytes: memoryOr("1g"),
   cpus: run.cpus,

@@ -35,8 +35,19 @@ export const ps = Effect.fnUntraced(function* (input: Output.Asked & { readonly 
 
 /** Prints the stored output of a run, or with `follow` its output until it ends. */
 export const logs = Effect.fnUntraced(function* (
-  input: Output.Asked & { readonly run: string; readonly stderr: boolean; readonly follow: boolean }
+  input: Output.Asked & {
+    readonly run: string
+    readonly stderr: boolean
+    readonly follow: boolean
+    readonly file?: string | undefined
+  }
 ) {
+  if (input.file !== undefined)
+    return yield* refusal(
+      "usage",
+      "--file is for a recording",
+      "Add --output asciicast, or redirect standard output"
+    )
   const record = yield* find(input.run)
   const kept = outputOf(record)
   if (kept === undefined || input.follow) return yield* journaled(record, input)
@@ -64,7 +75,9 @@ const journaled = Effect.fnUntraced(function* (
             ? output.stdout(entry.text)
             : entry.type === "journal.truncated"
               ? Output.note("truncated: the journal of this run is full")
-              : Effect.void,
+              : entry.type === "output.truncated" && entry.channel === channel
+                ? Output.note("truncated: the run keeps no more of its output")
+                : Effect.void,
       { discard: true }
     )
   const isFound = input.follow

@@ -43,7 +43,11 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
     input.branch === undefined ? undefined : yield* Effect.fromResult(RepoPlan.branchOf(input.branch))
   const { delivery, runId } = yield* Effect.gen(function* () {
     const runId = yield* found(input.run)
-    const patch = yield* UserFiles.reservePatch(input.patch, Composition.cloneWorkspace(settings, runId))
+    const patch = yield* UserFiles.reserve(
+      "--patch",
+      input.patch,
+      Composition.cloneWorkspace(settings, runId)
+    )
     const progress = yield* Progress.make({ quiet: input.quiet })
     // Containers of a dead process may still change the workspace.
     yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reap)

@@ -60,7 +60,7 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
   const allowedWorkspace = [Composition.cloneWorkspace(settings, runId)]
   const ended = yield* Effect.gen(function* () {
     const progress = yield* Progress.make(input, plan.note)
-    const patch = yield* UserFiles.reservePatch(repo.patch, undefined)
+    const patch = yield* UserFiles.reserve("--patch", repo.patch, undefined)
     yield* progress.now("cloning")
     let kept: Delivery | undefined
     const inClone = RepoRun.inClone(repo.request, repo.patch, progress, (delivery) => {

@@ -39,7 +39,7 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
   }
   const planned = yield* Effect.fromResult(plan(input, runId, settings))
   const prompt = yield* Prompt.read(source, input.workspace)
-  const file = yield* UserFiles.reservePatch(input.patch, input.workspace)
+  const file = yield* UserFiles.reserve("--patch", input.patch, input.workspace)
   const result = yield* Effect.gen(function* () {
     const progress = yield* Progress.make(input, planned.note)
     return yield* follow(planned.task, prompt, input.patch !== undefined, progress)

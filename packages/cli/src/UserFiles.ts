@@ -44,15 +44,16 @@ export const read = (
     Effect.mapError(HostFile.read(path, { ...options, agents }), (error) => refusalOf(what, error))
   )
 
-/** Reserves the file of `--patch` until the scope closes. */
-export const reservePatch = (
+/** Reserves the file that a flag names until the scope closes. */
+export const reserve = (
+  flag: "--patch" | "--file",
   path: string | undefined,
   workspace: string | undefined
 ): Effect.Effect<HostFile.Reservation | undefined, Refusal, Scope.Scope> =>
   path === undefined
     ? Effect.succeed(undefined)
     : Effect.flatMap(agentDirectories(workspace), (agents) =>
-        Effect.mapError(HostFile.reserve(path, { agents }), (error) => refusalOf("--patch", error))
+        Effect.mapError(HostFile.reserve(path, { agents }), (error) => refusalOf(flag, error))
       )
 
 const exits: Partial<Record<HostPathRefused["problem"], ExitName>> = {

@@ -3,14 +3,25 @@
  * creating anything if no run was ever started.
  */
 import { assert, describe, it } from "@effect/vitest"
+import * as Asciicast from "../../../test/harness/Asciicast.ts"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as FileRunJournal from "@cogni/sandbox-docker/FileRunJournal"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
-import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs"
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync
+} from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 
@@ -116,6 +127,53 @@ describe("RecordCommand", () => {
       const typo = yield* cli(path, ["ps"], { COGNI_DATABASE_URL: "postgress://u:planted-7f3c@h/d" })
       assert.strictEqual(typo.code, 78)
       assert.notInclude(typo.stdout + typo.stderr, "planted-7f3c")
+    })
+  )
+
+  it.effect("a recording goes to standard output or to a file, and only the host of the run has it", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      yield* leave(path)
+      const none = yield* cli(path, ["logs", runId, "-o", "asciicast"])
+      assert.strictEqual(none.code, 66)
+      assert.match(none.stderr, /no recording of run-00000000000a is stored here .+ --output asciicast\n$/u)
+      const journal = FileRunJournal.make({ directory: path })
+      yield* journal.write(runId, { type: "run.started" })
+      yield* journal.write(runId, {
+        type: "output.written",
+        channel: "stderr",
+        from: 0,
+        text: "\u001b[1mhello\n"
+      })
+      yield* journal.close(runId)
+      const printed = yield* cli(path, ["logs", runId, "-o", "asciicast"])
+      assert.deepStrictEqual([printed.code, printed.stderr], [0, ""])
+      const cast = Asciicast.parse(printed.stdout)
+      assert.strictEqual(Asciicast.outputOf(cast), "\u001b[1mhello\n")
+      // The process that wrote the journal did not live to write the end, which is in the record.
+      assert.deepStrictEqual(Asciicast.markersOf(cast), ["run started", "run ended: TimedOut"])
+      assert.strictEqual((yield* cli(path, ["logs", "-f", runId, "-o", "asciicast"])).stdout, printed.stdout)
+      const file = join(path, "run.cast")
+      const saved = yield* cli(path, ["logs", runId, "-o", "asciicast", "--file", file])
+      assert.deepStrictEqual([saved.code, saved.stdout, saved.stderr], [0, "", `· recording in ${file}\n`])
+      assert.strictEqual(readFileSync(file, "utf8"), printed.stdout)
+      const link = join(path, "link.cast")
+      symlinkSync(file, link)
+      const refused = yield* cli(path, ["logs", runId, "-o", "asciicast", "--file", link])
+      assert.strictEqual(refused.code, 65)
+      assert.include(refused.stderr, "is a symbolic link")
+    })
+  )
+
+  it.effect("a recording has both channels, and no other output goes to a file", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      for (const argv of [
+        ["logs", runId, "--stderr", "-o", "asciicast"],
+        ["logs", runId, "--file", join(path, "run.txt")]
+      ])
+        assert.strictEqual((yield* cli(path, argv)).code, 64, argv.join(" "))
+      assert.isFalse(existsSync(join(path, "run.txt")))
     })
   )
 })
