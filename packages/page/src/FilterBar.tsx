@@ -20,14 +20,16 @@ import * as RunFilter from "./RunFilter.ts"
 
 const all = "all"
 
-/** A choice of one value, or of all. */
+/** A choice of one value, or of all: no value. */
 export const Choice = ({
+  allLabel = "All",
   choices,
   label,
   onChange,
   value
 }: {
   readonly label: string
+  readonly allLabel?: string
   readonly choices: ReadonlyArray<readonly [value: string, label: string]>
   readonly value: string | undefined
   readonly onChange: (value: string | undefined) => void
@@ -44,7 +46,7 @@ export const Choice = ({
     </Button>
     <Popover className="cs-popover">
       <ListBox className="cs-listbox">
-        {[[all, "All"] as const, ...choices].map(([key, text]) => (
+        {[[all, allLabel] as const, ...choices].map(([key, text]) => (
           <ListBoxItem key={key} id={key} textValue={text}>
             {text}
           </ListBoxItem>

@@ -22,6 +22,14 @@ export const duration = (millis: number | undefined): string => {
   return `${Math.floor(seconds / size)} ${unit} ${String(rest).padStart(2, "0")} ${lower}`
 }
 
+/** A place in a recording: `0:05`, `1:02:05`. */
+export const timecode = (millis: number): string => {
+  const seconds = Math.floor(millis / 1000)
+  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60]
+  const rest = `${hours > 0 ? String(minutes).padStart(2, "0") : minutes}:${String(seconds % 60).padStart(2, "0")}`
+  return hours > 0 ? `${hours}:${rest}` : rest
+}
+
 /** `$0.0123`: three significant digits below a dollar, and at least cents. */
 export const usd = (amount: number | undefined): string => {
   if (amount === undefined || !Number.isFinite(amount)) return unknown

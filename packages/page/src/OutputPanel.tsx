@@ -77,7 +77,8 @@ export const OutputPanel = ({ feed, run }: { readonly run: Run; readonly feed: F
   const [isPlain, setPlain] = useState(false)
   const isLive = isActive(run)
   const { connection, isTruncated, problem } = feed
-  const isCut = channel === "stdout" ? run.output?.stdoutTruncated : run.output?.stderrTruncated
+  const kept = channel === "stdout" ? run.output?.stdoutTruncated : run.output?.stderrTruncated
+  const isCut = isLive ? feed.isCut[channel] : kept === true
   return (
     <div className="cs-panel">
       <div className="cs-bar">
@@ -96,8 +97,8 @@ export const OutputPanel = ({ feed, run }: { readonly run: Run; readonly feed: F
           Plain text
         </ToggleButton>
         <span className="cs-note">
-          {isLive ? null : Format.bytes(sizeOf(run, channel))}
-          {isCut === true ? ", and only the beginning was kept" : ""}
+          {isLive ? null : `${Format.bytes(sizeOf(run, channel))}${isCut ? ", " : ""}`}
+          {isCut ? "only the beginning is kept" : ""}
         </span>
         {isLive ? (
           <span className={`cs-live cs-live-${connection}`} role="status">

@@ -1,4 +1,4 @@
-/** One run: its state, output, timeline, calls, changes and safety. Live while it is under way. */
+/** One run: its state, output, replay, timeline, calls, changes and safety. Live while it is under way. */
 "use client"
 
 import { useQuery } from "@tanstack/react-query"
@@ -11,6 +11,7 @@ import { CostPanel, limitUses, Uses } from "./CostPanel.tsx"
 import * as Format from "./Format.ts"
 import { OutputPanel } from "./OutputPanel.tsx"
 import { Facts, Loading, OuterLink, Problem, StatusBadge, Untrusted } from "./Parts.tsx"
+import { ReplayPanel } from "./ReplayPanel.tsx"
 import * as Reasons from "./Reasons.ts"
 import { useRunFeed } from "./RunFeedHook.ts"
 import { isActive, type Run } from "./RunModel.ts"
@@ -23,12 +24,13 @@ import { ToolPanel } from "./ToolPanel.tsx"
 const liveMillis = 2000
 
 /** The tabs of a run, in order. */
-export const tabs = ["output", "timeline", "calls", "tools", "changes", "safety"] as const
+export const tabs = ["output", "replay", "timeline", "calls", "tools", "changes", "safety"] as const
 
 export type RunTab = (typeof tabs)[number]
 
 const labels: Readonly<Record<RunTab, string>> = {
   output: "Output",
+  replay: "Replay",
   timeline: "Timeline",
   calls: "Model calls",
   tools: "Tools",
@@ -157,6 +159,7 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
   const durationMs = Format.between(run.startedAt, run.endedAt, now)
   const panels: Readonly<Record<RunTab, ReactElement>> = {
     output: <OutputPanel run={run} feed={feed} />,
+    replay: <ReplayPanel run={run} />,
     timeline: (
       <TimelinePanel
         now={now}

@@ -62,6 +62,8 @@ export interface Feed {
   readonly steps: ReadonlyArray<Step>
   /** Shared by all feeds of a reading. `last` changes whenever it does. */
   readonly output: Readonly<Record<Channel, OutputLog>>
+  /** The run keeps no more of a channel. */
+  readonly isCut: Readonly<Record<Channel, boolean>>
   /** The journal was full, and output is missing from its end. */
   readonly isTruncated: boolean
 }
@@ -72,6 +74,7 @@ export const make = (): Feed => ({
   last: 0,
   steps: [],
   output: { stdout: new OutputLog(), stderr: new OutputLog() },
+  isCut: { stdout: false, stderr: false },
   isTruncated: false
 })
 
@@ -100,6 +103,8 @@ export const add = (before: Feed, event: RunModel.Event): Feed => {
     case "output.written":
       feed.output[event.channel].add({ seq: event.seq, text: event.text })
       return feed
+    case "output.truncated":
+      return { ...feed, isCut: { ...feed.isCut, [event.channel]: true } }
     case "tool.started":
       return withStep(feed, {
         id: event.toolCallId,

@@ -1,6 +1,7 @@
 /** Requests of the page to the API. Each answer is decoded; each failure is an `ApiProblem`. */
 import { Option, Schema } from "effect"
 import * as ApiProblem from "./ApiProblem.ts"
+import * as Recording from "./Recording.ts"
 import * as RunFilter from "./RunFilter.ts"
 import * as RunModel from "./RunModel.ts"
 
@@ -23,6 +24,9 @@ export const outputBytesMax = 2 * 1024 * 1024
 
 /** Longest kept body of a call that is shown. */
 export const bodyCharsMax = 500_000
+
+/** Longest recording that is read. The server writes less. */
+export const recordingCharsMax = 40 * 1024 * 1024
 
 /** Longest patch that is read. The server stores less. */
 export const patchCharsMax = 1024 * 1024
@@ -148,6 +152,16 @@ export const make = (options: ApiOptions) => ({
     })
     const text = await response.text()
     return { text: text.slice(0, bodyCharsMax), isCut: text.length > bodyCharsMax }
+  },
+  /** The recording of a run. */
+  recording: async (runId: string, signal?: AbortSignal): Promise<Recording.Recording> => {
+    const response = await ask(options, `${at(runId)}/recording`, {
+      signal,
+      headers: { accept: "application/x-asciicast" }
+    })
+    const recording = Recording.parse((await response.text()).slice(0, recordingCharsMax))
+    if (recording === undefined) throw ApiProblem.invalidAnswer(response.status, "recording")
+    return recording
   },
   /** The commits of a run as a patch. */
   patch: async (runId: string, signal?: AbortSignal): Promise<string> => {

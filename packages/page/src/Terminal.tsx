@@ -23,10 +23,30 @@ const dark = {
   brightBlack: "#8b949e"
 }
 
+/** Maximum number of characters that are written at once. More would scroll out of the terminal. */
+const writtenCharsMax = 2 * 1024 * 1024
+
 export interface TerminalProps {
   readonly label: string
   /** Output in order. The first pieces may be dropped, and new ones are at the end. */
   readonly pieces: ReadonlyArray<Piece>
+  /** Shows the end after each write, wherever the terminal was (default: only if it was not scrolled up). */
+  readonly showsEnd?: boolean
+}
+
+/** Returns the text of the pieces after a number: of the last ones that fit, and at least of one. */
+const textAfter = (pieces: ReadonlyArray<Piece>, seq: number): string => {
+  let first = pieces.length
+  let chars = 0
+  while (first > 0 && pieces[first - 1]!.seq > seq) {
+    chars += pieces[first - 1]!.text.length
+    if (chars > writtenCharsMax && first < pieces.length) break
+    first -= 1
+  }
+  return pieces
+    .slice(first)
+    .map(({ text }) => text)
+    .join("")
 }
 
 const make = async (element: HTMLElement) => {
@@ -69,11 +89,13 @@ const make = async (element: HTMLElement) => {
   }
 }
 
-export const Terminal = ({ label, pieces }: TerminalProps): ReactElement => {
+export const Terminal = ({ label, pieces, showsEnd = false }: TerminalProps): ReactElement => {
   const element = useRef<HTMLDivElement>(null)
   const [terminal, setTerminal] = useState<Xterm>()
   const [problem, setProblem] = useState<string>()
   const written = useRef(0)
+  const isBusy = useRef(false)
+  const [, setWrites] = useState(0)
 
   useEffect(() => {
     let isGone = false
@@ -96,11 +118,18 @@ export const Terminal = ({ label, pieces }: TerminalProps): ReactElement => {
   }, [])
 
   useEffect(() => {
-    if (terminal === undefined) return
-    let first = pieces.length
-    while (first > 0 && pieces[first - 1]!.seq > written.current) first -= 1
-    for (const { text } of pieces.slice(first)) terminal.write(text)
+    // One write at a time: the terminal drops what it cannot hold, and a seek bar asks for much in a moment.
+    if (terminal === undefined || isBusy.current) return
+    const text = textAfter(pieces, written.current)
     written.current = pieces.at(-1)?.seq ?? written.current
+    if (text === "") return
+    isBusy.current = true
+    terminal.write(text, () => {
+      isBusy.current = false
+      // Output that changes screens can leave the terminal as if a person had scrolled it up.
+      if (showsEnd) terminal.scrollToBottom()
+      setWrites((count) => count + 1)
+    })
   })
 
   return (

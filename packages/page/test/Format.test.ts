@@ -19,6 +19,14 @@ describe("Format", () => {
   })
 
   it.each([
+    [0, "0:00"],
+    [65_999, "1:05"],
+    [3_725_000, "1:02:05"]
+  ])("writes a place %s milliseconds after the beginning as %s", (millis, text) => {
+    assert.strictEqual(Format.timecode(millis), text)
+  })
+
+  it.each([
     [undefined, "–"],
     [0, "$0.00"],
     [0.000012, "$0.000012"],

@@ -71,6 +71,11 @@ describe("RunFeed", () => {
     assert.strictEqual(feed.output.stdout.pieces.at(-1)?.seq, 10)
   })
 
+  it("knows of which channel the run keeps no more", () => {
+    const feed = RunFeed.add(RunFeed.make(), { seq: 1, at, type: "output.truncated", channel: "stderr" })
+    assert.deepStrictEqual(feed.isCut, { stdout: false, stderr: true })
+  })
+
   it("takes a hundred thousand pieces in no time", () => {
     let feed = RunFeed.make()
     for (let seq = 1; seq <= 100_000; seq++) feed = RunFeed.add(feed, output(seq, "a line of the agent\n"))
