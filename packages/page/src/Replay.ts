@@ -15,8 +15,15 @@ export const speeds = ["0.5", "1", "2", "5", "10"] as const
 export type Speed = (typeof speeds)[number]
 
 /** Step of the seek bar, in milliseconds: 200 steps from its beginning to its end, and at least a tenth of a second. */
-export const stepOf = ({ durationMs }: Pick<Recording, "durationMs">): number =>
+const stepOf = ({ durationMs }: Pick<Recording, "durationMs">): number =>
   Math.max(100, Math.ceil(durationMs / 200))
+
+/** The seek bar of a recording. A range input rounds any other value to a step, and reports that as a change. */
+export const seekBarOf = (at: number, recording: Pick<Recording, "durationMs">) => {
+  const step = stepOf(recording)
+  const max = Math.ceil(recording.durationMs / step) * step
+  return { step, max, value: at >= recording.durationMs ? max : Math.floor(at / step) * step }
+}
 
 export const start: Replay = { at: 0, isPlaying: false, speed: "1", beginnings: 0 }
 

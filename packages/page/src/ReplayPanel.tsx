@@ -69,7 +69,6 @@ interface ControlsProps {
 }
 
 const SeekBar = ({ onChange, recording, replay }: ControlsProps) => {
-  const step = Replay.stepOf(recording)
   const time = `${Format.timecode(replay.at)} of ${Format.timecode(recording.durationMs)}`
   return (
     <div className="cs-bar">
@@ -85,9 +84,7 @@ const SeekBar = ({ onChange, recording, replay }: ControlsProps) => {
         aria-label="Time"
         aria-valuetext={time}
         min={0}
-        max={Math.ceil(recording.durationMs / step) * step}
-        step={step}
-        value={replay.at}
+        {...Replay.seekBarOf(replay.at, recording)}
         onChange={({ currentTarget }) => {
           const at = Number(currentTarget.value)
           onChange((one) => Replay.sought(one, at, recording))
@@ -145,7 +142,7 @@ const Player = ({ recording: whole }: { readonly recording: Recording.Recording 
         />
       </div>
       {/* A new terminal has no mode that later output has set. */}
-      <Terminal key={replay.beginnings} label="Replay of the run" pieces={pieces} showsEnd />
+      <Terminal key={replay.beginnings} label="Replay of the run" pieces={pieces} />
       <Markers
         markers={recording.markers}
         onSeek={(at) => setReplay((one) => Replay.sought(one, at, recording))}

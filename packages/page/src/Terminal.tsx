@@ -30,8 +30,6 @@ export interface TerminalProps {
   readonly label: string
   /** Output in order. The first pieces may be dropped, and new ones are at the end. */
   readonly pieces: ReadonlyArray<Piece>
-  /** Shows the end after each write, wherever the terminal was (default: only if it was not scrolled up). */
-  readonly showsEnd?: boolean
 }
 
 /** Returns the text of the pieces after a number: of the last ones that fit, and at least of one. */
@@ -89,7 +87,7 @@ const make = async (element: HTMLElement) => {
   }
 }
 
-export const Terminal = ({ label, pieces, showsEnd = false }: TerminalProps): ReactElement => {
+export const Terminal = ({ label, pieces }: TerminalProps): ReactElement => {
   const element = useRef<HTMLDivElement>(null)
   const [terminal, setTerminal] = useState<Xterm>()
   const [problem, setProblem] = useState<string>()
@@ -126,8 +124,6 @@ export const Terminal = ({ label, pieces, showsEnd = false }: TerminalProps): Re
     isBusy.current = true
     terminal.write(text, () => {
       isBusy.current = false
-      // Output that changes screens can leave the terminal as if a person had scrolled it up.
-      if (showsEnd) terminal.scrollToBottom()
       setWrites((count) => count + 1)
     })
   })

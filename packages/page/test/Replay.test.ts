@@ -31,8 +31,15 @@ describe("Replay", () => {
     assert.strictEqual(Replay.sought(back, -1, recording).at, 0)
   })
 
-  it("has a seek bar of at most 200 steps", () => {
-    for (const durationMs of [0, 1, 10_000, 86_400_000])
-      assert.isAtMost(durationMs / Replay.stepOf({ durationMs }), 200)
+  it("has a seek bar of at most 200 steps, whose values are steps, and whose end is the end", () => {
+    for (const durationMs of [0, 1, 5510, 10_000, 86_400_000]) {
+      for (const at of [0, durationMs / 3, Math.max(0, durationMs - 1), durationMs]) {
+        const { max, step, value } = Replay.seekBarOf(at, { durationMs })
+        assert.isAtMost(durationMs / step, 200)
+        assert.isAtLeast(max, durationMs)
+        assert.strictEqual(value % step, 0)
+        assert.strictEqual(value === max, at === durationMs)
+      }
+    }
   })
 })
