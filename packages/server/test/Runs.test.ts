@@ -1,6 +1,7 @@
 /** Tests the API of runs over HTTP: lists and their pages, parts of a run, and what an account may see. */
 import * as Await from "../../../test/harness/Await.ts"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
@@ -210,6 +211,9 @@ describe("the parts of a run", () => {
       const other = yield* world.caller({ billingAccountId: "other" })
       const { runId } = yield* caller.chat()
       const missing = yield* other.get("/api/v1/runs/run-000000000001")
+      // A request for a run with the same ID, until it is refused.
+      const same = { runId: RunId.make(runId), grantId: other.grantId, billingAccountId: "other" }
+      yield* world.roster.claim({ ...same, graphId: "sandbox:agent", model: "gpt" })
       for (const part of [
         "",
         "/events",

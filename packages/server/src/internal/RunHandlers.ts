@@ -136,18 +136,18 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
       ? view
       : { ...view, traceUrl: traceUrl.replaceAll("{traceId}", encodeURIComponent(view.traceId)) }
 
-  /** Looks up a run of the account: its record, its entry in this server's roster, or both. */
+  /**
+   * Looks up a run of the account: its record, its entry in this server's roster, or both. The record decides, because
+   * a request for a run with the ID of another account's run is in the roster until it is refused.
+   */
   const lookUp = Effect.fnUntraced(function* (id: string) {
     const { billingAccountId } = yield* CurrentGrant
     if (!isRunId(id)) return yield* Effect.fail(notFound)
-    const here = yield* roster.find(id)
+    const found = yield* roster.find(id)
+    const here = found?.billingAccountId === billingAccountId ? found : undefined
     const record = yield* store.describe(id).pipe(Effect.catch(Problem.storeUnavailable))
-    const ours = {
-      runId: id,
-      here: here?.billingAccountId === billingAccountId ? here : undefined,
-      record: record !== undefined && RunView.accountOf(record) === billingAccountId ? record : undefined
-    }
-    return ours.here === undefined && ours.record === undefined ? yield* Effect.fail(notFound) : ours
+    const isOurs = record === undefined ? here !== undefined : RunView.accountOf(record) === billingAccountId
+    return isOurs ? { runId: id, here, record } : yield* Effect.fail(notFound)
   })
 
   return {
