@@ -19,7 +19,7 @@ export const fileExtension = ".cast"
  * Maximum size of a recording. Then no more output is written, but markers and the exit status. It is twice that of a
  * journal, because the carriage return of a line takes as much as its line feed.
  */
-export const recordingBytesMax = 2 * journalBytesMax
+const recordingBytesMax = 2 * journalBytesMax
 
 /** A sandbox has no terminal. Programs then write for this size, which a player may change. */
 const term = { cols: 80, rows: 24 }
@@ -34,14 +34,14 @@ const reservedBytes = 256 * 1024
 const readEntriesMax = 100
 
 /** Converts entries of a journal, in order, to the lines of a recording. */
-export interface RecordingWriter {
+interface RecordingWriter {
   /** Returns whole lines, each with its line feed; none for an entry that is not part of a recording. */
   readonly add: (entry: JournalEntry) => string
   /** Returns what is still missing: a header without entries, and the end that a killed process could not write. */
   readonly end: (record?: Pick<RunRecord, "endedAt" | "outcome">) => string
 }
 
-export interface WriterOptions {
+interface WriterOptions {
   /** Title of the recording. */
   readonly title: string
   /** Maximum size, at least 512 KiB (default 32 MiB). */

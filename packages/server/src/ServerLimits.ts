@@ -33,9 +33,9 @@ export const ServerLimits = Schema.Struct({
   streamIdleSecondsMax: positive(day, 60),
   /** Interval of comments in an event stream (default 15). */
   heartbeatSeconds: positive(day, 15),
-  /** Concurrent readers that follow runs of this server (default 400). One more is answered with 503. */
+  /** Concurrent readers of events and recordings of runs (default 400). One more is answered with 503. */
   readersMax: positive(100_000, 400),
-  /** Concurrent readers of one grant that follow runs (default 250). One more is answered with 503. */
+  /** Concurrent readers of one grant of events and recordings (default 250). One more is answered with 503. */
   readersPerGrantMax: positive(100_000, 250),
   /** Time after which a reader that follows a run must reconnect (default 600), so that its grant is checked again. */
   followSecondsMax: positive(day, 600),

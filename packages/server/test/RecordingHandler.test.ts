@@ -1,8 +1,18 @@
 /** Tests recordings of runs over HTTP: what they are, while and after the run, and who gets them. */
 import * as Await from "../../../test/harness/Await.ts"
 import * as Asciicast from "../../../test/harness/Asciicast.ts"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import * as RunJournal from "@cogni/sandbox-core/RunJournal"
+import { StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Exit, Fiber, Stream } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { TestClock } from "effect/testing"
+import { CurrentGrant } from "../src/internal/Authentication.ts"
+import * as Readers from "../src/internal/Readers.ts"
+import * as RecordingHandler from "../src/internal/RecordingHandler.ts"
+import * as ServerLimits from "../src/ServerLimits.ts"
 import { answering, envelope, question, serve } from "./ServerWorld.ts"
 
 const pathOf = (runId: string) => `/api/v1/runs/${runId}/recording`
@@ -57,6 +67,25 @@ describe("the recording of a run", () => {
     })
   )
 
+  it.effect("has the end in the record of a run whose process could not write it", () =>
+    Effect.gen(function* () {
+      const world = yield* serve({ program: answering("Lima") })
+      const caller = yield* world.caller()
+      const runId = RunId.make("run-00000000000a")
+      yield* world.journal.hold(runId)
+      yield* caller.chat({ ...question, runId })
+      yield* world.left(runId)
+      const entries = (yield* world.journal.read({ runId }))?.entries ?? []
+      assert.notInclude(
+        entries.map(({ type }) => type),
+        "run.ended"
+      )
+      const cast = Asciicast.parse((yield* caller.get(pathOf(runId))).body)
+      assert.strictEqual(Asciicast.markersOf(cast).at(-1), "run ended: exit code 0")
+      assert.deepStrictEqual(cast.events.at(-1), { interval: 0, code: "x", data: "0" })
+    })
+  )
+
   it.effect("is refused if this server has none", () =>
     Effect.gen(function* () {
       const world = yield* serve({ program: answering("Lima"), journals: false })
@@ -91,6 +120,107 @@ describe("the recording of a run", () => {
       assert.strictEqual(refused.headers.get("retry-after"), "5")
       reader.abort()
       yield* statusIs(200)
+    })
+  )
+})
+
+describe("a reader of a recording", () => {
+  const runId = RunId.make("run-00000000000b")
+
+  /** Entries of the largest recording: a full journal, most of whose characters become escapes. */
+  const entries = (() => {
+    const pen = RunJournal.makePen()
+    const text = "\u007f".repeat(RunJournal.textCharsMax)
+    return Array.from({ length: 1100 }).flatMap(() =>
+      pen({ type: "output.written", channel: "stdout", from: 0, text }, "2026-01-01T00:00:00.000Z").map(
+        ({ entry }) => entry
+      )
+    )
+  })()
+
+  /** Answers in a fiber of its own, as for a request, and gives each piece to a reader. */
+  const answered = Effect.fnUntraced(function* (
+    take: (piece: Uint8Array) => Effect.Effect<void>,
+    { isLostAfter = entries.length }: { readonly isLostAfter?: number } = {}
+  ) {
+    const limits = ServerLimits.make({ streamIdleSecondsMax: 60, followSecondsMax: 600 })
+    const lookUp = () => Effect.succeed({ runId, here: undefined, record: undefined })
+    const handle = RecordingHandler.make(limits, { lookUp }, yield* Readers.make(limits))
+    const journal = {
+      write: () => Effect.void,
+      close: () => Effect.void,
+      hold: () => Effect.void,
+      read: (asked: RunJournal.JournalRequest) =>
+        (asked.after ?? 0) > isLostAfter
+          ? Effect.fail(new StoreUnavailable({ detail: "is gone", remedy: "Start it" }))
+          : Effect.sync(() => RunJournal.pageOf(entries, asked))
+    }
+    const reading = Effect.gen(function* () {
+      const { body } = yield* handle(runId)
+      if (body._tag === "Stream") yield* Stream.runForEach(body.stream, take)
+    }).pipe(
+      Effect.scoped,
+      Effect.provideService(
+        HttpServerRequest.HttpServerRequest,
+        HttpServerRequest.fromWeb(new Request("http://host"))
+      ),
+      Effect.provideService(CurrentGrant, { id: "grant" } as ExecutionGrant),
+      Effect.provideService(RunJournal.RunJournal, journal)
+    )
+    return yield* Effect.forkChild(reading, { startImmediately: true })
+  })
+
+  it.effect("gets at most 32 MiB, in pieces of at most 64 KiB", () =>
+    Effect.gen(function* () {
+      let bytes = 0
+      const fiber = yield* answered((piece) =>
+        Effect.sync(() => {
+          assert.isAtMost(piece.byteLength, 64 * 1024)
+          bytes += piece.byteLength
+        })
+      )
+      assert.isTrue(Exit.isSuccess(yield* Fiber.await(fiber)))
+      assert.isAtMost(bytes, 32 * 1024 * 1024)
+      assert.isAbove(bytes, 31 * 1024 * 1024)
+    })
+  )
+
+  it.effect("that does not read is disconnected", () =>
+    Effect.gen(function* () {
+      let pieces = 0
+      const fiber = yield* answered(() =>
+        Effect.andThen(
+          Effect.sync(() => (pieces += 1)),
+          Effect.never
+        )
+      )
+      yield* TestClock.adjust("121 seconds")
+      assert.isTrue(Exit.hasInterrupts(yield* Fiber.await(fiber)))
+      assert.strictEqual(pieces, 1)
+    })
+  )
+
+  it.effect("that reads slowly gets more, until its time is over", () =>
+    Effect.gen(function* () {
+      let pieces = 0
+      const fiber = yield* answered(() =>
+        Effect.delay(
+          Effect.sync(() => (pieces += 1)),
+          "50 seconds"
+        )
+      )
+      yield* TestClock.adjust("599 seconds")
+      assert.isUndefined(fiber.pollUnsafe())
+      assert.strictEqual(pieces, 11)
+      yield* TestClock.adjust("60 seconds")
+      assert.isTrue(Exit.hasInterrupts(yield* Fiber.await(fiber)))
+    })
+  )
+
+  it.effect("gets no recording that only looks whole if the journal cannot be read", () =>
+    Effect.gen(function* () {
+      const fiber = yield* answered(() => Effect.void, { isLostAfter: 100 })
+      assert.isTrue(Exit.isFailure(yield* Fiber.await(fiber)))
     })
   )
 })

@@ -185,6 +185,7 @@ export const serve = (options: WorldOptions = {}) =>
       grants,
       roster,
       runtime: Context.get(context, ContainerRuntime),
+      journal: Context.get(context, RunJournal.RunJournal),
       store: Context.get(context, RunStore),
       caller: (over?: Partial<GrantInput>) =>
         Effect.map(Effect.orDie(grant(over)), ({ id, token }) => caller(url, token, id))

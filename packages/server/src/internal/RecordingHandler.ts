@@ -1,7 +1,8 @@
 /**
  * Answers with the recording of a run, as a stream from its journal.
  *
- * A reader takes a place as one who follows the run does. It gets a whole recording, or a connection that breaks.
+ * A reader takes a place as one who follows the run does. It gets a whole recording, or a connection that breaks: it
+ * has to read on, and to be done in time, so that a revoked grant does not read on.
  */
 import * as RunRecording from "@cogni/sandbox-core/RunRecording"
 import { Effect, Stream } from "effect"
@@ -19,10 +20,23 @@ import * as SseResponse from "./SseResponse.ts"
 const notKept = Problem.make(
   "not_found",
   "RecordingNotKept",
-  "this server has no recording of the run: another host ran it, or its journal was deleted. Read its stdout or stderr"
+  "this server has no recording of the run: it has not started, another host ran it, or its journal was deleted. " +
+    "Read its stdout or stderr"
 )
 
-export const make = ({ streamIdleSecondsMax }: ServerLimits, { lookUp }: RunHandlers, readers: Readers) =>
+/** Maximum size of a piece that is sent at once. A reader that takes none in `streamIdleSecondsMax` does not read. */
+const pieceBytesMax = 64 * 1024
+
+const piecesOf = (bytes: Uint8Array): ReadonlyArray<Uint8Array> =>
+  Array.from({ length: Math.ceil(bytes.byteLength / pieceBytesMax) }, (_, index) =>
+    bytes.subarray(index * pieceBytesMax, (index + 1) * pieceBytesMax)
+  )
+
+export const make = (
+  { followSecondsMax, streamIdleSecondsMax }: ServerLimits,
+  { lookUp }: Pick<RunHandlers, "lookUp">,
+  readers: Readers
+) =>
   Effect.fn("SandboxServer.readRecording")(function* (id: string) {
     const { here, record, runId } = yield* lookUp(id)
     const { id: grantId } = yield* CurrentGrant
@@ -37,7 +51,9 @@ export const make = ({ streamIdleSecondsMax }: ServerLimits, { lookUp }: RunHand
     return HttpServerResponse.stream(
       recording.pipe(
         Stream.encodeText,
-        Stream.tap(() => taken)
+        Stream.flatMap((bytes) => Stream.fromIterable(piecesOf(bytes))),
+        Stream.tap(() => taken),
+        Stream.interruptWhen(Effect.delay(Effect.interrupt, `${followSecondsMax} seconds`))
       ),
       {
         contentType: RunRecording.mediaType,
