@@ -8,6 +8,7 @@ import { Effect, Option, Stream } from "effect"
 import type { RunId } from "./RunId.ts"
 import { endOf, type JournalEntry, journalBytesMax, RunJournal } from "./RunJournal.ts"
 import type { RunRecord, RunStoreError } from "./RunStore.ts"
+import { StoreUnavailable } from "./SandboxError.ts"
 
 /** Media type of a recording. */
 export const mediaType = "application/x-asciicast"
@@ -182,7 +183,14 @@ export const open = Effect.fn("RunRecording.open")(function* (
     return Stream.paginate(
       0,
       Effect.fnUntraced(function* (after) {
-        const entries = (yield* journal.read({ runId, after, limit: readEntriesMax }))?.entries ?? []
+        const page = yield* journal.read({ runId, after, limit: readEntriesMax })
+        // A recording that ended here would look whole.
+        if (page === undefined)
+          return yield* new StoreUnavailable({
+            detail: "has no journal of the run any more",
+            remedy: "The run was deleted while its recording was read"
+          })
+        const { entries } = page
         const lines = entries.map(writer.add).join("")
         return entries.length === readEntriesMax
           ? ([[lines], Option.some(entries.at(-1)!.seq)] as const)

@@ -32,14 +32,18 @@ const castOf = (entries: ReadonlyArray<RunJournal.JournalEntry>) => Asciicast.pa
 const millisOf = ({ events }: Asciicast.Cast) =>
   events.reduce((sum, { interval }) => sum + Math.round(interval * 1000), 0)
 
-/** A journal of these entries. */
-const journalOf = (entries: ReadonlyArray<RunJournal.JournalEntry> | undefined) =>
+/** A journal that is only read. */
+const journalThat = (read: (asked: RunJournal.JournalRequest) => RunJournal.JournalPage | undefined) =>
   Layer.succeed(RunJournal.RunJournal, {
     write: () => Effect.void,
     close: () => Effect.void,
     hold: () => Effect.void,
-    read: (asked) => Effect.sync(() => entries && RunJournal.pageOf(entries, asked))
+    read: (asked) => Effect.sync(() => read(asked))
   })
+
+/** A journal of these entries. */
+const journalOf = (entries: ReadonlyArray<RunJournal.JournalEntry> | undefined) =>
+  journalThat((asked) => entries && RunJournal.pageOf(entries, asked))
 
 const opened = Effect.fnUntraced(function* (record?: RunRecord) {
   const recording = yield* RunRecording.open(runId, { record })
@@ -168,6 +172,20 @@ describe("the recording of a run", () => {
     }).pipe(Effect.provide(journalOf(undefined)))
   )
 
+  it.effect("fails if the journal is deleted while it is read: it never only looks whole", () =>
+    Effect.gen(function* () {
+      const failure = yield* Effect.flip(opened())
+      assert.strictEqual(
+        failure.message,
+        "the run store has no journal of the run any more. The run was deleted while its recording was read"
+      )
+    }).pipe(
+      Effect.provide(
+        journalThat((asked) => (asked.limit === 1 ? RunJournal.pageOf(entries, asked) : undefined))
+      )
+    )
+  )
+
   it.effect("has no end while the run is under way", () =>
     Effect.gen(function* () {
       const cast = yield* opened()
@@ -189,22 +207,16 @@ describe("the recording of a run", () => {
     let read = 0
     let written = 0
     let aheadMax = 0
-    const journal = Layer.succeed(RunJournal.RunJournal, {
-      write: () => Effect.void,
-      close: () => Effect.void,
-      hold: () => Effect.void,
-      read: ({ after = 0, limit = 1000 }) =>
-        Effect.sync(() => {
-          const count = Math.min(limit, total - after)
-          if (limit > 1) read += count
-          aheadMax = Math.max(aheadMax, read - written)
-          const text = "a".repeat(RunJournal.textCharsMax)
-          const page = Array.from({ length: count }, (_, index) => ({
-            ...numbered([[0, output(text)]])[0]!,
-            seq: after + index + 1
-          }))
-          return { entries: page, ended: false }
-        })
+    const journal = journalThat(({ after = 0, limit = 1000 }) => {
+      const count = Math.min(limit, total - after)
+      if (limit > 1) read += count
+      aheadMax = Math.max(aheadMax, read - written)
+      const text = "a".repeat(RunJournal.textCharsMax)
+      const page = Array.from({ length: count }, (_, index) => ({
+        ...numbered([[0, output(text)]])[0]!,
+        seq: after + index + 1
+      }))
+      return { entries: page, ended: false }
     })
     return Effect.gen(function* () {
       const recording = yield* RunRecording.open(runId)
