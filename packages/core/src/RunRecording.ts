@@ -170,7 +170,7 @@ export const makeWriter = ({ bytesMax = recordingBytesMax, title }: WriterOption
  * A run under way has the recording until now, without an end. `record` is the record of a run that is over: it has the
  * end that a killed process could not write.
  */
-export const open = Effect.fn("RunRecording.open")(function* (
+export const open = Effect.fnUntraced(function* (
   runId: RunId,
   options: Omit<WriterOptions, "title"> & { readonly record?: RunRecord | undefined } = {}
 ): Effect.fn.Return<Stream.Stream<string, RunStoreError> | undefined, RunStoreError> {
