@@ -34,6 +34,9 @@ const reservedBytes = 256 * 1024
 /** Entries of one reading of a journal. They have at most 1.6 million characters of output. */
 const readEntriesMax = 100
 
+/** Characters that are converted at a stretch. */
+const turnCharsMax = 128 * 1024
+
 /** Converts entries of a journal, in order, to the lines of a recording. */
 interface RecordingWriter {
   /** Returns whole lines, each with its line feed; none for an entry that is not part of a recording. */
@@ -191,7 +194,15 @@ export const open = Effect.fnUntraced(function* (
             remedy: "The run was deleted while its recording was read"
           })
         const { entries } = page
-        const lines = entries.map(writer.add).join("")
+        let lines = ""
+        let turn = 0
+        for (const entry of entries) {
+          lines += writer.add(entry)
+          if (lines.length < turn + turnCharsMax) continue
+          // Escapes of hostile output take time, which other runs need too.
+          turn = lines.length
+          yield* Effect.yieldNow
+        }
         return entries.length === readEntriesMax
           ? ([[lines], Option.some(entries.at(-1)!.seq)] as const)
           : ([[lines + writer.end(record)], Option.none<number>()] as const)

@@ -185,33 +185,37 @@ describe("a reader of a recording", () => {
     })
   )
 
+  /** Takes a piece, and then as long as `more`. Returns when it has the first piece. */
+  const reader = Effect.fnUntraced(function* (more: Effect.Effect<void>) {
+    const taken = { pieces: 0 }
+    const fiber = yield* answered(() =>
+      Effect.andThen(
+        Effect.sync(() => void (taken.pieces += 1)),
+        more
+      )
+    )
+    yield* Await.until(
+      "the first piece is there",
+      Effect.sync(() => taken.pieces === 1)
+    )
+    return { fiber, taken }
+  })
+
   it.effect("that does not read is disconnected", () =>
     Effect.gen(function* () {
-      let pieces = 0
-      const fiber = yield* answered(() =>
-        Effect.andThen(
-          Effect.sync(() => (pieces += 1)),
-          Effect.never
-        )
-      )
+      const { fiber, taken } = yield* reader(Effect.never)
       yield* TestClock.adjust("121 seconds")
       assert.isTrue(Exit.hasInterrupts(yield* Fiber.await(fiber)))
-      assert.strictEqual(pieces, 1)
+      assert.strictEqual(taken.pieces, 1)
     })
   )
 
   it.effect("that reads slowly gets more, until its time is over", () =>
     Effect.gen(function* () {
-      let pieces = 0
-      const fiber = yield* answered(() =>
-        Effect.delay(
-          Effect.sync(() => (pieces += 1)),
-          "50 seconds"
-        )
-      )
+      const { fiber, taken } = yield* reader(Effect.sleep("50 seconds"))
       yield* TestClock.adjust("599 seconds")
       assert.isUndefined(fiber.pollUnsafe())
-      assert.strictEqual(pieces, 11)
+      assert.strictEqual(taken.pieces, 12)
       yield* TestClock.adjust("60 seconds")
       assert.isTrue(Exit.hasInterrupts(yield* Fiber.await(fiber)))
     })
