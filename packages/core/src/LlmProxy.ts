@@ -5,6 +5,7 @@
  * the key to each request (`KeyInjection` in `@cogni/sandbox-proxy`) and forgets it when the scope closes.
  */
 import { Clock, Context, Effect, Layer, Ref, type Scope } from "effect"
+import type { Approval } from "./Approval.ts"
 import type { Canary } from "./Canary.ts"
 import type { Mount } from "./ContainerRuntime.ts"
 import { type PackagePattern, registries, type Registry } from "./PackagePattern.ts"
@@ -22,6 +23,7 @@ import {
   type StoreUnavailable
 } from "./SandboxError.ts"
 import type { CanaryPolicy, LlmAccess } from "./SandboxSpec.ts"
+import type { ToolRule } from "./ToolAccess.ts"
 
 /** `HostFailed` and `Misconfigured` are faults of the host's operator, which no retry corrects. */
 export type LlmProxyError =
@@ -63,6 +65,10 @@ export type LlmObservation =
   | { readonly _tag: "ExfiltrationSuspected"; readonly evidence: Evidence }
   /** Reported once, for the first budget that waiting does not restore. */
   | { readonly _tag: "BudgetExhausted"; readonly exhaustion: Exhaustion }
+  /** A call of a host tool waits for an approval. */
+  | { readonly _tag: "ApprovalRequested"; readonly approval: Approval }
+  /** An approval has ended: by a decision, without one in time, or with its run. */
+  | { readonly _tag: "ApprovalDecided"; readonly approval: Approval }
 
 export interface LlmRequest {
   readonly runId: RunId
@@ -73,6 +79,8 @@ export interface LlmRequest {
   readonly directory?: string | undefined
   /** Names of the host tools that the agent may call. The proxy can serve all of them. */
   readonly tools: ReadonlyArray<string>
+  /** Rules for these tools: see `ToolAccess.decide`. Absent: all of them are open. */
+  readonly toolRules?: ReadonlyArray<ToolRule> | undefined
   /** Packages that the sandbox may install (default none). */
   readonly packages?: ReadonlyArray<PackagePattern> | undefined
   /** Secrets that must not leave the sandbox. `stop` refuses a request with one; `warn` only reports it. */

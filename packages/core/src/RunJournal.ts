@@ -5,9 +5,11 @@
  * run waits for a reader. Text in an entry is untrusted: an agent chose it.
  */
 import { Clock, Context, Effect, Layer, Schema, type Scope } from "effect"
+import { Decider } from "./Approval.ts"
 import type { RunId } from "./RunId.ts"
 import { Evidence, Exhaustion, Phase } from "./RunResult.ts"
-import type { Outcome, RunStoreError } from "./RunStore.ts"
+import type { RunStoreError } from "./RunStore.ts"
+import { ToolEffect } from "./ToolAccess.ts"
 
 /** Longest text of one entry. Longer output is split into more entries; other texts are cut. */
 export const textCharsMax = 16_384
@@ -70,6 +72,26 @@ const ToolEnded = entry("tool.ended", {
   result: Text
 })
 
+/** A call of a host tool waits for an approval. Its arguments are in the approval. */
+const ApprovalRequested = entry("tool.approval_requested", {
+  approvalId: Text,
+  /** ID of the call, as in the audit. */
+  toolCallId: Text,
+  tool: Text,
+  effect: ToolEffect,
+  argumentsDigest: Text,
+  expiresAt: Text
+})
+
+/** The approval has ended, and the call runs only if it is `approved`. */
+const ApprovalDecided = entry("tool.approval_decided", {
+  approvalId: Text,
+  toolCallId: Text,
+  decision: Schema.Literals(["approved", "denied", "expired", "cancelled"]),
+  /** Absent without a decision. */
+  decidedBy: Schema.optionalKey(Decider)
+})
+
 /** A canary was seen leaving the sandbox. */
 const Suspected = entry("exfiltration.suspected", { evidence: Evidence })
 
@@ -95,6 +117,8 @@ const entries = [
   MessageWritten,
   ToolStarted,
   ToolEnded,
+  ApprovalRequested,
+  ApprovalDecided,
   Suspected,
   Exhausted,
   Truncated,

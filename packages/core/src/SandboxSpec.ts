@@ -9,6 +9,7 @@ import * as Schema from "effect/Schema"
 import * as SchemaIssue from "effect/SchemaIssue"
 import { PackagePatterns } from "./PackagePattern.ts"
 import { RunId } from "./RunId.ts"
+import { ToolRules } from "./ToolAccess.ts"
 
 const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>
   schema.pipe(Schema.withDecodingDefaultKey(Effect.succeed(value)))
@@ -288,6 +289,11 @@ export const SandboxSpec = Schema.Struct({
   llm: Schema.optionalKey(LlmAccess),
   /** Host tools that the agent may call, over the same socket as its model. Defaults to none. */
   tools: withDefault(Schema.Array(ToolName).check(Schema.isMaxLength(64)), []),
+  /**
+   * Which of `tools` are open, need an approval of each call, or are closed, by name and effect class. The strictest
+   * rule decides, and a tool that no rule covers is closed. If absent, all of `tools` are open.
+   */
+  toolRules: Schema.optionalKey(ToolRules),
   /**
    * Packages that the sandbox may install from the host's package mirror, such as `npm:@types/*`. Defaults to none. The
    * network stays closed: the mirror is a part of the gateway, over the same socket as the model.

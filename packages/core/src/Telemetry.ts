@@ -36,6 +36,8 @@ export const attribute = {
   outputTokens: "gen_ai.usage.output_tokens",
   toolName: "gen_ai.tool.name",
   toolCallId: "gen_ai.tool.call.id",
+  /** How the approval of a tool call ended. Absent if the call needed none. */
+  toolApproval: "sandbox.tool.approval",
   httpMethod: "http.request.method",
   httpStatus: "http.response.status_code",
   urlPath: "url.path",

@@ -1,3 +1,4 @@
+export * as Approvals from "./Approvals.ts"
 export * as ContainerRuntime from "./ContainerRuntime.ts"
 export * as Executor from "./Executor.ts"
 export * as LlmProxy from "./LlmProxy.ts"

@@ -1,7 +1,9 @@
 /** Metrics of runs, in Effect's registry, for every kind of end. */
 import { assert, describe, it } from "@effect/vitest"
-import { LlmProxy, MemoryContainerRuntime, SandboxRunner } from "@cogni/sandbox-core"
-import { Deferred, Effect, Fiber, Metric } from "effect"
+import { LlmProxy, MemoryContainerRuntime, RunId, SandboxRunner } from "@cogni/sandbox-core"
+import * as Approval from "@cogni/sandbox-core/Approval"
+import * as RunJournal from "@cogni/sandbox-core/RunJournal"
+import { Deferred, Effect, Fiber, Layer, Metric } from "effect"
 import * as RunMetrics from "../src/internal/RunMetrics.ts"
 import { llm, run, runner, spec } from "./Specs.ts"
 
@@ -33,6 +35,21 @@ const metrics = Effect.map(Metric.snapshot, (all) =>
 /** Gives each test its own registry. */
 const isolated = <A, E, R>(test: Effect.Effect<A, E, R>) =>
   Effect.suspend(() => Effect.provideService(test, Metric.MetricRegistry, new Map()))
+
+const approval = Approval.begin(
+  {
+    runId: RunId.RunId.make("run-4f7k2m9q0x1z"),
+    billingAccountId: "acct",
+    requestId: "r1",
+    tool: "acme__pay",
+    effect: "external_side_effect",
+    arguments: '{"text":"secret"}',
+    argumentsDigest: "digest",
+    askedBy: {},
+    waitSecondsMax: 60
+  },
+  0
+)
 
 const { argv: _argv, runId: _runId, ...openSpec } = spec
 
@@ -113,6 +130,45 @@ describe("RunMetrics", () => {
       assert.strictEqual(found["sandbox_open"], 0)
     }).pipe(
       Effect.provide(runner({ runtime: MemoryContainerRuntime.layer({ images: new Set() }) })),
+      isolated
+    )
+  )
+
+  it.effect("counts approvals of tool calls by their end, which the journal tells without arguments", () =>
+    Effect.gen(function* () {
+      const { runId } = yield* run({ ...spec, llm })
+      assert.strictEqual((yield* metrics)["sandbox_tool_approvals_total{decision=denied}"], 1)
+      const journal = yield* RunJournal.RunJournal
+      const page = yield* journal.read({ runId })
+      const entries = page?.entries.filter(({ type }) => type.startsWith("tool.")) ?? []
+      assert.containSubset(entries, [
+        { type: "tool.approval_requested", tool: "acme__pay", argumentsDigest: "digest" },
+        { type: "tool.approval_decided", decision: "denied", decidedBy: { type: "operator", id: "ana" } }
+      ])
+      assert.lengthOf(entries, 2)
+      assert.notInclude(JSON.stringify(entries), "secret")
+    }).pipe(
+      Effect.provide(
+        Layer.provideMerge(
+          runner({
+            program: () => Effect.succeed(0),
+            proxy: LlmProxy.layerMemory({
+              observations: [
+                { _tag: "ApprovalRequested", approval },
+                {
+                  _tag: "ApprovalDecided",
+                  approval: Approval.end(
+                    approval,
+                    { status: "denied", decidedBy: { type: "operator", id: "ana" } },
+                    0
+                  )
+                }
+              ]
+            })
+          }),
+          RunJournal.layerMemory
+        )
+      ),
       isolated
     )
   )

@@ -1,6 +1,7 @@
 /** Permissions of a grant beyond its graphs: exactly those that it names, and never more after narrowing. */
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
-import { matches } from "../src/grants/GrantPattern.ts"
+import { matches } from "@cogni/sandbox-core/GrantPattern"
+import type * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import {
   type Asked,
   decide,
@@ -8,7 +9,8 @@ import {
   type GrantPermissions,
   type HostOffer,
   narrowest,
-  safeDefault
+  safeDefault,
+  toolRulesOf
 } from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
@@ -42,6 +44,27 @@ describe("GrantPermissions", () => {
     const toolIds = ["core__get_current_time", "core__metrics_query"]
     assert.strictEqual(verdict({ tools: ["core__get_current_time"] }, { toolIds }), "ToolNotGranted")
     assert.strictEqual(verdict({ tools: ["core__*"] }, { toolIds }), "open")
+  })
+
+  it("opens a tool by a rule, asks, or closes it, the strictest first, and unchanged without rules", () => {
+    const toolIds = ["acme__pay"]
+    const rule = (access: ToolAccess.Access, effect?: ToolAccess.ToolEffect): ToolAccess.ToolRule => ({
+      tool: "acme__*",
+      access,
+      ...(effect === undefined ? {} : { effect })
+    })
+    const asks = (tools: ReadonlyArray<string>, toolRules: ReadonlyArray<ToolAccess.ToolRule>) =>
+      verdict({ tools, toolRules }, { toolIds })
+    assert.strictEqual(asks([], [rule("ask")]), "open")
+    assert.strictEqual(asks([], [rule("open", "read_only")]), "open", "its effect class decides later")
+    assert.strictEqual(asks(["**"], [rule("closed")]), "ToolNotGranted")
+    assert.strictEqual(asks(["**"], [rule("closed", "read_only")]), "open")
+    assert.strictEqual(asks([], []), "ToolNotGranted")
+    assert.isUndefined(toolRulesOf({ tools: ["**"] }))
+    assert.deepStrictEqual(toolRulesOf({ tools: ["**"], toolRules: [rule("ask")] }), [
+      { tool: "**", access: "open" },
+      rule("ask")
+    ])
   })
 
   it("requires a permission that covers every package of a request", () => {

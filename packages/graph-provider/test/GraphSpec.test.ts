@@ -74,6 +74,20 @@ describe("GraphSpec", () => {
     assert.strictEqual(Schema.decodeSync(SandboxSpec)(plain).canaries, "off")
   })
 
+  it("passes the rules of a grant on with the tools that a request names", () => {
+    const grant = {
+      ...grantOf(),
+      permissions: { tools: ["core__*"], toolRules: [{ tool: "**", access: "ask" as const }] }
+    }
+    const specOf = (toolIds: ReadonlyArray<string>) =>
+      GraphSpec.make(parrot, { grant, budget: undefined }, request({ toolIds }), context, options)
+    assert.deepStrictEqual(specOf(["core__search"]).toolRules, [
+      { tool: "core__*", access: "open" },
+      { tool: "**", access: "ask" }
+    ])
+    assert.notProperty(specOf([]), "toolRules")
+  })
+
   it("works in the host's workspace, or in the repository if the request names one", () => {
     const workspaceOf = () => ({ type: "directory", path: "/srv/one" }) as const
     const spec = make({}, { workspaceOf })

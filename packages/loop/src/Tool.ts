@@ -12,11 +12,12 @@ import * as InputSchema from "./internal/InputSchema.ts"
 import * as ToolNameProblem from "./internal/ToolNameProblem.ts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 
 /** Effect class of a tool: what its calls can change. */
-export const ToolEffect = Schema.Literals(["read_only", "state_change", "external_side_effect"])
+export const ToolEffect = ToolAccess.ToolEffect
 
-export type ToolEffect = typeof ToolEffect.Type
+export type ToolEffect = ToolAccess.ToolEffect
 
 /** Reason why a call failed. */
 export const ToolErrorCode = Schema.Literals([
@@ -88,7 +89,8 @@ export const make = <I, IE, O, OE>(options: {
   return {
     name,
     description: options.description,
-    effect: options.effect,
+    // A caller without types may leave it out.
+    effect: ToolAccess.effectOf(options),
     inputSchema: InputSchema.jsonOf(input),
     check: (given) =>
       Result.match(decode(given), { onFailure: InputSchema.describe, onSuccess: () => undefined }),

@@ -4,6 +4,7 @@
  * Bodies are recorded by size and digest. Text that an agent chose (a path, a method, a tool name) is untrusted: escape
  * it before you print it. `AuditLog` chains the entries.
  */
+import { Decider } from "@cogni/sandbox-core/Approval"
 import { registries } from "@cogni/sandbox-core/PackagePattern"
 import {
   AuditHead,
@@ -14,6 +15,7 @@ import {
   LlmUsageTotal
 } from "@cogni/sandbox-core/RunResult"
 import { CanaryPolicy, LlmBudget, LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import { ToolEffect, ToolRules } from "@cogni/sandbox-core/ToolAccess"
 import { Schema } from "effect"
 import { typed } from "./internal/SchemaFields.ts"
 
@@ -46,6 +48,8 @@ export const RunOpened = typed("run.opened", {
   identity: Schema.optionalKey(LlmIdentity),
   budget: Schema.optionalKey(LlmBudget),
   tools: Schema.Array(Schema.String),
+  /** Rules for these tools, if any. */
+  toolRules: Schema.optionalKey(ToolRules),
   /** Patterns of the packages that the sandbox may install, if any. */
   packages: Schema.optionalKey(Schema.Array(Schema.String)),
   canaries: CanaryPolicy
@@ -161,7 +165,7 @@ export const ToolCalled = typed("tool.called", {
   requestId: Schema.String,
   tool: Schema.String,
   /** Absent if the tool does not exist. */
-  effect: Schema.optionalKey(Schema.Literals(["read_only", "state_change", "external_side_effect"])),
+  effect: Schema.optionalKey(ToolEffect),
   via: Schema.Literals(["http", "mcp"]),
   argumentsBytes: Count,
   argumentsDigest: Digest,
@@ -171,6 +175,34 @@ export const ToolCalled = typed("tool.called", {
   resultDigest: Digest,
   durationMs: Millis
 })
+
+const Approval = {
+  /** The call that waits, as in its `tool.called`. */
+  requestId: Schema.String,
+  approvalId: Schema.String,
+  tool: Schema.String
+}
+
+/** A tool call waits for an approval. Its `tool.called` follows when it has ended. */
+export const ToolApprovalRequested = typed("tool.approval_requested", {
+  ...Approval,
+  effect: ToolEffect,
+  argumentsBytes: Count,
+  argumentsDigest: Digest,
+  expiresAt: Schema.String
+})
+
+/** The approval of a tool call has ended. The tool runs only if it is `approved`. */
+export const ToolApprovalDecided = typed("tool.approval_decided", {
+  ...Approval,
+  argumentsDigest: Digest,
+  decision: Schema.Literals(["approved", "denied", "expired", "cancelled"]),
+  /** Absent without a decision. */
+  decidedBy: Schema.optionalKey(Decider)
+})
+
+/** An entry about the approval of a tool call. */
+export type ToolApproval = typeof ToolApprovalRequested.Type | typeof ToolApprovalDecided.Type
 
 /** A package, or one of its files. */
 const Package = {
@@ -228,6 +260,8 @@ const entries = [
   CallEnded,
   RequestRefused,
   RequestAnswered,
+  ToolApprovalRequested,
+  ToolApprovalDecided,
   ToolCalled,
   PackageStarted,
   PackageEnded,
@@ -266,6 +300,8 @@ export const AuditLine = Schema.Union([
   line(CallEnded),
   line(RequestRefused),
   line(RequestAnswered),
+  line(ToolApprovalRequested),
+  line(ToolApprovalDecided),
   line(ToolCalled),
   line(PackageStarted),
   line(PackageEnded),

@@ -9,6 +9,8 @@
  * brings the socket into the sandbox: a host directory if the engine can mount one, a gateway container otherwise.
  * The policy code is the same for both.
  */
+import { waitSecondsDefault } from "@cogni/sandbox-core/Approval"
+import { Approvals } from "@cogni/sandbox-core/Approvals"
 import { Deferred, Effect, Layer, Record, Redacted, Result, type Scope } from "effect"
 import { randomBytes } from "node:crypto"
 import * as os from "node:os"
@@ -83,6 +85,11 @@ export interface GatewayLlmProxyOptions {
   readonly image?: string | undefined
   /** Tools that the host offers to agents. A run gets those that its spec names. */
   readonly tools?: ReadonlyArray<Tool> | undefined
+  /**
+   * How long a call of a tool waits for an approval, in seconds (default 240, at most 3600). Then it is denied. Provide
+   * `Approvals` of `@cogni/sandbox-core` to set who approves: without it, such calls are refused.
+   */
+  readonly approvalWaitSecondsMax?: number | undefined
   /** Registries from which sandboxes may install the packages that their specs name (default: none). */
   readonly packages?: PackageMirrorOptions | undefined
   /** Model prices, for an upstream that does not report the cost with every answer. */
@@ -162,6 +169,10 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     yield* Effect.fromResult(UpstreamOptions.checkKey(options.key, named("GatewayLlmProxy.key")))
   const payerOf = makePayer(options, profile)
   const carrier = yield* carrierOf(options)
+  const approvals = {
+    approvals: yield* Approvals,
+    waitSecondsMax: options.approvalWaitSecondsMax ?? waitSecondsDefault
+  }
   const desk = KeyDesk.make(options.key, {
     keySecondsMax: options.keySecondsMax ?? GatewayLimits.defaults.keySecondsMax,
     keyWaitSecondsMax: options.keyWaitSecondsMax ?? GatewayLimits.defaults.keyWaitSecondsMax
@@ -197,6 +208,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
       pool,
       request,
       tools,
+      approvals,
       desk: own?.desk ?? desk,
       start: {
         runId,
@@ -428,7 +440,7 @@ const usable = Effect.fnUntraced(function* (
 })
 
 const opened = (
-  { canaries, llm, packages = [], runId, tools }: LlmRequest,
+  { canaries, llm, packages = [], runId, toolRules, tools }: LlmRequest,
   address: Upstream.Address,
   carrier: string
 ): AuditEntry => ({
@@ -441,6 +453,7 @@ const opened = (
   ...(llm === undefined ? {} : { identity: llm.identity }),
   ...(llm?.budget === undefined ? {} : { budget: llm.budget }),
   tools,
+  ...(toolRules === undefined ? {} : { toolRules }),
   ...(packages.length === 0 ? {} : { packages }),
   canaries: canaries.policy
 })

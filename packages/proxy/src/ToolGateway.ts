@@ -7,9 +7,11 @@
 import { Deferred, Duration, Effect, Semaphore } from "effect"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import * as ToolSet from "@cogni/sandbox-loop/ToolSet"
 import type { ToolCalled } from "./AuditEntry.ts"
+import * as ApprovedTool from "./internal/ApprovedTool.ts"
 import { sha256 } from "./internal/audit/AuditChain.ts"
 
 export interface ToolGatewayOptions {
@@ -17,8 +19,9 @@ export interface ToolGatewayOptions {
   readonly identity: LlmIdentity
   /** All tools of the host. */
   readonly tools: ReadonlyArray<Tool.Tool>
-  /** Names of the tools that the run may call. */
-  readonly allowedTools: ReadonlyArray<string>
+  /** The tools that the run may call, and the rules for them. */
+  readonly request: ToolAccess.ToolRequest
+  readonly approvals: Omit<ApprovedTool.ApprovedToolOptions, "runId" | "identity">
   readonly concurrentMax?: number | undefined
   /** Inspects the arguments for secrets. Returns true if the call must be refused. */
   readonly inspect: (argumentsText: string, requestId: string) => boolean
@@ -49,8 +52,18 @@ export const argumentsBytesMax = 256 * 1024
 const closeMillisMax = 1000
 
 export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): Effect.fn.Return<ToolGateway> {
-  const { allowedTools, identity, runId, tools } = options
-  const allowed = ToolSet.make(tools.filter(({ name }) => allowedTools.includes(name)))
+  const { identity, runId, tools } = options
+  const approved = ApprovedTool.make({ ...options.approvals, runId, identity })
+  // Decided once for each tool, before any call: see `ToolAccess`.
+  const allowed = ToolSet.make(
+    tools.flatMap((tool) => {
+      const access = ToolAccess.decide(options.request, {
+        name: tool.name,
+        effect: ToolAccess.effectOf(tool)
+      })
+      return access === "closed" ? [] : [access === "ask" ? approved(tool) : tool]
+    })
+  )
   const turns = yield* Semaphore.make(options.concurrentMax ?? 16)
   const over = yield* Deferred.make<never, Tool.ToolFailed>()
   const isOver = new Tool.ToolFailed({ code: "unavailable", detail: "the run has ended" })
@@ -79,12 +92,12 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
         const startedMs = performance.now()
         const say = (outcome: string, result: string) => {
           if (!open.delete(interrupted)) return
-          const effect = tools.find(({ name }) => name === call.tool)?.effect
+          const known = tools.find(({ name }) => name === call.tool)
           options.called({
             type: "tool.called",
             requestId: call.requestId,
             tool: call.tool.slice(0, 100),
-            ...(effect === undefined ? {} : { effect }),
+            ...(known === undefined ? {} : { effect: ToolAccess.effectOf(known) }),
             via: call.via,
             argumentsBytes: Buffer.byteLength(text),
             argumentsDigest: sha256(text),

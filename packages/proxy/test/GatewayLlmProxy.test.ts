@@ -1,4 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
+import * as Approvals from "@cogni/sandbox-core/Approvals"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
@@ -9,6 +10,7 @@ import * as AuditLog from "../src/AuditLog.ts"
 import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
 import * as GatewayLimits from "../src/internal/shards/GatewayLimits.ts"
 import * as CurrentTime from "../src/tools/CurrentTime.ts"
+import * as Await from "../../../test/harness/Await.ts"
 import * as Gateway from "./GatewaySocket.ts"
 
 LlmProxyContract.suite(
@@ -399,6 +401,60 @@ describe("GatewayLlmProxy", () => {
       assert.deepStrictEqual(
         entries.filter(({ type }) => type === "tool.called").map(({ outcome }) => outcome),
         ["ok", "policy_denied", "policy_denied", "validation"]
+      )
+    })
+  )
+
+  it.live("lets a call wait for an approval, and tells the run and the audit, without its arguments", () =>
+    Effect.gen(function* () {
+      const approvals = yield* Approvals.makeMemory
+      const gateway = yield* Gateway.make({
+        tools: [CurrentTime.tool],
+        request: {
+          tools: ["core__get_current_time"],
+          toolRules: [{ tool: "core__*", effect: "read_only", access: "ask" }]
+        }
+      }).pipe(Effect.provideService(Approvals.Approvals, approvals))
+      const call = (timezone: string) =>
+        gateway.send(
+          Gateway.http({ tool: "core__get_current_time", args: { timezone } }, { path: "/tool/exec" })
+        )
+      const waiting = approvals.list({ status: "pending" })
+      const pending = Await.until(
+        "a call waits",
+        Effect.map(waiting, (found) => found.length > 0)
+      )
+      const decided = Effect.fnUntraced(function* (timezone: string, decision: "approve" | "deny") {
+        const fiber = yield* Effect.forkChild(call(timezone))
+        yield* pending
+        const [{ id } = { id: "" }] = yield* waiting
+        yield* approvals.decide({ id, decision, by: { type: "operator", id: "ana" } })
+        return yield* Fiber.join(fiber)
+      })
+      assert.strictEqual((yield* decided("Europe/Berlin", "approve")).status, 200)
+      assert.strictEqual(errorOf(yield* decided("Europe/Paris", "deny")).code, "policy_denied")
+      // The agent has only its socket, on which nothing decides.
+      const [ended] = yield* approvals.list({})
+      const forged = Gateway.http({ decision: "approve" }, { path: `/api/v1/approvals/${ended?.id}` })
+      assert.strictEqual((yield* gateway.send(forged)).status, 403)
+      const { entries } = yield* sound(gateway)
+      assert.deepStrictEqual(
+        entries.flatMap(({ decision, outcome, type }) =>
+          String(type).startsWith("tool.") ? [[type, decision ?? outcome]] : []
+        ),
+        [
+          ["tool.approval_requested", undefined],
+          ["tool.approval_decided", "approved"],
+          ["tool.called", "ok"],
+          ["tool.approval_requested", undefined],
+          ["tool.approval_decided", "denied"],
+          ["tool.called", "policy_denied"]
+        ]
+      )
+      assert.notInclude(JSON.stringify(entries), "Berlin")
+      assert.deepStrictEqual(
+        gateway.observed.map(({ _tag }) => _tag),
+        ["ApprovalRequested", "ApprovalDecided", "ApprovalRequested", "ApprovalDecided"]
       )
     })
   )

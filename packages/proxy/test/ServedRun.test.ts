@@ -1,4 +1,5 @@
 /** A run as the main thread sees it. This test plays the threads of its pool. */
+import { Approvals } from "@cogni/sandbox-core/Approvals"
 import { assert, describe, it } from "@effect/vitest"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -67,6 +68,7 @@ const make = Effect.fnUntraced(function* (
     start: { runId, auditParent: "/nowhere" } as RunStart,
     request: LlmProxyContract.requestOf(runId, { tools: tools.map(({ name }) => name) }),
     tools,
+    approvals: { approvals: yield* Approvals, waitSecondsMax: 60 },
     desk: KeyDesk.make(key, { keySecondsMax: 60, keyWaitSecondsMax: 10 })
   })
   return { run, lost, ended, sent, answers, keys, ports }

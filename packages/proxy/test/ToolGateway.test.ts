@@ -1,4 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
+import { Approvals } from "@cogni/sandbox-core/Approvals"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import { Deferred, Effect, Exit, Fiber, Schema } from "effect"
@@ -34,7 +35,13 @@ const make = Effect.fnUntraced(function* (
     runId,
     identity,
     tools,
-    allowedTools: tools.map(({ name }) => name),
+    request: { tools: tools.map(({ name }) => name) },
+    approvals: {
+      approvals: yield* Approvals,
+      waitSecondsMax: 60,
+      witness: { requested: () => Effect.void, ended: () => Effect.void },
+      hasSecret: () => false
+    },
     inspect: () => false,
     called: (fact) => void facts.push(fact),
     ...options
@@ -113,7 +120,7 @@ describe("ToolGateway", () => {
         echo("test__here", Effect.succeed),
         echo("test__held", Effect.succeed, "external_side_effect")
       ]
-      const { facts, gateway, refused } = yield* make(tools, { allowedTools: ["test__here"] })
+      const { facts, gateway, refused } = yield* make(tools, { request: { tools: ["test__here"] } })
       assert.deepStrictEqual(gateway.allowed, tools.slice(0, 1))
       const said = yield* Effect.forEach(["test__held", "test__none"], (name) =>
         Effect.map(refused(name, { text: "" }), ({ code, message }) => `${code} ${message.replace(name, "")}`)

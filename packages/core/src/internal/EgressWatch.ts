@@ -1,5 +1,5 @@
 /**
- * Watches the egress of a run: canaries in its calls and its output, and spent budgets.
+ * Watches the egress of a run: canaries in its calls and its output, spent budgets, and calls that need an approval.
  *
  * The proxy sees calls, and the runner sees output. This module applies the spec's policies to both, emits events, and
  * keeps the observations for the record.
@@ -46,6 +46,9 @@ export const make = Effect.fnUntraced(function* (
   // The run is ended before the event is emitted, because a listener may be slow.
   const observe = (observation: LlmObservation): Effect.Effect<void> =>
     Effect.suspend(() => {
+      if (observation._tag === "ApprovalRequested") return emit(observation)
+      if (observation._tag === "ApprovalDecided")
+        return Effect.andThen(RunMetrics.approvalEnded(observation.approval.status), emit(observation))
       if (observation._tag === "BudgetExhausted") {
         const { exhaustion } = observation
         if (exhausted !== undefined) return Effect.void

@@ -52,6 +52,34 @@ export const make = (journal: RunJournals, runId: RunId, outputRetainedBytesMax:
         return [{ type: "exfiltration.suspected", evidence: event.evidence }]
       case "BudgetExhausted":
         return [{ type: "budget.exhausted", exhaustion: event.exhaustion }]
+      case "ApprovalRequested": {
+        const { argumentsDigest, effect, expiresAt, id, requestId, tool } = event.approval
+        return [
+          {
+            type: "tool.approval_requested",
+            approvalId: id,
+            toolCallId: requestId,
+            tool,
+            effect,
+            argumentsDigest,
+            expiresAt
+          }
+        ]
+      }
+      case "ApprovalDecided": {
+        const { decidedBy, id, requestId, status } = event.approval
+        return status === "pending"
+          ? []
+          : [
+              {
+                type: "tool.approval_decided",
+                approvalId: id,
+                toolCallId: requestId,
+                decision: status,
+                ...(decidedBy === undefined ? {} : { decidedBy })
+              }
+            ]
+      }
       case "RunStarted":
       case "RunEnded":
         return []

@@ -6,6 +6,7 @@
  * to the trace of a run.
  */
 import { Cause, Effect, Exit, Metric, type Tracer } from "effect"
+import type { ApprovalStatus } from "../Approval.ts"
 import * as Exemplars from "../Exemplars.ts"
 import {
   type BudgetName,
@@ -108,6 +109,11 @@ const canaries = Exemplars.traced(
   })
 )
 
+const approvals = Metric.counter("sandbox_tool_approvals_total", {
+  description: "Ended approvals of tool calls, by decision: approved, denied, expired or cancelled",
+  incremental: true
+})
+
 /** Returns labels for names, of which only the first `max` get one of their own. The others share `other`. */
 export const makeLabels = (max: number) => {
   const known = new Set<string>()
@@ -144,6 +150,10 @@ export const suspected = (channel: string): Effect.Effect<void> =>
 /** Counts a budget that is spent. */
 export const spent = (budget: BudgetName): Effect.Effect<void> =>
   Metric.update(Metric.withAttributes(exhausted, { budget }), 1)
+
+/** Counts an approval of a tool call that has ended. */
+export const approvalEnded = (decision: ApprovalStatus): Effect.Effect<void> =>
+  Metric.update(Metric.withAttributes(approvals, { decision }), 1)
 
 /** Counts a spec that was refused. */
 export const refusedAs = ({ _tag: reason }: Reason): Effect.Effect<void> =>

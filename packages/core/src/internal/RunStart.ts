@@ -137,7 +137,7 @@ const acquireWayOut = (
     traceparent
   }: { readonly directory: string | undefined; readonly traceparent: string | undefined }
 ) => {
-  const { canaries, limits, llm, packages, tools } = spec
+  const { canaries, limits, llm, packages, toolRules, tools } = spec
   return !WayOut.isOpen(spec)
     ? Effect.succeed(undefined)
     : Release.owned(
@@ -148,6 +148,7 @@ const acquireWayOut = (
           runtimeSecondsMax: limits.runtimeSecondsMax,
           directory,
           tools,
+          ...(toolRules === undefined ? {} : { toolRules }),
           ...(packages.length === 0 ? {} : { packages }),
           canaries: { policy: canaries, planted: egress.planted.canaries },
           observe: egress.observe,

@@ -1,3 +1,4 @@
+export * as ApprovalsContract from "./ApprovalsContract.ts"
 export * as Behaviour from "./Behaviour.ts"
 export * as ContainerRuntimeContract from "./ContainerRuntimeContract.ts"
 export * as LlmProxyContract from "./LlmProxyContract.ts"

@@ -5,10 +5,11 @@
  * reason why the run may not start. A grant denies everything that it does not list, except that a grant without
  * `models` allows the models that the host offers.
  */
+import * as GrantPattern from "@cogni/sandbox-core/GrantPattern"
 import * as PackagePattern from "@cogni/sandbox-core/PackagePattern"
 import { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
+import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import { Result, Schema } from "effect"
-import * as GrantPattern from "./GrantPattern.ts"
 
 const patternsMax = 64
 
@@ -18,6 +19,15 @@ const patterns = <S extends Schema.Constraint>(pattern: S) =>
 export const GrantPermissions = Schema.Struct({
   /** Host tools, such as `core__get_current_time` or `core__*`. Default: none. */
   tools: Schema.optionalKey(patterns(GrantPattern.NamePattern)),
+  /**
+   * Rules by name and effect class: which tools are open, ask for an approval of each call, or are closed. The
+   * strictest rule decides, and `tools` are open rules. Default: none.
+   */
+  toolRules: Schema.optionalKey(
+    Schema.Array(ToolAccess.ToolRule).check(Schema.isMaxLength(ToolAccess.rulesMax))
+  ),
+  /** Whether its holder may approve and deny tool calls of the account's runs. Default: no. */
+  approve: Schema.optionalKey(Schema.Boolean),
   /** Packages that a sandbox may install, such as `npm:left-pad` or `npm:@types/*`. Default: none. */
   packages: Schema.optionalKey(PackagePattern.PackagePatterns),
   /** Models that a request may name. Default: those that the host offers. */
@@ -96,6 +106,23 @@ export const allowsRepository = ({ repositories = [] }: GrantPermissions, url: s
   return text !== undefined && GrantPattern.matchesAny(repositories, text)
 }
 
+/** Returns the rules for the tools of a grant's runs. `undefined`: all tools that it allows by name are open. */
+export const toolRulesOf = ({
+  toolRules,
+  tools = []
+}: GrantPermissions): ReadonlyArray<ToolAccess.ToolRule> | undefined =>
+  toolRules === undefined || toolRules.length === 0
+    ? undefined
+    : [...tools.map((tool) => ({ tool, access: "open" as const })), ...toolRules]
+
+/** Returns whether a grant allows calls of a tool, at least of one effect class. The tool's own class decides later. */
+const allowsTool = (permissions: GrantPermissions, name: string): boolean => {
+  const rules = toolRulesOf(permissions)
+  return rules === undefined
+    ? GrantPattern.matchesAny(permissions.tools ?? [], name)
+    : ToolAccess.mayName(rules, name)
+}
+
 /** Returns the budget of the run, or the first reason why the grant does not allow it. */
 export const decide = (
   grantId: string,
@@ -103,9 +130,9 @@ export const decide = (
   asked: Asked,
   offer: HostOffer
 ): Result.Result<{ readonly budget: LlmBudget | undefined }, PermissionDenied> => {
-  const { models = offer.models, packages = [], tools = [] } = permissions
+  const { models = offer.models, packages = [] } = permissions
   if (!GrantPattern.matchesAny(models, asked.model)) return Result.fail(new ModelNotGranted({ grantId }))
-  const toolId = asked.toolIds?.find((name) => !GrantPattern.matchesAny(tools, name))
+  const toolId = asked.toolIds?.find((name) => !allowsTool(permissions, name))
   if (toolId !== undefined) return Result.fail(new ToolNotGranted({ grantId, toolId }))
   const pattern = asked.packages?.find((one) => !PackagePattern.covers(packages, one))
   if (pattern !== undefined) return Result.fail(new PackageNotGranted({ grantId, pattern }))

@@ -10,7 +10,7 @@ import type { Agent } from "../agents/Agent.ts"
 import * as AgentRun from "../AgentRun.ts"
 import * as AgentLimits from "./AgentLimits.ts"
 import type { ExecutionGrant } from "../grants/ExecutionGrant.ts"
-import type { HostOffer } from "../grants/GrantPermissions.ts"
+import * as GrantPermissions from "../grants/GrantPermissions.ts"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 
 /**
@@ -44,7 +44,7 @@ export interface SettledOptions {
   readonly canaries: CanaryPolicy
   readonly imageOf: (image: string) => string
   /** Maximum budget, and the models of a grant that names none. */
-  readonly offer: HostOffer
+  readonly offer: GrantPermissions.HostOffer
   readonly runtimeSecondsMax: number
   readonly workspaceOf: (request: GraphRunRequest, context: RunContext) => WorkspaceSource
 }
@@ -84,11 +84,12 @@ export const make = (
   options: SettledOptions
 ): SandboxSpecInput => {
   const { runtimeSecondsMax: asked, toolIds = [] } = request
+  const toolRules = GrantPermissions.toolRulesOf(granted.grant.permissions)
   return AgentRun.specOf(agent, requestOf(request), {
     ...termsOf(agent.image, granted, request, context, options),
     limits: {
       runtimeSecondsMax: Math.min(AgentLimits.runtimeSecondsOf(agent, asked), options.runtimeSecondsMax)
     },
-    ...(toolIds.length === 0 ? {} : { tools: toolIds })
+    ...(toolIds.length === 0 ? {} : { tools: toolIds, ...(toolRules === undefined ? {} : { toolRules }) })
   })
 }

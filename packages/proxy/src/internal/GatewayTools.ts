@@ -5,6 +5,7 @@
  */
 import { Effect, Option, type Scope, Schema } from "effect"
 import type { Tool, ToolErrorCode } from "@cogni/sandbox-loop/Tool"
+import type { Approval } from "@cogni/sandbox-core/Approval"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { Evidence } from "@cogni/sandbox-core/RunResult"
@@ -12,7 +13,7 @@ import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import { type Answer, json } from "./gateway/GatewayAnswers.ts"
 import * as GatewayAnswers from "./gateway/GatewayAnswers.ts"
 import * as ToolGateway from "../ToolGateway.ts"
-import type { ToolCalled } from "../AuditEntry.ts"
+import type { ToolApproval, ToolCalled } from "../AuditEntry.ts"
 import { newRequestId } from "./gateway/Exchange.ts"
 import * as McpServer from "@cogni/sandbox-loop/McpServer"
 import type { ToolRequest } from "./gateway/ToolPort.ts"
@@ -50,6 +51,12 @@ export const none: GatewayTools = {
   close: Effect.void
 }
 
+/** Approvals of the host. */
+export type GatewayApprovals = Pick<
+  ToolGateway.ToolGatewayOptions["approvals"],
+  "approvals" | "waitSecondsMax"
+>
+
 export const make = Effect.fnUntraced(function* (options: {
   readonly request: LlmRequest & { readonly llm: LlmAccess }
   readonly tools: ReadonlyArray<Tool>
@@ -57,6 +64,9 @@ export const make = Effect.fnUntraced(function* (options: {
   readonly sighted: (sighting: Omit<Evidence, "at">) => void
   /** Called for each ended call, for the audit that the run's shard writes. */
   readonly called: (fact: typeof ToolCalled.Type) => void
+  readonly approvals: GatewayApprovals
+  /** Called when a call begins to wait for an approval, and when that has ended. */
+  readonly approval: (fact: ToolApproval) => void
 }): Effect.fn.Return<GatewayTools, never, Scope.Scope> {
   const { request } = options
   const { planted } = request.canaries
@@ -64,7 +74,25 @@ export const make = Effect.fnUntraced(function* (options: {
     runId: request.runId,
     identity: request.llm.identity,
     tools: options.tools,
-    allowedTools: request.tools,
+    request: { tools: request.tools, rules: request.toolRules },
+    approvals: {
+      ...options.approvals,
+      hasSecret: (text) => Canary.look(planted, Buffer.from(text, "utf8")).length > 0,
+      witness: {
+        requested: (approval) =>
+          Effect.suspend(() => {
+            options.approval(requestedOf(approval))
+            return request.observe({ _tag: "ApprovalRequested", approval })
+          }),
+        ended: (approval) =>
+          Effect.suspend(() => {
+            const fact = decidedOf(approval)
+            if (fact === undefined) return Effect.void
+            options.approval(fact)
+            return request.observe({ _tag: "ApprovalDecided", approval })
+          })
+      }
+    },
     inspect: (text, requestId) => {
       const sightings = Canary.look(planted, Buffer.from(text, "utf8"))
       for (const sighting of sightings) options.sighted({ ...sighting, channel: "tool_call", requestId })
@@ -123,6 +151,37 @@ export const make = Effect.fnUntraced(function* (options: {
     close: gateway.close
   }
 })
+
+const requestedOf = (approval: Approval): ToolApproval => ({
+  type: "tool.approval_requested",
+  requestId: approval.requestId,
+  approvalId: approval.id,
+  tool: approval.tool,
+  effect: approval.effect,
+  argumentsBytes: Buffer.byteLength(approval.arguments),
+  argumentsDigest: approval.argumentsDigest,
+  expiresAt: approval.expiresAt
+})
+
+const decidedOf = ({
+  argumentsDigest,
+  decidedBy,
+  id,
+  requestId,
+  status,
+  tool
+}: Approval): ToolApproval | undefined =>
+  status === "pending"
+    ? undefined
+    : {
+        type: "tool.approval_decided",
+        requestId,
+        approvalId: id,
+        tool,
+        argumentsDigest,
+        decision: status,
+        ...(decidedBy === undefined ? {} : { decidedBy })
+      }
 
 const notFound = GatewayAnswers.render(GatewayAnswers.known("path_not_allowed"), "openai")
 

@@ -3,7 +3,7 @@ import * as Canary from "@cogni/sandbox-core/Canary"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Evidence, Exhaustion } from "@cogni/sandbox-core/RunResult"
 import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
-import type { AuditEntry, RunKeyed, ToolCalled } from "../../AuditEntry.ts"
+import type { AuditEntry, RunKeyed, ToolApproval, ToolCalled } from "../../AuditEntry.ts"
 import type { AuditFile, AuditProblem } from "../audit/AuditFile.ts"
 import type * as Budget from "../policy/Budget.ts"
 import type { BodyPolicy } from "../policy/BodyRules.ts"
@@ -83,6 +83,8 @@ export interface GatewayRun extends Options {
   /** Reports a fault of the host, once for each text. */
   readonly trouble: (problem: AuditProblem) => void
   readonly toolCalled: (fact: typeof ToolCalled.Type) => void
+  /** Records that a tool call waits for an approval, or how the approval ended. */
+  readonly approval: (fact: ToolApproval) => void
   /** Reports once that a budget is finally exhausted. */
   readonly spent: (refusal: Budget.Refusal) => void
   /** Records the key with which the calls of the run go upstream. */
@@ -181,6 +183,7 @@ export const make = (options: Options): GatewayRun => {
       traffic.add({ toolCallsTotal: 1 })
       audit.note(fact)
     },
+    approval: audit.note,
     keyed: (fact) => {
       audit.note(fact)
       if (fact.credential === "run") ownKey = fact

@@ -1,4 +1,5 @@
 /** Limits of a gateway and of each of its runs, and the values that they may have. */
+import { limits } from "@cogni/sandbox-core/Approval"
 import * as Schema from "effect/Schema"
 import { requestBytesMax } from "../policy/RoutePolicy.ts"
 
@@ -77,6 +78,7 @@ const heapBytesMin = 16 * MiB
 
 /** The numbers that an operator can set. A value without a meaning would refuse every call, or none. */
 export const options = {
+  approvalWaitSecondsMax: whole(1, limits.waitSecondsMax),
   requestBytesMax: whole(1),
   outputTokensPerCallMax: whole(1),
   concurrentCallsMax: whole(1),

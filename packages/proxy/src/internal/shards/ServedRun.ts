@@ -37,6 +37,8 @@ export interface ServedRunOptions {
   readonly request: LlmRequest
   readonly tools: ReadonlyArray<Tool>
   readonly desk: Pick<KeyDesk, "answer">
+  /** Where calls ask for an approval, and how long they wait. */
+  readonly approvals: GatewayTools.GatewayApprovals
 }
 
 /** How long the handling of observations may take at the end. */
@@ -74,7 +76,9 @@ export const make = Effect.fnUntraced(function* (
           request: { ...request, llm },
           tools: options.tools,
           sighted: (sighting) => say({ type: "sighted", sighting }),
-          called: (fact) => say({ type: "tool_called", fact })
+          called: (fact) => say({ type: "tool_called", fact }),
+          approvals: options.approvals,
+          approval: (fact) => say({ type: "approval", fact })
         })
   const fail = (problem: AuditProblem) => {
     const error = Effect.fail(new ProxyFailed(problem))

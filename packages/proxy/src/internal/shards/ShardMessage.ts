@@ -6,7 +6,7 @@ import type { PackagePattern } from "@cogni/sandbox-core/PackagePattern"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import type { MessagePort } from "node:worker_threads"
-import type { AuditEntry, RunKeyed, ToolCalled } from "../../AuditEntry.ts"
+import type { AuditEntry, RunKeyed, ToolApproval, ToolCalled } from "../../AuditEntry.ts"
 import type { Answer } from "../gateway/GatewayAnswers.ts"
 import type { Payer } from "../gateway/GatewayRun.ts"
 import type { Prices } from "../../Prices.ts"
@@ -102,6 +102,7 @@ export type ToRun =
   | { readonly type: "traffic"; readonly serial: number }
   | { readonly type: "tool_answer"; readonly serial: number; readonly answer: Answer }
   | { readonly type: "tool_called"; readonly fact: typeof ToolCalled.Type }
+  | { readonly type: "approval"; readonly fact: ToolApproval }
   | { readonly type: "keyed"; readonly fact: RunKeyed }
   | { readonly type: "sighted"; readonly sighting: Omit<Evidence, "at"> }
   | { readonly type: "key_told"; readonly serial: number; readonly told: KeyTold }

@@ -91,6 +91,8 @@ export const serve = Effect.fnUntraced(function* (
         )
       case "tool_called":
         return ifOpened(({ run }) => run.toolCalled(message.fact))
+      case "approval":
+        return ifOpened(({ run }) => run.approval(message.fact))
       case "keyed":
         return ifOpened(({ run }) => run.keyed(message.fact))
       case "sighted":
