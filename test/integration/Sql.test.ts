@@ -3,10 +3,11 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SchemaVersion from "@cogni/sandbox-sql/SchemaVersion"
-import { RunStoreContract } from "@cogni/sandbox-core/testing"
+import { ApprovalsContract, RunStoreContract } from "@cogni/sandbox-core/testing"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
+import * as SqlApprovals from "@cogni/sandbox-sql/SqlApprovals"
 import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
 import { GrantStoreContract } from "@cogni/sandbox-graph-provider/testing"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
@@ -44,6 +45,8 @@ RunStoreContract.suite(
 )
 
 GrantStoreContract.suite("PostgreSQL", Layer.provide(SqlGrantStore.layer, client))
+
+ApprovalsContract.suite("PostgreSQL", Layer.provide(SqlApprovals.layer, client))
 
 Behaviour.suite(
   "PostgreSQL",

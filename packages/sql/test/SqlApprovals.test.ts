@@ -1,0 +1,78 @@
+/** Approvals in a SQLite file: the contract, two processes, and a process that is gone. */
+import { assert, describe, it } from "@effect/vitest"
+import { Approvals } from "@cogni/sandbox-core"
+import type { ApprovalRequest } from "@cogni/sandbox-core/Approval"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { ApprovalsContract } from "@cogni/sandbox-core/testing"
+import { Context, Effect, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import { join } from "node:path"
+import * as SqlApprovals from "@cogni/sandbox-sql/SqlApprovals"
+import * as SqliteDatabase from "../src/SqliteDatabase.ts"
+import * as Stores from "./Stores.ts"
+
+const stored = (path: string) =>
+  SqlApprovals.layer.pipe(Layer.provideMerge(SqliteDatabase.layer({ path: join(path, "approvals.db") })))
+
+ApprovalsContract.suite("SQLite", Layer.unwrap(Effect.map(Stores.directory, stored)))
+
+const opened = (path: string) =>
+  Effect.gen(function* () {
+    const context = yield* Layer.build(Layer.fresh(stored(path)))
+    return {
+      approvals: yield* Effect.provideContext(Effect.service(Approvals.Approvals), context),
+      sql: Context.get(context, SqlClient)
+    }
+  })
+
+const request: ApprovalRequest = {
+  runId: RunId.RunId.make("run-4f7k2m9q0x1z"),
+  billingAccountId: "acct",
+  requestId: "r1",
+  tool: "acme__pay",
+  effect: "state_change",
+  arguments: "{}",
+  argumentsDigest: "d",
+  askedBy: {},
+  waitSecondsMax: 60
+}
+
+const by = { type: "operator", id: "ana" } as const
+
+describe("SqlApprovals", () => {
+  it.live("wakes a call that waits in one process when another decides", () =>
+    Effect.gen(function* () {
+      const path = yield* Stores.directory
+      const here = yield* opened(path)
+      const there = yield* opened(path)
+      const approval = yield* here.approvals.request(request)
+      const waiting = yield* Effect.forkChild(here.approvals.settled(approval))
+      const decided = yield* there.approvals.decide({ id: approval.id, decision: "approve", by })
+      assert.deepStrictEqual(yield* Fiber.join(waiting), decided)
+    })
+  )
+
+  it.live("cancels a call whose process is gone, and accepts no approval of it", () =>
+    Effect.gen(function* () {
+      const path = yield* Stores.directory
+      const { approvals, sql } = yield* opened(path)
+      const approval = yield* approvals.request(request)
+      yield* sql`UPDATE cogni_approvals SET lease_until = ${approval.requestedAt}`
+      assert.deepStrictEqual(yield* approvals.list({ status: "pending" }), [])
+      const [gone] = yield* approvals.list({ status: "cancelled" })
+      assert.strictEqual(gone?.status, "cancelled")
+      const error = yield* Effect.flip(approvals.decide({ id: approval.id, decision: "approve", by }))
+      assert.strictEqual(error._tag, "ApprovalOver")
+    })
+  )
+
+  it.live("takes no approval from a row that it cannot read", () =>
+    Effect.gen(function* () {
+      const { approvals, sql } = yield* opened(yield* Stores.directory)
+      const approval = yield* approvals.request(request)
+      yield* sql`UPDATE cogni_approvals SET requested = '{"status":"approved"}', status = 'approved'`
+      assert.deepStrictEqual(yield* approvals.list({}), [])
+      assert.strictEqual((yield* approvals.close(approval, "expired")).status, "expired")
+    })
+  )
+})
