@@ -9,6 +9,16 @@ import type { Grant } from "./RunModel.ts"
 const patterns = (value: unknown, none: string): ReactElement | string =>
   Array.isArray(value) && value.length > 0 ? <Untrusted text={value.map(String).join(", ")} /> : none
 
+/** Rules for tools, such as `ask acme__* (state_change)`. */
+const rules = (value: unknown): ReactElement | undefined => {
+  if (!Array.isArray(value) || value.length === 0) return undefined
+  const texts = value.map((one: unknown) => {
+    const { access, effect, tool } = one as Readonly<Record<string, unknown>>
+    return `${String(access)} ${String(tool)}${effect === undefined ? "" : ` (${String(effect)})`}`
+  })
+  return <Untrusted text={texts.join(", ")} />
+}
+
 const budget = (value: unknown): string | undefined => {
   if (typeof value !== "object" || value === null) return undefined
   const { callsMax, costUsdMax, outputTokensMax } = value as Readonly<Record<string, unknown>>
@@ -37,6 +47,8 @@ export const AccessPanel = ({ grant }: { readonly grant: Grant }): ReactElement 
           ["Sandboxes", grant.allowSandbox ? "allowed" : "not allowed: no run can be started"],
           ["Models", patterns(permissions["models"], "those that the server offers")],
           ["Tools of the host", patterns(permissions["tools"], "none")],
+          ["Rules for tools", rules(permissions["toolRules"])],
+          ["Decisions about tool calls", permissions["approve"] === true ? "allowed" : undefined],
           ["Repositories", patterns(permissions["repositories"], "none")],
           ["Packages", patterns(permissions["packages"], "none")],
           ["Budget of one run", budget(permissions["budget"]) ?? "as the server sets it"],

@@ -4,6 +4,7 @@
 import { useQuery } from "@tanstack/react-query"
 import { type ReactElement, useEffect } from "react"
 import { Tab, TabList, TabPanel, Tabs } from "react-aria-components"
+import { ApprovalTable, PendingApprovals, useApprovals } from "./ApprovalPanel.tsx"
 import { CallPanel, useCalls } from "./CallPanel.tsx"
 import { CancelRun } from "./CancelRun.tsx"
 import { ChangesPanel } from "./ChangesPanel.tsx"
@@ -150,6 +151,7 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
   const now = useNow(isLive)
   const calls = useCalls(runId, isLive)
   const tools = useTools(run)
+  const approvals = useApprovals(runId, isLive, feed.approvals).data?.approvals ?? []
   // The last event arrives before the next reading of the record.
   useEffect(() => {
     if (feed.connection === "ended") void refetch()
@@ -177,7 +179,10 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
         tools.data === undefined ? (
           <Loading what="tools" />
         ) : (
-          <ToolPanel tools={tools.data.tools} isTruncated={tools.data.truncated} />
+          <>
+            <ToolPanel tools={tools.data.tools} isTruncated={tools.data.truncated} />
+            <ApprovalTable approvals={approvals} />
+          </>
         )
       ) : (
         <Problem error={tools.error} onRetry={tools.refetch} />
@@ -189,6 +194,7 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
     <article className="cs-detail" aria-label={`Run ${runId}`}>
       {error === null ? null : <Problem error={error} onRetry={refetch} />}
       <Head run={run} now={now} />
+      <PendingApprovals approvals={approvals} />
       <div className="cs-cards">
         <CostPanel run={run} />
         <section className="cs-card" aria-label="Limits">

@@ -44,7 +44,7 @@ export class OutputLog {
 
 export interface Step {
   readonly id: string
-  readonly kind: "phase" | "tool" | "warning"
+  readonly kind: "phase" | "tool" | "approval" | "warning"
   readonly label: string
   /** Milliseconds since 1970. */
   readonly from: number
@@ -62,8 +62,8 @@ export interface Feed {
   readonly steps: ReadonlyArray<Step>
   /** Shared by all feeds of a reading. `last` changes whenever it does. */
   readonly output: Readonly<Record<Channel, OutputLog>>
-  /** The run keeps no more of a channel. */
-  readonly isCut: Readonly<Record<Channel, boolean>>
+  /** Number of the last event about an approval of a tool call. */
+  readonly approvals: number
   /** The journal was full, and output is missing from its end. */
   readonly isTruncated: boolean
 }
@@ -73,6 +73,7 @@ export const make = (): Feed => ({
   connection: "connecting",
   last: 0,
   steps: [],
+  approvals: 0,
   output: { stdout: new OutputLog(), stderr: new OutputLog() },
   isCut: { stdout: false, stderr: false },
   isTruncated: false
@@ -119,6 +120,21 @@ export const add = (before: Feed, event: RunModel.Event): Feed => {
         steps: feed.steps.map((step) =>
           step.kind === "tool" && step.id === event.toolCallId && step.to === undefined
             ? { ...step, to, isError: event.isError }
+            : step
+        )
+      }
+    case "tool.approval_requested":
+      return withStep(
+        { ...feed, approvals: event.seq },
+        { id: event.approvalId, kind: "approval", label: `waits for approval: ${event.tool}`, from: to }
+      )
+    case "tool.approval_decided":
+      return {
+        ...feed,
+        approvals: event.seq,
+        steps: feed.steps.map((step) =>
+          step.kind === "approval" && step.id === event.approvalId
+            ? { ...step, to, detail: event.decision, isError: event.decision !== "approved" }
             : step
         )
       }

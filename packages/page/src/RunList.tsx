@@ -4,6 +4,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query"
 import { type ReactElement, useState } from "react"
 import { Button } from "react-aria-components"
+import { WaitingCalls } from "./ApprovalPanel.tsx"
 import { FilterBar } from "./FilterBar.tsx"
 import * as Format from "./Format.ts"
 import { Empty, Loading, Problem } from "./Parts.tsx"
@@ -94,6 +95,7 @@ export const RunList = ({ filter: owned, onFilterChange }: RunListProps): ReactE
   return (
     <section aria-label="Runs" className="cs-runs">
       <FilterBar filter={filter} onChange={onFilterChange ?? setOwn} />
+      <WaitingCalls refetchMillis={data?.runs.some(isActive) === true ? liveMillis : idleMillis} />
       {error === null ? null : <Problem error={error} onRetry={refetch} />}
       {data === undefined ? (
         error === null ? (

@@ -150,6 +150,26 @@ export type Tool = typeof Tool.Type
 
 export const ToolList = Schema.Struct({ tools: Schema.Array(Tool), truncated: Schema.Boolean })
 
+export const Approval = Schema.Struct({
+  id: Schema.String,
+  runId: Schema.String,
+  tool: Schema.String,
+  effect: Schema.String,
+  /** The whole arguments as JSON, which an agent wrote. */
+  arguments: Schema.String,
+  askedBy: Schema.Struct({ userId: optionalText }),
+  requestedAt: Schema.String,
+  expiresAt: Schema.String,
+  status: Schema.String,
+  decidedAt: optionalText,
+  decidedBy: Schema.optional(Schema.Struct({ type: Schema.String, id: Schema.String })),
+  reason: optionalText
+})
+
+export type Approval = typeof Approval.Type
+
+export const ApprovalList = Schema.Struct({ approvals: Schema.Array(Approval) })
+
 export const AuditVerdict = Schema.Struct({
   ok: Schema.Boolean,
   head: AuditHead,

@@ -76,6 +76,8 @@ const runPage = reading(RunModel.RunPage, "list of runs")
 const run = reading(RunModel.Run, "run")
 const callPage = reading(RunModel.CallPage, "list of calls")
 const toolList = reading(RunModel.ToolList, "list of tool calls")
+const approvalList = reading(RunModel.ApprovalList, "list of approvals")
+const approval = reading(RunModel.Approval, "decision")
 const verdict = reading(RunModel.AuditVerdict, "audit verdict")
 const cancelling = reading(RunModel.Cancelling, "answer to a cancellation")
 const delivered = reading(RunModel.Delivered, "delivery")
@@ -124,6 +126,15 @@ export const make = (options: ApiOptions) => ({
       signal
     }),
   tools: (runId: string, signal?: AbortSignal) => toolList(options, `${at(runId)}/tools`, { signal }),
+  approvals: (runId: string, signal?: AbortSignal) =>
+    approvalList(options, `${at(runId)}/approvals`, { signal }),
+  /** The calls of the account that wait for an approval. */
+  waiting: (signal?: AbortSignal) => approvalList(options, "/approvals?status=pending", { signal }),
+  decide: (approvalId: string, decision: "approve" | "deny", reason: string) =>
+    approval(options, `/approvals/${part(approvalId)}`, {
+      method: "POST",
+      body: { decision, ...(reason === "" ? {} : { reason }) }
+    }),
   audit: (runId: string, signal?: AbortSignal) => verdict(options, `${at(runId)}/audit`, { signal }),
   /** The last part of an output. */
   output: async (runId: string, channel: "stdout" | "stderr", signal?: AbortSignal): Promise<Text> => {

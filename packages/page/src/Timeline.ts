@@ -95,7 +95,7 @@ export const barsOf = ({ calls, feed, run, tools }: TimelineSource, now: number)
   const reported = feed.steps.filter(({ kind }) => kind === "tool")
   const steps = [
     ...(phases.length > 0 ? [...phases, ...workStep(phases, run)] : phaseSteps(run)),
-    ...feed.steps.filter(({ kind }) => kind === "warning"),
+    ...feed.steps.filter(({ kind }) => kind === "warning" || kind === "approval"),
     ...(tools.length > 0 ? toolSteps(tools) : reported),
     ...callSteps(calls)
   ]

@@ -13,6 +13,7 @@ const colors: Readonly<Record<Step["kind"], string>> = {
   phase: "var(--cs-series-1)",
   call: "var(--cs-series-2)",
   tool: "var(--cs-series-3)",
+  approval: "var(--cs-warn)",
   warning: "var(--cs-bad)"
 }
 
@@ -20,6 +21,7 @@ const kinds: Readonly<Record<Step["kind"], string>> = {
   phase: "Phase",
   call: "Model call",
   tool: "Tool",
+  approval: "Approval",
   warning: "Warning or failure"
 }
 

@@ -101,6 +101,34 @@ describe("RunFeed", () => {
     assert.lengthOf(feed.steps, RunFeed.stepsMax)
   })
 
+  it("shows an approval from its request to its decision, and tells that there was one", () => {
+    const asked: Event = {
+      seq: 1,
+      at,
+      type: "tool.approval_requested",
+      approvalId: "apr-1",
+      toolCallId: "t",
+      tool: "acme__pay",
+      effect: "state_change",
+      argumentsDigest: "d",
+      expiresAt: at
+    }
+    const decided: Event = {
+      seq: 2,
+      at: "2026-11-26T04:00:03.000Z",
+      type: "tool.approval_decided",
+      approvalId: "apr-1",
+      toolCallId: "t",
+      decision: "denied"
+    }
+    const before = RunFeed.add(RunFeed.make(), asked)
+    assert.deepStrictEqual([before.approvals, before.steps[0]?.to], [1, undefined])
+    const after = RunFeed.add(before, decided)
+    assert.strictEqual(after.approvals, 2)
+    assert.deepInclude(after.steps[0], { kind: "approval", detail: "denied", isError: true })
+    assert.strictEqual(after.steps[0]!.to! - after.steps[0]!.from, 2000)
+  })
+
   it("retries what may pass", () => {
     const of = (status: number | undefined, reason = "x") => new ApiProblem({ status, reason, message: "" })
     assert.deepStrictEqual(

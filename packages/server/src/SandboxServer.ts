@@ -14,6 +14,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { RateLimiter } from "effect/persistence"
 import * as Authentication from "./internal/Authentication.ts"
 import type { IdempotencyKeys } from "./IdempotencyKeys.ts"
+import * as ApprovalHandlers from "./internal/ApprovalHandlers.ts"
 import * as AgentHandler from "./internal/AgentHandler.ts"
 import * as AuditHandlers from "./internal/AuditHandlers.ts"
 import * as CallHandlers from "./internal/CallHandlers.ts"
@@ -88,7 +89,7 @@ export const layer = <E = never, R = never>(
 export const routes = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) =>
   Layer.mergeAll(
     HttpApiBuilder.layer(ServerApi.ServerApi).pipe(
-      Layer.provide([agents, chat(options, limits), runs(options, limits), signIn(limits)]),
+      Layer.provide([agents, chat(options, limits), runs(options, limits), approvals, signIn(limits)]),
       Layer.provide([Authentication.layer(limits), ServerApi.layerReadable])
     ),
     ServerHealth.liveness,
@@ -166,6 +167,18 @@ const runs = ({ traceUrl }: SandboxServerOptions, limits: ServerLimits.ServerLim
         .handle("retryRelay", ({ params }) => json(retryRelay(params.id)))
     })
   )
+
+const approvals = HttpApiBuilder.group(
+  ServerApi.ServerApi,
+  "approvals",
+  Effect.fnUntraced(function* (handlers) {
+    const { decide, list, ofRun } = yield* ApprovalHandlers.make(yield* RunHandlers.make)
+    return handlers
+      .handle("list", ({ query }) => json(list(query)))
+      .handle("ofRun", ({ params }) => json(ofRun(params.id)))
+      .handle("decide", ({ params, payload }) => json(decide(params.id, payload)))
+  })
+)
 
 const signIn = ({ signInSecondsMax }: ServerLimits.ServerLimits) =>
   HttpApiBuilder.group(ServerApi.ServerApi, "signIn", (handlers) => {

@@ -11,6 +11,7 @@ import {
   HttpApiSchema,
   OpenApi
 } from "effect/http-api"
+import { Approvals } from "./internal/ApprovalsApi.ts"
 import { Authentication } from "./internal/Authentication.ts"
 import { ChatRequest } from "./internal/ChatRequest.ts"
 import * as Problem from "./internal/Problem.ts"
@@ -70,6 +71,7 @@ export class ServerApi extends HttpApi.make("cogni-sandbox")
   .add(Agents)
   .add(Chat)
   .add(Runs)
+  .add(Approvals)
   .add(SignIn)
   .prefix("/api/v1")
   .annotateMerge(

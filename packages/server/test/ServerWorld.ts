@@ -1,5 +1,6 @@
 /** A complete server over in-memory layers, on a local port, with callers. */
 import * as Await from "../../../test/harness/Await.ts"
+import { Approvals } from "@cogni/sandbox-core/Approvals"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import type { LlmAdmissions, MemoryProxyOptions } from "@cogni/sandbox-core/LlmProxy"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -89,6 +90,8 @@ export interface WorldOptions {
   /** Model calls of every run. */
   readonly llm?: MemoryProxyOptions
   readonly deliveries?: Layer.Layer<Deliveries>
+  /** Approvals of tool calls (default: no approver). */
+  readonly approvals?: Layer.Layer<never>
   /** Keep connections open on close, as a real server does. Node waits for those that have sent nothing yet. */
   readonly patient?: boolean
 }
@@ -148,6 +151,7 @@ export const serve = (options: WorldOptions = {}) =>
         Layer.provide(options.audits ?? Layer.empty),
         Layer.provide(options.deliveries ?? Layer.empty),
         Layer.provide(options.ledger ?? Layer.empty),
+        Layer.provideMerge(options.approvals ?? Layer.empty),
         Layer.provideMerge(options.journals === false ? Layer.empty : RunJournal.layerMemory),
         Layer.provideMerge(NodeHttpServer.layer(() => node, { port: 0, host: "127.0.0.1" }))
       )
@@ -185,7 +189,7 @@ export const serve = (options: WorldOptions = {}) =>
       grants,
       roster,
       runtime: Context.get(context, ContainerRuntime),
-      journal: Context.get(context, RunJournal.RunJournal),
+      approvals: Context.get(context, Approvals),
       store: Context.get(context, RunStore),
       caller: (over?: Partial<GrantInput>) =>
         Effect.map(Effect.orDie(grant(over)), ({ id, token }) => caller(url, token, id))
@@ -231,6 +235,7 @@ export const caller = (url: string, token: string, grantId: string) => {
     headers,
     get: (path: string, more: Record<string, string> = {}) =>
       asked(`${url}${path}`, { headers: { ...headers, ...more } }),
+    send: (path: string, body: object) => asked(`${url}${path}`, init(body)),
     delete: (path: string) => asked(`${url}${path}`, { method: "DELETE", headers }),
     /** Sends a chat request, and reads the whole response. */
     post: (body: object, more?: Record<string, string>) => asked(`${url}/api/v1/ai/chat`, init(body, more)),

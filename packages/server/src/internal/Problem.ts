@@ -53,7 +53,11 @@ export const Denied = problem(
   "The grant does not permit the request, or sandboxes are disabled on this server."
 )
 export const NotFound = problem("NotFound", ["not_found"], "The resource does not exist for this account.")
-export const Conflict = problem("Conflict", ["conflict"], "The run already exists, or has already ended.")
+export const Conflict = problem(
+  "Conflict",
+  ["conflict"],
+  "The run already exists or has already ended, or the decision was made before."
+)
 export const TooLarge = problem("TooLarge", ["too_large"], "The body is larger than this server accepts.")
 export const RangeUnsatisfiable = problem(
   "RangeUnsatisfiable",
