@@ -152,6 +152,16 @@ const keyFacts = (line: Extract<AuditLine, { readonly type: "run.keyed" }>): Rea
   ...given("detail", line.detail)
 ]
 
+const approvalFacts = (
+  line: Extract<AuditLine, { readonly type: "tool.approval_requested" | "tool.approval_decided" }>
+): ReadonlyArray<string> => [
+  text(line.tool),
+  ...(line.type === "tool.approval_requested"
+    ? [line.effect, formatBytes(line.argumentsBytes), ...given("until", line.expiresAt)]
+    : [line.decision, ...given("by", line.decidedBy && `${line.decidedBy.type} ${line.decidedBy.id}`)]),
+  ...given("approval", line.approvalId)
+]
+
 const facts = (line: AuditLine): ReadonlyArray<string> => {
   switch (line.type) {
     case "run.opened":
@@ -194,6 +204,9 @@ const facts = (line: AuditLine): ReadonlyArray<string> => {
       return [String(line.status), text(line.method), text(line.path)]
     case "tool.called":
       return [text(line.tool), text(line.outcome), line.via, formatMillis(line.durationMs)]
+    case "tool.approval_requested":
+    case "tool.approval_decided":
+      return approvalFacts(line)
     case "package.started":
       return [text(`${line.registry}:${line.package}`), ...given("file", line.file)]
     case "package.ended":

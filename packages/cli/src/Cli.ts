@@ -12,7 +12,7 @@ import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effec
 import * as ExitCode from "./ExitCode.ts"
 import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
-import * as LogsFlags from "./LogsFlags.ts"
+import * as GrantFlags from "./GrantFlags.ts"
 import * as SpendFlags from "./SpendFlags.ts"
 import * as LogFormat from "./LogFormat.ts"
 import * as ImageScript from "./ImageScript.ts"
@@ -253,7 +253,7 @@ The command ends when its input ends.`
 
 const grantArgument = Argument.String("grant").pipe(Argument.withDescription("Grant ID"))
 
-const grantsCreateCommand = Command.make("create", Flags.grant, (flags) =>
+const grantsCreateCommand = Command.make("create", GrantFlags.create, (flags) =>
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ create }) => create(flags)))
 ).pipe(
   Command.withDescription(
@@ -281,6 +281,40 @@ const grantsRevokeCommand = Command.make("revoke", { grant: grantArgument, outpu
 const grantsCommand = Command.make("grants").pipe(
   Command.withDescription("Manage grants: who may ask the server for runs, and on whose account"),
   Command.withSubcommands([grantsCreateCommand, grantsListCommand, grantsShowCommand, grantsRevokeCommand])
+)
+
+const approvalArgument = Argument.String("approval").pipe(
+  Argument.withDescription("Approval ID or unique prefix")
+)
+
+const approvalsListCommand = Command.make(
+  "list",
+  {
+    all: Flags.toggle("all", "Include approvals that have ended").pipe(Flag.withAlias("a")),
+    output: Flags.output
+  },
+  (flags) =>
+    Effect.promise(() => import("./ApprovalsCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
+).pipe(Command.withDescription("List tool calls that wait for an approval, with their arguments"))
+
+const approvalsDecideCommand = (decision: "approve" | "deny") =>
+  Command.make(decision, { approval: approvalArgument, ...Flags.decision }, (flags) =>
+    Effect.promise(() => import("./ApprovalsCommand.ts")).pipe(
+      Effect.flatMap(({ decide }) => decide({ ...flags, decision }))
+    )
+  )
+
+const approvalsApproveCommand = approvalsDecideCommand("approve").pipe(
+  Command.withDescription("Approve a tool call: it runs once, with exactly the listed arguments")
+)
+
+const approvalsDenyCommand = approvalsDecideCommand("deny").pipe(
+  Command.withDescription("Deny a tool call: the agent gets an error, and continues")
+)
+
+const approvalsCommand = Command.make("approvals").pipe(
+  Command.withDescription("Approve or deny tool calls of runs of this host's server"),
+  Command.withSubcommands([approvalsListCommand, approvalsApproveCommand, approvalsDenyCommand])
 )
 
 const configCheckCommand = Command.make(
@@ -384,6 +418,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       mcpCommand,
       serveCommand,
       grantsCommand,
+      approvalsCommand,
       pruneCommand
     ])
   )

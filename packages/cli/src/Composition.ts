@@ -54,6 +54,8 @@ export interface Plan {
   readonly auditBodies?: boolean | undefined
   /** Workspaces that are allowed although they lie in a forbidden place: the relay's clones. */
   readonly allowedWorkspace?: HostWorkspace.Options["allowed"]
+  /** How long a tool call waits for an approval, in seconds. */
+  readonly approvalWaitSecondsMax?: number | undefined
 }
 
 /** Services of a runner. */
@@ -257,7 +259,7 @@ const carriers = {
 
 const between = (
   settings: Settings["Service"],
-  { auditBodies, proxy = "gateway" }: Plan,
+  { approvalWaitSecondsMax, auditBodies, proxy = "gateway" }: Plan,
   {
     key,
     keyFile,
@@ -294,6 +296,7 @@ const between = (
         image: settings.gatewayImage,
         prices: settings.prices,
         auditBodies: auditBodies === true ? "full" : "digest",
+        approvalWaitSecondsMax,
         tools: [CurrentTime.tool, MetricsQuery.make({ url: settings.prometheusUrl })],
         packages
       })

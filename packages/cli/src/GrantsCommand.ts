@@ -5,6 +5,7 @@
  * A token is printed once, alone on standard output, and is never stored.
  */
 import { describeIssue, type InputIssue } from "@cogni/sandbox-core/SandboxSpec"
+import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantPermissions from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
 import { type GrantRefused, GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
@@ -12,12 +13,13 @@ import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import { Clock, Effect, Layer } from "effect"
 import { refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
+import type * as GrantFlags from "./GrantFlags.ts"
 import * as Output from "./Output.ts"
 import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 
-export type CreateInput = Flags.Typed<typeof Flags.grant>
+export type CreateInput = Flags.Typed<typeof GrantFlags.create>
 
 const grants = Layer.unwrap(Effect.map(Settings, ServeComposition.grants))
 
@@ -96,7 +98,7 @@ export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): Readon
 
 /** Formats a grant, one line per property. */
 export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string> => {
-  const { budget, concurrentRunsMax } = grant.permissions
+  const { approve, budget, concurrentRunsMax } = grant.permissions
   const [models = "", tools = "", packages = "", repositories = ""] = opened(grant)
   const limits = GrantPermissions.figures.flatMap((name) =>
     budget?.[name] === undefined ? [] : [`${name} ${budget[name]}`]
@@ -110,6 +112,7 @@ export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string
     ["graphs", graphsOf(grant)],
     ["models", models],
     ["tools", tools],
+    ["approves tool calls", approve === true ? "yes" : "no"],
     ["packages", packages],
     ["repositories", repositories],
     ["budget per run", limits.length === 0 ? "the server's limits" : limits.join(", ")],
@@ -129,19 +132,36 @@ const untilOf = ({ expiresAt }: ExecutionGrant): string => expiresAt?.toISOStrin
 
 /** Returns models, tools, packages and repositories, each as one cell. */
 const opened = ({
-  permissions: { models, packages = [], repositories = [], tools = [] }
+  permissions: { models, packages = [], repositories = [], toolRules = [], tools = [] }
 }: ExecutionGrant): ReadonlyArray<string> => [
   models?.join(" ") ?? "the server's",
-  tools.join(" ") || "none",
+  [...tools, ...toolRules.map(ruleText)].join(" ") || "none",
   packages.join(" ") || "none",
   repositories.join(" ") || "none"
 ]
 
+/** Parses `PATTERN:EFFECT`. A pattern may contain colons. */
+const ruleOf =
+  (access: ToolAccess.Access) =>
+  (text: string): ToolAccess.ToolRule => {
+    const effect = ToolAccess.ToolEffect.literals.find((one) => text.endsWith(`:${one}`))
+    return effect === undefined
+      ? { tool: text, access }
+      : { tool: text.slice(0, -effect.length - 1), effect, access }
+  }
+
+/** Formats a rule, such as `ask acme__*:state_change`. */
+const ruleText = ({ access, effect, tool }: ToolAccess.ToolRule): string =>
+  `${access} ${tool}${effect === undefined ? "" : `:${effect}`}`
+
 const permissionsOf = (input: CreateInput): GrantPermissions.GrantPermissions => {
   const { callsMax, concurrentRunsMax, costUsdMax, inputTokensMax, models, outputTokensMax } = input
   const figures = Flags.given({ callsMax, inputTokensMax, outputTokensMax, costUsdMax })
+  const rules = [...input.askTools.map(ruleOf("ask")), ...input.closedTools.map(ruleOf("closed"))]
   return {
     tools: input.tools,
+    ...(rules.length === 0 ? {} : { toolRules: rules }),
+    ...(input.approve ? { approve: true } : {}),
     ...(input.packages.length === 0 ? {} : { packages: input.packages }),
     repositories: input.repositories,
     ...(models.length === 0 ? {} : { models }),
@@ -169,6 +189,7 @@ const flags: Readonly<Record<string, readonly [flag: string, input: keyof Create
   scopes: ["--graph", "graphs"],
   expiresAt: ["--expires-in", "expiresSeconds"],
   tools: ["--tool", "tools"],
+  toolRules: ["--ask-tool or --close-tool", "askTools"],
   packages: ["--packages", "packages"],
   models: ["--model", "models"],
   repositories: ["--repository", "repositories"],

@@ -130,7 +130,7 @@ export const find = Effect.fnUntraced(function* (run: string) {
     records.map(({ runId }) => runId)
   )
   if (match._tag === "Found") {
-    return (yield* runs.get(match.runId)) ?? records.find(({ runId }) => runId === match.runId)!
+    return (yield* runs.get(match.id)) ?? records.find(({ runId }) => runId === match.id)!
   }
   return yield* refusal(
     "notFound",

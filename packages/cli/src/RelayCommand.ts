@@ -123,7 +123,7 @@ const found = Effect.fnUntraced(function* (run: string) {
     run,
     kept.map(({ runId }) => runId)
   )
-  if (match._tag === "Found") return match.runId
+  if (match._tag === "Found") return match.id
   if (Schema.is(RunId.RunId)(run)) return run
   return yield* refusal(
     "notFound",

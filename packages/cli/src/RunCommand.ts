@@ -31,6 +31,7 @@ import * as RunLedger from "./RunLedger.ts"
 import * as RunPlan from "./RunPlan.ts"
 import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
+import * as TerminalApproval from "./TerminalApproval.ts"
 import * as TextTail from "./TextTail.ts"
 import * as UserFiles from "./UserFiles.ts"
 
@@ -50,11 +51,16 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
   const plan = yield* Effect.fromResult(RunPlan.make(subject, runId, input, settings))
   const repo = yield* Effect.fromResult(RepoPlan.make(input, runId))
   const wayOut = { ...plan, proxy: input.proxy, auditBodies: input.auditBodies }
+  const runner = (how: Composition.Plan) =>
+    Layer.provide(
+      Composition.runner(settings, how),
+      input.askTools.length === 0 ? Layer.empty : TerminalApproval.layer
+    )
   const shown = { ...input, live: subject._tag === "Command" && input.output === "text" }
   if (repo === undefined) {
     const ended = yield* Effect.flatMap(Progress.make(input, plan.note), (progress) =>
       follow(plan.spec, subject, shown, progress)
-    ).pipe(Effect.provide(Composition.runner(settings, wayOut)), Effect.scoped)
+    ).pipe(Effect.provide(runner(wayOut)), Effect.scoped)
     return yield* tell(input, plan, subject, ended)
   }
   const allowedWorkspace = [Composition.cloneWorkspace(settings, runId)]
@@ -77,12 +83,7 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
     if (delivery._tag !== "Failed") yield* progress.note(RelayReport.describe(delivery, repo.patch))
     return ended
   }).pipe(
-    Effect.provide(
-      Layer.provideMerge(
-        Composition.relay(settings),
-        Composition.runner(settings, { ...wayOut, allowedWorkspace })
-      )
-    ),
+    Effect.provide(Layer.provideMerge(Composition.relay(settings), runner({ ...wayOut, allowedWorkspace }))),
     Effect.scoped
   )
   yield* tell(input, plan, subject, ended)
@@ -188,6 +189,13 @@ export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R =
             : progress.now(`sandbox ready in ${formatMillis(sealedMs)}; the agent is working`)
       case "PostureVerified":
         return tidy.begin
+      case "ApprovalRequested":
+        return progress.now(TerminalApproval.waiting)
+      case "ApprovalDecided":
+        return Effect.andThen(
+          progress.note(TerminalApproval.ended(event.approval)),
+          progress.now("the agent is working")
+        )
       case "ExfiltrationSuspected":
       case "BudgetExhausted":
         return progress.note(`warning: ${RunReport.warning(event)}`)

@@ -178,7 +178,10 @@ export const llmOf = (
 export const termsOf = (
   flags: RunFlags,
   image: string
-): Pick<SandboxSpecInput, "canaries" | "env" | "image" | "limits" | "packages" | "tools" | "workspace"> => ({
+): Pick<
+  SandboxSpecInput,
+  "canaries" | "env" | "image" | "limits" | "packages" | "toolRules" | "tools" | "workspace"
+> => ({
   image: flags.image ?? image,
   env: Object.fromEntries(flags.env ?? []),
   ...(flags.workspace === undefined ? {} : { workspace: { type: "directory", path: flags.workspace } }),
@@ -191,10 +194,22 @@ export const termsOf = (
     cpusMax: flags.cpus,
     processesMax: flags.processes
   }),
-  ...(flags.tools === undefined || flags.tools.length === 0 ? {} : { tools: flags.tools }),
+  ...toolsOf(flags),
   ...(flags.packages === undefined || flags.packages.length === 0 ? {} : { packages: flags.packages }),
   ...(flags.canaries === undefined || flags.canaries === "off" ? {} : { canaries: flags.canaries })
 })
+
+/** Returns the tools of a run. With `--ask-tool`, rules say which of them need an approval. */
+const toolsOf = ({ askTools = [], tools = [] }: RunFlags): Pick<SandboxSpecInput, "toolRules" | "tools"> => {
+  const all = [...new Set([...tools, ...askTools])]
+  if (all.length === 0) return {}
+  return askTools.length === 0
+    ? { tools: all }
+    : {
+        tools: all,
+        toolRules: all.map((tool) => ({ tool, access: askTools.includes(tool) ? "ask" : "open" }))
+      }
+}
 
 /** Returns a note about an egress that the user may not expect. */
 export const noteOf = (flags: RunFlags, settings: Settings["Service"], wayOut: WayOut) => {

@@ -1,15 +1,13 @@
-/** Finds the run that a user means: by its ID, or by a prefix that no other run has. Pure. */
-import type { RunId } from "@cogni/sandbox-core/RunId"
-
-export type Match =
-  | { readonly _tag: "Found"; readonly runId: RunId }
+/** Finds the run or the approval that a user means: by its ID, or by a prefix that no other one has. Pure. */
+export type Match<Id extends string> =
+  | { readonly _tag: "Found"; readonly id: Id }
   | { readonly _tag: "None" }
   | { readonly _tag: "Several" }
 
-export const match = (run: string, runs: ReadonlyArray<RunId>): Match => {
-  const exact = runs.find((runId) => runId === run)
+export const match = <Id extends string>(typed: string, ids: ReadonlyArray<Id>): Match<Id> => {
+  const exact = ids.find((id) => id === typed)
   const [only, another] =
-    exact !== undefined ? [exact] : run === "" ? [] : runs.filter((runId) => runId.startsWith(run))
+    exact !== undefined ? [exact] : typed === "" ? [] : ids.filter((id) => id.startsWith(typed))
   if (only === undefined) return { _tag: "None" }
-  return another === undefined ? { _tag: "Found", runId: only } : { _tag: "Several" }
+  return another === undefined ? { _tag: "Found", id: only } : { _tag: "Several" }
 }

@@ -53,7 +53,9 @@ export const spoken = (textSoFar: string): string => {
 }
 
 /** Describes what the proxy has observed during a run. */
-export const warning = (observed: LlmObservation): string => {
+export const warning = (
+  observed: Extract<LlmObservation, { readonly _tag: "BudgetExhausted" | "ExfiltrationSuspected" }>
+): string => {
   if (observed._tag === "BudgetExhausted") return describeExhaustion(observed.exhaustion)
   const { canary, channel, encoding } = observed.evidence
   return `a canary was detected in the ${channel.replace("_", " ")}: ${canary} (${encoding})`

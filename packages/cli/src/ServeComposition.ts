@@ -15,6 +15,7 @@ import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
 import type { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
+import * as SqlApprovals from "@cogni/sandbox-sql/SqlApprovals"
 import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
 import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/graphs/TaskGraphProvider"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
@@ -51,6 +52,10 @@ export const limitsOf = (input: ServeInput): Partial<ServerLimits.ServerLimits> 
 /** The grant store, in the run database. */
 export const grants = (settings: Settings["Service"]): Layer.Layer<GrantStore, Refusal> =>
   inDatabase(settings, SqlGrantStore.layer, "grants cannot be looked up")
+
+/** Approvals of tool calls, in the run database. */
+export const approvals = (settings: Settings["Service"]): Layer.Layer<never, Refusal> =>
+  inDatabase(settings, SqlApprovals.layer, "approvals cannot be looked up")
 
 /** Idempotency keys, whose secret is in the run database. */
 export const idempotencyKeys = (
@@ -102,7 +107,8 @@ export const server = (
       const runner = Composition.runner(settings, {
         wayOut,
         auditBodies: options.auditBodies,
-        allowedWorkspace: Composition.isClone(settings)
+        allowedWorkspace: Composition.isClone(settings),
+        approvalWaitSecondsMax: options.approvalWaitSecondsMax
       })
       const graphs = {
         enabled: settings.sandboxEnabled,
@@ -149,7 +155,9 @@ export const server = (
         Layer.provide(probes),
         Layer.provide(tidying(settings)),
         Layer.provide(reconciling(settings, options, wayOut)),
-        Layer.provide(Layer.mergeAll(runner, grants(settings), idempotencyKeys(settings)))
+        Layer.provide(Layer.mergeAll(runner, grants(settings), idempotencyKeys(settings))),
+        // The runs and the API share them, so it is provided to both.
+        Layer.provide(approvals(settings))
       )
     })
   )

@@ -74,6 +74,31 @@ const rows: ReadonlyArray<readonly [entry: AuditEntry, says: string]> = [
   ],
   [
     {
+      type: "tool.approval_requested",
+      requestId: "r",
+      approvalId: "apr-1",
+      tool: "acme__pay",
+      effect: "external_side_effect",
+      argumentsBytes: 2048,
+      argumentsDigest: digest,
+      expiresAt: at
+    },
+    `tool.approval_requested  acme__pay  external_side_effect  2 KiB  until=${at}  approval=apr-1`
+  ],
+  [
+    {
+      type: "tool.approval_decided",
+      requestId: "r",
+      approvalId: "apr-1",
+      tool: "acme__pay",
+      argumentsDigest: digest,
+      decision: "denied",
+      decidedBy: { type: "operator", id: "ana\u001b[2J" }
+    },
+    'tool.approval_decided  acme__pay  denied  by="operator ana^[[2J"  approval=apr-1'
+  ],
+  [
+    {
       type: "exfiltration.suspected",
       evidence: { at, canary: "aws_secret_access_key", encoding: "base64", channel: "prompt" }
     },

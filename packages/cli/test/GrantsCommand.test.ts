@@ -67,6 +67,10 @@ describe("grants create", () => {
       const { grants } = yield* place
       const flags = [
         ["--tool", "core__*"],
+        ["--ask-tool", "**:external_side_effect"],
+        ["--ask-tool", "acme__*"],
+        ["--close-tool", "acme__drop"],
+        ["--approve"],
         ["--model", "gpt-5"],
         ["--model", "openai/**"],
         ["--packages", "npm:@types/*"],
@@ -80,6 +84,12 @@ describe("grants create", () => {
       const { grant } = JSON.parse((yield* grants("create", ...ana, ...flags)).stdout)
       assert.deepStrictEqual(grant.permissions, {
         tools: ["core__*"],
+        toolRules: [
+          { tool: "**", effect: "external_side_effect", access: "ask" },
+          { tool: "acme__*", access: "ask" },
+          { tool: "acme__drop", access: "closed" }
+        ],
+        approve: true,
         packages: ["npm:@types/*"],
         models: ["gpt-5", "openai/**"],
         repositories: ["https://github.com/acme/*"],
@@ -92,7 +102,9 @@ describe("grants create", () => {
       assert.match(shown.stdout, /^repositories +https:\/\/github.com\/acme\/\*$/mu)
       assert.match(shown.stdout, /^concurrent runs +2$/mu)
       const listed = yield* grants("list")
-      assert.include(listed.stdout, "gpt-5 openai/**  core__*  npm:@types/*  https://github.com/acme/*")
+      const tools = "core__* ask **:external_side_effect ask acme__* closed acme__drop"
+      assert.match(shown.stdout, /^approves tool calls +yes$/mu)
+      assert.include(listed.stdout, `gpt-5 openai/**  ${tools}  npm:@types/*  https://github.com/acme/*`)
       yield* grants("create", ...ana)
       assert.match((yield* grants("list")).stdout, /the server's +none +none +none +never/u)
       assert.strictEqual((yield* grants("show", "grant-none")).code, 66)

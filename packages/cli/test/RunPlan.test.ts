@@ -85,6 +85,20 @@ describe("--stop-when-spent", () => {
   })
 })
 
+describe("--ask-tool", () => {
+  it("lets calls of its tools wait, and leaves those of --tool open", () => {
+    const flags = { tools: ["acme__find", "acme__pay"], askTools: ["acme__pay", "acme__drop"], demo: true }
+    const { tools, toolRules } = planned(prompt, flags, absent).spec
+    assert.deepStrictEqual(tools, ["acme__find", "acme__pay", "acme__drop"])
+    assert.deepStrictEqual(toolRules, [
+      { tool: "acme__find", access: "open" },
+      { tool: "acme__pay", access: "ask" },
+      { tool: "acme__drop", access: "ask" }
+    ])
+    assert.notProperty(planned(prompt, { tools: ["acme__find"], demo: true }, absent).spec, "toolRules")
+  })
+})
+
 describe("the egress of an agent", () => {
   it("is refused without an upstream, and has no fallback", () => {
     const { exit, message } = refused(prompt, {}, absent)

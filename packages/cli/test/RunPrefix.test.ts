@@ -10,9 +10,9 @@ const runs = [one, two, longer]
 
 describe("RunPrefix", () => {
   it.each([
-    ["run-aaaa0001", { _tag: "Found", runId: one }],
-    ["run-a", { _tag: "Found", runId: one }],
-    ["run-bbbb0001-", { _tag: "Found", runId: longer }],
+    ["run-aaaa0001", { _tag: "Found", id: one }],
+    ["run-a", { _tag: "Found", id: one }],
+    ["run-bbbb0001-", { _tag: "Found", id: longer }],
     ["run-c", { _tag: "None" }],
     ["", { _tag: "None" }],
     ["run-", { _tag: "Several" }]
@@ -21,6 +21,6 @@ describe("RunPrefix", () => {
   })
 
   it("prefers a whole ID to the longer one that begins with it", () => {
-    assert.deepStrictEqual(match("run-bbbb0001", runs), { _tag: "Found", runId: two })
+    assert.deepStrictEqual(match("run-bbbb0001", runs), { _tag: "Found", id: two })
   })
 })

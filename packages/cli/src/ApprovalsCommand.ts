@@ -1,0 +1,93 @@
+/** `approvals list`, `approve` and `deny`: decide about tool calls of servers that use this database. */
+import { type Approval, ApprovalId, type ApprovalDecision } from "@cogni/sandbox-core/Approval"
+import { type ApprovalOver, Approvals } from "@cogni/sandbox-core/Approvals"
+import { Effect, Layer, Schema } from "effect"
+import { refusal } from "./Failure.ts"
+import type * as Flags from "./Flags.ts"
+import * as Output from "./Output.ts"
+import * as RunPrefix from "./RunPrefix.ts"
+import * as ServeComposition from "./ServeComposition.ts"
+import { Settings } from "./Settings.ts"
+import { oneLine } from "./TerminalText.ts"
+
+const approvals = Layer.unwrap(Effect.map(Settings, ServeComposition.approvals))
+
+export const list = Effect.fnUntraced(function* (input: Output.Asked & { readonly all: boolean }) {
+  const service = yield* Approvals
+  const found = yield* service.list(input.all ? {} : { status: "pending" }).pipe(Effect.mapError(unanswered))
+  if (input.output === "json") return yield* Output.json(found)
+  if (found.length > 0) return yield* Output.lines(found.flatMap(render))
+  yield* Output.note(
+    input.all ? "no tool call has asked for an approval" : "no tool call waits for an approval"
+  )
+}, Effect.provide(approvals))
+
+export type DecideInput = Flags.Typed<typeof Flags.decision> & {
+  readonly approval: string
+  readonly decision: ApprovalDecision
+}
+
+export const decide = Effect.fnUntraced(function* (input: DecideInput) {
+  const service = yield* Approvals
+  const { by, decision, reason } = input
+  const id = Schema.is(ApprovalId)(input.approval)
+    ? input.approval
+    : yield* pendingId(
+        input.approval,
+        yield* Effect.mapError(service.list({ status: "pending" }), unanswered)
+      )
+  const decided = yield* service.decide({ id, decision, by: { type: "operator", id: by }, reason }).pipe(
+    Effect.catchTags({
+      ApprovalNotFound: () => Effect.fail(unknown(input.approval)),
+      ApprovalOver: (over) => Effect.fail(tooLate(over)),
+      ApprovalsUnavailable: (error) => Effect.fail(unanswered(error))
+    })
+  )
+  if (input.output === "json") return yield* Output.json(decided)
+  yield* Output.note(`the call of ${decided.tool} is ${decided.status}`)
+}, Effect.provide(approvals))
+
+/** Formats an approval: a line about the call, and its arguments as they are. */
+export const render = (approval: Approval): ReadonlyArray<string> => {
+  const { billingAccountId, decidedBy, effect, expiresAt, id, reason, runId, status, tool } = approval
+  const until = status === "pending" ? `until ${expiresAt}` : `at ${approval.decidedAt ?? expiresAt}`
+  const who = decidedBy === undefined ? "" : ` by ${decidedBy.type} ${oneLine(decidedBy.id)}`
+  const why = reason === undefined ? "" : `: ${oneLine(reason)}`
+  return [
+    `${id}  ${status} ${until}${who}${why}`,
+    `  ${oneLine(tool)} (${effect}), ${runId}, account ${oneLine(billingAccountId)}`,
+    `  ${approval.arguments}`
+  ]
+}
+
+const pendingId = (typed: string, pending: ReadonlyArray<Approval>) => {
+  const match = RunPrefix.match(
+    typed,
+    pending.map(({ id }) => id)
+  )
+  switch (match._tag) {
+    case "Found":
+      return Effect.succeed(match.id)
+    case "None":
+      return Effect.fail(unknown(typed))
+    case "Several":
+      return Effect.fail(
+        refusal("usage", `several approvals begin with ${oneLine(typed)}`, "Write more of the ID")
+      )
+  }
+}
+
+const unknown = (typed: string) =>
+  refusal(
+    "notFound",
+    `no tool call with the approval ${oneLine(typed)} waits`,
+    "List them with: cogni-sandbox approvals list"
+  )
+
+const tooLate = ({ _tag: reason, message }: ApprovalOver) =>
+  refusal("notFound", message, "See what was decided: cogni-sandbox approvals list --all", { reason })
+
+const unanswered = (error: { readonly _tag: string; readonly message: string }) =>
+  refusal("unavailable", error.message.replace(/\.\s*[^.]*$/u, ""), "Try again in a moment", {
+    reason: error._tag
+  })
