@@ -1,7 +1,8 @@
 /**
  * A target for Prometheus with the metrics of rare events, which a healthy server does not have: a canary, a spent
- * budget, a refused spec, leftovers, and a verdict about a cost. Each comes from the code that counts it in production.
+ * budget, an approval without a decision, a refused spec, leftovers, and a verdict about a cost. Each comes from the code that counts it in production.
  */
+import * as Approval from "@cogni/sandbox-core/Approval"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed } from "@cogni/sandbox-core/SandboxError"
@@ -17,6 +18,21 @@ import { HttpServer } from "effect/http"
 import { createServer } from "node:http"
 import { entryOf, runOf } from "../../packages/ledger/src/testing/LedgerContract.ts"
 
+const asked = Approval.begin(
+  {
+    runId: RunId.make("run-000000000000"),
+    billingAccountId: "account-1",
+    requestId: "call-1",
+    tool: "acme__pay",
+    effect: "external_side_effect",
+    arguments: "{}",
+    argumentsDigest: "a".repeat(64),
+    askedBy: {},
+    waitSecondsMax: 60
+  },
+  0
+)
+
 const runner = SandboxRunner.layerMemory({
   program: () => Effect.succeed(0),
   llm: {
@@ -25,12 +41,13 @@ const runner = SandboxRunner.layerMemory({
         _tag: "ExfiltrationSuspected",
         evidence: { at: "2026-01-31T10:00:00.000Z", canary: "aws", encoding: "plain", channel: "prompt" }
       },
-      { _tag: "BudgetExhausted", exhaustion: { budget: "calls", limit: 1, used: 1 } }
+      { _tag: "BudgetExhausted", exhaustion: { budget: "calls", limit: 1, used: 1 } },
+      { _tag: "ApprovalDecided", approval: { ...asked, status: "expired" } }
     ]
   }
 })
 
-/** A run with a canary and a spent budget, and a spec that is refused. */
+/** A run with a canary, a spent budget and an approval, and a spec that is refused. */
 const runs = Effect.gen(function* () {
   const { run } = yield* SandboxRunner.SandboxRunner
   const identity = { billingAccountId: "account-1" }

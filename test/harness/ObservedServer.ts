@@ -2,7 +2,8 @@
  * A real `cogni-sandbox serve` that did three runs, as its operator sees it: in a real Prometheus, in a collector of
  * OpenTelemetry, and in its log.
  *
- * The last run works in a repository, with two model calls and a host tool, and continues the trace of its caller.
+ * The last run works in a repository, with two model calls and a host tool whose call is approved, and continues the
+ * trace of its caller.
  */
 import { assert } from "@effect/vitest"
 import { type Scope, Effect } from "effect"
@@ -82,7 +83,30 @@ const callerOf = (url: string, token: string) => {
           body: JSON.stringify({ messages: [{ role: "user", content: secrets.prompt }], ...body })
         })
         return { runId: answer.headers.get("x-cogni-run-id") ?? "", text: await answer.text() }
+      }),
+    /** Approves the first tool call that waits. */
+    approve: Effect.gen(function* () {
+      const listed = Effect.promise(async () => {
+        const answer = await fetch(`${url}/api/v1/approvals?status=pending`, { headers })
+        const { approvals } = (await answer.json()) as {
+          readonly approvals: ReadonlyArray<{ readonly id: string }>
+        }
+        return approvals
       })
+      yield* Await.until(
+        "a tool call waits for an approval",
+        Effect.map(listed, ({ length }) => length > 0)
+      )
+      const [waiting] = yield* listed
+      return yield* Effect.promise(async () => {
+        const answer = await fetch(`${url}/api/v1/approvals/${waiting?.id}`, {
+          method: "POST",
+          headers: { ...headers, "content-type": "application/json" },
+          body: JSON.stringify({ decision: "approve" })
+        })
+        return answer.status
+      })
+    })
   }
 }
 
@@ -110,7 +134,7 @@ const served = Effect.fnUntraced(function* (env: Readonly<Record<string, string>
 
 /** Does two runs without a repository, between which Prometheus sees a value, and then the one of the trace. */
 const play = Effect.fnUntraced(function* (
-  { chat, get }: ReturnType<typeof callerOf>,
+  { approve, chat, get }: ReturnType<typeof callerOf>,
   prometheus: Prometheus.Prometheus,
   repository: string
 ) {
@@ -127,10 +151,17 @@ const play = Effect.fnUntraced(function* (
     yield* ended(count)
   }
   yield* chat({ graphId: "sandbox:made-up" })
-  const { runId, text } = yield* chat(
-    { graphId: "sandbox:claude-code", repository: { url: repository }, threadId, toolIds: [tool] },
-    { traceparent: `00-${caller.traceId}-${caller.spanId}-01` }
+  const [{ runId, text }, decided] = yield* Effect.all(
+    [
+      chat(
+        { graphId: "sandbox:claude-code", repository: { url: repository }, threadId, toolIds: [tool] },
+        { traceparent: `00-${caller.traceId}-${caller.spanId}-01` }
+      ),
+      approve
+    ],
+    { concurrency: 2 }
   )
+  assert.strictEqual(decided, 200)
   assert.include(text, `Branch: sandbox/${runId}`)
   yield* get(`/api/v1/runs/${runId}/events`)
   yield* ended(3)
@@ -172,7 +203,7 @@ export const acquire: Effect.Effect<Observed, never, CliProcess.CliProcess | Sco
     const { stdout } = yield* cli.run(
       "grants create --user ana --account acme --allow-sandbox --repository"
         .split(" ")
-        .concat(path, "--tool", tool)
+        .concat(path, "--ask-tool", tool, "--approve")
     )
     const token = stdout.toString("utf8").trim()
     const caller = callerOf(server.url, token)

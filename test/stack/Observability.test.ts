@@ -83,6 +83,8 @@ const judgeTrace = Effect.fnUntraced(function* ({ asked, collector, runId }: Obs
   assert.isAtLeast(pathsOf("chat scripted").length, 2)
   for (const name of ["GitRelay.clone", "GitRelay.push"])
     assert.includeMembers([...(pathsOf(name)[0] ?? [])], [...root, "invoke_agent claude-code"], name)
+  const called = spans.find(({ name }) => name.startsWith("execute_tool"))
+  assert.strictEqual(called?.attributes["sandbox.tool.approval"], "approved")
   const named = all.filter(({ attributes }) => attributes["sandbox.run.id"] === runId)
   assert.isAbove(named.length, 3)
   assert.isTrue(named.every((span) => span.traceId === traceId))

@@ -136,6 +136,13 @@ const security = [
     "bars"
   ),
   series(
+    "Approvals of tool calls, by decision",
+    "How calls that needed an approval ended. Expired: there was no decision in time.",
+    "short",
+    [[events("sandbox_tool_approvals_total", "decision"), "{{decision}}"]],
+    "bars"
+  ),
+  series(
     "Leftovers of dead processes",
     "Containers, volumes, networks and runs that were found, and whether they were removed.",
     "short",
