@@ -25,6 +25,7 @@ import type * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import type { PackageMirrorOptions } from "@cogni/sandbox-proxy/PackageMirror"
+import type { Tool } from "@cogni/sandbox-loop/Tool"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import * as MetricsQuery from "@cogni/sandbox-proxy/tools/MetricsQuery"
 import type { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
@@ -297,11 +298,17 @@ const between = (
         prices: settings.prices,
         auditBodies: auditBodies === true ? "full" : "digest",
         approvalWaitSecondsMax,
-        tools: [CurrentTime.tool, MetricsQuery.make({ url: settings.prometheusUrl })],
+        tools: hostTools(settings),
         packages
       })
     })
   )
+
+/** Tools of this host that runs can call. */
+export const hostTools = ({ prometheusUrl }: Settings["Service"]): ReadonlyArray<Tool> => [
+  CurrentTime.tool,
+  MetricsQuery.make({ url: prometheusUrl })
+]
 
 const proxy = (
   settings: Settings["Service"],

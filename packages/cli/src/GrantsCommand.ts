@@ -10,7 +10,7 @@ import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/Execut
 import * as GrantPermissions from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
 import { type GrantRefused, GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
-import { Clock, Effect, Layer } from "effect"
+import { Clock, Effect, Layer, Result } from "effect"
 import { refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import type * as GrantFlags from "./GrantFlags.ts"
@@ -18,6 +18,7 @@ import * as Output from "./Output.ts"
 import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import { columns, oneLine } from "./TerminalText.ts"
+import * as ToolRuleText from "./ToolRuleText.ts"
 
 export type CreateInput = Flags.Typed<typeof GrantFlags.create>
 
@@ -27,6 +28,7 @@ export const create = Effect.fnUntraced(function* (input: CreateInput) {
   const { account, allowSandbox, expiresSeconds, graphs, user } = input
   const store = yield* GrantStore
   const now = yield* Clock.currentTimeMillis
+  const rules = yield* rulesOf(input)
   const { grant, token } = yield* store
     .issue({
       userId: user,
@@ -34,7 +36,7 @@ export const create = Effect.fnUntraced(function* (input: CreateInput) {
       scopes: (graphs.length === 0 ? ["*"] : graphs).map((graph) => `graph:execute:${graph}`),
       allowSandbox,
       expiresAt: expiresSeconds === undefined ? null : new Date(now + expiresSeconds * 1000),
-      permissions: permissionsOf(input)
+      permissions: permissionsOf(input, rules)
     })
     .pipe(
       Effect.mapError((error) =>
@@ -135,29 +137,38 @@ const opened = ({
   permissions: { models, packages = [], repositories = [], toolRules = [], tools = [] }
 }: ExecutionGrant): ReadonlyArray<string> => [
   models?.join(" ") ?? "the server's",
-  [...tools, ...toolRules.map(ruleText)].join(" ") || "none",
+  [...tools, ...toolRules.map(ToolAccess.ruleText)].join(" ") || "none",
   packages.join(" ") || "none",
   repositories.join(" ") || "none"
 ]
 
-/** Parses `PATTERN:EFFECT`. A pattern may contain colons. */
-const ruleOf =
-  (access: ToolAccess.Access) =>
-  (text: string): ToolAccess.ToolRule => {
-    const effect = ToolAccess.ToolEffect.literals.find((one) => text.endsWith(`:${one}`))
-    return effect === undefined
-      ? { tool: text, access }
-      : { tool: text.slice(0, -effect.length - 1), effect, access }
-  }
+/** Parses the rules of `--ask-tool` and `--close-tool`. */
+const rulesOf = ({ askTools, closedTools }: CreateInput) =>
+  Effect.forEach(
+    [
+      ...askTools.map((text) => ["--ask-tool", "ask", text] as const),
+      ...closedTools.map((text) => ["--close-tool", "closed", text] as const)
+    ],
+    ([flag, access, text]) => {
+      const parsed = ToolRuleText.parse(text)
+      return Result.isSuccess(parsed)
+        ? Effect.succeed({ ...parsed.success, access })
+        : Effect.fail(
+            refusal(
+              "input",
+              `${flag} ${oneLine(JSON.stringify(text.slice(0, 100)))}: ${parsed.failure.problem}`,
+              oneLine(parsed.failure.remedy)
+            )
+          )
+    }
+  )
 
-/** Formats a rule, such as `ask acme__*:state_change`. */
-const ruleText = ({ access, effect, tool }: ToolAccess.ToolRule): string =>
-  `${access} ${tool}${effect === undefined ? "" : `:${effect}`}`
-
-const permissionsOf = (input: CreateInput): GrantPermissions.GrantPermissions => {
+const permissionsOf = (
+  input: CreateInput,
+  rules: ReadonlyArray<ToolAccess.ToolRule>
+): GrantPermissions.GrantPermissions => {
   const { callsMax, concurrentRunsMax, costUsdMax, inputTokensMax, models, outputTokensMax } = input
   const figures = Flags.given({ callsMax, inputTokensMax, outputTokensMax, costUsdMax })
-  const rules = [...input.askTools.map(ruleOf("ask")), ...input.closedTools.map(ruleOf("closed"))]
   return {
     tools: input.tools,
     ...(rules.length === 0 ? {} : { toolRules: rules }),

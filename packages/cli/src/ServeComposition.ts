@@ -3,6 +3,7 @@
  *
  * Separate from `Composition`, so that no other command loads it.
  */
+import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
 import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
@@ -11,8 +12,10 @@ import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
+import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
+import type { Tool } from "@cogni/sandbox-loop/Tool"
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
-import type { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
 import * as SqlApprovals from "@cogni/sandbox-sql/SqlApprovals"
@@ -28,7 +31,7 @@ import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
 import { Probes } from "@cogni/sandbox-server/ServerHealth"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import * as Database from "@cogni/sandbox-sql/Database"
-import { Effect, Layer, Result, Schedule } from "effect"
+import { Clock, Effect, Layer, Result, Schedule } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
 import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
@@ -154,6 +157,7 @@ export const server = (
         ),
         Layer.provide(probes),
         Layer.provide(tidying(settings)),
+        Layer.provide(ruleWarnings(settings)),
         Layer.provide(reconciling(settings, options, wayOut)),
         Layer.provide(Layer.mergeAll(runner, grants(settings), idempotencyKeys(settings))),
         // The runs and the API share them, so it is provided to both.
@@ -221,6 +225,30 @@ const tidying = (settings: Settings["Service"]) =>
     Effect.forkScoped,
     Layer.effectDiscard
   )
+
+/** Warns about rules of grants that restrict no tool of this host: they may be mistyped. */
+const ruleWarnings = (settings: Settings["Service"]): Layer.Layer<never, never, GrantStore> =>
+  Effect.gen(function* () {
+    const found = yield* (yield* GrantStore).list
+    const lines = unusedRules(found, Composition.hostTools(settings), yield* Clock.currentTimeMillis)
+    yield* Effect.forEach(lines, (line) => Effect.logWarning(line), { discard: true })
+  }).pipe(Effect.ignore({ log: "Warn" }), Layer.effectDiscard)
+
+/** Describes rules of valid grants that cover none of the tools. */
+export const unusedRules = (
+  grants: ReadonlyArray<ExecutionGrant>,
+  tools: ReadonlyArray<Tool>,
+  nowMillis: number
+): ReadonlyArray<string> =>
+  grants
+    .filter(({ expiresAt, revokedAt }) => revokedAt === null && !(expiresAt && +expiresAt <= nowMillis))
+    .flatMap(({ id, permissions: { toolRules = [] } }) =>
+      ToolAccess.withoutTool(toolRules, tools).map(
+        (rule) =>
+          `the rule ${ToolAccess.ruleText(rule)} of ${id} covers no tool of this server, so it restricts nothing. ` +
+          "If it is mistyped, revoke the grant and create another one"
+      )
+    )
 
 /** Time between two comparisons with the upstream's rows, in seconds, unless a flag names one. */
 const reconcileSecondsDefault = 60

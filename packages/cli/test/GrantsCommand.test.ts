@@ -129,6 +129,15 @@ describe("grants create", () => {
           ["--repository", "/srv/git/**", "--repository", "*"],
           '--repository "*": expected https://HOST/PATH'
         ],
+        [
+          ["--tool", "acme__*", "--ask-tool", "acme__pay:external"],
+          '--ask-tool "acme__pay:external": there is no such effect class after the colon. Write acme__pay:read_only'
+        ],
+        [["--close-tool", "acme__*:write"], '--close-tool "acme__*:write": there is no such effect class'],
+        [
+          ["--ask-tool", "a__*", "--ask-tool", "Acme.pay:state_change"],
+          "_ and *. Write acme__pay:state_change"
+        ],
         [["--graph", "Agent!"], '--graph "Agent!": expected a graph such as sandbox:agent, or *']
       ] as const) {
         const { code, stderr, stdout } = yield* grants("create", ...ana, ...flags)

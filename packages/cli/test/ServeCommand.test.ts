@@ -4,6 +4,9 @@ import * as AgentsCommand from "../src/AgentsCommand.ts"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
 import * as Composition from "../src/Composition.ts"
+import * as ServeComposition from "../src/ServeComposition.ts"
+import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
+import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import { answerUntilServed, isLoopback } from "../src/ServeCommand.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, FileSystem, Layer } from "effect"
@@ -26,6 +29,36 @@ describe("serve", () => {
     for (const host of ["0.0.0.0", "::", "10.0.0.1", "example.org", "127.0.0.1.example.org", ""]) {
       assert.isFalse(isLoopback(host), host)
     }
+  })
+
+  it("warns about rules of valid grants that restrict no tool of the host", () => {
+    const grant = {
+      id: "grant-1",
+      userId: "ana",
+      billingAccountId: "acme",
+      scopes: [],
+      allowSandbox: true,
+      permissions: {
+        tools: ["none__*"],
+        toolRules: [
+          { tool: "core__*", effect: "read_only", access: "ask" },
+          { tool: "core__*", effect: "state_change", access: "ask" },
+          { tool: "acme__pay", access: "closed" }
+        ]
+      },
+      expiresAt: new Date(1000),
+      revokedAt: null,
+      createdAt: new Date(0)
+    } as const
+    const lines = (over: Partial<ExecutionGrant>, nowMillis = 0) =>
+      ServeComposition.unusedRules([{ ...grant, ...over }], [CurrentTime.tool], nowMillis).map((line) =>
+        line.slice(0, line.indexOf(" covers"))
+      )
+    assert.deepStrictEqual(lines({}), [
+      "the rule ask core__*:state_change of grant-1",
+      "the rule closed acme__pay of grant-1"
+    ])
+    assert.deepStrictEqual([lines({ revokedAt: new Date(1) }), lines({}, 1000)], [[], []])
   })
 
   it.live("answers 503 with retry-after only while there is no handler", () =>

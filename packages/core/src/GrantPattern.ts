@@ -24,6 +24,15 @@ export const NamePattern = printable(
 )
 
 /**
+ * A pattern for names of host tools. It has no other characters than these names, so a mistyped one is refused instead
+ * of covering nothing.
+ */
+export const ToolPattern = printable(
+  "[a-z0-9_*]",
+  "lower-case letters, digits, _ and *, such as acme__pay or acme__*"
+)
+
+/**
  * A pattern for repositories. The server is literal and in lower case: a wildcard in it could match a server that the
  * author of the pattern did not mean. `**` alone matches every repository.
  */

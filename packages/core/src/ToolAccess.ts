@@ -6,7 +6,7 @@
  * decision, and no tool runs without it.
  */
 import * as Schema from "effect/Schema"
-import { matches, NamePattern } from "./GrantPattern.ts"
+import { matches, ToolPattern } from "./GrantPattern.ts"
 
 /** Effect class of a tool: what its calls can change. From the mildest to the strictest. */
 export const ToolEffect = Schema.Literals(["read_only", "state_change", "external_side_effect"])
@@ -21,7 +21,7 @@ export type Access = typeof Access.Type
 /** Access to the tools that it covers. */
 export const ToolRule = Schema.Struct({
   /** Pattern of the tools' names, such as `acme__*`. */
-  tool: NamePattern,
+  tool: ToolPattern,
   /** Only tools of this effect class. Default: all. */
   effect: Schema.optionalKey(ToolEffect),
   access: Access
@@ -63,6 +63,22 @@ export const decide = ({ rules, tools }: ToolRequest, tool: ToolClass): Access =
 /** Returns whether the rules open a tool, or ask for it, if its effect class has the mildest access. */
 export const mayName = (rules: ReadonlyArray<ToolRule>, name: string): boolean =>
   ToolEffect.literals.some((effect) => decide({ tools: [name], rules }, { name, effect }) !== "closed")
+
+/**
+ * Returns the rules that were meant to restrict something and cover no tool of the host: `ask` and `closed` ones. Such
+ * a rule may be mistyped, and what it was meant for may be open.
+ */
+export const withoutTool = (
+  rules: ReadonlyArray<ToolRule>,
+  tools: ReadonlyArray<{ readonly name: string; readonly effect?: unknown }>
+): ReadonlyArray<ToolRule> => {
+  const classes = tools.map((tool) => ({ name: tool.name, effect: effectOf(tool) }))
+  return rules.filter((rule) => rule.access !== "open" && !classes.some((tool) => covers(rule, tool)))
+}
+
+/** Formats a rule, such as `ask acme__*:state_change`. */
+export const ruleText = ({ access, effect, tool }: ToolRule): string =>
+  `${access} ${tool}${effect === undefined ? "" : `:${effect}`}`
 
 /** A call that is about to run. */
 export interface Call {

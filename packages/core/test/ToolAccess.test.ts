@@ -41,6 +41,34 @@ describe("ToolAccess", () => {
     assert.strictEqual(ToolAccess.effectOf({ effect: "read_only" }), "read_only")
   })
 
+  it("refuses a rule that can cover no tool, because of its characters", () => {
+    const isRule = Schema.is(ToolAccess.ToolRule)
+    for (const tool of [
+      "acme__pay:external",
+      "acme__*:write",
+      "acme.pay",
+      "Acme__pay",
+      "acme__pay ",
+      "",
+      "a/b"
+    ])
+      assert.isFalse(isRule({ tool, access: "ask" }), tool)
+    for (const tool of ["**", "acme__*", "acme__pay2"]) assert.isTrue(isRule({ tool, access: "ask" }), tool)
+  })
+
+  it("finds rules that were meant to restrict something and cover no tool", () => {
+    const rules: ReadonlyArray<ToolAccess.ToolRule> = [
+      { tool: "other__*", access: "open" },
+      { tool: "acme__*", access: "ask" },
+      { tool: "acme__*", effect: "state_change", access: "closed" },
+      { tool: "acme__bay", access: "ask" }
+    ]
+    assert.deepStrictEqual(ToolAccess.withoutTool(rules, [read, write]).map(ToolAccess.ruleText), [
+      "closed acme__*:state_change",
+      "ask acme__bay"
+    ])
+  })
+
   const Names = Schema.Literals(["a__x", "a__y", "b__x", "b__xy"])
   const Rules = Schema.Array(
     Schema.Struct({

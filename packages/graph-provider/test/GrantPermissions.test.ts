@@ -61,6 +61,7 @@ describe("GrantPermissions", () => {
     assert.strictEqual(asks(["**"], [rule("closed", "read_only")]), "open")
     assert.strictEqual(asks([], []), "ToolNotGranted")
     assert.isUndefined(toolRulesOf({ tools: ["**"] }))
+    assert.deepStrictEqual(toolRulesOf({ tools: ["Acme.*"], toolRules: [rule("ask")] }), [rule("ask")])
     assert.deepStrictEqual(toolRulesOf({ tools: ["**"], toolRules: [rule("ask")] }), [
       { tool: "**", access: "open" },
       rule("ask")

@@ -113,7 +113,10 @@ export const toolRulesOf = ({
 }: GrantPermissions): ReadonlyArray<ToolAccess.ToolRule> | undefined =>
   toolRules === undefined || toolRules.length === 0
     ? undefined
-    : [...tools.map((tool) => ({ tool, access: "open" as const })), ...toolRules]
+    : // A pattern with other characters matches no tool, and opens none.
+      [...tools.filter(isToolPattern).map((tool) => ({ tool, access: "open" as const })), ...toolRules]
+
+const isToolPattern = Schema.is(GrantPattern.ToolPattern)
 
 /** Returns whether a grant allows calls of a tool, at least of one effect class. The tool's own class decides later. */
 const allowsTool = (permissions: GrantPermissions, name: string): boolean => {

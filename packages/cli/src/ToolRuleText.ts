@@ -1,0 +1,34 @@
+/** Parses a rule for tools as a flag has it: `PATTERN`, or `PATTERN:EFFECT`. Pure. */
+import { ToolPattern } from "@cogni/sandbox-core/GrantPattern"
+import { ToolEffect, type ToolRule } from "@cogni/sandbox-core/ToolAccess"
+import { Result, Schema } from "effect"
+
+/** What is wrong with a rule, and what to write instead. */
+export interface RuleProblem {
+  readonly problem: string
+  readonly remedy: string
+}
+
+const isPattern = Schema.is(ToolPattern)
+const isEffect = Schema.is(ToolEffect)
+
+/** A rule without its access. A pattern has no colon, so one always begins an effect class. */
+export const parse = (text: string): Result.Result<Omit<ToolRule, "access">, RuleProblem> => {
+  const colon = text.indexOf(":")
+  const [tool, effect] = colon === -1 ? [text] : [text.slice(0, colon), text.slice(colon + 1)]
+  if (!isPattern(tool)) {
+    const meant = tool.toLowerCase().replaceAll(".", "__")
+    return Result.fail({
+      problem: "expected a pattern of lower-case letters, digits, _ and *",
+      remedy: isPattern(meant)
+        ? `Write ${meant}${colon === -1 ? "" : text.slice(colon)}`
+        : "Write the name of a tool, such as acme__pay, or a pattern, such as acme__*"
+    })
+  }
+  if (effect === undefined) return Result.succeed({ tool })
+  if (isEffect(effect)) return Result.succeed({ tool, effect })
+  return Result.fail({
+    problem: "there is no such effect class after the colon",
+    remedy: `Write ${ToolEffect.literals.map((one) => `${tool}:${one}`).join(", ")}, or ${tool} for all of them`
+  })
+}
