@@ -45,7 +45,7 @@ export class ApprovalOver extends Schema.TaggedError<ApprovalOver>()("ApprovalOv
       case "expired":
         return "there was no decision in time, so the call was denied"
       case "cancelled":
-        return "the run of the call has ended, so the call was denied"
+        return "the call no longer waits: its run has ended, or its agent has given up"
       default:
         return `the call is already ${status}${decidedBy === undefined ? "" : `, by ${decidedBy.type} ${decidedBy.id}`}`
     }
@@ -73,7 +73,7 @@ export interface ApprovalsShape {
     approval: Approval.Approval,
     status: "expired" | "cancelled"
   ) => Effect.Effect<Approval.Approval>
-  /** The newest first, at most `limits.listedMax`. */
+  /** Those that wait: the oldest first. All others: the newest first. At most `limits.listedMax`. */
   readonly list: (
     filter: Approval.ApprovalFilter
   ) => Effect.Effect<ReadonlyArray<Approval.Approval>, ApprovalsUnavailable>
@@ -115,9 +115,10 @@ export const ask = (
   witness: ApprovalWitness
 ): Effect.Effect<Approval.Approval, ApprovalRefused | ApprovalsUnavailable> =>
   Effect.acquireUseRelease(
-    Effect.tap(approvals.request(request), witness.requested),
+    approvals.request(request),
+    // In the part that can be interrupted and timed out: who hears of it may be slow.
     (approval) =>
-      approvals.settled(approval).pipe(
+      Effect.andThen(witness.requested(approval), approvals.settled(approval)).pipe(
         Effect.timeoutOrElse({
           duration: Duration.seconds(Math.min(request.waitSecondsMax, Approval.limits.waitSecondsMax)),
           orElse: () => approvals.close(approval, "expired")
@@ -182,12 +183,11 @@ export const makeMemory: Effect.Effect<ApprovalsShape> = Effect.sync(() => {
           end(approval.id, { status }, nowMillis) ?? Approval.end(approval, { status }, nowMillis)
       ),
     list: (filter) =>
-      Effect.map(Clock.currentTimeMillis, (nowMillis) =>
-        all(nowMillis)
-          .filter((approval) => Approval.includes(filter, approval))
-          .toReversed()
-          .slice(0, Approval.limits.listedMax)
-      ),
+      Effect.map(Clock.currentTimeMillis, (nowMillis) => {
+        const found = all(nowMillis).filter((approval) => Approval.includes(filter, approval))
+        const sorted = filter.status === "pending" ? found : found.toReversed()
+        return sorted.slice(0, Approval.limits.listedMax)
+      }),
     decide: ({ billingAccountId, by, decision, id, reason }) =>
       Effect.gen(function* () {
         const nowMillis = yield* Clock.currentTimeMillis

@@ -4,7 +4,8 @@ import { Approvals } from "@cogni/sandbox-core"
 import * as Approval from "@cogni/sandbox-core/Approval"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { ApprovalsContract } from "@cogni/sandbox-core/testing"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
 
 ApprovalsContract.suite("memory", Approvals.layerMemory)
 
@@ -59,6 +60,19 @@ describe("Approvals", () => {
         })
       )
       assert.deepStrictEqual(ends, ["approved", "denied", "denied"])
+    })
+  )
+
+  it.effect("denies a call in time even if who hears of it never ends", () =>
+    Effect.gen(function* () {
+      const approvals = yield* Approvals.makeMemory
+      const { seen, witness } = heard()
+      const fiber = yield* Effect.forkChild(
+        Approvals.ask(approvals, request(), { ...witness, requested: () => Effect.never })
+      )
+      yield* TestClock.adjust("60 seconds")
+      assert.strictEqual((yield* Fiber.join(fiber)).status, "expired")
+      assert.deepStrictEqual(seen, ["expired"])
     })
   )
 

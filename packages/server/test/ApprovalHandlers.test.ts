@@ -96,6 +96,8 @@ describe("approvals", () => {
         assert.strictEqual(answer.status, 503)
         assert.notInclude(JSON.stringify(answer.body), "db.internal")
       }
+      const lost = yield* approver.send("/api/v1/approvals/x", { decision: "approve" })
+      assert.include(lost.body.error.message, "may have been decided")
     })
   )
 })

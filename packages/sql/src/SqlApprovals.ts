@@ -68,6 +68,12 @@ const bring = SchemaVersion.bring({
   ]
 })
 
+/** Removes the old approvals of all accounts. Those of an account that asks are removed with each request, too. */
+const sweep = Effect.gen(function* () {
+  const sql = yield* SqlClient
+  yield* sql`DELETE FROM cogni_approvals WHERE requested_at < ${oldest(yield* Clock.currentTimeMillis)}`
+})
+
 /** Requires the table, which {@link layer} creates. */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient
@@ -138,7 +144,7 @@ export const make = Effect.gen(function* () {
           })
           if (refused !== undefined) return refused
           yield* sql`DELETE FROM cogni_approvals WHERE billing_account_id = ${account}
-            AND requested_at < ${isoOf(nowMillis - keptDays * 86_400_000)}`
+            AND requested_at < ${oldest(nowMillis)}`
           yield* sql`INSERT INTO cogni_approvals ${sql.insert(row)}`
           return undefined
         })
@@ -147,14 +153,14 @@ export const make = Effect.gen(function* () {
     return full === undefined ? approval : yield* new ApprovalRefused(full)
   })
 
-  /** Renews the lease and reads the approval. Without an answer of the database, it still waits. */
+  /** Renews a lease that has not ended, and reads the approval. Without an answer of the database, it still waits. */
   const look = (id: string) =>
     Clock.currentTimeMillis.pipe(
       Effect.flatMap((nowMillis) =>
         database.again(
           Effect.andThen(
             sql`UPDATE cogni_approvals SET lease_until = ${leaseFrom(nowMillis)}
-              WHERE approval_id = ${id} AND status = 'pending'`,
+              WHERE approval_id = ${id} AND status = 'pending' AND lease_until > ${isoOf(nowMillis)}`,
             find(id)
           )
         )
@@ -208,9 +214,10 @@ export const make = Effect.gen(function* () {
         ]
         const where = conditions.length === 0 ? sql`1 = 1` : sql.and(conditions)
         const limit = sql.literal(String(Approval.limits.listedMax))
+        const order = sql.literal(status === "pending" ? "ASC" : "DESC")
         return Effect.map(
           database.again(
-            sql<Row>`SELECT * FROM cogni_approvals WHERE ${where} ORDER BY ordinal DESC LIMIT ${limit}`
+            sql<Row>`SELECT * FROM cogni_approvals WHERE ${where} ORDER BY ordinal ${order} LIMIT ${limit}`
           ),
           (rows) => rows.map((row) => approvalOf(row, nowMillis)).filter((approval) => approval !== undefined)
         )
@@ -231,7 +238,9 @@ export const layer: Layer.Layer<never, ApprovalsUnavailable | SchemaVersion.Sche
   Layer.effect(
     Approvals,
     Effect.andThen(
-      Effect.catchTag(bring, "SqlError", (error) => Effect.fail(unavailable(error))),
+      Effect.andThen(bring, sweep).pipe(
+        Effect.catchTag("SqlError", (error: SqlError) => Effect.fail(unavailable(error)))
+      ),
       make
     )
   )
@@ -239,6 +248,9 @@ export const layer: Layer.Layer<never, ApprovalsUnavailable | SchemaVersion.Sche
 type Row = Readonly<Record<string, unknown>>
 
 const isoOf = (millis: number): string => new Date(millis).toISOString()
+
+/** Time from which on approvals are kept. */
+const oldest = (nowMillis: number): string => isoOf(nowMillis - keptDays * 86_400_000)
 
 const leaseFrom = (nowMillis: number): string => isoOf(nowMillis + leaseSeconds * 1000)
 

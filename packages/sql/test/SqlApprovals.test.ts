@@ -66,6 +66,33 @@ describe("SqlApprovals", () => {
     })
   )
 
+  it.live("does not revive a call whose lease has ended", () =>
+    Effect.gen(function* () {
+      const { approvals, sql } = yield* opened(yield* Stores.directory)
+      const approval = yield* approvals.request(request)
+      yield* sql`UPDATE cogni_approvals SET lease_until = ${approval.requestedAt}`
+      assert.strictEqual((yield* approvals.settled(approval)).status, "cancelled")
+      assert.deepStrictEqual(yield* approvals.list({ status: "pending" }), [])
+    })
+  )
+
+  it.live("removes old approvals of every account when it starts", () =>
+    Effect.gen(function* () {
+      const path = yield* Stores.directory
+      const { approvals, sql } = yield* opened(path)
+      yield* approvals.request(request)
+      const kept = yield* approvals.request({ ...request, billingAccountId: "other" })
+      yield* sql`UPDATE cogni_approvals SET requested_at = '2020-01-01T00:00:00.000Z'
+        WHERE billing_account_id = 'acct'`
+      const again = yield* opened(path)
+      const listed = yield* again.approvals.list({})
+      assert.deepStrictEqual(
+        listed.map(({ id }) => id),
+        [kept.id]
+      )
+    })
+  )
+
   it.live("takes no approval from a row that it cannot read", () =>
     Effect.gen(function* () {
       const { approvals, sql } = yield* opened(yield* Stores.directory)

@@ -101,6 +101,20 @@ export const suite = <E>(name: string, layer: Layer.Layer<never, E>): void =>
       })
     )
 
+    it.effect("lists the calls that wait from the oldest, and all others from the newest", () =>
+      Effect.gen(function* () {
+        const approvals = yield* Approvals
+        const { billingAccountId, ...request } = yield* requestOf()
+        const first = yield* approvals.request({ ...request, billingAccountId })
+        const second = yield* approvals.request({ ...request, billingAccountId })
+        const ids = (filter: Approval.ApprovalFilter) =>
+          Effect.map(approvals.list({ billingAccountId, ...filter }), (found) => found.map(({ id }) => id))
+        assert.deepStrictEqual(yield* ids({ status: "pending" }), [first.id, second.id])
+        assert.deepStrictEqual(yield* ids({}), [second.id, first.id])
+        for (const one of [first, second]) yield* approvals.close(one, "cancelled")
+      })
+    )
+
     it.effect("answers another account as if the approval did not exist", () =>
       Effect.gen(function* () {
         const approvals = yield* Approvals

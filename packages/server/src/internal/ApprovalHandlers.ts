@@ -50,7 +50,7 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: Pick<RunHandlers, "
           Effect.catchTags({
             ApprovalNotFound: ({ _tag, message }) => Effect.fail(Problem.make("not_found", _tag, message)),
             ApprovalOver: ({ _tag, message }) => Effect.fail(Problem.make("conflict", _tag, message)),
-            ApprovalsUnavailable: Problem.storeUnavailable
+            ApprovalsUnavailable: Problem.decisionDoubtful
           })
         )
       return viewOf(decided)

@@ -157,6 +157,17 @@ export const storeUnavailable = (error: { readonly _tag: string; readonly isRetr
     error.isRetryable ? storeRetrySeconds : undefined
   )
 
+/** Fails for a decision whose answer was lost: it may have been taken. Without the details of its error, as above. */
+export const decisionDoubtful = (error: { readonly _tag: string }) =>
+  retryLater(
+    make(
+      "unavailable",
+      error._tag,
+      "the store of approvals did not answer, so the call may have been decided. List the approvals before you decide again"
+    ),
+    storeRetrySeconds
+  )
+
 /** Fails with the problem, and with a `WWW-Authenticate` header. */
 export const challenge = <P extends Problem>(
   problem: P
