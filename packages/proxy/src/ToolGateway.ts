@@ -21,7 +21,7 @@ export interface ToolGatewayOptions {
   readonly tools: ReadonlyArray<Tool.Tool>
   /** The tools that the run may call, and the rules for them. */
   readonly request: ToolAccess.ToolRequest
-  readonly approvals: Omit<ApprovedTool.ApprovedToolOptions, "runId" | "identity">
+  readonly approvals: Omit<ApprovedTool.ApprovedToolOptions, "runId" | "identity" | "goneOf">
   readonly concurrentMax?: number | undefined
   /** Inspects the arguments for secrets. Returns true if the call must be refused. */
   readonly inspect: (argumentsText: string, requestId: string) => boolean
@@ -35,6 +35,8 @@ export interface ToolCall {
   readonly input: unknown
   /** Run ID that the caller claims, if any. */
   readonly runId?: string | undefined
+  /** Succeeds when nobody waits for the answer any more. A call that waits for an approval then gives up. */
+  readonly gone?: Effect.Effect<void> | undefined
 }
 
 export interface ToolGateway {
@@ -53,7 +55,13 @@ const closeMillisMax = 1000
 
 export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): Effect.fn.Return<ToolGateway> {
   const { identity, runId, tools } = options
-  const approved = ApprovedTool.make({ ...options.approvals, runId, identity })
+  const goneOf = new Map<string, Effect.Effect<void>>()
+  const approved = ApprovedTool.make({
+    ...options.approvals,
+    runId,
+    identity,
+    goneOf: (requestId) => goneOf.get(requestId) ?? Effect.never
+  })
   // Decided once for each tool, before any call: see `ToolAccess`.
   const allowed = ToolSet.make(
     tools.flatMap((tool) => {
@@ -111,12 +119,18 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
         const interrupted = () => say("interrupted", "")
         if (closed) return Effect.fail(isOver)
         open.add(interrupted)
+        if (call.gone !== undefined) goneOf.set(call.requestId, call.gone)
         return Effect.raceFirst(execute(call, text), Deferred.await(over)).pipe(
           Effect.tap((result) => Effect.sync(() => say("ok", textOf(result)))),
           Effect.tapError((error) =>
             Effect.sync(() => (error === isOver ? interrupted() : say(error.code, error.detail)))
           ),
-          Effect.onExit(() => Effect.sync(interrupted))
+          Effect.onExit(() =>
+            Effect.sync(() => {
+              goneOf.delete(call.requestId)
+              interrupted()
+            })
+          )
         )
       }),
     close: Effect.callback<void>((resume) => {

@@ -64,8 +64,8 @@ const make = Effect.fnUntraced(function* (
     inspect: () => false,
     called: (fact) => void facts.push(fact)
   })
-  const call = (input: unknown, tool = "acme__pay", requestId = "r1") =>
-    gateway.call({ requestId, via: "http", tool, input })
+  const call = (input: unknown, tool = "acme__pay", requestId = "r1", gone?: Effect.Effect<void>) =>
+    gateway.call({ requestId, via: "http", tool, input, gone })
   return { approvals, asked: Deferred.await(asked), call, ends, facts, gateway, ran }
 })
 
@@ -163,7 +163,7 @@ describe("a tool that needs an approval", () => {
       const { approvals, call, gateway } = yield* make(request)
       const { pendingPerRunMax, requestsPerRunMax } = Approval.limits
       for (let index = 0; index < pendingPerRunMax; index++)
-        yield* Effect.forkChild(Effect.exit(call({ text: "" })), { startImmediately: true })
+        yield* Effect.forkChild(Effect.exit(call({ text: String(index) })), { startImmediately: true })
       const full = yield* Effect.flip(call({ text: "" }))
       assert.deepStrictEqual([full.code, full.message.includes("already")], ["unavailable", true])
       for (let index = pendingPerRunMax + 1; index < requestsPerRunMax; index++)
@@ -172,6 +172,44 @@ describe("a tool that needs an approval", () => {
       assert.deepStrictEqual([last.code, last.message.includes("maximum")], ["policy_denied", true])
       assert.strictEqual((yield* approvals.list({ status: "pending" })).length, pendingPerRunMax)
       yield* gateway.close
+    })
+  )
+
+  it.effect("no longer waits when its client has gone, and nothing runs if it is approved then", () =>
+    Effect.gen(function* () {
+      const { approvals, asked, call, ends, ran } = yield* make(request)
+      const gone = yield* Deferred.make<void>()
+      const fiber = yield* Effect.forkChild(
+        Effect.flip(call({ text: "" }, undefined, undefined, Deferred.await(gone)))
+      )
+      const { id } = yield* asked
+      yield* Deferred.succeed(gone, undefined)
+      assert.strictEqual((yield* Fiber.join(fiber)).code, "unavailable")
+      assert.deepStrictEqual(
+        ends.map(({ status }) => status),
+        ["cancelled"]
+      )
+      const late = yield* Effect.flip(approvals.decide({ id, decision: "approve", by }))
+      assert.strictEqual(late._tag, "ApprovalOver")
+      assert.deepStrictEqual(ran, [])
+    })
+  )
+
+  it.effect("is refused while the same call waits, and runs once if that one is approved", () =>
+    Effect.gen(function* () {
+      const { approvals, asked, call, ran } = yield* make(request)
+      const first = yield* Effect.forkChild(call({ text: "3 EUR" }))
+      const { id } = yield* asked
+      const again = yield* Effect.flip(call({ text: "3 EUR" }, undefined, "r2"))
+      assert.deepStrictEqual([again.code, again.message.includes("same arguments")], ["unavailable", true])
+      yield* approvals.decide({ id, decision: "approve", by })
+      yield* Fiber.join(first)
+      assert.strictEqual(ran.length, 1)
+      const later = yield* Effect.forkChild(Effect.exit(call({ text: "3 EUR" }, undefined, "r3")), {
+        startImmediately: true
+      })
+      assert.strictEqual((yield* approvals.list({ status: "pending" })).length, 1, "a later one asks again")
+      yield* Fiber.interrupt(later)
     })
   )
 

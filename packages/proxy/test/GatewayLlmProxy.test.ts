@@ -1,9 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
+import type * as Approval from "@cogni/sandbox-core/Approval"
 import * as Approvals from "@cogni/sandbox-core/Approvals"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
-import { Deferred, Effect, Fiber, Layer, Record, Redacted } from "effect"
+import { Deferred, Effect, Fiber, Layer, Logger, Record, Redacted } from "effect"
 import { readFileSync } from "node:fs"
 import * as net from "node:net"
 import * as AuditLog from "../src/AuditLog.ts"
@@ -455,6 +456,48 @@ describe("GatewayLlmProxy", () => {
       assert.deepStrictEqual(
         gateway.observed.map(({ _tag }) => _tag),
         ["ApprovalRequested", "ApprovalDecided", "ApprovalRequested", "ApprovalDecided"]
+      )
+    })
+  )
+
+  it.live("denies a call that waits for an approval when its client closes the connection", () =>
+    Effect.gen(function* () {
+      const approvals = yield* Approvals.makeMemory
+      const warned: Array<string> = []
+      const logger = Logger.make(({ message }) => void warned.push(String(message)))
+      const gateway = yield* Gateway.make({
+        tools: [CurrentTime.tool],
+        request: {
+          tools: ["core__get_current_time"],
+          toolRules: [
+            { tool: "core__*", access: "ask" },
+            { tool: "acme__*", access: "closed" }
+          ]
+        }
+      }).pipe(Effect.provideService(Approvals.Approvals, approvals), Effect.provide(Logger.layer([logger])))
+      assert.match(warned.join(), /the rule closed acme__\* covers no tool of this host/u)
+      const has = (status: Approval.ApprovalStatus) =>
+        Await.until(
+          `a call is ${status}`,
+          Effect.map(approvals.list({ status }), (found) => found.length === 1)
+        )
+      const http = Gateway.http({ tool: "core__get_current_time", args: {} }, { path: "/tool/exec" })
+      const rpc = { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: "core__get_current_time" } }
+      const accept = ["Accept: application/json, text/event-stream"]
+      for (const bytes of [http, Gateway.http(rpc, { path: "/mcp", headers: accept })]) {
+        const socket = net.connect({ path: gateway.socketPath })
+        socket.on("error", () => undefined)
+        socket.write(bytes)
+        yield* has("pending")
+        socket.destroy()
+        yield* Await.until(
+          "nothing waits",
+          Effect.map(approvals.list({ status: "pending" }), (found) => found.length === 0)
+        )
+      }
+      assert.deepStrictEqual(
+        (yield* approvals.list({})).map(({ status }) => status),
+        ["cancelled", "cancelled"]
       )
     })
   )

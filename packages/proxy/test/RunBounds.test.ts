@@ -207,13 +207,15 @@ describe("ToolPort", () => {
   })
   const answer = { status: 200, headers: {}, body: "{}" }
 
+  const present: ToolPort.ToolCaller = { isGone: () => false, whenGone: () => undefined }
+
   const asked = (port: ToolPort.ToolPort, body: string) =>
-    Effect.forkScoped(port.handle(request(body)), { startImmediately: true })
+    Effect.forkScoped(port.handle(request(body), present), { startImmediately: true })
 
   it.live("limits concurrent and waiting calls, and refuses the rest at once", () =>
     Effect.gen(function* () {
       const sent: Array<number> = []
-      const port = ToolPort.make((serial) => sent.push(serial))
+      const port = ToolPort.make({ send: (serial) => sent.push(serial), gone: () => undefined })
       const answers = yield* Effect.replicateEffect(
         asked(port, "{}"),
         ToolPort.concurrentMax + ToolPort.waitingMax + 5
@@ -242,18 +244,41 @@ describe("ToolPort", () => {
       (length) => length === count
     )
 
+  it.live("does not send a call whose client has gone, and tells when one goes later", () =>
+    Effect.gen(function* () {
+      const told: Array<string> = []
+      const port = ToolPort.make({
+        send: (serial) => told.push(`send ${serial}`),
+        gone: (serial) => told.push(`gone ${serial}`)
+      })
+      let leave = () => undefined as void
+      const caller = { isGone: () => false, whenGone: (then: () => void) => (leave = then) }
+      yield* Effect.forkScoped(port.handle(request("{}"), caller), { startImmediately: true })
+      leave()
+      assert.deepStrictEqual(told, ["send 1", "gone 1"])
+      assert.strictEqual((yield* port.handle(request("{}"), { ...caller, isGone: () => true })).status, 503)
+      assert.strictEqual(told.length, 2)
+    })
+  )
+
   it.live("limits the bytes that it sends at once, and refuses calls that are too large or too deep", () =>
     Effect.gen(function* () {
       let bytes = 0
-      const port = ToolPort.make((_serial, { body, headers }) => {
-        bytes += body.byteLength
-        assert.deepStrictEqual(Object.keys(headers), ["content-type"])
+      const port = ToolPort.make({
+        send: (_serial, { body, headers }) => {
+          bytes += body.byteLength
+          assert.deepStrictEqual(Object.keys(headers), ["content-type"])
+        },
+        gone: () => undefined
       })
       yield* Effect.replicateEffect(asked(port, `"${"x".repeat(200 * 1024)}"`), 10)
       assert.isAbove(bytes, 0)
       assert.isAtMost(bytes, 2 * ToolPort.bytesMax)
-      assert.strictEqual((yield* port.handle(request(`"${"x".repeat(ToolPort.bytesMax)}"`))).status, 413)
-      assert.strictEqual((yield* port.handle(request("[".repeat(100)))).status, 400)
+      assert.strictEqual(
+        (yield* port.handle(request(`"${"x".repeat(ToolPort.bytesMax)}"`), present)).status,
+        413
+      )
+      assert.strictEqual((yield* port.handle(request("[".repeat(100)), present)).status, 400)
     })
   )
 })

@@ -3,6 +3,9 @@
  *
  * The approval is for the text of the arguments. The tool gets what this text parses to, so the arguments cannot change
  * after they were shown. Arguments that cannot be shown whole, or that contain a canary, are refused.
+ *
+ * A client that gives up and repeats its call must not have it run twice: the first call ends with its exchange, and a
+ * call is refused while the same one waits or runs.
  */
 import * as Approval from "@cogni/sandbox-core/Approval"
 import * as Approvals from "@cogni/sandbox-core/Approvals"
@@ -23,6 +26,8 @@ export interface ApprovedToolOptions {
   readonly witness: Approvals.ApprovalWitness
   /** Returns whether a text contains a canary. */
   readonly hasSecret: (text: string) => boolean
+  /** Returns what succeeds when nobody waits for the answer to a request any more. */
+  readonly goneOf: (requestId: string) => Effect.Effect<void>
 }
 
 /** Returns a function that makes the calls of a tool wait. All tools of a run share its limits. */
@@ -30,6 +35,8 @@ export const make = (options: ApprovedToolOptions): ((tool: Tool.Tool) => Tool.T
   const { hasSecret, runId } = options
   const { argumentsBytesMax, requestsPerRunMax } = Approval.limits
   let requests = 0
+  /** Tools and arguments of the calls that wait or run. */
+  const open = new Set<string>()
 
   /** Returns why a call may not ask, if it may not. */
   const problemOf = (tool: Tool.Tool, input: unknown, text: string): Tool.ToolFailed | undefined => {
@@ -50,19 +57,10 @@ export const make = (options: ApprovedToolOptions): ((tool: Tool.Tool) => Tool.T
       : undefined
   }
 
-  return (tool) => ({
-    ...tool,
-    call: Effect.fnUntraced(function* (input: unknown, context: Tool.ToolContext) {
-      const text = JSON.stringify(input) ?? "null"
-      const problem = problemOf(tool, input, text)
-      if (problem !== undefined) return yield* problem
-      requests += 1
-      const { requestId } = context
-      const approval = yield* Approvals.ask(
-        options.approvals,
-        requestOf(options, tool, requestId, text),
-        options.witness
-      ).pipe(
+  const ask = (tool: Tool.Tool, requestId: string, text: string) =>
+    Effect.raceFirst(
+      Effect.andThen(options.goneOf(requestId), Effect.fail(callerGone)),
+      Approvals.ask(options.approvals, requestOf(options, tool, requestId, text), options.witness).pipe(
         Effect.mapError((error) =>
           failed(
             error._tag === "ApprovalRefused" && error.reason === "no_approver"
@@ -70,18 +68,47 @@ export const make = (options: ApprovedToolOptions): ((tool: Tool.Tool) => Tool.T
               : "unavailable",
             error.message
           )
-        ),
-        Effect.tapError(() => Effect.annotateCurrentSpan(Telemetry.attribute.toolApproval, "refused"))
+        )
       )
-      yield* Effect.annotateCurrentSpan(Telemetry.attribute.toolApproval, approval.status)
-      const given: unknown = JSON.parse(text)
-      const call = { runId, requestId, tool: tool.name, argumentsDigest: sha256(JSON.stringify(given)) }
-      if (!ToolAccess.mayRun("ask", call, approval))
-        return yield* failed("policy_denied", Approval.refusalOf(approval))
-      return yield* tool.call(given, context)
-    })
+    ).pipe(Effect.tapError(() => Effect.annotateCurrentSpan(Telemetry.attribute.toolApproval, "refused")))
+
+  const call = Effect.fnUntraced(function* (tool: Tool.Tool, text: string, context: Tool.ToolContext) {
+    const { requestId } = context
+    const approval = yield* ask(tool, requestId, text)
+    yield* Effect.annotateCurrentSpan(Telemetry.attribute.toolApproval, approval.status)
+    const given: unknown = JSON.parse(text)
+    const call = { runId, requestId, tool: tool.name, argumentsDigest: sha256(JSON.stringify(given)) }
+    if (!ToolAccess.mayRun("ask", call, approval))
+      return yield* failed("policy_denied", Approval.refusalOf(approval))
+    return yield* tool.call(given, context)
+  })
+
+  return (tool) => ({
+    ...tool,
+    call: (input, context) =>
+      Effect.suspend(() => {
+        const text = JSON.stringify(input) ?? "null"
+        const problem = problemOf(tool, input, text)
+        if (problem !== undefined) return Effect.fail(problem)
+        const same = `${tool.name} ${text}`
+        if (open.has(same)) return Effect.fail(repeated)
+        requests += 1
+        open.add(same)
+        return Effect.ensuring(
+          call(tool, text, context),
+          Effect.sync(() => open.delete(same))
+        )
+      })
   })
 }
+
+const failed = (code: Tool.ToolErrorCode, detail: string) => new Tool.ToolFailed({ code, detail })
+
+const callerGone = failed("unavailable", "the client has gone, so its call no longer waits for an approval")
+const repeated = failed(
+  "unavailable",
+  "the same call with the same arguments waits for an approval, or runs, already. Wait for its answer"
+)
 
 const requestOf = (
   { identity, runId, waitSecondsMax }: ApprovedToolOptions,
@@ -104,5 +131,3 @@ const requestOf = (
   },
   waitSecondsMax
 })
-
-const failed = (code: Tool.ToolErrorCode, detail: string) => new Tool.ToolFailed({ code, detail })

@@ -7,6 +7,7 @@ import { Effect, Option, type Scope, Schema } from "effect"
 import type { Tool, ToolErrorCode } from "@cogni/sandbox-loop/Tool"
 import type { Approval } from "@cogni/sandbox-core/Approval"
 import * as Canary from "@cogni/sandbox-core/Canary"
+import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { Evidence } from "@cogni/sandbox-core/RunResult"
 import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
@@ -40,7 +41,8 @@ const statuses: Readonly<Record<ToolErrorCode, number>> = {
 }
 
 export interface GatewayTools {
-  readonly handle: (request: ToolRequest) => Effect.Effect<Answer>
+  /** Answers a request. A call that waits for an approval gives up when `gone` succeeds: its client has gone. */
+  readonly handle: (request: ToolRequest, gone: Effect.Effect<void>) => Effect.Effect<Answer>
   /** Ends the calls in progress, so that all of them are reported before the run's audit is closed. */
   readonly close: Effect.Effect<void>
 }
@@ -100,22 +102,23 @@ export const make = Effect.fnUntraced(function* (options: {
     },
     called: (fact) => options.called({ ...fact, tool: Canary.redact(planted, fact.tool) })
   })
-  const mcp: McpServer.McpOptions = {
+  yield* warnOfRules(request, options.tools)
+  const mcpOf = (gone: Effect.Effect<void>): McpServer.McpOptions => ({
     registry: {
       offered: gateway.allowed,
-      call: (tool, input) => gateway.call({ requestId: newRequestId(), via: "mcp", tool, input })
+      call: (tool, input) => gateway.call({ requestId: newRequestId(), via: "mcp", tool, input, gone })
     },
     session: { runId: request.runId, identity: request.llm.identity }
-  }
+  })
 
-  const exec = (requestId: string, body: Uint8Array): Effect.Effect<Answer> => {
+  const exec = (requestId: string, body: Uint8Array, gone: Effect.Effect<void>): Effect.Effect<Answer> => {
     const parsed = parseJson(Buffer.from(body).toString("utf8"))
     if (Option.isNone(parsed)) return Effect.succeed(failed("invalid_json", "the request is not JSON"))
     const call = Option.getOrUndefined(decodeExec(parsed.value))
     if (call === undefined)
       return Effect.succeed(failed("validation", 'send {"tool": "<name>", "args": {…}} and nothing else'))
     return gateway
-      .call({ requestId, via: "http", tool: call.tool, input: call.args ?? {}, runId: call.runId })
+      .call({ requestId, via: "http", tool: call.tool, input: call.args ?? {}, runId: call.runId, gone })
       .pipe(
         Effect.match({
           onSuccess: (result) => json(200, { ok: true, result }),
@@ -135,11 +138,11 @@ export const make = Effect.fnUntraced(function* (options: {
   }
 
   return {
-    handle: ({ body, headers, method, path, query, requestId }) => {
-      if (path === "/mcp") return overMcp(mcp, { body, headers, method })
+    handle: ({ body, headers, method, path, query, requestId }, gone) => {
+      if (path === "/mcp") return overMcp(mcpOf(gone), { body, headers, method })
       switch (`${method} ${path}`) {
         case "POST /tool/exec":
-          return exec(requestId, body)
+          return exec(requestId, body, gone)
         case "GET /tool/list":
           return Effect.sync(() => json(200, { tools: gateway.allowed.map(described) }))
         case "GET /tool/schema":
@@ -151,6 +154,18 @@ export const make = Effect.fnUntraced(function* (options: {
     close: gateway.close
   }
 })
+
+/** A mistyped rule covers nothing, and another one may open what it was meant for. */
+const warnOfRules = ({ runId, toolRules = [] }: LlmRequest, tools: ReadonlyArray<Tool>) =>
+  Effect.forEach(
+    ToolAccess.withoutTool(toolRules, tools),
+    (rule) =>
+      Effect.logWarning(
+        `${runId}: the rule ${ToolAccess.ruleText(rule)} covers no tool of this host, so it restricts nothing. ` +
+          "Correct it, or remove it"
+      ),
+    { discard: true }
+  )
 
 const requestedOf = (approval: Approval): ToolApproval => ({
   type: "tool.approval_requested",

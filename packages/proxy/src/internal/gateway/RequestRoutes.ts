@@ -15,7 +15,7 @@ import * as RequestReader from "./RequestReader.ts"
 import * as RequestRefused from "./RequestRefused.ts"
 import type { RunConnections } from "./RunConnections.ts"
 import * as RunShare from "./RunShare.ts"
-import type { ToolHandler } from "./ToolPort.ts"
+import type { ToolCaller, ToolHandler } from "./ToolPort.ts"
 
 /** Services of a socket. */
 export interface Serves {
@@ -116,13 +116,23 @@ const serveModels = (run: GatewayRun, exchange: Exchange.Exchange): void => {
   })
 }
 
+const callerOf = ({ response }: Exchange.Exchange): ToolCaller => ({
+  isGone: () => response.destroyed && !response.writableFinished,
+  whenGone: (then) =>
+    void response.once("close", () => {
+      if (!response.writableFinished) then()
+    })
+})
+
 const serveTool = (run: GatewayRun, tools: ToolHandler, exchange: Exchange.Exchange, query: string) =>
   Effect.acquireUseRelease(
     Effect.sync(() => RunShare.holding(run.reading.share)),
     (held) => {
       const { method, path, request, requestId } = exchange
       return RequestReader.read(request, toolBytesMax, run.reading, held).pipe(
-        Effect.flatMap((body) => tools({ requestId, method, path, query, headers: request.headers, body })),
+        Effect.flatMap((body) =>
+          tools({ requestId, method, path, query, headers: request.headers, body }, callerOf(exchange))
+        ),
         Effect.map((answer) => Exchange.answer(exchange, answer))
       )
     },

@@ -22,9 +22,18 @@ export interface ToolRequest {
   readonly body: Uint8Array
 }
 
+/** The client of a request. */
+export interface ToolCaller {
+  /** Whether it has closed its exchange without waiting for the answer. */
+  readonly isGone: () => boolean
+  /** Calls a function once if that happens. */
+  readonly whenGone: (then: () => void) => void
+}
+
 /** Answers a request that is for the host's tools. */
 export type ToolHandler = (
-  request: Omit<ToolRequest, "headers"> & { readonly headers: IncomingHttpHeaders }
+  request: Omit<ToolRequest, "headers"> & { readonly headers: IncomingHttpHeaders },
+  caller: ToolCaller
 ) => Effect.Effect<GatewayAnswers.Answer>
 
 export interface ToolPort {
@@ -49,19 +58,33 @@ export const bytesMax = 256 * 1024 + 16 * 1024
 
 const heard = ["content-type", "accept", "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"]
 
-export const make = (send: (serial: number, request: ToolRequest) => void): ToolPort => {
+/** Ways to the main thread. */
+export interface ToolSender {
+  readonly send: (serial: number, request: ToolRequest) => void
+  /** Tells that nobody waits for an answer any more. Its request keeps its place until the answer is there. */
+  readonly gone: (serial: number) => void
+}
+
+export const make = ({ gone, send }: ToolSender): ToolPort => {
   const questions = Questions.make<GatewayAnswers.Answer>()
   // Made with the first request: most runs call no tool, and a host holds thousands of idle runs.
   let gate: Gate | undefined
 
   return {
-    handle: ({ body, headers, ...rest }) => {
+    handle: ({ body, headers, ...rest }, caller) => {
       if (body.byteLength > bytesMax)
         return refused(413, `the request is larger than ${bytesMax} bytes. Shorten it`)
       const problem = JsonSurvey.problemOf(body)
       if (problem !== undefined) return refused(400, `the request ${problem}`)
       gate ??= gateOf()
-      const asked = questions.ask((serial) => send(serial, { ...rest, body, headers: headersOf(headers) }))
+      const asked = Effect.suspend(() =>
+        caller.isGone()
+          ? callerGone
+          : questions.ask((serial) => {
+              send(serial, { ...rest, body, headers: headersOf(headers) })
+              caller.whenGone(() => gone(serial))
+            })
+      )
       return gate(body.byteLength, asked)
     },
     answered: questions.answered
@@ -109,6 +132,10 @@ const gateOf = (): Gate => {
 
 const refused = (status: number, message: string) =>
   Effect.succeed(GatewayAnswers.toolError(status, "validation", message))
+
+const callerGone = Effect.succeed(
+  GatewayAnswers.toolError(503, "unavailable", "the client has gone before its call began")
+)
 
 const tooManyWaiting = GatewayAnswers.toolError(
   503,

@@ -17,7 +17,6 @@ import * as ThreadCode from "../ThreadCode.ts"
 import type { KeyDesk } from "./KeyDesk.ts"
 import type { KeyTold } from "../gateway/UpstreamKeys.ts"
 import * as ShardPool from "./ShardPool.ts"
-import type { ToolRequest } from "../gateway/ToolPort.ts"
 
 export interface ServedRun {
   /** Settles when the run's socket listens. */
@@ -68,6 +67,8 @@ export const make = Effect.fnUntraced(function* (
   const answers = yield* CallbackFibers.make
   const say = (message: ToRun) => port.postMessage(message)
   const questions = Questions.make<RunTraffic>()
+  /** Calls in progress whose client has not gone, by serial number. */
+  const calls = new Map<number, Deferred.Deferred<void>>()
   const { llm } = request
   const tools =
     llm === undefined
@@ -99,12 +100,21 @@ export const make = Effect.fnUntraced(function* (
         )
       case "observed":
         return observations.fork(request.observe(message.observation))
-      case "tool":
+      case "tool": {
+        const { request, serial } = message
+        const gone = Deferred.makeUnsafe<void>()
+        calls.set(serial, gone)
         return answers.fork(
-          Effect.map(answerOf(tools.handle, message.request), (answer) =>
-            say({ type: "tool_answer", serial: message.serial, answer })
+          answerOf(tools.handle(request, Deferred.await(gone))).pipe(
+            Effect.map((answer) => say({ type: "tool_answer", serial, answer })),
+            Effect.ensuring(Effect.sync(() => calls.delete(serial)))
           )
         )
+      }
+      case "tool_gone": {
+        const gone = calls.get(message.serial)
+        return gone === undefined ? undefined : void Deferred.doneUnsafe(gone, Effect.void)
+      }
       case "key":
         return answers.fork(
           Effect.map(toldOf(desk.answer(message.ask)), (told) =>
@@ -171,10 +181,8 @@ const lostRemedy =
   "Run again: other runs are not affected. If it happens again, check the run's audit for the agent's repeated requests"
 
 /** Answers a call even if its tool has a defect or interrupts itself, so that every call gets an answer. */
-const answerOf = (tools: GatewayTools.GatewayTools["handle"], request: ToolRequest) =>
-  Effect.catchCause(tools(request), () =>
-    Effect.succeed(GatewayAnswers.render(GatewayAnswers.busy, "openai"))
-  )
+const answerOf = (handled: Effect.Effect<GatewayAnswers.Answer>) =>
+  Effect.catchCause(handled, () => Effect.succeed(GatewayAnswers.render(GatewayAnswers.busy, "openai")))
 
 /** Answers even if the source of the key interrupts itself, so that the call does not wait until its timeout. */
 const toldOf = (answer: Effect.Effect<KeyTold>) =>

@@ -116,6 +116,8 @@ export type FromRun =
   | { readonly type: "troubled"; readonly problem: AuditProblem }
   | { readonly type: "observed"; readonly observation: LlmObservation }
   | { readonly type: "tool"; readonly serial: number; readonly request: ToolRequest }
+  /** The client of a tool call has gone. */
+  | { readonly type: "tool_gone"; readonly serial: number }
   | { readonly type: "key"; readonly serial: number; readonly ask: KeyAsk }
   | { readonly type: "traffic"; readonly serial: number; readonly traffic: RunTraffic }
   | { readonly type: "finished"; readonly traffic: RunTraffic }

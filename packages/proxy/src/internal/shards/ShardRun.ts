@@ -63,7 +63,10 @@ export const serve = Effect.fnUntraced(function* (
 ): Effect.fn.Return<void, never, Scope.Scope> {
   yield* Effect.addFinalizer(() => Effect.sync(() => port.close()))
   const tell = (message: FromRun) => port.postMessage(message)
-  const tools = ToolPort.make((serial, request) => tell({ type: "tool", serial, request }))
+  const tools = ToolPort.make({
+    send: (serial, request) => tell({ type: "tool", serial, request }),
+    gone: (serial) => tell({ type: "tool_gone", serial })
+  })
   const keys = Questions.make<UpstreamKeys.KeyTold>()
   const askKey: UpstreamKeys.KeyAsker = (ask) =>
     Effect.timeoutOrElse(
