@@ -5,7 +5,7 @@ import { Effect, Layer, Schema } from "effect"
 import { refusal } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
-import * as RunPrefix from "./RunPrefix.ts"
+import * as ApprovalText from "./ApprovalText.ts"
 import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
@@ -16,7 +16,9 @@ export const list = Effect.fnUntraced(function* (input: Output.Asked & { readonl
   const service = yield* Approvals
   const found = yield* service.list(input.all ? {} : { status: "pending" }).pipe(Effect.mapError(unanswered))
   if (input.output === "json") return yield* Output.json(found)
-  if (found.length > 0) return yield* Output.lines(found.flatMap(render))
+  const { columns } = yield* Output.Output
+  // Also in a pipe, which a pager may show. Programs read JSON.
+  if (found.length > 0) return yield* Output.lines(found.flatMap((approval) => render(approval, columns())))
   yield* Output.note(
     input.all ? "no tool call has asked for an approval" : "no tool call waits for an approval"
   )
@@ -40,41 +42,45 @@ export const decide = Effect.fnUntraced(function* (input: DecideInput) {
     Effect.catchTags({
       ApprovalNotFound: () => Effect.fail(unknown(input.approval)),
       ApprovalOver: (over) => Effect.fail(tooLate(over)),
-      ApprovalsUnavailable: (error) => Effect.fail(unanswered(error))
+      ApprovalsUnavailable: (error) => Effect.fail(doubtful(error))
     })
   )
   if (input.output === "json") return yield* Output.json(decided)
   yield* Output.note(`the call of ${decided.tool} is ${decided.status}`)
 }, Effect.provide(approvals))
 
-/** Formats an approval: a line about the call, and its arguments as they are. */
-export const render = (approval: Approval): ReadonlyArray<string> => {
-  const { billingAccountId, decidedBy, effect, expiresAt, id, reason, runId, status, tool } = approval
+/** Formats an approval: lines about the call, and its whole arguments in between. */
+export const render = (approval: Approval, columns: number): ReadonlyArray<string> => {
+  const { billingAccountId, decidedBy, expiresAt, id, reason, runId, status } = approval
   const until = status === "pending" ? `until ${expiresAt}` : `at ${approval.decidedAt ?? expiresAt}`
   const who = decidedBy === undefined ? "" : ` by ${decidedBy.type} ${oneLine(decidedBy.id)}`
   const why = reason === undefined ? "" : `: ${oneLine(reason)}`
   return [
     `${id}  ${status} ${until}${who}${why}`,
-    `  ${oneLine(tool)} (${effect}), ${runId}, account ${oneLine(billingAccountId)}`,
-    `  ${approval.arguments}`
+    `  ${runId}, account ${oneLine(billingAccountId)}`,
+    ...ApprovalText.block(approval, columns)
   ]
 }
 
+/** Digits of an ID that no two calls are likely to share, also not with one that comes a moment later. */
+const digitsMin = 12
+
+/** Finds the pending approval that a user means by the beginning of its ID. */
 const pendingId = (typed: string, pending: ReadonlyArray<Approval>) => {
-  const match = RunPrefix.match(
-    typed,
-    pending.map(({ id }) => id)
-  )
-  switch (match._tag) {
-    case "Found":
-      return Effect.succeed(match.id)
-    case "None":
-      return Effect.fail(unknown(typed))
-    case "Several":
-      return Effect.fail(
-        refusal("usage", `several approvals begin with ${oneLine(typed)}`, "Write more of the ID")
+  if (!/^apr-[0-9a-f-]+$/u.test(typed)) return Effect.fail(unknown(typed))
+  if (typed.slice("apr-".length).replaceAll("-", "").length < digitsMin)
+    return Effect.fail(
+      refusal(
+        "usage",
+        `${oneLine(typed)} is too short: another call may begin with it a moment later`,
+        `Write the whole ID, or at least its first ${digitsMin} digits`
       )
-  }
+    )
+  const [only, another] = pending.filter(({ id }) => id.startsWith(typed))
+  if (only === undefined) return Effect.fail(unknown(typed))
+  return another === undefined
+    ? Effect.succeed(only.id)
+    : Effect.fail(refusal("usage", `several approvals begin with ${oneLine(typed)}`, "Write the whole ID"))
 }
 
 const unknown = (typed: string) =>
@@ -91,3 +97,12 @@ const unanswered = (error: { readonly _tag: string; readonly message: string }) 
   refusal("unavailable", error.message.replace(/\.\s*[^.]*$/u, ""), "Try again in a moment", {
     reason: error._tag
   })
+
+/** The store did not answer a decision, which may have been taken. */
+export const doubtful = (error: { readonly _tag: string; readonly message: string }) =>
+  refusal(
+    "unavailable",
+    `${error.message.replace(/\.\s*[^.]*$/u, "")}. The call may have been decided`,
+    "See what was decided: cogni-sandbox approvals list --all",
+    { reason: error._tag }
+  )

@@ -284,7 +284,7 @@ const grantsCommand = Command.make("grants").pipe(
 )
 
 const approvalArgument = Argument.String("approval").pipe(
-  Argument.withDescription("Approval ID or unique prefix")
+  Argument.withDescription("Approval ID, or at least its first 12 digits")
 )
 
 const approvalsListCommand = Command.make(

@@ -33,6 +33,8 @@ export class Output extends Context.Service<
     readonly screen: (lines: ReadonlyArray<string>) => Effect.Effect<void, ReaderGone>
     readonly stdoutIsTerminal: boolean
     readonly stderrIsTerminal: boolean
+    /** Width of the narrower terminal of the two, now. */
+    readonly columns: () => number
     /** Sets the exit code of the process. */
     readonly exitWith: (code: number) => Effect.Effect<void>
     readonly code: Effect.Effect<number>
@@ -49,6 +51,9 @@ export const lines = (all: ReadonlyArray<string>): Effect.Effect<void, ReaderGon
 /** Prints a note for people on standard error. */
 export const note = (text: string): Effect.Effect<void, never, Output> =>
   Output.use((output) => output.stderr(`· ${text}\n`))
+
+/** Width of a terminal that does not tell it. */
+const columnsUnknown = 80
 
 /** Longest time that one of our own messages waits for the reader of standard error. */
 const messageSecondsMax = 10
@@ -77,6 +82,12 @@ export const layerStreams = ({
             : Effect.asVoid(write(stderr, data)),
         stdoutIsTerminal: stdout.isTTY === true,
         stderrIsTerminal: stderr.isTTY === true,
+        columns: () =>
+          Math.min(
+            ...[stdout, stderr].map(({ columns = columnsUnknown, isTTY }) =>
+              isTTY === true && columns > 0 ? columns : columnsUnknown
+            )
+          ),
         exitWith: (next) => Ref.set(code, next),
         code: Ref.get(code)
       })
@@ -87,7 +98,10 @@ export const layerStreams = ({
 export const layer: Layer.Layer<Output> = Layer.suspend(() => layerStreams(process))
 
 /** Collects output in memory, for tests. */
-export const makeMemory = (options?: { readonly terminal?: boolean | undefined }) => {
+export const makeMemory = (options?: {
+  readonly terminal?: boolean | undefined
+  readonly columns?: number | undefined
+}) => {
   const said = { stdout: "", stderr: "", code: 0 }
   const text = (data: string | Uint8Array) =>
     typeof data === "string" ? data : new TextDecoder().decode(data)
@@ -96,6 +110,7 @@ export const makeMemory = (options?: { readonly terminal?: boolean | undefined }
     stderr: (data) => Effect.sync(() => void (said.stderr += text(data))),
     stdoutIsTerminal: options?.terminal ?? false,
     stderrIsTerminal: options?.terminal ?? false,
+    columns: () => options?.columns ?? columnsUnknown,
     exitWith: (code) => Effect.sync(() => void (said.code = code)),
     code: Effect.sync(() => said.code)
   })
@@ -124,7 +139,10 @@ const make = (streams: Streams): Output["Service"] => {
 }
 
 /** A stream of the process. */
-type Writer = NodeJS.WritableStream & { readonly isTTY?: boolean | undefined }
+type Writer = NodeJS.WritableStream & {
+  readonly isTTY?: boolean | undefined
+  readonly columns?: number | undefined
+}
 
 /** Writes data, and returns whether the stream accepted it. */
 const write = (stream: Writer, data: string | Uint8Array): Effect.Effect<boolean> =>

@@ -32,6 +32,7 @@ import * as RunPlan from "./RunPlan.ts"
 import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
 import * as TerminalApproval from "./TerminalApproval.ts"
+import * as TerminalTurn from "./TerminalTurn.ts"
 import * as TextTail from "./TextTail.ts"
 import * as UserFiles from "./UserFiles.ts"
 
@@ -44,18 +45,25 @@ export type RunInput = Flags.Typed<typeof Flags.run> & {
   readonly command?: ReadonlyArray<string> | undefined
 }
 
-export const run = Effect.fnUntraced(function* (input: RunInput) {
+export const run = (input: RunInput) =>
+  input.askTools.length === 0
+    ? running(input, Layer.empty)
+    : Effect.flatMap(Output.Output, (output) => {
+        const turn = TerminalTurn.make(output)
+        return Effect.provideService(running(input, TerminalApproval.layer(turn)), Output.Output, turn.others)
+      })
+
+const running = Effect.fnUntraced(function* (
+  input: RunInput,
+  approvals: Layer.Layer<never, never, Stdio.Stdio>
+) {
   const settings = yield* Settings
   const runId = yield* runIdOf(input)
   const subject = yield* subjectOf(input)
   const plan = yield* Effect.fromResult(RunPlan.make(subject, runId, input, settings))
   const repo = yield* Effect.fromResult(RepoPlan.make(input, runId))
   const wayOut = { ...plan, proxy: input.proxy, auditBodies: input.auditBodies }
-  const runner = (how: Composition.Plan) =>
-    Layer.provide(
-      Composition.runner(settings, how),
-      input.askTools.length === 0 ? Layer.empty : TerminalApproval.layer
-    )
+  const runner = (how: Composition.Plan) => Layer.provide(Composition.runner(settings, how), approvals)
   const shown = { ...input, live: subject._tag === "Command" && input.output === "text" }
   if (repo === undefined) {
     const ended = yield* Effect.flatMap(Progress.make(input, plan.note), (progress) =>

@@ -1,4 +1,4 @@
-/** Finds the run or the approval that a user means: by its ID, or by a prefix that no other one has. Pure. */
+/** Finds the run that a user means: by its ID, or by a prefix that no other one has. Pure. */
 export type Match<Id extends string> =
   | { readonly _tag: "Found"; readonly id: Id }
   | { readonly _tag: "None" }

@@ -1,15 +1,20 @@
 /**
  * Approvals of tool calls that the terminal of `run` answers. Without a terminal, every call is denied.
  *
- * The question shows the whole arguments as they are, with characters that act on a terminal made visible.
+ * Nothing else is written while a question waits, see `TerminalTurn`, and its arguments cannot look like a question, see
+ * `ApprovalText`. Only a code that is new for each question approves, so neither what was typed before nor the answer
+ * to another question can.
  */
 import type { Approval } from "@cogni/sandbox-core/Approval"
 import * as Approvals from "@cogni/sandbox-core/Approvals"
-import { Effect, Layer, Queue, Semaphore, Stdio, Stream } from "effect"
-import * as Output from "./Output.ts"
+import { Effect, Layer, Queue, Stdio, Stream } from "effect"
+import { randomInt } from "node:crypto"
+import * as ApprovalText from "./ApprovalText.ts"
+import type { Output } from "./Output.ts"
+import type { TerminalTurn } from "./TerminalTurn.ts"
 
 /** The activity while a call waits. */
-export const waiting = "waiting for your decision: type y or n, then Enter"
+export const waiting = "a call waits for your decision"
 
 /** Describes how an approval ended. */
 export const ended = ({ status, tool }: Approval): string =>
@@ -23,51 +28,84 @@ const withoutTerminal =
 /** Longest kept answer, in characters. */
 const answerCharsMax = 1000
 
+/** Lines that are neither the code nor a no, before the call is denied. */
+const attemptsMax = 5
+
+/** Letters and digits that are hard to confuse. */
+const alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
+const codeCharacters = 4
+
+const newCode = (): string =>
+  Array.from({ length: codeCharacters }, () => alphabet[randomInt(alphabet.length)]).join("")
+
 /** For a run that has tools to ask for. It reads the terminal's input until it ends. */
-export const layer: Layer.Layer<never, never, Output.Output | Stdio.Stdio> = Layer.effect(
-  Approvals.Approvals,
-  Effect.gen(function* () {
-    const output = yield* Output.Output
-    const stdio = yield* Stdio.Stdio
-    const isTerminal = (yield* stdio.stdinIsTerminal) && output.stderrIsTerminal
-    const turn = yield* Semaphore.make(1)
-    const lines = yield* Queue.sliding<string>(8)
-    let isClosed = false
-    // Reads from the beginning, so that what is typed before a question is no answer to it.
-    if (isTerminal)
-      yield* stdio.stdin.pipe(
-        Stream.decodeText(),
-        Stream.splitLines,
-        Stream.runForEach((line) => Queue.offer(lines, line.slice(0, answerCharsMax))),
-        Effect.ignore,
-        // The end of the input answers the question that waits, and every later one, with no.
-        Effect.andThen(
-          Effect.suspend(() => {
-            isClosed = true
-            return Queue.offer(lines, "")
-          })
-        ),
-        Effect.forkScoped
+export const layer = ({ ask }: TerminalTurn): Layer.Layer<never, never, Stdio.Stdio> =>
+  Layer.effect(
+    Approvals.Approvals,
+    Effect.gen(function* () {
+      const stdio = yield* Stdio.Stdio
+      const hasInput = yield* stdio.stdinIsTerminal
+      const typed: Typed = { lines: yield* Queue.sliding<string | undefined>(8), isEnded: false }
+      // Reads from the beginning, so that what is typed before a question is no answer to it.
+      if (hasInput)
+        yield* stdio.stdin.pipe(
+          Stream.decodeText(),
+          Stream.splitLines,
+          Stream.runForEach((line) =>
+            Queue.offer(typed.lines, line.slice(0, answerCharsMax).trim().toLowerCase())
+          ),
+          Effect.ignore,
+          // The end of the input answers the question that waits, and every later one, with no.
+          Effect.andThen(
+            Effect.suspend(() => {
+              typed.isEnded = true
+              return Queue.offer(typed.lines, undefined)
+            })
+          ),
+          Effect.forkScoped
+        )
+      return yield* Approvals.makeFunction(
+        (approval) =>
+          ask((output) =>
+            hasInput && output.stderrIsTerminal
+              ? decide(approval, typed, output)
+              : Effect.succeed(denied(withoutTerminal))
+          ),
+        { type: "operator", id: "terminal" }
       )
-
-    const ask = Effect.fnUntraced(function* (approval: Approval) {
-      if (!isTerminal) return { decision: "deny" as const, reason: withoutTerminal }
-      yield* Queue.clear(lines)
-      const wasClosed = isClosed
-      yield* output.redraw("")
-      yield* output.stderr(question(approval))
-      const line = wasClosed ? "" : yield* Queue.take(lines)
-      return /^\s*(?:y|yes)\s*$/iu.test(line)
-        ? { decision: "approve" as const }
-        : { decision: "deny" as const, reason: "the user said no" }
     })
+  )
 
-    return yield* Approvals.makeFunction((approval) => turn.withPermit(ask(approval)), {
-      type: "operator",
-      id: "terminal"
-    })
-  })
-)
+/** The typed lines, and `undefined` when the input has ended. */
+interface Typed {
+  readonly lines: Queue.Queue<string | undefined>
+  isEnded: boolean
+}
 
-const question = ({ arguments: text, effect, tool }: Approval): string =>
-  `· ${tool} (${effect}) needs your approval. Its arguments:\n${text}\n· Approve this call? Type y or n, then Enter\n`
+const decide = Effect.fnUntraced(function* (approval: Approval, typed: Typed, output: Output["Service"]) {
+  const code = newCode()
+  yield* output.stderr(question(approval, code, output.columns()))
+  // What was typed before the question was there.
+  yield* Queue.clear(typed.lines)
+  for (let attempt = 1; attempt <= attemptsMax; attempt++) {
+    const line = typed.isEnded ? undefined : yield* Queue.take(typed.lines)
+    if (line === undefined) return denied("the terminal's input has ended")
+    if (line === code) return { decision: "approve" as const }
+    if (line === "n" || line === "no") return denied("the user said no")
+    yield* output.stderr(`  That is not the code. ${howTo(code)}\n`)
+  }
+  return denied(`the user typed something else ${attemptsMax} times`)
+})
+
+const denied = (reason: string) => ({ decision: "deny" as const, reason })
+
+const howTo = (code: string) => `To approve, type ${code} and press Enter. To deny, type n`
+
+const question = (approval: Approval, code: string, columns: number): string =>
+  [
+    "· A tool call needs your approval",
+    ...ApprovalText.block(approval, columns),
+    `· Approve this call of ${approval.tool}? ${howTo(code)}`
+  ]
+    .map((line) => `${line}\n`)
+    .join("")

@@ -62,7 +62,10 @@ describe("approvals", () => {
       assert.include(listed.stdout, request.arguments)
       const json: ReadonlyArray<Approval> = JSON.parse((yield* command("list", "-o", "json")).stdout)
       assert.deepStrictEqual(json, [approval])
-      const approved = yield* command("approve", approval.id.slice(0, 12), "--by", "ana", "--reason", "fine")
+      const short = yield* command("approve", approval.id.slice(0, 12))
+      assert.deepStrictEqual([short.code, (yield* approvals.list({ status: "pending" })).length], [64, 1])
+      assert.include(short.stderr, "at least its first 12 digits")
+      const approved = yield* command("approve", approval.id.slice(0, 17), "--by", "ana", "--reason", "fine")
       assert.deepStrictEqual([approved.code, approved.stderr], [0, "· the call of acme__pay is approved\n"])
       const late = yield* command("deny", approval.id)
       assert.strictEqual(late.code, 66)
@@ -73,21 +76,34 @@ describe("approvals", () => {
     })
   )
 
-  it("shows the arguments as they are, and the rest on one line", () => {
-    const lines = ApprovalsCommand.render({
-      ...request,
-      id: "apr-00000000-0000-4000-8000-000000000001",
-      requestedAt: "2026-01-01T00:00:00.000Z",
-      expiresAt: "2026-01-01T00:04:00.000Z",
-      status: "denied",
-      decidedAt: "2026-01-01T00:01:00.000Z",
-      decidedBy: { type: "grant", id: "grant-1" },
-      reason: "no\nway"
-    })
+  it("says that a call may have been decided if the store does not answer", () => {
+    const error = ApprovalsCommand.doubtful(
+      new Approvals.ApprovalsUnavailable({ detail: "did not answer", remedy: "Check it" })
+    )
+    assert.include(error.message, "did not answer. The call may have been decided")
+  })
+
+  it("shows the whole arguments in rows with a bar, and the rest on one line", () => {
+    const lines = ApprovalsCommand.render(
+      {
+        ...request,
+        id: "apr-00000000-0000-4000-8000-000000000001",
+        requestedAt: "2026-01-01T00:00:00.000Z",
+        expiresAt: "2026-01-01T00:04:00.000Z",
+        status: "denied",
+        decidedAt: "2026-01-01T00:01:00.000Z",
+        decidedBy: { type: "grant", id: "grant-1" },
+        reason: "no\nway"
+      },
+      22
+    )
     assert.deepStrictEqual(lines, [
       "apr-00000000-0000-4000-8000-000000000001  denied at 2026-01-01T00:01:00.000Z by grant grant-1: no way",
-      "  acme__pay (external_side_effect), run-4f7k2m9q0x1z, account acme^[[2J",
-      `  ${request.arguments}`
+      "  run-4f7k2m9q0x1z, account acme^[[2J",
+      "┌ acme__pay (external_side_effect), 25 bytes of arguments:",
+      '│ {"text":"a  b\\u001b',
+      '│ [2J"}',
+      "└ acme__pay (external_side_effect), 25 bytes of arguments"
     ])
   })
 })
