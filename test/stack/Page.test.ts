@@ -279,6 +279,8 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
           askedBy: { userId: "ana" },
           waitSecondsMax: 3600
         })
+      /** Presses count only some time after the list has changed. */
+      const settled = () => page.locator('ul[data-settled="true"]').waitFor()
       const first = yield* Effect.orDie(request("<b>Invoice 7</b>\u202e"))
       yield* does(async () => {
         await page.getByText("1 tool call waits for approval").waitFor()
@@ -294,6 +296,7 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
       yield* sound(tab, "call that waits")
       yield* picture(page, "approval")
       yield* does(async () => {
+        await settled()
         await page.getByRole("button", { name: "Approve call of acme__pay" }).focus()
         await page.keyboard.press("Enter")
         // This grant may not decide.
@@ -305,18 +308,23 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
         await page.getByRole("button", { name: "Sign out" }).click()
         await page.getByLabel("Token of a grant").fill(approver.token)
         await page.keyboard.press("Enter")
+        await settled()
         await page.getByRole("button", { name: "Approve call of acme__pay" }).focus()
         await page.keyboard.press("Enter")
-        await page.getByRole("button", { name: "Approve call of acme__pay" }).waitFor({ state: "detached" })
+        await page.getByRole("button", { name: "Approve call of acme__pay", disabled: true }).waitFor()
       })
       const second = yield* Effect.orDie(request("again"))
       yield* does(async () => {
-        await page.getByRole("button", { name: "Deny call of acme__pay" }).waitFor()
-        await page.getByLabel(/^Reason/u).fill("too expensive")
+        await page.getByRole("button", { name: "Deny call of acme__pay", disabled: false }).waitFor()
+        await settled()
+        await page
+          .getByLabel(/^Reason/u)
+          .last()
+          .fill("too expensive")
         await page.keyboard.press("Tab")
         await page.keyboard.press("Tab")
         await page.keyboard.press("Enter")
-        await page.getByRole("button", { name: "Deny call of acme__pay" }).waitFor({ state: "detached" })
+        await page.getByText("No tool call waits for approval").waitFor()
         await page.getByRole("tab", { name: "Tools" }).click()
         await page.getByText("too expensive").waitFor()
       })

@@ -4,7 +4,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query"
 import { memo, type ReactElement, useEffect, useState } from "react"
 import { Button, Input, Label, Link, TextField } from "react-aria-components"
-import { pretty } from "./CallPanel.tsx"
+import * as ApprovalArguments from "./ApprovalArguments.ts"
 import { DataTable } from "./DataTable.tsx"
 import * as Format from "./Format.ts"
 import { Facts, Problem, Untrusted } from "./Parts.tsx"
@@ -46,7 +46,8 @@ const Left = ({ expiresAt }: Pick<Approval, "expiresAt">) => {
   return millis > 0 ? `denied in ${Format.duration(Math.ceil(millis / 1000) * 1000)}` : "time is up"
 }
 
-const Pending = ({ approval }: { readonly approval: Approval }) => {
+/** A call. When it has ended, it keeps its place and its size, so that no button of another call moves. */
+const Call = ({ approval, isSettled }: { readonly approval: Approval; readonly isSettled: boolean }) => {
   const { client, scope } = useSandbox()
   const queries = useQueryClient()
   const [reason, setReason] = useState("")
@@ -55,6 +56,10 @@ const Pending = ({ approval }: { readonly approval: Approval }) => {
     onSettled: () => queries.invalidateQueries({ queryKey: ["@cogni/sandbox-page", scope] })
   })
   const name = VisibleText.line(approval.tool, 80)
+  const isOver = approval.status !== "pending"
+  const decide = (decision: "approve" | "deny") => () => {
+    if (isSettled) mutate(decision)
+  }
   return (
     <li className="cs-card">
       <Facts
@@ -63,21 +68,31 @@ const Pending = ({ approval }: { readonly approval: Approval }) => {
           ["Effect", <Untrusted text={effects[approval.effect] ?? approval.effect} />],
           ["For", approval.askedBy.userId && <Untrusted text={approval.askedBy.userId} />],
           ["Asked", Format.time(approval.requestedAt)],
-          ["Without a decision", <Left expiresAt={approval.expiresAt} />]
+          isOver
+            ? ["Decision", <Untrusted text={approval.status} />]
+            : ["Without a decision", <Left expiresAt={approval.expiresAt} />]
         ]}
       />
-      <Untrusted isBlock text={pretty(approval.arguments)} />
-      <TextField className="cs-field" value={reason} onChange={setReason} maxLength={reasonCharsMax}>
+      <pre className="cs-block cs-whole">
+        <bdi>{ApprovalArguments.shown(approval.arguments)}</bdi>
+      </pre>
+      <TextField
+        className="cs-field"
+        value={reason}
+        onChange={setReason}
+        maxLength={reasonCharsMax}
+        isDisabled={isOver}
+      >
         <Label>Reason (optional; the agent reads it if you deny)</Label>
         <Input />
       </TextField>
-      {error === null ? null : <Problem error={error} />}
       <div className="cs-actions">
         <Button
           className="cs-button"
           aria-label={`Approve call of ${name}`}
           isPending={isPending}
-          onPress={() => mutate("approve")}
+          isDisabled={isOver}
+          onPress={decide("approve")}
         >
           Approve
         </Button>
@@ -85,25 +100,36 @@ const Pending = ({ approval }: { readonly approval: Approval }) => {
           className="cs-button cs-danger"
           aria-label={`Deny call of ${name}`}
           isPending={isPending}
-          onPress={() => mutate("deny")}
+          isDisabled={isOver}
+          onPress={decide("deny")}
         >
           Deny
         </Button>
+      </div>
+      <div className="cs-approval-problem">
+        {error === null || isOver ? null : <Problem error={error} />}
       </div>
     </li>
   )
 }
 
 const words = (count: number) =>
-  count === 1 ? "1 tool call waits for approval" : `${Format.count(count)} tool calls wait for approval`
+  count === 0
+    ? "No tool call waits for approval"
+    : count === 1 ? "1 tool call waits for approval" : `${Format.count(count)} tool calls wait for approval`
 
-const Ended = ({ approval }: { readonly approval: Approval }) => (
-  <li className="cs-card">
-    <p className="cs-note">
-      <Untrusted text={approval.tool} />: <Untrusted text={approval.status} />
-    </p>
-  </li>
-)
+/** Time after a change of the list in which no press counts: it was meant for what was there before. */
+const settleMillis = 700
+
+/** Returns whether a text has been the same for that time. */
+const useSettled = (text: string): boolean => {
+  const [settled, setSettled] = useState<string>()
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(text), settleMillis)
+    return () => clearTimeout(timer)
+  }, [text])
+  return settled === text
+}
 
 /**
  * The calls that wait, the oldest first, and in their places those that ended meanwhile. No button moves under the
@@ -118,20 +144,21 @@ export const PendingApprovals = ({
   const pending = approvals.filter(({ status }) => status === "pending")
   for (const { id } of pending) seen.add(id)
   const shown = approvals.filter(({ id }) => seen.has(id)).toReversed()
+  const isSettled = useSettled(shown.map(({ id, status }) => `${id} ${status}`).join())
   return (
     <>
-      <p role="status" className={pending.length === 0 ? "" : "cs-why cs-why-calm"}>
-        {pending.length === 0 ? "" : words(pending.length)}
+      <p role="status" className={shown.length === 0 ? "" : "cs-why cs-why-calm"}>
+        {shown.length === 0 ? "" : words(pending.length)}
       </p>
       {shown.length === 0 ? null : (
-        <ul aria-label="Calls that wait for approval" className="cs-plain cs-approvals">
-          {shown.map((approval) =>
-            approval.status === "pending" ? (
-              <Pending key={approval.id} approval={approval} />
-            ) : (
-              <Ended key={approval.id} approval={approval} />
-            )
-          )}
+        <ul
+          aria-label="Calls that wait for approval"
+          className="cs-plain cs-approvals"
+          data-settled={isSettled}
+        >
+          {shown.map((approval) => (
+            <Call key={approval.id} approval={approval} isSettled={isSettled} />
+          ))}
         </ul>
       )}
     </>

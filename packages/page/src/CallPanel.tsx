@@ -36,15 +36,6 @@ export const useCalls = (runId: string, isLive: boolean) => {
   })
 }
 
-/** JSON with line breaks, and any other text as it is. */
-export const pretty = (text: string): string => {
-  try {
-    return JSON.stringify(JSON.parse(text), undefined, 2)
-  } catch {
-    return text
-  }
-}
-
 const Body = ({
   callId,
   runId,
@@ -66,7 +57,7 @@ const Body = ({
   if (data === undefined) return <Loading what={which} />
   return (
     <>
-      <Untrusted isBlock text={data.isCut ? data.text : pretty(data.text)} />
+      <Untrusted isBlock text={data.isCut ? data.text : Format.pretty(data.text)} />
       {data.isCut ? <p className="cs-note">The rest is not shown.</p> : null}
     </>
   )

@@ -93,3 +93,12 @@ export const between = (
   const begin = parsed(from)
   return begin === undefined ? undefined : Math.max(0, (parsed(to) ?? nowMillis) - begin)
 }
+
+/** JSON with line breaks, and any other text as it is. */
+export const pretty = (text: string): string => {
+  try {
+    return JSON.stringify(JSON.parse(text), undefined, 2)
+  } catch {
+    return text
+  }
+}

@@ -192,9 +192,10 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
   }
   return (
     <article className="cs-detail" aria-label={`Run ${runId}`}>
-      {error === null ? null : <Problem error={error} onRetry={refetch} />}
       <Head run={run} now={now} />
       <PendingApprovals approvals={approvals} />
+      {/* Below the calls that wait, so that it moves none of their buttons. */}
+      {error === null ? null : <Problem error={error} onRetry={refetch} />}
       <div className="cs-cards">
         <CostPanel run={run} />
         <section className="cs-card" aria-label="Limits">

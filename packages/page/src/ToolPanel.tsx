@@ -3,7 +3,6 @@
 
 import { memo, type ReactElement, useState } from "react"
 import { Button } from "react-aria-components"
-import { pretty } from "./CallPanel.tsx"
 import { DataTable } from "./DataTable.tsx"
 import * as Format from "./Format.ts"
 import { Empty, Untrusted } from "./Parts.tsx"
@@ -28,7 +27,7 @@ const resultOf = ({ endedAt, isError, outcome }: Tool): string =>
 const Content = ({ number, tool }: { readonly tool: Tool; readonly number: number }) => {
   const [isOpen, setOpen] = useState(false)
   if (tool.arguments === undefined) return Format.unknown
-  if (isOpen) return <Untrusted isBlock text={`${pretty(tool.arguments)}\n\n${tool.result ?? ""}`} />
+  if (isOpen) return <Untrusted isBlock text={`${Format.pretty(tool.arguments)}\n\n${tool.result ?? ""}`} />
   return (
     <Button
       className="cs-button cs-quiet"

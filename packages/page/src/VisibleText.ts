@@ -2,7 +2,7 @@
  * Text that an agent, a repository or a model chose, as text that a person can trust to see. Pure.
  *
  * React renders text and never markup. This makes visible what text can hide by itself: characters that reverse the
- * direction of what follows, that take no space, or that control a terminal. Long texts are cut.
+ * direction of what follows, that take no space, or that control a terminal. Long texts are cut, except by `whole`.
  */
 
 /** Longest text in a line, such as a name. */
@@ -23,6 +23,7 @@ const shown = (character: string) =>
 
 /** Marks pile up on one letter and would cover the lines around it. */
 const marksMax = 4
+const manyMarks = new RegExp(`\\p{M}{${marksMax + 1},}`, "gu")
 const piled = new RegExp(`(\\p{M}{${marksMax}})\\p{M}+`, "gu")
 
 const visible = (text: string, charsMax: number): string => {
@@ -40,6 +41,16 @@ export const line = (text: string, charsMax = lineCharsMax): string =>
 /** Text with its lines. */
 export const block = (text: string, charsMax = blockCharsMax): string =>
   visible(text.replaceAll("\r\n", "\n"), charsMax)
+
+/**
+ * Text with its lines, without any cut: each character is visible or shown as its code. For texts about which a person
+ * decides, of limited size.
+ */
+export const whole = (text: string): string =>
+  text
+    .replaceAll(/\p{Surrogate}/gu, shown)
+    .replaceAll(manyMarks, (marks) => marks.slice(0, marksMax) + [...marks.slice(marksMax)].map(shown).join(""))
+    .replaceAll(hidden, shown)
 
 /** One line of code, with its tabs. */
 export const code = (text: string, charsMax = lineCharsMax): string =>

@@ -31,9 +31,23 @@ describe("VisibleText", () => {
     assert.isBelow(VisibleText.line(`e${"\u0301".repeat(1000)}`, 2000).length, 20)
   })
 
+  it("shows every character of a whole text, however long and with however many marks", () => {
+    const back = (text: string) =>
+      text.replaceAll(/⟨U\+([0-9A-F]+)⟩/gu, (_, code: string) => String.fromCodePoint(Number.parseInt(code, 16)))
+    const long = `${"x".repeat(VisibleText.blockCharsMax * 2)}y`
+    for (const text of [...HostileTexts.texts, long, `e${"\u0301".repeat(1000)}`, "\ud800x\udc00\r\n"])
+      assert.strictEqual(back(VisibleText.whole(text)), text)
+    assert.notMatch(VisibleText.whole(`e${"\u0301".repeat(1000)}`), /\p{M}{5}/u)
+  })
+
   it("leaves no such character in any hostile text", () => {
     for (const text of HostileTexts.texts)
-      for (const shown of [VisibleText.line(text), VisibleText.block(text), VisibleText.code(text)])
+      for (const shown of [
+        VisibleText.line(text),
+        VisibleText.block(text),
+        VisibleText.code(text),
+        VisibleText.whole(text)
+      ])
         assert.notMatch(
           shown,
           /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b\u202a-\u202e\u2066-\u2069\ud800-\udfff]/u
