@@ -14,6 +14,11 @@ const bar = "│ "
 /** Narrowest terminal that rows are made for. */
 const columnsMin = 20
 
+/** Joiners and a selector that are hidden, too, and that {@link visibleJson} leaves where scripts need them. */
+const joiners = /[\u200c\u200d\ufe0f]/gu
+
+const escaped = (character: string): string => `\\u${character.charCodeAt(0).toString(16)}`
+
 /** Columns that a character may take. Unknown ones count as the widest, so a row may be shorter than needed. */
 const widthOf = (character: string): number => (character >= " " && character <= "~" ? 1 : 2)
 
@@ -23,7 +28,9 @@ export const rows = (text: string, columns: number): ReadonlyArray<string> => {
   const all: Array<string> = []
   let row = ""
   let width = 0
-  for (const character of visibleJson(text).replaceAll(/[\t\r\n]/gu, " ")) {
+  for (const character of visibleJson(text)
+    .replaceAll(joiners, escaped)
+    .replaceAll(/[\t\r\n]/gu, " ")) {
     const more = widthOf(character)
     if (width + more > widthMax) {
       all.push(row)

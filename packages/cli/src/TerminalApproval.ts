@@ -40,8 +40,7 @@ const newCode = (): string =>
 
 /** For a run that has tools to ask for. It reads the terminal's input until it ends. */
 export const layer = ({ ask }: TerminalTurn): Layer.Layer<never, never, Stdio.Stdio> =>
-  Layer.effect(
-    Approvals.Approvals,
+  Layer.unwrap(
     Effect.gen(function* () {
       const stdio = yield* Stdio.Stdio
       const hasInput = yield* stdio.stdinIsTerminal
@@ -64,7 +63,7 @@ export const layer = ({ ask }: TerminalTurn): Layer.Layer<never, never, Stdio.St
           ),
           Effect.forkScoped
         )
-      return yield* Approvals.makeFunction(
+      return Approvals.layerFunction(
         (approval) =>
           ask((output) =>
             hasInput && output.stderrIsTerminal

@@ -9,7 +9,7 @@ export interface RuleProblem {
   readonly remedy: string
 }
 
-const isPattern = Schema.is(ToolPattern)
+const isPattern: (text: string) => boolean = Schema.is(ToolPattern)
 const isEffect = Schema.is(ToolEffect)
 
 /** A rule without its access. A pattern has no colon, so one always begins an effect class. */

@@ -1,5 +1,6 @@
 /** Approvals on the terminal of `run`: asked there, and denied without one. */
 import * as Approvals from "@cogni/sandbox-core/Approvals"
+import * as ApprovalWitness from "@cogni/sandbox-core/ApprovalWitness"
 import type { ApprovalRequest } from "@cogni/sandbox-core/Approval"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
@@ -23,7 +24,7 @@ const request: ApprovalRequest = {
 
 const encode = (text: string) => new TextEncoder().encode(text)
 
-const quiet: Approvals.ApprovalWitness = { requested: () => Effect.void, ended: () => Effect.void }
+const quiet: ApprovalWitness.ApprovalWitness = { requested: () => Effect.void, ended: () => Effect.void }
 
 /** A terminal of a person who types lines after what is shown, and the code of a question for `CODE`. */
 const make = Effect.fnUntraced(function* (terminal = true) {
@@ -45,7 +46,7 @@ const make = Effect.fnUntraced(function* (terminal = true) {
     codes,
     said: memory.said,
     ask: (changes: Partial<ApprovalRequest> = {}) =>
-      Effect.forkChild(Approvals.ask(approvals, { ...request, ...changes }, quiet), {
+      Effect.forkChild(ApprovalWitness.ask(approvals, { ...request, ...changes }, quiet), {
         startImmediately: true
       }),
     /** Waits for a number of questions. */
@@ -139,7 +140,7 @@ describe("approvals on a terminal", () => {
 
   it.effect("show arguments in rows with a bar, however they try to look like a question", () =>
     Effect.gen(function* () {
-      const text = `${" ".repeat(200)}\u{1F600}\u754c\n\u2028\u001b[2J· Approve? ${"x".repeat(100)}`
+      const text = `${" ".repeat(200)}\u{1F600}\u200d\u754c\n\u2028\u001b[2J· Approve? ${"x".repeat(100)}`
       const { ask, asked, said, type } = yield* make()
       const fiber = yield* ask({ arguments: JSON.stringify({ text }) })
       yield* asked(1)
@@ -153,6 +154,7 @@ describe("approvals on a terminal", () => {
         const columns = [...row].reduce((sum, one) => sum + (/[ -~│]/u.test(one) ? 1 : 2), 0)
         assert.isBelow(columns, 40)
       }
+      assert.include(said.stderr, "\\u200d")
       assert.deepStrictEqual(JSON.parse(rows.map((row) => row.slice(2)).join("")), { text })
       yield* type("n\n")
       yield* Fiber.join(fiber)

@@ -103,6 +103,16 @@ export interface ApprovalEnd {
   readonly reason?: string | undefined
 }
 
+/** A decision about a pending approval. */
+export interface Decided {
+  readonly id: string
+  /** Account of the decider. Absent: the operator of the host, who may decide for every account. */
+  readonly billingAccountId?: string | undefined
+  readonly decision: ApprovalDecision
+  readonly by: Decider
+  readonly reason?: string | undefined
+}
+
 export interface ApprovalFilter {
   /** Absent: approvals of all accounts, for the operator of the host. */
   readonly billingAccountId?: string | undefined

@@ -4,7 +4,7 @@
  * A decision counts once: the first one wins, and a later one fails with it. Callers of another account can neither see
  * nor decide. The default has no approver, so every call that needs an approval is refused.
  */
-import { Cause, Clock, Context, Deferred, Duration, Effect, Exit, Layer, Schema } from "effect"
+import { Cause, Clock, Context, Deferred, Effect, Layer, Schema } from "effect"
 import * as Approval from "./Approval.ts"
 
 /** The call may not wait: there is no approver, or too many calls wait already. */
@@ -52,15 +52,6 @@ export class ApprovalOver extends Schema.TaggedError<ApprovalOver>()("ApprovalOv
   }
 }
 
-export interface Decided {
-  readonly id: string
-  /** Account of the decider. Absent: the operator of the host, who may decide for every account. */
-  readonly billingAccountId?: string | undefined
-  readonly decision: Approval.ApprovalDecision
-  readonly by: Approval.Decider
-  readonly reason?: string | undefined
-}
-
 export interface ApprovalsShape {
   /** Stores a pending approval. */
   readonly request: (
@@ -79,7 +70,7 @@ export interface ApprovalsShape {
   ) => Effect.Effect<ReadonlyArray<Approval.Approval>, ApprovalsUnavailable>
   /** Decides a pending approval. */
   readonly decide: (
-    decided: Decided
+    decided: Approval.Decided
   ) => Effect.Effect<Approval.Approval, ApprovalNotFound | ApprovalOver | ApprovalsUnavailable>
 }
 
@@ -98,44 +89,11 @@ export const Approvals = Context.Reference<ApprovalsShape>("@cogni/sandbox-core/
   })
 })
 
-/** Hears of an approval. */
-export interface ApprovalWitness {
-  readonly requested: (approval: Approval.Approval) => Effect.Effect<void>
-  /** Heard for each requested approval, once. */
-  readonly ended: (approval: Approval.Approval) => Effect.Effect<void>
-}
-
-/**
- * Asks for an approval and waits until it has ended, at most until it expires. If the caller is interrupted, because
- * its run has ended, the approval is cancelled.
- */
-export const ask = (
-  approvals: ApprovalsShape,
-  request: Approval.ApprovalRequest,
-  witness: ApprovalWitness
-): Effect.Effect<Approval.Approval, ApprovalRefused | ApprovalsUnavailable> =>
-  Effect.acquireUseRelease(
-    approvals.request(request),
-    // In the part that can be interrupted and timed out: who hears of it may be slow.
-    (approval) =>
-      Effect.andThen(witness.requested(approval), approvals.settled(approval)).pipe(
-        Effect.timeoutOrElse({
-          duration: Duration.seconds(Math.min(request.waitSecondsMax, Approval.limits.waitSecondsMax)),
-          orElse: () => approvals.close(approval, "expired")
-        })
-      ),
-    (approval, exit) =>
-      Effect.flatMap(
-        Exit.isSuccess(exit) ? Effect.succeed(exit.value) : approvals.close(approval, "cancelled"),
-        witness.ended
-      )
-  )
-
 /** Ended approvals that a store in memory keeps. */
 const keptMax = 1000
 
 /** Creates approvals in memory: of this process alone. */
-export const makeMemory: Effect.Effect<ApprovalsShape> = Effect.sync(() => {
+const makeMemory: Effect.Effect<ApprovalsShape> = Effect.sync(() => {
   const rows = new Map<
     string,
     { approval: Approval.Approval; readonly over: Deferred.Deferred<Approval.Approval> }
@@ -203,12 +161,12 @@ export const makeMemory: Effect.Effect<ApprovalsShape> = Effect.sync(() => {
 export const layerMemory: Layer.Layer<never> = Layer.effect(Approvals, makeMemory)
 
 /** Answers a request for an approval. */
-export type Answer = (
+type Answer = (
   approval: Approval.Approval
 ) => Effect.Effect<{ readonly decision: Approval.ApprovalDecision; readonly reason?: string | undefined }>
 
 /** Creates approvals that a function decides. A defect of the function is a denial. */
-export const makeFunction = (answer: Answer, by: Approval.Decider): Effect.Effect<ApprovalsShape> =>
+const makeFunction = (answer: Answer, by: Approval.Decider): Effect.Effect<ApprovalsShape> =>
   Effect.map(makeMemory, (memory) => ({
     ...memory,
     settled: (approval) =>

@@ -3,8 +3,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Approvals } from "@cogni/sandbox-core"
 import * as Approval from "@cogni/sandbox-core/Approval"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import * as ApprovalWitness from "@cogni/sandbox-core/ApprovalWitness"
 import { ApprovalsContract } from "@cogni/sandbox-core/testing"
-import { Effect, Fiber } from "effect"
+import { Effect, Fiber, type Layer } from "effect"
 import { TestClock } from "effect/testing"
 
 ApprovalsContract.suite("memory", Approvals.layerMemory)
@@ -22,9 +23,11 @@ const request = (changes: Partial<Approval.ApprovalRequest> = {}): Approval.Appr
   ...changes
 })
 
+const built = (layer: Layer.Layer<never>) => Effect.provide(Effect.service(Approvals.Approvals), layer)
+
 const heard = () => {
   const seen: Array<string> = []
-  const witness: Approvals.ApprovalWitness = {
+  const witness: ApprovalWitness.ApprovalWitness = {
     requested: ({ status }) => Effect.sync(() => void seen.push(status)),
     ended: ({ status }) => Effect.sync(() => void seen.push(status))
   }
@@ -36,7 +39,7 @@ describe("Approvals", () => {
     Effect.gen(function* () {
       const approvals = yield* Approvals.Approvals
       const { seen, witness } = heard()
-      const error = yield* Effect.flip(Approvals.ask(approvals, request(), witness))
+      const error = yield* Effect.flip(ApprovalWitness.ask(approvals, request(), witness))
       assert.strictEqual(error._tag === "ApprovalRefused" && error.reason, "no_approver")
       assert.deepStrictEqual(seen, [])
     })
@@ -44,17 +47,19 @@ describe("Approvals", () => {
 
   it.effect("takes the answer of a function, and denies a call for which the function fails", () =>
     Effect.gen(function* () {
-      const approvals = yield* Approvals.makeFunction(
-        ({ tool }) =>
-          tool === "acme__defect"
-            ? Effect.die(new Error("inside"))
-            : Effect.succeed({ decision: tool === "acme__pay" ? "approve" : "deny", reason: "by rule" }),
-        { type: "program", id: "rules" }
+      const approvals = yield* built(
+        Approvals.layerFunction(
+          ({ tool }) =>
+            tool === "acme__defect"
+              ? Effect.die(new Error("inside"))
+              : Effect.succeed({ decision: tool === "acme__pay" ? "approve" : "deny", reason: "by rule" }),
+          { type: "program", id: "rules" }
+        )
       )
       const ends = yield* Effect.forEach(["acme__pay", "acme__drop", "acme__defect"], (tool) =>
         Effect.gen(function* () {
           const { seen, witness } = heard()
-          const { decidedBy, status } = yield* Approvals.ask(approvals, request({ tool }), witness)
+          const { decidedBy, status } = yield* ApprovalWitness.ask(approvals, request({ tool }), witness)
           assert.deepStrictEqual([seen, decidedBy?.id], [["pending", status], "rules"])
           return status
         })
@@ -65,10 +70,10 @@ describe("Approvals", () => {
 
   it.effect("denies a call in time even if who hears of it never ends", () =>
     Effect.gen(function* () {
-      const approvals = yield* Approvals.makeMemory
+      const approvals = yield* built(Approvals.layerMemory)
       const { seen, witness } = heard()
       const fiber = yield* Effect.forkChild(
-        Approvals.ask(approvals, request(), { ...witness, requested: () => Effect.never })
+        ApprovalWitness.ask(approvals, request(), { ...witness, requested: () => Effect.never })
       )
       yield* TestClock.adjust("60 seconds")
       assert.strictEqual((yield* Fiber.join(fiber)).status, "expired")

@@ -106,9 +106,7 @@ const Call = ({ approval, isSettled }: { readonly approval: Approval; readonly i
           Deny
         </Button>
       </div>
-      <div className="cs-approval-problem">
-        {error === null || isOver ? null : <Problem error={error} />}
-      </div>
+      <div className="cs-approval-problem">{error === null || isOver ? null : <Problem error={error} />}</div>
     </li>
   )
 }
@@ -116,7 +114,9 @@ const Call = ({ approval, isSettled }: { readonly approval: Approval; readonly i
 const words = (count: number) =>
   count === 0
     ? "No tool call waits for approval"
-    : count === 1 ? "1 tool call waits for approval" : `${Format.count(count)} tool calls wait for approval`
+    : count === 1
+      ? "1 tool call waits for approval"
+      : `${Format.count(count)} tool calls wait for approval`
 
 /** Time after a change of the list in which no press counts: it was meant for what was there before. */
 const settleMillis = 700

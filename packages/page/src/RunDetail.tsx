@@ -151,7 +151,8 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
   const now = useNow(isLive)
   const calls = useCalls(runId, isLive)
   const tools = useTools(run)
-  const approvals = useApprovals(runId, isLive, feed.approvals).data?.approvals ?? []
+  const asked = useApprovals(runId, isLive, feed.approvals)
+  const approvals = asked.data?.approvals ?? []
   // The last event arrives before the next reading of the record.
   useEffect(() => {
     if (feed.connection === "ended") void refetch()
@@ -195,6 +196,7 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
       <Head run={run} now={now} />
       <PendingApprovals approvals={approvals} />
       {/* Below the calls that wait, so that it moves none of their buttons. */}
+      {asked.error === null ? null : <Problem error={asked.error} onRetry={asked.refetch} />}
       {error === null ? null : <Problem error={error} onRetry={refetch} />}
       <div className="cs-cards">
         <CostPanel run={run} />

@@ -49,7 +49,9 @@ export const block = (text: string, charsMax = blockCharsMax): string =>
 export const whole = (text: string): string =>
   text
     .replaceAll(/\p{Surrogate}/gu, shown)
-    .replaceAll(manyMarks, (marks) => marks.slice(0, marksMax) + [...marks.slice(marksMax)].map(shown).join(""))
+    .replaceAll(manyMarks, (marks) =>
+      Array.from(marks, (mark, index) => (index < marksMax ? mark : shown(mark))).join("")
+    )
     .replaceAll(hidden, shown)
 
 /** One line of code, with its tabs. */

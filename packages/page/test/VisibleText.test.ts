@@ -33,11 +33,20 @@ describe("VisibleText", () => {
 
   it("shows every character of a whole text, however long and with however many marks", () => {
     const back = (text: string) =>
-      text.replaceAll(/⟨U\+([0-9A-F]+)⟩/gu, (_, code: string) => String.fromCodePoint(Number.parseInt(code, 16)))
+      text.replaceAll(/⟨U\+([0-9A-F]+)⟩/gu, (_, code: string) =>
+        String.fromCodePoint(Number.parseInt(code, 16))
+      )
     const long = `${"x".repeat(VisibleText.blockCharsMax * 2)}y`
-    for (const text of [...HostileTexts.texts, long, `e${"\u0301".repeat(1000)}`, "\ud800x\udc00\r\n"])
+    for (const text of [
+      ...HostileTexts.texts,
+      long,
+      `e${"\u0301".repeat(1000)}`,
+      `e\u0301${"\u{1d165}".repeat(9)}`,
+      "\ud800x\udc00\r\n"
+    ])
       assert.strictEqual(back(VisibleText.whole(text)), text)
     assert.notMatch(VisibleText.whole(`e${"\u0301".repeat(1000)}`), /\p{M}{5}/u)
+    assert.isTrue(VisibleText.whole(`e\u0301${"\u{1d165}".repeat(9)}`).isWellFormed())
   })
 
   it("leaves no such character in any hostile text", () => {

@@ -17,6 +17,8 @@ const by: Approval.Decider = { type: "operator", id: "ana" }
 const ask: ToolAccess.ToolRule = { tool: "**", access: "ask" }
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex")
 
+const inMemory = Effect.provide(Effect.service(Approvals.Approvals), Approvals.layerMemory)
+
 interface Ran {
   readonly tool: string
   readonly requestId: string
@@ -32,7 +34,7 @@ const make = Effect.fnUntraced(function* (
   const ran: Array<Ran> = []
   const facts: Array<typeof AuditEntry.ToolCalled.Type> = []
   const ends: Array<Approval.Approval> = []
-  const approvals = given ?? (yield* Approvals.makeMemory)
+  const approvals = given ?? (yield* inMemory)
   const asked = yield* Deferred.make<Approval.Approval>()
   const gateway = yield* ToolGateway.make({
     runId,
@@ -217,7 +219,7 @@ describe("a tool that needs an approval", () => {
     Effect.gen(function* () {
       const alone = yield* make(request, undefined, yield* Approvals.Approvals)
       assert.strictEqual((yield* Effect.flip(alone.call({ text: "" }))).code, "policy_denied")
-      const memory = yield* Approvals.makeMemory
+      const memory = yield* inMemory
       const gone = yield* make(request, undefined, {
         ...memory,
         request: () =>
@@ -230,7 +232,7 @@ describe("a tool that needs an approval", () => {
 
   it.effect("does not run with an approval of other arguments", () =>
     Effect.gen(function* () {
-      const memory = yield* Approvals.makeMemory
+      const memory = yield* inMemory
       const { call, ran } = yield* make(request, undefined, {
         ...memory,
         settled: (approval) =>
@@ -251,7 +253,10 @@ describe("a tool that needs an approval", () => {
           return span
         }
       })
-      const approvals = yield* Approvals.makeFunction(() => Effect.succeed({ decision: "approve" }), by)
+      const approvals = yield* Effect.provide(
+        Effect.service(Approvals.Approvals),
+        Approvals.layerFunction(() => Effect.succeed({ decision: "approve" }), by)
+      )
       const { call } = yield* make(request, undefined, approvals)
       yield* call({ text: "" }).pipe(Effect.provideService(Tracer.Tracer, tracer))
       const span = spans.find(({ name }) => name.startsWith("execute_tool"))
@@ -286,7 +291,7 @@ describe("a tool that needs an approval", () => {
     ({ calls, rules, tools }) =>
       Effect.gen(function* () {
         const effects = { a__x: "read_only", a__y: "state_change", b__x: "external_side_effect" } as const
-        const memory = yield* Approvals.makeMemory
+        const memory = yield* inMemory
         let answers: (typeof Calls.Type)[number]["answers"] = []
         const approvals: Approvals.ApprovalsShape = {
           ...memory,

@@ -14,6 +14,8 @@ import * as CurrentTime from "../src/tools/CurrentTime.ts"
 import * as Await from "../../../test/harness/Await.ts"
 import * as Gateway from "./GatewaySocket.ts"
 
+const inMemory = Effect.provide(Effect.service(Approvals.Approvals), Approvals.layerMemory)
+
 LlmProxyContract.suite(
   "gateway, in process",
   GatewayLlmProxy.layer({ url: "http://127.0.0.1:4000", key: Redacted.make(Gateway.key) }).pipe(
@@ -408,7 +410,7 @@ describe("GatewayLlmProxy", () => {
 
   it.live("lets a call wait for an approval, and tells the run and the audit, without its arguments", () =>
     Effect.gen(function* () {
-      const approvals = yield* Approvals.makeMemory
+      const approvals = yield* inMemory
       const gateway = yield* Gateway.make({
         tools: [CurrentTime.tool],
         request: {
@@ -462,7 +464,7 @@ describe("GatewayLlmProxy", () => {
 
   it.live("denies a call that waits for an approval when its client closes the connection", () =>
     Effect.gen(function* () {
-      const approvals = yield* Approvals.makeMemory
+      const approvals = yield* inMemory
       const warned: Array<string> = []
       const logger = Logger.make(({ message }) => void warned.push(String(message)))
       const gateway = yield* Gateway.make({

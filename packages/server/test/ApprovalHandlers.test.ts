@@ -85,7 +85,10 @@ describe("approvals", () => {
       const world = yield* serve({
         approvals: Layer.effect(
           Approvals.Approvals,
-          Effect.map(Approvals.makeMemory, (memory) => ({ ...memory, list: () => gone, decide: () => gone }))
+          Effect.map(
+            Effect.provide(Effect.service(Approvals.Approvals), Approvals.layerMemory),
+            (memory) => ({ ...memory, list: () => gone, decide: () => gone })
+          )
         )
       })
       const approver = yield* world.caller(approve)

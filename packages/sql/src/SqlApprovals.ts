@@ -75,7 +75,7 @@ const sweep = Effect.gen(function* () {
 })
 
 /** Requires the table, which {@link layer} creates. */
-export const make = Effect.gen(function* () {
+const make = Effect.gen(function* () {
   const sql = yield* SqlClient
   /** Approvals that wait in this process, which a decision of this process wakes at once. */
   const waiting = new Map<string, Deferred.Deferred<void>>()

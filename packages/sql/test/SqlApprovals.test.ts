@@ -1,14 +1,16 @@
 /** Approvals in a SQLite file: the contract, two processes, and a process that is gone. */
 import { assert, describe, it } from "@effect/vitest"
 import { Approvals } from "@cogni/sandbox-core"
-import type { ApprovalRequest } from "@cogni/sandbox-core/Approval"
+import * as ApprovalWitness from "@cogni/sandbox-core/ApprovalWitness"
+import type { Approval, ApprovalRequest } from "@cogni/sandbox-core/Approval"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { ApprovalsContract } from "@cogni/sandbox-core/testing"
-import { Context, Effect, Fiber, Layer } from "effect"
+import { Context, Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import { join } from "node:path"
 import * as SqlApprovals from "@cogni/sandbox-sql/SqlApprovals"
 import * as SqliteDatabase from "../src/SqliteDatabase.ts"
+import * as Await from "../../../test/harness/Await.ts"
 import * as Stores from "./Stores.ts"
 
 const stored = (path: string) =>
@@ -63,6 +65,31 @@ describe("SqlApprovals", () => {
       assert.strictEqual(gone?.status, "cancelled")
       const error = yield* Effect.flip(approvals.decide({ id: approval.id, decision: "approve", by }))
       assert.strictEqual(error._tag, "ApprovalOver")
+    })
+  )
+
+  it.live("renews the lease of a call also while who hears of it is slow", () =>
+    Effect.gen(function* () {
+      const { approvals, sql } = yield* opened(yield* Stores.directory)
+      const heard = yield* Deferred.make<Approval>()
+      const lease = Effect.map(
+        sql<{ readonly lease_until: string }>`SELECT lease_until FROM cogni_approvals`,
+        ([row]) => row?.lease_until
+      )
+      const requested = Effect.fnUntraced(function* (approval: Approval) {
+        const first = yield* lease
+        yield* Await.until(
+          "the lease is renewed",
+          Effect.map(lease, (now) => now !== first)
+        )
+        yield* Deferred.succeed(heard, approval)
+      }, Effect.orDie)
+      const waiting = yield* Effect.forkChild(
+        ApprovalWitness.ask(approvals, request, { requested, ended: () => Effect.void })
+      )
+      const { id } = yield* Deferred.await(heard)
+      yield* approvals.decide({ id, decision: "approve", by })
+      assert.strictEqual((yield* Fiber.join(waiting)).status, "approved")
     })
   )
 

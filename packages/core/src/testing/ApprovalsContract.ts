@@ -2,7 +2,8 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, type Layer } from "effect"
 import * as Approval from "../Approval.ts"
-import { type ApprovalsShape, Approvals, ask } from "../Approvals.ts"
+import { type ApprovalsShape, Approvals } from "../Approvals.ts"
+import { ask } from "../ApprovalWitness.ts"
 import * as RunId from "../RunId.ts"
 
 const by: Approval.Decider = { type: "grant", id: "grant-1" }

@@ -8,7 +8,8 @@
  * call is refused while the same one waits or runs.
  */
 import * as Approval from "@cogni/sandbox-core/Approval"
-import * as Approvals from "@cogni/sandbox-core/Approvals"
+import type { ApprovalsShape } from "@cogni/sandbox-core/Approvals"
+import * as ApprovalWitness from "@cogni/sandbox-core/ApprovalWitness"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
@@ -20,10 +21,10 @@ import { sha256 } from "./audit/AuditChain.ts"
 export interface ApprovedToolOptions {
   readonly runId: RunId
   readonly identity: LlmIdentity
-  readonly approvals: Approvals.ApprovalsShape
+  readonly approvals: ApprovalsShape
   readonly waitSecondsMax: number
   /** Hears of each approval, for the audit and the events of the run. */
-  readonly witness: Approvals.ApprovalWitness
+  readonly witness: ApprovalWitness.ApprovalWitness
   /** Returns whether a text contains a canary. */
   readonly hasSecret: (text: string) => boolean
   /** Returns what succeeds when nobody waits for the answer to a request any more. */
@@ -60,7 +61,7 @@ export const make = (options: ApprovedToolOptions): ((tool: Tool.Tool) => Tool.T
   const ask = (tool: Tool.Tool, requestId: string, text: string) =>
     Effect.raceFirst(
       Effect.andThen(options.goneOf(requestId), Effect.fail(callerGone)),
-      Approvals.ask(options.approvals, requestOf(options, tool, requestId, text), options.witness).pipe(
+      ApprovalWitness.ask(options.approvals, requestOf(options, tool, requestId, text), options.witness).pipe(
         Effect.mapError((error) =>
           failed(
             error._tag === "ApprovalRefused" && error.reason === "no_approver"

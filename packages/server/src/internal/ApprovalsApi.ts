@@ -36,7 +36,8 @@ export class Approvals extends HttpApiGroup.make("approvals")
     }).annotateMerge(
       OpenApi.annotations({
         summary: "List the approvals of tool calls of the grant's account",
-        description: "The newest first, at most 100. With `status=pending`, those that wait for a decision."
+        description:
+          "The newest first, at most 100. With `status=pending`, those that wait, the oldest first."
       })
     ),
     HttpApiEndpoint.get("ofRun", "/runs/:id/approvals", {
