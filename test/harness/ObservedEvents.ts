@@ -1,6 +1,7 @@
 /**
  * A target for Prometheus with the metrics of rare events, which a healthy server does not have: a canary, a spent
- * budget, an approval without a decision, a refused spec, leftovers, and a verdict about a cost. Each comes from the code that counts it in production.
+ * budget, an approval without a decision, a refused spec, leftovers, and a verdict about a cost. Each comes from the
+ * code that counts it in production.
  */
 import * as Approval from "@cogni/sandbox-core/Approval"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"

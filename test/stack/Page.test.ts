@@ -295,27 +295,36 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
       })
       yield* sound(tab, "call that waits")
       yield* picture(page, "approval")
-      yield* does(async () => {
+      const second = yield* Effect.orDie(request("again"))
+      const approve = page.getByRole("button", { name: "Approve call of acme__pay" })
+      const deny = page.getByRole("button", { name: "Deny call of acme__pay" })
+      /** Place of the last button in its document. */
+      const place = async () => {
+        const box = await deny.last().boundingBox()
+        return [box?.x, (box?.y ?? 0) + (await page.evaluate<number>("scrollY"))]
+      }
+      const before = yield* does(async () => {
+        await deny.nth(1).waitFor()
         await settled()
-        await page.getByRole("button", { name: "Approve call of acme__pay" }).focus()
+        const found = await place()
+        await approve.first().focus()
         await page.keyboard.press("Enter")
         // This grant may not decide.
         await page.getByText("ApprovalNotGranted").waitFor()
+        assert.deepStrictEqual(await place(), found, "an error moves no button")
+        return found
       })
-      assert.strictEqual((yield* Effect.orDie(approvals.list({ status: "pending" }))).length, 1)
+      assert.strictEqual((yield* Effect.orDie(approvals.list({ status: "pending" }))).length, 2)
       const approver = yield* Effect.orDie(grant({ permissions: { approve: true } }))
       yield* does(async () => {
         await page.getByRole("button", { name: "Sign out" }).click()
         await page.getByLabel("Token of a grant").fill(approver.token)
         await page.keyboard.press("Enter")
         await settled()
-        await page.getByRole("button", { name: "Approve call of acme__pay" }).focus()
+        await approve.first().focus()
         await page.keyboard.press("Enter")
         await page.getByRole("button", { name: "Approve call of acme__pay", disabled: true }).waitFor()
-      })
-      const second = yield* Effect.orDie(request("again"))
-      yield* does(async () => {
-        await page.getByRole("button", { name: "Deny call of acme__pay", disabled: false }).waitFor()
+        assert.deepStrictEqual(await place(), before, "a call that has ended moves no button")
         await settled()
         await page
           .getByLabel(/^Reason/u)

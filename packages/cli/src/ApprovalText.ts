@@ -15,7 +15,7 @@ const bar = "│ "
 const columnsMin = 20
 
 /** Joiners and a selector that are hidden, too, and that {@link visibleJson} leaves where scripts need them. */
-const joiners = /[\u200c\u200d\ufe0f]/gu
+const joiners = /\u200c|\u200d|\ufe0f/gu
 
 const escaped = (character: string): string => `\\u${character.charCodeAt(0).toString(16)}`
 

@@ -1,8 +1,8 @@
 /**
  * Approvals of tool calls that the terminal of `run` answers. Without a terminal, every call is denied.
  *
- * Nothing else is written while a question waits, see `TerminalTurn`, and its arguments cannot look like a question, see
- * `ApprovalText`. Only a code that is new for each question approves, so neither what was typed before nor the answer
+ * Nothing else is written while a question waits (`TerminalTurn`), and its arguments cannot look like a question
+ * (`ApprovalText`). Only a code that is new for each question approves, so neither what was typed before nor the answer
  * to another question can.
  */
 import type { Approval } from "@cogni/sandbox-core/Approval"
@@ -84,7 +84,7 @@ interface Typed {
 const decide = Effect.fnUntraced(function* (approval: Approval, typed: Typed, output: Output["Service"]) {
   const code = newCode()
   yield* output.stderr(question(approval, code, output.columns()))
-  // What was typed before the question was there.
+  // Forgets what was typed before the question.
   yield* Queue.clear(typed.lines)
   for (let attempt = 1; attempt <= attemptsMax; attempt++) {
     const line = typed.isEnded ? undefined : yield* Queue.take(typed.lines)

@@ -1,9 +1,9 @@
 /**
  * Keeps a terminal for a question: while one waits for its answer, nothing else is written.
  *
- * The output of others is held until then, among it that of an agent, which could otherwise print a question of its own.
- * Nobody waits for a person in this way: a run also ends while a question is there. What is beyond the limit is not
- * shown, and recorded as always.
+ * The output of others is held until then, also that of an agent, which could otherwise print a question of its own.
+ * A writer does not wait for the person, so a run also ends while a question waits. Output beyond the limit is only
+ * recorded.
  */
 import { Effect, Semaphore } from "effect"
 import type { Output } from "./Output.ts"

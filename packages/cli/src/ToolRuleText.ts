@@ -3,7 +3,7 @@ import { ToolPattern } from "@cogni/sandbox-core/GrantPattern"
 import { ToolEffect, type ToolRule } from "@cogni/sandbox-core/ToolAccess"
 import { Result, Schema } from "effect"
 
-/** What is wrong with a rule, and what to write instead. */
+/** Fault of a rule, and a text to write instead. */
 export interface RuleProblem {
   readonly problem: string
   readonly remedy: string

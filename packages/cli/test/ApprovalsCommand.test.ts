@@ -100,10 +100,10 @@ describe("approvals", () => {
     assert.deepStrictEqual(lines, [
       "apr-00000000-0000-4000-8000-000000000001  denied at 2026-01-01T00:01:00.000Z by grant grant-1: no way",
       "  run-4f7k2m9q0x1z, account acme^[[2J",
-      "┌ acme__pay (external_side_effect), 25 bytes of arguments:",
+      "┌ acme__pay (external_side_effect), 24 bytes of arguments:",
       '│ {"text":"a  b\\u001b',
       '│ [2J"}',
-      "└ acme__pay (external_side_effect), 25 bytes of arguments"
+      "└ acme__pay (external_side_effect), 24 bytes of arguments"
     ])
   })
 })

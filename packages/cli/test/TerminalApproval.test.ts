@@ -79,7 +79,7 @@ describe("approvals on a terminal", () => {
         const answer = yield* Fiber.join(fiber)
         assert.deepStrictEqual([typed, answer.status], [typed, status])
         assert.deepStrictEqual(answer.decidedBy, { type: "operator", id: "terminal" })
-        assert.include(said.stderr, '│ {"text":"\\u202e1"}\n└ acme__pay (external_side_effect), 14 bytes')
+        assert.include(said.stderr, '│ {"text":"\\u202e1"}\n└ acme__pay (external_side_effect), 15 bytes')
       }
     })
   )

@@ -167,7 +167,7 @@ export const refusalOf = ({ reason, status, tool }: Approval): string => {
     case "expired":
       return `the call of ${tool} was not approved in time. Continue without it, or try again later`
     default:
-      return `the call of ${tool} was not approved, because its run has ended or nobody waited for its answer`
+      return `the call of ${tool} was not approved, because its run has ended or its client has gone`
   }
 }
 

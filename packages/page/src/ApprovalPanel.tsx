@@ -2,7 +2,7 @@
 "use client"
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query"
-import { memo, type ReactElement, useEffect, useState } from "react"
+import { memo, type ReactElement, useEffect, useMemo, useState } from "react"
 import { Button, Input, Label, Link, TextField } from "react-aria-components"
 import * as ApprovalArguments from "./ApprovalArguments.ts"
 import { DataTable } from "./DataTable.tsx"
@@ -21,17 +21,16 @@ const reasonCharsMax = 500
 /** Reads the approvals of a run. `changes` grows with each event about one. */
 export const useApprovals = (runId: string, isLive: boolean, changes: number) => {
   const { client, scope } = useSandbox()
-  const query = useQuery({
+  const { data, error, refetch } = useQuery({
     queryKey: ["@cogni/sandbox-page", scope, "approvals", runId, isLive],
     placeholderData: keepOfRun(runId),
     queryFn: ({ signal }) => client.approvals(runId, signal),
     refetchInterval: isLive ? liveMillis : false
   })
-  const { refetch } = query
   useEffect(() => {
     if (changes > 0) void refetch()
   }, [changes, refetch])
-  return query
+  return { approvals: data?.approvals ?? [], error, refetch }
 }
 
 const effects: Readonly<Record<string, string>> = {
@@ -55,6 +54,7 @@ const Call = ({ approval, isSettled }: { readonly approval: Approval; readonly i
     mutationFn: (decision: "approve" | "deny") => client.decide(approval.id, decision, reason),
     onSettled: () => queries.invalidateQueries({ queryKey: ["@cogni/sandbox-page", scope] })
   })
+  const shown = useMemo(() => ApprovalArguments.shown(approval.arguments), [approval.arguments])
   const name = VisibleText.line(approval.tool, 80)
   const isOver = approval.status !== "pending"
   const decide = (decision: "approve" | "deny") => () => {
@@ -74,7 +74,7 @@ const Call = ({ approval, isSettled }: { readonly approval: Approval; readonly i
         ]}
       />
       <pre className="cs-block cs-whole">
-        <bdi>{ApprovalArguments.shown(approval.arguments)}</bdi>
+        <bdi>{shown}</bdi>
       </pre>
       <TextField
         className="cs-field"
@@ -118,7 +118,7 @@ const words = (count: number) =>
       ? "1 tool call waits for approval"
       : `${Format.count(count)} tool calls wait for approval`
 
-/** Time after a change of the list in which no press counts: it was meant for what was there before. */
+/** Time after a change of the list in which no press counts: it was meant for the earlier list. */
 const settleMillis = 700
 
 /** Returns whether a text has been the same for that time. */

@@ -152,7 +152,6 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
   const calls = useCalls(runId, isLive)
   const tools = useTools(run)
   const asked = useApprovals(runId, isLive, feed.approvals)
-  const approvals = asked.data?.approvals ?? []
   // The last event arrives before the next reading of the record.
   useEffect(() => {
     if (feed.connection === "ended") void refetch()
@@ -182,7 +181,7 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
         ) : (
           <>
             <ToolPanel tools={tools.data.tools} isTruncated={tools.data.truncated} />
-            <ApprovalTable approvals={approvals} />
+            <ApprovalTable approvals={asked.approvals} />
           </>
         )
       ) : (
@@ -194,7 +193,7 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
   return (
     <article className="cs-detail" aria-label={`Run ${runId}`}>
       <Head run={run} now={now} />
-      <PendingApprovals approvals={approvals} />
+      <PendingApprovals approvals={asked.approvals} />
       {/* Below the calls that wait, so that it moves none of their buttons. */}
       {asked.error === null ? null : <Problem error={asked.error} onRetry={asked.refetch} />}
       {error === null ? null : <Problem error={error} onRetry={refetch} />}

@@ -133,7 +133,7 @@ describe("PendingApprovals", () => {
     play(async ({ all, press, settle, show }) => {
       await show([one])
       await settle()
-      const parts = () => [...Array.from(all("li")[0]!.children)].length
+      const parts = () => all("li")[0]!.children.length
       const before = parts()
       await press(0)
       await settle()
@@ -146,7 +146,13 @@ describe("PendingApprovals", () => {
   it("shows arguments whole: with their lines, or as they are if these would be too many", () =>
     play(async ({ all, show }) => {
       const deep = `${"[".repeat(4000)}"\u0301\u0301\u0301\u0301\u0301\u0301 pay"${"]".repeat(4000)}`
-      assert.isAbove(JSON.stringify(JSON.parse(deep), undefined, 2).length, ApprovalArguments.prettyCharsMax)
+      const wide = `${"[".repeat(30)}${"0,".repeat(7000)}0${"]".repeat(30)}`
+      assert.isAbove(JSON.stringify(JSON.parse(wide), undefined, 2).length, ApprovalArguments.prettyCharsMax)
+      assert.strictEqual(ApprovalArguments.shown(wide), wide)
+      assert.strictEqual(
+        ApprovalArguments.shown('["[{\\"[",{"a":[]}]'),
+        '[\n  "[{\\"[",\n  {\n    "a": []\n  }\n]'
+      )
       assert.strictEqual(
         ApprovalArguments.shown(deep),
         deep.replace("\u0301\u0301 pay", "⟨U+0301⟩⟨U+0301⟩ pay")

@@ -35,7 +35,7 @@ export interface ToolCall {
   readonly input: unknown
   /** Run ID that the caller claims, if any. */
   readonly runId?: string | undefined
-  /** Succeeds when nobody waits for the answer any more. A call that waits for an approval then gives up. */
+  /** Succeeds when the client no longer waits for the answer. A call that waits for an approval then gives up. */
   readonly gone?: Effect.Effect<void> | undefined
 }
 

@@ -27,7 +27,7 @@ export interface ApprovedToolOptions {
   readonly witness: ApprovalWitness.ApprovalWitness
   /** Returns whether a text contains a canary. */
   readonly hasSecret: (text: string) => boolean
-  /** Returns what succeeds when nobody waits for the answer to a request any more. */
+  /** Returns an effect that succeeds when the client of a request no longer waits for its answer. */
   readonly goneOf: (requestId: string) => Effect.Effect<void>
 }
 

@@ -61,7 +61,7 @@ const heard = ["content-type", "accept", "mcp-protocol-version", "mcp-session-id
 /** Ways to the main thread. */
 export interface ToolSender {
   readonly send: (serial: number, request: ToolRequest) => void
-  /** Tells that nobody waits for an answer any more. Its request keeps its place until the answer is there. */
+  /** Tells that a client no longer waits for its answer. The request keeps its place until the answer is there. */
   readonly gone: (serial: number) => void
 }
 
