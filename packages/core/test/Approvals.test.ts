@@ -5,7 +5,7 @@ import * as Approval from "@cogni/sandbox-core/Approval"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as ApprovalWitness from "@cogni/sandbox-core/ApprovalWitness"
 import { ApprovalsContract } from "@cogni/sandbox-core/testing"
-import { Effect, Fiber, type Layer } from "effect"
+import { Deferred, Effect, Fiber, type Layer } from "effect"
 import { TestClock } from "effect/testing"
 
 ApprovalsContract.suite("memory", Approvals.layerMemory)
@@ -72,10 +72,15 @@ describe("Approvals", () => {
     Effect.gen(function* () {
       const approvals = yield* built(Approvals.layerMemory)
       const { seen, witness } = heard()
+      const slow = yield* Deferred.make<void>()
       const fiber = yield* Effect.forkChild(
-        ApprovalWitness.ask(approvals, request(), { ...witness, requested: () => Effect.never })
+        ApprovalWitness.ask(approvals, request(), { ...witness, requested: () => Deferred.await(slow) })
       )
       yield* TestClock.adjust("60 seconds")
+      yield* Effect.replicateEffect(Effect.yieldNow, 50)
+      const inTime = fiber.pollUnsafe()
+      yield* Deferred.succeed(slow, undefined)
+      assert.isDefined(inTime)
       assert.strictEqual((yield* Fiber.join(fiber)).status, "expired")
       assert.deepStrictEqual(seen, ["expired"])
     })

@@ -45,6 +45,11 @@ const Left = ({ expiresAt }: Pick<Approval, "expiresAt">) => {
   return millis > 0 ? `denied in ${Format.duration(Math.ceil(millis / 1000) * 1000)}` : "time is up"
 }
 
+const decisions = [
+  { decision: "approve", label: "Approve", className: "cs-button" },
+  { decision: "deny", label: "Deny", className: "cs-button cs-danger" }
+] as const
+
 /** A call. When it has ended, it keeps its place and its size, so that no button of another call moves. */
 const Call = ({ approval, isSettled }: { readonly approval: Approval; readonly isSettled: boolean }) => {
   const { client, scope } = useSandbox()
@@ -57,9 +62,6 @@ const Call = ({ approval, isSettled }: { readonly approval: Approval; readonly i
   const shown = useMemo(() => ApprovalArguments.shown(approval.arguments), [approval.arguments])
   const name = VisibleText.line(approval.tool, 80)
   const isOver = approval.status !== "pending"
-  const decide = (decision: "approve" | "deny") => () => {
-    if (isSettled) mutate(decision)
-  }
   return (
     <li className="cs-card">
       <Facts
@@ -87,24 +89,20 @@ const Call = ({ approval, isSettled }: { readonly approval: Approval; readonly i
         <Input />
       </TextField>
       <div className="cs-actions">
-        <Button
-          className="cs-button"
-          aria-label={`Approve call of ${name}`}
-          isPending={isPending}
-          isDisabled={isOver}
-          onPress={decide("approve")}
-        >
-          Approve
-        </Button>
-        <Button
-          className="cs-button cs-danger"
-          aria-label={`Deny call of ${name}`}
-          isPending={isPending}
-          isDisabled={isOver}
-          onPress={decide("deny")}
-        >
-          Deny
-        </Button>
+        {decisions.map(({ className, decision, label }) => (
+          <Button
+            key={decision}
+            className={className}
+            aria-label={`${label} call of ${name}`}
+            isPending={isPending}
+            isDisabled={isOver}
+            onPress={() => {
+              if (isSettled) mutate(decision)
+            }}
+          >
+            {label}
+          </Button>
+        ))}
       </div>
       <div className="cs-approval-problem">{error === null || isOver ? null : <Problem error={error} />}</div>
     </li>

@@ -10,6 +10,7 @@ import { TestClock } from "effect/testing"
 import { createHash } from "node:crypto"
 import type * as AuditEntry from "../src/AuditEntry.ts"
 import * as ToolGateway from "../src/ToolGateway.ts"
+import * as RecordingTracer from "../../../test/harness/RecordingTracer.ts"
 
 const runId = RunId.RunId.make("run-4f7k2m9q0x1z")
 const identity = { billingAccountId: "acct", attempt: 0, graphId: "sandbox:codex", userId: "ana" }
@@ -245,14 +246,7 @@ describe("a tool that needs an approval", () => {
 
   it.effect("reports its decision in the span of the call", () =>
     Effect.gen(function* () {
-      const spans: Array<Tracer.NativeSpan> = []
-      const tracer = Tracer.make({
-        span: (options) => {
-          const span = new Tracer.NativeSpan(options)
-          spans.push(span)
-          return span
-        }
-      })
+      const { spans, tracer } = RecordingTracer.make()
       const approvals = yield* Effect.provide(
         Effect.service(Approvals.Approvals),
         Approvals.layerFunction(() => Effect.succeed({ decision: "approve" }), by)
