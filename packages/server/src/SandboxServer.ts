@@ -172,7 +172,7 @@ const approvals = HttpApiBuilder.group(
   ServerApi.ServerApi,
   "approvals",
   Effect.fnUntraced(function* (handlers) {
-    const { decide, list, ofRun } = yield* ApprovalHandlers.make(yield* RunHandlers.make)
+    const { decide, list, ofRun } = yield* ApprovalHandlers.make(yield* RunHandlers.make())
     return handlers
       .handle("list", ({ query }) => json(list(query)))
       .handle("ofRun", ({ params }) => json(ofRun(params.id)))

@@ -229,6 +229,9 @@ describe("description", () => {
         "get /api/v1/runs/{id}/audit/entries 200 400 403 404 429 503",
         "get /api/v1/runs/{id}/patch 200 400 403 404 429 503",
         "post /api/v1/runs/{id}/relay/retry 200 400 403 404 409 429 503",
+        "get /api/v1/approvals 200 400 403 429 503",
+        "get /api/v1/runs/{id}/approvals 200 400 403 404 429 503",
+        "post /api/v1/approvals/{id} 200 400 403 404 409 429 503",
         "post /api/v1/sign-in 200 403 429 503",
         "get /api/v1/sign-in 200 403 429 503",
         "delete /api/v1/sign-in 204 403 429 503"
