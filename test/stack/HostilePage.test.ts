@@ -102,6 +102,15 @@ const eventsOf = (next: () => string): string =>
       tool: next(),
       arguments: next()
     })),
+    ...Array.from({ length: 50 }, (_, n) => ({
+      type: "tool.approval_requested",
+      approvalId: `${n}${next()}`,
+      toolCallId: next(),
+      tool: next(),
+      effect: "state_change",
+      argumentsDigest: next(),
+      expiresAt: next()
+    })),
     { type: "message.written", text: next() }
   ]
     .map((event, index) => ({ ...event, seq: index + 1, at: "2026-11-26T04:00:01.000Z" }))
@@ -184,6 +193,25 @@ const answers: ReadonlyArray<
         result: next()
       })),
       truncated: true
+    })
+  ],
+  [
+    /\/approvals$/u,
+    (next) => ({
+      approvals: HostileTexts.texts.slice(0, 200).map((_, n) => ({
+        id: `apr-${n}`,
+        runId: `run-waiting-${n}`,
+        tool: next(),
+        effect: next(),
+        arguments: n % 2 === 0 ? next() : JSON.stringify({ [next()]: next() }),
+        askedBy: { userId: next() },
+        requestedAt: next(),
+        expiresAt: next(),
+        status: n < 50 ? "pending" : next(),
+        decidedAt: next(),
+        decidedBy: { type: next(), id: next() },
+        reason: next()
+      }))
     })
   ],
   [

@@ -15,7 +15,7 @@ import { Facts, Loading, OuterLink, Problem, StatusBadge, Untrusted } from "./Pa
 import { ReplayPanel } from "./ReplayPanel.tsx"
 import * as Reasons from "./Reasons.ts"
 import { useRunFeed } from "./RunFeedHook.ts"
-import { isActive, type Run } from "./RunModel.ts"
+import { type Approval, isActive, type Run } from "./RunModel.ts"
 import { SafetyPanel } from "./SafetyPanel.tsx"
 import { keepOfRun, useNow, useSandbox } from "./SandboxProvider.tsx"
 import { TimelinePanel } from "./TimelinePanel.tsx"
@@ -135,6 +135,23 @@ const Panels = ({
   </Tabs>
 )
 
+const Tools = ({
+  approvals,
+  query: { data, error, refetch }
+}: {
+  readonly approvals: ReadonlyArray<Approval>
+  readonly query: Pick<ReturnType<typeof useTools>, "data" | "error" | "refetch">
+}) => {
+  if (error !== null) return <Problem error={error} onRetry={refetch} />
+  if (data === undefined) return <Loading what="tools" />
+  return (
+    <>
+      <ToolPanel tools={data.tools} isTruncated={data.truncated} />
+      <ApprovalTable approvals={approvals} />
+    </>
+  )
+}
+
 export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactElement => {
   const { client, scope } = useSandbox()
   const {
@@ -174,19 +191,7 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
       />
     ),
     calls: <CallPanel runId={runId} query={calls} />,
-    tools:
-      tools.error === null ? (
-        tools.data === undefined ? (
-          <Loading what="tools" />
-        ) : (
-          <>
-            <ToolPanel tools={tools.data.tools} isTruncated={tools.data.truncated} />
-            <ApprovalTable approvals={asked.approvals} />
-          </>
-        )
-      ) : (
-        <Problem error={tools.error} onRetry={tools.refetch} />
-      ),
+    tools: <Tools query={tools} approvals={asked.approvals} />,
     changes: <ChangesPanel run={run} />,
     safety: <SafetyPanel run={run} />
   }

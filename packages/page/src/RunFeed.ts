@@ -62,6 +62,8 @@ export interface Feed {
   readonly steps: ReadonlyArray<Step>
   /** Shared by all feeds of a reading. `last` changes whenever it does. */
   readonly output: Readonly<Record<Channel, OutputLog>>
+  /** The run keeps no more of a channel. */
+  readonly isCut: Readonly<Record<Channel, boolean>>
   /** Number of the last event about an approval of a tool call. */
   readonly approvals: number
   /** The journal was full, and output is missing from its end. */

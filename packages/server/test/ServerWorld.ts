@@ -189,6 +189,7 @@ export const serve = (options: WorldOptions = {}) =>
       grants,
       roster,
       runtime: Context.get(context, ContainerRuntime),
+      journal: Context.get(context, RunJournal.RunJournal),
       approvals: Context.get(context, Approvals),
       store: Context.get(context, RunStore),
       caller: (over?: Partial<GrantInput>) =>
