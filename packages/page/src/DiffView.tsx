@@ -27,11 +27,14 @@ const File = ({ file, isOpen }: { readonly file: Patch.PatchFile; readonly isOpe
           </Button>
         </Heading>
         <DisclosurePanel>
-          {!isExpanded ? null : file.diff.hunks.length === 0 ? (
+          {isExpanded && file.notes.length > 0 ? (
+            <p className="cs-note cs-mono">{file.notes.join(" · ")}</p>
+          ) : null}
+          {!isExpanded ? null : file.hunks.length === 0 ? (
             <p className="cs-note">A binary file, or only its name or mode changed.</p>
           ) : (
             <div className="cs-diff" dir="ltr">
-              <Diff viewType="unified" diffType={file.diff.type} hunks={file.diff.hunks}>
+              <Diff viewType="unified" diffType={file.type} hunks={file.hunks}>
                 {(hunks) =>
                   hunks.flatMap((hunk, index) => [
                     <Decoration key={`place/${index}`}>

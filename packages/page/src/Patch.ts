@@ -1,5 +1,6 @@
 /** The patch of a run as files with lines, for display. Pure. An agent wrote all of it. */
-import { type ChangeData, type FileData, parseDiff } from "react-diff-view"
+import type { ChangeData, HunkData } from "react-diff-view"
+import * as PatchReader from "./PatchReader.ts"
 import * as VisibleText from "./VisibleText.ts"
 
 /** Lines and files that are shown. More would make the page slow. */
@@ -13,7 +14,10 @@ export interface PatchFile {
   /** Unique in a patch: several commits can change one file. */
   readonly id: string
   readonly name: string
-  readonly diff: FileData
+  readonly type: PatchReader.ReadFile["type"]
+  readonly hunks: Array<HunkData>
+  /** What changed besides lines, such as modes. */
+  readonly notes: ReadonlyArray<string>
   readonly added: number
   readonly removed: number
 }
@@ -32,56 +36,35 @@ const visibleChange = (change: ChangeData): ChangeData => ({
   content: VisibleText.code(change.content, lineCharsMax)
 })
 
-const nameOf = ({ newPath, oldPath, type }: FileData): string =>
-  type === "delete"
-    ? VisibleText.line(oldPath)
-    : type === "rename" || type === "copy"
-      ? `${VisibleText.line(oldPath)} → ${VisibleText.line(newPath)}`
-      : VisibleText.line(newPath)
-
-/** The parts of an mbox that are diffs. Messages of commits may contain anything. */
-const diffsOf = (mbox: string): string =>
-  mbox
-    .split(/^(?=From [0-9a-f]{40} )/mu)
-    .map((mail) => mail.slice(Math.max(0, mail.search(/^diff --git /mu))))
-    .map((part) => part.replace(/^-- \n[^\n]*\n*$/mu, ""))
-    .filter((part) => part.startsWith("diff --git "))
-    .join("\n")
-
-const read = (text: string): ReadonlyArray<FileData> | undefined => {
-  try {
-    return parseDiff(text)
-  } catch {
-    return undefined
-  }
-}
+const nameOf = ({ newPath, oldPath }: PatchReader.ReadFile): string =>
+  [...new Set([oldPath, newPath])]
+    .flatMap((path) => (path === undefined ? [] : [VisibleText.line(path)]))
+    .join(" → ")
 
 /** Reads a patch. */
 export const parse = (mbox: string): Patch => {
-  const text = diffsOf(mbox)
-  const parsed = text === "" ? [] : read(text)
-  if (parsed === undefined || (text !== "" && parsed.length === 0))
+  const patch = PatchReader.read(mbox)
+  if (patch === undefined || (mbox !== "" && patch.files.length === 0))
     return { files: [], isCut: false, isUnreadable: true }
   let left = linesMax
   const files: Array<PatchFile> = []
-  for (const [index, file] of parsed.slice(0, filesMax).entries()) {
+  for (const [index, file] of patch.files.slice(0, filesMax).entries()) {
     const changes = file.hunks.flatMap((hunk) => hunk.changes)
     if (changes.length > left) break
     left -= changes.length
     files.push({
       id: String(index),
       name: nameOf(file),
-      diff: {
-        ...file,
-        hunks: file.hunks.map((hunk) => ({
-          ...hunk,
-          content: VisibleText.line(hunk.content),
-          changes: hunk.changes.map(visibleChange)
-        }))
-      },
+      type: file.type,
+      hunks: file.hunks.map((hunk) => ({
+        ...hunk,
+        content: VisibleText.line(hunk.content),
+        changes: hunk.changes.map(visibleChange)
+      })),
+      notes: file.notes.map((note) => VisibleText.line(note)),
       added: changes.filter(({ type }) => type === "insert").length,
       removed: changes.filter(({ type }) => type === "delete").length
     })
   }
-  return { files, isCut: files.length < parsed.length, isUnreadable: false }
+  return { files, isCut: patch.isCut || files.length < patch.files.length, isUnreadable: false }
 }
