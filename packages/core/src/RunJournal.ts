@@ -158,6 +158,8 @@ export interface JournalRequest {
   readonly after?: number | undefined
   /** Maximum number of entries (default 1000). */
   readonly limit?: number | undefined
+  /** Maximum size of the entries as JSON (default: a whole journal). One entry is always returned. */
+  readonly bytesMax?: number | undefined
 }
 
 /** Default of `JournalRequest.limit`. */
@@ -261,9 +263,17 @@ export const makePen = (bytesMax: number = journalBytesMax) => {
 /** Returns a page of entries that are all in memory. */
 export const pageOf = (
   entries: ReadonlyArray<JournalEntry>,
-  { after = 0, limit = pageEntriesMax }: Omit<JournalRequest, "runId">
+  { after = 0, bytesMax = journalBytesMax, limit = pageEntriesMax }: Omit<JournalRequest, "runId">
 ): JournalPage => {
-  const page = entries.filter(({ seq }) => seq > after).slice(0, limit)
+  const page: Array<JournalEntry> = []
+  let bytes = 0
+  for (const entry of entries) {
+    if (page.length === limit) break
+    if (entry.seq <= after) continue
+    bytes += bytesOf(JSON.stringify(entry)) + 1
+    if (bytes > bytesMax && page.length > 0) break
+    page.push(entry)
+  }
   const last = entries.at(-1)
   return { entries: page, ended: last?.type === "run.ended" && last.seq <= (page.at(-1)?.seq ?? after) }
 }

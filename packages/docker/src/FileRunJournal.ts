@@ -113,29 +113,38 @@ export const make = (options: {
   const read = async (
     runId: RunId,
     after: number,
-    limit: number
+    limit: number,
+    bytesMax: number
   ): Promise<RunJournal.JournalPage | undefined> => {
     const file = await openToRead(pathOf(runId))
     if (file === undefined) return undefined
     const entries: Array<RunJournal.JournalEntry> = []
     let place = nearest(runId, after)
+    let left = bytesMax
+    let isFull = false
     try {
       const piece = Buffer.alloc(pieceBytesMax)
-      while (entries.length < limit) {
+      while (!isFull && entries.length < limit) {
         const { bytesRead } = await file.read(piece, 0, pieceBytesMax, place.offset)
         const before = place.offset
         for (const { bytes, line } of linesOf(piece.subarray(0, bytesRead))) {
           if (entries.length === limit) break
           const entry = Option.getOrUndefined(decodeEntry(line))
+          const isAsked = entry !== undefined && entry.seq > after
+          if (isAsked) left -= bytes
+          isFull = isAsked && left < 0 && entries.length > 0
+          if (isFull) break
           // A line of a later version is skipped.
           place = {
             seq: entry?.seq ?? place.seq,
             offset: place.offset + bytes,
             ended: entry === undefined ? place.ended : entry.type === "run.ended"
           }
-          if (entry !== undefined && entry.seq > after) entries.push(entry)
+          if (isAsked) entries.push(entry)
         }
         if (place.offset === before) break
+        // A reader that begins anywhere reads all before it only once.
+        if (entries.length === 0) note(runId, place)
       }
     } finally {
       await file.close()
@@ -171,8 +180,8 @@ export const make = (options: {
           Effect.ignore(attempt(pathOf(runId), async () => pages.file?.close()))
         )
       }),
-    read: ({ after = 0, limit = RunJournal.pageEntriesMax, runId }) =>
-      attempt(pathOf(runId), () => read(runId, after, limit))
+    read: ({ after = 0, bytesMax = RunJournal.journalBytesMax, limit = RunJournal.pageEntriesMax, runId }) =>
+      attempt(pathOf(runId), () => read(runId, after, limit, bytesMax))
   })
 }
 

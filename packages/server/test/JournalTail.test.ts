@@ -1,5 +1,5 @@
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { type JournalEntry, pageOf, RunJournal } from "@cogni/sandbox-core/RunJournal"
+import { type JournalEntry, type JournalRequest, pageOf, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import * as RunStore from "@cogni/sandbox-core/RunStore"
 import { StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { assert, describe, it } from "@effect/vitest"
@@ -27,7 +27,62 @@ const layerOf = (journal: (typeof RunJournal)["Service"]) =>
     Layer.succeed(RunJournal, journal)
   )
 
+const idsIn = (pieces: ReadonlyArray<Uint8Array>) =>
+  [
+    ...Buffer.concat(pieces)
+      .toString("utf8")
+      .matchAll(/^id: (\d+)$/gmu)
+  ].map(([, id]) => Number(id))
+
 describe("JournalTail", () => {
+  it.live("gives readers that are behind small pieces, which it reads once for all of them", () => {
+    const large = Array.from({ length: 40 }, (_, index): JournalEntry => {
+      const common = { seq: index + 1, at: "2026-01-01T00:00:00.000Z" }
+      return index === 39
+        ? { ...common, type: "run.ended", status: "exited", exitCode: 0 }
+        : { ...common, type: "message.written", text: "\u0001".repeat(16_384) }
+    })
+    const reads = new Map<number, number>()
+    const journal = {
+      write: () => Effect.void,
+      close: () => Effect.void,
+      hold: () => Effect.void,
+      read: (request: JournalRequest) =>
+        Effect.promise(async () => {
+          // As a disk does: meanwhile, other readers ask for the same.
+          await new Promise((resolve) => setImmediate(resolve))
+          if (request.bytesMax === JournalTail.pieceBytesMax) {
+            const after = request.after ?? 0
+            reads.set(after, (reads.get(after) ?? 0) + 1)
+          }
+          return pageOf(large, request)
+        })
+    }
+    return Effect.gen(function* () {
+      const { follow } = yield* JournalTail.make
+      // The newest entries come from memory, the others from the journal.
+      yield* Stream.runDrain(follow(runId, 0))
+      reads.clear()
+      const readers = yield* Effect.all(
+        Array.from({ length: 20 }, () => Stream.runCollect(follow(runId, 0))),
+        { concurrency: "unbounded" }
+      )
+      for (const pieces of readers) {
+        assert.deepStrictEqual(
+          idsIn(pieces),
+          large.map(({ seq }) => seq)
+        )
+        for (const piece of pieces) assert.isAtMost(piece.byteLength, JournalTail.pieceBytesMax + 1000)
+      }
+      assert.isAbove(reads.size, 30)
+      // Without sharing, each of them would be read 20 times.
+      const all = [...reads.values()].reduce((sum, count) => sum + count, 0)
+      assert.isBelow(all, 2 * reads.size)
+      // All of them hold the same piece.
+      assert.strictEqual(new Set(readers.map(([first]) => first)).size, 1)
+    }).pipe(Effect.provide(layerOf(journal)), Effect.scoped)
+  })
+
   it.live("loses no entry for a reader whose reading of the journal fails", () => {
     let failures = 0
     let isFailing = false
@@ -45,18 +100,12 @@ describe("JournalTail", () => {
     }
     return Effect.gen(function* () {
       const { follow } = yield* JournalTail.make
-      const ids = Effect.map(Stream.runCollect(follow(runId, 0)), (pieces) =>
-        [
-          ...Buffer.concat(pieces)
-            .toString("utf8")
-            .matchAll(/^id: (\d+)$/gmu)
-        ].map(([, id]) => Number(id))
-      )
+      const idsAfter = (after: number) => Effect.map(Stream.runCollect(follow(runId, after)), idsIn)
       const all = entries.map(({ seq }) => seq)
-      assert.deepStrictEqual(yield* ids, all)
-      // The oldest entries have left the memory, so this reader needs the journal.
+      assert.deepStrictEqual(yield* idsAfter(0), all)
+      // The oldest entries have left the memory, so this reader needs the journal: a page that no other one has read.
       isFailing = true
-      assert.deepStrictEqual(yield* ids, all)
+      assert.deepStrictEqual(yield* idsAfter(1), all.slice(1))
       assert.strictEqual(failures, 1)
     }).pipe(Effect.provide(layerOf(journal)), Effect.scoped)
   })

@@ -54,6 +54,25 @@ export const suite = <E>(name: string, layer: Layer.Layer<never, E>, prepare: Pr
       })
     )
 
+    it.effect("returns pages within a size, and at least one entry", () =>
+      Effect.gen(function* () {
+        const { journal, runId, write } = yield* prepared
+        const text = "\u0001".repeat(10_000)
+        yield* write(started, ...Array.from({ length: 9 }, () => said(text)), ended)
+        yield* journal.close(runId)
+        const sizes: Array<number> = []
+        for (let after = 0; ;) {
+          const page = yield* journal.read({ runId, after, bytesMax: 130_000 })
+          sizes.push(page?.entries.length ?? 0)
+          after = page?.entries.at(-1)?.seq ?? after
+          if (page?.ended !== false) break
+        }
+        // The first page has the start of the run, and the last one its end.
+        assert.deepStrictEqual(sizes, [3, 2, 2, 2, 2])
+        assert.lengthOf((yield* journal.read({ runId, after: 4, bytesMax: 1 }))?.entries ?? [], 1)
+      })
+    )
+
     it.effect("can be read while it is written", () =>
       Effect.gen(function* () {
         const { journal, read, runId, write } = yield* prepared

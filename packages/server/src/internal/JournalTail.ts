@@ -1,13 +1,13 @@
 /**
  * Follows the journals of runs for any number of readers: one reading of a journal serves all of them.
  *
- * The newest entries stay in memory, already encoded. A reader that is further behind reads the journal itself. A run
- * never waits for a reader. Readers take processor time of the server, which they share with the runs of its process.
+ * The newest entries stay in memory, already encoded. Readers that are further behind share pages of the journal, which
+ * are small: a reader that does not read holds one of them. A run never waits for a reader. Readers take processor time of the server, which they share with the runs of its process.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { endOf, type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
-import { Clock, Effect, Option, RcMap, Ref, Result, Stream, SubscriptionRef } from "effect"
+import { Cache, Clock, Effect, Exit, Option, RcMap, Ref, Result, Stream, SubscriptionRef } from "effect"
 import { RunRoster } from "./RunRoster.ts"
 
 /** Shortest and longest time between two readings of a journal, in milliseconds. */
@@ -28,7 +28,21 @@ const describeEvery = 10
 const recentMax = 1000
 const recentBytesMax = 256 * 1024
 
+/** Maximum number of entries in a reading. */
 const pageMax = 500
+
+/** Maximum size of a reading for all readers: a longer one would hold up the runs of this process. */
+const tailBytesMax = 1024 * 1024
+
+/** Size of the largest entry: its longest text, with six bytes for each character, and its names. */
+const entryBytesMax = 128 * 1024
+
+/** Maximum size of what a reader gets at once. */
+export const pieceBytesMax = 128 * 1024
+
+/** Pages of one run that readers who are behind share, and for how long. */
+const sharedPagesMax = 16
+const sharedTime = "2 seconds"
 
 /** An entry as a server-sent event. */
 interface Encoded {
@@ -61,9 +75,16 @@ const joined = (entries: ReadonlyArray<Encoded>): Uint8Array => {
   return whole
 }
 
+/** The first entries of a piece. A reader that does not read holds one piece. */
+const firstOf = (entries: ReadonlyArray<Encoded>): ReadonlyArray<Encoded> => {
+  let bytes = 0
+  const end = entries.findIndex((entry, at) => (bytes += entry.bytes.byteLength) > pieceBytesMax && at > 0)
+  return end < 0 ? entries : entries.slice(0, end)
+}
+
 /** Adds entries, and drops the oldest ones over the limits. */
-const grown = ({ last, recent }: Tail, entries: ReadonlyArray<JournalEntry>, isOver: boolean): Tail => {
-  const all = [...recent, ...entries.map(encode)]
+const grown = ({ last, recent }: Tail, entries: ReadonlyArray<Encoded>, isOver: boolean): Tail => {
+  const all = [...recent, ...entries]
   let bytes = 0
   let from = all.length
   while (from > 0 && all.length - from < recentMax) {
@@ -77,15 +98,30 @@ const grown = ({ last, recent }: Tail, entries: ReadonlyArray<JournalEntry>, isO
 const unreadable = (runId: RunId, error: { readonly message: string }) =>
   Effect.logWarning(`the journal of run ${runId} could not be read. ${error.message}`)
 
-const read = (journal: (typeof RunJournal)["Service"], runId: RunId, after: number) =>
-  journal.read({ runId, after, limit: pageMax })
+/** A part of the journal before the entries in memory. */
+interface OlderPage {
+  readonly entries: ReadonlyArray<Encoded>
+  readonly piece: Uint8Array
+}
+
+/** Reads older parts of a journal, each of them once for all readers that need it at about the same time. */
+const olderPages = (journal: (typeof RunJournal)["Service"], runId: RunId) =>
+  Cache.makeWith(
+    (after: number) =>
+      Effect.map(
+        journal.read({ runId, after, limit: pageMax, bytesMax: pieceBytesMax }),
+        (page): OlderPage => {
+          const entries = page?.entries.map(encode) ?? []
+          return { entries, piece: joined(entries) }
+        }
+      ),
+    { capacity: sharedPagesMax, timeToLive: (exit) => (Exit.isSuccess(exit) ? sharedTime : 0) }
+  )
+
+type OlderPages = Effect.Success<ReturnType<typeof olderPages>>
 
 /** Waits for entries after a number. Returns them, and the number after which to go on, until the run is over. */
-const piecesOf = (
-  journal: (typeof RunJournal)["Service"],
-  runId: RunId,
-  tail: SubscriptionRef.SubscriptionRef<Tail>
-) =>
+const piecesOf = (older: OlderPages, runId: RunId, tail: SubscriptionRef.SubscriptionRef<Tail>) =>
   Effect.fnUntraced(function* (from: number) {
     const next = yield* SubscriptionRef.changes(tail).pipe(
       Stream.filter(({ isOver, last }) => last > from || isOver),
@@ -94,21 +130,18 @@ const piecesOf = (
     const { isOver, last, recent } = Option.getOrThrow(next)
     const oldest = recent[0]?.seq ?? last + 1
     const isBehind = from + 1 < oldest
-    const older = isBehind ? yield* Effect.result(read(journal, runId, from)) : undefined
-    if (older !== undefined && Result.isFailure(older)) {
-      yield* unreadable(runId, older.failure)
+    const page = isBehind ? yield* Effect.result(Cache.get(older, from)) : undefined
+    if (page !== undefined && Result.isFailure(page)) {
+      yield* unreadable(runId, page.failure)
       yield* Effect.sleep(`${pollMillisMin} millis`)
       return [[], Option.some(from)] as const
     }
-    const found =
-      older === undefined
-        ? recent.filter(({ seq }) => seq > from)
-        : (older.success?.entries.map(encode) ?? [])
+    const found = page?.success.entries ?? firstOf(recent.filter(({ seq }) => seq > from))
     // Entries that this host has lost are skipped.
     const reached = found.at(-1)?.seq ?? (isBehind ? oldest - 1 : last)
     const isDone = isOver && reached >= last
     return [
-      found.length === 0 ? [] : [joined(found)],
+      found.length === 0 ? [] : [page?.success.piece ?? joined(found)],
       isDone ? Option.none<number>() : Option.some(reached)
     ] as const
   })
@@ -133,18 +166,20 @@ export const make = Effect.gen(function* () {
     lookup: Effect.fnUntraced(function* (runId: RunId) {
       const tail = yield* SubscriptionRef.make<Tail>({ recent: [], last: 0, isOver: false })
       const readers = yield* Ref.make(0)
+      const older = yield* olderPages(journal, runId)
       let readings = 0
       const step = Effect.gen(function* () {
         const { last } = yield* SubscriptionRef.get(tail)
-        const page = yield* read(journal, runId, last)
+        const page = yield* journal.read({ runId, after: last, limit: pageMax, bytesMax: tailBytesMax })
         const entries = page?.entries ?? []
         const isAsked = readings++ % describeEvery === 0 && entries.length === 0 && page?.ended !== true
         const end = isAsked ? yield* missingEnd(runId, last + 1) : undefined
         const isOver = page?.ended === true || end !== undefined
-        const found = end === undefined ? entries : [...entries, end]
+        const found = (end === undefined ? entries : [...entries, end]).map(encode)
         if (found.length > 0 || isOver)
           yield* SubscriptionRef.update(tail, (before) => grown(before, found, isOver))
-        return { isOver, isMore: entries.length === pageMax }
+        const size = found.reduce((sum, { bytes }) => sum + bytes.byteLength, 0)
+        return { isOver, isMore: entries.length === pageMax || size > tailBytesMax - entryBytesMax }
       })
       yield* step.pipe(
         // A store that does not answer now may answer later. Readers get heartbeats until then.
@@ -157,7 +192,7 @@ export const make = Effect.gen(function* () {
         Effect.repeat({ until: ({ isOver }) => isOver }),
         Effect.forkScoped
       )
-      return { tail, readers }
+      return { tail, readers, older }
     })
   })
 
@@ -175,7 +210,7 @@ export const make = Effect.gen(function* () {
   /** Streams the entries after a number, as they come, until the run is over. */
   const follow = (runId: RunId, after: number): Stream.Stream<Uint8Array> =>
     Stream.unwrap(
-      Effect.map(tailOf(runId), ({ tail }) => Stream.paginate(after, piecesOf(journal, runId, tail)))
+      Effect.map(tailOf(runId), ({ older, tail }) => Stream.paginate(after, piecesOf(older, runId, tail)))
     )
 
   return { follow }
