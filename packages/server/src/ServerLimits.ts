@@ -17,6 +17,12 @@ export const ServerLimits = Schema.Struct({
   requestsPerMinutePerGrantMax: positive(10_000_000, 6000),
   /** Requests without a known token, per bucket of addresses and minute (default 600). More are answered with 429. */
   unknownRequestsPerMinuteMax: positive(10_000_000, 600),
+  /** Concurrent requests of an account, with those whose answer is not read yet (default 300). More: 429. */
+  requestsPerAccountMax: positive(100_000, 300),
+  /** Size of the large answers of an account that are not read yet (default 64 MiB). More are answered with 503. */
+  unreadBytesPerAccountMax: positive(2 ** 40, 64 * 1024 * 1024),
+  /** Size of the large answers of all accounts that are not read yet (default 256 MiB). More are answered with 503. */
+  unreadBytesMax: positive(2 ** 40, 256 * 1024 * 1024),
   /** Runs that a grant may start per minute (default 60). More are answered with 429. */
   runsPerMinutePerGrantMax: positive(1_000_000, 60),
   /** Concurrent runs allowed per grant (default 8). One more is answered with 429. */
@@ -29,7 +35,7 @@ export const ServerLimits = Schema.Struct({
   headersSecondsMax: positive(day, 15),
   /** Timeout of a whole request (default 60). The caller configures the platform's server with it. */
   requestSecondsMax: positive(day, 60),
-  /** Time after which an event stream that is not read is closed and its run ended (default 60). */
+  /** Time after which an answer that is not read is closed (default 60); that of a chat ends its run. */
   streamIdleSecondsMax: positive(day, 60),
   /** Interval of comments in an event stream (default 15). */
   heartbeatSeconds: positive(day, 15),

@@ -14,6 +14,7 @@ import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import { RateLimiter } from "effect/persistence"
 import * as SignInCookie from "./SignInCookie.ts"
 import * as UnknownCallers from "./UnknownCallers.ts"
+import * as OpenAnswers from "./OpenAnswers.ts"
 import * as Problem from "./Problem.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
 
@@ -43,6 +44,7 @@ export const layer = (
     Effect.gen(function* () {
       const grants = yield* GrantStore
       const limiter = yield* RateLimiter.RateLimiter
+      const answers = yield* OpenAnswers.make(limits)
       const known = UnknownCallers.make()
       return Authentication.of({
         bearer: Effect.fnUntraced(function* (answer, { credential: inHeader }) {
@@ -75,10 +77,12 @@ export const layer = (
           )
           known.add(hash)
           yield* withinRate(limiter, "requests", grant.id, limits.requestsPerMinutePerGrantMax)
-          return yield* Effect.provideContext(
+          yield* answers.enter(grant.billingAccountId)
+          const response = yield* Effect.provideContext(
             answer,
             Context.make(CurrentGrant, grant).pipe(Context.add(CurrentToken, credential))
           )
+          return yield* answers.paced(grant.billingAccountId, response)
         })
       })
     })

@@ -5,7 +5,7 @@
  */
 import { patchAnnotation } from "@cogni/sandbox-core/RunFacts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { type JournalEntry, pageEntriesMax, RunJournal } from "@cogni/sandbox-core/RunJournal"
+import { type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import { outputOf, RunStore } from "@cogni/sandbox-core/RunStore"
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
@@ -14,6 +14,9 @@ import type { RunHandlers } from "./RunHandlers.ts"
 
 /** Maximum number of bytes in the answer of a range. */
 export const rangeBytesMax = 8 * 1024 * 1024
+
+/** Size of one reading of a journal: a longer one would hold up the runs of this process. */
+const pieceBytesMax = 1024 * 1024
 
 export type Channel = "stdout" | "stderr"
 
@@ -70,11 +73,11 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
     let text = ""
     let after = 0
     while (true) {
-      const page = yield* journal.read({ runId, after })
-      if (page === undefined) return text
+      const page = yield* journal.read({ runId, after, bytesMax: pieceBytesMax })
+      const last = page?.entries.at(-1)?.seq
+      if (page === undefined || last === undefined) return text
       text += textIn(page.entries, channel)
-      after = page.entries.at(-1)?.seq ?? after
-      if (page.entries.length < pageEntriesMax) return text
+      after = last
     }
   })
 
