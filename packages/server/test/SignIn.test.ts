@@ -180,6 +180,25 @@ describe("the page's files", () => {
       assert.deepStrictEqual([asset.status, asset.body], [200, "app()"])
       assert.include(asset.headers.get("cache-control"), "immutable")
       assert.include(asset.headers.get("content-type"), "text/javascript")
+      const head = yield* asked(`${url}/sandbox/`, { method: "HEAD", headers: { accept: "text/html" } })
+      assert.deepStrictEqual([head.status, head.body], [200, ""])
+    })
+  )
+
+  it.effect("are never kept as missing: another server may have them after an update", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve({ page: yield* built })
+      for (const headers of [{ accept: "*/*" }, { accept: "text/html" }]) {
+        const missing = yield* asked(`${url}/sandbox/assets/app-2.js`, { headers })
+        assert.deepStrictEqual([missing.status, missing.headers.get("cache-control")], [404, "no-store"])
+      }
+      // A path without an extension is no address of the page either.
+      const odd = yield* asked(`${url}/sandbox/assets/app`, { headers: { accept: "text/html" } })
+      assert.deepStrictEqual([odd.status, odd.headers.get("cache-control")], [404, "no-store"])
+      const etag = (yield* asked(`${url}/sandbox/assets/app-1.js`)).headers.get("etag") ?? ""
+      const again = yield* asked(`${url}/sandbox/assets/app-1.js`, { headers: { "if-none-match": etag } })
+      assert.strictEqual(again.status, 304)
+      assert.include(again.headers.get("cache-control"), "immutable")
     })
   )
 

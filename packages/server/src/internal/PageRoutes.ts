@@ -30,11 +30,22 @@ const secured = HttpServerResponse.setHeaders({
   "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
 })
 
-/** A file below `assets/` has its hash in its name. The others are checked at each visit. */
-const cached = (url: string) =>
+/** Statuses of answers with a file, or that the browser has the file. */
+const fileStatuses = new Set([200, 206, 304])
+
+/**
+ * A file below `assets/` has its hash in its name. The others are checked at each visit. That a file is missing is never
+ * kept: during an update, another server may have it already.
+ */
+const cached = (isAsset: boolean) => (response: HttpServerResponse.HttpServerResponse) =>
   HttpServerResponse.setHeader(
+    response,
     "cache-control",
-    url.startsWith("/assets/") ? "public, max-age=31536000, immutable" : "no-cache"
+    !fileStatuses.has(response.status)
+      ? "no-store"
+      : isAsset
+        ? "public, max-age=31536000, immutable"
+        : "no-cache"
   )
 
 const notBuilt = Problem.toResponse(
@@ -51,14 +62,17 @@ export const layer = (directory: string) =>
     Effect.gen(function* () {
       const fileSystem = yield* FileSystem.FileSystem
       const index = (yield* Path.Path).join(directory, "index.html")
-      const files = yield* Effect.orDie(HttpStaticServer.make({ root: directory, spa: true }))
+      const filesOf = (spa: boolean) => Effect.orDie(HttpStaticServer.make({ root: directory, spa }))
+      const assets = yield* filesOf(false)
+      const pages = yield* filesOf(true)
       const answer = Effect.gen(function* () {
         // At each request, because a checkout can be built while its server runs.
         const isBuilt = yield* Effect.orElseSucceed(fileSystem.exists(index), () => false)
         if (!isBuilt) return notBuilt
         const { url } = yield* HttpServerRequest.HttpServerRequest
-        const found = yield* files.pipe(Effect.catch(HttpServerRespondable.toResponse))
-        return cached(url)(found)
+        const isAsset = url.startsWith("/assets/")
+        const found = yield* (isAsset ? assets : pages).pipe(Effect.catch(HttpServerRespondable.toResponse))
+        return cached(isAsset)(found)
       })
       yield* router.prefixed(prefix).add("GET", "/*", Effect.map(answer, secured))
     })

@@ -18,6 +18,8 @@ export const documentationPolicy =
 
 const safely = (policy: string) => (response: HttpServerResponse.HttpServerResponse) =>
   HttpServerResponse.setHeaders(response, {
+    // No cache between the server and one caller may answer another one.
+    "cache-control": response.headers["cache-control"] ?? "private, no-store",
     // A response can have its own policy.
     "content-security-policy": response.headers["content-security-policy"] ?? policy,
     "referrer-policy": "no-referrer",
