@@ -15,6 +15,14 @@ const lost = new ApiProblem({
     "the browser did not keep the sign-in. Open this page over HTTPS or as http://localhost, and allow cookies for it"
 })
 
+const replaced = new ApiProblem({
+  status: undefined,
+  reason: "CookieReplaced",
+  message:
+    "the browser sent the sign-in of another grant than this one, so another server of this host set it. Remove the " +
+    "cookies of this host in the browser, and sign in again"
+})
+
 export const SignIn = ({
   client,
   onSignedIn,
@@ -32,13 +40,13 @@ export const SignIn = ({
     setPending(true)
     setProblem(undefined)
     try {
-      await client.signIn(token)
+      const sent = await client.signIn(token)
       if (field.current !== null) field.current.value = ""
-      onSignedIn(
-        await client.whoAmI().catch((error: unknown) => {
-          throw error instanceof ApiProblem && error.reason === "GrantMissing" ? lost : error
-        })
-      )
+      const kept = await client.whoAmI().catch((error: unknown) => {
+        throw error instanceof ApiProblem && error.reason === "GrantMissing" ? lost : error
+      })
+      if (kept.grant.id !== sent.grant.id) throw replaced
+      onSignedIn(kept)
     } catch (error) {
       setProblem(error)
     } finally {

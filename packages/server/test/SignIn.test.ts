@@ -65,6 +65,58 @@ describe("sign-in", () => {
       })
   )
 
+  it.effect("gets with TLS a cookie that no other server of the domain can set", () =>
+    Effect.gen(function* () {
+      // One proxy names the protocol, one of several proxies does, or only the browser's page does.
+      for (const tls of [
+        { "x-forwarded-proto": "https" },
+        { "x-forwarded-proto": "https, http" },
+        { origin: "https://sandbox.example.com" }
+      ]) {
+        const { answer, cookie, csrf, server, set, token, url } = yield* signedIn({}, tls)
+        assert.deepStrictEqual(set.split("; ").toSorted(), [
+          "HttpOnly",
+          "Max-Age=43200",
+          "Path=/",
+          "SameSite=Strict",
+          "Secure",
+          `__Host-cogni-grant=${token}`
+        ])
+        const other = yield* server.caller({ userId: "mallory", billingAccountId: "evil" })
+        const whoIs = (sent: string) => asked(url, { headers: { ...tls, cookie: sent } })
+        for (const sent of [cookie, `cogni-grant=${other.token}; ${cookie}`]) {
+          const { body, status } = yield* whoIs(sent)
+          assert.deepStrictEqual([status, body.grant?.id], [200, answer.body.grant.id])
+        }
+        const { body } = yield* whoIs(`cogni-grant=${other.token}`)
+        assert.strictEqual(body.error.reason, "GrantMissing")
+        const page = { ...tls, cookie, "x-cogni-csrf": csrf }
+        const out = yield* asked(url, { method: "DELETE", headers: page })
+        assert.match(
+          out.headers.get("set-cookie") ?? "",
+          /^__Host-cogni-grant=;.*Max-Age=0.*Path=\/;.*Secure/u
+        )
+      }
+    })
+  )
+
+  it.effect("refuses two cookies, of which another server of this host set one", () =>
+    Effect.gen(function* () {
+      const { cookie, csrf, server, url } = yield* signedIn()
+      const other = yield* server.caller({ userId: "mallory", billingAccountId: "evil" })
+      const foreign = `cogni-grant=${other.token}`
+      for (const sent of [`${foreign}; ${cookie}`, `${cookie};${foreign}`, `a=b; ${cookie} ; ${foreign}`])
+        for (const method of ["GET", "DELETE"]) {
+          const { body, headers, status } = yield* asked(url, {
+            method,
+            headers: { cookie: sent, "x-cogni-csrf": csrf }
+          })
+          assert.deepStrictEqual([status, body.error?.reason], [403, "CookieDoubled"])
+          assert.isNull(headers.get("set-cookie"))
+        }
+    })
+  )
+
   it.effect("lets the page use the whole API with its header", () =>
     Effect.gen(function* () {
       const { cookie, csrf, server, url } = yield* signedIn()

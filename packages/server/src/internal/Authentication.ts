@@ -59,7 +59,7 @@ export const layer = (
             yield* unknownWithinRate(limiter, bucket, limits.unknownRequestsPerMinuteMax)
           }
           if (inCookie !== undefined) {
-            if (yield* SignInCookie.isForged(request, inCookie)) return yield* Effect.fail(forged)
+            yield* checkCookie(request, inCookie)
           } else if (authorization === undefined) return yield* Problem.challenge(missing)
           else if (!/^bearer /iu.test(authorization)) return yield* Problem.challenge(notBearer)
           if (!GrantToken.isWellFormed(credential)) return yield* Problem.challenge(unknown)
@@ -123,6 +123,22 @@ const missing = Problem.make(
   "authz_denied",
   "GrantMissing",
   "the request has no token. Send the token of a grant: Authorization: Bearer cgs_…"
+)
+
+/** Fails if a request with the sign-in cookie may not come from our page, or not from its own sign-in. */
+export const checkCookie = Effect.fnUntraced(function* (
+  request: HttpServerRequest.HttpServerRequest,
+  token: Redacted.Redacted<string>
+) {
+  if (SignInCookie.isDoubled(request)) return yield* Effect.fail(doubled)
+  if (yield* SignInCookie.isForged(request, token)) return yield* Effect.fail(forged)
+})
+
+const doubled = Problem.make(
+  "authz_denied",
+  "CookieDoubled",
+  "the browser sent two sign-in cookies, so another server of this host or domain set one of them. Remove the cookies " +
+    "of this host in the browser, and sign in again"
 )
 
 /** The cookie is valid only for our page, which knows the header's value. */

@@ -12,24 +12,39 @@ import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { timingSafeEqual } from "node:crypto"
 import * as HostNames from "../HostNames.ts"
 
-/** Name of the cookie. */
-export const name = "cogni-grant"
+/**
+ * Name of the cookie without TLS, and with it. A browser accepts the latter only from this very host, over HTTPS, for all
+ * paths. The former can also come from another port of this machine, and from a host above this one.
+ */
+const plainName = "cogni-grant"
+const secureName = "__Host-cogni-grant"
 
 /** Header with the derived value. */
 export const csrfHeader = "x-cogni-csrf"
 
-/** Only these routes get the cookie. */
-export const path = "/api/v1"
+/** Without TLS, only these routes get the cookie. */
+const path = "/api/v1"
 
 /** The route that tells the page the header's value, and so cannot require it. */
 export const signInPath = `${path}/sign-in`
 
+/** The name that counts: with TLS, only the one that nobody else can set. */
+const nameIn = (request: HttpServerRequest.HttpServerRequest) =>
+  secureName in request.cookies || isSecure(request) ? secureName : plainName
+
 /** Returns the token in the cookie of a request. */
-export const tokenOf = ({
-  cookies
-}: HttpServerRequest.HttpServerRequest): Redacted.Redacted<string> | undefined => {
-  const value = cookies[name]
+export const tokenOf = (
+  request: HttpServerRequest.HttpServerRequest
+): Redacted.Redacted<string> | undefined => {
+  const value = request.cookies[nameIn(request)]
   return value === undefined ? undefined : Redacted.make(value, { label: "grant token" })
+}
+
+/** Returns whether somebody else set a cookie with the same name: which of them is ours is unknown. */
+export const isDoubled = (request: HttpServerRequest.HttpServerRequest): boolean => {
+  const name = nameIn(request)
+  const names = (request.headers["cookie"] ?? "").split(";").map((pair) => pair.split("=", 1)[0]?.trim())
+  return names.filter((one) => one === name).length > 1
 }
 
 /** Returns the value of the header. The token cannot be computed from it. */
@@ -63,14 +78,20 @@ export const keptSeconds = (
 
 /**
  * Returns whether the cookie may travel only over HTTPS. Not under the local names without a TLS proxy, where some
- * browsers would refuse such a cookie.
+ * browsers would refuse such a cookie. A proxy may hide both the name and the protocol; a browser tells its own page.
  */
 const isSecure = ({ headers }: HttpServerRequest.HttpServerRequest): boolean =>
-  headers["x-forwarded-proto"] === "https" ||
+  headers["x-forwarded-proto"]?.split(",")[0]?.trim() === "https" ||
+  headers["origin"]?.startsWith("https://") === true ||
   !HostNames.local.includes(HostNames.nameIn(headers["host"]) ?? "")
 
-const attributes = (request: HttpServerRequest.HttpServerRequest) =>
-  ({ path, httpOnly: true, sameSite: "strict", secure: isSecure(request) }) as const
+const common = { httpOnly: true, sameSite: "strict" } as const
+
+/** Name and attributes of the cookie that a request gets. */
+const cookieFor = (request: HttpServerRequest.HttpServerRequest) =>
+  isSecure(request)
+    ? { name: secureName, attributes: { ...common, path: "/", secure: true } }
+    : { name: plainName, attributes: { ...common, path, secure: false } }
 
 /** Lets the browser keep the token. */
 export const keep = (
@@ -78,15 +99,19 @@ export const keep = (
   request: HttpServerRequest.HttpServerRequest,
   token: Redacted.Redacted<string>,
   seconds: number
-): HttpServerResponse.HttpServerResponse =>
-  HttpServerResponse.setCookieUnsafe(response, name, GrantToken.tell(token), {
-    ...attributes(request),
+): HttpServerResponse.HttpServerResponse => {
+  const { attributes, name } = cookieFor(request)
+  return HttpServerResponse.setCookieUnsafe(response, name, GrantToken.tell(token), {
+    ...attributes,
     maxAge: `${seconds} seconds`
   })
+}
 
 /** Lets the browser remove the token. */
 export const drop = (
   response: HttpServerResponse.HttpServerResponse,
   request: HttpServerRequest.HttpServerRequest
-): HttpServerResponse.HttpServerResponse =>
-  HttpServerResponse.expireCookieUnsafe(response, name, attributes(request))
+): HttpServerResponse.HttpServerResponse => {
+  const { attributes, name } = cookieFor(request)
+  return HttpServerResponse.expireCookieUnsafe(response, name, attributes)
+}
