@@ -1,7 +1,7 @@
 /** The whole page: its routes, its sign-in, and its links. */
 "use client"
 
-import { QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query"
+import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query"
 import {
   createRootRoute,
   createRoute,
@@ -185,13 +185,13 @@ const routeTree = rootRoute.addChildren([listRoute, runRoute, agentsRoute, sessi
 const retriesMax = 2
 
 /** Queries of the page. A failure that only a sign-in can mend is passed to `signedOut`. */
-const queriesOf = (signedOut: (problem: Error) => void) =>
-  new QueryClient({
-    queryCache: new QueryCache({
-      onError: (error) => {
-        if (isSignedOut(error)) signedOut(error)
-      }
-    }),
+const queriesOf = (signedOut: (problem: Error) => void) => {
+  const onError = (error: Error) => {
+    if (isSignedOut(error)) signedOut(error)
+  }
+  return new QueryClient({
+    queryCache: new QueryCache({ onError }),
+    mutationCache: new MutationCache({ onError }),
     defaultOptions: {
       queries: {
         retry: (failures, error) => error instanceof ApiProblem && error.isRetryable && failures < retriesMax,
@@ -202,11 +202,12 @@ const queriesOf = (signedOut: (problem: Error) => void) =>
       }
     }
   })
+}
 
 export const SandboxPage = ({ basePath = "/sandbox", baseUrl = "" }: SandboxPageProps): ReactElement => {
   const [who, setWho] = useState<SignedIn>()
   const [why, setWhy] = useState<string>()
-  const [problem, setProblem] = useState<unknown>()
+  const [problem, setProblem] = useState<{ readonly error: unknown; readonly retry: () => void }>()
   const [isChecked, setChecked] = useState(false)
   const anonymous = useMemo(() => RunsClient.make({ baseUrl }), [baseUrl])
   const router = useMemo(() => createRouter({ routeTree, basepath: basePath }), [basePath])
@@ -229,7 +230,7 @@ export const SandboxPage = ({ basePath = "/sandbox", baseUrl = "" }: SandboxPage
       setWho(await anonymous.whoAmI())
       setChecked(true)
     } catch (error) {
-      if (!isSignedOut(error)) return setProblem(error)
+      if (!isSignedOut(error)) return setProblem({ error, retry: () => void check() })
       const { message, reason } = describe(error)
       if (reason !== "GrantMissing") setWhy(message)
       setChecked(true)
@@ -239,11 +240,12 @@ export const SandboxPage = ({ basePath = "/sandbox", baseUrl = "" }: SandboxPage
     void check()
   }, [check])
   const signOut = useCallback(async () => {
+    setProblem(undefined)
     try {
       await RunsClient.make(options).signOut()
       leave("You are signed out.")
     } catch (error) {
-      setProblem(error)
+      setProblem({ error, retry: () => void signOut() })
     }
   }, [options, leave])
   const session = useMemo(
@@ -254,7 +256,7 @@ export const SandboxPage = ({ basePath = "/sandbox", baseUrl = "" }: SandboxPage
     return (
       <main className="cs-sign-in">
         <h1>Cogni Sandbox</h1>
-        <Problem error={problem} onRetry={check} />
+        <Problem error={problem.error} onRetry={problem.retry} />
       </main>
     )
   if (!isChecked)

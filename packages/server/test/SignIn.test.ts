@@ -185,6 +185,21 @@ describe("sign-in", () => {
       const after = yield* asked(`${server.url}/api/v1/runs`, { headers: { cookie, "x-cogni-csrf": csrf } })
       assert.deepStrictEqual([after.status, after.body.error.reason], [403, "GrantRevoked"])
       assert.strictEqual((yield* asked(url, { headers: { cookie } })).status, 403)
+      // The browser can still remove the cookie.
+      const out = yield* asked(url, { method: "DELETE", headers: { cookie, "x-cogni-csrf": csrf } })
+      assert.strictEqual(out.status, 204)
+      assert.match(out.headers.get("set-cookie") ?? "", /^cogni-grant=;.*Max-Age=0/u)
+    })
+  )
+
+  it.effect("ends for nobody who did not send the cookie", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve()
+      const out = yield* asked(url.concat("/api/v1/sign-in"), {
+        method: "DELETE",
+        headers: { "sec-fetch-site": "cross-site" }
+      })
+      assert.deepStrictEqual([out.status, out.headers.get("set-cookie")], [204, null])
     })
   )
 

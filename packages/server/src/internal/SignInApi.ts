@@ -3,6 +3,7 @@ import { GrantPermissions } from "@cogni/sandbox-graph-provider/grants/GrantPerm
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Authentication } from "./Authentication.ts"
+import * as Problem from "./Problem.ts"
 
 /** The grant of a page, without its token. */
 export const SignedIn = Schema.Struct({
@@ -31,9 +32,18 @@ export class SignIn extends HttpApiGroup.make("signIn")
     ),
     HttpApiEndpoint.get("get", "/sign-in", { success: SignedIn }).annotateMerge(
       OpenApi.annotations({ summary: "Get the grant of the caller, without its token" })
-    ),
-    HttpApiEndpoint.delete("signOut", "/sign-in", { success: HttpApiSchema.NoContent }).annotateMerge(
-      OpenApi.annotations({ summary: "Let the browser remove the token" })
     )
   )
-  .middleware(Authentication) {}
+  .middleware(Authentication)
+  .add(
+    HttpApiEndpoint.delete("signOut", "/sign-in", {
+      success: HttpApiSchema.NoContent,
+      error: Problem.Denied
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Let the browser remove the token",
+        description:
+          "Needs the header x-cogni-csrf, and no valid grant: it works for a revoked or expired one too."
+      })
+    )
+  ) {}

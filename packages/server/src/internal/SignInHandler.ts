@@ -1,7 +1,7 @@
 /** Handlers of the page's sign-in: keep the token of a grant in a cookie, tell whose it is, and remove it. */
 import { Clock, Effect } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
-import { CurrentGrant, CurrentToken } from "./Authentication.ts"
+import { checkCookie, CurrentGrant, CurrentToken } from "./Authentication.ts"
 import * as SignInCookie from "./SignInCookie.ts"
 
 const view = Effect.gen(function* () {
@@ -23,7 +23,13 @@ export const make = (secondsMax: number) => ({
     return SignInCookie.keep(yield* view, request, yield* CurrentToken, seconds)
   }),
   get: view,
-  signOut: Effect.map(HttpServerRequest.HttpServerRequest, (request) =>
-    SignInCookie.drop(HttpServerResponse.empty({ status: 204 }), request)
-  )
+  /** Asks no store: a sign-out must work with a revoked grant, and while the store is unavailable. */
+  signOut: Effect.gen(function* () {
+    const request = yield* HttpServerRequest.HttpServerRequest
+    const token = SignInCookie.tokenOf(request)
+    const answer = HttpServerResponse.empty({ status: 204 })
+    if (token === undefined) return answer
+    yield* checkCookie(request, token)
+    return SignInCookie.drop(answer, request)
+  })
 })
