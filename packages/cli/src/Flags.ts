@@ -483,6 +483,11 @@ export const serve = {
     "NAME",
     "Accepted name in the Host header, besides localhost and the address of --host; may be repeated (default none)"
   ),
+  trustedProxies: several(
+    "trusted-proxy",
+    "ADDRESS",
+    "IP address of a proxy whose X-Forwarded-For names the caller; may be repeated (default none)"
+  ),
   operatorPort: orUndefined(
     whole(
       "operator-port",

@@ -7,8 +7,9 @@ import { issuesOf } from "@cogni/sandbox-core/SandboxSpec"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import * as HostNames from "@cogni/sandbox-server/HostNames"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
-import { Context, Effect, Layer, Schema } from "effect"
+import { Context, Effect, Layer, Result, Schema } from "effect"
 import { HttpServer } from "effect/http"
+import { NetAddress } from "effect/net"
 import { createServer, type Server } from "node:http"
 import { mapLayerError, refusal } from "./Failure.ts"
 import * as MetricsPort from "./MetricsPort.ts"
@@ -40,6 +41,14 @@ export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeI
       "usage",
       `--host-name ${oneLine(name)} is not a host name`,
       "Write only the name, such as sandbox.example.com"
+    )
+  }
+  const proxy = input.trustedProxies.find((address) => Result.isFailure(NetAddress.ipFromString(address)))
+  if (proxy !== undefined) {
+    return yield* refusal(
+      "usage",
+      `--trusted-proxy ${oneLine(proxy)} is not an IP address`,
+      "Write the address from which the proxy connects, such as 127.0.0.1"
     )
   }
   const limits = yield* limitsOf(input)

@@ -119,10 +119,11 @@ export const server = (
         models: offeredOf(settings, options),
         budget
       }
-      const { hostNames } = options
+      const { hostNames, trustedProxies } = options
       const repositories = { forges, hostOrigins: options.hostRepositories }
       const server = {
         hostNames,
+        trustedProxies,
         limits: limitsOf(options),
         model: modelOf(settings, options),
         traceUrl: yield* traceUrlOf(options),

@@ -112,6 +112,7 @@ describe("serve", () => {
     [["--drain", "soon"], 64, "--drain", {}],
     [[], 78, "invalid environment variable", { SANDBOX_ENABLED: "yes" }],
     [["--max-runs", "0"], 64, "--max-runs", {}],
+    [["--trusted-proxy", "proxy.example.com"], 64, "is not an IP address", {}],
     [["--port", "0"], 78, "no model is configured", { SANDBOX_ENABLED: "true" }]
   ])("%j exits with %i", ([argv, code, says, environment]) =>
     Effect.gen(function* () {

@@ -48,6 +48,8 @@ export interface SandboxServerOptions {
    * each run. Absent: it shows the ID.
    */
   readonly traceUrl?: string | undefined
+  /** Addresses of proxies whose `X-Forwarded-For` names the caller. Default: none, so a proxy is one caller. */
+  readonly trustedProxies?: ReadonlyArray<string> | undefined
   /** Directory of the page's built files, such as `PageSite.directory`. Absent: no page is served. */
   readonly page?: string | undefined
 }
@@ -90,7 +92,7 @@ export const routes = (options: SandboxServerOptions, limits: ServerLimits.Serve
   Layer.mergeAll(
     HttpApiBuilder.layer(ServerApi.ServerApi).pipe(
       Layer.provide([agents, chat(options, limits), runs(options, limits), approvals, signIn(limits)]),
-      Layer.provide([Authentication.layer(limits), ServerApi.layerReadable])
+      Layer.provide([Authentication.layer(limits, options.trustedProxies), ServerApi.layerReadable])
     ),
     ServerHealth.liveness,
     options.page === undefined ? Layer.empty : PageRoutes.layer(options.page),

@@ -74,6 +74,7 @@ export interface WorldOptions {
   readonly model?: string
   readonly grants?: Layer.Layer<GrantStore>
   readonly hostNames?: ReadonlyArray<string>
+  readonly trustedProxies?: ReadonlyArray<string>
   /** Directory of the page's files. */
   readonly page?: string
   readonly traceUrl?: string
@@ -142,6 +143,7 @@ export const serve = (options: WorldOptions = {}) =>
           limits: options.limits,
           model: options.model ?? "gpt",
           hostNames: options.hostNames,
+          trustedProxies: options.trustedProxies,
           page: options.page,
           traceUrl: options.traceUrl
         },

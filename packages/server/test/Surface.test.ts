@@ -189,6 +189,44 @@ describe("requests without a known grant", () => {
     })
   )
 
+  it.effect("are told apart behind a trusted proxy, and only there", () =>
+    Effect.gen(function* () {
+      const limits = { unknownRequestsPerMinuteMax: 2 }
+      const guess = { authorization: `Bearer cgs_${"A".repeat(43)}` }
+      for (const [trustedProxies, status] of [
+        [["127.0.0.1", "10.0.0.9"], 200],
+        [[], 429],
+        [["10.0.0.9"], 429]
+      ] as const) {
+        const server = yield* serve({ trustedProxies, limits })
+        const get = (address: string, headers: Record<string, string>) =>
+          asked(`${server.url}/api/v1/runs`, { headers: { ...headers, "x-forwarded-for": address } })
+        for (let n = 0; n < 3; n++) yield* get(`198.51.100.${n}, 192.0.2.1, 10.0.0.9`, guess)
+        const { token } = yield* Effect.orDie(server.grant())
+        const ours = yield* get("192.0.2.2", { authorization: `Bearer ${token}` })
+        assert.deepStrictEqual([trustedProxies, ours.status], [trustedProxies, status])
+        // What the caller itself wrote before its address does not count.
+        const { token: theirs } = yield* Effect.orDie(server.grant())
+        const stranger = yield* get("192.0.2.2, 192.0.2.1", { authorization: `Bearer ${theirs}` })
+        assert.strictEqual(stranger.status, 429)
+      }
+    })
+  )
+
+  it("have the address that the nearest trusted proxy names", () => {
+    const trusted = new Set(["10.0.0.1", "10.0.0.2"])
+    for (const [remote, forwarded, expected] of [
+      ["192.0.2.1", "192.0.2.9", "192.0.2.1"],
+      ["10.0.0.1", undefined, "10.0.0.1"],
+      ["10.0.0.1", "192.0.2.9", "192.0.2.9"],
+      ["::ffff:10.0.0.1", "192.0.2.9,10.0.0.2", "192.0.2.9"],
+      ["10.0.0.1", "192.0.2.8, 2001:db8::1 ", "2001:db8::1"],
+      ["10.0.0.1", "unknown", "10.0.0.1"],
+      ["10.0.0.1", "", "10.0.0.1"]
+    ] as const)
+      assert.strictEqual(UnknownCallers.callerOf(remote, forwarded, trusted), expected)
+  })
+
   it("use bounded memory: few buckets, one for a whole /64, and the most recent tokens", () => {
     const known = UnknownCallers.make(2)
     for (const hash of ["a", "b", "a", "c"]) known.add(hash)

@@ -37,7 +37,8 @@ export class Authentication extends HttpApiMiddleware.Service<
 }) {}
 
 export const layer = (
-  limits: ServerLimits
+  limits: ServerLimits,
+  trustedProxies: ReadonlyArray<string> = []
 ): Layer.Layer<Authentication, never, GrantStore | RateLimiter.RateLimiter> =>
   Layer.effect(
     Authentication,
@@ -46,6 +47,7 @@ export const layer = (
       const limiter = yield* RateLimiter.RateLimiter
       const answers = yield* OpenAnswers.make(limits)
       const known = UnknownCallers.make()
+      const trusted = new Set(trustedProxies.flatMap((address) => UnknownCallers.canonicalOf(address) ?? []))
       return Authentication.of({
         bearer: Effect.fnUntraced(function* (answer, { credential: inHeader }) {
           const request = yield* HttpServerRequest.HttpServerRequest
@@ -55,7 +57,9 @@ export const layer = (
           const credential = inCookie ?? inHeader
           const hash = yield* GrantToken.hash(credential)
           if (!known.has(hash)) {
-            const bucket = UnknownCallers.bucketOf(Option.getOrUndefined(remoteAddress))
+            const remote = Option.getOrUndefined(remoteAddress)
+            const address = UnknownCallers.callerOf(remote, headers["x-forwarded-for"], trusted)
+            const bucket = UnknownCallers.bucketOf(address)
             yield* unknownWithinRate(limiter, bucket, limits.unknownRequestsPerMinuteMax)
           }
           if (inCookie !== undefined) {

@@ -11,8 +11,8 @@ import { NetAddress } from "effect/net"
 /** Maximum number of remembered token hashes. The least recently used one is evicted. */
 export const knownMax = 10_000
 
-/** Number of buckets for all addresses. */
-export const buckets = 64
+/** Number of buckets for all addresses: so many that a stranger seldom shares the one of somebody else. */
+export const buckets = 1024
 
 export interface KnownTokens {
   readonly has: (hash: string) => boolean
@@ -32,6 +32,28 @@ export const make = (max: number = knownMax): KnownTokens => {
     },
     remove: (hash) => void hashes.delete(hash)
   }
+}
+
+/**
+ * Returns the address of a caller. A trusted proxy names the address that it saw at the end of `X-Forwarded-For`. What is
+ * before that, the caller may have written.
+ */
+export const callerOf = (
+  remote: string | undefined,
+  forwardedFor: string | undefined,
+  trusted: ReadonlySet<string>
+): string | undefined => {
+  const hops = [...(forwardedFor ?? "").split(",").map((hop) => hop.trim()), remote ?? ""]
+  const isTrusted = (hop: string) => trusted.has(canonicalOf(hop) ?? "")
+  const caller = hops.findLast((hop) => !isTrusted(hop)) ?? remote
+  // A proxy may name something else than an address.
+  return caller === undefined || canonicalOf(caller) === undefined ? remote : caller
+}
+
+/** Returns an IP address in its shortest form. `undefined`: it is none. */
+export const canonicalOf = (text: string): string | undefined => {
+  const address = Result.getOrUndefined(NetAddress.ipFromString(text))
+  return address && NetAddress.formatIp(NetAddress.toCanonical(address))
 }
 
 /** Returns the bucket of an address. An IPv6 /64 is one bucket, because one user usually has a whole /64. */
