@@ -4,7 +4,7 @@ import * as RecordingTracer from "../../../test/harness/RecordingTracer.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
 import { Validator } from "@seriousme/openapi-schema-validator"
-import { Effect, Fiber, Logger, References, Tracer } from "effect"
+import { Effect, Fiber, Logger, Option, References, Tracer } from "effect"
 import { TestClock } from "effect/testing"
 import { inspect } from "node:util"
 import { answering, asked, question, serve } from "./ServerWorld.ts"
@@ -193,6 +193,39 @@ describe("operation", () => {
         spans.flatMap(({ kind, name }) => (kind === "server" ? [name] : [])),
         ["GET /api/v1/runs/{id}", "GET other"]
       )
+    })
+  )
+
+  it.effect("are traced in the trace that traceparent names, whatever else the caller asks for", () =>
+    Effect.gen(function* () {
+      const traceId = "0af7651916cd43dd8448eb211c80319c"
+      const spanId = "b7ad6b7169203331"
+      for (const [headers, isNamed] of [
+        [{ traceparent: `00-${traceId}-${spanId}-01` }, true],
+        [{ traceparent: `00-${traceId}-${spanId}-00` }, true],
+        [{ b3: "0123456789abcdef-0123456789abcdef-0" }, false],
+        [{ "x-b3-traceid": traceId, "x-b3-spanid": spanId, "x-b3-sampled": "0" }, false]
+      ] as const) {
+        const { spans, tracer } = RecordingTracer.make()
+        const server = yield* Effect.provideService(
+          serve({ program: answering("Lima") }),
+          Tracer.Tracer,
+          tracer
+        )
+        const caller = yield* server.caller()
+        const { runId } = yield* caller.chat(question, headers)
+        const [request, ...others] = spans
+        assert.isTrue(request?.sampled)
+        assert.isAbove(others.length, 3)
+        assert.isTrue(others.every(({ sampled }) => sampled))
+        assert.strictEqual(request?.traceId === traceId, isNamed)
+        assert.strictEqual(
+          Option.getOrUndefined(request?.parent ?? Option.none())?.spanId === spanId,
+          isNamed
+        )
+        const { body } = yield* caller.get(`/api/v1/runs/${runId}`)
+        assert.strictEqual(body.traceId, request?.traceId)
+      }
     })
   )
 })
