@@ -24,7 +24,7 @@ import { keepOfRun, useSandbox } from "./SandboxProvider.tsx"
 import * as VisibleText from "./VisibleText.ts"
 
 /** Reads the calls of a run, again while it is under way, and once more from the record of its end. */
-export const useCalls = (runId: string, isLive: boolean) => {
+export const useCalls = (runId: string, isLive: boolean, isShown = true) => {
   const { client, scope } = useSandbox()
   return useInfiniteQuery({
     queryKey: ["@cogni/sandbox-page", scope, "calls", runId, isLive],
@@ -32,6 +32,7 @@ export const useCalls = (runId: string, isLive: boolean) => {
     queryFn: ({ pageParam, signal }) => client.calls(runId, pageParam, signal),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: ({ next }) => next,
+    enabled: isShown,
     refetchInterval: isLive ? 3000 : false
   })
 }

@@ -91,14 +91,14 @@ const Head = ({ now, run }: { readonly run: Run; readonly now: number }) => {
   )
 }
 
-const useTools = (run: Run | undefined) => {
+const useTools = (run: Run | undefined, isShown: boolean) => {
   const { client, scope } = useSandbox()
   const isLive = run !== undefined && isActive(run)
   return useQuery({
     queryKey: ["@cogni/sandbox-page", scope, "tools", run?.runId, isLive],
     placeholderData: keepOfRun(run?.runId),
     queryFn: ({ signal }) => client.tools(run?.runId ?? "", signal),
-    enabled: run !== undefined,
+    enabled: run !== undefined && isShown,
     refetchInterval: isLive ? 3000 : false
   })
 }
@@ -166,8 +166,10 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
   const feed = useRunFeed(runId)
   const isLive = run !== undefined && isActive(run)
   const now = useNow(isLive)
-  const calls = useCalls(runId, isLive)
-  const tools = useTools(run)
+  // Only what is open is asked for: the server reads the audit and the journal of the run for it.
+  const isShown = (...shown: ReadonlyArray<RunTab>) => tab === undefined || shown.includes(tab)
+  const calls = useCalls(runId, isLive, isShown("calls", "timeline"))
+  const tools = useTools(run, isShown("tools", "timeline"))
   const asked = useApprovals(runId, isLive, feed.approvals)
   // The last event arrives before the next reading of the record.
   useEffect(() => {

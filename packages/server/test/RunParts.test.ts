@@ -1,4 +1,5 @@
 /** Tests what a run called, its audit, and repeated deliveries, over HTTP: with hostile text in every field. */
+import * as Await from "../../../test/harness/Await.ts"
 import type { MemoryProxyOptions } from "@cogni/sandbox-core/LlmProxy"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"
@@ -10,7 +11,7 @@ import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
 import * as Deliveries from "@cogni/sandbox-server/Deliveries"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Deferred, Effect, Fiber, Layer } from "effect"
 import { answering, lasting, question, serve } from "./ServerWorld.ts"
 
 const runId = RunId.make("run-00000000000a")
@@ -164,6 +165,48 @@ describe("the audit of a run", () => {
       )
       for (const after of ["-1", "x", "1e3"])
         assert.strictEqual((yield* get(`/audit/entries?after=${after}`)).body.error.reason, "CursorInvalid")
+    })
+  )
+})
+
+describe("readings of audits", () => {
+  it.effect("are limited for each account, so that one does not keep all others waiting", () =>
+    Effect.gen(function* () {
+      const gate = yield* Deferred.make<void>()
+      let asked = 0
+      const audits = Layer.succeed(RunAudits.RunAudits, {
+        read: () =>
+          Effect.suspend(() => {
+            asked += 1
+            return Effect.as(Deferred.await(gate), "absent" as const)
+          })
+      })
+      const server = yield* serve({ program: answering("Lima"), audits })
+      const caller = yield* server.caller()
+      yield* caller.chat({ ...question, runId })
+      const get = (part: string) => caller.get(`/api/v1/runs/${runId}${part}`)
+      const pending = yield* Effect.forkChild(
+        Effect.forEach(Array.from({ length: 30 }), () => get("/audit"), { concurrency: "unbounded" })
+      )
+      yield* Await.until(
+        "two audits are read",
+        Effect.sync(() => asked === 2)
+      )
+      yield* Await.until(
+        "one more is refused",
+        Effect.map(get("/audit"), ({ body, status }) => {
+          return status === 503 && body.error.reason === "TooManyAudits"
+        })
+      )
+      const other = yield* server.caller({ billingAccountId: "other" })
+      const id = "run-00000000000b"
+      yield* other.chat({ ...question, runId: id })
+      const theirs = yield* Effect.forkChild(other.get(`/api/v1/runs/${id}/audit`))
+      yield* Deferred.succeed(gate, undefined)
+      assert.strictEqual((yield* Fiber.join(theirs)).body.error.reason, "AuditNotFound")
+      const statuses = (yield* Fiber.join(pending)).map(({ status }) => status)
+      assert.strictEqual(statuses.filter((status) => status === 404).length, 16)
+      assert.strictEqual(statuses.filter((status) => status === 503).length, 14)
     })
   )
 })

@@ -4,6 +4,7 @@ import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
 import { Effect, Option, type Schema, Semaphore } from "effect"
+import { CurrentGrant } from "./Authentication.ts"
 import type { AuditPage, AuditVerdict } from "./AuditView.ts"
 import * as OutputHandler from "./OutputHandler.ts"
 import * as Problem from "./Problem.ts"
@@ -11,6 +12,12 @@ import type { RunHandlers } from "./RunHandlers.ts"
 
 /** Audits that are read at one time. They can be large. */
 const readingsMax = 2
+
+/** Readings of audits for one account, under way or waiting. */
+const readingsPerAccountMax = 16
+
+/** Seconds after which a client may try again. */
+const retrySeconds = 5
 
 /** Entries of a page, unless the query names another number. */
 const listedDefault = 50
@@ -28,6 +35,12 @@ const unreadable = Problem.make(
   "unavailable",
   "AuditUnreadable",
   "the audit of the run cannot be read. The operator can find the reason in the log"
+)
+
+const tooMany = Problem.make(
+  "unavailable",
+  "TooManyAudits",
+  `this account has ${readingsPerAccountMax} readings of audits under way. Try again when they have ended`
 )
 
 /** Fields that describe the network or the keys of the host. Its operator has `audit show`. */
@@ -55,6 +68,26 @@ const shown = (line: AuditLine): Readonly<Record<string, Schema.Json>> => {
 export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
   const audits = yield* Effect.serviceOption(RunAudits.RunAudits)
   const readings = yield* Semaphore.make(readingsMax)
+  const waiting = new Map<string, number>()
+
+  /** Takes a place in the queue of an account, so that one that asks for many audits does not keep all others waiting. */
+  const enter = Effect.gen(function* () {
+    const { billingAccountId } = yield* CurrentGrant
+    const isIn = yield* Effect.acquireRelease(
+      Effect.sync(() => {
+        const own = waiting.get(billingAccountId) ?? 0
+        if (own < readingsPerAccountMax) waiting.set(billingAccountId, own + 1)
+        return own < readingsPerAccountMax
+      }),
+      (isIn) =>
+        Effect.sync(() => {
+          const left = (waiting.get(billingAccountId) ?? 0) - (isIn ? 1 : 0)
+          if (left > 0) waiting.set(billingAccountId, left)
+          else waiting.delete(billingAccountId)
+        })
+    )
+    if (!isIn) return yield* Problem.retryLater(tooMany, retrySeconds)
+  })
 
   /** Reads an audit through a verifier until there are enough lines. Returns whether this host has one. */
   const read = Effect.fnUntraced(function* (
@@ -66,7 +99,8 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
     const verifier = AuditLog.makeVerifier(RunAudits.expectedOf(record), onLine)
     const found = yield* audits.value.read(record.runId, { push: verifier.push, isEnough }).pipe(
       readings.withPermits(1),
-      Effect.catch((error) => Effect.andThen(Effect.logWarning(error.message), Effect.fail(unreadable)))
+      Effect.catch((error) => Effect.andThen(Effect.logWarning(error.message), Effect.fail(unreadable))),
+      (reading) => Effect.scoped(Effect.andThen(enter, reading))
     )
     return found === "absent" ? undefined : { found, verifier }
   })

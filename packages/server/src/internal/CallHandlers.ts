@@ -3,14 +3,14 @@
  *
  * Calls of a run that has ended are from its record, those of one under way from its audit on this host.
  */
-import { pageEntriesMax, RunJournal } from "@cogni/sandbox-core/RunJournal"
+import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmCall } from "@cogni/sandbox-core/RunResult"
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import type { LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
 import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
-import { Effect, Option } from "effect"
+import { Effect, Option, Semaphore } from "effect"
 import type { AuditHandlers } from "./AuditHandlers.ts"
 import { type CallView, nameCharsMax, type ToolCall, toolCallsMax } from "./CallView.ts"
 import * as Problem from "./Problem.ts"
@@ -21,6 +21,21 @@ const listedDefault = 50
 
 /** Maximum number of calls that are listed of a run under way. */
 const liveCallsMax = 1000
+
+/** Runs whose reported tool calls stay in memory: each of them at most the size of a journal. */
+const readRunsMax = 8
+
+/** Size of one reading of a journal: a longer one would hold up the runs of this process. */
+const journalPieceBytes = 1024 * 1024
+
+/** What was read of a journal. */
+interface Reported {
+  readonly calls: Map<string, Extract<ToolCall, { readonly source: "agent" }>>
+  readonly turn: Semaphore.Semaphore
+  total: number
+  /** Number of the last entry that was read. */
+  after: number
+}
 
 const cut = (text: string) => text.slice(0, nameCharsMax)
 
@@ -105,16 +120,30 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers, audit:
     return live.found()
   })
 
-  /** The calls that the agent reported, with their results. */
-  const reported = Effect.fnUntraced(function* (runId: RunId) {
-    const calls = new Map<string, Extract<ToolCall, { readonly source: "agent" }>>()
-    let total = 0
-    let after = 0
+  /** The newest readings of journals. Viewers ask again and again, and each entry is read once for all of them. */
+  const readings = new Map<RunId, Reported>()
+  const readingOf = (runId: RunId): Reported => {
+    const reading = readings.get(runId) ?? {
+      calls: new Map(),
+      turn: Semaphore.makeUnsafe(1),
+      total: 0,
+      after: 0
+    }
+    readings.delete(runId)
+    readings.set(runId, reading)
+    const [oldest] = readings.keys()
+    if (readings.size > readRunsMax && oldest !== undefined) readings.delete(oldest)
+    return reading
+  }
+
+  /** Reads on in a journal. */
+  const readOn = Effect.fnUntraced(function* (runId: RunId, reading: Reported) {
+    const { calls } = reading
     while (true) {
-      const page = yield* journal.read({ runId, after })
+      const page = yield* journal.read({ runId, after: reading.after, bytesMax: journalPieceBytes })
       for (const entry of page?.entries ?? []) {
         if (entry.type === "tool.started") {
-          total += 1
+          reading.total += 1
           const { arguments: asked, at, tool, toolCallId } = entry
           if (calls.size < toolCallsMax)
             calls.set(toolCallId, { source: "agent", at, toolCallId, tool: cut(tool), arguments: asked })
@@ -128,11 +157,18 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers, audit:
             result: entry.result
           })
       }
-      after = page?.entries.at(-1)?.seq ?? after
-      if (page === undefined || page.entries.length < pageEntriesMax)
-        return { calls: [...calls.values()], total }
+      const last = page?.entries.at(-1)?.seq
+      if (last === undefined) return { calls: [...calls.values()], total: reading.total }
+      reading.after = last
     }
   })
+
+  /** The calls that the agent reported, with their results. */
+  const reported = (runId: RunId) =>
+    Effect.suspend(() => {
+      const reading = readingOf(runId)
+      return readOn(runId, reading).pipe(reading.turn.withPermits(1))
+    })
 
   return {
     calls: Effect.fn("SandboxServer.listCalls")(function* (
