@@ -150,7 +150,7 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
       const { page } = tab
       yield* does(() => page.getByText("no runs yet").waitFor())
       yield* sound(tab, "empty list")
-      const good = yield* caller.chat({ ...question, threadId: "thread-1" })
+      const good = yield* caller.chat({ ...question, threadId: "1732612345.123400" })
       agent.act = outOfMemory
       const bad = yield* caller.chat()
       // Nothing is reloaded: the list finds them.
@@ -189,10 +189,10 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
       yield* picture(page, "list-narrow")
       yield* does(async () => {
         await page.getByRole("link", { name: "Sessions" }).click()
-        await page.getByRole("link", { name: "thread-1" }).click()
+        await page.getByRole("link", { name: "1732612345.123400" }).click()
         await page.getByRole("link", { name: good.runId }).waitFor()
       })
-      assert.include(page.url(), "session=thread-1")
+      assert.include(page.url(), "session=1732612345.123400")
     })
   )
 

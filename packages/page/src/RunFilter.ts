@@ -52,8 +52,7 @@ const isKnown = (name: (typeof names)[number], value: string): boolean =>
 export const parse = (search: Readonly<Record<string, unknown>>): RunFilter =>
   Object.fromEntries(
     names.flatMap((name) => {
-      const raw = search[name]
-      const value = typeof raw === "number" ? String(raw) : raw
+      const value = search[name]
       return typeof value === "string" && value !== "" && value.length <= charsMax && isKnown(name, value)
         ? [[name, value]]
         : []

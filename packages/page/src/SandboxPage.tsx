@@ -31,6 +31,7 @@ import * as RunFilter from "./RunFilter.ts"
 import { RunList } from "./RunList.tsx"
 import type { SignedIn } from "./RunModel.ts"
 import * as RunsClient from "./RunsClient.ts"
+import * as SearchText from "./SearchText.ts"
 import { SandboxProvider } from "./SandboxProvider.tsx"
 import { SessionList } from "./SessionList.tsx"
 import { Shell } from "./Shell.tsx"
@@ -182,6 +183,9 @@ const accessRoute = createRoute({
 
 const routeTree = rootRoute.addChildren([listRoute, runRoute, agentsRoute, sessionsRoute, accessRoute])
 
+/** Queries of addresses are texts. The router's own parser would make numbers of IDs that have only digits. */
+const addresses = { parseSearch: SearchText.parse, stringifySearch: SearchText.stringify }
+
 const retriesMax = 2
 
 /** Queries of the page. A failure that only a sign-in can mend is passed to `signedOut`. */
@@ -210,7 +214,7 @@ export const SandboxPage = ({ basePath = "/sandbox", baseUrl = "" }: SandboxPage
   const [problem, setProblem] = useState<{ readonly error: unknown; readonly retry: () => void }>()
   const [isChecked, setChecked] = useState(false)
   const anonymous = useMemo(() => RunsClient.make({ baseUrl }), [baseUrl])
-  const router = useMemo(() => createRouter({ routeTree, basepath: basePath }), [basePath])
+  const router = useMemo(() => createRouter({ routeTree, basepath: basePath, ...addresses }), [basePath])
   const leave = useCallback((reason: string | undefined) => {
     setWho(undefined)
     setWhy(reason)

@@ -10,7 +10,7 @@ describe("RunFilter", () => {
         status: "failed",
         model: "gpt",
         since: "24h",
-        minCostUsd: 0.5,
+        minCostUsd: "0.5",
         reason: "",
         agent: ["x"],
         repository: "x".repeat(201),
