@@ -89,6 +89,8 @@ describe("a list of runs", () => {
       const caller = yield* world.caller()
       for (const [query, reason] of [
         ["status=asleep", "RequestInvalid"],
+        ["stauts=failed", "RequestInvalid"],
+        ["toString=1", "RequestInvalid"],
         ["from=yesterday", "RequestInvalid"],
         ["limit=101", "RequestInvalid"],
         ["after=e30", "CursorInvalid"]

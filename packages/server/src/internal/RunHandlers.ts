@@ -9,9 +9,10 @@ import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as RunCost from "@cogni/sandbox-ledger/RunCost"
 import { Effect, Option, Schema } from "effect"
+import { HttpServerRequest } from "effect/http"
 import { CurrentGrant } from "./Authentication.ts"
 import * as Problem from "./Problem.ts"
-import type { ListQuery } from "./RunsApi.ts"
+import { type ListQuery, listQuery } from "./RunsApi.ts"
 import { type RosterRun, RunRoster } from "./RunRoster.ts"
 import * as RunView from "./RunView.ts"
 
@@ -54,6 +55,21 @@ const statusesOf = (status: string | undefined) => {
 }
 
 const isStatus = Schema.is(RunView.RunStatus)
+
+/** Fails for a parameter that a list does not have: with a misspelt condition, it would have all runs. */
+const checkNames = Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ url }) => {
+  const names = [...new URLSearchParams(url.split("?")[1] ?? "").keys()]
+  const unknown = names.find((name) => !Object.hasOwn(listQuery, name))
+  return unknown === undefined
+    ? Effect.void
+    : Effect.fail(
+        Problem.make(
+          "invalid_request",
+          "RequestInvalid",
+          `${unknown.slice(0, 100)}: no such parameter. A list has ${Object.keys(listQuery).join(", ")}`
+        )
+      )
+})
 
 /** Returns what a query asks of the store, or fails with the problem of the query. */
 const searchOf = Effect.fnUntraced(function* (query: ListQuery, billingAccountId: string) {
@@ -160,6 +176,7 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
     }),
     list: Effect.fn("SandboxServer.listRuns")(function* (query: ListQuery) {
       const { billingAccountId } = yield* CurrentGrant
+      yield* checkNames
       const { filter, limit, place, statuses } = yield* searchOf(query, billingAccountId)
       if (query.account !== undefined && query.account !== billingAccountId) return { runs: [] }
       const begun =
