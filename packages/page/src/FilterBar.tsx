@@ -78,6 +78,13 @@ export const FilterBar = ({
 }): ReactElement => {
   const { data: agents = [] } = useAgents()
   const [texts, setTexts] = useState(() => textsOf(filter))
+  // The address can change without these fields, such as with the browser's button for the last page.
+  const applied = JSON.stringify(textsOf(filter))
+  const [last, setLast] = useState(applied)
+  if (last !== applied) {
+    setLast(applied)
+    setTexts(textsOf(filter))
+  }
   const headingId = useId()
   const change = (part: RunFilter.RunFilter) => onChange(RunFilter.parse({ ...filter, ...part }))
   return (

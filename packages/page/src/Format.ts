@@ -33,6 +33,7 @@ export const timecode = (millis: number): string => {
 /** `$0.0123`: three significant digits below a dollar, and at least cents. */
 export const usd = (amount: number | undefined): string => {
   if (amount === undefined || !Number.isFinite(amount)) return unknown
+  if (amount > 0 && amount < 1e-8) return "<$0.00000001"
   const digits = amount === 0 ? 2 : Math.min(8, Math.max(2, 2 - Math.floor(Math.log10(Math.abs(amount)))))
   return `$${amount.toFixed(amount >= 1 ? 2 : digits).replace(/(\.\d\d\d*?)0+$/u, "$1")}`
 }
@@ -49,6 +50,7 @@ export const bytes = (size: number | undefined): string =>
 export const share = (part: number, whole: number): string => {
   if (!(whole > 0) || !Number.isFinite(part)) return unknown
   const percent = (part / whole) * 100
+  if (!Number.isFinite(percent)) return unknown
   if (percent > 0 && percent < 1) return "<1%"
   if (percent > 99 && percent < 100) return ">99%"
   return `${Math.round(percent)}%`

@@ -112,6 +112,11 @@ export const OutputPanel = ({ feed, run }: { readonly run: Run; readonly feed: F
           The journal of this run is full. Later output is in its record when it ends.
         </p>
       ) : null}
+      {isPlain ? null : (
+        <p className="cs-note">
+          The agent controls this terminal, and can hide lines in it. Plain text shows all of them.
+        </p>
+      )}
       {isLive ? (
         <Body channel={channel} isPlain={isPlain} pieces={feed.output[channel].pieces} />
       ) : (

@@ -89,8 +89,20 @@ export interface TimelineSource {
   readonly tools: ReadonlyArray<Tool>
 }
 
-/** Returns the bars by their beginning. */
-export const barsOf = ({ calls, feed, run, tools }: TimelineSource, now: number): ReadonlyArray<Bar> => {
+/** Returns the bars by their beginning: the phases, and the last ones of the others. */
+export const barsOf = (source: TimelineSource, now: number): ReadonlyArray<Bar> => {
+  const all = allBars(source, now)
+  if (all.length <= barsMax) return all
+  const phases = all.filter(({ kind }) => kind === "phase").slice(0, barsMax / 2)
+  const others = all.filter((one) => !phases.includes(one)).slice(phases.length - barsMax)
+  return [...phases, ...others].toSorted((a, b) => a.span[0] - b.span[0])
+}
+
+/** Returns how many bars are not among those of `barsOf`. */
+export const hiddenBars = (source: TimelineSource, now: number): number =>
+  allBars(source, now).length - barsOf(source, now).length
+
+const allBars = ({ calls, feed, run, tools }: TimelineSource, now: number): ReadonlyArray<Bar> => {
   const phases = feed.steps.filter(({ kind }) => kind === "phase")
   const reported = feed.steps.filter(({ kind }) => kind === "tool")
   const steps = [
@@ -101,8 +113,5 @@ export const barsOf = ({ calls, feed, run, tools }: TimelineSource, now: number)
   ]
   const begin = Math.min(millisOf(run.startedAt) ?? now, ...steps.map(({ from }) => from))
   const end = millisOf(run.endedAt) ?? now
-  return steps
-    .map((step) => bar(step, begin, end))
-    .toSorted((a, b) => a.span[0] - b.span[0])
-    .slice(0, barsMax)
+  return steps.map((step) => bar(step, begin, end)).toSorted((a, b) => a.span[0] - b.span[0])
 }

@@ -7,7 +7,7 @@ import { Bar, BarChart, CartesianGrid, Cell, ResponsiveContainer, Tooltip, XAxis
 import { DataTable } from "./DataTable.tsx"
 import * as Format from "./Format.ts"
 import { Empty, Untrusted } from "./Parts.tsx"
-import { barsOf, type Bar as Step, type TimelineSource } from "./Timeline.ts"
+import { barsOf, hiddenBars, type Bar as Step, type TimelineSource } from "./Timeline.ts"
 
 const colors: Readonly<Record<Step["kind"], string>> = {
   phase: "var(--cs-series-1)",
@@ -73,6 +73,7 @@ export const TimelinePanel = ({
   readonly now: number
 }): ReactElement => {
   const bars = barsOf(source, now)
+  const hidden = hiddenBars(source, now)
   if (bars.length === 0) return <Empty>Nothing has happened yet.</Empty>
   return (
     <div className="cs-panel">
@@ -83,6 +84,9 @@ export const TimelinePanel = ({
           </li>
         ))}
       </ul>
+      {hidden === 0 ? null : (
+        <p className="cs-note">{Format.count(hidden)} earlier calls and tools are not shown.</p>
+      )}
       <div className="cs-chart" aria-hidden="true">
         <ResponsiveContainer width="100%" height={bars.length * rowPixels + 40}>
           <BarChart

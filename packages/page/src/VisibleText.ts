@@ -16,7 +16,7 @@ export const blockCharsMax = 100_000
  * of text. The one that turns a symbol into an emoji may stay where it does so.
  */
 const hidden =
-  /(?<!\p{Extended_Pictographic}(?=\ufe0f))(?![\t\n])[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}\p{Default_Ignorable_Code_Point}\ufff9-\ufffb]/gu
+  /(?<!\p{Extended_Pictographic}(?=\ufe0f))(?![\t\n])[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}\p{Default_Ignorable_Code_Point}\u2800\ufff9-\ufffb]/gu
 
 const shown = (character: string) =>
   `⟨U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`

@@ -85,4 +85,14 @@ describe("the timeline", () => {
     const steps = Array.from({ length: Timeline.barsMax + 1 }, (_, n) => phase(`p${n}`, n, n + 1))
     assert.lengthOf(barsOf({ feed: { steps } }, 900), Timeline.barsMax)
   })
+
+  it("shows the phases and the end of a long run, and says how much is missing", () => {
+    const tool = (n: number): Step => ({ ...phase(`t${n}`, 100 + n, 101 + n), kind: "tool" })
+    const feed = { steps: [...started, ...Array.from({ length: 300 }, (_, n) => tool(n))] }
+    const labels = barsOf({ feed }, 900).map(([label]) => label)
+    assert.deepStrictEqual(labels.slice(0, 4), ["create", "entrypoint", "agent", "t103"])
+    assert.deepStrictEqual([labels.length, labels.at(-1)], [Timeline.barsMax, "t299"])
+    const hidden = Timeline.hiddenBars({ run: run(), feed, calls: [], tools: [] }, begin + 900)
+    assert.strictEqual(hidden, 103)
+  })
 })
