@@ -26,14 +26,23 @@ interface Counted {
   isBinary: boolean
 }
 
-const header = /^diff --git (?:"?a\/.*"?) ("?b\/.+)$/u
+const header = /^diff --git ("?a\/.+)$/u
 const hunk = /^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@/u
 const commit = /^From [0-9a-f]{40,64} /u
 
 /** Longest path. Longer ones are cut. */
 const pathCharsMax = 1000
 
-const pathOf = (side: string): string => side.replace(/^("?)b\//u, "$1").slice(0, pathCharsMax)
+const withoutSide = (path: string): string => path.replace(/^("?)[ab]\//u, "$1")
+
+/** Names may contain spaces, but both are the same unless the file was renamed. */
+const pathOf = (names: string): string => {
+  const middle = (names.length - 1) / 2
+  const [old, current] = [names.slice(0, middle), names.slice(middle + 1)].map(withoutSide)
+  const isSame = names.charAt(middle) === " " && old === current
+  const renamed = /^.* ("?b\/.+)$/u.exec(names)?.[1] ?? names
+  return (isSame ? current! : withoutSide(renamed)).slice(0, pathCharsMax)
+}
 
 /** Summarizes an mbox, as `git format-patch` writes it, or a diff. Files of several commits are added up. */
 export const summarize = (patch: string, filesMax: number): PatchFiles => {
@@ -52,10 +61,10 @@ export const summarize = (patch: string, filesMax: number): PatchFiles => {
       if (current !== undefined && first === "-") current.removed += 1
       continue
     }
-    const [, side] = header.exec(line) ?? []
+    const [, names] = header.exec(line) ?? []
     const counts = hunk.exec(line)
-    if (side !== undefined) {
-      const path = pathOf(side)
+    if (names !== undefined) {
+      const path = pathOf(names)
       current = files.get(path) ?? { added: 0, removed: 0, isBinary: false }
       files.set(path, current)
     } else if (counts !== null && current !== undefined) {

@@ -54,6 +54,15 @@ describe("PatchFiles", () => {
     assert.deepStrictEqual(PatchFiles.summarize(patch, 1).files.length, 1)
   })
 
+  it("names a file whose name looks like two, and the new name of a renamed one", () => {
+    const names = ["a/evil.sh b/README.md b/evil.sh b/README.md", "a/old name b/new name", "a/x b/x"]
+    const diffs = names.map((name) => `diff --git ${name}\nold mode 100644\nnew mode 100755\n`)
+    assert.deepStrictEqual(
+      PatchFiles.summarize(diffs.join(""), 10).files.map(({ path }) => path),
+      ["evil.sh b/README.md", "new name", "x"]
+    )
+  })
+
   it("finds nothing in other text", () => {
     assert.deepStrictEqual(PatchFiles.summarize("hello\n@@ -1 +1 @@\n", 10), {
       commits: 0,
