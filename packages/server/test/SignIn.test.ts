@@ -105,7 +105,12 @@ describe("sign-in", () => {
       const { cookie, csrf, server, url } = yield* signedIn()
       const other = yield* server.caller({ userId: "mallory", billingAccountId: "evil" })
       const foreign = `cogni-grant=${other.token}`
-      for (const sent of [`${foreign}; ${cookie}`, `${cookie};${foreign}`, `a=b; ${cookie} ; ${foreign}`])
+      for (const sent of [
+        `${foreign}; ${cookie}`,
+        `${cookie};${foreign}`,
+        `a=b; ${cookie} ; ${foreign}`,
+        `${cookie}; __Host-${foreign}`
+      ])
         for (const method of ["GET", "DELETE"]) {
           const { body, headers, status } = yield* asked(url, {
             method,

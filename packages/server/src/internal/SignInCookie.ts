@@ -40,11 +40,14 @@ export const tokenOf = (
   return value === undefined ? undefined : Redacted.make(value, { label: "grant token" })
 }
 
-/** Returns whether somebody else set a cookie with the same name: which of them is ours is unknown. */
+/**
+ * Returns whether somebody else set a cookie, too: which of them is ours is unknown. Without TLS, some browsers let other
+ * ports of this machine set both names.
+ */
 export const isDoubled = (request: HttpServerRequest.HttpServerRequest): boolean => {
-  const name = nameIn(request)
+  const valid = isSecure(request) ? [secureName] : [secureName, plainName]
   const names = (request.headers["cookie"] ?? "").split(";").map((pair) => pair.split("=", 1)[0]?.trim())
-  return names.filter((one) => one === name).length > 1
+  return names.filter((one) => valid.some((name) => name === one)).length > 1
 }
 
 /** Returns the value of the header. The token cannot be computed from it. */
