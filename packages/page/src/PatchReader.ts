@@ -1,9 +1,9 @@
 /**
  * Reads patches, as `git format-patch` writes them, as files with lines. Pure. An agent wrote all of it.
  *
- * The header of a hunk says how many lines follow. Only those are lines of a file, so nothing that a file contains looks
- * like a header, a message or a signature, and nothing else looks like a line. A hunk with other lines makes the whole
- * patch unreadable: showing the rest of it could hide a change.
+ * The header of a hunk says how many lines follow. Only those are lines of a file, so no line of a file is taken for a
+ * header, a message or a signature, and nothing else for a line. A hunk with other lines makes the whole patch
+ * unreadable: the rest of it could hide a change.
  */
 import type { ChangeData, HunkData } from "react-diff-view"
 

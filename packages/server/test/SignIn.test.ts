@@ -197,7 +197,7 @@ describe("sign-in", () => {
     })
   )
 
-  it.effect("ends for nobody who did not send the cookie", () =>
+  it.effect("removes no cookie that the request did not send", () =>
     Effect.gen(function* () {
       const { url } = yield* serve()
       const out = yield* asked(url.concat("/api/v1/sign-in"), {

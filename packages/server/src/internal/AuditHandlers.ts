@@ -70,7 +70,7 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
   const readings = yield* Semaphore.make(readingsMax)
   const waiting = new Map<string, number>()
 
-  /** Takes a place in the queue of an account, so that one that asks for many audits does not keep all others waiting. */
+  /** Takes a place of an account, so that one that asks for many audits does not keep all others waiting. */
   const enter = Effect.gen(function* () {
     const { billingAccountId } = yield* CurrentGrant
     const isIn = yield* Effect.acquireRelease(

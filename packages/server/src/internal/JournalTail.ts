@@ -2,7 +2,8 @@
  * Follows the journals of runs for any number of readers: one reading of a journal serves all of them.
  *
  * The newest entries stay in memory, already encoded. Readers that are further behind share pages of the journal, which
- * are small: a reader that does not read holds one of them. A run never waits for a reader. Readers take processor time of the server, which they share with the runs of its process.
+ * are small: a reader that does not read holds one of them. A run never waits for a reader. Readers take processor time
+ * of the server, which they share with the runs of its process.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { endOf, type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"

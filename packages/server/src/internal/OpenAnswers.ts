@@ -1,8 +1,9 @@
 /**
  * Limits what the callers of a server hold by not reading: connections, and answers in memory.
  *
- * The platform would keep an answer until it is read, without an end. So an account has a number of requests at a time, a
- * large answer is written in pieces and ends if no piece is read for a while, and the size of unread answers is limited.
+ * The platform would keep an answer until it is read, without an end. So an account has a number of requests at a time,
+ * a large answer is written in pieces and ends if no piece is read for a while, and the size of unread answers is
+ * limited.
  */
 import { Effect, Ref, type Scope, Stream } from "effect"
 import { HttpBody, type HttpServerRequest, HttpServerResponse } from "effect/http"

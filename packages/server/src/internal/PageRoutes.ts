@@ -34,8 +34,8 @@ const secured = HttpServerResponse.setHeaders({
 const fileStatuses = new Set([200, 206, 304])
 
 /**
- * A file below `assets/` has its hash in its name. The others are checked at each visit. That a file is missing is never
- * kept: during an update, another server may have it already.
+ * A file below `assets/` has its hash in its name. The others are checked at each visit. A missing file is never
+ * cached: during an update, another server may have it already.
  */
 const cached = (isAsset: boolean) => (response: HttpServerResponse.HttpServerResponse) =>
   HttpServerResponse.setHeader(

@@ -13,8 +13,8 @@ import { timingSafeEqual } from "node:crypto"
 import * as HostNames from "../HostNames.ts"
 
 /**
- * Name of the cookie without TLS, and with it. A browser accepts the latter only from this very host, over HTTPS, for all
- * paths. The former can also come from another port of this machine, and from a host above this one.
+ * Name of the cookie without TLS, and with it. A browser accepts the latter only from this host, over HTTPS and for all
+ * paths. The former can also come from another port of this machine, or from a host in the same domain.
  */
 const plainName = "cogni-grant"
 const secureName = "__Host-cogni-grant"
@@ -28,7 +28,7 @@ const path = "/api/v1"
 /** The route that tells the page the header's value, and so cannot require it. */
 export const signInPath = `${path}/sign-in`
 
-/** The name that counts: with TLS, only the one that nobody else can set. */
+/** The valid name: with TLS, only the one that no other server can set. */
 const nameIn = (request: HttpServerRequest.HttpServerRequest) =>
   secureName in request.cookies || isSecure(request) ? secureName : plainName
 
@@ -41,8 +41,8 @@ export const tokenOf = (
 }
 
 /**
- * Returns whether somebody else set a cookie, too: which of them is ours is unknown. Without TLS, some browsers let other
- * ports of this machine set both names.
+ * Returns whether another server set a cookie, too: which of them is ours is unknown. Without TLS, some browsers accept
+ * both names from other ports of this machine.
  */
 export const isDoubled = (request: HttpServerRequest.HttpServerRequest): boolean => {
   const valid = isSecure(request) ? [secureName] : [secureName, plainName]

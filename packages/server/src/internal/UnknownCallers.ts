@@ -11,7 +11,7 @@ import { NetAddress } from "effect/net"
 /** Maximum number of remembered token hashes. The least recently used one is evicted. */
 export const knownMax = 10_000
 
-/** Number of buckets for all addresses: so many that a stranger seldom shares the one of somebody else. */
+/** Number of buckets for all addresses: so many that two callers seldom share one. */
 export const buckets = 1024
 
 export interface KnownTokens {
@@ -35,8 +35,8 @@ export const make = (max: number = knownMax): KnownTokens => {
 }
 
 /**
- * Returns the address of a caller. A trusted proxy names the address that it saw at the end of `X-Forwarded-For`. What is
- * before that, the caller may have written.
+ * Returns the address of a caller. A trusted proxy appends the address that it saw to `X-Forwarded-For`. The caller may
+ * have written the addresses before that.
  */
 export const callerOf = (
   remote: string | undefined,
@@ -50,7 +50,7 @@ export const callerOf = (
   return caller === undefined || canonicalOf(caller) === undefined ? remote : caller
 }
 
-/** Returns an IP address in its shortest form. `undefined`: it is none. */
+/** Returns an IP address in its shortest form. `undefined`: it is not one. */
 export const canonicalOf = (text: string): string | undefined => {
   const address = Result.getOrUndefined(NetAddress.ipFromString(text))
   return address && NetAddress.formatIp(NetAddress.toCanonical(address))
