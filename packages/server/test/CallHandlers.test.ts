@@ -36,7 +36,12 @@ const world = Effect.gen(function* () {
       ...tools.map((one) => (one.source === "agent" ? one.toolCallId : "")),
       ...(truncated ? ["more"] : [])
     ])
-  return { call, journal, listed: listed as unknown as (runId: RunId) => Effect.Effect<ReadonlyArray<string>>, reads }
+  return {
+    call,
+    journal,
+    listed: listed as unknown as (runId: RunId) => Effect.Effect<ReadonlyArray<string>>,
+    reads
+  }
 })
 
 describe("the tools that an agent reports", () => {

@@ -25,14 +25,11 @@ interface Held {
 
 const none: Held = { requests: 0, bytes: 0 }
 
-/** Pieces of a text, without copies. */
-const piecesOf = (bytes: Uint8Array): Stream.Stream<Uint8Array> =>
-  Stream.fromIterable(
-    Array.from({ length: Math.ceil(bytes.byteLength / pieceBytes) }, (_, at) =>
-      bytes.subarray(at * pieceBytes, (at + 1) * pieceBytes)
-    )
-    // One at a time: the next one is taken when the reader has room for it.
-  ).pipe(Stream.rechunk(1))
+/** Returns the pieces of an answer, without copies. */
+export const piecesOf = (bytes: Uint8Array): ReadonlyArray<Uint8Array> =>
+  Array.from({ length: Math.ceil(bytes.byteLength / pieceBytes) }, (_, at) =>
+    bytes.subarray(at * pieceBytes, (at + 1) * pieceBytes)
+  )
 
 export const make = Effect.fnUntraced(function* (limits: ServerLimits) {
   const held = yield* Ref.make<ReadonlyMap<string, Held>>(new Map())
@@ -95,7 +92,11 @@ export const make = Effect.fnUntraced(function* (limits: ServerLimits) {
         retrySeconds
       )
     const taken = yield* SseResponse.endWhenStalled(limits.streamIdleSecondsMax)
-    const pieces = Stream.tap(piecesOf(body.body), () => taken)
+    // One at a time: the next one is taken when the reader has room for it.
+    const pieces = Stream.fromIterable(piecesOf(body.body)).pipe(
+      Stream.rechunk(1),
+      Stream.tap(() => taken)
+    )
     return HttpServerResponse.setBody(response, HttpBody.stream(pieces, body.contentType, size))
   })
 

@@ -10,6 +10,7 @@ import { HttpServerResponse } from "effect/http"
 import type { ServerLimits } from "../ServerLimits.ts"
 import { CurrentGrant } from "./Authentication.ts"
 import * as FollowHandler from "./FollowHandler.ts"
+import * as OpenAnswers from "./OpenAnswers.ts"
 import * as OutputHandler from "./OutputHandler.ts"
 import * as Problem from "./Problem.ts"
 import type { Readers } from "./Readers.ts"
@@ -23,14 +24,6 @@ const notKept = Problem.make(
   "this server has no recording of the run: it has not started, another host ran it, or its journal was deleted. " +
     "Read its stdout or stderr"
 )
-
-/** Maximum size of a piece that is sent at once. A reader that takes none in `streamIdleSecondsMax` does not read. */
-const pieceBytesMax = 64 * 1024
-
-const piecesOf = (bytes: Uint8Array): ReadonlyArray<Uint8Array> =>
-  Array.from({ length: Math.ceil(bytes.byteLength / pieceBytesMax) }, (_, index) =>
-    bytes.subarray(index * pieceBytesMax, (index + 1) * pieceBytesMax)
-  )
 
 export const make = (
   { followSecondsMax, streamIdleSecondsMax }: ServerLimits,
@@ -51,7 +44,7 @@ export const make = (
     return HttpServerResponse.stream(
       recording.pipe(
         Stream.encodeText,
-        Stream.flatMap((bytes) => Stream.fromIterable(piecesOf(bytes))),
+        Stream.flatMap((bytes) => Stream.fromIterable(OpenAnswers.piecesOf(bytes))),
         Stream.tap(() => taken),
         Stream.interruptWhen(Effect.delay(Effect.interrupt, `${followSecondsMax} seconds`))
       ),
