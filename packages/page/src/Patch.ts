@@ -16,7 +16,7 @@ export interface PatchFile {
   readonly name: string
   readonly type: PatchReader.ReadFile["type"]
   readonly hunks: Array<HunkData>
-  /** What changed besides lines, such as modes. */
+  /** Changes besides lines, such as modes. */
   readonly notes: ReadonlyArray<string>
   readonly added: number
   readonly removed: number

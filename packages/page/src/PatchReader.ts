@@ -14,7 +14,7 @@ export interface ReadFile {
   /** Absent for a removed file. */
   readonly newPath: string | undefined
   readonly hunks: ReadonlyArray<HunkData>
-  /** What changed besides lines: modes, and content that is not text. */
+  /** Changes besides lines: modes, and content that is not text. */
   readonly notes: ReadonlyArray<string>
 }
 

@@ -28,7 +28,7 @@ const readRunsMax = 8
 /** Size of one reading of a journal: a longer one would hold up the runs of this process. */
 const journalPieceBytes = 1024 * 1024
 
-/** What was read of a journal. */
+/** The part of a journal that was read. */
 interface Reported {
   readonly calls: Map<string, Extract<ToolCall, { readonly source: "agent" }>>
   readonly turn: Semaphore.Semaphore

@@ -17,7 +17,7 @@ const pieceBytes = 64 * 1024
 /** Seconds after which a client may try again. */
 const retrySeconds = 5
 
-/** What an account has at the moment. */
+/** Requests and unread answers of an account. */
 interface Held {
   readonly requests: number
   readonly bytes: number
