@@ -1,6 +1,6 @@
 /** Permissions of a grant beyond its graphs: exactly those that it names, and never more after narrowing. */
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
-import { matches } from "../src/grants/GrantPattern.ts"
+import { matches } from "@cogni/sandbox-core/GrantPattern"
 import {
   type Asked,
   decide,

@@ -5,10 +5,10 @@
  * reason why the run may not start. A grant denies everything that it does not list, except that a grant without
  * `models` allows the models that the host offers.
  */
+import * as GrantPattern from "@cogni/sandbox-core/GrantPattern"
 import * as PackagePattern from "@cogni/sandbox-core/PackagePattern"
 import { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import { Result, Schema } from "effect"
-import * as GrantPattern from "./GrantPattern.ts"
 
 const patternsMax = 64
 

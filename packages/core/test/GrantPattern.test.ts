@@ -1,5 +1,5 @@
 /** The pattern language of grants, compared with a second implementation, and URLs that no pattern can match. */
-import { matches, RepositoryPattern, repositoryText } from "../src/grants/GrantPattern.ts"
+import { matches, RepositoryPattern, repositoryText } from "@cogni/sandbox-core/GrantPattern"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as Pace from "../../../test/harness/Pace.ts"

@@ -5,7 +5,7 @@
  * pattern matches the whole text or nothing. Matching takes time proportional to the length of the pattern times the
  * length of the text, whatever either contains.
  */
-import { Schema } from "effect"
+import * as Schema from "effect/Schema"
 
 /** Maximum characters in one pattern. */
 export const patternCharactersMax = 500
