@@ -8,6 +8,8 @@ import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
 import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
+import { ConnectionStoreContract } from "@cogni/sandbox-connections/testing"
+import * as SqlConnectionStore from "@cogni/sandbox-sql/SqlConnectionStore"
 import { GrantStoreContract } from "@cogni/sandbox-graph-provider/testing"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as Database from "@cogni/sandbox-sql/Database"
@@ -44,6 +46,8 @@ RunStoreContract.suite(
 )
 
 GrantStoreContract.suite("PostgreSQL", Layer.provide(SqlGrantStore.layer, client))
+
+ConnectionStoreContract.suite("PostgreSQL", Layer.provide(SqlConnectionStore.layer, client))
 
 Behaviour.suite(
   "PostgreSQL",

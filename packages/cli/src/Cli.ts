@@ -13,6 +13,8 @@ import * as ExitCode from "./ExitCode.ts"
 import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as LogsFlags from "./LogsFlags.ts"
+import * as ConnectionFlags from "./ConnectionFlags.ts"
+import * as GrantFlags from "./GrantFlags.ts"
 import * as SpendFlags from "./SpendFlags.ts"
 import * as LogFormat from "./LogFormat.ts"
 import * as ImageScript from "./ImageScript.ts"
@@ -253,7 +255,7 @@ The command ends when its input ends.`
 
 const grantArgument = Argument.String("grant").pipe(Argument.withDescription("Grant ID"))
 
-const grantsCreateCommand = Command.make("create", Flags.grant, (flags) =>
+const grantsCreateCommand = Command.make("create", GrantFlags.create, (flags) =>
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ create }) => create(flags)))
 ).pipe(
   Command.withDescription(
@@ -281,6 +283,56 @@ const grantsRevokeCommand = Command.make("revoke", { grant: grantArgument, outpu
 const grantsCommand = Command.make("grants").pipe(
   Command.withDescription("Manage grants: who may ask the server for runs, and on whose account"),
   Command.withSubcommands([grantsCreateCommand, grantsListCommand, grantsShowCommand, grantsRevokeCommand])
+)
+
+const connectionArgument = Argument.String("name").pipe(Argument.withDescription("Name of the connection"))
+
+const connectionsCommandOf = () => Effect.promise(() => import("./ConnectionsCommand.ts"))
+
+const connectionsAddCommand = Command.make(
+  "add",
+  { name: connectionArgument, ...ConnectionFlags.add },
+  (flags) => Effect.flatMap(connectionsCommandOf(), ({ add }) => add(flags))
+).pipe(
+  Command.withDescription(
+    `Add a connection: access of an account to one server
+
+Secrets are read from files that only you can open, and are encrypted with the key of COGNI_CONNECTIONS_KEY_FILE. An
+installation of a GitHub App needs no secret of the account, only COGNI_GITHUB_APP_ID and COGNI_GITHUB_APP_KEY_FILE.
+Callers of serve can use it only with a grant that opens it: cogni-sandbox grants create --connection NAME.`
+  ),
+  Command.withShortDescription("Add a connection: access of an account to one server")
+)
+
+const connectionsListCommand = Command.make("list", ConnectionFlags.ofAccount, (flags) =>
+  Effect.flatMap(connectionsCommandOf(), ({ list }) => list(flags))
+).pipe(Command.withDescription("List the connections of an account, and those of this host"))
+
+const connectionsRemoveCommand = Command.make(
+  "remove",
+  { name: connectionArgument, ...ConnectionFlags.ofAccount },
+  (flags) => Effect.flatMap(connectionsCommandOf(), ({ remove }) => remove(flags))
+).pipe(Command.withDescription("Remove a connection: its secret is deleted, and its uses end"))
+
+const connectionsTestCommand = Command.make(
+  "test",
+  { name: connectionArgument, ...ConnectionFlags.test },
+  (flags) => Effect.flatMap(connectionsCommandOf(), ({ test }) => test(flags))
+).pipe(Command.withDescription("Get a credential from a connection, and give it back"))
+
+const connectionsUsesCommand = Command.make("uses", ConnectionFlags.uses, (flags) =>
+  Effect.flatMap(connectionsCommandOf(), ({ uses }) => uses(flags))
+).pipe(Command.withDescription("List the uses of an account's connections: granted, denied, failed, ended"))
+
+const connectionsCommand = Command.make("connections").pipe(
+  Command.withDescription("Manage the access of accounts to other servers"),
+  Command.withSubcommands([
+    connectionsAddCommand,
+    connectionsListCommand,
+    connectionsRemoveCommand,
+    connectionsTestCommand,
+    connectionsUsesCommand
+  ])
 )
 
 const configCheckCommand = Command.make(
@@ -384,6 +436,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       mcpCommand,
       serveCommand,
       grantsCommand,
+      connectionsCommand,
       pruneCommand
     ])
   )

@@ -1,5 +1,6 @@
 /** Composes the packages according to the environment. */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
+import type { ConnectionUserShape } from "@cogni/sandbox-connections/ConnectionUser"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { layerNoop, type LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -13,7 +14,6 @@ import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
-import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import type { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import type { PrivateServers } from "@cogni/sandbox-git-relay/OriginAddress"
@@ -30,6 +30,7 @@ import * as MetricsQuery from "@cogni/sandbox-proxy/tools/MetricsQuery"
 import type { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Context, Effect, FileSystem, Layer, Redacted, Result, Schema } from "effect"
 import { basename, dirname, join, resolve } from "node:path"
+import * as Connections from "./Connections.ts"
 import type { Refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as Records from "./Records.ts"
@@ -109,10 +110,10 @@ export const neverHeld = Effect.fnUntraced(function* (
     },
     ...upstreamFiles.map((path) => ({
       path,
-      name: "a file about the upstream, the registries or the accounts",
+      name: "a file about the upstream, the registries, the accounts or their connections",
       remedy:
         "Move it (COGNI_LLM_PROFILE_FILE, COGNI_LLM_IDENTITY_SECRET_FILE, COGNI_PACKAGES_FILE, " +
-        "COGNI_ACCOUNT_LIMITS_FILE) out of the workspace"
+        "COGNI_ACCOUNT_LIMITS_FILE, COGNI_CONNECTIONS_KEY_FILE, COGNI_GITHUB_APP_KEY_FILE) out of the workspace"
     })),
     {
       path: settings.stateDirectory,
@@ -188,7 +189,14 @@ export const isClone =
  */
 export const relay = (
   settings: Settings["Service"],
-  privateServers: PrivateServers = "any"
+  {
+    privateServers = "any",
+    user
+  }: {
+    readonly privateServers?: PrivateServers
+    /** The user of operations that have none. */
+    readonly user: ConnectionUserShape | undefined
+  } = { user: Connections.operator(settings) }
 ): Layer.Layer<GitRelay, Refusal, ContainerRuntime> =>
   Layer.unwrap(
     Effect.map(Effect.fromResult(settings.git), (git) => {
@@ -212,7 +220,7 @@ export const relay = (
             gitHubApis: git.gitHubApi === undefined ? {} : { [git.gitHubServer]: git.gitHubApi }
           })
         ),
-        Layer.provide(GitCredentials.layerTokens(git.tokens))
+        Layer.provide(Connections.credentials(settings, user))
       )
     })
   )

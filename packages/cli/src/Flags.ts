@@ -86,16 +86,20 @@ const size = (name: string, description: string) => quantity(name, "SIZE", descr
 const memoryOr = (fallback: string) =>
   size("memory", `Memory allowed, such as 512m or 1g (default ${fallback})`)
 
-const count = (name: string, description: string) =>
+/** Flag for a whole number. */
+export const count = (name: string, description: string) =>
   orUndefined(Flag.Int(name).pipe(Flag.withDescription(description)))
 
-const cost = (name: string, description: string) =>
+/** Flag for an amount in US dollars. */
+export const cost = (name: string, description: string) =>
   orUndefined(Flag.Finite(name).pipe(Flag.withMetavar("USD"), Flag.withDescription(description)))
 
-const optional = (name: string, metavar: string, description: string) =>
+/** Flag for a text that may be absent. */
+export const optional = (name: string, metavar: string, description: string) =>
   orUndefined(text(name, metavar, description))
 
-const several = (name: string, metavar: string, description: string) =>
+/** Flag for texts, which may be repeated. */
+export const several = (name: string, metavar: string, description: string) =>
   text(name, metavar, description).pipe(Flag.atLeast(0))
 
 const modelNamed = (description: string) =>
@@ -111,7 +115,8 @@ const whole = (name: string, minimum: number, maximum: number, description: stri
     )
   )
 
-const duration = (name: string, description: string) =>
+/** Flag for a duration, in seconds. */
+export const duration = (name: string, description: string) =>
   quantity(name, "DURATION", description, Quantity.parseSeconds)
 
 /** Flag without a value, off by default. */
@@ -537,58 +542,6 @@ export const serve = {
     "Time between comparisons of the ledger with the upstream's rows, such as 5m; 0s for none (default 1m)",
     Quantity.parseGrace
   )
-}
-
-/** Flags of `grants create`. */
-export const grant = {
-  user: text("user", "ID", "User that the runs are for"),
-  account: text("account", "ID", "Billing account that is charged for the runs"),
-  graphs: several(
-    "graph",
-    "ID",
-    "Graph that may be run, such as sandbox:agent; may be repeated (default all)"
-  ),
-  allowSandbox: toggle(
-    "allow-sandbox",
-    "Allow the grant to open sandboxes; without this, sandbox: graphs are refused"
-  ),
-  expiresSeconds: duration("expires-in", "Time until the grant expires, such as 12h (default never)"),
-  tools: several(
-    "tool",
-    "PATTERN",
-    "Host tool that runs may call, such as core__get_current_time or core__*; may be repeated (default none)"
-  ),
-  models: several(
-    "model",
-    "PATTERN",
-    "Model that requests may name, such as gpt-5 or openai/*; may be repeated (default those the server offers)"
-  ).pipe(Flag.withAlias("m")),
-  packages: several(
-    "packages",
-    "PATTERN",
-    "Packages that runs may install, such as npm:left-pad or npm:@types/*; may be repeated (default none)"
-  ),
-  repositories: several(
-    "repository",
-    "PATTERN",
-    "Repository for runs, such as https://github.com/acme/* or /srv/git/**; may be repeated (default none)"
-  ),
-  concurrentRunsMax: count("max-runs", "Concurrent runs allowed in one server (default the server's limit)"),
-  callsMax: count("max-calls", "Model calls allowed per run (default no limit of the grant)"),
-  inputTokensMax: count("max-input-tokens", "Input tokens allowed per run (default no limit of the grant)"),
-  outputTokensMax: count(
-    "max-output-tokens",
-    "Output tokens allowed per run (default no limit of the grant)"
-  ),
-  costUsdMax: cost(
-    "max-cost",
-    "Cost of model calls allowed per run, in US dollars (default no limit of the grant)"
-  ),
-  stopWhenSpent: toggle(
-    "stop-when-spent",
-    "End a run when a budget is exhausted, instead of only refusing its calls"
-  ),
-  output
 }
 
 /** Flags of `prune`. */

@@ -16,6 +16,7 @@ import type { InClone } from "@cogni/sandbox-graph-provider/Repositories"
 import type { RunCost } from "@cogni/sandbox-ledger/RunCost"
 import { Effect, Layer, Schema, type Stdio } from "effect"
 import * as Composition from "./Composition.ts"
+import * as Connections from "./Connections.ts"
 import { exitCode } from "./ExitCode.ts"
 import { type Refusal, refusal, RunFailed } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
@@ -79,7 +80,7 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
   }).pipe(
     Effect.provide(
       Layer.provideMerge(
-        Composition.relay(settings),
+        Composition.relay(settings, { user: Connections.operator(settings, { runId }) }),
         Composition.runner(settings, { ...wayOut, allowedWorkspace })
       )
     ),

@@ -26,13 +26,11 @@ import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
 import { Probes } from "@cogni/sandbox-server/ServerHealth"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
-import * as Database from "@cogni/sandbox-sql/Database"
 import { Effect, Layer, Result, Schedule } from "effect"
-import type { SqlClient } from "effect/sql/SqlClient"
 import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import * as Composition from "./Composition.ts"
-import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
+import type { Refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as IdentityProof from "./IdentityProof.ts"
 import * as RunPlan from "./RunPlan.ts"
@@ -50,13 +48,13 @@ export const limitsOf = (input: ServeInput): Partial<ServerLimits.ServerLimits> 
 
 /** The grant store, in the run database. */
 export const grants = (settings: Settings["Service"]): Layer.Layer<GrantStore, Refusal> =>
-  inDatabase(settings, SqlGrantStore.layer, "grants cannot be looked up")
+  Records.inDatabase(settings, SqlGrantStore.layer, "grants cannot be looked up")
 
 /** Idempotency keys, whose secret is in the run database. */
 export const idempotencyKeys = (
   settings: Settings["Service"]
 ): Layer.Layer<IdempotencyKeys.IdempotencyKeys, Refusal> =>
-  inDatabase(
+  Records.inDatabase(
     settings,
     IdempotencyKeys.layer(SharedSecret.make("idempotency-keys", IdempotencyKeys.secretBytes)),
     "the secret of idempotency keys cannot be read"
@@ -139,12 +137,13 @@ export const server = (
         ),
         Layer.provide(Records.audits(settings)),
         Layer.provide(
-          Composition.relay(
-            settings,
-            forges
+          Composition.relay(settings, {
+            // Each use is on behalf of the grant of its run.
+            user: undefined,
+            privateServers: forges
               .filter(({ allowPrivateAddresses }) => allowPrivateAddresses === true)
               .map(({ host }) => OriginAddress.serverHost(`https://${host}`))
-          )
+          })
         ),
         Layer.provide(probes),
         Layer.provide(tidying(settings)),
@@ -152,22 +151,6 @@ export const server = (
         Layer.provide(Layer.mergeAll(runner, grants(settings), idempotencyKeys(settings)))
       )
     })
-  )
-
-const inDatabase = <A, E extends { readonly message: string }>(
-  settings: Settings["Service"],
-  kept: Layer.Layer<A, E, SqlClient>,
-  otherwise: string
-): Layer.Layer<A, Refusal> =>
-  Layer.unwrap(
-    Effect.map(Effect.fromResult(settings.database), ({ address }) =>
-      kept.pipe(
-        Layer.provide(Database.layer(address)),
-        mapLayerError(({ message }) =>
-          refusal("unavailable", `${otherwise}: ${message}`, "See COGNI_DATABASE_URL and COGNI_STATE_DIR")
-        )
-      )
-    )
   )
 
 const modelOf = (settings: Settings["Service"], { demo, model }: ServeInput): string | undefined =>

@@ -14,6 +14,7 @@ import * as UpstreamProfile from "@cogni/sandbox-proxy/UpstreamProfile"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import { Config, ConfigProvider, Context, Effect, Layer, Option, Redacted, Schema } from "effect"
 import * as AccountSettings from "./AccountSettings.ts"
+import * as ConnectionSettings from "./ConnectionSettings.ts"
 import * as DatabaseSettings from "./DatabaseSettings.ts"
 import type { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
@@ -146,6 +147,11 @@ const config = Config.all({
     identitySecret: secret("COGNI_LLM_IDENTITY_SECRET"),
     identitySecretFile: text("COGNI_LLM_IDENTITY_SECRET_FILE")
   }),
+  connections: Config.all({
+    keyFile: text("COGNI_CONNECTIONS_KEY_FILE"),
+    gitHubAppId: text("COGNI_GITHUB_APP_ID"),
+    gitHubAppKeyFile: text("COGNI_GITHUB_APP_KEY_FILE")
+  }),
   url: text("COGNI_LLM_URL"),
   key: secret("COGNI_LLM_KEY"),
   keyFile: text("COGNI_LLM_KEY_FILE"),
@@ -219,13 +225,10 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
         noProxy: found.git.noProxy
       })
     ),
+    /** Keys of connections. An invalid file is an error only if a connection is used. */
+    connections: yield* Effect.result(ConnectionSettings.make(found.connections)),
     /** Files that decide what leaves this host, where to, and at whose cost. No agent may write them. */
-    upstreamFiles: [
-      found.upstream.profileFile,
-      found.upstream.identitySecretFile,
-      found.packagesFile,
-      found.accountLimitsFile
-    ].filter((path) => path !== undefined),
+    upstreamFiles: filesOf(found),
     /** The file that contains the key, if any. */
     keyFile,
     upstream: yield* upstream,
@@ -237,6 +240,21 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     git: yield* Effect.result(GitSettings.make(found.git))
   }
 })
+
+const filesOf = ({
+  accountLimitsFile,
+  connections,
+  packagesFile,
+  upstream
+}: Config.Success<typeof config>): ReadonlyArray<string> =>
+  [
+    upstream.profileFile,
+    upstream.identitySecretFile,
+    packagesFile,
+    accountLimitsFile,
+    connections.keyFile,
+    connections.gitHubAppKeyFile
+  ].filter((path) => path !== undefined)
 
 export class Settings extends Context.Service<Settings>()("@cogni/sandbox-cli/Settings", { make }) {}
 

@@ -58,6 +58,7 @@ describe("Settings", () => {
         gatewayImage: "cogni-sandbox/gateway:latest",
         packages: Result.succeed(undefined),
         accountLimits: Result.succeed(undefined),
+        connections: Result.succeed({ keys: undefined, gitHubApp: undefined }),
         prices: undefined,
         rowsSeconds: undefined,
         identityCheckModel: undefined,

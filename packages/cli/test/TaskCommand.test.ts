@@ -75,6 +75,7 @@ const settings: Settings["Service"] = {
   imageOf: (image) => `cogni/${image}:1`,
   packages: Result.succeed(undefined),
   accountLimits: Result.succeed(undefined),
+  connections: Result.succeed({ keys: undefined, gitHubApp: undefined }),
   prices: undefined,
   rowsSeconds: undefined,
   identityCheckModel: undefined,

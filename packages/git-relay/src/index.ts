@@ -1,5 +1,8 @@
+export * as BrokerCredentials from "./BrokerCredentials.ts"
 export * as GitCredentials from "./GitCredentials.ts"
 export * as GitHubAppCredentials from "./forge/GitHubAppCredentials.ts"
+export * as GitHubAppSource from "./forge/GitHubAppSource.ts"
+export * as GitLabSource from "./forge/GitLabSource.ts"
 export * as GitRelay from "./GitRelay.ts"
 export * as HostGitRelay from "./HostGitRelay.ts"
 export * as MemoryGitRelay from "./MemoryGitRelay.ts"

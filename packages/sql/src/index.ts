@@ -1,6 +1,7 @@
 export * as Database from "./Database.ts"
 export * as DatabaseAddress from "./DatabaseAddress.ts"
 export * as SqlAccountReservations from "./SqlAccountReservations.ts"
+export * as SqlConnectionStore from "./SqlConnectionStore.ts"
 export * as SqlGrantStore from "./SqlGrantStore.ts"
 export * as SqlLedger from "./SqlLedger.ts"
 export * as SqlRunStore from "./SqlRunStore.ts"

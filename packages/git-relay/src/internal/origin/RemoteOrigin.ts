@@ -3,7 +3,7 @@
  * credential. A repository of this host is never accessed this way: see `PathClone` and `PathDelivery`.
  */
 import { Effect, FiberSet } from "effect"
-import { type GitCredential, GitCredentials } from "../../GitCredentials.ts"
+import { type GitCredential, GitCredentials, whileValid } from "../../GitCredentials.ts"
 import type { GitNetwork } from "../git/GitEnvironment.ts"
 import type { Operation } from "../../GitRelayError.ts"
 import { RelayObserver } from "../../GitRelay.ts"
@@ -44,6 +44,7 @@ const towards = Effect.fnUntraced(function* (
   const server = serverOf(url)
   return {
     redact,
+    git: (command: HostGit.HostGitCommand) => whileValid(credential)(HostGit.run(command)),
     access: { server, hasCredential: credential !== undefined },
     command: {
       transport: OriginAnswers.transportOf(url),
@@ -62,8 +63,12 @@ export const advertised = Effect.fnUntraced(function* (
   refs: ReadonlyArray<string>,
   purpose: "fetch" | "push" = "fetch"
 ) {
-  const { access, command, redact } = yield* towards(options, purpose === "push" ? "push" : "clone", purpose)
-  const answer = yield* HostGit.run({
+  const { access, command, git, redact } = yield* towards(
+    options,
+    purpose === "push" ? "push" : "clone",
+    purpose
+  )
+  const answer = yield* git({
     ...command,
     argv: ["ls-remote", "--symref", "--", options.url, ...refs]
   })
@@ -82,8 +87,8 @@ export const fetch = Effect.fnUntraced(function* (
     readonly into: string
   }
 ) {
-  const { access, command, redact } = yield* towards(options, "clone", "fetch")
-  const fetched = HostGit.run({
+  const { access, command, git, redact } = yield* towards(options, "clone", "fetch")
+  const fetched = git({
     ...command,
     gitDirectory: what.gitDirectory,
     argv: [
@@ -118,8 +123,8 @@ export const push = Effect.fnUntraced(function* (
     readonly expected: string
   }
 ) {
-  const { access, command, redact } = yield* towards(options, "push", "push")
-  const answer = yield* HostGit.run({
+  const { access, command, git, redact } = yield* towards(options, "push", "push")
+  const answer = yield* git({
     ...command,
     gitDirectory: what.gitDirectory,
     argv: [

@@ -1,0 +1,291 @@
+/**
+ * Port that resolves a credential for one use.
+ *
+ *     request ─► grant ∩ request ─► source ─► comparison with the permit ─► audit ─► lease
+ *                     │ denied                      │ mismatch
+ *                     ▼ no credential is looked at  ▼ the credential is dropped
+ *
+ * A lease is valid until its scope closes. It also ends at its expiry, when it, its connection or its grant is revoked,
+ * and when that cannot be verified for too long. Every request and every end of a lease is an entry of the audit.
+ */
+import { Clock, Context, Duration, Effect, Fiber, Layer, type Redacted, Schema, type Scope } from "effect"
+import type { Connection } from "./Connection.ts"
+import { ConnectionRequest, decide, type Permit } from "./ConnectionDecision.ts"
+import {
+  ConnectionDenied,
+  ConnectionError,
+  type ConnectionReason,
+  type ConnectionStoreUnavailable,
+  type Denial,
+  LeaseEnded,
+  SourceRefused,
+  SourceUnavailable
+} from "./ConnectionError.ts"
+import { ConnectionStore } from "./ConnectionStore.ts"
+import type { ConnectionUse } from "./ConnectionUse.ts"
+import { ConnectionUser, type ConnectionUserShape } from "./ConnectionUser.ts"
+import { accept, type Accepted, type CredentialSource, type Issued } from "./CredentialSource.ts"
+import * as SecretAccess from "./internal/SecretAccess.ts"
+import { SecretBox } from "./SecretBox.ts"
+
+/** A credential for one use. */
+export interface Lease {
+  readonly id: string
+  readonly permit: Permit
+  readonly username: string
+  readonly secret: Redacted.Redacted<string>
+  readonly expiresAt: Date
+  /** Fails when the lease ends before its scope. Race it with the use. */
+  readonly ended: Effect.Effect<never, ConnectionError>
+}
+
+/** A use, without the account and the run, which {@link ConnectionUser} provides. */
+export type ConnectionUseRequest = Omit<ConnectionRequest, "billingAccountId" | "runId">
+
+export class ConnectionBroker extends Context.Service<
+  ConnectionBroker,
+  {
+    /** Resolves a credential on behalf of the current {@link ConnectionUser}, until the scope closes. */
+    readonly lease: (request: ConnectionUseRequest) => Effect.Effect<Lease, ConnectionError, Scope.Scope>
+    /**
+     * Ends a lease, also one of another process, within {@link watchSeconds}. Returns `false` if the account has no
+     * such lease.
+     */
+    readonly revokeLease: (
+      billingAccountId: string,
+      leaseId: string
+    ) => Effect.Effect<boolean, ConnectionStoreUnavailable>
+  }
+>()("@cogni/sandbox-connections/ConnectionBroker") {}
+
+export interface ConnectionBrokerOptions {
+  readonly sources: ReadonlyArray<CredentialSource>
+  /** Connections of the host, which it offers to all accounts. Default: none. */
+  readonly hostConnections?: ReadonlyArray<Connection> | undefined
+  /** The user of operations that have none, such as the operator of a command. Default: none. */
+  readonly user?: ConnectionUserShape | undefined
+}
+
+/** Time limit of a source, in seconds. */
+export const sourceSecondsMax = 30
+
+/** Seconds between two checks of an open lease. */
+export const watchSeconds = 5
+
+/** Longest time for which an open lease may not be verified, in seconds. */
+export const unverifiedSecondsMax = 60
+
+export const make = Effect.fnUntraced(function* (options: ConnectionBrokerOptions) {
+  const store = yield* ConnectionStore
+  const box = yield* SecretBox
+  const sources = new Map(options.sources.map((source) => [source.kind, source]))
+  const { hostConnections = [] } = options
+
+  const lease = Effect.fnUntraced(function* (request: ConnectionRequest, user: ConnectionUserShape) {
+    const leaseId = `lease-${crypto.randomUUID()}`
+    const recordOf = (grantId: string) => recorder(store, { leaseId, request, grantId })
+    const authority = yield* Effect.tapError(user.authority, (error) =>
+      error._tag === "ConnectionDenied"
+        ? bestEffort(recordOf(error.grantId)({ event: "denied", reason: error.reason }))
+        : Effect.void
+    )
+    const record = recordOf(authority.grantId)
+    const own = yield* store.list(request.billingAccountId)
+    const connections = [...own, ...hostConnections]
+    const permit = yield* Effect.fromResult(
+      decide({ authority, connections, request, now: yield* currentDate })
+    ).pipe(Effect.tapError(({ reason }) => bestEffort(record({ event: "denied", reason }))))
+    const connection = connections.find(({ id }) => id === permit.connectionId)!
+    const use = { permit, connection, ...SecretAccess.make(store, box, connection) }
+
+    const resolve = Effect.gen(function* () {
+      const source = sources.get(connection.means.kind)
+      if (source === undefined) return yield* notConfigured(connection)
+      const issued = yield* inTime(connection, source.issue(use))
+      const checked = accept(source, use, issued, yield* currentDate)
+      const accepted = yield* Effect.tapError(Effect.fromResult(checked), () => dropped(issued))
+      return { accepted, issued }
+    }).pipe(Effect.tapError(({ _tag }) => bestEffort(record({ event: "failed", reason: _tag, permit }))))
+
+    const { accepted } = yield* Effect.uninterruptibleMask((restore) =>
+      Effect.gen(function* () {
+        const found = yield* restore(resolve)
+        yield* Effect.addFinalizer(() =>
+          Effect.andThen(dropped(found.issued), bestEffort(record({ event: "ended", permit })))
+        )
+        // Without an entry in the audit, the credential is not handed out.
+        yield* record({ event: "issued", permit, expiresAt: found.accepted.expiresAt })
+        return found
+      })
+    )
+    return leaseOf({ leaseId, permit, accepted, verify: verify(store, user, connection, request, leaseId) })
+  })
+
+  return ConnectionBroker.of({
+    lease: Effect.fn("ConnectionBroker.lease")(
+      function* (use: ConnectionUseRequest) {
+        const user = (yield* ConnectionUser) ?? options.user
+        if (user === undefined) return yield* denied(use, "no_user")
+        const { billingAccountId, runId } = user
+        const request = { ...use, billingAccountId, ...(runId === undefined ? {} : { runId }) }
+        if (!isRequest(request)) return yield* denied(use, "invalid_request")
+        return yield* lease(request, user)
+      },
+      Effect.mapError((reason: ConnectionReason) => new ConnectionError({ reason }))
+    ),
+    revokeLease: Effect.fn("ConnectionBroker.revokeLease")(function* (billingAccountId, leaseId) {
+      const issued = (yield* store.uses({ billingAccountId, leaseId })).find(
+        ({ event }) => event === "issued"
+      )
+      if (issued === undefined) return false
+      yield* store.record({ ...issued, event: "revoked", at: yield* currentDate })
+      return true
+    })
+  })
+})
+
+export const layer = (
+  options: ConnectionBrokerOptions
+): Layer.Layer<ConnectionBroker, never, ConnectionStore | SecretBox> =>
+  Layer.effect(ConnectionBroker, make(options))
+
+const currentDate = Effect.map(Clock.currentTimeMillis, (millis) => new Date(millis))
+
+/** Whether a request has only values that the audit can store. */
+const isRequest = Schema.is(Schema.toType(ConnectionRequest))
+
+/** Denies a use without a user, or with values that the audit cannot store. */
+const denied = ({ purpose }: ConnectionUseRequest, reason: Denial) =>
+  new ConnectionDenied({ grantId: "none", purpose, reason })
+
+const notConfigured = ({ means, name }: Connection) =>
+  new SourceRefused({
+    connection: name,
+    detail: `this host issues no credentials of the kind ${means.kind}`,
+    remedy: "Have the operator configure it, or use another connection"
+  })
+
+const inTime = <A, E>({ name }: Connection, issue: Effect.Effect<A, E>) =>
+  Effect.timeoutOrElse(issue, {
+    duration: Duration.seconds(sourceSecondsMax),
+    orElse: () =>
+      Effect.fail(
+        new SourceUnavailable({
+          connection: name,
+          detail: `its issuer did not answer within ${sourceSecondsMax} s`,
+          remedy: "Try again"
+        })
+      )
+  })
+
+/**
+ * Makes a credential invalid whose use is over. In a fiber of its own: the end of a run that was interrupted must not
+ * interrupt this, and must not wait for long.
+ */
+const dropped = ({ revoke = Effect.void }: Issued): Effect.Effect<void> =>
+  Effect.interruptible(revoke).pipe(
+    Effect.timeoutOption(Duration.seconds(sourceSecondsMax)),
+    Effect.asVoid,
+    Effect.catch(({ message }) =>
+      Effect.logWarning(`a credential could not be made invalid, and expires by itself: ${message}`)
+    ),
+    Effect.forkDetach({ startImmediately: true }),
+    Effect.flatMap(Fiber.join)
+  )
+
+/** Writes an entry whose failure changes nothing for the caller: no credential was handed out, or its use is over. */
+const bestEffort = (entry: Effect.Effect<void, ConnectionStoreUnavailable>): Effect.Effect<void> =>
+  entry.pipe(Effect.catch(({ message }) => Effect.logWarning(`an entry is missing in the audit: ${message}`)))
+
+interface Entry {
+  readonly event: ConnectionUse["event"]
+  readonly reason?: string
+  readonly permit?: Permit
+  readonly expiresAt?: Date
+}
+
+/** Writes entries about one request. */
+const recorder =
+  (
+    store: ConnectionStore["Service"],
+    {
+      grantId,
+      leaseId,
+      request
+    }: { readonly leaseId: string; readonly request: ConnectionRequest; readonly grantId: string }
+  ) =>
+  ({ event, expiresAt, permit, reason }: Entry): Effect.Effect<void, ConnectionStoreUnavailable> =>
+    Effect.flatMap(currentDate, (at) =>
+      store.record({
+        leaseId,
+        at,
+        event,
+        billingAccountId: request.billingAccountId,
+        grantId,
+        runId: request.runId ?? null,
+        connectionId: permit?.connectionId ?? null,
+        purpose: request.purpose,
+        repository: permit?.repository ?? request.repository ?? null,
+        toolId: request.toolId ?? null,
+        reason: reason ?? null,
+        expiresAt: expiresAt ?? null
+      })
+    )
+
+/** Decides again, with the grant as it is now. */
+const verify = (
+  store: ConnectionStore["Service"],
+  user: ConnectionUserShape,
+  connection: Connection,
+  request: ConnectionRequest,
+  leaseId: string
+): Effect.Effect<boolean, ConnectionDenied | ConnectionStoreUnavailable> =>
+  Effect.gen(function* () {
+    if (!(yield* store.isLive({ leaseId, connectionId: connection.id }))) return false
+    const authority = yield* user.authority
+    yield* Effect.fromResult(
+      decide({ authority, connections: [connection], request, now: yield* currentDate })
+    )
+    return true
+  })
+
+const leaseOf = ({
+  accepted: { expiresAt, secret, username },
+  leaseId,
+  permit,
+  verify
+}: {
+  readonly leaseId: string
+  readonly permit: Permit
+  readonly accepted: Accepted
+  readonly verify: Effect.Effect<boolean, ConnectionDenied | ConnectionStoreUnavailable>
+}): Lease => {
+  const end = (why: LeaseEnded["why"]) =>
+    Effect.fail(new ConnectionError({ reason: new LeaseEnded({ connection: permit.connectionName, why }) }))
+  const ended = Effect.gen(function* () {
+    let verifiedAt = yield* Clock.currentTimeMillis
+    const step = Effect.gen(function* () {
+      const before = yield* Clock.currentTimeMillis
+      const left = expiresAt.getTime() - before
+      if (left <= 0) return yield* end("expired")
+      yield* Effect.sleep(Math.min(left, watchSeconds * 1000))
+      const isLive = yield* verify.pipe(
+        Effect.catchTags({
+          ConnectionDenied: () => Effect.succeed(false),
+          ConnectionStoreUnavailable: () => Effect.succeed(undefined)
+        }),
+        Effect.timeoutOrElse({
+          duration: Duration.seconds(unverifiedSecondsMax),
+          orElse: () => Effect.succeed(undefined)
+        })
+      )
+      const now = yield* Clock.currentTimeMillis
+      if (now >= expiresAt.getTime()) return yield* end("expired")
+      if (isLive === false) return yield* end("revoked")
+      if (isLive === true) verifiedAt = now
+      else if (now - verifiedAt >= unverifiedSecondsMax * 1000) return yield* end("unverified")
+    })
+    return yield* Effect.forever(step)
+  })
+  return { id: leaseId, permit, username, secret, expiresAt, ended }
+}

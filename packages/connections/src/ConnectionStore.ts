@@ -1,0 +1,229 @@
+/**
+ * Port that stores connections, their encrypted secrets, and the audit of their uses.
+ *
+ * A store never sees a secret in plain text: `SecretBox` encrypts it before. Secrets are read by ID, only after a
+ * decision, and never with a list. The audit is append-only.
+ */
+import { issuesOf } from "@cogni/sandbox-core/SandboxSpec"
+import { Clock, Context, Effect, Layer, Ref, Schema } from "effect"
+import { type Connection, ConnectionInput, usernameOf } from "./Connection.ts"
+import { lifetimeSecondsMax } from "./internal/ConnectionFields.ts"
+import { ConnectionExists, ConnectionRefused, type ConnectionStoreUnavailable } from "./ConnectionError.ts"
+import { type ConnectionUse, type ConnectionUseQuery, listedMax } from "./ConnectionUse.ts"
+
+/** Maximum live connections of one account. */
+export const connectionsMax = 100
+
+/** Maximum connections in a list: live ones, and then those that were removed last. */
+export const connectionsListedMax = 200
+
+/** A secret as `SecretBox` encrypts it. */
+export type SealedSecret = string
+
+/** Exclusive access to the secret of a connection, until a time. */
+export interface Claim {
+  readonly connectionId: string
+  /** Unique to this claim. */
+  readonly claimId: string
+  readonly now: Date
+  readonly until: Date
+}
+
+export class ConnectionStore extends Context.Service<
+  ConnectionStore,
+  {
+    /** Adds a connection of {@link draft}, with its secret. */
+    readonly add: (
+      connection: Connection,
+      secret: SealedSecret | undefined
+    ) => Effect.Effect<void, ConnectionExists | ConnectionRefused | ConnectionStoreUnavailable>
+    /** Connections of one account, live ones first, then newest first. At most {@link connectionsListedMax}. */
+    readonly list: (
+      billingAccountId: string
+    ) => Effect.Effect<ReadonlyArray<Connection>, ConnectionStoreUnavailable>
+    /**
+     * Revokes the live connection with this name, deletes its secret and ends its leases. Returns it, or `undefined` if
+     * it does not exist.
+     */
+    readonly revoke: (
+      billingAccountId: string,
+      name: string
+    ) => Effect.Effect<Connection | undefined, ConnectionStoreUnavailable>
+    /** Returns the secret of a live connection. */
+    readonly secret: (
+      connectionId: string
+    ) => Effect.Effect<SealedSecret | undefined, ConnectionStoreUnavailable>
+    /** Claims the secret of a live connection. `false` if another claim holds it, or it does not exist. */
+    readonly claim: (claim: Claim) => Effect.Effect<boolean, ConnectionStoreUnavailable>
+    /** Ends a claim, and replaces the secret if one is given. `false` if the claim does not hold any more. */
+    readonly settle: (
+      claim: Pick<Claim, "claimId" | "connectionId">,
+      secret: SealedSecret | undefined
+    ) => Effect.Effect<boolean, ConnectionStoreUnavailable>
+    /** Appends an entry to the audit. */
+    readonly record: (use: ConnectionUse) => Effect.Effect<void, ConnectionStoreUnavailable>
+    /** Entries of the audit, newest first. */
+    readonly uses: (
+      query: ConnectionUseQuery
+    ) => Effect.Effect<ReadonlyArray<ConnectionUse>, ConnectionStoreUnavailable>
+    /** Whether neither the lease nor its connection was revoked. */
+    readonly isLive: (lease: {
+      readonly leaseId: string
+      readonly connectionId: string
+    }) => Effect.Effect<boolean, ConnectionStoreUnavailable>
+  }
+>()("@cogni/sandbox-connections/ConnectionStore") {}
+
+const checkInput = Schema.decodeUnknownEffect(Schema.toType(ConnectionInput), {
+  errors: "all",
+  onExcessProperty: "error"
+})
+
+/** Creates a connection, dated now, with a new ID. */
+export const draft = Effect.fnUntraced(function* (
+  input: ConnectionInput
+): Effect.fn.Return<Connection, ConnectionRefused> {
+  yield* Effect.mapError(checkInput(input), (error) => new ConnectionRefused({ issues: issuesOf(error) }))
+  return {
+    id: `connection-${crypto.randomUUID()}`,
+    billingAccountId: input.billingAccountId,
+    name: input.name,
+    server: input.server,
+    username: input.username ?? usernameOf(input.means.kind),
+    means: input.means,
+    scope: input.scope ?? {},
+    lifetimeSecondsMax: input.lifetimeSecondsMax ?? lifetimeSecondsMax,
+    createdAt: new Date(yield* Clock.currentTimeMillis),
+    expiresAt: input.expiresAt,
+    revokedAt: null
+  }
+})
+
+/** An account has as many connections as it may have. */
+export const tooMany: ConnectionRefused = new ConnectionRefused({
+  issues: [{ path: [], message: `Expected at most ${connectionsMax} live connections of one account` }]
+})
+
+interface Row {
+  readonly connection: Connection
+  readonly secret: SealedSecret | undefined
+  readonly claim: { readonly claimId: string; readonly until: Date } | undefined
+}
+
+interface State {
+  readonly rows: ReadonlyMap<string, Row>
+  readonly uses: ReadonlyArray<ConnectionUse>
+  readonly revokedLeases: ReadonlySet<string>
+}
+
+/** Maximum entries that a store in memory keeps: the newest. */
+const keptMax = 10_000
+
+const isLiveRow = ({ connection }: Row): boolean => connection.revokedAt === null
+
+const makeMemory = Effect.map(
+  Ref.make<State>({ rows: new Map(), uses: [], revokedLeases: new Set() }),
+  (state) => ConnectionStore.of({ ...connectionsIn(state), ...secretsIn(state), ...usesIn(state) })
+)
+
+type Service = ConnectionStore["Service"]
+
+const put = (all: State, row: Row): State => ({
+  ...all,
+  rows: new Map(all.rows).set(row.connection.id, row)
+})
+
+const rowsIn = (state: Ref.Ref<State>) => Effect.map(Ref.get(state), ({ rows }) => rows)
+
+const connectionsIn = (state: Ref.Ref<State>): Pick<Service, "add" | "list" | "revoke"> => ({
+  add: (connection, secret) =>
+    Effect.flatten(
+      Ref.modify(
+        state,
+        (all): readonly [Effect.Effect<void, ConnectionExists | ConnectionRefused>, State] => {
+          const { billingAccountId, name } = connection
+          const own = [...all.rows.values()].filter(
+            (row) => isLiveRow(row) && row.connection.billingAccountId === billingAccountId
+          )
+          if (own.some((row) => row.connection.name === name)) {
+            return [Effect.fail(new ConnectionExists({ connection: name })), all]
+          }
+          if (own.length >= connectionsMax) return [Effect.fail(tooMany), all]
+          return [Effect.void, put(all, { connection, secret, claim: undefined })]
+        }
+      )
+    ),
+  list: (billingAccountId) =>
+    Effect.map(rowsIn(state), (all) => {
+      const own = [...all.values()]
+        .filter(({ connection }) => connection.billingAccountId === billingAccountId)
+        .toReversed()
+      return [...own.filter(isLiveRow), ...own.filter((row) => !isLiveRow(row))]
+        .map(({ connection }) => connection)
+        .slice(0, connectionsListedMax)
+    }),
+  revoke: Effect.fn("ConnectionStore.revoke")(function* (billingAccountId, name) {
+    const revokedAt = new Date(yield* Clock.currentTimeMillis)
+    return yield* Ref.modify(state, (all) => {
+      const row = [...all.rows.values()].find(
+        (one) =>
+          isLiveRow(one) &&
+          one.connection.billingAccountId === billingAccountId &&
+          one.connection.name === name
+      )
+      if (row === undefined) return [undefined, all]
+      const connection = { ...row.connection, revokedAt }
+      return [connection, put(all, { connection, secret: undefined, claim: undefined })]
+    })
+  })
+})
+
+const secretsIn = (state: Ref.Ref<State>): Pick<Service, "claim" | "secret" | "settle"> => ({
+  secret: (connectionId) => Effect.map(rowsIn(state), (all) => all.get(connectionId)?.secret),
+  claim: ({ claimId, connectionId, now, until }) =>
+    Ref.modify(state, (all) => {
+      const row = all.rows.get(connectionId)
+      if (row === undefined || !isLiveRow(row)) return [false, all]
+      if (row.claim !== undefined && row.claim.until.getTime() > now.getTime()) return [false, all]
+      return [true, put(all, { ...row, claim: { claimId, until } })]
+    }),
+  settle: ({ claimId, connectionId }, secret) =>
+    Ref.modify(state, (all) => {
+      const row = all.rows.get(connectionId)
+      if (row?.claim?.claimId !== claimId) return [false, all]
+      return [true, put(all, { ...row, claim: undefined, secret: secret ?? row.secret })]
+    })
+})
+
+const usesIn = (state: Ref.Ref<State>): Pick<Service, "isLive" | "record" | "uses"> => ({
+  record: (use) =>
+    Ref.update(state, (all) => ({
+      ...all,
+      uses: [...all.uses.slice(-(keptMax - 1)), use],
+      revokedLeases: use.event === "revoked" ? new Set(all.revokedLeases).add(use.leaseId) : all.revokedLeases
+    })),
+  uses: (query) => Effect.map(Ref.get(state), ({ uses }) => select(uses, query)),
+  isLive: ({ connectionId, leaseId }) =>
+    Effect.map(Ref.get(state), (all) => {
+      const row = all.rows.get(connectionId)
+      return (row === undefined || isLiveRow(row)) && !all.revokedLeases.has(leaseId)
+    })
+})
+
+const select = (
+  uses: ReadonlyArray<ConnectionUse>,
+  { billingAccountId, connectionId, leaseId, limit = listedMax, runId }: ConnectionUseQuery
+): ReadonlyArray<ConnectionUse> =>
+  uses
+    .filter(
+      (use) =>
+        use.billingAccountId === billingAccountId &&
+        (connectionId === undefined || use.connectionId === connectionId) &&
+        (leaseId === undefined || use.leaseId === leaseId) &&
+        (runId === undefined || use.runId === runId)
+    )
+    .toReversed()
+    .slice(0, Math.min(limit, listedMax))
+
+/** Keeps everything in this process, and loses it with it. */
+export const layerMemory: Layer.Layer<ConnectionStore> = Layer.effect(ConnectionStore, makeMemory)

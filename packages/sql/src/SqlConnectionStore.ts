@@ -1,0 +1,286 @@
+/**
+ * `ConnectionStore` in a database, through Effect's `SqlClient`: one table of connections and one of their uses.
+ *
+ * Connections and uses are stored as JSON, which escapes characters that PostgreSQL's text type refuses. Secrets have a
+ * column of their own, so that no list reads them. They are encrypted before they get here.
+ */
+import { Connection } from "@cogni/sandbox-connections/Connection"
+import {
+  ConnectionExists,
+  type ConnectionRefused,
+  ConnectionStoreUnavailable
+} from "@cogni/sandbox-connections/ConnectionError"
+import {
+  connectionsListedMax,
+  connectionsMax,
+  ConnectionStore,
+  tooMany
+} from "@cogni/sandbox-connections/ConnectionStore"
+import { ConnectionUse, listedMax } from "@cogni/sandbox-connections/ConnectionUse"
+import { Clock, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import type { SqlError } from "effect/sql/SqlError"
+import type { Fragment } from "effect/sql/Statement"
+import * as DatabaseCall from "./internal/DatabaseCall.ts"
+import { escaped } from "./internal/LedgerTables.ts"
+import * as SchemaVersion from "./SchemaVersion.ts"
+
+/** Columns that differ between databases: a counter, and text that is compared byte by byte. */
+const columnsOf = (sql: SqlClient) => ({
+  counted: sql.literal(
+    sql.onDialectOrElse({
+      pg: () => "BIGSERIAL PRIMARY KEY",
+      orElse: () => "INTEGER PRIMARY KEY AUTOINCREMENT"
+    })
+  ),
+  text: sql.literal(sql.onDialectOrElse({ pg: () => `TEXT COLLATE "C"`, orElse: () => "TEXT" }))
+})
+
+/** Creates or migrates the tables. */
+const bring = SchemaVersion.bring({
+  versionTable: "cogni_connections_version",
+  steps: [
+    {
+      name: "connections",
+      run: (sql) => {
+        const { counted, text } = columnsOf(sql)
+        return sql`CREATE TABLE cogni_connections (
+          ordinal ${counted}, connection_id ${text} NOT NULL UNIQUE, billing_account_id ${text} NOT NULL,
+          name ${text} NOT NULL, described TEXT NOT NULL, secret TEXT, claim_id ${text},
+          claimed_until ${text}, revoked_at ${text})`
+      }
+    },
+    {
+      name: "live connections",
+      run: (sql) => sql`CREATE UNIQUE INDEX cogni_connections_live
+        ON cogni_connections (billing_account_id, name) WHERE revoked_at IS NULL`
+    },
+    {
+      name: "connections of an account",
+      run: (sql) =>
+        sql`CREATE INDEX cogni_connections_account ON cogni_connections (billing_account_id, ordinal)`
+    },
+    {
+      name: "uses",
+      run: (sql) => {
+        const { counted, text } = columnsOf(sql)
+        return sql`CREATE TABLE cogni_connection_uses (
+          ordinal ${counted}, entry_id ${text} NOT NULL UNIQUE, billing_account_id ${text} NOT NULL,
+          lease_id ${text} NOT NULL, connection_id ${text}, run_id ${text}, event ${text} NOT NULL,
+          entry TEXT NOT NULL)`
+      }
+    },
+    {
+      name: "uses of an account",
+      run: (sql) =>
+        sql`CREATE INDEX cogni_connection_uses_account ON cogni_connection_uses (billing_account_id, ordinal)`
+    },
+    {
+      name: "uses of a lease",
+      run: (sql) => sql`CREATE INDEX cogni_connection_uses_lease ON cogni_connection_uses (lease_id)`
+    }
+  ]
+})
+
+/** Requires the tables, which {@link layer} creates. */
+export const make = Effect.gen(function* () {
+  const sql = yield* SqlClient
+  return ConnectionStore.of({ ...connectionsOf(sql), ...secretsOf(sql), ...usesOf(sql) })
+})
+
+export const layer: Layer.Layer<
+  ConnectionStore,
+  ConnectionStoreUnavailable | SchemaVersion.SchemaRefused,
+  SqlClient
+> = Layer.effect(
+  ConnectionStore,
+  Effect.andThen(
+    Effect.catchTag(bring, "SqlError", (error) => Effect.fail(unavailable(error))),
+    make
+  )
+)
+
+type Service = ConnectionStore["Service"]
+
+const connectionsOf = (sql: SqlClient): Pick<Service, "add" | "list" | "revoke"> => {
+  /** Excludes other processes that add a connection to the account. In SQLite, the transaction does. */
+  const locked = (account: string) =>
+    sql.onDialectOrElse({
+      pg: () =>
+        Effect.asVoid(
+          sql`SELECT pg_advisory_xact_lock(hashtextextended(${`cogni-connections ${account}`}, 0))`
+        ),
+      orElse: () => Effect.void
+    })
+
+  return {
+    add: Effect.fn("ConnectionStore.add")(function* (connection, secret) {
+      const account = escaped(connection.billingAccountId ?? "")
+      const row = {
+        connection_id: connection.id,
+        billing_account_id: account,
+        name: connection.name,
+        described: encodeConnection(connection),
+        secret: secret ?? null,
+        revoked_at: null
+      }
+      const refusal = yield* database.again(
+        sql.withTransaction(
+          Effect.gen(function* (): Effect.fn.Return<
+            ConnectionExists | ConnectionRefused | undefined,
+            SqlError
+          > {
+            yield* locked(account)
+            const live = yield* sql<{ readonly connection_id: string; readonly name: string }>`
+              SELECT connection_id, name FROM cogni_connections
+              WHERE billing_account_id = ${account} AND revoked_at IS NULL`
+            // An earlier attempt, whose answer was lost, has added it.
+            if (live.some((one) => one.connection_id === connection.id)) return undefined
+            if (live.some(({ name }) => name === connection.name)) {
+              return new ConnectionExists({ connection: connection.name })
+            }
+            if (live.length >= connectionsMax) return tooMany
+            yield* sql`INSERT INTO cogni_connections ${sql.insert(row)}`
+            return undefined
+          })
+        )
+      )
+      if (refusal !== undefined) return yield* refusal
+    }),
+
+    list: (billingAccountId) =>
+      database.again(
+        Effect.map(
+          sql<ConnectionRow>`SELECT described, revoked_at FROM cogni_connections
+            WHERE billing_account_id = ${escaped(billingAccountId)}
+            ORDER BY CASE WHEN revoked_at IS NULL THEN 0 ELSE 1 END, ordinal DESC
+            LIMIT ${sql.literal(String(connectionsListedMax))}`,
+          (rows) => rows.flatMap(connectionOf)
+        )
+      ),
+
+    revoke: Effect.fn("ConnectionStore.revoke")(function* (billingAccountId, name) {
+      const revokedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
+      const rows = yield* database.again(
+        sql<ConnectionRow>`UPDATE cogni_connections
+          SET revoked_at = ${revokedAt}, secret = NULL, claim_id = NULL, claimed_until = NULL
+          WHERE billing_account_id = ${escaped(billingAccountId)} AND name = ${escaped(name)}
+            AND revoked_at IS NULL
+          RETURNING described, revoked_at`
+      )
+      return rows.flatMap(connectionOf)[0]
+    })
+  }
+}
+
+const secretsOf = (sql: SqlClient): Pick<Service, "claim" | "secret" | "settle"> => ({
+  secret: (connectionId) =>
+    database.again(
+      Effect.map(
+        sql<{ readonly secret: string | null }>`SELECT secret FROM cogni_connections
+          WHERE connection_id = ${escaped(connectionId)} AND revoked_at IS NULL`,
+        ([row]) => row?.secret ?? undefined
+      )
+    ),
+  claim: ({ claimId, connectionId, now, until }) =>
+    database.again(
+      Effect.map(
+        // An earlier attempt, whose answer was lost, may have made this claim.
+        sql`UPDATE cogni_connections SET claim_id = ${claimId}, claimed_until = ${until.toISOString()}
+          WHERE connection_id = ${escaped(connectionId)} AND revoked_at IS NULL
+            AND (claimed_until IS NULL OR claimed_until <= ${now.toISOString()} OR claim_id = ${claimId})
+          RETURNING connection_id`,
+        (rows) => rows.length > 0
+      )
+    ),
+  settle: ({ claimId, connectionId }, secret) =>
+    // No retry: after a lost answer, the claim does not exist any more, and the secret is stored.
+    database.once(
+      Effect.map(
+        sql`UPDATE cogni_connections SET claim_id = NULL, claimed_until = NULL
+          ${secret === undefined ? sql.literal("") : sql`, secret = ${secret}`}
+          WHERE connection_id = ${escaped(connectionId)} AND claim_id = ${claimId} AND revoked_at IS NULL
+          RETURNING connection_id`,
+        (rows) => rows.length > 0
+      )
+    )
+})
+
+const usesOf = (sql: SqlClient): Pick<Service, "isLive" | "record" | "uses"> => ({
+  record: (use) =>
+    Effect.suspend(() => {
+      const row = {
+        // Made before the first attempt, so that a retry does not add a second entry.
+        entry_id: crypto.randomUUID(),
+        billing_account_id: escaped(use.billingAccountId),
+        lease_id: escaped(use.leaseId),
+        connection_id: use.connectionId === null ? null : escaped(use.connectionId),
+        run_id: use.runId === null ? null : escaped(use.runId),
+        event: use.event,
+        entry: encodeUse(use)
+      }
+      return Effect.asVoid(
+        database.again(
+          sql`INSERT INTO cogni_connection_uses ${sql.insert(row)} ON CONFLICT (entry_id) DO NOTHING`
+        )
+      )
+    }),
+  uses: ({ billingAccountId, connectionId, leaseId, limit = listedMax, runId }) => {
+    const equal = (column: string, value: string | undefined): ReadonlyArray<Fragment> =>
+      value === undefined ? [] : [sql`${sql(column)} = ${escaped(value)}`]
+    const conditions = [
+      ...equal("billing_account_id", billingAccountId),
+      ...equal("connection_id", connectionId),
+      ...equal("lease_id", leaseId),
+      ...equal("run_id", runId)
+    ]
+    const rows = Math.max(0, Math.min(Math.trunc(limit), listedMax))
+    return database.again(
+      Effect.map(
+        sql<{ readonly entry: string }>`SELECT entry FROM cogni_connection_uses
+          WHERE ${sql.and(conditions)} ORDER BY ordinal DESC LIMIT ${sql.literal(String(rows))}`,
+        (found) => found.flatMap(({ entry }) => Option.toArray(decodeUse(entry)))
+      )
+    )
+  },
+  isLive: ({ connectionId, leaseId }) =>
+    database.again(
+      Effect.map(
+        sql<{ readonly revoked: number | string }>`SELECT
+          (SELECT COUNT(*) FROM cogni_connection_uses
+            WHERE lease_id = ${escaped(leaseId)} AND event = 'revoked') +
+          (SELECT COUNT(*) FROM cogni_connections
+            WHERE connection_id = ${escaped(connectionId)} AND revoked_at IS NOT NULL) AS revoked`,
+        ([row]) => Number(row?.revoked) === 0
+      )
+    )
+})
+
+interface ConnectionRow {
+  readonly described: string
+  readonly revoked_at: string | null
+}
+
+const Described = Schema.fromJsonString(Schema.toCodecJson(Connection))
+const encodeConnection = Schema.encodeSync(Described)
+/** Refuses unknown properties, because a later version may use one to limit a connection: such a one is ignored. */
+const decodeConnection = Schema.decodeUnknownOption(Described, { onExcessProperty: "error" })
+
+const connectionOf = (row: ConnectionRow): ReadonlyArray<Connection> =>
+  Option.toArray(decodeConnection(row.described)).map((connection) => ({
+    ...connection,
+    revokedAt: row.revoked_at === null ? null : new Date(row.revoked_at)
+  }))
+
+const Entry = Schema.fromJsonString(Schema.toCodecJson(ConnectionUse))
+const encodeUse = Schema.encodeSync(Entry)
+const decodeUse = Schema.decodeUnknownOption(Entry)
+
+/** Converts an error without the database's message, which may repeat the statement and a secret. */
+const unavailable = ({ reason }: SqlError): ConnectionStoreUnavailable =>
+  new ConnectionStoreUnavailable({
+    detail: `cannot be used (${reason._tag})`,
+    remedy: "Check the database and the connection to it, then try again"
+  })
+
+const database = DatabaseCall.make(unavailable, (words) => new ConnectionStoreUnavailable(words))

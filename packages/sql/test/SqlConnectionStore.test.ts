@@ -1,0 +1,80 @@
+/** Connections in a file: the contract, and the contents of the file. */
+import { assert, describe, it } from "@effect/vitest"
+import * as ConnectionStore from "@cogni/sandbox-connections/ConnectionStore"
+import * as SecretBox from "@cogni/sandbox-connections/SecretBox"
+import { ConnectionStoreContract } from "@cogni/sandbox-connections/testing"
+import * as SqlConnectionStore from "@cogni/sandbox-sql/SqlConnectionStore"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import { readdirSync, readFileSync } from "node:fs"
+import { join } from "node:path"
+import * as SqliteDatabase from "../src/SqliteDatabase.ts"
+import * as Stores from "./Stores.ts"
+
+const stored = (path: string) =>
+  SqlConnectionStore.layer.pipe(
+    Layer.provideMerge(SqliteDatabase.layer({ path: join(path, "connections.db") }))
+  )
+
+ConnectionStoreContract.suite("SQLite", Layer.unwrap(Effect.map(Stores.directory, (path) => stored(path))))
+
+const input = {
+  billingAccountId: "account-a",
+  name: "gitlab",
+  server: "https://gitlab.com",
+  means: { kind: "token" as const },
+  expiresAt: null
+}
+
+describe("SqlConnectionStore", () => {
+  it.effect("stores a secret only as ciphertext, which another process with the key opens", () =>
+    Effect.gen(function* () {
+      const path = yield* Stores.directory
+      const keys = SecretBox.layerKeys([Redacted.make(new Uint8Array(SecretBox.keyBytes).fill(7))])
+      const opened = () => Layer.fresh(Layer.merge(stored(path), Layer.provide(SecretBox.layer, keys)))
+      const connection = yield* Effect.gen(function* () {
+        const store = yield* ConnectionStore.ConnectionStore
+        const box = yield* SecretBox.SecretBox
+        const drafted = yield* ConnectionStore.draft(input)
+        yield* store.add(drafted, yield* box.seal(drafted, Redacted.make("planted-token-at-rest")))
+        return drafted
+      }).pipe(Effect.provide(opened()))
+      const bytes = readdirSync(path)
+        .map((name) => readFileSync(join(path, name), "latin1"))
+        .join("")
+      assert.include(bytes, connection.id)
+      assert.notInclude(bytes, "planted-token")
+      assert.notInclude(bytes, Buffer.from("planted-token").toString("base64").slice(0, 16))
+      const found = yield* Effect.gen(function* () {
+        const store = yield* ConnectionStore.ConnectionStore
+        const box = yield* SecretBox.SecretBox
+        return yield* box.open(connection, (yield* store.secret(connection.id))!)
+      }).pipe(Effect.provide(opened()))
+      assert.strictEqual(Redacted.value(found), "planted-token-at-rest")
+    })
+  )
+
+  it.effect("ignores a connection with a limit that this version does not know", () =>
+    Effect.gen(function* () {
+      const context = yield* Layer.build(stored(yield* Stores.directory))
+      const store = Context.get(context, ConnectionStore.ConnectionStore)
+      const sql = Context.get(context, SqlClient)
+      const connection = yield* ConnectionStore.draft(input)
+      yield* store.add(connection, undefined)
+      const later = JSON.stringify({ ...connection, onlyOnWeekdays: true })
+      yield* sql`UPDATE cogni_connections SET described = ${later}`
+      assert.isEmpty(yield* store.list("account-a"))
+    })
+  )
+
+  it.effect("fails without the database's message, which may repeat a statement", () =>
+    Effect.gen(function* () {
+      const context = yield* Layer.build(stored(yield* Stores.directory))
+      const store = Context.get(context, ConnectionStore.ConnectionStore)
+      yield* Context.get(context, SqlClient)`DROP TABLE cogni_connections`
+      const error = yield* Effect.flip(store.secret("connection-planted-token"))
+      assert.strictEqual(error._tag, "ConnectionStoreUnavailable")
+      assert.notInclude(error.message, "planted")
+    })
+  )
+})
