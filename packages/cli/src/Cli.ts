@@ -324,6 +324,15 @@ const connectionsUsesCommand = Command.make("uses", ConnectionFlags.uses, (flags
   Effect.flatMap(connectionsCommandOf(), ({ uses }) => uses(flags))
 ).pipe(Command.withDescription("List the uses of an account's connections: granted, denied, failed, ended"))
 
+const connectionsReencryptCommand = Command.make("reencrypt", { output: Flags.output }, (flags) =>
+  Effect.flatMap(connectionsCommandOf(), ({ reencrypt }) => reencrypt(flags))
+).pipe(
+  Command.withDescription(
+    "Encrypt the secrets of all accounts with the first key of COGNI_CONNECTIONS_KEY_FILE\n\nAfterwards, the other keys can be deleted from the file. Exits with 1 if a secret could not be encrypted."
+  ),
+  Command.withShortDescription("Encrypt all stored secrets with the first key")
+)
+
 const connectionsCommand = Command.make("connections").pipe(
   Command.withDescription("Manage the access of accounts to other servers"),
   Command.withSubcommands([
@@ -331,7 +340,8 @@ const connectionsCommand = Command.make("connections").pipe(
     connectionsListCommand,
     connectionsRemoveCommand,
     connectionsTestCommand,
-    connectionsUsesCommand
+    connectionsUsesCommand,
+    connectionsReencryptCommand
   ])
 )
 

@@ -1,5 +1,5 @@
 /** The flags of `connections` and of its subcommands. */
-import { type Purpose, purposes } from "@cogni/sandbox-connections/Connection"
+import { type Purpose, purposes } from "@cogni/sandbox-connections/ConnectionFields"
 import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
 

@@ -1,6 +1,6 @@
 /** The kind of a connection that flags describe, with its secret from the files that they name. */
-import type { Means } from "@cogni/sandbox-connections/Connection"
-import * as OAuthSource from "@cogni/sandbox-connections/sources/OAuthSource"
+import type { Means } from "@cogni/sandbox-connections/ConnectionFields"
+import * as CredentialSources from "@cogni/sandbox-connections/CredentialSources"
 import { Effect, Redacted } from "effect"
 import type * as ConnectionFlags from "./ConnectionFlags.ts"
 import { type Refusal, refusal } from "./Failure.ts"
@@ -80,7 +80,7 @@ const oauth = Effect.fnUntraced(function* (input: Input): Effect.fn.Return<Kind,
   return {
     means: { kind: "oauth", tokenUrl, clientId },
     server: yield* needed(input.server, "--server"),
-    secret: yield* OAuthSource.secretOf({
+    secret: yield* CredentialSources.oauthSecret({
       refreshToken,
       ...(clientSecret === undefined ? {} : { clientSecret })
     })

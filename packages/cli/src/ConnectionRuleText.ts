@@ -1,6 +1,6 @@
 /** Rules of a grant about connections as text: `github`, or `github=fetch,push`. Pure. */
-import { type Purpose, purposes } from "@cogni/sandbox-connections/Connection"
 import type { ConnectionRule } from "@cogni/sandbox-connections/ConnectionDecision"
+import { type Purpose, purposes } from "@cogni/sandbox-connections/ConnectionFields"
 import { Result } from "effect"
 
 /** Uses of a connection unless others are named: those of the git relay. */

@@ -2,7 +2,6 @@
  * Settings of connections: the keys that encrypt their secrets, and the GitHub App of this host. Both come from files,
  * because the environment of a process stays readable while it lives.
  */
-import * as SecretBox from "@cogni/sandbox-connections/SecretBox"
 import { Effect, Redacted, Result } from "effect"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
@@ -15,8 +14,8 @@ export interface ConnectionVariables {
 }
 
 export interface ConnectionSettings {
-  /** The first key encrypts, and all decrypt. Without a key, no secret can be stored or read. */
-  readonly keys: ReadonlyArray<Redacted.Redacted<Uint8Array>> | undefined
+  /** Lines of keys: the first encrypts, and all decrypt. Without a key, no secret can be stored or read. */
+  readonly keys: Redacted.Redacted<string> | undefined
   readonly gitHubApp: { readonly appId: number; readonly privateKey: Redacted.Redacted<string> } | undefined
 }
 
@@ -28,12 +27,7 @@ export const make = Effect.fnUntraced(function* (
 
 const keysOf = Effect.fnUntraced(function* (path: string | undefined) {
   if (path === undefined) return undefined
-  const text = Redacted.make(yield* KeyFile.readText(path, "COGNI_CONNECTIONS_KEY_FILE"))
-  return yield* SecretBox.keysOf(text).pipe(
-    Effect.mapError(({ detail, remedy }) =>
-      refusal("configuration", `COGNI_CONNECTIONS_KEY_FILE ${path}: a secret ${detail}`, remedy)
-    )
-  )
+  return Redacted.make(yield* KeyFile.readText(path, "COGNI_CONNECTIONS_KEY_FILE"))
 })
 
 const appOf = Effect.fnUntraced(function* ({ gitHubAppId, gitHubAppKeyFile }: ConnectionVariables) {

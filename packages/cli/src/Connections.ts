@@ -2,15 +2,12 @@
  * Composes the broker of connections: their store in the run database, the sources that this host has, and the tokens
  * of its environment, which it offers to all accounts.
  */
-import { purposes } from "@cogni/sandbox-connections/Connection"
 import * as ConnectionBroker from "@cogni/sandbox-connections/ConnectionBroker"
+import { purposes } from "@cogni/sandbox-connections/ConnectionFields"
 import type { ConnectionStore } from "@cogni/sandbox-connections/ConnectionStore"
 import type { ConnectionUserShape } from "@cogni/sandbox-connections/ConnectionUser"
+import * as CredentialSources from "@cogni/sandbox-connections/CredentialSources"
 import * as SecretBox from "@cogni/sandbox-connections/SecretBox"
-import * as BrokerSource from "@cogni/sandbox-connections/sources/BrokerSource"
-import * as EnvironmentSource from "@cogni/sandbox-connections/sources/EnvironmentSource"
-import * as OAuthSource from "@cogni/sandbox-connections/sources/OAuthSource"
-import * as TokenSource from "@cogni/sandbox-connections/sources/TokenSource"
 import * as BrokerCredentials from "@cogni/sandbox-git-relay/BrokerCredentials"
 import * as GitHubAppSource from "@cogni/sandbox-git-relay/forge/GitHubAppSource"
 import * as GitLabSource from "@cogni/sandbox-git-relay/forge/GitLabSource"
@@ -35,7 +32,9 @@ export const secrets = (settings: Settings["Service"]): Layer.Layer<SecretBox.Se
         ? SecretBox.layerNone
         : SecretBox.layer.pipe(
             Layer.provide(SecretBox.layerKeys(keys)),
-            mapLayerError(({ message, remedy }) => refusal("configuration", message, remedy))
+            mapLayerError(({ detail, remedy }) =>
+              refusal("configuration", `COGNI_CONNECTIONS_KEY_FILE: a secret ${detail}`, remedy)
+            )
           )
     )
   )
@@ -72,7 +71,7 @@ export const broker = (
       const connections = yield* Effect.fromResult(settings.connections)
       return ConnectionBroker.layer({
         sources: sourcesOf(git, connections),
-        hostConnections: EnvironmentSource.connectionsOf(git.tokens),
+        hostConnections: CredentialSources.hostConnections(git.tokens),
         user
       })
     })
@@ -85,10 +84,7 @@ export const credentials = (
 ): Layer.Layer<GitCredentials, Refusal> => Layer.provide(BrokerCredentials.layer, broker(settings, user))
 
 const sourcesOf = (git: GitSettings, { gitHubApp }: ConnectionSettings) => [
-  EnvironmentSource.make(git.tokens),
-  TokenSource.make,
-  OAuthSource.make,
-  BrokerSource.make,
+  ...CredentialSources.make(git.tokens),
   GitLabSource.make,
   ...(gitHubApp === undefined
     ? []

@@ -1,5 +1,5 @@
 /**
- * `connections add`, `list`, `remove`, `test`, `uses`: manage the access of accounts to other servers.
+ * `connections add`, `list`, `remove`, `test`, `uses`, `reencrypt`: manage the access of accounts to other servers.
  *
  * Secrets come from files, are encrypted before they are stored, and are never printed.
  */
@@ -8,15 +8,18 @@ import { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
 import type { ConnectionExists, ConnectionRefused } from "@cogni/sandbox-connections/ConnectionError"
 import * as ConnectionStore from "@cogni/sandbox-connections/ConnectionStore"
 import type { ConnectionUse } from "@cogni/sandbox-connections/ConnectionUse"
+import * as CredentialSources from "@cogni/sandbox-connections/CredentialSources"
+import * as Reencryption from "@cogni/sandbox-connections/Reencryption"
 import { SecretBox } from "@cogni/sandbox-connections/SecretBox"
-import * as EnvironmentSource from "@cogni/sandbox-connections/sources/EnvironmentSource"
 import { Clock, Effect, Layer } from "effect"
 import type * as ConnectionFlags from "./ConnectionFlags.ts"
 import * as ConnectionKind from "./ConnectionKind.ts"
 import * as Connections from "./Connections.ts"
+import { exitCode } from "./ExitCode.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
+import { plural } from "./Quantity.ts"
 import { inFlags } from "./RemedyWords.ts"
 import { Settings } from "./Settings.ts"
 import { columns, oneLine } from "./TerminalText.ts"
@@ -78,7 +81,7 @@ export const list = Effect.fnUntraced(function* (
   const own = yield* (yield* ConnectionStore.ConnectionStore)
     .list(yield* accountOf(input.account))
     .pipe(Effect.mapError(unanswered))
-  const all = [...own, ...EnvironmentSource.connectionsOf(git.tokens)]
+  const all = [...own, ...CredentialSources.hostConnections(git.tokens)]
   if (input.output === "json") return yield* Output.json(all.map(toJson))
   if (all.length > 0) return yield* Output.lines(table(all, new Date(yield* Clock.currentTimeMillis)))
   yield* Output.note("there are no connections; add one with: cogni-sandbox connections add")
@@ -150,6 +153,25 @@ export const uses = Effect.fnUntraced(function* (input: Flags.Typed<typeof Conne
   if (input.output === "json") return yield* Output.json(found.map(useJson))
   if (found.length > 0) return yield* Output.lines(usesTable(found))
   yield* Output.note("no connection of the account was used")
+}, Effect.provide(stored))
+
+/** Encrypts all stored secrets with the first key of the key file. Exits with `findings` if any could not be. */
+export const reencrypt = Effect.fnUntraced(function* (input: Output.Asked) {
+  const { count, failed } = yield* Effect.mapError(Reencryption.all, unanswered)
+  const problems = failed.map(({ connection: { billingAccountId, name }, problem }) => ({
+    billingAccountId,
+    connection: name,
+    reason: problem._tag,
+    message: inFlags(problem.message)
+  }))
+  const ok = failed.length === 0
+  if (!ok) yield* Output.Output.use((output) => output.exitWith(exitCode.findings))
+  if (input.output === "json") return yield* Output.json({ ok, count, failed: problems })
+  for (const { billingAccountId, message } of problems) {
+    yield* Output.note(`account ${oneLine(billingAccountId ?? "")}, ${oneLine(message)}`)
+  }
+  yield* Output.note(`${plural(count, "secret")} encrypted with the first key`)
+  if (!ok) yield* Output.note("Keep the earlier keys in the file until all secrets are encrypted")
 }, Effect.provide(stored))
 
 const table = (connections: ReadonlyArray<Connection>, now: Date): ReadonlyArray<string> =>

@@ -4,7 +4,7 @@
  *
  * A token belongs to one server and is never sent to another.
  */
-import type { HostToken } from "@cogni/sandbox-connections/sources/EnvironmentSource"
+import type { HostToken } from "@cogni/sandbox-connections/CredentialSources"
 import type { HostGitRelayOptions } from "@cogni/sandbox-git-relay/HostGitRelay"
 import { defaultForges, type ForgeHost } from "@cogni/sandbox-git-relay/OriginAddress"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"

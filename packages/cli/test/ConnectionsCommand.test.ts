@@ -169,6 +169,26 @@ describe("connections", () => {
     })
   )
 
+  it.effect("encrypts all secrets with the first key, so that the earlier key can be deleted", () =>
+    Effect.gen(function* () {
+      const { connections, file, run } = yield* place
+      const token = file("token", planted)
+      yield* connections("add", "ci", "--token-file", token, ...acme)
+      yield* connections("add", "ci", "--token-file", token, "--account", "beta")
+      const line = (fill: number) => `${Buffer.alloc(32, fill).toString("base64")}\n`
+      const both = { COGNI_CONNECTIONS_KEY_FILE: file("both", line(8) + line(7)) }
+      const onlyNew = { COGNI_CONNECTIONS_KEY_FILE: file("new", line(8)) }
+      const early = yield* run(onlyNew, "reencrypt")
+      assert.strictEqual(early.code, 1)
+      assert.match(early.stderr, /account acme, .*a key that this host does not have/u)
+      const done = yield* run(both, "reencrypt", "-o", "json")
+      assert.deepStrictEqual([done.code, JSON.parse(done.stdout)], [0, { ok: true, count: 2, failed: [] }])
+      const repository = ["--repository", "https://github.com/acme/app"]
+      assert.strictEqual((yield* run(onlyNew, "test", "ci", ...acme, ...repository)).code, 0)
+      assert.notStrictEqual((yield* connections("test", "ci", ...acme, ...repository)).code, 0)
+    })
+  )
+
   it.effect("offers the tokens of the environment to every account, by the names of their variables", () =>
     Effect.gen(function* () {
       const { run } = yield* place

@@ -14,18 +14,19 @@ import { ConnectionRequest, decide, type Permit } from "./ConnectionDecision.ts"
 import {
   ConnectionDenied,
   ConnectionError,
-  type ConnectionReason,
   type ConnectionStoreUnavailable,
-  type Denial,
-  LeaseEnded,
   SourceRefused,
   SourceUnavailable
 } from "./ConnectionError.ts"
 import { ConnectionStore } from "./ConnectionStore.ts"
 import type { ConnectionUse } from "./ConnectionUse.ts"
 import { ConnectionUser, type ConnectionUserShape } from "./ConnectionUser.ts"
-import { accept, type Accepted, type CredentialSource, type Issued } from "./CredentialSource.ts"
+import type { CredentialSource, Issued } from "./CredentialSource.ts"
+import { accept, type Accepted } from "./internal/Acceptance.ts"
+import type { Denial } from "./internal/Denial.ts"
+import { sourceSecondsMax, unverifiedSecondsMax, watchSeconds } from "./internal/LeaseLimits.ts"
 import * as SecretAccess from "./internal/SecretAccess.ts"
+import { LeaseEnded } from "./internal/UseReasons.ts"
 import { SecretBox } from "./SecretBox.ts"
 
 /** A credential for one use. */
@@ -40,7 +41,7 @@ export interface Lease {
 }
 
 /** A use, without the account and the run, which {@link ConnectionUser} provides. */
-export type ConnectionUseRequest = Omit<ConnectionRequest, "billingAccountId" | "runId">
+type ConnectionUseRequest = Omit<ConnectionRequest, "billingAccountId" | "runId">
 
 export class ConnectionBroker extends Context.Service<
   ConnectionBroker,
@@ -48,7 +49,7 @@ export class ConnectionBroker extends Context.Service<
     /** Resolves a credential on behalf of the current {@link ConnectionUser}, until the scope closes. */
     readonly lease: (request: ConnectionUseRequest) => Effect.Effect<Lease, ConnectionError, Scope.Scope>
     /**
-     * Ends a lease, also one of another process, within {@link watchSeconds}. Returns `false` if the account has no
+     * Ends a lease, also one of another process, within seconds. Returns `false` if the account has no
      * such lease.
      */
     readonly revokeLease: (
@@ -66,16 +67,7 @@ export interface ConnectionBrokerOptions {
   readonly user?: ConnectionUserShape | undefined
 }
 
-/** Time limit of a source, in seconds. */
-export const sourceSecondsMax = 30
-
-/** Seconds between two checks of an open lease. */
-export const watchSeconds = 5
-
-/** Longest time for which an open lease may not be verified, in seconds. */
-export const unverifiedSecondsMax = 60
-
-export const make = Effect.fnUntraced(function* (options: ConnectionBrokerOptions) {
+const make = Effect.fnUntraced(function* (options: ConnectionBrokerOptions) {
   const store = yield* ConnectionStore
   const box = yield* SecretBox
   const sources = new Map(options.sources.map((source) => [source.kind, source]))
@@ -131,7 +123,7 @@ export const make = Effect.fnUntraced(function* (options: ConnectionBrokerOption
         if (!isRequest(request)) return yield* denied(use, "invalid_request")
         return yield* lease(request, user)
       },
-      Effect.mapError((reason: ConnectionReason) => new ConnectionError({ reason }))
+      Effect.mapError((reason: ConnectionError["reason"]) => new ConnectionError({ reason }))
     ),
     revokeLease: Effect.fn("ConnectionBroker.revokeLease")(function* (billingAccountId, leaseId) {
       const issued = (yield* store.uses({ billingAccountId, leaseId })).find(

@@ -7,7 +7,7 @@
  */
 import * as GrantPattern from "@cogni/sandbox-core/GrantPattern"
 import { Result, Schema } from "effect"
-import { type Connection } from "./Connection.ts"
+import type { Connection } from "./Connection.ts"
 import {
   Identifier,
   LifetimeSeconds,
@@ -17,8 +17,9 @@ import {
   Purposes,
   RepositoryPatterns,
   ToolPatterns
-} from "./internal/ConnectionFields.ts"
-import { ConnectionDenied, type Denial } from "./ConnectionError.ts"
+} from "./ConnectionFields.ts"
+import { ConnectionDenied } from "./ConnectionError.ts"
+import type { Denial } from "./internal/Denial.ts"
 
 /** One permission of a grant: some connections, for some uses. */
 export const ConnectionRule = Schema.Struct({
@@ -115,7 +116,7 @@ export const decide = (snapshot: Snapshot): Result.Result<Permit, ConnectionDeni
  * Returns a repository as permits name it, for matching and comparing. `undefined` for URLs that two programs could
  * parse differently, and for paths of this host, which need no credential.
  */
-export const textOf = (url: string): string | undefined => {
+const textOf = (url: string): string | undefined => {
   const text = GrantPattern.repositoryText(url)
   return text?.startsWith("/") === true ? undefined : text
 }
@@ -178,9 +179,13 @@ const decideOne = (
     (rule) => rule.purposes.includes(purpose) && (scope.purposes ?? rule.purposes).includes(purpose)
   )
   if (used.length === 0) return "purpose_not_granted"
-  const placed = used.filter((rule) =>
-    isWithin(repository, [authority.repositories, rule.repositories, scope.repositories])
-  )
+  const placed = used.filter((rule) => {
+    const limits = [rule.repositories, scope.repositories]
+    // Limits to repositories could not be kept by a use that names none.
+    return repository === undefined
+      ? limits.every((list) => list === undefined)
+      : isWithin(repository, [authority.repositories, ...limits])
+  })
   if (placed.length === 0) return "repository_not_granted"
   const rules = placed.filter((rule) => isWithin(toolId, [authority.tools, rule.tools, scope.tools]))
   if (rules.length === 0) return "tool_not_granted"
@@ -207,7 +212,7 @@ const decideOne = (
   }
 }
 
-/** Whether a target is in all lists that exist. Without a target, there is nothing to allow. */
+/** Whether a target is in all lists that exist. */
 const isWithin = (
   target: string | undefined,
   lists: ReadonlyArray<ReadonlyArray<string> | undefined>

@@ -2,26 +2,26 @@
  * Port that stores connections, their encrypted secrets, and the audit of their uses.
  *
  * A store never sees a secret in plain text: `SecretBox` encrypts it before. Secrets are read by ID, only after a
- * decision, and never with a list. The audit is append-only.
+ * decision, and never with a list. Entries of the audit are not changed. The oldest ones are deleted, by age and by
+ * number for each account (`ConnectionLimits`).
  */
 import { issuesOf } from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Context, Effect, Layer, Ref, Schema } from "effect"
-import { type Connection, ConnectionInput, usernameOf } from "./Connection.ts"
-import { lifetimeSecondsMax } from "./internal/ConnectionFields.ts"
+import { type Connection, ConnectionInput } from "./Connection.ts"
 import { ConnectionExists, ConnectionRefused, type ConnectionStoreUnavailable } from "./ConnectionError.ts"
+import { hostPrefix, lifetimeSecondsMax, usernameOf } from "./ConnectionFields.ts"
+import {
+  connectionsListedMax,
+  connectionsMax,
+  removedMax,
+  tooMany,
+  UsesKept,
+  type UsesKeptShape
+} from "./ConnectionLimits.ts"
 import { type ConnectionUse, type ConnectionUseQuery, listedMax } from "./ConnectionUse.ts"
 
-/** Maximum live connections of one account. */
-export const connectionsMax = 100
-
-/** Maximum connections in a list: live ones, and then those that were removed last. */
-export const connectionsListedMax = 200
-
-/** A secret as `SecretBox` encrypts it. */
-export type SealedSecret = string
-
 /** Exclusive access to the secret of a connection, until a time. */
-export interface Claim {
+interface SecretClaim {
   readonly connectionId: string
   /** Unique to this claim. */
   readonly claimId: string
@@ -35,9 +35,12 @@ export class ConnectionStore extends Context.Service<
     /** Adds a connection of {@link draft}, with its secret. */
     readonly add: (
       connection: Connection,
-      secret: SealedSecret | undefined
+      secret: string | undefined
     ) => Effect.Effect<void, ConnectionExists | ConnectionRefused | ConnectionStoreUnavailable>
-    /** Connections of one account, live ones first, then newest first. At most {@link connectionsListedMax}. */
+    /**
+     * Connections of one account, at most 200: live ones first, then newest first. Of removed connections, only the
+     * newest are kept.
+     */
     readonly list: (
       billingAccountId: string
     ) => Effect.Effect<ReadonlyArray<Connection>, ConnectionStoreUnavailable>
@@ -50,23 +53,33 @@ export class ConnectionStore extends Context.Service<
       name: string
     ) => Effect.Effect<Connection | undefined, ConnectionStoreUnavailable>
     /** Returns the secret of a live connection. */
-    readonly secret: (
-      connectionId: string
-    ) => Effect.Effect<SealedSecret | undefined, ConnectionStoreUnavailable>
+    readonly secret: (connectionId: string) => Effect.Effect<string | undefined, ConnectionStoreUnavailable>
+    /**
+     * Live connections of all accounts that have a secret, in order of their IDs, after this one. At most 200, for
+     * operations on all of them.
+     */
+    readonly withSecret: (
+      afterId: string | undefined
+    ) => Effect.Effect<ReadonlyArray<Connection>, ConnectionStoreUnavailable>
     /** Claims the secret of a live connection. `false` if another claim holds it, or it does not exist. */
-    readonly claim: (claim: Claim) => Effect.Effect<boolean, ConnectionStoreUnavailable>
-    /** Ends a claim, and replaces the secret if one is given. `false` if the claim does not hold any more. */
+    readonly claim: (claim: SecretClaim) => Effect.Effect<boolean, ConnectionStoreUnavailable>
+    /**
+     * Ends a claim, and replaces the secret if one is given. `false` if the claim does not hold any more, unless this
+     * secret is stored already.
+     */
     readonly settle: (
-      claim: Pick<Claim, "claimId" | "connectionId">,
-      secret: SealedSecret | undefined
+      claim: Pick<SecretClaim, "claimId" | "connectionId">,
+      secret: string | undefined
     ) => Effect.Effect<boolean, ConnectionStoreUnavailable>
-    /** Appends an entry to the audit. */
+    /** Appends an entry to the audit, and now and then deletes entries that are not kept. */
     readonly record: (use: ConnectionUse) => Effect.Effect<void, ConnectionStoreUnavailable>
     /** Entries of the audit, newest first. */
     readonly uses: (
       query: ConnectionUseQuery
     ) => Effect.Effect<ReadonlyArray<ConnectionUse>, ConnectionStoreUnavailable>
-    /** Whether neither the lease nor its connection was revoked. */
+    /**
+     * Whether the connection exists, and neither it nor the lease was revoked. Connections of the host always exist.
+     */
     readonly isLive: (lease: {
       readonly leaseId: string
       readonly connectionId: string
@@ -99,14 +112,9 @@ export const draft = Effect.fnUntraced(function* (
   }
 })
 
-/** An account has as many connections as it may have. */
-export const tooMany: ConnectionRefused = new ConnectionRefused({
-  issues: [{ path: [], message: `Expected at most ${connectionsMax} live connections of one account` }]
-})
-
 interface Row {
   readonly connection: Connection
-  readonly secret: SealedSecret | undefined
+  readonly secret: string | undefined
   readonly claim: { readonly claimId: string; readonly until: Date } | undefined
 }
 
@@ -116,15 +124,13 @@ interface State {
   readonly revokedLeases: ReadonlySet<string>
 }
 
-/** Maximum entries that a store in memory keeps: the newest. */
-const keptMax = 10_000
-
 const isLiveRow = ({ connection }: Row): boolean => connection.revokedAt === null
 
-const makeMemory = Effect.map(
-  Ref.make<State>({ rows: new Map(), uses: [], revokedLeases: new Set() }),
-  (state) => ConnectionStore.of({ ...connectionsIn(state), ...secretsIn(state), ...usesIn(state) })
-)
+const makeMemory = Effect.gen(function* () {
+  const kept = yield* UsesKept
+  const state = yield* Ref.make<State>({ rows: new Map(), uses: [], revokedLeases: new Set() })
+  return ConnectionStore.of({ ...connectionsIn(state), ...secretsIn(state), ...usesIn(state, kept) })
+})
 
 type Service = ConnectionStore["Service"]
 
@@ -132,6 +138,15 @@ const put = (all: State, row: Row): State => ({
   ...all,
   rows: new Map(all.rows).set(row.connection.id, row)
 })
+
+/** Forgets the removed connections of an account that a list would not show. */
+const withoutOldest = (all: State, account: string | null): State => {
+  const removed = [...all.rows.values()].filter(
+    (row) => !isLiveRow(row) && row.connection.billingAccountId === account
+  )
+  const forgotten = new Set(removed.slice(0, -removedMax).map(({ connection }) => connection.id))
+  return { ...all, rows: new Map([...all.rows].filter(([id]) => !forgotten.has(id))) }
+}
 
 const rowsIn = (state: Ref.Ref<State>) => Effect.map(Ref.get(state), ({ rows }) => rows)
 
@@ -149,7 +164,10 @@ const connectionsIn = (state: Ref.Ref<State>): Pick<Service, "add" | "list" | "r
             return [Effect.fail(new ConnectionExists({ connection: name })), all]
           }
           if (own.length >= connectionsMax) return [Effect.fail(tooMany), all]
-          return [Effect.void, put(all, { connection, secret, claim: undefined })]
+          return [
+            Effect.void,
+            put(withoutOldest(all, billingAccountId), { connection, secret, claim: undefined })
+          ]
         }
       )
     ),
@@ -178,8 +196,16 @@ const connectionsIn = (state: Ref.Ref<State>): Pick<Service, "add" | "list" | "r
   })
 })
 
-const secretsIn = (state: Ref.Ref<State>): Pick<Service, "claim" | "secret" | "settle"> => ({
+const secretsIn = (state: Ref.Ref<State>): Pick<Service, "claim" | "secret" | "settle" | "withSecret"> => ({
   secret: (connectionId) => Effect.map(rowsIn(state), (all) => all.get(connectionId)?.secret),
+  withSecret: (afterId = "") =>
+    Effect.map(rowsIn(state), (all) =>
+      [...all.values()]
+        .filter((row) => row.secret !== undefined && row.connection.id > afterId)
+        .map(({ connection }) => connection)
+        .toSorted((a, b) => (a.id < b.id ? -1 : 1))
+        .slice(0, connectionsListedMax)
+    ),
   claim: ({ claimId, connectionId, now, until }) =>
     Ref.modify(state, (all) => {
       const row = all.rows.get(connectionId)
@@ -190,25 +216,43 @@ const secretsIn = (state: Ref.Ref<State>): Pick<Service, "claim" | "secret" | "s
   settle: ({ claimId, connectionId }, secret) =>
     Ref.modify(state, (all) => {
       const row = all.rows.get(connectionId)
+      if (secret !== undefined && row?.secret === secret) return [true, all]
       if (row?.claim?.claimId !== claimId) return [false, all]
       return [true, put(all, { ...row, claim: undefined, secret: secret ?? row.secret })]
     })
 })
 
-const usesIn = (state: Ref.Ref<State>): Pick<Service, "isLive" | "record" | "uses"> => ({
+const usesIn = (state: Ref.Ref<State>, kept: UsesKeptShape): Pick<Service, "isLive" | "record" | "uses"> => ({
   record: (use) =>
-    Ref.update(state, (all) => ({
-      ...all,
-      uses: [...all.uses.slice(-(keptMax - 1)), use],
-      revokedLeases: use.event === "revoked" ? new Set(all.revokedLeases).add(use.leaseId) : all.revokedLeases
-    })),
+    Effect.flatMap(Clock.currentTimeMillis, (now) =>
+      Ref.update(state, (all) => ({
+        ...all,
+        uses: keptOf([...all.uses, use], use.billingAccountId, kept, now),
+        revokedLeases:
+          use.event === "revoked" ? new Set(all.revokedLeases).add(use.leaseId) : all.revokedLeases
+      }))
+    ),
   uses: (query) => Effect.map(Ref.get(state), ({ uses }) => select(uses, query)),
   isLive: ({ connectionId, leaseId }) =>
     Effect.map(Ref.get(state), (all) => {
       const row = all.rows.get(connectionId)
-      return (row === undefined || isLiveRow(row)) && !all.revokedLeases.has(leaseId)
+      const isThere = row === undefined ? connectionId.startsWith(hostPrefix) : isLiveRow(row)
+      return isThere && !all.revokedLeases.has(leaseId)
     })
 })
+
+/** The entries to keep: not too old, and for each account the newest. */
+const keptOf = (
+  uses: ReadonlyArray<ConnectionUse>,
+  account: string,
+  { daysMax, entriesMax }: UsesKeptShape,
+  now: number
+): ReadonlyArray<ConnectionUse> => {
+  const since = now - daysMax * 24 * 60 * 60 * 1000
+  const isOwn = (use: ConnectionUse) => use.billingAccountId === account
+  const newest = new Set(uses.filter(isOwn).slice(-entriesMax))
+  return uses.filter((use) => use.at.getTime() >= since && (newest.has(use) || !isOwn(use)))
+}
 
 const select = (
   uses: ReadonlyArray<ConnectionUse>,

@@ -3,7 +3,7 @@
  * credential.
  */
 import { Schema } from "effect"
-import { Identifier, Purpose } from "./internal/ConnectionFields.ts"
+import { Identifier, Purpose } from "./ConnectionFields.ts"
 
 /** Maximum number of entries in a list. */
 export const listedMax = 1000

@@ -1,24 +1,23 @@
 /**
  * A source issues the credentials of one kind of connection: from the environment, a forge, the database or a service.
  *
- * A source is asked only with a permit. Its answer is not trusted: {@link accept} compares what the issuer says with
- * what was permitted, and a credential for anything else is never used.
+ * A source is asked only with a permit. Its answer is not trusted: the broker compares what the issuer says with what
+ * was permitted, and a credential for anything else is never used.
  */
-import { type Effect, type Redacted, Result } from "effect"
-import type { Connection, Kind } from "./Connection.ts"
+import type { Effect, Redacted } from "effect"
+import type { Connection } from "./Connection.ts"
+import type { Kind } from "./ConnectionFields.ts"
 import type { Permit } from "./ConnectionDecision.ts"
-import {
-  type Claim,
-  type ConnectionStoreUnavailable,
+import type {
+  ConnectionStoreUnavailable,
   CredentialMismatch,
-  type SecretUnreadable,
-  type SourceRefused,
-  type SourceUnavailable
+  SourceRefused,
+  SourceUnavailable
 } from "./ConnectionError.ts"
-import * as SecretUse from "./internal/SecretUse.ts"
+import type { SecretUnreadable } from "./internal/UseReasons.ts"
 
 /** Claims of an issuer about its credential. */
-export interface IssuedClaims {
+interface IssuedClaims {
   readonly account?: string | undefined
   readonly connection?: string | undefined
   readonly server?: string | undefined
@@ -70,54 +69,7 @@ export interface CredentialSource {
   readonly kind: Kind
   /** Claims that the issuer must state. Others are compared only if it does. */
   readonly states: ReadonlyArray<keyof IssuedClaims>
+  /** Whether its server ignores the case of letters in the names of repositories, as GitHub does. Default: no. */
+  readonly ignoresCase?: boolean | undefined
   readonly issue: (use: SourceUse) => Effect.Effect<Issued, SourceProblem>
 }
-
-/** A credential that is as permitted. */
-export interface Accepted {
-  readonly username: string
-  readonly secret: Redacted.Redacted<string>
-  readonly expiresAt: Date
-}
-
-/** Compares an issued credential with the permit. Pure. */
-export const accept = (
-  { states }: Pick<CredentialSource, "states">,
-  { connection, permit }: Pick<SourceUse, "connection" | "permit">,
-  issued: Issued,
-  now: Date
-): Result.Result<Accepted, CredentialMismatch> => {
-  const mismatch = (claim: Claim) =>
-    Result.fail(new CredentialMismatch({ connection: permit.connectionName, claim }))
-  const expected: IssuedClaims = {
-    account: permit.billingAccountId,
-    connection: permit.connectionName,
-    server: permit.server,
-    repository: permit.repository === undefined ? undefined : [permit.repository],
-    tool: permit.toolId
-  }
-  const claims = Object.keys(expected) as ReadonlyArray<keyof IssuedClaims>
-  const wrong = claims.find((claim) =>
-    issued.claims[claim] === undefined
-      ? states.includes(claim) && expected[claim] !== undefined
-      : comparable(issued.claims[claim]) !== comparable(expected[claim])
-  )
-  if (wrong !== undefined) return mismatch(wrong)
-  const { expiresAt = permit.expiresAt, secret, username = connection.username } = issued
-  if (!SecretUse.isPlain(secret) || !isUsername(username)) return mismatch("format")
-  if (!(expiresAt.getTime() > now.getTime())) return mismatch("expiry")
-  return Result.succeed({
-    username,
-    secret,
-    expiresAt: new Date(Math.min(expiresAt.getTime(), permit.expiresAt.getTime()))
-  })
-}
-
-/** A colon would end the user name in HTTP, and a line end would add a line to what git reads. */
-const isUsername = (username: string): boolean => /^[\x21-\x39\x3b-\x7e]{1,200}$/u.test(username)
-
-/** A text that is the same for the same things. Forges ignore case and `.git` in the names of repositories. */
-const comparable = (claim: string | ReadonlyArray<string> | undefined): string | undefined =>
-  typeof claim === "object"
-    ? [...new Set(claim.map((url) => url.toLowerCase().replace(/(?:\.git)?\/?$/u, "")))].toSorted().join("\n")
-    : claim

@@ -3,21 +3,22 @@
  *
  * Envelope encryption: each secret has a data key of its own (JWE, `dir` with `A256GCM`), and a {@link KeyWrapper}
  * wraps that key: with a key of a file, or in a key management service that never shows its key. Both are bound to the
- * account and the connection, so a row that was copied to another connection does not open.
+ * account, the connection and its description. A secret that was copied to another connection does not open, nor one
+ * whose connection was changed in the database, such as to send it to another server.
  */
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Context, Effect, Layer, Redacted, Result, Schema } from "effect"
 import * as Base64 from "effect/encoding/Base64"
 import { CompactEncrypt, compactDecrypt } from "jose"
+import { createHash } from "node:crypto"
 import type { Connection } from "./Connection.ts"
-import type { SealedSecret } from "./ConnectionStore.ts"
 import * as SecretUse from "./internal/SecretUse.ts"
 
 /** Bytes of a key: AES with 256 bits. */
-export const keyBytes = 32
+const keyBytes = 32
 
 /** Maximum keys of one host. */
-export const keysMax = 16
+const keysMax = 16
 
 /** A secret could not be encrypted or decrypted. The detail contains no secret. */
 export class SealFailed extends Schema.TaggedError<SealFailed>()("SealFailed", {
@@ -31,14 +32,14 @@ export class SealFailed extends Schema.TaggedError<SealFailed>()("SealFailed", {
 }
 
 /** A data key as a wrapper returns it. */
-export const WrappedKey = Schema.Struct({
+const WrappedKey = Schema.Struct({
   /** Which key wrapped it. */
   keyId: Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(500)),
   /** Text without secrets, as only the wrapper understands it. */
   wrapped: Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(8192))
 })
 
-export type WrappedKey = typeof WrappedKey.Type
+type WrappedKey = typeof WrappedKey.Type
 
 /** Port to the key that encrypts data keys: a file, or a key management service. */
 export class KeyWrapper extends Context.Service<
@@ -60,19 +61,13 @@ export class KeyWrapper extends Context.Service<
 export class SecretBox extends Context.Service<
   SecretBox,
   {
-    readonly seal: (
-      connection: Owner,
-      secret: Redacted.Redacted<string>
-    ) => Effect.Effect<SealedSecret, SealFailed>
-    readonly open: (
-      connection: Owner,
-      sealed: SealedSecret
-    ) => Effect.Effect<Redacted.Redacted<string>, SealFailed>
+    readonly seal: (connection: Owner, secret: Redacted.Redacted<string>) => Effect.Effect<string, SealFailed>
+    readonly open: (connection: Owner, sealed: string) => Effect.Effect<Redacted.Redacted<string>, SealFailed>
   }
 >()("@cogni/sandbox-connections/SecretBox") {}
 
 /** The connection that a secret belongs to. */
-export type Owner = Pick<Connection, "billingAccountId" | "id">
+type Owner = Omit<Connection, "revokedAt">
 
 const Envelope = Schema.fromJsonString(
   Schema.Struct({
@@ -119,17 +114,17 @@ export const layerNone: Layer.Layer<SecretBox> = Layer.succeed(SecretBox, {
   open: () => noKey
 })
 
-/** Wraps with keys of this host. The first one wraps. The others only unwrap, after a key was replaced. */
-export const layerKeys = (
-  keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>
-): Layer.Layer<KeyWrapper, SealFailed> => Layer.effect(KeyWrapper, makeKeys(keys))
+/**
+ * Wraps with keys of this host: one for each line, 32 bytes in Base64. The first one wraps. The others only unwrap,
+ * after a key was replaced.
+ */
+export const layerKeys = (lines: Redacted.Redacted<string>): Layer.Layer<KeyWrapper, SealFailed> =>
+  Layer.effect(KeyWrapper, makeKeys(lines))
 
-const makeKeys = Effect.fnUntraced(function* (keys: ReadonlyArray<Redacted.Redacted<Uint8Array>>) {
+const makeKeys = Effect.fnUntraced(function* (lines: Redacted.Redacted<string>) {
+  const keys = yield* keysOf(lines)
   if (keys.length === 0 || keys.length > keysMax) {
     return yield* keyProblem(`there are ${keys.length} keys`)
-  }
-  if (keys.some((key) => SecretUse.keyOf(key).length !== keyBytes)) {
-    return yield* keyProblem("a key has the wrong length")
   }
   const named = yield* Effect.forEach(keys, (key) => Effect.map(idOf(key), (id) => ({ id, key })))
   const [first] = named
@@ -147,8 +142,7 @@ const makeKeys = Effect.fnUntraced(function* (keys: ReadonlyArray<Redacted.Redac
   })
 })
 
-/** Reads keys from text: one key for each line, 32 bytes in Base64. */
-export const keysOf = Effect.fnUntraced(function* (
+const keysOf = Effect.fnUntraced(function* (
   text: Redacted.Redacted<string>
 ): Effect.fn.Return<ReadonlyArray<Redacted.Redacted<Uint8Array>>, SealFailed> {
   const lines = SecretUse.fieldOf(text)
@@ -163,8 +157,23 @@ export const keysOf = Effect.fnUntraced(function* (
   })
 })
 
-/** Binds a ciphertext to its connection. */
-const contextOf = ({ billingAccountId, id }: Owner): string => JSON.stringify([billingAccountId, id])
+/** Binds a ciphertext to its connection, and to everything about it that does not change while it lives. */
+const contextOf = (owner: Owner): string => {
+  const { billingAccountId, createdAt, expiresAt, id, lifetimeSecondsMax, means, name } = owner
+  const { purposes = null, repositories = null, tools = null } = owner.scope
+  const description = JSON.stringify([
+    name,
+    owner.server,
+    owner.username,
+    Object.entries(means).toSorted(([a], [b]) => (a < b ? -1 : 1)),
+    [purposes, repositories, tools],
+    lifetimeSecondsMax,
+    createdAt,
+    expiresAt
+  ])
+  const hash = createHash("sha256").update(description).digest("base64url")
+  return JSON.stringify([billingAccountId, id, hash])
+}
 
 /** Header parameter of the context. JWE authenticates the whole protected header. */
 const contextHeader = "cogni_ctx"
@@ -220,7 +229,7 @@ const damaged = new SealFailed({
 })
 
 const foreign = new SealFailed({
-  detail: "belongs to another connection",
+  detail: "belongs to another connection, or its connection was changed in the database",
   remedy: "Check who changed the database, then remove the connection and add it again",
   isRetryable: false
 })

@@ -56,9 +56,13 @@ const makeWorld = (): World => ({
 })
 
 /** A source of the world, for a kind. */
-const sourceOf = (world: World, states: CredentialSource["states"]): CredentialSource => ({
+const sourceOf = (
+  world: World,
+  { ignoresCase, states }: Pick<CredentialSource, "ignoresCase" | "states">
+): CredentialSource => ({
   kind: "github_app",
   states,
+  ignoresCase,
   issue: () =>
     Effect.suspend(() => {
       world.looks += 1
@@ -97,7 +101,8 @@ const storeOf = (world: World) =>
         isLive: (lease) =>
           up(
             Effect.map(
-              inner.isLive(lease),
+              // The world has its own connections, of which the inner store knows none.
+              inner.isLive({ ...lease, connectionId: "host/of-the-world" }),
               (isLive) =>
                 isLive &&
                 world.connections.some(({ id, revokedAt }) => id === lease.connectionId && revokedAt === null)
@@ -111,11 +116,11 @@ const storeOf = (world: World) =>
 const logs = (world: World) =>
   Logger.layer([Logger.make(({ message }) => void world.logs.push(inspect(message, { depth: 9 })))])
 
-export const make = (states: CredentialSource["states"] = []) =>
+export const make = (states: CredentialSource["states"] = [], ignoresCase = false) =>
   Effect.gen(function* () {
     const world = makeWorld()
     const context = yield* Layer.build(
-      ConnectionBroker.layer({ sources: [sourceOf(world, states)] }).pipe(
+      ConnectionBroker.layer({ sources: [sourceOf(world, { states, ignoresCase })] }).pipe(
         Layer.provideMerge(Layer.merge(storeOf(world), SecretBox.layerNone)),
         Layer.provideMerge(logs(world))
       )

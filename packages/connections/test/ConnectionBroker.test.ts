@@ -1,13 +1,15 @@
 /** The broker: the decision comes before any credential, an answer is compared with it, and a lease can end early. */
 import { assert, describe, it } from "@effect/vitest"
-import { type Claim, ConnectionDenied, ConnectionError } from "@cogni/sandbox-connections/ConnectionError"
-import * as ConnectionBroker from "@cogni/sandbox-connections/ConnectionBroker"
+import { ConnectionDenied, ConnectionError } from "@cogni/sandbox-connections/ConnectionError"
+import type { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
 import * as ConnectionDecision from "@cogni/sandbox-connections/ConnectionDecision"
 import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import type { Issued } from "@cogni/sandbox-connections/CredentialSource"
 import { Deferred, Effect, Fiber, Redacted, Result } from "effect"
 import { TestClock } from "effect/testing"
 import { inspect } from "node:util"
+import type { Claim } from "../src/internal/Claim.ts"
+import { sourceSecondsMax, unverifiedSecondsMax, watchSeconds } from "../src/internal/LeaseLimits.ts"
 import * as BrokerWorld from "./BrokerWorld.ts"
 import * as Cases from "./ConnectionCases.ts"
 
@@ -15,13 +17,15 @@ const { push } = BrokerWorld
 
 const start = TestClock.setTime(Cases.permitted.now.getTime())
 
+type UseRequest = Parameters<ConnectionBroker["Service"]["lease"]>[0]
+
 type Made = Effect.Success<ReturnType<typeof BrokerWorld.make>>
 
 /** Leases in the world's name, with its logger. */
-const leased = ({ broker, context, user }: Made, request: ConnectionBroker.ConnectionUseRequest = push) =>
+const leased = ({ broker, context, user }: Made, request: UseRequest = push) =>
   broker.lease(request).pipe(Effect.provideService(ConnectionUser, user), Effect.provideContext(context))
 
-const refused = (made: Made, request?: ConnectionBroker.ConnectionUseRequest) =>
+const refused = (made: Made, request?: UseRequest) =>
   Effect.map(Effect.flip(Effect.scoped(leased(made, request))), ({ reason }) => reason)
 
 const eventsOf = ({ store }: Made) =>
@@ -202,13 +206,19 @@ describe("ConnectionBroker", () => {
     })
   )
 
-  it.effect("accepts the names of a repository that forges take for the same", () =>
+  it.effect("accepts the names of a repository that its server takes for the same, and no others", () =>
     Effect.gen(function* () {
       yield* start
-      const made = yield* BrokerWorld.make(states)
-      made.world.issue = Effect.succeed(claimsOf({ repository: ["https://github.com/Acme/App.git"] }))
-      yield* Effect.scoped(leased(made))
-      assert.deepStrictEqual(yield* eventsOf(made), ["issued", "ended"])
+      for (const [name, ignoresCase, events] of [
+        ["app/", false, ["issued", "ended"]],
+        ["App.git", true, ["issued", "ended"]],
+        ["App.git", false, ["failed: CredentialMismatch"]]
+      ] as const) {
+        const made = yield* BrokerWorld.make(states, ignoresCase)
+        made.world.issue = Effect.succeed(claimsOf({ repository: [`https://github.com/acme/${name}`] }))
+        yield* Effect.exit(Effect.scoped(leased(made)))
+        assert.deepStrictEqual(yield* eventsOf(made), [...events])
+      }
     })
   )
 
@@ -218,7 +228,7 @@ describe("ConnectionBroker", () => {
       const made = yield* BrokerWorld.make()
       made.world.issue = Effect.never
       const waiting = yield* Effect.forkChild(refused(made))
-      yield* TestClock.adjust(`${ConnectionBroker.sourceSecondsMax} seconds`)
+      yield* TestClock.adjust(`${sourceSecondsMax} seconds`)
       const error = yield* Fiber.join(waiting)
       assert.strictEqual(error._tag, "SourceUnavailable")
       assert.isTrue(error.isRetryable)
@@ -249,7 +259,7 @@ describe("ConnectionBroker", () => {
       const made = yield* BrokerWorld.make()
       made.world.revoke = Effect.never
       const ended = yield* Effect.forkChild(Effect.scoped(leased(made)))
-      yield* TestClock.adjust(`${ConnectionBroker.sourceSecondsMax} seconds`)
+      yield* TestClock.adjust(`${sourceSecondsMax} seconds`)
       yield* Fiber.join(ended)
       assert.deepStrictEqual(yield* eventsOf(made), ["issued", "ended"])
     })
@@ -308,7 +318,7 @@ describe("ConnectionBroker", () => {
           Effect.sync(() => {
             world.connections = world.connections.map((one) => ({ ...one, revokedAt: new Date() }))
           }),
-        ConnectionBroker.watchSeconds
+        watchSeconds
       )
       assert.strictEqual(why, "revoked")
     })
@@ -322,7 +332,7 @@ describe("ConnectionBroker", () => {
             Effect.sync(() => {
               world.authority = { ...world.authority, ...changed }
             }),
-          ConnectionBroker.watchSeconds
+          watchSeconds
         )
         assert.strictEqual(why, "revoked")
       }
@@ -338,7 +348,7 @@ describe("ConnectionBroker", () => {
             assert.isFalse(yield* broker.revokeLease("account-a", "lease-unknown"))
             assert.isTrue(yield* broker.revokeLease("account-a", leaseId))
           }),
-        ConnectionBroker.watchSeconds
+        watchSeconds
       )
       assert.strictEqual(why, "revoked")
     })
@@ -356,11 +366,11 @@ describe("ConnectionBroker", () => {
         Effect.sync(() => {
           world.isUp = false
         })
-      assert.strictEqual(yield* endOf(down, ConnectionBroker.unverifiedSecondsMax), "unverified")
+      assert.strictEqual(yield* endOf(down, unverifiedSecondsMax), "unverified")
       const shortly = (made: Made) =>
         Effect.gen(function* () {
           yield* down(made)
-          yield* TestClock.adjust(`${ConnectionBroker.unverifiedSecondsMax - 10} seconds`)
+          yield* TestClock.adjust(`${unverifiedSecondsMax - 10} seconds`)
           made.world.isUp = true
         })
       assert.strictEqual(yield* endOf(shortly, 580), "expired")

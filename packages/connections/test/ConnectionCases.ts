@@ -203,6 +203,7 @@ export const permits = ({
         rule.purposes.includes(purpose) &&
         one.scope.purposes?.includes(purpose) !== false &&
         isOpen([authority.repositories, rule.repositories, one.scope.repositories], repository) &&
+        (repository !== undefined || (rule.repositories ?? one.scope.repositories) === undefined) &&
         isOpen([authority.tools, rule.tools, one.scope.tools], toolId)
     )
   if (!isLive(authority.expiresAt, authority.revokedAt)) return undefined

@@ -106,6 +106,30 @@ describe("ConnectionDecision", () => {
     )
   })
 
+  it("permits a use without a repository only if neither the rule nor the connection names repositories", () => {
+    const { authority, connections } = permitted
+    const limits = { repositories: ["**"] }
+    const asked = (ofRule: object, ofConnection: object) =>
+      decided({
+        ...permitted,
+        authority: {
+          ...authority,
+          rules: [{ ...authority.rules[0]!, purposes: ["tool_read"], ...ofRule }],
+          tools: ["*"]
+        },
+        connections: [{ ...connections[0]!, scope: ofConnection }],
+        request: {
+          billingAccountId: "account-a",
+          purpose: "tool_read",
+          connection: "github",
+          toolId: "http__get"
+        }
+      })
+    assert.strictEqual(asked(limits, {}), "repository_not_granted")
+    assert.strictEqual(asked({}, limits), "repository_not_granted")
+    assert.containSubset(asked({}, {}), { toolId: "http__get", repository: undefined })
+  })
+
   it("ends a permit at the earliest of all limits", () => {
     const { authority, connections, now, request } = permitted
     const soon = new Date(now.getTime() + 1500)

@@ -1,19 +1,29 @@
 /** Secrets at rest: what is stored, what opens it, and what does not. */
 import { assert, describe, it } from "@effect/vitest"
+import type { Connection } from "@cogni/sandbox-connections/Connection"
 import * as SecretBox from "@cogni/sandbox-connections/SecretBox"
 import { Context, Effect, Layer, Redacted } from "effect"
 import { inspect } from "node:util"
+import * as Cases from "./ConnectionCases.ts"
 
 const secret = "planted-refresh-token-zażółć"
 
-const keyOf = (fill: number) => Redacted.make(new Uint8Array(SecretBox.keyBytes).fill(fill))
+/** A line of a key file. */
+const line = (fill: number, bytes = 32) => Buffer.alloc(bytes, fill).toString("base64")
 
-const owner = { billingAccountId: "account-a", id: "connection-a" }
+const owner: Connection = {
+  ...Cases.permitted.connections[0]!,
+  means: { kind: "oauth", tokenUrl: "https://git.example.com/token", clientId: "client-1" },
+  scope: { purposes: ["fetch"] }
+}
 
-const boxOf = (...fills: ReadonlyArray<number>) =>
-  Effect.map(Layer.build(Layer.provide(SecretBox.layer, SecretBox.layerKeys(fills.map(keyOf)))), (context) =>
-    Context.get(context, SecretBox.SecretBox)
+const opened = (text: string) =>
+  Effect.map(
+    Layer.build(Layer.provide(SecretBox.layer, SecretBox.layerKeys(Redacted.make(text)))),
+    (context) => Context.get(context, SecretBox.SecretBox)
   )
+
+const boxOf = (...fills: ReadonlyArray<number>) => opened(fills.map((fill) => line(fill)).join("\n"))
 
 const sealed = Effect.flatMap(boxOf(1), (box) => box.seal(owner, Redacted.make(secret)))
 
@@ -49,15 +59,33 @@ describe("SecretBox", () => {
     })
   )
 
-  it.effect("does not open a secret that was copied to another connection or account", () =>
+  it.effect.each<Partial<Connection>>([
+    { id: "connection-b" },
+    { billingAccountId: "account-b" },
+    { billingAccountId: null },
+    { name: "other" },
+    { server: "https://evil.example" },
+    { username: "evil" },
+    { means: { kind: "oauth", tokenUrl: "https://evil.example/token", clientId: "client-1" } },
+    { means: { kind: "token" } },
+    { scope: {} },
+    { scope: { purposes: ["fetch", "push"] } },
+    { lifetimeSecondsMax: 3599 },
+    { expiresAt: new Date(0) },
+    { createdAt: new Date(0) }
+  ])("does not open a secret that was copied, or whose connection was changed: %j", (changed) =>
     Effect.gen(function* () {
       const box = yield* boxOf(1)
-      for (const other of [
-        { ...owner, id: "connection-b" },
-        { ...owner, billingAccountId: "account-b" }
-      ]) {
-        assert.include(yield* refused(box.open(other, yield* sealed)), "belongs to another connection")
-      }
+      const text = yield* refused(box.open({ ...owner, ...changed }, yield* sealed))
+      assert.include(text, "belongs to another connection, or its connection was changed")
+    })
+  )
+
+  it.effect("opens a secret whatever the order of the fields of its connection", () =>
+    Effect.gen(function* () {
+      const box = yield* boxOf(1)
+      const same = { ...owner, means: Object.fromEntries(Object.entries(owner.means).toReversed()) }
+      assert.strictEqual(Redacted.value(yield* box.open(same as Connection, yield* sealed)), secret)
     })
   )
 
@@ -96,18 +124,17 @@ describe("SecretBox", () => {
 
   it.effect("reads keys from lines, and refuses other texts without repeating them", () =>
     Effect.gen(function* () {
-      const line = (fill: number) => Buffer.alloc(SecretBox.keyBytes, fill).toString("base64")
-      const keys = yield* SecretBox.keysOf(Redacted.make(`${line(1)}\n\n ${line(2)} \r\n`))
-      assert.deepStrictEqual(
-        keys.map((key) => Redacted.value(key)[0]),
-        [1, 2]
-      )
-      for (const text of ["planted", `${line(1)}\nplanted`, Buffer.from("planted").toString("base64")]) {
-        assert.include(yield* refused(SecretBox.keysOf(Redacted.make(text))), "openssl rand")
-      }
-      for (const count of [0, 17]) {
-        const all = Array.from({ length: count }, (_, fill) => keyOf(fill))
-        yield* refused(Effect.asVoid(Layer.build(SecretBox.layerKeys(all))))
+      const box = yield* opened(`${line(1)}\n\n ${line(2)} \r\n`)
+      assert.strictEqual(Redacted.value(yield* box.open(owner, yield* sealed)), secret)
+      for (const text of [
+        "",
+        "planted",
+        `${line(1)}\nplanted`,
+        Buffer.from("planted").toString("base64"),
+        line(1, 31),
+        Array.from({ length: 17 }, (_, fill) => line(fill)).join("\n")
+      ]) {
+        assert.include(yield* refused(opened(text)), "openssl rand")
       }
     })
   )

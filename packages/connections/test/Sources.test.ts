@@ -1,16 +1,14 @@
 /** Sources against a server of this host: what they ask, what they believe, and what every failure says. */
 import { assert, describe, it } from "@effect/vitest"
-import type { Means } from "@cogni/sandbox-connections/Connection"
 import * as ConnectionBroker from "@cogni/sandbox-connections/ConnectionBroker"
+import type { Means } from "@cogni/sandbox-connections/ConnectionFields"
 import * as ConnectionStore from "@cogni/sandbox-connections/ConnectionStore"
+import * as CredentialSources from "@cogni/sandbox-connections/CredentialSources"
 import * as SecretBox from "@cogni/sandbox-connections/SecretBox"
-import * as BrokerSource from "@cogni/sandbox-connections/sources/BrokerSource"
-import * as EnvironmentSource from "@cogni/sandbox-connections/sources/EnvironmentSource"
-import * as OAuthSource from "@cogni/sandbox-connections/sources/OAuthSource"
-import * as TokenSource from "@cogni/sandbox-connections/sources/TokenSource"
 import { Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { inspect } from "node:util"
+import * as Await from "../../../test/harness/Await.ts"
 import { serve } from "../../../test/harness/LocalServer.ts"
 
 const planted = "planted-token"
@@ -32,7 +30,7 @@ const issuer = Effect.gen(function* () {
   const asked: Array<Asked> = []
   const came = yield* Deferred.make<void>()
   const empty: () => Reply | undefined = () => ({})
-  const made = { url: "", asked, came, answer: empty }
+  const made = { url: "", asked, came, answer: empty, held: Promise.resolve() }
   made.url = yield* serve((request, response) => {
     const pieces: Array<Buffer> = []
     request.on("data", (piece: Buffer) => pieces.push(piece))
@@ -44,9 +42,11 @@ const issuer = Effect.gen(function* () {
       Deferred.doneUnsafe(came, Effect.void)
       const reply = made.answer()
       if (reply === undefined) return
-      response
-        .writeHead(reply.status ?? 200, { "content-type": "application/json", ...reply.headers })
-        .end(reply.text ?? JSON.stringify(reply.body ?? {}))
+      void made.held.then(() =>
+        response
+          .writeHead(reply.status ?? 200, { "content-type": "application/json", ...reply.headers })
+          .end(reply.text ?? JSON.stringify(reply.body ?? {}))
+      )
     })
   })
   return made
@@ -73,11 +73,11 @@ const authority = {
 
 /** A broker with one connection of an account, and its encrypted secret. */
 const world = Effect.fnUntraced(function* (means: Means, secret?: Redacted.Redacted<string>) {
-  const keys = SecretBox.layerKeys([Redacted.make(new Uint8Array(SecretBox.keyBytes).fill(3))])
+  const keys = SecretBox.layerKeys(Redacted.make(Buffer.alloc(32, 3).toString("base64")))
   const context = yield* Layer.build(
     ConnectionBroker.layer({
-      sources: [EnvironmentSource.make(tokens), TokenSource.make, OAuthSource.make, BrokerSource.make],
-      hostConnections: EnvironmentSource.connectionsOf(tokens),
+      sources: CredentialSources.make(tokens),
+      hostConnections: CredentialSources.hostConnections(tokens),
       user: { billingAccountId: "account-a", authority: Effect.succeed(authority) }
     }).pipe(
       Layer.provideMerge(Layer.merge(ConnectionStore.layerMemory, Layer.provide(SecretBox.layer, keys)))
@@ -108,7 +108,7 @@ const world = Effect.fnUntraced(function* (means: Means, secret?: Redacted.Redac
   }
 })
 
-describe("EnvironmentSource and TokenSource", () => {
+describe("tokens of the host and stored tokens", () => {
   it.effect("hand out the token of the connection's server", () =>
     Effect.gen(function* () {
       const { lease, token } = yield* world({ kind: "token" }, Redacted.make(`${planted}-own`))
@@ -129,7 +129,7 @@ describe("EnvironmentSource and TokenSource", () => {
   )
 })
 
-describe("BrokerSource", () => {
+describe("an HTTP service", () => {
   const good = {
     billingAccountId: "account-a",
     connection: "own",
@@ -214,11 +214,11 @@ describe("BrokerSource", () => {
   )
 })
 
-describe("OAuthSource", () => {
+describe("OAuth refresh tokens", () => {
   const refreshed = Effect.gen(function* () {
     const service = yield* issuer
     const means = { kind: "oauth", tokenUrl: `${service.url}/token`, clientId: "client-1" } as const
-    const secret = yield* OAuthSource.secretOf({
+    const secret = yield* CredentialSources.oauthSecret({
       refreshToken: Redacted.make("planted-token-refresh-0"),
       clientSecret: Redacted.make("planted-token-client")
     })
@@ -302,6 +302,24 @@ describe("OAuthSource", () => {
       assert.include(Redacted.value(yield* sealed), "planted-token-refresh-0")
       service.answer = answer
       yield* token
+    })
+  )
+
+  it.effect("stores the next refresh token also if the use ends before the server answers", () =>
+    Effect.gen(function* () {
+      const { sealed, service, token } = yield* refreshed
+      const { promise, resolve } = Promise.withResolvers<void>()
+      service.held = promise
+      const using = yield* Effect.forkChild(token)
+      yield* Deferred.await(service.came)
+      yield* Fiber.interrupt(using)
+      resolve()
+      yield* Await.until(
+        "the next refresh token is stored",
+        Effect.map(sealed, (secret) => Redacted.value(secret).includes("planted-token-refresh-1"))
+      )
+      assert.strictEqual(yield* token, "planted-token-access-1")
+      assert.lengthOf(service.asked, 1)
     })
   )
 

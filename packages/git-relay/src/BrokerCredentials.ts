@@ -10,7 +10,7 @@ import { Effect, Layer } from "effect"
 import { GitCredentials } from "./GitCredentials.ts"
 import { CredentialsDenied, CredentialsUnavailable } from "./GitRelayError.ts"
 
-export const make = Effect.map(ConnectionBroker, (broker) =>
+const make = Effect.map(ConnectionBroker, (broker) =>
   GitCredentials.of({
     get: ({ purpose, url }) =>
       broker.lease({ purpose, repository: url }).pipe(

@@ -23,12 +23,6 @@ export interface GitCredential {
   readonly ended?: Effect.Effect<never, CredentialsUnavailable> | undefined
 }
 
-/** Runs a use of a credential until it is over or the credential becomes invalid. */
-export const whileValid =
-  (credential: Pick<GitCredential, "ended"> | undefined) =>
-  <A, E, R>(use: Effect.Effect<A, E, R>): Effect.Effect<A, E | CredentialsUnavailable, R> =>
-    credential?.ended === undefined ? use : Effect.raceFirst(use, credential.ended)
-
 export class GitCredentials extends Context.Service<
   GitCredentials,
   {

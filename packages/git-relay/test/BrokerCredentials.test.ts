@@ -4,13 +4,12 @@ import { ConnectionBroker, type Lease } from "@cogni/sandbox-connections/Connect
 import {
   ConnectionDenied,
   ConnectionError,
-  type ConnectionReason,
-  LeaseEnded,
   SourceUnavailable
 } from "@cogni/sandbox-connections/ConnectionError"
 import * as BrokerCredentials from "@cogni/sandbox-git-relay/BrokerCredentials"
-import { GitCredentials, whileValid } from "@cogni/sandbox-git-relay/GitCredentials"
+import { GitCredentials } from "@cogni/sandbox-git-relay/GitCredentials"
 import { Deferred, Effect, Fiber, Layer, Redacted } from "effect"
+import { LeaseEnded } from "../../connections/src/internal/UseReasons.ts"
 
 const request = { url: "https://github.com/acme/app.git", purpose: "push" } as const
 
@@ -45,7 +44,7 @@ const given = (answer: Effect.Effect<Lease, ConnectionError>) =>
     )
   )
 
-const failing = (reason: ConnectionReason) => given(Effect.fail(new ConnectionError({ reason })))
+const failing = (reason: ConnectionError["reason"]) => given(Effect.fail(new ConnectionError({ reason })))
 
 const denied = (reason: ConnectionDenied["reason"]) =>
   failing(new ConnectionDenied({ grantId: "grant-1", purpose: "push", reason }))
@@ -56,14 +55,13 @@ describe("BrokerCredentials", () => {
       const revoke = yield* Deferred.make<never, ConnectionError>()
       const credential = yield* given(Effect.succeed(leaseOf(Deferred.await(revoke))))
       assert.strictEqual(credential?.username, "x-access-token")
-      const use = yield* Effect.forkChild(Effect.flip(whileValid(credential)(Effect.never)))
+      const use = yield* Effect.forkChild(Effect.flip(credential!.ended!))
       const reason = new LeaseEnded({ connection: "github", why: "revoked" })
       yield* Deferred.fail(revoke, new ConnectionError({ reason }))
       const error = yield* Fiber.join(use)
       assert.strictEqual(error._tag, "CredentialsUnavailable")
       assert.include(error.message, "was revoked. Ask the owner of the account")
       assert.isFalse(error.isRetryable)
-      assert.strictEqual(yield* whileValid(undefined)(Effect.succeed("done")), "done")
     }).pipe(Effect.scoped)
   )
 

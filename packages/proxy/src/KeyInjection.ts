@@ -197,6 +197,14 @@ export const pseudonym = (
 /** Value of the `authorization` header for a host server that a tool queries. The token is not the model's key. */
 export const bearer = (token: Redacted.Redacted<string>): string => `Bearer ${Redacted.value(token)}`
 
+/** The header of a credential that a tool uses: a bearer token for `authorization`, and the credential as it is for others. */
+export const header = (
+  name: string,
+  secret: Redacted.Redacted<string>
+): Readonly<Record<string, string>> => ({
+  [name]: name === "authorization" ? bearer(secret) : Redacted.value(secret)
+})
+
 /** Replaces the key in a text of unknown origin: in plain text, escaped in JSON, or percent-encoded. */
 export const scrub = (text: string, upstreamKey: UpstreamKey): string => {
   const key = Redacted.value(upstreamKey)

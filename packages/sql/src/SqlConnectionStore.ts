@@ -10,12 +10,16 @@ import {
   type ConnectionRefused,
   ConnectionStoreUnavailable
 } from "@cogni/sandbox-connections/ConnectionError"
+import { hostPrefix, lifetimeSecondsMax } from "@cogni/sandbox-connections/ConnectionFields"
 import {
   connectionsListedMax,
   connectionsMax,
-  ConnectionStore,
-  tooMany
-} from "@cogni/sandbox-connections/ConnectionStore"
+  removedMax,
+  tooMany,
+  UsesKept,
+  type UsesKeptShape
+} from "@cogni/sandbox-connections/ConnectionLimits"
+import { ConnectionStore } from "@cogni/sandbox-connections/ConnectionStore"
 import { ConnectionUse, listedMax } from "@cogni/sandbox-connections/ConnectionUse"
 import { Clock, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
@@ -67,7 +71,7 @@ const bring = SchemaVersion.bring({
         return sql`CREATE TABLE cogni_connection_uses (
           ordinal ${counted}, entry_id ${text} NOT NULL UNIQUE, billing_account_id ${text} NOT NULL,
           lease_id ${text} NOT NULL, connection_id ${text}, run_id ${text}, event ${text} NOT NULL,
-          entry TEXT NOT NULL)`
+          recorded_at ${text} NOT NULL, entry TEXT NOT NULL)`
       }
     },
     {
@@ -78,14 +82,19 @@ const bring = SchemaVersion.bring({
     {
       name: "uses of a lease",
       run: (sql) => sql`CREATE INDEX cogni_connection_uses_lease ON cogni_connection_uses (lease_id)`
+    },
+    {
+      name: "old uses",
+      run: (sql) => sql`CREATE INDEX cogni_connection_uses_at ON cogni_connection_uses (recorded_at)`
     }
   ]
 })
 
 /** Requires the tables, which {@link layer} creates. */
-export const make = Effect.gen(function* () {
+const make = Effect.gen(function* () {
   const sql = yield* SqlClient
-  return ConnectionStore.of({ ...connectionsOf(sql), ...secretsOf(sql), ...usesOf(sql) })
+  const kept = yield* UsesKept
+  return ConnectionStore.of({ ...connectionsOf(sql), ...secretsOf(sql), ...usesOf(sql, kept) })
 })
 
 export const layer: Layer.Layer<
@@ -141,6 +150,11 @@ const connectionsOf = (sql: SqlClient): Pick<Service, "add" | "list" | "revoke">
             }
             if (live.length >= connectionsMax) return tooMany
             yield* sql`INSERT INTO cogni_connections ${sql.insert(row)}`
+            yield* sql`DELETE FROM cogni_connections
+              WHERE billing_account_id = ${account} AND revoked_at IS NOT NULL AND ordinal <= (
+                SELECT ordinal FROM cogni_connections
+                WHERE billing_account_id = ${account} AND revoked_at IS NOT NULL
+                ORDER BY ordinal DESC LIMIT 1 OFFSET ${sql.literal(String(removedMax))})`
             return undefined
           })
         )
@@ -173,7 +187,16 @@ const connectionsOf = (sql: SqlClient): Pick<Service, "add" | "list" | "revoke">
   }
 }
 
-const secretsOf = (sql: SqlClient): Pick<Service, "claim" | "secret" | "settle"> => ({
+const secretsOf = (sql: SqlClient): Pick<Service, "claim" | "secret" | "settle" | "withSecret"> => ({
+  withSecret: (afterId = "") =>
+    database.again(
+      Effect.map(
+        sql<ConnectionRow>`SELECT described, revoked_at FROM cogni_connections
+          WHERE secret IS NOT NULL AND revoked_at IS NULL AND connection_id > ${escaped(afterId)}
+          ORDER BY connection_id LIMIT ${sql.literal(String(connectionsListedMax))}`,
+        (rows) => rows.flatMap(connectionOf)
+      )
+    ),
   secret: (connectionId) =>
     database.again(
       Effect.map(
@@ -193,38 +216,86 @@ const secretsOf = (sql: SqlClient): Pick<Service, "claim" | "secret" | "settle">
         (rows) => rows.length > 0
       )
     ),
-  settle: ({ claimId, connectionId }, secret) =>
-    // No retry: after a lost answer, the claim does not exist any more, and the secret is stored.
-    database.once(
-      Effect.map(
-        sql`UPDATE cogni_connections SET claim_id = NULL, claimed_until = NULL
-          ${secret === undefined ? sql.literal("") : sql`, secret = ${secret}`}
-          WHERE connection_id = ${escaped(connectionId)} AND claim_id = ${claimId} AND revoked_at IS NULL
-          RETURNING connection_id`,
-        (rows) => rows.length > 0
-      )
-    )
+  settle: ({ claimId, connectionId }, secret) => {
+    const isOurs = sql`claim_id = ${claimId}`
+    const change =
+      secret === undefined
+        ? sql`UPDATE cogni_connections SET claim_id = NULL, claimed_until = NULL
+            WHERE connection_id = ${escaped(connectionId)} AND revoked_at IS NULL AND ${isOurs}
+            RETURNING connection_id`
+        : // An earlier attempt, whose answer was lost, may have stored it. Another claim may be held since then.
+          sql`UPDATE cogni_connections SET secret = ${secret},
+              claim_id = CASE WHEN ${isOurs} THEN NULL ELSE claim_id END,
+              claimed_until = CASE WHEN ${isOurs} THEN NULL ELSE claimed_until END
+            WHERE connection_id = ${escaped(connectionId)} AND revoked_at IS NULL
+              AND (${isOurs} OR secret = ${secret})
+            RETURNING connection_id`
+    return database.again(Effect.map(change, (rows) => rows.length > 0))
+  }
 })
 
-const usesOf = (sql: SqlClient): Pick<Service, "isLive" | "record" | "uses"> => ({
-  record: (use) =>
-    Effect.suspend(() => {
-      const row = {
-        // Made before the first attempt, so that a retry does not add a second entry.
-        entry_id: crypto.randomUUID(),
-        billing_account_id: escaped(use.billingAccountId),
-        lease_id: escaped(use.leaseId),
-        connection_id: use.connectionId === null ? null : escaped(use.connectionId),
-        run_id: use.runId === null ? null : escaped(use.runId),
-        event: use.event,
-        entry: encodeUse(use)
-      }
-      return Effect.asVoid(
-        database.again(
+const usesOf = (sql: SqlClient, kept: UsesKeptShape): Pick<Service, "isLive" | "record" | "uses"> => {
+  const deletion = deletionOf(sql, kept)
+  return {
+    record: (use) =>
+      Effect.suspend(() => {
+        const account = escaped(use.billingAccountId)
+        const row = {
+          // Made before the first attempt, so that a retry does not add a second entry.
+          entry_id: crypto.randomUUID(),
+          billing_account_id: account,
+          lease_id: escaped(use.leaseId),
+          connection_id: use.connectionId === null ? null : escaped(use.connectionId),
+          run_id: use.runId === null ? null : escaped(use.runId),
+          event: use.event,
+          recorded_at: use.at.toISOString(),
+          entry: encodeUse(use)
+        }
+        const added = database.again(
           sql`INSERT INTO cogni_connection_uses ${sql.insert(row)} ON CONFLICT (entry_id) DO NOTHING`
         )
+        return Effect.andThen(added, deletion(account))
+      }),
+    ...listingOf(sql)
+  }
+}
+
+/** Accounts whose entries a process counts. Beyond, it counts anew, and deletes earlier. */
+const countedMax = 10_000
+
+/**
+ * Deletes entries that are not kept: with the first entry of an account in this process, and then now and then. A
+ * revocation is kept as long as its lease could live.
+ */
+const deletionOf = (sql: SqlClient, { daysMax, entriesBetween, entriesMax }: UsesKeptShape) => {
+  const counts = new Map<string, number>()
+  return (account: string): Effect.Effect<void> =>
+    Effect.gen(function* () {
+      const count = counts.get(account) ?? 0
+      if (counts.size >= countedMax) counts.clear()
+      counts.set(account, (count + 1) % entriesBetween)
+      if (count !== 0) return
+      const now = yield* Clock.currentTimeMillis
+      const before = (seconds: number) => new Date(now - seconds * 1000).toISOString()
+      yield* database.once(
+        sql`DELETE FROM cogni_connection_uses WHERE recorded_at < ${before(daysMax * daySeconds)}`
       )
-    }),
+      yield* database.once(sql`DELETE FROM cogni_connection_uses
+        WHERE billing_account_id = ${account}
+          AND (event <> 'revoked' OR recorded_at < ${before(lifetimeSecondsMax)})
+          AND ordinal <= (
+            SELECT ordinal FROM cogni_connection_uses WHERE billing_account_id = ${account}
+            ORDER BY ordinal DESC LIMIT 1 OFFSET ${sql.literal(String(entriesMax))})`)
+    }).pipe(
+      Effect.catch(({ message }) =>
+        Effect.logWarning(`old entries of the audit of connections were not deleted: ${message}`)
+      )
+    )
+}
+
+const daySeconds = 24 * 60 * 60
+
+const listingOf = (sql: SqlClient): Pick<Service, "isLive" | "uses"> => ({
   uses: ({ billingAccountId, connectionId, leaseId, limit = listedMax, runId }) => {
     const equal = (column: string, value: string | undefined): ReadonlyArray<Fragment> =>
       value === undefined ? [] : [sql`${sql(column)} = ${escaped(value)}`]
@@ -246,12 +317,13 @@ const usesOf = (sql: SqlClient): Pick<Service, "isLive" | "record" | "uses"> => 
   isLive: ({ connectionId, leaseId }) =>
     database.again(
       Effect.map(
-        sql<{ readonly revoked: number | string }>`SELECT
+        sql<{ readonly live: number | string; readonly revoked: number | string }>`SELECT
           (SELECT COUNT(*) FROM cogni_connection_uses
-            WHERE lease_id = ${escaped(leaseId)} AND event = 'revoked') +
+            WHERE lease_id = ${escaped(leaseId)} AND event = 'revoked') AS revoked,
           (SELECT COUNT(*) FROM cogni_connections
-            WHERE connection_id = ${escaped(connectionId)} AND revoked_at IS NOT NULL) AS revoked`,
-        ([row]) => Number(row?.revoked) === 0
+            WHERE connection_id = ${escaped(connectionId)} AND revoked_at IS NULL) AS live`,
+        ([row]) =>
+          Number(row?.revoked) === 0 && (connectionId.startsWith(hostPrefix) || Number(row?.live) > 0)
       )
     )
 })

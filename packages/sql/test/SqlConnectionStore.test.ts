@@ -30,7 +30,7 @@ describe("SqlConnectionStore", () => {
   it.effect("stores a secret only as ciphertext, which another process with the key opens", () =>
     Effect.gen(function* () {
       const path = yield* Stores.directory
-      const keys = SecretBox.layerKeys([Redacted.make(new Uint8Array(SecretBox.keyBytes).fill(7))])
+      const keys = SecretBox.layerKeys(Redacted.make(Buffer.alloc(32, 7).toString("base64")))
       const opened = () => Layer.fresh(Layer.merge(stored(path), Layer.provide(SecretBox.layer, keys)))
       const connection = yield* Effect.gen(function* () {
         const store = yield* ConnectionStore.ConnectionStore

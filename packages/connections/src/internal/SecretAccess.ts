@@ -1,14 +1,16 @@
 /** Access to the stored secret of one connection: reads it, or exchanges it for the next one. */
 import { named } from "@cogni/sandbox-core/Remedy"
-import { Clock, Duration, Effect, Schedule } from "effect"
-import { type Connection, sealedKinds } from "../Connection.ts"
-import { SecretUnreadable, SourceUnavailable } from "../ConnectionError.ts"
+import { Clock, Duration, Effect, Fiber, Schedule } from "effect"
+import type { Connection } from "../Connection.ts"
+import { SourceUnavailable } from "../ConnectionError.ts"
+import { sealedKinds } from "../ConnectionFields.ts"
 import type { ConnectionStore } from "../ConnectionStore.ts"
 import type { SourceUse } from "../CredentialSource.ts"
 import type { SealFailed, SecretBox } from "../SecretBox.ts"
+import { SecretUnreadable } from "./UseReasons.ts"
 
-/** Longest time for which a secret is claimed, in seconds: longer than a source may take. */
-export const claimSecondsMax = 60
+/** Longest time for which a secret is claimed, in seconds: longer than an exchange and its storage may take. */
+const claimSecondsMax = 60
 
 /** Longest wait for another claim, in seconds. */
 const waitSecondsMax = 20
@@ -41,41 +43,50 @@ export const make = (
 
   return {
     secret,
-    rotated: (exchange) =>
-      Effect.gen(function* () {
-        const claimId = `claim-${crypto.randomUUID()}`
-        const now = yield* Clock.currentTimeMillis
-        const claim = {
-          connectionId,
-          claimId,
-          now: new Date(now),
-          until: new Date(now + claimSecondsMax * 1000)
-        }
-        return yield* Effect.acquireUseRelease(
-          Effect.flatMap(store.claim(claim), (isOurs) => (isOurs ? Effect.void : busy(name))).pipe(
-            Effect.retry({
-              while: ({ _tag }) => _tag === "SourceUnavailable",
-              schedule: Schedule.spaced("250 millis").pipe(
-                Schedule.upTo({ duration: Duration.seconds(waitSecondsMax) })
-              )
-            })
-          ),
-          () =>
-            Effect.uninterruptibleMask((restore) =>
-              Effect.gen(function* () {
-                const { next, value } = yield* restore(Effect.flatMap(secret, exchange))
-                if (next === undefined) return value
-                // The issuer may accept only the next secret from now on.
-                const sealed = yield* Effect.mapError(box.seal(connection, next), unreadable)
-                const isStored = yield* store.settle(claim, sealed)
-                return isStored ? value : yield* busy(name)
-              })
-            ),
-          () => Effect.asVoid(Effect.option(store.settle(claim, undefined)))
-        )
-      })
+    rotated: (exchange) => {
+      const claim = { connectionId, claimId: `claim-${crypto.randomUUID()}` }
+      return Effect.acquireUseRelease(
+        claimed(store, claim, name),
+        () =>
+          Effect.gen(function* () {
+            const { next, value } = yield* Effect.flatMap(secret, exchange)
+            if (next === undefined) return value
+            const sealed = yield* Effect.mapError(box.seal(connection, next), unreadable)
+            const isStored = yield* store.settle(claim, sealed)
+            return isStored ? value : yield* busy(name)
+          }),
+        () => Effect.asVoid(Effect.option(store.settle(claim, undefined)))
+      ).pipe(outliving)
+    }
   }
 }
+
+/**
+ * In a fiber of its own, which continues when the caller is interrupted: the issuer may accept only the next secret
+ * from now on, so it must be stored. All of its steps have time limits.
+ */
+const outliving = <A, E>(exchange: Effect.Effect<A, E>): Effect.Effect<A, E> =>
+  Effect.flatMap(Effect.forkDetach(Effect.interruptible(exchange), { startImmediately: true }), Fiber.join)
+
+/** Claims the secret. Waits for another claim for some time. */
+const claimed = (
+  store: ConnectionStore["Service"],
+  claim: { readonly claimId: string; readonly connectionId: string },
+  name: string
+) =>
+  Effect.gen(function* () {
+    const now = yield* Clock.currentTimeMillis
+    const until = new Date(now + claimSecondsMax * 1000)
+    const isOurs = yield* store.claim({ ...claim, now: new Date(now), until })
+    if (!isOurs) return yield* busy(name)
+  }).pipe(
+    Effect.retry({
+      while: ({ _tag }) => _tag === "SourceUnavailable",
+      schedule: Schedule.spaced("250 millis").pipe(
+        Schedule.upTo({ duration: Duration.seconds(waitSecondsMax) })
+      )
+    })
+  )
 
 const busy = (connection: string) =>
   Effect.fail(

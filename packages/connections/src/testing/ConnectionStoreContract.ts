@@ -1,8 +1,9 @@
 /** Contract of `ConnectionStore`: connections stay with their account, secrets with their connection, and in order. */
 import { assert, it } from "@effect/vitest"
-import { Effect, type Layer, Schema } from "effect"
+import { Effect, Layer, Schema } from "effect"
 import { type Connection, ConnectionInput } from "../Connection.ts"
-import { connectionsMax, ConnectionStore, draft } from "../ConnectionStore.ts"
+import { connectionsMax, removedMax, UsesKept } from "../ConnectionLimits.ts"
+import { ConnectionStore, draft } from "../ConnectionStore.ts"
 import type { ConnectionUse } from "../ConnectionUse.ts"
 
 const { billingAccountId, expiresAt, lifetimeSecondsMax, name, scope } = ConnectionInput.fields
@@ -38,7 +39,8 @@ const claimOf = ({ id }: Connection, claimId: string, now = 0) => ({
 
 const useOf = (connection: Connection, changed: Partial<ConnectionUse> = {}): ConnectionUse => ({
   leaseId: `lease-${crypto.randomUUID()}`,
-  at: new Date("2027-01-01T00:00:00.000Z"),
+  // Old entries are not kept.
+  at: new Date(),
   event: "issued",
   billingAccountId: connection.billingAccountId!,
   grantId: "grant-1",
@@ -143,6 +145,10 @@ export const suite = <E>(name: string, layer: Layer.Layer<ConnectionStore, E>): 
         assert.strictEqual(yield* store.secret(one.id), "first")
         assert.isTrue(yield* store.settle({ connectionId: one.id, claimId: winner }, "second"))
         assert.strictEqual(yield* store.secret(one.id), "second")
+        assert.isTrue(
+          yield* store.settle({ connectionId: one.id, claimId: winner }, "second"),
+          "again, after a lost answer"
+        )
         assert.isFalse(yield* store.settle({ connectionId: one.id, claimId: winner }, "third"))
         assert.isTrue(yield* store.claim(claimOf(one, "slow")))
         assert.isFalse(yield* store.claim(claimOf(one, "early", 999)))
@@ -175,6 +181,74 @@ export const suite = <E>(name: string, layer: Layer.Layer<ConnectionStore, E>): 
       })
     )
 
+    it.effect("lists the connections of all accounts that have a secret, each once", () =>
+      Effect.gen(function* () {
+        const store = yield* ConnectionStore
+        const mine = account()
+        const own = yield* added(mine, "own", "ciphertext")
+        const other = yield* added(account(), "other", "ciphertext")
+        const without = yield* added(mine, "without")
+        const removed = yield* added(mine, "removed", "ciphertext")
+        yield* store.revoke(mine, "removed")
+        const found: Array<Connection> = []
+        while (true) {
+          const page = yield* store.withSecret(found.at(-1)?.id)
+          if (page.length === 0) break
+          found.push(...page)
+        }
+        const ids = found.map(({ id }) => id)
+        assert.deepStrictEqual(ids, [...new Set(ids)].toSorted())
+        assert.includeDeepMembers(found, [own, other])
+        for (const { id } of [without, removed]) assert.notInclude(ids, id)
+        assert.notInclude(JSON.stringify(found), "ciphertext")
+      })
+    )
+
+    it.effect(`keeps the ${removedMax} newest removed connections of an account`, () =>
+      Effect.gen(function* () {
+        const store = yield* ConnectionStore
+        const mine = account()
+        const names = Array.from({ length: removedMax + 2 }, (_, at) => `github-${at}`)
+        const all = yield* Effect.forEach(names, (name) =>
+          Effect.tap(added(mine, name), () => store.revoke(mine, name))
+        )
+        const last = yield* added(mine, "last")
+        const kept = (yield* store.list(mine)).map(({ id }) => id)
+        assert.deepStrictEqual(kept, [
+          last.id,
+          ...all
+            .slice(2)
+            .toReversed()
+            .map(({ id }) => id)
+        ])
+        assert.isFalse(yield* store.isLive({ leaseId: "lease-x", connectionId: all[0]!.id }))
+      })
+    )
+
+    it.effect("keeps the newest entries of each account, and none that is too old", () =>
+      Effect.gen(function* () {
+        const store = yield* ConnectionStore
+        const one = yield* added(account())
+        const other = yield* added(account())
+        const now = Date.now()
+        const day = 24 * 60 * 60 * 1000
+        const at = (days: number) => ({ at: new Date(now - days * day) })
+        const young = Array.from({ length: 6 }, () => useOf(one, at(1)))
+        const quiet = useOf(other, at(1))
+        yield* Effect.forEach([quiet, useOf(other, at(31)), ...young], store.record)
+        const entries = (connection: Connection) =>
+          store.uses({ billingAccountId: connection.billingAccountId! })
+        assert.deepStrictEqual(yield* entries(one), young.slice(2).toReversed())
+        assert.deepStrictEqual(yield* entries(other), [quiet])
+      }).pipe(
+        Effect.provide(
+          Layer.fresh(layer).pipe(
+            Layer.provide(Layer.succeed(UsesKept, { daysMax: 30, entriesMax: 4, entriesBetween: 1 }))
+          )
+        )
+      )
+    )
+
     it.effect("ends a lease that is revoked, and no other", () =>
       Effect.gen(function* () {
         const store = yield* ConnectionStore
@@ -184,6 +258,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ConnectionStore, E>): 
         const isLive = ({ leaseId }: ConnectionUse) => store.isLive({ leaseId, connectionId: one.id })
         assert.deepStrictEqual([yield* isLive(first), yield* isLive(second)], [false, true])
         assert.isTrue(yield* store.isLive({ leaseId: "lease-x", connectionId: "host/github-token" }))
+        assert.isFalse(yield* store.isLive({ leaseId: "lease-x", connectionId: "connection-unknown" }))
       })
     )
 

@@ -28,9 +28,9 @@ export interface GitHubAppSourceOptions {
 }
 
 /** Rights of each use. They never include changing workflows. */
-export const permissions = {
+const permissions = {
   ...GitHubAppCredentials.permissions,
-  tool_read: { contents: "read", issues: "read", pull_requests: "read" },
+  tool_read: { issues: "read", pull_requests: "read" },
   tool_write: { issues: "write", pull_requests: "write" }
 } as const satisfies Readonly<Record<Purpose, GitHubAppToken.Rights>>
 
@@ -39,6 +39,7 @@ export const make = (options: GitHubAppSourceOptions): CredentialSource => {
   return {
     kind: "github_app",
     states: ["repository"],
+    ignoresCase: true,
     issue: ({ connection: { means, name, server: asked }, permit: { purpose, repository } }) =>
       Effect.gen(function* () {
         if (means.kind !== "github_app" || asked !== server || repository === undefined) {

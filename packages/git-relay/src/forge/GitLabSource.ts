@@ -19,7 +19,7 @@ import * as HttpClientRequest from "effect/http/HttpClientRequest"
 import * as ForgeApi from "../internal/forge/ForgeApi.ts"
 
 /** Scopes of GitLab, of which a token needs one for a use. */
-export const scopes = {
+const scopes = {
   fetch: ["read_repository", "write_repository", "api"],
   push: ["write_repository", "api"],
   pull_request: ["api"],

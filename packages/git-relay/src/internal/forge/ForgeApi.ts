@@ -58,15 +58,35 @@ export const ask = <S extends Schema.ConstraintDecoder<unknown>>(
   credential: GitCredential | undefined,
   request: HttpClientRequest.HttpClientRequest,
   answer: S
-): Effect.Effect<S["Type"], Refusal> =>
-  tell(credential, request, (text) =>
+): Effect.Effect<S["Type"], Refusal> => tell(credential, request, decoded(answer))
+
+/** Sends a request like {@link ask}, but once: for requests whose repetition would have a second effect. */
+export const askOnce = <S extends Schema.ConstraintDecoder<unknown>>(
+  credential: GitCredential | undefined,
+  request: HttpClientRequest.HttpClientRequest,
+  answer: S
+): Effect.Effect<S["Type"], Refusal> => tellOnce(credential, request, decoded(answer))
+
+const decoded =
+  <S extends Schema.ConstraintDecoder<unknown>>(answer: S) =>
+  (text: string): Effect.Effect<S["Type"], Refusal> =>
     Effect.mapError(Schema.decodeUnknownEffect(Schema.fromJsonString(answer))(text), () =>
       refused("the forge's answer is not what its API says", checkApi)
     )
-  )
 
 /** Sends a request like {@link ask}, and reads the answer with a function. */
 export const tell = <A>(
+  credential: GitCredential | undefined,
+  request: HttpClientRequest.HttpClientRequest,
+  read: (text: string) => Effect.Effect<A, Refusal>
+): Effect.Effect<A, Refusal> =>
+  Effect.retry(tellOnce(credential, request, read), {
+    times: retriesMax,
+    while: ({ isRetryable, waitSeconds = 0 }) => isRetryable && waitSeconds <= waitSecondsMax,
+    schedule: backoff
+  })
+
+const tellOnce = <A>(
   credential: GitCredential | undefined,
   request: HttpClientRequest.HttpClientRequest,
   read: (text: string) => Effect.Effect<A, Refusal>
@@ -78,12 +98,7 @@ export const tell = <A>(
       : HttpClientRequest.bearerToken(request, CredentialUse.apiToken(credential))
   return send(shown).pipe(
     Effect.flatMap(read),
-    Effect.mapError((refusal) => ({ ...refusal, detail: redact(refusal.detail) })),
-    Effect.retry({
-      times: retriesMax,
-      while: ({ isRetryable, waitSeconds = 0 }) => isRetryable && waitSeconds <= waitSecondsMax,
-      schedule: backoff
-    })
+    Effect.mapError((refusal) => ({ ...refusal, detail: redact(refusal.detail) }))
   )
 }
 

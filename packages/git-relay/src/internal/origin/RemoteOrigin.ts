@@ -3,7 +3,7 @@
  * credential. A repository of this host is never accessed this way: see `PathClone` and `PathDelivery`.
  */
 import { Effect, FiberSet } from "effect"
-import { type GitCredential, GitCredentials, whileValid } from "../../GitCredentials.ts"
+import { type GitCredential, GitCredentials } from "../../GitCredentials.ts"
 import type { GitNetwork } from "../git/GitEnvironment.ts"
 import type { Operation } from "../../GitRelayError.ts"
 import { RelayObserver } from "../../GitRelay.ts"
@@ -44,7 +44,7 @@ const towards = Effect.fnUntraced(function* (
   const server = serverOf(url)
   return {
     redact,
-    git: (command: HostGit.HostGitCommand) => whileValid(credential)(HostGit.run(command)),
+    git: (command: HostGit.HostGitCommand) => whileValid(credential, HostGit.run(command)),
     access: { server, hasCredential: credential !== undefined },
     command: {
       transport: OriginAnswers.transportOf(url),
@@ -56,6 +56,10 @@ const towards = Effect.fnUntraced(function* (
     } satisfies Partial<HostGit.HostGitCommand>
   }
 })
+
+/** Runs git until it has ended or its credential becomes invalid. */
+const whileValid = <A, E, R>(credential: GitCredential | undefined, use: Effect.Effect<A, E, R>) =>
+  credential?.ended === undefined ? use : Effect.raceFirst(use, credential.ended)
 
 /** Lists references of the origin. */
 export const advertised = Effect.fnUntraced(function* (

@@ -8,14 +8,15 @@
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Clock, Effect, Redacted, Schema } from "effect"
 import * as HttpClientRequest from "effect/http/HttpClientRequest"
-import type { Means } from "../Connection.ts"
-import { SecretUnreadable, SourceRefused } from "../ConnectionError.ts"
-import type { CredentialSource, Issued, SourceUse } from "../CredentialSource.ts"
-import * as IssuerApi from "../internal/IssuerApi.ts"
-import * as SecretUse from "../internal/SecretUse.ts"
+import type { Means } from "../../ConnectionFields.ts"
+import { SourceRefused } from "../../ConnectionError.ts"
+import type { CredentialSource, Issued, SourceUse } from "../../CredentialSource.ts"
+import * as IssuerApi from "../IssuerApi.ts"
+import * as SecretUse from "../SecretUse.ts"
+import { SecretUnreadable } from "../UseReasons.ts"
 
 /** Seconds that an access token must still be valid to be used again. */
-export const freshSecondsMin = 300
+const freshSecondsMin = 300
 
 const Secret = Schema.RedactedFromValue(
   Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(16_384))

@@ -1,8 +1,9 @@
 /** Credentials of the host process, such as `GITHUB_TOKEN`, which the host offers to all accounts. */
 import { Effect, type Redacted } from "effect"
-import { type Connection, ofHost } from "../Connection.ts"
-import { SourceRefused } from "../ConnectionError.ts"
-import type { CredentialSource } from "../CredentialSource.ts"
+import type { Connection } from "../../Connection.ts"
+import { SourceRefused } from "../../ConnectionError.ts"
+import { hostPrefix, lifetimeSecondsMax } from "../../ConnectionFields.ts"
+import type { CredentialSource } from "../../CredentialSource.ts"
 
 export interface HostToken {
   /** Variable that it came from. */
@@ -15,9 +16,22 @@ export interface HostToken {
 
 /** Describes tokens of the host as connections: `host/github-token` for `GITHUB_TOKEN`. */
 export const connectionsOf = (tokens: ReadonlyArray<HostToken>): ReadonlyArray<Connection> =>
-  tokens.map(({ server, username, variable }) =>
-    ofHost(variable.toLowerCase().replaceAll("_", "-"), { server, username, variable })
-  )
+  tokens.map(({ server, username, variable }) => {
+    const name = `${hostPrefix}${variable.toLowerCase().replaceAll("_", "-")}`
+    return {
+      id: name,
+      billingAccountId: null,
+      name,
+      server,
+      username,
+      means: { kind: "environment", variable },
+      scope: {},
+      lifetimeSecondsMax,
+      createdAt: new Date(0),
+      expiresAt: null,
+      revokedAt: null
+    }
+  })
 
 export const make = (tokens: ReadonlyArray<HostToken>): CredentialSource => ({
   kind: "environment",

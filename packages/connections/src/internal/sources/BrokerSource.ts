@@ -7,14 +7,14 @@
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Clock, Effect, Schema } from "effect"
 import * as HttpClientRequest from "effect/http/HttpClientRequest"
-import { SourceRefused } from "../ConnectionError.ts"
-import type { CredentialSource } from "../CredentialSource.ts"
-import * as IssuerApi from "../internal/IssuerApi.ts"
+import { SourceRefused } from "../../ConnectionError.ts"
+import type { CredentialSource } from "../../CredentialSource.ts"
+import * as IssuerApi from "../IssuerApi.ts"
 
 const Text = Schema.String.check(Schema.isMaxLength(2000))
 
 /** Answer of the service. */
-export const BrokerAnswer = Schema.Struct({
+const BrokerAnswer = Schema.Struct({
   billingAccountId: Text,
   connection: Text,
   server: Text,

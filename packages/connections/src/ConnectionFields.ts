@@ -1,4 +1,4 @@
-/** Fields that connections, grants and requests share. */
+/** Fields of connections, which grants and requests share. */
 import * as GrantPattern from "@cogni/sandbox-core/GrantPattern"
 import { Schema } from "effect"
 
@@ -66,3 +66,47 @@ export const SecretUrl = Schema.String.check(
       : "Expected an https URL without a user and without a fragment, or an http URL of this host"
   })
 )
+
+/** Where the credentials of a connection come from. None of these fields is secret. */
+export const Means = Schema.Union([
+  /** A token in the environment of the host process. */
+  Schema.Struct({
+    kind: Schema.Literal("environment"),
+    variable: Schema.String.check(Schema.isPattern(/^[A-Z][A-Z0-9_]{0,99}$/u))
+  }),
+  /** An installation of the host's GitHub App. Each use gets a new token for one repository. */
+  Schema.Struct({
+    kind: Schema.Literal("github_app"),
+    installationId: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }))
+  }),
+  /** A token of a GitLab server, encrypted in the database. Its scopes and expiry are checked before each use. */
+  Schema.Struct({ kind: Schema.Literal("gitlab") }),
+  /** A token of any server, encrypted in the database. */
+  Schema.Struct({ kind: Schema.Literal("token") }),
+  /** A refresh token, encrypted in the database. Each use gets a new access token. */
+  Schema.Struct({
+    kind: Schema.Literal("oauth"),
+    tokenUrl: SecretUrl,
+    clientId: Identifier
+  }),
+  /** Another service, which issues a credential for each use. */
+  Schema.Struct({ kind: Schema.Literal("broker"), url: SecretUrl })
+])
+
+export type Means = typeof Means.Type
+
+export type Kind = Means["kind"]
+
+/** Kinds of which the database has an encrypted secret. */
+export const sealedKinds: ReadonlySet<Kind> = new Set(["gitlab", "token", "oauth", "broker"])
+
+/** Limits of a connection, whatever a grant allows. An absent list is no limit. */
+export const ConnectionScope = Schema.Struct({
+  purposes: Schema.optionalKey(Purposes),
+  repositories: Schema.optionalKey(RepositoryPatterns),
+  tools: Schema.optionalKey(ToolPatterns)
+})
+
+/** Returns the user name that servers expect with a credential of this kind. */
+export const usernameOf = (kind: Kind): string =>
+  kind === "gitlab" || kind === "oauth" ? "oauth2" : "x-access-token"

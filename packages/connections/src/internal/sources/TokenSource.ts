@@ -1,6 +1,6 @@
 /** Tokens that the owner of an account stored, encrypted. They are handed out as they are. */
 import { Effect } from "effect"
-import type { CredentialSource } from "../CredentialSource.ts"
+import type { CredentialSource } from "../../CredentialSource.ts"
 
 export const make: CredentialSource = {
   kind: "token",

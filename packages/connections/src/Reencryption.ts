@@ -1,0 +1,41 @@
+/**
+ * Encrypts all stored secrets again, with the first key of this host. Afterwards, earlier keys can be deleted.
+ *
+ * Each secret is claimed while it is replaced, so a use at the same time is not lost.
+ */
+import { Effect } from "effect"
+import type { Connection } from "./Connection.ts"
+import { ConnectionStore } from "./ConnectionStore.ts"
+import type { ConnectionStoreUnavailable } from "./ConnectionError.ts"
+import type { SourceProblem } from "./CredentialSource.ts"
+import * as SecretAccess from "./internal/SecretAccess.ts"
+import { SecretBox } from "./SecretBox.ts"
+
+export interface Reencrypted {
+  readonly count: number
+  /** Secrets that are as they were. */
+  readonly failed: ReadonlyArray<{ readonly connection: Connection; readonly problem: SourceProblem }>
+}
+
+export const all: Effect.Effect<Reencrypted, ConnectionStoreUnavailable, ConnectionStore | SecretBox> =
+  Effect.gen(function* () {
+    const store = yield* ConnectionStore
+    const box = yield* SecretBox
+    const failed: Array<Reencrypted["failed"][number]> = []
+    let count = 0
+    let after: string | undefined
+    while (true) {
+      const page: ReadonlyArray<Connection> = yield* store.withSecret(after)
+      const last = page.at(-1)
+      if (last === undefined) return { count, failed }
+      after = last.id
+      for (const connection of page) {
+        const { rotated } = SecretAccess.make(store, box, connection)
+        const problem = yield* rotated((next) => Effect.succeed({ value: undefined, next })).pipe(
+          Effect.catch(Effect.succeed)
+        )
+        if (problem === undefined) count += 1
+        else failed.push({ connection, problem })
+      }
+    }
+  })
