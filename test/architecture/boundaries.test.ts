@@ -40,8 +40,8 @@ const drawing: ReadonlyArray<
   },
   {
     docker: ["core", "host-files"],
-    proxy: ["core", "host-files", "ledger", "loop"],
-    "git-relay": ["core", "host-files", "connections"],
+    proxy: ["core", "host-files", "ledger", "loop", "connections"],
+    "git-relay": ["core", "host-files", "connections", "loop"],
     "graph-provider": ["core", "loop", "connections"],
     sessions: ["core", "host-files", "loop"]
   },
@@ -153,6 +153,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/nginx/HostRelay.ts": ["node:fs/promises", "node:net", "node:tls"],
       "internal/shards/ShardPool.ts": ["node:module", "node:worker_threads"],
       "internal/shards/ShardWorker.ts": ["node:module", "node:worker_threads"],
+      // Requests of tools: compares the addresses of a name before it connects.
+      "internal/tools/GuardedRequest.ts": ["node:dns", "node:http", "node:https", "node:net", "node:os"],
       "ScriptedModelApi.ts": ["node:http"]
     }
   },

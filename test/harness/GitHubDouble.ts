@@ -42,7 +42,16 @@ export interface InstallationToken {
   revoked: boolean
 }
 
+/** A comment that was written. */
+export interface IssueComment {
+  readonly repository: string
+  readonly number: number
+  readonly body: string
+  readonly token: string
+}
+
 export interface GitHubDouble {
+  readonly comments: ReadonlyArray<IssueComment>
   /** All tokens that were issued. */
   readonly tokens: ReadonlyArray<InstallationToken>
   readonly requests: ReadonlyArray<ApiRequest>
@@ -100,6 +109,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
   const requests: Array<ApiRequest> = []
   const pulls: Array<Pull> = []
   const tokens: Array<InstallationToken> = []
+  const comments: Array<IssueComment> = []
   const { installations = { 77: "acme" } } = options
   const judge = judgeOf(api, complaints)
 
@@ -119,7 +129,9 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     const { body, status } =
       found === undefined
         ? { status: 404, body: { message: "Not Found", documentation_url: "x", status: "404" } }
-        : doing({ api, installations, pulls, request, tokens, ...found })
+        : found.template.includes("/issues") || found.template.endsWith("{pull_number}")
+          ? issuesOf({ api, comments, request, tokens, ...found })
+          : doing({ api, installations, pulls, request, tokens, ...found })
     if (found !== undefined) judge.answer({ body, status }, request, found)
     if (trouble?._tag === "Lost") return void incoming.socket.destroy()
     return respond(response, status, body)
@@ -127,6 +139,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
 
   const double: GitHubDouble = {
     tokens,
+    comments,
     requests,
     pulls,
     complaints,
@@ -208,7 +221,11 @@ const judgeOf = (api: Description, complaints: Array<string>) => {
 }
 
 const paths = [
+  "/repos/{owner}/{repo}/issues",
+  "/repos/{owner}/{repo}/issues/{issue_number}",
+  "/repos/{owner}/{repo}/issues/{issue_number}/comments",
   "/repos/{owner}/{repo}/pulls",
+  "/repos/{owner}/{repo}/pulls/{pull_number}",
   "/repos/{owner}/{repo}/installation",
   "/app/installations/{installation_id}/access_tokens",
   "/installation/token"
@@ -300,6 +317,44 @@ const doing = ({
   const pull = { ...asked, number: pulls.length + 1, repository }
   pulls.push(pull)
   return { status: 201, body: shown(pull, true) }
+}
+
+/** Issues and their comments, for tokens with the right to them. Number 2 is a pull request. */
+const issuesOf = ({
+  api,
+  comments,
+  names,
+  request,
+  template,
+  tokens
+}: Pick<Parameters<typeof doing>[0], "api" | "names" | "request" | "template" | "tokens"> & {
+  readonly comments: Array<IssueComment>
+}) => {
+  const repository = `${names["owner"]}/${names["repo"]}`
+  const token = tokens.find((one) => request.authorization === `Bearer ${one.token}`)
+  const right = token?.permissions["issues"]
+  const mayUse = request.method === "GET" ? right !== undefined : right === "write"
+  if (token === undefined || token.revoked || !mayUse || !token.repositories.includes(repository)) {
+    return { status: 404, body: { message: "Not Found", documentation_url: "x", status: "404" } }
+  }
+  const example = (name: string) => api.components.examples[name]!.value
+  const { pull_request, ...issue } = example("issue")
+  const shown = (number: number) => ({
+    ...issue,
+    number,
+    title: `${repository} ${number}`,
+    ...(number === 2 ? { pull_request } : {})
+  })
+  if (template.endsWith("{pull_number}")) {
+    return { status: 200, body: { ...example("pull-request"), requested_teams: [], number: 2 } }
+  }
+  if (template.endsWith("/issues")) return { status: 200, body: [shown(1), shown(2)] }
+  const number = Number(names["issue_number"])
+  if (template.endsWith("{issue_number}")) return { status: 200, body: shown(number) }
+  if (request.method === "GET") return { status: 200, body: example("issue-comment-items") }
+  const { body } = request.body as { readonly body: string }
+  comments.push({ repository, number, body, token: token.token })
+  return { status: 201, body: { ...example("issue-comment"), body } }
 }
 
 /** Issues a token for repositories of the owner of an installation. */

@@ -32,6 +32,7 @@ import { Context, Effect, FileSystem, Layer, Redacted, Result, Schema } from "ef
 import { basename, dirname, join, resolve } from "node:path"
 import * as Connections from "./Connections.ts"
 import type { Refusal } from "./Failure.ts"
+import * as HostTools from "./HostTools.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as Records from "./Records.ts"
 import * as RunKeyComposition from "./RunKeyComposition.ts"
@@ -53,6 +54,8 @@ export interface Plan {
   readonly proxy?: "gateway" | "gateway-directory" | "gateway-container" | "nginx" | undefined
   /** `true` keeps whole bodies in the audit. Absent: a digest of each. */
   readonly auditBodies?: boolean | undefined
+  /** The user of tools that are not called on behalf of a grant: the operator of the command. Absent: none. */
+  readonly user?: ConnectionUserShape | undefined
   /** Workspaces that are allowed although they lie in a forbidden place: the relay's clones. */
   readonly allowedWorkspace?: HostWorkspace.Options["allowed"]
 }
@@ -110,10 +113,11 @@ export const neverHeld = Effect.fnUntraced(function* (
     },
     ...upstreamFiles.map((path) => ({
       path,
-      name: "a file about the upstream, the registries, the accounts or their connections",
+      name: "a file about the upstream, the registries, the accounts, their connections or tools",
       remedy:
         "Move it (COGNI_LLM_PROFILE_FILE, COGNI_LLM_IDENTITY_SECRET_FILE, COGNI_PACKAGES_FILE, " +
-        "COGNI_ACCOUNT_LIMITS_FILE, COGNI_CONNECTIONS_KEY_FILE, COGNI_GITHUB_APP_KEY_FILE) out of the workspace"
+        "COGNI_ACCOUNT_LIMITS_FILE, COGNI_CONNECTIONS_KEY_FILE, COGNI_GITHUB_APP_KEY_FILE, " +
+        "COGNI_HTTP_TOOLS_FILE) out of the workspace"
     })),
     {
       path: settings.stateDirectory,
@@ -265,7 +269,7 @@ const carriers = {
 
 const between = (
   settings: Settings["Service"],
-  { auditBodies, proxy = "gateway" }: Plan,
+  { auditBodies, proxy = "gateway", user }: Plan,
   {
     key,
     keyFile,
@@ -278,7 +282,7 @@ const between = (
     readonly runKeys: RunKeySettings
     readonly packages: PackageMirrorOptions | undefined
   }
-): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> =>
+): Layer.Layer<LlmProxy, Misconfigured | Refusal, ContainerRuntime> =>
   Layer.unwrap(
     Effect.gen(function* () {
       if (proxy === "nginx") {
@@ -302,7 +306,11 @@ const between = (
         image: settings.gatewayImage,
         prices: settings.prices,
         auditBodies: auditBodies === true ? "full" : "digest",
-        tools: [CurrentTime.tool, MetricsQuery.make({ url: settings.prometheusUrl })],
+        tools: [
+          CurrentTime.tool,
+          MetricsQuery.make({ url: settings.prometheusUrl }),
+          ...(yield* HostTools.make(settings, user))
+        ],
         packages
       })
     })
@@ -333,7 +341,11 @@ const proxyWith = (
     limits,
     packages
   }: { readonly limits: AccountLimits | undefined; readonly packages: PackageMirrorOptions | undefined }
-): Layer.Layer<LlmProxy | DemoWitness, Misconfigured, ContainerRuntime | Ledger | AccountReservations> => {
+): Layer.Layer<
+  LlmProxy | DemoWitness,
+  Misconfigured | Refusal,
+  ContainerRuntime | Ledger | AccountReservations
+> => {
   const { wayOut } = plan
   switch (wayOut._tag) {
     case "None":

@@ -50,7 +50,8 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
   const subject = yield* subjectOf(input)
   const plan = yield* Effect.fromResult(RunPlan.make(subject, runId, input, settings))
   const repo = yield* Effect.fromResult(RepoPlan.make(input, runId))
-  const wayOut = { ...plan, proxy: input.proxy, auditBodies: input.auditBodies }
+  const user = Connections.operator(settings, { runId })
+  const wayOut = { ...plan, user, proxy: input.proxy, auditBodies: input.auditBodies }
   const shown = { ...input, live: subject._tag === "Command" && input.output === "text" }
   if (repo === undefined) {
     const ended = yield* Effect.flatMap(Progress.make(input, plan.note), (progress) =>
@@ -80,7 +81,7 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
   }).pipe(
     Effect.provide(
       Layer.provideMerge(
-        Composition.relay(settings, { user: Connections.operator(settings, { runId }) }),
+        Composition.relay(settings, { user }),
         Composition.runner(settings, { ...wayOut, allowedWorkspace })
       )
     ),

@@ -18,6 +18,7 @@ import * as ConnectionSettings from "./ConnectionSettings.ts"
 import * as DatabaseSettings from "./DatabaseSettings.ts"
 import type { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
+import * as HttpToolSettings from "./HttpToolSettings.ts"
 import * as ImageSettings from "./ImageSettings.ts"
 import type { Tags } from "./InstalledImages.ts"
 import * as KeyFile from "./KeyFile.ts"
@@ -126,6 +127,7 @@ const config = Config.all({
     keyFile: text("COGNI_IMAGE_KEY_FILE")
   }),
   packagesFile: text("COGNI_PACKAGES_FILE"),
+  httpToolsFile: text("COGNI_HTTP_TOOLS_FILE"),
   accountLimitsFile: text("COGNI_ACCOUNT_LIMITS_FILE"),
   runKeys: Config.all({
     mode: optional(Config.schema(RunKeySettings.Mode, "COGNI_RUN_KEYS")),
@@ -227,6 +229,8 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     ),
     /** Keys of connections. An invalid file is an error only if a connection is used. */
     connections: yield* Effect.result(ConnectionSettings.make(found.connections)),
+    /** Rules of HTTP tools. An invalid file is an error for every run with a model. */
+    httpTools: yield* Effect.result(HttpToolSettings.make(found.httpToolsFile)),
     /** Files that decide what leaves this host, where to, and at whose cost. No agent may write them. */
     upstreamFiles: filesOf(found),
     /** The file that contains the key, if any. */
@@ -244,6 +248,7 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
 const filesOf = ({
   accountLimitsFile,
   connections,
+  httpToolsFile,
   packagesFile,
   upstream
 }: Config.Success<typeof config>): ReadonlyArray<string> =>
@@ -251,6 +256,7 @@ const filesOf = ({
     upstream.profileFile,
     upstream.identitySecretFile,
     packagesFile,
+    httpToolsFile,
     accountLimitsFile,
     connections.keyFile,
     connections.gitHubAppKeyFile

@@ -21,6 +21,7 @@ const absent: Settings["Service"] = {
   packages: Result.succeed(undefined),
   accountLimits: Result.succeed(undefined),
   connections: Result.succeed({ keys: undefined, gitHubApp: undefined }),
+  httpTools: Result.succeed([]),
   prices: undefined,
   rowsSeconds: undefined,
   identityCheckModel: undefined,

@@ -59,6 +59,7 @@ describe("Settings", () => {
         packages: Result.succeed(undefined),
         accountLimits: Result.succeed(undefined),
         connections: Result.succeed({ keys: undefined, gitHubApp: undefined }),
+        httpTools: Result.succeed([]),
         prices: undefined,
         rowsSeconds: undefined,
         identityCheckModel: undefined,

@@ -76,6 +76,7 @@ const settings: Settings["Service"] = {
   packages: Result.succeed(undefined),
   accountLimits: Result.succeed(undefined),
   connections: Result.succeed({ keys: undefined, gitHubApp: undefined }),
+  httpTools: Result.succeed([]),
   prices: undefined,
   rowsSeconds: undefined,
   identityCheckModel: undefined,

@@ -20,15 +20,6 @@ import {
 } from "./ConnectionLimits.ts"
 import { type ConnectionUse, type ConnectionUseQuery, listedMax } from "./ConnectionUse.ts"
 
-/** Exclusive access to the secret of a connection, until a time. */
-interface SecretClaim {
-  readonly connectionId: string
-  /** Unique to this claim. */
-  readonly claimId: string
-  readonly now: Date
-  readonly until: Date
-}
-
 export class ConnectionStore extends Context.Service<
   ConnectionStore,
   {
@@ -38,8 +29,8 @@ export class ConnectionStore extends Context.Service<
       secret: string | undefined
     ) => Effect.Effect<void, ConnectionExists | ConnectionRefused | ConnectionStoreUnavailable>
     /**
-     * Connections of one account, at most 200: live ones first, then newest first. Of removed connections, only the
-     * newest are kept.
+     * Connections of one account, at most 200: live ones first, then newest first. Only the newest removed connections
+     * are kept.
      */
     readonly list: (
       billingAccountId: string
@@ -61,14 +52,23 @@ export class ConnectionStore extends Context.Service<
     readonly withSecret: (
       afterId: string | undefined
     ) => Effect.Effect<ReadonlyArray<Connection>, ConnectionStoreUnavailable>
-    /** Claims the secret of a live connection. `false` if another claim holds it, or it does not exist. */
-    readonly claim: (claim: SecretClaim) => Effect.Effect<boolean, ConnectionStoreUnavailable>
+    /**
+     * Claims exclusive access to the secret of a live connection, until a time. `false` if another claim holds it, or
+     * it does not exist.
+     */
+    readonly claim: (claim: {
+      readonly connectionId: string
+      /** Unique to this claim. */
+      readonly claimId: string
+      readonly now: Date
+      readonly until: Date
+    }) => Effect.Effect<boolean, ConnectionStoreUnavailable>
     /**
      * Ends a claim, and replaces the secret if one is given. `false` if the claim does not hold any more, unless this
      * secret is stored already.
      */
     readonly settle: (
-      claim: Pick<SecretClaim, "claimId" | "connectionId">,
+      claim: { readonly connectionId: string; readonly claimId: string },
       secret: string | undefined
     ) => Effect.Effect<boolean, ConnectionStoreUnavailable>
     /** Appends an entry to the audit, and now and then deletes entries that are not kept. */

@@ -1,6 +1,6 @@
 /**
- * Uses a credential for one call of a tool. The call ends when the lease does. What the caller of the tool learns reveals
- * nothing about the host: it may be an agent in a sandbox.
+ * Uses a credential for one call of a tool. The call ends when the lease does. The message for the
+ * caller reveals nothing about the host, because the caller may be an agent in a sandbox.
  */
 import { Effect } from "effect"
 import type { ConnectionBroker, Lease } from "./ConnectionBroker.ts"
@@ -28,8 +28,8 @@ export const call = <A>(
 ): Effect.Effect<A, ToolProblem> =>
   Effect.gen(function* () {
     const refused = problemOf(request.toolId)
-    const lease = yield* Effect.catch(broker.lease(request), refused)
-    return yield* Effect.raceFirst(use(lease), Effect.catch(lease.ended, refused))
+    const lease = yield* broker.lease(request).pipe(Effect.catch(refused))
+    return yield* Effect.raceFirst(use(lease), lease.ended.pipe(Effect.catch(refused)))
   }).pipe(Effect.scoped)
 
 const problemOf =

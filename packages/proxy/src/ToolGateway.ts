@@ -52,11 +52,11 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
   const { allowedTools, identity, runId, tools } = options
   const allowed = ToolSet.make(tools.filter(({ name }) => allowedTools.includes(name)))
   const turns = yield* Semaphore.make(options.concurrentMax ?? 16)
-  // A tool acts for the user of its run, also if another fiber serves the call.
+  // A tool acts for the user of its run, whatever fiber serves the call, and on whose behalf.
   const ofRun = yield* Effect.context<never>()
   const inRun = <A, E>(call: Effect.Effect<A, E>) =>
     Effect.flatMap(Effect.context<never>(), (ofCall) =>
-      Effect.provideContext(call, Context.merge(ofRun, ofCall))
+      Effect.provideContext(call, Context.merge(ofCall, ofRun))
     )
   const over = yield* Deferred.make<never, Tool.ToolFailed>()
   const isOver = new Tool.ToolFailed({ code: "unavailable", detail: "the run has ended" })

@@ -60,6 +60,7 @@ describe("ToolGateway", () => {
         second.call("test__who", { text: "" })
       ])
       assert.deepStrictEqual(yield* calls, ["ana", "ben"])
+      assert.deepStrictEqual(yield* Effect.provideService(calls, RunUser, "mallory"), ["ana", "ben"])
     })
   )
 

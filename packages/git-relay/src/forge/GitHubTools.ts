@@ -2,7 +2,7 @@
  * Tools for issues and pull requests on GitHub: list, read, comment.
  *
  * Each call gets a credential of its own from the broker, for one repository, on behalf of the user of the run. The
- * sandbox never sees it. What GitHub answers was written by anyone: it is passed on as data, and long texts are shortened.
+ * sandbox never sees it. Anyone can write an issue: texts are passed on as data, and long ones are shortened.
  */
 import { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
 import * as ToolUse from "@cogni/sandbox-connections/ToolUse"

@@ -1,7 +1,7 @@
 /**
  * Tools that send HTTP requests from the host, by an allowlist of the operator.
  *
- * The host adds the credential of a connection, which the sandbox never sees: it is removed from answers that repeat it.
+ * The host adds the credential of a connection. The sandbox never sees it: it is removed from answers that repeat it.
  * Requests go directly to public addresses, and redirects are not followed.
  */
 import { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
@@ -12,7 +12,7 @@ import * as GuardedRequest from "../internal/tools/GuardedRequest.ts"
 import * as HttpRule from "../internal/tools/HttpRule.ts"
 import * as KeyInjection from "../KeyInjection.ts"
 
-/** What may be requested, as an array of rules. */
+/** Allowed requests, as an array of rules. */
 export const HttpRules = HttpRule.HttpRules
 
 export type HttpRules = typeof HttpRules.Type
@@ -52,12 +52,12 @@ type Answer = typeof Answer.Type
 export const make = (rules: HttpRules): Effect.Effect<ReadonlyArray<Tool.Tool>, never, ConnectionBroker> =>
   Effect.map(ConnectionBroker, (broker) => {
     const has = (isReading: boolean) =>
-      rules.some(({ methods }) => methods.some((method) => reading.includes(method) === isReading))
+      rules.some(({ methods }) => methods.some((method) => reading.has(method) === isReading))
     const request = requestOf(broker, rules)
     return [...(has(true) ? [get(rules, request)] : []), ...(has(false) ? [send(rules, request)] : [])]
   })
 
-const reading: ReadonlyArray<HttpRule.Method> = ["GET", "HEAD"]
+const reading: ReadonlySet<HttpRule.Method> = new Set(["GET", "HEAD"])
 
 interface Asked {
   readonly toolId: string
@@ -123,7 +123,7 @@ const requestOf =
       )
       const { connection } = rule
       if (connection === undefined) return yield* answer(asked, rule, url)
-      const purpose = reading.includes(asked.method) ? "tool_read" : "tool_write"
+      const purpose = reading.has(asked.method) ? "tool_read" : "tool_write"
       return yield* ToolUse.call(
         broker,
         { toolId: asked.toolId, purpose, connection },

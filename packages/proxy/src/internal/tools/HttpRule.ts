@@ -1,8 +1,8 @@
 /**
  * Decides which HTTP requests a tool may send, by an allowlist of the operator. Pure.
  *
- * A request must match the origin, the method and the path of one rule. What two programs could read differently is not
- * allowed: users in URLs, and escaped slashes or dots below a rule with paths.
+ * A request must match the origin, the method and the path of one rule. URLs that two programs
+ * could read differently are not allowed: those with users, or with escaped slashes or dots if the rule has paths.
  */
 import * as GrantPattern from "@cogni/sandbox-core/GrantPattern"
 import { Result, Schema } from "effect"
@@ -65,7 +65,7 @@ export interface Allowed {
   readonly url: URL
 }
 
-/** Returns the rule for a request, or why there is none. */
+/** Returns the rule that allows a request, or why it is not allowed. */
 export const find = (
   rules: ReadonlyArray<HttpRule>,
   method: Method,
