@@ -6,11 +6,11 @@ import { assert, it } from "@effect/vitest"
 import * as ConnectionBroker from "@cogni/sandbox-connections/ConnectionBroker"
 import type { ConnectionAuthority } from "@cogni/sandbox-connections/ConnectionDecision"
 import * as ConnectionStore from "@cogni/sandbox-connections/ConnectionStore"
-import { ConnectionUser, type ConnectionUserShape } from "@cogni/sandbox-connections/ConnectionUser"
+import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import * as SecretBox from "@cogni/sandbox-connections/SecretBox"
 import * as BrokerCredentials from "@cogni/sandbox-git-relay/BrokerCredentials"
 import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
-import * as GitHubAppSource from "@cogni/sandbox-git-relay/forge/GitHubAppSource"
+import * as ForgeSources from "@cogni/sandbox-git-relay/forge/ForgeSources"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import { Context, Effect, Layer, Logger, Redacted } from "effect"
@@ -74,7 +74,9 @@ const { privateKey } = generateKeyPairSync("rsa", {
 const broker = Layer.unwrap(
   Effect.map(GitHub, ({ origin: { url } }) =>
     ConnectionBroker.layer({
-      sources: [GitHubAppSource.make({ appId: 12, privateKey: Redacted.make(privateKey), server: url })]
+      sources: ForgeSources.make({
+        gitHubApp: { appId: 12, privateKey: Redacted.make(privateKey), server: url }
+      })
     })
   )
 ).pipe(Layer.provideMerge(Layer.merge(ConnectionStore.layerMemory, SecretBox.layerNone)))
@@ -124,7 +126,7 @@ const asUser = (billingAccountId: string, repositories: ReadonlyArray<string>) =
   Effect.provideService(ConnectionUser, {
     billingAccountId,
     authority: Effect.succeed(authorityOf(billingAccountId, repositories))
-  } satisfies ConnectionUserShape)
+  } satisfies ConnectionUser)
 
 /** A thief's search, and a commit. */
 const script =

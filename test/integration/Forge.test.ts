@@ -6,8 +6,7 @@ import { assert, it, vi } from "@effect/vitest"
 import { type Means, type Purpose, purposes } from "@cogni/sandbox-connections/ConnectionFields"
 import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
-import * as GitHubAppSource from "@cogni/sandbox-git-relay/forge/GitHubAppSource"
-import * as GitLabSource from "@cogni/sandbox-git-relay/forge/GitLabSource"
+import * as ForgeSources from "@cogni/sandbox-git-relay/forge/ForgeSources"
 import * as GitHubAppCredentials from "@cogni/sandbox-git-relay/forge/GitHubAppCredentials"
 import { PullRequests } from "@cogni/sandbox-git-relay/forge/PullRequests"
 import * as PatchRelay from "../../packages/git-relay/src/PatchRelay.ts"
@@ -516,13 +515,17 @@ const useOf = (server: string, purpose: Purpose, means: Means) => ({
   rotated: () => Effect.die("not used")
 })
 
-it.layer(GitHub.layer, { excludeTestServices: true })("GitHubAppSource", (it) => {
+it.layer(GitHub.layer, { excludeTestServices: true })("ForgeSources of GitHub Apps", (it) => {
   const { privateKey } = generateKeyPairSync("rsa", {
     modulusLength: 2048,
     publicKeyEncoding: { type: "spki", format: "pem" },
     privateKeyEncoding: { type: "pkcs8", format: "pem" }
   })
   const app = { kind: "github_app", installationId: 77 } as const
+  const sourceOf = (server: string) =>
+    ForgeSources.make({
+      gitHubApp: { appId: 12, privateKey: Redacted.make(privateKey), server }
+    }).find(({ kind }) => kind === "github_app")!
   /** No use may change workflows. */
   const rights: Record<Purpose, Record<string, string>> = {
     fetch: { contents: "read" },
@@ -535,7 +538,7 @@ it.layer(GitHub.layer, { excludeTestServices: true })("GitHubAppSource", (it) =>
   it.effect("asks for exactly the rights of each use, and makes the token invalid afterwards", () =>
     Effect.gen(function* () {
       const { api, server } = yield* GitHub
-      const source = GitHubAppSource.make({ appId: 12, privateKey: Redacted.make(privateKey), server })
+      const source = sourceOf(server)
       for (const purpose of purposes) {
         const issued = yield* source.issue(useOf(server, purpose, app))
         assert.deepStrictEqual(issued.claims, { repository: [`${server}/acme/app`] })
@@ -553,7 +556,7 @@ it.layer(GitHub.layer, { excludeTestServices: true })("GitHubAppSource", (it) =>
       Effect.gen(function* () {
         const stage = yield* GitHub
         const { server } = stage
-        const source = GitHubAppSource.make({ appId: 12, privateKey: Redacted.make(privateKey), server })
+        const source = sourceOf(server)
         const use = useOf(server, "fetch", app)
         const body = {
           token: "ghs_planted",
@@ -580,12 +583,14 @@ it.layer(GitHub.layer, { excludeTestServices: true })("GitHubAppSource", (it) =>
   )
 })
 
-it.layer(Layer.empty, { excludeTestServices: true })("GitLabSource", (it) => {
+it.layer(Layer.empty, { excludeTestServices: true })("ForgeSources of GitLab", (it) => {
   it.effect("hands out an active token with the scope of the use, until the day on which it expires", () =>
     Effect.gen(function* () {
       const double = yield* GitLabDouble.acquire
       const issue = (purpose: Purpose) =>
-        GitLabSource.make.issue(useOf(double.url, purpose, { kind: "gitlab" }))
+        ForgeSources.make()
+          .find(({ kind }) => kind === "gitlab")!
+          .issue(useOf(double.url, purpose, { kind: "gitlab" }))
       double.token = { active: true, scopes: ["read_repository"], expires_at: "2031-02-03" }
       const issued = yield* issue("fetch")
       assert.strictEqual(Redacted.value(issued.secret), token)

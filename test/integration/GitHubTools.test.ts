@@ -9,7 +9,7 @@ import * as ConnectionStore from "@cogni/sandbox-connections/ConnectionStore"
 import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import * as SecretBox from "@cogni/sandbox-connections/SecretBox"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import * as GitHubAppSource from "@cogni/sandbox-git-relay/forge/GitHubAppSource"
+import * as ForgeSources from "@cogni/sandbox-git-relay/forge/ForgeSources"
 import * as GitHubTools from "@cogni/sandbox-git-relay/forge/GitHubTools"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import { Context, Effect, Layer, Redacted } from "effect"
@@ -46,7 +46,9 @@ class GitHub extends Context.Service<GitHub, Stage>()("test/GitHubTools") {
       })
       const context = yield* Layer.build(
         ConnectionBroker.layer({
-          sources: [GitHubAppSource.make({ appId: 12, privateKey: Redacted.make(privateKey), server })]
+          sources: ForgeSources.make({
+            gitHubApp: { appId: 12, privateKey: Redacted.make(privateKey), server }
+          })
         }).pipe(Layer.provideMerge(Layer.merge(ConnectionStore.layerMemory, SecretBox.layerNone)))
       )
       const tools = yield* Effect.provideContext(GitHubTools.make({ server }), context)

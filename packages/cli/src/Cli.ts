@@ -324,6 +324,17 @@ const connectionsUsesCommand = Command.make("uses", ConnectionFlags.uses, (flags
   Effect.flatMap(connectionsCommandOf(), ({ uses }) => uses(flags))
 ).pipe(Command.withDescription("List the uses of an account's connections: granted, denied, failed, ended"))
 
+const connectionsRevokeCommand = Command.make(
+  "revoke",
+  {
+    lease: Argument.String("lease").pipe(
+      Argument.withDescription("ID of a lease, as connections uses lists it")
+    ),
+    ...ConnectionFlags.ofAccount
+  },
+  (flags) => Effect.flatMap(connectionsCommandOf(), ({ revoke }) => revoke(flags))
+).pipe(Command.withDescription("End one use of a connection, also one of another process"))
+
 const connectionsReencryptCommand = Command.make("reencrypt", { output: Flags.output }, (flags) =>
   Effect.flatMap(connectionsCommandOf(), ({ reencrypt }) => reencrypt(flags))
 ).pipe(
@@ -341,6 +352,7 @@ const connectionsCommand = Command.make("connections").pipe(
     connectionsRemoveCommand,
     connectionsTestCommand,
     connectionsUsesCommand,
+    connectionsRevokeCommand,
     connectionsReencryptCommand
   ])
 )

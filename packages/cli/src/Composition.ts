@@ -1,6 +1,6 @@
 /** Composes the packages according to the environment. */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
-import type { ConnectionUserShape } from "@cogni/sandbox-connections/ConnectionUser"
+import type { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { layerNoop, type LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -55,7 +55,7 @@ export interface Plan {
   /** `true` keeps whole bodies in the audit. Absent: a digest of each. */
   readonly auditBodies?: boolean | undefined
   /** The user of tools that are not called on behalf of a grant: the operator of the command. Absent: none. */
-  readonly user?: ConnectionUserShape | undefined
+  readonly user?: ConnectionUser | undefined
   /** Workspaces that are allowed although they lie in a forbidden place: the relay's clones. */
   readonly allowedWorkspace?: HostWorkspace.Options["allowed"]
 }
@@ -199,7 +199,7 @@ export const relay = (
   }: {
     readonly privateServers?: PrivateServers
     /** The user of operations that have none. */
-    readonly user: ConnectionUserShape | undefined
+    readonly user: ConnectionUser | undefined
   } = { user: Connections.operator(settings) }
 ): Layer.Layer<GitRelay, Refusal, ContainerRuntime> =>
   Layer.unwrap(

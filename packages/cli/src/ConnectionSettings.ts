@@ -14,8 +14,11 @@ export interface ConnectionVariables {
 }
 
 export interface ConnectionSettings {
-  /** Lines of keys: the first encrypts, and all decrypt. Without a key, no secret can be stored or read. */
-  readonly keys: Redacted.Redacted<string> | undefined
+  /**
+   * Reads the lines of keys: the first encrypts, and all decrypt. They are read again for each secret, so that a key
+   * can be replaced while a server runs. Without a key, no secret can be stored or read.
+   */
+  readonly keys: Effect.Effect<Redacted.Redacted<string>, Refusal> | undefined
   readonly gitHubApp: { readonly appId: number; readonly privateKey: Redacted.Redacted<string> } | undefined
 }
 
@@ -27,7 +30,9 @@ export const make = Effect.fnUntraced(function* (
 
 const keysOf = Effect.fnUntraced(function* (path: string | undefined) {
   if (path === undefined) return undefined
-  return Redacted.make(yield* KeyFile.readText(path, "COGNI_CONNECTIONS_KEY_FILE"))
+  const keys = Effect.map(KeyFile.readText(path, "COGNI_CONNECTIONS_KEY_FILE"), (text) => Redacted.make(text))
+  yield* keys
+  return keys
 })
 
 const appOf = Effect.fnUntraced(function* ({ gitHubAppId, gitHubAppKeyFile }: ConnectionVariables) {

@@ -1,16 +1,16 @@
 /**
- * `connections add`, `list`, `remove`, `test`, `uses`, `reencrypt`: manage the access of accounts to other servers.
+ * `connections add`, `list`, `remove`, `test`, `uses`, `revoke`, `reencrypt`: manage the access of accounts to other servers.
  *
  * Secrets come from files, are encrypted before they are stored, and are never printed.
  */
 import type { Connection, ConnectionInput } from "@cogni/sandbox-connections/Connection"
-import { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
-import type { ConnectionExists, ConnectionRefused } from "@cogni/sandbox-connections/ConnectionError"
+import { ConnectionBroker, layer as brokerLayer } from "@cogni/sandbox-connections/ConnectionBroker"
+import type { ConnectionExists, ConnectionRefused } from "@cogni/sandbox-connections/ConnectionReason"
 import * as ConnectionStore from "@cogni/sandbox-connections/ConnectionStore"
 import type { ConnectionUse } from "@cogni/sandbox-connections/ConnectionUse"
 import * as CredentialSources from "@cogni/sandbox-connections/CredentialSources"
 import * as Reencryption from "@cogni/sandbox-connections/Reencryption"
-import { SecretBox } from "@cogni/sandbox-connections/SecretBox"
+import * as SecretBoxes from "@cogni/sandbox-connections/SecretBox"
 import { Clock, Effect, Layer } from "effect"
 import type * as ConnectionFlags from "./ConnectionFlags.ts"
 import * as ConnectionKind from "./ConnectionKind.ts"
@@ -26,7 +26,10 @@ import { columns, oneLine } from "./TerminalText.ts"
 
 export type AddInput = Flags.Typed<typeof ConnectionFlags.add> & { readonly name: string }
 
-const stored = Layer.unwrap(
+/** Without the keys: a connection must be removable also if they are missing. */
+const stored = Layer.unwrap(Effect.map(Settings, (settings) => Connections.store(settings)))
+
+const sealed = Layer.unwrap(
   Effect.map(Settings, (settings) => Layer.merge(Connections.store(settings), Connections.secrets(settings)))
 )
 
@@ -51,22 +54,25 @@ export const add = Effect.fnUntraced(function* (input: AddInput) {
     ...Flags.given({ username, lifetimeSecondsMax })
   }
   const connection = yield* Effect.mapError(ConnectionStore.draft(asked), refused)
-  const sealed =
+  const ciphertext =
     secret === undefined
       ? undefined
-      : yield* (yield* SecretBox)
+      : yield* (yield* SecretBoxes.SecretBox)
           .seal(connection, secret)
           .pipe(Effect.mapError(({ detail, remedy }) => misconfigured(`a secret ${detail}`, remedy)))
   yield* store
-    .add(connection, sealed)
+    .add(connection, ciphertext)
     .pipe(
       Effect.mapError((error) =>
         "isRetryable" in error && error.isRetryable ? unanswered(error) : refused(error)
       )
     )
   if (input.output === "json") return yield* Output.json(toJson(connection))
-  yield* Output.note(`${connection.name} is added. To see whether it works: cogni-sandbox connections test`)
-}, Effect.provide(stored))
+  const { billingAccountId, name } = connection
+  yield* Output.note(
+    `${name} is added to account ${oneLine(billingAccountId ?? "")}. To get a credential: cogni-sandbox connections test`
+  )
+}, Effect.provide(sealed))
 
 const scopeOf = ({ purposes, repositories, tools }: AddInput) => ({
   ...(purposes.length === 0 ? {} : { purposes }),
@@ -90,19 +96,21 @@ export const list = Effect.fnUntraced(function* (
 export const remove = Effect.fnUntraced(function* (
   input: Output.Asked & { readonly name: string; readonly account?: string | undefined }
 ) {
-  const removed = yield* (yield* ConnectionStore.ConnectionStore)
-    .revoke(yield* accountOf(input.account), input.name)
+  const billingAccountId = yield* accountOf(input.account)
+  const isRemoved = yield* (yield* ConnectionStore.ConnectionStore)
+    .revoke(billingAccountId, input.name)
     .pipe(Effect.mapError(unanswered))
-  if (removed === undefined) {
+  if (!isRemoved) {
     return yield* refusal(
       "notFound",
-      `the account has no connection ${oneLine(input.name)}`,
+      `account ${oneLine(billingAccountId)} has no connection ${oneLine(input.name)}`,
       "See cogni-sandbox connections list"
     )
   }
-  if (input.output === "json") return yield* Output.json(toJson(removed))
+  const { name } = input
+  if (input.output === "json") return yield* Output.json({ ok: true, billingAccountId, name })
   yield* Output.note(
-    `${removed.name} is removed, and its secret is deleted. Uses that are under way end in seconds`
+    `${oneLine(name)} is removed, and its secret is deleted. Uses that are under way end in seconds`
   )
 }, Effect.provide(stored))
 
@@ -137,30 +145,61 @@ export const test = Effect.fnUntraced(function* (input: TestInput) {
       purpose,
       repository: permit.repository ?? null,
       toolId: permit.toolId ?? null,
-      expiresAt: expiresAt.toISOString()
+      expiresAt: expiresAt.toISOString(),
+      wasUsed: false
     })
   }
   yield* Output.note(
-    `${oneLine(name)} gave a credential to ${purpose} at ${permit.server}, which was given back`
+    `${oneLine(name)} gave a credential to ${purpose} at ${permit.server}, which was given back without being used. ` +
+      "Only a run shows whether the server accepts it"
   )
 })
 
 export const uses = Effect.fnUntraced(function* (input: Flags.Typed<typeof ConnectionFlags.uses>) {
   const billingAccountId = yield* accountOf(input.account)
-  const found = yield* (yield* ConnectionStore.ConnectionStore)
+  const store = yield* ConnectionStore.ConnectionStore
+  const found = yield* store
     .uses({ billingAccountId, runId: input.run, limit: input.limit })
     .pipe(Effect.mapError(unanswered))
   if (input.output === "json") return yield* Output.json(found.map(useJson))
-  if (found.length > 0) return yield* Output.lines(usesTable(found))
+  // The entries are shown also if a connection cannot be read.
+  const own = yield* Effect.orElseSucceed(store.list(billingAccountId), () => [])
+  const names = new Map(own.map(({ id, name }) => [id, name]))
+  if (found.length > 0) return yield* Output.lines(usesTable(found, names))
   yield* Output.note("no connection of the account was used")
+}, Effect.provide(stored))
+
+/** Ends a lease of the account, also one of another process. Needs no key. */
+export const revoke = Effect.fnUntraced(function* (
+  input: Output.Asked & { readonly lease: string; readonly account?: string | undefined }
+) {
+  const billingAccountId = yield* accountOf(input.account)
+  const isRevoked = yield* Effect.flatMap(ConnectionBroker, (broker) =>
+    broker.revokeLease(billingAccountId, input.lease)
+  ).pipe(
+    Effect.provide(Layer.provide(brokerLayer({ sources: [] }), SecretBoxes.layerNone)),
+    Effect.mapError(unanswered)
+  )
+  if (!isRevoked) {
+    return yield* refusal(
+      "notFound",
+      `account ${oneLine(billingAccountId)} has no lease ${oneLine(input.lease)}`,
+      "See cogni-sandbox connections uses"
+    )
+  }
+  if (input.output === "json") {
+    return yield* Output.json({ ok: true, billingAccountId, leaseId: input.lease })
+  }
+  yield* Output.note(`${oneLine(input.lease)} is revoked. If it is in use, the use ends in seconds`)
 }, Effect.provide(stored))
 
 /** Encrypts all stored secrets with the first key of the key file. Exits with `findings` if any could not be. */
 export const reencrypt = Effect.fnUntraced(function* (input: Output.Asked) {
   const { count, failed } = yield* Effect.mapError(Reencryption.all, unanswered)
-  const problems = failed.map(({ connection: { billingAccountId, name }, problem }) => ({
-    billingAccountId,
-    connection: name,
+  const problems = failed.map(({ connection, id, problem }) => ({
+    id,
+    billingAccountId: connection?.billingAccountId ?? null,
+    connection: connection?.name ?? null,
     reason: problem._tag,
     message: inFlags(problem.message)
   }))
@@ -168,11 +207,12 @@ export const reencrypt = Effect.fnUntraced(function* (input: Output.Asked) {
   if (!ok) yield* Output.Output.use((output) => output.exitWith(exitCode.findings))
   if (input.output === "json") return yield* Output.json({ ok, count, failed: problems })
   for (const { billingAccountId, message } of problems) {
-    yield* Output.note(`account ${oneLine(billingAccountId ?? "")}, ${oneLine(message)}`)
+    const account = billingAccountId === null ? "" : `account ${oneLine(billingAccountId)}, `
+    yield* Output.note(`${account}${oneLine(message)}`)
   }
   yield* Output.note(`${plural(count, "secret")} encrypted with the first key`)
   if (!ok) yield* Output.note("Keep the earlier keys in the file until all secrets are encrypted")
-}, Effect.provide(stored))
+}, Effect.provide(sealed))
 
 const table = (connections: ReadonlyArray<Connection>, now: Date): ReadonlyArray<string> =>
   columns([
@@ -192,14 +232,18 @@ const table = (connections: ReadonlyArray<Connection>, now: Date): ReadonlyArray
 const stateOf = ({ expiresAt, revokedAt }: Connection, now: Date): string =>
   revokedAt !== null ? "removed" : expiresAt !== null && expiresAt <= now ? "expired" : "active"
 
-const usesTable = (entries: ReadonlyArray<ConnectionUse>): ReadonlyArray<string> =>
+const usesTable = (
+  entries: ReadonlyArray<ConnectionUse>,
+  names: ReadonlyMap<string, string>
+): ReadonlyArray<string> =>
   columns([
-    ["TIME", "EVENT", "USE", "TARGET", "GRANT", "RUN", "REASON", "LEASE"],
+    ["TIME", "EVENT", "CONNECTION", "USE", "TARGET", "GRANT", "RUN", "REASON", "LEASE"],
     ...entries.map((use) => [
       use.at.toISOString(),
       use.event,
+      names.get(use.connectionId ?? "") ?? use.connectionId ?? "",
       use.purpose,
-      oneLine(use.repository ?? use.toolId ?? ""),
+      oneLine(use.target ?? use.repository ?? use.toolId ?? ""),
       use.grantId,
       use.runId ?? "",
       use.reason ?? "",

@@ -4,7 +4,7 @@
  *
  * A token belongs to one server and is never sent to another.
  */
-import type { HostToken } from "@cogni/sandbox-connections/CredentialSources"
+import type * as CredentialSources from "@cogni/sandbox-connections/CredentialSources"
 import type { HostGitRelayOptions } from "@cogni/sandbox-git-relay/HostGitRelay"
 import { defaultForges, type ForgeHost } from "@cogni/sandbox-git-relay/OriginAddress"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
@@ -29,7 +29,7 @@ export interface GitVariables {
 }
 
 export interface GitSettings {
-  readonly tokens: ReadonlyArray<HostToken>
+  readonly tokens: Parameters<typeof CredentialSources.hostConnections>[0]
   readonly gitHubServer: string
   /** URL of its API; `undefined` for the default of the server. */
   readonly gitHubApi: string | undefined

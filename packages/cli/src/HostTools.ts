@@ -4,13 +4,12 @@
  * Their broker is made when a tool is first called: most runs call none, and need neither a database nor a key for it.
  */
 import { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
-import { ConnectionError, ConnectionStoreUnavailable } from "@cogni/sandbox-connections/ConnectionError"
-import type { ConnectionUserShape } from "@cogni/sandbox-connections/ConnectionUser"
+import type { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import * as GitHubTools from "@cogni/sandbox-git-relay/forge/GitHubTools"
 import { dottedName, type Tool } from "@cogni/sandbox-loop/Tool"
 import { covers, toolNames, type ToolOverrides } from "@cogni/sandbox-loop/ToolProfile"
 import * as HttpTools from "@cogni/sandbox-proxy/tools/HttpTools"
-import { Context, Effect, Layer, Result, type Scope, Semaphore } from "effect"
+import { Effect, Result, type Scope } from "effect"
 import * as Connections from "./Connections.ts"
 import type { Refusal } from "./Failure.ts"
 import type { Settings } from "./Settings.ts"
@@ -18,11 +17,11 @@ import type { Settings } from "./Settings.ts"
 /** The tools, on behalf of the users of grants or of one user. */
 export const make = Effect.fnUntraced(function* (
   settings: Settings["Service"],
-  user: ConnectionUserShape | undefined
+  user: ConnectionUser | undefined
 ): Effect.fn.Return<ReadonlyArray<Tool>, Refusal, Scope.Scope> {
   const rules = yield* Effect.fromResult(settings.httpTools)
   const git = Result.getOrUndefined(settings.git)
-  const broker = yield* whenUsed(settings, user)
+  const broker = yield* Connections.whenUsed(settings, user)
   const found = yield* Effect.all([
     GitHubTools.make({ server: git?.gitHubServer, apiUrl: git?.gitHubApi }),
     HttpTools.make(rules)
@@ -42,35 +41,3 @@ export const named = (
   { allow = [], deny = [] }: ToolOverrides
 ): ReadonlyArray<Tool> =>
   tools.filter(({ name }) => [...allow, ...deny].some((entry) => covers(entry, dottedName(name))))
-
-/** A broker that is made with its first lease. If it cannot be made, the next lease tries again. */
-const whenUsed = Effect.fnUntraced(function* (
-  settings: Settings["Service"],
-  user: ConnectionUserShape | undefined
-): Effect.fn.Return<ConnectionBroker["Service"], never, Scope.Scope> {
-  const scope = yield* Effect.scope
-  const turn = yield* Semaphore.make(1)
-  let made: ConnectionBroker["Service"] | undefined
-  const broker = turn.withPermit(
-    Effect.suspend(() =>
-      made === undefined
-        ? Layer.buildWithScope(Connections.broker(settings, user), scope).pipe(
-            Effect.map((context) => (made = Context.get(context, ConnectionBroker))),
-            Effect.mapError(
-              ({ detail, remedy }) =>
-                new ConnectionStoreUnavailable({ detail: `cannot be used: ${detail}`, remedy })
-            )
-          )
-        : Effect.succeed(made)
-    )
-  )
-  return ConnectionBroker.of({
-    lease: (request) =>
-      Effect.flatMap(
-        Effect.mapError(broker, (reason) => new ConnectionError({ reason })),
-        ({ lease }) => lease(request)
-      ),
-    revokeLease: (account, leaseId) =>
-      Effect.flatMap(broker, ({ revokeLease }) => revokeLease(account, leaseId))
-  })
-})

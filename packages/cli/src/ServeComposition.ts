@@ -30,7 +30,7 @@ import { Effect, Layer, Result, Schedule } from "effect"
 import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import * as Composition from "./Composition.ts"
-import type { Refusal } from "./Failure.ts"
+import { type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as IdentityProof from "./IdentityProof.ts"
 import * as RunPlan from "./RunPlan.ts"
@@ -108,6 +108,8 @@ export const server = (
         models: offeredOf(settings, options),
         budget
       }
+      // Now, and not with the first run that needs a credential.
+      yield* Effect.fromResult(settings.connections)
       const { hostNames } = options
       const repositories = { forges, hostOrigins: options.hostRepositories }
       const server = {

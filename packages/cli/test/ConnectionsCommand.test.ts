@@ -81,6 +81,14 @@ describe("connections", () => {
             ["issued", "operator"]
           ]
         )
+        assert.include(
+          (yield* connections("test", "ci", ...acme, "--repository", repository)).stderr,
+          "without being used"
+        )
+        const { leaseId } = uses[0]
+        assert.strictEqual((yield* connections("revoke", leaseId, ...acme)).code, 0)
+        assert.strictEqual((yield* connections("revoke", leaseId, "--account", "other")).code, 66)
+        assert.match((yield* connections("uses", ...acme)).stdout, / revoked +ci +fetch /u)
         const state = join(directory, "state")
         const kept = readdirSync(state).map((name) => readFileSync(join(state, name), "latin1"))
         assert.notInclude(kept.join(""), planted)
@@ -143,6 +151,35 @@ describe("connections", () => {
       assert.include(half.stderr, "COGNI_GITHUB_APP_KEY_FILE")
       yield* connections("add", "twice", "--token-file", token)
       assert.include((yield* connections("add", "twice", "--token-file", token)).stderr, "already")
+    })
+  )
+
+  it.effect("lists and removes a connection also without the key that encrypted its secret", () =>
+    Effect.gen(function* () {
+      const { connections, directory, file, run } = yield* place
+      yield* connections("add", "ci", "--token-file", file("token", planted), ...acme)
+      const broken = {
+        COGNI_CONNECTIONS_KEY_FILE: join(directory, "missing"),
+        COGNI_GITHUB_APP_ID: "12"
+      }
+      assert.match((yield* run(broken, "list", ...acme)).stdout, /^ci +active/mu)
+      assert.strictEqual((yield* run(broken, "uses", ...acme)).code, 0)
+      const removed = yield* run(broken, "remove", "ci", ...acme)
+      assert.strictEqual(removed.code, 0, removed.stderr)
+      assert.match((yield* run(broken, "list", ...acme)).stdout, /^ci +removed/mu)
+    })
+  )
+
+  it.effect("refuses a file that is no token, and names the account that it adds to", () =>
+    Effect.gen(function* () {
+      const { connections, file } = yield* place
+      for (const text of [`${planted} \n`, `${planted}\nsecond`, `${planted}’`]) {
+        const refused = yield* connections("add", "ci", "--token-file", file("odd", text))
+        assert.notStrictEqual(refused.code, 0)
+        assert.include(refused.stderr, "is not a token")
+      }
+      const added = yield* connections("add", "ci", "--token-file", file("token", planted))
+      assert.include(added.stderr, "ci is added to account local")
     })
   )
 

@@ -105,6 +105,47 @@ describe("HostTools", () => {
     })
   )
 
+  it.effect("gives a tool no token of the host, and git none that a connection of the account replaces", () =>
+    Effect.gen(function* () {
+      const { connections, environment, file } = yield* place
+      const tokens = { ...environment, GITHUB_TOKEN: planted }
+      const repository = "https://github.com/acme/app"
+      const told = (
+        ...uses: ReadonlyArray<{ readonly purpose: "fetch" | "tool_read"; readonly toolId?: string }>
+      ) =>
+        Effect.gen(function* () {
+          const settings = yield* Settings.Settings
+          const broker = yield* Connections.whenUsed(settings, Connections.operator(settings))
+          return yield* Effect.forEach(uses, (use) =>
+            Effect.match(Effect.scoped(broker.lease({ ...use, repository })), {
+              onSuccess: ({ permit }) => permit.connectionName,
+              onFailure: ({ reason }) => (reason._tag === "ConnectionDenied" ? reason.reason : reason._tag)
+            })
+          )
+        }).pipe(
+          Effect.scoped,
+          Effect.provide(Layer.provide(Settings.layer(tokens), Layer.fresh(NodeServices.layer)))
+        )
+      const uses = [{ purpose: "fetch" }, { purpose: "tool_read", toolId: "github__read_issue" }] as const
+      assert.deepStrictEqual(yield* told(...uses), ["host/github-token", "purpose_not_granted"])
+      const token = file("token", planted)
+      yield* connections("add", "github", "--token-file", token, "--use", "tool_read")
+      assert.deepStrictEqual(yield* told(...uses), ["purpose_not_granted", "github"])
+    })
+  )
+
+  it.effect("makes no broker for what needs no credential", () =>
+    Effect.gen(function* () {
+      const { environment, state } = yield* place
+      const broken = { ...environment, COGNI_CONNECTIONS_KEY_FILE: join(state, "missing") }
+      yield* Effect.gen(function* () {
+        const settings = yield* Settings.Settings
+        yield* Layer.build(Connections.credentials(settings, undefined))
+      }).pipe(Effect.provide(Layer.provide(Settings.layer(broken), Layer.fresh(NodeServices.layer))))
+      assert.isFalse(existsSync(state))
+    })
+  )
+
   it.effect("tells the log, and not the agent, what is wrong with the configuration of connections", () =>
     Effect.gen(function* () {
       const { state, tools } = yield* place

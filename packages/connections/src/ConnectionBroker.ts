@@ -8,24 +8,21 @@
  * A lease is valid until its scope closes. It also ends at its expiry, when it, its connection or its grant is revoked,
  * and when that cannot be verified for too long. Every request and every end of a lease is an entry of the audit.
  */
-import { Clock, Context, Duration, Effect, Fiber, Layer, type Redacted, Schema, type Scope } from "effect"
+import { Clock, Context, Duration, Effect, Exit, Layer, type Redacted, Schema, type Scope } from "effect"
 import type { Connection } from "./Connection.ts"
 import { ConnectionRequest, decide, type Permit } from "./ConnectionDecision.ts"
-import {
-  ConnectionDenied,
-  ConnectionError,
-  type ConnectionStoreUnavailable,
-  SourceRefused,
-  SourceUnavailable
-} from "./ConnectionError.ts"
+import { ConnectionError } from "./ConnectionError.ts"
+import { ConnectionDenied, type ConnectionStoreUnavailable, SourceRefused } from "./ConnectionReason.ts"
 import { ConnectionStore } from "./ConnectionStore.ts"
 import type { ConnectionUse } from "./ConnectionUse.ts"
-import { ConnectionUser, type ConnectionUserShape } from "./ConnectionUser.ts"
-import type { CredentialSource, Issued } from "./CredentialSource.ts"
+import { ConnectionUser } from "./ConnectionUser.ts"
+import type { CredentialSource } from "./CredentialSource.ts"
 import { accept, type Accepted } from "./internal/Acceptance.ts"
 import type { Denial } from "./internal/Denial.ts"
-import { sourceSecondsMax, unverifiedSecondsMax, watchSeconds } from "./internal/LeaseLimits.ts"
+import { unverifiedSecondsMax, watchSeconds } from "./internal/LeaseLimits.ts"
+import * as Issuing from "./internal/Issuing.ts"
 import * as SecretAccess from "./internal/SecretAccess.ts"
+import * as UsePace from "./internal/UsePace.ts"
 import { LeaseEnded } from "./internal/UseReasons.ts"
 import { SecretBox } from "./SecretBox.ts"
 
@@ -59,12 +56,14 @@ export class ConnectionBroker extends Context.Service<
   }
 >()("@cogni/sandbox-connections/ConnectionBroker") {}
 
-export interface ConnectionBrokerOptions {
+interface ConnectionBrokerOptions {
   readonly sources: ReadonlyArray<CredentialSource>
   /** Connections of the host, which it offers to all accounts. Default: none. */
   readonly hostConnections?: ReadonlyArray<Connection> | undefined
   /** The user of operations that have none, such as the operator of a command. Default: none. */
-  readonly user?: ConnectionUserShape | undefined
+  readonly user?: ConnectionUser | undefined
+  /** Uses per minute in this process. Default: 60 of one run, and 600 of one account. */
+  readonly usesPerMinute?: UsePace.UsesPerMinute | undefined
 }
 
 const make = Effect.fnUntraced(function* (options: ConnectionBrokerOptions) {
@@ -72,8 +71,9 @@ const make = Effect.fnUntraced(function* (options: ConnectionBrokerOptions) {
   const box = yield* SecretBox
   const sources = new Map(options.sources.map((source) => [source.kind, source]))
   const { hostConnections = [] } = options
+  const counted = UsePace.make(options.usesPerMinute ?? UsePace.usesPerMinute)
 
-  const lease = Effect.fnUntraced(function* (request: ConnectionRequest, user: ConnectionUserShape) {
+  const lease = Effect.fnUntraced(function* (request: ConnectionRequest, user: ConnectionUser) {
     const leaseId = `lease-${crypto.randomUUID()}`
     const recordOf = (grantId: string) => recorder(store, { leaseId, request, grantId })
     const authority = yield* Effect.tapError(user.authority, (error) =>
@@ -93,17 +93,24 @@ const make = Effect.fnUntraced(function* (options: ConnectionBrokerOptions) {
     const resolve = Effect.gen(function* () {
       const source = sources.get(connection.means.kind)
       if (source === undefined) return yield* notConfigured(connection)
-      const issued = yield* inTime(connection, source.issue(use))
-      const checked = accept(source, use, issued, yield* currentDate)
-      const accepted = yield* Effect.tapError(Effect.fromResult(checked), () => dropped(issued))
+      const issued = yield* source.issue(use)
+      const accepted = yield* Effect.flatMap(currentDate, (now) =>
+        Effect.fromResult(accept(source, use, issued, now))
+      ).pipe(Effect.onError(() => Issuing.dropped(issued)))
       return { accepted, issued }
-    }).pipe(Effect.tapError(({ _tag }) => bestEffort(record({ event: "failed", reason: _tag, permit }))))
+    })
 
     const { accepted } = yield* Effect.uninterruptibleMask((restore) =>
       Effect.gen(function* () {
-        const found = yield* restore(resolve)
+        const found = yield* Issuing.taken(resolve, connection, restore).pipe(
+          Effect.onExit((exit) =>
+            Exit.isSuccess(exit)
+              ? Effect.void
+              : bestEffort(record({ event: "failed", reason: Issuing.reasonOf(exit.cause), permit }))
+          )
+        )
         yield* Effect.addFinalizer(() =>
-          Effect.andThen(dropped(found.issued), bestEffort(record({ event: "ended", permit })))
+          Effect.andThen(Issuing.dropped(found.issued), bestEffort(record({ event: "ended", permit })))
         )
         // Without an entry in the audit, the credential is not handed out.
         yield* record({ event: "issued", permit, expiresAt: found.accepted.expiresAt })
@@ -121,6 +128,7 @@ const make = Effect.fnUntraced(function* (options: ConnectionBrokerOptions) {
         const { billingAccountId, runId } = user
         const request = { ...use, billingAccountId, ...(runId === undefined ? {} : { runId }) }
         if (!isRequest(request)) return yield* denied(use, "invalid_request")
+        yield* counted(user)
         return yield* lease(request, user)
       },
       Effect.mapError((reason: ConnectionError["reason"]) => new ConnectionError({ reason }))
@@ -147,8 +155,13 @@ const currentDate = Effect.map(Clock.currentTimeMillis, (millis) => new Date(mil
 const isRequest = Schema.is(Schema.toType(ConnectionRequest))
 
 /** Denies a use without a user, or with values that the audit cannot store. */
-const denied = ({ purpose }: ConnectionUseRequest, reason: Denial) =>
-  new ConnectionDenied({ grantId: "none", purpose, reason })
+const denied = ({ purpose }: ConnectionUseRequest, reason: Denial) => {
+  const error = new ConnectionDenied({ grantId: "none", purpose, reason })
+  return Effect.andThen(
+    Effect.logWarning(`a use of a connection is not in the audit: ${error.message}`),
+    Effect.fail(error)
+  )
+}
 
 const notConfigured = ({ means, name }: Connection) =>
   new SourceRefused({
@@ -156,34 +169,6 @@ const notConfigured = ({ means, name }: Connection) =>
     detail: `this host issues no credentials of the kind ${means.kind}`,
     remedy: "Have the operator configure it, or use another connection"
   })
-
-const inTime = <A, E>({ name }: Connection, issue: Effect.Effect<A, E>) =>
-  Effect.timeoutOrElse(issue, {
-    duration: Duration.seconds(sourceSecondsMax),
-    orElse: () =>
-      Effect.fail(
-        new SourceUnavailable({
-          connection: name,
-          detail: `its issuer did not answer within ${sourceSecondsMax} s`,
-          remedy: "Try again"
-        })
-      )
-  })
-
-/**
- * Makes a credential invalid whose use is over. In a fiber of its own: the end of a run that was interrupted must not
- * interrupt this, and must not wait for long.
- */
-const dropped = ({ revoke = Effect.void }: Issued): Effect.Effect<void> =>
-  Effect.interruptible(revoke).pipe(
-    Effect.timeoutOption(Duration.seconds(sourceSecondsMax)),
-    Effect.asVoid,
-    Effect.catch(({ message }) =>
-      Effect.logWarning(`a credential could not be made invalid, and expires by itself: ${message}`)
-    ),
-    Effect.forkDetach({ startImmediately: true }),
-    Effect.flatMap(Fiber.join)
-  )
 
 /** Writes an entry whose failure changes nothing for the caller: no credential was handed out, or its use is over. */
 const bestEffort = (entry: Effect.Effect<void, ConnectionStoreUnavailable>): Effect.Effect<void> =>
@@ -219,6 +204,7 @@ const recorder =
         purpose: request.purpose,
         repository: permit?.repository ?? request.repository ?? null,
         toolId: request.toolId ?? null,
+        target: request.target ?? null,
         reason: reason ?? null,
         expiresAt: expiresAt ?? null
       })
@@ -227,7 +213,7 @@ const recorder =
 /** Decides again, with the grant as it is now. */
 const verify = (
   store: ConnectionStore["Service"],
-  user: ConnectionUserShape,
+  user: ConnectionUser,
   connection: Connection,
   request: ConnectionRequest,
   leaseId: string

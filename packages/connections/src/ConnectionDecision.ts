@@ -9,6 +9,7 @@ import * as GrantPattern from "@cogni/sandbox-core/GrantPattern"
 import { Result, Schema } from "effect"
 import type { Connection } from "./Connection.ts"
 import {
+  hostPrefix,
   Identifier,
   LifetimeSeconds,
   lifetimeSecondsMax,
@@ -18,7 +19,7 @@ import {
   RepositoryPatterns,
   ToolPatterns
 } from "./ConnectionFields.ts"
-import { ConnectionDenied } from "./ConnectionError.ts"
+import { ConnectionDenied } from "./ConnectionReason.ts"
 import type { Denial } from "./internal/Denial.ts"
 
 /** One permission of a grant: some connections, for some uses. */
@@ -60,8 +61,12 @@ export const ConnectionRequest = Schema.Struct({
   purpose: Purpose,
   /** URL of the repository. Required by `fetch`, `push` and `pull_request`. */
   repository: Schema.optionalKey(Schema.String.check(Schema.isMaxLength(2000))),
+  /** The only server that may get the credential, as an origin. Default: that of the repository or the connection. */
+  server: Schema.optionalKey(Schema.String.check(Schema.isMaxLength(200))),
   /** Name of the tool. Required by `tool_read` and `tool_write`, and refused by other purposes. */
   toolId: Schema.optionalKey(Schema.String.check(Schema.isMaxLength(200))),
+  /** Description of the use for the audit, such as the method and the address of a request. */
+  target: Schema.optionalKey(Schema.String.check(Schema.isMaxLength(2000))),
   /** Default: one hour. */
   lifetimeSeconds: Schema.optionalKey(LifetimeSeconds),
   runId: Schema.optionalKey(Identifier)
@@ -107,7 +112,11 @@ export const decide = (snapshot: Snapshot): Result.Result<Permit, ConnectionDeni
   const candidates = candidatesOf(snapshot, repository)
   const [first] = candidates
   if (first === undefined) return denied("no_connection")
-  const decisions = candidates.map((connection) => decideOne(snapshot, connection, repository))
+  const decisions = candidates.map((connection) =>
+    isReplaced(connection, candidates, authority)
+      ? "connection_not_granted"
+      : decideOne(snapshot, connection, repository)
+  )
   const permit = decisions.find((one) => typeof one !== "string")
   return typeof permit === "object" ? Result.succeed(permit) : denied(decisions[0] as Denial)
 }
@@ -152,6 +161,7 @@ const candidatesOf = (
     )
     .filter(({ name }) => request.connection === undefined || request.connection === name)
     .filter(({ server }) => repository === undefined || new URL(repository).origin === server)
+    .filter(({ server }) => request.server === undefined || request.server === server)
     .toSorted(
       (a, b) =>
         Number(a.billingAccountId === null) - Number(b.billingAccountId === null) ||
@@ -159,6 +169,26 @@ const candidatesOf = (
         a.createdAt.getTime() - b.createdAt.getTime() ||
         (a.id < b.id ? -1 : 1)
     )
+
+/**
+ * Whether connections of the account replace one of the host: the limits of a connection that a grant opens must not
+ * end where the host's token begins. Once it was removed, the host's is used only if a rule names those of the host.
+ */
+const isReplaced = (
+  { billingAccountId, name }: Connection,
+  candidates: ReadonlyArray<Connection>,
+  { rules }: ConnectionAuthority
+): boolean => {
+  if (billingAccountId !== null) return false
+  const own = candidates.filter(
+    (one) =>
+      one.billingAccountId !== null && rules.some((rule) => GrantPattern.matches(rule.connection, one.name))
+  )
+  const isNamed = rules.some(
+    ({ connection }) => connection.startsWith(hostPrefix) && GrantPattern.matches(connection, name)
+  )
+  return own.some(({ revokedAt }) => revokedAt === null || !isNamed)
+}
 
 const hasEnded = ({ expiresAt, revokedAt }: Connection, now: Date): Denial | undefined =>
   revokedAt !== null ? "connection_revoked" : isPast(expiresAt, now) ? "connection_expired" : undefined

@@ -59,11 +59,13 @@ export const Server = Schema.String.check(
 export const SecretUrl = Schema.String.check(
   Schema.makeFilter((text: string) => {
     const isUrl = text.length <= 2000 && URL.canParse(text)
-    const { hash, hostname, password, protocol, username } = new URL(isUrl ? text : "http://invalid.example")
+    const { hash, hostname, password, protocol, search, username } = new URL(
+      isUrl ? text : "http://invalid.example"
+    )
     const isPrivate = protocol === "http:" && /^(?:127\.0\.0\.1|localhost|\[::1\])$/u.test(hostname)
-    return (protocol === "https:" || isPrivate) && username === "" && password === "" && hash === ""
+    return (protocol === "https:" || isPrivate) && username === "" && password === "" && hash + search === ""
       ? undefined
-      : "Expected an https URL without a user and without a fragment, or an http URL of this host"
+      : "Expected an https URL without a user, a query and a fragment, or an http URL of this host"
   })
 )
 

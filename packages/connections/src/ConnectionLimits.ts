@@ -1,6 +1,7 @@
 /** Limits of connection stores: connections of an account, and entries of the audit of their uses. */
 import { Context } from "effect"
-import { ConnectionRefused } from "./ConnectionError.ts"
+import { ConnectionRefused } from "./ConnectionReason.ts"
+import type { ConnectionUse } from "./ConnectionUse.ts"
 
 /** Maximum live connections of one account. */
 export const connectionsMax = 100
@@ -20,19 +21,32 @@ export const tooMany: ConnectionRefused = new ConnectionRefused({
 export interface UsesKeptShape {
   /** Older entries are deleted, in days. */
   readonly daysMax: number
-  /** Maximum entries of one account. The oldest are deleted first. */
+  /** Maximum entries of one account about credentials that were handed out. The oldest are deleted first. */
   readonly entriesMax: number
+  /** Maximum entries of one account about credentials that were not. They do not displace the others. */
+  readonly refusedMax: number
   /** Entries of one account in one process between two deletions. */
   readonly entriesBetween: number
 }
 
 /** Longest time for which an entry of the audit is kept, in days. */
-export const usesKeptDaysMax = 365
+const usesKeptDaysMax = 365
 
-/** Maximum entries of the audit that are kept for one account. */
-export const usesKeptEntriesMax = 100_000
+/** Maximum entries of the audit that are kept for one account, about credentials that were handed out. */
+const usesKeptEntriesMax = 100_000
 
-/** Default: {@link usesKeptDaysMax} and {@link usesKeptEntriesMax}. */
+/** Maximum entries of the audit that are kept for one account, about credentials that were not handed out. */
+const usesKeptRefusedMax = 10_000
+
+/** Events without a credential. An agent can cause them as often as it likes. */
+export const refusedEvents: ReadonlyArray<ConnectionUse["event"]> = ["denied", "failed"]
+
+/** Default: {@link usesKeptDaysMax}, {@link usesKeptEntriesMax} and {@link usesKeptRefusedMax}. */
 export const UsesKept = Context.Reference<UsesKeptShape>("@cogni/sandbox-connections/UsesKept", {
-  defaultValue: () => ({ daysMax: usesKeptDaysMax, entriesMax: usesKeptEntriesMax, entriesBetween: 100 })
+  defaultValue: () => ({
+    daysMax: usesKeptDaysMax,
+    entriesMax: usesKeptEntriesMax,
+    refusedMax: usesKeptRefusedMax,
+    entriesBetween: 100
+  })
 })

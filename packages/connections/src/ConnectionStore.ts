@@ -8,11 +8,12 @@
 import { issuesOf } from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Context, Effect, Layer, Ref, Schema } from "effect"
 import { type Connection, ConnectionInput } from "./Connection.ts"
-import { ConnectionExists, ConnectionRefused, type ConnectionStoreUnavailable } from "./ConnectionError.ts"
+import { ConnectionExists, ConnectionRefused, type ConnectionStoreUnavailable } from "./ConnectionReason.ts"
 import { hostPrefix, lifetimeSecondsMax, usernameOf } from "./ConnectionFields.ts"
 import {
   connectionsListedMax,
   connectionsMax,
+  refusedEvents,
   removedMax,
   tooMany,
   UsesKept,
@@ -30,28 +31,31 @@ export class ConnectionStore extends Context.Service<
     ) => Effect.Effect<void, ConnectionExists | ConnectionRefused | ConnectionStoreUnavailable>
     /**
      * Connections of one account, at most 200: live ones first, then newest first. Only the newest removed connections
-     * are kept.
+     * are kept. Fails if this version cannot read a live one: without it, another could be used in its place.
      */
     readonly list: (
       billingAccountId: string
     ) => Effect.Effect<ReadonlyArray<Connection>, ConnectionStoreUnavailable>
     /**
-     * Revokes the live connection with this name, deletes its secret and ends its leases. Returns it, or `undefined` if
-     * it does not exist.
+     * Revokes the live connection with this name, deletes its secret and ends its leases. Returns `false` if it does
+     * not exist.
      */
     readonly revoke: (
       billingAccountId: string,
       name: string
-    ) => Effect.Effect<Connection | undefined, ConnectionStoreUnavailable>
+    ) => Effect.Effect<boolean, ConnectionStoreUnavailable>
     /** Returns the secret of a live connection. */
     readonly secret: (connectionId: string) => Effect.Effect<string | undefined, ConnectionStoreUnavailable>
     /**
      * Live connections of all accounts that have a secret, in order of their IDs, after this one. At most 200, for
-     * operations on all of them.
+     * operations on all of them. One that this version cannot read has only its ID.
      */
     readonly withSecret: (
       afterId: string | undefined
-    ) => Effect.Effect<ReadonlyArray<Connection>, ConnectionStoreUnavailable>
+    ) => Effect.Effect<
+      ReadonlyArray<{ readonly id: string; readonly connection: Connection | undefined }>,
+      ConnectionStoreUnavailable
+    >
     /**
      * Claims exclusive access to the secret of a live connection, until a time. `false` if another claim holds it, or
      * it does not exist.
@@ -189,9 +193,9 @@ const connectionsIn = (state: Ref.Ref<State>): Pick<Service, "add" | "list" | "r
           one.connection.billingAccountId === billingAccountId &&
           one.connection.name === name
       )
-      if (row === undefined) return [undefined, all]
+      if (row === undefined) return [false, all]
       const connection = { ...row.connection, revokedAt }
-      return [connection, put(all, { connection, secret: undefined, claim: undefined })]
+      return [true, put(all, { connection, secret: undefined, claim: undefined })]
     })
   })
 })
@@ -202,7 +206,7 @@ const secretsIn = (state: Ref.Ref<State>): Pick<Service, "claim" | "secret" | "s
     Effect.map(rowsIn(state), (all) =>
       [...all.values()]
         .filter((row) => row.secret !== undefined && row.connection.id > afterId)
-        .map(({ connection }) => connection)
+        .map(({ connection }) => ({ id: connection.id, connection }))
         .toSorted((a, b) => (a.id < b.id ? -1 : 1))
         .slice(0, connectionsListedMax)
     ),
@@ -245,12 +249,17 @@ const usesIn = (state: Ref.Ref<State>, kept: UsesKeptShape): Pick<Service, "isLi
 const keptOf = (
   uses: ReadonlyArray<ConnectionUse>,
   account: string,
-  { daysMax, entriesMax }: UsesKeptShape,
+  { daysMax, entriesMax, refusedMax }: UsesKeptShape,
   now: number
 ): ReadonlyArray<ConnectionUse> => {
   const since = now - daysMax * 24 * 60 * 60 * 1000
   const isOwn = (use: ConnectionUse) => use.billingAccountId === account
-  const newest = new Set(uses.filter(isOwn).slice(-entriesMax))
+  const isRefused = ({ event }: ConnectionUse) => refusedEvents.includes(event)
+  const own = uses.filter(isOwn)
+  const newest = new Set([
+    ...own.filter((use) => !isRefused(use)).slice(-entriesMax),
+    ...own.filter(isRefused).slice(-refusedMax)
+  ])
   return uses.filter((use) => use.at.getTime() >= since && (newest.has(use) || !isOwn(use)))
 }
 

@@ -31,6 +31,8 @@ export const ConnectionUse = Schema.Struct({
   purpose: Purpose,
   repository: Schema.NullOr(Schema.String.check(Schema.isMaxLength(2000))),
   toolId: Schema.NullOr(Schema.String.check(Schema.isMaxLength(200))),
+  /** Description of the use by a tool, such as the method and the address of a request. */
+  target: Schema.NullOr(Schema.String.check(Schema.isMaxLength(2000))),
   /** Why there is no credential, such as `grant_expired` or `SourceUnavailable`. */
   reason: Schema.NullOr(Schema.String.check(Schema.isMaxLength(200))),
   /** End of the lease. */

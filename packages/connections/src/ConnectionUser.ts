@@ -6,9 +6,9 @@
  */
 import { Context, type Effect } from "effect"
 import type { ConnectionAuthority } from "./ConnectionDecision.ts"
-import type { ConnectionDenied, ConnectionStoreUnavailable } from "./ConnectionError.ts"
+import type { ConnectionDenied, ConnectionStoreUnavailable } from "./ConnectionReason.ts"
 
-export interface ConnectionUserShape {
+export interface ConnectionUser {
   readonly billingAccountId: string
   readonly runId?: string | undefined
   /**
@@ -19,7 +19,7 @@ export interface ConnectionUserShape {
 }
 
 /** Default: no user, so that every use is denied. */
-export const ConnectionUser = Context.Reference<ConnectionUserShape | undefined>(
+export const ConnectionUser = Context.Reference<ConnectionUser | undefined>(
   "@cogni/sandbox-connections/ConnectionUser",
   { defaultValue: () => undefined }
 )

@@ -13,7 +13,7 @@ import type {
   CredentialMismatch,
   SourceRefused,
   SourceUnavailable
-} from "./ConnectionError.ts"
+} from "./ConnectionReason.ts"
 import type { SecretUnreadable } from "./internal/UseReasons.ts"
 
 /** Claims of an issuer about its credential. */

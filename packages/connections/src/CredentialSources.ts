@@ -12,7 +12,7 @@ import * as OAuthSource from "./internal/sources/OAuthSource.ts"
 import * as TokenSource from "./internal/sources/TokenSource.ts"
 
 /** A token in the environment of the host process, which the host offers to all accounts. */
-export type HostToken = EnvironmentSource.HostToken
+type HostToken = EnvironmentSource.HostToken
 
 /** Returns the sources, for the `sources` of a broker. */
 export const make = (tokens: ReadonlyArray<HostToken> = []): ReadonlyArray<CredentialSource> => [

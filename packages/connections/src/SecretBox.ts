@@ -7,7 +7,7 @@
  * whose connection was changed in the database, such as to send it to another server.
  */
 import { named } from "@cogni/sandbox-core/Remedy"
-import { Context, Effect, Layer, Redacted, Result, Schema } from "effect"
+import { Context, Duration, Effect, Layer, Redacted, Result, Schema } from "effect"
 import * as Base64 from "effect/encoding/Base64"
 import { CompactEncrypt, compactDecrypt } from "jose"
 import { createHash } from "node:crypto"
@@ -16,6 +16,9 @@ import * as SecretUse from "./internal/SecretUse.ts"
 
 /** Bytes of a key: AES with 256 bits. */
 const keyBytes = 32
+
+/** Time limit of a key wrapper, in seconds. */
+const wrapperSecondsMax = 10
 
 /** Maximum keys of one host. */
 const keysMax = 16
@@ -73,7 +76,8 @@ const Envelope = Schema.fromJsonString(
   Schema.Struct({
     version: Schema.Literal(1),
     key: WrappedKey,
-    jwe: Schema.String.check(Schema.isMaxLength(64 * 1024))
+    // An OAuth secret has up to three tokens.
+    jwe: Schema.String.check(Schema.isMaxLength(256 * 1024))
   })
 )
 const encodeEnvelope = Schema.encodeSync(Envelope)
@@ -82,20 +86,37 @@ const decodeEnvelope = Schema.decodeUnknownEffect(Envelope)
 const makeBox = Effect.map(KeyWrapper, (wrapper) =>
   SecretBox.of({
     seal: Effect.fn("SecretBox.seal")(function* (owner, secret) {
+      if (isToken(owner) && !SecretUse.isPlain(secret)) return yield* notPlain
       const context = contextOf(owner)
       const dataKey = Redacted.make(crypto.getRandomValues(new Uint8Array(keyBytes)))
-      const key = yield* wrapper.wrap(dataKey, context)
+      const key = yield* inTime(wrapper.wrap(dataKey, context))
       const jwe = yield* encrypted(SecretUse.bytesOf(secret), dataKey, context)
       return encodeEnvelope({ version: 1, key, jwe })
     }),
     open: Effect.fn("SecretBox.open")(function* (owner, sealed) {
       const context = contextOf(owner)
       const { jwe, key } = yield* Effect.mapError(decodeEnvelope(sealed), () => damaged)
-      const dataKey = yield* wrapper.unwrap(key, context)
+      const dataKey = yield* inTime(wrapper.unwrap(key, context))
       return SecretUse.secretOf(yield* decrypted(jwe, dataKey, context))
     })
   })
 )
+
+/** Whether the secret itself is sent to a server, by git or in a header. */
+const isToken = ({ means: { kind } }: Owner): boolean => kind !== "oauth"
+
+const inTime = <A>(wrapping: Effect.Effect<A, SealFailed>): Effect.Effect<A, SealFailed> =>
+  Effect.timeoutOrElse(wrapping, {
+    duration: Duration.seconds(wrapperSecondsMax),
+    orElse: () =>
+      Effect.fail(
+        new SealFailed({
+          detail: `cannot be stored or read: its key did not come within ${wrapperSecondsMax} s`,
+          remedy: "Check the key management service, then try again",
+          isRetryable: true
+        })
+      )
+  })
 
 /** Encrypts with the key wrapper. */
 export const layer: Layer.Layer<SecretBox, never, KeyWrapper> = Layer.effect(SecretBox, makeBox)
@@ -116,30 +137,40 @@ export const layerNone: Layer.Layer<SecretBox> = Layer.succeed(SecretBox, {
 
 /**
  * Wraps with keys of this host: one for each line, 32 bytes in Base64. The first one wraps. The others only unwrap,
- * after a key was replaced.
+ * after a key was replaced. The lines are read again for each secret, so a process need not be restarted for that.
  */
-export const layerKeys = (lines: Redacted.Redacted<string>): Layer.Layer<KeyWrapper, SealFailed> =>
-  Layer.effect(KeyWrapper, makeKeys(lines))
+export const layerKeys = (
+  lines: Effect.Effect<Redacted.Redacted<string>, SealFailed>
+): Layer.Layer<KeyWrapper, SealFailed> => Layer.effect(KeyWrapper, makeKeys(lines))
 
-const makeKeys = Effect.fnUntraced(function* (lines: Redacted.Redacted<string>) {
-  const keys = yield* keysOf(lines)
-  if (keys.length === 0 || keys.length > keysMax) {
-    return yield* keyProblem(`there are ${keys.length} keys`)
-  }
-  const named = yield* Effect.forEach(keys, (key) => Effect.map(idOf(key), (id) => ({ id, key })))
-  const [first] = named
+const makeKeys = Effect.fnUntraced(function* (lines: Effect.Effect<Redacted.Redacted<string>, SealFailed>) {
+  const read = Effect.flatMap(lines, namedKeysOf)
+  let last = yield* read
+  // While they are being replaced, the last ones: a new refresh token must be stored now.
+  const current = read.pipe(
+    Effect.tap((keys) => Effect.sync(() => void (last = keys))),
+    Effect.catch(() => Effect.sync(() => last))
+  )
   return KeyWrapper.of({
-    wrap: (dataKey, context) =>
-      Effect.map(encrypted(SecretUse.keyOf(dataKey), first!.key, context), (wrapped) => ({
-        keyId: first!.id,
-        wrapped
-      })),
+    wrap: Effect.fnUntraced(function* (dataKey, context) {
+      const [first] = yield* current
+      const wrapped = yield* encrypted(SecretUse.keyOf(dataKey), first!.key, context)
+      return { keyId: first!.id, wrapped }
+    }),
     unwrap: Effect.fnUntraced(function* ({ keyId, wrapped }, context) {
-      const found = named.find(({ id }) => id === keyId)
+      const found = (yield* current).find(({ id }) => id === keyId)
       if (found === undefined) return yield* otherKey
       return Redacted.make(yield* decrypted(wrapped, found.key, context))
     })
   })
+})
+
+const namedKeysOf = Effect.fnUntraced(function* (text: Redacted.Redacted<string>) {
+  const keys = yield* keysOf(text)
+  if (keys.length === 0 || keys.length > keysMax) {
+    return yield* keyProblem(`there are ${keys.length} keys`)
+  }
+  return yield* Effect.forEach(keys, (key) => Effect.map(idOf(key), (id) => ({ id, key })))
 })
 
 const keysOf = Effect.fnUntraced(function* (
@@ -231,6 +262,12 @@ const damaged = new SealFailed({
 const foreign = new SealFailed({
   detail: "belongs to another connection, or its connection was changed in the database",
   remedy: "Check who changed the database, then remove the connection and add it again",
+  isRetryable: false
+})
+
+const notPlain = new SealFailed({
+  detail: "is not a token: it is empty, too long, or has characters that no HTTP header carries",
+  remedy: "Write only the token into the file, on one line",
   isRetryable: false
 })
 

@@ -2,10 +2,10 @@
 import type { Connection } from "@cogni/sandbox-connections/Connection"
 import * as ConnectionBroker from "@cogni/sandbox-connections/ConnectionBroker"
 import type { ConnectionAuthority } from "@cogni/sandbox-connections/ConnectionDecision"
-import { ConnectionStoreUnavailable } from "@cogni/sandbox-connections/ConnectionError"
+import { ConnectionStoreUnavailable } from "@cogni/sandbox-connections/ConnectionReason"
 import { ConnectionStore } from "@cogni/sandbox-connections/ConnectionStore"
 import * as Store from "@cogni/sandbox-connections/ConnectionStore"
-import type { ConnectionUserShape } from "@cogni/sandbox-connections/ConnectionUser"
+import type { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import type { CredentialSource, Issued, SourceProblem } from "@cogni/sandbox-connections/CredentialSource"
 import * as SecretBox from "@cogni/sandbox-connections/SecretBox"
 import { Context, Effect, Layer, Logger, Redacted } from "effect"
@@ -116,16 +116,19 @@ const storeOf = (world: World) =>
 const logs = (world: World) =>
   Logger.layer([Logger.make(({ message }) => void world.logs.push(inspect(message, { depth: 9 })))])
 
-export const make = (states: CredentialSource["states"] = [], ignoresCase = false) =>
+/** One test has the uses of many runs. */
+const many = { ofRun: 1000, ofAccount: 2000 }
+
+export const make = (states: CredentialSource["states"] = [], ignoresCase = false, usesPerMinute = many) =>
   Effect.gen(function* () {
     const world = makeWorld()
     const context = yield* Layer.build(
-      ConnectionBroker.layer({ sources: [sourceOf(world, { states, ignoresCase })] }).pipe(
+      ConnectionBroker.layer({ sources: [sourceOf(world, { states, ignoresCase })], usesPerMinute }).pipe(
         Layer.provideMerge(Layer.merge(storeOf(world), SecretBox.layerNone)),
         Layer.provideMerge(logs(world))
       )
     )
-    const user: ConnectionUserShape = {
+    const user: ConnectionUser = {
       billingAccountId: "account-a",
       runId: "run-12345678",
       authority: Effect.sync(() => world.authority)

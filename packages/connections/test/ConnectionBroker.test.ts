@@ -1,6 +1,7 @@
 /** The broker: the decision comes before any credential, an answer is compared with it, and a lease can end early. */
 import { assert, describe, it } from "@effect/vitest"
-import { ConnectionDenied, ConnectionError } from "@cogni/sandbox-connections/ConnectionError"
+import { ConnectionError } from "@cogni/sandbox-connections/ConnectionError"
+import { ConnectionDenied } from "@cogni/sandbox-connections/ConnectionReason"
 import type { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
 import * as ConnectionDecision from "@cogni/sandbox-connections/ConnectionDecision"
 import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
@@ -9,7 +10,12 @@ import { Deferred, Effect, Fiber, Redacted, Result } from "effect"
 import { TestClock } from "effect/testing"
 import { inspect } from "node:util"
 import type { Claim } from "../src/internal/Claim.ts"
-import { sourceSecondsMax, unverifiedSecondsMax, watchSeconds } from "../src/internal/LeaseLimits.ts"
+import {
+  leavingSecondsMax,
+  sourceSecondsMax,
+  unverifiedSecondsMax,
+  watchSeconds
+} from "../src/internal/LeaseLimits.ts"
 import * as BrokerWorld from "./BrokerWorld.ts"
 import * as Cases from "./ConnectionCases.ts"
 
@@ -67,6 +73,7 @@ describe("ConnectionBroker", () => {
           purpose: "push",
           repository: "https://github.com/acme/app.git",
           toolId: null,
+          target: null,
           reason: null,
           expiresAt: null
         },
@@ -81,6 +88,7 @@ describe("ConnectionBroker", () => {
           purpose: "push",
           repository: "https://github.com/acme/app.git",
           toolId: null,
+          target: null,
           reason: null,
           expiresAt: new Date("2027-01-01T00:10:00.000Z")
         }
@@ -229,12 +237,95 @@ describe("ConnectionBroker", () => {
       made.world.issue = Effect.never
       const waiting = yield* Effect.forkChild(refused(made))
       yield* TestClock.adjust(`${sourceSecondsMax} seconds`)
+      const ended = waiting.pollUnsafe()
+      // A use that still waits must end for the test to fail.
+      yield* TestClock.adjust("2 hours")
+      assert.isDefined(ended)
       const error = yield* Fiber.join(waiting)
       assert.strictEqual(error._tag, "SourceUnavailable")
       assert.isTrue(error.isRetryable)
       assert.deepStrictEqual(yield* eventsOf(made), ["failed: SourceUnavailable"])
       const interrupted = yield* Effect.forkChild(refused(made))
-      yield* Fiber.interrupt(interrupted)
+      const leaving = yield* Effect.forkChild(Fiber.interrupt(interrupted))
+      yield* TestClock.adjust(`${leavingSecondsMax} seconds`)
+      yield* Fiber.join(leaving)
+    })
+  )
+
+  it.effect("makes a credential invalid that comes after its caller has waited for too long", () =>
+    Effect.gen(function* () {
+      yield* start
+      const made = yield* BrokerWorld.make()
+      const came = yield* Deferred.make<void>()
+      const dropped = yield* Deferred.make<void>()
+      made.world.issue = Effect.as(Deferred.await(came), BrokerWorld.issued)
+      made.world.revoke = Deferred.succeed(dropped, undefined)
+      const waiting = yield* Effect.forkChild(refused(made))
+      yield* TestClock.adjust(`${sourceSecondsMax} seconds`)
+      assert.strictEqual((yield* Fiber.join(waiting))._tag, "SourceUnavailable")
+      yield* Deferred.succeed(came, undefined)
+      yield* Deferred.await(dropped)
+      assert.strictEqual(made.world.revoked, 1)
+      assert.deepStrictEqual(yield* eventsOf(made), ["failed: SourceUnavailable"])
+    })
+  )
+
+  it.effect("leaves no credential valid, and an entry for each, wherever a run is interrupted", () =>
+    Effect.gen(function* () {
+      yield* start
+      for (let before = 0; before < 60; before++) {
+        const made = yield* BrokerWorld.make()
+        let issued = 0
+        const yields = Effect.forEach(Array.from({ length: 5 }), () => Effect.yieldNow)
+        made.world.issue = Effect.gen(function* () {
+          yield* yields
+          issued += 1
+          return BrokerWorld.issued
+        })
+        const using = yield* Effect.forkChild(Effect.scoped(Effect.andThen(leased(made), yields)))
+        for (let at = 0; at < before; at++) yield* Effect.yieldNow
+        yield* Fiber.interrupt(using)
+        assert.strictEqual(issued, made.world.looks, "the issuer is not interrupted")
+        assert.strictEqual(made.world.revoked, issued, `after ${before} steps`)
+        const events = (yield* eventsOf(made)).join()
+        assert.include(
+          made.world.looks === 0 ? [""] : ["failed: Interrupted", "issued,ended"],
+          events,
+          `after ${before} steps`
+        )
+      }
+    })
+  )
+
+  it.effect("records a use whose source has a defect", () =>
+    Effect.gen(function* () {
+      yield* start
+      const made = yield* BrokerWorld.make()
+      made.world.issue = Effect.die(new Error("planted-token"))
+      yield* Effect.exit(Effect.scoped(leased(made)))
+      assert.deepStrictEqual(yield* eventsOf(made), ["failed: Defect"])
+    })
+  )
+
+  it.effect("bounds the uses per minute of a run and of an account, before anything is looked at", () =>
+    Effect.gen(function* () {
+      yield* start
+      const made = yield* BrokerWorld.make([], false, { ofRun: 3, ofAccount: 5 })
+      const tags = (runId: string, times: number) =>
+        Effect.forEach(Array.from({ length: times }), () =>
+          Effect.match(Effect.scoped(leased({ ...made, user: { ...made.user, runId } })), {
+            onFailure: ({ reason }) => (reason._tag === "TooManyUses" ? reason.whose : reason._tag),
+            onSuccess: () => "used"
+          })
+        )
+      assert.deepStrictEqual(yield* tags("run-1", 5), ["used", "used", "used", "run", "run"])
+      assert.deepStrictEqual(yield* tags("run-2", 3), ["used", "used", "account"])
+      assert.strictEqual(made.world.looks, 5)
+      const error = yield* Effect.flip(Effect.scoped(leased(made)))
+      assert.deepStrictEqual([error.code, error.isRetryable], ["unavailable", true])
+      assert.match(error.message, /5 times per minute.*Try again in 60 s/u)
+      yield* TestClock.adjust("1 minute")
+      assert.deepStrictEqual(yield* tags("run-1", 1), ["used"])
     })
   )
 

@@ -106,6 +106,7 @@ const Drawn = Schema.Struct({
     ])
   ),
   toolId: Schema.optionalKey(Schema.Literals(["github__issues", "jira__x"])),
+  server: Schema.NullOr(Schema.Literals(["https://github.com", "https://gitlab.com"])),
   /** Most requests have the target that their purpose needs. */
   isWhole: Schema.Literals([true, true, true, true, false])
 })
@@ -148,7 +149,7 @@ export const snapshotOf = (drawn: Drawn, at: Date = now): ConnectionDecision.Sna
   now: at
 })
 
-const requestOf = ({ account, asked, isWhole, purpose, repository, toolId }: Drawn) => {
+const requestOf = ({ account, asked, isWhole, purpose, repository, server, toolId }: Drawn) => {
   const isOfTool = purpose === "tool_read"
   const needed = {
     ...(isOfTool ? { toolId: toolId ?? "github__issues" } : {}),
@@ -164,6 +165,7 @@ const requestOf = ({ account, asked, isWhole, purpose, repository, toolId }: Dra
     billingAccountId: account,
     purpose,
     ...(asked === undefined ? {} : { connection: asked }),
+    ...(server === null ? {} : { server }),
     ...(isWhole ? needed : drawn)
   }
 }
@@ -211,13 +213,24 @@ export const permits = ({
   if (purpose === "tool_read" ? toolId === undefined : repository === undefined || toolId !== undefined)
     return undefined
   if (repository === undefined && request.connection === undefined) return undefined
-  const found = connections
+  const candidates = connections
     .filter((one) => one.billingAccountId === null || one.billingAccountId === request.billingAccountId)
     .filter((one) => request.connection === undefined || one.name === request.connection)
     .filter((one) => repository === undefined || repository.startsWith(`${one.server}/`))
-    .filter(allowed)
+    .filter((one) => [undefined, one.server].includes(request.server))
+  const found = candidates.filter(allowed)
   const ofAccount = found.filter((one) => one.billingAccountId !== null)
-  const [first] = (ofAccount.length > 0 ? ofAccount : found).toSorted(
+  const opened = candidates.filter(
+    (one) =>
+      one.billingAccountId !== null && authority.rules.some((rule) => isGlob(rule.connection, one.name))
+  )
+  const opensHost = (one: Connection) =>
+    opened.length === 0 ||
+    (opened.every(({ revokedAt }) => revokedAt !== null) &&
+      authority.rules.some(
+        (rule) => rule.connection.startsWith("host/") && isGlob(rule.connection, one.name)
+      ))
+  const [first] = (ofAccount.length > 0 ? ofAccount : found.filter(opensHost)).toSorted(
     (a, b) => Number(a.createdAt) - Number(b.createdAt) || a.id.localeCompare(b.id)
   )
   return first

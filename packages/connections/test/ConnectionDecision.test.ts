@@ -166,10 +166,53 @@ describe("ConnectionDecision", () => {
       return typeof permit === "string" ? permit : permit.connectionId
     }
     assert.strictEqual(chosen([host, ended, own, older]), "older")
-    assert.strictEqual(chosen([host, ended]), "host/t")
     assert.strictEqual(chosen([host, ended], "*"), "connection_revoked")
     assert.strictEqual(chosen([host], "*"), "connection_not_granted")
-    assert.strictEqual(chosen([host], "host/*"), "host/t")
+    assert.strictEqual(chosen([host]), "host/t")
+    assert.strictEqual(chosen([host, own], "host/*"), "host/t")
+  })
+
+  it("does not end the limits of a connection where a token of the host begins", () => {
+    const { authority, connections, now } = permitted
+    const [own] = connections
+    const host = { ...own!, id: "host/t", name: "host/t", billingAccountId: null }
+    const decidedWith = (changed: object, ...names: ReadonlyArray<string>) => {
+      const permit = decided({
+        ...permitted,
+        authority: {
+          ...authority,
+          rules: names.map((connection) => ({ ...authority.rules[0]!, connection }))
+        },
+        connections: [host, { ...own!, ...changed }]
+      })
+      return typeof permit === "string" ? permit : permit.connectionId
+    }
+    const revokedAt = new Date(0)
+    assert.deepStrictEqual(
+      {
+        repository: decidedWith({ scope: { repositories: ["https://github.com/acme/other"] } }, "**"),
+        purpose: decidedWith({ scope: { purposes: ["fetch"] } }, "*", "host/*"),
+        expired: decidedWith({ expiresAt: now }, "*", "host/*"),
+        removed: decidedWith({ revokedAt }, "**"),
+        removedAndHostNamed: decidedWith({ revokedAt }, "*", "host/*"),
+        notOpened: decidedWith({ scope: { purposes: ["fetch"] } }, "host/*")
+      },
+      {
+        repository: "repository_not_granted",
+        purpose: "purpose_not_granted",
+        expired: "connection_expired",
+        removed: "connection_revoked",
+        removedAndHostNamed: "host/t",
+        notOpened: "host/t"
+      }
+    )
+  })
+
+  it("permits no credential for another server than the request names", () => {
+    const { request } = permitted
+    const asked = (server: string) => decided({ ...permitted, request: { ...request, server } })
+    assert.strictEqual(asked("https://evil.example"), "no_connection")
+    assert.containSubset(asked("https://github.com"), { connectionId: "connection-a" })
   })
 
   it.prop(
@@ -181,8 +224,13 @@ describe("ConnectionDecision", () => {
       const expected = Cases.permits(snapshot)
       assert.strictEqual(typeof permit === "string" ? undefined : permit.connectionId, expected?.id)
       Cases.counted(permit)
+      const { server, ...anywhere } = snapshot.request
+      const meant = Cases.permits({ ...snapshot, request: anywhere })
+      if (server !== undefined && meant !== undefined && meant.server !== server) {
+        Cases.counted("for another server")
+      }
     },
-    { arbitrary: { runs: 2000, seed: "connections-1" } }
+    { arbitrary: { runs: 2500, seed: "connections-1" } }
   )
 
   it("has seen enough cases of each outcome", () => {
@@ -191,7 +239,8 @@ describe("ConnectionDecision", () => {
       "account_mismatch",
       "purpose_not_granted",
       "repository_not_granted",
-      "no_connection"
+      "no_connection",
+      "for another server"
     ])
       assert.isAbove(Cases.outcomes.get(reason) ?? 0, 20, reason)
   })

@@ -54,6 +54,7 @@ describe("ConnectionStore.draft", () => {
     { means: { kind: "github_app", installationId: -1 } },
     { means: { kind: "broker", url: "http://planted-value.example/" } },
     { means: { kind: "broker", url: "https://user:planted-value@broker.example/" } },
+    { means: { kind: "broker", url: "https://broker.example/?api_key=planted-value" } },
     { means: { kind: "oauth", tokenUrl: "ftp://planted-value/", clientId: "c" } }
   ])("refuses %j without repeating its value", (changed) =>
     Effect.gen(function* () {

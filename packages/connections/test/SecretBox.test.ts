@@ -2,7 +2,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { Connection } from "@cogni/sandbox-connections/Connection"
 import * as SecretBox from "@cogni/sandbox-connections/SecretBox"
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Context, Effect, Fiber, Layer, Redacted } from "effect"
+import { TestClock } from "effect/testing"
 import { inspect } from "node:util"
 import * as Cases from "./ConnectionCases.ts"
 
@@ -17,9 +18,11 @@ const owner: Connection = {
   scope: { purposes: ["fetch"] }
 }
 
+const gone = new SecretBox.SealFailed({ detail: "is gone", remedy: "Write it", isRetryable: true })
+
 const opened = (text: string) =>
   Effect.map(
-    Layer.build(Layer.provide(SecretBox.layer, SecretBox.layerKeys(Redacted.make(text)))),
+    Layer.build(Layer.provide(SecretBox.layer, SecretBox.layerKeys(Effect.succeed(Redacted.make(text))))),
     (context) => Context.get(context, SecretBox.SecretBox)
   )
 
@@ -56,6 +59,68 @@ describe("SecretBox", () => {
       const later = yield* rotated.seal(owner, Redacted.make(secret))
       assert.strictEqual(Redacted.value(yield* onlyNew.open(owner, later)), secret)
       assert.include(yield* refused(onlyNew.open(owner, yield* sealed)), "a key that this host does not have")
+    })
+  )
+
+  it.effect("uses keys that were replaced meanwhile, and the last ones while they are being replaced", () =>
+    Effect.gen(function* () {
+      let lines = Effect.succeed(Redacted.make(line(1))) as Effect.Effect<
+        Redacted.Redacted<string>,
+        SecretBox.SealFailed
+      >
+      const context = yield* Layer.build(
+        Layer.provide(SecretBox.layer, SecretBox.layerKeys(Effect.suspend(() => lines)))
+      )
+      const box = Context.get(context, SecretBox.SecretBox)
+      const before = yield* box.seal(owner, Redacted.make(secret))
+      lines = Effect.succeed(Redacted.make(`${line(2)}\n${line(1)}`))
+      const after = yield* box.seal(owner, Redacted.make(secret))
+      const onlyNew = yield* boxOf(2)
+      assert.strictEqual(Redacted.value(yield* onlyNew.open(owner, after)), secret)
+      assert.strictEqual(Redacted.value(yield* box.open(owner, before)), secret)
+      for (const broken of [Effect.succeed(Redacted.make("planted")), Effect.fail(gone)]) {
+        lines = broken
+        const meanwhile = yield* box.seal(owner, Redacted.make(secret))
+        assert.strictEqual(Redacted.value(yield* onlyNew.open(owner, meanwhile)), secret)
+      }
+    })
+  )
+
+  it.effect("does not wait for a slow key management service", () =>
+    Effect.gen(function* () {
+      const slow = Layer.succeed(SecretBox.KeyWrapper, {
+        wrap: () => Effect.never,
+        unwrap: () => Effect.never
+      })
+      const context = yield* Layer.build(Layer.provide(SecretBox.layer, slow))
+      const box = Context.get(context, SecretBox.SecretBox)
+      const text = yield* sealed
+      for (const use of [box.seal(owner, Redacted.make(secret)), box.open(owner, text)]) {
+        const waiting = yield* Effect.forkChild(Effect.flip<unknown, SecretBox.SealFailed, never>(use))
+        yield* TestClock.adjust("10 seconds")
+        const error = yield* Fiber.join(waiting)
+        assert.isTrue(error.isRetryable)
+        assert.include(error.message, "within 10 s")
+      }
+    })
+  )
+
+  it.effect.each(["", "planted \r", "planted\ntoken", "planted’", "p".repeat(20_000)])(
+    "does not store a token that no header carries: %#",
+    (token) =>
+      Effect.gen(function* () {
+        const box = yield* boxOf(1)
+        const ofToken: Connection = { ...owner, means: { kind: "token" } }
+        assert.include(yield* refused(box.seal(ofToken, Redacted.make(token))), "not a token")
+      })
+  )
+
+  it.effect("seals the longest secret of OAuth", () =>
+    Effect.gen(function* () {
+      const box = yield* boxOf(1)
+      const longest = JSON.stringify(Array.from({ length: 3 }, () => '"'.repeat(16_384)))
+      const text = yield* box.seal(owner, Redacted.make(longest))
+      assert.strictEqual(Redacted.value(yield* box.open(owner, text)), longest)
     })
   )
 

@@ -8,6 +8,7 @@ import * as SecretBox from "@cogni/sandbox-connections/SecretBox"
 import { Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { inspect } from "node:util"
+import { leavingSecondsMax } from "../src/internal/LeaseLimits.ts"
 import * as Await from "../../../test/harness/Await.ts"
 import { serve } from "../../../test/harness/LocalServer.ts"
 
@@ -73,7 +74,7 @@ const authority = {
 
 /** A broker with one connection of an account, and its encrypted secret. */
 const world = Effect.fnUntraced(function* (means: Means, secret?: Redacted.Redacted<string>) {
-  const keys = SecretBox.layerKeys(Redacted.make(Buffer.alloc(32, 3).toString("base64")))
+  const keys = SecretBox.layerKeys(Effect.succeed(Redacted.make(Buffer.alloc(32, 3).toString("base64"))))
   const context = yield* Layer.build(
     ConnectionBroker.layer({
       sources: CredentialSources.make(tokens),
@@ -239,13 +240,15 @@ describe("OAuth refresh tokens", () => {
     () =>
       Effect.gen(function* () {
         const { sealed, service, token } = yield* refreshed
-        const given = yield* Effect.all([token, token, token], { concurrency: "unbounded" }).pipe(
-          Effect.forkChild,
-          Effect.tap(() => Deferred.await(service.came)),
-          // Those that wait for the refresh try again after a while.
-          Effect.tap(() => Effect.forkChild(Effect.forever(TestClock.adjust("1 second")))),
-          Effect.flatMap(Fiber.join)
+        const uses = yield* Effect.forEach([1, 2, 3], () => Effect.forkChild(token))
+        // The server answers in real time, so the clock stands still until then.
+        yield* Effect.raceAll(uses.map((use) => Fiber.join(use)))
+        // Those that wait for the refresh try again after a while.
+        yield* Await.until(
+          "all uses have a token",
+          Effect.map(TestClock.adjust("10 millis"), () => uses.every((use) => use.pollUnsafe() !== undefined))
         )
+        const given = yield* Effect.forEach(uses, (use) => Fiber.join(use))
         assert.deepStrictEqual(
           given,
           Array.from({ length: 3 }, () => "planted-token-access-1")
@@ -274,6 +277,20 @@ describe("OAuth refresh tokens", () => {
       yield* TestClock.adjust("200 seconds")
       assert.strictEqual(yield* token, "planted-token-access-2")
       assert.include(service.asked[1]?.body, "refresh_token=planted-token-refresh-1")
+    })
+  )
+
+  it.effect("uses an access token with a short life for the first half of it", () =>
+    Effect.gen(function* () {
+      const { service, token } = yield* refreshed
+      service.answer = () => ({ body: { access_token: "planted-token-short", expires_in: 240 } })
+      yield* token
+      yield* TestClock.adjust("119 seconds")
+      yield* token
+      assert.lengthOf(service.asked, 1)
+      yield* TestClock.adjust("2 seconds")
+      yield* token
+      assert.lengthOf(service.asked, 2)
     })
   )
 
@@ -312,7 +329,9 @@ describe("OAuth refresh tokens", () => {
       service.held = promise
       const using = yield* Effect.forkChild(token)
       yield* Deferred.await(service.came)
-      yield* Fiber.interrupt(using)
+      const leaving = yield* Effect.forkChild(Fiber.interrupt(using))
+      yield* TestClock.adjust(`${leavingSecondsMax} seconds`)
+      yield* Fiber.join(leaving)
       resolve()
       yield* Await.until(
         "the next refresh token is stored",

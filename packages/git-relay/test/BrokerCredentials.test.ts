@@ -1,11 +1,8 @@
 /** Leases of connections as credentials of the relay: granted, absent, denied, unavailable, and ended too early. */
 import { assert, describe, it } from "@effect/vitest"
 import { ConnectionBroker, type Lease } from "@cogni/sandbox-connections/ConnectionBroker"
-import {
-  ConnectionDenied,
-  ConnectionError,
-  SourceUnavailable
-} from "@cogni/sandbox-connections/ConnectionError"
+import { ConnectionError } from "@cogni/sandbox-connections/ConnectionError"
+import { ConnectionDenied, SourceUnavailable } from "@cogni/sandbox-connections/ConnectionReason"
 import * as BrokerCredentials from "@cogni/sandbox-git-relay/BrokerCredentials"
 import { GitCredentials } from "@cogni/sandbox-git-relay/GitCredentials"
 import { Deferred, Effect, Fiber, Layer, Redacted } from "effect"

@@ -1,14 +1,12 @@
 /** HTTP tools against a server of this host: what they send, what they refuse, and what an agent never sees. */
 import { assert, describe, it } from "@effect/vitest"
 import { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
-import {
-  ConnectionDenied,
-  ConnectionError,
-  SourceUnavailable
-} from "@cogni/sandbox-connections/ConnectionError"
+import { ConnectionError } from "@cogni/sandbox-connections/ConnectionError"
+import { ConnectionDenied, SourceUnavailable } from "@cogni/sandbox-connections/ConnectionReason"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import * as HttpTools from "@cogni/sandbox-proxy/tools/HttpTools"
+import { LeaseEnded } from "../../connections/src/internal/UseReasons.ts"
 import { Deferred, Effect, Fiber, Redacted, Schema } from "effect"
 import { TestClock } from "effect/testing"
 import type { IncomingMessage, ServerResponse } from "node:http"
@@ -113,7 +111,38 @@ describe("HttpTools", () => {
       assert.notMatch(JSON.stringify(answer), /planted|of.{1,3}the/u)
       assert.containSubset(answer, { status: 200, location: "/?token=[key]" })
       assert.deepStrictEqual(made.asked, ["GET /v1/things?a=b"])
-      assert.deepStrictEqual(made.leases, [{ toolId: "http__get", purpose: "tool_read", connection: "api" }])
+      assert.deepStrictEqual(made.leases, [
+        {
+          toolId: "http__get",
+          purpose: "tool_read",
+          connection: "api",
+          server: made.url,
+          target: `GET ${made.url}/v1/things`
+        }
+      ])
+    })
+  )
+
+  const escaped = (escape: (character: string) => string) => planted.replaceAll(/[^a-z]/gu, escape)
+  const hexOf = (character: string) => character.codePointAt(0)!.toString(16).padStart(2, "0")
+
+  it.effect.each<[string, string]>([
+    ["slashes of JSON", JSON.stringify(planted).replaceAll("/", "\\/")],
+    ["Unicode escapes", escaped((one) => `\\u00${hexOf(one)}`)],
+    ["Unicode escapes within JSON", JSON.stringify(escaped((one) => `\\u00${hexOf(one)}`))],
+    ["decimal entities", escaped((one) => `&#${one.codePointAt(0)};`)],
+    ["hexadecimal entities", escaped((one) => `&#x${hexOf(one)};`)],
+    ["percent escapes in lower case", escaped((one) => `%${hexOf(one)}`)],
+    ["Base64", Buffer.from(planted).toString("base64")],
+    ["Base64 of Basic", Buffer.from(`user:${planted}`).toString("base64")],
+    ["Base64 for URLs", Buffer.from(`ab${planted}`).toString("base64url")],
+    ["hexadecimal", Buffer.from(planted).toString("hex").toUpperCase()],
+    ["UTF-16", Buffer.from(planted, "utf16le").toString("latin1")]
+  ])("refuses an answer that repeats the credential in %s", ([, text]) =>
+    Effect.gen(function* () {
+      const { get, made } = yield* world()
+      made.answer = (_request, response) => response.end(`<p>your header was ${text}</p>`)
+      assert.strictEqual((yield* failure(get("/v1/x")))[0], "redaction_failed")
     })
   )
 
@@ -172,7 +201,18 @@ describe("HttpTools", () => {
     "/v1/%2e%2e%2fv2",
     "/v1/..%5cv2",
     "/v1/%252e%252e/v2",
-    "/v1//v2"
+    "/v1//v2",
+    "/v1/..;/v2",
+    "/v1/..;a=b/v2",
+    "/v1/..%3b/v2",
+    "/v1/x%00/v2",
+    "/v1/%c0%ae%c0%ae/v2",
+    "/v1/%EF%BC%8E%EF%BC%8E/v2",
+    "/v1/%EF%BC%8Fv2",
+    "/v1/%u002e%u002e/v2",
+    "/v1/.%09./v2",
+    "/v1/..%20/v2",
+    "/v1/.%C2%AD./v2"
   ])("denies a path that no rule allows, before any lease and any request: %s", (path) =>
     Effect.gen(function* () {
       const { get, made } = yield* world()
@@ -260,6 +300,28 @@ describe("HttpTools", () => {
     })
   )
 
+  it.effect("does not let an agent repeat a request that may have had its effect", () =>
+    Effect.gen(function* () {
+      const { call, made } = yield* world()
+      made.answer = (_request, response) => response.socket?.destroy()
+      const input = { url: `${made.url}/v1/x`, method: "POST" }
+      const [code, detail] = yield* failure(call("http__send", input))
+      assert.strictEqual(code, "execution")
+      assert.include(detail, "check before you repeat it")
+      const again = yield* world()
+      again.made.answer = () => undefined
+      const calling = yield* Effect.forkChild(
+        failure(again.call("http__send", { ...input, url: `${again.made.url}/v1/x` }))
+      )
+      yield* Deferred.await(again.came)
+      yield* Deferred.fail(
+        again.ended,
+        new ConnectionError({ reason: new LeaseEnded({ connection: "api", why: "expired" }) })
+      )
+      assert.strictEqual((yield* Fiber.join(calling))[0], "execution")
+    })
+  )
+
   it.effect("does not wait for a slow server", () =>
     Effect.gen(function* () {
       const { came, get, made } = yield* world()
@@ -280,6 +342,11 @@ describe("HttpTools", () => {
     [
       "an encoding",
       (_request, response) => response.setHeader("content-encoding", "gzip").end(gzipSync("x"))
+    ],
+    [
+      "broke off",
+      (_request, response) =>
+        response.socket?.end("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n")
     ],
     [
       "broke off",

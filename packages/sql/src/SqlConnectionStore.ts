@@ -9,11 +9,12 @@ import {
   ConnectionExists,
   type ConnectionRefused,
   ConnectionStoreUnavailable
-} from "@cogni/sandbox-connections/ConnectionError"
+} from "@cogni/sandbox-connections/ConnectionReason"
 import { hostPrefix, lifetimeSecondsMax } from "@cogni/sandbox-connections/ConnectionFields"
 import {
   connectionsListedMax,
   connectionsMax,
+  refusedEvents,
   removedMax,
   tooMany,
   UsesKept,
@@ -77,7 +78,9 @@ const bring = SchemaVersion.bring({
     {
       name: "uses of an account",
       run: (sql) =>
-        sql`CREATE INDEX cogni_connection_uses_account ON cogni_connection_uses (billing_account_id, ordinal)`
+        // With the event, which deletions count.
+        sql`CREATE INDEX cogni_connection_uses_account
+          ON cogni_connection_uses (billing_account_id, ordinal, event)`
     },
     {
       name: "uses of a lease",
@@ -163,26 +166,34 @@ const connectionsOf = (sql: SqlClient): Pick<Service, "add" | "list" | "revoke">
     }),
 
     list: (billingAccountId) =>
-      database.again(
-        Effect.map(
-          sql<ConnectionRow>`SELECT described, revoked_at FROM cogni_connections
+      database
+        .again(
+          Effect.map(
+            sql<ConnectionRow>`SELECT ${sql.literal(columns)} FROM cogni_connections
             WHERE billing_account_id = ${escaped(billingAccountId)}
             ORDER BY CASE WHEN revoked_at IS NULL THEN 0 ELSE 1 END, ordinal DESC
             LIMIT ${sql.literal(String(connectionsListedMax))}`,
-          (rows) => rows.flatMap(connectionOf)
+            (rows) => rows.map((row) => ({ row, connection: connectionOf(row) }))
+          )
         )
-      ),
+        .pipe(
+          Effect.flatMap((found) =>
+            found.some(({ connection, row }) => connection === undefined && row.revoked_at === null)
+              ? Effect.fail(unreadable)
+              : Effect.succeed(found.flatMap(({ connection }) => connection ?? []))
+          )
+        ),
 
     revoke: Effect.fn("ConnectionStore.revoke")(function* (billingAccountId, name) {
       const revokedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
       const rows = yield* database.again(
-        sql<ConnectionRow>`UPDATE cogni_connections
+        sql`UPDATE cogni_connections
           SET revoked_at = ${revokedAt}, secret = NULL, claim_id = NULL, claimed_until = NULL
           WHERE billing_account_id = ${escaped(billingAccountId)} AND name = ${escaped(name)}
             AND revoked_at IS NULL
-          RETURNING described, revoked_at`
+          RETURNING connection_id`
       )
-      return rows.flatMap(connectionOf)[0]
+      return rows.length > 0
     })
   }
 }
@@ -191,10 +202,10 @@ const secretsOf = (sql: SqlClient): Pick<Service, "claim" | "secret" | "settle" 
   withSecret: (afterId = "") =>
     database.again(
       Effect.map(
-        sql<ConnectionRow>`SELECT described, revoked_at FROM cogni_connections
+        sql<ConnectionRow>`SELECT ${sql.literal(columns)} FROM cogni_connections
           WHERE secret IS NOT NULL AND revoked_at IS NULL AND connection_id > ${escaped(afterId)}
           ORDER BY connection_id LIMIT ${sql.literal(String(connectionsListedMax))}`,
-        (rows) => rows.flatMap(connectionOf)
+        (rows) => rows.map((row) => ({ id: row.connection_id, connection: connectionOf(row) }))
       )
     ),
   secret: (connectionId) =>
@@ -267,8 +278,13 @@ const countedMax = 10_000
  * Deletes entries that are not kept: with the first entry of an account in this process, and then now and then. A
  * revocation is kept as long as its lease could live.
  */
-const deletionOf = (sql: SqlClient, { daysMax, entriesBetween, entriesMax }: UsesKeptShape) => {
+const deletionOf = (sql: SqlClient, { daysMax, entriesBetween, entriesMax, refusedMax }: UsesKeptShape) => {
   const counts = new Map<string, number>()
+  const refused = sql`event IN ${sql.in(refusedEvents)}`
+  const handedOut = sql`NOT ${refused}`
+  const ordinalOf = (account: string, which: Fragment, kept: number) =>
+    sql`SELECT ordinal FROM cogni_connection_uses WHERE billing_account_id = ${account} AND ${which}
+      ORDER BY ordinal DESC LIMIT 1 OFFSET ${sql.literal(String(kept))}`
   return (account: string): Effect.Effect<void> =>
     Effect.gen(function* () {
       const count = counts.get(account) ?? 0
@@ -281,11 +297,12 @@ const deletionOf = (sql: SqlClient, { daysMax, entriesBetween, entriesMax }: Use
         sql`DELETE FROM cogni_connection_uses WHERE recorded_at < ${before(daysMax * daySeconds)}`
       )
       yield* database.once(sql`DELETE FROM cogni_connection_uses
-        WHERE billing_account_id = ${account}
+        WHERE billing_account_id = ${account} AND ${refused}
+          AND ordinal <= (${ordinalOf(account, refused, refusedMax)})`)
+      yield* database.once(sql`DELETE FROM cogni_connection_uses
+        WHERE billing_account_id = ${account} AND ${handedOut}
           AND (event <> 'revoked' OR recorded_at < ${before(lifetimeSecondsMax)})
-          AND ordinal <= (
-            SELECT ordinal FROM cogni_connection_uses WHERE billing_account_id = ${account}
-            ORDER BY ordinal DESC LIMIT 1 OFFSET ${sql.literal(String(entriesMax))})`)
+          AND ordinal <= (${ordinalOf(account, handedOut, entriesMax)})`)
     }).pipe(
       Effect.catch(({ message }) =>
         Effect.logWarning(`old entries of the audit of connections were not deleted: ${message}`)
@@ -328,21 +345,43 @@ const listingOf = (sql: SqlClient): Pick<Service, "isLive" | "uses"> => ({
     )
 })
 
+const columns = "connection_id, billing_account_id, name, described, revoked_at"
+
 interface ConnectionRow {
+  readonly connection_id: string
+  readonly billing_account_id: string
+  readonly name: string
   readonly described: string
   readonly revoked_at: string | null
 }
 
 const Described = Schema.fromJsonString(Schema.toCodecJson(Connection))
 const encodeConnection = Schema.encodeSync(Described)
-/** Refuses unknown properties, because a later version may use one to limit a connection: such a one is ignored. */
+/** Refuses unknown properties, because a later version may use one to limit a connection. */
 const decodeConnection = Schema.decodeUnknownOption(Described, { onExcessProperty: "error" })
 
-const connectionOf = (row: ConnectionRow): ReadonlyArray<Connection> =>
-  Option.toArray(decodeConnection(row.described)).map((connection) => ({
-    ...connection,
-    revokedAt: row.revoked_at === null ? null : new Date(row.revoked_at)
-  }))
+const connectionOf = (row: ConnectionRow): Connection | undefined =>
+  Option.getOrUndefined(
+    decodeConnection(row.described).pipe(
+      // The columns decide which account has it, so its description must not say otherwise.
+      Option.filter(
+        ({ billingAccountId, id, name }) =>
+          id === row.connection_id &&
+          name === row.name &&
+          billingAccountId !== null &&
+          escaped(billingAccountId) === row.billing_account_id
+      ),
+      Option.map((connection) => ({
+        ...connection,
+        revokedAt: row.revoked_at === null ? null : new Date(row.revoked_at)
+      }))
+    )
+  )
+
+const unreadable = new ConnectionStoreUnavailable({
+  detail: "has a connection of this account that this version cannot read",
+  remedy: "Update this host, or remove the connection"
+})
 
 const Entry = Schema.fromJsonString(Schema.toCodecJson(ConnectionUse))
 const encodeUse = Schema.encodeSync(Entry)

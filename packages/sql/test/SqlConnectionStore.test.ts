@@ -30,7 +30,7 @@ describe("SqlConnectionStore", () => {
   it.effect("stores a secret only as ciphertext, which another process with the key opens", () =>
     Effect.gen(function* () {
       const path = yield* Stores.directory
-      const keys = SecretBox.layerKeys(Redacted.make(Buffer.alloc(32, 7).toString("base64")))
+      const keys = SecretBox.layerKeys(Effect.succeed(Redacted.make(Buffer.alloc(32, 7).toString("base64"))))
       const opened = () => Layer.fresh(Layer.merge(stored(path), Layer.provide(SecretBox.layer, keys)))
       const connection = yield* Effect.gen(function* () {
         const store = yield* ConnectionStore.ConnectionStore
@@ -54,16 +54,43 @@ describe("SqlConnectionStore", () => {
     })
   )
 
-  it.effect("ignores a connection with a limit that this version does not know", () =>
+  it.effect("refuses the account of a connection that this version cannot read, until it is removed", () =>
     Effect.gen(function* () {
       const context = yield* Layer.build(stored(yield* Stores.directory))
       const store = Context.get(context, ConnectionStore.ConnectionStore)
       const sql = Context.get(context, SqlClient)
       const connection = yield* ConnectionStore.draft(input)
-      yield* store.add(connection, undefined)
+      yield* store.add(connection, "ciphertext")
       const later = JSON.stringify({ ...connection, onlyOnWeekdays: true })
       yield* sql`UPDATE cogni_connections SET described = ${later}`
+      const error = yield* Effect.flip(store.list("account-a"))
+      assert.include(error.message, "this version cannot read")
+      assert.deepStrictEqual(yield* store.withSecret(undefined), [
+        { id: connection.id, connection: undefined }
+      ])
+      assert.isTrue(yield* store.revoke("account-a", "gitlab"))
       assert.isEmpty(yield* store.list("account-a"))
+      assert.isUndefined(yield* store.secret(connection.id))
+    })
+  )
+
+  it.effect("refuses a connection whose row was copied to another account or name", () =>
+    Effect.gen(function* () {
+      const context = yield* Layer.build(stored(yield* Stores.directory))
+      const store = Context.get(context, ConnectionStore.ConnectionStore)
+      const sql = Context.get(context, SqlClient)
+      yield* store.add(yield* ConnectionStore.draft(input), "ciphertext")
+      for (const change of [
+        sql`UPDATE cogni_connections SET billing_account_id = 'account-b'`,
+        sql`UPDATE cogni_connections SET billing_account_id = 'account-a', name = 'other'`,
+        sql`UPDATE cogni_connections SET name = 'gitlab', connection_id = 'connection-other'`
+      ]) {
+        yield* change
+        for (const account of ["account-a", "account-b"]) {
+          const found = yield* Effect.orElseSucceed(store.list(account), () => [])
+          assert.isEmpty(found)
+        }
+      }
     })
   )
 

@@ -1,6 +1,6 @@
 /** Compares an issued credential with the permit. Pure. */
 import { type Redacted, Result } from "effect"
-import { CredentialMismatch } from "../ConnectionError.ts"
+import { CredentialMismatch } from "../ConnectionReason.ts"
 import type { CredentialSource, Issued, SourceUse } from "../CredentialSource.ts"
 import type { Claim } from "./Claim.ts"
 import * as SecretUse from "./SecretUse.ts"

@@ -6,7 +6,7 @@ import { named } from "@cogni/sandbox-core/Remedy"
 import { Effect, Schema } from "effect"
 import type * as HttpClientRequest from "effect/http/HttpClientRequest"
 import * as BoundedHttp from "../BoundedHttp.ts"
-import { SourceRefused, SourceUnavailable } from "../ConnectionError.ts"
+import { SourceRefused, SourceUnavailable } from "../ConnectionReason.ts"
 
 /** Time limit for one request and its answer, in seconds. */
 export const requestSecondsMax = 20

@@ -2,7 +2,7 @@
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Clock, Duration, Effect, Fiber, Schedule } from "effect"
 import type { Connection } from "../Connection.ts"
-import { SourceUnavailable } from "../ConnectionError.ts"
+import { SourceUnavailable } from "../ConnectionReason.ts"
 import { sealedKinds } from "../ConnectionFields.ts"
 import type { ConnectionStore } from "../ConnectionStore.ts"
 import type { SourceUse } from "../CredentialSource.ts"

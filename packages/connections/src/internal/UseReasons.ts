@@ -1,4 +1,4 @@
-/** Reasons that only the broker itself has: a secret that does not open, and a lease that ended. */
+/** Reasons that only the broker itself has: too many uses, a secret that does not open, and a lease that ended. */
 import { Schema } from "effect"
 
 /** Name of the connection, what failed, as the end of a sentence, and what to do. */
@@ -35,5 +35,21 @@ export class LeaseEnded extends Schema.TaggedError<LeaseEnded>()("LeaseEnded", {
       unverified: "could not be verified for too long"
     }
     return `connection ${this.connection}: the lease of its credential ${words[this.why]}. ${this.remedy}`
+  }
+}
+
+/** A run or an account has used credentials too often in this minute. Nothing was decided, and nothing is recorded. */
+export class TooManyUses extends Schema.TaggedError<TooManyUses>()("TooManyUses", {
+  whose: Schema.Literals(["account", "run"]),
+  usesPerMinuteMax: Schema.Int,
+  waitSeconds: Schema.Int
+}) {
+  readonly isRetryable = true
+  get remedy(): string {
+    return `Try again in ${this.waitSeconds} s`
+  }
+  override get message(): string {
+    const said = `the ${this.whose} may use credentials ${this.usesPerMinuteMax} times per minute on this host`
+    return `${said}, and has done so. ${this.remedy}`
   }
 }

@@ -49,6 +49,7 @@ const useOf = (connection: Connection, changed: Partial<ConnectionUse> = {}): Co
   purpose: "push",
   repository: "https://github.com/acme/app",
   toolId: null,
+  target: null,
   reason: null,
   expiresAt: new Date("2027-01-01T01:00:00.000Z"),
   ...changed
@@ -117,16 +118,16 @@ export const suite = <E>(name: string, layer: Layer.Layer<ConnectionStore, E>): 
         const first = yield* added(mine, "github", "ciphertext")
         const lease = { leaseId: "lease-1", connectionId: first.id }
         assert.isTrue(yield* store.isLive(lease))
-        assert.isUndefined(yield* store.revoke(account(), "github"))
-        const revoked = (yield* store.revoke(mine, "github"))!
-        assert.isNotNull(revoked.revokedAt)
-        assert.deepStrictEqual({ ...revoked, revokedAt: null }, first)
-        assert.isUndefined(yield* store.revoke(mine, "github"))
+        assert.isFalse(yield* store.revoke(account(), "github"))
+        assert.isTrue(yield* store.revoke(mine, "github"))
+        assert.isFalse(yield* store.revoke(mine, "github"))
         assert.isUndefined(yield* store.secret(first.id))
         assert.isFalse(yield* store.isLive(lease))
         assert.isFalse(yield* store.claim(claimOf(first, "late")))
         const second = yield* added(mine)
-        assert.deepStrictEqual(yield* store.list(mine), [second, revoked])
+        const [live, revoked] = yield* store.list(mine)
+        assert.isNotNull(revoked!.revokedAt)
+        assert.deepStrictEqual([live, { ...revoked, revokedAt: null }], [second, first])
       })
     )
 
@@ -190,7 +191,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ConnectionStore, E>): 
         const without = yield* added(mine, "without")
         const removed = yield* added(mine, "removed", "ciphertext")
         yield* store.revoke(mine, "removed")
-        const found: Array<Connection> = []
+        const found: Array<{ readonly id: string; readonly connection: Connection | undefined }> = []
         while (true) {
           const page = yield* store.withSecret(found.at(-1)?.id)
           if (page.length === 0) break
@@ -198,7 +199,8 @@ export const suite = <E>(name: string, layer: Layer.Layer<ConnectionStore, E>): 
         }
         const ids = found.map(({ id }) => id)
         assert.deepStrictEqual(ids, [...new Set(ids)].toSorted())
-        assert.includeDeepMembers(found, [own, other])
+        const connections = found.map(({ connection }) => connection)
+        assert.includeDeepMembers(connections, [own, other])
         for (const { id } of [without, removed]) assert.notInclude(ids, id)
         assert.notInclude(JSON.stringify(found), "ciphertext")
       })
@@ -240,10 +242,18 @@ export const suite = <E>(name: string, layer: Layer.Layer<ConnectionStore, E>): 
           store.uses({ billingAccountId: connection.billingAccountId! })
         assert.deepStrictEqual(yield* entries(one), young.slice(2).toReversed())
         assert.deepStrictEqual(yield* entries(other), [quiet])
+        const denied = Array.from({ length: 6 }, () => useOf(one, { ...at(1), event: "denied" }))
+        yield* Effect.forEach(denied, store.record)
+        assert.deepStrictEqual(yield* entries(one), [
+          ...denied.slice(4).toReversed(),
+          ...young.slice(2).toReversed()
+        ])
       }).pipe(
         Effect.provide(
           Layer.fresh(layer).pipe(
-            Layer.provide(Layer.succeed(UsesKept, { daysMax: 30, entriesMax: 4, entriesBetween: 1 }))
+            Layer.provide(
+              Layer.succeed(UsesKept, { daysMax: 30, entriesMax: 4, refusedMax: 2, entriesBetween: 1 })
+            )
           )
         )
       )

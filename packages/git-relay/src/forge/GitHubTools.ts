@@ -15,7 +15,7 @@ import * as ForgeApi from "../internal/forge/ForgeApi.ts"
 import { apiUrlOf } from "../internal/forge/GitHubPullRequests.ts"
 import { serverOf } from "../Refs.ts"
 
-export interface GitHubToolsOptions {
+interface GitHubToolsOptions {
   /** Server whose repositories the tools name. Defaults to `https://github.com`. */
   readonly server?: string | undefined
   /** Address of its API. Defaults to the standard address for the server. */

@@ -5,8 +5,8 @@
  * the connections that they name. Its repositories and tools limit every rule.
  */
 import type { ConnectionAuthority, ConnectionRule } from "@cogni/sandbox-connections/ConnectionDecision"
-import { ConnectionDenied, ConnectionStoreUnavailable } from "@cogni/sandbox-connections/ConnectionError"
-import { ConnectionUser, type ConnectionUserShape } from "@cogni/sandbox-connections/ConnectionUser"
+import { ConnectionDenied, ConnectionStoreUnavailable } from "@cogni/sandbox-connections/ConnectionReason"
+import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import { Effect } from "effect"
 import type { ExecutionGrant } from "./ExecutionGrant.ts"
 import type { GrantStore } from "./GrantStore.ts"
@@ -44,7 +44,7 @@ export interface GrantUser {
 export const userOf = (
   grants: Pick<GrantStore["Service"], "find">,
   { billingAccountId, grantId, runId }: GrantUser
-): ConnectionUserShape => ({
+): ConnectionUser => ({
   billingAccountId,
   runId,
   authority: Effect.gen(function* () {

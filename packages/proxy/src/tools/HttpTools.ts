@@ -1,8 +1,9 @@
 /**
  * Tools that send HTTP requests from the host, by an allowlist of the operator.
  *
- * The host adds the credential of a connection. The sandbox never sees it: it is removed from answers that repeat it.
- * Requests go directly to public addresses, and redirects are not followed.
+ * The host adds the credential of a connection. The sandbox never sees it: it is removed from answers that repeat it,
+ * and an answer that repeats it in an encoding is refused. Requests go directly to public addresses, and redirects are
+ * not followed.
  */
 import { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
 import * as ToolUse from "@cogni/sandbox-connections/ToolUse"
@@ -126,13 +127,24 @@ const requestOf =
       const purpose = reading.has(asked.method) ? "tool_read" : "tool_write"
       return yield* ToolUse.call(
         broker,
-        { toolId: asked.toolId, purpose, connection },
+        {
+          toolId: asked.toolId,
+          purpose,
+          connection,
+          server: rule.origin,
+          target: targetOf(asked.method, url)
+        },
+        // Compared again: the broker may be another implementation.
         ({ permit, secret }) =>
           permit.server === rule.origin
             ? answer(asked, rule, url, secret)
             : Effect.fail(denied("the credential of this rule is for another server"))
       )
     }).pipe(Effect.mapError((problem) => new Tool.ToolFailed(problem)))
+
+/** Describes a request without its query, which can contain what a user wrote. */
+const targetOf = (method: string, { origin, pathname }: URL): string =>
+  `${method} ${origin}${pathname}`.slice(0, 2000)
 
 const denied = (detail: string): ToolUse.ToolProblem => ({ code: "policy_denied", detail })
 
@@ -154,18 +166,32 @@ const answer = Effect.fnUntraced(function* (
     Effect.timeoutOrElse({
       duration: Duration.seconds(requestSecondsMax),
       orElse: () => Effect.fail(slow)
-    })
+    }),
+    Effect.mapError((problem) => (reading.has(method) ? problem : ToolUse.afterSending(problem)))
   )
   const text = Result.try(() => new TextDecoder("utf-8", { fatal: true }).decode(found.body))
   if (Result.isFailure(text)) return yield* Effect.fail(notText)
-  const clean = (part: string) => (secret === undefined ? part : KeyInjection.scrub(part, secret))
-  return {
-    status: found.status,
-    contentType: clean(found.contentType),
-    location: found.location === undefined ? null : clean(found.location),
-    body: clean(text.success)
-  }
+  if (secret === undefined) return answerOf(found, text.success)
+  const clean = (part: string) => KeyInjection.scrub(part, secret)
+  const { contentType, location } = found
+  const cleaned = answerOf(
+    { ...found, contentType: clean(contentType), location: location && clean(location) },
+    clean(text.success)
+  )
+  const parts = [cleaned.contentType, cleaned.location ?? "", cleaned.body]
+  return parts.some((part) => KeyInjection.repeats(part, secret)) ? yield* Effect.fail(repeating) : cleaned
 })
+
+const answerOf = (
+  { contentType, location, status }: Omit<GuardedRequest.GuardedAnswer, "body">,
+  body: string
+): Answer => ({ status, contentType, location: location ?? null, body })
+
+const repeating: ToolUse.ToolProblem = {
+  code: "redaction_failed",
+  detail:
+    "the answer repeats the credential of the host in an encoding, so it is not shown. Ask for something else"
+}
 
 const problems: Readonly<Record<GuardedRequest.GuardedProblem, ToolUse.ToolProblem>> = {
   encoded: { code: "execution", detail: "the server answered with an encoding that was not asked for" },

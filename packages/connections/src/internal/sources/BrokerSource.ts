@@ -7,7 +7,7 @@
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Clock, Effect, Schema } from "effect"
 import * as HttpClientRequest from "effect/http/HttpClientRequest"
-import { SourceRefused } from "../../ConnectionError.ts"
+import { SourceRefused } from "../../ConnectionReason.ts"
 import type { CredentialSource } from "../../CredentialSource.ts"
 import * as IssuerApi from "../IssuerApi.ts"
 

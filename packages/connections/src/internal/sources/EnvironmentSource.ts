@@ -1,7 +1,7 @@
 /** Credentials of the host process, such as `GITHUB_TOKEN`, which the host offers to all accounts. */
 import { Effect, type Redacted } from "effect"
 import type { Connection } from "../../Connection.ts"
-import { SourceRefused } from "../../ConnectionError.ts"
+import { SourceRefused } from "../../ConnectionReason.ts"
 import { hostPrefix, lifetimeSecondsMax } from "../../ConnectionFields.ts"
 import type { CredentialSource } from "../../CredentialSource.ts"
 

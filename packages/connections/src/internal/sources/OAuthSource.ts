@@ -9,13 +9,13 @@ import { named } from "@cogni/sandbox-core/Remedy"
 import { Clock, Effect, Redacted, Schema } from "effect"
 import * as HttpClientRequest from "effect/http/HttpClientRequest"
 import type { Means } from "../../ConnectionFields.ts"
-import { SourceRefused } from "../../ConnectionError.ts"
+import { SourceRefused } from "../../ConnectionReason.ts"
 import type { CredentialSource, Issued, SourceUse } from "../../CredentialSource.ts"
 import * as IssuerApi from "../IssuerApi.ts"
 import * as SecretUse from "../SecretUse.ts"
 import { SecretUnreadable } from "../UseReasons.ts"
 
-/** Seconds that an access token must still be valid to be used again. */
+/** Seconds that an access token must still be valid to be used again, but at most half of its lifetime. */
 const freshSecondsMin = 300
 
 const Secret = Schema.RedactedFromValue(
@@ -27,7 +27,13 @@ export const OAuthSecret = Schema.Struct({
   refreshToken: Secret,
   /** For confidential clients. */
   clientSecret: Schema.optionalKey(Secret),
-  access: Schema.optionalKey(Schema.Struct({ token: Secret, expiresAt: Schema.DateFromString }))
+  access: Schema.optionalKey(
+    Schema.Struct({
+      token: Secret,
+      expiresAt: Schema.DateFromString,
+      lifetimeSeconds: Schema.optionalKey(Schema.Finite)
+    })
+  )
 })
 
 export type OAuthSecret = typeof OAuthSecret.Type
@@ -95,7 +101,10 @@ const issuedOf = (access: NonNullable<OAuthSecret["access"]>): Issued => ({
 
 const freshOf = ({ access }: OAuthSecret): Effect.Effect<Issued | undefined> =>
   Effect.map(Clock.currentTimeMillis, (now) =>
-    access !== undefined && access.expiresAt.getTime() - now >= freshSecondsMin * 1000
+    access !== undefined &&
+    access.expiresAt.getTime() - now >=
+      Math.min(freshSecondsMin, (access.lifetimeSeconds ?? Number.POSITIVE_INFINITY) / 2) * 1000 &&
+    access.expiresAt.getTime() > now
       ? issuedOf(access)
       : undefined
   )
@@ -124,8 +133,9 @@ const refreshed = Effect.fnUntraced(function* (
   }
   const now = yield* Clock.currentTimeMillis
   // Without an expiry, the token is used once: nothing says how long it is valid.
-  const expiresAt = new Date(now + Math.min(answer.expires_in ?? 0, daySeconds) * 1000)
-  const access = { token: answer.access_token, expiresAt }
+  const lifetimeSeconds = Math.min(answer.expires_in ?? 0, daySeconds)
+  const expiresAt = new Date(now + lifetimeSeconds * 1000)
+  const access = { token: answer.access_token, expiresAt, lifetimeSeconds }
   const next = yield* secretOf({
     ...stored,
     refreshToken: answer.refresh_token ?? refreshToken,

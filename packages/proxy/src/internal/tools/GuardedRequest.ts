@@ -84,6 +84,11 @@ export const send = (
       })
       answer.once("close", () => fail("unreachable"))
     })
+    // An answer to no request of a tool.
+    outgoing.once("upgrade", (_answer, socket) => {
+      socket.destroy()
+      fail("unreachable")
+    })
     outgoing.on("error", () => fail(problem))
     outgoing.end(request.body)
     return Effect.sync(() => void outgoing.destroy())

@@ -2,7 +2,8 @@
  * Decides which HTTP requests a tool may send, by an allowlist of the operator. Pure.
  *
  * A request must match the origin, the method and the path of one rule. URLs that two programs
- * could read differently are not allowed: those with users, or with escaped slashes or dots if the rule has paths.
+ * could read differently are not allowed: those with users and, if the rule has paths, those with ambiguous paths. The
+ * query is not compared.
  */
 import * as GrantPattern from "@cogni/sandbox-core/GrantPattern"
 import { Result, Schema } from "effect"
@@ -83,11 +84,25 @@ export const find = (
     : Result.succeed({ rule, url })
 }
 
-/** Escaped slashes, backslashes, dots and percent signs, which some servers resolve after a path was compared. */
-const ambiguous = /%(?:2e|2f|5c|25)|\/\//iu
-
 const allowsPath = ({ paths }: HttpRule, path: string): boolean =>
-  paths === undefined || (!ambiguous.test(path) && GrantPattern.matchesAny(paths, path))
+  paths === undefined || (!isAmbiguous(path) && GrantPattern.matchesAny(paths, path))
+
+/**
+ * Whether a server may resolve a path to another one after it was compared: it decodes escapes, removes parameters
+ * after `;` or control characters, or takes similar characters for dots and slashes.
+ */
+const isAmbiguous = (path: string): boolean => {
+  const decoded = Result.try(() => decodeURIComponent(path))
+  // Invalid UTF-8, such as an overlong dot.
+  if (Result.isFailure(decoded)) return true
+  const text = decoded.success.normalize("NFKC")
+  return (
+    /[\p{Cc}\p{Cf};%\\]|\/\//u.test(text) ||
+    /%2[ef]/iu.test(path) ||
+    text.split("/").length !== path.split("/").length ||
+    text.split("/").some((segment) => /^\s*(?:\.\s*)(?:\.|$)/u.test(segment))
+  )
+}
 
 /** Longest description of all rules, in characters. */
 const describedCharactersMax = 2000

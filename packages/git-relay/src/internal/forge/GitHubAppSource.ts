@@ -10,13 +10,13 @@ import {
   CredentialMismatch,
   SourceRefused,
   SourceUnavailable
-} from "@cogni/sandbox-connections/ConnectionError"
+} from "@cogni/sandbox-connections/ConnectionReason"
 import type { CredentialSource } from "@cogni/sandbox-connections/CredentialSource"
 import { Effect, type Redacted } from "effect"
-import * as ForgeApi from "../internal/forge/ForgeApi.ts"
-import * as GitHubAppToken from "../internal/forge/GitHubAppToken.ts"
-import { serverOf } from "../Refs.ts"
-import * as GitHubAppCredentials from "./GitHubAppCredentials.ts"
+import * as ForgeApi from "./ForgeApi.ts"
+import * as GitHubAppToken from "./GitHubAppToken.ts"
+import { serverOf } from "../../Refs.ts"
+import * as GitHubAppCredentials from "../../forge/GitHubAppCredentials.ts"
 
 export interface GitHubAppSourceOptions {
   readonly appId: number

@@ -12,11 +12,11 @@ import {
   CredentialMismatch,
   SourceRefused,
   SourceUnavailable
-} from "@cogni/sandbox-connections/ConnectionError"
+} from "@cogni/sandbox-connections/ConnectionReason"
 import type { CredentialSource } from "@cogni/sandbox-connections/CredentialSource"
 import { Effect, Schema } from "effect"
 import * as HttpClientRequest from "effect/http/HttpClientRequest"
-import * as ForgeApi from "../internal/forge/ForgeApi.ts"
+import * as ForgeApi from "./ForgeApi.ts"
 
 /** Scopes of GitLab, of which a token needs one for a use. */
 const scopes = {
