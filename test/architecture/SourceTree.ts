@@ -17,6 +17,7 @@ export const packages = [
   "core",
   "host-files",
   "loop",
+  "connections",
   "docker",
   "proxy",
   "git-relay",

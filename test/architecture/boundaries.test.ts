@@ -34,18 +34,19 @@ const drawing: ReadonlyArray<
   },
   {
     "host-files": ["core"],
+    connections: ["core"],
     ledger: ["core"],
     loop: ["core"]
   },
   {
     docker: ["core", "host-files"],
-    proxy: ["core", "host-files", "ledger", "loop"],
-    "git-relay": ["core", "host-files"],
-    "graph-provider": ["core", "loop"],
+    proxy: ["core", "host-files", "ledger", "loop", "connections"],
+    "git-relay": ["core", "host-files", "connections", "loop"],
+    "graph-provider": ["core", "loop", "connections"],
     sessions: ["core", "host-files", "loop"]
   },
   {
-    sql: ["core", "host-files", "graph-provider", "ledger"],
+    sql: ["core", "host-files", "connections", "graph-provider", "ledger"],
     server: ["core", "git-relay", "graph-provider", "ledger", "proxy"],
     promise: ["core", "host-files", "docker", "proxy", "graph-provider", "ledger"],
     react: ["graph-provider"],
@@ -62,6 +63,7 @@ const drawing: ReadonlyArray<
     cli: [
       "core",
       "host-files",
+      "connections",
       "docker",
       "proxy",
       "git-relay",
@@ -107,6 +109,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     libraries: ["@ai-sdk/openai-compatible", "@modelcontextprotocol/sdk", "ai", "effect"],
     world: { "internal/HostFetch.ts": ["node:http", "node:https"] }
   },
+  // JOSE's own library encrypts stored secrets. It uses the platform's cryptography.
+  connections: { libraries: ["effect", "jose"], world: {} },
   docker: {
     libraries: ["effect"],
     world: {
@@ -149,6 +153,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/nginx/HostRelay.ts": ["node:fs/promises", "node:net", "node:tls"],
       "internal/shards/ShardPool.ts": ["node:module", "node:worker_threads"],
       "internal/shards/ShardWorker.ts": ["node:module", "node:worker_threads"],
+      // Requests of tools: compares the addresses of a name before it connects.
+      "internal/tools/GuardedRequest.ts": ["node:dns", "node:http", "node:https", "node:net", "node:os"],
       "ScriptedModelApi.ts": ["node:http"]
     }
   },
@@ -377,13 +383,14 @@ describe("package boundaries", () => {
     none(offenders, "export the module, or test it through the package's exports")
   })
 
-  it("only KeyInjection unwraps an upstream key, CredentialUse a git credential, and GrantToken a grant's token", () => {
+  it("only KeyInjection unwraps an upstream key, CredentialUse a git credential, GrantToken a grant's token, and SecretUse others", () => {
     const users = SourceTree.files("packages/*/src/**/*.{ts,tsx}").filter((path) =>
       SourceTree.members(path).some(({ text }) => text === "Redacted.value")
     )
     assert.deepStrictEqual(
       users,
       [
+        fileOf("connections", "internal/SecretUse.ts"),
         fileOf("git-relay", "internal/git/CredentialUse.ts"),
         // A caller's token is only compared by its hash.
         fileOf("graph-provider", "grants/GrantToken.ts"),

@@ -361,6 +361,7 @@ describe("form", () => {
 const behaviours: ReadonlySet<string> = new Set([
   "packages/core/test/RunAdmission.test.ts",
   "packages/proxy/test/GatewayAccounts.test.ts",
+  "packages/connections/test/Sources.test.ts",
   "packages/ledger/test/AccountSchedules.test.ts",
   "packages/server/test/SignIn.test.ts",
   "packages/ledger/test/ReconcilerSchedules.test.ts",

@@ -33,7 +33,27 @@ interface Pull {
   readonly draft: boolean
 }
 
+/** A token of an installation. */
+export interface InstallationToken {
+  readonly token: string
+  readonly installationId: number
+  readonly repositories: ReadonlyArray<string>
+  readonly permissions: Readonly<Record<string, string>>
+  revoked: boolean
+}
+
+/** A comment that was written. */
+export interface IssueComment {
+  readonly repository: string
+  readonly number: number
+  readonly body: string
+  readonly token: string
+}
+
 export interface GitHubDouble {
+  readonly comments: ReadonlyArray<IssueComment>
+  /** All tokens that were issued. */
+  readonly tokens: ReadonlyArray<InstallationToken>
   readonly requests: ReadonlyArray<ApiRequest>
   readonly pulls: ReadonlyArray<Pull>
   /** Violations of the description. A correct client causes none. */
@@ -75,12 +95,22 @@ const description = Effect.sync((): Description =>
   createRequire(import.meta.url)("@octokit/openapi/generated/api.github.com.json")
 )
 
-/** Makes a fake API; `prefix` is its path on the server, such as `/api/v3`. */
-export const make = Effect.fnUntraced(function* (options: { readonly prefix?: string } = {}) {
+export interface Options {
+  /** Path on the server, such as `/api/v3`. */
+  readonly prefix?: string
+  /** Owners of the App's installations, by ID. Default: one installation of `acme`. */
+  readonly installations?: Readonly<Record<number, string>>
+}
+
+/** Makes a fake API. */
+export const make = Effect.fnUntraced(function* (options: Options = {}) {
   const api = yield* description
   const complaints: Array<string> = []
   const requests: Array<ApiRequest> = []
   const pulls: Array<Pull> = []
+  const tokens: Array<InstallationToken> = []
+  const comments: Array<IssueComment> = []
+  const { installations = { 77: "acme" } } = options
   const judge = judgeOf(api, complaints)
 
   const prefix = options.prefix ?? ""
@@ -99,13 +129,17 @@ export const make = Effect.fnUntraced(function* (options: { readonly prefix?: st
     const { body, status } =
       found === undefined
         ? { status: 404, body: { message: "Not Found", documentation_url: "x", status: "404" } }
-        : doing({ api, pulls, request, ...found })
+        : found.template.includes("/issues") || found.template.endsWith("{pull_number}")
+          ? issuesOf({ api, comments, request, tokens, ...found })
+          : doing({ api, installations, pulls, request, tokens, ...found })
     if (found !== undefined) judge.answer({ body, status }, request, found)
     if (trouble?._tag === "Lost") return void incoming.socket.destroy()
     return respond(response, status, body)
   }
 
   const double: GitHubDouble = {
+    tokens,
+    comments,
     requests,
     pulls,
     complaints,
@@ -187,9 +221,14 @@ const judgeOf = (api: Description, complaints: Array<string>) => {
 }
 
 const paths = [
+  "/repos/{owner}/{repo}/issues",
+  "/repos/{owner}/{repo}/issues/{issue_number}",
+  "/repos/{owner}/{repo}/issues/{issue_number}/comments",
   "/repos/{owner}/{repo}/pulls",
+  "/repos/{owner}/{repo}/pulls/{pull_number}",
   "/repos/{owner}/{repo}/installation",
-  "/app/installations/{installation_id}/access_tokens"
+  "/app/installations/{installation_id}/access_tokens",
+  "/installation/token"
 ]
 
 const route = (api: Description, { method, path }: ApiRequest): Found | undefined => {
@@ -220,12 +259,16 @@ const absolute = (schema: unknown): unknown => {
 
 const doing = ({
   api,
+  installations,
   names,
   pulls,
   request,
-  template
+  template,
+  tokens
 }: {
   readonly api: Description
+  readonly tokens: Array<InstallationToken>
+  readonly installations: Readonly<Record<number, string>>
   readonly pulls: Array<Pull>
   readonly request: ApiRequest
   readonly template: string
@@ -234,19 +277,12 @@ const doing = ({
   const example = (name: string) => api.components.examples[name]!.value
   if (template.endsWith("/installation")) return { status: 200, body: { ...example("installation"), id: 77 } }
   if (template.endsWith("/access_tokens")) {
-    const asked = request.body as {
-      readonly permissions: object
-      readonly repositories: ReadonlyArray<string>
-    }
-    // As long as GitHub's tokens, and with dots.
-    const token = `ghs_77_${Buffer.from(JSON.stringify(asked)).toString("base64url")}.${"double".repeat(70)}`
-    const body = {
-      token,
-      expires_at: "2036-01-01T00:00:00Z",
-      permissions: asked.permissions,
-      repository_selection: "selected"
-    }
-    return { status: 201, body }
+    return issued({ api, installations, request, tokens }, Number(names["installation_id"]))
+  }
+  if (template === "/installation/token") {
+    const found = tokens.find(({ token }) => request.authorization === `Bearer ${token}`)
+    if (found !== undefined) found.revoked = true
+    return { status: 204, body: undefined }
   }
   const repository = `${names["owner"]}/${names["repo"]}`
   const shown = (pull: Pull, full: boolean) => ({
@@ -281,6 +317,76 @@ const doing = ({
   const pull = { ...asked, number: pulls.length + 1, repository }
   pulls.push(pull)
   return { status: 201, body: shown(pull, true) }
+}
+
+/** Issues and their comments, for tokens with the right to them. Number 2 is a pull request. */
+const issuesOf = ({
+  api,
+  comments,
+  names,
+  request,
+  template,
+  tokens
+}: Pick<Parameters<typeof doing>[0], "api" | "names" | "request" | "template" | "tokens"> & {
+  readonly comments: Array<IssueComment>
+}) => {
+  const repository = `${names["owner"]}/${names["repo"]}`
+  const token = tokens.find((one) => request.authorization === `Bearer ${one.token}`)
+  const right = token?.permissions["issues"]
+  const mayUse = request.method === "GET" ? right !== undefined : right === "write"
+  if (token === undefined || token.revoked || !mayUse || !token.repositories.includes(repository)) {
+    return { status: 404, body: { message: "Not Found", documentation_url: "x", status: "404" } }
+  }
+  const example = (name: string) => api.components.examples[name]!.value
+  const { pull_request, ...issue } = example("issue")
+  const shown = (number: number) => ({
+    ...issue,
+    number,
+    title: `${repository} ${number}`,
+    ...(number === 2 ? { pull_request } : {})
+  })
+  if (template.endsWith("{pull_number}")) {
+    return { status: 200, body: { ...example("pull-request"), requested_teams: [], number: 2 } }
+  }
+  if (template.endsWith("/issues")) return { status: 200, body: [shown(1), shown(2)] }
+  const number = Number(names["issue_number"])
+  if (template.endsWith("{issue_number}")) return { status: 200, body: shown(number) }
+  if (request.method === "GET") return { status: 200, body: example("issue-comment-items") }
+  const { body } = request.body as { readonly body: string }
+  comments.push({ repository, number, body, token: token.token })
+  return { status: 201, body: { ...example("issue-comment"), body } }
+}
+
+/** Issues a token for repositories of the owner of an installation. */
+const issued = (
+  {
+    api,
+    installations,
+    request,
+    tokens
+  }: Pick<Parameters<typeof doing>[0], "api" | "installations" | "request" | "tokens">,
+  installationId: number
+) => {
+  const owner = installations[installationId]
+  if (owner === undefined) return { status: 404, body: { message: "Not Found" } }
+  const { permissions, repositories } = request.body as {
+    readonly permissions: Record<string, string>
+    readonly repositories: ReadonlyArray<string>
+  }
+  const [example] = api.components.examples["installation-token"]!.value["repositories"] as [object]
+  // As long as GitHub's tokens, and with dots.
+  const scope = Buffer.from(JSON.stringify(request.body)).toString("base64url")
+  const token = `ghs_${installationId}_${tokens.length}_${scope}.${"double".repeat(70)}`
+  const names = repositories.map((name) => `${owner}/${name}`)
+  tokens.push({ token, installationId, repositories: names, permissions, revoked: false })
+  const body = {
+    token,
+    expires_at: "2036-01-01T00:00:00Z",
+    permissions: { ...permissions, metadata: "read" },
+    repository_selection: "selected",
+    repositories: names.map((full_name) => ({ ...example, full_name, name: full_name.split("/")[1] }))
+  }
+  return { status: 201, body }
 }
 
 const alreadyThere = (owner: string, head: string) => ({

@@ -1,6 +1,6 @@
 /**
- * A fake of GitLab's merge request API: the merge requests of a project, by branch. GitLab publishes documentation
- * without a schema, so this fake validates nothing. Tests check the recorded requests instead.
+ * A fake of GitLab's API: the merge requests of a project, by branch, and the token of a request. GitLab publishes
+ * documentation without a schema, so this fake validates nothing. Tests check the recorded requests instead.
  *
  * @see {@link https://docs.gitlab.com/api/merge_requests/}
  */
@@ -28,6 +28,12 @@ export interface GitLabDouble {
   readonly url: string
   readonly requests: ReadonlyArray<ApiRequest>
   readonly opened: Array<MergeRequest>
+  /** Description of the token of a request. */
+  token: {
+    readonly active: boolean
+    readonly scopes: ReadonlyArray<string>
+    readonly expires_at: string | null
+  }
   trouble: (request: ApiRequest) => ApiTrouble | undefined
 }
 
@@ -38,6 +44,7 @@ export const acquire: Effect.Effect<GitLabDouble, never, Scope.Scope> = Effect.g
   const opened: Array<MergeRequest> = []
 
   const answer = (request: ApiRequest): readonly [status: number, body: unknown] => {
+    if (request.path === "/api/v4/personal_access_tokens/self") return [200, { id: 1, ...double.token }]
     if (!path.test(request.path)) return [404, { message: "404 Project Not Found" }]
     if (request.method === "GET") {
       const { source_branch, target_branch } = request.query
@@ -80,6 +87,7 @@ export const acquire: Effect.Effect<GitLabDouble, never, Scope.Scope> = Effect.g
     url,
     requests,
     opened,
+    token: { active: true, scopes: ["api"], expires_at: null },
     trouble: () => undefined
   }
   return double

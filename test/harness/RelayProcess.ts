@@ -167,7 +167,8 @@ export const pullRequests = Layer.effect(
         ),
         Effect.mapError(
           (error) => new PullRequestFailed({ detail: String(error), remedy: "Look", isRetryable: false })
-        )
+        ),
+        Effect.scoped
       )
     return PullRequests.of({
       find: (target) => Effect.map(ask("find", target), (found) => found ?? undefined),

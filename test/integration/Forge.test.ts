@@ -3,8 +3,10 @@
  * against GitHub's own API description; the GitLab double is a few lines.
  */
 import { assert, it, vi } from "@effect/vitest"
+import { type Means, type Purpose, purposes } from "@cogni/sandbox-connections/ConnectionFields"
 import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
+import * as ForgeSources from "@cogni/sandbox-git-relay/forge/ForgeSources"
 import * as GitHubAppCredentials from "@cogni/sandbox-git-relay/forge/GitHubAppCredentials"
 import { PullRequests } from "@cogni/sandbox-git-relay/forge/PullRequests"
 import * as PatchRelay from "../../packages/git-relay/src/PatchRelay.ts"
@@ -479,5 +481,135 @@ it.layer(Layer.empty, { excludeTestServices: true })("GitLab", (it) => {
       const without = yield* Effect.flip(pulls.find({ ...at, url: "https://gitlab.com/a/b" }))
       assert.include(without.message, "token")
     }).pipe(Effect.scoped)
+  )
+})
+
+/** A permitted use of a connection, for a source. */
+const useOf = (server: string, purpose: Purpose, means: Means) => ({
+  permit: {
+    billingAccountId: "account-a",
+    grantId: "grant-1",
+    connectionId: "connection-a",
+    connectionName: "own",
+    server,
+    purpose,
+    repository: `${server}/acme/app.git`,
+    toolId: undefined,
+    expiresAt: new Date("2030-01-01T00:00:00Z"),
+    runId: undefined
+  },
+  connection: {
+    id: "connection-a",
+    billingAccountId: "account-a",
+    name: "own",
+    server,
+    username: "x-access-token",
+    means,
+    scope: {},
+    lifetimeSecondsMax: 3600,
+    createdAt: new Date(0),
+    expiresAt: null,
+    revokedAt: null
+  },
+  secret: Effect.succeed(Redacted.make(token)),
+  rotated: () => Effect.die("not used")
+})
+
+it.layer(GitHub.layer, { excludeTestServices: true })("ForgeSources of GitHub Apps", (it) => {
+  const { privateKey } = generateKeyPairSync("rsa", {
+    modulusLength: 2048,
+    publicKeyEncoding: { type: "spki", format: "pem" },
+    privateKeyEncoding: { type: "pkcs8", format: "pem" }
+  })
+  const app = { kind: "github_app", installationId: 77 } as const
+  const sourceOf = (server: string) =>
+    ForgeSources.make({
+      gitHubApp: { appId: 12, privateKey: Redacted.make(privateKey), server }
+    }).find(({ kind }) => kind === "github_app")!
+  /** No use may change workflows. */
+  const rights: Record<Purpose, Record<string, string>> = {
+    fetch: { contents: "read" },
+    push: { contents: "write" },
+    pull_request: { contents: "read", pull_requests: "write" },
+    tool_read: { issues: "read", pull_requests: "read" },
+    tool_write: { issues: "write", pull_requests: "write" }
+  }
+
+  it.effect("asks for exactly the rights of each use, and makes the token invalid afterwards", () =>
+    Effect.gen(function* () {
+      const { api, server } = yield* GitHub
+      const source = sourceOf(server)
+      for (const purpose of purposes) {
+        const issued = yield* source.issue(useOf(server, purpose, app))
+        assert.deepStrictEqual(issued.claims, { repository: [`${server}/acme/app`] })
+        assert.deepStrictEqual(api.tokens.at(-1)?.permissions, rights[purpose])
+        yield* issued.revoke!
+        assert.isTrue(api.tokens.at(-1)?.revoked)
+      }
+      assert.deepStrictEqual(api.complaints, [])
+    })
+  )
+
+  it.effect(
+    "refuses a token with other rights, another server, and an installation that does not exist",
+    () =>
+      Effect.gen(function* () {
+        const stage = yield* GitHub
+        const { server } = stage
+        const source = sourceOf(server)
+        const use = useOf(server, "fetch", app)
+        const body = {
+          token: "ghs_planted",
+          expires_at: "2036-01-01T00:00:00Z",
+          repositories: [{ full_name: "acme/app" }]
+        }
+        const rights = [{ contents: "write" }, {}, { contents: "read", administration: "write" }]
+        for (const permissions of rights) {
+          const error = yield* troubled(
+            stage,
+            ({ method }) =>
+              method === "POST" ? { _tag: "Answer", status: 201, body: { ...body, permissions } } : undefined,
+            Effect.flip(source.issue(use))
+          )
+          assert.deepInclude(error, { _tag: "CredentialMismatch", claim: "rights" })
+          assert.strictEqual(stage.api.requests.at(-1)?.method, "DELETE")
+        }
+        const elsewhere = yield* Effect.flip(source.issue(useOf("https://github.com", "fetch", app)))
+        assert.strictEqual(elsewhere._tag, "SourceRefused")
+        const none = yield* Effect.flip(source.issue(useOf(server, "fetch", { ...app, installationId: 99 })))
+        assert.strictEqual(none._tag, "SourceRefused")
+        assert.include(none.message, "installed on the repository")
+      })
+  )
+})
+
+it.layer(Layer.empty, { excludeTestServices: true })("ForgeSources of GitLab", (it) => {
+  it.effect("hands out an active token with the scope of the use, until the day on which it expires", () =>
+    Effect.gen(function* () {
+      const double = yield* GitLabDouble.acquire
+      const issue = (purpose: Purpose) =>
+        ForgeSources.make()
+          .find(({ kind }) => kind === "gitlab")!
+          .issue(useOf(double.url, purpose, { kind: "gitlab" }))
+      double.token = { active: true, scopes: ["read_repository"], expires_at: "2031-02-03" }
+      const issued = yield* issue("fetch")
+      assert.strictEqual(Redacted.value(issued.secret), token)
+      assert.deepStrictEqual(issued.expiresAt, new Date("2031-02-03T00:00:00Z"))
+      assert.strictEqual(double.requests.at(-1)?.authorization, `Bearer ${token}`)
+      const failures: Array<unknown> = []
+      for (const purpose of ["push", "pull_request", "tool_read", "tool_write"] as const) {
+        const error = yield* Effect.flip(issue(purpose))
+        assert.deepInclude(error, { _tag: "CredentialMismatch", claim: "rights" })
+        failures.push(error)
+      }
+      double.token = { active: false, scopes: ["api"], expires_at: null }
+      const inactive = yield* Effect.flip(issue("push"))
+      assert.strictEqual(inactive._tag, "SourceRefused")
+      double.trouble = () => ({ status: 401, text: `{"message":"401 ${token}"}` })
+      const unauthorized = yield* Effect.flip(issue("push"))
+      assert.strictEqual(unauthorized._tag, "SourceRefused")
+      assert.include(unauthorized.message, "valid token")
+      assert.notInclude(JSON.stringify([failures, inactive, unauthorized]) + unauthorized.message, token)
+    })
   )
 })

@@ -9,6 +9,8 @@ import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
 import * as SqlApprovals from "@cogni/sandbox-sql/SqlApprovals"
 import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
+import { ConnectionStoreContract } from "@cogni/sandbox-connections/testing"
+import * as SqlConnectionStore from "@cogni/sandbox-sql/SqlConnectionStore"
 import { GrantStoreContract } from "@cogni/sandbox-graph-provider/testing"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as Database from "@cogni/sandbox-sql/Database"
@@ -47,6 +49,7 @@ RunStoreContract.suite(
 GrantStoreContract.suite("PostgreSQL", Layer.provide(SqlGrantStore.layer, client))
 
 ApprovalsContract.suite("PostgreSQL", Layer.provide(SqlApprovals.layer, client))
+ConnectionStoreContract.suite("PostgreSQL", Layer.provide(SqlConnectionStore.layer, client))
 
 Behaviour.suite(
   "PostgreSQL",

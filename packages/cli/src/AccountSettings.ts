@@ -1,35 +1,28 @@
 /** The limits of accounts, from a JSON file that `COGNI_ACCOUNT_LIMITS_FILE` names. */
-import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import type { AccountAdmissionOptions } from "@cogni/sandbox-ledger/AccountAdmission"
 import * as AccountLimits from "@cogni/sandbox-ledger/AccountLimits"
 import type { Prices } from "@cogni/sandbox-proxy/Prices"
-import { Effect, Schema } from "effect"
-import { type Refusal, refusal } from "./Failure.ts"
+import { Effect } from "effect"
+import type { Refusal } from "./Failure.ts"
+import * as JsonFile from "./JsonFile.ts"
 
 /** About 10,000 accounts with all their limits. */
 const fileBytesMax = 2 * 1024 * 1024
-
-const decode = Schema.decodeUnknownEffect(Schema.fromJsonString(AccountLimits.AccountLimits), {
-  onExcessProperty: "error"
-})
 
 /** Reads the limits; `undefined` without a file. */
 export const make = Effect.fnUntraced(function* (
   file: string | undefined
 ): Effect.fn.Return<AccountLimits.AccountLimits | undefined, Refusal> {
   if (file === undefined) return undefined
-  const refuse = (problem: string, remedy: string) =>
-    refusal("configuration", `COGNI_ACCOUNT_LIMITS_FILE ${file} ${problem}`, remedy)
-  const { bytes } = yield* HostFile.read(file, { bytesMax: fileBytesMax }).pipe(
-    Effect.mapError(({ detail, remedy }) => refuse(`cannot be read (it ${detail})`, remedy))
-  )
-  return yield* decode(new TextDecoder().decode(bytes)).pipe(
-    Effect.mapError(({ message }) =>
-      refuse(
-        `does not describe limits: ${message}`,
-        "Correct it: docs/guides/account-limits.md lists the keys"
-      )
-    )
+  return yield* JsonFile.read(
+    {
+      variable: "COGNI_ACCOUNT_LIMITS_FILE",
+      file,
+      bytesMax: fileBytesMax,
+      describes: "limits",
+      page: "docs/guides/account-limits.md"
+    },
+    AccountLimits.AccountLimits
   )
 })
 

@@ -25,6 +25,7 @@ import * as HostSessionWorkspaces from "@cogni/sandbox-sessions/sandbox/HostSess
 import * as SessionId from "@cogni/sandbox-sessions/sandbox/SessionId"
 import { Cause, Effect, type FileSystem, Layer, type Scope, Stdio } from "effect"
 import * as Composition from "./Composition.ts"
+import * as Connections from "./Connections.ts"
 import * as Failure from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as MetricsPort from "./MetricsPort.ts"
@@ -71,7 +72,7 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
   // Prompts run at the same time, and no activity is that of the command.
   const progress = { ...(yield* Progress.make(input, note)), now: () => Effect.void }
   const terms = { agent, flags, settings, progress }
-  const plan = { wayOut, proxy, auditBodies }
+  const plan = { wayOut, proxy, auditBodies, user: Connections.operator(settings) }
   switch (workspace) {
     case "cwd":
       return yield* serve(terms, ignoreMcpServers, inDirectory(terms)).pipe(

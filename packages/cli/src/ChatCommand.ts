@@ -24,14 +24,15 @@ import * as MessageLines from "@cogni/sandbox-sessions/router/MessageLines"
 import * as ModelOrchestrators from "@cogni/sandbox-sessions/router/ModelOrchestrators"
 import * as Sessions from "@cogni/sandbox-sessions/Sessions"
 import * as SessionWorkspaces from "@cogni/sandbox-sessions/sandbox/SessionWorkspaces"
-import { toolNames } from "@cogni/sandbox-loop/ToolProfile"
 import { Context, Effect, FileSystem, Layer, Result, Stdio } from "effect"
 import { join } from "node:path"
 import { hostSessionSecondsMax } from "./ChatRemains.ts"
 import * as Composition from "./Composition.ts"
 import * as ConfigCommand from "./ConfigCommand.ts"
+import * as Connections from "./Connections.ts"
 import { mapLayerError, type Refusal, refusal, refuse } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
+import * as HostTools from "./HostTools.ts"
 import * as IdentityProof from "./IdentityProof.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
@@ -59,6 +60,8 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const spending = budget === undefined ? {} : { budget }
   const address = yield* Effect.fromResult(RunPlan.upstreamAddress(settings, false))
   const { runtimeImage } = settings
+  const tools = yield* HostTools.make(settings, Connections.operator(settings))
+  const toolNames = HostTools.namesOf(tools)
   const store = yield* Layer.build(
     ConfigurationStore.layerFile(input.file, { toolNames, runtimeImage, reloadSecondsMax }).pipe(
       mapLayerError(refusalOf)
@@ -92,6 +95,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   )
   const sessions = Sessions.layer({
     host,
+    moreTools: ({ toolOverrides }) => HostTools.named(tools, toolOverrides),
     settings: { llm: { model, identity, ...spending, caller: "host" } }
   }).pipe(
     Layer.provide(orchestrators.pipe(Layer.provide(AiSdkChatModel.layer()))),

@@ -12,8 +12,9 @@ import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effec
 import * as ExitCode from "./ExitCode.ts"
 import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
-import * as GrantFlags from "./GrantFlags.ts"
 import * as LogsFlags from "./LogsFlags.ts"
+import * as ConnectionFlags from "./ConnectionFlags.ts"
+import * as GrantFlags from "./GrantFlags.ts"
 import * as SpendFlags from "./SpendFlags.ts"
 import * as LogFormat from "./LogFormat.ts"
 import * as ImageScript from "./ImageScript.ts"
@@ -318,6 +319,78 @@ const approvalsCommand = Command.make("approvals").pipe(
   Command.withSubcommands([approvalsListCommand, approvalsApproveCommand, approvalsDenyCommand])
 )
 
+const connectionArgument = Argument.String("name").pipe(Argument.withDescription("Name of the connection"))
+
+const connectionsCommandOf = () => Effect.promise(() => import("./ConnectionsCommand.ts"))
+
+const connectionsAddCommand = Command.make(
+  "add",
+  { name: connectionArgument, ...ConnectionFlags.add },
+  (flags) => Effect.flatMap(connectionsCommandOf(), ({ add }) => add(flags))
+).pipe(
+  Command.withDescription(
+    `Add a connection: access of an account to one server
+
+Secrets are read from files that only you can open, and are encrypted with the key of COGNI_CONNECTIONS_KEY_FILE. An
+installation of a GitHub App needs no secret of the account, only COGNI_GITHUB_APP_ID and COGNI_GITHUB_APP_KEY_FILE.
+Callers of serve can use it only with a grant that opens it: cogni-sandbox grants create --connection NAME.`
+  ),
+  Command.withShortDescription("Add a connection: access of an account to one server")
+)
+
+const connectionsListCommand = Command.make("list", ConnectionFlags.ofAccount, (flags) =>
+  Effect.flatMap(connectionsCommandOf(), ({ list }) => list(flags))
+).pipe(Command.withDescription("List the connections of an account, and those of this host"))
+
+const connectionsRemoveCommand = Command.make(
+  "remove",
+  { name: connectionArgument, ...ConnectionFlags.ofAccount },
+  (flags) => Effect.flatMap(connectionsCommandOf(), ({ remove }) => remove(flags))
+).pipe(Command.withDescription("Remove a connection: its secret is deleted, and its uses end"))
+
+const connectionsTestCommand = Command.make(
+  "test",
+  { name: connectionArgument, ...ConnectionFlags.test },
+  (flags) => Effect.flatMap(connectionsCommandOf(), ({ test }) => test(flags))
+).pipe(Command.withDescription("Get a credential from a connection, and give it back"))
+
+const connectionsUsesCommand = Command.make("uses", ConnectionFlags.uses, (flags) =>
+  Effect.flatMap(connectionsCommandOf(), ({ uses }) => uses(flags))
+).pipe(Command.withDescription("List the uses of an account's connections: granted, denied, failed, ended"))
+
+const connectionsRevokeCommand = Command.make(
+  "revoke",
+  {
+    lease: Argument.String("lease").pipe(
+      Argument.withDescription("ID of a lease, as connections uses lists it")
+    ),
+    ...ConnectionFlags.ofAccount
+  },
+  (flags) => Effect.flatMap(connectionsCommandOf(), ({ revoke }) => revoke(flags))
+).pipe(Command.withDescription("End one use of a connection, also one of another process"))
+
+const connectionsReencryptCommand = Command.make("reencrypt", { output: Flags.output }, (flags) =>
+  Effect.flatMap(connectionsCommandOf(), ({ reencrypt }) => reencrypt(flags))
+).pipe(
+  Command.withDescription(
+    "Encrypt the secrets of all accounts with the first key of COGNI_CONNECTIONS_KEY_FILE\n\nAfterwards, the other keys can be deleted from the file. Exits with 1 if a secret could not be encrypted."
+  ),
+  Command.withShortDescription("Encrypt all stored secrets with the first key")
+)
+
+const connectionsCommand = Command.make("connections").pipe(
+  Command.withDescription("Manage the access of accounts to other servers"),
+  Command.withSubcommands([
+    connectionsAddCommand,
+    connectionsListCommand,
+    connectionsRemoveCommand,
+    connectionsTestCommand,
+    connectionsUsesCommand,
+    connectionsRevokeCommand,
+    connectionsReencryptCommand
+  ])
+)
+
 const configCheckCommand = Command.make(
   "check",
   { file: Flags.configuration, output: Flags.output },
@@ -420,6 +493,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       serveCommand,
       grantsCommand,
       approvalsCommand,
+      connectionsCommand,
       pruneCommand
     ])
   )

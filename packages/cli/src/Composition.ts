@@ -1,5 +1,6 @@
 /** Composes the packages according to the environment. */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
+import type { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { layerNoop, type LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -13,7 +14,6 @@ import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
-import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import type { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import type { PrivateServers } from "@cogni/sandbox-git-relay/OriginAddress"
@@ -29,9 +29,11 @@ import type { Tool } from "@cogni/sandbox-loop/Tool"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import * as MetricsQuery from "@cogni/sandbox-proxy/tools/MetricsQuery"
 import type { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
-import { Context, Effect, FileSystem, Layer, Redacted, Result, Schema } from "effect"
+import { Context, Effect, FileSystem, Layer, Redacted, Result, Schema, type Scope } from "effect"
 import { basename, dirname, join, resolve } from "node:path"
+import * as Connections from "./Connections.ts"
 import type { Refusal } from "./Failure.ts"
+import * as HostTools from "./HostTools.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as Records from "./Records.ts"
 import * as RunKeyComposition from "./RunKeyComposition.ts"
@@ -53,6 +55,8 @@ export interface Plan {
   readonly proxy?: "gateway" | "gateway-directory" | "gateway-container" | "nginx" | undefined
   /** `true` keeps whole bodies in the audit. Absent: a digest of each. */
   readonly auditBodies?: boolean | undefined
+  /** The user of tools that are not called on behalf of a grant: the operator of the command. Absent: none. */
+  readonly user?: ConnectionUser | undefined
   /** Workspaces that are allowed although they lie in a forbidden place: the relay's clones. */
   readonly allowedWorkspace?: HostWorkspace.Options["allowed"]
   /** How long a tool call waits for an approval, in seconds. */
@@ -112,10 +116,11 @@ export const neverHeld = Effect.fnUntraced(function* (
     },
     ...upstreamFiles.map((path) => ({
       path,
-      name: "a file about the upstream, the registries or the accounts",
+      name: "a file about the upstream, the registries, the accounts, their connections or tools",
       remedy:
         "Move it (COGNI_LLM_PROFILE_FILE, COGNI_LLM_IDENTITY_SECRET_FILE, COGNI_PACKAGES_FILE, " +
-        "COGNI_ACCOUNT_LIMITS_FILE) out of the workspace"
+        "COGNI_ACCOUNT_LIMITS_FILE, COGNI_CONNECTIONS_KEY_FILE, COGNI_GITHUB_APP_KEY_FILE, " +
+        "COGNI_HTTP_TOOLS_FILE) out of the workspace"
     })),
     {
       path: settings.stateDirectory,
@@ -191,7 +196,14 @@ export const isClone =
  */
 export const relay = (
   settings: Settings["Service"],
-  privateServers: PrivateServers = "any"
+  {
+    privateServers = "any",
+    user
+  }: {
+    readonly privateServers?: PrivateServers
+    /** The user of operations that have none. */
+    readonly user: ConnectionUser | undefined
+  } = { user: Connections.operator(settings) }
 ): Layer.Layer<GitRelay, Refusal, ContainerRuntime> =>
   Layer.unwrap(
     Effect.map(Effect.fromResult(settings.git), (git) => {
@@ -215,7 +227,7 @@ export const relay = (
             gitHubApis: git.gitHubApi === undefined ? {} : { [git.gitHubServer]: git.gitHubApi }
           })
         ),
-        Layer.provide(GitCredentials.layerTokens(git.tokens))
+        Layer.provide(Connections.credentials(settings, user))
       )
     })
   )
@@ -260,7 +272,7 @@ const carriers = {
 
 const between = (
   settings: Settings["Service"],
-  { approvalWaitSecondsMax, auditBodies, proxy = "gateway" }: Plan,
+  { approvalWaitSecondsMax, auditBodies, proxy = "gateway", user }: Plan,
   {
     key,
     keyFile,
@@ -273,7 +285,7 @@ const between = (
     readonly runKeys: RunKeySettings
     readonly packages: PackageMirrorOptions | undefined
   }
-): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> =>
+): Layer.Layer<LlmProxy, Misconfigured | Refusal, ContainerRuntime> =>
   Layer.unwrap(
     Effect.gen(function* () {
       if (proxy === "nginx") {
@@ -298,17 +310,23 @@ const between = (
         prices: settings.prices,
         auditBodies: auditBodies === true ? "full" : "digest",
         approvalWaitSecondsMax,
-        tools: hostTools(settings),
+        tools: yield* hostTools(settings, user),
         packages
       })
     })
   )
 
-/** Tools of this host that runs can call. */
-export const hostTools = ({ prometheusUrl }: Settings["Service"]): ReadonlyArray<Tool> => [
-  CurrentTime.tool,
-  MetricsQuery.make({ url: prometheusUrl })
-]
+/** Tools of this host that runs can call. `user` is whom a tool acts for if its call is on behalf of no grant. */
+export const hostTools = Effect.fnUntraced(function* (
+  settings: Settings["Service"],
+  user: ConnectionUser | undefined
+): Effect.fn.Return<ReadonlyArray<Tool>, Refusal, Scope.Scope> {
+  return [
+    CurrentTime.tool,
+    MetricsQuery.make({ url: settings.prometheusUrl }),
+    ...(yield* HostTools.make(settings, user))
+  ]
+})
 
 const proxy = (
   settings: Settings["Service"],
@@ -335,7 +353,11 @@ const proxyWith = (
     limits,
     packages
   }: { readonly limits: AccountLimits | undefined; readonly packages: PackageMirrorOptions | undefined }
-): Layer.Layer<LlmProxy | DemoWitness, Misconfigured, ContainerRuntime | Ledger | AccountReservations> => {
+): Layer.Layer<
+  LlmProxy | DemoWitness,
+  Misconfigured | Refusal,
+  ContainerRuntime | Ledger | AccountReservations
+> => {
   const { wayOut } = plan
   switch (wayOut._tag) {
     case "None":

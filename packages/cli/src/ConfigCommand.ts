@@ -8,12 +8,12 @@ import * as AgentRouter from "@cogni/sandbox-sessions/router/AgentRouter"
 import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
 import * as ConfigurationStore from "@cogni/sandbox-sessions/config/ConfigurationStore"
-import { toolNames } from "@cogni/sandbox-loop/ToolProfile"
 import * as Orchestrator from "@cogni/sandbox-sessions/router/Orchestrator"
 import { Effect, Schema } from "effect"
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { exitCode } from "./ExitCode.ts"
 import { type Refusal, refusal } from "./Failure.ts"
+import * as HostTools from "./HostTools.ts"
 import * as Output from "./Output.ts"
 import { plural } from "./Quantity.ts"
 import { Settings } from "./Settings.ts"
@@ -21,7 +21,7 @@ import { columns, oneLine } from "./TerminalText.ts"
 
 /** Checks a configuration file, and lists every problem. */
 export const check = Effect.fnUntraced(function* (input: Output.Asked & { readonly file: string }) {
-  const found = yield* Effect.result(load(input.file))
+  const found = yield* Effect.result(load(input.file, yield* offered))
   if (found._tag === "Failure") return yield* refuse(found.failure, input)
   const configuration = found.success
   if (input.output === "json") return yield* Output.json({ ok: true, ...describe(configuration) })
@@ -43,7 +43,7 @@ export const resolve = Effect.fnUntraced(function* (
       )
     )
   )
-  const found = yield* Effect.result(load(input.file))
+  const found = yield* Effect.result(load(input.file, yield* offered))
   if (found._tag === "Failure") return yield* refuse(found.failure, input)
   const { agent, rule } = AgentRouter.make(found.success).resolve(sender)
   const executor = found.success.sandbox.enabled && agent.sandbox ? "sandbox" : "host"
@@ -80,7 +80,12 @@ const decodeSender = Schema.decodeUnknownEffect(
   { errors: "all" }
 )
 
-const load = Effect.fnUntraced(function* (file: string) {
+/** The names of tools that this host offers. */
+const offered = Effect.gen(function* () {
+  return HostTools.namesOf(yield* HostTools.make(yield* Settings, undefined))
+}).pipe(Effect.scoped)
+
+const load = Effect.fnUntraced(function* (file: string, toolNames: ReadonlyArray<string>) {
   const { runtimeImage } = yield* Settings
   const text = yield* ConfigurationStore.readFile(file)
   return yield* Configuration.parse(text, { file, toolNames, runtimeImage })

@@ -19,7 +19,7 @@ const entries = {
   success: [0, "success"],
   findings: [
     1,
-    "doctor found a problem that must be fixed, prune could not remove a resource, an audit is not intact, or the cost of a call differs from the upstream's row (spend reconcile)"
+    "doctor found a problem that must be fixed, prune could not remove a resource, an audit is not intact, the cost of a call differs from the upstream's row (spend reconcile); or a secret was not encrypted (connections reencrypt)"
   ],
   usage: [64, "invalid command line"],
   input: [65, "invalid input: prompt, limits, run ID, workspace"],

@@ -86,15 +86,19 @@ const size = (name: string, description: string) => quantity(name, "SIZE", descr
 const memoryOr = (fallback: string) =>
   size("memory", `Memory allowed, such as 512m or 1g (default ${fallback})`)
 
+/** Flag for a whole number. */
 export const count = (name: string, description: string) =>
   orUndefined(Flag.Int(name).pipe(Flag.withDescription(description)))
 
+/** Flag for an amount in US dollars. */
 export const cost = (name: string, description: string) =>
   orUndefined(Flag.Finite(name).pipe(Flag.withMetavar("USD"), Flag.withDescription(description)))
 
-const optional = (name: string, metavar: string, description: string) =>
+/** Flag for a text that may be absent. */
+export const optional = (name: string, metavar: string, description: string) =>
   orUndefined(text(name, metavar, description))
 
+/** Flag for texts, which may be repeated. */
 export const several = (name: string, metavar: string, description: string) =>
   text(name, metavar, description).pipe(Flag.atLeast(0))
 
@@ -111,6 +115,7 @@ const whole = (name: string, minimum: number, maximum: number, description: stri
     )
   )
 
+/** Flag for a duration, in seconds. */
 export const duration = (name: string, description: string) =>
   quantity(name, "DURATION", description, Quantity.parseSeconds)
 

@@ -4,7 +4,7 @@
  *
  * A token belongs to one server and is never sent to another.
  */
-import type { ServerToken } from "@cogni/sandbox-git-relay/GitCredentials"
+import type * as CredentialSources from "@cogni/sandbox-connections/CredentialSources"
 import type { HostGitRelayOptions } from "@cogni/sandbox-git-relay/HostGitRelay"
 import { defaultForges, type ForgeHost } from "@cogni/sandbox-git-relay/OriginAddress"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
@@ -29,7 +29,7 @@ export interface GitVariables {
 }
 
 export interface GitSettings {
-  readonly tokens: ReadonlyArray<ServerToken>
+  readonly tokens: Parameters<typeof CredentialSources.hostConnections>[0]
   readonly gitHubServer: string
   /** URL of its API; `undefined` for the default of the server. */
   readonly gitHubApi: string | undefined
@@ -56,10 +56,12 @@ export const make = Effect.fnUntraced(function* (
     tokens: [
       ...(gitHubToken === undefined
         ? []
-        : [{ server: gitHubServer, username: "x-access-token", token: gitHubToken }]),
+        : [
+            { variable: "GITHUB_TOKEN", server: gitHubServer, username: "x-access-token", token: gitHubToken }
+          ]),
       ...(found.gitLabToken === undefined
         ? []
-        : [{ server: gitLabServer, username: "oauth2", token: found.gitLabToken }])
+        : [{ variable: "GITLAB_TOKEN", server: gitLabServer, username: "oauth2", token: found.gitLabToken }])
     ],
     gitHubServer,
     gitHubApi: found.gitHubApi,

@@ -1,5 +1,6 @@
 /** The flags of `grants create`. */
 import { Flag } from "effect/cli"
+import * as ConnectionRuleText from "./ConnectionRuleText.ts"
 import * as Flags from "./Flags.ts"
 
 export const create = {
@@ -49,6 +50,12 @@ export const create = {
     "PATTERN",
     "Repository for runs, such as https://github.com/acme/* or /srv/git/**; may be repeated (default none)"
   ),
+  connections: Flags.text(
+    "connection",
+    "NAME[=USE,...]",
+    "Connection that runs may use, and for what: fetch, push, pull_request, tool_read, tool_write (default the " +
+      "first three); may be repeated (default the server's own connections)"
+  ).pipe(Flags.parsed(ConnectionRuleText.parse), Flag.atLeast(0)),
   concurrentRunsMax: Flags.count(
     "max-runs",
     "Concurrent runs allowed in one server (default the server's limit)"

@@ -11,6 +11,7 @@ import * as GrantPermissions from "@cogni/sandbox-graph-provider/grants/GrantPer
 import { type GrantRefused, GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import { Clock, Effect, Layer, Result } from "effect"
+import * as ConnectionRuleText from "./ConnectionRuleText.ts"
 import { refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import type * as GrantFlags from "./GrantFlags.ts"
@@ -84,6 +85,7 @@ export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): Readon
       "TOOLS",
       "PACKAGES",
       "REPOSITORIES",
+      "CONNECTIONS",
       "EXPIRES"
     ],
     ...grants.map((grant) => [
@@ -101,7 +103,7 @@ export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): Readon
 /** Formats a grant, one line per property. */
 export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string> => {
   const { approve, budget, concurrentRunsMax } = grant.permissions
-  const [models = "", tools = "", packages = "", repositories = ""] = opened(grant)
+  const [models = "", tools = "", packages = "", repositories = "", connections = ""] = opened(grant)
   const limits = GrantPermissions.figures.flatMap((name) =>
     budget?.[name] === undefined ? [] : [`${name} ${budget[name]}`]
   )
@@ -117,6 +119,7 @@ export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string
     ["approves tool calls", approve === true ? "yes" : "no"],
     ["packages", packages],
     ["repositories", repositories],
+    ["connections", connections],
     ["budget per run", limits.length === 0 ? "the server's limits" : limits.join(", ")],
     ["when exhausted", budget?.onExhausted === "stop" ? "the run ends" : "calls are refused"],
     ["concurrent runs", concurrentRunsMax === undefined ? "the server's limit" : String(concurrentRunsMax)],
@@ -132,14 +135,15 @@ const graphsOf = ({ scopes }: ExecutionGrant): string =>
 
 const untilOf = ({ expiresAt }: ExecutionGrant): string => expiresAt?.toISOString() ?? "never"
 
-/** Returns models, tools, packages and repositories, each as one cell. */
+/** Returns models, tools, packages, repositories and connections, each as one cell. */
 const opened = ({
-  permissions: { models, packages = [], repositories = [], toolRules = [], tools = [] }
+  permissions: { connections, models, packages = [], repositories = [], toolRules = [], tools = [] }
 }: ExecutionGrant): ReadonlyArray<string> => [
   models?.join(" ") ?? "the server's",
   [...tools, ...toolRules.map(ToolAccess.ruleText)].join(" ") || "none",
   packages.join(" ") || "none",
-  repositories.join(" ") || "none"
+  repositories.join(" ") || "none",
+  connections?.map(ConnectionRuleText.format).join(" ") ?? "the server's"
 ]
 
 /** Parses the rules of `--ask-tool` and `--close-tool`. */
@@ -175,6 +179,7 @@ const permissionsOf = (
     ...(input.approve ? { approve: true } : {}),
     ...(input.packages.length === 0 ? {} : { packages: input.packages }),
     repositories: input.repositories,
+    ...(input.connections.length === 0 ? {} : { connections: input.connections }),
     ...(models.length === 0 ? {} : { models }),
     ...(Object.keys(figures).length === 0 && !input.stopWhenSpent
       ? {}
@@ -204,6 +209,7 @@ const flags: Readonly<Record<string, readonly [flag: string, input: keyof Create
   packages: ["--packages", "packages"],
   models: ["--model", "models"],
   repositories: ["--repository", "repositories"],
+  connections: ["--connection", "connections"],
   concurrentRunsMax: ["--max-runs", "concurrentRunsMax"],
   callsMax: ["--max-calls", "callsMax"],
   inputTokensMax: ["--max-input-tokens", "inputTokensMax"],

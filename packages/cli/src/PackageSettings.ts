@@ -1,9 +1,9 @@
 /** The registries of the package mirror, from a JSON file that `COGNI_PACKAGES_FILE` names. */
-import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { PackageMirrorOptions } from "@cogni/sandbox-proxy/PackageMirror"
 import { Effect, Redacted, Schema } from "effect"
-import { type Refusal, refusal } from "./Failure.ts"
+import type { Refusal } from "./Failure.ts"
+import * as JsonFile from "./JsonFile.ts"
 
 /** Values of the environment variables. */
 export interface PackageVariables {
@@ -35,23 +35,21 @@ const PackageFile = Schema.Struct({
 
 const fileBytesMax = 64 * 1024
 
-const decode = Schema.decodeUnknownEffect(Schema.fromJsonString(PackageFile), { onExcessProperty: "error" })
-
 /** Options of the mirror; `undefined` without a file. */
 export const make = Effect.fnUntraced(function* (
   { file, noProxy, proxyUrl }: PackageVariables,
   stateDirectory: string
 ): Effect.fn.Return<PackageMirrorOptions | undefined, Refusal> {
   if (file === undefined) return undefined
-  const refuse = (problem: string, remedy: string) =>
-    refusal("configuration", `COGNI_PACKAGES_FILE ${file} ${problem}`, remedy)
-  const { bytes } = yield* HostFile.read(file, { bytesMax: fileBytesMax }).pipe(
-    Effect.mapError(({ detail, remedy }) => refuse(`cannot be read (it ${detail})`, remedy))
-  )
-  const options = yield* decode(new TextDecoder().decode(bytes)).pipe(
-    Effect.mapError(({ message }) =>
-      refuse(`does not describe registries: ${message}`, "Correct it: docs/guides/packages.md lists the keys")
-    )
+  const options = yield* JsonFile.read(
+    {
+      variable: "COGNI_PACKAGES_FILE",
+      file,
+      bytesMax: fileBytesMax,
+      describes: "registries",
+      page: "docs/guides/packages.md"
+    },
+    PackageFile
   )
   return {
     ...options,

@@ -23,8 +23,9 @@ import * as SqlAccountReservations from "@cogni/sandbox-sql/SqlAccountReservatio
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, FileSystem, Layer, Result } from "effect"
+import type { SqlClient } from "effect/sql/SqlClient"
 import { join } from "node:path"
-import { mapLayerError, type Refusal } from "./Failure.ts"
+import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
 import type { Settings } from "./Settings.ts"
 
 /** The run directories of this host. The usage of a run whose process died is read from its audit. */
@@ -33,6 +34,23 @@ export const files = ({
   stateDirectory
 }: Pick<Settings["Service"], "prices" | "stateDirectory">): ReturnType<typeof FileRunStore.make> =>
   FileRunStore.make({ directory: stateDirectory, trafficOf: AuditTraffic.reader({ prices }) })
+
+/** A service in the run database. */
+export const inDatabase = <A, E extends { readonly message: string }>(
+  settings: Pick<Settings["Service"], "database">,
+  kept: Layer.Layer<A, E, SqlClient>,
+  otherwise: string
+): Layer.Layer<A, Refusal> =>
+  Layer.unwrap(
+    Effect.map(Effect.fromResult(settings.database), ({ address }) =>
+      kept.pipe(
+        Layer.provide(Database.layer(address)),
+        mapLayerError(({ message }) =>
+          refusal("unavailable", `${otherwise}: ${message}`, "See COGNI_DATABASE_URL and COGNI_STATE_DIR")
+        )
+      )
+    )
+  )
 
 /** The journals of the runs of this host. */
 export const journal = ({

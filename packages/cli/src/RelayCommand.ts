@@ -1,4 +1,6 @@
 /** `relay list`, `relay retry`, `relay drop`: manage commits that were not delivered. */
+import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
+import * as RunFacts from "@cogni/sandbox-core/RunFacts"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
@@ -7,8 +9,9 @@ import type { BranchName } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import { Effect, Schema } from "effect"
 import * as Composition from "./Composition.ts"
+import * as Connections from "./Connections.ts"
 import { refusal } from "./Failure.ts"
-import type * as Flags from "./Flags.ts"
+import * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
 import * as RelayReport from "./RelayReport.ts"
@@ -52,10 +55,13 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
     // Containers of a dead process may still change the workspace.
     yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reap)
     const relay = yield* GitRelay
+    const record = yield* Effect.flatMap(RunStore, (store) => store.get(runId))
+    // Delivered with the connections of the account that the run was for.
+    const account = record && RunFacts.of(record).billingAccountId
+    const user = Connections.operator(settings, { runId, ...Flags.given({ account }) })
     const delivered = yield* Effect.gen(function* () {
       const clone = yield* relay.reopen(runId, { branch, ...(input.pr ? { createPr: true } : {}) })
       if (clone.request.deliver === "patch" && !isNamed) return yield* unasked(runId)
-      const record = yield* Effect.flatMap(RunStore, (store) => store.get(runId))
       return yield* RelayRun.deliver(
         clone,
         {
@@ -65,7 +71,11 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
         },
         record?.llm?.auditHead
       )
-    }).pipe(Effect.scoped, Effect.provideService(RelayObserver, RepoRun.observe(progress)))
+    }).pipe(
+      Effect.scoped,
+      Effect.provideService(RelayObserver, RepoRun.observe(progress)),
+      Effect.provideService(ConnectionUser, user)
+    )
     yield* progress.rest
     yield* RepoRun.settle(delivered, patch)
     return { delivery: delivered, runId }

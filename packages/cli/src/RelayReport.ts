@@ -84,6 +84,8 @@ export const exitOf = ({ operation, reason }: GitRelayError): ExitName => {
       return "refused"
     case "NotKept":
       return "notFound"
+    case "CredentialsDenied":
+      return "refused"
     case "CredentialsUnavailable":
       return "configuration"
     case "OriginUnavailable":

@@ -33,6 +33,8 @@ const words: Readonly<Record<Remedy.Name, string>> = {
   "AcpOptions.ignoreMcpServers": "--ignore-mcp-servers",
   "CloneRequest.baseBranch": "--base",
   "CloneRequest.depth": "--depth",
+  "ConnectionStore.add": "cogni-sandbox connections add",
+  ConnectionUser: "--account",
   "DockerApi.host": "DOCKER_HOST",
   DockerDoctor: "cogni-sandbox doctor",
   DockerReaper: "cogni-sandbox prune",
@@ -63,6 +65,7 @@ const words: Readonly<Record<Remedy.Name, string>> = {
   "NginxLlmProxy.upstream": "COGNI_LLM_URL",
   "RelayRun.deliver": "relay retry --patch FILE",
   "ReopenOptions.branch": "relay retry --branch",
+  "SecretBox.layerKeys": "COGNI_CONNECTIONS_KEY_FILE",
   "RunStore.list": "cogni-sandbox ps"
 }
 

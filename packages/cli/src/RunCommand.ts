@@ -16,6 +16,7 @@ import type { InClone } from "@cogni/sandbox-graph-provider/Repositories"
 import type { RunCost } from "@cogni/sandbox-ledger/RunCost"
 import { Effect, Layer, Schema, type Stdio } from "effect"
 import * as Composition from "./Composition.ts"
+import * as Connections from "./Connections.ts"
 import { exitCode } from "./ExitCode.ts"
 import { type Refusal, refusal, RunFailed } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
@@ -62,7 +63,8 @@ const running = Effect.fnUntraced(function* (
   const subject = yield* subjectOf(input)
   const plan = yield* Effect.fromResult(RunPlan.make(subject, runId, input, settings))
   const repo = yield* Effect.fromResult(RepoPlan.make(input, runId))
-  const wayOut = { ...plan, proxy: input.proxy, auditBodies: input.auditBodies }
+  const user = Connections.operator(settings, { runId })
+  const wayOut = { ...plan, user, proxy: input.proxy, auditBodies: input.auditBodies }
   const runner = (how: Composition.Plan) => Layer.provide(Composition.runner(settings, how), approvals)
   const shown = { ...input, live: subject._tag === "Command" && input.output === "text" }
   if (repo === undefined) {
@@ -91,7 +93,9 @@ const running = Effect.fnUntraced(function* (
     if (delivery._tag !== "Failed") yield* progress.note(RelayReport.describe(delivery, repo.patch))
     return ended
   }).pipe(
-    Effect.provide(Layer.provideMerge(Composition.relay(settings), runner({ ...wayOut, allowedWorkspace }))),
+    Effect.provide(
+      Layer.provideMerge(Composition.relay(settings, { user }), runner({ ...wayOut, allowedWorkspace }))
+    ),
     Effect.scoped
   )
   yield* tell(input, plan, subject, ended)

@@ -30,13 +30,11 @@ import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
 import { Probes } from "@cogni/sandbox-server/ServerHealth"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
-import * as Database from "@cogni/sandbox-sql/Database"
 import { Clock, Effect, Layer, Result, Schedule } from "effect"
-import type { SqlClient } from "effect/sql/SqlClient"
 import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import * as Composition from "./Composition.ts"
-import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
+import { type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as IdentityProof from "./IdentityProof.ts"
 import * as RunPlan from "./RunPlan.ts"
@@ -54,17 +52,17 @@ export const limitsOf = (input: ServeInput): Partial<ServerLimits.ServerLimits> 
 
 /** The grant store, in the run database. */
 export const grants = (settings: Settings["Service"]): Layer.Layer<GrantStore, Refusal> =>
-  inDatabase(settings, SqlGrantStore.layer, "grants cannot be looked up")
+  Records.inDatabase(settings, SqlGrantStore.layer, "grants cannot be looked up")
 
 /** Approvals of tool calls, in the run database. */
 export const approvals = (settings: Settings["Service"]): Layer.Layer<never, Refusal> =>
-  inDatabase(settings, SqlApprovals.layer, "approvals cannot be looked up")
+  Records.inDatabase(settings, SqlApprovals.layer, "approvals cannot be looked up")
 
 /** Idempotency keys, whose secret is in the run database. */
 export const idempotencyKeys = (
   settings: Settings["Service"]
 ): Layer.Layer<IdempotencyKeys.IdempotencyKeys, Refusal> =>
-  inDatabase(
+  Records.inDatabase(
     settings,
     IdempotencyKeys.layer(SharedSecret.make("idempotency-keys", IdempotencyKeys.secretBytes)),
     "the secret of idempotency keys cannot be read"
@@ -119,6 +117,8 @@ export const server = (
         models: offeredOf(settings, options),
         budget
       }
+      // Now, and not with the first run that needs a credential.
+      yield* Effect.fromResult(settings.connections)
       const { hostNames, trustedProxies } = options
       const repositories = { forges, hostOrigins: options.hostRepositories }
       const server = {
@@ -149,12 +149,13 @@ export const server = (
         ),
         Layer.provide(Records.audits(settings)),
         Layer.provide(
-          Composition.relay(
-            settings,
-            forges
+          Composition.relay(settings, {
+            // Each use is on behalf of the grant of its run.
+            user: undefined,
+            privateServers: forges
               .filter(({ allowPrivateAddresses }) => allowPrivateAddresses === true)
               .map(({ host }) => OriginAddress.serverHost(`https://${host}`))
-          )
+          })
         ),
         Layer.provide(probes),
         Layer.provide(tidying(settings)),
@@ -165,22 +166,6 @@ export const server = (
         Layer.provide(approvals(settings))
       )
     })
-  )
-
-const inDatabase = <A, E extends { readonly message: string }>(
-  settings: Settings["Service"],
-  kept: Layer.Layer<A, E, SqlClient>,
-  otherwise: string
-): Layer.Layer<A, Refusal> =>
-  Layer.unwrap(
-    Effect.map(Effect.fromResult(settings.database), ({ address }) =>
-      kept.pipe(
-        Layer.provide(Database.layer(address)),
-        mapLayerError(({ message }) =>
-          refusal("unavailable", `${otherwise}: ${message}`, "See COGNI_DATABASE_URL and COGNI_STATE_DIR")
-        )
-      )
-    )
   )
 
 const modelOf = (settings: Settings["Service"], { demo, model }: ServeInput): string | undefined =>
@@ -231,9 +216,10 @@ const tidying = (settings: Settings["Service"]) =>
 const ruleWarnings = (settings: Settings["Service"]): Layer.Layer<never, never, GrantStore> =>
   Effect.gen(function* () {
     const found = yield* (yield* GrantStore).list
-    const lines = unusedRules(found, Composition.hostTools(settings), yield* Clock.currentTimeMillis)
+    const tools = yield* Composition.hostTools(settings, undefined)
+    const lines = unusedRules(found, tools, yield* Clock.currentTimeMillis)
     yield* Effect.forEach(lines, (line) => Effect.logWarning(line), { discard: true })
-  }).pipe(Effect.ignore({ log: "Warn" }), Layer.effectDiscard)
+  }).pipe(Effect.scoped, Effect.ignore({ log: "Warn" }), Layer.effectDiscard)
 
 /** Describes rules of valid grants that cover none of the tools. */
 export const unusedRules = (

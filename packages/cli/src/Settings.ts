@@ -14,9 +14,11 @@ import * as UpstreamProfile from "@cogni/sandbox-proxy/UpstreamProfile"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import { Config, ConfigProvider, Context, Effect, Layer, Option, Redacted, Schema } from "effect"
 import * as AccountSettings from "./AccountSettings.ts"
+import * as ConnectionSettings from "./ConnectionSettings.ts"
 import * as DatabaseSettings from "./DatabaseSettings.ts"
 import type { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
+import * as HttpToolSettings from "./HttpToolSettings.ts"
 import * as ImageSettings from "./ImageSettings.ts"
 import type { Tags } from "./InstalledImages.ts"
 import * as KeyFile from "./KeyFile.ts"
@@ -125,6 +127,7 @@ const config = Config.all({
     keyFile: text("COGNI_IMAGE_KEY_FILE")
   }),
   packagesFile: text("COGNI_PACKAGES_FILE"),
+  httpToolsFile: text("COGNI_HTTP_TOOLS_FILE"),
   accountLimitsFile: text("COGNI_ACCOUNT_LIMITS_FILE"),
   runKeys: Config.all({
     mode: optional(Config.schema(RunKeySettings.Mode, "COGNI_RUN_KEYS")),
@@ -145,6 +148,11 @@ const config = Config.all({
     keyHeader: optional(Config.schema(UpstreamProfile.KeyHeader, "COGNI_LLM_KEY_HEADER")),
     identitySecret: secret("COGNI_LLM_IDENTITY_SECRET"),
     identitySecretFile: text("COGNI_LLM_IDENTITY_SECRET_FILE")
+  }),
+  connections: Config.all({
+    keyFile: text("COGNI_CONNECTIONS_KEY_FILE"),
+    gitHubAppId: text("COGNI_GITHUB_APP_ID"),
+    gitHubAppKeyFile: text("COGNI_GITHUB_APP_KEY_FILE")
   }),
   url: text("COGNI_LLM_URL"),
   key: secret("COGNI_LLM_KEY"),
@@ -219,13 +227,12 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
         noProxy: found.git.noProxy
       })
     ),
+    /** Keys of connections. An invalid file is an error only if a connection is used. */
+    connections: yield* Effect.result(ConnectionSettings.make(found.connections)),
+    /** Rules of HTTP tools. An invalid file is an error for every run with a model. */
+    httpTools: yield* Effect.result(HttpToolSettings.make(found.httpToolsFile)),
     /** Files that decide what leaves this host, where to, and at whose cost. No agent may write them. */
-    upstreamFiles: [
-      found.upstream.profileFile,
-      found.upstream.identitySecretFile,
-      found.packagesFile,
-      found.accountLimitsFile
-    ].filter((path) => path !== undefined),
+    upstreamFiles: filesOf(found),
     /** The file that contains the key, if any. */
     keyFile,
     upstream: yield* upstream,
@@ -237,6 +244,23 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     git: yield* Effect.result(GitSettings.make(found.git))
   }
 })
+
+const filesOf = ({
+  accountLimitsFile,
+  connections,
+  httpToolsFile,
+  packagesFile,
+  upstream
+}: Config.Success<typeof config>): ReadonlyArray<string> =>
+  [
+    upstream.profileFile,
+    upstream.identitySecretFile,
+    packagesFile,
+    httpToolsFile,
+    accountLimitsFile,
+    connections.keyFile,
+    connections.gitHubAppKeyFile
+  ].filter((path) => path !== undefined)
 
 export class Settings extends Context.Service<Settings>()("@cogni/sandbox-cli/Settings", { make }) {}
 

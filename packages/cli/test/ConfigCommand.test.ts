@@ -61,6 +61,17 @@ describe("config check", () => {
     })
   )
 
+  it.effect("knows the tools of this host, and those of HTTP only with rules", () =>
+    Effect.gen(function* () {
+      const naming = (tool: string) =>
+        good.replace("{assistant: {}", `{assistant: {tool_overrides: {allow: [${tool}]}}`)
+      assert.strictEqual((yield* config(naming("github.comment"), "check", "FILE")).code, 0)
+      const unknown = yield* config(naming("http.get"), "check", "FILE")
+      assert.strictEqual(unknown.code, 65)
+      assert.include(unknown.stdout, "Expected an existing tool")
+    })
+  )
+
   it.effect("lists every problem with its position, like a compiler, and their number", () =>
     Effect.gen(function* () {
       const bad = good

@@ -64,8 +64,8 @@ describe("GitSettings", () => {
     Effect.gen(function* () {
       const tokens = { gitHubToken: Redacted.make(token), gitLabToken: Redacted.make(other) }
       assert.deepStrictEqual(plain(yield* made(tokens)), [
-        { server: "https://github.com", username: "x-access-token", token },
-        { server: "https://gitlab.com", username: "oauth2", token: other }
+        { variable: "GITHUB_TOKEN", server: "https://github.com", username: "x-access-token", token },
+        { variable: "GITLAB_TOKEN", server: "https://gitlab.com", username: "oauth2", token: other }
       ])
       const own = {
         gitHubServer: "https://GitHub.Example.com:443/x?y",
@@ -119,7 +119,7 @@ describe("GitSettings", () => {
     Effect.gen(function* () {
       const settings = yield* made({ gitHubTokenFile: yield* file(`${token}\n`) })
       assert.deepStrictEqual(plain(settings), [
-        { server: "https://github.com", username: "x-access-token", token }
+        { variable: "GITHUB_TOKEN", server: "https://github.com", username: "x-access-token", token }
       ])
     })
   )

@@ -75,6 +75,7 @@ describe("grants create", () => {
         ["--model", "openai/**"],
         ["--packages", "npm:@types/*"],
         ["--repository", "https://github.com/acme/*"],
+        ["--connection", "github=fetch"],
         ["--max-calls", "9"],
         ["--max-cost", "0.5"],
         ["--max-runs", "2"],
@@ -93,6 +94,7 @@ describe("grants create", () => {
         packages: ["npm:@types/*"],
         models: ["gpt-5", "openai/**"],
         repositories: ["https://github.com/acme/*"],
+        connections: [{ connection: "github", purposes: ["fetch"] }],
         budget: { callsMax: 9, costUsdMax: 0.5, onExhausted: "stop" },
         concurrentRunsMax: 2
       })
@@ -106,7 +108,7 @@ describe("grants create", () => {
       assert.match(shown.stdout, /^approves tool calls +yes$/mu)
       assert.include(listed.stdout, `gpt-5 openai/**  ${tools}  npm:@types/*  https://github.com/acme/*`)
       yield* grants("create", ...ana)
-      assert.match((yield* grants("list")).stdout, /the server's +none +none +none +never/u)
+      assert.match((yield* grants("list")).stdout, /the server's +none +none +none +the server's +never/u)
       assert.strictEqual((yield* grants("show", "grant-none")).code, 66)
       const wide = yield* grants("create", ...ana, "--repository", "https://*/acme/app")
       assert.deepStrictEqual([wide.code, wide.stdout], [65, ""])

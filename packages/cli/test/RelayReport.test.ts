@@ -230,6 +230,7 @@ describe("exit codes", () => {
     ["refused", ofReason(new Errors.PatchRefused(said), "apply")],
     ["notFound", ofReason(new Errors.NotKept({ runId, ...said }), "reopen")],
     ["configuration", ofReason(new Errors.CredentialsUnavailable({ ...said, isRetryable: true }), "clone")],
+    ["refused", ofReason(new Errors.CredentialsDenied(said), "clone")],
     ["unavailable", ofReason(origin(true), "clone")],
     ["input", ofReason(origin(false), "clone")],
     ["fault", ofReason(relay, "clone")],

@@ -20,6 +20,8 @@ const absent: Settings["Service"] = {
   imageOf: (image) => `cogni/${image}:1`,
   packages: Result.succeed(undefined),
   accountLimits: Result.succeed(undefined),
+  connections: Result.succeed({ keys: undefined, gitHubApp: undefined }),
+  httpTools: Result.succeed([]),
   prices: undefined,
   rowsSeconds: undefined,
   identityCheckModel: undefined,

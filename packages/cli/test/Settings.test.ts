@@ -58,6 +58,8 @@ describe("Settings", () => {
         gatewayImage: "cogni-sandbox/gateway:latest",
         packages: Result.succeed(undefined),
         accountLimits: Result.succeed(undefined),
+        connections: Result.succeed({ keys: undefined, gitHubApp: undefined }),
+        httpTools: Result.succeed([]),
         prices: undefined,
         rowsSeconds: undefined,
         identityCheckModel: undefined,

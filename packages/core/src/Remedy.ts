@@ -11,6 +11,8 @@ export const names = [
   "AcpOptions.ignoreMcpServers",
   "CloneRequest.baseBranch",
   "CloneRequest.depth",
+  "ConnectionStore.add",
+  "ConnectionUser",
   "DockerApi.host",
   "DockerDoctor",
   "DockerReaper",
@@ -41,7 +43,8 @@ export const names = [
   "NginxLlmProxy.upstream",
   "RelayRun.deliver",
   "ReopenOptions.branch",
-  "RunStore.list"
+  "RunStore.list",
+  "SecretBox.layerKeys"
 ] as const
 
 export type Name = (typeof names)[number]

@@ -5,8 +5,8 @@
  * A credential is bound to one server. The relay passes it to git over a pipe, or to the forge's API in a header, and
  * does not store it.
  */
-import { Context, Effect, Layer, type Redacted } from "effect"
-import type { CredentialsUnavailable } from "./GitRelayError.ts"
+import { Context, Effect, Layer, type Redacted, type Scope } from "effect"
+import type { CredentialsDenied, CredentialsUnavailable } from "./GitRelayError.ts"
 import { serverOf } from "./Refs.ts"
 
 export interface CredentialRequest {
@@ -19,15 +19,17 @@ export interface GitCredential {
   /** `x-access-token` at GitHub, `oauth2` at GitLab. */
   readonly username: string
   readonly password: Redacted.Redacted<string>
+  /** Fails when the credential becomes invalid while it is in use. Absent: it does not. */
+  readonly ended?: Effect.Effect<never, CredentialsUnavailable> | undefined
 }
 
 export class GitCredentials extends Context.Service<
   GitCredentials,
   {
-    /** Returns `undefined` to access the origin without a credential. */
+    /** Returns a credential for one use, until the scope closes. `undefined`: access the origin without one. */
     readonly get: (
       request: CredentialRequest
-    ) => Effect.Effect<GitCredential | undefined, CredentialsUnavailable>
+    ) => Effect.Effect<GitCredential | undefined, CredentialsDenied | CredentialsUnavailable, Scope.Scope>
   }
 >()("@cogni/sandbox-git-relay/GitCredentials") {}
 

@@ -58,6 +58,17 @@ export class CredentialsUnavailable extends Schema.TaggedError<CredentialsUnavai
   }
 }
 
+/** The grant or the connection does not allow the use. No credential was looked at. */
+export class CredentialsDenied extends Schema.TaggedError<CredentialsDenied>()("CredentialsDenied", {
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return `${this.detail}. ${this.remedy}`
+  }
+}
+
 /** The export from the workspace is not a valid bundle. */
 export class BundleRefused extends Schema.TaggedError<BundleRefused>()("BundleRefused", {
   detail: Schema.String,
@@ -169,6 +180,7 @@ export const GitRelayReason = Schema.Union([
   OriginUnavailable,
   RelayFailed,
   CredentialsUnavailable,
+  CredentialsDenied,
   BundleRefused,
   PatchRefused,
   PolicyRefused,

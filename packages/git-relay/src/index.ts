@@ -1,5 +1,8 @@
+export * as BrokerCredentials from "./BrokerCredentials.ts"
+export * as ForgeSources from "./forge/ForgeSources.ts"
 export * as GitCredentials from "./GitCredentials.ts"
 export * as GitHubAppCredentials from "./forge/GitHubAppCredentials.ts"
+export * as GitHubTools from "./forge/GitHubTools.ts"
 export * as GitRelay from "./GitRelay.ts"
 export * as HostGitRelay from "./HostGitRelay.ts"
 export * as MemoryGitRelay from "./MemoryGitRelay.ts"

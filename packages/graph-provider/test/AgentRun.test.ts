@@ -2,6 +2,7 @@
  * Runs in a clone: what the relay receives, and where the agent works. The relay is recorded, without git. Also the
  * judgment of a run: an answer only with exit code 0, otherwise one line that states the reason.
  */
+import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import { AgentFailed, unreadable } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
@@ -17,10 +18,12 @@ import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/Sand
 import type { Canary } from "@cogni/sandbox-core/Canary"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
+import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Layer, Result } from "effect"
+import * as GraphWorld from "./GraphWorld.ts"
 import { context, envelope, grantOf, request, run, told, worker } from "./GraphWorld.ts"
 
 const pushed: RepositoryDelivery = {
@@ -197,6 +200,49 @@ describe("AgentRun.live", () => {
       )
     )
   )
+
+  it.effect("gets each clone on behalf of the account and the grant of its own run", () => {
+    const users: Array<unknown> = []
+    const asking = Layer.succeed(
+      Repositories,
+      Repositories.of({
+        check: () => Effect.void,
+        inClone: () => () =>
+          Effect.gen(function* () {
+            const user = yield* ConnectionUser
+            const authority = yield* Effect.orDie(user!.authority)
+            users.push([user!.billingAccountId, user!.runId, authority.grantId, authority.billingAccountId])
+            return yield* new RepositoryUnavailable({ reason: "CredentialsDenied", detail: "denied" })
+          })
+      })
+    )
+    const as = (account: string, runId: string) =>
+      told(
+        { ...asked("worker"), caller: { ...request().caller, billingAccountId: account } },
+        { ...context, grantId: `grant-of-${account}`, runId: RunId.make(runId) }
+      )
+    return Effect.gen(function* () {
+      const ends = yield* Effect.all([as("acme", "run-000000000001"), as("beta", "run-000000000002")], {
+        concurrency: "unbounded"
+      })
+      for (const { final } of ends) {
+        assert.containSubset(final, { ok: false, error: "policy_denied", reason: "CredentialsDenied" })
+      }
+      assert.sameDeepMembers(users, [
+        ["acme", "run-000000000001", "grant-of-acme", "acme"],
+        ["beta", "run-000000000002", "grant-of-beta", "beta"]
+      ])
+    }).pipe(
+      Effect.provide(
+        GraphWorld.world({
+          repositories: asking,
+          grants: ["acme", "beta"].map((account) =>
+            grantOf({ id: `grant-of-${account}`, billingAccountId: account })
+          )
+        })
+      )
+    )
+  })
 
   it.effect("starts no agent, records nothing and uses nothing if the clone is unavailable", () => {
     const none = Layer.succeed(

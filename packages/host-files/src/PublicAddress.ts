@@ -23,13 +23,15 @@ const networks = (family: "ipv4" | "ipv6", ...texts: ReadonlyArray<string>): net
   return list
 }
 
-/** IANA's special-purpose IPv4 ranges: unspecified, private, shared, loopback, link-local, tests, multicast. */
+/** IANA's special-purpose IPv4 ranges, and a host's agent: unspecified, private, shared, loopback, link-local, tests. */
 const special4 = networks(
   "ipv4",
   "0.0.0.0/8",
   "10.0.0.0/8",
   "100.64.0.0/10",
   "127.0.0.0/8",
+  // The agent of the host on virtual machines of Azure.
+  "168.63.129.16/32",
   "169.254.0.0/16",
   "172.16.0.0/12",
   "192.0.0.0/24",

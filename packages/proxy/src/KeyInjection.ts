@@ -197,6 +197,14 @@ export const pseudonym = (
 /** Value of the `authorization` header for a host server that a tool queries. The token is not the model's key. */
 export const bearer = (token: Redacted.Redacted<string>): string => `Bearer ${Redacted.value(token)}`
 
+/** The header of a credential that a tool uses: a bearer token for `authorization`, and the credential as it is for others. */
+export const header = (
+  name: string,
+  secret: Redacted.Redacted<string>
+): Readonly<Record<string, string>> => ({
+  [name]: name === "authorization" ? bearer(secret) : Redacted.value(secret)
+})
+
 /** Replaces the key in a text of unknown origin: in plain text, escaped in JSON, or percent-encoded. */
 export const scrub = (text: string, upstreamKey: UpstreamKey): string => {
   const key = Redacted.value(upstreamKey)
@@ -205,6 +213,61 @@ export const scrub = (text: string, upstreamKey: UpstreamKey): string => {
     .filter((spelling) => spelling !== "")
     .reduce((clean, spelling) => clean.replaceAll(spelling, "[key]"), text)
 }
+
+/** Shortest encoded form of a secret that is searched for, in characters. */
+const encodedCharactersMin = 12
+
+/**
+ * Whether a text of unknown origin contains the secret in another form than {@link scrub} replaces: escaped for JSON,
+ * HTML or a URL in any way, in Base64 at any position, in hexadecimal, or in UTF-16.
+ */
+export const repeats = (text: string, secret: Redacted.Redacted<string>): boolean => {
+  const value = Redacted.value(secret)
+  const bytes = Buffer.from(value)
+  const forms = [0, 1, 2].map((before) => base64Of(bytes, before))
+  const hex = bytes.toString("hex")
+  const plain = text.replaceAll("\0", "")
+  const once = unescaped(plain)
+  return [plain, once, unescaped(once)].some((read) => {
+    const joined = read.replaceAll(/\s/gu, "")
+    const standard = joined.replaceAll("-", "+").replaceAll("_", "/")
+    return (
+      read.includes(value) ||
+      forms.some((form) => form.length >= encodedCharactersMin && standard.includes(form)) ||
+      (hex.length >= encodedCharactersMin && joined.toLowerCase().includes(hex))
+    )
+  })
+}
+
+/** The characters of Base64 that only these bytes determine, after some other bytes. */
+const base64Of = (bytes: Buffer, before: number): string =>
+  Buffer.concat([Buffer.alloc(before), bytes])
+    .toString("base64")
+    .slice(Math.ceil((before * 8) / 6), Math.floor(((before + bytes.length) * 8) / 6))
+
+const entities: Readonly<Record<string, string>> = { amp: "&", apos: "'", gt: ">", lt: "<", quot: '"' }
+
+/** Resolves the escapes of JSON, HTML and URLs once, character by character. */
+const unescaped = (text: string): string =>
+  text.replaceAll(
+    /\\u([0-9a-f]{4})|\\x([0-9a-f]{2})|\\([/"'\\])|&#x([0-9a-f]{1,5});|&#(\d{1,6});|&(amp|apos|gt|lt|quot);|%([0-9a-f]{2})/giu,
+    (
+      _whole,
+      u?: string,
+      x?: string,
+      character?: string,
+      hex?: string,
+      decimal?: string,
+      name?: string,
+      percent?: string
+    ) => {
+      const code = u ?? x ?? hex ?? percent
+      if (code !== undefined) return String.fromCodePoint(Number.parseInt(code, 16))
+      return decimal === undefined
+        ? (character ?? entities[String(name).toLowerCase()] ?? "")
+        : String.fromCodePoint(Number(decimal))
+    }
+  )
 
 /** Returns the key in plain text, only for the message to a thread that serves runs. */
 export const handedOver = (upstreamKey: UpstreamKey): string => Redacted.value(upstreamKey)

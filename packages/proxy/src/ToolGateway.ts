@@ -4,7 +4,7 @@
  * The socket identifies the run; a call that names another run is refused. This module knows neither HTTP nor MCP: both
  * use the same `call`, so the same rules and the same audit apply to both.
  */
-import { Deferred, Duration, Effect, Semaphore } from "effect"
+import { Context, Deferred, Duration, Effect, Semaphore } from "effect"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
@@ -73,6 +73,12 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
     })
   )
   const turns = yield* Semaphore.make(options.concurrentMax ?? 16)
+  // A tool acts for the user of its run, whatever fiber serves the call, and on whose behalf.
+  const ofRun = yield* Effect.context<never>()
+  const inRun = <A, E>(call: Effect.Effect<A, E>) =>
+    Effect.flatMap(Effect.context<never>(), (ofCall) =>
+      Effect.provideContext(call, Context.merge(ofCall, ofRun))
+    )
   const over = yield* Deferred.make<never, Tool.ToolFailed>()
   const isOver = new Tool.ToolFailed({ code: "unavailable", detail: "the run has ended" })
   /** One function per call in progress: audits it as interrupted, unless its end is already audited. */
@@ -89,7 +95,7 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
       if (options.inspect(text, call.requestId))
         return refused("policy_denied", "the arguments contain a secret that may not leave this sandbox")
       const context = { runId, identity, requestId: call.requestId }
-      return turns.withPermit(allowed.call(call.tool, call.input, context))
+      return turns.withPermit(inRun(allowed.call(call.tool, call.input, context)))
     })
 
   return {

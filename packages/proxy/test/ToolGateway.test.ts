@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Approvals } from "@cogni/sandbox-core/Approvals"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as Tool from "@cogni/sandbox-loop/Tool"
-import { Deferred, Effect, Exit, Fiber, Schema } from "effect"
+import { Context, Deferred, Effect, Exit, Fiber, Schema } from "effect"
 import { TestClock } from "effect/testing"
 import { createHash } from "node:crypto"
 import * as AuditEntry from "../src/AuditEntry.ts"
@@ -53,7 +53,24 @@ const make = Effect.fnUntraced(function* (
 
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex")
 
+/** Something that is provided around a run, such as the user of its connections. */
+const RunUser = Context.Reference("test/RunUser", { defaultValue: () => "nobody" })
+
 describe("ToolGateway", () => {
+  it.effect("calls a tool with what was provided around its run, whichever fiber serves the call", () =>
+    Effect.gen(function* () {
+      const who = echo("test__who", () => Effect.service(RunUser))
+      const first = yield* Effect.provideService(make([who]), RunUser, "ana")
+      const second = yield* Effect.provideService(make([who]), RunUser, "ben")
+      const calls = Effect.all([
+        first.call("test__who", { text: "" }),
+        second.call("test__who", { text: "" })
+      ])
+      assert.deepStrictEqual(yield* calls, ["ana", "ben"])
+      assert.deepStrictEqual(yield* Effect.provideService(calls, RunUser, "mallory"), ["ana", "ben"])
+    })
+  )
+
   it.effect("calls a tool for its run, and records it with sizes and digests", () =>
     Effect.gen(function* () {
       let seen: Tool.ToolContext | undefined

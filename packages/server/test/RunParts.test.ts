@@ -1,4 +1,5 @@
 /** Tests what a run called, its audit, and repeated deliveries, over HTTP: with hostile text in every field. */
+import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import * as Await from "../../../test/harness/Await.ts"
 import type { MemoryProxyOptions } from "@cogni/sandbox-core/LlmProxy"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -294,6 +295,21 @@ describe("a repeated delivery", () => {
       assert.containSubset(body, { runId, relay: { status: "pushed", origin: kept.origin } })
       assert.notInclude(JSON.stringify(body), "/srv/secret")
       assert.containSubset(record?.annotations?.["relay"] as object, { status: "pushed" })
+    })
+  )
+
+  it.effect("delivers on behalf of the account and the grant of the caller", () =>
+    Effect.gen(function* () {
+      let user: ConnectionUser | undefined
+      yield* retried(() =>
+        Effect.gen(function* () {
+          user = yield* ConnectionUser
+          return { record: { ...kept, status: "pushed" } }
+        })
+      )
+      const { billingAccountId, grantId } = yield* Effect.orDie(user!.authority)
+      assert.deepStrictEqual([user!.runId, user!.billingAccountId], [runId, billingAccountId])
+      assert.match(grantId, /^grant-/u)
     })
   )
 

@@ -8,11 +8,13 @@
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Effect, Layer, Option } from "effect"
+import type { AgentConfig } from "./config/AgentConfig.ts"
 import type { Configuration } from "./config/Configuration.ts"
 import { ConfigurationStore } from "./config/ConfigurationStore.ts"
 import * as DockerSandbox from "./sandbox/DockerSandbox.ts"
 import { Executors } from "./executor/Executors.ts"
 import * as ExecutorTools from "@cogni/sandbox-loop/ExecutorTools"
+import type { Tool } from "@cogni/sandbox-loop/Tool"
 import * as MessageRouter from "./router/MessageRouter.ts"
 import type { Orchestrators } from "./router/Orchestrator.ts"
 import * as SandboxManager from "./sandbox/SandboxManager.ts"
@@ -23,7 +25,9 @@ export interface SessionsOptions extends Omit<MessageRouter.RouterOptions, "tool
   readonly settings?: Partial<DockerSandbox.SandboxSettings> | undefined
   /** Host executor for agents without a sandbox and for `on_unavailable: host` (default: none). */
   readonly host?: Executor | undefined
-  /** Tools of a session (default {@link toolsFor}). */
+  /** Tools of an agent's sessions beyond those of its executor, which its profile must allow too (default: none). */
+  readonly moreTools?: ((agent: AgentConfig) => ReadonlyArray<Tool>) | undefined
+  /** Tools of a session (default {@link toolsFor}, with `moreTools`). */
   readonly toolsFor?: MessageRouter.ToolsFor | undefined
 }
 
@@ -61,11 +65,17 @@ export const settingsOf = (
  * Makes `shell.exec`, `process.*` and `file.*` for a session's executor, restricted by the agent's profile. Processes
  * live as long as the session.
  */
-export const toolsFor: MessageRouter.ToolsFor = ({ agent, configuration, executor }) =>
+export const toolsFor: MessageRouter.ToolsFor = (input) => toolsOf(input, [])
+
+const toolsOf = (
+  { agent, configuration, executor }: Parameters<MessageRouter.ToolsFor>[0],
+  more: ReadonlyArray<Tool>
+): ReturnType<MessageRouter.ToolsFor> =>
   ExecutorTools.registry(executor, {
     profile: agent.toolProfile,
     overrides: agent.toolOverrides,
-    timeoutSecondsMax: configuration.sandbox.commandTimeoutSecondsMax
+    timeoutSecondsMax: configuration.sandbox.commandTimeoutSecondsMax,
+    more
   })
 
 /** Layer of the session sandboxes. Each new sandbox uses the current configuration. */
@@ -98,14 +108,15 @@ export const layerExecutors = (
     }))
   )
 
-export const layer = (
-  options: SessionsOptions = {}
-): Layer.Layer<
+export const layer = ({ moreTools = () => [], ...options }: SessionsOptions = {}): Layer.Layer<
   MessageRouter.MessageRouter | SandboxManager.SandboxManager,
   never,
   ConfigurationStore | Orchestrators | SandboxRunner | SessionWorkspaces
 > =>
-  MessageRouter.layer({ ...options, toolsFor: options.toolsFor ?? toolsFor }).pipe(
+  MessageRouter.layer({
+    ...options,
+    toolsFor: options.toolsFor ?? ((input) => toolsOf(input, moreTools(input.agent)))
+  }).pipe(
     Layer.provide(layerExecutors(options.host)),
     Layer.provideMerge(layerManager(options.settings)),
     Layer.provide(DockerSandbox.layer)

@@ -1,7 +1,7 @@
 /** Pull requests on GitHub and GitLab. The kind of a server is derived from its name, unless it is configured. */
 import { Effect, Layer } from "effect"
 import { GitCredentials } from "../GitCredentials.ts"
-import { PullRequestFailed } from "../GitRelayError.ts"
+import { type CredentialsDenied, type CredentialsUnavailable, PullRequestFailed } from "../GitRelayError.ts"
 import * as ForgeApi from "../internal/forge/ForgeApi.ts"
 import * as GitHubPullRequests from "../internal/forge/GitHubPullRequests.ts"
 import * as GitLabMergeRequests from "../internal/forge/GitLabMergeRequests.ts"
@@ -33,18 +33,19 @@ export const make = Effect.fnUntraced(function* (options: ForgeOptions = {}) {
     { url }: PullRequestTarget,
     use: (client: ForgeApi.ForgeClient) => Effect.Effect<A, ForgeApi.Refusal>
   ) =>
-    credentials.get({ url, purpose: "pull_request" }).pipe(
-      Effect.mapError((error) => ({
-        detail: `no credential: ${error.detail}`,
-        remedy: error.remedy,
-        isRetryable: error.isRetryable
-      })),
-      Effect.flatMap((credential) =>
-        kindOf(url, options) === "gitlab"
-          ? GitLabMergeRequests.make(url, credential)
-          : GitHubPullRequests.make(url, credential, apis.get(serverOf(url)))
-      ),
-      Effect.flatMap(use),
+    Effect.gen(function* () {
+      const credential = yield* Effect.mapError(
+        credentials.get({ url, purpose: "pull_request" }),
+        withoutCredential
+      )
+      const client = yield* kindOf(url, options) === "gitlab"
+        ? GitLabMergeRequests.make(url, credential)
+        : GitHubPullRequests.make(url, credential, apis.get(serverOf(url)))
+      const ended =
+        credential?.ended === undefined ? undefined : Effect.mapError(credential.ended, withoutCredential)
+      return yield* ended === undefined ? use(client) : Effect.raceFirst(use(client), ended)
+    }).pipe(
+      Effect.scoped,
       (asked) => ForgeApi.inTime(asked),
       Effect.mapError(
         ({ detail, isRetryable, remedy }) => new PullRequestFailed({ detail, remedy, isRetryable })
@@ -55,6 +56,16 @@ export const make = Effect.fnUntraced(function* (options: ForgeOptions = {}) {
     create: (target, text) =>
       ask(target, (client) => client.create(target, text)).pipe(Effect.withSpan("Forge.create"))
   })
+})
+
+const withoutCredential = ({
+  detail,
+  isRetryable,
+  remedy
+}: CredentialsDenied | CredentialsUnavailable): ForgeApi.Refusal => ({
+  detail: `no credential: ${detail}`,
+  remedy,
+  isRetryable
 })
 
 export const layer = (options?: ForgeOptions): Layer.Layer<PullRequests, never, GitCredentials> =>

@@ -1,10 +1,11 @@
 /**
- * Permissions of a grant beyond its graphs: tools, packages, models, repositories, model budget, concurrent runs.
+ * Permissions of a grant beyond its graphs: tools, packages, models, repositories, connections, budget, runs at once.
  *
  * Pure: {@link decide} compares a request with the grant and the host's offer. It returns the budget of the run, or the
  * reason why the run may not start. A grant denies everything that it does not list, except that a grant without
  * `models` allows the models that the host offers.
  */
+import { ConnectionRules } from "@cogni/sandbox-connections/ConnectionDecision"
 import * as GrantPattern from "@cogni/sandbox-core/GrantPattern"
 import * as PackagePattern from "@cogni/sandbox-core/PackagePattern"
 import { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
@@ -34,6 +35,8 @@ export const GrantPermissions = Schema.Struct({
   models: Schema.optionalKey(patterns(GrantPattern.NamePattern)),
   /** Repositories, such as `https://github.com/acme/*`. Default: none. */
   repositories: Schema.optionalKey(patterns(GrantPattern.RepositoryPattern)),
+  /** Connections, and what they may be used for. Default: those of the host, for git and the repositories above. */
+  connections: Schema.optionalKey(ConnectionRules),
   /** Maximum budget of one run, whatever its request asks for. Default: the limits of the request and the host. */
   budget: Schema.optionalKey(LlmBudget),
   /** Concurrent runs allowed in one process. Default: only the host's limit. */

@@ -47,7 +47,7 @@ export const refused = ({ error, message, reason }: GraphRefused): Outcome =>
   failing({ error, reason, message }, { isOnRecord: false })
 
 export const noRepository = ({ message, reason }: RepositoryUnavailable): Outcome =>
-  failing({ error: "internal", reason, message }, { isOnRecord: false })
+  failing({ error: repositoryCodeOf(reason), reason, message }, { isOnRecord: false })
 
 export const stopped = (why: Stop, textSoFar: string): Outcome =>
   failing({ error: "aborted", reason: "Aborted", message: stops[why] }, { textSoFar })
@@ -157,10 +157,12 @@ const loopFailureOf = (end: LoopEnd, traffic: LlmTraffic | undefined): Failure |
 
 const undelivered = (delivery: RepositoryDelivery | undefined): Failure | undefined => {
   const problem = delivery?.problem
-  return problem === undefined
-    ? undefined
-    : { ...problem, error: problem.reason === "PolicyRefused" ? "policy_denied" : "internal" }
+  return problem === undefined ? undefined : { ...problem, error: repositoryCodeOf(problem.reason) }
 }
+
+/** Coarse code of a reason of the relay. */
+const repositoryCodeOf = (reason: string): AiErrorCode =>
+  reason === "PolicyRefused" || reason === "CredentialsDenied" ? "policy_denied" : "internal"
 
 /** Returns the text after an answer that states where the commits are. */
 const deliveryText = (delivery: RepositoryDelivery | undefined): string => {

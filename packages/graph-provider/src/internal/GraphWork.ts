@@ -14,6 +14,8 @@ import {
   type RepositoryDelivery,
   type RepositoryUnavailable
 } from "../Repositories.ts"
+import * as GrantConnections from "../grants/GrantConnections.ts"
+import { GrantStore } from "../grants/GrantStore.ts"
 import * as Conclusion from "./Conclusion.ts"
 import * as GraphEnd from "./GraphEnd.ts"
 import * as GraphLife from "./GraphLife.ts"
@@ -49,6 +51,7 @@ export const provider = Effect.fnUntraced(function* <A extends Admitted>(
   const store = yield* RunStore
   const repositories = yield* Repositories
   const observer = yield* GraphObserver
+  const grants = yield* GrantStore
   yield* UsageRecovery.recover.pipe(
     Effect.catchCause((cause) =>
       Effect.logWarning("the usage of dead processes could not be recovered", cause)
@@ -87,6 +90,11 @@ export const provider = Effect.fnUntraced(function* <A extends Admitted>(
           live(observedAs(admitted, request, context, token), { ...work, inClone: inClone() })
         ).pipe(
           Effect.scoped,
+          GrantConnections.asUser(grants, {
+            grantId: context.grantId,
+            billingAccountId: request.caller.billingAccountId,
+            runId: context.runId
+          }),
           Effect.catchTags({
             GraphRefused: (refused) => Effect.succeed(GraphEnd.refused(refused)),
             RepositoryUnavailable: (error) => Effect.succeed(GraphEnd.noRepository(error)),

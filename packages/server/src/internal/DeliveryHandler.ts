@@ -3,6 +3,8 @@ import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as RunFacts from "@cogni/sandbox-core/RunFacts"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
+import * as GrantConnections from "@cogni/sandbox-graph-provider/grants/GrantConnections"
+import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import { allowsRepository, RepositoryNotGranted } from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
 import { Clock, Effect, Option, Schema } from "effect"
@@ -31,6 +33,7 @@ const stillRunning = Problem.make(
 export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
   const deliveries = yield* Effect.serviceOption(Deliveries)
   const store = yield* RunStore
+  const grants = yield* GrantStore
 
   /** Fails unless the grant would allow the run and its repository now. */
   const permitted = Effect.fnUntraced(function* (graphId: string | undefined, repository: string) {
@@ -52,17 +55,17 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
     if (record === undefined || facts?.repository === undefined || Option.isNone(deliveries))
       return yield* Effect.fail(notKept)
     yield* permitted(facts.graphId, facts.repository)
+    const { billingAccountId, id: grantId } = yield* CurrentGrant
     const {
       annotations,
       problem,
       record: relay
-    } = yield* deliveries.value
-      .retry(record)
-      .pipe(
-        Effect.catch(({ message, reason }) =>
-          Effect.fail(reason === "NotKept" ? notKept : Problem.make("conflict", reason, message))
-        )
+    } = yield* deliveries.value.retry(record).pipe(
+      GrantConnections.asUser(grants, { grantId, billingAccountId, runId }),
+      Effect.catch(({ message, reason }) =>
+        Effect.fail(reason === "NotKept" ? notKept : Problem.make("conflict", reason, message))
       )
+    )
     yield* store
       .annotate(runId, { ...annotations, relay: encodeRecord(relay) })
       .pipe(Effect.catch(Problem.storeUnavailable))

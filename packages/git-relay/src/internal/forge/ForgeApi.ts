@@ -4,11 +4,10 @@
  * Redirects are not followed, so only the requested address receives the credential. A response must have the expected
  * format, and is quoted only without the secrets of the request.
  */
+import * as BoundedHttp from "@cogni/sandbox-connections/BoundedHttp"
 import { named } from "@cogni/sandbox-core/Remedy"
-import { Clock, Duration, Effect, Schedule, Schema, Stream } from "effect"
-import * as FetchHttpClient from "effect/http/FetchHttpClient"
+import { Clock, Duration, Effect, Schedule, Schema } from "effect"
 import type { Headers } from "effect/http/Headers"
-import * as HttpClient from "effect/http/HttpClient"
 import * as HttpClientRequest from "effect/http/HttpClientRequest"
 import * as CredentialUse from "../git/CredentialUse.ts"
 import type { GitCredential } from "../../GitCredentials.ts"
@@ -59,24 +58,47 @@ export const ask = <S extends Schema.ConstraintDecoder<unknown>>(
   credential: GitCredential | undefined,
   request: HttpClientRequest.HttpClientRequest,
   answer: S
-): Effect.Effect<S["Type"], Refusal> => {
+): Effect.Effect<S["Type"], Refusal> => tell(credential, request, decoded(answer))
+
+/** Sends a request like {@link ask}, but once: for requests whose repetition would have a second effect. */
+export const askOnce = <S extends Schema.ConstraintDecoder<unknown>>(
+  credential: GitCredential | undefined,
+  request: HttpClientRequest.HttpClientRequest,
+  answer: S
+): Effect.Effect<S["Type"], Refusal> => tellOnce(credential, request, decoded(answer))
+
+const decoded =
+  <S extends Schema.ConstraintDecoder<unknown>>(answer: S) =>
+  (text: string): Effect.Effect<S["Type"], Refusal> =>
+    Effect.mapError(Schema.decodeUnknownEffect(Schema.fromJsonString(answer))(text), () =>
+      refused("the forge's answer is not what its API says", checkApi)
+    )
+
+/** Sends a request like {@link ask}, and reads the answer with a function. */
+export const tell = <A>(
+  credential: GitCredential | undefined,
+  request: HttpClientRequest.HttpClientRequest,
+  read: (text: string) => Effect.Effect<A, Refusal>
+): Effect.Effect<A, Refusal> =>
+  Effect.retry(tellOnce(credential, request, read), {
+    times: retriesMax,
+    while: ({ isRetryable, waitSeconds = 0 }) => isRetryable && waitSeconds <= waitSecondsMax,
+    schedule: backoff
+  })
+
+const tellOnce = <A>(
+  credential: GitCredential | undefined,
+  request: HttpClientRequest.HttpClientRequest,
+  read: (text: string) => Effect.Effect<A, Refusal>
+): Effect.Effect<A, Refusal> => {
   const redact = Redaction.make(credential === undefined ? [] : [credential])
   const shown =
     credential === undefined
       ? request
       : HttpClientRequest.bearerToken(request, CredentialUse.apiToken(credential))
   return send(shown).pipe(
-    Effect.flatMap((text) =>
-      Effect.mapError(Schema.decodeUnknownEffect(Schema.fromJsonString(answer))(text), () =>
-        refused("the forge's answer is not what its API says", checkApi)
-      )
-    ),
-    Effect.mapError((refusal) => ({ ...refusal, detail: redact(refusal.detail) })),
-    Effect.retry({
-      times: retriesMax,
-      while: ({ isRetryable, waitSeconds = 0 }) => isRetryable && waitSeconds <= waitSecondsMax,
-      schedule: backoff
-    })
+    Effect.flatMap(read),
+    Effect.mapError((refusal) => ({ ...refusal, detail: redact(refusal.detail) }))
   )
 }
 
@@ -87,12 +109,7 @@ export const inTime = <A>(
 ): Effect.Effect<A, Refusal> =>
   Effect.timeoutOrElse(operation, {
     duration: Duration.seconds(seconds),
-    orElse: () =>
-      Effect.fail({
-        detail: `the forge did not answer within ${seconds} s`,
-        remedy: again,
-        isRetryable: true
-      })
+    orElse: () => Effect.fail(silent(seconds))
   })
 
 /** Returns a refusal that a retry does not change. */
@@ -109,44 +126,25 @@ const backoff = Schedule.exponential("1 second", 4).pipe(
   )
 )
 
-const client = Effect.map(HttpClient.HttpClient, (plain) =>
-  // GitHub rejects requests without a user agent.
-  HttpClient.mapRequest(
-    HttpClient.withScope(plain),
-    HttpClientRequest.setHeader("user-agent", "cogni-sandbox")
-  )
-)
-
 const send = (request: HttpClientRequest.HttpClientRequest): Effect.Effect<string, Refusal> =>
-  Effect.gen(function* () {
-    const { headers, status, stream } = yield* Effect.mapError((yield* client).execute(request), unreachable)
-    if (status >= 300 && status < 400) {
-      return yield* refuse(
-        `it redirects to ${headers["location"] ?? "no address"}, which is not followed`,
-        "Use the repository's present address, or the address of its API"
-      )
-    }
-    const text = yield* stream.pipe(
-      Stream.mapError(unreachable),
-      Stream.limitBytes(answerBytesMax, () => Stream.fail(tooLong)),
-      Stream.decodeText,
-      Stream.mkString
-    )
-    return status < 300 ? text : yield* Effect.flatMap(answered(status, headers, text), Effect.fail)
-  }).pipe(
-    Effect.scoped,
-    Effect.provide(FetchHttpClient.layer),
-    Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" }),
-    // The forge gets no trace ID, and no span contains the name of a repository.
-    Effect.provideService(HttpClient.TracerDisabledWhen, () => true),
-    (sent) => inTime(sent, requestSecondsMax)
+  BoundedHttp.exchange(request, { secondsMax: requestSecondsMax, answerBytesMax }).pipe(
+    Effect.mapError(unanswered),
+    Effect.flatMap(({ headers, status, text }) => {
+      if (status >= 300 && status < 400) {
+        return refuse(
+          `it redirects to ${headers["location"] ?? "no address"}, which is not followed`,
+          "Use the repository's present address, or the address of its API"
+        )
+      }
+      return status < 300
+        ? Effect.succeed(text)
+        : Effect.flatMap(answered(status, headers, text), Effect.fail)
+    })
   )
 
 const again = `Try again (${named("GitRelay.reopen")})`
 
 const checkApi = `Check the address of its API (${named("Forge.layer")})`
-
-const tooLong = refused(`its answer is longer than ${answerBytesMax} bytes`, checkApi)
 
 const lookAtIt = "Read the forge's answer; the branch is pushed, and the pull request can be opened by hand"
 
@@ -200,30 +198,30 @@ const messageOf = (text: string): string => {
   }
 }
 
-/** Error codes of OpenSSL and Node for a failed or untrusted TLS handshake. */
-const tlsCodes = /CERT|SELF_SIGNED|UNABLE_TO_|ERR_TLS|ERR_SSL|EPROTO/u
-
-const networkCodes = /^(?:E[A-Z]+|EAI_[A-Z]+|UND_ERR_[A-Z_]+)$/u
-
-const unreachable = (error: Error): Refusal => {
-  const causes = causesOf(error)
-  const said = causes.map(({ message }) => message).findLast((message) => message !== "") ?? error.name
-  const codes = causes.map((cause) => ("code" in cause ? String(cause.code) : ""))
-  if (codes.some((code) => tlsCodes.test(code))) {
-    return refused(
-      `the forge cannot be trusted (TLS): ${said}`,
-      "Give the certificate of its authority (NODE_EXTRA_CA_CERTS)"
-    )
-  }
-  return codes.some((code) => networkCodes.test(code))
-    ? {
-        detail: `the forge cannot be reached: ${said}`,
+const unanswered = ({ detail, problem }: BoundedHttp.HttpUnanswered): Refusal => {
+  switch (problem) {
+    case "failed":
+      return refused(`the request to the forge failed: ${detail}`, checkApi)
+    case "slow":
+      return silent(requestSecondsMax)
+    case "too_long":
+      return refused(detail, checkApi)
+    case "unreachable":
+      return {
+        detail: `the forge cannot be reached: ${detail}`,
         remedy: `Check its address and the network, then ${again.toLowerCase()}`,
         isRetryable: true
       }
-    : refused(`the request to the forge failed: ${said}`, checkApi)
+    case "untrusted":
+      return refused(
+        `the forge cannot be trusted (TLS): ${detail}`,
+        "Give the certificate of its authority (NODE_EXTRA_CA_CERTS)"
+      )
+  }
 }
 
-/** An error and its causes, outermost first. */
-const causesOf = (error: Error): ReadonlyArray<Error> =>
-  error.cause instanceof Error ? [error, ...causesOf(error.cause)] : [error]
+const silent = (seconds: number): Refusal => ({
+  detail: `the forge did not answer within ${seconds} s`,
+  remedy: again,
+  isRetryable: true
+})

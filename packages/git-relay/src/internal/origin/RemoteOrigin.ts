@@ -44,6 +44,7 @@ const towards = Effect.fnUntraced(function* (
   const server = serverOf(url)
   return {
     redact,
+    git: (command: HostGit.HostGitCommand) => whileValid(credential, HostGit.run(command)),
     access: { server, hasCredential: credential !== undefined },
     command: {
       transport: OriginAnswers.transportOf(url),
@@ -56,14 +57,22 @@ const towards = Effect.fnUntraced(function* (
   }
 })
 
+/** Runs git until it has ended or its credential becomes invalid. */
+const whileValid = <A, E, R>(credential: GitCredential | undefined, use: Effect.Effect<A, E, R>) =>
+  credential?.ended === undefined ? use : Effect.raceFirst(use, credential.ended)
+
 /** Lists references of the origin. */
 export const advertised = Effect.fnUntraced(function* (
   options: OriginOptions,
   refs: ReadonlyArray<string>,
   purpose: "fetch" | "push" = "fetch"
 ) {
-  const { access, command, redact } = yield* towards(options, purpose === "push" ? "push" : "clone", purpose)
-  const answer = yield* HostGit.run({
+  const { access, command, git, redact } = yield* towards(
+    options,
+    purpose === "push" ? "push" : "clone",
+    purpose
+  )
+  const answer = yield* git({
     ...command,
     argv: ["ls-remote", "--symref", "--", options.url, ...refs]
   })
@@ -82,8 +91,8 @@ export const fetch = Effect.fnUntraced(function* (
     readonly into: string
   }
 ) {
-  const { access, command, redact } = yield* towards(options, "clone", "fetch")
-  const fetched = HostGit.run({
+  const { access, command, git, redact } = yield* towards(options, "clone", "fetch")
+  const fetched = git({
     ...command,
     gitDirectory: what.gitDirectory,
     argv: [
@@ -118,8 +127,8 @@ export const push = Effect.fnUntraced(function* (
     readonly expected: string
   }
 ) {
-  const { access, command, redact } = yield* towards(options, "push", "push")
-  const answer = yield* HostGit.run({
+  const { access, command, git, redact } = yield* towards(options, "push", "push")
+  const answer = yield* git({
     ...command,
     gitDirectory: what.gitDirectory,
     argv: [

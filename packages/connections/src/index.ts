@@ -1,0 +1,6 @@
+export * as ConnectionBroker from "./ConnectionBroker.ts"
+export * as ConnectionError from "./ConnectionError.ts"
+export * as ConnectionStore from "./ConnectionStore.ts"
+export * as ConnectionUser from "./ConnectionUser.ts"
+export * as CredentialSources from "./CredentialSources.ts"
+export * as SecretBox from "./SecretBox.ts"

@@ -1,0 +1,1 @@
+export * as ConnectionStoreContract from "./ConnectionStoreContract.ts"
