@@ -144,11 +144,43 @@ export interface Container {
   readonly files: Files<ContainerError | FileRefused>
 }
 
+/** Specification of a sandbox that waits for a run. It contains nothing of any run, and its network is `none`. */
+export interface WaitingSpec extends Pick<ContainerSpec, "image" | "mounts" | "supervised" | "user"> {
+  /** Random. Names the sandbox until a run has it. */
+  readonly waitingId: RunId
+  /** It ends itself after this time, if no run has got it. */
+  readonly waitSecondsMax: number
+  readonly limits: Omit<ContainerSpec["limits"], "runtimeSecondsMax" | "stopGraceSecondsMax">
+}
+
+/** A started sandbox of verified posture that waits for one run. */
+export interface WaitingContainer {
+  readonly id: string
+  readonly posture: Posture
+  /** Why no run may get it: it has ended, or its image was replaced. `undefined` if one may. */
+  readonly unusable: Effect.Effect<string | undefined, ContainerError>
+  /**
+   * Give it to a run. Succeeds at most once. `start` of the container then binds the run's name, its limits of memory,
+   * processes, processors and time, argv and environment, and returns the posture that is reported after that. Only
+   * `proceed` lets the agent start, as with any container.
+   */
+  readonly bind: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError>
+}
+
 export class ContainerRuntime extends Context.Service<
   ContainerRuntime,
   {
     /** Create a container without starting it. Closing the scope removes it, whatever its state. */
     readonly acquire: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
+    /**
+     * Start a sandbox that waits for a run. Closing the scope removes it, whether or not a run has got it. Absent: this
+     * runtime has no waiting sandboxes.
+     */
+    readonly prepare?:
+      | ((
+          spec: WaitingSpec
+        ) => Effect.Effect<WaitingContainer, ContainerError | PostureMismatch, Scope.Scope>)
+      | undefined
     /** Create a volume; its name is the mount's `source`. Closing the scope removes it. */
     readonly acquireVolume: (spec: VolumeSpec) => Effect.Effect<string, ContainerError, Scope.Scope>
     /** Whether a directory of this host, with the sockets in it, can be mounted into a container. */

@@ -24,6 +24,7 @@ import * as RunId from "./RunId.ts"
 import { RunJournal } from "./RunJournal.ts"
 import type { RunResult } from "./RunResult.ts"
 import * as RunStore from "./RunStore.ts"
+import { SandboxPool } from "./SandboxPool.ts"
 import { type ErrorCode, InvalidSpec, type Reason, SandboxError } from "./SandboxError.ts"
 import * as SandboxSpec from "./SandboxSpec.ts"
 import * as Telemetry from "./Telemetry.ts"
@@ -72,6 +73,7 @@ export class SandboxRunner extends Context.Service<
 
 export const make = Effect.gen(function* () {
   const ports: RunStart.Ports = {
+    pool: yield* SandboxPool,
     proxy: yield* LlmProxy.LlmProxy,
     runtime: yield* ContainerRuntime,
     store: yield* RunStore.RunStore,

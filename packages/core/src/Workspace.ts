@@ -16,6 +16,9 @@ export const target = "/workspace"
 /** Where inputs are mounted, besides `/workspace/.cogni`. */
 export const inputsTarget = "/cogni"
 
+/** Where the directory of a socket is mounted. */
+export const socketTarget = "/llm-sock"
+
 /** A directory of files that the host mounts in the sandbox, read-only. */
 export interface PlantedDirectory {
   /** Absolute, as the agent sees it. */
@@ -23,6 +26,18 @@ export interface PlantedDirectory {
   /** A plain name for the directory on the host, below the run's own directory. */
   readonly name: string
   readonly files: ReadonlyArray<Input>
+}
+
+/**
+ * Directories of a sandbox that waits for a run: a workspace, inputs and a place for a socket, all of them empty and
+ * already mounted.
+ */
+export interface PreparedDirectories {
+  /** Every mount of the sandbox. */
+  readonly mounts: ReadonlyArray<Mount>
+  readonly user: User
+  /** As in {@link WorkspaceRequest}. */
+  readonly memory: boolean
 }
 
 export interface WorkspaceRequest {
@@ -36,6 +51,11 @@ export interface WorkspaceRequest {
   readonly workspaceBytesMax: number
   /** The run's directory on the host. Absent if nothing is stored. */
   readonly directory?: string | undefined
+  /**
+   * Directories that `prepare` returned, for a run of a temporary workspace without planted files. The inputs are
+   * written into them. They are removed by the scope of `prepare`.
+   */
+  readonly prepared?: PreparedDirectories | undefined
 }
 
 /** Bytes that count towards a run's limit: those added since it began, or all of them, as the spec says. */
@@ -99,6 +119,12 @@ export class Workspace extends Context.Service<
     readonly acquire: (
       request: WorkspaceRequest
     ) => Effect.Effect<AcquiredWorkspace, WorkspaceFailed | HostFailed, Scope.Scope>
+    /** Make empty directories for a sandbox that waits for a run. Absent: this workspace has none. */
+    readonly prepare?:
+      | ((
+          request: Pick<WorkspaceRequest, "memory">
+        ) => Effect.Effect<PreparedDirectories, WorkspaceFailed | HostFailed, Scope.Scope>)
+      | undefined
   }
 >()("@cogni/sandbox-core/Workspace") {}
 
@@ -117,27 +143,48 @@ export const makeMemory = (options?: {
             remedy: "Make it, or name another"
           })
         }
-        const readable = (name: string, target: string): Mount => ({
-          type: "directory",
-          source: `/memory/${request.runId}/${name}`,
-          target,
-          readOnly: true
-        })
+        const readable = memoryMount(request.runId)
         return {
-          mounts: [
+          mounts: request.prepared?.mounts ?? [
             { type: "directory", source: path, target, readOnly: false },
-            readable("inputs", inputsTarget),
-            ...(request.memory ? [] : [readable("inputs", `${target}/.cogni`)]),
+            ...memoryInputs(request.runId, request.memory),
             ...request.planted.map(({ name, target }) => readable(name, target))
           ],
-          user: { userId: 1000, groupId: 1000 },
+          user: memoryUser,
           countedBytes: Effect.succeed({ bytes: 0, isCertain: true }),
           countedBytesAtRest: Effect.succeed(0),
           specialFiles: Effect.succeed({ files: [], isWhole: true })
         } satisfies AcquiredWorkspace
-      })
+      }),
+      prepare: ({ memory }) =>
+        Effect.sync(() => {
+          const place = `waiting-${crypto.randomUUID()}`
+          return {
+            mounts: [
+              { ...memoryMount(place)("workspace", target), readOnly: false },
+              ...memoryInputs(place, memory),
+              memoryMount(place)("llm-sock", socketTarget)
+            ],
+            user: memoryUser,
+            memory
+          }
+        })
     })
   )
+
+const memoryUser: User = { userId: 1000, groupId: 1000 }
+
+const memoryMount =
+  (place: string) =>
+  (name: string, at: string): Mount => ({
+    type: "directory",
+    source: `/memory/${place}/${name}`,
+    target: at,
+    readOnly: true
+  })
+
+const memoryInputs = (place: string, memory: boolean): ReadonlyArray<Mount> =>
+  [inputsTarget, ...(memory ? [] : [`${target}/.cogni`])].map((at) => memoryMount(place)("inputs", at))
 
 /** Workspaces in memory: directories are only names. */
 export const layerMemory = (options?: Parameters<typeof makeMemory>[0]): Layer.Layer<Workspace> =>

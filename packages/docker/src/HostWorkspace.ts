@@ -13,10 +13,12 @@ import type { Input } from "@cogni/sandbox-core/SandboxSpec"
 import {
   type AcquiredWorkspace,
   inputsTarget,
+  type PreparedDirectories,
   target,
   Workspace,
   type WorkspaceRequest
 } from "@cogni/sandbox-core/Workspace"
+import { sourceAt } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Layer } from "effect"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
@@ -29,6 +31,7 @@ import { dirname, join, resolve } from "node:path"
 import * as WorkspaceMeasure from "./internal/host/WorkspaceMeasure.ts"
 import { attempt, attemptOwn, hold, refused } from "./internal/host/WorkspaceRefusal.ts"
 import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
+import * as WaitingDirectories from "./internal/host/WaitingDirectories.ts"
 import * as WorkspaceClaims from "./internal/host/WorkspaceClaims.ts"
 
 /** User of the agent if the host process is root and no other user owns the workspace. */
@@ -49,6 +52,8 @@ export interface Options {
   readonly allowed?: ReadonlyArray<string> | ((path: string) => boolean) | undefined
   /** Directory for the claims, shared by all processes of a user. Default: `/tmp/cogni-workspaces-<uid>`. */
   readonly claims?: string | undefined
+  /** Directory for those of sandboxes that wait for a run. Default: `/tmp/cogni-waiting-<uid>`. */
+  readonly waiting?: string | undefined
 }
 
 /** Paths whose mount would give the agent control of the host. */
@@ -89,7 +94,17 @@ export const make = (options: Options = {}) => {
     return { directory, isPrivate: isAllowed(asked), user }
   })
 
+  /** The directories of a waiting sandbox, with the inputs of its run. */
+  const inPrepared = Effect.fnUntraced(function* (request: WorkspaceRequest, prepared: PreparedDirectories) {
+    const { mounts, user } = prepared
+    yield* attemptOwn(target, () => fill(sourceAt(prepared, inputsTarget) ?? "", request.inputs))
+    const directory = yield* hold(sourceAt(prepared, target) ?? "")
+    const counted = yield* WorkspaceMeasure.make(directory, request)
+    return { mounts, user, ...counted, specialFiles: noSpecialFiles } satisfies AcquiredWorkspace
+  })
+
   const acquire = Effect.fn("Workspace.acquire")(function* (request: WorkspaceRequest) {
+    if (request.prepared !== undefined) return yield* inPrepared(request, request.prepared)
     const base = request.directory ?? (yield* temporaryDirectory)
     const inputs = yield* writeFiles(join(base, "inputs"), request.inputs)
     const planted = yield* Effect.forEach(request.planted, ({ files, name, target }) =>
@@ -112,15 +127,26 @@ export const make = (options: Options = {}) => {
       ...planted
     ]
     const counted = yield* WorkspaceMeasure.make(directory, request)
-    // A temporary workspace contains only files of the host.
-    const specialFiles =
-      source.type === "temporary"
-        ? Effect.succeed({ files: [], isWhole: true })
-        : SpecialFiles.find(directory)
+    const specialFiles = source.type === "temporary" ? noSpecialFiles : SpecialFiles.find(directory)
     return { mounts, user, ...counted, specialFiles } satisfies AcquiredWorkspace
   })
-  return Workspace.of({ acquire })
+  return Workspace.of({
+    acquire,
+    prepare: Effect.fn("Workspace.prepare")(({ memory }) =>
+      WaitingDirectories.acquire(
+        {
+          directory: options.waiting ?? join(tmpdir(), `cogni-waiting-${process.geteuid?.() ?? 0}`),
+          user: ownUser() ?? defaultUser,
+          isRoot: ownUser() === undefined
+        },
+        memory
+      )
+    )
+  })
 }
+
+/** A temporary workspace contains only files of the host. */
+const noSpecialFiles = Effect.succeed({ files: [], isWhole: true })
 
 /** Opens a directory if a run would accept it now: makes the same checks, without a claim. */
 export const held = Effect.fn("HostWorkspace.held")(function* (path: string, options: Options = {}) {
@@ -160,13 +186,17 @@ const temporaryDirectory = Effect.acquireRelease(
 )
 
 /** Writes files that the agent can read but not change. The modes do not depend on the umask of the host process. */
+const fill = async (path: string, files: ReadonlyArray<Input>): Promise<void> => {
+  await Promise.all(files.map(({ content, name }) => OwnFiles.create(join(path, name), content, 0o644)))
+  await Promise.all(files.map(({ name }) => chmod(join(path, name), 0o644)))
+}
+
 const writeFiles = (path: string, files: ReadonlyArray<Input>) =>
   Effect.acquireRelease(
     attemptOwn(path, async () => {
       await mkdir(path, { mode: 0o755 })
-      await Promise.all(files.map(({ content, name }) => OwnFiles.create(join(path, name), content, 0o644)))
       await chmod(path, 0o755)
-      await Promise.all(files.map(({ name }) => chmod(join(path, name), 0o644)))
+      await fill(path, files)
       return {
         type: "directory" as const,
         source: path,

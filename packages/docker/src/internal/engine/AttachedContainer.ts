@@ -15,6 +15,9 @@ import * as LogStream from "./LogStream.ts"
 /** Timeout in seconds of a held container's report, and of the agent's start after `go`. */
 export const reportSecondsMax = 30
 
+/** Timeout in seconds of the report after a claim. A run that gets none starts cold. */
+const claimSecondsMax = 5
+
 const brokenStream = (thrown: unknown) =>
   new RuntimeUnavailable({
     detail: `interrupted the output of a container (${messageOf(thrown)})`,
@@ -46,7 +49,7 @@ export const make = Effect.fnUntraced(function* (options: {
   /** Called after the last byte of output: the container's control group is about to be removed. */
   readonly onEnd: () => void
 }) {
-  const reported = yield* Deferred.make<string, ContainerError>()
+  let reported = yield* Deferred.make<string, ContainerError>()
   const started = yield* Deferred.make<void, ContainerError | ProxyFailed>()
   const output = yield* Queue.bounded<OutputChunk, Cause.Done | ContainerError>(32)
   const ended = yield* Deferred.make<void>()
@@ -85,11 +88,11 @@ export const make = Effect.fnUntraced(function* (options: {
     return rest === undefined ? heard : Effect.andThen(heard, Queue.offer(output, rest))
   }
 
-  const inTime = <A, E>(effect: Effect.Effect<A, E>, what: string) =>
+  const inTime = <A, E>(effect: Effect.Effect<A, E>, what: string, secondsMax = reportSecondsMax) =>
     effect.pipe(
       Effect.timeoutOrElse({
-        duration: Duration.seconds(reportSecondsMax),
-        orElse: () => Effect.fail(failed(`the sandbox did not ${what} within ${reportSecondsMax} s`))
+        duration: Duration.seconds(secondsMax),
+        orElse: () => Effect.fail(failed(`the sandbox did not ${what} within ${secondsMax} s`))
       })
     )
 
@@ -109,7 +112,23 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.asVoid
     ),
     /** The entrypoint's posture report. */
-    report: inTime(Deferred.await(reported), "report its posture"),
+    report: inTime(
+      Effect.suspend(() => Deferred.await(reported)),
+      "report its posture"
+    ),
+    /** Sends the claim of a run to a waiting container, and returns the report that follows. */
+    claim: Effect.fnUntraced(function* (text: string) {
+      handshake?.expectReport()
+      reported = yield* Deferred.make<string, ContainerError>()
+      return yield* Effect.andThen(
+        write(options.socket, text),
+        // A container that ended while it waited reports nothing more.
+        Effect.raceFirst(
+          Deferred.await(reported),
+          Effect.flatMap(Deferred.await(ended), () => Effect.fail(endedEarly()))
+        )
+      ).pipe((report) => inTime(report, "report its posture to its run", claimSecondsMax))
+    }),
     /**
      * Sends `go` to a held container, and waits until its agent has started. Stdin stays open: the first process ends
      * the container when stdin ends, and that happens when this process dies.

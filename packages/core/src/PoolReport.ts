@@ -1,0 +1,45 @@
+/** Report of a pool of waiting sandboxes, and what is wrong with it. Pure. */
+import * as SandboxShape from "./SandboxShape.ts"
+
+/** Counts of a pool so far, and its waiting sandboxes. */
+export interface PoolReport {
+  readonly waiting: ReadonlyArray<{
+    readonly image: string
+    readonly supervised: boolean
+    readonly ageSeconds: number
+  }>
+  /** Waiting sandboxes that were started. */
+  readonly started: number
+  /** Runs that got one and used it. */
+  readonly hits: number
+  /** Runs for which none was ready, or the one that they got could not be used. */
+  readonly misses: number
+  /** Runs that no waiting sandbox can serve, by reason. */
+  readonly cold: Readonly<Partial<Record<SandboxShape.ColdReason, number>>>
+  /** Sandboxes that a run took and could not use. */
+  readonly discarded: number
+  /** Why the last start of a waiting sandbox failed, unless a later one succeeded. */
+  readonly failure?: string | undefined
+}
+
+/** Fewest runs without a hit that count as a problem. */
+const missesMin = 10
+
+/** Returns how many runs have asked a pool. */
+export const runsOf = ({ cold, hits, misses }: PoolReport): number =>
+  Object.values(cold).reduce((sum, count) => sum + count, hits + misses)
+
+/** Returns what is wrong with a pool, and what to do; `undefined` if nothing is. */
+export const problemOf = (report: PoolReport): string | undefined => {
+  const { cold, failure, hits, misses, waiting } = report
+  if (failure !== undefined && waiting.length === 0)
+    return `waiting sandboxes cannot be started, so every run starts cold: ${failure}`
+  const reasons = Object.entries(cold) as ReadonlyArray<[SandboxShape.ColdReason, number]>
+  const runs = runsOf(report)
+  if (hits > 0 || runs < missesMin) return undefined
+  const [most] = reasons.toSorted(([, a], [, b]) => b - a)
+  return most === undefined || most[1] <= misses
+    ? `none of ${runs} runs found a waiting sandbox. Raise sandboxesMax of the pool, or keep some of their image`
+    : `none of ${runs} runs could use a waiting sandbox, ${most[1]} of them because ${SandboxShape.coldReasons[most[0]]}. ` +
+        "Turn the pool off, or change what these runs ask for"
+}

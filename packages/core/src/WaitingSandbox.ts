@@ -1,0 +1,28 @@
+/** Parts that every implementation of waiting sandboxes shares. Pure. */
+import type { ContainerSpec, WaitingSpec } from "./ContainerRuntime.ts"
+import { ContainerFailed } from "./SandboxError.ts"
+import type { PreparedDirectories } from "./Workspace.ts"
+
+/** Returns the specification of a waiting sandbox as that of a container without a run and without a program. */
+export const asContainer = ({ waitSecondsMax, waitingId, ...spec }: WaitingSpec): ContainerSpec => ({
+  ...spec,
+  runId: waitingId,
+  role: "agent",
+  argv: [],
+  env: {},
+  network: { mode: "none" },
+  limits: { ...spec.limits, runtimeSecondsMax: waitSecondsMax }
+})
+
+/** The error of a second run that would get the same waiting sandbox. */
+export const boundTwice = new ContainerFailed({
+  operation: "bind",
+  detail: "another run has this sandbox",
+  remedy: "Use a sandbox for one run only"
+})
+
+/** Returns the host directory that is mounted at a place of the sandbox. */
+export const sourceAt = (
+  { mounts }: Pick<PreparedDirectories, "mounts">,
+  place: string
+): string | undefined => mounts.find((mount) => mount.target === place)?.source

@@ -1,0 +1,51 @@
+/** State of a pool of waiting sandboxes, and the steps that take something out of it. */
+import { Effect, type Queue, type Scope } from "effect"
+import type { PoolLimits, Demand } from "../PoolPolicy.ts"
+import type { ColdReason } from "../SandboxShape.ts"
+import * as PoolMetrics from "./PoolMetrics.ts"
+import type { Makers, Plan, WaitingEntry } from "./WaitingEntry.ts"
+
+/** Time for the engine to say whether a sandbox can be used. After it, the next one is taken. */
+const lookSecondsMax = 2
+
+/** A shape that runs asked for. */
+export interface Known extends Plan {
+  readonly demand: Demand
+}
+
+/** State of a pool. Changed only in steps that nothing interrupts. */
+export interface PoolState {
+  readonly makers: Makers | undefined
+  readonly limits: PoolLimits
+  readonly memoryAvailableBytes: Effect.Effect<number | undefined>
+  readonly known: Map<string, Known>
+  readonly entries: Map<string, WaitingEntry>
+  readonly wake: Queue.Queue<void>
+  readonly scope: Scope.Scope
+  readonly counts: { started: number; hits: number; misses: number; discarded: number }
+  readonly cold: Partial<Record<ColdReason, number>>
+  failure: string | undefined
+  failures: number
+  pausedUntilMillis: number
+  sweptMillis: number
+}
+
+/** Removes an entry, unless a run has got it meanwhile. */
+export const drop = (state: PoolState, entry: WaitingEntry, reason: PoolMetrics.Dropped) =>
+  Effect.uninterruptible(
+    Effect.suspend(() =>
+      state.entries.delete(entry.id)
+        ? Effect.all([PoolMetrics.changed(-1), PoolMetrics.drop(reason), entry.remove], { discard: true })
+        : Effect.void
+    )
+  )
+
+/** Returns why an entry cannot serve a run; `undefined` if it can. */
+export const whyUnusable = ({ container }: WaitingEntry) =>
+  container.unusable.pipe(
+    Effect.catch(({ message }) => Effect.succeed(message)),
+    Effect.timeoutOrElse({
+      duration: `${lookSecondsMax} seconds`,
+      orElse: () => Effect.succeed(`the engine did not say within ${lookSecondsMax} s whether it can be used`)
+    })
+  )

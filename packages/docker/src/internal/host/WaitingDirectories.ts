@@ -1,0 +1,103 @@
+/**
+ * Directories of sandboxes that wait for a run: a workspace, inputs and a place for a socket, all of them empty.
+ *
+ *     <directory>/<random>/owner        the process that made them, outside of what is mounted
+ *                          workspace  inputs  llm-sock
+ *
+ * Their names say nothing about their maker, because a sandbox can read the paths of its mounts.
+ */
+import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
+import type { User } from "@cogni/sandbox-core/Posture"
+import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
+import type { HostFailed } from "@cogni/sandbox-core/SandboxError"
+import { inputsTarget, type PreparedDirectories, socketTarget, target } from "@cogni/sandbox-core/Workspace"
+import * as HostTree from "@cogni/sandbox-host-files/HostTree"
+import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
+import { Effect, type Scope } from "effect"
+import { chmod, chown, lstat, mkdir, readdir, readFile } from "node:fs/promises"
+import { join } from "node:path"
+import * as HostOwner from "../../HostOwner.ts"
+import { attemptOwn } from "./WorkspaceRefusal.ts"
+
+/** Age in seconds at which directories of an unknown owner are removed: none is in use for longer than a day. */
+const unknownSecondsMax = 100_000
+
+export interface Options {
+  /** Directory for all of them, shared by the processes of a user. */
+  readonly directory: string
+  readonly user: User
+  /** Whether this process is root, and gives the workspace to the user. */
+  readonly isRoot: boolean
+}
+
+/** Makes directories for one sandbox, and first removes those of dead processes. */
+export const acquire = Effect.fnUntraced(function* (
+  options: Options,
+  memory: boolean
+): Effect.fn.Return<PreparedDirectories, HostFailed, Scope.Scope> {
+  const { directory, user } = options
+  yield* reap(directory)
+  const base = join(directory, crypto.randomUUID())
+  yield* Effect.acquireRelease(
+    attemptOwn(base, () => make(base, options, memory)),
+    () => Effect.orDie(HostTree.remove(base))
+  )
+  const mounts = yield* attemptOwn(base, () =>
+    Promise.all([
+      mounted(join(base, "workspace"), target, false),
+      mounted(join(base, "inputs"), inputsTarget, true),
+      ...(memory ? [] : [mounted(join(base, "inputs"), `${target}/.cogni`, true)]),
+      mounted(join(base, "llm-sock"), socketTarget, true)
+    ])
+  )
+  return { mounts, user, memory }
+})
+
+const make = async (base: string, { directory, isRoot, user }: Options, memory: boolean): Promise<void> => {
+  await OwnFiles.makePrivateDirectory(directory)
+  await mkdir(base, { mode: 0o700 })
+  await OwnFiles.create(join(base, "owner"), formatOwner(HostOwner.self()))
+  const workspace = join(base, "workspace")
+  await mkdir(workspace, { mode: 0o700 })
+  if (!memory) await mkdir(join(workspace, ".cogni"), { mode: 0o755 })
+  if (isRoot) await chown(workspace, user.userId, user.groupId)
+  for (const name of ["inputs", "llm-sock"]) {
+    await mkdir(join(base, name), { mode: 0o755 })
+    // Whatever the umask of this process.
+    await chmod(join(base, name), 0o755)
+  }
+}
+
+const mounted = async (source: string, at: string, readOnly: boolean): Promise<Mount> => ({
+  type: "directory",
+  source,
+  target: at,
+  readOnly,
+  held: await MountIdentity.ofPrivate(source)
+})
+
+/** Removes the directories of dead processes. Those that cannot be removed stay until the next time. */
+const reap = (directory: string): Effect.Effect<void> =>
+  Effect.promise(() => readdir(directory).catch((): Array<string> => [])).pipe(
+    Effect.flatMap((names) =>
+      Effect.forEach(
+        names,
+        (name) =>
+          Effect.flatMap(
+            Effect.promise(() => isOrphaned(join(directory, name))),
+            (orphaned) => (orphaned ? Effect.ignore(HostTree.remove(join(directory, name))) : Effect.void)
+          ),
+        { discard: true }
+      )
+    )
+  )
+
+const isOrphaned = async (base: string): Promise<boolean> => {
+  const text = await readFile(join(base, "owner"), "utf8").catch(() => "")
+  const owner = parseOwner(text)
+  const liveness = owner === undefined ? "unknown" : HostOwner.liveness(owner)
+  if (liveness !== "unknown") return liveness === "dead"
+  const found = await lstat(base).catch(() => undefined)
+  return found !== undefined && Date.now() - found.mtimeMs > unknownSecondsMax * 1000
+}
