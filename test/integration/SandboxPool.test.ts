@@ -57,10 +57,17 @@ const shell = (line: string, more: Partial<SandboxSpecInput> = {}) =>
 
 const report = Effect.flatMap(SandboxPool.SandboxPool, (pool) => pool.report)
 
+/** Open files of the runs that must start cold, so that no waiting sandbox has their shape. */
+const coldFilesOpenMax = 4000
+
+/** Waits until sandboxes are ready for the other runs. */
 const ready = (count: number) =>
   Await.until(
     `${count} sandboxes wait`,
-    Effect.map(report, ({ waiting }) => waiting.length >= count)
+    Effect.map(
+      report,
+      ({ waiting }) => waiting.filter(({ shape }) => !/ 400\d /u.test(shape)).length >= count
+    )
   )
 
 /** Runs an effect, and returns how many of its runs got a waiting sandbox too. */
@@ -102,7 +109,9 @@ layer(RunHarness.layer(proxy, { keep }).pipe(Layer.provideMerge(Upstream.layer))
           const warm = yield* counting(shell(survey, asked))
           assert.strictEqual(warm.hits, 1)
           // A shape of its own, of which none waits.
-          const cold = yield* counting(shell(survey, { ...asked, limits: { filesOpenMax: 4000 + index } }))
+          const cold = yield* counting(
+            shell(survey, { ...asked, limits: { filesOpenMax: coldFilesOpenMax + index } })
+          )
           assert.strictEqual(cold.hits, 0)
           // Without a model, the empty directory for the socket is mounted nevertheless.
           const seen = (text: string) =>
@@ -220,6 +229,30 @@ layer(RunHarness.layer(proxy, { keep }).pipe(Layer.provideMerge(Upstream.layer))
     })
   )
 
+  it.effect("reports the exit of the agent itself, whatever it printed", () =>
+    Effect.gen(function* () {
+      yield* ready(1)
+      const forged = `printf '\\000%s 0\\n' ${"0123456789abcdef".repeat(2)}`
+      const tries = [
+        "cat /proc/1/environ /proc/1/mem",
+        "ls /proc/1/fd",
+        "cat /proc/1/fd/0",
+        "head -c 3000000 /dev/zero",
+        `${forged}; ${forged} >&2`,
+        "exit 7"
+      ]
+      const { hits, value } = yield* counting(shell(tries.join("; ")))
+      assert.strictEqual(hits, 1)
+      assert.strictEqual(value.exitCode, 7)
+      const { stderr, stdout } = value.output
+      const line = `\0${"0123456789abcdef".repeat(2)} 0\n`
+      assert.strictEqual(stdout.bytes, 3_000_000 + line.length)
+      assert.isTrue(stderr.text.endsWith(line))
+      for (const path of ["environ", "mem", "fd", "fd/0"])
+        assert.match(stderr.text, new RegExp(`/proc/1/${path}'?: (Permission denied|cannot open)`, "u"))
+    })
+  )
+
   it.effect("serves runs right while waiting sandboxes are killed and removed", () =>
     Effect.gen(function* () {
       const runtime = yield* ContainerRuntime
@@ -233,7 +266,10 @@ layer(RunHarness.layer(proxy, { keep }).pipe(Layer.provideMerge(Upstream.layer))
         })
         assert.deepStrictEqual([one.output.stdout.text, one.exitCode], ["one\n", 0])
         assert.deepStrictEqual([other.output.stdout.text, other.exitCode], ["other\n", 3])
-        assert.deepStrictEqual(yield* runtime.leftovers(one.runId), [])
+        yield* Await.until(
+          "the sandbox of the run is removed",
+          Effect.map(runtime.leftovers(one.runId), ({ length }) => length === 0)
+        )
       }
     })
   )

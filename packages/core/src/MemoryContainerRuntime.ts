@@ -290,6 +290,7 @@ export const make = (options: MemoryOptions = {}) =>
       return {
         id: name,
         posture: goodPosture(WaitingSandbox.asContainer(spec)),
+        hasEnded: Effect.map(Ref.get(resources), (all) => !all.has(name)),
         unusable: Effect.map(Ref.get(resources), (all) => (all.has(name) ? undefined : "it was removed")),
         bind: (run: ContainerSpec) =>
           Effect.gen(function* () {
@@ -303,7 +304,12 @@ export const make = (options: MemoryOptions = {}) =>
                 name = nameOf(run)
               })
             )
-            return { ...container, start: Effect.andThen(renamed, container.start) }
+            return {
+              ...container,
+              start: Effect.andThen(renamed, container.start),
+              // A program in memory leaves no process behind.
+              exit: Effect.map(container.exit, (exit) => ({ ...exit, isEmpty: run.supervised !== true }))
+            }
           })
       }
     })

@@ -6,6 +6,8 @@ export interface PoolReport {
   readonly waiting: ReadonlyArray<{
     readonly image: string
     readonly supervised: boolean
+    /** Equal for sandboxes that can serve the same runs. */
+    readonly shape: string
     readonly ageSeconds: number
   }>
   /** Waiting sandboxes that were started. */
@@ -18,6 +20,8 @@ export interface PoolReport {
   readonly cold: Readonly<Partial<Record<SandboxShape.ColdReason, number>>>
   /** Sandboxes that a run took and could not use. */
   readonly discarded: number
+  /** Sandboxes of runs that have ended, which are being removed in the background. */
+  readonly removing: number
   /** Why the last start of a waiting sandbox failed, unless a later one succeeded. */
   readonly failure?: string | undefined
 }

@@ -1,12 +1,12 @@
 /**
  * Sandboxes that wait for runs, with nothing of any run in them (docs/adr/0038-a-pool-without-identity.md).
  *
- *     start ─► verify ─► wait ──► taken by one run ─► bound, verified again ─► go ─► removed
+ *     start ─► verify ─► wait ──► taken by one run ─► bound, verified again ─► go ─► empty ─► removed
  *                          └────► too old, too many, unusable, end of the pool ─► removed
  *
  * `PoolPolicy` decides how many wait, `SandboxShape` which runs they can serve, and `internal/PoolFill` starts and
  * removes them. This module gives them to runs. Taking one is a single step that nothing interrupts, so no two runs get
- * the same.
+ * the same. A run does not wait for the removal of a sandbox in which no process is left.
  */
 import { Clock, Context, Effect, Layer, Queue, type Scope } from "effect"
 import {
@@ -32,7 +32,10 @@ export interface Warm {
   readonly _tag: "Warm"
   /** Its directories, which are mounted. They are removed when the scope of `claim` closes. */
   readonly prepared: PreparedDirectories
-  /** Give it to the run. The container is removed when this scope closes, or that of `claim`. */
+  /**
+   * Give it to the run. The container is removed when this scope closes, or that of `claim`. If no process is left in
+   * it then, it is removed in the background.
+   */
   readonly bind: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
   /** Remove the container now, because it could not be used: the run starts cold, in the same directories. */
   readonly discard: (why: string) => Effect.Effect<void>
@@ -54,7 +57,15 @@ export interface SandboxPools {
 export const SandboxPool = Context.Reference<SandboxPools>("@cogni/sandbox-core/SandboxPool", {
   defaultValue: () => ({
     claim: () => Effect.succeed<Cold>({ _tag: "Cold", reason: "there is no pool" }),
-    report: Effect.succeed({ waiting: [], started: 0, hits: 0, misses: 0, cold: {}, discarded: 0 })
+    report: Effect.succeed({
+      waiting: [],
+      started: 0,
+      hits: 0,
+      misses: 0,
+      cold: {},
+      discarded: 0,
+      removing: 0
+    })
   })
 })
 
@@ -94,7 +105,7 @@ export const make = Effect.fnUntraced(function* (
     entries: new Map(),
     wake: yield* Queue.sliding<void>(1),
     scope: yield* Effect.scope,
-    counts: { started: 0, hits: 0, misses: 0, discarded: 0 },
+    counts: { started: 0, hits: 0, misses: 0, discarded: 0, removing: 0 },
     cold: {},
     failure: undefined,
     failures: 0,
@@ -115,9 +126,10 @@ export const make = Effect.fnUntraced(function* (
     report: Effect.map(Clock.currentTimeMillis, (now) => ({
       ...state.counts,
       cold: { ...state.cold },
-      waiting: [...state.entries.values()].map(({ shape: { image, supervised }, sinceMillis }) => ({
+      waiting: [...state.entries.values()].map(({ key, shape: { image, supervised }, sinceMillis }) => ({
         image,
         supervised,
+        shape: key,
         ageSeconds: (now - sinceMillis) / 1000
       })),
       ...(state.failure === undefined ? {} : { failure: state.failure })
@@ -180,17 +192,27 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
   return {
     _tag: "Warm",
     prepared: entry.prepared,
-    bind: (spec) =>
-      Effect.andThen(
-        Effect.addFinalizer(() => entry.removeContainer),
-        entry.container.bind(spec)
-      ),
+    bind: Effect.fnUntraced(function* (spec) {
+      yield* Effect.addFinalizer(() => (entry.isEmpty ? Effect.void : entry.removeContainer))
+      const container = yield* entry.container.bind(spec)
+      const exit = Effect.tap(container.exit, ({ isEmpty }) =>
+        Effect.sync(() => {
+          entry.isEmpty = isEmpty === true
+        })
+      )
+      return { ...container, exit }
+    }),
     discard: (why) =>
       Effect.suspend(() => {
         // The run starts cold after all, so that a pool of no use is found.
         state.counts.hits -= 1
         state.counts.misses += 1
-        return discard(state, why, entry.removeContainer)
+        // Others may be unusable too, so all are looked at again.
+        state.sweptMillis = -Infinity
+        return Effect.andThen(
+          discard(state, why, entry.removeContainer),
+          Effect.asVoid(Queue.offer(state.wake, undefined))
+        )
       })
   } satisfies Warm
 })
@@ -208,13 +230,14 @@ const noteDemand = ({ known, limits }: PoolState.PoolState, plan: WaitingEntry.P
 /** Takes entries of a shape until one can be used. The scope removes what was taken. */
 const usable = Effect.fnUntraced(function* (state: PoolState.PoolState, plan: WaitingEntry.Plan) {
   for (;;) {
-    const entry = yield* Effect.acquireRelease(take(state, plan), (taken) => taken?.remove ?? Effect.void)
-    if (entry === undefined) return undefined
-    const why = yield* PoolState.whyUnusable(entry)
-    if (why === undefined) return entry
+    const entry = yield* Effect.acquireRelease(take(state, plan), (taken) =>
+      taken === undefined ? Effect.void : PoolState.release(state, taken)
+    )
+    if (entry === undefined || !(yield* entry.container.hasEnded)) return entry
     yield* PoolMetrics.drop("unusable")
+    entry.isEmpty = true
     // A broken container can take long to remove, and this run does not need its name.
-    yield* discard(state, why, Effect.forkIn(entry.remove, state.scope))
+    yield* discard(state, "it has ended", PoolState.release(state, entry))
   }
 })
 

@@ -50,7 +50,10 @@ export interface RunOnceResult {
 export class SandboxRunner extends Context.Service<
   SandboxRunner,
   {
-    /** Run one spec to its end. The caller cannot leak resources: all are released before this returns. */
+    /**
+     * Run one spec to its end. The caller cannot leak resources: all are released before this returns. A sandbox of a
+     * pool in which no process is left is removed in the background, and before the end of the pool.
+     */
     readonly run: (spec: SandboxSpec.SandboxSpecInput) => Effect.Effect<RunResult, SandboxError>
     /**
      * Like `run`, as a stream of events. Abandoning the stream ends the run. A reader that takes no event for two

@@ -21,6 +21,14 @@ export const boundTwice = new ContainerFailed({
   remedy: "Use a sandbox for one run only"
 })
 
+/** The error of a run whose ID already names a container. */
+export const nameInUse = (name: string): ContainerFailed =>
+  new ContainerFailed({
+    operation: "bind",
+    detail: `the name ${name} is in use`,
+    remedy: "Use a fresh run ID, or wait until the other run of this ID has ended"
+  })
+
 /** Returns the host directory that is mounted at a place of the sandbox. */
 export const sourceAt = (
   { mounts }: Pick<PreparedDirectories, "mounts">,

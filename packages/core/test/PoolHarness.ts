@@ -27,6 +27,8 @@ export interface Troubles {
   images: number
   /** How long the engine takes to say whether a sandbox can be used. */
   lookMillis: number
+  /** How long the engine takes to remove a sandbox that waited. */
+  removeMillis: number
 }
 
 export interface Seen {
@@ -44,15 +46,20 @@ export const makeTroubles = (): Troubles => ({
   bindFails: false,
   postureDiffers: false,
   images: 0,
-  lookMillis: 0
+  lookMillis: 0,
+  removeMillis: 0
 })
 
 export const makeSeen = (): Seen => ({ prepared: [], bound: [], existing: new Set(), killed: new Set() })
 
-const exists = (seen: Seen, name: string) =>
+const exists = (seen: Seen, name: string, removal: Effect.Effect<void> = Effect.void) =>
   Effect.acquireRelease(
     Effect.sync(() => seen.existing.add(name)),
-    () => Effect.sync(() => seen.existing.delete(name))
+    () =>
+      Effect.andThen(
+        removal,
+        Effect.sync(() => seen.existing.delete(name))
+      )
   )
 
 /** A runtime in memory with these troubles. */
@@ -71,7 +78,13 @@ export const runtime = (
             if (troubles.prepareFails || inner.prepare === undefined)
               return yield* failed("it does not start")
             const waiting = yield* inner.prepare(spec)
-            yield* exists(seen, waiting.id)
+            yield* exists(
+              seen,
+              waiting.id,
+              Effect.suspend(() =>
+                troubles.removeMillis === 0 ? Effect.void : Effect.sleep(troubles.removeMillis)
+              )
+            )
             seen.prepared.push(waiting.id)
             const { images } = troubles
             const isKilled = Effect.sync(() => seen.killed.has(waiting.id))
@@ -82,6 +95,7 @@ export const runtime = (
             )
             return {
               ...waiting,
+              hasEnded: isKilled,
               unusable: Effect.suspend(() =>
                 troubles.lookMillis === 0 ? Effect.void : Effect.sleep(troubles.lookMillis)
               ).pipe(
@@ -94,6 +108,7 @@ export const runtime = (
                 Effect.gen(function* () {
                   if (troubles.bindFails) return yield* failed("it cannot be bound")
                   yield* unlessKilled
+                  if (images !== troubles.images) return yield* failed("its image was replaced")
                   const container = yield* waiting.bind(run)
                   seen.bound.push(waiting.id)
                   return {

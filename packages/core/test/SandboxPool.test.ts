@@ -12,6 +12,27 @@ const spec: SandboxSpec.SandboxSpecInput = { image: "memory/agent", argv: ["agen
 /** Lets the pool work until it has nothing to do. */
 const settled = Effect.andThen(settle, TestClock.adjust("1 millis")).pipe(Effect.andThen(settle))
 
+/** Sandboxes that take a second to be removed, until the effect has ended. */
+const slowly = <A, E, R>(troubles: PoolHarness.Troubles, effect: Effect.Effect<A, E, R>) =>
+  Effect.suspend(() => {
+    troubles.removeMillis = 1000
+    return Effect.ensuring(
+      effect,
+      Effect.sync(() => {
+        troubles.removeMillis = 0
+      })
+    )
+  })
+
+/** Lets the fibers of runs continue, until as many have ended. No time passes. */
+const awaited = (fibers: ReadonlyArray<Fiber.Fiber<unknown, unknown>>, count: number) =>
+  Effect.gen(function* () {
+    const ended = () => fibers.filter((fiber) => fiber.pollUnsafe() !== undefined).length
+    for (let turn = 0; turn < 50 && ended() < count; turn++) yield* settle
+    yield* settle
+    return ended()
+  })
+
 const withPool = (
   options: Parameters<typeof PoolHarness.layer>[0] = {}
 ): ReturnType<typeof PoolHarness.layer> => PoolHarness.layer({ program: hello, ...options })
@@ -222,6 +243,85 @@ describe("SandboxPool", () => {
     )
   })
 
+  it.effect("lets no run wait for the removal of its empty sandbox, up to 16 at once", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      yield* settled
+      yield* slowly(
+        troubles,
+        Effect.gen(function* () {
+          const running = yield* Effect.forEach(Array.from({ length: 17 }), () => Effect.forkChild(run(spec)))
+          assert.strictEqual(yield* awaited(running, 16), 16)
+          assert.strictEqual((yield* PoolHarness.report).removing, 16)
+          assert.isTrue(seen.bound.every((id) => seen.existing.has(id)))
+          yield* TestClock.adjust("2 seconds")
+          assert.strictEqual(yield* awaited(running, 17), 17)
+          assert.strictEqual((yield* PoolHarness.report).removing, 0)
+          assert.isFalse(seen.bound.some((id) => seen.existing.has(id)))
+        })
+      )
+    }).pipe(
+      Effect.provide(
+        withPool({
+          troubles,
+          seen,
+          pool: {
+            limits: { sandboxesMax: 17, memoryBytesMax: 2 ** 30 },
+            keep: [{ image: "memory/agent", count: 17 }]
+          }
+        })
+      )
+    )
+  })
+
+  it.effect("removes a sandbox before its run returns if its program was interrupted", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      yield* settled
+      yield* slowly(
+        troubles,
+        Effect.gen(function* () {
+          const running = yield* Effect.forkChild(run(spec))
+          yield* settle
+          const stopping = yield* Effect.forkChild(Fiber.interrupt(running))
+          assert.strictEqual(yield* awaited([stopping], 1), 0)
+          yield* TestClock.adjust("2 seconds")
+          assert.strictEqual(yield* awaited([stopping], 1), 1)
+          assert.isFalse(seen.existing.has(seen.bound[0]!))
+        })
+      )
+    }).pipe(
+      Effect.provide(
+        PoolHarness.layer({
+          troubles,
+          seen,
+          program: () => Effect.never,
+          pool: { keep: [{ image: "memory/agent", count: 1 }] }
+        })
+      )
+    )
+  })
+
+  it.effect("ends with all sandboxes removed, also those of runs that have ended", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      const whole = Effect.gen(function* () {
+        yield* settled
+        troubles.removeMillis = 1000
+        yield* run(spec)
+        assert.isTrue(seen.existing.has(seen.bound[0]!))
+      }).pipe(
+        Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
+      )
+      const ending = yield* Effect.forkChild(whole)
+      assert.strictEqual(yield* awaited([ending], 1), 0)
+      yield* TestClock.adjust("3 seconds")
+      assert.strictEqual(yield* awaited([ending], 1), 1)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.await(ending)))
+      assert.deepStrictEqual([...seen.existing], [])
+    })
+  })
+
   it.effect("refuses to keep sandboxes of an invalid spec", () =>
     Effect.gen(function* () {
       const exit = yield* Effect.exit(
@@ -235,7 +335,7 @@ describe("SandboxPool", () => {
   )
 
   it("has a problem if no run ever gets a sandbox", () => {
-    const report = { waiting: [], started: 3, hits: 0, misses: 0, cold: {}, discarded: 0 }
+    const report = { waiting: [], started: 3, hits: 0, misses: 0, cold: {}, discarded: 0, removing: 0 }
     const { problemOf } = PoolReport
     assert.isUndefined(problemOf(report))
     assert.isUndefined(problemOf({ ...report, misses: 9 }))

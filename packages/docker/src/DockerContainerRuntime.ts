@@ -21,7 +21,7 @@ import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { supervisor } from "@cogni/sandbox-core/SandboxSpec"
-import { asContainer } from "@cogni/sandbox-core/WaitingSandbox"
+import { asContainer, nameInUse } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Layer, Schedule, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
 import * as ContainerEnvironment from "./internal/container/ContainerEnvironment.ts"
@@ -60,6 +60,8 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
   const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
   const starts = yield* Semaphore.make(startsConcurrentMax)
   const owner = HostOwner.self()
+  /** Waiting sandboxes that got a run, by its ID. The engine learns their new names later. */
+  const bound = new Map<RunId, string>()
   const engine: EngineContainer.Engine = { api, events, kernelFacts, starts }
 
   const labels = (runId: RunId, role: ResourceLabels.Role, runtimeSecondsMax: number) => {
@@ -111,6 +113,8 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
   }
 
   const acquire = Effect.fn("ContainerRuntime.acquire")(function* (spec: ContainerSpec) {
+    const { role, runId } = spec
+    if (role === "agent" && bound.has(runId)) return yield* nameInUse(nameOf(runId, role))
     yield* requireInternal(api, spec)
     yield* ensureImage(spec.image)
     const hostConfig = Hardening.hostConfig(spec)
@@ -129,6 +133,9 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
     yield* ensureImage(spec.image)
     const hostConfig = Hardening.hostConfig(spec)
     const { waitSecondsMax } = waiting
+    // Older than the container, so that it is found here until it is removed.
+    const runs: Array<RunId> = []
+    yield* Effect.addFinalizer(() => Effect.sync(() => runs.forEach((runId) => bound.delete(runId))))
     const id = yield* create(spec, {
       hostConfig,
       ...Deadline.waitingProgram({ argv: spec.supervised === true ? [supervisor] : [], waitSecondsMax }),
@@ -136,7 +143,13 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
       expirySecondsMax: waitSecondsMax + runSecondsMax
     })
     const opened = yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: true })
-    return yield* WaitingSandbox.make(api, { ...opened, spec, hostConfig, nameOf })
+    const noteRun = (runId: RunId): boolean => {
+      if (bound.has(runId)) return false
+      bound.set(runId, id)
+      runs.push(runId)
+      return true
+    }
+    return yield* WaitingSandbox.make(api, { ...opened, spec, hostConfig, nameOf, noteRun })
   })
 
   return ContainerRuntime.of({
@@ -158,13 +171,15 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
     sharesHost: yield* Effect.cached(
       Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info))
     ),
-    // The label of a sandbox that waited for its run is not the run's, but its name is.
+    // The label of a sandbox that waited for its run is not the run's, but its name is, soon after its start.
     leftovers: (runId) =>
       Effect.map(api.labelled(ResourceLabels.label.run), (found) =>
         found
           .filter(
-            ({ labels, name }) =>
-              labels[ResourceLabels.label.run] === runId || name === nameOf(runId, "agent")
+            ({ id, labels, name }) =>
+              labels[ResourceLabels.label.run] === runId ||
+              name === nameOf(runId, "agent") ||
+              id === bound.get(runId)
           )
           .map(({ name }) => name)
       )

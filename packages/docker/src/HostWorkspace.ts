@@ -71,6 +71,11 @@ const forbidden: ReadonlyArray<Forbidden> = [
 
 export const make = (options: Options = {}) => {
   const { claims, isAllowed, look } = rulesOf(options)
+  /** The workspaces of waiting sandboxes, which are opened and measured before a run waits for it. */
+  const waiting = new WeakMap<
+    PreparedDirectories,
+    { readonly directory: HeldDirectory; readonly bytes: number }
+  >()
 
   const fresh = Effect.fnUntraced(function* (base: string, memory: boolean) {
     const user = ownUser() ?? defaultUser
@@ -98,8 +103,9 @@ export const make = (options: Options = {}) => {
   const inPrepared = Effect.fnUntraced(function* (request: WorkspaceRequest, prepared: PreparedDirectories) {
     const { mounts, user } = prepared
     yield* attemptOwn(target, () => fill(sourceAt(prepared, inputsTarget) ?? "", request.inputs))
-    const directory = yield* hold(sourceAt(prepared, target) ?? "")
-    const counted = yield* WorkspaceMeasure.make(directory, request)
+    const known = waiting.get(prepared)
+    const directory = known?.directory ?? (yield* hold(sourceAt(prepared, target) ?? ""))
+    const counted = yield* WorkspaceMeasure.make(directory, request, known?.bytes)
     return { mounts, user, ...counted, specialFiles: noSpecialFiles } satisfies AcquiredWorkspace
   })
 
@@ -132,8 +138,8 @@ export const make = (options: Options = {}) => {
   })
   return Workspace.of({
     acquire,
-    prepare: Effect.fn("Workspace.prepare")(({ memory }) =>
-      WaitingDirectories.acquire(
+    prepare: Effect.fn("Workspace.prepare")(function* ({ memory }) {
+      const prepared = yield* WaitingDirectories.acquire(
         {
           directory: options.waiting ?? join(tmpdir(), `cogni-waiting-${process.geteuid?.() ?? 0}`),
           user: ownUser() ?? defaultUser,
@@ -141,7 +147,10 @@ export const make = (options: Options = {}) => {
         },
         memory
       )
-    )
+      const directory = yield* hold(sourceAt(prepared, target) ?? "")
+      waiting.set(prepared, { directory, bytes: yield* WorkspaceMeasure.now(directory) })
+      return prepared
+    })
   })
 }
 

@@ -17,24 +17,33 @@ const decoded = (text: string) => {
   const next = () => lines.shift() ?? assert.fail("a line is missing")
   const line = () => next().replaceAll(/\\([\\n])/gu, (_, mark: string) => (mark === "n" ? "\n" : "\\"))
   const listed = () => Array.from({ length: Number(next()) }, line)
-  return { word: next(), seconds: next(), socket: next(), env: listed(), argv: listed(), rest: lines }
+  return {
+    word: next(),
+    seconds: next(),
+    token: next(),
+    socket: next(),
+    env: listed(),
+    argv: listed(),
+    rest: lines
+  }
 }
 
 describe("Binding", () => {
   it("equals the recorded lines", () => {
-    assert.strictEqual(encode(run), "claim\n65\n1\n2\nA=1\nLONG=x\\n\\n\n3\nsh\n-c\necho 'a\\nb' \\\\n\n")
-    assert.strictEqual(encode({ ...run, env: {} }).split("\n")[2], "0", "without a socket")
+    assert.strictEqual(encode(run), "claim\n65\n\n1\n2\nA=1\nLONG=x\\n\\n\n3\nsh\n-c\necho 'a\\nb' \\\\n\n")
+    assert.strictEqual(encode({ ...run, env: {} }).split("\n")[3], "0", "without a socket")
   })
 
   it("sends an open sandbox neither variables nor a command", () => {
-    assert.strictEqual(encode({ ...run, supervised: true }), "claim\n65\n1\n0\n0\n")
+    assert.strictEqual(encode({ ...run, supervised: true }), "claim\n65\n\n1\n0\n0\n")
   })
 
   it.prop("carries any text unchanged", [Environment, Schema.NonEmptyArray(Argument)], ([env, argv]) => {
-    const read = decoded(encode({ ...ContainerSpecs.written, env, argv }))
+    const read = decoded(encode({ ...ContainerSpecs.written, env, argv }, "token"))
     assert.deepStrictEqual(read, {
       word: "claim",
       seconds: "65",
+      token: "token",
       socket: "0",
       env: Object.entries(env).map(([name, value]) => `${name}=${value}`),
       argv: [...argv],

@@ -31,11 +31,7 @@ describe("ContainerEnvironment", () => {
   })
 
   it("is the same for every sandbox that waits", () => {
-    assert.deepStrictEqual(ofWaiting, [
-      "HOME=/home/agent",
-      "COGNI_SOCKET=/llm-sock/llm.sock",
-      "COGNI_HOLD=claim"
-    ])
+    assert.deepStrictEqual(ofWaiting, ["HOME=/home/agent", "COGNI_SOCKET=/llm-sock/llm.sock"])
     assert.isTrue(hasSocket(agent))
     assert.isFalse(hasSocket({ env: { A: "1" } }))
   })

@@ -30,7 +30,7 @@ describe("Deadline", () => {
 
   it("comes with the run in a sandbox that waits, which ends itself if none comes", () => {
     assert.deepStrictEqual(Deadline.waitingProgram({ argv: [], waitSecondsMax: 1920 }), {
-      entrypoint: ["/usr/local/bin/cogni-init", "2070", "0", "/usr/local/bin/cogni-entrypoint"],
+      entrypoint: ["/usr/local/bin/cogni-init", "2070", "0", "/usr/local/bin/cogni-waiter"],
       argv: [],
       workingDirectory: "/workspace"
     })

@@ -16,7 +16,8 @@ const report: PoolReport = {
   hits: 3,
   misses: 4,
   cold: { workspace: 2 },
-  discarded: 0
+  discarded: 0,
+  removing: 0
 }
 
 const directory = Effect.acquireRelease(

@@ -8,6 +8,9 @@ import type { Makers, Plan, WaitingEntry } from "./WaitingEntry.ts"
 /** Time for the engine to say whether a sandbox can be used. After it, the next one is taken. */
 const lookSecondsMax = 2
 
+/** Most removals in the background. With more, runs wait for their own. */
+const removalsMax = 16
+
 /** A shape that runs asked for. */
 export interface Known extends Plan {
   readonly demand: Demand
@@ -22,7 +25,7 @@ export interface PoolState {
   readonly entries: Map<string, WaitingEntry>
   readonly wake: Queue.Queue<void>
   readonly scope: Scope.Scope
-  readonly counts: { started: number; hits: number; misses: number; discarded: number }
+  readonly counts: { started: number; hits: number; misses: number; discarded: number; removing: number }
   readonly cold: Partial<Record<ColdReason, number>>
   failure: string | undefined
   failures: number
@@ -39,6 +42,27 @@ export const drop = (state: PoolState, entry: WaitingEntry, reason: PoolMetrics.
         : Effect.void
     )
   )
+
+/**
+ * Removes an entry that a run has taken. If no process is left in it, this happens in the background. The end of the
+ * pool waits for it.
+ */
+export const release = (state: PoolState, entry: WaitingEntry): Effect.Effect<void> =>
+  Effect.suspend(() => {
+    const { counts } = state
+    if (!entry.isEmpty || counts.removing >= removalsMax) return entry.remove
+    counts.removing += 1
+    const removal = Effect.ensuring(
+      entry.remove,
+      Effect.sync(() => {
+        counts.removing -= 1
+      })
+    )
+    // Started at once, because a fiber that is interrupted before its first step would remove nothing.
+    return Effect.asVoid(
+      Effect.forkIn(Effect.uninterruptible(removal), state.scope, { startImmediately: true })
+    )
+  })
 
 /** Returns why an entry cannot serve a run; `undefined` if it can. */
 export const whyUnusable = ({ container }: WaitingEntry) =>

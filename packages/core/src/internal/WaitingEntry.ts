@@ -20,6 +20,8 @@ export interface Plan {
 export interface WaitingEntry extends Waiting, Plan {
   readonly prepared: PreparedDirectories
   readonly container: WaitingContainer
+  /** Whether no process is left in it, so that no run needs to wait for its removal. */
+  isEmpty: boolean
   /** How long it took to be ready. */
   readonly startMillis: number
   /** Removes the container. Does nothing if that was done before. */
@@ -93,6 +95,7 @@ export const start = Effect.fnUntraced(function* (
       startMillis,
       prepared,
       container,
+      isEmpty: false,
       removeContainer,
       remove
     } satisfies WaitingEntry

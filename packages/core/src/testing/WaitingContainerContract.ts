@@ -97,6 +97,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, 
         assert.strictEqual((yield* Effect.flip(waiting.bind(second)))._tag, "ContainerFailed")
         yield* container.start
         yield* container.proceed
+        assert.strictEqual((yield* Effect.flip(runtime.acquire(spec)))._tag, "ContainerFailed")
         yield* Stream.runDrain(container.output)
         assert.strictEqual((yield* container.exit).exitCode, 3)
 

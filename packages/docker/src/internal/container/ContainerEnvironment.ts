@@ -36,11 +36,7 @@ export const ofContainer = (spec: Named): ReadonlyArray<string> => {
 }
 
 /** The variables of every sandbox that waits for a run, whatever the run will have. */
-export const ofWaiting: ReadonlyArray<string> = [
-  "HOME=/home/agent",
-  `COGNI_SOCKET=${socketPath}`,
-  "COGNI_HOLD=claim"
-]
+export const ofWaiting: ReadonlyArray<string> = ["HOME=/home/agent", `COGNI_SOCKET=${socketPath}`]
 
 /** Whether the caller's container has a socket. */
 export const hasSocket = ({ env }: Pick<Named, "env">): boolean => Object.keys(env).some(isEntrypoints)

@@ -19,6 +19,9 @@ const entrypoint = "/usr/local/bin/cogni-entrypoint"
 /** Exit code of a container that has reached its deadline. An agent can exit with it too. */
 export const exitCode = 98
 
+/** Program that `cogni-init` starts in a sandbox that waits for a run. */
+const waiter = "/usr/local/bin/cogni-waiter"
+
 /** How long a container can be held before its agent starts. The host gives each step of a start 120 s. */
 export const heldSecondsMax = 150
 
@@ -70,7 +73,7 @@ export const waitingProgram = ({
   readonly argv: ReadonlyArray<string>
   readonly waitSecondsMax: number
 }): ReturnType<typeof program> => ({
-  entrypoint: [init, String(Math.ceil(waitSecondsMax) + heldSecondsMax), "0", entrypoint],
+  entrypoint: [init, String(Math.ceil(waitSecondsMax) + heldSecondsMax), "0", waiter],
   argv,
   workingDirectory: Workspace.target
 })

@@ -1,7 +1,8 @@
 /**
  * A created container of the engine as a `Container`: its streams, its start, its checks and its end.
  *
- * The container of a waiting sandbox is checked twice: when it starts, and when it has got its run.
+ * The container of a waiting sandbox is checked twice: when it starts, and when it has got its run. If this host reads
+ * what the kernel counts, the first process of that container reports the exit. The run does not wait for the engine.
  */
 import type {
   Container,
@@ -13,6 +14,7 @@ import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
 import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxError"
 import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
 import { Clock, Deferred, type Duration, Effect, Fiber, Schedule, Scope, type Semaphore } from "effect"
+import { randomBytes } from "node:crypto"
 import type * as DockerApi from "../../DockerApi.ts"
 import * as AttachedContainer from "../engine/AttachedContainer.ts"
 import type * as ContainerEvents from "../engine/ContainerEvents.ts"
@@ -66,6 +68,7 @@ export const open = Effect.fnUntraced(function* (
   const socket = yield* Effect.acquireRelease(api.attach(id), (open) => Effect.sync(() => open.destroy()))
   const exited = yield* Deferred.make<ContainerExit, ContainerError>()
   let kernel: KernelFacts.KernelWatch | undefined
+  let processId: number | undefined
   let stopRequested = false
   const attached = yield* AttachedContainer.make({ socket, held, onEnd: () => kernel?.sample() })
   const supervisor =
@@ -79,10 +82,9 @@ export const open = Effect.fnUntraced(function* (
       : undefined
 
   /** A waiting container is not sampled, so that it costs no processor. */
-  const observe = (inspected: DockerApi.Inspected | undefined) =>
-    Effect.gen(function* () {
-      if (inspected !== undefined) kernel = yield* kernelFacts.observe(inspected.State.Pid, id)
-    })
+  const observe = Effect.gen(function* () {
+    if (processId !== undefined) kernel = yield* kernelFacts.observe(processId, id)
+  })
 
   const start = Effect.gen(function* () {
     yield* attached.listen
@@ -93,7 +95,8 @@ export const open = Effect.fnUntraced(function* (
     // Its input stays open, because every container ends when that ends: this happens when this process dies.
     if (role === "proxy") yield* attached.write(Buffer.from(stdin ?? ""))
     const inspected = held ? yield* api.inspect(id) : undefined
-    if (!isWaiting) yield* observe(inspected)
+    processId = inspected?.State.Pid
+    if (!isWaiting) yield* observe
     yield* ConfirmedExit.state(api, id, { waited: Fiber.join(waiting), outputEnded: attached.ended }).pipe(
       Effect.flatMap((state) =>
         told.killed && !stopRequested
@@ -106,15 +109,33 @@ export const open = Effect.fnUntraced(function* (
     return held ? yield* posture(inspected, asked, yield* attached.report) : undefined
   }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
 
+  /** Completes the exit when the first process has reported it. Its control groups exist until this host hangs up. */
+  const hearExit = attached.told.pipe(
+    Effect.flatMap((exitCode): Effect.Effect<unknown> =>
+      told.killed
+        ? // The engine reports the exit.
+          Effect.sync(() => socket.end())
+        : Deferred.succeed(exited, {
+            ...exitOf({ ExitCode: exitCode, OOMKilled: false }, asked, { told, kernel }),
+            isEmpty: true
+          })
+    ),
+    Effect.forkScoped
+  )
+
   /** Tells a waiting container its run, and the engine at the same time, and checks the container again. */
-  const claim = (run: Omit<Asked, "sinceMillis">, onEngine: Effect.Effect<void, ContainerError>) =>
+  const claim = (
+    run: Omit<Asked, "sinceMillis">,
+    onEngine: Effect.Effect<DockerApi.Inspected | undefined, ContainerError>
+  ) =>
     Effect.gen(function* () {
       asked = { ...run, sinceMillis: yield* Clock.currentTimeMillis }
+      yield* observe
+      const token = kernel?.isComplete === true && supervisor === undefined ? randomBytes(16) : undefined
+      if (token !== undefined) yield* hearExit
+      const text = token?.toString("hex") ?? ""
       const [report, inspected] = yield* Effect.all(
-        [
-          attached.claim(Binding.encode(run.spec)),
-          Effect.tap(Effect.andThen(onEngine, api.inspect(id)), observe)
-        ],
+        [attached.claim(Binding.encode(run.spec, text), text), onEngine],
         { concurrency: 2 }
       )
       const seen = yield* posture(inspected, asked, report)
@@ -155,11 +176,15 @@ export const open = Effect.fnUntraced(function* (
           files: ContainerFiles.make(supervisor)
         })
   }
-  return { container, claim }
+  /** Ends a container whose run cannot go on. */
+  const fail = (error: ContainerError) =>
+    Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
+
+  return { container, claim, fail, hasEnded: attached.hasEnded }
 })
 
 const exitOf = (
-  state: DockerApi.Inspected["State"],
+  state: Parameters<typeof Deadline.hasPassed>[0] & Pick<DockerApi.Inspected["State"], "OOMKilled">,
   { sinceMillis, spec }: Asked,
   {
     kernel,

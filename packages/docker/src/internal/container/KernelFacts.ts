@@ -28,6 +28,8 @@ export interface KernelFacts {
 }
 
 export interface KernelWatch {
+  /** Whether the kernel counts here what it killed and refused. Otherwise only the engine knows. */
+  readonly isComplete: boolean
   /** Takes a sample now. The last chance is between the last output and the removal of the control group. */
   readonly sample: () => void
   readonly facts: () => KernelFacts
@@ -233,5 +235,7 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles) {
       ...(processes === undefined ? {} : { processes })
     }
   })
-  return { sample, facts } satisfies KernelWatch
+  const isComplete =
+    count(memoryEvents(), "oom_kill") !== undefined && count(pidsEvents(), "max") !== undefined
+  return { isComplete, sample, facts } satisfies KernelWatch
 })

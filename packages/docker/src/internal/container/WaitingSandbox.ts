@@ -1,13 +1,14 @@
 /**
  * A started sandbox that waits for a run, and what binds it to one (docs/adr/0038-a-pool-without-identity.md).
  *
- * The engine gives it the name of the run and the run's limits. Its attach stream tells it the rest.
+ * The engine gives it the limits of the run, and after the start of the agent its name, because a rename takes the
+ * engine longer than everything else. Its attach stream tells it the rest.
  */
 import type { Container, ContainerSpec, WaitingContainer } from "@cogni/sandbox-core/ContainerRuntime"
 import { mismatches } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxError"
-import { boundTwice } from "@cogni/sandbox-core/WaitingSandbox"
+import { boundTwice, nameInUse } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect } from "effect"
 import type { DockerApi, Inspected } from "../../DockerApi.ts"
 import type * as EngineContainer from "./EngineContainer.ts"
@@ -15,43 +16,54 @@ import * as Hardening from "./Hardening.ts"
 
 interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>, EngineContainer.Asked {
   readonly nameOf: (runId: RunId, role: "agent") => string
+  /** Notes which run has the sandbox, until that is removed. Returns whether the run had none in this process. */
+  readonly noteRun: (runId: RunId) => boolean
 }
 
 /** Starts the sandbox, verifies its posture, and lets it wait. */
 export const make = Effect.fnUntraced(function* (
   api: DockerApi["Service"],
-  { claim, container, hostConfig, nameOf, spec }: Opened
+  { claim, container, fail, hasEnded, hostConfig, nameOf, noteRun, spec }: Opened
 ) {
   const posture = yield* container.start
   const found = posture === undefined ? ["the sandbox did not report its posture"] : mismatches(posture, spec)
   if (posture === undefined || found.length > 0) return yield* new PostureMismatch({ mismatches: found })
   let isBound = false
+  const looked = Effect.map(
+    Effect.all([api.inspect(container.id), api.imageId(spec.image)], { concurrency: 2 }),
+    ([inspected, imageId]) => ({ inspected, why: whyUnusable(inspected, imageId) })
+  )
 
   const bind = Effect.fnUntraced(function* (run: ContainerSpec) {
     if (isBound) return yield* boundTwice
     isBound = true
     const different = differences(spec, run)
     if (different.length > 0) return yield* otherShape(different)
+    const name = nameOf(run.runId, "agent")
+    if (!noteRun(run.runId)) return yield* nameInUse(name)
+    const scope = yield* Effect.scope
     const runConfig = Hardening.hostConfig(run)
-    // While the sandbox reads its claim and reports, because a rename takes the engine as long.
-    const onEngine = Effect.all(
-      [
-        api.rename(container.id, nameOf(run.runId, "agent")),
-        isSameSize(hostConfig, runConfig) ? Effect.void : api.update(container.id, sizeOf(runConfig))
-      ],
-      { concurrency: 2, discard: true }
-    )
-    // Compares all of the engine's configuration with that of a cold start.
-    return { ...container, start: claim({ spec: run, hostConfig: runConfig }, onEngine) } satisfies Container
+    const onEngine = Effect.gen(function* () {
+      if (!isSameSize(hostConfig, runConfig)) yield* api.update(container.id, sizeOf(runConfig))
+      const [{ inspected, why }, other] = yield* Effect.all([looked, api.inspect(name)], { concurrency: 2 })
+      if (why !== undefined) return yield* unusable(why)
+      return other === undefined ? inspected : yield* nameInUse(name)
+    })
+    // If another process has started a run of this ID meanwhile, this one ends.
+    const renamed = api.rename(container.id, name).pipe(Effect.catch(fail))
+    return {
+      ...container,
+      // Compares all of the engine's configuration with that of a cold start.
+      start: claim({ spec: run, hostConfig: runConfig }, onEngine),
+      proceed: Effect.andThen(container.proceed, Effect.asVoid(Effect.forkIn(renamed, scope)))
+    } satisfies Container
   })
 
   return {
     id: container.id,
     posture,
-    unusable: Effect.map(
-      Effect.all([api.inspect(container.id), api.imageId(spec.image)], { concurrency: 2 }),
-      ([inspected, imageId]) => whyUnusable(inspected, imageId)
-    ),
+    hasEnded,
+    unusable: Effect.map(looked, ({ why }) => why),
     bind
   } satisfies WaitingContainer
 })
@@ -66,6 +78,13 @@ export const whyUnusable = (
   if (imageId === undefined) return "its image was removed"
   return inspected.Image === imageId ? undefined : "its image was replaced"
 }
+
+const unusable = (why: string) =>
+  new ContainerFailed({
+    operation: "bind",
+    detail: `the waiting sandbox cannot be used: ${why}`,
+    remedy: "Start this run in a container of its own"
+  })
 
 /** Settings that the engine can change while a container runs. */
 const sizeOf = ({ CpuPeriod, CpuQuota, Memory, MemorySwap, PidsLimit }: Hardening.HostConfig) => ({

@@ -29,14 +29,15 @@ export const inodeBytes = 512
  */
 export const make = Effect.fnUntraced(function* (
   { access, path }: Pick<HeldDirectory, "access" | "path">,
-  { source, workspaceBytesMax }: Pick<WorkspaceRequest, "source" | "workspaceBytesMax">
+  { source, workspaceBytesMax }: Pick<WorkspaceRequest, "source" | "workspaceBytesMax">,
+  knownBytes?: number
 ) {
-  const measured = attempt(path, (signal) => measure(access, signal))
+  const measured = now({ access, path })
   const used = attempt(path, () => usedBytes(access))
   // In the background, because measuring a large workspace takes long and must not delay the agent.
   const before =
     source.type === "temporary"
-      ? Effect.succeed(yield* measured)
+      ? Effect.succeed(knownBytes ?? (yield* measured))
       : Fiber.join(yield* Effect.forkScoped(measured, { startImmediately: true }))
   const usedBefore = yield* used
   /** The bytes that existed before and do not count, and those that do. */
@@ -64,6 +65,10 @@ export const make = Effect.fnUntraced(function* (
     })
   }
 })
+
+/** Measures a directory that nothing changes, so that a run need not do it. */
+export const now = ({ access, path }: Pick<HeldDirectory, "access" | "path">) =>
+  attempt(path, (signal) => measure(access, signal))
 
 /**
  * Returns the bytes on disk of a directory and everything below it. The directory itself grows with its names, and each
