@@ -44,6 +44,8 @@ const { values: options } = parseArgs({
 const samples = options.quick ? 5 : Math.max(20, Number(options.samples ?? 40) || 40)
 const runsTotal = options.quick ? 20 : Math.max(20, Number(options.runs ?? 200) || 200)
 const warmUps = 2
+const atOnce = 16
+const bursts = options.quick ? 1 : 5
 const image = process.env["COGNI_RUNTIME_IMAGE"] ?? "cogni-sandbox/runtime:latest"
 
 const names = {
@@ -64,11 +66,11 @@ const withModel: SandboxSpec.SandboxSpecInput = {
   llm: { model: "demo", identity: { billingAccountId: "bench" } }
 }
 
-/** Waits until a sandbox is ready. */
-const ready = Effect.gen(function* () {
+/** Waits until sandboxes are ready. */
+const ready = Effect.fnUntraced(function* (count: number) {
   const pool = yield* SandboxPool.SandboxPool
-  while ((yield* pool.report).waiting.length === 0) yield* Effect.sleep("5 millis")
-  // The rest of its start must not be measured.
+  while ((yield* pool.report).waiting.length < count) yield* Effect.sleep("5 millis")
+  // The rest of a start must not be measured.
   yield* Effect.sleep("50 millis")
 })
 
@@ -84,7 +86,7 @@ const run = (input: SandboxSpec.SandboxSpecInput) =>
 
 const warm = (input: SandboxSpec.SandboxSpecInput) =>
   Effect.gen(function* () {
-    yield* ready
+    yield* ready(1)
     const pool = yield* SandboxPool.SandboxPool
     const { hits } = yield* pool.report
     const millis = yield* millisOf(run(input))
@@ -92,15 +94,25 @@ const warm = (input: SandboxSpec.SandboxSpecInput) =>
     return millis
   })
 
+/** Milliseconds of each part of the claims, and of the exits that follow. */
+const parts = new Map<string, Array<number>>()
+
 /** Claims a sandbox as a run does, and measures until the first byte of output. */
 const claim = Effect.gen(function* () {
-  yield* ready
+  yield* ready(1)
   const pool = yield* SandboxPool.SandboxPool
   const { capabilities } = yield* LlmProxy.LlmProxy
   const decoded = yield* SandboxSpec.decode(spec("x"))
   const runId = yield* RunId.generate
   const before = performance.now()
+  let last = before
+  const mark = (part: string) => {
+    const now = performance.now()
+    parts.set(part, [...(parts.get(part) ?? []), now - last])
+    last = now
+  }
   const taken = yield* pool.claim({ spec: decoded, supervised: false, proxy: capabilities })
+  mark("ask the pool")
   if (taken._tag === "Cold") return yield* Effect.die(new Error(taken.reason))
   const { mounts, user } = taken.prepared
   const { argv, env, limits, network } = decoded
@@ -116,44 +128,133 @@ const claim = Effect.gen(function* () {
     limits
   })
   yield* container.start
+  mark("bind, report, verify")
   yield* container.proceed
+  mark("go, until the program starts")
   yield* Stream.runHead(container.output)
-  return performance.now() - before
+  mark("first byte")
+  const millis = performance.now() - before
+  yield* container.exit
+  mark("exit of the program")
+  return millis
 }).pipe(Effect.scoped)
 
-/** Runs through the pool while a waiting sandbox is killed now and then. */
+/** Runs per second of a burst, at the median of some bursts. */
+const burst = Effect.fnUntraced(function* <R>(
+  one: Effect.Effect<unknown, unknown, R>,
+  prepared: Effect.Effect<void>
+) {
+  const seconds: Array<number> = []
+  for (let round = 0; round < bursts; round++) {
+    yield* prepared
+    const all = Effect.all(
+      Array.from({ length: atOnce }, () => one),
+      { concurrency: "unbounded" }
+    )
+    seconds.push((yield* millisOf(all)) / 1000)
+  }
+  const median = Samples.percentile(
+    seconds.toSorted((a, b) => a - b),
+    0.5
+  )
+  return Math.round((atOnce / median) * 10) / 10
+})
+
+/** Runs per second in a burst: of the bare engine, of cold runs, and of runs from a pool that is full. */
+const measuredBursts = Effect.fnUntraced(function* (
+  cold: Effect.Effect<unknown, unknown>,
+  directory: string,
+  url: string
+) {
+  const bareApi = Contenders.bareApi(new Docker(), image)
+  const bare = yield* burst(
+    Effect.promise(() => bareApi()),
+    Effect.void
+  )
+  const coldRuns = yield* burst(cold, Effect.void)
+  const full = yield* Layer.build(layerOf(directory, url, atOnce))
+  const pooled = yield* burst(
+    Effect.provide(run(spec("x")), full),
+    Effect.provide(Effect.andThen(ready(atOnce), idle), full)
+  )
+  return { bare, cold: coldRuns, pooled }
+})
+
+/** Waits until nothing of earlier runs is being removed. */
+const idle = Effect.gen(function* () {
+  const pool = yield* SandboxPool.SandboxPool
+  while ((yield* pool.report).removing > 0) yield* Effect.sleep("5 millis")
+})
+
+/** IDs of the sandboxes that wait now, and of those that runs got, by run. */
+const waitingIds = new Set<string>()
+const boundIds = new Map<string, string>()
+
+/** Notes which sandboxes wait. The engine knows it later, because it learns the name of a run after its start. */
+const noted = Layer.effect(
+  ContainerRuntime,
+  Effect.map(ContainerRuntime, (runtime) => {
+    const { prepare } = runtime
+    return ContainerRuntime.of({
+      ...runtime,
+      prepare:
+        prepare &&
+        ((waitingSpec) =>
+          Effect.map(prepare(waitingSpec), (waiting) => {
+            waitingIds.add(waiting.id)
+            return {
+              ...waiting,
+              bind: (bound) => {
+                waitingIds.delete(waiting.id)
+                boundIds.set(bound.runId, waiting.id)
+                return waiting.bind(bound)
+              }
+            }
+          }))
+    })
+  })
+)
+
+/**
+ * Runs through the pool while a waiting sandbox is killed now and then. A run that gets a sandbox while it is being
+ * killed is right too if it fails.
+ */
 const underKills = Effect.gen(function* () {
   const pool = yield* SandboxPool.SandboxPool
   const runtime = yield* ContainerRuntime
   const api = yield* DockerApi.DockerApi
   const before = yield* pool.report
-  const seen = new Set<string>()
   let right = 0
-  let left = 0
-  let killed = 0
+  const runIds: Array<RunId.RunId> = []
+  const killed = new Set<string>()
+  let failed = 0
   const one = (number: number) =>
     Effect.gen(function* () {
       if (number % 5 === 0) {
-        const found = yield* api.labelled("dev.cogni.sandbox.run")
-        const waiting = found.filter(({ name }) => name.startsWith("cogni-waiting-"))
-        const victim = waiting[number % Math.max(1, waiting.length)]
+        const victim = [...waitingIds][number % Math.max(1, waitingIds.size)]
         if (victim !== undefined) {
-          killed += 1
-          yield* Effect.ignore(api.kill(victim.id, "SIGKILL"))
+          killed.add(victim)
+          waitingIds.delete(victim)
+          yield* Effect.ignore(api.kill(victim, "SIGKILL"))
         }
       }
+      const runId = yield* RunId.generate
+      runIds.push(runId)
       const result = yield* run({
+        runId,
         ...spec("x"),
-        argv: [
-          "sh",
-          "-c",
-          `cat /proc/self/cgroup | head -n 1; ls -A /workspace | wc -l; echo ${number} > f; echo ${number}`
-        ]
-      })
-      const [group = "", files, own] = result.output.stdout.text.split("\n")
+        argv: ["sh", "-c", `ls -A /workspace | wc -l; echo ${number} > f; echo ${number}`]
+      }).pipe(
+        Effect.catch((error) => {
+          if (!killed.has(boundIds.get(runId) ?? "")) return Effect.fail(error)
+          failed += 1
+          right += 1
+          return Effect.undefined
+        })
+      )
+      if (result === undefined) return
+      const [files, own] = result.output.stdout.text.split("\n")
       if (files === "1" && own === String(number)) right += 1
-      seen.add(group)
-      left += (yield* runtime.leftovers(result.runId)).length
     })
   yield* Effect.forEach(
     Array.from({ length: runsTotal }, (_, number) => number),
@@ -161,18 +262,29 @@ const underKills = Effect.gen(function* () {
     { concurrency: 4 }
   )
   const after = yield* pool.report
+  yield* idle
+  const left = yield* Effect.forEach(runIds, runtime.leftovers)
   return {
     right,
-    left,
-    killed,
+    left: left.flat().length,
+    shared: boundIds.size - new Set(boundIds.values()).size,
+    killed: killed.size,
+    failed,
     hits: after.hits - before.hits,
     discarded: after.discarded - before.discarded
   }
 })
 
-const layerOf = (directory: string, url: string, pool: boolean) =>
+/** Sandboxes that wait in the measurements of one run at a time. */
+const keptCount = 2
+
+const layerOf = (directory: string, url: string, count: number) =>
   SandboxRunner.layer.pipe(
-    Layer.provideMerge(pool ? HostSandboxPool.layer({ keep: [{ image, count: 2 }] }) : Layer.empty),
+    Layer.provideMerge(
+      count === 0
+        ? Layer.empty
+        : HostSandboxPool.layer({ keep: [{ image, count }], limits: { sandboxesMax: Math.max(8, count) } })
+    ),
     Layer.provideMerge(
       GatewayLlmProxy.layer({ url, key: Redacted.make("no-key-of-anybody"), carrier: "directory" })
     ),
@@ -180,7 +292,7 @@ const layerOf = (directory: string, url: string, pool: boolean) =>
       Layer.mergeAll(
         HostWorkspace.layer({ waiting: join(directory, "waiting") }),
         FileRunStore.layer({ directory, trafficOf: "unknown" }),
-        DockerContainerRuntime.layerApi()
+        Layer.provide(noted, DockerContainerRuntime.layerApi())
       )
     ),
     Layer.provideMerge(DockerApi.layer({ host: process.env["DOCKER_HOST"] }))
@@ -192,8 +304,8 @@ const main = Effect.gen(function* () {
     (made) => Effect.sync(() => rmSync(made, { recursive: true, force: true }))
   )
   const { url } = yield* Upstreams.onHost
-  const pooled = yield* Layer.build(layerOf(directory, url, true))
-  const cold = yield* Layer.build(layerOf(directory, url, false))
+  const pooled = yield* Layer.build(layerOf(directory, url, keptCount))
+  const cold = yield* Layer.build(layerOf(directory, url, 0))
   const cli = Contenders.cli(image)
   const rows = new Map<string, Effect.Effect<number, unknown>>([
     [names.cli, millisOf(Effect.promise(cli))],
@@ -208,15 +320,17 @@ const main = Effect.gen(function* () {
   say(`one at a time: ${samples} rounds of ${rows.size}`)
   for (let round = -warmUps; round < samples; round++) {
     for (const [name, measure] of Samples.rotate([...rows], round + warmUps)) {
-      // A refill that is under way must not be measured with the others.
-      yield* Effect.provide(ready, pooled)
+      // A refill or a removal that is under way must not be measured with the others.
+      yield* Effect.provide(Effect.andThen(ready(keptCount), idle), pooled)
       const millis = yield* measure
       if (round >= 0) measured.get(name)!.push(millis)
     }
   }
   say(`${runsTotal} runs through the pool, four at once, while waiting sandboxes are killed`)
   const kills = yield* Effect.provide(underKills, pooled)
-  publish(measured, kills, yield* Effect.promise(() => machine(load)))
+  say(`${bursts} bursts of ${atOnce} runs each: bare engine, cold, from a full pool`)
+  const burstRates = yield* measuredBursts(Effect.provide(run(spec("x")), cold), directory, url)
+  publish(measured, { kills, burstRates }, yield* Effect.promise(() => machine(load)))
 }).pipe(Effect.scoped)
 
 const machine = async (load: number): Promise<Report.Report["machine"]> => {
@@ -232,7 +346,13 @@ const machine = async (load: number): Promise<Report.Report["machine"]> => {
 
 const publish = (
   measured: ReadonlyMap<string, ReadonlyArray<number>>,
-  kills: Effect.Success<typeof underKills>,
+  {
+    burstRates,
+    kills
+  }: {
+    readonly kills: Effect.Success<typeof underKills>
+    readonly burstRates: Effect.Success<ReturnType<typeof measuredBursts>>
+  },
   facts: Report.Report["machine"]
 ) => {
   const rows = [...measured].map(([name, millis]) => ({ name, ...Samples.summarize(millis) }))
@@ -244,24 +364,49 @@ const publish = (
     { name: `${names.pooledModel} / docker run, p50`, value: ratio(names.pooledModel), atMost: 0.15 },
     { name: `${names.pooled} / docker run, p50`, value: ratio(names.pooled) },
     { name: `${names.cold} / docker run, p50`, value: ratio(names.cold) },
+    {
+      name: `runs/s of ${atOnce} at once, from the pool / bare engine`,
+      value: Math.round((burstRates.pooled / burstRates.bare) * 100) / 100,
+      atLeast: 3
+    },
+    {
+      name: `runs/s of ${atOnce} at once, cold / bare engine`,
+      value: Math.round((burstRates.cold / burstRates.bare) * 100) / 100
+    },
     { name: "right runs under kills, %", value: (100 * kills.right) / runsTotal, atLeast: 100 },
-    { name: "containers left by them", value: kills.left, atMost: 0 }
+    { name: "containers left by them", value: kills.left, atMost: 0 },
+    { name: "sandboxes that two runs had", value: kills.shared, atMost: 0 }
   ]
   const takenAt = new Date().toISOString()
   Report.publish({
     name: "pool",
     title: "Runs from the pool",
     text: [
-      "Milliseconds from the call until all resources are removed, except for the claim. All rows are measured in turns.",
+      "Milliseconds from the call until the result. A cold run and plain Docker have removed their container by then. A run from the pool has ended all of its processes, and its empty sandbox is removed in the background; the next measurement waits for that. All rows are measured in turns.",
       Report.table(
         ["one at a time", "n", "min", "p50", "p95", "p99"],
         rows.map(({ count, min, name, p50, p95, p99 }) => [name, count, min, p50, p95, p99])
       ),
-      `Under kills: ${runsTotal} runs, four at once; ${kills.hits} got a waiting sandbox, ${kills.killed} waiting sandboxes were killed, ${kills.discarded} were taken and not used.`,
+      Report.table(
+        ["parts of a claim, and the exit", "n", "min", "p50", "p95", "p99"],
+        [...parts].map(([name, millis]) => {
+          const { count, min, p50, p95, p99 } = Samples.summarize(millis)
+          return [name, count, min, p50, p95, p99]
+        })
+      ),
+      Report.table(
+        [`${atOnce} at once`, "runs/s"],
+        [
+          ["bare Engine API", burstRates.bare],
+          [names.cold, burstRates.cold],
+          [names.pooled, burstRates.pooled]
+        ]
+      ),
+      `Under kills: ${runsTotal} runs, four at once; ${kills.hits} got a waiting sandbox, ${kills.killed} waiting sandboxes were killed, ${kills.failed} of them while a run got them, which failed; ${kills.discarded} were taken and not used.`,
       Report.barTable(bars),
       Report.taken({ machine: facts, takenAt })
     ].join("\n\n"),
-    data: { takenAt, machine: facts, rows, kills: { runs: runsTotal, ...kills }, bars },
+    data: { takenAt, machine: facts, rows, kills: { runs: runsTotal, ...kills }, burstRates, bars },
     bars,
     directory: options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
   })

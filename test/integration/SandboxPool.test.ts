@@ -70,6 +70,12 @@ const ready = (count: number) =>
     )
   )
 
+/** Waits until no sandbox of an earlier run is left. */
+const idle = Await.until(
+  "a sandbox is being removed",
+  Effect.map(report, ({ removing }) => removing === 0)
+)
+
 /** Runs an effect, and returns how many of its runs got a waiting sandbox too. */
 const counting = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
@@ -157,6 +163,7 @@ layer(RunHarness.layer(proxy, { keep }).pipe(Layer.provideMerge(Upstream.layer))
         llm: modelOf(`acct-of-${name}`)
       }))
       yield* ready(2)
+      yield* idle
       const waiting = yield* containers
       // The engine's record of a waiting sandbox, and what a run sees in one.
       for (const id of waiting) {
