@@ -24,7 +24,7 @@ import {
 } from "./SandboxError.ts"
 import type { CanaryPolicy, LlmAccess } from "./SandboxSpec.ts"
 import type { ToolRule } from "./ToolAccess.ts"
-import { socketTarget } from "./Workspace.ts"
+import { socketTarget } from "./internal/SocketPlace.ts"
 
 /** `HostFailed` and `Misconfigured` are faults of the host's operator, which no retry corrects. */
 export type LlmProxyError =

@@ -11,8 +11,7 @@ import {
   ContainerRuntime,
   type ContainerSpec,
   type ExecSpec,
-  type VolumeSpec,
-  type WaitingSpec
+  type VolumeSpec
 } from "./ContainerRuntime.ts"
 import type { Files, SignalName } from "./Executor.ts"
 import * as MemoryFiles from "./internal/MemoryFiles.ts"
@@ -279,7 +278,7 @@ export const make = (options: MemoryOptions = {}) =>
       return yield* containerOf(spec, id, yield* Effect.scope)
     })
 
-    const prepare = Effect.fn("ContainerRuntime.prepare")(function* (spec: WaitingSpec) {
+    const prepare = Effect.fn("ContainerRuntime.prepare")(function* (spec: WaitingSandbox.WaitingSpec) {
       yield* exists(spec)
       let name = nameOf({ runId: spec.waitingId, role: "agent" })
       let isBound = false

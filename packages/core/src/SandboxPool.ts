@@ -13,8 +13,7 @@ import {
   type Container,
   type ContainerError,
   ContainerRuntime,
-  type ContainerSpec,
-  type WaitingSpec
+  type ContainerSpec
 } from "./ContainerRuntime.ts"
 import * as PoolFill from "./internal/PoolFill.ts"
 import * as PoolMetrics from "./internal/PoolMetrics.ts"
@@ -25,7 +24,8 @@ import type { PoolReport } from "./PoolReport.ts"
 import { InvalidSpec } from "./SandboxError.ts"
 import * as SandboxShape from "./SandboxShape.ts"
 import { decodeOpen, type OpenSpecInput, problemsOf, type SandboxSpec } from "./SandboxSpec.ts"
-import { type PreparedDirectories, Workspace } from "./Workspace.ts"
+import type { PreparedDirectories, WaitingSpec } from "./WaitingSandbox.ts"
+import { Workspace } from "./Workspace.ts"
 
 /** A sandbox that only this run has. */
 export interface Warm {

@@ -1,7 +1,19 @@
 /** Parts that every implementation of waiting sandboxes shares. Pure. */
-import type { ContainerSpec, WaitingSpec } from "./ContainerRuntime.ts"
+import type { Effect } from "effect"
+import type { ContainerRuntime, ContainerSpec } from "./ContainerRuntime.ts"
 import { ContainerFailed } from "./SandboxError.ts"
-import type { PreparedDirectories } from "./Workspace.ts"
+import type { WorkspaceRequest } from "./Workspace.ts"
+
+type Prepare = NonNullable<ContainerRuntime["Service"]["prepare"]>
+
+/** Specification of a sandbox that waits for a run. */
+export type WaitingSpec = Parameters<Prepare>[0]
+
+/** A started sandbox that waits for one run. */
+export type WaitingContainer = Effect.Success<ReturnType<Prepare>>
+
+/** Directories of a sandbox that waits for a run. */
+export type PreparedDirectories = NonNullable<WorkspaceRequest["prepared"]>
 
 /** Returns the specification of a waiting sandbox as that of a container without a run and without a program. */
 export const asContainer = ({ waitSecondsMax, waitingId, ...spec }: WaitingSpec): ContainerSpec => ({

@@ -10,14 +10,12 @@ import type { User } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
 import { type HostFailed, WorkspaceFailed } from "./SandboxError.ts"
 import type { Input, WorkspaceSource } from "./SandboxSpec.ts"
+import { socketTarget } from "./internal/SocketPlace.ts"
 
 export const target = "/workspace"
 
 /** Where inputs are mounted, besides `/workspace/.cogni`. */
 export const inputsTarget = "/cogni"
-
-/** Where the directory of a socket is mounted. */
-export const socketTarget = "/llm-sock"
 
 /** A directory of files that the host mounts in the sandbox, read-only. */
 export interface PlantedDirectory {
@@ -32,7 +30,7 @@ export interface PlantedDirectory {
  * Directories of a sandbox that waits for a run: a workspace, inputs and a place for a socket, all of them empty and
  * already mounted.
  */
-export interface PreparedDirectories {
+interface PreparedDirectories {
   /** Every mount of the sandbox. */
   readonly mounts: ReadonlyArray<Mount>
   readonly user: User
@@ -104,13 +102,6 @@ export const specialFilesWarning = ({ files }: SpecialFiles): string | undefined
     "even without a network. Stop that process or move the file, unless the agent needs it"
   )
 }
-
-/** Logs a warning if a workspace contains special files. */
-export const warn = ({ specialFiles }: Pick<AcquiredWorkspace, "specialFiles">): Effect.Effect<void> =>
-  Effect.flatMap(specialFiles, (found) => {
-    const warning = specialFilesWarning(found)
-    return warning === undefined ? Effect.void : Effect.logWarning(warning)
-  })
 
 export class Workspace extends Context.Service<
   Workspace,

@@ -19,6 +19,8 @@ const failed = (detail: string) =>
 export interface Troubles {
   /** Starts of waiting sandboxes fail. */
   prepareFails: boolean
+  /** Starts of waiting sandboxes have a defect. */
+  prepareDies: boolean
   /** A sandbox cannot be bound to its run. */
   bindFails: boolean
   /** A bound sandbox does not have the posture that it had. */
@@ -32,6 +34,8 @@ export interface Troubles {
 }
 
 export interface Seen {
+  /** Attempts to start a waiting sandbox. */
+  asked: number
   /** IDs of the waiting sandboxes, in the order of their starts. */
   readonly prepared: Array<string>
   /** IDs of the waiting sandboxes that a run was bound to. */
@@ -43,6 +47,7 @@ export interface Seen {
 
 export const makeTroubles = (): Troubles => ({
   prepareFails: false,
+  prepareDies: false,
   bindFails: false,
   postureDiffers: false,
   images: 0,
@@ -50,7 +55,13 @@ export const makeTroubles = (): Troubles => ({
   removeMillis: 0
 })
 
-export const makeSeen = (): Seen => ({ prepared: [], bound: [], existing: new Set(), killed: new Set() })
+export const makeSeen = (): Seen => ({
+  asked: 0,
+  prepared: [],
+  bound: [],
+  existing: new Set(),
+  killed: new Set()
+})
 
 const exists = (seen: Seen, name: string, removal: Effect.Effect<void> = Effect.void) =>
   Effect.acquireRelease(
@@ -75,6 +86,8 @@ export const runtime = (
         ...inner,
         prepare: (spec) =>
           Effect.gen(function* () {
+            seen.asked += 1
+            if (troubles.prepareDies) return yield* Effect.die(new Error("it has a defect"))
             if (troubles.prepareFails || inner.prepare === undefined)
               return yield* failed("it does not start")
             const waiting = yield* inner.prepare(spec)

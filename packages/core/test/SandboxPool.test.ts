@@ -143,6 +143,21 @@ describe("SandboxPool", () => {
     }).pipe(Effect.provide(withPool({ troubles, pool: { keep: [{ image: "memory/agent", count: 1 }] } })))
   })
 
+  it.effect("pauses after a defect of a start as after a failure, and says so", () => {
+    const [troubles, seen] = [{ ...PoolHarness.makeTroubles(), prepareDies: true }, PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      yield* settled
+      assert.strictEqual(seen.asked, 1)
+      assert.include((yield* PoolHarness.report).failure, "it has a defect")
+      troubles.prepareDies = false
+      yield* TestClock.adjust("5 seconds")
+      yield* settled
+      assert.strictEqual((yield* PoolHarness.report).waiting.length, 1)
+    }).pipe(
+      Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
+    )
+  })
+
   it.effect.each(["bindFails", "postureDiffers"] as const)(
     "starts a run cold if its sandbox cannot be used (%s), and removes that sandbox",
     (trouble) => {

@@ -14,14 +14,13 @@ import {
   type ContainerError,
   ContainerRuntime,
   type ContainerSpec,
-  type VolumeSpec,
-  type WaitingSpec
+  type VolumeSpec
 } from "@cogni/sandbox-core/ContainerRuntime"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { supervisor } from "@cogni/sandbox-core/SandboxSpec"
-import { asContainer, nameInUse } from "@cogni/sandbox-core/WaitingSandbox"
+import { asContainer, nameInUse, type WaitingSpec } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Layer, Schedule, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
 import * as ContainerEnvironment from "./internal/container/ContainerEnvironment.ts"

@@ -7,7 +7,7 @@ import { Effect, Layer } from "effect"
 import * as HostMemory from "./internal/host/HostMemory.ts"
 import * as PoolReports from "./internal/host/PoolReports.ts"
 
-export interface HostPoolOptions extends Omit<SandboxPool.PoolOptions, "memoryAvailableBytes"> {
+interface HostPoolOptions extends Omit<SandboxPool.PoolOptions, "memoryAvailableBytes"> {
   /** Directory into which the pool writes what it did, for `DockerDoctor`. Default: nothing is written. */
   readonly reports?: string | undefined
 }

@@ -13,12 +13,11 @@ import type { Input } from "@cogni/sandbox-core/SandboxSpec"
 import {
   type AcquiredWorkspace,
   inputsTarget,
-  type PreparedDirectories,
   target,
   Workspace,
   type WorkspaceRequest
 } from "@cogni/sandbox-core/Workspace"
-import { sourceAt } from "@cogni/sandbox-core/WaitingSandbox"
+import { type PreparedDirectories, sourceAt } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Layer } from "effect"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"

@@ -78,7 +78,7 @@ interface Pooled extends HostOptions {
    * Starts sandboxes in advance, so that most runs need no start of a container. Runs with a workspace of the caller's,
    * canaries or an internal network start cold. Default: none waits.
    */
-  readonly pool?: Omit<HostSandboxPool.HostPoolOptions, "reports"> | undefined
+  readonly pool?: Omit<NonNullable<Parameters<typeof HostSandboxPool.layer>[0]>, "reports"> | undefined
 }
 
 interface Signal {

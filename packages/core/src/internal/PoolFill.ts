@@ -16,9 +16,10 @@ export const forever = (state: PoolState.PoolState, makers: WaitingEntry.Makers)
   Effect.gen(function* () {
     yield* sweep(state)
     while (yield* round(state, makers));
-    yield* Effect.raceFirst(Queue.take(state.wake), Effect.sleep(`${roundSeconds} seconds`))
   }).pipe(
-    Effect.catchCause((cause) => Effect.logWarning("the pool of waiting sandboxes missed a round", cause)),
+    Effect.catchDefect((defect) => failed(state, `defect: ${String(defect)}`)),
+    // Also after a defect, which would otherwise repeat at once.
+    Effect.andThen(Effect.raceFirst(Queue.take(state.wake), Effect.sleep(`${roundSeconds} seconds`))),
     Effect.forever
   )
 

@@ -7,7 +7,9 @@ import type { RunStore } from "../RunStore.ts"
 import { HostFailed, PostureMismatch, StoreUnavailable } from "../SandboxError.ts"
 import type { Cold, SandboxPools, Warm } from "../SandboxPool.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
+import { socketTarget } from "./SocketPlace.ts"
 import { attribute } from "../Telemetry.ts"
+import type { PreparedDirectories } from "../WaitingSandbox.ts"
 import * as Workspace from "../Workspace.ts"
 import * as Release from "./Release.ts"
 import * as RunLife from "./RunLife.ts"
@@ -62,7 +64,7 @@ export const make = Effect.fnUntraced(function* (
     [
       created.start.pipe(life.phase("start")),
       endpoint === undefined ? Effect.void : endpoint.ready.pipe(life.phase("proxy")),
-      Workspace.warn(workspace)
+      warned(workspace)
     ],
     { concurrency: "unbounded" }
   )
@@ -70,6 +72,13 @@ export const make = Effect.fnUntraced(function* (
   yield* container.proceed.pipe(life.phase("entrypoint"))
   return { container, endpoint, workspace, posture }
 })
+
+/** Logs a warning if a workspace contains special files. */
+const warned = ({ specialFiles }: Pick<Workspace.AcquiredWorkspace, "specialFiles">) =>
+  Effect.flatMap(specialFiles, (found) => {
+    const warning = Workspace.specialFilesWarning(found)
+    return warning === undefined ? Effect.void : Effect.logWarning(warning)
+  })
 
 /** Takes a waiting sandbox, if there is one for this run. */
 const pooledFor = ({ pool, proxy }: Ports, spec: SandboxSpec, supervised: boolean) =>
@@ -153,7 +162,7 @@ interface Places {
   /** The run's directory. */
   readonly directory: string | undefined
   /** Directories of the waiting sandbox that the run has. */
-  readonly prepared: Workspace.PreparedDirectories | undefined
+  readonly prepared: PreparedDirectories | undefined
 }
 
 const acquireWorkspace = (
@@ -192,7 +201,7 @@ const acquireWayOut = (
           ...(llm === undefined ? {} : { llm }),
           runtimeSecondsMax: limits.runtimeSecondsMax,
           directory,
-          socketMount: prepared?.mounts.find(({ target }) => target === Workspace.socketTarget),
+          socketMount: prepared?.mounts.find(({ target }) => target === socketTarget),
           tools,
           ...(toolRules === undefined ? {} : { toolRules }),
           ...(packages.length === 0 ? {} : { packages }),

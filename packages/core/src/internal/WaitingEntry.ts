@@ -1,11 +1,12 @@
 /** One waiting sandbox of a pool: how it is started, and how it is removed with its directories. */
 import { Clock, Effect, Exit, Scope } from "effect"
-import type { ContainerRuntime, WaitingContainer, WaitingSpec } from "../ContainerRuntime.ts"
+import type { ContainerRuntime } from "../ContainerRuntime.ts"
 import type { Waiting } from "../PoolPolicy.ts"
 import { RunId } from "../RunId.ts"
 import { RuntimeUnavailable } from "../SandboxError.ts"
 import type { SandboxShape } from "../SandboxShape.ts"
-import type { PreparedDirectories, Workspace } from "../Workspace.ts"
+import type { PreparedDirectories, WaitingContainer, WaitingSpec } from "../WaitingSandbox.ts"
+import type { Workspace } from "../Workspace.ts"
 import * as Release from "./Release.ts"
 import { stepSecondsMax, within } from "./RunLife.ts"
 

@@ -1,10 +1,11 @@
 /** The part of the contract of every `ContainerRuntime` about sandboxes that wait for a run, if it has them. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer, Stream } from "effect"
-import { ContainerRuntime, type ContainerSpec, type WaitingSpec } from "../ContainerRuntime.ts"
+import { ContainerRuntime, type ContainerSpec } from "../ContainerRuntime.ts"
 import { mismatches } from "../Posture.ts"
 import * as RunId from "../RunId.ts"
 import { ContainerFailed } from "../SandboxError.ts"
+import type { WaitingSpec } from "../WaitingSandbox.ts"
 import { type Behaviour, written } from "./Behaviour.ts"
 
 export interface Fixture {

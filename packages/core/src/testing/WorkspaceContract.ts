@@ -9,11 +9,11 @@ import { sourceAt } from "../WaitingSandbox.ts"
 import {
   inputsTarget,
   type PlantedDirectory,
-  socketTarget,
   target,
   Workspace,
   type WorkspaceRequest
 } from "../Workspace.ts"
+import { socketTarget } from "../internal/SocketPlace.ts"
 
 /** Parts of the contract that depend on the backend. */
 export interface Fixture<R> {

@@ -4,11 +4,11 @@
  * The engine gives it the limits of the run, and after the start of the agent its name, because a rename takes the
  * engine longer than everything else. Its attach stream tells it the rest.
  */
-import type { Container, ContainerSpec, WaitingContainer } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Container, ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import { mismatches } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxError"
-import { boundTwice, nameInUse } from "@cogni/sandbox-core/WaitingSandbox"
+import { boundTwice, nameInUse, type WaitingContainer } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect } from "effect"
 import type { DockerApi, Inspected } from "../../DockerApi.ts"
 import type * as EngineContainer from "./EngineContainer.ts"

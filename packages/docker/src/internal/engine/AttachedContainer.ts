@@ -120,7 +120,7 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.tap(() => {
         hasEnded = true
         options.onEnd()
-        // What might have become the line with the exit code is output.
+        // Output, because it did not become the line with the exit code.
         return Effect.forEach(mark?.rest() ?? [], (chunk) => Queue.offer(output, chunk), { discard: true })
       }),
       Effect.tap((exit) =>

@@ -10,13 +10,15 @@ import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import type { User } from "@cogni/sandbox-core/Posture"
 import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import type { HostFailed } from "@cogni/sandbox-core/SandboxError"
-import { inputsTarget, type PreparedDirectories, socketTarget, target } from "@cogni/sandbox-core/Workspace"
+import { socketPath } from "@cogni/sandbox-core/LlmProxy"
+import type { PreparedDirectories } from "@cogni/sandbox-core/WaitingSandbox"
+import { inputsTarget, target } from "@cogni/sandbox-core/Workspace"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect, type Scope } from "effect"
 import { chmod, chown, lstat, mkdir, readdir, readFile } from "node:fs/promises"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import * as HostOwner from "../../HostOwner.ts"
 import { attemptOwn } from "./WorkspaceRefusal.ts"
 
@@ -37,6 +39,8 @@ export const acquire = Effect.fnUntraced(function* (
   memory: boolean
 ): Effect.fn.Return<PreparedDirectories, HostFailed, Scope.Scope> {
   const { directory, user } = options
+  // Before anything in it is removed: it could be a link, or another user's.
+  yield* attemptOwn(directory, () => OwnFiles.makePrivateDirectory(directory))
   yield* reap(directory)
   const base = join(directory, crypto.randomUUID())
   yield* Effect.acquireRelease(
@@ -48,14 +52,13 @@ export const acquire = Effect.fnUntraced(function* (
       mounted(join(base, "workspace"), target, false),
       mounted(join(base, "inputs"), inputsTarget, true),
       ...(memory ? [] : [mounted(join(base, "inputs"), `${target}/.cogni`, true)]),
-      mounted(join(base, "llm-sock"), socketTarget, true)
+      mounted(join(base, "llm-sock"), dirname(socketPath), true)
     ])
   )
   return { mounts, user, memory }
 })
 
-const make = async (base: string, { directory, isRoot, user }: Options, memory: boolean): Promise<void> => {
-  await OwnFiles.makePrivateDirectory(directory)
+const make = async (base: string, { isRoot, user }: Options, memory: boolean): Promise<void> => {
   await mkdir(base, { mode: 0o700 })
   await OwnFiles.create(join(base, "owner"), formatOwner(HostOwner.self()))
   const workspace = join(base, "workspace")
@@ -82,7 +85,7 @@ const reap = (directory: string): Effect.Effect<void> =>
   Effect.promise(() => readdir(directory).catch((): Array<string> => [])).pipe(
     Effect.flatMap((names) =>
       Effect.forEach(
-        names,
+        names.filter((name) => ownName.test(name)),
         (name) =>
           Effect.flatMap(
             Effect.promise(() => isOrphaned(join(directory, name))),
@@ -93,11 +96,15 @@ const reap = (directory: string): Effect.Effect<void> =>
     )
   )
 
+/** The names of all directories that are made here. Whatever has another name belongs to someone else. */
+const ownName = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/u
+
 const isOrphaned = async (base: string): Promise<boolean> => {
+  const found = await lstat(base).catch(() => undefined)
+  if (found?.isDirectory() !== true || found.uid !== process.geteuid?.()) return false
   const text = await readFile(join(base, "owner"), "utf8").catch(() => "")
   const owner = parseOwner(text)
   const liveness = owner === undefined ? "unknown" : HostOwner.liveness(owner)
   if (liveness !== "unknown") return liveness === "dead"
-  const found = await lstat(base).catch(() => undefined)
-  return found !== undefined && Date.now() - found.mtimeMs > unknownSecondsMax * 1000
+  return Date.now() - found.mtimeMs > unknownSecondsMax * 1000
 }
