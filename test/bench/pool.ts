@@ -113,7 +113,7 @@ const claim = Effect.gen(function* () {
   }
   const taken = yield* pool.claim({ spec: decoded, supervised: false, proxy: capabilities })
   mark("ask the pool")
-  if (taken._tag === "Cold") return yield* Effect.die(new Error(taken.reason))
+  if (taken._tag === "Cold") return yield* Effect.die(new Error(taken.use ?? "there is no pool"))
   const { mounts, user } = taken.prepared
   const { argv, env, limits, network } = decoded
   const container = yield* taken.bind({

@@ -5,6 +5,7 @@
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
@@ -257,6 +258,30 @@ layer(RunHarness.layer(proxy, { keep }).pipe(Layer.provideMerge(Upstream.layer))
       assert.isTrue(stderr.text.endsWith(line))
       for (const path of ["environ", "mem", "fd", "fd/0"])
         assert.match(stderr.text, new RegExp(`/proc/1/${path}'?: (Permission denied|cannot open)`, "u"))
+    })
+  )
+
+  it.effect("gives no run a sandbox that others have used, or that was sent a signal, while it waited", () =>
+    Effect.gen(function* () {
+      const touches = [
+        (id: string) => docker("kill", "--signal=WINCH", id),
+        (id: string) => docker("exec", "--detach", id, "sleep", "600"),
+        (id: string) =>
+          docker("exec", id, "sh", "-c", "echo planted > /tmp/planted; echo planted > /workspace/planted")
+      ]
+      for (const touch of touches) {
+        yield* ready(2)
+        yield* idle
+        for (const id of yield* containers) yield* touch(id)
+        const { value } = yield* counting(
+          shell("ls /tmp /workspace; for p in /proc/[0-9]*; do cat $p/comm; done; exit 3")
+        )
+        assert.strictEqual(value.exitCode, 3)
+        assert.notInclude(value.output.stdout.text, "planted")
+        assert.notInclude(value.output.stdout.text, "sleep")
+        const record = yield* RunStore.use((store) => store.get(value.runId))
+        assert.notStrictEqual(record?.pool, "hit")
+      }
     })
   )
 

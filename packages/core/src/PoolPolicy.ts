@@ -11,7 +11,10 @@ export interface PoolLimits {
   readonly sandboxesMax: number
   /** Memory of all waiting sandboxes together, at {@link sandboxBytes} each (default 256 MiB). */
   readonly memoryBytesMax: number
-  /** With less available memory on the host, no sandbox waits (default 1 GiB). */
+  /**
+   * With less available memory on the host, no sandbox waits (default 1 GiB). One is started only with
+   * {@link startBytesMore} more than that, so that no sandbox is started and removed again at once.
+   */
   readonly memoryAvailableBytesMin: number
   /** A shape that no run has asked for within this time has no waiting sandboxes (default 600). */
   readonly demandSecondsMax: number
@@ -21,6 +24,9 @@ export interface PoolLimits {
 
 /** Memory that a waiting sandbox is counted as: its three small processes, and what the kernel needs for it. */
 export const sandboxBytes = 16 * 1024 * 1024
+
+/** Memory that must be available beyond the bound to start a sandbox. */
+export const startBytesMore = 4 * sandboxBytes
 
 export const defaults: PoolLimits = {
   sandboxesMax: 8,
@@ -44,9 +50,34 @@ export interface Demand {
   readonly refillMillis: number
   /** Sandboxes that wait whatever the demand. */
   readonly kept: number
+  /** Starts that failed since the last one that succeeded. */
+  readonly failures: number
+  /** None is started before this time. Other shapes are not affected. */
+  readonly pausedUntilMillis: number
 }
 
-export const noDemand: Demand = { arrivals: [], refillMillis: 0, kept: 0 }
+export const noDemand: Demand = { arrivals: [], refillMillis: 0, kept: 0, failures: 0, pausedUntilMillis: 0 }
+
+/** Longest pause after failed starts of a shape. */
+const pauseSecondsMax = 60
+
+/** Notes a failed start. Each pause is twice as long as the one before it. */
+export const failed = (demand: Demand, nowMillis: number): Demand => {
+  const failures = demand.failures + 1
+  return {
+    ...demand,
+    failures,
+    pausedUntilMillis: nowMillis + Math.min(pauseSecondsMax, 2 ** failures) * 1000
+  }
+}
+
+/** Notes a start that succeeded. */
+export const started = (demand: Demand, refillMillis: number): Demand => ({
+  ...demand,
+  refillMillis,
+  failures: 0,
+  pausedUntilMillis: 0
+})
 
 /** Adds an arrival, and forgets those that are too old. */
 export const arrived = (
@@ -106,38 +137,64 @@ export interface Step {
   readonly start: string | undefined
 }
 
-/** Divides the places of the pool among the shapes. The one that was asked for last comes first. */
+/** Returns how many sandboxes may wait. */
+export const placesOf = ({ memoryBytesMax, sandboxesMax }: PoolLimits): number =>
+  Math.floor(Math.min(sandboxesMax, memoryBytesMax / sandboxBytes))
+
+/**
+ * Divides the places of the pool among the shapes: first those to keep, then by demand, where the shape that was asked
+ * for last comes first. A shape that cannot be started holds no more places than it has sandboxes.
+ */
 export const shares = (
-  { demand, memoryAvailableBytes, nowMillis }: Omit<PoolFacts, "waiting">,
+  { demand, nowMillis, waiting }: PoolFacts,
   limits: PoolLimits
 ): ReadonlyMap<string, number> => {
-  const isLow = (memoryAvailableBytes ?? Infinity) < limits.memoryAvailableBytesMin
-  let left = isLow ? 0 : Math.min(limits.sandboxesMax, Math.floor(limits.memoryBytesMax / sandboxBytes))
+  let left = placesOf(limits)
   const lastOf = (one: Demand) => one.arrivals.at(-1) ?? 0
+  const ordered = [...demand].toSorted(([, a], [, b]) => lastOf(b) - lastOf(a))
+  const most = new Map(
+    ordered.map(([key, one]) => [
+      key,
+      one.pausedUntilMillis > nowMillis
+        ? waiting.filter((other) => other.key === key).length
+        : Number.POSITIVE_INFINITY
+    ])
+  )
   const given = new Map<string, number>()
-  for (const [key, one] of [...demand].toSorted(([, a], [, b]) => lastOf(b) - lastOf(a))) {
-    const share = Math.min(left, wanted(one, nowMillis, limits))
-    given.set(key, share)
-    left -= share
+  for (const wantedOf of [(one: Demand) => one.kept, (one: Demand) => wanted(one, nowMillis, limits)]) {
+    for (const [key, one] of ordered) {
+      const before = given.get(key) ?? 0
+      const more = Math.min(left, Math.max(0, Math.min(wantedOf(one), most.get(key)!) - before))
+      given.set(key, before + more)
+      left -= more
+    }
   }
   return given
 }
 
-/** Returns what a pool does next. */
+/** Returns what a pool does next. If memory is low, one sandbox after the other is removed, the oldest first. */
 export const next = (facts: PoolFacts, limits: PoolLimits): Step => {
   const given = shares(facts, limits)
-  const isLow = (facts.memoryAvailableBytes ?? Infinity) < limits.memoryAvailableBytesMin
   const isOld = ({ sinceMillis }: Waiting) => facts.nowMillis - sinceMillis >= limits.ageSecondsMax * 1000
   const kept = new Map<string, number>()
+  const left: Array<Waiting> = []
   const drop: Array<Step["drop"][number]> = []
   // The youngest stay.
   for (const one of facts.waiting.toSorted((a, b) => b.sinceMillis - a.sinceMillis)) {
     const count = kept.get(one.key) ?? 0
     if (isOld(one)) drop.push({ id: one.id, reason: "age" })
-    else if (count >= (given.get(one.key) ?? 0))
-      drop.push({ id: one.id, reason: isLow ? "memory" : "demand" })
-    else kept.set(one.key, count + 1)
+    else if (count >= (given.get(one.key) ?? 0)) drop.push({ id: one.id, reason: "demand" })
+    else {
+      kept.set(one.key, count + 1)
+      left.push(one)
+    }
   }
-  const start = [...given].find(([key, share]) => (kept.get(key) ?? 0) < share)?.[0]
+  const spareBytes = (facts.memoryAvailableBytes ?? Infinity) - limits.memoryAvailableBytesMin
+  const oldest = left.at(-1)
+  if (spareBytes < 0 && oldest !== undefined) drop.push({ id: oldest.id, reason: "memory" })
+  const start =
+    spareBytes < startBytesMore
+      ? undefined
+      : [...given].find(([key, share]) => (kept.get(key) ?? 0) < share)?.[0]
   return { drop, start }
 }

@@ -1,5 +1,5 @@
 /** Report of a pool of waiting sandboxes, and what is wrong with it. Pure. */
-import * as SandboxShape from "./SandboxShape.ts"
+import { type ColdReason, reasonOf } from "./PoolUse.ts"
 
 /** Counts of a pool so far, and its waiting sandboxes. */
 export interface PoolReport {
@@ -17,7 +17,7 @@ export interface PoolReport {
   /** Runs for which none was ready, or the one that they got could not be used. */
   readonly misses: number
   /** Runs that no waiting sandbox can serve, by reason. */
-  readonly cold: Readonly<Partial<Record<SandboxShape.ColdReason, number>>>
+  readonly cold: Readonly<Partial<Record<ColdReason, number>>>
   /** Sandboxes that a run took and could not use. */
   readonly discarded: number
   /** Sandboxes of runs that have ended, which are being removed in the background. */
@@ -26,8 +26,11 @@ export interface PoolReport {
   readonly failure?: string | undefined
 }
 
-/** Fewest runs without a hit that count as a problem. */
-const missesMin = 10
+/** Fewest runs of which a pool with few hits has a problem. */
+const runsMin = 10
+
+/** Smallest share of runs that a useful pool serves. */
+const shareMin = 0.1
 
 /** Returns how many runs have asked a pool. */
 export const runsOf = ({ cold, hits, misses }: PoolReport): number =>
@@ -38,12 +41,13 @@ export const problemOf = (report: PoolReport): string | undefined => {
   const { cold, failure, hits, misses, waiting } = report
   if (failure !== undefined && waiting.length === 0)
     return `waiting sandboxes cannot be started, so every run starts cold: ${failure}`
-  const reasons = Object.entries(cold) as ReadonlyArray<[SandboxShape.ColdReason, number]>
+  const reasons = Object.entries(cold) as ReadonlyArray<[ColdReason, number]>
   const runs = runsOf(report)
-  if (hits > 0 || runs < missesMin) return undefined
+  if (runs < runsMin || hits >= runs * shareMin) return undefined
+  const few = `${hits === 0 ? "none" : `only ${hits}`} of ${runs} runs`
   const [most] = reasons.toSorted(([, a], [, b]) => b - a)
   return most === undefined || most[1] <= misses
-    ? `none of ${runs} runs found a waiting sandbox. Raise sandboxesMax of the pool, or keep some of their image`
-    : `none of ${runs} runs could use a waiting sandbox, ${most[1]} of them because ${SandboxShape.coldReasons[most[0]]}. ` +
+    ? `${few} found a waiting sandbox. Raise sandboxesMax of the pool, or keep some of their image`
+    : `${few} could use a waiting sandbox, ${most[1]} of them because ${reasonOf(most[0])}. ` +
         "Turn the pool off, or change what these runs ask for"
 }

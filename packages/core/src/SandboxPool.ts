@@ -21,6 +21,7 @@ import * as PoolState from "./internal/PoolState.ts"
 import type * as WaitingEntry from "./internal/WaitingEntry.ts"
 import * as PoolPolicy from "./PoolPolicy.ts"
 import type { PoolReport } from "./PoolReport.ts"
+import type { PoolUse } from "./PoolUse.ts"
 import { InvalidSpec } from "./SandboxError.ts"
 import * as SandboxShape from "./SandboxShape.ts"
 import { decodeOpen, type OpenSpecInput, problemsOf, type SandboxSpec } from "./SandboxSpec.ts"
@@ -44,7 +45,8 @@ export interface Warm {
 /** No sandbox for this run, and why. */
 export interface Cold {
   readonly _tag: "Cold"
-  readonly reason: string
+  /** `undefined`: there is no pool. */
+  readonly use: PoolUse | undefined
 }
 
 export interface SandboxPools {
@@ -56,7 +58,7 @@ export interface SandboxPools {
 /** Default: no sandbox waits, and every run starts cold. */
 export const SandboxPool = Context.Reference<SandboxPools>("@cogni/sandbox-core/SandboxPool", {
   defaultValue: () => ({
-    claim: () => Effect.succeed<Cold>({ _tag: "Cold", reason: "there is no pool" }),
+    claim: () => Effect.succeed<Cold>({ _tag: "Cold", use: undefined }),
     report: Effect.succeed({
       waiting: [],
       started: 0,
@@ -99,7 +101,7 @@ export const make = Effect.fnUntraced(function* (
       prepareContainer === undefined || prepareDirectories === undefined
         ? undefined
         : { prepareContainer, prepareDirectories, sharesHost },
-    limits: { ...PoolPolicy.defaults, ...options.limits },
+    limits: yield* limitsOf(options),
     memoryAvailableBytes: options.memoryAvailableBytes ?? Effect.undefined,
     known: new Map(),
     entries: new Map(),
@@ -107,12 +109,10 @@ export const make = Effect.fnUntraced(function* (
     scope: yield* Effect.scope,
     counts: { started: 0, hits: 0, misses: 0, discarded: 0, removing: 0 },
     cold: {},
-    failure: undefined,
-    failures: 0,
-    pausedUntilMillis: 0,
     sweptMillis: 0
   }
   for (const kept of options.keep ?? []) yield* keep(state, kept)
+  yield* requirePlaces(state)
   // Older than the fiber below, so that nothing is started after this has looked.
   yield* Effect.addFinalizer(() =>
     Effect.forEach([...state.entries.values()], (entry) => PoolState.drop(state, entry, "end"), {
@@ -132,13 +132,19 @@ export const make = Effect.fnUntraced(function* (
         shape: key,
         ageSeconds: (now - sinceMillis) / 1000
       })),
-      ...(state.failure === undefined ? {} : { failure: state.failure })
+      ...failureOf(state)
     }))
   }
 })
 
 export const layer = (options?: PoolOptions): Layer.Layer<never, InvalidSpec, ContainerRuntime | Workspace> =>
   Layer.effect(SandboxPool, make(options))
+
+/** Returns why the shape that was asked for last cannot be started, of those that cannot. */
+const failureOf = ({ known }: PoolState.PoolState): { readonly failure?: string } => {
+  const failure = [...known.values()].findLast((one) => one.failure !== undefined)?.failure
+  return failure === undefined ? {} : { failure }
+}
 
 const planOf = (
   { limits }: Pick<PoolState.PoolState, "limits">,
@@ -164,8 +170,37 @@ const keep = Effect.fnUntraced(function* (
     (error) => new InvalidSpec({ problems: problemsOf(error).map((problem) => `pool: ${problem}`) })
   )
   const plan = planOf(state, SandboxShape.make({ spec, supervised }), spec)
-  state.known.set(plan.key, { ...plan, demand: { ...PoolPolicy.noDemand, kept: count } })
+  if (!Number.isInteger(count) || count < 0)
+    return yield* invalid(`keep: count is ${count}, not a whole number of sandboxes`)
+  // Sandboxes of one shape differ only in limits that a run sets again.
+  const before = state.known.get(plan.key)?.demand.kept ?? 0
+  state.known.set(plan.key, { ...plan, demand: { ...PoolPolicy.noDemand, kept: before + count } })
 })
+
+const invalid = (problem: string) => Effect.fail(new InvalidSpec({ problems: [`pool: ${problem}`] }))
+
+/** Returns the limits of a pool. Without a bound on its memory, there is enough for the sandboxes that it may have. */
+const limitsOf = Effect.fnUntraced(function* ({ limits = {} }: PoolOptions) {
+  const given = Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined))
+  const all: PoolPolicy.PoolLimits = { ...PoolPolicy.defaults, ...given }
+  const wrong = Object.entries(all).find(([, value]) => !(Number.isFinite(value) && value >= 0))
+  if (wrong !== undefined)
+    return yield* invalid(`limits: ${wrong[0]} is ${wrong[1]}, not a number of at least 0`)
+  return limits.memoryBytesMax === undefined
+    ? { ...all, memoryBytesMax: Math.max(all.memoryBytesMax, all.sandboxesMax * PoolPolicy.sandboxBytes) }
+    : all
+})
+
+/** Refuses to keep more sandboxes than the pool has places for. */
+const requirePlaces = ({ known, limits }: PoolState.PoolState) => {
+  const kept = [...known.values()].reduce((sum, { demand }) => sum + demand.kept, 0)
+  const places = PoolPolicy.placesOf(limits)
+  return kept <= places
+    ? Effect.void
+    : invalid(
+        `keep: ${kept} sandboxes are more than its limits allow (${places}). Raise sandboxesMax and memoryBytesMax`
+      )
+}
 
 const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: SandboxShape.Asked) {
   const beganMillis = yield* Clock.currentTimeMillis
@@ -173,7 +208,8 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
   if (reason !== undefined) {
     state.cold[reason] = (state.cold[reason] ?? 0) + 1
     yield* PoolMetrics.claimed("cold")
-    return { _tag: "Cold", reason: SandboxShape.coldReasons[reason] } satisfies Cold
+    yield* PoolMetrics.cold(reason)
+    return { _tag: "Cold", use: reason } satisfies Cold
   }
   const plan = planOf(state, SandboxShape.make(asked), asked.spec)
   noteDemand(state, plan, beganMillis)
@@ -184,10 +220,9 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
   if (entry === undefined) {
     state.counts.misses += 1
     yield* PoolMetrics.claimed("miss")
-    return { _tag: "Cold", reason: "no sandbox of its image and shape was ready" } satisfies Cold
+    return { _tag: "Cold", use: "miss" } satisfies Cold
   }
   state.counts.hits += 1
-  yield* PoolMetrics.claimed("hit")
   yield* PoolMetrics.aged((nowMillis - entry.sinceMillis) / 1000)
   return {
     _tag: "Warm",
@@ -200,7 +235,9 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
           entry.isEmpty = isEmpty === true
         })
       )
-      return { ...container, exit }
+      // Counted when nothing can make the run start cold any more.
+      const proceed = Effect.andThen(container.proceed, PoolMetrics.claimed("hit"))
+      return { ...container, exit, proceed }
     }),
     discard: (why) =>
       Effect.suspend(() => {
@@ -209,9 +246,10 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
         state.counts.misses += 1
         // Others may be unusable too, so all are looked at again.
         state.sweptMillis = -Infinity
-        return Effect.andThen(
-          discard(state, why, entry.removeContainer),
-          Effect.asVoid(Queue.offer(state.wake, undefined))
+        return discard(state, why, entry.removeContainer).pipe(
+          Effect.andThen(PoolMetrics.claimed("failed")),
+          Effect.andThen(Queue.offer(state.wake, undefined)),
+          Effect.asVoid
         )
       })
   } satisfies Warm
@@ -219,9 +257,10 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
 
 /** Notes that a run asked for a shape. */
 const noteDemand = ({ known, limits }: PoolState.PoolState, plan: WaitingEntry.Plan, nowMillis: number) => {
-  const demand = known.get(plan.key)?.demand ?? PoolPolicy.noDemand
+  const before = known.get(plan.key)
+  const demand = PoolPolicy.arrived(before?.demand ?? PoolPolicy.noDemand, nowMillis, limits)
   known.delete(plan.key)
-  known.set(plan.key, { ...plan, demand: PoolPolicy.arrived(demand, nowMillis, limits) })
+  known.set(plan.key, { ...plan, failure: before?.failure, demand })
   // The map is in the order of the last arrival.
   const idle = [...known].find(([, { demand }]) => demand.kept === 0)
   if (known.size > shapesMax && idle !== undefined) known.delete(idle[0])
@@ -260,4 +299,4 @@ const discard = (state: PoolState.PoolState, why: string, removing: Effect.Effec
   Effect.suspend(() => {
     state.counts.discarded += 1
     return Effect.logWarning(`a waiting sandbox could not be used: ${why}`)
-  }).pipe(Effect.andThen(PoolMetrics.claimed("failed")), Effect.andThen(removing), Effect.asVoid)
+  }).pipe(Effect.andThen(removing), Effect.asVoid)

@@ -3,8 +3,10 @@
  *
  * Everything else of a run is bound when it gets the sandbox. A run that needs more than that starts cold.
  */
+import { bindingBytesMax, bindingTextsMax } from "./internal/BindingLimits.ts"
 import * as WayOut from "./internal/WayOut.ts"
 import type { LlmProxyCapabilities } from "./LlmProxy.ts"
+import type { ColdReason } from "./PoolUse.ts"
 import { type Limits, type SandboxSpec, supervisor } from "./SandboxSpec.ts"
 
 export interface SandboxShape {
@@ -23,15 +25,6 @@ export interface Asked {
   readonly supervised: boolean
   readonly proxy: LlmProxyCapabilities
 }
-
-/**
- * Most bytes of arguments and variables that a run may bind. The entrypoint reads them byte by byte, so more would take
- * longer than a cold start.
- */
-export const bindingBytesMax = 64 * 1024
-
-/** Most arguments and variables that a run may bind. */
-export const bindingTextsMax = 512
 
 export const make = ({ spec, supervised }: Pick<Asked, "spec" | "supervised">): SandboxShape => {
   const { filesOpenMax, temporaryBytesMax, workspaceBytesMax } = spec.limits
@@ -59,18 +52,6 @@ const isLarge = ({ argv, env }: Pick<SandboxSpec, "argv" | "env">): boolean => {
   const bytes = texts.reduce((sum, text) => sum + new TextEncoder().encode(text).length, 0)
   return texts.length > bindingTextsMax || bytes > bindingBytesMax
 }
-
-/** Reasons why a run starts cold, as they appear in spans, metrics and reports. */
-export const coldReasons = {
-  workspace: "its workspace is a directory of the host, which is mounted at the start",
-  files: "canaries or package settings are mounted at the start",
-  network: "it uses an internal network",
-  proxy: "its proxy cannot listen in a directory that is already mounted",
-  supervisor: "its program is the supervisor itself",
-  size: `its arguments and variables have more than ${bindingBytesMax} bytes, or are more than ${bindingTextsMax}`
-} as const
-
-export type ColdReason = keyof typeof coldReasons
 
 /** Returns why no waiting sandbox can serve a run, whatever the pool has; `undefined` if one can. */
 export const coldReason = ({ proxy, spec, supervised }: Asked): ColdReason | undefined => {

@@ -11,6 +11,7 @@ import type { RunId } from "./RunId.ts"
 import { type HostFailed, WorkspaceFailed } from "./SandboxError.ts"
 import type { Input, WorkspaceSource } from "./SandboxSpec.ts"
 import { socketTarget } from "./internal/SocketPlace.ts"
+import type { PreparedDirectories } from "./WaitingSandbox.ts"
 
 export const target = "/workspace"
 
@@ -24,18 +25,6 @@ export interface PlantedDirectory {
   /** A plain name for the directory on the host, below the run's own directory. */
   readonly name: string
   readonly files: ReadonlyArray<Input>
-}
-
-/**
- * Directories of a sandbox that waits for a run: a workspace, inputs and a place for a socket, all of them empty and
- * already mounted.
- */
-interface PreparedDirectories {
-  /** Every mount of the sandbox. */
-  readonly mounts: ReadonlyArray<Mount>
-  readonly user: User
-  /** As in {@link WorkspaceRequest}. */
-  readonly memory: boolean
 }
 
 export interface WorkspaceRequest {

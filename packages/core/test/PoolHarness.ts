@@ -19,6 +19,8 @@ const failed = (detail: string) =>
 export interface Troubles {
   /** Starts of waiting sandboxes fail. */
   prepareFails: boolean
+  /** Starts of waiting sandboxes of this image fail. */
+  missingImage: string | undefined
   /** Starts of waiting sandboxes have a defect. */
   prepareDies: boolean
   /** A sandbox cannot be bound to its run. */
@@ -47,6 +49,7 @@ export interface Seen {
 
 export const makeTroubles = (): Troubles => ({
   prepareFails: false,
+  missingImage: undefined,
   prepareDies: false,
   bindFails: false,
   postureDiffers: false,
@@ -88,6 +91,7 @@ export const runtime = (
           Effect.gen(function* () {
             seen.asked += 1
             if (troubles.prepareDies) return yield* Effect.die(new Error("it has a defect"))
+            if (spec.image === troubles.missingImage) return yield* failed("its image does not exist")
             if (troubles.prepareFails || inner.prepare === undefined)
               return yield* failed("it does not start")
             const waiting = yield* inner.prepare(spec)

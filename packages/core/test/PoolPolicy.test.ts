@@ -58,6 +58,30 @@ describe("PoolPolicy", () => {
     assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, full), defaults), { drop: [], start: undefined })
   })
 
+  it("starts other shapes while one cannot be started, and keeps what that one has", () => {
+    const broken = PoolPolicy.failed(demandOf([2, 2, 2]), now)
+    const demand = { broken, kept: demandOf([], { kept: 2 }), other: demandOf([50]) }
+    const limits = { ...defaults, sandboxesMax: 4 }
+    const has = [waits("a", "broken", 1)]
+    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, has), limits), { drop: [], start: "other" })
+    assert.deepStrictEqual(
+      PoolPolicy.shares(factsOf(demand, has), limits),
+      new Map([
+        ["broken", 1],
+        ["other", 1],
+        ["kept", 2]
+      ])
+    )
+    const later = { ...factsOf(demand, has), nowMillis: broken.pausedUntilMillis }
+    assert.strictEqual(PoolPolicy.next(later, limits).start, "broken")
+    const pauses = [1, 2, 3, 4, 5, 6, 7].map((failures) => {
+      const before = { ...noDemand, failures: failures - 1 }
+      return (PoolPolicy.failed(before, now).pausedUntilMillis - now) / 1000
+    })
+    assert.deepStrictEqual(pauses, [2, 4, 8, 16, 32, 60, 60])
+    assert.strictEqual(PoolPolicy.started(broken, 5).pausedUntilMillis, 0)
+  })
+
   it("removes those that are too old, too many, or of no demand, and keeps the youngest", () => {
     const { drop, start } = PoolPolicy.next(
       factsOf({ one: demandOf([1]) }, [
@@ -76,14 +100,35 @@ describe("PoolPolicy", () => {
     assert.isUndefined(start)
   })
 
-  it("lets none wait while the host is low on memory, not even those to keep", () => {
+  it("removes one after the other while the host is low on memory, also those to keep, and starts none near it", () => {
     const demand = { one: demandOf([1], { kept: 3 }) }
-    const low = defaults.memoryAvailableBytesMin - 1
-    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, [waits("a", "one", 1)], low), defaults), {
-      drop: [{ id: "a", reason: "memory" }],
+    const { memoryAvailableBytesMin } = defaults
+    const waiting = [waits("a", "one", 1), waits("b", "one", 9)]
+    const step = (available: number) => PoolPolicy.next(factsOf(demand, waiting, available), defaults)
+    assert.deepStrictEqual(step(memoryAvailableBytesMin - 1), {
+      drop: [{ id: "b", reason: "memory" }],
       start: undefined
     })
-    assert.strictEqual(PoolPolicy.next(factsOf(demand, [], low + 1), defaults).start, "one")
+    const near = memoryAvailableBytesMin + PoolPolicy.startBytesMore
+    assert.deepStrictEqual(step(near - 1), { drop: [], start: undefined })
+    assert.deepStrictEqual(step(near), { drop: [], start: "one" })
+  })
+
+  it("starts and removes none in turn, whatever memory there is", () => {
+    const demand = { one: demandOf([], { kept: 8 }) }
+    for (let spare = -2 * sandboxBytes; spare < 20 * sandboxBytes; spare += 2 ** 20) {
+      let waiting: ReadonlyArray<PoolPolicy.Waiting> = []
+      let steps = 0
+      for (; steps < 20; steps++) {
+        // Each sandbox takes twice what it is counted as.
+        const available = defaults.memoryAvailableBytesMin + spare - waiting.length * 2 * sandboxBytes
+        const { drop, start } = PoolPolicy.next(factsOf(demand, waiting, available), defaults)
+        assert.deepStrictEqual(drop, [], String(spare))
+        if (start === undefined) break
+        waiting = [...waiting, waits(`started-${steps}`, start, 0)]
+      }
+      assert.isBelow(steps, 9)
+    }
   })
 
   it("stays within the memory of the pool", () => {
@@ -91,9 +136,10 @@ describe("PoolPolicy", () => {
     assert.deepStrictEqual(
       PoolPolicy.shares(factsOf({ a: demandOf([], { kept: 5 }), b: demandOf([1]) }), limits),
       new Map([
-        ["b", 1],
-        ["a", 1]
-      ])
+        ["b", 0],
+        ["a", 2]
+      ]),
+      "first those to keep"
     )
   })
 
@@ -141,10 +187,10 @@ describe("PoolPolicy", () => {
       waiting = waiting.filter(({ id }) => !gone.has(id))
       if (start !== undefined) waiting.push(waits(`started-${step}`, start, 0))
       assert.isAtMost(waiting.length, Math.min(pool.sandboxesMax, pool.memorySandboxes))
-      if (pool.isLow) assert.deepStrictEqual(waiting, [])
       if (drop.length === 0 && start === undefined) break
     }
-    for (const [key, share] of PoolPolicy.shares(factsOf(demand, [], available), limits))
+    if (pool.isLow) return assert.deepStrictEqual(waiting, [])
+    for (const [key, share] of PoolPolicy.shares(factsOf(demand, waiting, available), limits))
       assert.strictEqual(waiting.filter((one) => one.key === key).length, share)
   })
 })

@@ -48,7 +48,12 @@ describe("SandboxPool", () => {
       assert.strictEqual(second.output.stdout.text, "hello\n")
       const { hits, misses } = yield* PoolHarness.report
       assert.deepStrictEqual([hits, misses], [1, 1])
-      assert.strictEqual((yield* record(second.runId))?.outcome?.status, "exited")
+      const recorded = [yield* record(first.runId), yield* record(second.runId)]
+      assert.deepStrictEqual(
+        recorded.map((one) => one?.pool),
+        ["miss", "hit"]
+      )
+      assert.strictEqual(recorded[1]?.outcome.status, "exited")
       assert.deepStrictEqual(yield* leftovers(second.runId), [])
     }).pipe(Effect.provide(withPool()))
   )
@@ -106,23 +111,24 @@ describe("SandboxPool", () => {
   })
 
   it.effect("lets nothing wait while the host is low on memory", () => {
-    let available = PoolPolicy.defaults.memoryAvailableBytesMin
+    const low = PoolPolicy.defaults.memoryAvailableBytesMin
+    let available = low + PoolPolicy.startBytesMore
     const pool = {
       keep: [{ image: "memory/agent", count: 2 }],
       memoryAvailableBytes: Effect.sync(() => available)
     }
     return Effect.gen(function* () {
-      const waiting = Effect.map(PoolHarness.report, (report) => report.waiting.length)
-      yield* settled
-      assert.strictEqual(yield* waiting, 2)
-      available -= 1
-      yield* TestClock.adjust("5 seconds")
-      yield* settled
-      assert.strictEqual(yield* waiting, 0)
-      available += 1
-      yield* TestClock.adjust("5 seconds")
-      yield* settled
-      assert.strictEqual(yield* waiting, 2)
+      const waitingWith = Effect.fnUntraced(function* (bytes: number) {
+        available = bytes
+        yield* TestClock.adjust("5 seconds")
+        yield* settled
+        return (yield* PoolHarness.report).waiting.length
+      })
+      assert.strictEqual(yield* waitingWith(available), 2)
+      assert.strictEqual(yield* waitingWith(low), 2)
+      assert.strictEqual(yield* waitingWith(low - 1), 0)
+      assert.strictEqual(yield* waitingWith(low + PoolPolicy.startBytesMore - 1), 0, "it would be low again")
+      assert.strictEqual(yield* waitingWith(low + PoolPolicy.startBytesMore), 2)
     }).pipe(Effect.provide(withPool({ pool })))
   })
 
@@ -141,6 +147,25 @@ describe("SandboxPool", () => {
       assert.isUndefined(working.failure)
       assert.strictEqual(working.waiting.length, 1)
     }).pipe(Effect.provide(withPool({ troubles, pool: { keep: [{ image: "memory/agent", count: 1 }] } })))
+  })
+
+  it.effect("keeps its other sandboxes while those of one image cannot be started", () => {
+    const missing = "memory/missing"
+    const troubles = { ...PoolHarness.makeTroubles(), missingImage: missing }
+    return Effect.gen(function* () {
+      yield* run({ ...spec, image: missing })
+      yield* settled
+      const { failure, waiting } = yield* PoolHarness.report
+      assert.include(failure, "its image does not exist")
+      assert.deepStrictEqual(
+        waiting.map(({ image }) => image),
+        ["memory/agent", "memory/agent"]
+      )
+      yield* run(spec)
+      yield* settled
+      const later = yield* PoolHarness.report
+      assert.deepStrictEqual([later.hits, later.waiting.length], [1, 2])
+    }).pipe(Effect.provide(withPool({ troubles, pool: { keep: [{ image: "memory/agent", count: 2 }] } })))
   })
 
   it.effect("pauses after a defect of a start as after a failure, and says so", () => {
@@ -167,6 +192,7 @@ describe("SandboxPool", () => {
         troubles[trouble] = true
         const result = yield* run(spec)
         assert.strictEqual(result.output.stdout.text, "hello\n")
+        assert.strictEqual((yield* record(result.runId))?.pool, "unusable")
         const { discarded, hits, misses } = yield* PoolHarness.report
         assert.deepStrictEqual([discarded, hits, misses], [1, 0, 1])
         assert.isFalse(seen.existing.has(seen.prepared[0]!))
@@ -337,16 +363,41 @@ describe("SandboxPool", () => {
     })
   })
 
-  it.effect("refuses to keep sandboxes of an invalid spec", () =>
-    Effect.gen(function* () {
-      const exit = yield* Effect.exit(
-        Effect.provide(
-          PoolHarness.report,
-          withPool({ pool: { keep: [{ image: "Not an image", count: 1 }] } })
-        )
+  it.effect("refuses invalid sandboxes to keep, more than it has places for, and invalid limits", () => {
+    const image = "memory/agent"
+    const refused = [
+      { keep: [{ image: "Not an image", count: 1 }] },
+      { keep: [{ image, count: 1.5 }] },
+      { keep: [{ image, count: -1 }] },
+      { keep: [{ image, count: 9 }] },
+      { keep: [{ image, count: 3 }], limits: { memoryBytesMax: 2 * PoolPolicy.sandboxBytes } },
+      { limits: { sandboxesMax: Number.NaN } },
+      { limits: { ageSecondsMax: -1 } }
+    ]
+    return Effect.forEach(refused, (pool) =>
+      Effect.map(Effect.exit(Effect.provide(PoolHarness.report, withPool({ pool }))), (exit) =>
+        assert.isTrue(Exit.isFailure(exit), JSON.stringify(pool))
       )
-      assert.isTrue(Exit.isFailure(exit))
-    })
+    )
+  })
+
+  it.effect("keeps all that it was asked to keep of one shape, and has memory for all of its sandboxes", () =>
+    Effect.gen(function* () {
+      yield* settled
+      assert.strictEqual((yield* PoolHarness.report).waiting.length, 40)
+    }).pipe(
+      Effect.provide(
+        withPool({
+          pool: {
+            limits: { sandboxesMax: 40 },
+            keep: [
+              { image: "memory/agent", count: 30 },
+              { image: "memory/agent", count: 10, limits: { memoryBytesMax: 2 ** 28 } }
+            ]
+          }
+        })
+      )
+    )
   )
 
   it("has a problem if no run ever gets a sandbox", () => {
@@ -354,7 +405,8 @@ describe("SandboxPool", () => {
     const { problemOf } = PoolReport
     assert.isUndefined(problemOf(report))
     assert.isUndefined(problemOf({ ...report, misses: 9 }))
-    assert.isUndefined(problemOf({ ...report, misses: 90, hits: 1 }))
+    assert.isUndefined(problemOf({ ...report, misses: 90, hits: 10 }))
+    assert.include(problemOf({ ...report, misses: 90, hits: 1 }), "only 1 of 91 runs found a waiting sandbox")
     assert.include(problemOf({ ...report, misses: 10 }), "none of 10 runs found a waiting sandbox")
     assert.include(
       problemOf({ ...report, misses: 2, cold: { workspace: 9, files: 3 } }),

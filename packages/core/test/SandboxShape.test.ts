@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { SandboxSpec } from "@cogni/sandbox-core"
 import { Effect } from "effect"
+import * as BindingLimits from "../src/internal/BindingLimits.ts"
 import * as SandboxShape from "../src/SandboxShape.ts"
 import { llm } from "./Specs.ts"
 
@@ -32,12 +33,12 @@ describe("SandboxShape", () => {
       const argv = [SandboxSpec.supervisor] as const
       assert.strictEqual(yield* reasonOf({ argv }), "supervisor")
       assert.isUndefined(yield* reasonOf({ argv }, { supervised: true }))
-      const long = "x".repeat(SandboxShape.bindingBytesMax)
+      const long = "x".repeat(BindingLimits.bindingBytesMax)
       assert.strictEqual(yield* reasonOf({ argv: ["echo", long] }), "size")
       assert.strictEqual(yield* reasonOf({ env: { LONG: long } }), "size")
       const many: SandboxSpec.SandboxSpecInput["argv"] = [
         "echo",
-        ...Array.from({ length: SandboxShape.bindingTextsMax }, () => "x")
+        ...Array.from({ length: BindingLimits.bindingTextsMax }, () => "x")
       ]
       assert.strictEqual(yield* reasonOf({ argv: many }), "size")
     })

@@ -25,6 +25,8 @@ export const Inspected = Schema.Struct({
   /** ID of its image, whatever name that has now. */
   Image: Schema.String,
   HostConfig: Schema.Record(Schema.String, Schema.Unknown),
+  /** Programs that clients of the engine have started in it. */
+  ExecIDs: Schema.optional(Schema.NullOr(Schema.Array(Schema.String))),
   Config: Schema.Struct({
     Labels: Schema.NullishOr(Schema.Record(Schema.String, Schema.String)),
     User: Schema.String

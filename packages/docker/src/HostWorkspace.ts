@@ -32,6 +32,7 @@ import { attempt, attemptOwn, hold, refused } from "./internal/host/WorkspaceRef
 import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
 import * as WaitingDirectories from "./internal/host/WaitingDirectories.ts"
 import * as WorkspaceClaims from "./internal/host/WorkspaceClaims.ts"
+import * as WaitingRemains from "./WaitingRemains.ts"
 
 /** User of the agent if the host process is root and no other user owns the workspace. */
 const defaultUser: User = { userId: 1000, groupId: 1000 }
@@ -140,7 +141,7 @@ export const make = (options: Options = {}) => {
     prepare: Effect.fn("Workspace.prepare")(function* ({ memory }) {
       const prepared = yield* WaitingDirectories.acquire(
         {
-          directory: options.waiting ?? join(tmpdir(), `cogni-waiting-${process.geteuid?.() ?? 0}`),
+          directory: waitingPlace(options),
           user: ownUser() ?? defaultUser,
           isRoot: ownUser() === undefined
         },
@@ -164,7 +165,15 @@ export const held = Effect.fn("HostWorkspace.held")(function* (path: string, opt
   return directory
 })
 
-export const layer = (options?: Options): Layer.Layer<Workspace> => Layer.sync(Workspace, () => make(options))
+/** Building it also removes what the waiting sandboxes of dead host processes left, in the background. */
+export const layer = (options?: Options): Layer.Layer<Workspace> =>
+  Layer.effect(
+    Workspace,
+    Effect.as(Effect.forkScoped(WaitingRemains.reap(waitingPlace(options))), make(options))
+  )
+
+const waitingPlace = ({ waiting }: Options = {}): string =>
+  waiting ?? join(tmpdir(), `cogni-waiting-${process.geteuid?.() ?? 0}`)
 
 const rulesOf = ({ allowed = [], claims: place, forbidden: others = [] }: Options) => {
   const claims = WorkspaceClaims.make({

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
 import type { PoolReport } from "@cogni/sandbox-core/PoolReport"
 import { Effect, Exit, Scope } from "effect"
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Await from "../../../test/harness/Await.ts"
@@ -51,21 +51,38 @@ describe("HostSandboxPool", () => {
       assert.deepInclude(good, {
         check: `pool of process ${process.pid}`,
         status: "ok",
-        detail: "3 of 9 runs got a waiting sandbox; 0 wait now"
+        detail:
+          "3 of 9 runs got a waiting sandbox; 0 wait now; " +
+          "2 started cold: its workspace is a directory of the host, which is mounted at the start"
       })
       assert.strictEqual(bad?.status, "fail")
       assert.include(bad?.detail, "none of 22 runs found a waiting sandbox")
       yield* Scope.close(scope, Exit.void)
       assert.deepStrictEqual(readdirSync(pools), [])
+    })
+  )
 
-      const owner = formatOwner({ ...HostOwner.self(), processId: 2 ** 22 + 1 })
-      writeFileSync(
-        join(pools, "dead.json"),
-        JSON.stringify({ version: 1, owner, hits: 1, runs: 1, waiting: 1 })
-      )
-      writeFileSync(join(pools, "broken.json"), "{")
-      assert.deepStrictEqual(yield* PoolReports.findings(pools), [])
-      assert.deepStrictEqual(readdirSync(pools), ["broken.json"])
+  it.effect("leaves out what ended processes reported, and removes that when the next pool reports", () =>
+    Effect.gen(function* () {
+      const pools = yield* directory
+      const reported = (name: string, owner: string, isOld: boolean) => {
+        const path = join(pools, name)
+        writeFileSync(path, JSON.stringify({ version: 1, owner, hits: 1, runs: 1, waiting: 1 }))
+        if (isOld) utimesSync(path, 0, 0)
+      }
+      const self = HostOwner.self()
+      const elsewhere = formatOwner({ ...self, bootId: "other-boot-1" })
+      reported("dead.json", formatOwner({ ...self, processId: 2 ** 22 + 1 }), false)
+      reported("old-boot.json", elsewhere, true)
+      reported("other-namespace.json", elsewhere, false)
+      reported("living.json", formatOwner(self), true)
+      writeFileSync(join(pools, "unreadable.json"), "{")
+      utimesSync(join(pools, "unreadable.json"), 0, 0)
+      const before = readdirSync(pools)
+      assert.strictEqual((yield* PoolReports.findings(pools)).length, 2)
+      assert.deepStrictEqual(readdirSync(pools), before, "a reader changes nothing")
+      yield* Effect.scoped(PoolReports.written(pools, Effect.succeed(report)))
+      assert.deepStrictEqual(readdirSync(pools).toSorted(), ["living.json", "other-namespace.json"])
     })
   )
 })

@@ -13,7 +13,10 @@ import {
 } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import * as Await from "../../../test/harness/Await.ts"
 import * as HostOwner from "../src/HostOwner.ts"
+import * as HostWorkspace from "../src/HostWorkspace.ts"
+import * as WaitingRemains from "../src/WaitingRemains.ts"
 import * as WaitingDirectories from "../src/internal/host/WaitingDirectories.ts"
 
 const place = Effect.acquireRelease(
@@ -70,6 +73,20 @@ describe("WaitingDirectories", () => {
         kept.filter((path) => !existsSync(path)),
         []
       )
+    })
+  )
+
+  it.effect("removes those of dead processes also at the start of a process without a pool", () =>
+    Effect.gen(function* () {
+      const directory = yield* place
+      const removed = old(join(directory, crypto.randomUUID()), dead)
+      assert.deepStrictEqual(yield* WaitingRemains.orphans(directory), [removed])
+      const isGone = Effect.sync(() => !existsSync(removed))
+      yield* Effect.provide(
+        Await.until("they are removed", isGone),
+        HostWorkspace.layer({ waiting: directory })
+      )
+      assert.deepStrictEqual(readdirSync(directory), [])
     })
   )
 

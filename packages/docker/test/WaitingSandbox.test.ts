@@ -1,5 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { differences, whyUnusable } from "../src/internal/container/WaitingSandbox.ts"
+import { Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
+import { differences, inTime, whyUnusable } from "../src/internal/container/WaitingSandbox.ts"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 
 const inspected = (Status: string) => ({
@@ -16,6 +18,24 @@ describe("WaitingSandbox", () => {
     assert.strictEqual(whyUnusable(inspected("running"), "sha256:two"), "its image was replaced")
     assert.strictEqual(whyUnusable(inspected("running"), undefined), "its image was removed")
   })
+
+  it("is unusable if the engine has started another program in it", () => {
+    assert.isUndefined(whyUnusable({ ...inspected("running"), ExecIDs: null }, "sha256:one"))
+    assert.isUndefined(whyUnusable({ ...inspected("running"), ExecIDs: [] }, "sha256:one"))
+    assert.strictEqual(
+      whyUnusable({ ...inspected("running"), ExecIDs: ["a"] }, "sha256:one"),
+      "another program was started in it while it waited"
+    )
+  })
+
+  it.effect("gives the engine 5 s for its part of a claim", () =>
+    Effect.gen(function* () {
+      assert.strictEqual(yield* inTime(Effect.succeed(1)), 1)
+      const fiber = yield* Effect.forkChild(Effect.flip(inTime(Effect.never)))
+      yield* TestClock.adjust("5 seconds")
+      assert.include((yield* Fiber.join(fiber)).message, "the engine did not answer within 5 s")
+    })
+  )
 
   it("serves no run of another image, user, network or kind", () => {
     const { written } = ContainerSpecs

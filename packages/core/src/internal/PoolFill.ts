@@ -8,16 +8,13 @@ import * as WaitingEntry from "./WaitingEntry.ts"
 /** How often a pool looks at its sandboxes and at the memory without another reason. */
 const roundSeconds = 5
 
-/** Longest pause after failed starts. */
-const pauseSecondsMax = 60
-
 /** Starts and removes sandboxes as the policy says, one at a time, until the scope closes. */
 export const forever = (state: PoolState.PoolState, makers: WaitingEntry.Makers) =>
   Effect.gen(function* () {
     yield* sweep(state)
     while (yield* round(state, makers));
   }).pipe(
-    Effect.catchDefect((defect) => failed(state, `defect: ${String(defect)}`)),
+    Effect.catchCause((cause) => Effect.logWarning("the pool of waiting sandboxes missed a round", cause)),
     // Also after a defect, which would otherwise repeat at once.
     Effect.andThen(Effect.raceFirst(Queue.take(state.wake), Effect.sleep(`${roundSeconds} seconds`))),
     Effect.forever
@@ -57,16 +54,18 @@ const round = Effect.fnUntraced(function* (state: PoolState.PoolState, makers: W
     if (entry !== undefined) yield* PoolState.drop(state, entry, reason)
   }
   const plan = step.start === undefined ? undefined : known.get(step.start)
-  if (plan === undefined || nowMillis < state.pausedUntilMillis) return false
+  // The memory is read again after each removal.
+  if (plan === undefined) return step.drop.some(({ reason }) => reason === "memory")
   yield* Effect.uninterruptibleMask((restore) =>
     restore(WaitingEntry.start(makers, plan)).pipe(
+      Effect.catchDefect((defect) => Effect.fail({ message: `it has a defect (${String(defect)})` })),
       Effect.matchEffect({
         onSuccess: (entry) => started(state, entry),
-        onFailure: ({ message }) => failed(state, message)
+        onFailure: ({ message }) => failed(state, plan.key, message)
       })
     )
   )
-  return state.failure === undefined
+  return true
 })
 
 const started = (state: PoolState.PoolState, entry: WaitingEntry.WaitingEntry) =>
@@ -74,21 +73,24 @@ const started = (state: PoolState.PoolState, entry: WaitingEntry.WaitingEntry) =
     const { counts, entries, known } = state
     entries.set(entry.id, entry)
     counts.started += 1
-    state.failure = undefined
-    state.failures = 0
     const plan = known.get(entry.key)
     if (plan !== undefined)
-      known.set(entry.key, { ...plan, demand: { ...plan.demand, refillMillis: entry.startMillis } })
+      known.set(entry.key, {
+        ...plan,
+        failure: undefined,
+        demand: PoolPolicy.started(plan.demand, entry.startMillis)
+      })
     return Effect.andThen(PoolMetrics.changed(1), PoolMetrics.started("ready"))
   })
 
-const failed = Effect.fnUntraced(function* (state: PoolState.PoolState, message: string) {
-  state.failure = message
-  state.failures += 1
-  const seconds = Math.min(pauseSecondsMax, 2 ** state.failures)
-  state.pausedUntilMillis = (yield* Clock.currentTimeMillis) + seconds * 1000
+const failed = Effect.fnUntraced(function* (state: PoolState.PoolState, key: string, message: string) {
+  const nowMillis = yield* Clock.currentTimeMillis
+  const plan = state.known.get(key)
+  const demand = PoolPolicy.failed(plan?.demand ?? PoolPolicy.noDemand, nowMillis)
+  if (plan !== undefined) state.known.set(key, { ...plan, failure: message, demand })
   yield* PoolMetrics.started("failed")
+  const seconds = (demand.pausedUntilMillis - nowMillis) / 1000
   yield* Effect.logWarning(
-    `a waiting sandbox could not be started, the next attempt is in ${seconds} s: ${message}`
+    `a waiting sandbox of ${plan?.shape.image ?? "an image"} could not be started, the next attempt is in ${seconds} s: ${message}`
   )
 })

@@ -1,9 +1,15 @@
 /** Metrics of a pool of waiting sandboxes, in Effect's metric registry. */
 import { type Effect, Metric } from "effect"
+import type { ColdReason } from "../PoolUse.ts"
 
 const claims = Metric.counter("sandbox_pool_claims_total", {
   description:
     "Runs that asked the pool, by result: hit, miss (none was ready), cold (no pooled sandbox can serve it), failed (it was taken, and the run started cold)",
+  incremental: true
+})
+
+const coldly = Metric.counter("sandbox_pool_cold_total", {
+  description: "Runs that no waiting sandbox can serve, by reason",
   incremental: true
 })
 
@@ -38,6 +44,9 @@ export type Dropped = "age" | "demand" | "end" | "memory" | "unusable"
 
 export const claimed = (result: ClaimResult): Effect.Effect<void> =>
   Metric.update(Metric.withAttributes(claims, { result }), 1)
+
+export const cold = (reason: ColdReason): Effect.Effect<void> =>
+  Metric.update(Metric.withAttributes(coldly, { reason }), 1)
 
 export const waited = (seconds: number): Effect.Effect<void> => Metric.update(wait, seconds)
 

@@ -1,7 +1,7 @@
 /** State of a pool of waiting sandboxes, and the steps that take something out of it. */
 import { Effect, type Queue, type Scope } from "effect"
 import type { PoolLimits, Demand } from "../PoolPolicy.ts"
-import type { ColdReason } from "../SandboxShape.ts"
+import type { ColdReason } from "../PoolUse.ts"
 import * as PoolMetrics from "./PoolMetrics.ts"
 import type { Makers, Plan, WaitingEntry } from "./WaitingEntry.ts"
 
@@ -14,6 +14,8 @@ const removalsMax = 16
 /** A shape that runs asked for. */
 export interface Known extends Plan {
   readonly demand: Demand
+  /** Why its last sandbox could not be started. */
+  readonly failure?: string | undefined
 }
 
 /** State of a pool. Changed only in steps that nothing interrupts. */
@@ -27,9 +29,6 @@ export interface PoolState {
   readonly scope: Scope.Scope
   readonly counts: { started: number; hits: number; misses: number; discarded: number; removing: number }
   readonly cold: Partial<Record<ColdReason, number>>
-  failure: string | undefined
-  failures: number
-  pausedUntilMillis: number
   sweptMillis: number
 }
 

@@ -8,7 +8,6 @@ import { HostFailed, PostureMismatch, StoreUnavailable } from "../SandboxError.t
 import type { Cold, SandboxPools, Warm } from "../SandboxPool.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import { socketTarget } from "./SocketPlace.ts"
-import { attribute } from "../Telemetry.ts"
 import type { PreparedDirectories } from "../WaitingSandbox.ts"
 import * as Workspace from "../Workspace.ts"
 import * as Release from "./Release.ts"
@@ -37,7 +36,7 @@ export const make = Effect.fnUntraced(function* (
   yield* WayOut.promised(spec, ports.proxy.capabilities)
   const { directory } = yield* claim(ports, life, spec)
   yield* admitted(ports, life, spec)
-  const pooled = yield* pooledFor(ports, spec, supervised)
+  const pooled = yield* pooledFor(ports, life, spec, supervised)
   const prepared = pooled._tag === "Warm" ? pooled.prepared : undefined
   const [workspace, endpoint] = yield* Effect.all(
     [
@@ -59,7 +58,7 @@ export const make = Effect.fnUntraced(function* (
     limits: spec.limits,
     supervised
   }
-  const created = yield* create(ports, pooled, asked).pipe(life.phase("create"))
+  const created = yield* create(ports, life, pooled, asked).pipe(life.phase("create"))
   const [{ container, posture }] = yield* Effect.all(
     [
       created.start.pipe(life.phase("start")),
@@ -81,11 +80,12 @@ const warned = ({ specialFiles }: Pick<Workspace.AcquiredWorkspace, "specialFile
   })
 
 /** Takes a waiting sandbox, if there is one for this run. */
-const pooledFor = ({ pool, proxy }: Ports, spec: SandboxSpec, supervised: boolean) =>
+const pooledFor = ({ pool, proxy }: Ports, life: RunLife.RunLife, spec: SandboxSpec, supervised: boolean) =>
   Release.owned("waiting sandbox", pool.claim({ spec, supervised, proxy: proxy.capabilities })).pipe(
-    Effect.tap((pooled) =>
-      Effect.annotateCurrentSpan(attribute.pool, pooled._tag === "Warm" ? "hit" : pooled.reason)
-    )
+    Effect.tap((pooled) => {
+      const use = pooled._tag === "Warm" ? "hit" : pooled.use
+      return use === undefined ? Effect.void : life.pooled(use)
+    })
   )
 
 /** A created container, whose `start` returns a container of verified posture. */
@@ -100,14 +100,22 @@ const startable = (container: Container, asked: ContainerSpec) => ({
  * Creates the container, or binds the waiting sandbox to the run. Until its agent may start, nothing of the run has
  * happened in that sandbox: if it fails, it is removed, and the run starts cold.
  */
-const create = Effect.fnUntraced(function* ({ runtime }: Ports, pooled: Cold | Warm, asked: ContainerSpec) {
+const create = Effect.fnUntraced(function* (
+  { runtime }: Ports,
+  life: RunLife.RunLife,
+  pooled: Cold | Warm,
+  asked: ContainerSpec
+) {
   const coldly = Effect.map(Release.owned("container", runtime.acquire(asked)), (container) =>
     startable(container, asked)
   )
   if (pooled._tag === "Cold") return yield* coldly
   const scope = yield* Effect.scope
   const otherwise = ({ message }: { readonly message: string }) =>
-    Effect.andThen(pooled.discard(message), Scope.provide(coldly, scope))
+    Effect.andThen(
+      Effect.andThen(life.pooled("unusable"), pooled.discard(message)),
+      Scope.provide(coldly, scope)
+    )
   return yield* Release.owned("container", pooled.bind(asked)).pipe(
     Effect.map((container) => ({
       start: startable(container, asked).start.pipe(

@@ -12,6 +12,7 @@ import type {
 } from "@cogni/sandbox-core/ContainerRuntime"
 import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
 import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxError"
+import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
 import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
 import { Clock, Deferred, type Duration, Effect, Fiber, Schedule, Scope, type Semaphore } from "effect"
 import { randomBytes } from "node:crypto"
@@ -131,6 +132,8 @@ export const open = Effect.fnUntraced(function* (
     Effect.gen(function* () {
       asked = { ...run, sinceMillis: yield* Clock.currentTimeMillis }
       yield* observe
+      const before = troubled()
+      if (before !== undefined) return yield* unusable(before)
       const token = kernel?.isComplete === true && supervisor === undefined ? randomBytes(16) : undefined
       if (token !== undefined) yield* hearExit
       const text = token?.toString("hex") ?? ""
@@ -180,7 +183,15 @@ export const open = Effect.fnUntraced(function* (
   const fail = (error: ContainerError) =>
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
 
-  return { container, claim, fail, hasEnded: attached.hasEnded }
+  /** Returns what happened to a waiting container that would be taken for something of its run. */
+  const troubled = (): string | undefined => {
+    const facts = kernel?.facts()
+    if (told.killed) return "it was sent a signal while it waited"
+    if (told.oomKilled || facts?.oomKilled === true) return "it ran out of memory while it waited"
+    return facts?.processesRefused === true ? "it ran out of processes while it waited" : undefined
+  }
+
+  return { container, claim, fail, hasEnded: attached.hasEnded, troubled }
 })
 
 const exitOf = (

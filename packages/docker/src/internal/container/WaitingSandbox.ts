@@ -4,15 +4,16 @@
  * The engine gives it the limits of the run, and after the start of the agent its name, because a rename takes the
  * engine longer than everything else. Its attach stream tells it the rest.
  */
-import type { Container, ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Container, ContainerError, ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import { mismatches } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxError"
-import { boundTwice, nameInUse, type WaitingContainer } from "@cogni/sandbox-core/WaitingSandbox"
+import { boundTwice, nameInUse, unusable, type WaitingContainer } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect } from "effect"
 import type { DockerApi, Inspected } from "../../DockerApi.ts"
 import type * as EngineContainer from "./EngineContainer.ts"
 import * as Hardening from "./Hardening.ts"
+import * as RunName from "./RunName.ts"
 
 interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>, EngineContainer.Asked {
   readonly nameOf: (runId: RunId, role: "agent") => string
@@ -23,7 +24,7 @@ interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>
 /** Starts the sandbox, verifies its posture, and lets it wait. */
 export const make = Effect.fnUntraced(function* (
   api: DockerApi["Service"],
-  { claim, container, fail, hasEnded, hostConfig, nameOf, noteRun, spec }: Opened
+  { claim, container, fail, hasEnded, hostConfig, nameOf, noteRun, spec, troubled }: Opened
 ) {
   const posture = yield* container.start
   const found = posture === undefined ? ["the sandbox did not report its posture"] : mismatches(posture, spec)
@@ -31,7 +32,7 @@ export const make = Effect.fnUntraced(function* (
   let isBound = false
   const looked = Effect.map(
     Effect.all([api.inspect(container.id), api.imageId(spec.image)], { concurrency: 2 }),
-    ([inspected, imageId]) => ({ inspected, why: whyUnusable(inspected, imageId) })
+    ([inspected, imageId]) => ({ inspected, why: whyUnusable(inspected, imageId) ?? troubled() })
   )
 
   const bind = Effect.fnUntraced(function* (run: ContainerSpec) {
@@ -50,11 +51,11 @@ export const make = Effect.fnUntraced(function* (
       return other === undefined ? inspected : yield* nameInUse(name)
     })
     // If another process has started a run of this ID meanwhile, this one ends.
-    const renamed = api.rename(container.id, name).pipe(Effect.catch(fail))
+    const renamed = RunName.give(api, { id: container.id, name, fail })
     return {
       ...container,
       // Compares all of the engine's configuration with that of a cold start.
-      start: claim({ spec: run, hostConfig: runConfig }, onEngine),
+      start: claim({ spec: run, hostConfig: runConfig }, inTime(onEngine)),
       proceed: Effect.andThen(container.proceed, Effect.asVoid(Effect.forkIn(renamed, scope)))
     } satisfies Container
   })
@@ -68,23 +69,28 @@ export const make = Effect.fnUntraced(function* (
   } satisfies WaitingContainer
 })
 
+/** Time for the engine to do its part of a claim. After it, the run starts cold. */
+const engineSecondsMax = 5
+
+/** Bounds the part of a claim that the engine does. */
+export const inTime = <A>(onEngine: Effect.Effect<A, ContainerError>): Effect.Effect<A, ContainerError> =>
+  Effect.timeoutOrElse(onEngine, {
+    duration: `${engineSecondsMax} seconds`,
+    orElse: () => Effect.fail(unusable(`the engine did not answer within ${engineSecondsMax} s`))
+  })
+
 /** Returns why a sandbox cannot serve a run. Pure. */
 export const whyUnusable = (
-  inspected: Pick<Inspected, "Image" | "State"> | undefined,
+  inspected: Pick<Inspected, "ExecIDs" | "Image" | "State"> | undefined,
   imageId: string | undefined
 ): string | undefined => {
   if (inspected === undefined) return "it was removed"
   if (inspected.State.Status !== "running") return `it is ${inspected.State.Status}`
+  // Whoever did that could have changed it, and could still read what the run does.
+  if ((inspected.ExecIDs ?? []).length > 0) return "another program was started in it while it waited"
   if (imageId === undefined) return "its image was removed"
   return inspected.Image === imageId ? undefined : "its image was replaced"
 }
-
-const unusable = (why: string) =>
-  new ContainerFailed({
-    operation: "bind",
-    detail: `the waiting sandbox cannot be used: ${why}`,
-    remedy: "Start this run in a container of its own"
-  })
 
 /** Settings that the engine can change while a container runs. */
 const sizeOf = ({ CpuPeriod, CpuQuota, Memory, MemorySwap, PidsLimit }: Hardening.HostConfig) => ({

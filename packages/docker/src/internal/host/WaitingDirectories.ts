@@ -8,7 +8,7 @@
  */
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import type { User } from "@cogni/sandbox-core/Posture"
-import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
+import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
 import type { HostFailed } from "@cogni/sandbox-core/SandboxError"
 import { socketPath } from "@cogni/sandbox-core/LlmProxy"
 import type { PreparedDirectories } from "@cogni/sandbox-core/WaitingSandbox"
@@ -17,13 +17,11 @@ import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect, type Scope } from "effect"
-import { chmod, chown, lstat, mkdir, readdir, readFile } from "node:fs/promises"
+import { chmod, chown, mkdir } from "node:fs/promises"
 import { dirname, join } from "node:path"
 import * as HostOwner from "../../HostOwner.ts"
+import * as WaitingRemains from "../../WaitingRemains.ts"
 import { attemptOwn } from "./WorkspaceRefusal.ts"
-
-/** Age in seconds at which directories of an unknown owner are removed: none is in use for longer than a day. */
-const unknownSecondsMax = 100_000
 
 export interface Options {
   /** Directory for all of them, shared by the processes of a user. */
@@ -41,7 +39,7 @@ export const acquire = Effect.fnUntraced(function* (
   const { directory, user } = options
   // Before anything in it is removed: it could be a link, or another user's.
   yield* attemptOwn(directory, () => OwnFiles.makePrivateDirectory(directory))
-  yield* reap(directory)
+  yield* WaitingRemains.reap(directory)
   const base = join(directory, crypto.randomUUID())
   yield* Effect.acquireRelease(
     attemptOwn(base, () => make(base, options, memory)),
@@ -79,32 +77,3 @@ const mounted = async (source: string, at: string, readOnly: boolean): Promise<M
   readOnly,
   held: await MountIdentity.ofPrivate(source)
 })
-
-/** Removes the directories of dead processes. Those that cannot be removed stay until the next time. */
-const reap = (directory: string): Effect.Effect<void> =>
-  Effect.promise(() => readdir(directory).catch((): Array<string> => [])).pipe(
-    Effect.flatMap((names) =>
-      Effect.forEach(
-        names.filter((name) => ownName.test(name)),
-        (name) =>
-          Effect.flatMap(
-            Effect.promise(() => isOrphaned(join(directory, name))),
-            (orphaned) => (orphaned ? Effect.ignore(HostTree.remove(join(directory, name))) : Effect.void)
-          ),
-        { discard: true }
-      )
-    )
-  )
-
-/** The names of all directories that are made here. Whatever has another name belongs to someone else. */
-const ownName = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/u
-
-const isOrphaned = async (base: string): Promise<boolean> => {
-  const found = await lstat(base).catch(() => undefined)
-  if (found?.isDirectory() !== true || found.uid !== process.geteuid?.()) return false
-  const text = await readFile(join(base, "owner"), "utf8").catch(() => "")
-  const owner = parseOwner(text)
-  const liveness = owner === undefined ? "unknown" : HostOwner.liveness(owner)
-  if (liveness !== "unknown") return liveness === "dead"
-  return Date.now() - found.mtimeMs > unknownSecondsMax * 1000
-}
