@@ -100,6 +100,9 @@ const pool = [
   series("Runs that asked the pool", "By result, per second.", "reqps", [
     [rate("sandbox_pool_claims_total", "result"), "{{result}}"]
   ]),
+  series("Runs that no waiting sandbox can serve", "By reason, per second.", "reqps", [
+    [rate("sandbox_pool_cold_total", "reason"), "{{reason}}"]
+  ]),
   series("Waiting sandboxes", "Sandboxes that wait for a run.", "short", [
     [`sum(${of("sandbox_pool_waiting")})`, "waiting"]
   ]),

@@ -68,7 +68,7 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
     ...(report.removed.length + abandoned.length + forgotten.length + deleted.length === 0
       ? ["nothing to remove"]
       : []),
-    ...(report.living === 0 ? [] : [`kept resources of active runs: ${report.living}`])
+    ...(report.living === 0 ? [] : [`kept resources of living processes: ${report.living}`])
   ])
   for (const { name, reason } of report.failed)
     yield* output.stderr(`cogni-sandbox: ${name} could not be removed: ${reason}\n`)

@@ -296,6 +296,11 @@ export const make = (options: MemoryOptions = {}) =>
             if (isBound) return yield* WaitingSandbox.boundTwice
             isBound = true
             const container = yield* containerOf(run, nameOf(run), scope)
+            const bound = Effect.flatMap(Ref.get(resources), (all) =>
+              all.has(nameOf(run))
+                ? Effect.fail(WaitingSandbox.nameInUse(nameOf(run)))
+                : Ref.update(resources, (before) => new Map(before).set(name, run.runId))
+            )
             const renamed = Effect.uninterruptible(
               Effect.gen(function* () {
                 yield* claimName(nameOf(run), run.runId)
@@ -305,7 +310,8 @@ export const make = (options: MemoryOptions = {}) =>
             )
             return {
               ...container,
-              start: Effect.andThen(renamed, container.start),
+              start: Effect.andThen(bound, container.start),
+              proceed: Effect.andThen(renamed, container.proceed),
               // A program in memory leaves no process behind.
               exit: Effect.map(container.exit, (exit) => ({ ...exit, isEmpty: run.supervised !== true }))
             }

@@ -38,7 +38,7 @@ export interface Warm {
    * it then, it is removed in the background.
    */
   readonly bind: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
-  /** Remove the container now, because it could not be used: the run starts cold, in the same directories. */
+  /** Remove the container in the background, because it could not be used: the run starts cold, in its directories. */
   readonly discard: (why: string) => Effect.Effect<void>
 }
 
@@ -186,10 +186,15 @@ const limitsOf = Effect.fnUntraced(function* ({ limits = {} }: PoolOptions) {
   const wrong = Object.entries(all).find(([, value]) => !(Number.isFinite(value) && value >= 0))
   if (wrong !== undefined)
     return yield* invalid(`limits: ${wrong[0]} is ${wrong[1]}, not a number of at least 0`)
+  if (all.ageSecondsMax > ageSecondsLimit)
+    return yield* invalid(`limits: ageSecondsMax is ${all.ageSecondsMax}, more than ${ageSecondsLimit}`)
   return limits.memoryBytesMax === undefined
     ? { ...all, memoryBytesMax: Math.max(all.memoryBytesMax, all.sandboxesMax * PoolPolicy.sandboxBytes) }
     : all
 })
+
+/** Longest time in the pool: what processes of other namespaces left is recognized by its age. */
+const ageSecondsLimit = 3 * 3600
 
 /** Refuses to keep more sandboxes than the pool has places for. */
 const requirePlaces = ({ known, limits }: PoolState.PoolState) => {
@@ -246,7 +251,9 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
         state.counts.misses += 1
         // Others may be unusable too, so all are looked at again.
         state.sweptMillis = -Infinity
-        return discard(state, why, entry.removeContainer).pipe(
+        // No program of the run was in it. The run does not wait for a busy engine.
+        entry.isEmpty = true
+        return discard(state, why, PoolState.inBackground(state, entry.removeContainer)).pipe(
           Effect.andThen(PoolMetrics.claimed("failed")),
           Effect.andThen(Queue.offer(state.wake, undefined)),
           Effect.asVoid

@@ -117,7 +117,7 @@ describe("PoolPolicy", () => {
   it("starts and removes none in turn, whatever memory there is", () => {
     const demand = { one: demandOf([], { kept: 8 }) }
     for (let spare = -2 * sandboxBytes; spare < 20 * sandboxBytes; spare += 2 ** 20) {
-      let waiting: ReadonlyArray<PoolPolicy.Waiting> = []
+      const waiting: Array<PoolPolicy.Waiting> = []
       let steps = 0
       for (; steps < 20; steps++) {
         // Each sandbox takes twice what it is counted as.
@@ -125,7 +125,7 @@ describe("PoolPolicy", () => {
         const { drop, start } = PoolPolicy.next(factsOf(demand, waiting, available), defaults)
         assert.deepStrictEqual(drop, [], String(spare))
         if (start === undefined) break
-        waiting = [...waiting, waits(`started-${steps}`, start, 0)]
+        waiting.push(waits(`started-${steps}`, start, 0))
       }
       assert.isBelow(steps, 9)
     }

@@ -195,8 +195,34 @@ describe("SandboxPool", () => {
         assert.strictEqual((yield* record(result.runId))?.pool, "unusable")
         const { discarded, hits, misses } = yield* PoolHarness.report
         assert.deepStrictEqual([discarded, hits, misses], [1, 0, 1])
+        yield* settle
         assert.isFalse(seen.existing.has(seen.prepared[0]!))
         assert.deepStrictEqual(yield* leftovers(result.runId), [])
+      }).pipe(
+        Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
+      )
+    }
+  )
+
+  it.effect.each(["bindFails", "postureDiffers"] as const)(
+    "lets no run wait for the removal of a sandbox that it cannot use (%s)",
+    (trouble) => {
+      const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+      return Effect.gen(function* () {
+        yield* settled
+        yield* slowly(
+          troubles,
+          Effect.gen(function* () {
+            troubles[trouble] = true
+            const running = yield* Effect.forkChild(run(spec))
+            assert.strictEqual(yield* awaited([running], 1), 1)
+            assert.strictEqual((yield* Fiber.join(running)).exitCode, 0)
+            assert.isTrue(seen.existing.has(seen.prepared[0]!))
+            yield* TestClock.adjust("2 seconds")
+            yield* settle
+            assert.isFalse(seen.existing.has(seen.prepared[0]!))
+          })
+        )
       }).pipe(
         Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
       )

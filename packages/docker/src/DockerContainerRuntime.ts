@@ -60,7 +60,7 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
   const starts = yield* Semaphore.make(startsConcurrentMax)
   const owner = HostOwner.self()
   /** Waiting sandboxes that got a run, by its ID. The engine learns their new names later. */
-  const bound = new Map<RunId, string>()
+  const bound = new Map<RunId, { readonly id: string; isStarted: boolean }>()
   const engine: EngineContainer.Engine = { api, events, kernelFacts, starts }
 
   const labels = (runId: RunId, role: ResourceLabels.Role, runtimeSecondsMax: number) => {
@@ -113,7 +113,8 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
 
   const acquire = Effect.fn("ContainerRuntime.acquire")(function* (spec: ContainerSpec) {
     const { role, runId } = spec
-    if (role === "agent" && bound.has(runId)) return yield* nameInUse(nameOf(runId, role))
+    // Until its agent starts, the run may leave the sandbox and start cold.
+    if (role === "agent" && bound.get(runId)?.isStarted === true) return yield* nameInUse(nameOf(runId, role))
     yield* requireInternal(api, spec)
     yield* ensureImage(spec.image)
     const hostConfig = Hardening.hostConfig(spec)
@@ -142,11 +143,12 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
       expirySecondsMax: waitSecondsMax + runSecondsMax
     })
     const opened = yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: true })
-    const noteRun = (runId: RunId): boolean => {
-      if (bound.has(runId)) return false
-      bound.set(runId, id)
+    const noteRun = (runId: RunId) => {
+      if (bound.has(runId)) return undefined
+      const run = { id, isStarted: false }
+      bound.set(runId, run)
       runs.push(runId)
-      return true
+      return { noteStart: Effect.sync(() => void (run.isStarted = true)) }
     }
     return yield* WaitingSandbox.make(api, { ...opened, spec, hostConfig, nameOf, noteRun })
   })
@@ -178,7 +180,7 @@ export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
             ({ id, labels, name }) =>
               labels[ResourceLabels.label.run] === runId ||
               name === nameOf(runId, "agent") ||
-              id === bound.get(runId)
+              id === bound.get(runId)?.id
           )
           .map(({ name }) => name)
       )

@@ -89,6 +89,7 @@ const failed = Effect.fnUntraced(function* (state: PoolState.PoolState, key: str
   const demand = PoolPolicy.failed(plan?.demand ?? PoolPolicy.noDemand, nowMillis)
   if (plan !== undefined) state.known.set(key, { ...plan, failure: message, demand })
   yield* PoolMetrics.started("failed")
+  if (plan?.failure === message) return
   const seconds = (demand.pausedUntilMillis - nowMillis) / 1000
   yield* Effect.logWarning(
     `a waiting sandbox of ${plan?.shape.image ?? "an image"} could not be started, the next attempt is in ${seconds} s: ${message}`

@@ -57,11 +57,13 @@ export const release = (state: PoolState, entry: WaitingEntry): Effect.Effect<vo
         counts.removing -= 1
       })
     )
-    // Started at once, because a fiber that is interrupted before its first step would remove nothing.
-    return Effect.asVoid(
-      Effect.forkIn(Effect.uninterruptible(removal), state.scope, { startImmediately: true })
-    )
+    return inBackground(state, removal)
   })
+
+/** Removes something in the background. The end of the pool waits for it. */
+export const inBackground = ({ scope }: Pick<PoolState, "scope">, removal: Effect.Effect<void>) =>
+  // Started at once, because a fiber that is interrupted before its first step would remove nothing.
+  Effect.asVoid(Effect.forkIn(Effect.uninterruptible(removal), scope, { startImmediately: true }))
 
 /** Returns why an entry cannot serve a run; `undefined` if it can. */
 export const whyUnusable = ({ container }: WaitingEntry) =>

@@ -132,8 +132,7 @@ export const open = Effect.fnUntraced(function* (
     Effect.gen(function* () {
       asked = { ...run, sinceMillis: yield* Clock.currentTimeMillis }
       yield* observe
-      const before = troubled()
-      if (before !== undefined) return yield* unusable(before)
+      yield* requireUntroubled
       const token = kernel?.isComplete === true && supervisor === undefined ? randomBytes(16) : undefined
       if (token !== undefined) yield* hearExit
       const text = token?.toString("hex") ?? ""
@@ -141,6 +140,9 @@ export const open = Effect.fnUntraced(function* (
         [attached.claim(Binding.encode(run.spec, text), text), onEngine],
         { concurrency: 2 }
       )
+      // The limits of the run may have been in force before its program is.
+      kernel?.sample()
+      yield* requireUntroubled
       const seen = yield* posture(inspected, asked, report)
       yield* noneOf(
         inspected === undefined
@@ -190,6 +192,11 @@ export const open = Effect.fnUntraced(function* (
     if (told.oomKilled || facts?.oomKilled === true) return "it ran out of memory while it waited"
     return facts?.processesRefused === true ? "it ran out of processes while it waited" : undefined
   }
+
+  const requireUntroubled = Effect.suspend(() => {
+    const why = troubled()
+    return why === undefined ? Effect.void : Effect.fail(unusable(why))
+  })
 
   return { container, claim, fail, hasEnded: attached.hasEnded, troubled }
 })

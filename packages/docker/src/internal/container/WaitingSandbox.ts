@@ -17,8 +17,8 @@ import * as RunName from "./RunName.ts"
 
 interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>, EngineContainer.Asked {
   readonly nameOf: (runId: RunId, role: "agent") => string
-  /** Notes which run has the sandbox, until that is removed. Returns whether the run had none in this process. */
-  readonly noteRun: (runId: RunId) => boolean
+  /** Notes which run has the sandbox, until that is removed. `undefined`: the run has another one of this process. */
+  readonly noteRun: (runId: RunId) => { readonly noteStart: Effect.Effect<void> } | undefined
 }
 
 /** Starts the sandbox, verifies its posture, and lets it wait. */
@@ -41,7 +41,8 @@ export const make = Effect.fnUntraced(function* (
     const different = differences(spec, run)
     if (different.length > 0) return yield* otherShape(different)
     const name = nameOf(run.runId, "agent")
-    if (!noteRun(run.runId)) return yield* nameInUse(name)
+    const noted = noteRun(run.runId)
+    if (noted === undefined) return yield* nameInUse(name)
     const scope = yield* Effect.scope
     const runConfig = Hardening.hostConfig(run)
     const onEngine = Effect.gen(function* () {
@@ -56,7 +57,11 @@ export const make = Effect.fnUntraced(function* (
       ...container,
       // Compares all of the engine's configuration with that of a cold start.
       start: claim({ spec: run, hostConfig: runConfig }, inTime(onEngine)),
-      proceed: Effect.andThen(container.proceed, Effect.asVoid(Effect.forkIn(renamed, scope)))
+      proceed: noted.noteStart.pipe(
+        Effect.andThen(container.proceed),
+        Effect.andThen(Effect.forkIn(renamed, scope)),
+        Effect.asVoid
+      )
     } satisfies Container
   })
 

@@ -49,22 +49,34 @@ export const make = Effect.fnUntraced(function* (
   const countedNow = Effect.flatMap(start, ({ forgiven }) =>
     Effect.map(measured, (bytes) => Math.max(0, bytes - forgiven))
   )
-  let atRest: { readonly bytes: number; readonly usedBytes: number } | undefined
+  let bound: ReturnType<typeof boundOf> | undefined
   return {
     countedBytes: Effect.gen(function* () {
       const bytes = yield* countedNow
-      const certain = atRest ?? (yield* start).certain
-      const possible = certain.bytes + (yield* used) - certain.usedBytes
+      bound ??= boundOf((yield* start).certain)
+      const possible = bound(yield* used)
       return { bytes, isCertain: bytes > workspaceBytesMax || possible <= workspaceBytesMax }
     }),
     countedBytesAtRest: Effect.gen(function* () {
       const usedBytes = yield* used
       const bytes = yield* countedNow
-      atRest = { bytes, usedBytes }
+      bound = boundOf({ bytes, usedBytes })
       return bytes
     })
   }
 })
+
+/**
+ * Returns the most bytes that a workspace can hold, from how its disk's usage has grown since a certain count. What
+ * others remove meanwhile, such as the workspace of an ended run, does not allow it more.
+ */
+export const boundOf = ({ bytes, usedBytes }: { readonly bytes: number; readonly usedBytes: number }) => {
+  let least = usedBytes
+  return (usedNow: number): number => {
+    least = Math.min(least, usedNow)
+    return bytes + usedNow - least
+  }
+}
 
 /** Measures a directory that nothing changes, so that a run need not do it. */
 export const now = ({ access, path }: Pick<HeldDirectory, "access" | "path">) =>
