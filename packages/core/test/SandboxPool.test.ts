@@ -5,7 +5,7 @@ import { Effect, Exit, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import * as PoolPolicy from "../src/PoolPolicy.ts"
 import * as PoolHarness from "./PoolHarness.ts"
-import { hello, leftovers, llm, record, run, settle } from "./Specs.ts"
+import { hello, leftovers, llm, record, run, runner, settle } from "./Specs.ts"
 
 const spec: SandboxSpec.SandboxSpecInput = { image: "memory/agent", argv: ["agent"] }
 
@@ -56,6 +56,15 @@ describe("SandboxPool", () => {
       assert.strictEqual(recorded[1]?.outcome.status, "exited")
       assert.deepStrictEqual(yield* leftovers(second.runId), [])
     }).pipe(Effect.provide(withPool()))
+  )
+
+  it.effect("leaves the records of a process without a pool as they are", () =>
+    Effect.gen(function* () {
+      const { runId } = yield* run(spec)
+      const recorded = yield* record(runId)
+      assert.strictEqual(recorded?.outcome.status, "exited")
+      assert.notProperty(recorded, "pool")
+    }).pipe(Effect.provide(runner({ program: hello })))
   )
 
   it.effect("serves open sandboxes too", () =>
