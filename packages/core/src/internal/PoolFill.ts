@@ -92,6 +92,7 @@ const failed = Effect.fnUntraced(function* (state: PoolState.PoolState, key: str
   if (plan?.failure === message) return
   const seconds = (demand.pausedUntilMillis - nowMillis) / 1000
   yield* Effect.logWarning(
-    `a waiting sandbox of ${plan?.shape.image ?? "an image"} could not be started, the next attempt is in ${seconds} s: ${message}`
+    `a waiting sandbox of ${plan?.shape.image ?? "an image"} could not be started: ${message}. ` +
+      `The next attempt is in ${seconds} s`
   )
 })
