@@ -22,7 +22,7 @@ import type * as WaitingEntry from "./internal/WaitingEntry.ts"
 import * as PoolPolicy from "./PoolPolicy.ts"
 import type { PoolReport } from "./PoolReport.ts"
 import type { PoolUse } from "./PoolUse.ts"
-import { InvalidSpec } from "./SandboxError.ts"
+import { type HostFailed, InvalidSpec } from "./SandboxError.ts"
 import * as SandboxShape from "./SandboxShape.ts"
 import { decodeOpen, type OpenSpecInput, problemsOf, type SandboxSpec } from "./SandboxSpec.ts"
 import type { PreparedDirectories, WaitingSpec } from "./WaitingSandbox.ts"
@@ -38,8 +38,11 @@ export interface Warm {
    * it then, it is removed in the background.
    */
   readonly bind: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
-  /** Remove the container in the background, because it could not be used: the run starts cold, in its directories. */
-  readonly discard: (why: string) => Effect.Effect<void>
+  /**
+   * Remove the container, because it could not be used: the run starts cold, in its directories. Whoever used them is
+   * gone from them then. Does not wait for an engine that is slow to remove it.
+   */
+  readonly discard: (why: string) => Effect.Effect<void, HostFailed>
 }
 
 /** No sandbox for this run, and why. */
@@ -251,9 +254,9 @@ const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: Sa
         state.counts.misses += 1
         // Others may be unusable too, so all are looked at again.
         state.sweptMillis = -Infinity
-        // No program of the run was in it. The run does not wait for a busy engine.
         entry.isEmpty = true
-        return discard(state, why, PoolState.inBackground(state, entry.removeContainer)).pipe(
+        return discard(state, why, PoolState.endOf(state, entry)).pipe(
+          Effect.andThen(entry.prepared.clean),
           Effect.andThen(PoolMetrics.claimed("failed")),
           Effect.andThen(Queue.offer(state.wake, undefined)),
           Effect.asVoid

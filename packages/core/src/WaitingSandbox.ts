@@ -3,7 +3,7 @@ import type { Effect, Scope } from "effect"
 import type { Container, ContainerError, ContainerSpec, Mount } from "./ContainerRuntime.ts"
 import type { Posture, User } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
-import { ContainerFailed } from "./SandboxError.ts"
+import { ContainerFailed, type HostFailed } from "./SandboxError.ts"
 
 /** Specification of a sandbox that waits for a run. It contains nothing of any run, and its network is `none`. */
 export interface WaitingSpec extends Pick<ContainerSpec, "image" | "mounts" | "supervised" | "user"> {
@@ -41,6 +41,8 @@ export interface PreparedDirectories {
   readonly user: User
   /** Whether `.cogni` in the workspace belongs to the agent. */
   readonly memory: boolean
+  /** Remove whatever others left in the workspace: a run starts cold in it. */
+  readonly clean: Effect.Effect<void, HostFailed>
 }
 
 /** Returns the specification of a waiting sandbox as that of a container without a run and without a program. */

@@ -146,7 +146,8 @@ export const makeMemory = (options?: {
               memoryMount(place)("llm-sock", socketTarget)
             ],
             user: memoryUser,
-            memory
+            memory,
+            clean: Effect.void
           }
         })
     })

@@ -26,13 +26,10 @@ const place = Effect.acquireRelease(
 
 const dead = formatOwner({ ...HostOwner.self(), processId: 2 ** 22 + 1 })
 
+const user = { userId: process.getuid!(), groupId: process.getgid!() }
+
 const acquire = (directory: string) =>
-  Effect.scoped(
-    WaitingDirectories.acquire(
-      { directory, user: { userId: process.getuid!(), groupId: process.getgid!() }, isRoot: false },
-      false
-    )
-  )
+  Effect.scoped(WaitingDirectories.acquire({ directory, user, isRoot: false }, false))
 
 /** Makes something older than any run. */
 const aged = (path: string) => {
@@ -87,6 +84,21 @@ describe("WaitingDirectories", () => {
         HostWorkspace.layer({ waiting: directory })
       )
       assert.deepStrictEqual(readdirSync(directory), [])
+    })
+  )
+
+  it.effect("removes what others left in a workspace before a run starts cold in it", () =>
+    Effect.gen(function* () {
+      const { clean, mounts } = yield* WaitingDirectories.acquire(
+        { directory: join(yield* place, "waiting"), user, isRoot: false },
+        false
+      )
+      const workspace = mounts.find(({ target }) => target === "/workspace")!.source
+      mkdirSync(join(workspace, "planted", "deep"), { recursive: true })
+      symlinkSync("/etc", join(workspace, "link"))
+      yield* clean
+      assert.deepStrictEqual(readdirSync(workspace), [".cogni"])
+      assert.isTrue(existsSync("/etc/hosts"))
     })
   )
 

@@ -1,5 +1,5 @@
 /** State of a pool of waiting sandboxes, and the steps that take something out of it. */
-import { Effect, type Queue, type Scope } from "effect"
+import { Effect, Fiber, type Queue, type Scope } from "effect"
 import type { PoolLimits, Demand } from "../PoolPolicy.ts"
 import type { ColdReason } from "../PoolUse.ts"
 import * as PoolMetrics from "./PoolMetrics.ts"
@@ -60,8 +60,19 @@ export const release = (state: PoolState, entry: WaitingEntry): Effect.Effect<vo
     return inBackground(state, removal)
   })
 
+/** How long a run waits for the removal of a sandbox that it cannot use. Its processes end at the start of that. */
+const endSecondsMax = 2
+
+/** Ends a sandbox that a run cannot use. */
+export const endOf = ({ scope }: Pick<PoolState, "scope">, { removeContainer }: WaitingEntry) =>
+  Effect.forkIn(Effect.uninterruptible(removeContainer), scope, { startImmediately: true }).pipe(
+    Effect.flatMap(Fiber.await),
+    Effect.timeoutOption(`${endSecondsMax} seconds`),
+    Effect.asVoid
+  )
+
 /** Removes something in the background. The end of the pool waits for it. */
-export const inBackground = ({ scope }: Pick<PoolState, "scope">, removal: Effect.Effect<void>) =>
+const inBackground = ({ scope }: Pick<PoolState, "scope">, removal: Effect.Effect<void>) =>
   // Started at once, because a fiber that is interrupted before its first step would remove nothing.
   Effect.asVoid(Effect.forkIn(Effect.uninterruptible(removal), scope, { startImmediately: true }))
 

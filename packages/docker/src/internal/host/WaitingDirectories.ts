@@ -9,7 +9,7 @@
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import type { User } from "@cogni/sandbox-core/Posture"
 import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
-import type { HostFailed } from "@cogni/sandbox-core/SandboxError"
+import { HostFailed } from "@cogni/sandbox-core/SandboxError"
 import { socketPath } from "@cogni/sandbox-core/LlmProxy"
 import type { PreparedDirectories } from "@cogni/sandbox-core/WaitingSandbox"
 import { inputsTarget, target } from "@cogni/sandbox-core/Workspace"
@@ -17,7 +17,7 @@ import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect, type Scope } from "effect"
-import { chmod, chown, mkdir } from "node:fs/promises"
+import { chmod, chown, mkdir, readdir } from "node:fs/promises"
 import { dirname, join } from "node:path"
 import * as HostOwner from "../../HostOwner.ts"
 import * as WaitingRemains from "../../WaitingRemains.ts"
@@ -53,7 +53,7 @@ export const acquire = Effect.fnUntraced(function* (
       mounted(join(base, "llm-sock"), dirname(socketPath), true)
     ])
   )
-  return { mounts, user, memory }
+  return { mounts, user, memory, clean: clean(join(base, "workspace"), memory) }
 })
 
 const make = async (base: string, { isRoot, user }: Options, memory: boolean): Promise<void> => {
@@ -69,6 +69,18 @@ const make = async (base: string, { isRoot, user }: Options, memory: boolean): P
     await chmod(join(base, name), 0o755)
   }
 }
+
+/** Removes everything from a workspace but the place of its inputs. No process may work in it any more. */
+const clean = (workspace: string, memory: boolean): Effect.Effect<void, HostFailed> =>
+  attemptOwn(workspace, async () => {
+    const names = await readdir(workspace)
+    return names.filter((name) => memory || name !== ".cogni").map((name) => join(workspace, name))
+  }).pipe(
+    Effect.flatMap(Effect.forEach((path) => HostTree.remove(path), { discard: true })),
+    Effect.catchTag("HostPathRefused", ({ detail, path, remedy }) =>
+      Effect.fail(new HostFailed({ path, problem: "unusable", detail, remedy }))
+    )
+  )
 
 const mounted = async (source: string, at: string, readOnly: boolean): Promise<Mount> => ({
   type: "directory",
