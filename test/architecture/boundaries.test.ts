@@ -124,6 +124,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/host/SpecialFiles.ts": ["node:fs", "node:fs/promises"],
       "internal/host/UnsettledRuns.ts": ["node:fs/promises"],
       "internal/host/WaitingDirectories.ts": ["node:fs/promises"],
+      "WaitingRemains.ts": ["node:fs/promises"],
       "internal/host/WorkspaceClaims.ts": ["node:fs/promises"],
       "internal/host/WorkspaceMeasure.ts": ["node:fs/promises"]
     }

@@ -154,7 +154,7 @@ suite("records of runs", (it) => {
       assert.include((yield* cli.run(["ps", "--all"])).stdout.toString(), "run-killed-two")
       const session = join(cli.stateDirectory, "sessions", "0".repeat(32))
       mkdirSync(session, { recursive: true })
-      // Of a process whose identity cannot be checked, and older than any run.
+      // The directory of a process that cannot be checked, older than any run.
       const waited = join(cli.stateDirectory, "waiting", crypto.randomUUID())
       mkdirSync(join(waited, "inputs"), { recursive: true })
       utimesSync(waited, 0, 0)

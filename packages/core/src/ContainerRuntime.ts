@@ -21,7 +21,6 @@ import type {
   RuntimeUnavailable
 } from "./SandboxError.ts"
 import type { Limits, Network } from "./SandboxSpec.ts"
-import type { WaitingContainer, WaitingSpec } from "./WaitingSandbox.ts"
 
 export type ContainerError = RuntimeUnavailable | ImageNotFound | ContainerFailed
 
@@ -145,6 +144,32 @@ export interface Container {
   readonly exec: (spec: ExecSpec) => Effect.Effect<Exec, ContainerError | CommandRefused, Scope.Scope>
   /** Files of its workspace, if it is supervised. Every path is resolved inside, never on the host. */
   readonly files: Files<ContainerError | FileRefused>
+}
+
+/** Specification of a sandbox that waits for a run. It contains nothing of any run, and its network is `none`. */
+interface WaitingSpec extends Pick<ContainerSpec, "image" | "mounts" | "supervised" | "user"> {
+  /** Random. Names the sandbox until a run has it. */
+  readonly waitingId: RunId
+  /** It ends itself after this time, if no run has got it. */
+  readonly waitSecondsMax: number
+  readonly limits: Omit<ContainerSpec["limits"], "runtimeSecondsMax" | "stopGraceSecondsMax">
+}
+
+/** A started sandbox of verified posture that waits for one run. */
+interface WaitingContainer {
+  readonly id: string
+  readonly posture: Posture
+  /** Whether it is known to have ended, without asking the engine. */
+  readonly hasEnded: Effect.Effect<boolean>
+  /** Why no run may get it: it has ended, or its image was replaced. `undefined` if one may. */
+  readonly unusable: Effect.Effect<string | undefined, ContainerError>
+  /**
+   * Give it to a run. Succeeds at most once. `start` of the container then binds the limits of memory, processes,
+   * processors and time, argv and environment, and returns the posture that is reported after that. It fails if the
+   * container is unusable, or if the run already has a container. Only `proceed` lets the agent start, as with any
+   * container.
+   */
+  readonly bind: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
 }
 
 export class ContainerRuntime extends Context.Service<

@@ -177,7 +177,7 @@ const execute = Effect.fnUntraced(function* (
   }
 })
 
-export const make = (options: MemoryOptions = {}) =>
+export const make = (options: MemoryOptions = {}): Effect.Effect<ContainerRuntime["Service"]> =>
   Effect.gen(function* () {
     const resources = yield* Ref.make<ReadonlyMap<string, string>>(new Map())
     const program = options.program ?? exitZero

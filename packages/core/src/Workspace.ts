@@ -11,7 +11,6 @@ import type { RunId } from "./RunId.ts"
 import { type HostFailed, WorkspaceFailed } from "./SandboxError.ts"
 import type { Input, WorkspaceSource } from "./SandboxSpec.ts"
 import { socketTarget } from "./internal/SocketPlace.ts"
-import type { PreparedDirectories } from "./WaitingSandbox.ts"
 
 export const target = "/workspace"
 
@@ -25,6 +24,20 @@ export interface PlantedDirectory {
   /** A plain name for the directory on the host, below the run's own directory. */
   readonly name: string
   readonly files: ReadonlyArray<Input>
+}
+
+/**
+ * Directories of a sandbox that waits for a run: a workspace, inputs and a place for a socket, all of them empty and
+ * already mounted.
+ */
+interface PreparedDirectories {
+  /** Every mount of the sandbox. */
+  readonly mounts: ReadonlyArray<Mount>
+  readonly user: User
+  /** Whether `.cogni` in the workspace belongs to the agent. */
+  readonly memory: boolean
+  /** Remove whatever others left in the workspace: a run starts cold in it. */
+  readonly clean: Effect.Effect<void, HostFailed>
 }
 
 export interface WorkspaceRequest {

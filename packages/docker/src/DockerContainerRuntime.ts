@@ -21,7 +21,7 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { supervisor } from "@cogni/sandbox-core/SandboxSpec"
 import { asContainer, nameInUse, type WaitingSpec } from "@cogni/sandbox-core/WaitingSandbox"
-import { Effect, Layer, Schedule, Semaphore } from "effect"
+import { Effect, Layer, Schedule, type Scope, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
 import * as ContainerEnvironment from "./internal/container/ContainerEnvironment.ts"
 import * as ContainerEvents from "./internal/engine/ContainerEvents.ts"
@@ -52,140 +52,147 @@ interface RuntimeOptions {
   readonly images?: ImagePull.PullPolicy | undefined
 }
 
-export const make = Effect.fnUntraced(function* (options: RuntimeOptions = {}) {
-  const api = yield* DockerApi.DockerApi
-  const events = yield* ContainerEvents.make(api)
-  const kernelFacts = yield* KernelFacts.make
-  const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
-  const starts = yield* Semaphore.make(startsConcurrentMax)
-  const owner = HostOwner.self()
-  /** Waiting sandboxes that got a run, by its ID. The engine learns their new names later. */
-  const bound = new Map<RunId, { readonly id: string; isStarted: boolean }>()
-  const engine: EngineContainer.Engine = { api, events, kernelFacts, starts }
+export const make: (
+  options?: RuntimeOptions
+) => Effect.Effect<ContainerRuntime["Service"], never, DockerApi.DockerApi | Scope.Scope> = Effect.fnUntraced(
+  function* (options = {}) {
+    const api = yield* DockerApi.DockerApi
+    const events = yield* ContainerEvents.make(api)
+    const kernelFacts = yield* KernelFacts.make
+    const ensureImage = yield* ImagePull.ensurer(options.images ?? ImagePull.never)
+    const starts = yield* Semaphore.make(startsConcurrentMax)
+    const owner = HostOwner.self()
+    /** Waiting sandboxes that got a run, by its ID. The engine learns their new names later. */
+    const bound = new Map<RunId, { readonly id: string; isStarted: boolean }>()
+    const engine: EngineContainer.Engine = { api, events, kernelFacts, starts }
 
-  const labels = (runId: RunId, role: ResourceLabels.Role, runtimeSecondsMax: number) => {
-    const now = Date.now()
-    return ResourceLabels.make({
-      runId,
-      role,
-      owner,
-      startedAt: new Date(now),
-      expiresAt: new Date(now + (runtimeSecondsMax + HostOwner.expiryGraceSeconds) * 1000)
-    })
-  }
-
-  /** Removes a container of ours after a create without a response, which may still have created it. */
-  const removeIfOurs = (name: string) =>
-    api.inspect(name).pipe(
-      Effect.flatMap((found) =>
-        found?.Config.Labels?.[ResourceLabels.label.owner] === ResourceLabels.formatOwner(owner)
-          ? api.remove(found.Id)
-          : Effect.void
-      ),
-      Effect.ignore
-    )
-
-  /** Creates a container, which the scope removes under whatever name it has by then. */
-  const create = (
-    { image, role, runId, user }: ContainerSpec,
-    options: Pick<DockerApi.CreateOptions, "argv" | "entrypoint" | "env" | "workingDirectory"> & {
-      readonly hostConfig: Hardening.HostConfig
-      readonly expirySecondsMax: number
+    const labels = (runId: RunId, role: ResourceLabels.Role, runtimeSecondsMax: number) => {
+      const now = Date.now()
+      return ResourceLabels.make({
+        runId,
+        role,
+        owner,
+        startedAt: new Date(now),
+        expiresAt: new Date(now + (runtimeSecondsMax + HostOwner.expiryGraceSeconds) * 1000)
+      })
     }
-  ) => {
-    const { expirySecondsMax, ...program } = options
-    const name = nameOf(runId, role)
-    return Effect.acquireRelease(
-      api
-        .create({
-          name,
-          image,
-          ...program,
-          user: `${user.userId}:${user.groupId}`,
-          labels: labels(runId, role, expirySecondsMax)
-        })
-        .pipe(
-          Effect.tapError((error) => (error._tag === "RuntimeUnavailable" ? removeIfOurs(name) : Effect.void))
+
+    /** Removes a container of ours after a create without a response, which may still have created it. */
+    const removeIfOurs = (name: string) =>
+      api.inspect(name).pipe(
+        Effect.flatMap((found) =>
+          found?.Config.Labels?.[ResourceLabels.label.owner] === ResourceLabels.formatOwner(owner)
+            ? api.remove(found.Id)
+            : Effect.void
         ),
-      (id) => removePatiently(api.remove(id))
-    )
-  }
+        Effect.ignore
+      )
 
-  const acquire = Effect.fn("ContainerRuntime.acquire")(function* (spec: ContainerSpec) {
-    const { role, runId } = spec
-    // Until its agent starts, the run may leave the sandbox and start cold.
-    if (role === "agent" && bound.get(runId)?.isStarted === true) return yield* nameInUse(nameOf(runId, role))
-    yield* requireInternal(api, spec)
-    yield* ensureImage(spec.image)
-    const hostConfig = Hardening.hostConfig(spec)
-    const id = yield* create(spec, {
-      hostConfig,
-      ...Deadline.program(spec),
-      env: [...ContainerEnvironment.ofContainer(spec), ...Deadline.environment(spec)],
-      expirySecondsMax: spec.limits.runtimeSecondsMax
-    })
-    const { container } = yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: false })
-    return container
-  })
-
-  const prepare = Effect.fn("ContainerRuntime.prepare")(function* (waiting: WaitingSpec) {
-    const spec = asContainer(waiting)
-    yield* ensureImage(spec.image)
-    const hostConfig = Hardening.hostConfig(spec)
-    const { waitSecondsMax } = waiting
-    // Older than the container, so that it is found here until it is removed.
-    const runs: Array<RunId> = []
-    yield* Effect.addFinalizer(() => Effect.sync(() => runs.forEach((runId) => bound.delete(runId))))
-    const id = yield* create(spec, {
-      hostConfig,
-      ...Deadline.waitingProgram({ argv: spec.supervised === true ? [supervisor] : [], waitSecondsMax }),
-      env: ContainerEnvironment.ofWaiting,
-      expirySecondsMax: waitSecondsMax + runSecondsMax
-    })
-    const opened = yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: true })
-    const noteRun = (runId: RunId) => {
-      if (bound.has(runId)) return undefined
-      const run = { id, isStarted: false }
-      bound.set(runId, run)
-      runs.push(runId)
-      return { noteStart: Effect.sync(() => void (run.isStarted = true)) }
+    /** Creates a container, which the scope removes under whatever name it has by then. */
+    const create = (
+      { image, role, runId, user }: ContainerSpec,
+      options: Pick<DockerApi.CreateOptions, "argv" | "entrypoint" | "env" | "workingDirectory"> & {
+        readonly hostConfig: Hardening.HostConfig
+        readonly expirySecondsMax: number
+      }
+    ) => {
+      const { expirySecondsMax, ...program } = options
+      const name = nameOf(runId, role)
+      return Effect.acquireRelease(
+        api
+          .create({
+            name,
+            image,
+            ...program,
+            user: `${user.userId}:${user.groupId}`,
+            labels: labels(runId, role, expirySecondsMax)
+          })
+          .pipe(
+            Effect.tapError((error) =>
+              error._tag === "RuntimeUnavailable" ? removeIfOurs(name) : Effect.void
+            )
+          ),
+        (id) => removePatiently(api.remove(id))
+      )
     }
-    return yield* WaitingSandbox.make(api, { ...opened, spec, hostConfig, nameOf, noteRun })
-  })
 
-  return ContainerRuntime.of({
-    acquire,
-    prepare,
-    acquireVolume: Effect.fn("ContainerRuntime.acquireVolume")(function* (spec: VolumeSpec) {
-      const name = `cogni-${spec.runId}-${spec.role}${spec.index === undefined ? "" : `-${spec.index}`}`
-      const { groupId, userId } = spec.owner
-      yield* Effect.acquireRelease(
-        api.createVolume({
-          name,
-          labels: labels(spec.runId, spec.role, spec.runtimeSecondsMax),
-          tmpfsOptions: `size=${spec.bytesMax},nr_inodes=${spec.filesMax},uid=${userId},gid=${groupId},mode=0755`
-        }),
-        () => removePatiently(api.removeVolume(name))
-      )
-      return name
-    }),
-    sharesHost: yield* Effect.cached(
-      Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info))
-    ),
-    // The label of a sandbox that waited for its run is not the run's, but its name is, soon after its start.
-    leftovers: (runId) =>
-      Effect.map(api.labelled(ResourceLabels.label.run), (found) =>
-        found
-          .filter(
-            ({ id, labels, name }) =>
-              labels[ResourceLabels.label.run] === runId ||
-              name === nameOf(runId, "agent") ||
-              id === bound.get(runId)?.id
-          )
-          .map(({ name }) => name)
-      )
-  })
-})
+    const acquire = Effect.fn("ContainerRuntime.acquire")(function* (spec: ContainerSpec) {
+      const { role, runId } = spec
+      // Until its agent starts, the run may leave the sandbox and start cold.
+      if (role === "agent" && bound.get(runId)?.isStarted === true)
+        return yield* nameInUse(nameOf(runId, role))
+      yield* requireInternal(api, spec)
+      yield* ensureImage(spec.image)
+      const hostConfig = Hardening.hostConfig(spec)
+      const id = yield* create(spec, {
+        hostConfig,
+        ...Deadline.program(spec),
+        env: [...ContainerEnvironment.ofContainer(spec), ...Deadline.environment(spec)],
+        expirySecondsMax: spec.limits.runtimeSecondsMax
+      })
+      const { container } = yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: false })
+      return container
+    })
+
+    const prepare = Effect.fn("ContainerRuntime.prepare")(function* (waiting: WaitingSpec) {
+      const spec = asContainer(waiting)
+      yield* ensureImage(spec.image)
+      const hostConfig = Hardening.hostConfig(spec)
+      const { waitSecondsMax } = waiting
+      // Older than the container, so that it is found here until it is removed.
+      const runs: Array<RunId> = []
+      yield* Effect.addFinalizer(() => Effect.sync(() => runs.forEach((runId) => bound.delete(runId))))
+      const id = yield* create(spec, {
+        hostConfig,
+        ...Deadline.waitingProgram({ argv: spec.supervised === true ? [supervisor] : [], waitSecondsMax }),
+        env: ContainerEnvironment.ofWaiting,
+        expirySecondsMax: waitSecondsMax + runSecondsMax
+      })
+      const opened = yield* EngineContainer.open(engine, id, { spec, hostConfig, isWaiting: true })
+      const noteRun = (runId: RunId) => {
+        if (bound.has(runId)) return undefined
+        const run = { id, isStarted: false }
+        bound.set(runId, run)
+        runs.push(runId)
+        return { noteStart: Effect.sync(() => void (run.isStarted = true)) }
+      }
+      return yield* WaitingSandbox.make(api, { ...opened, spec, hostConfig, nameOf, noteRun })
+    })
+
+    return ContainerRuntime.of({
+      acquire,
+      prepare,
+      acquireVolume: Effect.fn("ContainerRuntime.acquireVolume")(function* (spec: VolumeSpec) {
+        const name = `cogni-${spec.runId}-${spec.role}${spec.index === undefined ? "" : `-${spec.index}`}`
+        const { groupId, userId } = spec.owner
+        yield* Effect.acquireRelease(
+          api.createVolume({
+            name,
+            labels: labels(spec.runId, spec.role, spec.runtimeSecondsMax),
+            tmpfsOptions: `size=${spec.bytesMax},nr_inodes=${spec.filesMax},uid=${userId},gid=${groupId},mode=0755`
+          }),
+          () => removePatiently(api.removeVolume(name))
+        )
+        return name
+      }),
+      sharesHost: yield* Effect.cached(
+        Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info))
+      ),
+      // The label of a sandbox that waited for its run is not the run's, but its name is, soon after its start.
+      leftovers: (runId) =>
+        Effect.map(api.labelled(ResourceLabels.label.run), (found) =>
+          found
+            .filter(
+              ({ id, labels, name }) =>
+                labels[ResourceLabels.label.run] === runId ||
+                name === nameOf(runId, "agent") ||
+                id === bound.get(runId)?.id
+            )
+            .map(({ name }) => name)
+        )
+    })
+  }
+)
 
 /**
  * Requires a `DockerApi`, and removes nothing of dead host processes: compose it with `DockerReaper`. Returns a new

@@ -69,7 +69,7 @@ const forbidden: ReadonlyArray<Forbidden> = [
   "/usr/bin"
 ].map((path) => ({ path, remedy: "Use a project directory, not a system directory" }))
 
-export const make = (options: Options = {}) => {
+export const make = (options: Options = {}): Workspace["Service"] => {
   const { claims, isAllowed, look } = rulesOf(options)
   /** The workspaces of waiting sandboxes, which are opened and measured before a run waits for it. */
   const waiting = new WeakMap<

@@ -1,9 +1,14 @@
 /** One waiting sandbox of a pool: how it is started, and how it is removed with its directories. */
 import { Clock, Effect, Exit, Scope } from "effect"
-import type { ContainerRuntime } from "../ContainerRuntime.ts"
+import type { ContainerError, ContainerRuntime } from "../ContainerRuntime.ts"
 import type { Waiting } from "../PoolPolicy.ts"
 import { RunId } from "../RunId.ts"
-import { RuntimeUnavailable } from "../SandboxError.ts"
+import {
+  type HostFailed,
+  type PostureMismatch,
+  RuntimeUnavailable,
+  type WorkspaceFailed
+} from "../SandboxError.ts"
 import type { SandboxShape } from "../SandboxShape.ts"
 import type { PreparedDirectories, WaitingContainer, WaitingSpec } from "../WaitingSandbox.ts"
 import type { Workspace } from "../Workspace.ts"
@@ -59,49 +64,50 @@ const tooSlow = (seconds: number) =>
   })
 
 /** Starts a sandbox and lets it wait. If that fails or is interrupted, nothing of it remains. */
-export const start = Effect.fnUntraced(function* (
-  { prepareContainer, prepareDirectories, sharesHost }: Makers,
+export const start: (
+  makers: Makers,
   plan: Plan
-) {
-  const beganMillis = yield* Clock.currentTimeMillis
-  const id = yield* waitingId
-  const [forContainer, forDirectories] = [yield* Scope.make(), yield* Scope.make()]
-  const removeContainer = closing("a waiting sandbox", forContainer)
-  const remove = Effect.andThen(
-    removeContainer,
-    closing("the directories of a waiting sandbox", forDirectories)
-  )
-  const { limits, shape, waitSecondsMax } = plan
-  return yield* Effect.gen(function* () {
-    if (!(yield* sharesHost)) return yield* elsewhere
-    const prepared = yield* Scope.provide(prepareDirectories({ memory: shape.memory }), forDirectories)
-    const container = yield* Scope.provide(
-      prepareContainer({
-        waitingId: id,
-        image: shape.image,
-        user: prepared.user,
-        mounts: prepared.mounts,
-        supervised: shape.supervised,
-        limits: { ...limits, ...shape.limits },
-        waitSecondsMax
-      }),
-      forContainer
-    )
-    const sinceMillis = yield* Clock.currentTimeMillis
-    const startMillis = sinceMillis - beganMillis
-    return {
-      ...plan,
-      id,
-      sinceMillis,
-      startMillis,
-      prepared,
-      container,
-      isEmpty: false,
+) => Effect.Effect<WaitingEntry, ContainerError | HostFailed | PostureMismatch | WorkspaceFailed> =
+  Effect.fnUntraced(function* ({ prepareContainer, prepareDirectories, sharesHost }, plan) {
+    const beganMillis = yield* Clock.currentTimeMillis
+    const id = yield* waitingId
+    const [forContainer, forDirectories] = [yield* Scope.make(), yield* Scope.make()]
+    const removeContainer = closing("a waiting sandbox", forContainer)
+    const remove = Effect.andThen(
       removeContainer,
-      remove
-    } satisfies WaitingEntry
-  }).pipe(
-    within(tooSlow, stepSecondsMax),
-    Effect.onError(() => remove)
-  )
-})
+      closing("the directories of a waiting sandbox", forDirectories)
+    )
+    const { limits, shape, waitSecondsMax } = plan
+    return yield* Effect.gen(function* () {
+      if (!(yield* sharesHost)) return yield* elsewhere
+      const prepared = yield* Scope.provide(prepareDirectories({ memory: shape.memory }), forDirectories)
+      const container = yield* Scope.provide(
+        prepareContainer({
+          waitingId: id,
+          image: shape.image,
+          user: prepared.user,
+          mounts: prepared.mounts,
+          supervised: shape.supervised,
+          limits: { ...limits, ...shape.limits },
+          waitSecondsMax
+        }),
+        forContainer
+      )
+      const sinceMillis = yield* Clock.currentTimeMillis
+      const startMillis = sinceMillis - beganMillis
+      return {
+        ...plan,
+        id,
+        sinceMillis,
+        startMillis,
+        prepared,
+        container,
+        isEmpty: false,
+        removeContainer,
+        remove
+      } satisfies WaitingEntry
+    }).pipe(
+      within(tooSlow, stepSecondsMax),
+      Effect.onError(() => remove)
+    )
+  })

@@ -132,7 +132,7 @@ export const open = Effect.fnUntraced(function* (
     Effect.gen(function* () {
       asked = { ...run, sinceMillis: yield* Clock.currentTimeMillis }
       yield* observe
-      yield* requireUntroubled
+      yield* requireUntroubled(troubled)
       const token = kernel?.isComplete === true && supervisor === undefined ? randomBytes(16) : undefined
       if (token !== undefined) yield* hearExit
       const text = token?.toString("hex") ?? ""
@@ -142,7 +142,7 @@ export const open = Effect.fnUntraced(function* (
       )
       // The limits of the run may have been in force before its program is.
       kernel?.sample()
-      yield* requireUntroubled
+      yield* requireUntroubled(troubled)
       const seen = yield* posture(inspected, asked, report)
       yield* noneOf(
         inspected === undefined
@@ -185,21 +185,25 @@ export const open = Effect.fnUntraced(function* (
   const fail = (error: ContainerError) =>
     Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
 
-  /** Returns what happened to a waiting container that would be taken for something of its run. */
-  const troubled = (): string | undefined => {
-    const facts = kernel?.facts()
-    if (told.killed) return "it was sent a signal while it waited"
-    if (told.oomKilled || facts?.oomKilled === true) return "it ran out of memory while it waited"
-    return facts?.processesRefused === true ? "it ran out of processes while it waited" : undefined
-  }
+  const troubled = () => troubleOf(told, kernel?.facts())
+  return { container, claim, fail, hasEnded: attached.hasEnded, troubled }
+})
 
-  const requireUntroubled = Effect.suspend(() => {
+/** Returns what happened to a waiting container that would be taken for something of its run. Pure. */
+const troubleOf = (
+  told: { readonly killed: boolean; readonly oomKilled: boolean },
+  facts: KernelFacts.KernelFacts | undefined
+): string | undefined => {
+  if (told.killed) return "it was sent a signal while it waited"
+  if (told.oomKilled || facts?.oomKilled === true) return "it ran out of memory while it waited"
+  return facts?.processesRefused === true ? "it ran out of processes while it waited" : undefined
+}
+
+const requireUntroubled = (troubled: () => string | undefined) =>
+  Effect.suspend(() => {
     const why = troubled()
     return why === undefined ? Effect.void : Effect.fail(unusable(why))
   })
-
-  return { container, claim, fail, hasEnded: attached.hasEnded, troubled }
-})
 
 const exitOf = (
   state: Parameters<typeof Deadline.hasPassed>[0] & Pick<DockerApi.Inspected["State"], "OOMKilled">,

@@ -91,7 +91,7 @@ export const whyUnusable = (
 ): string | undefined => {
   if (inspected === undefined) return "it was removed"
   if (inspected.State.Status !== "running") return `it is ${inspected.State.Status}`
-  // Whoever did that could have changed it, and could still read what the run does.
+  // Its starter could have changed it, and could still read what the run does.
   if ((inspected.ExecIDs ?? []).length > 0) return "another program was started in it while it waited"
   if (imageId === undefined) return "its image was removed"
   return inspected.Image === imageId ? undefined : "its image was replaced"

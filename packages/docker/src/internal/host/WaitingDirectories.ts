@@ -32,29 +32,31 @@ export interface Options {
 }
 
 /** Makes directories for one sandbox, and first removes those of dead processes. */
-export const acquire = Effect.fnUntraced(function* (
+export const acquire: (
   options: Options,
   memory: boolean
-): Effect.fn.Return<PreparedDirectories, HostFailed, Scope.Scope> {
-  const { directory, user } = options
-  // Before anything in it is removed: it could be a link, or another user's.
-  yield* attemptOwn(directory, () => OwnFiles.makePrivateDirectory(directory))
-  yield* WaitingRemains.reap(directory)
-  const base = join(directory, crypto.randomUUID())
-  yield* Effect.acquireRelease(
-    attemptOwn(base, () => make(base, options, memory)),
-    () => Effect.orDie(HostTree.remove(base))
-  )
-  const mounts = yield* attemptOwn(base, () =>
-    Promise.all([
-      mounted(join(base, "workspace"), target, false),
-      mounted(join(base, "inputs"), inputsTarget, true),
-      ...(memory ? [] : [mounted(join(base, "inputs"), `${target}/.cogni`, true)]),
-      mounted(join(base, "llm-sock"), dirname(socketPath), true)
-    ])
-  )
-  return { mounts, user, memory, clean: clean(join(base, "workspace"), memory) }
-})
+) => Effect.Effect<PreparedDirectories, HostFailed, Scope.Scope> = Effect.fnUntraced(
+  function* (options, memory) {
+    const { directory, user } = options
+    // Before anything in it is removed: it could be a link, or another user's.
+    yield* attemptOwn(directory, () => OwnFiles.makePrivateDirectory(directory))
+    yield* WaitingRemains.reap(directory)
+    const base = join(directory, crypto.randomUUID())
+    yield* Effect.acquireRelease(
+      attemptOwn(base, () => make(base, options, memory)),
+      () => Effect.orDie(HostTree.remove(base))
+    )
+    const mounts = yield* attemptOwn(base, () =>
+      Promise.all([
+        mounted(join(base, "workspace"), target, false),
+        mounted(join(base, "inputs"), inputsTarget, true),
+        ...(memory ? [] : [mounted(join(base, "inputs"), `${target}/.cogni`, true)]),
+        mounted(join(base, "llm-sock"), dirname(socketPath), true)
+      ])
+    )
+    return { mounts, user, memory, clean: clean(join(base, "workspace"), memory) }
+  }
+)
 
 const make = async (base: string, { isRoot, user }: Options, memory: boolean): Promise<void> => {
   await mkdir(base, { mode: 0o700 })
