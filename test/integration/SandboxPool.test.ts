@@ -35,7 +35,8 @@ const survey = [
   "env | sort | sed 's/^HOSTNAME=.*/HOSTNAME=…/'",
   "sed 's/^[0-9]* [0-9]* [0-9]*:[0-9]* [^ ]* \\([^ ]* [^ ]*\\).* - \\([^ ]*\\).*/mount \\1 \\2/' /proc/self/mountinfo | sort",
   "ls -an --time-style=+ / | grep -v ' proc$'; ls -lan --time-style=+ /workspace /workspace/.cogni /cogni /llm-sock /tmp /home/agent | sed 's/^total .*//'",
-  "for p in /proc/[0-9]*; do cat $p/comm; done | sort",
+  // Sorted afterwards: a process at the other end of a pipe may or may not be there yet.
+  'names=$(for p in /proc/[0-9]*; do cat $p/comm; done); echo "$names" | sort',
   "tail -n +2 /proc/net/tcp | awk '$4 == \"0A\" {print $2}'; cut -d ' ' -f 8- /proc/net/unix",
   "ulimit -a; grep -E 'Cap|Seccomp|NoNew|Uid|Gid|Groups' /proc/self/status",
   "cat /proc/self/cgroup | wc -l; id; pwd; umask; ls -la /proc/self/fd | wc -l"

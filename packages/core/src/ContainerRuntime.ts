@@ -147,7 +147,7 @@ export interface Container {
 }
 
 /** Specification of a sandbox that waits for a run. It contains nothing of any run, and its network is `none`. */
-interface WaitingSpec extends Pick<ContainerSpec, "image" | "mounts" | "supervised" | "user"> {
+type WaitingSpec = Pick<ContainerSpec, "image" | "mounts" | "supervised" | "user"> & {
   /** Random. Names the sandbox until a run has it. */
   readonly waitingId: RunId
   /** It ends itself after this time, if no run has got it. */
@@ -156,7 +156,7 @@ interface WaitingSpec extends Pick<ContainerSpec, "image" | "mounts" | "supervis
 }
 
 /** A started sandbox of verified posture that waits for one run. */
-interface WaitingContainer {
+type WaitingContainer = {
   readonly id: string
   readonly posture: Posture
   /** Whether it is known to have ended, without asking the engine. */

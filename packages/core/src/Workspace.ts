@@ -30,7 +30,7 @@ export interface PlantedDirectory {
  * Directories of a sandbox that waits for a run: a workspace, inputs and a place for a socket, all of them empty and
  * already mounted.
  */
-interface PreparedDirectories {
+type PreparedDirectories = {
   /** Every mount of the sandbox. */
   readonly mounts: ReadonlyArray<Mount>
   readonly user: User

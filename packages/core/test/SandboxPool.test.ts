@@ -18,8 +18,10 @@ const slowly = <A, E, R>(troubles: PoolHarness.Troubles, effect: Effect.Effect<A
     troubles.removeMillis = 1000
     return Effect.ensuring(
       effect,
-      Effect.sync(() => {
+      Effect.suspend(() => {
         troubles.removeMillis = 0
+        // A test that fails must end too.
+        return TestClock.adjust("1 minute")
       })
     )
   })
