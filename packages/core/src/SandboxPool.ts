@@ -1,5 +1,5 @@
 /**
- * Sandboxes that wait for runs, with nothing of any run in them (docs/adr/0038-a-pool-without-identity.md).
+ * Sandboxes that wait for runs, with nothing of any run in them (docs/adr/0040-a-pool-without-identity.md).
  *
  *     start ─► verify ─► wait ──► taken by one run ─► bound, verified again ─► go ─► empty ─► removed
  *                          └────► too old, too many, unusable, end of the pool ─► removed

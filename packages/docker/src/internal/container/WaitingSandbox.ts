@@ -1,5 +1,5 @@
 /**
- * A started sandbox that waits for a run, and what binds it to one (docs/adr/0038-a-pool-without-identity.md).
+ * A started sandbox that waits for a run, and what binds it to one (docs/adr/0040-a-pool-without-identity.md).
  *
  * The engine gives it the limits of the run, and after the start of the agent its name, because a rename takes the
  * engine longer than everything else. Its attach stream tells it the rest.
