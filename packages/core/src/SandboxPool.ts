@@ -39,8 +39,8 @@ export interface Warm {
    */
   readonly bind: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
   /**
-   * Remove the container, because it could not be used: the run starts cold, in its directories. Whoever used them is
-   * gone from them then. Does not wait for an engine that is slow to remove it.
+   * Remove the container, because it could not be used: the run starts cold, in its directories. No process of
+   * the container works in them then. Does not wait for an engine that is slow to remove it.
    */
   readonly discard: (why: string) => Effect.Effect<void, HostFailed>
 }

@@ -67,8 +67,8 @@ export const make = Effect.fnUntraced(function* (
 })
 
 /**
- * Returns the most bytes that a workspace can hold, from how its disk's usage has grown since a certain count. Files that
- * others remove meanwhile, such as the workspace of an ended run, do not allow it more.
+ * Returns the most bytes that a workspace can hold, from how its disk's usage has grown since a certain count. It does
+ * not allow more because others remove files meanwhile, such as the workspace of an ended run.
  */
 export const boundOf = ({ bytes, usedBytes }: { readonly bytes: number; readonly usedBytes: number }) => {
   let least = usedBytes
