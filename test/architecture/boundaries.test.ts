@@ -124,8 +124,11 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/container/KernelFacts.ts": ["node:fs"],
       "internal/container/Supervisor.ts": ["node:os"],
       "internal/engine/EngineHttp.ts": ["node:http"],
+      "internal/host/PoolReports.ts": ["node:fs/promises"],
       "internal/host/SpecialFiles.ts": ["node:fs", "node:fs/promises"],
       "internal/host/UnsettledRuns.ts": ["node:fs/promises"],
+      "internal/host/WaitingDirectories.ts": ["node:fs/promises"],
+      "WaitingRemains.ts": ["node:fs/promises"],
       "internal/host/WorkspaceClaims.ts": ["node:fs/promises"],
       "internal/host/WorkspaceMeasure.ts": ["node:fs/promises"]
     }

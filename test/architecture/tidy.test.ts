@@ -58,6 +58,7 @@ const calls: ReadonlyArray<Ban> = [
         "the program: the only place that reads the environment, and removes the key from it",
       "test/bench/gateway.ts": "a program: where its options come from",
       "test/bench/neighbours.ts": "a program: where its options come from",
+      "test/bench/pool.ts": "a program: where its options come from",
       "test/bench/RelayRepository.ts": "a program: where its options come from",
       "test/bench/relay.ts": "a program: where its options come from",
       "test/bench/run.ts": "a program: where its options come from",

@@ -36,6 +36,12 @@ export const directories = (stateDirectory: string): ReadonlyArray<string> => {
     : []
 }
 
+/** Paths of directories of waiting sandboxes, and of runs that got one. */
+export const waiting = (stateDirectory: string): ReadonlyArray<string> => {
+  const parent = join(stateDirectory, "waiting")
+  return existsSync(parent) ? readdirSync(parent).map((name) => join(parent, name)) : []
+}
+
 /**
  * Fails if any such resource or path exists at the end. With `sharesProcess`, other tests of this process may be active
  * at that moment: waits until their resources are gone too, and fails only if some stay.
@@ -54,7 +60,7 @@ export const layer = (options: {
               Effect.map(leftovers, ({ length }) => length === 0)
             )
           const found = yield* leftovers
-          const left = [...found, ...directories(options.stateDirectory)]
+          const left = [...found, ...directories(options.stateDirectory), ...waiting(options.stateDirectory)]
           assert.deepStrictEqual(left, [], `left behind: ${left.join(", ")}`)
         }).pipe(Effect.provideService(DockerApi.DockerApi, api))
       )

@@ -1,13 +1,14 @@
 /** `ContainerRuntime` on real Docker meets the same contract as the one in memory. */
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntimeContract } from "@cogni/sandbox-core/testing"
-import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import { ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import { ContainerFailed } from "@cogni/sandbox-core/SandboxError"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import { Duration, Effect, Layer, Stream } from "effect"
+import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import * as SessionHarness from "../harness/SessionHarness.ts"
@@ -19,11 +20,9 @@ ContainerRuntimeContract.suite("docker", RunHarness.layer(), {
   argv: ContainerRuntimeContract.shell
 })
 
-/** Starts an agent container that runs a shell line. */
-const begun = Effect.fnUntraced(function* (runId: RunId.RunId, line: string) {
-  const runtime = yield* ContainerRuntime
-  const { limits } = yield* SandboxSpec.decode({ image: Images.runtime, argv: ["sh"] })
-  const container = yield* runtime.acquire({
+/** The agent container of a run, which runs a shell line. */
+const specOf = (runId: RunId.RunId, line: string) =>
+  Effect.map(SandboxSpec.decode({ image: Images.runtime, argv: ["sh"] }), ({ limits }): ContainerSpec => ({
     runId,
     role: "agent",
     image: Images.runtime,
@@ -33,10 +32,54 @@ const begun = Effect.fnUntraced(function* (runId: RunId.RunId, line: string) {
     mounts: [],
     network: { mode: "none" },
     limits
-  })
+  }))
+
+/** Starts an agent container that runs a shell line. */
+const begun = Effect.fnUntraced(function* (runId: RunId.RunId, line: string) {
+  const runtime = yield* ContainerRuntime
+  const container = yield* runtime.acquire(yield* specOf(runId, line))
   yield* container.start
   yield* container.proceed
   return container
+})
+
+/** Runs a shell line in a sandbox that waited for it. */
+const bound = Effect.fnUntraced(function* (line: string) {
+  const { prepare } = yield* ContainerRuntime
+  const spec = yield* specOf(yield* RunId.generate, line)
+  if (prepare === undefined) return assert.fail("no sandbox can wait")
+  const waiting = yield* prepare({ ...spec, waitingId: yield* RunId.generate, waitSecondsMax: 60 })
+  const container = yield* waiting.bind(spec)
+  yield* container.start
+  yield* container.proceed
+  return container
+})
+
+layer(RunHarness.layer(), { excludeTestServices: true })("a sandbox that waited, on Docker", (it) => {
+  it.effect("has only its first process left when the exit of its run is known", () =>
+    Effect.gen(function* () {
+      const container = yield* bound(
+        "setsid sh -c 'while :; do echo .; done' & (trap '' TERM HUP; sleep 60) & echo done; exit 5"
+      )
+      const output = yield* Stream.runCollect(container.output)
+      const { exitCode, isEmpty } = yield* container.exit
+      assert.deepStrictEqual([exitCode, isEmpty], [5, true])
+      assert.include(Buffer.concat(output.map(({ bytes }) => bytes)).toString(), "done\n")
+      const [, ...processes] = (yield* docker("top", container.id, "-eo", "pid,args")).trim().split("\n")
+      assert.strictEqual(processes.length, 1, processes.join("\n"))
+      assert.include(processes[0], "cogni-init")
+    })
+  )
+
+  it.effect("leaves it to the engine to report a program that a signal from outside ended", () =>
+    Effect.gen(function* () {
+      const container = yield* bound("sleep 60")
+      yield* docker("kill", "--signal=TERM", container.id)
+      const error = yield* Effect.flip(container.exit)
+      assert.strictEqual(error._tag, "ContainerFailed")
+      assert.include(error.message, "killed by another program")
+    })
+  )
 })
 
 const neverResumes = Layer.effect(

@@ -2,7 +2,7 @@
 import { assert, layer } from "@effect/vitest"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import { Effect } from "effect"
-import { existsSync, mkdirSync } from "node:fs"
+import { existsSync, mkdirSync, utimesSync } from "node:fs"
 import { join } from "node:path"
 import * as CliProcess from "../harness/CliProcess.ts"
 import { complaint, key } from "../harness/CliWorld.ts"
@@ -154,11 +154,19 @@ suite("records of runs", (it) => {
       assert.include((yield* cli.run(["ps", "--all"])).stdout.toString(), "run-killed-two")
       const session = join(cli.stateDirectory, "sessions", "0".repeat(32))
       mkdirSync(session, { recursive: true })
+      // The directory of a process that cannot be checked, older than any run.
+      const waited = join(cli.stateDirectory, "waiting", crypto.randomUUID())
+      mkdirSync(join(waited, "inputs"), { recursive: true })
+      utimesSync(waited, 0, 0)
       const shown = yield* cli.run(["prune", "--sessions", "--dry-run"])
       assert.include(shown.stdout.toString(), `would delete ${session}`)
-      assert.isTrue(existsSync(session))
-      assert.include((yield* cli.run(["prune", "--sessions"])).stdout.toString(), `deleted ${session}`)
-      assert.isFalse(existsSync(session))
+      assert.include(shown.stdout.toString(), `would delete ${waited}`)
+      assert.isTrue(existsSync(session) && existsSync(waited))
+      const deleted = (yield* cli.run(["prune", "--sessions"])).stdout.toString()
+      for (const path of [session, waited]) {
+        assert.include(deleted, `deleted ${path}`)
+        assert.isFalse(existsSync(path))
+      }
       const packages = join(cli.stateDirectory, "packages")
       mkdirSync(packages, { recursive: true })
       const cached = yield* cli.run(["prune", "--cache", "--dry-run"])

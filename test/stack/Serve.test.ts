@@ -1,6 +1,7 @@
 /** The server as a separate process on a real engine: its guide, executed as written, and its shutdown. */
 import { assert, describe, layer } from "@effect/vitest"
-import { label } from "@cogni/sandbox-core/ResourceLabels"
+import { label, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { Effect } from "effect"
 import { execFile, spawn } from "node:child_process"
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
@@ -11,6 +12,7 @@ import * as Await from "../harness/Await.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
 import * as GitOrigin from "../harness/GitOrigin.ts"
 import * as Images from "../harness/Images.ts"
+import * as LeakCheck from "../harness/LeakCheck.ts"
 import { serve } from "../harness/LocalServer.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
 import { freePort } from "../harness/FreePort.ts"
@@ -219,6 +221,46 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
         for (const answer of answers) {
           assert.strictEqual(statuses.get(answer.headers.get("x-cogni-run-id")!), "interrupted")
         }
+      })
+    )
+  })
+
+  describe("--pool", () => {
+    it.effect("serves a run from a sandbox that waited for it, counts it, and leaves none", () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        const [port, operatorPort] = [yield* freePort, yield* freePort]
+        const ports = ["--port", String(port), "--operator-port", String(operatorPort)]
+        const { child, ended, said } = yield* cli.start(["serve", "--demo", "--pool", "1", ...ports], {
+          env: { SANDBOX_ENABLED: "true" }
+        })
+        yield* said(/^listening on /mu)
+        const { stdout } = yield* cli.run("grants create --user u --account a --allow-sandbox".split(" "))
+        const headers = { authorization: `Bearer ${stdout.toString("utf8").trim()}` }
+        const textOf = (url: string, init?: RequestInit) =>
+          Effect.promise(() => fetch(url, init).then((answer) => answer.text()))
+        const body = JSON.stringify({
+          graphId: "sandbox:agent",
+          messages: [{ role: "user", content: "Where is Lima?" }]
+        })
+        const chat = textOf(`http://127.0.0.1:${port}/api/v1/ai/chat`, { method: "POST", headers, body })
+        const hasMetric = (line: RegExp) =>
+          Effect.map(textOf(`http://127.0.0.1:${operatorPort}/metrics`), (text) => line.test(text))
+        const answer = /^event: assistant_final\ndata: .*Where is Lima\?/mu
+        assert.match(yield* chat, answer)
+        yield* Await.until("a sandbox waits", hasMetric(/^sandbox_pool_waiting 1$/mu))
+        assert.match(yield* chat, answer)
+        assert.isTrue(yield* hasMetric(/^sandbox_pool_claims_total\{result="hit"\} 1$/mu))
+        child.kill("SIGTERM")
+        const { code, stderr } = yield* ended
+        assert.strictEqual(code, 143, stderr)
+        const found = yield* DockerApi.DockerApi.use((api) => api.labelled(label.run))
+        const own = found.filter(
+          ({ labels }) => parseOwner(labels[label.owner] ?? "")?.processId === child.pid
+        )
+        assert.deepStrictEqual(own, [])
+        assert.deepStrictEqual(LeakCheck.waiting(cli.stateDirectory), [])
+        assert.deepStrictEqual(yield* cli.leftovers, [])
       })
     )
   })

@@ -96,6 +96,29 @@ const runs = [
   )
 ]
 
+const pool = [
+  series("Runs that asked the pool", "By result, per second.", "reqps", [
+    [rate("sandbox_pool_claims_total", "result"), "{{result}}"]
+  ]),
+  series("Runs that no waiting sandbox can serve", "By reason, per second.", "reqps", [
+    [rate("sandbox_pool_cold_total", "reason"), "{{reason}}"]
+  ]),
+  series("Waiting sandboxes", "Sandboxes that wait for a run.", "short", [
+    [`sum(${of("sandbox_pool_waiting")})`, "waiting"]
+  ]),
+  series("Waiting sandboxes started and dropped", "Per second.", "reqps", [
+    [rate("sandbox_pool_started_total", "result"), "started: {{result}}"],
+    [rate("sandbox_pool_dropped_total", "reason"), "dropped: {{reason}}"]
+  ]),
+  series("Time until the pool answers", "From a run's question to the answer.", "s", [
+    [quantile(0.5, "sandbox_pool_wait_seconds"), "p50"],
+    [quantile(0.99, "sandbox_pool_wait_seconds"), "p99"]
+  ]),
+  series("Age of waiting sandboxes", "When a run gets them.", "s", [
+    [quantile(0.5, "sandbox_pool_age_seconds"), "p50"]
+  ])
+]
+
 const models = [
   series("Model calls, by outcome", "Requests of agents to their model, per second.", "reqps", [
     [rate("sandbox_model_calls_total", "outcome"), "{{outcome}}"]
@@ -244,6 +267,7 @@ export const dashboard: Dashboard = {
   panels: placed([
     ["Overview", overview],
     ["Runs", runs],
+    ["Pool", pool],
     ["Models", models],
     ["Security", security],
     ["Server", server],

@@ -7,10 +7,12 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
 import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import type { Workspace } from "@cogni/sandbox-core/Workspace"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
+import * as HostSandboxPool from "@cogni/sandbox-docker/HostSandboxPool"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
@@ -61,6 +63,8 @@ export interface Plan {
   readonly allowedWorkspace?: HostWorkspace.Options["allowed"]
   /** How long a tool call waits for an approval, in seconds. */
   readonly approvalWaitSecondsMax?: number | undefined
+  /** Maximum number of sandboxes that wait for runs. Absent: every run starts cold. */
+  readonly pool?: number | undefined
 }
 
 /** Services of a runner. */
@@ -150,16 +154,17 @@ export const neverHeld = Effect.fnUntraced(function* (
 export const workspaces = (
   settings: Parameters<typeof neverHeld>[0]
 ): Effect.Effect<HostWorkspace.Options, never, FileSystem.FileSystem> =>
-  Effect.map(neverHeld(settings), (forbidden) => ({
-    forbidden,
-    claims: StateDirectory.paths(settings.stateDirectory).claims
-  }))
+  Effect.map(neverHeld(settings), (forbidden) => {
+    const { claims, waiting } = StateDirectory.paths(settings.stateDirectory)
+    return { forbidden, claims, waiting }
+  })
 
 export const runner = (
   settings: Settings["Service"],
   plan: Plan
 ): Layer.Layer<Runner, Refusal | Misconfigured | RuntimeUnavailable | RunStoreError, FileSystem.FileSystem> =>
   SandboxRunner.layer.pipe(
+    Layer.provideMerge(pool(settings, plan)),
     Layer.provideMerge(proxy(settings, plan)),
     Layer.provideMerge(
       Layer.mergeAll(
@@ -175,6 +180,21 @@ export const runner = (
     ),
     Layer.provideMerge(reaper(settings))
   )
+
+/** Sandboxes that wait for runs. */
+const pool = (
+  { stateDirectory }: Pick<Settings["Service"], "stateDirectory">,
+  { pool: sandboxesMax = 0 }: Plan
+): Layer.Layer<never, never, ContainerRuntime | Workspace> =>
+  sandboxesMax === 0
+    ? Layer.empty
+    : // Only sandboxes to keep could be invalid.
+      Layer.orDie(
+        HostSandboxPool.layer({
+          limits: { sandboxesMax },
+          reports: StateDirectory.paths(stateDirectory).pools
+        })
+      )
 
 /** Path of the relay's clone that a run works in. */
 export const cloneWorkspace = (

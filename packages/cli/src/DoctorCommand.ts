@@ -1,6 +1,7 @@
 /** `doctor`: diagnoses this machine and names a fix for each problem. Changes nothing. */
 import * as DockerDoctor from "@cogni/sandbox-docker/DockerDoctor"
 import * as Finding from "@cogni/sandbox-docker/Finding"
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import { Effect, Result } from "effect"
 import * as Composition from "./Composition.ts"
@@ -73,7 +74,8 @@ export const doctor = Effect.fnUntraced(function* (
     ],
     stateDirectory: settings.stateDirectory,
     workspace: input.workspace,
-    workspaces: yield* Composition.workspaces(settings)
+    workspaces: yield* Composition.workspaces(settings),
+    pools: StateDirectory.paths(settings.stateDirectory).pools
   }).pipe(
     Effect.provide(Composition.engine(settings)),
     Effect.catchTag("RuntimeUnavailable", ({ message, remedy }) =>

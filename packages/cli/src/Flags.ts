@@ -533,6 +533,7 @@ export const serve = {
   ),
   bodyBytesMax: size("body-limit", "Size of a request body allowed, such as 20m (default 12m)"),
   runsMax: count("max-runs", "Concurrent runs allowed in this server (default 32)"),
+  pool: count("pool", "Sandboxes allowed that are started ahead and wait for runs (default none)"),
   runsPerGrantMax: count("max-runs-per-grant", "Concurrent runs allowed per grant (default 8)"),
   runsPerMinutePerGrantMax: count("runs-per-minute", "Runs per minute allowed per grant (default 60)"),
   unknownRequestsPerMinuteMax: count(

@@ -9,6 +9,7 @@ import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as WaitingRemains from "@cogni/sandbox-docker/WaitingRemains"
 import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, FileSystem, Result } from "effect"
 import { basename } from "node:path"
@@ -67,7 +68,7 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
     ...(report.removed.length + abandoned.length + forgotten.length + deleted.length === 0
       ? ["nothing to remove"]
       : []),
-    ...(report.living === 0 ? [] : [`kept resources of active runs: ${report.living}`])
+    ...(report.living === 0 ? [] : [`kept resources of living processes: ${report.living}`])
   ])
   for (const { name, reason } of report.failed)
     yield* output.stderr(`cogni-sandbox: ${name} could not be removed: ${reason}\n`)
@@ -95,11 +96,15 @@ const records = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
   return { abandoned, forgotten: [...new Set([...told.success, ...own])], problem: undefined }
 })
 
-/** Deletes directories that are not of one run, as far as requested. Returns their paths. */
+/**
+ * Deletes directories of dead processes that waited for runs, and as far as requested, others that are not of one run.
+ * Returns their paths.
+ */
 const remains = Effect.fnUntraced(function* (settings: Settings["Service"], input: PruneInput) {
   const { dryRun } = input
-  const { mirrors, packages } = StateDirectory.paths(settings.stateDirectory)
+  const { mirrors, packages, waiting } = StateDirectory.paths(settings.stateDirectory)
   const found = [
+    ...(yield* WaitingRemains.orphans(waiting)),
     ...(input.records ? yield* ChatRemains.audits(settings) : []),
     ...(input.sessions ? yield* ChatRemains.sessions(settings) : []),
     ...(input.cache && (yield* isThere(packages)) ? [packages] : [])
@@ -114,6 +119,9 @@ const remains = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
 const isThere = (path: string) =>
   FileSystem.FileSystem.use((fs) => fs.exists(path)).pipe(Effect.orElseSucceed(() => false))
 
+/** The ID of a sandbox that waits for a run. */
+const waitingId = /^waiting-[0-9a-f]{32}$/u
+
 const refuseLiving = Effect.gen(function* () {
   const api = yield* DockerApi.DockerApi
   const found = yield* api.labelled(ResourceLabels.label.run)
@@ -122,10 +130,22 @@ const refuseLiving = Effect.gen(function* () {
     return owner !== undefined && HostOwner.liveness(owner) === "alive"
   })
   if (living.length === 0) return
-  const runs = [...new Set(living.map(({ labels }) => labels[ResourceLabels.label.run]))]
+  // The label of a container that waited for its run is not that of the run, but its name is.
+  const ids = living.map(
+    ({ labels, name }) => /^cogni-(.+)-agent$/u.exec(name)?.[1] ?? labels[ResourceLabels.label.run] ?? name
+  )
+  const runs = [...new Set(ids.filter((id) => !waitingId.test(id)))]
+  const waiting = ids.filter((id) => waitingId.test(id)).length
+  const active =
+    runs.length === 0
+      ? []
+      : [`${runs.length === 1 ? "a run is" : "runs are"} still active: ${runs.join(", ")}`]
+  const pooled = waiting === 0 ? [] : [`${plural(waiting, "sandbox", "sandboxes")} of a pool waits for runs`]
   return yield* refusal(
     "input",
-    `${runs.length === 1 ? "a run is" : "runs are"} still active: ${runs.join(", ")}`,
-    "Wait until they end, or end them with --all --force"
+    [...active, ...pooled].join("; "),
+    runs.length === 0
+      ? "End the process with the pool, or end them with --all --force"
+      : "Wait until they end, or end them with --all --force"
   )
 })

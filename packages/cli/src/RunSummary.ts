@@ -3,6 +3,7 @@
  *
  * Pure. Names and texts can be an agent's or a caller's, so each is one visible line.
  */
+import * as PoolUse from "@cogni/sandbox-core/PoolUse"
 import * as RunFacts from "@cogni/sandbox-core/RunFacts"
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import { outputOf, type RunRecord } from "@cogni/sandbox-core/RunStore"
@@ -103,6 +104,14 @@ const outputWords = (record: RunRecord): string | undefined => {
   )
 }
 
+/** Describes how a run got its sandbox, if its process had a pool. */
+const poolOf = ({ pool }: RunRecord): string | undefined =>
+  pool === undefined
+    ? undefined
+    : pool === "hit"
+      ? "waited for this run"
+      : `started for this run, because ${PoolUse.reasonOf(pool)}`
+
 /** Summarizes a run in lines. */
 export const lines = (record: RunRecord, cost: RunCost | undefined, now: Date): ReadonlyArray<string> => {
   const facts = RunFacts.of(record)
@@ -130,6 +139,7 @@ export const lines = (record: RunRecord, cost: RunCost | undefined, now: Date): 
       "phases",
       timings.map(({ durationMs, phase }) => `${phase} ${formatMillis(durationMs)}`).join(", ")
     ),
+    ...row("sandbox", poolOf(record)),
     ...limitsOf(record, now),
     ...row("model calls", callsOf(record)),
     ...row("cost", cost && CostWords.costOf(cost)),

@@ -109,7 +109,8 @@ export const server = (
         wayOut,
         auditBodies: options.auditBodies,
         allowedWorkspace: Composition.isClone(settings),
-        approvalWaitSecondsMax: options.approvalWaitSecondsMax
+        approvalWaitSecondsMax: options.approvalWaitSecondsMax,
+        pool: options.pool
       })
       const graphs = {
         enabled: settings.sandboxEnabled,

@@ -89,6 +89,8 @@ export interface ContainerExit {
   readonly processesRefused: boolean
   /** It ended itself at its deadline, because the host did not end it in time. */
   readonly deadlinePassed?: boolean | undefined
+  /** No process of it is left but its first, which only waits for the host. So it may be removed after its run. */
+  readonly isEmpty?: boolean | undefined
   readonly peak: Peak
 }
 
@@ -127,7 +129,7 @@ export interface Container {
   readonly proceed: Effect.Effect<void, ContainerError | ProxyFailed>
   /** All output from the first instruction on, with back-pressure. For one reader; ends with the container. */
   readonly output: Stream.Stream<OutputChunk, ContainerError>
-  /** Settles when the container has ended, confirmed by the engine. */
+  /** Settles when the container has ended, confirmed by the engine, or when only its first process is left. */
   readonly exit: Effect.Effect<ContainerExit, ContainerError>
   /** Write to standard input of a started `gateway`. Settles when the engine has accepted the bytes. */
   readonly send: (bytes: Uint8Array) => Effect.Effect<void>
@@ -144,11 +146,46 @@ export interface Container {
   readonly files: Files<ContainerError | FileRefused>
 }
 
+/** Specification of a sandbox that waits for a run. It contains nothing of any run, and its network is `none`. */
+type WaitingSpec = Pick<ContainerSpec, "image" | "mounts" | "supervised" | "user"> & {
+  /** Random. Names the sandbox until a run has it. */
+  readonly waitingId: RunId
+  /** It ends itself after this time, if no run has got it. */
+  readonly waitSecondsMax: number
+  readonly limits: Omit<ContainerSpec["limits"], "runtimeSecondsMax" | "stopGraceSecondsMax">
+}
+
+/** A started sandbox of verified posture that waits for one run. */
+type WaitingContainer = {
+  readonly id: string
+  readonly posture: Posture
+  /** Whether it is known to have ended, without asking the engine. */
+  readonly hasEnded: Effect.Effect<boolean>
+  /** Why no run may get it: it has ended, or its image was replaced. `undefined` if one may. */
+  readonly unusable: Effect.Effect<string | undefined, ContainerError>
+  /**
+   * Give it to a run. Succeeds at most once. `start` of the container then binds the limits of memory, processes,
+   * processors and time, argv and environment, and returns the posture that is reported after that. It fails if the
+   * container is unusable, or if the run already has a container. Only `proceed` lets the agent start, as with any
+   * container.
+   */
+  readonly bind: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
+}
+
 export class ContainerRuntime extends Context.Service<
   ContainerRuntime,
   {
     /** Create a container without starting it. Closing the scope removes it, whatever its state. */
     readonly acquire: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
+    /**
+     * Start a sandbox that waits for a run. Closing the scope removes it, whether or not a run has got it. Absent: this
+     * runtime has no waiting sandboxes.
+     */
+    readonly prepare?:
+      | ((
+          spec: WaitingSpec
+        ) => Effect.Effect<WaitingContainer, ContainerError | PostureMismatch, Scope.Scope>)
+      | undefined
     /** Create a volume; its name is the mount's `source`. Closing the scope removes it. */
     readonly acquireVolume: (spec: VolumeSpec) => Effect.Effect<string, ContainerError, Scope.Scope>
     /** Whether a directory of this host, with the sockets in it, can be mounted into a container. */

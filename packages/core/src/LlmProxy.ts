@@ -24,6 +24,7 @@ import {
 } from "./SandboxError.ts"
 import type { CanaryPolicy, LlmAccess } from "./SandboxSpec.ts"
 import type { ToolRule } from "./ToolAccess.ts"
+import { socketTarget } from "./internal/SocketPlace.ts"
 
 /** `HostFailed` and `Misconfigured` are faults of the host's operator, which no retry corrects. */
 export type LlmProxyError =
@@ -38,7 +39,7 @@ export type LlmProxyError =
   | ContainerFailed
 
 /** Path of the proxy's socket in the sandbox, which the bridge connects to. */
-export const socketPath = "/llm-sock/llm.sock"
+export const socketPath = `${socketTarget}/llm.sock`
 
 /** Base URL of the model, as the agent sees it. */
 export const baseUrl = "http://localhost:8080"
@@ -58,6 +59,8 @@ export interface LlmProxyCapabilities {
   readonly upstream?: string | undefined
   /** False if it serves no model, only packages (default true). */
   readonly servesModel?: boolean | undefined
+  /** True if it can listen in a directory that is already mounted: {@link LlmRequest}`.socketMount` (default false). */
+  readonly listensInMount?: boolean | undefined
 }
 
 /** Reported by a proxy during a run. */
@@ -77,6 +80,11 @@ export interface LlmRequest {
   readonly runtimeSecondsMax: number
   /** A host directory of this run only, for the audit. Absent if nothing is stored. */
   readonly directory?: string | undefined
+  /**
+   * Mount of an empty host directory that the sandbox already has, for its socket. The proxy does not remove the
+   * directory. Only for a proxy that `listensInMount`. Absent: the proxy makes one.
+   */
+  readonly socketMount?: Mount | undefined
   /** Names of the host tools that the agent may call. The proxy can serve all of them. */
   readonly tools: ReadonlyArray<string>
   /** Rules for these tools: see `ToolAccess.decide`. Absent: all of them are open. */
@@ -245,9 +253,14 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
     const traffic = Effect.as(stillOpen, trafficOf(request, options.calls, at))
     return {
       mounts: [
-        { type: "volume", source: `memory-${request.runId}-socket`, target: "/llm-sock", readOnly: true }
+        request.socketMount ?? {
+          type: "volume",
+          source: `memory-${request.runId}-socket`,
+          target: socketTarget,
+          readOnly: true
+        }
       ],
-      hostSocketPath: `/memory/${request.runId}/llm.sock`,
+      hostSocketPath: `${request.socketMount?.source ?? `/memory/${request.runId}`}/llm.sock`,
       ready: Effect.andThen(stillOpen, Effect.forEach(observed, request.observe, { discard: true })),
       failure: Effect.never,
       traffic,
@@ -255,7 +268,14 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
     } satisfies LlmEndpoint
   })
   return LlmProxy.of({
-    capabilities: { name: "memory", inspectsBodies: true, servesHost: true, tools: [], packages: registries },
+    capabilities: {
+      name: "memory",
+      inspectsBodies: true,
+      servesHost: true,
+      tools: [],
+      packages: registries,
+      listensInMount: true
+    },
     ...(options.admissions === undefined ? {} : { admissions: options.admissions }),
     acquire
   })

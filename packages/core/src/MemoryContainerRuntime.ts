@@ -17,6 +17,7 @@ import type { Files, SignalName } from "./Executor.ts"
 import * as MemoryFiles from "./internal/MemoryFiles.ts"
 import { type Posture, systemCallsTried } from "./Posture.ts"
 import { CommandRefused, ContainerFailed, type FileRefused, ImageNotFound } from "./SandboxError.ts"
+import * as WaitingSandbox from "./WaitingSandbox.ts"
 import { target } from "./Workspace.ts"
 
 /** Input and output of a program in memory. */
@@ -176,7 +177,7 @@ const execute = Effect.fnUntraced(function* (
   }
 })
 
-export const make = (options: MemoryOptions = {}) =>
+export const make = (options: MemoryOptions = {}): Effect.Effect<ContainerRuntime["Service"]> =>
   Effect.gen(function* () {
     const resources = yield* Ref.make<ReadonlyMap<string, string>>(new Map())
     const program = options.program ?? exitZero
@@ -192,29 +193,34 @@ export const make = (options: MemoryOptions = {}) =>
         return tree
       })
 
-    const hold = (name: string, runId: string) =>
-      Effect.acquireRelease(
-        Ref.modify(resources, (all): readonly [boolean, ReadonlyMap<string, string>] =>
-          all.has(name) ? [false, all] : [true, new Map(all).set(name, runId)]
-        ).pipe(
-          Effect.filterOrFail(
-            (made) => made,
-            () =>
-              new ContainerFailed({
-                operation: "create",
-                detail: `the name ${name} is in use`,
-                remedy: "Use a fresh run id"
-              })
-          )
+    const claimName = (name: string, runId: string) =>
+      Ref.modify(resources, (all): readonly [boolean, ReadonlyMap<string, string>] =>
+        all.has(name) ? [false, all] : [true, new Map(all).set(name, runId)]
+      ).pipe(
+        Effect.filterOrFail(
+          (made) => made,
+          () =>
+            new ContainerFailed({
+              operation: "create",
+              detail: `the name ${name} is in use`,
+              remedy: "Use a fresh run id"
+            })
         ),
-        () => Ref.update(resources, (all) => new Map([...all].filter(([key]) => key !== name)))
+        Effect.asVoid
       )
 
-    const acquire = Effect.fn("ContainerRuntime.acquire")(function* (spec: ContainerSpec) {
-      if (options.images?.has(spec.image) === false) return yield* new ImageNotFound({ image: spec.image })
-      const id = `memory-${spec.runId}-${spec.role}`
-      yield* hold(id, spec.runId)
-      const scope = yield* Effect.scope
+    const freeName = (name: string) =>
+      Ref.update(resources, (all) => new Map([...all].filter(([key]) => key !== name)))
+
+    const hold = (name: string, runId: string) =>
+      Effect.acquireRelease(claimName(name, runId), () => freeName(name))
+
+    const nameOf = ({ role, runId }: Pick<ContainerSpec, "role" | "runId">) => `memory-${runId}-${role}`
+
+    const exists = ({ image }: Pick<ContainerSpec, "image">) =>
+      options.images?.has(image) === false ? Effect.fail(new ImageNotFound({ image })) : Effect.void
+
+    const containerOf = Effect.fnUntraced(function* (spec: ContainerSpec, id: string, scope: Scope.Scope) {
       const running = yield* Deferred.make<Effect.Success<ReturnType<typeof execute>>>()
       const files = MemoryFiles.make(yield* filesOf(spec))
       const launch = (command: ExecSpec, within: Scope.Scope, run = program) =>
@@ -265,8 +271,57 @@ export const make = (options: MemoryOptions = {}) =>
       } satisfies Container
     })
 
+    const acquire = Effect.fn("ContainerRuntime.acquire")(function* (spec: ContainerSpec) {
+      yield* exists(spec)
+      const id = nameOf(spec)
+      yield* hold(id, spec.runId)
+      return yield* containerOf(spec, id, yield* Effect.scope)
+    })
+
+    const prepare = Effect.fn("ContainerRuntime.prepare")(function* (spec: WaitingSandbox.WaitingSpec) {
+      yield* exists(spec)
+      let name = nameOf({ runId: spec.waitingId, role: "agent" })
+      let isBound = false
+      yield* Effect.acquireRelease(claimName(name, spec.waitingId), () =>
+        Effect.suspend(() => freeName(name))
+      )
+      const scope = yield* Effect.scope
+      return {
+        id: name,
+        posture: goodPosture(WaitingSandbox.asContainer(spec)),
+        hasEnded: Effect.map(Ref.get(resources), (all) => !all.has(name)),
+        unusable: Effect.map(Ref.get(resources), (all) => (all.has(name) ? undefined : "it was removed")),
+        bind: (run: ContainerSpec) =>
+          Effect.gen(function* () {
+            if (isBound) return yield* WaitingSandbox.boundTwice
+            isBound = true
+            const container = yield* containerOf(run, nameOf(run), scope)
+            const bound = Effect.flatMap(Ref.get(resources), (all) =>
+              all.has(nameOf(run))
+                ? Effect.fail(WaitingSandbox.nameInUse(nameOf(run)))
+                : Ref.update(resources, (before) => new Map(before).set(name, run.runId))
+            )
+            const renamed = Effect.uninterruptible(
+              Effect.gen(function* () {
+                yield* claimName(nameOf(run), run.runId)
+                yield* freeName(name)
+                name = nameOf(run)
+              })
+            )
+            return {
+              ...container,
+              start: Effect.andThen(bound, container.start),
+              proceed: Effect.andThen(renamed, container.proceed),
+              // A program in memory leaves no process behind.
+              exit: Effect.map(container.exit, (exit) => ({ ...exit, isEmpty: run.supervised !== true }))
+            }
+          })
+      }
+    })
+
     return ContainerRuntime.of({
       acquire,
+      prepare,
       acquireVolume: Effect.fn("ContainerRuntime.acquireVolume")(function* (spec: VolumeSpec) {
         const name = `memory-${spec.runId}-${spec.role}${spec.index === undefined ? "" : `-${spec.index}`}`
         yield* hold(name, spec.runId)

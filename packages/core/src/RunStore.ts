@@ -6,6 +6,7 @@
  */
 import { Clock, Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
 import { patchAnnotation } from "./RunFacts.ts"
+import { PoolUse } from "./PoolUse.ts"
 import { RunId } from "./RunId.ts"
 import { Evidence, LlmTraffic, Output, Peak, RunResult, Timing } from "./RunResult.ts"
 import { type HostFailed, RunIdInUse, type StoreUnavailable } from "./SandboxError.ts"
@@ -47,6 +48,8 @@ export const RunRecord = Schema.Struct({
   /** Canaries seen leaving the sandbox, however the run ended. */
   suspicions: Schema.optionalKey(Schema.Array(Evidence)),
   timings: Schema.Array(Timing),
+  /** How the run got its sandbox; absent if its process had no pool. */
+  pool: Schema.optionalKey(PoolUse),
   /** Data that other components attach to the run, by name: `relay` is the delivery of its commits. */
   annotations: Schema.optionalKey(Schema.Record(Schema.String, Schema.Json))
 })

@@ -24,6 +24,7 @@ import * as RunId from "./RunId.ts"
 import { RunJournal } from "./RunJournal.ts"
 import type { RunResult } from "./RunResult.ts"
 import * as RunStore from "./RunStore.ts"
+import { SandboxPool } from "./SandboxPool.ts"
 import { type ErrorCode, InvalidSpec, type Reason, SandboxError } from "./SandboxError.ts"
 import * as SandboxSpec from "./SandboxSpec.ts"
 import * as Telemetry from "./Telemetry.ts"
@@ -49,7 +50,10 @@ export interface RunOnceResult {
 export class SandboxRunner extends Context.Service<
   SandboxRunner,
   {
-    /** Run one spec to its end. The caller cannot leak resources: all are released before this returns. */
+    /**
+     * Run one spec to its end. The caller cannot leak resources: all are released before this returns. A sandbox of a
+     * pool in which no process is left is removed in the background, and before the end of the pool.
+     */
     readonly run: (spec: SandboxSpec.SandboxSpecInput) => Effect.Effect<RunResult, SandboxError>
     /**
      * Like `run`, as a stream of events. Abandoning the stream ends the run. A reader that takes no event for two
@@ -72,6 +76,7 @@ export class SandboxRunner extends Context.Service<
 
 export const make = Effect.gen(function* () {
   const ports: RunStart.Ports = {
+    pool: yield* SandboxPool,
     proxy: yield* LlmProxy.LlmProxy,
     runtime: yield* ContainerRuntime,
     store: yield* RunStore.RunStore,

@@ -23,6 +23,8 @@ export const attribute = {
   traceId: "trace_id",
   graphId: "sandbox.graph.id",
   phase: "sandbox.phase",
+  /** `hit` if a run got a waiting sandbox, otherwise why it did not. */
+  pool: "sandbox.pool",
   exitCode: "process.exit.code",
   errorType: "error.type",
   containerImage: "container.image.name",

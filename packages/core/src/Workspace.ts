@@ -10,6 +10,7 @@ import type { User } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
 import { type HostFailed, WorkspaceFailed } from "./SandboxError.ts"
 import type { Input, WorkspaceSource } from "./SandboxSpec.ts"
+import { socketTarget } from "./internal/SocketPlace.ts"
 
 export const target = "/workspace"
 
@@ -25,6 +26,20 @@ export interface PlantedDirectory {
   readonly files: ReadonlyArray<Input>
 }
 
+/**
+ * Directories of a sandbox that waits for a run: a workspace, inputs and a place for a socket, all of them empty and
+ * already mounted.
+ */
+type PreparedDirectories = {
+  /** Every mount of the sandbox. */
+  readonly mounts: ReadonlyArray<Mount>
+  readonly user: User
+  /** Whether `.cogni` in the workspace belongs to the agent. */
+  readonly memory: boolean
+  /** Remove whatever others left in the workspace: a run starts cold in it. */
+  readonly clean: Effect.Effect<void, HostFailed>
+}
+
 export interface WorkspaceRequest {
   readonly runId: RunId
   readonly source: WorkspaceSource
@@ -36,6 +51,11 @@ export interface WorkspaceRequest {
   readonly workspaceBytesMax: number
   /** The run's directory on the host. Absent if nothing is stored. */
   readonly directory?: string | undefined
+  /**
+   * Directories that `prepare` returned, for a run of a temporary workspace without planted files. The inputs are
+   * written into them. They are removed by the scope of `prepare`.
+   */
+  readonly prepared?: PreparedDirectories | undefined
 }
 
 /** Bytes that count towards a run's limit: those added since it began, or all of them, as the spec says. */
@@ -85,13 +105,6 @@ export const specialFilesWarning = ({ files }: SpecialFiles): string | undefined
   )
 }
 
-/** Logs a warning if a workspace contains special files. */
-export const warn = ({ specialFiles }: Pick<AcquiredWorkspace, "specialFiles">): Effect.Effect<void> =>
-  Effect.flatMap(specialFiles, (found) => {
-    const warning = specialFilesWarning(found)
-    return warning === undefined ? Effect.void : Effect.logWarning(warning)
-  })
-
 export class Workspace extends Context.Service<
   Workspace,
   {
@@ -99,6 +112,12 @@ export class Workspace extends Context.Service<
     readonly acquire: (
       request: WorkspaceRequest
     ) => Effect.Effect<AcquiredWorkspace, WorkspaceFailed | HostFailed, Scope.Scope>
+    /** Make empty directories for a sandbox that waits for a run. Absent: this workspace has none. */
+    readonly prepare?:
+      | ((
+          request: Pick<WorkspaceRequest, "memory">
+        ) => Effect.Effect<PreparedDirectories, WorkspaceFailed | HostFailed, Scope.Scope>)
+      | undefined
   }
 >()("@cogni/sandbox-core/Workspace") {}
 
@@ -117,27 +136,49 @@ export const makeMemory = (options?: {
             remedy: "Make it, or name another"
           })
         }
-        const readable = (name: string, target: string): Mount => ({
-          type: "directory",
-          source: `/memory/${request.runId}/${name}`,
-          target,
-          readOnly: true
-        })
+        const readable = memoryMount(request.runId)
         return {
-          mounts: [
+          mounts: request.prepared?.mounts ?? [
             { type: "directory", source: path, target, readOnly: false },
-            readable("inputs", inputsTarget),
-            ...(request.memory ? [] : [readable("inputs", `${target}/.cogni`)]),
+            ...memoryInputs(request.runId, request.memory),
             ...request.planted.map(({ name, target }) => readable(name, target))
           ],
-          user: { userId: 1000, groupId: 1000 },
+          user: memoryUser,
           countedBytes: Effect.succeed({ bytes: 0, isCertain: true }),
           countedBytesAtRest: Effect.succeed(0),
           specialFiles: Effect.succeed({ files: [], isWhole: true })
         } satisfies AcquiredWorkspace
-      })
+      }),
+      prepare: ({ memory }) =>
+        Effect.sync(() => {
+          const place = `waiting-${crypto.randomUUID()}`
+          return {
+            mounts: [
+              { ...memoryMount(place)("workspace", target), readOnly: false },
+              ...memoryInputs(place, memory),
+              memoryMount(place)("llm-sock", socketTarget)
+            ],
+            user: memoryUser,
+            memory,
+            clean: Effect.void
+          }
+        })
     })
   )
+
+const memoryUser: User = { userId: 1000, groupId: 1000 }
+
+const memoryMount =
+  (place: string) =>
+  (name: string, at: string): Mount => ({
+    type: "directory",
+    source: `/memory/${place}/${name}`,
+    target: at,
+    readOnly: true
+  })
+
+const memoryInputs = (place: string, memory: boolean): ReadonlyArray<Mount> =>
+  [inputsTarget, ...(memory ? [] : [`${target}/.cogni`])].map((at) => memoryMount(place)("inputs", at))
 
 /** Workspaces in memory: directories are only names. */
 export const layerMemory = (options?: Parameters<typeof makeMemory>[0]): Layer.Layer<Workspace> =>

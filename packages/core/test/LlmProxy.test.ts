@@ -3,7 +3,14 @@ import { LlmProxy, RunId, RunResult } from "@cogni/sandbox-core"
 import { LlmProxyContract } from "@cogni/sandbox-core/testing"
 import { Effect } from "effect"
 
-LlmProxyContract.suite("memory", LlmProxy.layerMemory())
+LlmProxyContract.suite("memory", LlmProxy.layerMemory(), {
+  socketMount: Effect.succeed({
+    type: "directory",
+    source: "/memory/waiting",
+    target: "/llm-sock",
+    readOnly: true
+  })
+})
 
 const request = LlmProxyContract.requestOf(RunId.RunId.make("run-proxy0000001"))
 

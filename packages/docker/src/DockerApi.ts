@@ -22,7 +22,11 @@ export const pullSecondsMax = 900
 export const Inspected = Schema.Struct({
   Id: Schema.String,
   Name: Schema.String,
+  /** ID of its image, whatever name that has now. */
+  Image: Schema.String,
   HostConfig: Schema.Record(Schema.String, Schema.Unknown),
+  /** Programs that clients of the engine have started in it. */
+  ExecIDs: Schema.optional(Schema.NullOr(Schema.Array(Schema.String))),
   Config: Schema.Struct({
     Labels: Schema.NullishOr(Schema.Record(Schema.String, Schema.String)),
     User: Schema.String
@@ -90,7 +94,7 @@ const Version = Schema.Struct({ ApiVersion: Schema.String })
 
 const Created = Schema.Struct({ Id: Schema.String })
 
-const Image = Schema.Struct({ Size: Schema.Finite })
+const Image = Schema.Struct({ Id: Schema.String, Size: Schema.Finite })
 
 const Network = Schema.Struct({ Internal: Schema.optional(Schema.Boolean) })
 
@@ -162,6 +166,11 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       }
     })
 
+  const imageOf = (image: string) =>
+    find("inspect image", get(`${path("images", image)}/json`)).pipe(
+      Effect.flatMap(decodedIfFound(Image, "inspect image"))
+    )
+
   /** Removes a container. Succeeds also if it was already removed. */
   const remove = (id: string): Effect.Effect<unknown, ContainerError> =>
     find(
@@ -188,11 +197,9 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
       Effect.map((version) => ({ apiVersion: version.ApiVersion }))
     ),
     info: call("info", get("/info")).pipe(Effect.flatMap(decoded(Info, "info"))),
-    imageSize: (image: string) =>
-      find("inspect image", get(`${path("images", image)}/json`)).pipe(
-        Effect.flatMap(decodedIfFound(Image, "inspect image")),
-        Effect.map((found) => found?.Size)
-      ),
+    imageSize: (image: string) => Effect.map(imageOf(image), (found) => found?.Size),
+    /** Returns the ID of the image that has this name now, or `undefined` if none has. */
+    imageId: (image: string) => Effect.map(imageOf(image), (found) => found?.Id),
     /** Pulls an image by its digest. The engine verifies its content. */
     pull: (name: string, digest: string) =>
       call(
@@ -278,6 +285,30 @@ const make = Effect.fnUntraced(function* (options: Options = {}) {
     pause: (id: string) => toRunning("pause", id),
     unpause: (id: string) => toRunning("unpause", id),
     remove: (id: string) => Effect.asVoid(remove(id)),
+    /** Gives a container another name. Fails if another container has it. */
+    rename: (id: string, name: string) =>
+      call("rename", (abortSignal) =>
+        http.json({ method: "POST", path: path("containers", id, "rename"), query: { name }, abortSignal })
+      ).pipe(Effect.asVoid),
+    /** Changes limits of a running container. The names are those of `HostConfig`. */
+    update: (
+      id: string,
+      limits: {
+        readonly CpuPeriod: number
+        readonly CpuQuota: number
+        readonly Memory: number
+        readonly MemorySwap: number
+        readonly PidsLimit: number
+      }
+    ) =>
+      call("update", (abortSignal) =>
+        http.json({
+          method: "POST",
+          path: path("containers", id, "update"),
+          body: { ...limits },
+          abortSignal
+        })
+      ).pipe(Effect.asVoid),
     createVolume: (options: {
       readonly name: string
       readonly labels: Readonly<Record<string, string>>

@@ -21,6 +21,7 @@ import * as SharedStocks from "./internal/doctor/SharedStocks.ts"
 import * as HostOwner from "./HostOwner.ts"
 import { type DockerAddress, format } from "./DockerSocket.ts"
 import * as HostWorkspace from "./HostWorkspace.ts"
+import * as PoolReports from "./internal/host/PoolReports.ts"
 import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
 
 /** Free disk space in bytes below which the doctor warns. */
@@ -40,6 +41,8 @@ export interface DoctorOptions {
   readonly workspace?: string | undefined
   /** The same workspace options that runs use. */
   readonly workspaces?: HostWorkspace.Options | undefined
+  /** Directory of the reports of pools. Absent: no pool is checked. */
+  readonly pools?: string | undefined
 }
 
 export const engineFindings = (info: DockerApi.Info, apiVersion: string): ReadonlyArray<Finding> => [
@@ -222,12 +225,14 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
     diskFinding("disk for records", options.stateDirectory),
     ...(options.workspace === undefined ? [] : [workspaceFinding(options.workspace, options.workspaces)])
   ])
+  const pools = options.pools === undefined ? [] : yield* PoolReports.findings(options.pools)
   const engine = yield* Effect.result(Effect.all([api.ping, api.info], { concurrency: 2 }))
   if (engine._tag === "Failure") {
     const error: ContainerError = engine.failure
     return [
       fail("engine", error.message, "remedy" in error ? error.remedy : "Read the engine's log"),
-      ...hostFindings
+      ...hostFindings,
+      ...pools
     ]
   }
   const [{ apiVersion }, info] = engine.success
@@ -245,6 +250,7 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
         ),
     ...(yield* Effect.forEach(options.images, (image) => imageFinding(api, image), { concurrency: 4 })),
     yield* diskFinding("disk for images", info.DockerRootDir),
-    ...hostFindings
+    ...hostFindings,
+    ...pools
   ]
 })

@@ -17,6 +17,7 @@ import {
   Workspace,
   type WorkspaceRequest
 } from "@cogni/sandbox-core/Workspace"
+import { type PreparedDirectories, sourceAt } from "@cogni/sandbox-core/WaitingSandbox"
 import { Effect, Layer } from "effect"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
@@ -29,7 +30,9 @@ import { dirname, join, resolve } from "node:path"
 import * as WorkspaceMeasure from "./internal/host/WorkspaceMeasure.ts"
 import { attempt, attemptOwn, hold, refused } from "./internal/host/WorkspaceRefusal.ts"
 import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
+import * as WaitingDirectories from "./internal/host/WaitingDirectories.ts"
 import * as WorkspaceClaims from "./internal/host/WorkspaceClaims.ts"
+import * as WaitingRemains from "./WaitingRemains.ts"
 
 /** User of the agent if the host process is root and no other user owns the workspace. */
 const defaultUser: User = { userId: 1000, groupId: 1000 }
@@ -49,6 +52,8 @@ export interface Options {
   readonly allowed?: ReadonlyArray<string> | ((path: string) => boolean) | undefined
   /** Directory for the claims, shared by all processes of a user. Default: `/tmp/cogni-workspaces-<uid>`. */
   readonly claims?: string | undefined
+  /** Directory for those of sandboxes that wait for a run. Default: `/tmp/cogni-waiting-<uid>`. */
+  readonly waiting?: string | undefined
 }
 
 /** Paths whose mount would give the agent control of the host. */
@@ -64,8 +69,13 @@ const forbidden: ReadonlyArray<Forbidden> = [
   "/usr/bin"
 ].map((path) => ({ path, remedy: "Use a project directory, not a system directory" }))
 
-export const make = (options: Options = {}) => {
+export const make = (options: Options = {}): Workspace["Service"] => {
   const { claims, isAllowed, look } = rulesOf(options)
+  /** The workspaces of waiting sandboxes, which are opened and measured before a run waits for it. */
+  const waiting = new WeakMap<
+    PreparedDirectories,
+    { readonly directory: HeldDirectory; readonly bytes: number }
+  >()
 
   const fresh = Effect.fnUntraced(function* (base: string, memory: boolean) {
     const user = ownUser() ?? defaultUser
@@ -89,7 +99,18 @@ export const make = (options: Options = {}) => {
     return { directory, isPrivate: isAllowed(asked), user }
   })
 
+  /** The directories of a waiting sandbox, with the inputs of its run. */
+  const inPrepared = Effect.fnUntraced(function* (request: WorkspaceRequest, prepared: PreparedDirectories) {
+    const { mounts, user } = prepared
+    yield* attemptOwn(target, () => fill(sourceAt(prepared, inputsTarget) ?? "", request.inputs))
+    const known = waiting.get(prepared)
+    const directory = known?.directory ?? (yield* hold(sourceAt(prepared, target) ?? ""))
+    const counted = yield* WorkspaceMeasure.make(directory, request, known?.bytes)
+    return { mounts, user, ...counted, specialFiles: noSpecialFiles } satisfies AcquiredWorkspace
+  })
+
   const acquire = Effect.fn("Workspace.acquire")(function* (request: WorkspaceRequest) {
+    if (request.prepared !== undefined) return yield* inPrepared(request, request.prepared)
     const base = request.directory ?? (yield* temporaryDirectory)
     const inputs = yield* writeFiles(join(base, "inputs"), request.inputs)
     const planted = yield* Effect.forEach(request.planted, ({ files, name, target }) =>
@@ -112,15 +133,29 @@ export const make = (options: Options = {}) => {
       ...planted
     ]
     const counted = yield* WorkspaceMeasure.make(directory, request)
-    // A temporary workspace contains only files of the host.
-    const specialFiles =
-      source.type === "temporary"
-        ? Effect.succeed({ files: [], isWhole: true })
-        : SpecialFiles.find(directory)
+    const specialFiles = source.type === "temporary" ? noSpecialFiles : SpecialFiles.find(directory)
     return { mounts, user, ...counted, specialFiles } satisfies AcquiredWorkspace
   })
-  return Workspace.of({ acquire })
+  return Workspace.of({
+    acquire,
+    prepare: Effect.fn("Workspace.prepare")(function* ({ memory }) {
+      const prepared = yield* WaitingDirectories.acquire(
+        {
+          directory: waitingPlace(options),
+          user: ownUser() ?? defaultUser,
+          isRoot: ownUser() === undefined
+        },
+        memory
+      )
+      const directory = yield* hold(sourceAt(prepared, target) ?? "")
+      waiting.set(prepared, { directory, bytes: yield* WorkspaceMeasure.now(directory) })
+      return prepared
+    })
+  })
 }
+
+/** A temporary workspace contains only files of the host. */
+const noSpecialFiles = Effect.succeed({ files: [], isWhole: true })
 
 /** Opens a directory if a run would accept it now: makes the same checks, without a claim. */
 export const held = Effect.fn("HostWorkspace.held")(function* (path: string, options: Options = {}) {
@@ -130,7 +165,15 @@ export const held = Effect.fn("HostWorkspace.held")(function* (path: string, opt
   return directory
 })
 
-export const layer = (options?: Options): Layer.Layer<Workspace> => Layer.sync(Workspace, () => make(options))
+/** Building it also removes what the waiting sandboxes of dead host processes left, in the background. */
+export const layer = (options?: Options): Layer.Layer<Workspace> =>
+  Layer.effect(
+    Workspace,
+    Effect.as(Effect.forkScoped(WaitingRemains.reap(waitingPlace(options))), make(options))
+  )
+
+const waitingPlace = ({ waiting }: Options = {}): string =>
+  waiting ?? join(tmpdir(), `cogni-waiting-${process.geteuid?.() ?? 0}`)
 
 const rulesOf = ({ allowed = [], claims: place, forbidden: others = [] }: Options) => {
   const claims = WorkspaceClaims.make({
@@ -160,13 +203,17 @@ const temporaryDirectory = Effect.acquireRelease(
 )
 
 /** Writes files that the agent can read but not change. The modes do not depend on the umask of the host process. */
+const fill = async (path: string, files: ReadonlyArray<Input>): Promise<void> => {
+  await Promise.all(files.map(({ content, name }) => OwnFiles.create(join(path, name), content, 0o644)))
+  await Promise.all(files.map(({ name }) => chmod(join(path, name), 0o644)))
+}
+
 const writeFiles = (path: string, files: ReadonlyArray<Input>) =>
   Effect.acquireRelease(
     attemptOwn(path, async () => {
       await mkdir(path, { mode: 0o755 })
-      await Promise.all(files.map(({ content, name }) => OwnFiles.create(join(path, name), content, 0o644)))
       await chmod(path, 0o755)
-      await Promise.all(files.map(({ name }) => chmod(join(path, name), 0o644)))
+      await fill(path, files)
       return {
         type: "directory" as const,
         source: path,

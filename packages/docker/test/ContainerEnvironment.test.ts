@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ofAgent, ofContainer } from "../src/internal/container/ContainerEnvironment.ts"
+import { hasSocket, ofAgent, ofContainer, ofWaiting } from "../src/internal/container/ContainerEnvironment.ts"
 import { Environment } from "@cogni/sandbox-core/SandboxSpec"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 
@@ -28,6 +28,12 @@ describe("ContainerEnvironment", () => {
       "COGNI_HOLD=1"
     ])
     assert.deepStrictEqual(ofAgent(agent), { PERL5LIB: "/workspace", A: "1\n2" })
+  })
+
+  it("is the same for every sandbox that waits", () => {
+    assert.deepStrictEqual(ofWaiting, ["HOME=/home/agent", "COGNI_SOCKET=/llm-sock/llm.sock"])
+    assert.isTrue(hasSocket(agent))
+    assert.isFalse(hasSocket({ env: { A: "1" } }))
   })
 
   it("passes the variables of a host's container unchanged", () => {

@@ -28,6 +28,14 @@ describe("Deadline", () => {
       assert.deepStrictEqual(Deadline.program({ ...written, argv, role }), { argv })
   })
 
+  it("comes with the run in a sandbox that waits, which ends itself if none comes", () => {
+    assert.deepStrictEqual(Deadline.waitingProgram({ argv: [], waitSecondsMax: 1920 }), {
+      entrypoint: ["/usr/local/bin/cogni-init", "2070", "0", "/usr/local/bin/cogni-waiter"],
+      argv: [],
+      workingDirectory: "/workspace"
+    })
+  })
+
   it("tells a proxy the size of its configuration in bytes, and a deadline after that of its run", () => {
     assert.deepStrictEqual(Deadline.environment({ role: "proxy", limits, stdin: "é{}" }), [
       "COGNI_CONFIG_BYTES=4",
@@ -47,6 +55,9 @@ describe("Deadline", () => {
     assert.isTrue(Deadline.hasPassed(state(98, 60), { limits }))
     assert.isFalse(Deadline.hasPassed(state(98, 59), { limits }), "an agent that exits with 98")
     assert.isFalse(Deadline.hasPassed(state(137, 70), { limits }), "the host killed it")
+    const claimedMillis = Date.parse("2030-01-01T00:00:30.000Z")
+    assert.isFalse(Deadline.hasPassed(state(98, 70), { limits }, claimedMillis), "it waited for 30 s")
+    assert.isTrue(Deadline.hasPassed(state(98, 95), { limits }, claimedMillis))
     assert.isFalse(Deadline.hasPassed({ ExitCode: 98 }, { limits }), "an engine without timestamps")
     assert.isFalse(Deadline.hasPassed({ ...state(98, 70), FinishedAt: "0001-01-01T00:00:00Z" }, { limits }))
   })

@@ -78,6 +78,25 @@ describe("Handshake", () => {
     assert.strictEqual(Buffer.from(late.output?.bytes ?? []).toString(), "own\n")
   })
 
+  it("takes a second report after a claim, and none after the start", () => {
+    const handshake = Handshake.make()
+    const heard = (text: string) => handshake.push({ channel: "stderr", bytes: bytes(text) })
+    handshake.expectReport()
+    assert.strictEqual(heard(`${report}\n`).said[0]?._tag, "Reported")
+    handshake.expectReport()
+    assert.deepStrictEqual(heard("cogni-start\n").said, [], "without its second report")
+    const second = Handshake.make()
+    const told = (text: string) => second.push({ channel: "stderr", bytes: bytes(text) }).said
+    assert.deepStrictEqual(told(`${report}\n`), [{ _tag: "Reported", report }])
+    second.expectReport()
+    assert.deepStrictEqual(told(`${report}\ncogni-start\n`), [
+      { _tag: "Reported", report },
+      { _tag: "Started" }
+    ])
+    second.expectReport()
+    assert.deepStrictEqual(told(`${report}\n`), [])
+  })
+
   it("finds no handshake on stdout", () => {
     const handshake = Handshake.make()
     assert.deepStrictEqual(handshake.push({ channel: "stdout", bytes: bytes(report) }).said, [])

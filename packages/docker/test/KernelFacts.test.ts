@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { cgroupFiles } from "../src/internal/container/KernelFacts.ts"
+import { cgroupFiles, limitFiles } from "../src/internal/container/KernelFacts.ts"
 
 describe("KernelFacts", () => {
   it("finds the files of separate hierarchies (cgroup v1)", () => {
@@ -12,6 +12,22 @@ describe("KernelFacts", () => {
     const files = cgroupFiles("0::/system.slice/docker-abc.scope\n")
     assert.strictEqual(files?.memoryEvents, "/sys/fs/cgroup/system.slice/docker-abc.scope/memory.events")
     assert.strictEqual(files?.pidsPeak, "/sys/fs/cgroup/system.slice/docker-abc.scope/pids.peak")
+  })
+
+  it("finds the limits of both kinds of hierarchies", () => {
+    assert.deepStrictEqual(
+      limitFiles("9:pids:/docker/abc\n5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n"),
+      {
+        memory: "/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes",
+        pids: "/sys/fs/cgroup/pids/docker/abc/pids.max",
+        cpu: "/sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us"
+      }
+    )
+    assert.deepStrictEqual(limitFiles("0::/system.slice/docker-abc.scope\n"), {
+      memory: "/sys/fs/cgroup/system.slice/docker-abc.scope/memory.max",
+      pids: "/sys/fs/cgroup/system.slice/docker-abc.scope/pids.max",
+      cpu: "/sys/fs/cgroup/system.slice/docker-abc.scope/cpu.max"
+    })
   })
 
   it("finds no files if the control group is the root or unknown", () => {

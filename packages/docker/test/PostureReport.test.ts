@@ -4,6 +4,7 @@ import { hostConfig } from "../src/internal/container/Hardening.ts"
 import {
   engineMismatches,
   hostMismatches,
+  limitMismatches,
   parseReport,
   parseStatus
 } from "../src/internal/container/PostureReport.ts"
@@ -203,5 +204,27 @@ describe("PostureReport", () => {
     const status = report.flatMap((line) => (line.startsWith("status ") ? [line.slice(7)] : [])).join("\n")
     assert.deepStrictEqual(hostMismatches(parseStatus(status)), [])
     assert.strictEqual(hostMismatches(parseStatus("")).length, 8)
+  })
+})
+
+describe("limits of the kernel", () => {
+  const asked = hostConfig(ContainerSpecs.written)
+  const right = { memoryBytes: 536_870_912, processes: 128, cpuQuotaMicros: 150_000 }
+
+  it("match if they are those of the run, or unknown", () => {
+    assert.deepStrictEqual(limitMismatches(asked, right), [])
+    assert.deepStrictEqual(limitMismatches(asked, {}), [])
+    assert.deepStrictEqual(limitMismatches({ ...asked, Memory: 536_870_913 }, right), [], "whole pages")
+  })
+
+  it("differ if there are others, or none", () => {
+    for (const field of ["memoryBytes", "processes", "cpuQuotaMicros"] as const) {
+      for (const value of [2 * right[field], Infinity])
+        assert.strictEqual(
+          limitMismatches(asked, { ...right, [field]: value }).length,
+          1,
+          `${field} ${value}`
+        )
+    }
   })
 })

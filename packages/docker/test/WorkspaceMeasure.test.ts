@@ -81,6 +81,13 @@ describe("WorkspaceMeasure", () => {
     })
   )
 
+  it("does not allow a run more because others remove files meanwhile", () => {
+    const possible = WorkspaceMeasure.boundOf({ bytes: 10, usedBytes: 1000 })
+    assert.strictEqual(possible(1050), 60)
+    assert.strictEqual(possible(700), 10, "300 bytes of others are gone")
+    assert.strictEqual(possible(850), 160, "so these 150 may all be of the run")
+  })
+
   it.effect("refuses directories nested deeper than the maximum", () =>
     Effect.gen(function* () {
       const root = yield* directory

@@ -11,6 +11,8 @@
  *       unsettled/<run id>.<token>   marks of runs whose usage their observer has not accepted; claims/ of recoveries
  *       pending/<database>/<run id>  marks of runs that a database may not know completely
  *       workspaces/*.claim.json      directories of this host that runs work in
+ *       pools/<random>.json          what the pool of a living process did
+ *       waiting/<random>/            empty directories of sandboxes that wait for a run, and those of their runs
  *       relays/<run id>/             files of a relay: state.json, repositories, a bundle
  *       mirrors/                     objects of origins, shared by relays
  *       packages/                    files of packages, by the hash that their registry states
@@ -36,6 +38,8 @@ export const paths = (stateDirectory: string) => {
     pending: join(root, "pending"),
     unsettled: join(root, "unsettled"),
     claims: join(root, "workspaces"),
+    waiting: join(root, "waiting"),
+    pools: join(root, "pools"),
     relays: join(root, "relays"),
     mirrors: join(root, "mirrors"),
     packages: join(root, "packages"),

@@ -17,6 +17,7 @@ import { problemsOf, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSp
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as HostSandboxPool from "@cogni/sandbox-docker/HostSandboxPool"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import { type Agent, defaultImage, type Message } from "@cogni/sandbox-graph-provider/agents/Agent"
@@ -71,6 +72,15 @@ export interface HostOptions {
   readonly agents?: ReadonlyArray<Agent> | undefined
 }
 
+/** Options of a host that runs more than one sandbox. */
+interface Pooled extends HostOptions {
+  /**
+   * Starts sandboxes in advance, so that most runs need no start of a container. Runs with a workspace of the caller's,
+   * canaries or an internal network start cold. Default: none waits.
+   */
+  readonly pool?: Omit<NonNullable<Parameters<typeof HostSandboxPool.layer>[0]>, "reports"> | undefined
+}
+
 interface Signal {
   /** Ends the call when it aborts. The Promise rejects with the signal's reason, after the cleanup. */
   readonly signal?: AbortSignal | undefined
@@ -121,7 +131,7 @@ export interface SandboxHost extends AsyncDisposable {
 }
 
 /** Creates a host. Nothing is started before its first use. */
-export const createHost = (options: HostOptions = {}): SandboxHost => {
+export const createHost = (options: Pooled = {}): SandboxHost => {
   const runtime = HostRuntime.make(layerOf(options))
   const agents = AgentRegistry.make([...AgentRegistry.builtIn, ...(options.agents ?? [])])
   const runner = SandboxRunner.SandboxRunner
@@ -178,14 +188,20 @@ const divided = <O extends HostOptions>(options: O): readonly [HostOptions, Omit
   return [{ agents, docker, inMemory, ledger, registries, stateDirectory, upstream }, rest]
 }
 
-const layerOf = (options: HostOptions): Layer.Layer<SandboxRunner.SandboxRunner, SandboxError> => {
+const layerOf = (options: Pooled): Layer.Layer<SandboxRunner.SandboxRunner, SandboxError> => {
   if (options.inMemory !== undefined)
     return options.ledger === undefined
       ? SandboxRunner.layerMemory({ program: toProgram(options.inMemory) })
       : failed(HostLedger.withoutModel)
   const stateDirectory = options.stateDirectory ?? StateDirectory.defaultPath(undefined)
+  const paths = StateDirectory.paths(stateDirectory)
   return SandboxRunner.layer.pipe(
-    Layer.provide(proxyOf(options, StateDirectory.paths(stateDirectory).packages)),
+    Layer.provide(
+      options.pool === undefined
+        ? Layer.empty
+        : HostSandboxPool.layer({ ...options.pool, reports: paths.pools })
+    ),
+    Layer.provide(proxyOf(options, paths.packages)),
     Layer.provide([
       containersOf(options.docker),
       FileRunStore.layer({
@@ -193,7 +209,8 @@ const layerOf = (options: HostOptions): Layer.Layer<SandboxRunner.SandboxRunner,
         trafficOf: AuditTraffic.reader({ prices: options.upstream?.prices })
       }),
       HostWorkspace.layer({
-        claims: StateDirectory.paths(stateDirectory).claims,
+        claims: paths.claims,
+        waiting: paths.waiting,
         forbidden: [
           {
             path: stateDirectory,

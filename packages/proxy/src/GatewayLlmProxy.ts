@@ -159,7 +159,9 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     inspectsBodies: true,
     servesHost: true,
     tools: tools.map(({ name }) => name),
-    packages: MirrorConfig.registriesOf(packages)
+    packages: MirrorConfig.registriesOf(packages),
+    // With `auto`, only an engine that shares the host's files has waiting sandboxes, and it gets directories.
+    listensInMount: options.carrier !== "container"
   }
   yield* Effect.fromResult(checkLimits(options))
   yield* Effect.fromResult(checkPseudonym(options, profile))
@@ -201,9 +203,13 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     // A loop on this host connects to the socket directly, so a directory is enough.
     const isHost = llm?.caller === "host"
     const carries = isHost ? HostDirectoryCarrier.make : yield* carrier
-    const carried = yield* carries.acquire(request.directory)
+    // A sandbox that waited for its run has the directory of its socket already. No host-side loop may use that one.
+    const carried = yield* carries.acquire(request.directory, isHost ? undefined : request.socketMount)
     // The sandbox of such a loop has a socket of its own, which does not lead to the model.
-    const forPackages = isHost && packages.length > 0 ? yield* (yield* carrier).acquire(undefined) : undefined
+    const forPackages =
+      isHost && packages.length > 0
+        ? yield* (yield* carrier).acquire(undefined, request.socketMount)
+        : undefined
     const run = yield* ServedRun.make({
       pool,
       request,

@@ -5,8 +5,10 @@ import * as Canary from "@cogni/sandbox-core/Canary"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { Deferred, Effect, Fiber, Layer, Logger, Record, Redacted } from "effect"
-import { readFileSync } from "node:fs"
+import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import * as net from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import * as AuditLog from "../src/AuditLog.ts"
 import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
 import * as GatewayLimits from "../src/internal/shards/GatewayLimits.ts"
@@ -20,7 +22,16 @@ LlmProxyContract.suite(
   "gateway, in process",
   GatewayLlmProxy.layer({ url: "http://127.0.0.1:4000", key: Redacted.make(Gateway.key) }).pipe(
     Layer.provide(MemoryContainerRuntime.layer())
-  )
+  ),
+  {
+    socketMount: Effect.map(
+      Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-test-"))),
+        (path) => Effect.sync(() => rmSync(path, { recursive: true }))
+      ),
+      (source) => ({ type: "directory" as const, source, target: "/llm-sock", readOnly: true })
+    )
+  }
 )
 
 const usage = { prompt_tokens: 7, completion_tokens: 3, total_tokens: 10 }

@@ -24,6 +24,10 @@ import { Workspace } from "@cogni/sandbox-core/Workspace"
 export interface ContainerRuntimeOperations {
   readonly "ContainerRuntime.acquire": ContainerError
   readonly "ContainerRuntime.release": never
+  readonly "ContainerRuntime.prepare": ContainerError | PostureMismatch
+  readonly "ContainerRuntime.releaseWaiting": never
+  readonly "WaitingContainer.unusable": ContainerError
+  readonly "WaitingContainer.bind": ContainerError
   readonly "ContainerRuntime.acquireVolume": ContainerError
   readonly "ContainerRuntime.releaseVolume": never
   readonly "ContainerRuntime.leftovers": ContainerError
@@ -113,6 +117,7 @@ const containerRuntime =
         remove: (path, options) => call("Container.files", inner.files.remove(path, options))
       }
     })
+    const { prepare } = runtime
     return {
       acquire: (spec) =>
         hold(
@@ -124,6 +129,23 @@ const containerRuntime =
           },
           Effect.map(runtime.acquire(spec), container)
         ),
+      prepare:
+        prepare === undefined
+          ? undefined
+          : (spec) =>
+              hold(
+                {
+                  runId: spec.waitingId,
+                  kind: "container",
+                  acquire: "ContainerRuntime.prepare",
+                  release: "ContainerRuntime.releaseWaiting"
+                },
+                Effect.map(prepare(spec), (waiting) => ({
+                  ...waiting,
+                  unusable: call("WaitingContainer.unusable", waiting.unusable),
+                  bind: (run) => call("WaitingContainer.bind", Effect.map(waiting.bind(run), container))
+                }))
+              ),
       acquireVolume: (spec) =>
         hold(
           {
@@ -160,6 +182,7 @@ const llmProxy =
 const workspace =
   ({ call, hold }: Interceptor) =>
   (inner: Workspace["Service"]): Workspace["Service"] => ({
+    prepare: inner.prepare,
     acquire: (request) =>
       hold(
         {

@@ -1,6 +1,7 @@
 /** State of a run: its ID, its clock, its phases and its final record. */
 import { Cause, Clock, Duration, Effect, Exit, type LogLevel, Option, Ref } from "effect"
 import type { LlmEndpoint } from "../LlmProxy.ts"
+import type { PoolUse } from "../PoolUse.ts"
 import type { Posture } from "../Posture.ts"
 import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
@@ -85,6 +86,7 @@ interface Known {
   readonly open?: OpenRun
   readonly posture?: Posture
   readonly llm?: LlmTraffic
+  readonly pool?: PoolUse
   readonly timings: ReadonlyArray<Timing>
 }
 
@@ -136,6 +138,7 @@ export const make = Effect.fnUntraced(function* (
     const endedMs = yield* Clock.currentTimeMillis
     const errorType = FailureSpan.errorTypeOf(exit)
     if (errorType !== undefined) yield* Effect.annotateCurrentSpan(Telemetry.attribute.errorType, errorType)
+    if (so.pool !== undefined) yield* Effect.annotateCurrentSpan(Telemetry.attribute.pool, so.pool)
     const span = yield* Effect.option(Effect.currentSpan)
     const spans =
       so.llm !== undefined && Option.isSome(span)
@@ -177,6 +180,8 @@ export const make = Effect.fnUntraced(function* (
         Effect.andThen(emit({ _tag: "PostureVerified", posture })),
         Effect.andThen(log.ready)
       ),
+    /** Notes how the run got its sandbox. */
+    pooled: (pool: PoolUse) => learn({ pool }),
     /** Reads the proxy's traffic after the agent has ended. */
     collect: (endpoint: LlmEndpoint) =>
       collected(endpoint).pipe(
@@ -187,7 +192,7 @@ export const make = Effect.fnUntraced(function* (
     record,
     /** The part of a result that does not come from the agent. */
     account: Effect.gen(function* () {
-      const { isBegun: _, open: __, posture: ___, ...so } = yield* Ref.get(known)
+      const { isBegun: _, open: __, pool: ___, posture: ____, ...so } = yield* Ref.get(known)
       const durationMs = (yield* Clock.currentTimeMillis) - startedMs
       return { runId, suspicions: egress.suspicions(), durationMs, ...so }
     }),

@@ -1,11 +1,14 @@
 /** Starts a run up to the agent's first instruction: record, workspace, proxy, and a container of verified posture. */
-import { Effect } from "effect"
-import type { ContainerRuntime } from "../ContainerRuntime.ts"
+import { Effect, Scope } from "effect"
+import type { Container, ContainerRuntime, ContainerSpec } from "../ContainerRuntime.ts"
 import type { LlmProxy } from "../LlmProxy.ts"
 import { mismatches, type Posture } from "../Posture.ts"
 import type { RunStore } from "../RunStore.ts"
 import { HostFailed, PostureMismatch, StoreUnavailable } from "../SandboxError.ts"
+import type { Cold, SandboxPools, Warm } from "../SandboxPool.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
+import { socketTarget } from "./SocketPlace.ts"
+import type { PreparedDirectories } from "../WaitingSandbox.ts"
 import * as Workspace from "../Workspace.ts"
 import * as Release from "./Release.ts"
 import * as RunLife from "./RunLife.ts"
@@ -14,6 +17,7 @@ import * as WayOut from "./WayOut.ts"
 
 /** The ports that a run uses. */
 export interface Ports {
+  readonly pool: SandboxPools
   readonly proxy: LlmProxy["Service"]
   readonly runtime: ContainerRuntime["Service"]
   readonly store: RunStore["Service"]
@@ -32,42 +36,94 @@ export const make = Effect.fnUntraced(function* (
   yield* WayOut.promised(spec, ports.proxy.capabilities)
   const { directory } = yield* claim(ports, life, spec)
   yield* admitted(ports, life, spec)
+  const pooled = yield* pooledFor(ports, life, spec, supervised)
+  const prepared = pooled._tag === "Warm" ? pooled.prepared : undefined
   const [workspace, endpoint] = yield* Effect.all(
     [
-      acquireWorkspace(ports, life, spec, directory),
-      acquireWayOut(ports, life, spec, { directory, traceparent })
+      acquireWorkspace(ports, life, spec, { directory, prepared }),
+      acquireWayOut(ports, life, spec, { directory, prepared, traceparent })
     ],
     { concurrency: "unbounded" }
   )
   const inside = WayOut.isInside(spec) ? endpoint : undefined
-  const mounts = [...workspace.mounts, ...(inside?.mounts ?? [])]
-  const container = yield* Release.owned(
-    "container",
-    ports.runtime.acquire({
-      runId: life.runId,
-      role: "agent",
-      image: spec.image,
-      argv: spec.argv,
-      env: { ...spec.env, ...(inside === undefined ? {} : WayOut.environment(spec)) },
-      user: workspace.user,
-      mounts,
-      network: spec.network,
-      limits: spec.limits,
-      supervised
-    })
-  ).pipe(life.phase("create"))
-  const [reported] = yield* Effect.all(
+  const asked: ContainerSpec = {
+    runId: life.runId,
+    role: "agent",
+    image: spec.image,
+    argv: spec.argv,
+    env: { ...spec.env, ...(inside === undefined ? {} : WayOut.environment(spec)) },
+    user: workspace.user,
+    mounts: prepared?.mounts ?? [...workspace.mounts, ...(inside?.mounts ?? [])],
+    network: spec.network,
+    limits: spec.limits,
+    supervised
+  }
+  const created = yield* create(ports, life, pooled, asked).pipe(life.phase("create"))
+  const [{ container, posture }] = yield* Effect.all(
     [
-      container.start.pipe(life.phase("start")),
+      created.start.pipe(life.phase("start")),
       endpoint === undefined ? Effect.void : endpoint.ready.pipe(life.phase("proxy")),
-      Workspace.warn(workspace)
+      warned(workspace)
     ],
     { concurrency: "unbounded" }
   )
-  const posture = yield* verifiedPosture(reported, { user: workspace.user, network: spec.network, mounts })
   yield* life.verified(posture)
   yield* container.proceed.pipe(life.phase("entrypoint"))
   return { container, endpoint, workspace, posture }
+})
+
+/** Logs a warning if a workspace contains special files. */
+const warned = ({ specialFiles }: Pick<Workspace.AcquiredWorkspace, "specialFiles">) =>
+  Effect.flatMap(specialFiles, (found) => {
+    const warning = Workspace.specialFilesWarning(found)
+    return warning === undefined ? Effect.void : Effect.logWarning(warning)
+  })
+
+/** Takes a waiting sandbox, if there is one for this run. */
+const pooledFor = ({ pool, proxy }: Ports, life: RunLife.RunLife, spec: SandboxSpec, supervised: boolean) =>
+  Release.owned("waiting sandbox", pool.claim({ spec, supervised, proxy: proxy.capabilities })).pipe(
+    Effect.tap((pooled) => {
+      const use = pooled._tag === "Warm" ? "hit" : pooled.use
+      return use === undefined ? Effect.void : life.pooled(use)
+    })
+  )
+
+/** A created container, whose `start` returns a container of verified posture. */
+const startable = (container: Container, asked: ContainerSpec) => ({
+  start: Effect.map(
+    Effect.flatMap(container.start, (reported) => verifiedPosture(reported, asked)),
+    (posture) => ({ container, posture })
+  )
+})
+
+/**
+ * Creates the container, or binds the waiting sandbox to the run. Until its agent may start, nothing of the run has
+ * happened in that sandbox: if it fails, it is removed, and the run starts cold.
+ */
+const create = Effect.fnUntraced(function* (
+  { runtime }: Ports,
+  life: RunLife.RunLife,
+  pooled: Cold | Warm,
+  asked: ContainerSpec
+) {
+  const coldly = Effect.map(Release.owned("container", runtime.acquire(asked)), (container) =>
+    startable(container, asked)
+  )
+  if (pooled._tag === "Cold") return yield* coldly
+  const scope = yield* Effect.scope
+  const otherwise = ({ message }: { readonly message: string }) =>
+    Effect.andThen(
+      Effect.andThen(life.pooled("unusable"), pooled.discard(message)),
+      Scope.provide(coldly, scope)
+    )
+  return yield* Release.owned("container", pooled.bind(asked)).pipe(
+    Effect.map((container) => ({
+      start: startable(container, asked).start.pipe(
+        Effect.catch((error) => Effect.flatMap(otherwise(error), ({ start }) => start))
+      )
+    })),
+    Effect.catch(otherwise)
+  )
 })
 
 /** Claims the run ID permanently. */
@@ -109,11 +165,19 @@ const admitted = ({ proxy }: Ports, { runId }: RunLife.RunLife, { limits, llm }:
         )
       )
 
+/** Where the host keeps what a run needs. */
+interface Places {
+  /** The run's directory. */
+  readonly directory: string | undefined
+  /** Directories of the waiting sandbox that the run has. */
+  readonly prepared: PreparedDirectories | undefined
+}
+
 const acquireWorkspace = (
   { workspaces }: Ports,
   { egress, phase, runId }: RunLife.RunLife,
   spec: SandboxSpec,
-  directory: string | undefined
+  { directory, prepared }: Places
 ) =>
   Release.owned(
     "workspace",
@@ -124,7 +188,8 @@ const acquireWorkspace = (
       planted: [...egress.planted.directories, ...WayOut.directories(spec)],
       memory: spec.memory,
       workspaceBytesMax: spec.limits.workspaceBytesMax,
-      directory
+      directory,
+      prepared
     })
   ).pipe(phase("workspace"))
 
@@ -132,10 +197,7 @@ const acquireWayOut = (
   { proxy }: Ports,
   { egress, phase, runId }: RunLife.RunLife,
   spec: SandboxSpec,
-  {
-    directory,
-    traceparent
-  }: { readonly directory: string | undefined; readonly traceparent: string | undefined }
+  { directory, prepared, traceparent }: Places & { readonly traceparent: string | undefined }
 ) => {
   const { canaries, limits, llm, packages, toolRules, tools } = spec
   return !WayOut.isOpen(spec)
@@ -147,6 +209,7 @@ const acquireWayOut = (
           ...(llm === undefined ? {} : { llm }),
           runtimeSecondsMax: limits.runtimeSecondsMax,
           directory,
+          socketMount: prepared?.mounts.find(({ target }) => target === socketTarget),
           tools,
           ...(toolRules === undefined ? {} : { toolRules }),
           ...(packages.length === 0 ? {} : { packages }),

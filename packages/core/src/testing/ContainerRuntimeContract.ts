@@ -13,12 +13,15 @@ import * as RunId from "../RunId.ts"
 import * as Behaviours from "./Behaviour.ts"
 import { type Behaviour, started, written } from "./Behaviour.ts"
 import * as SupervisedContainerContract from "./SupervisedContainerContract.ts"
+import * as WaitingContainerContract from "./WaitingContainerContract.ts"
 
 /** Parts of the contract that depend on the backend. */
 export interface Fixture {
   readonly image: string
   readonly missingImage: string
   readonly user: User
+  /** False if the runtime has no waiting sandboxes (default true). */
+  readonly waits?: boolean | undefined
   /** An argv with this behaviour, for a container and for an `exec`. */
   readonly argv: (behaviour: Behaviour) => readonly [string, ...Array<string>]
 }
@@ -86,6 +89,12 @@ export const suite = <E>(
     spec: (runId) => specOf(runId, exits(0)),
     argv: fixture.argv
   })
+  if (fixture.waits !== false) {
+    WaitingContainerContract.suite(name, layer, {
+      spec: (runId) => specOf(runId, exits(0)),
+      argv: fixture.argv
+    })
+  }
 
   it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`ContainerRuntime (${name})`, (it) => {
     it.effect.each([0, 1, 7, 126, 255])("returns exit code %s as a value", (exitCode) =>

@@ -3,7 +3,8 @@
  * removes it when the scope closes.
  */
 import { assert, it } from "@effect/vitest"
-import { Effect, Fiber, type Layer } from "effect"
+import { Effect, Fiber, type Layer, type Scope } from "effect"
+import type { Mount } from "../ContainerRuntime.ts"
 import { LlmProxy, type LlmRequest, socketPath } from "../LlmProxy.ts"
 import * as RunId from "../RunId.ts"
 import type { LlmAccess } from "../SandboxSpec.ts"
@@ -12,6 +13,8 @@ import type { LlmAccess } from "../SandboxSpec.ts"
 export interface Fixture<R> {
   /** Names of a run's remaining resources, of whatever kind this proxy uses. */
   readonly leftovers?: ((runId: RunId.RunId) => Effect.Effect<ReadonlyArray<string>, unknown, R>) | undefined
+  /** An empty directory of this host, mounted for a socket. */
+  readonly socketMount?: Effect.Effect<Mount, unknown, R | Scope.Scope> | undefined
   /** Ends the run's proxy as a fault would. */
   readonly kill?: ((runId: RunId.RunId) => Effect.Effect<void, unknown, R>) | undefined
 }
@@ -61,6 +64,23 @@ export const suite = <R, E>(
         )
         yield* endpoint.ready
         yield* endpoint.ready
+      })
+    )
+
+    it.effect("listens in a directory that the sandbox has already, if it can", () =>
+      Effect.gen(function* () {
+        const proxy = yield* LlmProxy
+        const { socketMount } = fixture
+        if (proxy.capabilities.listensInMount !== true || socketMount === undefined) return
+        const mount = yield* socketMount
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const endpoint = yield* proxy.acquire(requestOf(yield* RunId.generate, { socketMount: mount }))
+            assert.deepStrictEqual(endpoint.mounts, [mount])
+            yield* endpoint.ready
+            assert.strictEqual(endpoint.hostSocketPath, `${mount.source}/llm.sock`)
+          })
+        )
       })
     )
 

@@ -5,6 +5,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, type Layer, type Scope } from "effect"
 import * as RunId from "../RunId.ts"
+import { sourceAt } from "../WaitingSandbox.ts"
 import {
   inputsTarget,
   type PlantedDirectory,
@@ -12,6 +13,7 @@ import {
   Workspace,
   type WorkspaceRequest
 } from "../Workspace.ts"
+import { socketTarget } from "../internal/SocketPlace.ts"
 
 /** Parts of the contract that depend on the backend. */
 export interface Fixture<R> {
@@ -177,6 +179,42 @@ export const suite = <R, E>(
         )
         yield* Effect.sleep("20 millis")
         yield* Fiber.interrupt(fiber)
+      })
+    )
+
+    it.effect("prepares empty directories for a run, which gets them with its inputs", () =>
+      Effect.gen(function* () {
+        const { prepare } = yield* Workspace
+        if (prepare === undefined) return
+        for (const memory of [false, true]) {
+          const sources = yield* Effect.scoped(
+            Effect.gen(function* () {
+              const prepared = yield* prepare({ memory })
+              const other = yield* prepare({ memory })
+              assert.deepStrictEqual(
+                prepared.mounts.map(({ readOnly, target: at }) => [at, readOnly]),
+                [
+                  [target, false],
+                  [inputsTarget, true],
+                  ...(memory ? [] : [[`${target}/.cogni`, true]]),
+                  [socketTarget, true]
+                ]
+              )
+              const sources = prepared.mounts.map(({ source }) => source)
+              assert.isFalse(other.mounts.some(({ source }) => sources.includes(source)))
+              const acquired = yield* Effect.scoped(acquire({ memory, prepared }))
+              assert.deepStrictEqual(acquired.mounts, prepared.mounts)
+              assert.deepStrictEqual(acquired.user, prepared.user)
+              assert.isAbove(prepared.user.userId, 0)
+              const inputs = sourceAt(prepared, inputsTarget)
+              if (fixture.read !== undefined)
+                assert.strictEqual(yield* fixture.read(`${inputs}/prompt.txt`), "hello ☃\n")
+              for (const source of sources) assert.notStrictEqual(yield* exists(source), false)
+              return sources
+            })
+          )
+          for (const source of sources) assert.notStrictEqual(yield* exists(source), true)
+        }
       })
     )
 

@@ -8,6 +8,6 @@ const reaped = Metric.counter("sandbox_leftovers_reaped_total", {
 
 /** Counts one resource. */
 export const found = (
-  kind: "container" | "network" | "run" | "volume",
+  kind: "container" | "network" | "run" | "volume" | "waiting",
   result: "failed" | "removed"
 ): Effect.Effect<void> => Metric.update(Metric.withAttributes(reaped, { kind, result }), 1)

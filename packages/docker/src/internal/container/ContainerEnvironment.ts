@@ -9,6 +9,7 @@
  * the real names when it becomes the agent. An open sandbox gets none of them: each command is sent its own.
  */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { socketPath } from "@cogni/sandbox-core/LlmProxy"
 
 type Named = Pick<ContainerSpec, "env" | "role" | "supervised">
 
@@ -33,3 +34,9 @@ export const ofContainer = (spec: Named): ReadonlyArray<string> => {
     ...carried.map(([name, value], index) => `COGNI_ENV_${index}=${name}=${value}`)
   ]
 }
+
+/** The variables of every sandbox that waits for a run, whatever the run will have. */
+export const ofWaiting: ReadonlyArray<string> = ["HOME=/home/agent", `COGNI_SOCKET=${socketPath}`]
+
+/** Whether the caller's container has a socket. */
+export const hasSocket = ({ env }: Pick<Named, "env">): boolean => Object.keys(env).some(isEntrypoints)

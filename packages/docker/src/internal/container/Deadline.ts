@@ -19,6 +19,9 @@ const entrypoint = "/usr/local/bin/cogni-entrypoint"
 /** Exit code of a container that has reached its deadline. An agent can exit with it too. */
 export const exitCode = 98
 
+/** Program that `cogni-init` starts in a sandbox that waits for a run. */
+const waiter = "/usr/local/bin/cogni-waiter"
+
 /** How long a container can be held before its agent starts. The host gives each step of a start 120 s. */
 export const heldSecondsMax = 150
 
@@ -59,6 +62,22 @@ export const program = (
   }
 }
 
+/**
+ * Returns what a sandbox that waits for a run executes. It ends itself if no run has got it in time. The time limit of
+ * a run comes with that run, and without it the run would end at once.
+ */
+export const waitingProgram = ({
+  argv,
+  waitSecondsMax
+}: {
+  readonly argv: ReadonlyArray<string>
+  readonly waitSecondsMax: number
+}): ReturnType<typeof program> => ({
+  entrypoint: [init, String(Math.ceil(waitSecondsMax) + heldSecondsMax), "0", waiter],
+  argv,
+  workingDirectory: Workspace.target
+})
+
 /** Returns the variables that tell a proxy its deadline, and the size of its configuration on standard input. */
 export const environment = ({
   limits,
@@ -74,7 +93,7 @@ export const environment = ({
 
 /**
  * Returns whether a container ended at its deadline, by the engine's clock. An agent that exits with the same code does
- * so earlier.
+ * so earlier. `sinceMillis` is the start of its run, if that is not the start of the container.
  */
 export const hasPassed = (
   state: {
@@ -82,8 +101,9 @@ export const hasPassed = (
     readonly StartedAt?: string | undefined
     readonly FinishedAt?: string | undefined
   },
-  spec: Timed
+  spec: Timed,
+  sinceMillis?: number
 ): boolean =>
   state.ExitCode === exitCode &&
-  Date.parse(state.FinishedAt ?? "") - Date.parse(state.StartedAt ?? "") >=
+  Date.parse(state.FinishedAt ?? "") - (sinceMillis ?? Date.parse(state.StartedAt ?? "")) >=
     spec.limits.runtimeSecondsMax * 1000

@@ -23,6 +23,8 @@ export interface Handshake {
     readonly said: ReadonlyArray<Said>
     readonly output: OutputChunk | undefined
   }
+  /** Expects another report from a container that is held, which a claim asks for. */
+  readonly expectReport: () => void
   /** Returns the last 600 characters of what came so far, for an error message. */
   readonly pending: () => string
 }
@@ -79,6 +81,12 @@ export const make = (): Handshake => {
       }
       pending = joined.slice(from)
       return { said, output: undefined }
+    },
+    expectReport: () => {
+      if (state !== "held") return
+      state = "reporting"
+      report.length = 0
+      heardBytes = 0
     },
     pending: () => [...report, decoder.decode(pending)].join("\n").trim().slice(-600)
   }

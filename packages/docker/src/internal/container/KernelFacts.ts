@@ -28,6 +28,8 @@ export interface KernelFacts {
 }
 
 export interface KernelWatch {
+  /** Whether the kernel counts here what it killed and refused. Otherwise only the engine knows. */
+  readonly isComplete: boolean
   /** Takes a sample now. The last chance is between the last output and the removal of the control group. */
   readonly sample: () => void
   readonly facts: () => KernelFacts
@@ -69,17 +71,37 @@ const count = (text: string | undefined, key?: string): number | undefined => {
  * group is unknown or is the root. Pure.
  */
 export const cgroupFiles = (cgroup: string): CgroupFiles | undefined => {
-  const path = (controller: string) =>
-    cgroup
-      .split("\n")
-      .map((line) => /^\d+:([^:]*):(\/.*)$/u.exec(line))
-      .find((match) => match !== null && match[1]!.split(",").includes(controller))?.[2]
+  const path = (controller: string) => pathOf(cgroup, controller)
   const [memory, pids, unified] = [path("memory"), path("pids"), path("")]
   if (memory !== undefined && pids !== undefined)
     return filesIn(`/memory${memory}`, ["memory.max_usage_in_bytes", "memory.oom_control"], `/pids${pids}`)
   if (unified === undefined || unified === "/") return undefined
   return filesIn(unified, ["memory.peak", "memory.events"], unified)
 }
+
+/** Returns the paths of the limits of a process, from its `/proc/PID/cgroup`. Pure. */
+export const limitFiles = (cgroup: string) => {
+  const path = (controller: string) => pathOf(cgroup, controller)
+  const [memory, pids, cpu, unified] = [path("memory"), path("pids"), path("cpu"), path("") ?? ""]
+  return memory !== undefined && pids !== undefined
+    ? {
+        memory: `/sys/fs/cgroup/memory${memory}/memory.limit_in_bytes`,
+        pids: `/sys/fs/cgroup/pids${pids}/pids.max`,
+        cpu: `/sys/fs/cgroup/cpu${cpu ?? ""}/cpu.cfs_quota_us`
+      }
+    : {
+        memory: `/sys/fs/cgroup${unified}/memory.max`,
+        pids: `/sys/fs/cgroup${unified}/pids.max`,
+        cpu: `/sys/fs/cgroup${unified}/cpu.max`
+      }
+}
+
+/** Returns the path of the control group of a controller; `""` is the unified hierarchy. */
+const pathOf = (cgroup: string, controller: string): string | undefined =>
+  cgroup
+    .split("\n")
+    .map((line) => /^\d+:([^:]*):(\/.*)$/u.exec(line))
+    .find((match) => match !== null && match[1]!.split(",").includes(controller))?.[2]
 
 type CgroupFiles = ReturnType<typeof filesIn>
 
@@ -90,6 +112,29 @@ const filesIn = (memory: string, [peak, events]: readonly [string, string], pids
   pidsPeak: `/sys/fs/cgroup${pids}/pids.peak`,
   pids: `/sys/fs/cgroup${pids}/pids.current`
 })
+
+/** Limits in force for a container, as the kernel states them: Infinity without one, absent if this host cannot read it. */
+export interface KernelLimits {
+  readonly memoryBytes?: number | undefined
+  readonly processes?: number | undefined
+  /** Microseconds of processor time in each period of 100 ms. */
+  readonly cpuQuotaMicros?: number | undefined
+}
+
+/** Reads the limits of a container from its control groups. */
+export const limits = (processId: number, containerId: string): KernelLimits => {
+  const cgroup = KernelFile.read(`/proc/${processId}/cgroup`)
+  if (cgroup?.includes(containerId) !== true) return {}
+  const files = limitFiles(cgroup)
+  return {
+    memoryBytes: limitOf(KernelFile.read(files.memory)),
+    processes: limitOf(KernelFile.read(files.pids)),
+    cpuQuotaMicros: limitOf(KernelFile.read(files.cpu))
+  }
+}
+
+const limitOf = (text: string | undefined): number | undefined =>
+  text === undefined ? undefined : (count(text) ?? Infinity)
 
 /** Returns `/proc/PID/status`, or `undefined` if the process does not belong to this container on this host. */
 export const processStatus = (processId: number, containerId: string): string | undefined =>
@@ -190,5 +235,7 @@ const watchOne = Effect.fnUntraced(function* (files: CgroupFiles) {
       ...(processes === undefined ? {} : { processes })
     }
   })
-  return { sample, facts } satisfies KernelWatch
+  const isComplete =
+    count(memoryEvents(), "oom_kill") !== undefined && count(pidsEvents(), "max") !== undefined
+  return { isComplete, sample, facts } satisfies KernelWatch
 })

@@ -6,6 +6,7 @@
  */
 import type { FileIdentity, Posture } from "@cogni/sandbox-core/Posture"
 import type { HostConfig } from "./Hardening.ts"
+import type { KernelLimits } from "./KernelFacts.ts"
 
 /** First and last line of the report, and the lines that follow it after `go`. */
 export const lines = {
@@ -269,4 +270,23 @@ export const hostMismatches = (status: ProcessStatus): ReadonlyArray<string> => 
     ? []
     : [`on the host, its seccomp mode is ${status.seccompMode}, not 2 (filter)`]),
   ...(status.userIds.includes(0) ? ["on the host, it runs as root"] : [])
+]
+
+/** The kernel rounds a memory limit down to whole pages. */
+const pageBytes = 4096
+
+/** Lists the differences between the requested limits and those that the kernel states, as far as the host knows. */
+export const limitMismatches = (
+  asked: Pick<HostConfig, "CpuQuota" | "Memory" | "PidsLimit">,
+  { cpuQuotaMicros, memoryBytes, processes }: KernelLimits
+): ReadonlyArray<string> => [
+  ...(memoryBytes === undefined || Math.abs(asked.Memory - memoryBytes) < pageBytes
+    ? []
+    : [`on the host, its memory limit is ${memoryBytes} bytes, not ${asked.Memory}`]),
+  ...(processes === undefined || processes === asked.PidsLimit
+    ? []
+    : [`on the host, its limit of processes is ${processes}, not ${asked.PidsLimit}`]),
+  ...(cpuQuotaMicros === undefined || cpuQuotaMicros === asked.CpuQuota
+    ? []
+    : [`on the host, its processor time is ${cpuQuotaMicros} µs in 100 ms, not ${asked.CpuQuota}`])
 ]

@@ -9,11 +9,15 @@ import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { ContainerFailed, ProxyFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { type Cause, Deferred, Duration, Effect, Queue, Stream } from "effect"
 import type { Duplex } from "node:stream"
+import * as EndMark from "../container/EndMark.ts"
 import * as Handshake from "../container/Handshake.ts"
 import * as LogStream from "./LogStream.ts"
 
 /** Timeout in seconds of a held container's report, and of the agent's start after `go`. */
 export const reportSecondsMax = 30
+
+/** Timeout in seconds of the report after a claim. A run that gets none starts cold. */
+const claimSecondsMax = 5
 
 const brokenStream = (thrown: unknown) =>
   new RuntimeUnavailable({
@@ -37,6 +41,13 @@ const write = (socket: Duplex, bytes: Uint8Array | string): Effect.Effect<void> 
     socket.write(bytes, () => resume(Effect.void))
   })
 
+const failed = (detail: string) =>
+  new ContainerFailed({
+    operation: "entrypoint",
+    detail,
+    remedy: "Check that the image is built FROM the runtime image (README of @cogni/sandbox-images)"
+  })
+
 /** The line that ends the hold of a container. */
 const goWord = "go\n"
 
@@ -46,18 +57,15 @@ export const make = Effect.fnUntraced(function* (options: {
   /** Called after the last byte of output: the container's control group is about to be removed. */
   readonly onEnd: () => void
 }) {
-  const reported = yield* Deferred.make<string, ContainerError>()
+  let reported = yield* Deferred.make<string, ContainerError>()
   const started = yield* Deferred.make<void, ContainerError | ProxyFailed>()
   const output = yield* Queue.bounded<OutputChunk, Cause.Done | ContainerError>(32)
   const ended = yield* Deferred.make<void>()
   const handshake = options.held ? Handshake.make() : undefined
+  const told = yield* Deferred.make<number>()
+  let mark: EndMark.EndMark | undefined
+  let hasEnded = false
 
-  const failed = (detail: string) =>
-    new ContainerFailed({
-      operation: "entrypoint",
-      detail,
-      remedy: "Check that the image is built FROM the runtime image (README of @cogni/sandbox-images)"
-    })
   const endedEarly = () =>
     failed(`the sandbox ended before the agent could start: ${handshake?.pending() || "it wrote nothing"}`)
 
@@ -78,18 +86,29 @@ export const make = Effect.fnUntraced(function* (options: {
     }
   }
 
-  const take = (chunk: OutputChunk) => {
-    if (handshake === undefined) return Queue.offer(output, chunk)
-    const { output: rest, said } = handshake.push(chunk)
-    const heard = Effect.forEach(said, hear, { discard: true })
-    return rest === undefined ? heard : Effect.andThen(heard, Queue.offer(output, rest))
+  /** Passes output on, until both streams have ended with the exit code. */
+  const pass = (chunk: OutputChunk | undefined): Effect.Effect<unknown> => {
+    if (chunk === undefined) return Effect.void
+    if (mark === undefined) return Queue.offer(output, chunk)
+    const certain = mark.push(chunk)
+    const passed = certain === undefined ? Effect.void : Queue.offer(output, certain)
+    const exitCode = mark.exitCode()
+    if (exitCode === undefined) return passed
+    options.onEnd()
+    return Effect.andThen(passed, Deferred.succeed(told, exitCode)).pipe(Effect.andThen(Queue.end(output)))
   }
 
-  const inTime = <A, E>(effect: Effect.Effect<A, E>, what: string) =>
+  const take = (chunk: OutputChunk) => {
+    if (handshake === undefined) return pass(chunk)
+    const { output: rest, said } = handshake.push(chunk)
+    return Effect.andThen(Effect.forEach(said, hear, { discard: true }), pass(rest))
+  }
+
+  const inTime = <A, E>(effect: Effect.Effect<A, E>, what: string, secondsMax = reportSecondsMax) =>
     effect.pipe(
       Effect.timeoutOrElse({
-        duration: Duration.seconds(reportSecondsMax),
-        orElse: () => Effect.fail(failed(`the sandbox did not ${what} within ${reportSecondsMax} s`))
+        duration: Duration.seconds(secondsMax),
+        orElse: () => Effect.fail(failed(`the sandbox did not ${what} within ${secondsMax} s`))
       })
     )
 
@@ -98,7 +117,12 @@ export const make = Effect.fnUntraced(function* (options: {
     listen: frames(options.socket).pipe(
       Stream.runForEach(take),
       Effect.exit,
-      Effect.tap(() => Effect.sync(options.onEnd)),
+      Effect.tap(() => {
+        hasEnded = true
+        options.onEnd()
+        // Output, because it did not become the line with the exit code.
+        return Effect.forEach(mark?.rest() ?? [], (chunk) => Queue.offer(output, chunk), { discard: true })
+      }),
       Effect.tap((exit) =>
         exit._tag === "Failure" ? Queue.failCause(output, exit.cause) : Queue.end(output)
       ),
@@ -109,7 +133,27 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.asVoid
     ),
     /** The entrypoint's posture report. */
-    report: inTime(Deferred.await(reported), "report its posture"),
+    report: inTime(
+      Effect.suspend(() => Deferred.await(reported)),
+      "report its posture"
+    ),
+    /**
+     * Sends the claim of a run to a waiting container, and returns the report that follows. With a token, the container
+     * ends its output with its exit code.
+     */
+    claim: Effect.fnUntraced(function* (text: string, token: string) {
+      handshake?.expectReport()
+      if (token !== "") mark = EndMark.make(token)
+      reported = yield* Deferred.make<string, ContainerError>()
+      return yield* Effect.andThen(
+        write(options.socket, text),
+        // A container that ended while it waited reports nothing more.
+        Effect.raceFirst(
+          Deferred.await(reported),
+          Effect.flatMap(Deferred.await(ended), () => Effect.fail(endedEarly()))
+        )
+      ).pipe((report) => inTime(report, "report its posture to its run", claimSecondsMax))
+    }),
     /**
      * Sends `go` to a held container, and waits until its agent has started. Stdin stays open: the first process ends
      * the container when stdin ends, and that happens when this process dies.
@@ -118,6 +162,10 @@ export const make = Effect.fnUntraced(function* (options: {
     /** Writes to stdin and leaves it open. Completes when the bytes are sent. */
     write: (bytes: Uint8Array) => write(options.socket, bytes),
     output: Stream.fromQueue(output),
+    /** Completes with the exit code that a container reports itself. All of its output is in `output` then. */
+    told: Deferred.await(told),
+    /** Whether the stream has ended: the container has ended, or the engine is gone. */
+    hasEnded: Effect.sync(() => hasEnded),
     /** Completes when the stream has ended and all of it is in `output`. */
     ended: Deferred.await(ended)
   }

@@ -29,14 +29,15 @@ export const inodeBytes = 512
  */
 export const make = Effect.fnUntraced(function* (
   { access, path }: Pick<HeldDirectory, "access" | "path">,
-  { source, workspaceBytesMax }: Pick<WorkspaceRequest, "source" | "workspaceBytesMax">
+  { source, workspaceBytesMax }: Pick<WorkspaceRequest, "source" | "workspaceBytesMax">,
+  knownBytes?: number
 ) {
-  const measured = attempt(path, (signal) => measure(access, signal))
+  const measured = now({ access, path })
   const used = attempt(path, () => usedBytes(access))
   // In the background, because measuring a large workspace takes long and must not delay the agent.
   const before =
     source.type === "temporary"
-      ? Effect.succeed(yield* measured)
+      ? Effect.succeed(knownBytes ?? (yield* measured))
       : Fiber.join(yield* Effect.forkScoped(measured, { startImmediately: true }))
   const usedBefore = yield* used
   /** The bytes that existed before and do not count, and those that do. */
@@ -48,22 +49,38 @@ export const make = Effect.fnUntraced(function* (
   const countedNow = Effect.flatMap(start, ({ forgiven }) =>
     Effect.map(measured, (bytes) => Math.max(0, bytes - forgiven))
   )
-  let atRest: { readonly bytes: number; readonly usedBytes: number } | undefined
+  let bound: ReturnType<typeof boundOf> | undefined
   return {
     countedBytes: Effect.gen(function* () {
       const bytes = yield* countedNow
-      const certain = atRest ?? (yield* start).certain
-      const possible = certain.bytes + (yield* used) - certain.usedBytes
+      bound ??= boundOf((yield* start).certain)
+      const possible = bound(yield* used)
       return { bytes, isCertain: bytes > workspaceBytesMax || possible <= workspaceBytesMax }
     }),
     countedBytesAtRest: Effect.gen(function* () {
       const usedBytes = yield* used
       const bytes = yield* countedNow
-      atRest = { bytes, usedBytes }
+      bound = boundOf({ bytes, usedBytes })
       return bytes
     })
   }
 })
+
+/**
+ * Returns the most bytes that a workspace can hold, from how its disk's usage has grown since a certain count. It does
+ * not allow more because others remove files meanwhile, such as the workspace of an ended run.
+ */
+export const boundOf = ({ bytes, usedBytes }: { readonly bytes: number; readonly usedBytes: number }) => {
+  let least = usedBytes
+  return (usedNow: number): number => {
+    least = Math.min(least, usedNow)
+    return bytes + usedNow - least
+  }
+}
+
+/** Measures a directory that nothing changes, so that a run need not do it. */
+export const now = ({ access, path }: Pick<HeldDirectory, "access" | "path">) =>
+  attempt(path, (signal) => measure(access, signal))
 
 /**
  * Returns the bytes on disk of a directory and everything below it. The directory itself grows with its names, and each

@@ -7,6 +7,7 @@
 import { Effect } from "effect"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
+import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import { socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import * as HostDisk from "../HostDisk.ts"
@@ -15,15 +16,11 @@ import { failure, socketName, temporaryDirectory } from "./SocketCarrier.ts"
 
 export const make: SocketCarrier = {
   name: "host directory",
-  acquire: Effect.fnUntraced(function* (runDirectory?: string) {
-    // `mkdtemp` creates it with mode 0700, which a run's own directory also has.
-    const closed = runDirectory ?? (yield* temporaryDirectory)
-    const directory = yield* acquireDirectory(path.join(closed, "llm-sock"))
-    const held = yield* HostDisk.use(failure, () => MountIdentity.ofPrivate(directory))
+  acquire: Effect.fnUntraced(function* (runDirectory?: string, socketMount?: Mount) {
+    const mount = socketMount ?? (yield* acquireMount(runDirectory))
+    const directory = mount.source
     return {
-      mounts: [
-        { type: "directory", source: directory, target: path.dirname(socketPath), readOnly: true, held }
-      ],
+      mounts: [mount],
       hostSocketPath: path.join(directory, socketName),
       directory,
       // The directory is mounted, so the sandbox sees the socket as soon as the gateway listens.
@@ -32,6 +29,20 @@ export const make: SocketCarrier = {
     } satisfies CarriedSocket
   })
 }
+
+const acquireMount = Effect.fnUntraced(function* (runDirectory: string | undefined) {
+  // `mkdtemp` creates it with mode 0700, which a run's own directory also has.
+  const closed = runDirectory ?? (yield* temporaryDirectory)
+  const source = yield* acquireDirectory(path.join(closed, "llm-sock"))
+  const held = yield* HostDisk.use(failure, () => MountIdentity.ofPrivate(source))
+  return {
+    type: "directory",
+    source,
+    target: path.dirname(socketPath),
+    readOnly: true,
+    held
+  } satisfies Mount
+})
 
 const acquireDirectory = (directory: string) => {
   const made = HostDisk.use(failure, async () => {

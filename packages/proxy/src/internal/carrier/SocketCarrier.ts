@@ -29,6 +29,12 @@ export interface CarriedSocket {
 export interface SocketCarrier {
   /** Name for people and the audit. */
   readonly name: "host directory" | "container"
-  /** `runDirectory` is the run's directory on the host, if it has one. */
-  readonly acquire: (runDirectory?: string) => Effect.Effect<CarriedSocket, LlmProxyError, Scope.Scope>
+  /**
+   * `runDirectory` is the run's directory on the host, if it has one. `socketMount` is an empty directory that the
+   * sandbox has for the socket already; only the carrier with host directories can use it.
+   */
+  readonly acquire: (
+    runDirectory?: string,
+    socketMount?: Mount
+  ) => Effect.Effect<CarriedSocket, LlmProxyError, Scope.Scope>
 }

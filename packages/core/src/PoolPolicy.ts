@@ -1,0 +1,200 @@
+/**
+ * How many sandboxes wait for runs: a pure function from facts to the next step.
+ *
+ * A shape keeps as many waiting sandboxes as runs of it arrived at most within the time that one sandbox takes to be
+ * ready: its peak arrival rate times the time to refill. So a burst that has been seen once is served the next time.
+ */
+
+/** Limits of a pool. */
+export interface PoolLimits {
+  /** Waiting sandboxes of all shapes (default 8). */
+  readonly sandboxesMax: number
+  /** Memory of all waiting sandboxes together, at {@link sandboxBytes} each (default 256 MiB). */
+  readonly memoryBytesMax: number
+  /**
+   * With less available memory on the host, no sandbox waits (default 1 GiB). One is started only with
+   * {@link startBytesMore} more than that, so that no sandbox is started and removed again at once.
+   */
+  readonly memoryAvailableBytesMin: number
+  /** A shape that no run has asked for within this time has no waiting sandboxes (default 600). */
+  readonly demandSecondsMax: number
+  /** A sandbox that has waited this long is replaced (default 1800). */
+  readonly ageSecondsMax: number
+}
+
+/** Memory that a waiting sandbox is counted as: its three small processes, and what the kernel needs for it. */
+export const sandboxBytes = 16 * 1024 * 1024
+
+/** Memory that must be available beyond the bound to start a sandbox. */
+export const startBytesMore = 4 * sandboxBytes
+
+export const defaults: PoolLimits = {
+  sandboxesMax: 8,
+  memoryBytesMax: 256 * 1024 * 1024,
+  memoryAvailableBytesMin: 1024 * 1024 * 1024,
+  demandSecondsMax: 600,
+  ageSecondsMax: 1800
+}
+
+/** Most arrivals of one shape that are remembered. */
+const arrivalsMax = 1000
+
+/** Shortest time within which arrivals are counted together: callers of a burst do not start at the same moment. */
+const windowMillisMin = 1000
+
+/** Demand for one shape. */
+export interface Demand {
+  /** Times of the runs that asked for it, oldest first. */
+  readonly arrivals: ReadonlyArray<number>
+  /** How long its last sandbox took to be ready, in milliseconds; 0 if none was made yet. */
+  readonly refillMillis: number
+  /** Sandboxes that wait whatever the demand. */
+  readonly kept: number
+  /** Starts that failed since the last one that succeeded. */
+  readonly failures: number
+  /** None is started before this time. Other shapes are not affected. */
+  readonly pausedUntilMillis: number
+}
+
+export const noDemand: Demand = { arrivals: [], refillMillis: 0, kept: 0, failures: 0, pausedUntilMillis: 0 }
+
+/** Longest pause after failed starts of a shape. */
+const pauseSecondsMax = 60
+
+/** Notes a failed start. Each pause is twice as long as the one before it. */
+export const failed = (demand: Demand, nowMillis: number): Demand => {
+  const failures = demand.failures + 1
+  return {
+    ...demand,
+    failures,
+    pausedUntilMillis: nowMillis + Math.min(pauseSecondsMax, 2 ** failures) * 1000
+  }
+}
+
+/** Notes a start that succeeded. */
+export const started = (demand: Demand, refillMillis: number): Demand => ({
+  ...demand,
+  refillMillis,
+  failures: 0,
+  pausedUntilMillis: 0
+})
+
+/** Adds an arrival, and forgets those that are too old. */
+export const arrived = (
+  demand: Demand,
+  nowMillis: number,
+  { demandSecondsMax }: Pick<PoolLimits, "demandSecondsMax">
+): Demand => ({
+  ...demand,
+  arrivals: [...demand.arrivals.filter((at) => at > nowMillis - demandSecondsMax * 1000), nowMillis].slice(
+    -arrivalsMax
+  )
+})
+
+/** Returns the most arrivals within any window of this length. */
+export const peakWithin = (arrivals: ReadonlyArray<number>, windowMillis: number): number => {
+  let from = 0
+  let peak = 0
+  for (const [to, at] of arrivals.entries()) {
+    while (at - arrivals[from]! > windowMillis) from += 1
+    peak = Math.max(peak, to - from + 1)
+  }
+  return peak
+}
+
+/** Returns how many sandboxes of a shape should wait, without regard to other shapes. */
+export const wanted = (
+  { arrivals, kept, refillMillis }: Demand,
+  nowMillis: number,
+  { demandSecondsMax }: Pick<PoolLimits, "demandSecondsMax">
+): number => {
+  const recent = arrivals.filter((at) => at > nowMillis - demandSecondsMax * 1000)
+  return Math.max(kept, peakWithin(recent, Math.max(windowMillisMin, refillMillis)))
+}
+
+/** A sandbox that waits. */
+export interface Waiting {
+  readonly id: string
+  /** Key of its shape. */
+  readonly key: string
+  readonly sinceMillis: number
+}
+
+export interface PoolFacts {
+  readonly nowMillis: number
+  /** Memory that is available on the host; `undefined` if that is unknown. */
+  readonly memoryAvailableBytes: number | undefined
+  readonly demand: ReadonlyMap<string, Demand>
+  readonly waiting: ReadonlyArray<Waiting>
+}
+
+/** Why a waiting sandbox is removed. */
+export type DropReason = "age" | "demand" | "memory"
+
+export interface Step {
+  readonly drop: ReadonlyArray<{ readonly id: string; readonly reason: DropReason }>
+  /** Key of the shape of which one more sandbox is started; `undefined` if there are enough. */
+  readonly start: string | undefined
+}
+
+/** Returns how many sandboxes may wait. */
+export const placesOf = ({ memoryBytesMax, sandboxesMax }: PoolLimits): number =>
+  Math.floor(Math.min(sandboxesMax, memoryBytesMax / sandboxBytes))
+
+/**
+ * Divides the places of the pool among the shapes: first those to keep, then by demand, where the shape that was asked
+ * for last comes first. A shape that cannot be started holds no more places than it has sandboxes.
+ */
+export const shares = (
+  { demand, nowMillis, waiting }: PoolFacts,
+  limits: PoolLimits
+): ReadonlyMap<string, number> => {
+  let left = placesOf(limits)
+  const lastOf = (one: Demand) => one.arrivals.at(-1) ?? 0
+  const ordered = [...demand].toSorted(([, a], [, b]) => lastOf(b) - lastOf(a))
+  const most = new Map(
+    ordered.map(([key, one]) => [
+      key,
+      one.pausedUntilMillis > nowMillis
+        ? waiting.filter((other) => other.key === key).length
+        : Number.POSITIVE_INFINITY
+    ])
+  )
+  const given = new Map<string, number>()
+  for (const wantedOf of [(one: Demand) => one.kept, (one: Demand) => wanted(one, nowMillis, limits)]) {
+    for (const [key, one] of ordered) {
+      const before = given.get(key) ?? 0
+      const more = Math.min(left, Math.max(0, Math.min(wantedOf(one), most.get(key)!) - before))
+      given.set(key, before + more)
+      left -= more
+    }
+  }
+  return given
+}
+
+/** Returns what a pool does next. If memory is low, one sandbox after the other is removed, the oldest first. */
+export const next = (facts: PoolFacts, limits: PoolLimits): Step => {
+  const given = shares(facts, limits)
+  const isOld = ({ sinceMillis }: Waiting) => facts.nowMillis - sinceMillis >= limits.ageSecondsMax * 1000
+  const kept = new Map<string, number>()
+  const left: Array<Waiting> = []
+  const drop: Array<Step["drop"][number]> = []
+  // The youngest stay.
+  for (const one of facts.waiting.toSorted((a, b) => b.sinceMillis - a.sinceMillis)) {
+    const count = kept.get(one.key) ?? 0
+    if (isOld(one)) drop.push({ id: one.id, reason: "age" })
+    else if (count >= (given.get(one.key) ?? 0)) drop.push({ id: one.id, reason: "demand" })
+    else {
+      kept.set(one.key, count + 1)
+      left.push(one)
+    }
+  }
+  const spareBytes = (facts.memoryAvailableBytes ?? Infinity) - limits.memoryAvailableBytesMin
+  const oldest = left.at(-1)
+  if (spareBytes < 0 && oldest !== undefined) drop.push({ id: oldest.id, reason: "memory" })
+  const start =
+    spareBytes < startBytesMore
+      ? undefined
+      : [...given].find(([key, share]) => (kept.get(key) ?? 0) < share)?.[0]
+  return { drop, start }
+}

@@ -1,0 +1,312 @@
+/**
+ * Sandboxes that wait for runs, with nothing of any run in them (docs/adr/0040-a-pool-without-identity.md).
+ *
+ *     start ─► verify ─► wait ──► taken by one run ─► bound, verified again ─► go ─► empty ─► removed
+ *                          └────► too old, too many, unusable, end of the pool ─► removed
+ *
+ * `PoolPolicy` decides how many wait, `SandboxShape` which runs they can serve, and `internal/PoolFill` starts and
+ * removes them. This module gives them to runs. Taking one is a single step that nothing interrupts, so no two runs get
+ * the same. A run does not wait for the removal of a sandbox in which no process is left.
+ */
+import { Clock, Context, Effect, Layer, Queue, type Scope } from "effect"
+import {
+  type Container,
+  type ContainerError,
+  ContainerRuntime,
+  type ContainerSpec
+} from "./ContainerRuntime.ts"
+import * as PoolFill from "./internal/PoolFill.ts"
+import * as PoolMetrics from "./internal/PoolMetrics.ts"
+import * as PoolState from "./internal/PoolState.ts"
+import type * as WaitingEntry from "./internal/WaitingEntry.ts"
+import * as PoolPolicy from "./PoolPolicy.ts"
+import type { PoolReport } from "./PoolReport.ts"
+import type { PoolUse } from "./PoolUse.ts"
+import { type HostFailed, InvalidSpec } from "./SandboxError.ts"
+import * as SandboxShape from "./SandboxShape.ts"
+import { decodeOpen, type OpenSpecInput, problemsOf, type SandboxSpec } from "./SandboxSpec.ts"
+import type { PreparedDirectories, WaitingSpec } from "./WaitingSandbox.ts"
+import { Workspace } from "./Workspace.ts"
+
+/** A sandbox that only this run has. */
+export interface Warm {
+  readonly _tag: "Warm"
+  /** Its directories, which are mounted. They are removed when the scope of `claim` closes. */
+  readonly prepared: PreparedDirectories
+  /**
+   * Give it to the run. The container is removed when this scope closes, or that of `claim`. If no process is left in
+   * it then, it is removed in the background.
+   */
+  readonly bind: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
+  /**
+   * Remove the container, because it could not be used: the run starts cold, in its directories. No process of
+   * the container works in them then. Does not wait for an engine that is slow to remove it.
+   */
+  readonly discard: (why: string) => Effect.Effect<void, HostFailed>
+}
+
+/** No sandbox for this run, and why. */
+export interface Cold {
+  readonly _tag: "Cold"
+  /** `undefined`: there is no pool. */
+  readonly use: PoolUse | undefined
+}
+
+export interface SandboxPools {
+  /** Take a waiting sandbox for a run, or say why the run gets none. Never waits for one to start. */
+  readonly claim: (asked: SandboxShape.Asked) => Effect.Effect<Warm | Cold, never, Scope.Scope>
+  readonly report: Effect.Effect<PoolReport>
+}
+
+/** Default: no sandbox waits, and every run starts cold. */
+export const SandboxPool = Context.Reference<SandboxPools>("@cogni/sandbox-core/SandboxPool", {
+  defaultValue: () => ({
+    claim: () => Effect.succeed<Cold>({ _tag: "Cold", use: undefined }),
+    report: Effect.succeed({
+      waiting: [],
+      started: 0,
+      hits: 0,
+      misses: 0,
+      cold: {},
+      discarded: 0,
+      removing: 0
+    })
+  })
+})
+
+/** Sandboxes that wait whatever the demand. */
+export interface Kept extends Pick<OpenSpecInput, "image" | "limits" | "memory"> {
+  readonly supervised?: boolean | undefined
+  readonly count: number
+}
+
+export interface PoolOptions {
+  readonly limits?: Partial<PoolPolicy.PoolLimits> | undefined
+  /** Sandboxes that wait from the start on. Default: none, and the pool learns from the runs. */
+  readonly keep?: ReadonlyArray<Kept> | undefined
+  /** Memory that is available on the host, in bytes. Default: unknown, and only the pool's own limits hold. */
+  readonly memoryAvailableBytes?: Effect.Effect<number | undefined> | undefined
+}
+
+/** Maximum number of shapes that a pool remembers: callers choose images and limits. */
+const shapesMax = 64
+
+/** How much longer than the pool keeps it a sandbox waits before it ends itself. */
+const waitSecondsMore = 120
+
+export const make = Effect.fnUntraced(function* (
+  options: PoolOptions = {}
+): Effect.fn.Return<SandboxPools, InvalidSpec, ContainerRuntime | Workspace | Scope.Scope> {
+  const { prepare: prepareContainer, sharesHost } = yield* ContainerRuntime
+  const { prepare: prepareDirectories } = yield* Workspace
+  const state: PoolState.PoolState = {
+    makers:
+      prepareContainer === undefined || prepareDirectories === undefined
+        ? undefined
+        : { prepareContainer, prepareDirectories, sharesHost },
+    limits: yield* limitsOf(options),
+    memoryAvailableBytes: options.memoryAvailableBytes ?? Effect.undefined,
+    known: new Map(),
+    entries: new Map(),
+    wake: yield* Queue.sliding<void>(1),
+    scope: yield* Effect.scope,
+    counts: { started: 0, hits: 0, misses: 0, discarded: 0, removing: 0 },
+    cold: {},
+    sweptMillis: 0
+  }
+  for (const kept of options.keep ?? []) yield* keep(state, kept)
+  yield* requirePlaces(state)
+  // Older than the fiber below, so that nothing is started after this has looked.
+  yield* Effect.addFinalizer(() =>
+    Effect.forEach([...state.entries.values()], (entry) => PoolState.drop(state, entry, "end"), {
+      concurrency: "unbounded",
+      discard: true
+    })
+  )
+  if (state.makers !== undefined) yield* Effect.forkScoped(PoolFill.forever(state, state.makers))
+  return {
+    claim: (asked) => claim(state, asked),
+    report: Effect.map(Clock.currentTimeMillis, (now) => ({
+      ...state.counts,
+      cold: { ...state.cold },
+      waiting: [...state.entries.values()].map(({ key, shape: { image, supervised }, sinceMillis }) => ({
+        image,
+        supervised,
+        shape: key,
+        ageSeconds: (now - sinceMillis) / 1000
+      })),
+      ...failureOf(state)
+    }))
+  }
+})
+
+export const layer = (options?: PoolOptions): Layer.Layer<never, InvalidSpec, ContainerRuntime | Workspace> =>
+  Layer.effect(SandboxPool, make(options))
+
+/** Returns why the shape that was asked for last cannot be started, of those that cannot. */
+const failureOf = ({ known }: PoolState.PoolState): { readonly failure?: string } => {
+  const failure = [...known.values()].findLast((one) => one.failure !== undefined)?.failure
+  return failure === undefined ? {} : { failure }
+}
+
+const planOf = (
+  { limits }: Pick<PoolState.PoolState, "limits">,
+  shape: SandboxShape.SandboxShape,
+  spec: Pick<SandboxSpec, "limits">
+): WaitingEntry.Plan => {
+  const { runtimeSecondsMax: _, stopGraceSecondsMax: __, ...fixed } = spec.limits
+  return {
+    key: SandboxShape.keyOf(shape),
+    shape,
+    limits: fixed,
+    waitSecondsMax: limits.ageSecondsMax + waitSecondsMore
+  }
+}
+
+/** Notes that some sandboxes of a shape are to wait always. */
+const keep = Effect.fnUntraced(function* (
+  state: PoolState.PoolState,
+  { count, supervised = false, ...input }: Kept
+) {
+  const spec = yield* Effect.mapError(
+    decodeOpen(input),
+    (error) => new InvalidSpec({ problems: problemsOf(error).map((problem) => `pool: ${problem}`) })
+  )
+  const plan = planOf(state, SandboxShape.make({ spec, supervised }), spec)
+  if (!Number.isInteger(count) || count < 0)
+    return yield* invalid(`keep: count is ${count}, not a whole number of sandboxes`)
+  // Sandboxes of one shape differ only in limits that a run sets again.
+  const before = state.known.get(plan.key)?.demand.kept ?? 0
+  state.known.set(plan.key, { ...plan, demand: { ...PoolPolicy.noDemand, kept: before + count } })
+})
+
+const invalid = (problem: string) => Effect.fail(new InvalidSpec({ problems: [`pool: ${problem}`] }))
+
+/** Returns the limits of a pool. Without a bound on its memory, there is enough for the sandboxes that it may have. */
+const limitsOf = Effect.fnUntraced(function* ({ limits = {} }: PoolOptions) {
+  const given = Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined))
+  const all: PoolPolicy.PoolLimits = { ...PoolPolicy.defaults, ...given }
+  const wrong = Object.entries(all).find(([, value]) => !(Number.isFinite(value) && value >= 0))
+  if (wrong !== undefined)
+    return yield* invalid(`limits: ${wrong[0]} is ${wrong[1]}, not a number of at least 0`)
+  if (all.ageSecondsMax > ageSecondsLimit)
+    return yield* invalid(`limits: ageSecondsMax is ${all.ageSecondsMax}, more than ${ageSecondsLimit}`)
+  return limits.memoryBytesMax === undefined
+    ? { ...all, memoryBytesMax: Math.max(all.memoryBytesMax, all.sandboxesMax * PoolPolicy.sandboxBytes) }
+    : all
+})
+
+/** Longest time in the pool: what processes of other namespaces left is recognized by its age. */
+const ageSecondsLimit = 3 * 3600
+
+/** Refuses to keep more sandboxes than the pool has places for. */
+const requirePlaces = ({ known, limits }: PoolState.PoolState) => {
+  const kept = [...known.values()].reduce((sum, { demand }) => sum + demand.kept, 0)
+  const places = PoolPolicy.placesOf(limits)
+  return kept <= places
+    ? Effect.void
+    : invalid(
+        `keep: ${kept} sandboxes are more than its limits allow (${places}). Raise sandboxesMax and memoryBytesMax`
+      )
+}
+
+const claim = Effect.fnUntraced(function* (state: PoolState.PoolState, asked: SandboxShape.Asked) {
+  const beganMillis = yield* Clock.currentTimeMillis
+  const reason = SandboxShape.coldReason(asked)
+  if (reason !== undefined) {
+    state.cold[reason] = (state.cold[reason] ?? 0) + 1
+    yield* PoolMetrics.claimed("cold")
+    yield* PoolMetrics.cold(reason)
+    return { _tag: "Cold", use: reason } satisfies Cold
+  }
+  const plan = planOf(state, SandboxShape.make(asked), asked.spec)
+  noteDemand(state, plan, beganMillis)
+  const entry = yield* usable(state, plan)
+  const nowMillis = yield* Clock.currentTimeMillis
+  yield* Queue.offer(state.wake, undefined)
+  yield* PoolMetrics.waited((nowMillis - beganMillis) / 1000)
+  if (entry === undefined) {
+    state.counts.misses += 1
+    yield* PoolMetrics.claimed("miss")
+    return { _tag: "Cold", use: "miss" } satisfies Cold
+  }
+  state.counts.hits += 1
+  yield* PoolMetrics.aged((nowMillis - entry.sinceMillis) / 1000)
+  return {
+    _tag: "Warm",
+    prepared: entry.prepared,
+    bind: Effect.fnUntraced(function* (spec) {
+      yield* Effect.addFinalizer(() => (entry.isEmpty ? Effect.void : entry.removeContainer))
+      const container = yield* entry.container.bind(spec)
+      const exit = Effect.tap(container.exit, ({ isEmpty }) =>
+        Effect.sync(() => {
+          entry.isEmpty = isEmpty === true
+        })
+      )
+      // Counted when nothing can make the run start cold any more.
+      const proceed = Effect.andThen(container.proceed, PoolMetrics.claimed("hit"))
+      return { ...container, exit, proceed }
+    }),
+    discard: (why) =>
+      Effect.suspend(() => {
+        // The run starts cold after all, so that a pool of no use is found.
+        state.counts.hits -= 1
+        state.counts.misses += 1
+        // Others may be unusable too, so all are looked at again.
+        state.sweptMillis = -Infinity
+        entry.isEmpty = true
+        return discard(state, why, PoolState.endOf(state, entry)).pipe(
+          Effect.andThen(entry.prepared.clean),
+          Effect.andThen(PoolMetrics.claimed("failed")),
+          Effect.andThen(Queue.offer(state.wake, undefined)),
+          Effect.asVoid
+        )
+      })
+  } satisfies Warm
+})
+
+/** Notes that a run asked for a shape. */
+const noteDemand = ({ known, limits }: PoolState.PoolState, plan: WaitingEntry.Plan, nowMillis: number) => {
+  const before = known.get(plan.key)
+  const demand = PoolPolicy.arrived(before?.demand ?? PoolPolicy.noDemand, nowMillis, limits)
+  known.delete(plan.key)
+  known.set(plan.key, { ...plan, failure: before?.failure, demand })
+  // The map is in the order of the last arrival.
+  const idle = [...known].find(([, { demand }]) => demand.kept === 0)
+  if (known.size > shapesMax && idle !== undefined) known.delete(idle[0])
+}
+
+/** Takes entries of a shape until one can be used. The scope removes what was taken. */
+const usable = Effect.fnUntraced(function* (state: PoolState.PoolState, plan: WaitingEntry.Plan) {
+  for (;;) {
+    const entry = yield* Effect.acquireRelease(take(state, plan), (taken) =>
+      taken === undefined ? Effect.void : PoolState.release(state, taken)
+    )
+    if (entry === undefined || !(yield* entry.container.hasEnded)) return entry
+    yield* PoolMetrics.drop("unusable")
+    entry.isEmpty = true
+    // A broken container can take long to remove, and this run does not need its name.
+    yield* discard(state, "it has ended", PoolState.release(state, entry))
+  }
+})
+
+/** Takes the oldest entry of a shape, preferably one with the limits of the run, so that it needs no update. */
+const take = ({ entries }: PoolState.PoolState, { key, limits }: WaitingEntry.Plan) =>
+  Effect.suspend(() => {
+    const fitting = [...entries.values()].filter((entry) => entry.key === key)
+    const entry = fitting.find((one) => isSame(one.limits, limits)) ?? fitting[0]
+    if (entry === undefined) return Effect.undefined
+    entries.delete(entry.id)
+    return Effect.as(PoolMetrics.changed(-1), entry)
+  })
+
+const isSame = (one: WaitingSpec["limits"], other: WaitingSpec["limits"]): boolean =>
+  one.memoryBytesMax === other.memoryBytesMax &&
+  one.processesMax === other.processesMax &&
+  one.cpusMax === other.cpusMax
+
+const discard = (state: PoolState.PoolState, why: string, removing: Effect.Effect<unknown>) =>
+  Effect.suspend(() => {
+    state.counts.discarded += 1
+    return Effect.logWarning(`a waiting sandbox could not be used: ${why}`)
+  }).pipe(Effect.andThen(removing), Effect.asVoid)

@@ -1,0 +1,64 @@
+/**
+ * The shape of a sandbox: what cannot be changed any more when a waiting sandbox gets a run. Pure.
+ *
+ * Everything else of a run is bound when it gets the sandbox. A run that needs more than that starts cold.
+ */
+import { bindingBytesMax, bindingTextsMax } from "./internal/BindingLimits.ts"
+import * as WayOut from "./internal/WayOut.ts"
+import type { LlmProxyCapabilities } from "./LlmProxy.ts"
+import type { ColdReason } from "./PoolUse.ts"
+import { type Limits, type SandboxSpec, supervisor } from "./SandboxSpec.ts"
+
+export interface SandboxShape {
+  readonly image: string
+  /** Whether it takes many commands, or runs one program. */
+  readonly supervised: boolean
+  /** Whether `.cogni` in the workspace belongs to the agent. */
+  readonly memory: boolean
+  /** Limits that are fixed when a sandbox is created: sizes of file systems, and limits that processes inherit. */
+  readonly limits: Pick<Limits, "temporaryBytesMax" | "filesOpenMax" | "workspaceBytesMax">
+}
+
+/** A run as a pool sees it. */
+export interface Asked {
+  readonly spec: SandboxSpec
+  readonly supervised: boolean
+  readonly proxy: LlmProxyCapabilities
+}
+
+export const make = ({ spec, supervised }: Pick<Asked, "spec" | "supervised">): SandboxShape => {
+  const { filesOpenMax, temporaryBytesMax, workspaceBytesMax } = spec.limits
+  return {
+    image: spec.image,
+    supervised,
+    memory: spec.memory,
+    limits: { filesOpenMax, temporaryBytesMax, workspaceBytesMax }
+  }
+}
+
+/** Returns a text that is equal for equal shapes. */
+export const keyOf = ({ image, limits, memory, supervised }: SandboxShape): string =>
+  [
+    image,
+    supervised ? "open" : "run",
+    memory ? "memory" : "inputs",
+    limits.temporaryBytesMax,
+    limits.filesOpenMax,
+    limits.workspaceBytesMax
+  ].join(" ")
+
+const isLarge = ({ argv, env }: Pick<SandboxSpec, "argv" | "env">): boolean => {
+  const texts = [...argv, ...Object.entries(env).map(([name, value]) => `${name}=${value}`)]
+  const bytes = texts.reduce((sum, text) => sum + new TextEncoder().encode(text).length, 0)
+  return texts.length > bindingTextsMax || bytes > bindingBytesMax
+}
+
+/** Returns why no waiting sandbox can serve a run, whatever the pool has; `undefined` if one can. */
+export const coldReason = ({ proxy, spec, supervised }: Asked): ColdReason | undefined => {
+  if (spec.workspace.type !== "temporary") return "workspace"
+  if (spec.canaries !== "off" || WayOut.directories(spec).length > 0) return "files"
+  if (spec.network.mode !== "none") return "network"
+  if (WayOut.isInside(spec) && proxy.listensInMount !== true) return "proxy"
+  if (!supervised && spec.argv[0] === supervisor) return "supervisor"
+  return isLarge(spec) ? "size" : undefined
+}

@@ -1,0 +1,56 @@
+/** A sandbox that waits for a run, and what every implementation of it shares. Pure. */
+import type { Effect } from "effect"
+import type { ContainerRuntime, ContainerSpec } from "./ContainerRuntime.ts"
+import { ContainerFailed } from "./SandboxError.ts"
+import type { WorkspaceRequest } from "./Workspace.ts"
+
+type Prepare = NonNullable<ContainerRuntime["Service"]["prepare"]>
+
+/** Specification of a sandbox that waits for a run. */
+export type WaitingSpec = Parameters<Prepare>[0]
+
+/** A started sandbox that waits for one run. */
+export type WaitingContainer = Effect.Success<ReturnType<Prepare>>
+
+/** Directories of a sandbox that waits for a run. */
+export type PreparedDirectories = NonNullable<WorkspaceRequest["prepared"]>
+
+/** Returns the specification of a waiting sandbox as that of a container without a run and without a program. */
+export const asContainer = ({ waitSecondsMax, waitingId, ...spec }: WaitingSpec): ContainerSpec => ({
+  ...spec,
+  runId: waitingId,
+  role: "agent",
+  argv: [],
+  env: {},
+  network: { mode: "none" },
+  limits: { ...spec.limits, runtimeSecondsMax: waitSecondsMax }
+})
+
+/** The error of a second run that would get the same waiting sandbox. */
+export const boundTwice = new ContainerFailed({
+  operation: "bind",
+  detail: "another run has this sandbox",
+  remedy: "Use a sandbox for one run only"
+})
+
+/** The error of a run whose ID already names a container. */
+export const nameInUse = (name: string): ContainerFailed =>
+  new ContainerFailed({
+    operation: "bind",
+    detail: `the name ${name} is in use`,
+    remedy: "Use a fresh run ID, or wait until the other run of this ID has ended"
+  })
+
+/** The error of a run whose waiting sandbox cannot be used. */
+export const unusable = (why: string): ContainerFailed =>
+  new ContainerFailed({
+    operation: "bind",
+    detail: `the waiting sandbox cannot be used: ${why}`,
+    remedy: "Start this run in a container of its own"
+  })
+
+/** Returns the host directory that is mounted at a place of the sandbox. */
+export const sourceAt = (
+  { mounts }: Pick<PreparedDirectories, "mounts">,
+  place: string
+): string | undefined => mounts.find((mount) => mount.target === place)?.source

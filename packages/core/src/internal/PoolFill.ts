@@ -1,0 +1,98 @@
+/** Fills a pool of waiting sandboxes, and removes those that must go, as `PoolPolicy` says. */
+import { Clock, Effect, Queue } from "effect"
+import * as PoolPolicy from "../PoolPolicy.ts"
+import * as PoolMetrics from "./PoolMetrics.ts"
+import * as PoolState from "./PoolState.ts"
+import * as WaitingEntry from "./WaitingEntry.ts"
+
+/** How often a pool looks at its sandboxes and at the memory without another reason. */
+const roundSeconds = 5
+
+/** Starts and removes sandboxes as the policy says, one at a time, until the scope closes. */
+export const forever = (state: PoolState.PoolState, makers: WaitingEntry.Makers) =>
+  Effect.gen(function* () {
+    yield* sweep(state)
+    while (yield* round(state, makers));
+  }).pipe(
+    Effect.catchCause((cause) => Effect.logWarning("the pool of waiting sandboxes missed a round", cause)),
+    // Also after a defect, which would otherwise repeat at once.
+    Effect.andThen(Effect.raceFirst(Queue.take(state.wake), Effect.sleep(`${roundSeconds} seconds`))),
+    Effect.forever
+  )
+
+/** Removes sandboxes that ended, or whose image was replaced. At most once in a while, because it asks the engine. */
+const sweep = Effect.fnUntraced(function* (state: PoolState.PoolState) {
+  const nowMillis = yield* Clock.currentTimeMillis
+  if (nowMillis < state.sweptMillis + roundSeconds * 1000) return
+  state.sweptMillis = nowMillis
+  yield* Effect.forEach(
+    [...state.entries.values()],
+    (entry) =>
+      Effect.flatMap(PoolState.whyUnusable(entry), (why) =>
+        why === undefined ? Effect.void : PoolState.drop(state, entry, "unusable")
+      ),
+    { discard: true }
+  )
+})
+
+/** Does one step. Returns whether there may be more to do at once. */
+const round = Effect.fnUntraced(function* (state: PoolState.PoolState, makers: WaitingEntry.Makers) {
+  const { entries, known, limits } = state
+  const nowMillis = yield* Clock.currentTimeMillis
+  const memoryAvailableBytes = yield* state.memoryAvailableBytes
+  const step = PoolPolicy.next(
+    {
+      nowMillis,
+      memoryAvailableBytes,
+      demand: new Map([...known].map(([key, { demand }]) => [key, demand])),
+      waiting: [...entries.values()]
+    },
+    limits
+  )
+  for (const { id, reason } of step.drop) {
+    const entry = entries.get(id)
+    if (entry !== undefined) yield* PoolState.drop(state, entry, reason)
+  }
+  const plan = step.start === undefined ? undefined : known.get(step.start)
+  // The memory is read again after each removal.
+  if (plan === undefined) return step.drop.some(({ reason }) => reason === "memory")
+  yield* Effect.uninterruptibleMask((restore) =>
+    restore(WaitingEntry.start(makers, plan)).pipe(
+      Effect.catchDefect((defect) => Effect.fail({ message: `it has a defect (${String(defect)})` })),
+      Effect.matchEffect({
+        onSuccess: (entry) => started(state, entry),
+        onFailure: ({ message }) => failed(state, plan.key, message)
+      })
+    )
+  )
+  return true
+})
+
+const started = (state: PoolState.PoolState, entry: WaitingEntry.WaitingEntry) =>
+  Effect.suspend(() => {
+    const { counts, entries, known } = state
+    entries.set(entry.id, entry)
+    counts.started += 1
+    const plan = known.get(entry.key)
+    if (plan !== undefined)
+      known.set(entry.key, {
+        ...plan,
+        failure: undefined,
+        demand: PoolPolicy.started(plan.demand, entry.startMillis)
+      })
+    return Effect.andThen(PoolMetrics.changed(1), PoolMetrics.started("ready"))
+  })
+
+const failed = Effect.fnUntraced(function* (state: PoolState.PoolState, key: string, message: string) {
+  const nowMillis = yield* Clock.currentTimeMillis
+  const plan = state.known.get(key)
+  const demand = PoolPolicy.failed(plan?.demand ?? PoolPolicy.noDemand, nowMillis)
+  if (plan !== undefined) state.known.set(key, { ...plan, failure: message, demand })
+  yield* PoolMetrics.started("failed")
+  if (plan?.failure === message) return
+  const seconds = (demand.pausedUntilMillis - nowMillis) / 1000
+  yield* Effect.logWarning(
+    `a waiting sandbox of ${plan?.shape.image ?? "an image"} could not be started: ${message}. ` +
+      `The next attempt is in ${seconds} s`
+  )
+})

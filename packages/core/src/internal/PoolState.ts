@@ -1,0 +1,87 @@
+/** State of a pool of waiting sandboxes, and the steps that take something out of it. */
+import { Effect, Fiber, type Queue, type Scope } from "effect"
+import type { PoolLimits, Demand } from "../PoolPolicy.ts"
+import type { ColdReason } from "../PoolUse.ts"
+import * as PoolMetrics from "./PoolMetrics.ts"
+import type { Makers, Plan, WaitingEntry } from "./WaitingEntry.ts"
+
+/** Time for the engine to say whether a sandbox can be used. After it, the next one is taken. */
+const lookSecondsMax = 2
+
+/** Most removals in the background. With more, runs wait for their own. */
+const removalsMax = 16
+
+/** A shape that runs asked for. */
+export interface Known extends Plan {
+  readonly demand: Demand
+  /** Why its last sandbox could not be started. */
+  readonly failure?: string | undefined
+}
+
+/** State of a pool. Changed only in steps that nothing interrupts. */
+export interface PoolState {
+  readonly makers: Makers | undefined
+  readonly limits: PoolLimits
+  readonly memoryAvailableBytes: Effect.Effect<number | undefined>
+  readonly known: Map<string, Known>
+  readonly entries: Map<string, WaitingEntry>
+  readonly wake: Queue.Queue<void>
+  readonly scope: Scope.Scope
+  readonly counts: { started: number; hits: number; misses: number; discarded: number; removing: number }
+  readonly cold: Partial<Record<ColdReason, number>>
+  sweptMillis: number
+}
+
+/** Removes an entry, unless a run has got it meanwhile. */
+export const drop = (state: PoolState, entry: WaitingEntry, reason: PoolMetrics.Dropped) =>
+  Effect.uninterruptible(
+    Effect.suspend(() =>
+      state.entries.delete(entry.id)
+        ? Effect.all([PoolMetrics.changed(-1), PoolMetrics.drop(reason), entry.remove], { discard: true })
+        : Effect.void
+    )
+  )
+
+/**
+ * Removes an entry that a run has taken. If no process is left in it, this happens in the background. The end of the
+ * pool waits for it.
+ */
+export const release = (state: PoolState, entry: WaitingEntry): Effect.Effect<void> =>
+  Effect.suspend(() => {
+    const { counts } = state
+    if (!entry.isEmpty || counts.removing >= removalsMax) return entry.remove
+    counts.removing += 1
+    const removal = Effect.ensuring(
+      entry.remove,
+      Effect.sync(() => {
+        counts.removing -= 1
+      })
+    )
+    return inBackground(state, removal)
+  })
+
+/** How long a run waits for the removal of a sandbox that it cannot use. Its processes end at the start of that. */
+const endSecondsMax = 2
+
+/** Ends a sandbox that a run cannot use. */
+export const endOf = ({ scope }: Pick<PoolState, "scope">, { removeContainer }: WaitingEntry) =>
+  Effect.forkIn(Effect.uninterruptible(removeContainer), scope, { startImmediately: true }).pipe(
+    Effect.flatMap(Fiber.await),
+    Effect.timeoutOption(`${endSecondsMax} seconds`),
+    Effect.asVoid
+  )
+
+/** Removes something in the background. The end of the pool waits for it. */
+const inBackground = ({ scope }: Pick<PoolState, "scope">, removal: Effect.Effect<void>) =>
+  // Started at once, because a fiber that is interrupted before its first step would remove nothing.
+  Effect.asVoid(Effect.forkIn(Effect.uninterruptible(removal), scope, { startImmediately: true }))
+
+/** Returns why an entry cannot serve a run; `undefined` if it can. */
+export const whyUnusable = ({ container }: WaitingEntry) =>
+  container.unusable.pipe(
+    Effect.catch(({ message }) => Effect.succeed(message)),
+    Effect.timeoutOrElse({
+      duration: `${lookSecondsMax} seconds`,
+      orElse: () => Effect.succeed(`the engine did not say within ${lookSecondsMax} s whether it can be used`)
+    })
+  )

@@ -1,0 +1,120 @@
+/** The part of the contract of every `ContainerRuntime` about sandboxes that wait for a run, if it has them. */
+import { assert, it } from "@effect/vitest"
+import { Effect, type Layer, Stream } from "effect"
+import { ContainerRuntime, type ContainerSpec } from "../ContainerRuntime.ts"
+import { mismatches } from "../Posture.ts"
+import * as RunId from "../RunId.ts"
+import { ContainerFailed } from "../SandboxError.ts"
+import type { WaitingSpec } from "../WaitingSandbox.ts"
+import { type Behaviour, written } from "./Behaviour.ts"
+
+export interface Fixture {
+  /** The container of a run. The contract replaces its argv. */
+  readonly spec: (runId: RunId.RunId) => ContainerSpec
+  readonly argv: (behaviour: Behaviour) => readonly [string, ...Array<string>]
+}
+
+const leftovers = (runId: RunId.RunId) => ContainerRuntime.use((runtime) => runtime.leftovers(runId))
+
+const absent = new ContainerFailed({
+  operation: "prepare",
+  detail: "this runtime has no waiting sandboxes",
+  remedy: "Set `waits: false` in the fixture"
+})
+
+const waitingOf = (
+  waitingId: RunId.RunId,
+  { image, limits, mounts, supervised, user }: ContainerSpec
+): WaitingSpec => ({ waitingId, waitSecondsMax: 60, image, limits, mounts, supervised, user })
+
+const prepared = Effect.fnUntraced(function* (spec: ContainerSpec) {
+  const { prepare } = yield* ContainerRuntime
+  if (prepare === undefined) return yield* absent
+  const waitingId = yield* RunId.generate
+  return { waitingId, waiting: yield* prepare(waitingOf(waitingId, spec)) }
+})
+
+export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, fixture: Fixture): void => {
+  const specOf = (behaviour: Behaviour) =>
+    Effect.map(RunId.generate, (runId) => ({ ...fixture.spec(runId), argv: fixture.argv(behaviour) }))
+
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`waiting (${name})`, (it) => {
+    it.effect(
+      "runs the program of the run that gets it, and reports a posture without mismatches twice",
+      () =>
+        Effect.gen(function* () {
+          const spec = yield* specOf({ _tag: "Writes", stdout: "it's \\n\n☃\n\n", stderr: " a\tb " })
+          const { waiting } = yield* prepared(spec)
+          assert.deepStrictEqual(mismatches(waiting.posture, spec), [])
+          assert.isUndefined(yield* waiting.unusable)
+          const container = yield* waiting.bind({ ...spec, env: { A: "1\n2" } })
+          const posture = yield* container.start
+          if (posture === undefined) return assert.fail("no posture")
+          assert.deepStrictEqual(mismatches(posture, spec), [])
+          yield* container.proceed
+          const chunks = yield* Stream.runCollect(container.output)
+          assert.deepStrictEqual(
+            [written(chunks, "stdout"), written(chunks, "stderr")],
+            ["it's \\n\n☃\n\n", " a\tb "]
+          )
+          assert.strictEqual((yield* container.exit).exitCode, 0)
+        })
+    )
+
+    it.effect("belongs to its run from then on, under limits of the run, and is removed with its scope", () =>
+      Effect.gen(function* () {
+        const spec = yield* specOf({ _tag: "ExitsWith", exitCode: 7 })
+        const { limits } = spec
+        const waitingId = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const { waiting, waitingId } = yield* prepared(spec)
+            assert.isNotEmpty(yield* leftovers(waitingId))
+            assert.deepStrictEqual(yield* leftovers(spec.runId), [], "before the run has it")
+            const container = yield* waiting.bind({
+              ...spec,
+              limits: { ...limits, memoryBytesMax: 2 * limits.memoryBytesMax, processesMax: 48, cpusMax: 0.5 }
+            })
+            // Fails if the engine or the kernel has other limits.
+            yield* container.start
+            assert.isNotEmpty(yield* leftovers(spec.runId))
+            yield* container.proceed
+            yield* Stream.runDrain(container.output)
+            assert.strictEqual((yield* container.exit).exitCode, 7)
+            return waitingId
+          })
+        )
+        assert.deepStrictEqual(yield* leftovers(spec.runId), [])
+        assert.deepStrictEqual(yield* leftovers(waitingId), [])
+      })
+    )
+
+    it.effect("serves one run: another that binds it fails, and so does one whose container exists", () =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const spec = yield* specOf({ _tag: "ExitsWith", exitCode: 3 })
+        const { waiting } = yield* prepared(spec)
+        const container = yield* waiting.bind(spec)
+        const second = yield* specOf({ _tag: "ExitsWith", exitCode: 4 })
+        assert.strictEqual((yield* Effect.flip(waiting.bind(second)))._tag, "ContainerFailed")
+        yield* container.start
+        yield* container.proceed
+        assert.strictEqual((yield* Effect.flip(runtime.acquire(spec)))._tag, "ContainerFailed")
+        yield* Stream.runDrain(container.output)
+        assert.strictEqual((yield* container.exit).exitCode, 3)
+
+        yield* runtime.acquire(second)
+        const other = yield* prepared(second)
+        const doubled = Effect.flatMap(other.waiting.bind(second), ({ start }) => start)
+        assert.strictEqual((yield* Effect.flip(doubled))._tag, "ContainerFailed")
+      })
+    )
+
+    it.effect("leaves nothing behind if no run gets it", () =>
+      Effect.gen(function* () {
+        const spec = yield* specOf({ _tag: "SleepsForever" })
+        const { waitingId } = yield* Effect.scoped(prepared(spec))
+        assert.deepStrictEqual(yield* leftovers(waitingId), [])
+      })
+    )
+  })
+}

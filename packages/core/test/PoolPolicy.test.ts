@@ -1,0 +1,196 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Schema } from "effect"
+import * as PoolPolicy from "../src/PoolPolicy.ts"
+
+const { defaults, noDemand, sandboxBytes } = PoolPolicy
+const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
+const now = 10_000_000
+
+/** A demand whose arrivals were this many seconds ago. */
+const demandOf = (secondsAgo: ReadonlyArray<number>, more: Partial<PoolPolicy.Demand> = {}) => ({
+  ...noDemand,
+  arrivals: secondsAgo.map((seconds) => now - seconds * 1000).toSorted((a, b) => a - b),
+  ...more
+})
+
+const factsOf = (
+  demand: Readonly<Record<string, PoolPolicy.Demand>>,
+  waiting: ReadonlyArray<PoolPolicy.Waiting> = [],
+  memoryAvailableBytes?: number
+): PoolPolicy.PoolFacts => ({
+  nowMillis: now,
+  memoryAvailableBytes,
+  demand: new Map(Object.entries(demand)),
+  waiting
+})
+
+const waits = (id: string, key: string, secondsAgo: number): PoolPolicy.Waiting => ({
+  id,
+  key,
+  sinceMillis: now - secondsAgo * 1000
+})
+
+describe("PoolPolicy", () => {
+  it("keeps as many as arrived at most while one sandbox becomes ready", () => {
+    const wanted = (demand: PoolPolicy.Demand) => PoolPolicy.wanted(demand, now, defaults)
+    assert.strictEqual(wanted(noDemand), 0)
+    assert.strictEqual(wanted(demandOf([3])), 1)
+    assert.strictEqual(wanted(demandOf([300, 200, 100])), 1, "one at a time")
+    assert.strictEqual(wanted(demandOf([300, 299.5, 299.2, 10])), 3, "a burst, within a second")
+    assert.strictEqual(wanted(demandOf([9, 7, 5, 3], { refillMillis: 4000 })), 3, "as long as a refill takes")
+    assert.strictEqual(wanted(demandOf([601])), 0, "too long ago")
+    assert.strictEqual(wanted(demandOf([], { kept: 2 })), 2, "whatever the demand")
+  })
+
+  it("forgets arrivals that are too old, and remembers a bounded number", () => {
+    let demand: PoolPolicy.Demand = demandOf([700, 500])
+    demand = PoolPolicy.arrived(demand, now, defaults)
+    assert.deepStrictEqual(demand.arrivals, [now - 500_000, now])
+    for (let count = 0; count < 2000; count++) demand = PoolPolicy.arrived(demand, now, defaults)
+    assert.strictEqual(demand.arrivals.length, 1000)
+  })
+
+  it("starts one at a time, for the shape that was asked for last", () => {
+    const demand = { old: demandOf([50]), last: demandOf([2]) }
+    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand), defaults), { drop: [], start: "last" })
+    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, [waits("a", "last", 1)]), defaults).start, "old")
+    const full = [waits("a", "last", 1), waits("b", "old", 1)]
+    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, full), defaults), { drop: [], start: undefined })
+  })
+
+  it("starts other shapes while one cannot be started, and keeps what that one has", () => {
+    const broken = PoolPolicy.failed(demandOf([2, 2, 2]), now)
+    const demand = { broken, kept: demandOf([], { kept: 2 }), other: demandOf([50]) }
+    const limits = { ...defaults, sandboxesMax: 4 }
+    const has = [waits("a", "broken", 1)]
+    assert.deepStrictEqual(PoolPolicy.next(factsOf(demand, has), limits), { drop: [], start: "other" })
+    assert.deepStrictEqual(
+      PoolPolicy.shares(factsOf(demand, has), limits),
+      new Map([
+        ["broken", 1],
+        ["other", 1],
+        ["kept", 2]
+      ])
+    )
+    const later = { ...factsOf(demand, has), nowMillis: broken.pausedUntilMillis }
+    assert.strictEqual(PoolPolicy.next(later, limits).start, "broken")
+    const pauses = [1, 2, 3, 4, 5, 6, 7].map((failures) => {
+      const before = { ...noDemand, failures: failures - 1 }
+      return (PoolPolicy.failed(before, now).pausedUntilMillis - now) / 1000
+    })
+    assert.deepStrictEqual(pauses, [2, 4, 8, 16, 32, 60, 60])
+    assert.strictEqual(PoolPolicy.started(broken, 5).pausedUntilMillis, 0)
+  })
+
+  it("removes those that are too old, too many, or of no demand, and keeps the youngest", () => {
+    const { drop, start } = PoolPolicy.next(
+      factsOf({ one: demandOf([1]) }, [
+        waits("older", "one", 20),
+        waits("younger", "one", 10),
+        waits("aged", "one", 1800),
+        waits("unknown", "other", 1)
+      ]),
+      defaults
+    )
+    assert.deepStrictEqual(drop, [
+      { id: "unknown", reason: "demand" },
+      { id: "older", reason: "demand" },
+      { id: "aged", reason: "age" }
+    ])
+    assert.isUndefined(start)
+  })
+
+  it("removes one after the other while the host is low on memory, also those to keep, and starts none near it", () => {
+    const demand = { one: demandOf([1], { kept: 3 }) }
+    const { memoryAvailableBytesMin } = defaults
+    const waiting = [waits("a", "one", 1), waits("b", "one", 9)]
+    const step = (available: number) => PoolPolicy.next(factsOf(demand, waiting, available), defaults)
+    assert.deepStrictEqual(step(memoryAvailableBytesMin - 1), {
+      drop: [{ id: "b", reason: "memory" }],
+      start: undefined
+    })
+    const near = memoryAvailableBytesMin + PoolPolicy.startBytesMore
+    assert.deepStrictEqual(step(near - 1), { drop: [], start: undefined })
+    assert.deepStrictEqual(step(near), { drop: [], start: "one" })
+  })
+
+  it("starts and removes none in turn, whatever memory there is", () => {
+    const demand = { one: demandOf([], { kept: 8 }) }
+    for (let spare = -2 * sandboxBytes; spare < 20 * sandboxBytes; spare += 2 ** 20) {
+      const waiting: Array<PoolPolicy.Waiting> = []
+      let steps = 0
+      for (; steps < 20; steps++) {
+        // Each sandbox takes twice what it is counted as.
+        const available = defaults.memoryAvailableBytesMin + spare - waiting.length * 2 * sandboxBytes
+        const { drop, start } = PoolPolicy.next(factsOf(demand, waiting, available), defaults)
+        assert.deepStrictEqual(drop, [], String(spare))
+        if (start === undefined) break
+        waiting.push(waits(`started-${steps}`, start, 0))
+      }
+      assert.isBelow(steps, 9)
+    }
+  })
+
+  it("stays within the memory of the pool", () => {
+    const limits = { ...defaults, sandboxesMax: 100, memoryBytesMax: 2.5 * sandboxBytes }
+    assert.deepStrictEqual(
+      PoolPolicy.shares(factsOf({ a: demandOf([], { kept: 5 }), b: demandOf([1]) }), limits),
+      new Map([
+        ["b", 0],
+        ["a", 2]
+      ]),
+      "first those to keep"
+    )
+  })
+
+  it.prop(
+    "finds the same peak as a count of every window",
+    [Schema.Array(between(0, 60)), between(0, 20)],
+    ([arrivals, window]) => {
+      const sorted = arrivals.toSorted((a, b) => a - b)
+      const counted = sorted.map((from) => sorted.filter((at) => at >= from && at <= from + window).length)
+      assert.strictEqual(PoolPolicy.peakWithin(sorted, window), Math.max(0, ...counted))
+    }
+  )
+
+  const Pool = Schema.Struct({
+    demand: Schema.Array(
+      Schema.Struct({
+        secondsAgo: Schema.Array(between(0, 700)),
+        kept: between(0, 3),
+        refillMillis: between(0, 9000)
+      })
+    ).check(Schema.isMaxLength(5)),
+    waiting: Schema.Array(Schema.Struct({ key: between(0, 6), secondsAgo: between(0, 2000) })),
+    sandboxesMax: between(0, 12),
+    memorySandboxes: between(0, 12),
+    isLow: Schema.Boolean
+  })
+
+  it.prop("settles within its limits from any state, and then does nothing more", [Pool], ([pool]) => {
+    const limits = {
+      ...defaults,
+      sandboxesMax: pool.sandboxesMax,
+      memoryBytesMax: pool.memorySandboxes * sandboxBytes
+    }
+    const demand = Object.fromEntries(
+      pool.demand.map(({ secondsAgo, ...more }, index) => [String(index), demandOf(secondsAgo, more)])
+    )
+    const available = pool.isLow ? limits.memoryAvailableBytesMin - 1 : undefined
+    let waiting = pool.waiting.map(({ key, secondsAgo }, index) =>
+      waits(`waiting-${index}`, String(key), secondsAgo)
+    )
+    for (let step = 0; ; step++) {
+      assert.isBelow(step, 30, "it never settles")
+      const { drop, start } = PoolPolicy.next(factsOf(demand, waiting, available), limits)
+      const gone = new Set(drop.map(({ id }) => id))
+      waiting = waiting.filter(({ id }) => !gone.has(id))
+      if (start !== undefined) waiting.push(waits(`started-${step}`, start, 0))
+      assert.isAtMost(waiting.length, Math.min(pool.sandboxesMax, pool.memorySandboxes))
+      if (drop.length === 0 && start === undefined) break
+    }
+    if (pool.isLow) return assert.deepStrictEqual(waiting, [])
+    for (const [key, share] of PoolPolicy.shares(factsOf(demand, waiting, available), limits))
+      assert.strictEqual(waiting.filter((one) => one.key === key).length, share)
+  })
+})

@@ -1,0 +1,456 @@
+import { assert, describe, it } from "@effect/vitest"
+import type { SandboxSpec } from "@cogni/sandbox-core"
+import * as PoolReport from "@cogni/sandbox-core/PoolReport"
+import { Effect, Exit, Fiber } from "effect"
+import { TestClock } from "effect/testing"
+import * as PoolPolicy from "../src/PoolPolicy.ts"
+import * as PoolHarness from "./PoolHarness.ts"
+import { hello, leftovers, llm, record, run, runner, settle } from "./Specs.ts"
+
+const spec: SandboxSpec.SandboxSpecInput = { image: "memory/agent", argv: ["agent"] }
+
+/** Lets the pool work until it has nothing to do. */
+const settled = Effect.andThen(settle, TestClock.adjust("1 millis")).pipe(Effect.andThen(settle))
+
+/** Sandboxes that take a second to be removed, until the effect has ended. */
+const slowly = <A, E, R>(troubles: PoolHarness.Troubles, effect: Effect.Effect<A, E, R>) =>
+  Effect.suspend(() => {
+    troubles.removeMillis = 1000
+    return Effect.ensuring(
+      effect,
+      Effect.suspend(() => {
+        troubles.removeMillis = 0
+        // A test that fails must end too.
+        return TestClock.adjust("1 minute")
+      })
+    )
+  })
+
+/** Lets the fibers of runs continue, until as many have ended. No time passes. */
+const awaited = (fibers: ReadonlyArray<Fiber.Fiber<unknown, unknown>>, count: number) =>
+  Effect.gen(function* () {
+    const ended = () => fibers.filter((fiber) => fiber.pollUnsafe() !== undefined).length
+    for (let turn = 0; turn < 50 && ended() < count; turn++) yield* settle
+    yield* settle
+    return ended()
+  })
+
+const withPool = (
+  options: Parameters<typeof PoolHarness.layer>[0] = {}
+): ReturnType<typeof PoolHarness.layer> => PoolHarness.layer({ program: hello, ...options })
+
+describe("SandboxPool", () => {
+  it.effect("starts a run cold at first, and the next in a sandbox that waited", () =>
+    Effect.gen(function* () {
+      const first = yield* run(spec)
+      yield* settled
+      assert.strictEqual((yield* PoolHarness.report).waiting.length, 1)
+      const second = yield* run({ ...spec, llm, inputs: [{ name: "prompt.txt", content: "x" }] })
+      assert.deepStrictEqual([first.exitCode, second.exitCode], [0, 0])
+      assert.strictEqual(second.output.stdout.text, "hello\n")
+      const { hits, misses } = yield* PoolHarness.report
+      assert.deepStrictEqual([hits, misses], [1, 1])
+      const recorded = [yield* record(first.runId), yield* record(second.runId)]
+      assert.deepStrictEqual(
+        recorded.map((one) => one?.pool),
+        ["miss", "hit"]
+      )
+      assert.strictEqual(recorded[1]?.outcome.status, "exited")
+      assert.deepStrictEqual(yield* leftovers(second.runId), [])
+    }).pipe(Effect.provide(withPool()))
+  )
+
+  it.effect("leaves the records of a process without a pool as they are", () =>
+    Effect.gen(function* () {
+      const { runId } = yield* run(spec)
+      const recorded = yield* record(runId)
+      assert.strictEqual(recorded?.outcome.status, "exited")
+      assert.notProperty(recorded, "pool")
+    }).pipe(Effect.provide(runner({ program: hello })))
+  )
+
+  it.effect("serves open sandboxes too", () =>
+    Effect.gen(function* () {
+      yield* settled
+      const { SandboxRunner } = yield* Effect.promise(() => import("@cogni/sandbox-core/SandboxRunner"))
+      const runner = yield* SandboxRunner
+      const exit = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const sandbox = yield* runner.open({ image: "memory/agent", env: { A: "1" } })
+          return yield* sandbox.exec(["agent"])
+        })
+      )
+      assert.strictEqual(exit.exitCode, 0)
+      assert.strictEqual((yield* PoolHarness.report).hits, 1)
+    }).pipe(
+      Effect.provide(withPool({ pool: { keep: [{ image: "memory/agent", supervised: true, count: 1 }] } }))
+    )
+  )
+
+  it.effect("keeps as many as a burst asked for, and forgets it when no run asks any more", () =>
+    Effect.gen(function* () {
+      yield* Effect.all(
+        Array.from({ length: 5 }, () => run(spec)),
+        { concurrency: "unbounded" }
+      )
+      yield* settled
+      assert.strictEqual((yield* PoolHarness.report).waiting.length, 5)
+      yield* Effect.all(
+        Array.from({ length: 5 }, () => run(spec)),
+        { concurrency: "unbounded" }
+      )
+      assert.strictEqual((yield* PoolHarness.report).hits, 5)
+      yield* TestClock.adjust("11 minutes")
+      yield* settled
+      assert.deepStrictEqual((yield* PoolHarness.report).waiting, [])
+    }).pipe(Effect.provide(withPool()))
+  )
+
+  it.effect("replaces a sandbox that has waited too long, and removes all of them when it closes", () => {
+    const seen = PoolHarness.makeSeen()
+    return Effect.gen(function* () {
+      yield* Effect.gen(function* () {
+        yield* settled
+        assert.strictEqual(seen.prepared.length, 2)
+        yield* TestClock.adjust("31 minutes")
+        yield* settled
+        assert.strictEqual(seen.prepared.length, 4)
+        assert.strictEqual(seen.existing.size, 4, "two sandboxes and their directories")
+      }).pipe(Effect.provide(withPool({ seen, pool: { keep: [{ image: "memory/agent", count: 2 }] } })))
+      assert.deepStrictEqual([...seen.existing], [])
+    })
+  })
+
+  it.effect("lets nothing wait while the host is low on memory", () => {
+    const low = PoolPolicy.defaults.memoryAvailableBytesMin
+    let available = low + PoolPolicy.startBytesMore
+    const pool = {
+      keep: [{ image: "memory/agent", count: 2 }],
+      memoryAvailableBytes: Effect.sync(() => available)
+    }
+    return Effect.gen(function* () {
+      const waitingWith = Effect.fnUntraced(function* (bytes: number) {
+        available = bytes
+        yield* TestClock.adjust("5 seconds")
+        yield* settled
+        return (yield* PoolHarness.report).waiting.length
+      })
+      assert.strictEqual(yield* waitingWith(available), 2)
+      assert.strictEqual(yield* waitingWith(low), 2)
+      assert.strictEqual(yield* waitingWith(low - 1), 0)
+      assert.strictEqual(yield* waitingWith(low + PoolPolicy.startBytesMore - 1), 0, "it would be low again")
+      assert.strictEqual(yield* waitingWith(low + PoolPolicy.startBytesMore), 2)
+    }).pipe(Effect.provide(withPool({ pool })))
+  })
+
+  it.effect("pauses longer after each failed start, says why, and runs start cold meanwhile", () => {
+    const troubles = { ...PoolHarness.makeTroubles(), prepareFails: true }
+    return Effect.gen(function* () {
+      yield* settled
+      const failing = yield* PoolHarness.report
+      assert.include(failing.failure, "it does not start")
+      assert.include(PoolReport.problemOf(failing), "it does not start")
+      assert.strictEqual((yield* run(spec)).exitCode, 0)
+      troubles.prepareFails = false
+      yield* TestClock.adjust("5 seconds")
+      yield* settled
+      const working = yield* PoolHarness.report
+      assert.isUndefined(working.failure)
+      assert.strictEqual(working.waiting.length, 1)
+    }).pipe(Effect.provide(withPool({ troubles, pool: { keep: [{ image: "memory/agent", count: 1 }] } })))
+  })
+
+  it.effect("keeps its other sandboxes while those of one image cannot be started", () => {
+    const missing = "memory/missing"
+    const troubles = { ...PoolHarness.makeTroubles(), missingImage: missing }
+    return Effect.gen(function* () {
+      yield* run({ ...spec, image: missing })
+      yield* settled
+      const { failure, waiting } = yield* PoolHarness.report
+      assert.include(failure, "its image does not exist")
+      assert.deepStrictEqual(
+        waiting.map(({ image }) => image),
+        ["memory/agent", "memory/agent"]
+      )
+      yield* run(spec)
+      yield* settled
+      const later = yield* PoolHarness.report
+      assert.deepStrictEqual([later.hits, later.waiting.length], [1, 2])
+    }).pipe(Effect.provide(withPool({ troubles, pool: { keep: [{ image: "memory/agent", count: 2 }] } })))
+  })
+
+  it.effect("pauses after a defect of a start as after a failure, and says so", () => {
+    const [troubles, seen] = [{ ...PoolHarness.makeTroubles(), prepareDies: true }, PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      yield* settled
+      assert.strictEqual(seen.asked, 1)
+      assert.include((yield* PoolHarness.report).failure, "it has a defect")
+      troubles.prepareDies = false
+      yield* TestClock.adjust("5 seconds")
+      yield* settled
+      assert.strictEqual((yield* PoolHarness.report).waiting.length, 1)
+    }).pipe(
+      Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
+    )
+  })
+
+  it.effect.each(["bindFails", "postureDiffers"] as const)(
+    "starts a run cold if its sandbox cannot be used (%s), and removes that sandbox",
+    (trouble) => {
+      const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+      return Effect.gen(function* () {
+        yield* settled
+        troubles[trouble] = true
+        const result = yield* run(spec)
+        assert.strictEqual(result.output.stdout.text, "hello\n")
+        assert.strictEqual((yield* record(result.runId))?.pool, "unusable")
+        const { discarded, hits, misses } = yield* PoolHarness.report
+        assert.deepStrictEqual([discarded, hits, misses], [1, 0, 1])
+        yield* settle
+        assert.isFalse(seen.existing.has(seen.prepared[0]!))
+        assert.deepStrictEqual(yield* leftovers(result.runId), [])
+      }).pipe(
+        Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
+      )
+    }
+  )
+
+  it.effect.each(["bindFails", "postureDiffers"] as const)(
+    "lets no run wait long for the removal of a sandbox that it cannot use (%s)",
+    (trouble) => {
+      const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+      return Effect.gen(function* () {
+        yield* settled
+        yield* slowly(
+          troubles,
+          Effect.gen(function* () {
+            troubles[trouble] = true
+            troubles.removeMillis = 10_000
+            const running = yield* Effect.forkChild(run(spec))
+            assert.strictEqual(yield* awaited([running], 1), 0)
+            yield* TestClock.adjust("2 seconds")
+            assert.strictEqual(yield* awaited([running], 1), 1)
+            assert.strictEqual((yield* Fiber.join(running)).exitCode, 0)
+            assert.isTrue(seen.existing.has(seen.prepared[0]!))
+            yield* TestClock.adjust("8 seconds")
+            yield* settle
+            assert.isFalse(seen.existing.has(seen.prepared[0]!))
+          })
+        )
+      }).pipe(
+        Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
+      )
+    }
+  )
+
+  it.effect("takes the next sandbox if one has ended, and none whose image was replaced", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      yield* settled
+      seen.killed.add(seen.prepared[0]!)
+      yield* run(spec)
+      assert.deepStrictEqual(seen.bound, [seen.prepared[1]!])
+      yield* settled
+      troubles.images += 1
+      assert.strictEqual((yield* run(spec)).exitCode, 0)
+      assert.strictEqual(seen.bound.length, 1, "the run started cold")
+      yield* settled
+      yield* run(spec)
+      assert.strictEqual(seen.bound.length, 2, "one of the new image was started")
+    }).pipe(
+      Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 2 }] } }))
+    )
+  })
+
+  it.effect("replaces sandboxes that ended or whose image was replaced, before a run needs them", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      yield* settled
+      for (const change of [() => seen.killed.add(seen.prepared[0]!), () => (troubles.images += 1)]) {
+        const before = [...seen.existing]
+        change()
+        yield* TestClock.adjust("5 seconds")
+        yield* settled
+        assert.strictEqual(seen.existing.size, 2)
+        assert.notInclude(before, [...seen.existing][0])
+      }
+      yield* run(spec)
+      assert.strictEqual((yield* PoolHarness.report).discarded, 0)
+    }).pipe(
+      Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
+    )
+  })
+
+  it.effect("removes nothing that a run got while the pool looked at it", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    const pool = { keep: [{ image: "memory/agent", count: 1 }] }
+    return Effect.gen(function* () {
+      yield* settled
+      const [id] = seen.prepared
+      troubles.lookMillis = 1000
+      yield* TestClock.adjust("5 seconds")
+      troubles.lookMillis = 0
+      const running = yield* Effect.forkChild(run(spec))
+      yield* settled
+      assert.deepStrictEqual(seen.bound, [id])
+      seen.killed.add(id!)
+      yield* TestClock.adjust("1 second")
+      yield* settled
+      assert.isTrue(seen.existing.has(id!))
+      yield* Fiber.interrupt(running)
+      assert.isFalse(seen.existing.has(id!))
+    }).pipe(Effect.provide(PoolHarness.layer({ troubles, seen, pool, program: () => Effect.never })))
+  })
+
+  it.effect("removes a taken sandbox if its run is interrupted at any moment", () => {
+    const seen = PoolHarness.makeSeen()
+    return Effect.gen(function* () {
+      for (let turns = 0; turns < 60; turns += 3) {
+        yield* settled
+        const running = yield* Effect.forkChild(run(spec))
+        yield* Effect.repeat(Effect.yieldNow, { times: turns })
+        yield* Fiber.interrupt(running)
+      }
+      yield* settled
+      assert.strictEqual(seen.existing.size, 2, "the one that waits now, and its directories")
+    }).pipe(
+      Effect.provide(
+        PoolHarness.layer({
+          seen,
+          program: () => Effect.never,
+          pool: { limits: { sandboxesMax: 1 }, keep: [{ image: "memory/agent", count: 1 }] }
+        })
+      )
+    )
+  })
+
+  it.effect("lets no run wait for the removal of its empty sandbox, up to 16 at once", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      yield* settled
+      yield* slowly(
+        troubles,
+        Effect.gen(function* () {
+          const running = yield* Effect.forEach(Array.from({ length: 17 }), () => Effect.forkChild(run(spec)))
+          assert.strictEqual(yield* awaited(running, 16), 16)
+          assert.strictEqual((yield* PoolHarness.report).removing, 16)
+          assert.isTrue(seen.bound.every((id) => seen.existing.has(id)))
+          yield* TestClock.adjust("2 seconds")
+          assert.strictEqual(yield* awaited(running, 17), 17)
+          assert.strictEqual((yield* PoolHarness.report).removing, 0)
+          assert.isFalse(seen.bound.some((id) => seen.existing.has(id)))
+        })
+      )
+    }).pipe(
+      Effect.provide(
+        withPool({
+          troubles,
+          seen,
+          pool: {
+            limits: { sandboxesMax: 17, memoryBytesMax: 2 ** 30 },
+            keep: [{ image: "memory/agent", count: 17 }]
+          }
+        })
+      )
+    )
+  })
+
+  it.effect("removes a sandbox before its run returns if its program was interrupted", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      yield* settled
+      yield* slowly(
+        troubles,
+        Effect.gen(function* () {
+          const running = yield* Effect.forkChild(run(spec))
+          yield* settle
+          const stopping = yield* Effect.forkChild(Fiber.interrupt(running))
+          assert.strictEqual(yield* awaited([stopping], 1), 0)
+          yield* TestClock.adjust("2 seconds")
+          assert.strictEqual(yield* awaited([stopping], 1), 1)
+          assert.isFalse(seen.existing.has(seen.bound[0]!))
+        })
+      )
+    }).pipe(
+      Effect.provide(
+        PoolHarness.layer({
+          troubles,
+          seen,
+          program: () => Effect.never,
+          pool: { keep: [{ image: "memory/agent", count: 1 }] }
+        })
+      )
+    )
+  })
+
+  it.effect("ends with all sandboxes removed, also those of runs that have ended", () => {
+    const [troubles, seen] = [PoolHarness.makeTroubles(), PoolHarness.makeSeen()]
+    return Effect.gen(function* () {
+      const whole = Effect.gen(function* () {
+        yield* settled
+        troubles.removeMillis = 1000
+        yield* run(spec)
+        assert.isTrue(seen.existing.has(seen.bound[0]!))
+      }).pipe(
+        Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
+      )
+      const ending = yield* Effect.forkChild(whole)
+      assert.strictEqual(yield* awaited([ending], 1), 0)
+      yield* TestClock.adjust("3 seconds")
+      assert.strictEqual(yield* awaited([ending], 1), 1)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.await(ending)))
+      assert.deepStrictEqual([...seen.existing], [])
+    })
+  })
+
+  it.effect("refuses invalid sandboxes to keep, more than it has places for, and invalid limits", () => {
+    const image = "memory/agent"
+    const refused = [
+      { keep: [{ image: "Not an image", count: 1 }] },
+      { keep: [{ image, count: 1.5 }] },
+      { keep: [{ image, count: -1 }] },
+      { keep: [{ image, count: 9 }] },
+      { keep: [{ image, count: 3 }], limits: { memoryBytesMax: 2 * PoolPolicy.sandboxBytes } },
+      { limits: { sandboxesMax: Number.NaN } },
+      { limits: { ageSecondsMax: -1 } }
+    ]
+    return Effect.forEach(refused, (pool) =>
+      Effect.map(Effect.exit(Effect.provide(PoolHarness.report, withPool({ pool }))), (exit) =>
+        assert.isTrue(Exit.isFailure(exit), JSON.stringify(pool))
+      )
+    )
+  })
+
+  it.effect("keeps all that it was asked to keep of one shape, and has memory for all of its sandboxes", () =>
+    Effect.gen(function* () {
+      yield* settled
+      assert.strictEqual((yield* PoolHarness.report).waiting.length, 40)
+    }).pipe(
+      Effect.provide(
+        withPool({
+          pool: {
+            limits: { sandboxesMax: 40 },
+            keep: [
+              { image: "memory/agent", count: 30 },
+              { image: "memory/agent", count: 10, limits: { memoryBytesMax: 2 ** 28 } }
+            ]
+          }
+        })
+      )
+    )
+  )
+
+  it("has a problem if no run ever gets a sandbox", () => {
+    const report = { waiting: [], started: 3, hits: 0, misses: 0, cold: {}, discarded: 0, removing: 0 }
+    const { problemOf } = PoolReport
+    assert.isUndefined(problemOf(report))
+    assert.isUndefined(problemOf({ ...report, misses: 9 }))
+    assert.isUndefined(problemOf({ ...report, misses: 90, hits: 10 }))
+    assert.include(problemOf({ ...report, misses: 90, hits: 1 }), "only 1 of 91 runs found a waiting sandbox")
+    assert.include(problemOf({ ...report, misses: 10 }), "none of 10 runs found a waiting sandbox")
+    assert.include(
+      problemOf({ ...report, misses: 2, cold: { workspace: 9, files: 3 } }),
+      "9 of them because its workspace is a directory"
+    )
+  })
+})

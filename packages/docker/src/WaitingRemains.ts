@@ -1,0 +1,60 @@
+/**
+ * Directories of sandboxes that waited for a run, whose host process has died: inputs and files of its runs may be in
+ * them. Removed at the start of every process that runs sandboxes, by `prune`, and before new ones are made.
+ */
+import { parseOwner } from "@cogni/sandbox-core/ResourceLabels"
+import * as HostTree from "@cogni/sandbox-host-files/HostTree"
+import { Effect } from "effect"
+import { lstat, readdir, readFile } from "node:fs/promises"
+import { join } from "node:path"
+import * as HostOwner from "./HostOwner.ts"
+import * as ReapMetrics from "./internal/ReapMetrics.ts"
+
+/** Age in seconds at which directories of an unknown owner are removed: none is in use for longer than a day. */
+const unknownSecondsMax = 100_000
+
+/** The names of all directories that waiting sandboxes have. Whatever has another name belongs to someone else. */
+const ownName = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/u
+
+/** Returns the paths of the directories that `reap` would remove. */
+export const orphans = (directory: string): Effect.Effect<ReadonlyArray<string>> =>
+  Effect.promise(async () => {
+    // Nothing is removed through a link, or for another user.
+    if ((await ownDirectory(directory)) === undefined) return []
+    const names = await readdir(directory).catch((): Array<string> => [])
+    const paths = names.filter((name) => ownName.test(name)).map((name) => join(directory, name))
+    const orphaned = await Promise.all(paths.map(isOrphaned))
+    return paths.filter((_, index) => orphaned[index])
+  })
+
+/** Removes the directories of dead processes. Those that cannot be removed stay until the next time. */
+export const reap = (directory: string): Effect.Effect<void> =>
+  Effect.flatMap(orphans(directory), (paths) =>
+    Effect.forEach(
+      paths,
+      (path) =>
+        HostTree.remove(path).pipe(
+          Effect.matchEffect({
+            onSuccess: () => ReapMetrics.found("waiting", "removed"),
+            onFailure: ({ message }) =>
+              Effect.andThen(ReapMetrics.found("waiting", "failed"), Effect.logWarning(message))
+          })
+        ),
+      { discard: true }
+    )
+  )
+
+const ownDirectory = async (path: string) => {
+  const found = await lstat(path).catch(() => undefined)
+  return found?.isDirectory() === true && found.uid === process.geteuid?.() ? found : undefined
+}
+
+const isOrphaned = async (base: string): Promise<boolean> => {
+  const found = await ownDirectory(base)
+  if (found === undefined) return false
+  const text = await readFile(join(base, "owner"), "utf8").catch(() => "")
+  const owner = parseOwner(text)
+  const liveness = owner === undefined ? "unknown" : HostOwner.liveness(owner)
+  if (liveness !== "unknown") return liveness === "dead"
+  return Date.now() - found.mtimeMs > unknownSecondsMax * 1000
+}

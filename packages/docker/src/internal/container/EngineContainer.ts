@@ -1,0 +1,307 @@
+/**
+ * A created container of the engine as a `Container`: its streams, its start, its checks and its end.
+ *
+ * The container of a waiting sandbox is checked twice: when it starts, and when it has got its run. If this host reads
+ * what the kernel counts, the first process of that container reports the exit. The run does not wait for the engine.
+ */
+import type {
+  Container,
+  ContainerError,
+  ContainerExit,
+  ContainerSpec
+} from "@cogni/sandbox-core/ContainerRuntime"
+import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
+import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxError"
+import { unusable } from "@cogni/sandbox-core/WaitingSandbox"
+import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
+import { Clock, Deferred, type Duration, Effect, Fiber, Schedule, Scope, type Semaphore } from "effect"
+import { randomBytes } from "node:crypto"
+import type * as DockerApi from "../../DockerApi.ts"
+import * as AttachedContainer from "../engine/AttachedContainer.ts"
+import type * as ContainerEvents from "../engine/ContainerEvents.ts"
+import * as Binding from "./Binding.ts"
+import * as ConfirmedExit from "./ConfirmedExit.ts"
+import * as ContainerEnvironment from "./ContainerEnvironment.ts"
+import * as ContainerFiles from "./ContainerFiles.ts"
+import * as Deadline from "./Deadline.ts"
+import type * as Hardening from "./Hardening.ts"
+import * as KernelFacts from "./KernelFacts.ts"
+import {
+  engineMismatches,
+  hostMismatches,
+  limitMismatches,
+  parseReport,
+  parseStatus
+} from "./PostureReport.ts"
+import * as Supervisor from "./Supervisor.ts"
+
+/** Services that all containers of a runtime share. */
+export interface Engine {
+  readonly api: DockerApi.DockerApi["Service"]
+  readonly events: Effect.Success<ReturnType<typeof ContainerEvents.make>>
+  readonly kernelFacts: Effect.Success<typeof KernelFacts.make>
+  /** Bounds the concurrent starts. */
+  readonly starts: Semaphore.Semaphore
+}
+
+/** Specification that a container is checked against. */
+export interface Asked {
+  readonly spec: ContainerSpec
+  readonly hostConfig: Hardening.HostConfig
+  /** Start of the run, if that is not the start of the container. */
+  readonly sinceMillis?: number | undefined
+}
+
+export const open = Effect.fnUntraced(function* (
+  { api, events, kernelFacts, starts }: Engine,
+  id: string,
+  { isWaiting, ...first }: Asked & { readonly isWaiting: boolean }
+) {
+  let asked: Asked = first
+  const { role, stdin, supervised } = first.spec
+  const held = role === "agent"
+  const scope = yield* Effect.scope
+  const told = yield* events.follow(id)
+  // The configuration is final once the container is created. Fetched here, so that no start waits for it.
+  const created = yield* Effect.forkScoped(held ? Effect.undefined : api.inspect(id), {
+    startImmediately: true
+  })
+  const socket = yield* Effect.acquireRelease(api.attach(id), (open) => Effect.sync(() => open.destroy()))
+  const exited = yield* Deferred.make<ContainerExit, ContainerError>()
+  let kernel: KernelFacts.KernelWatch | undefined
+  let processId: number | undefined
+  let stopRequested = false
+  const attached = yield* AttachedContainer.make({ socket, held, onEnd: () => kernel?.sample() })
+  const supervisor =
+    supervised === true
+      ? yield* Supervisor.make({
+          output: attached.output,
+          write: attached.write,
+          // The supervisor exits when its stdin closes, and the container with it.
+          hangUp: Effect.sync(() => socket.destroy())
+        })
+      : undefined
+
+  /** A waiting container is not sampled, so that it costs no processor. */
+  const observe = Effect.gen(function* () {
+    if (processId !== undefined) kernel = yield* kernelFacts.observe(processId, id)
+  })
+
+  const start = Effect.gen(function* () {
+    yield* attached.listen
+    if (!held) yield* verifyConfiguration(yield* Fiber.join(created), asked.hostConfig)
+    // Sent before the start, so that the response needs no further round trip.
+    const waiting = yield* Effect.forkScoped(api.waitNextExit(id), { startImmediately: true })
+    yield* starts.withPermits(1)(api.start(id))
+    // Its input stays open, because every container ends when that ends: this happens when this process dies.
+    if (role === "proxy") yield* attached.write(Buffer.from(stdin ?? ""))
+    const inspected = held ? yield* api.inspect(id) : undefined
+    processId = inspected?.State.Pid
+    if (!isWaiting) yield* observe
+    yield* ConfirmedExit.state(api, id, { waited: Fiber.join(waiting), outputEnded: attached.ended }).pipe(
+      Effect.flatMap((state) =>
+        told.killed && !stopRequested
+          ? ConfirmedExit.killedFromOutside(api)
+          : Effect.sync(() => exitOf(state, asked, { told, kernel }))
+      ),
+      Effect.onExit((exit) => Deferred.done(exited, exit)),
+      Effect.forkScoped
+    )
+    return held ? yield* posture(inspected, asked, yield* attached.report) : undefined
+  }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
+
+  /** Completes the exit when the first process has reported it. Its control groups exist until this host hangs up. */
+  const hearExit = attached.told.pipe(
+    Effect.flatMap((exitCode): Effect.Effect<unknown> =>
+      told.killed
+        ? // The engine reports the exit.
+          Effect.sync(() => socket.end())
+        : Deferred.succeed(exited, {
+            ...exitOf({ ExitCode: exitCode, OOMKilled: false }, asked, { told, kernel }),
+            isEmpty: true
+          })
+    ),
+    Effect.forkScoped
+  )
+
+  /** Tells a waiting container its run, and the engine at the same time, and checks the container again. */
+  const claim = (
+    run: Omit<Asked, "sinceMillis">,
+    onEngine: Effect.Effect<DockerApi.Inspected | undefined, ContainerError>
+  ) =>
+    Effect.gen(function* () {
+      asked = { ...run, sinceMillis: yield* Clock.currentTimeMillis }
+      yield* observe
+      yield* requireUntroubled(troubled)
+      const token = kernel?.isComplete === true && supervisor === undefined ? randomBytes(16) : undefined
+      if (token !== undefined) yield* hearExit
+      const text = token?.toString("hex") ?? ""
+      const [report, inspected] = yield* Effect.all(
+        [attached.claim(Binding.encode(run.spec, text), text), onEngine],
+        { concurrency: 2 }
+      )
+      // The limits of the run may have been in force before its program is.
+      kernel?.sample()
+      yield* requireUntroubled(troubled)
+      const seen = yield* posture(inspected, asked, report)
+      yield* noneOf(
+        inspected === undefined
+          ? []
+          : limitMismatches(run.hostConfig, KernelFacts.limits(inspected.State.Pid, id))
+      )
+      return seen
+    }).pipe(Scope.provide(scope), Effect.withSpan("Container.claim"))
+
+  const stop = Effect.fn("Container.stop")(function* (grace: Duration.Duration) {
+    stopRequested = true
+    // A supervisor exits when its stdin closes. It ignores signals, because one could come from inside the sandbox.
+    yield* supervisor === undefined ? api.kill(id, "SIGTERM") : Effect.sync(() => socket.end())
+    const ended = yield* Deferred.await(exited).pipe(Effect.exit, Effect.timeoutOption(grace))
+    if (ended._tag === "None") yield* api.kill(id, "SIGKILL")
+  })
+
+  const container: Container = {
+    id,
+    start,
+    proceed: attached.go,
+    output: attached.output,
+    exit: Deferred.await(exited),
+    send: attached.write,
+    stop,
+    whilePaused: (effect) => paused(api, id, effect),
+    ...(supervisor === undefined
+      ? takesNoCommands
+      : {
+          exec: (command) =>
+            supervisor.exec({
+              ...command,
+              env: { ...ContainerEnvironment.ofAgent(asked.spec), ...command.env }
+            }),
+          // Without the caller's variables, which could change what the file program reports.
+          files: ContainerFiles.make(supervisor)
+        })
+  }
+  /** Ends a container whose run cannot go on. */
+  const fail = (error: ContainerError) =>
+    Effect.andThen(Deferred.fail(exited, error), Effect.ignore(api.kill(id, "SIGKILL")))
+
+  const troubled = () => troubleOf(told, kernel?.facts())
+  return { container, claim, fail, hasEnded: attached.hasEnded, troubled }
+})
+
+/** Returns what happened to a waiting container that would be taken for something of its run. Pure. */
+const troubleOf = (
+  told: { readonly killed: boolean; readonly oomKilled: boolean },
+  facts: KernelFacts.KernelFacts | undefined
+): string | undefined => {
+  if (told.killed) return "it was sent a signal while it waited"
+  if (told.oomKilled || facts?.oomKilled === true) return "it ran out of memory while it waited"
+  return facts?.processesRefused === true ? "it ran out of processes while it waited" : undefined
+}
+
+const requireUntroubled = (troubled: () => string | undefined) =>
+  Effect.suspend(() => {
+    const why = troubled()
+    return why === undefined ? Effect.void : Effect.fail(unusable(why))
+  })
+
+const exitOf = (
+  state: Parameters<typeof Deadline.hasPassed>[0] & Pick<DockerApi.Inspected["State"], "OOMKilled">,
+  { sinceMillis, spec }: Asked,
+  {
+    kernel,
+    told
+  }: { readonly told: { readonly oomKilled: boolean }; readonly kernel: KernelFacts.KernelWatch | undefined }
+): ContainerExit => {
+  const facts = kernel?.facts()
+  const oomKilled = state.OOMKilled || told.oomKilled || facts?.oomKilled === true
+  const processesRefused = facts?.processesRefused === true
+  return {
+    exitCode: state.ExitCode,
+    oomKilled,
+    processesRefused,
+    ...(Deadline.hasPassed(state, spec, sinceMillis) ? { deadlinePassed: true } : {}),
+    // The kernel kills and refuses only at the limit, so the limit was the peak even if no sample saw it.
+    peak: {
+      ...facts?.peak,
+      ...(oomKilled ? { memoryBytes: spec.limits.memoryBytesMax } : {}),
+      ...(processesRefused ? { processes: spec.limits.processesMax } : {})
+    }
+  }
+}
+
+/** Pauses a container while an effect runs. */
+const paused = <A, E>(api: Engine["api"], id: string, effect: Effect.Effect<A, E>) => {
+  /**
+   * Retries a pause or unpause until the container has left `status`. A container that ends meanwhile can be neither
+   * paused nor unpaused, and the engine notices the end with a delay.
+   */
+  const outOf = (status: "running" | "paused", change: Effect.Effect<void, ContainerError>) =>
+    change.pipe(
+      Effect.catch((error) =>
+        Effect.flatMap(api.inspect(id), (found) =>
+          found?.State.Status === status ? Effect.fail(error) : Effect.void
+        )
+      ),
+      Effect.retry({
+        schedule: Schedule.spaced("50 millis"),
+        times: 40,
+        while: ({ _tag }) => _tag === "ContainerFailed"
+      })
+    )
+  return Effect.acquireUseRelease(
+    outOf("running", api.pause(id)),
+    () => effect,
+    () => outOf("paused", api.unpause(id))
+  )
+}
+
+/** Checks the configuration that the engine reports: the only witness for a container that is not an agent's. */
+const verifyConfiguration = (
+  inspected: DockerApi.Inspected | undefined,
+  hostConfig: Hardening.HostConfig
+): Effect.Effect<void, PostureMismatch> =>
+  noneOf(
+    inspected === undefined
+      ? ["the engine does not know the container"]
+      : engineMismatches(hostConfig, inspected.HostConfig)
+  )
+
+const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, PostureMismatch> =>
+  mismatches.length === 0 ? Effect.void : Effect.fail(new PostureMismatch({ mismatches }))
+
+/** Combines the reports of all witnesses, or fails with the mismatches. */
+const posture = (
+  inspected: DockerApi.Inspected | undefined,
+  { hostConfig, spec }: Asked,
+  report: string
+): Effect.Effect<Posture, PostureMismatch> => {
+  const seen = parseReport(report)
+  if (seen === undefined || inspected === undefined) {
+    return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox's report is invalid"] }))
+  }
+  const status = KernelFacts.processStatus(inspected.State.Pid, inspected.Id)
+  const mismatches = [
+    ...engineMismatches(hostConfig, inspected.HostConfig),
+    ...(status === undefined ? [] : hostMismatches(parseStatus(status))),
+    ...hostExchanged(spec.mounts, KernelFile.bootId(), (target) =>
+      KernelFacts.identityInside(inspected.State.Pid, inspected.Id, target)
+    )
+  ]
+  const witnesses = status === undefined ? (["engine"] as const) : (["engine", "host"] as const)
+  return Effect.as(noneOf(mismatches), { ...seen, confirmedBy: [...seen.confirmedBy, ...witnesses] })
+}
+
+/** The error of a container without a supervisor, which runs a single program. */
+const unsupervised = new ContainerFailed({
+  operation: "exec",
+  detail: "the container does not accept commands",
+  remedy: "Set `supervised: true` in its ContainerSpec"
+})
+
+const refuse = () => Effect.fail(unsupervised)
+
+const takesNoCommands: Pick<Container, "exec" | "files"> = {
+  exec: refuse,
+  files: { read: refuse, write: refuse, list: refuse, stat: refuse, remove: refuse }
+}

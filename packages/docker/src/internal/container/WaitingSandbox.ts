@@ -1,0 +1,126 @@
+/**
+ * A started sandbox that waits for a run, and what binds it to one (docs/adr/0040-a-pool-without-identity.md).
+ *
+ * The engine gives it the limits of the run, and after the start of the agent its name, because a rename takes the
+ * engine longer than everything else. Its attach stream tells it the rest.
+ */
+import type { Container, ContainerError, ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { mismatches } from "@cogni/sandbox-core/Posture"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import { ContainerFailed, PostureMismatch } from "@cogni/sandbox-core/SandboxError"
+import { boundTwice, nameInUse, unusable, type WaitingContainer } from "@cogni/sandbox-core/WaitingSandbox"
+import { Effect } from "effect"
+import type { DockerApi, Inspected } from "../../DockerApi.ts"
+import type * as EngineContainer from "./EngineContainer.ts"
+import * as Hardening from "./Hardening.ts"
+import * as RunName from "./RunName.ts"
+
+interface Opened extends Effect.Success<ReturnType<typeof EngineContainer.open>>, EngineContainer.Asked {
+  readonly nameOf: (runId: RunId, role: "agent") => string
+  /** Notes which run has the sandbox, until that is removed. `undefined`: the run has another one of this process. */
+  readonly noteRun: (runId: RunId) => { readonly noteStart: Effect.Effect<void> } | undefined
+}
+
+/** Starts the sandbox, verifies its posture, and lets it wait. */
+export const make = Effect.fnUntraced(function* (
+  api: DockerApi["Service"],
+  { claim, container, fail, hasEnded, hostConfig, nameOf, noteRun, spec, troubled }: Opened
+) {
+  const posture = yield* container.start
+  const found = posture === undefined ? ["the sandbox did not report its posture"] : mismatches(posture, spec)
+  if (posture === undefined || found.length > 0) return yield* new PostureMismatch({ mismatches: found })
+  let isBound = false
+  const looked = Effect.map(
+    Effect.all([api.inspect(container.id), api.imageId(spec.image)], { concurrency: 2 }),
+    ([inspected, imageId]) => ({ inspected, why: whyUnusable(inspected, imageId) ?? troubled() })
+  )
+
+  const bind = Effect.fnUntraced(function* (run: ContainerSpec) {
+    if (isBound) return yield* boundTwice
+    isBound = true
+    const different = differences(spec, run)
+    if (different.length > 0) return yield* otherShape(different)
+    const name = nameOf(run.runId, "agent")
+    const noted = noteRun(run.runId)
+    if (noted === undefined) return yield* nameInUse(name)
+    const scope = yield* Effect.scope
+    const runConfig = Hardening.hostConfig(run)
+    const onEngine = Effect.gen(function* () {
+      if (!isSameSize(hostConfig, runConfig)) yield* api.update(container.id, sizeOf(runConfig))
+      const [{ inspected, why }, other] = yield* Effect.all([looked, api.inspect(name)], { concurrency: 2 })
+      if (why !== undefined) return yield* unusable(why)
+      return other === undefined ? inspected : yield* nameInUse(name)
+    })
+    // If another process has started a run of this ID meanwhile, this one ends.
+    const renamed = RunName.give(api, { id: container.id, name, fail })
+    return {
+      ...container,
+      // Compares all of the engine's configuration with that of a cold start.
+      start: claim({ spec: run, hostConfig: runConfig }, inTime(onEngine)),
+      proceed: noted.noteStart.pipe(
+        Effect.andThen(container.proceed),
+        Effect.andThen(Effect.forkIn(renamed, scope)),
+        Effect.asVoid
+      )
+    } satisfies Container
+  })
+
+  return {
+    id: container.id,
+    posture,
+    hasEnded,
+    unusable: Effect.map(looked, ({ why }) => why),
+    bind
+  } satisfies WaitingContainer
+})
+
+/** Time for the engine to do its part of a claim. After it, the run starts cold. */
+const engineSecondsMax = 5
+
+/** Bounds the part of a claim that the engine does. */
+export const inTime = <A>(onEngine: Effect.Effect<A, ContainerError>): Effect.Effect<A, ContainerError> =>
+  Effect.timeoutOrElse(onEngine, {
+    duration: `${engineSecondsMax} seconds`,
+    orElse: () => Effect.fail(unusable(`the engine did not answer within ${engineSecondsMax} s`))
+  })
+
+/** Returns why a sandbox cannot serve a run. Pure. */
+export const whyUnusable = (
+  inspected: Pick<Inspected, "ExecIDs" | "Image" | "State"> | undefined,
+  imageId: string | undefined
+): string | undefined => {
+  if (inspected === undefined) return "it was removed"
+  if (inspected.State.Status !== "running") return `it is ${inspected.State.Status}`
+  // Its starter could have changed it, and could still read what the run does.
+  if ((inspected.ExecIDs ?? []).length > 0) return "another program was started in it while it waited"
+  if (imageId === undefined) return "its image was removed"
+  return inspected.Image === imageId ? undefined : "its image was replaced"
+}
+
+/** Settings that the engine can change while a container runs. */
+const sizeOf = ({ CpuPeriod, CpuQuota, Memory, MemorySwap, PidsLimit }: Hardening.HostConfig) => ({
+  CpuPeriod,
+  CpuQuota,
+  Memory,
+  MemorySwap,
+  PidsLimit
+})
+
+const isSameSize = (one: Hardening.HostConfig, other: Hardening.HostConfig): boolean =>
+  JSON.stringify(sizeOf(one)) === JSON.stringify(sizeOf(other))
+
+/** Returns what a run asks for that the posture check does not compare, and that a sandbox cannot change. Pure. */
+export const differences = (waiting: ContainerSpec, run: ContainerSpec): ReadonlyArray<string> => [
+  ...(run.role === "agent" ? [] : ["role"]),
+  ...(run.image === waiting.image ? [] : ["image"]),
+  ...((run.supervised === true) === (waiting.supervised === true) ? [] : ["supervised"]),
+  ...(run.user.userId === waiting.user.userId && run.user.groupId === waiting.user.groupId ? [] : ["user"]),
+  ...(run.network.mode === "none" ? [] : ["network"])
+]
+
+const otherShape = (fields: ReadonlyArray<string>) =>
+  new ContainerFailed({
+    operation: "bind",
+    detail: `the waiting sandbox differs from what the run asks for: ${fields.join(", ")}`,
+    remedy: "Start this run in a container of its own"
+  })
