@@ -1,7 +1,7 @@
 /**
  * A target for Prometheus with the metrics of rare events, which a healthy server does not have: a canary, a spent
- * budget, an approval without a decision, a refused spec, leftovers, and a verdict about a cost. Each comes from the
- * code that counts it in production.
+ * budget, an approval without a decision, a refused spec, leftovers, a verdict about a cost, and a pool. Each comes
+ * from the code that counts it in production.
  */
 import * as Approval from "@cogni/sandbox-core/Approval"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
@@ -17,7 +17,9 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Context, Effect, Layer, Metric } from "effect"
 import { HttpServer } from "effect/http"
 import { createServer } from "node:http"
+import * as PoolHarness from "../../packages/core/test/PoolHarness.ts"
 import { entryOf, runOf } from "../../packages/ledger/src/testing/LedgerContract.ts"
+import * as Await from "./Await.ts"
 
 const asked = Approval.begin(
   {
@@ -55,6 +57,24 @@ const runs = Effect.gen(function* () {
   yield* run({ image: "memory/agent", argv: ["agent"], canaries: "warn", llm: { model: "m", identity } })
   yield* Effect.flip(run({ image: "", argv: ["agent"] }))
 }).pipe(Effect.provide(runner))
+
+/** A run in a sandbox that waited, one that no such sandbox can serve, and a sandbox that waits until the pool closes. */
+const pooled = Effect.gen(function* () {
+  const { run } = yield* SandboxRunner.SandboxRunner
+  const waits = Effect.map(PoolHarness.report, ({ waiting }) => waiting.length > 0)
+  const spec = { image: "memory/agent", argv: ["agent"] } as const
+  yield* Await.until("a sandbox waits", waits)
+  yield* run(spec)
+  yield* run({ ...spec, canaries: "warn", llm: { model: "m", identity: { billingAccountId: "account-1" } } })
+  yield* Await.until("another sandbox waits", waits)
+}).pipe(
+  Effect.provide(
+    PoolHarness.layer({
+      program: () => Effect.succeed(0),
+      pool: { keep: [{ image: "memory/agent", count: 1 }] }
+    })
+  )
+)
 
 /** A container of a dead process that is removed, and a volume that is not. */
 const leftovers = Effect.suspend(() => {
@@ -106,6 +126,7 @@ export const acquire = Effect.gen(function* () {
     )
   )
   yield* runs
+  yield* pooled
   yield* leftovers
   yield* verdict
   const { address } = Context.get(context, HttpServer.HttpServer)

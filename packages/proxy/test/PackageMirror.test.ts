@@ -520,8 +520,8 @@ describe("PackageMirror", () => {
 
   it.live("tells an agent nothing about the network of its host, and the audit everything", () =>
     Effect.gen(function* () {
-      const closed = yield* Effect.scoped(Effect.map(PackageRegistry.acquire, ({ origin }) => origin))
-      const gateway = yield* make({ mirror: { npm: { url: closed } } })
+      // A port that no program gets by chance, unlike that of a registry that has closed.
+      const gateway = yield* make({ mirror: { npm: { url: "http://127.0.0.1:1" } } })
       const answer = yield* gateway.get("/packages/npm/left-pad")
       assert.strictEqual(answer.status, 502)
       assert.strictEqual(errorOf(answer), "npm:left-pad: the registry cannot be reached")
