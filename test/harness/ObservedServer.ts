@@ -203,7 +203,7 @@ export const acquire: Effect.Effect<Observed, never, CliProcess.CliProcess | Sco
     const { stdout } = yield* cli.run(
       "grants create --user ana --account acme --allow-sandbox --repository"
         .split(" ")
-        .concat(path, "--ask-tool", tool, "--approve")
+        .concat(path, "--tool", tool, "--ask-tool", tool, "--approve")
     )
     const token = stdout.toString("utf8").trim()
     const caller = callerOf(server.url, token)

@@ -24,7 +24,7 @@ export const create = {
   askTools: Flags.several(
     "ask-tool",
     "PATTERN[:EFFECT]",
-    "Host tool each call of which needs an approval, such as acme__* or **:state_change; may be repeated (default none)"
+    "Host tool of --tool each call of which needs an approval, such as github__* or **:external_side_effect; may be repeated (default none)"
   ),
   closedTools: Flags.several(
     "close-tool",

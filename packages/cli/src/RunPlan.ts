@@ -207,7 +207,10 @@ const toolsOf = ({ askTools = [], tools = [] }: RunFlags): Pick<SandboxSpecInput
     ? { tools: all }
     : {
         tools: all,
-        toolRules: all.map((tool) => ({ tool, access: askTools.includes(tool) ? "ask" : "open" }))
+        toolRules: [
+          ...all.map((tool) => ({ tool, access: "open" as const })),
+          ...askTools.map((tool) => ({ tool, access: "ask" as const }))
+        ]
       }
 }
 

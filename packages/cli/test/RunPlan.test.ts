@@ -94,6 +94,8 @@ describe("--ask-tool", () => {
     assert.deepStrictEqual(tools, ["acme__find", "acme__pay", "acme__drop"])
     assert.deepStrictEqual(toolRules, [
       { tool: "acme__find", access: "open" },
+      { tool: "acme__pay", access: "open" },
+      { tool: "acme__drop", access: "open" },
       { tool: "acme__pay", access: "ask" },
       { tool: "acme__drop", access: "ask" }
     ])

@@ -1,9 +1,9 @@
 /**
  * Decides whether a run may call a host tool, and whether the call needs an approval first. Pure.
  *
- * A run may call the tools that its request names and its grant opens. The strictest rule that covers a tool decides,
- * so the order of rules does not matter. A tool that no rule covers is closed. Nothing is looked up before this
- * decision, and no tool runs without it.
+ * A run may call the tools that its request names and its grant opens. With rules, a tool needs one that opens it; then
+ * the strictest rule that covers it decides, so the order of rules does not matter, and `ask` and `closed` only take
+ * away. Nothing is looked up before this decision, and no tool runs without it.
  */
 import * as Schema from "effect/Schema"
 import { matches, ToolPattern } from "./GrantPattern.ts"
@@ -13,7 +13,7 @@ export const ToolEffect = Schema.Literals(["read_only", "state_change", "externa
 
 export type ToolEffect = typeof ToolEffect.Type
 
-/** `open`: calls run. `ask`: each call waits for an approval. `closed`: no call runs. */
+/** `open`: calls run. `ask`: each call of an open tool waits for an approval. `closed`: no call runs. */
 export const Access = Schema.Literals(["open", "ask", "closed"])
 
 export type Access = typeof Access.Type
@@ -60,7 +60,7 @@ export const decide = ({ rules, tools }: ToolRequest, tool: ToolClass): Access =
   return rules === undefined ? "open" : strictest(rules.filter((rule) => covers(rule, tool)))
 }
 
-/** Returns whether the rules open a tool, or ask for it, if its effect class has the mildest access. */
+/** Returns whether the rules open a tool, or ask for it, in at least one effect class. */
 export const mayName = (rules: ReadonlyArray<ToolRule>, name: string): boolean =>
   ToolEffect.literals.some((effect) => decide({ tools: [name], rules }, { name, effect }) !== "closed")
 
@@ -109,6 +109,6 @@ const covers = ({ effect, tool: pattern }: ToolRule, tool: ToolClass): boolean =
 
 const strictest = (rules: ReadonlyArray<ToolRule>): Access => {
   const found = new Set(rules.map(({ access }) => access))
-  if (found.has("closed") || found.size === 0) return "closed"
+  if (found.has("closed") || !found.has("open")) return "closed"
   return found.has("ask") ? "ask" : "open"
 }

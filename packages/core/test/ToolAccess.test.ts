@@ -21,6 +21,14 @@ describe("ToolAccess", () => {
     assert.strictEqual(decide({ tools, rules: [{ tool: "other__*", access: "open" }] }, read), "closed")
   })
 
+  it("opens no tool by a rule that asks", () => {
+    assert.strictEqual(decide({ tools, rules: [{ tool: "**", access: "ask" }] }, write), "closed")
+    const opened: ToolAccess.ToolRule = { tool: "acme__*", effect: "read_only", access: "open" }
+    const asks: ToolAccess.ToolRule = { tool: "acme__*", access: "ask" }
+    assert.strictEqual(decide({ tools, rules: [opened, asks] }, read), "ask")
+    assert.strictEqual(decide({ tools, rules: [opened, asks] }, write), "closed")
+  })
+
   it("takes the strictest rule in any order", () => {
     const rules: ReadonlyArray<ToolAccess.ToolRule> = [
       { tool: "**", access: "open" },
@@ -103,7 +111,7 @@ describe("ToolAccess", () => {
       const covering = request.rules?.filter(
         (rule) => isLike(rule.tool, tool.name) && (rule.effect === undefined || rule.effect === tool.effect)
       )
-      const isGranted = covering === undefined || covering.some((rule) => rule.access !== "closed")
+      const isGranted = covering === undefined || covering.some((rule) => rule.access === "open")
       const asks = covering?.some((rule) => rule.access === "ask") === true
       const isClosed = covering?.some((rule) => rule.access === "closed") === true
       for (const approval of [undefined, ...approvals]) {

@@ -55,7 +55,8 @@ describe("GrantPermissions", () => {
     })
     const asks = (tools: ReadonlyArray<string>, toolRules: ReadonlyArray<ToolAccess.ToolRule>) =>
       verdict({ tools, toolRules }, { toolIds })
-    assert.strictEqual(asks([], [rule("ask")]), "open")
+    assert.strictEqual(asks([], [rule("ask")]), "ToolNotGranted", "a rule that asks only restricts")
+    assert.strictEqual(asks(["acme__pay"], [rule("ask")]), "open")
     assert.strictEqual(asks([], [rule("open", "read_only")]), "open", "its effect class decides later")
     assert.strictEqual(asks(["**"], [rule("closed")]), "ToolNotGranted")
     assert.strictEqual(asks(["**"], [rule("closed", "read_only")]), "open")

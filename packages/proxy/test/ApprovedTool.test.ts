@@ -15,7 +15,10 @@ import * as RecordingTracer from "../../../test/harness/RecordingTracer.ts"
 const runId = RunId.RunId.make("run-4f7k2m9q0x1z")
 const identity = { billingAccountId: "acct", attempt: 0, graphId: "sandbox:codex", userId: "ana" }
 const by: Approval.Decider = { type: "operator", id: "ana" }
-const ask: ToolAccess.ToolRule = { tool: "**", access: "ask" }
+const ask: ReadonlyArray<ToolAccess.ToolRule> = [
+  { tool: "**", access: "open" },
+  { tool: "**", access: "ask" }
+]
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex")
 
 const inMemory = Effect.provide(Effect.service(Approvals.Approvals), Approvals.layerMemory)
@@ -72,7 +75,7 @@ const make = Effect.fnUntraced(function* (
   return { approvals, asked: Deferred.await(asked), call, ends, facts, gateway, ran }
 })
 
-const request = { tools: ["acme__pay"], rules: [ask] }
+const request = { tools: ["acme__pay"], rules: ask }
 
 describe("a tool that needs an approval", () => {
   it.effect("runs once with exactly the arguments that were approved", () =>

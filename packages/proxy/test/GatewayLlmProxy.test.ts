@@ -426,7 +426,10 @@ describe("GatewayLlmProxy", () => {
         tools: [CurrentTime.tool],
         request: {
           tools: ["core__get_current_time"],
-          toolRules: [{ tool: "core__*", effect: "read_only", access: "ask" }]
+          toolRules: [
+            { tool: "core__*", access: "open" },
+            { tool: "core__*", effect: "read_only", access: "ask" }
+          ]
         }
       }).pipe(Effect.provideService(Approvals.Approvals, approvals))
       const call = (timezone: string) =>
@@ -483,6 +486,7 @@ describe("GatewayLlmProxy", () => {
         request: {
           tools: ["core__get_current_time"],
           toolRules: [
+            { tool: "core__*", access: "open" },
             { tool: "core__*", access: "ask" },
             { tool: "acme__*", access: "closed" }
           ]
