@@ -25,7 +25,7 @@ export const limits = {
 } as const
 
 /** How long a call waits, unless an option says otherwise, in seconds. Node's `fetch` gives up after 300. */
-export const waitSecondsDefault = 240
+export const waitSecondsDefault = 180
 
 /** `expired`: no answer in time. `cancelled`: the run or its process ended first. Only `approved` runs a tool. */
 export const ApprovalStatus = Schema.Literals(["pending", "approved", "denied", "expired", "cancelled"])

@@ -86,7 +86,7 @@ export interface GatewayLlmProxyOptions {
   /** Tools that the host offers to agents. A run gets those that its spec names. */
   readonly tools?: ReadonlyArray<Tool> | undefined
   /**
-   * How long a call of a tool waits for an approval, in seconds (default 240, at most 3600). Then it is denied. Provide
+   * How long a call of a tool waits for an approval, in seconds (default 180, at most 3600). Then it is denied. Provide
    * `Approvals` of `@cogni/sandbox-core` to set who approves: without it, such calls are refused.
    */
   readonly approvalWaitSecondsMax?: number | undefined

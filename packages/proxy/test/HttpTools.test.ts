@@ -237,6 +237,12 @@ describe("HttpTools", () => {
         ["http__get", { url: at((one) => (one.hostname = "localhost")) }, "policy_denied"],
         ["http__get", { url: at((one) => (one.username = "a")) }, "policy_denied"],
         ["http__get", { url: "/v1/x" }, "policy_denied"],
+        // Each is requested as another text than the one that a person would approve.
+        ["http__get", { url: `${made.url}/v1/y/%2e%2e/x` }, "policy_denied"],
+        ["http__get", { url: `${made.url}/v1/y/../x` }, "policy_denied"],
+        ["http__get", { url: `${made.url}\\v1\\x` }, "policy_denied"],
+        ["http__get", { url: `${made.url}/v1\n/x` }, "policy_denied"],
+        ["http__get", { url: `${url}#fragment` }, "policy_denied"],
         ["http__get", { url: "file:///etc/passwd" }, "policy_denied"],
         ["http__send", { url, method: "DELETE" }, "policy_denied"],
         ["http__get", { url, method: "POST" }, "validation"],
@@ -247,6 +253,20 @@ describe("HttpTools", () => {
         assert.strictEqual((yield* failure(call(name, input)))[0], code)
       }
       assert.deepStrictEqual([made.asked, made.leases], [[], []])
+    })
+  )
+
+  it.effect("asks for no approval of a request that no rule allows, or that is sent as another text", () =>
+    Effect.gen(function* () {
+      const { made, tools } = yield* world()
+      const { check } = tools.find(({ name }) => name === "http__send")!
+      assert.isUndefined(check({ url: `${made.url}/v1/x`, method: "POST" }))
+      assert.include(check({ url: `${made.url}/v1/x` }) ?? "", "method")
+      assert.include(check({ url: "https://evil.example/x", method: "POST" }) ?? "", "does not allow POST")
+      assert.include(
+        check({ url: `${made.url}/v1/y/%2e%2e/x`, method: "POST" }) ?? "",
+        `write the URL as it is requested: ${made.url}/v1/x`
+      )
     })
   )
 

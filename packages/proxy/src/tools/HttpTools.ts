@@ -8,7 +8,7 @@
 import { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
 import * as ToolUse from "@cogni/sandbox-connections/ToolUse"
 import * as Tool from "@cogni/sandbox-loop/Tool"
-import { Duration, Effect, type Redacted, Result, Schema } from "effect"
+import { Duration, Effect, Option, type Redacted, Result, Schema } from "effect"
 import * as GuardedRequest from "../internal/tools/GuardedRequest.ts"
 import * as HttpRule from "../internal/tools/HttpRule.ts"
 import * as KeyInjection from "../KeyInjection.ts"
@@ -86,19 +86,23 @@ const get = (rules: HttpRules, request: Request): Tool.Tool =>
       request({ toolId: "http__get", method, url, headers: { accept } })
   })
 
-const send = (rules: HttpRules, request: Request): Tool.Tool =>
-  Tool.make({
+const Sent = Schema.Struct({
+  url: Url,
+  method: Schema.Literals(["POST", "PUT", "PATCH", "DELETE"]),
+  accept: Accept,
+  contentType: Schema.optionalKey(MediaType.annotate({ description: "Default: application/json" })),
+  body: Schema.optionalKey(Schema.String.check(Schema.isMaxLength(bodyCharactersMax)))
+})
+
+const decodeSent = Schema.decodeUnknownOption(Sent)
+
+const send = (rules: HttpRules, request: Request): Tool.Tool => {
+  const tool = Tool.make({
     ...limits,
     name: "http__send",
     description: `Send a request that may change something through the host. Allowed: ${HttpRule.describe(rules)}`,
     effect: "external_side_effect",
-    input: Schema.Struct({
-      url: Url,
-      method: Schema.Literals(["POST", "PUT", "PATCH", "DELETE"]),
-      accept: Accept,
-      contentType: Schema.optionalKey(MediaType.annotate({ description: "Default: application/json" })),
-      body: Schema.optionalKey(Schema.String.check(Schema.isMaxLength(bodyCharactersMax)))
-    }),
+    input: Sent,
     output: Answer,
     execute: ({ accept = "*/*", body, contentType = "application/json", method, url }) =>
       request({
@@ -112,6 +116,15 @@ const send = (rules: HttpRules, request: Request): Tool.Tool =>
           ...(body === undefined ? {} : { "content-type": contentType })
         }
       })
+  })
+  // No approval is asked for a request that no rule allows.
+  return { ...tool, check: (input) => tool.check(input) ?? problemOf(rules, input) }
+}
+
+const problemOf = (rules: HttpRules, input: unknown): string | undefined =>
+  Option.match(decodeSent(input), {
+    onNone: () => undefined,
+    onSome: ({ method, url }) => Result.getOrUndefined(Result.flip(HttpRule.find(rules, method, url)))
   })
 
 const requestOf =

@@ -79,9 +79,12 @@ export const find = (
   const rule = rules.find(
     (one) => one.origin === url.origin && one.methods.includes(method) && allowsPath(one, url.pathname)
   )
-  return rule === undefined
-    ? Result.fail(`this host does not allow ${method} for this URL. Allowed: ${describe(rules)}`)
-    : Result.succeed({ rule, url })
+  if (rule === undefined)
+    return Result.fail(`this host does not allow ${method} for this URL. Allowed: ${describe(rules)}`)
+  // A person may have to approve what the agent wrote. It must be what is sent.
+  return url.href === text
+    ? Result.succeed({ rule, url })
+    : Result.fail(`write the URL as it is requested: ${url.href}`)
 }
 
 const allowsPath = ({ paths }: HttpRule, path: string): boolean =>
