@@ -59,6 +59,7 @@ export const make = (output: Output["Service"]): TerminalTurn => {
   const release = (all: Held): Effect.Effect<void> =>
     Effect.gen(function* () {
       for (let write = all.writes.shift(); write !== undefined; write = all.writes.shift())
+        // Its writer has gone on. If the output is closed, the writer's next text fails.
         yield* Effect.ignore(write)
       const { droppedBytes } = all
       held = undefined

@@ -61,37 +61,22 @@ describe("ConnectionBroker", () => {
         expiresAt: new Date("2027-01-01T00:10:00.000Z")
       })
       assert.strictEqual(made.world.revoked, 1)
+      const entry = {
+        leaseId: lease.id,
+        at: new Date("2027-01-01T00:00:00.000Z"),
+        billingAccountId: "account-a",
+        grantId: "grant-1",
+        runId: "run-12345678",
+        connectionId: "connection-a",
+        purpose: "push",
+        repository: "https://github.com/acme/app.git",
+        toolId: null,
+        target: null,
+        reason: null
+      } as const
       assert.deepStrictEqual(yield* made.store.uses({ billingAccountId: "account-a", leaseId: lease.id }), [
-        {
-          leaseId: lease.id,
-          at: new Date("2027-01-01T00:00:00.000Z"),
-          event: "ended",
-          billingAccountId: "account-a",
-          grantId: "grant-1",
-          runId: "run-12345678",
-          connectionId: "connection-a",
-          purpose: "push",
-          repository: "https://github.com/acme/app.git",
-          toolId: null,
-          target: null,
-          reason: null,
-          expiresAt: null
-        },
-        {
-          leaseId: lease.id,
-          at: new Date("2027-01-01T00:00:00.000Z"),
-          event: "issued",
-          billingAccountId: "account-a",
-          grantId: "grant-1",
-          runId: "run-12345678",
-          connectionId: "connection-a",
-          purpose: "push",
-          repository: "https://github.com/acme/app.git",
-          toolId: null,
-          target: null,
-          reason: null,
-          expiresAt: new Date("2027-01-01T00:10:00.000Z")
-        }
+        { ...entry, event: "ended", expiresAt: null },
+        { ...entry, event: "issued", expiresAt: new Date("2027-01-01T00:10:00.000Z") }
       ])
       assert.notInclude(yield* seen(made, lease), BrokerWorld.planted)
     })

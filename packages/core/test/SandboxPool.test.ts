@@ -9,6 +9,8 @@ import { hello, leftovers, llm, record, run, runner, settle } from "./Specs.ts"
 
 const spec: SandboxSpec.SandboxSpecInput = { image: "memory/agent", argv: ["agent"] }
 
+const keepsOne = { keep: [{ image: "memory/agent", count: 1 }] }
+
 /** Lets the pool work until it has nothing to do. */
 const settled = Effect.andThen(settle, TestClock.adjust("1 millis")).pipe(Effect.andThen(settle))
 
@@ -157,7 +159,7 @@ describe("SandboxPool", () => {
       const working = yield* PoolHarness.report
       assert.isUndefined(working.failure)
       assert.strictEqual(working.waiting.length, 1)
-    }).pipe(Effect.provide(withPool({ troubles, pool: { keep: [{ image: "memory/agent", count: 1 }] } })))
+    }).pipe(Effect.provide(withPool({ troubles, pool: keepsOne })))
   })
 
   it.effect("keeps its other sandboxes while those of one image cannot be started", () => {
@@ -189,9 +191,7 @@ describe("SandboxPool", () => {
       yield* TestClock.adjust("5 seconds")
       yield* settled
       assert.strictEqual((yield* PoolHarness.report).waiting.length, 1)
-    }).pipe(
-      Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
-    )
+    }).pipe(Effect.provide(withPool({ troubles, seen, pool: keepsOne })))
   })
 
   it.effect.each(["bindFails", "postureDiffers"] as const)(
@@ -209,9 +209,7 @@ describe("SandboxPool", () => {
         yield* settle
         assert.isFalse(seen.existing.has(seen.prepared[0]!))
         assert.deepStrictEqual(yield* leftovers(result.runId), [])
-      }).pipe(
-        Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
-      )
+      }).pipe(Effect.provide(withPool({ troubles, seen, pool: keepsOne })))
     }
   )
 
@@ -237,9 +235,7 @@ describe("SandboxPool", () => {
             assert.isFalse(seen.existing.has(seen.prepared[0]!))
           })
         )
-      }).pipe(
-        Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
-      )
+      }).pipe(Effect.provide(withPool({ troubles, seen, pool: keepsOne })))
     }
   )
 
@@ -276,9 +272,7 @@ describe("SandboxPool", () => {
       }
       yield* run(spec)
       assert.strictEqual((yield* PoolHarness.report).discarded, 0)
-    }).pipe(
-      Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
-    )
+    }).pipe(Effect.provide(withPool({ troubles, seen, pool: keepsOne })))
   })
 
   it.effect("removes nothing that a run got while the pool looked at it", () => {
@@ -377,7 +371,7 @@ describe("SandboxPool", () => {
           troubles,
           seen,
           program: () => Effect.never,
-          pool: { keep: [{ image: "memory/agent", count: 1 }] }
+          pool: keepsOne
         })
       )
     )
@@ -391,9 +385,7 @@ describe("SandboxPool", () => {
         troubles.removeMillis = 1000
         yield* run(spec)
         assert.isTrue(seen.existing.has(seen.bound[0]!))
-      }).pipe(
-        Effect.provide(withPool({ troubles, seen, pool: { keep: [{ image: "memory/agent", count: 1 }] } }))
-      )
+      }).pipe(Effect.provide(withPool({ troubles, seen, pool: keepsOne })))
       const ending = yield* Effect.forkChild(whole)
       assert.strictEqual(yield* awaited([ending], 1), 0)
       yield* TestClock.adjust("3 seconds")
