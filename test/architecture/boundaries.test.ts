@@ -106,7 +106,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   loop: {
-    libraries: ["@ai-sdk/openai-compatible", "@modelcontextprotocol/sdk", "ai", "effect"],
+    libraries: ["@ai-sdk/openai-compatible", "@ai-sdk/provider", "@modelcontextprotocol/server", "effect"],
     world: { "internal/HostFetch.ts": ["node:http", "node:https"] }
   },
   // JOSE's own library encrypts stored secrets. It uses the platform's cryptography.

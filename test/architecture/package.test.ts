@@ -193,10 +193,10 @@ describe("packages", () => {
     )
     const { version } = JSON.parse(readFileSync(join(effect, "package.json"), "utf8")) as { version: string }
     const narrow = `~${version.replace(/\.\d+$/u, ".0")}`
+    const manifestOf = (name: string) =>
+      JSON.parse(readFileSync(installed(name, "package.json"), "utf8")) as Manifest
     const offenders = SourceTree.packages.flatMap((name) => {
-      const { dependencies = {}, peerDependencies = {} } = JSON.parse(
-        readFileSync(installed(name, "package.json"), "utf8")
-      ) as Manifest
+      const { dependencies = {}, peerDependencies = {} } = manifestOf(name)
       // Beside an application's copy, it would be a second one in the same program.
       assert.notProperty(dependencies, "effect", name)
       const built = globSync("dist/**/*.{js,d.ts}", { cwd: installed(name) })
@@ -204,12 +204,21 @@ describe("packages", () => {
       const uses = built.flatMap((file) =>
         usesIn(readFileSync(installed(name, file), "utf8")).map((use) => `${use} in ${file}`)
       )
+      // An install of the package has its dependencies, and they accept no other version.
+      const narrowed = Object.keys(dependencies)
+        .filter((one) => one.startsWith("@cogni/sandbox-"))
+        .filter(
+          (one) => manifestOf(one.slice("@cogni/sandbox-".length)).peerDependencies?.["effect"] === narrow
+        )
+      const reasons = [...uses.map((use) => `uses ${use}`), ...narrowed.map((one) => `depends on ${one}`)]
       const range = peerDependencies["effect"] ?? "no range"
-      const isRight = uses.length === 0 ? range === "^4.1.0" : range === narrow
-      const example = uses.length === 0 ? "uses nothing unstable" : `uses ${uses[0]}`
-      return isRight ? [] : [`${name}: ${range}, and ${example}`]
+      const isRight = reasons.length === 0 ? range === "^4.1.0" : range === narrow
+      return isRight ? [] : [`${name}: ${range}, and ${reasons[0] ?? "uses nothing unstable"}`]
     })
-    none(offenders, `a package needs ${narrow} if it uses an unstable part of Effect, and ^4.1.0 if not`)
+    none(
+      offenders,
+      `a package needs ${narrow} if it or a dependency uses an unstable part of Effect, and ^4.1.0 if not`
+    )
   })
 
   it("name the repository of the root manifest, which alone names it", () => {

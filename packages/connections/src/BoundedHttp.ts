@@ -4,15 +4,11 @@
  * Redirects are not followed, so only the requested address receives the credential. The service gets no trace ID.
  */
 import { Duration, Effect, Schema, Stream } from "effect"
-import * as FetchHttpClient from "effect/http/FetchHttpClient"
-import type { Headers } from "effect/http/Headers"
-import * as HttpClient from "effect/http/HttpClient"
-import * as HttpClientError from "effect/http/HttpClientError"
-import * as HttpClientRequest from "effect/http/HttpClientRequest"
 
 export interface HttpAnswer {
   readonly status: number
-  readonly headers: Headers
+  /** By lower-case name. */
+  readonly headers: Readonly<Record<string, string>>
   readonly text: string
 }
 
@@ -31,32 +27,17 @@ export interface HttpLimits {
 
 /** Sends a request, and reads the whole answer, whatever its status. */
 export const exchange = (
-  request: HttpClientRequest.HttpClientRequest,
+  request: Request,
   { answerBytesMax, secondsMax }: HttpLimits
 ): Effect.Effect<HttpAnswer, HttpUnanswered> =>
   Effect.gen(function* () {
-    const { headers, status, stream } = yield* Effect.mapError((yield* client).execute(request), unanswered)
-    const text = yield* stream.pipe(
-      // An answer without a body, such as 204, is an empty text.
-      Stream.catchIf(isEmpty, () => Stream.empty),
-      Stream.mapError(unanswered),
-      Stream.limitBytes(answerBytesMax, () =>
-        Stream.fail(
-          new HttpUnanswered({
-            problem: "too_long",
-            detail: `its answer is longer than ${answerBytesMax} bytes`
-          })
-        )
-      ),
-      Stream.decodeText,
-      Stream.mkString
-    )
-    return { status, headers, text }
+    const { body, headers, status } = yield* Effect.tryPromise({
+      try: (signal) => fetch(named(request), { redirect: "manual", signal }),
+      catch: unanswered
+    })
+    const text = body === null ? "" : yield* textOf(body, answerBytesMax)
+    return { status, headers: Object.fromEntries(headers), text }
   }).pipe(
-    Effect.scoped,
-    Effect.provide(FetchHttpClient.layer),
-    Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" }),
-    Effect.provideService(HttpClient.TracerDisabledWhen, () => true),
     Effect.timeoutOrElse({
       duration: Duration.seconds(secondsMax),
       orElse: () =>
@@ -64,25 +45,35 @@ export const exchange = (
     })
   )
 
-const isEmpty = (error: unknown): boolean =>
-  HttpClientError.isHttpClientError(error) && error.reason._tag === "EmptyBodyError"
+/** GitHub rejects requests without a user agent. */
+const named = (request: Request): Request => {
+  request.headers.set("user-agent", "cogni-sandbox")
+  return request
+}
 
-const client = Effect.map(HttpClient.HttpClient, (plain) =>
-  // GitHub rejects requests without a user agent.
-  HttpClient.mapRequest(
-    HttpClient.withScope(plain),
-    HttpClientRequest.setHeader("user-agent", "cogni-sandbox")
+const textOf = (body: ReadableStream<Uint8Array>, bytesMax: number): Effect.Effect<string, HttpUnanswered> =>
+  Stream.fromReadableStream({ evaluate: () => body, onError: unanswered }).pipe(
+    Stream.mapAccumEffect(
+      () => 0,
+      (before, chunk) => {
+        const bytes = before + chunk.byteLength
+        return bytes <= bytesMax
+          ? Effect.succeed([bytes, [chunk]] as const)
+          : new HttpUnanswered({ problem: "too_long", detail: `its answer is longer than ${bytesMax} bytes` })
+      }
+    ),
+    Stream.decodeText,
+    Stream.mkString
   )
-)
 
 /** Error codes of OpenSSL and Node for a failed or untrusted TLS handshake. */
 const tlsCodes = /CERT|SELF_SIGNED|UNABLE_TO_|ERR_TLS|ERR_SSL|EPROTO/u
 
 const networkCodes = /^(?:E[A-Z]+|EAI_[A-Z]+|UND_ERR_[A-Z_]+)$/u
 
-const unanswered = (error: Error): HttpUnanswered => {
-  const causes = causesOf(error)
-  const detail = causes.map(({ message }) => message).findLast((message) => message !== "") ?? error.name
+const unanswered = (error: unknown): HttpUnanswered => {
+  const causes = error instanceof Error ? causesOf(error) : []
+  const detail = causes.map(({ message }) => message).findLast((message) => message !== "") ?? String(error)
   const codes = causes.map((cause) => ("code" in cause ? String(cause.code) : ""))
   const problem = codes.some((code) => tlsCodes.test(code))
     ? "untrusted"

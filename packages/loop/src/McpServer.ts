@@ -1,12 +1,12 @@
 /**
  * Exposes tools as an MCP server with the protocol's own SDK: over any transport, over lines, or for one HTTP request.
+ * Clients may use the revisions with a handshake (to 2025-11-25) or without one (2026-07-28).
  *
  * `serveLines` reads any stream of bytes and writes lines, as a server on standard input and output does. `answerHttp`
  * keeps no state between requests. A failed call is a result with `isError`, whose text begins with the code.
  */
 import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
-import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js"
-import type { CallToolResult } from "@modelcontextprotocol/sdk/types.js"
+import type { CallToolResult, Transport } from "@modelcontextprotocol/server"
 import { Deferred, Effect, FiberSet, Schema, type Scope, Semaphore, Stream } from "effect"
 import * as ByteLines from "./ByteLines.ts"
 import * as Json from "./internal/Json.ts"
@@ -59,44 +59,55 @@ export const batchMax = 8
 export const serve = Effect.fnUntraced(function* (
   transport: McpTransport,
   options: McpOptions
-): Effect.fn.Return<Effect.Effect<void>, McpFailed, Scope.Scope> {
-  const { instructions, name = "cogni-sandbox", version = "1" } = options
+): Effect.fn.Return<Effect.Effect<void>, never, Scope.Scope> {
   const closed = yield* Deferred.make<void>()
-  const log = yield* FiberSet.makeRuntime<never, void, never>()
-  const run = yield* FiberSet.makeRuntimePromise<never, CallToolResult, never>()
-  const { CallToolRequestSchema, jsonSchemaValidator, ListToolsRequestSchema, Server } = yield* sdk
-  const server = new Server(
-    { name, version },
-    {
-      capabilities: { tools: {} },
-      jsonSchemaValidator,
-      ...(instructions === undefined ? {} : { instructions })
-    }
-  )
-  server.setRequestHandler(ListToolsRequestSchema, () => ({ tools: options.registry.offered.map(described) }))
-  const calls = yield* Semaphore.make(callsMax)
-  server.setRequestHandler(CallToolRequestSchema, ({ params }, { requestId, signal }) =>
-    run(calls.withPermits(1)(call(options, params.name, params.arguments ?? {}, String(requestId))), {
-      signal
-    })
-  )
-  Object.assign(server, {
-    onclose: () => Deferred.doneUnsafe(closed, Effect.void),
-    onerror: ({ message }: Error) =>
-      void log(Effect.logWarning(`an MCP message was ignored: ${message.slice(0, 200)}`))
-  })
+  const { create, onerror } = yield* instances(options)
+  const { serveStdio } = yield* sdk
   yield* Effect.acquireRelease(
-    Effect.tryPromise({
-      try: () => server.connect(transport as Transport),
-      catch: (cause) =>
-        new McpFailed({
-          detail: `could not be opened: ${String(cause)}`,
-          remedy: "Create a new transport for each server"
-        })
+    Effect.sync(() => {
+      const serving = serveStdio(create, { transport: transport as unknown as Transport, onerror, ...quiet })
+      const { onclose } = transport
+      Object.assign(transport, {
+        onclose: () => {
+          onclose?.()
+          Deferred.doneUnsafe(closed, Effect.void)
+        }
+      })
+      return serving
     }),
-    () => Effect.ignore(Effect.tryPromise(() => server.close()))
+    (serving) => Effect.ignore(Effect.tryPromise(() => serving.close()))
   )
   return Deferred.await(closed)
+})
+
+/** Nothing changes while a server lives, so there is nothing to subscribe to. */
+const quiet = { maxSubscriptions: 0 }
+
+/** Makes servers whose calls end with the scope. */
+const instances = Effect.fnUntraced(function* (options: McpOptions) {
+  const { instructions, name = "cogni-sandbox", version = "1" } = options
+  const log = yield* FiberSet.makeRuntime<never, void, never>()
+  const run = yield* FiberSet.makeRuntimePromise<never, CallToolResult, never>()
+  const { jsonSchemaValidator, Server } = yield* sdk
+  const calls = yield* Semaphore.make(callsMax)
+  const onerror = ({ message }: Error) =>
+    void log(Effect.logWarning(`an MCP message was ignored: ${message.slice(0, 200)}`))
+  const create = () => {
+    const server = new Server(
+      { name, version },
+      {
+        capabilities: { tools: {} },
+        jsonSchemaValidator,
+        ...(instructions === undefined ? {} : { instructions })
+      }
+    )
+    server.setRequestHandler("tools/list", () => ({ tools: options.registry.offered.map(described) }))
+    server.setRequestHandler("tools/call", ({ params }, { mcpReq: { id, signal } }) =>
+      run(calls.withPermits(1)(call(options, params.name, params.arguments ?? {}, String(id))), { signal })
+    )
+    return Object.assign(server, { onerror })
+  }
+  return { create, onerror }
 })
 
 /** Serves lines, each of which is a message, until the input ends or the output fails. */
@@ -135,7 +146,7 @@ export const answerHttp = Effect.fnUntraced(function* (
   options: McpOptions,
   headers: Readonly<Record<string, string>>,
   body: Uint8Array
-): Effect.fn.Return<Response, McpFailed> {
+): Effect.fn.Return<Response> {
   const problem = JsonSurvey.problemOf(body)
   if (problem !== undefined) return refused(-32600, `the request ${problem}`)
   const given = Json.parse(new TextDecoder().decode(body))
@@ -152,32 +163,45 @@ const answerMessage = (
   options: McpOptions,
   headers: Readonly<Record<string, string>>,
   message: unknown
-): Effect.Effect<Response, McpFailed> =>
+): Effect.Effect<Response> =>
   message === undefined
     ? Effect.succeed(refused(-32700, "the request is not JSON"))
     : Effect.gen(function* () {
-        const { HttpTransport } = yield* sdk
-        const transport = new HttpTransport({ enableJsonResponse: true })
-        yield* Effect.asVoid(serve(transport as unknown as McpTransport, options))
+        const { create, onerror } = yield* instances(options)
+        const { createMcpHandler, HttpTransport, isLegacyRequest } = yield* sdk
         const request = new Request("http://localhost/mcp", { method: "POST", headers: { ...headers } })
-        return yield* Effect.promise(() => transport.handleRequest(request, { parsedBody: message }))
+        const answer = async () => {
+          if (!(await isLegacyRequest(request, message))) {
+            const handler = createMcpHandler(create, {
+              legacy: "reject",
+              onerror,
+              ...quiet
+            })
+            return handler.fetch(request, { parsedBody: message })
+          }
+          // The handler's own way for these revisions answers as a stream of events.
+          const transport = new HttpTransport({ enableJsonResponse: true })
+          await create().connect(transport)
+          return transport.handleRequest(request, { parsedBody: message })
+        }
+        return yield* Effect.promise(answer)
       }).pipe(Effect.scoped)
 
 const refused = (code: number, message: string) =>
   Response.json({ jsonrpc: "2.0", id: null, error: { code, message } }, { status: 400 })
 
 const load = async () => {
-  const [{ Server }, http, { CallToolRequestSchema, ListToolsRequestSchema }, ajv] = await Promise.all([
-    import("@modelcontextprotocol/sdk/server/index.js"),
-    import("@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js"),
-    import("@modelcontextprotocol/sdk/types.js"),
-    import("@modelcontextprotocol/sdk/validation/ajv")
+  const [http, { serveStdio }, ajv] = await Promise.all([
+    import("@modelcontextprotocol/server"),
+    import("@modelcontextprotocol/server/stdio"),
+    import("@modelcontextprotocol/server/validators/ajv")
   ])
   return {
-    Server,
+    createMcpHandler: http.createMcpHandler,
+    isLegacyRequest: http.isLegacyRequest,
+    Server: http.Server,
     HttpTransport: http.WebStandardStreamableHTTPServerTransport,
-    CallToolRequestSchema,
-    ListToolsRequestSchema,
+    serveStdio,
     // Otherwise each server creates its own validator, which takes longer than answering a message.
     jsonSchemaValidator: new ajv.AjvJsonSchemaValidator()
   }

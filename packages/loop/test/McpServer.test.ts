@@ -1,12 +1,13 @@
 /** A session as an MCP server, tested with the protocol's own client and with invalid bytes. */
 import { Client } from "@modelcontextprotocol/sdk/client/index.js"
 import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js"
+import * as Latest from "@modelcontextprotocol/client"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import * as McpServer from "@cogni/sandbox-loop/McpServer"
 import * as ShellTools from "@cogni/sandbox-loop/ShellTools"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { assert, describe, it } from "@effect/vitest"
-import { Cause, Deferred, Effect, Exit, Fiber, Logger, Queue, Result, Scope, Stream } from "effect"
+import { Cause, Deferred, Effect, Exit, Fiber, FiberSet, Logger, Queue, Result, Scope, Stream } from "effect"
 import { executorOf, session, toolNamed } from "./ToolWorld.ts"
 
 const registryOf = (...tools: ReadonlyArray<Tool>) =>
@@ -282,6 +283,67 @@ describe("an MCP server over lines", () => {
       yield* end
       yield* Fiber.join(serving)
       assert.isTrue(yield* Deferred.isDone(ended))
+    })
+  )
+})
+
+describe("a client without a handshake", () => {
+  const make = () =>
+    new Latest.Client({ name: "test", version: "1" }, { versionNegotiation: { mode: { pin: "2026-07-28" } } })
+
+  const isServed = Effect.fnUntraced(function* (client: Latest.Client, transport: Latest.Transport) {
+    yield* Effect.acquireRelease(
+      Effect.promise(() => client.connect(transport)),
+      () => Effect.promise(() => client.close())
+    )
+    const { tools } = yield* Effect.promise(() => client.listTools())
+    assert.deepStrictEqual(
+      tools.map(({ name }) => name),
+      ["file__read", "file__write", "mail__send"]
+    )
+    assert.containSubset(
+      yield* Effect.promise(() => client.callTool({ name: "file__read", arguments: { text: "x" } })),
+      { structuredContent: { mark: "reads", text: "x" } }
+    )
+    assert.containSubset(yield* Effect.promise(() => client.callTool({ name: "shell__exec" })), {
+      isError: true
+    })
+  })
+
+  it.live("is served over a transport", () =>
+    Effect.gen(function* () {
+      const [ours, theirs] = Latest.InMemoryTransport.createLinkedPair()
+      yield* McpServer.serve(ours, { registry, session })
+      yield* isServed(make(), theirs)
+    })
+  )
+
+  it.live("is served over HTTP, and has nothing to subscribe to", () =>
+    Effect.gen(function* () {
+      const run = yield* FiberSet.makeRuntimePromise<never, Response, never>()
+      const answered: Array<{ readonly status: number; readonly type: string | null }> = []
+      const answer = async (_url: string | URL | Request, init: RequestInit = {}) => {
+        const response = await run(
+          McpServer.answerHttp(
+            { registry, session },
+            Object.fromEntries(new Headers(init.headers)),
+            new TextEncoder().encode(String(init.body))
+          )
+        )
+        answered.push({ status: response.status, type: response.headers.get("content-type") })
+        return response
+      }
+      const client = make()
+      yield* isServed(
+        client,
+        new Latest.StreamableHTTPClientTransport(new URL("http://localhost/mcp"), { fetch: answer })
+      )
+      assert.isAbove(answered.length, 3)
+      assert.isTrue(answered.every(({ status, type }) => status === 200 && type === "application/json"))
+      const listening = yield* Effect.result(
+        Effect.tryPromise(() => client.listen({ toolsListChanged: true }))
+      )
+      assert.isTrue(Result.isFailure(listening), "a stream would stay open without ever having an event")
     })
   )
 })

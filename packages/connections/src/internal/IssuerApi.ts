@@ -4,7 +4,6 @@
  */
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Effect, Schema } from "effect"
-import type * as HttpClientRequest from "effect/http/HttpClientRequest"
 import * as BoundedHttp from "../BoundedHttp.ts"
 import { SourceRefused, SourceUnavailable } from "../ConnectionReason.ts"
 
@@ -17,7 +16,7 @@ export const answerBytesMax = 128 * 1024
 /** Sends a request, and decodes the answer. */
 export const ask = <S extends Schema.ConstraintDecoder<unknown>>(
   connection: string,
-  request: HttpClientRequest.HttpClientRequest,
+  request: Request,
   answer: S
 ): Effect.Effect<S["Type"], SourceUnavailable | SourceRefused> => {
   const decode = Schema.decodeUnknownEffect(Schema.fromJsonString(answer))

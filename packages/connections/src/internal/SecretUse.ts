@@ -23,6 +23,9 @@ export const keyOf = (key: Redacted.Redacted<Uint8Array>): Uint8Array => Redacte
 /** A secret as the field of a form, or of a JSON document. */
 export const fieldOf = (secret: Redacted.Redacted<string>): string => Redacted.value(secret)
 
+/** A secret as the value of an `Authorization` header. */
+export const bearerOf = (secret: Redacted.Redacted<string>): string => `Bearer ${Redacted.value(secret)}`
+
 /**
  * Whether a credential has a format that git and HTTP pass on unchanged. A line end in one would add a line to what git
  * reads.

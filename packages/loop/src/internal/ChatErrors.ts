@@ -5,7 +5,7 @@
  * is `insufficient_quota` or if it has `x-should-retry: false`; otherwise it is a rate limit.
  */
 import { type ChatErrorCode, ChatModelFailed, failed } from "../ChatModel.ts"
-import { APICallError } from "ai"
+import { APICallError } from "@ai-sdk/provider"
 import { AnswerTooLarge, Unreachable } from "./HostFetch.ts"
 import * as Json from "./Json.ts"
 

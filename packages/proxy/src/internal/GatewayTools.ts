@@ -209,8 +209,7 @@ const overMcp = Effect.fnUntraced(function* (
 ) {
   // A stream from the server would have no events, because tools do not change during a run.
   if (method !== "POST") return GatewayAnswers.render(GatewayAnswers.known("method_not_allowed"), "openai")
-  // It fails only if a transport is used twice, and each request has its own.
-  const response = yield* Effect.orDie(McpServer.answerHttp(mcp, headers, body))
+  const response = yield* McpServer.answerHttp(mcp, headers, body)
   return {
     status: response.status,
     headers: { "content-type": response.headers.get("content-type") ?? "application/json" },

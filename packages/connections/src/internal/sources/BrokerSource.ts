@@ -6,10 +6,10 @@
  */
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Clock, Effect, Schema } from "effect"
-import * as HttpClientRequest from "effect/http/HttpClientRequest"
 import { SourceRefused } from "../../ConnectionReason.ts"
 import type { CredentialSource } from "../../CredentialSource.ts"
 import * as IssuerApi from "../IssuerApi.ts"
+import * as SecretUse from "../SecretUse.ts"
 
 const Text = Schema.String.check(Schema.isMaxLength(2000))
 
@@ -34,9 +34,14 @@ export const make: CredentialSource = {
     Effect.gen(function* () {
       if (means.kind !== "broker") return yield* notBroker(name)
       const now = yield* Clock.currentTimeMillis
-      const request = HttpClientRequest.post(means.url, { headers: { accept: "application/json" } }).pipe(
-        HttpClientRequest.bearerToken(yield* secret),
-        HttpClientRequest.bodyJsonUnsafe({
+      const request = new Request(means.url, {
+        method: "POST",
+        headers: {
+          accept: "application/json",
+          authorization: SecretUse.bearerOf(yield* secret),
+          "content-type": "application/json"
+        },
+        body: JSON.stringify({
           billingAccountId: permit.billingAccountId,
           connection: permit.connectionName,
           server: permit.server,
@@ -46,7 +51,7 @@ export const make: CredentialSource = {
           runId: permit.runId,
           lifetimeSeconds: Math.ceil((permit.expiresAt.getTime() - now) / 1000)
         })
-      )
+      })
       const answer = yield* IssuerApi.ask(name, request, BrokerAnswer)
       return {
         username: answer.username,

@@ -7,7 +7,6 @@
  */
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Clock, Effect, Redacted, Schema } from "effect"
-import * as HttpClientRequest from "effect/http/HttpClientRequest"
 import type { Means } from "../../ConnectionFields.ts"
 import { SourceRefused } from "../../ConnectionReason.ts"
 import type { CredentialSource, Issued, SourceUse } from "../../CredentialSource.ts"
@@ -115,14 +114,16 @@ const refreshed = Effect.fnUntraced(function* (
   stored: OAuthSecret
 ) {
   const { clientSecret, refreshToken } = stored
-  const request = HttpClientRequest.post(tokenUrl, { headers: { accept: "application/json" } }).pipe(
-    HttpClientRequest.bodyUrlParams({
+  const request = new Request(tokenUrl, {
+    method: "POST",
+    headers: { accept: "application/json" },
+    body: new URLSearchParams({
       grant_type: "refresh_token",
       refresh_token: SecretUse.fieldOf(refreshToken),
       client_id: clientId,
       ...(clientSecret === undefined ? {} : { client_secret: SecretUse.fieldOf(clientSecret) })
     })
-  )
+  })
   const answer = yield* IssuerApi.ask(name, request, Answer)
   if (answer.token_type !== undefined && answer.token_type.toLowerCase() !== "bearer") {
     return yield* new SourceRefused({

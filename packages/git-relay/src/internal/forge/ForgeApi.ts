@@ -7,7 +7,6 @@
 import * as BoundedHttp from "@cogni/sandbox-connections/BoundedHttp"
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Clock, Duration, Effect, Schedule, Schema } from "effect"
-import type { Headers } from "effect/http/Headers"
 import * as HttpClientRequest from "effect/http/HttpClientRequest"
 import * as CredentialUse from "../git/CredentialUse.ts"
 import type { GitCredential } from "../../GitCredentials.ts"
@@ -127,8 +126,14 @@ const backoff = Schedule.exponential("1 second", 4).pipe(
 )
 
 const send = (request: HttpClientRequest.HttpClientRequest): Effect.Effect<string, Refusal> =>
-  BoundedHttp.exchange(request, { secondsMax: requestSecondsMax, answerBytesMax }).pipe(
-    Effect.mapError(unanswered),
+  HttpClientRequest.toWeb(request).pipe(
+    Effect.mapError(({ message }) => refused(`the request to the forge failed: ${message}`, checkApi)),
+    Effect.flatMap((web) =>
+      Effect.mapError(
+        BoundedHttp.exchange(web, { secondsMax: requestSecondsMax, answerBytesMax }),
+        unanswered
+      )
+    ),
     Effect.flatMap(({ headers, status, text }) => {
       if (status >= 300 && status < 400) {
         return refuse(
@@ -159,7 +164,7 @@ const remedies: Readonly<Record<number, string>> = {
 
 const answered = Effect.fnUntraced(function* (
   status: number,
-  headers: Headers,
+  headers: BoundedHttp.HttpAnswer["headers"],
   text: string
 ): Effect.fn.Return<Refusal> {
   const said = messageOf(text)
