@@ -217,7 +217,9 @@ const main = (argv: ReadonlyArray<string>): void => {
     return tarball
   })
   if (needed !== undefined) {
-    process.stderr.write(`Install them together: npm install ${tarballs.join(" ")} effect@~4.1\n`)
+    const isNarrow = chosen.some(({ manifest }) => manifest.peerDependencies?.["effect"]?.startsWith("~"))
+    const range = isNarrow ? "~4.1" : "^4"
+    process.stderr.write(`Install them together: npm install ${tarballs.join(" ")} effect@${range}\n`)
   }
 }
 
