@@ -14,68 +14,27 @@ import * as ForgeSources from "@cogni/sandbox-git-relay/forge/ForgeSources"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import { Context, Effect, Layer, Logger, Redacted } from "effect"
-import { generateKeyPairSync } from "node:crypto"
-import type { ServerResponse } from "node:http"
 import { inspect } from "node:util"
-import * as GitHubDouble from "../harness/GitHubDouble.ts"
+import * as GitHubOrigin from "../harness/GitHubOrigin.ts"
 import * as GitOrigin from "../harness/GitOrigin.ts"
 import * as RelayHarness from "../harness/RelayHarness.ts"
 
-interface Stage {
-  readonly origin: GitOrigin.GitOrigin
-  readonly api: GitHubDouble.GitHubDouble
+interface Stage extends GitHubOrigin.GitHubOrigin {
   readonly logs: Array<string>
 }
 
 class GitHub extends Context.Service<GitHub, Stage>()("test/GitHub") {
   static readonly layer = Layer.effect(
     GitHub,
-    Effect.gen(function* () {
-      const api = yield* GitHubDouble.make({
-        prefix: "/api/v3",
-        installations: { 77: "acme", 78: "beta" }
-      })
-      const origin = yield* GitOrigin.acquire()
-      origin.extra = (request, response) =>
-        api.handle(request, response) ||
-        refuses(api, request.url ?? "", request.headers.authorization, response)
-      return { origin, api, logs: [] }
-    })
+    Effect.map(GitHubOrigin.acquire, (server) => ({ ...server, logs: [] }))
   )
 }
-
-/** Refuses a request of git without a valid token for the repository. */
-const refuses = (
-  api: GitHubDouble.GitHubDouble,
-  url: string,
-  authorization: string | undefined,
-  response: ServerResponse
-): boolean => {
-  const [, repository] = /^\/([^/]+\/[^/]+)\.git\//u.exec(url) ?? []
-  const used = tokenOf(api, authorization)
-  if (used !== undefined && !used.revoked && used.repositories.includes(repository ?? "")) return false
-  response.writeHead(401, { "www-authenticate": 'Basic realm="origin"' }).end()
-  return true
-}
-
-const tokenOf = (api: GitHubDouble.GitHubDouble, authorization = "") => {
-  const [, password = ""] = Buffer.from(authorization.replace("Basic ", ""), "base64")
-    .toString()
-    .split(/:(.*)/u)
-  return api.tokens.find(({ token }) => token === password)
-}
-
-const { privateKey } = generateKeyPairSync("rsa", {
-  modulusLength: 2048,
-  publicKeyEncoding: { type: "spki", format: "pem" },
-  privateKeyEncoding: { type: "pkcs8", format: "pem" }
-})
 
 const broker = Layer.unwrap(
   Effect.map(GitHub, ({ origin: { url } }) =>
     ConnectionBroker.layer({
       sources: ForgeSources.make({
-        gitHubApp: { appId: 12, privateKey: Redacted.make(privateKey), server: url }
+        gitHubApp: { appId: 12, privateKey: Redacted.make(GitHubOrigin.privateKey), server: url }
       })
     })
   )
@@ -152,7 +111,8 @@ const lived = Effect.fnUntraced(function* (url: string, meanwhile: Effect.Effect
 it.layer(layers, { excludeTestServices: true })("two accounts of one GitHub App", (it) => {
   it.effect("work at the same time, and neither sees, uses or causes the other's token", () =>
     Effect.gen(function* () {
-      const { api, logs, origin } = yield* GitHub
+      const gitHub = yield* GitHub
+      const { api, logs, origin } = gitHub
       const both = yield* Effect.forEach(
         [
           { owner: "acme", installationId: 77 },
@@ -180,9 +140,7 @@ it.layer(layers, { excludeTestServices: true })("two accounts of one GitHub App"
         assert.notInclude(output, "ghs_")
       }
       for (const { installationId, owner } of both) {
-        const used = origin.received
-          .filter(({ path }) => path.startsWith(`/${owner}/`))
-          .flatMap(({ authorization }) => tokenOf(api, authorization) ?? [])
+        const used = GitHubOrigin.tokensOfGit(gitHub, owner)
         assert.isNotEmpty(used)
         assert.deepStrictEqual([...new Set(used.map((token) => token.installationId))], [installationId])
         assert.deepStrictEqual([...new Set(used.flatMap((token) => token.repositories))], [`${owner}/app`])

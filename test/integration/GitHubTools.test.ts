@@ -13,15 +13,9 @@ import * as ForgeSources from "@cogni/sandbox-git-relay/forge/ForgeSources"
 import * as GitHubTools from "@cogni/sandbox-git-relay/forge/GitHubTools"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import { Context, Effect, Layer, Redacted } from "effect"
-import { generateKeyPairSync } from "node:crypto"
 import * as GitHubDouble from "../harness/GitHubDouble.ts"
+import * as GitHubOrigin from "../harness/GitHubOrigin.ts"
 import { serve } from "../harness/LocalServer.ts"
-
-const { privateKey } = generateKeyPairSync("rsa", {
-  modulusLength: 2048,
-  publicKeyEncoding: { type: "spki", format: "pem" },
-  privateKeyEncoding: { type: "pkcs8", format: "pem" }
-})
 
 interface Stage {
   readonly api: GitHubDouble.GitHubDouble
@@ -40,14 +34,14 @@ class GitHub extends Context.Service<GitHub, Stage>()("test/GitHubTools") {
   static readonly layer = Layer.effect(
     GitHub,
     Effect.gen(function* () {
-      const api = yield* GitHubDouble.make({ prefix: "/api/v3", installations: { 77: "acme", 78: "beta" } })
+      const api = yield* GitHubDouble.make({ prefix: "/api/v3", installations: GitHubOrigin.installations })
       const server = yield* serve((request, response) => {
         if (!api.handle(request, response)) response.writeHead(404).end()
       })
       const context = yield* Layer.build(
         ConnectionBroker.layer({
           sources: ForgeSources.make({
-            gitHubApp: { appId: 12, privateKey: Redacted.make(privateKey), server }
+            gitHubApp: { appId: 12, privateKey: Redacted.make(GitHubOrigin.privateKey), server }
           })
         }).pipe(Layer.provideMerge(Layer.merge(ConnectionStore.layerMemory, SecretBox.layerNone)))
       )

@@ -313,7 +313,7 @@ describe("a client without a handshake", () => {
   it.live("is served over a transport", () =>
     Effect.gen(function* () {
       const [ours, theirs] = Latest.InMemoryTransport.createLinkedPair()
-      yield* McpServer.serve(ours, { registry, session })
+      yield* Effect.asVoid(McpServer.serve(ours, { registry, session }))
       yield* isServed(make(), theirs)
     })
   )
