@@ -113,6 +113,34 @@ describe("threat model", () => {
   })
 })
 
+describe("README", () => {
+  it("its table of packages names what each imports, as the manifests do", () => {
+    const prefix = "@cogni/sandbox-"
+    const rows = [
+      ...SourceTree.read("README.md").matchAll(
+        /^\| \[`@cogni\/sandbox-([a-z-]+)`\]\(([a-z/-]+)\/README\.md\) \|.*\| ([^|]+) \|$/gmu
+      )
+    ].map(([, name, folder, imports]) => ({ name: name!, folder: folder!, imports: imports! }))
+    assert.sameMembers(
+      rows.map(({ name }) => name),
+      [...SourceTree.packages, "images"]
+    )
+    const offenders = rows
+      // The command needs most packages, so its row says which it does not need.
+      .filter(({ name }) => name !== "cli")
+      .flatMap(({ folder, imports, name }) => {
+        const { dependencies = {}, peerDependencies = {} } = SourceTree.readJson(`${folder}/package.json`)
+        const needed = Object.keys({ ...dependencies, ...peerDependencies })
+          .filter((one) => one.startsWith(prefix))
+          .map((one) => one.slice(prefix.length))
+          .toSorted()
+        const said = imports.split(", ").filter((one) => one !== "–" && one !== "`effect`")
+        return said.toSorted().join() === needed.join() ? [] : [`${name}: ${needed.join(", ")}`]
+      })
+    none(offenders, "correct the last column of the table of packages in README.md")
+  })
+})
+
 describe("reference", () => {
   it("every exit code of the command is on its page, with its name", () => {
     const rows = [...SourceTree.read("docs/reference/exit-codes.md").matchAll(/^\| (\d+) \| `(\w+)` \|/gmu)]

@@ -191,7 +191,7 @@ const auditCommand = Command.make("audit").pipe(
 
 const pruneCommand = Command.make("prune", Flags.prune, (flags) =>
   Effect.promise(() => import("./PruneCommand.ts")).pipe(Effect.flatMap(({ prune }) => prune(flags)))
-).pipe(Command.withDescription("Remove orphaned resources of runs whose process has died"))
+).pipe(Command.withDescription("Remove what dead processes left, and on request what runs leave"))
 
 const relayListCommand = Command.make("list", { output: Flags.output }, (flags) =>
   Effect.promise(() => import("./RelayCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
@@ -220,8 +220,8 @@ const serveCommand = Command.make("serve", Flags.serve, (flags) =>
   Command.withDescription(
     `Serve agents and their runs over HTTP, to callers with a grant
 
-Create a grant with: cogni-sandbox grants create. On SIGTERM or Ctrl-C, the server refuses new runs, and ends when its
-active runs have ended. Runs that are active after --drain are cancelled.`
+Chats are refused unless SANDBOX_ENABLED=true. Create a grant with: cogni-sandbox grants create. On SIGTERM or Ctrl-C,
+the server refuses new runs, and ends when its active runs have ended. After --drain, it cancels the others.`
   ),
   Command.withShortDescription("Serve agents and their runs over HTTP, to callers with a grant")
 )
@@ -315,7 +315,7 @@ const approvalsDenyCommand = approvalsDecideCommand("deny").pipe(
 )
 
 const approvalsCommand = Command.make("approvals").pipe(
-  Command.withDescription("Approve or deny tool calls of runs of this host's server"),
+  Command.withDescription("Approve or deny tool calls of runs in this database"),
   Command.withSubcommands([approvalsListCommand, approvalsApproveCommand, approvalsDenyCommand])
 )
 

@@ -12,6 +12,7 @@ import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { Effect } from "effect"
 import { join } from "node:path"
+import * as CheckoutCommands from "./CheckoutCommands.ts"
 import * as Composition from "./Composition.ts"
 import { refusal } from "./Failure.ts"
 import { ImageScript } from "./ImageScript.ts"
@@ -75,7 +76,7 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
     return yield* refusal(
       "fault",
       verdict.problem?.message ?? "the agent gave no answer",
-      "Find the cause with: cogni-sandbox doctor",
+      `Find the cause with: ${CheckoutCommands.commandOf(CheckoutCommands, ["doctor"])}`,
       { runId }
     )
   }
@@ -84,6 +85,7 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
     result,
     answer: verdict.answer.text,
     demo: plan.wayOut._tag === "Demo",
+    user: CheckoutCommands,
     received: received?.at(-1)?.headers.filter(([name]) => injected.has(name.toLowerCase())),
     recordPath: join(
       StateDirectory.paths(settings.stateDirectory).runs,

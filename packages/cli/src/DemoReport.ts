@@ -1,8 +1,8 @@
 /** The page that `demo` prints, in 80 columns. Pure. */
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
-import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import type { Posture } from "@cogni/sandbox-core/Posture"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
+import * as CheckoutCommands from "./CheckoutCommands.ts"
 import { formatMillis } from "./Quantity.ts"
 import { clip, columns, oneLine, wrap } from "./TerminalText.ts"
 
@@ -14,6 +14,8 @@ export interface DemoFacts {
   /** Headers as the demo upstream received them, with credentials as fingerprints; `undefined` for a real upstream. */
   readonly received: ReadonlyArray<readonly [name: string, value: string]> | undefined
   readonly recordPath: string
+  /** Decides which commands the page names. */
+  readonly user: { readonly isCheckout: boolean }
 }
 
 const width = 80
@@ -109,12 +111,14 @@ export const render = (facts: DemoFacts): ReadonlyArray<string> => {
     ]),
     ...section(
       "Try next",
-      [
-        ["run", "--", "sh", "-c", "id; ls /; touch /x"],
-        ["run", ...(demo ? ["--demo"] : []), "What can you see?"],
-        ["inspect", runId],
-        ["doctor"]
-      ].map((argv) => `${indent}cogni-sandbox ${argv.map(ShellWord.quoted).join(" ")}`)
+      (
+        [
+          ["run", "--", "sh", "-c", "id; ls /; touch /x"],
+          ["run", ...(demo ? ["--demo"] : []), "What can you see?"],
+          ["inspect", runId],
+          ["doctor"]
+        ] as const
+      ).map((argv) => `${indent}${CheckoutCommands.commandOf(facts.user, argv)}`)
     )
   ]
 }

@@ -23,7 +23,7 @@ const entries = {
   ],
   usage: [64, "invalid command line"],
   input: [65, "invalid input: prompt, limits, run ID, workspace"],
-  notFound: [66, "run, agent or file not found"],
+  notFound: [66, "run, agent or file not found, or an approval that is over"],
   unavailable: [
     69,
     "the container engine, an image, the run database, a directory of this host, or a place for another run of the account is unavailable; or calls could not be compared (spend reconcile)"
@@ -34,7 +34,10 @@ const entries = {
     "the run succeeded, and its commits are kept: the origin rejected them, or no pull request could be opened (relay retry)"
   ],
   noAnswer: [76, "the agent succeeded without a readable answer, or a task's model gave invalid answers"],
-  refused: [77, "the run succeeded, and its commits are kept: the policy refuses them (relay retry)"],
+  refused: [
+    77,
+    "the run succeeded, and its commits are kept: the policy refuses them (relay retry); or connections test was denied"
+  ],
   configuration: [
     78,
     "the environment lacks the required configuration, or has an invalid one (COGNI_LLM_URL, …)"

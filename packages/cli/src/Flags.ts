@@ -533,7 +533,7 @@ export const serve = {
   ),
   bodyBytesMax: size("body-limit", "Size of a request body allowed, such as 20m (default 12m)"),
   runsMax: count("max-runs", "Concurrent runs allowed in this server (default 32)"),
-  pool: count("pool", "Sandboxes allowed that are started ahead and wait for runs (default none)"),
+  pool: count("pool", "Sandboxes that are started in advance and wait for runs, at most (default 0)"),
   runsPerGrantMax: count("max-runs-per-grant", "Concurrent runs allowed per grant (default 8)"),
   runsPerMinutePerGrantMax: count("runs-per-minute", "Runs per minute allowed per grant (default 60)"),
   unknownRequestsPerMinuteMax: count(
@@ -563,7 +563,9 @@ const deciderCharactersMax = 200
 
 /** Flags of `approvals approve` and `approvals deny`. */
 export const decision = {
-  reason: orUndefined(text("reason", "TEXT", "Reason, which the agent reads if its call is denied")),
+  reason: orUndefined(
+    text("reason", "TEXT", "Reason, for the audit. The agent reads it if its call is denied")
+  ),
   by: text("by", "NAME", "Name of the person who decides, for the audit (default operator)").pipe(
     Flag.withDefault("operator"),
     Flag.filter(

@@ -4,8 +4,8 @@ import * as ConnectionRuleText from "./ConnectionRuleText.ts"
 import * as Flags from "./Flags.ts"
 
 export const create = {
-  user: Flags.text("user", "ID", "User that the runs are for"),
-  account: Flags.text("account", "ID", "Billing account that is charged for the runs"),
+  user: Flags.text("user", "ID", "User that the runs are for (required)"),
+  account: Flags.text("account", "ID", "Billing account that is charged for the runs (required)"),
   graphs: Flags.several(
     "graph",
     "ID",

@@ -11,7 +11,8 @@ const facts: DemoReport.DemoFacts = {
     ["authorization", "Bearer sha256:0123456789ab"],
     ["x-litellm-spend-logs-metadata", JSON.stringify({ run_id: runId, long: "x".repeat(300) })]
   ],
-  recordPath: "/state/record.json"
+  recordPath: "/state/record.json",
+  user: { isCheckout: false }
 }
 
 describe("DemoReport", () => {
@@ -24,6 +25,25 @@ describe("DemoReport", () => {
     assert.include(page[0], "no model is asked")
     assert.isTrue(page.includes("Answer (demo)") && page.includes("Headers added by the proxy (demo)"))
     assert.isTrue(page.some((line) => line.includes("run --demo")))
+  })
+
+  it("names commands that its reader has: those of ./dev in a checkout, and the installed program elsewhere", () => {
+    const nextOf = (isCheckout: boolean) => {
+      const page = DemoReport.render({ ...facts, user: { isCheckout } })
+      return page.slice(page.indexOf("Try next") + 1).map((line) => line.trim())
+    }
+    assert.deepStrictEqual(nextOf(true), [
+      "./dev run -- sh -c 'id; ls /; touch /x'",
+      "./dev run --demo 'What can you see?'",
+      `./dev cli inspect ${runId}`,
+      "./dev doctor"
+    ])
+    assert.deepStrictEqual(nextOf(false), [
+      "cogni-sandbox run -- sh -c 'id; ls /; touch /x'",
+      "cogni-sandbox run --demo 'What can you see?'",
+      `cogni-sandbox inspect ${runId}`,
+      "cogni-sandbox doctor"
+    ])
   })
 
   it("shows the posture, the call, the headers as received, the timings and the file paths", () => {
