@@ -6,7 +6,7 @@ import * as Flags from "./Flags.ts"
 const account = Flags.optional(
   "account",
   "ID",
-  "Billing account of the connection (default COGNI_BILLING_ACCOUNT)"
+  "Billing account of the connection (default COGNI_BILLING_ACCOUNT, or local)"
 )
 
 /** Flags of `connections add`. One of the first five says where its credentials come from. */
@@ -40,7 +40,7 @@ export const add = {
   server: Flags.optional(
     "server",
     "URL",
-    "The only server that gets the credentials (default GITHUB_SERVER_URL, or GITLAB_HOST for GitLab)"
+    "The only server that gets the credentials (default that of GitHub, or of GitLab; required with --oauth-token-url and --broker)"
   ),
   username: Flags.optional("username", "NAME", "User name for git (default that of the kind)"),
   purposes: Flag.Literals("use", purposes).pipe(
@@ -84,7 +84,11 @@ export const uses = {
 /** Flags of `connections test`. */
 export const test = {
   account,
-  repository: Flags.optional("repository", "URL", "Repository to get a credential for"),
+  repository: Flags.optional(
+    "repository",
+    "URL",
+    "Repository to get a credential for (required by all uses but the tools')"
+  ),
   purpose: Flag.Literals("use", purposes).pipe(
     Flag.withDescription("Use to get a credential for (default fetch)"),
     Flag.withDefault("fetch" as const)

@@ -11,6 +11,7 @@ import type { ConnectionUse } from "@cogni/sandbox-connections/ConnectionUse"
 import * as CredentialSources from "@cogni/sandbox-connections/CredentialSources"
 import * as Reencryption from "@cogni/sandbox-connections/Reencryption"
 import * as SecretBoxes from "@cogni/sandbox-connections/SecretBox"
+import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { Clock, Effect, Layer } from "effect"
 import type * as ConnectionFlags from "./ConnectionFlags.ts"
 import * as ConnectionKind from "./ConnectionKind.ts"
@@ -68,9 +69,11 @@ export const add = Effect.fnUntraced(function* (input: AddInput) {
       )
     )
   if (input.output === "json") return yield* Output.json(toJson(connection))
-  const { billingAccountId, name } = connection
+  const { name } = connection
+  const account = oneLine(connection.billingAccountId ?? "")
   yield* Output.note(
-    `${name} is added to account ${oneLine(billingAccountId ?? "")}. To get a credential: cogni-sandbox connections test`
+    `${name} is added to account ${account}. To get a credential: ` +
+      `cogni-sandbox connections test ${name} --account ${ShellWord.quoted(account)} --repository URL`
   )
 }, Effect.provide(sealed))
 
@@ -84,13 +87,14 @@ export const list = Effect.fnUntraced(function* (
   input: Output.Asked & { readonly account?: string | undefined }
 ) {
   const git = yield* Effect.fromResult((yield* Settings).git)
-  const own = yield* (yield* ConnectionStore.ConnectionStore)
-    .list(yield* accountOf(input.account))
-    .pipe(Effect.mapError(unanswered))
+  const account = yield* accountOf(input.account)
+  const own = yield* (yield* ConnectionStore.ConnectionStore).list(account).pipe(Effect.mapError(unanswered))
   const all = [...own, ...CredentialSources.hostConnections(git.tokens)]
   if (input.output === "json") return yield* Output.json(all.map(toJson))
   if (all.length > 0) return yield* Output.lines(table(all, new Date(yield* Clock.currentTimeMillis)))
-  yield* Output.note("there are no connections; add one with: cogni-sandbox connections add")
+  yield* Output.note(
+    `account ${oneLine(account)} has no connections (--account names another). Add one: cogni-sandbox connections add`
+  )
 }, Effect.provide(stored))
 
 export const remove = Effect.fnUntraced(function* (
@@ -166,7 +170,7 @@ export const uses = Effect.fnUntraced(function* (input: Flags.Typed<typeof Conne
   const own = yield* Effect.orElseSucceed(store.list(billingAccountId), () => [])
   const names = new Map(own.map(({ id, name }) => [id, name]))
   if (found.length > 0) return yield* Output.lines(usesTable(found, names))
-  yield* Output.note("no connection of the account was used")
+  yield* Output.note(`account ${oneLine(billingAccountId)} used no connection (--account names another)`)
 }, Effect.provide(stored))
 
 /** Ends a lease of the account, also one of another process. Needs no key. */

@@ -57,6 +57,7 @@ describe("connections", () => {
         const token = file("token", planted)
         const added = yield* connections("add", "ci", "--token-file", token, ...acme)
         assert.deepStrictEqual([added.code, added.stdout], [0, ""], added.stderr)
+        assert.include(added.stderr, "connections test ci --account acme --repository URL")
         const repository = "https://github.com/acme/app"
         const tested = yield* connections("test", "ci", ...acme, "--repository", repository, "-o", "json")
         assert.strictEqual(tested.code, 0, tested.stderr)
@@ -72,7 +73,9 @@ describe("connections", () => {
           (yield* connections("list", ...acme)).stdout,
           /^ci +active +token +https:\/\/github\.com/mu
         )
-        assert.notInclude((yield* connections("list", "--account", "other")).stdout, "ci ")
+        const other = yield* connections("list", "--account", "other")
+        assert.strictEqual(other.stdout, "")
+        assert.include(other.stderr, "account other has no connections (--account names another)")
         const uses = JSON.parse((yield* connections("uses", ...acme, "-o", "json")).stdout)
         assert.deepStrictEqual(
           uses.map(({ event, grantId }: { event: string; grantId: string }) => [event, grantId]),
