@@ -1,4 +1,8 @@
-/** Whatever an agent and its reader do: the grammar holds, `final` settles, no resource is left. */
+/**
+ * Whatever an agent and its reader do: the grammar holds, `final` settles, no resource is left.
+ *
+ * Runs every agent with every reader. A run on the test clock is deterministic, so once is enough.
+ */
 import { type Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -10,14 +14,9 @@ import { Effect, Fiber, Layer, Result, Schema, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { context, envelope, Heard, request, run, world } from "./GraphWorld.ts"
 
-/** Behavior of the agent. */
-const Agent = Schema.Struct({
-  output: Schema.Literals(["answer", "half", "noise", "many", "nothing"]),
-  ends: Schema.Literals(["exits", "fails", "hangs", "oom", "dies"])
-})
-
-/** Behavior of its reader. */
-const Reader = Schema.Literals([
+const texts = ["answer", "half", "noise", "many", "nothing"] as const
+const endings = ["exits", "fails", "hangs", "runs out of memory", "dies"] as const
+const readers = [
   "drains",
   "leaves after one",
   "never reads",
@@ -26,9 +25,21 @@ const Reader = Schema.Literals([
   "cancels later",
   "stalls",
   "closes"
-])
+] as const
 
-const Case = Schema.Struct({ agent: Agent, reader: Reader })
+/** Behavior of the agent. */
+interface Agent {
+  readonly output: (typeof texts)[number]
+  readonly ends: (typeof endings)[number]
+}
+
+/** Behavior of its reader. */
+type Reader = (typeof readers)[number]
+
+interface Case {
+  readonly agent: Agent
+  readonly reader: Reader
+}
 
 const outputs = {
   answer: envelope("Lima"),
@@ -39,7 +50,7 @@ const outputs = {
 }
 
 const program =
-  ({ ends, output }: typeof Agent.Type): Program =>
+  ({ ends, output }: Agent): Program =>
   ({ stdout }) =>
     Effect.andThen(
       stdout(outputs[output]),
@@ -48,7 +59,7 @@ const program =
         : ends === "dies"
           ? Effect.die(new Error("dead"))
           : Effect.succeed(
-              ends === "oom"
+              ends === "runs out of memory"
                 ? { exitCode: 137, oomKilled: true, processesRefused: false, peak: {} }
                 : ends === "fails"
                   ? 1
@@ -58,7 +69,7 @@ const program =
 
 const seen = new Map<string, number>()
 
-const read = Effect.fnUntraced(function* (reader: typeof Reader.Type) {
+const read = Effect.fnUntraced(function* (reader: Reader) {
   const live = yield* run(request({ runtimeSecondsMax: 60 }))
   const events: Array<AiEvent> = []
   const reading = live.events.pipe(
@@ -107,7 +118,7 @@ const judge = (events: ReadonlyArray<AiEvent>) => {
   assert.strictEqual(events.at(-1)?.type, "done")
 }
 
-const live = Effect.fnUntraced(function* ({ agent, reader }: typeof Case.Type) {
+const live = Effect.fnUntraced(function* ({ agent, reader }: Case) {
   const { ends } = yield* Heard
   const fiber = yield* Effect.forkChild(Effect.scoped(read(reader)))
   yield* TestClock.adjust("10 minutes")
@@ -141,16 +152,20 @@ const live = Effect.fnUntraced(function* ({ agent, reader }: typeof Case.Type) {
 })
 
 describe("a graph run with any agent and any reader", () => {
-  it.effect.prop(
-    "keeps the grammar, settles final, calls the observer once, and leaves no resource",
-    [Case],
-    ([one]) =>
-      live(one).pipe(Effect.provide(Layer.fresh(world({ program: program(one.agent) })), { local: true })),
-    { arbitrary: { runs: 10_000, seed: "graph-runs-1" } }
+  const cases = texts.flatMap((output) =>
+    endings.flatMap((ends) => readers.map((reader): Case => ({ agent: { output, ends }, reader })))
   )
+  describe("keeps the grammar, settles final, calls the observer once, and leaves no resource", () => {
+    for (const one of cases) {
+      const { ends, output } = one.agent
+      it.effect(`with the output "${output}", an agent that ${ends}, and a reader that ${one.reader}`, () =>
+        live(one).pipe(Effect.provide(Layer.fresh(world({ program: program(one.agent) })), { local: true }))
+      )
+    }
+  })
 
   it("covers every kind of end", () => {
     for (const end of ["ok", "AgentFailed", "TimedOut", "OomKilled", "Aborted"])
-      assert.isAtLeast(seen.get(end) ?? 0, 20, JSON.stringify([...seen]))
+      assert.isAtLeast(seen.get(end) ?? 0, 2, JSON.stringify([...seen]))
   })
 })
