@@ -44,11 +44,24 @@ export const hasIndex = (name: Package): boolean => name !== "cli" && name !== "
 
 const skipped = new Set(["node_modules", "dist", ".git", ".cogni", "results", "api-reference"])
 
+/** Remembers the result of each argument: no test changes a file that it looks at, and many rules look at each. */
+const remembered = <A>(of: (given: string) => A): ((given: string) => A) => {
+  const known = new Map<string, A>()
+  return (given) => {
+    if (!known.has(given)) known.set(given, of(given))
+    return known.get(given)!
+  }
+}
+
+const listed = remembered((patterns) =>
+  globSync(patterns.split("\n"), { cwd: root, exclude: (path) => skipped.has(basename(path)) }).toSorted()
+)
+
 /** Paths relative to the root, sorted; never a built or an installed file. */
 export const files = (...patterns: ReadonlyArray<string>): ReadonlyArray<string> =>
-  globSync([...patterns], { cwd: root, exclude: (path) => skipped.has(basename(path)) }).toSorted()
+  listed(patterns.join("\n"))
 
-export const read = (path: string): string => readFileSync(join(root, path), "utf8")
+export const read = remembered((path) => readFileSync(join(root, path), "utf8"))
 
 export const readJson = (path: string): any => JSON.parse(read(path))
 
@@ -99,17 +112,11 @@ interface Parsed {
   readonly comments: ReadonlyArray<Comment>
 }
 
-const trees = new Map<string, Parsed>()
-
-const parsed = (path: string): Parsed => {
-  const known = trees.get(path)
-  if (known !== undefined) return known
+const parsed = remembered((path): Parsed => {
   const { comments, errors, program } = parseSync(path, read(path))
   if (errors.length > 0) throw new Error(`${path} cannot be parsed: ${errors[0]!.message}`)
-  const result = { program: program as unknown as Node, comments }
-  trees.set(path, result)
-  return result
-}
+  return { program: program as unknown as Node, comments }
+})
 
 /** The syntax tree of a file, parsed once. */
 export const tree = (path: string): Node => parsed(path).program
@@ -118,15 +125,35 @@ export const tree = (path: string): Node => parsed(path).program
 export const comments = (path: string): ReadonlyArray<Comment> => parsed(path).comments
 
 /** Every node of a tree, parents first. */
-export const walk = function* (node: Node): Generator<Node> {
-  yield node
-  for (const value of Object.values(node)) {
-    for (const child of Array.isArray(value) ? value : [value]) if (isNode(child)) yield* walk(child)
+export const walk = (node: Node): ReadonlyArray<Node> => {
+  const nodes: Array<Node> = []
+  const visit = (one: Node): void => {
+    nodes.push(one)
+    for (const key in one) {
+      const value = one[key]
+      if (!Array.isArray(value)) {
+        if (isNode(value)) visit(value)
+      } else for (const child of value) if (isNode(child)) visit(child)
+    }
   }
+  visit(node)
+  return nodes
 }
 
+/** Where the lines of a file end. */
+const lineEnds = remembered((path) => [...read(path).matchAll(/\n/gu)].map(({ index }) => index))
+
 /** The line, from 1, at which a character stands. */
-export const lineOf = (path: string, offset: number): number => read(path).slice(0, offset).split("\n").length
+export const lineOf = (path: string, offset: number): number => {
+  const ends = lineEnds(path)
+  let [from, to] = [0, ends.length]
+  while (from < to) {
+    const middle = (from + to) >> 1
+    if (ends[middle]! < offset) from = middle + 1
+    else to = middle
+  }
+  return from + 1
+}
 
 export interface Import {
   readonly specifier: string
@@ -141,21 +168,24 @@ const importKinds = new Set([
 ])
 
 /** Imports and re-exports of a file, including dynamic imports of a literal. */
-export const imports = (path: string): ReadonlyArray<Import> =>
-  [...walk(tree(path))].flatMap((node) => {
+export const imports = remembered((path): ReadonlyArray<Import> =>
+  walk(tree(path)).flatMap((node) => {
     const source = node["source"]
     if (!importKinds.has(node.type) || !isNode(source) || typeof source["value"] !== "string") return []
     return [
       { specifier: source["value"], typeOnly: node["importKind"] === "type" || node["exportKind"] === "type" }
     ]
   })
+)
+
+const exportsOf = remembered((name) => readJson(`packages/${name}/package.json`).exports)
 
 /** The file of this repository that a specifier leads to, if it leads to one. */
 export const resolve = (from: string, specifier: string): string | undefined => {
   if (specifier.startsWith(".")) return join(dirname(from), specifier)
   const [, name, module] = /^@cogni\/sandbox-([a-z-]+)(?:\/(.+))?$/u.exec(specifier) ?? []
   if (name === undefined) return undefined
-  const target = readJson(`packages/${name}/package.json`).exports[module === undefined ? "." : `./${module}`]
+  const target = exportsOf(name)[module === undefined ? "." : `./${module}`]
   return join("packages", name, target ?? `src/${module}.ts`)
 }
 
@@ -204,26 +234,29 @@ export interface Mention {
 }
 
 /** `a.b` and `a["b"]` wherever they stand, as `a.b`. */
-export const members = (path: string): ReadonlyArray<Mention> =>
-  [...walk(tree(path))].flatMap((node) => {
+export const members = remembered((path): ReadonlyArray<Mention> =>
+  walk(tree(path)).flatMap((node) => {
     const { object, property } = node
     if (node.type !== "MemberExpression" || !isNode(object) || !isNode(property)) return []
     const owner = object.type === "Identifier" ? object["name"] : ""
     const name = property["name"] ?? property["value"]
     return [{ text: `${String(owner)}.${String(name)}`, offset: node.start }]
   })
+)
 
 /** String literals, and the fixed parts of templates. */
-export const strings = (path: string): ReadonlySet<string> =>
-  new Set(
-    [...walk(tree(path))].flatMap((node) =>
-      node.type === "Literal" && typeof node["value"] === "string"
-        ? [node["value"]]
-        : node.type === "TemplateElement"
-          ? [(node["value"] as { readonly cooked: string }).cooked]
-          : []
+export const strings = remembered(
+  (path): ReadonlySet<string> =>
+    new Set(
+      walk(tree(path)).flatMap((node) =>
+        node.type === "Literal" && typeof node["value"] === "string"
+          ? [node["value"]]
+          : node.type === "TemplateElement"
+            ? [(node["value"] as { readonly cooked: string }).cooked]
+            : []
+      )
     )
-  )
+)
 
 export interface FunctionSize {
   readonly line: number
@@ -301,16 +334,16 @@ export const templateText = (node: Node): Title =>
     .flatMap((text, index) => (index === 0 ? [text] : [undefined, text]))
 
 /** Titles of the tests and groups of a file, with their places. */
-export const placedTitles = (
-  path: string
-): ReadonlyArray<{ readonly text: Title; readonly offset: number }> =>
-  [...walk(tree(path))].flatMap((node) => {
-    if (node.type !== "CallExpression" || !testCalls.test(calleeRoot(node["callee"] as Node))) return []
-    const [first] = node["arguments"] as ReadonlyArray<Node>
-    if (first?.type === "Literal" && typeof first["value"] === "string")
-      return [{ text: [first["value"]], offset: first.start }]
-    return first?.type === "TemplateLiteral" ? [{ text: templateText(first), offset: first.start }] : []
-  })
+export const placedTitles = remembered(
+  (path): ReadonlyArray<{ readonly text: Title; readonly offset: number }> =>
+    walk(tree(path)).flatMap((node) => {
+      if (node.type !== "CallExpression" || !testCalls.test(calleeRoot(node["callee"] as Node))) return []
+      const [first] = node["arguments"] as ReadonlyArray<Node>
+      if (first?.type === "Literal" && typeof first["value"] === "string")
+        return [{ text: [first["value"]], offset: first.start }]
+      return first?.type === "TemplateLiteral" ? [{ text: templateText(first), offset: first.start }] : []
+    })
+)
 
 export const titles = (path: string): ReadonlyArray<Title> => placedTitles(path).map(({ text }) => text)
 
