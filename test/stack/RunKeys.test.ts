@@ -26,15 +26,26 @@ import * as Pace from "../harness/Pace.ts"
 import * as RawRequests from "../harness/RawRequests.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import * as RunKeyProcess from "../harness/RunKeyProcess.ts"
+import * as TcpDoor from "../harness/TcpDoor.ts"
 import * as BillingRows from "../harness/billing/BillingRows.ts"
 import * as BillingTrial from "../harness/billing/BillingTrial.ts"
 import { rowsOf } from "../integration/hostileRequests.ts"
 import { attempts, bodyOf } from "./identityAttempts.ts"
 
-class LiteLlm extends Context.Service<LiteLlm, LiteLlmDatabase.LiteLlmDatabase>()("test/LiteLlm") {}
+class LiteLlm extends Context.Service<
+  LiteLlm,
+  LiteLlmDatabase.LiteLlmDatabase & { readonly door: TcpDoor.TcpDoor }
+>()("test/LiteLlm") {}
 
-/** One LiteLLM for all tests of this file: it takes half a minute to start. */
-const liteLlm = Layer.effect(LiteLlm, LiteLlmDatabase.acquire)
+/** One LiteLLM for all tests of this file, behind a door: it takes half a minute of processor to start. */
+const liteLlm = Layer.effect(
+  LiteLlm,
+  Effect.gen(function* () {
+    const lite = yield* LiteLlmDatabase.acquire
+    const door = yield* TcpDoor.acquire(lite.url)
+    return { ...lite, door, url: door.url }
+  })
+)
 
 /** Layers of this file, so that the suites share that LiteLLM. */
 const options = {
@@ -51,7 +62,7 @@ const runOf = (alias: string): string => alias.split(".")[2] ?? ""
 /** Every key that was created, in plain text. */
 const issued: Array<RunKeys.RunKey> = []
 
-const optionsOf = ({ masterKey, url }: LiteLlmDatabase.LiteLlmDatabase) => ({
+const optionsOf = ({ masterKey, url }: Pick<LiteLlmDatabase.LiteLlmDatabase, "masterKey" | "url">) => ({
   url,
   key: Redacted.make(masterKey),
   deployment,
@@ -413,11 +424,11 @@ const suites = () => {
 
     it.effect("refuses a run that LiteLLM issues no key for, before its agent starts", () =>
       Effect.gen(function* () {
-        const { database, masterKey, start, stop, url } = yield* LiteLlm
+        const { database, door, masterKey, url } = yield* LiteLlm
         const runId = yield* RunId.generate
         const keys = yield* RunKeys.RunKeys
         const wrong = yield* LiteLlmRunKeys.make({
-          ...optionsOf({ masterKey, url } as LiteLlmDatabase.LiteLlmDatabase),
+          ...optionsOf({ masterKey, url }),
           key: Redacted.make("sk-wrong-91ac")
         })
         const unauthorized = yield* Effect.flip(
@@ -434,10 +445,10 @@ const suites = () => {
         assert.include(["ProxyFailed", "Misconfigured"], withoutDatabase.reason._tag)
         assert.include(withoutDatabase.message, "key of its own")
         yield* database.start
-        yield* stop
-        const stopped = yield* Effect.flip(run(specOf([chat()])))
-        assert.strictEqual(stopped.reason._tag, "ProxyFailed")
-        yield* start
+        yield* door.close
+        const closed = yield* Effect.flip(run(specOf([chat()])))
+        assert.strictEqual(closed.reason._tag, "ProxyFailed")
+        yield* door.open
         // LiteLLM reconnects to its database.
         yield* keys.create(keys.aliasOf(runId), RunKeysContract.termsOf(runId)).pipe(
           Effect.flatMap(({ alias }) => keys.remove(alias)),
