@@ -310,7 +310,7 @@ const survived = (death: Death) =>
   )
 
 /** Deaths at a time. Each has its own time limit: all together take longer than one test may on a busy machine. */
-const places = Semaphore.makeUnsafe(2)
+const places = Semaphore.makeUnsafe(4)
 
 it.layer(layers, { excludeTestServices: true })("a killed host process", (it) => {
   describe.concurrent("loses no commit and does not expose its token", () => {
