@@ -1,5 +1,6 @@
 import { globSync, readFileSync } from "node:fs"
 import { configDefaults, defineConfig } from "vitest/config"
+import { BaseSequencer, type TestSpecification } from "vitest/node"
 import * as LinkedPrograms from "./test/harness/LinkedPrograms.ts"
 import * as Pace from "./test/harness/Pace.ts"
 
@@ -19,8 +20,28 @@ const separate = globSync(units).filter((path) =>
   )
 )
 
+/**
+ * Files that take long, and that vitest would begin last: it begins with the longest texts. At the end of a run, one
+ * worker would be busy and the others idle.
+ */
+const slow = [
+  "packages/ledger/test/ReconcilerSchedules.test.ts",
+  "packages/ledger/test/LedgerRecovery.test.ts",
+  "packages/sessions/test/ToolContract.test.ts",
+  "packages/sessions/test/MemoryExecutor.test.ts"
+]
+
+class SlowFirst extends BaseSequencer {
+  override async sort(files: Array<TestSpecification>): Promise<Array<TestSpecification>> {
+    const isSlow = ({ moduleId }: TestSpecification) => slow.some((path) => moduleId.endsWith(`/${path}`))
+    // oxlint-disable-next-line unicorn/no-array-sort -- the method of a sequencer, not of an array
+    const sorted = await super.sort(files)
+    return [...sorted.filter(isSlow), ...sorted.filter((file) => !isSlow(file))]
+  }
+}
+
 // Most tests wait for something other than a processor: an engine, a clock, a process.
-const maxWorkers = 3
+const maxWorkers = 4
 
 export default defineConfig({
   plugins: [LinkedPrograms.threads],
@@ -29,6 +50,7 @@ export default defineConfig({
     // Only a hang takes this long: a test must not fail because the machine is busy.
     testTimeout: Pace.hangMillis,
     hookTimeout: Pace.hangMillis,
+    sequence: { sequencer: SlowFirst },
     projects: [
       {
         extends: true,
