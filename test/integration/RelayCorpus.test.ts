@@ -2,7 +2,7 @@
  * The corpus of workspaces, tested twice: on a careless host, to prove that each attack works, and on the relay, to
  * prove that none works and that ordinary commits arrive with an unchanged ID. Then hostile streams instead of bundles.
  */
-import { assert, describe, layer } from "@effect/vitest"
+import { assert, describe, it, layer } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
@@ -16,6 +16,7 @@ import { readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
 import * as RelayHarness from "../harness/RelayHarness.ts"
 import * as Corpus from "../relay-corpus/Corpus.ts"
+import * as Harm from "../relay-corpus/Harm.ts"
 import * as LocalRuntime from "../relay-corpus/LocalRuntime.ts"
 import { git, run, work } from "../relay-corpus/Making.ts"
 import * as Naive from "../relay-corpus/Naive.ts"
@@ -77,6 +78,10 @@ const careless = (workspace: Corpus.Workspace) =>
 const sampled = Corpus.controls.filter(({ name }, index) => index % 4 === 0 && !name.includes("renamed"))
 
 describe.concurrent("a careless host", () => {
+  it("each exception of Harm.ts is an attack of the corpus", () => {
+    const names = Corpus.hostile.map(({ name }) => name)
+    assert.includeMembers(names, [...Harm.named])
+  })
   layer(Stage.layer, live)("", (it) => {
     for (const workspace of Corpus.hostile) {
       const { attack, name, unshown } = workspace
@@ -87,7 +92,7 @@ describe.concurrent("a careless host", () => {
           assert.include(
             fired.map((one) => one.attack),
             attack,
-            `the attack had no effect: ${seen}`
+            `the attack had no effect on the commands "${Harm.flowOf(workspace)}" of Naive.ts: ${seen}`
           )
         })
       )

@@ -7,7 +7,8 @@
 import { existsSync, mkdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import type { Context, Workspace } from "./Corpus.ts"
-import { type Before, type Fired, hasToken, observe } from "./Observation.ts"
+import * as Harm from "./Harm.ts"
+import { type Before, type Fired, hasChangedHost, hasMovedRefs, hasToken, observe } from "./Observation.ts"
 import { token, username } from "./Origin.ts"
 import type { Scene } from "./Scene.ts"
 import * as Spawning from "./Spawning.ts"
@@ -124,14 +125,15 @@ const finished: Flow = (context) => {
     at("merge", "--no-edit", "FETCH_HEAD"),
     at("merge", "--abort"),
     at("reset", "--hard"),
-    at("push", "-f", "origin", context.branch),
-    at("checkout", "-B", "review", context.base)
+    at("push", "-f", "origin", context.branch)
   ]
 }
 
+/** Merges the work into a branch of its own, to look at it. */
 const reviewed: Flow = (context) => {
   const at = git(context)
   return [
+    at("checkout", "-B", "review", context.base),
     at("merge", "--no-ff", "--no-edit", context.branch),
     at("checkout", context.branch),
     at("gc", "--auto")
@@ -177,7 +179,7 @@ const watched: Flow = (context) => {
 
 const pushed: Flow = (context) => [git(context)("push", "origin", context.branch)]
 
-const flows: ReadonlyArray<Flow> = [
+const flows: Readonly<Record<Harm.FlowName, Flow>> = {
   look,
   stored,
   headers,
@@ -187,16 +189,9 @@ const flows: ReadonlyArray<Flow> = [
   copied,
   watched,
   finished,
-  reviewed
-]
-
-/** Orders the flows: the most likely one for this attack first, then all. */
-const ordered = (attack: Fired["attack"] | undefined): ReadonlyArray<Flow> =>
-  attack === "content" || attack === "ref"
-    ? [pushed, ...flows]
-    : attack === "file-write"
-      ? [finished, ...flows]
-      : flows
+  reviewed,
+  pushed
+}
 
 /** Creates a typical home directory, and returns it with its environment. */
 const furnish = (scene: Scene): { readonly home: string; readonly env: Record<string, string> } => {
@@ -239,11 +234,20 @@ export interface Tried {
   readonly last: string
 }
 
-/** Reports whether a cheap check already shows the attack. */
-const seen = (scene: Scene, { marker }: Context, until: Fired["attack"] | undefined): boolean =>
-  until === "execution" ? existsSync(marker) : until === "credential" && hasToken(scene)
+/** Reports whether the attack `until` has had its effect, if that is cheap to see, or may have had it. */
+const mayHaveFired = (scene: Scene, { marker }: Context, was: Before, until: Fired["attack"]): boolean =>
+  until === "execution"
+    ? existsSync(marker)
+    : until === "credential"
+      ? hasToken(scene)
+      : until === "file-write"
+        ? hasChangedHost(scene, was)
+        : until !== "denial" && hasMovedRefs(scene, was)
 
-/** Runs the commands of a careless host until the attack `until` has an effect, or until a command hangs. */
+/**
+ * Runs the commands of a careless host. With `until`, runs only the flow that this workspace harms, and stops when that
+ * attack has had its effect, or when a command hangs.
+ */
 export const handle = async (
   scene: Scene,
   context: Context,
@@ -254,19 +258,17 @@ export const handle = async (
   const { millis = millisDefault, tip, until } = options
   const { env, home } = furnish(scene)
   const forbidden = workspace.wants === "refused"
+  const names = until === undefined ? Harm.flowNames : [Harm.flowOf(workspace)]
   let output = ""
   let last = ""
   const look = () => observe(scene, context, was, { tip, forbidden, output })
-  for (const flow of ordered(until)) {
-    for (const step of flow(context, home)) {
-      last = step.argv.join(" ")
-      const ended = await run(step.argv, { millis, env: { ...env, ...step.env }, cwd: scene.directory })
-      output = (output + ended.output).slice(-outputMax)
-      if (ended.how === "ended" && !seen(scene, context, until)) continue
-      if (ended.how === "ended") return { fired: await look(), last }
-      const fired = await look()
-      return { fired: [...fired, { attack: "denial", detail: `${ended.how}: ${last}` }], last }
-    }
+  for (const step of names.flatMap((name) => flows[name](context, home))) {
+    last = step.argv.join(" ")
+    const ended = await run(step.argv, { millis, env: { ...env, ...step.env }, cwd: scene.directory })
+    output = (output + ended.output).slice(-outputMax)
+    if (ended.how !== "ended")
+      return { fired: [...(await look()), { attack: "denial", detail: `${ended.how}: ${last}` }], last }
+    if (until === undefined || !mayHaveFired(scene, context, was, until)) continue
     const fired = await look()
     if (fired.some(({ attack }) => attack === until)) return { fired, last }
   }
