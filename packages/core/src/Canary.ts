@@ -165,6 +165,10 @@ export const makeSieve = (canaries: ReadonlyArray<Canary>): ((bytes: Uint8Array)
 export const redact = (canaries: ReadonlyArray<Canary>, text: string): string =>
   canaries.reduce((clean, { name, secret }) => clean.replaceAll(secret, `[canary ${name}]`), text)
 
+/** Returns the secrets and their usual encodings, in lower case: letters and digits only. */
+export const spellings = (canaries: ReadonlyArray<Canary>): ReadonlyArray<string> =>
+  canaries.flatMap(patternsOf).map(({ text }) => text)
+
 /** Number of characters of a pattern that a sieve compares. */
 const keyBytes = 8
 

@@ -3,10 +3,13 @@
  *
  * Nothing is stored for it. It is derived from the journal, whose pieces of output have times: so it has the same
  * text, the same bounds, and ends where the journal does. Output is untrusted: an agent chose it.
+ *
+ * People pass recordings on. So credentials of well-known forms are masked, as canaries are in the journal.
  */
 import { Effect, Option, Stream } from "effect"
 import type { RunId } from "./RunId.ts"
 import { endOf, type JournalEntry, journalBytesMax, RunJournal } from "./RunJournal.ts"
+import * as SecretMask from "./internal/SecretMask.ts"
 import type { RunRecord, RunStoreError } from "./RunStore.ts"
 import { StoreUnavailable } from "./SandboxError.ts"
 
@@ -36,6 +39,10 @@ const readEntriesMax = 100
 
 /** Characters that are converted at a stretch. */
 const turnCharsMax = 128 * 1024
+
+/** Entries that wait for the end of what may be a credential, and their characters. With more, it is masked. */
+const waitingMax = 1000
+const waitingCharsMax = 64 * 1024
 
 /** Converts entries of a journal, in order, to the lines of a recording. */
 interface RecordingWriter {
@@ -143,26 +150,77 @@ export const makeWriter = ({ bytesMax = recordingBytesMax, title }: WriterOption
     lastMillis = at
     return take(header(at), bytesMax)
   }
-  const add = (entry: JournalEntry): string => {
+  const written = (entry: JournalEntry, text: string): string => {
     const at = millisOf(entry.at)
-    const first = begin(at)
-    if (entry.type === "output.written") return first + output(at, entry.text)
+    if (entry.type === "output.written") return output(at, text)
     const label = markerOf(entry)
     const marker = label === undefined ? "" : event(at, "m", labelOf(label))
-    if (entry.type !== "run.ended") return first + marker
+    if (entry.type !== "run.ended") return marker
     isEnded = true
     const { exitCode } = entry
-    return first + marker + (exitCode === undefined ? "" : event(at, "x", String(exitCode)))
+    return marker + (exitCode === undefined ? "" : event(at, "x", String(exitCode)))
   }
+  const line = makeLine(written)
+  const add = (entry: JournalEntry): string => begin(millisOf(entry.at)) + line.add(entry)
 
   return {
     add,
     end: (record) => {
+      const rest = line.rest()
       const end = record === undefined || isEnded ? undefined : endOf(record.outcome)
       return end === undefined || record === undefined
-        ? begin(undefined)
-        : add({ seq: 1, at: record.endedAt ?? "", ...end })
+        ? begin(undefined) + rest
+        : rest + add({ seq: 1, at: record.endedAt ?? "", ...end })
     }
+  }
+}
+
+/**
+ * Gives entries to a writer with their masked text, in their order and with their own times. An entry waits if its text
+ * ends in what may be the beginning of a credential, and so do those after it.
+ */
+const makeLine = (write: (entry: JournalEntry, text: string) => string) => {
+  const masks = { stdout: SecretMask.ofForms(), stderr: SecretMask.ofForms() }
+  const certain = { stdout: "", stderr: "" }
+  let waiting: Array<JournalEntry> = []
+  let waitingChars = 0
+
+  const release = (): string => {
+    let lines = ""
+    let released = 0
+    for (const entry of waiting) {
+      if (entry.type !== "output.written") lines += write(entry, "")
+      else {
+        const { length } = entry.text
+        const text = certain[entry.channel]
+        if (text.length < length) break
+        certain[entry.channel] = text.slice(length)
+        waitingChars -= length
+        lines += write(entry, text.slice(0, length))
+      }
+      released += 1
+    }
+    waiting = waiting.slice(released)
+    return lines
+  }
+  const rest = (): string => {
+    certain.stdout += masks.stdout.rest()
+    certain.stderr += masks.stderr.rest()
+    return release()
+  }
+  return {
+    add: (entry: JournalEntry): string => {
+      waiting.push(entry)
+      if (entry.type === "output.written") {
+        certain[entry.channel] += masks[entry.channel].push(entry.text)
+        waitingChars += entry.text.length
+      }
+      const lines = release()
+      const isOver =
+        waiting.length > waitingMax || waitingChars > waitingCharsMax || entry.type === "run.ended"
+      return isOver ? lines + rest() : lines
+    },
+    rest
   }
 }
 

@@ -57,6 +57,26 @@ const Piece = Schema.Struct({
   isError: Schema.Boolean
 })
 
+const Cut = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 60 }))
+
+/** Splits a text at these places. */
+const split = (text: string, cuts: ReadonlyArray<number>): ReadonlyArray<string> => {
+  const places = [...new Set([0, ...cuts.filter((cut) => cut < text.length), text.length])].toSorted(
+    (a, b) => a - b
+  )
+  return places.slice(1).map((to, index) => text.slice(places[index], to))
+}
+
+const letters = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bD1fG3hJ5lM7n"
+
+const credentials = [
+  `sk-proj-${letters}`,
+  `ghp_${letters.slice(0, 36)}`,
+  `github_pat_${letters}`,
+  "AKIA0123456789ABCDEF",
+  `xoxb-${letters}`
+] as const
+
 describe("a writer of recordings", () => {
   it.prop(
     "keeps all output as text, with intervals that are never negative and sum to the last time",
@@ -72,6 +92,50 @@ describe("a writer of recordings", () => {
       assert.strictEqual(cast.events.length, pieces.length)
     }
   )
+
+  it.prop(
+    "has no credential that the run wrote, however it was split, and the times and the length of all output",
+    [Schema.Array(Cut), Schema.Literals(credentials)],
+    ([cuts, secret]) => {
+      const text = `set TOKEN=${secret}\nready\n`
+      const whole = split(text, cuts)
+      const entries = numbered(
+        whole.flatMap((piece, index): ReadonlyArray<readonly [number, RunJournal.JournalEvent]> => [
+          [index * 1000, output(piece)],
+          [index * 1000 + 500, index % 2 === 0 ? output("warning", "stderr") : { type: "posture.verified" }]
+        ])
+      )
+      const file = fileOf(entries)
+      const cast = Asciicast.parse(file)
+      const shown = Asciicast.outputOf(cast).replaceAll("warning", "")
+      assert.notInclude(shown, secret)
+      const parts = Array.from({ length: secret.length - 7 }, (_, from) => secret.slice(from, from + 8))
+      assert.deepStrictEqual(
+        parts.filter((part) => shown.includes(part)),
+        []
+      )
+      assert.strictEqual(shown.length, text.length)
+      assert.match(shown, /^set TOKEN=.*\nready\n$/su)
+      assert.deepStrictEqual(
+        cast.events.map(({ interval }) => Math.round(interval * 1000)),
+        entries.map((_, index) => (index === 0 ? 0 : 500))
+      )
+    }
+  )
+
+  it("waits no longer for the end of a credential than for a bounded number of entries", () => {
+    const secret = "ghp_0123456789"
+    const noise = Array.from({ length: 1200 }, (_, n) => [n, output("x", "stderr")] as const)
+    const writer = RunRecording.makeWriter({ title: runId })
+    const entries = numbered([[0, output(secret)], ...noise])
+    const before = entries.slice(0, 900).map(writer.add).join("")
+    assert.strictEqual(Asciicast.outputOf(Asciicast.parse(before)), "")
+    const file = before + entries.slice(900).map(writer.add).join("")
+    assert.strictEqual(
+      Asciicast.outputOf(Asciicast.parse(file)),
+      "*".repeat(secret.length) + "x".repeat(1200)
+    )
+  })
 
   it("writes a header alone for a run without entries", () => {
     const { events, header } = castOf([])

@@ -22,11 +22,15 @@ const budgetExceeded =
   (partial) =>
     new BudgetExceeded({ ...exhaustion, partial })
 
+/** Returns the canaries of a new run. */
+export const plant = ({ canaries }: Pick<SandboxSpec, "canaries">): Effect.Effect<Canary.Planted> =>
+  canaries === "off" ? Effect.succeed(Canary.none) : Effect.flatten(Canary.Planting)
+
 export const make = Effect.fnUntraced(function* (
   spec: SandboxSpec,
+  planted: Canary.Planted,
   emit: (event: RunEvent) => Effect.Effect<void>
 ) {
-  const planted = spec.canaries === "off" ? Canary.none : yield* yield* Canary.Planting
   const violation = yield* Deferred.make<HostLimit>()
   const suspicions: Array<Evidence> = []
   const kinds = new Set<string>()

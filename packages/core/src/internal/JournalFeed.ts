@@ -1,13 +1,23 @@
 /** Writes what happens in one run to its journal, from the moment at which the run owns its ID. */
 import { Effect } from "effect"
+import * as Canary from "../Canary.ts"
 import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
 import { endOf, type JournalEvent, type RunJournals } from "../RunJournal.ts"
 import type { OutputChunk } from "../RunResult.ts"
 import type { Outcome } from "../RunStore.ts"
+import * as SecretMask from "./SecretMask.ts"
 
-/** Decodes a channel as `OutputCollector` does, up to the same number of bytes, and says when there were more. */
-const makeChannel = (channel: OutputChunk["channel"], retainedBytesMax: number) => {
+/**
+ * Decodes a channel as `OutputCollector` does, up to the same number of bytes, and says when there were more. Canaries
+ * are masked: only the run knows them, and its journal outlives it.
+ */
+const makeChannel = (
+  channel: OutputChunk["channel"],
+  retainedBytesMax: number,
+  secrets: ReadonlyArray<string>
+) => {
+  const mask = SecretMask.ofValues(secrets)
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
   const encoder = new TextEncoder()
   let room = retainedBytesMax
@@ -25,18 +35,24 @@ const makeChannel = (channel: OutputChunk["channel"], retainedBytesMax: number) 
       isCut = bytes.byteLength > room
       const kept = isCut ? bytes.subarray(0, room) : bytes
       room -= kept.byteLength
-      const written = event(decoder.decode(kept, { stream: !isCut }))
-      return isCut ? [...written, { type: "output.truncated", channel }] : written
+      const text = mask.push(decoder.decode(kept, { stream: !isCut }))
+      return isCut ? [...event(text + mask.rest()), { type: "output.truncated", channel }] : event(text)
     },
-    /** The rest of a character that the output ends in. */
-    end: () => event(decoder.decode())
+    /** The rest of a character that the output ends in, and what may have been the beginning of a secret. */
+    end: () => event(mask.push(decoder.decode()) + mask.rest())
   }
 }
 
-export const make = (journal: RunJournals, runId: RunId, outputRetainedBytesMax: number) => {
+export const make = (
+  journal: RunJournals,
+  runId: RunId,
+  outputRetainedBytesMax: number,
+  canaries: ReadonlyArray<Canary.Canary>
+) => {
+  const secrets = Canary.spellings(canaries)
   const channels = {
-    stdout: makeChannel("stdout", outputRetainedBytesMax),
-    stderr: makeChannel("stderr", outputRetainedBytesMax)
+    stdout: makeChannel("stdout", outputRetainedBytesMax, secrets),
+    stderr: makeChannel("stderr", outputRetainedBytesMax, secrets)
   }
   let isOpen = false
 

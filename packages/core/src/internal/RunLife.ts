@@ -99,10 +99,11 @@ export const make = Effect.fnUntraced(function* (
   listener: (event: RunEvent) => Effect.Effect<void>
 ) {
   const startedMs = yield* Clock.currentTimeMillis
-  const feed = JournalFeed.make(journal, runId, spec.limits.outputRetainedBytesMax)
+  const planted = yield* EgressWatch.plant(spec)
+  const feed = JournalFeed.make(journal, runId, spec.limits.outputRetainedBytesMax, planted.canaries)
   const log = RunLog.make(logLevel, runId, spec)
   const emit = (event: RunEvent) => Effect.andThen(feed.hear(event), listener(event))
-  const egress = yield* EgressWatch.make(spec, emit)
+  const egress = yield* EgressWatch.make(spec, planted, emit)
   const known = yield* Ref.make<Known>({ timings: [] })
   const learn = (more: Partial<Known>) => Ref.update(known, (before) => ({ ...before, ...more }))
 
