@@ -84,7 +84,7 @@ export interface Seen {
 export interface Verifier {
   /** Adds the next bytes of the audit, split at any point. */
   readonly push: (bytes: Uint8Array) => void
-  /** Ends the audit, and returns the verdict. */
+  /** Returns the verdict, as if the audit ended here. More bytes may follow. */
   readonly end: () => Verdict
 }
 
@@ -185,7 +185,7 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
 
   const rows = makeRows(lineBytesMax, onRow)
 
-  const end = (): Verdict => {
+  const verdict = (): Verdict => {
     const rest = rows.rest()
     settle()
     if (found === undefined) atEnd(rest)
@@ -197,6 +197,14 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
       headKnown: expected.head !== undefined,
       unfinishedBytes: rest.bytes
     }
+  }
+
+  const end = (): Verdict => {
+    const before = found === undefined ? undefined : { ...found }
+    const reached = verdict()
+    // Lines that are missing at this end may still come.
+    found = before
+    return reached
   }
 
   const atEnd = (rest: Place & { readonly bytes: number }) => {

@@ -15,10 +15,16 @@ export { AuditUnreadable } from "./internal/audit/AuditReading.ts"
 export type AuditedRun = Pick<RunRecord, "llm" | "outcome" | "runId">
 
 /** A reading of an audit that stops early, when `isEnough` is true. */
-export interface Reading {
+export type Reading = Pick<AuditReading.Collector, "push" | "isEnough">
+
+/** A reading that goes on from where the last one ended, or begins again. */
+export interface FurtherReading {
   readonly push: (bytes: Uint8Array) => void
-  readonly isEnough?: (() => boolean) | undefined
+  /** The file is another one, or shorter than before: its first bytes come next. */
+  readonly restart: () => void
 }
+
+export type Mark = AuditReading.Mark
 
 /** Where the audit of a run is. */
 export type Found = "read" | "absent" | "elsewhere"
@@ -31,6 +37,15 @@ export class RunAudits extends Context.Service<
      * run's directory, so it was not read.
      */
     readonly read: (runId: string, reading: Reading) => Effect.Effect<Found, AuditReading.AuditUnreadable>
+    /**
+     * Reads what an audit has after a mark, and returns the next mark. If the file is another one, or shorter, it reads
+     * from the beginning, after a call of `restart`.
+     */
+    readonly readOn: (
+      runId: string,
+      reading: FurtherReading,
+      from?: Mark
+    ) => Effect.Effect<Mark | Exclude<Found, "read">, AuditReading.AuditUnreadable>
   }
 >()("@cogni/sandbox-proxy/RunAudits") {}
 
@@ -49,11 +64,16 @@ export const expectedOf = (run: AuditedRun): AuditLog.Expected => ({
 export const layer = (options: {
   /** Returns the directory of a run. */
   readonly directoryOf: (runId: string) => string
-}): Layer.Layer<RunAudits> =>
-  Layer.succeed(RunAudits, {
+}): Layer.Layer<RunAudits> => {
+  const placeOf = (runId: string) => ({ runId, directory: options.directoryOf(runId) })
+  return Layer.succeed(RunAudits, {
     read: (runId, reading) =>
-      AuditReading.readWithin({ runId, directory: options.directoryOf(runId) }, reading)
+      Effect.map(AuditReading.readWithin(placeOf(runId), reading), (found) =>
+        typeof found === "string" ? found : "read"
+      ),
+    readOn: (runId, reading, from) => AuditReading.readWithin(placeOf(runId), reading, from)
   })
+}
 
 /** Audits in memory, by run ID. */
 export const layerMemory = (audits: ReadonlyMap<string, Uint8Array>): Layer.Layer<RunAudits> =>
@@ -64,5 +84,14 @@ export const layerMemory = (audits: ReadonlyMap<string, Uint8Array>): Layer.Laye
         if (audit === undefined) return "absent"
         push(audit)
         return "read"
+      }),
+    readOn: (runId, { push, restart }, from) =>
+      Effect.sync(() => {
+        const audit = audits.get(runId)
+        if (audit === undefined) return "absent"
+        const isShorter = from !== undefined && from.offset > audit.byteLength
+        if (isShorter) restart()
+        push(audit.subarray(isShorter ? 0 : from?.offset))
+        return { file: runId, offset: audit.byteLength }
       })
   })

@@ -97,6 +97,24 @@ const assertProblem = (
   assert.match(problem.detail, /\S+ \S+/u)
 }
 
+describe("a verdict before the end", () => {
+  it.prop(
+    "is that of the bytes so far, and changes no later one",
+    [anyLog, natural, Schema.Boolean],
+    ([{ lines }, chosen, isMoved]) => {
+      const moved = isMoved ? [...lines.slice(1), ...lines.slice(0, 1)] : lines
+      const bytes = bytesOf(moved)
+      const expected = { runId, ended: false }
+      const verifier = AuditLog.makeVerifier(expected)
+      const size = 1 + (chosen % 400)
+      for (let from = 0; from < bytes.length; from += size) {
+        verifier.push(bytes.subarray(from, from + size))
+        assert.deepStrictEqual(verifier.end(), AuditLog.verify(bytes.subarray(0, from + size), expected))
+      }
+    }
+  )
+})
+
 describe("a line", () => {
   it("is one object whose hash covers everything before it, including the previous line's hash", () => {
     const [first, second] = log.lines as [string, string]

@@ -13,11 +13,11 @@ import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
 import * as Deliveries from "@cogni/sandbox-server/Deliveries"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
+import { hash, toolCalled } from "./AuditDrafts.ts"
 import { answering, lasting, question, serve } from "./ServerWorld.ts"
 
 const runId = RunId.make("run-00000000000a")
 const at = "2026-01-01T00:00:00.000Z"
-const hash = "0".repeat(64)
 const hostile = `<img src=x onerror=alert(1)>\u001b[2J${"x".repeat(9000)}`
 
 const usage = {
@@ -66,19 +66,7 @@ const drafts: ReadonlyArray<Parameters<typeof AuditLog.append>[2]> = [
     costUsdMax: undefined,
     body: hostile
   },
-  {
-    type: "tool.called",
-    requestId: "r-2",
-    tool: hostile,
-    effect: "read_only",
-    via: "mcp",
-    argumentsBytes: 2,
-    argumentsDigest: hash,
-    outcome: "ok",
-    resultBytes: 3,
-    resultDigest: hash,
-    durationMs: 4
-  },
+  toolCalled("r-2", hostile),
   {
     type: "run.closed",
     usage,
@@ -180,7 +168,8 @@ describe("readings of audits", () => {
           Effect.suspend(() => {
             asked += 1
             return Effect.as(Deferred.await(gate), "absent" as const)
-          })
+          }),
+        readOn: () => Effect.succeed("absent" as const)
       })
       const server = yield* serve({ program: answering("Lima"), audits })
       const caller = yield* server.caller()

@@ -4,8 +4,10 @@ import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
 import { Effect, Option, type Schema, Semaphore } from "effect"
+import * as AuditedCalls from "./AuditedCalls.ts"
 import { CurrentGrant } from "./Authentication.ts"
 import type { AuditPage, AuditVerdict } from "./AuditView.ts"
+import * as LiveAudits from "./LiveAudits.ts"
 import * as OutputHandler from "./OutputHandler.ts"
 import * as Problem from "./Problem.ts"
 import type { RunHandlers } from "./RunHandlers.ts"
@@ -65,6 +67,36 @@ const shown = (line: AuditLine): Readonly<Record<string, Schema.Json>> => {
   )
 }
 
+/** `elsewhere`: the audit was not read. */
+const verdictOf = (
+  { llm, runId }: Pick<RunRecord, "llm" | "runId">,
+  verdict: AuditLog.Verdict | "elsewhere"
+): AuditVerdict => {
+  if (verdict !== "elsewhere" && verdict._tag === "Whole")
+    return { runId, ok: true, head: verdict.head, closed: verdict.closed, headKnown: verdict.headKnown }
+  const {
+    problem,
+    sound
+  }: Pick<Extract<AuditLog.Verdict, { _tag: "Broken" }>, "problem" | "sound"> = verdict === "elsewhere"
+    ? { problem: notOfThisRun, sound: AuditLog.genesis(runId) }
+    : verdict
+  return {
+    runId,
+    ok: false,
+    head: sound,
+    closed: false,
+    headKnown: llm?.auditHead !== undefined,
+    problem: { ...problem, detail: problem.detail.slice(0, textCharsMax) }
+  }
+}
+
+const notOfThisRun: AuditLog.Problem = {
+  kind: "not_of_this_run",
+  line: 1,
+  offset: 0,
+  detail: "its path is not a file in the run's own directory, so it was not read"
+}
+
 export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
   const audits = yield* Effect.serviceOption(RunAudits.RunAudits)
   const readings = yield* Semaphore.make(readingsMax)
@@ -89,6 +121,25 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
     if (!isIn) return yield* Problem.retryLater(tooMany, retrySeconds)
   })
 
+  /** Reads an audit, as one of a few at a time. */
+  const limited = <A>(reading: Effect.Effect<A, RunAudits.AuditUnreadable>) =>
+    reading.pipe(
+      readings.withPermits(1),
+      Effect.catch((error) => Effect.andThen(Effect.logWarning(error.message), Effect.fail(unreadable))),
+      (under) => Effect.scoped(Effect.andThen(enter, under))
+    )
+
+  const live = Option.map(audits, ({ readOn }) =>
+    LiveAudits.make((runId, reading, from) => limited(readOn(runId, reading, from)))
+  )
+
+  /** Reads on in the audit of a run under way. `undefined`: the run is over, or this host has no such audit. */
+  const readLive = Effect.fnUntraced(function* (record: Pick<RunRecord, "outcome" | "runId">) {
+    if (Option.isNone(live)) return undefined
+    if (record.outcome.status !== "running") return live.value.forget(record.runId)
+    return yield* live.value.read(record.runId)
+  })
+
   /** Reads an audit through a verifier until there are enough lines. Returns whether this host has one. */
   const read = Effect.fnUntraced(function* (
     record: Pick<RunRecord, "llm" | "outcome" | "runId">,
@@ -97,13 +148,16 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
   ) {
     if (Option.isNone(audits)) return undefined
     const verifier = AuditLog.makeVerifier(RunAudits.expectedOf(record), onLine)
-    const found = yield* audits.value.read(record.runId, { push: verifier.push, isEnough }).pipe(
-      readings.withPermits(1),
-      Effect.catch((error) => Effect.andThen(Effect.logWarning(error.message), Effect.fail(unreadable))),
-      (reading) => Effect.scoped(Effect.andThen(enter, reading))
-    )
+    const found = yield* limited(audits.value.read(record.runId, { push: verifier.push, isEnough }))
     return found === "absent" ? undefined : { found, verifier }
   })
+
+  const readWhole = (record: RunRecord) =>
+    Effect.map(
+      read(record, () => undefined),
+      (reading) =>
+        reading?.found === "elsewhere" ? reading.found : reading && { verdict: reading.verifier.end() }
+    )
 
   const recorded = Effect.fnUntraced(function* (id: string) {
     const { record } = yield* lookUp(id)
@@ -111,53 +165,24 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
   })
 
   return {
-    /** Gives the lines of the audit to `onLine`. Returns false if this host has none. */
-    lines: (record: RunRecord, onLine: (line: AuditLine) => void) =>
-      Effect.map(
-        read(record, ({ line }) => {
-          if (line !== undefined) onLine(line)
-        }),
-        (reading) => reading?.found === "read"
-      ),
+    /** Returns the calls in the audit; none if this host has no audit of the run. */
+    calls: Effect.fnUntraced(function* (record: RunRecord) {
+      const reached = yield* readLive(record)
+      if (reached !== undefined) return typeof reached === "string" ? AuditedCalls.make() : reached.calls
+      const calls = AuditedCalls.make()
+      yield* read(record, ({ line }) => {
+        if (line !== undefined) calls.add(line)
+      })
+      return calls
+    }),
 
     verify: Effect.fn("SandboxServer.verifyAudit")(function* (id: string) {
       const record = yield* recorded(id)
-      const reading = yield* read(record, () => undefined)
-      const headKnown = record.llm?.auditHead !== undefined
-      const problem = (kind: AuditLog.ProblemKind, detail: string): AuditVerdict => ({
-        runId: record.runId,
-        ok: false,
-        head: AuditLog.genesis(record.runId),
-        closed: false,
-        headKnown,
-        problem: { kind, line: 1, offset: 0, detail }
-      })
-      if (reading === undefined) {
-        // A head proves that there was an audit. Another host may have it.
-        return yield* Effect.fail(notFound)
-      }
-      if (reading.found === "elsewhere")
-        return problem(
-          "not_of_this_run",
-          "its path is not a file in the run's own directory, so it was not read"
-        )
-      const verdict = reading.verifier.end()
-      return verdict._tag === "Whole"
-        ? {
-            runId: record.runId,
-            ok: true,
-            head: verdict.head,
-            closed: verdict.closed,
-            headKnown: verdict.headKnown
-          }
-        : {
-            runId: record.runId,
-            ok: false,
-            head: verdict.sound,
-            closed: false,
-            headKnown,
-            problem: { ...verdict.problem, detail: verdict.problem.detail.slice(0, textCharsMax) }
-          }
+      const reached = yield* readLive(record)
+      const reading = reached ?? (yield* readWhole(record))
+      // A head proves that there was an audit. Another host may have it.
+      if (reading === undefined || reading === "absent") return yield* Effect.fail(notFound)
+      return verdictOf(record, reading === "elsewhere" ? reading : reading.verdict)
     }),
 
     entries: Effect.fn("SandboxServer.listAudit")(function* (

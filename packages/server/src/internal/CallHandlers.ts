@@ -9,7 +9,6 @@ import type { LlmCall } from "@cogni/sandbox-core/RunResult"
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import type { LedgerEntry } from "@cogni/sandbox-ledger/LedgerEntry"
-import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
 import { Effect, Option, Semaphore } from "effect"
 import type { AuditHandlers } from "./AuditHandlers.ts"
 import { type CallView, nameCharsMax, type ToolCall, toolCallsMax } from "./CallView.ts"
@@ -18,9 +17,6 @@ import type { RunHandlers } from "./RunHandlers.ts"
 
 /** Calls of a page, unless the query names another number. */
 const listedDefault = 50
-
-/** Maximum number of calls that are listed of a run under way. */
-const liveCallsMax = 1000
 
 /** Runs whose reported tool calls stay in memory: each of them at most the size of a journal. */
 const readRunsMax = 8
@@ -54,35 +50,6 @@ const ofRecord = (call: LlmCall): CallView => ({
   usage: call.usage
 })
 
-/** Collects the calls of an audit, as far as they have gone upstream. */
-const makeLive = () => {
-  const calls = new Map<string, CallView>()
-  let total = 0
-  return {
-    add: (line: AuditLine) => {
-      if (line.type === "call.started") {
-        total += 1
-        if (calls.size < liveCallsMax)
-          calls.set(line.callId, {
-            at: line.at,
-            requestId: line.requestId,
-            callId: line.callId,
-            method: cut(line.method),
-            path: cut(line.path),
-            model: line.model,
-            requestBytes: line.requestBytes
-          })
-      }
-      const begun = line.type === "call.ended" ? calls.get(line.callId) : undefined
-      if (line.type === "call.ended" && begun !== undefined) {
-        const { durationMs, outcome, responseBytes, status, usage } = line
-        calls.set(line.callId, { ...begun, durationMs, outcome, responseBytes, status, usage })
-      }
-    },
-    found: () => ({ calls: [...calls.values()], total })
-  }
-}
-
 const costOf = ({ costUsd, currency, priceSource, reason, state }: LedgerEntry): CallView["cost"] => ({
   currency,
   costUsd,
@@ -115,9 +82,7 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers, audit:
     if (record === undefined) return { calls: [], total: 0 }
     if (record.llm !== undefined)
       return { calls: record.llm.calls.map(ofRecord), total: record.llm.callsTotal }
-    const live = makeLive()
-    yield* audit.lines(record, live.add)
-    return live.found()
+    return (yield* audit.calls(record)).models()
   })
 
   /** The newest readings of journals. Viewers ask again and again, and each entry is read once for all of them. */
@@ -189,29 +154,10 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers, audit:
 
     tools: Effect.fn("SandboxServer.listTools")(function* (id: string) {
       const { record, runId } = yield* lookUp(id)
-      const host: Array<ToolCall> = []
-      let hostTotal = 0
-      if (record !== undefined)
-        yield* audit.lines(record, (line) => {
-          if (line.type !== "tool.called") return
-          hostTotal += 1
-          if (host.length === toolCallsMax) return
-          const { argumentsBytes, at, durationMs, effect, outcome, resultBytes, tool, via } = line
-          host.push({
-            source: "host",
-            at,
-            tool: cut(tool),
-            effect,
-            via,
-            outcome: cut(outcome),
-            argumentsBytes,
-            resultBytes,
-            durationMs
-          })
-        })
+      const host = record === undefined ? { calls: [], total: 0 } : (yield* audit.calls(record)).tools()
       const own = yield* reported(runId).pipe(Effect.catch(Problem.storeUnavailable))
-      const tools = [...host, ...own.calls].toSorted((a, b) => a.at.localeCompare(b.at))
-      return { tools: tools.slice(0, toolCallsMax), truncated: hostTotal + own.total > toolCallsMax }
+      const tools = [...host.calls, ...own.calls].toSorted((a, b) => a.at.localeCompare(b.at))
+      return { tools: tools.slice(0, toolCallsMax), truncated: host.total + own.total > toolCallsMax }
     })
   }
 })

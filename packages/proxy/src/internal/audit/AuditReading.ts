@@ -37,14 +37,32 @@ export const read = <A>(
 
 const pieceBytesMax = 256 * 1024
 
+/** How far an audit was read. */
+export interface Mark {
+  /** The file, which another one of the same name is not. */
+  readonly file: string
+  /** Number of bytes before this place. */
+  readonly offset: number
+}
+
+/** Collects the bytes of an audit. */
+export interface Collector {
+  readonly push: (bytes: Uint8Array) => void
+  /** Whether there are enough bytes. */
+  readonly isEnough?: (() => boolean) | undefined
+  /** The file of the mark is gone, or shorter than before: it is read from its beginning. */
+  readonly restart?: (() => void) | undefined
+}
+
 /**
- * Gives the bytes of an audit to a reading until it has enough. Reads nothing through a link, nor out of the directory
- * of the run.
+ * Gives the bytes of an audit to a collector, from a mark or the beginning, until it has enough. Returns how far it
+ * read. Reads nothing through a link, nor out of the directory of the run.
  */
 export const readWithin = (
   { directory, runId }: { readonly directory: string; readonly runId: string },
-  reading: { readonly push: (bytes: Uint8Array) => void; readonly isEnough?: (() => boolean) | undefined }
-): Effect.Effect<"read" | "absent" | "elsewhere", AuditUnreadable> =>
+  collector: Collector,
+  from?: Mark
+): Effect.Effect<Mark | "absent" | "elsewhere", AuditUnreadable> =>
   attempt(
     async () => {
       const path = pathOf(directory)
@@ -53,14 +71,26 @@ export const readWithin = (
       if (!info.isFile() || really !== pathOf(should)) return "elsewhere" as const
       const file = await promises.open(path, constants.O_RDONLY | constants.O_NOFOLLOW)
       try {
-        for await (const piece of file.createReadStream({ autoClose: false, highWaterMark: pieceBytesMax })) {
-          reading.push(piece as Buffer)
-          if (reading.isEnough?.() === true) break
+        const { birthtimeNs, dev, ino, size } = await file.stat({ bigint: true })
+        // A new file may have the number of a removed one.
+        const found = `${dev}:${ino}:${birthtimeNs}`
+        const isSame = from?.file === found && size >= BigInt(from.offset)
+        if (from !== undefined && !isSame) collector.restart?.()
+        let offset = isSame ? from.offset : 0
+        const pieces = file.createReadStream({
+          autoClose: false,
+          highWaterMark: pieceBytesMax,
+          start: offset
+        })
+        for await (const piece of pieces) {
+          offset += (piece as Buffer).byteLength
+          collector.push(piece as Buffer)
+          if (collector.isEnough?.() === true) break
         }
+        return { file: found, offset }
       } finally {
         await file.close()
       }
-      return "read" as const
     },
     (detail, thrown) => ({ thrown, unreadable: new AuditUnreadable({ runId, detail }) })
   ).pipe(

@@ -1,0 +1,175 @@
+/** Tests that the audit of a run under way is read on, not again, from a real file. */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
+import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import {
+  appendFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync
+} from "node:fs"
+import { tmpdir } from "node:os"
+import { dirname, join } from "node:path"
+import * as LiveAudits from "../src/internal/LiveAudits.ts"
+import { toolCalled } from "./AuditDrafts.ts"
+
+const at = "2026-01-01T00:00:00.000Z"
+/** A run's audit in a file that grows, and its shared reading with the number of bytes of each. */
+const world = Effect.gen(function* () {
+  const runId = RunId.make("run-liveaudit001")
+  const directory = yield* Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-live-"))),
+    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+  )
+  const fileOf = (id: string) => join(directory, id, AuditLog.relativePath)
+  const path = fileOf(runId)
+  mkdirSync(dirname(path), { recursive: true })
+  writeFileSync(path, "")
+  let head = AuditLog.genesis(runId)
+  const bytes: Array<number> = []
+  const audits = yield* Effect.provide(
+    RunAudits.RunAudits,
+    RunAudits.layer({ directoryOf: (id) => join(directory, id) })
+  )
+  let fails = false
+  const live = LiveAudits.make((id, { push, restart }, from) =>
+    Effect.suspend(() => {
+      bytes.push(0)
+      const counted = (piece: Uint8Array) => {
+        bytes[bytes.length - 1] = bytes.at(-1)! + piece.byteLength
+        push(piece)
+        if (fails) throw new Error("torn")
+      }
+      return audits.readOn(id, { push: counted, restart }, from)
+    })
+  )
+  return {
+    fileOf,
+    path,
+    bytes,
+    runId,
+    live,
+    audits,
+    tear: (isTorn: boolean) => void (fails = isTorn),
+    /** Appends entries, and returns their size. */
+    append: (count: number) => {
+      const before = head.entries
+      let text = ""
+      while (head.entries < before + count) {
+        const next = AuditLog.append(head, at, toolCalled(`r-${head.entries}`, `tool-${head.entries + 1}`))
+        head = next.head
+        text += next.line
+      }
+      appendFileSync(path, text)
+      return Buffer.byteLength(text)
+    },
+    read: Effect.map(live.read(runId), (reached) => {
+      assert(typeof reached !== "string")
+      const { verdict } = reached
+      const entries = verdict._tag === "Whole" ? verdict.head.entries : verdict.problem.kind
+      return { entries, tools: reached.calls.tools().total }
+    }),
+    /** The verdict of the run after its end, with the head that its record has. */
+    final: Effect.gen(function* () {
+      const verifier = AuditLog.makeVerifier({ runId, head, ended: true })
+      yield* audits.read(runId, { push: verifier.push })
+      return verifier.end()
+    })
+  }
+})
+
+describe("the audit of a run under way", () => {
+  it.effect("is read from where the last reader stopped, whatever it has before", () =>
+    Effect.gen(function* () {
+      const { append, bytes, read } = yield* world
+      const first = append(20_000)
+      assert.deepStrictEqual(yield* read, { entries: 20_000, tools: 20_000 })
+      const next = append(3)
+      const all = yield* Effect.all([read, read], { concurrency: "unbounded" })
+      assert.deepStrictEqual(all, [
+        { entries: 20_003, tools: 20_003 },
+        { entries: 20_003, tools: 20_003 }
+      ])
+      assert.deepStrictEqual(bytes, [first, next, 0])
+    })
+  )
+
+  it.effect("may end in a line that is still being written", () =>
+    Effect.gen(function* () {
+      const { append, path, read } = yield* world
+      append(2)
+      const whole = readFileSync(path)
+      writeFileSync(path, whole.subarray(0, -40))
+      assert.deepStrictEqual(yield* read, { entries: 1, tools: 1 })
+      assert.deepStrictEqual(yield* read, { entries: 1, tools: 1 })
+      appendFileSync(path, whole.subarray(-40))
+      assert.deepStrictEqual(yield* read, { entries: 2, tools: 2 })
+    })
+  )
+
+  it.effect("is read from its beginning if it became shorter, or is another file of the same size", () =>
+    Effect.gen(function* () {
+      const { append, bytes, path, read } = yield* world
+      append(4)
+      assert.strictEqual((yield* read).entries, 4)
+      const whole = readFileSync(path)
+      writeFileSync(path, whole.subarray(0, whole.indexOf(10) + 1))
+      assert.deepStrictEqual(yield* read, { entries: 1, tools: 1 })
+      writeFileSync(`${path}.new`, Buffer.from(whole.toString().replace("tool-3", "tool-9")))
+      renameSync(`${path}.new`, path)
+      assert.strictEqual((yield* read).entries, "changed")
+      assert.deepStrictEqual(bytes, [whole.length, whole.indexOf(10) + 1, whole.length])
+    })
+  )
+
+  it.effect("has its changes found by the verdict of the ended run, also of what was read before", () =>
+    Effect.gen(function* () {
+      const { append, final, path, read } = yield* world
+      append(4)
+      yield* read
+      writeFileSync(path, readFileSync(path, "utf8").replace("tool-2", "tool-9"))
+      append(1)
+      // Read on, and so not seen yet.
+      assert.strictEqual((yield* read).entries, 5)
+      const verdict = yield* final
+      assert.containSubset(verdict, { _tag: "Broken", problem: { kind: "changed", line: 2 } })
+    })
+  )
+
+  it.effect("is read again after a reading that failed in the middle", () =>
+    Effect.gen(function* () {
+      const { append, read, tear } = yield* world
+      append(3)
+      tear(true)
+      assert.strictEqual((yield* Effect.flip(read))._tag, "AuditUnreadable")
+      tear(false)
+      assert.deepStrictEqual(yield* read, { entries: 3, tools: 3 })
+    })
+  )
+
+  it.effect("is remembered of a few runs, and forgotten of one that has ended", () =>
+    Effect.gen(function* () {
+      const { append, bytes, fileOf, live, read, runId } = yield* world
+      const size = append(3)
+      yield* read
+      live.forget(runId)
+      yield* read
+      for (let n = 0; n < 16; n++) {
+        const other = `run-liveother${n + 1000}`
+        mkdirSync(dirname(fileOf(other)), { recursive: true })
+        writeFileSync(fileOf(other), "")
+        yield* live.read(other)
+      }
+      yield* read
+      assert.deepStrictEqual(
+        bytes.filter((count) => count > 0),
+        [size, size, size]
+      )
+    })
+  )
+})
