@@ -35,12 +35,11 @@ export const make = Effect.fnUntraced(function* (limits: ServerLimits) {
   const held = yield* Ref.make<ReadonlyMap<string, Held>>(new Map())
 
   /** Adds to what an account has until the scope closes, if it may. */
-  const hold = (account: string, more: Held, isAllowed: (own: Held, allBytes: number) => boolean) =>
+  const hold = (account: string, more: Held, isAllowed: (own: Held, all: Iterable<Held>) => boolean) =>
     Effect.acquireRelease(
       Ref.modify(held, (before): readonly [boolean, ReadonlyMap<string, Held>] => {
         const own = before.get(account) ?? none
-        const all = [...before.values()].reduce((sum, { bytes }) => sum + bytes, 0)
-        return isAllowed(own, all) ? [true, changed(before, account, more, 1)] : [false, before]
+        return isAllowed(own, before.values()) ? [true, changed(before, account, more, 1)] : [false, before]
       }),
       (isHeld) => (isHeld ? Ref.update(held, (before) => changed(before, account, more, -1)) : Effect.void)
     )
@@ -74,14 +73,14 @@ export const make = Effect.fnUntraced(function* (limits: ServerLimits) {
     const { body } = response
     if (body._tag !== "Uint8Array" || body.contentLength <= pieceBytes) return response
     const size = body.contentLength
-    const isHeld = yield* hold(
-      account,
-      { requests: 0, bytes: size },
-      ({ bytes }, all) =>
-        // An answer that is larger than the limit passes alone.
+    const isHeld = yield* hold(account, { requests: 0, bytes: size }, ({ bytes }, accounts) => {
+      const all = [...accounts].reduce((sum, account) => sum + account.bytes, 0)
+      // An answer that is larger than the limit passes alone.
+      return (
         (bytes === 0 || bytes + size <= limits.unreadBytesPerAccountMax) &&
         (all === 0 || all + size <= limits.unreadBytesMax)
-    )
+      )
+    })
     if (!isHeld)
       return yield* Problem.retryLater(
         Problem.make(
