@@ -365,6 +365,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/connections/test/Sources.test.ts",
   "packages/ledger/test/AccountSchedules.test.ts",
   "packages/server/test/SignIn.test.ts",
+  "packages/server/test/ReadOnlyGrant.test.ts",
   "packages/ledger/test/ReconcilerSchedules.test.ts",
   "packages/ledger/test/ReconcilerKeys.test.ts",
   "packages/core/test/Fault.test.ts",

@@ -31,6 +31,10 @@ export const create = {
     "PATTERN[:EFFECT]",
     "Host tool that runs may not call, whatever the other flags open; may be repeated (default none)"
   ),
+  readOnly: Flags.toggle(
+    "read-only",
+    "Let the grant's holder see the account's runs, and change nothing; only with --user, --account and --expires-in"
+  ),
   approve: Flags.toggle(
     "approve",
     "Allow the grant's holder to approve and deny tool calls of the account's runs"

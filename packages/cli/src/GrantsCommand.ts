@@ -26,15 +26,16 @@ export type CreateInput = Flags.Typed<typeof GrantFlags.create>
 const grants = Layer.unwrap(Effect.map(Settings, ServeComposition.grants))
 
 export const create = Effect.fnUntraced(function* (input: CreateInput) {
-  const { account, allowSandbox, expiresSeconds, graphs, user } = input
+  const { account, allowSandbox, expiresSeconds, readOnly, user } = input
   const store = yield* GrantStore
+  yield* checkReadOnly(input)
   const now = yield* Clock.currentTimeMillis
   const rules = yield* rulesOf(input)
   const { grant, token } = yield* store
     .issue({
       userId: user,
       billingAccountId: account,
-      scopes: (graphs.length === 0 ? ["*"] : graphs).map((graph) => `graph:execute:${graph}`),
+      scopes: scopesOf(input),
       allowSandbox,
       expiresAt: expiresSeconds === undefined ? null : new Date(now + expiresSeconds * 1000),
       permissions: permissionsOf(input, rules)
@@ -46,7 +47,8 @@ export const create = Effect.fnUntraced(function* (input: CreateInput) {
     )
   if (input.output === "json")
     return yield* Output.json({ grant: toJson(grant), token: GrantToken.tell(token) })
-  if (!allowSandbox) yield* Output.note("the grant cannot open sandboxes: that requires --allow-sandbox")
+  if (!allowSandbox && !readOnly)
+    yield* Output.note("the grant cannot open sandboxes: that requires --allow-sandbox")
   yield* Output.note(`${grant.id}: the token is shown only once`)
   yield* Output.lines([GrantToken.tell(token)])
 }, Effect.provide(grants))
@@ -110,6 +112,7 @@ export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string
   return columns([
     ["grant", grant.id],
     ["state", stateOf(grant, now)],
+    ["read-only", grant.permissions.readOnly === true ? "yes" : "no"],
     ["sandbox", grant.allowSandbox ? "yes" : "no"],
     ["account", grant.billingAccountId],
     ["user", grant.userId],
@@ -127,11 +130,38 @@ export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string
   ])
 }
 
-const stateOf = ({ expiresAt, revokedAt }: ExecutionGrant, now: Date): string =>
-  revokedAt !== null ? "revoked" : expiresAt !== null && expiresAt <= now ? "expired" : "active"
+const stateOf = ({ expiresAt, permissions, revokedAt }: ExecutionGrant, now: Date): string =>
+  revokedAt !== null
+    ? "revoked"
+    : expiresAt !== null && expiresAt <= now
+      ? "expired"
+      : permissions.readOnly === true
+        ? "read-only"
+        : "active"
 
 const graphsOf = ({ scopes }: ExecutionGrant): string =>
-  scopes.map((scope) => scope.slice("graph:execute:".length)).join(" ")
+  scopes.map((scope) => scope.slice("graph:execute:".length)).join(" ") || "none"
+
+/** Graphs of a new grant. A read-only one executes none. */
+const scopesOf = ({ graphs, readOnly }: CreateInput): ReadonlyArray<string> =>
+  (graphs.length === 0 && !readOnly ? ["*"] : graphs).map((graph) => `graph:execute:${graph}`)
+
+/** Fails if other flags allow what `--read-only` forbids: the operator may have meant either. */
+const checkReadOnly = (input: CreateInput) => {
+  const { readOnly, output: _, ...others } = input
+  const kept: ReadonlySet<string> = new Set(["user", "account", "expiresSeconds"])
+  const isGiven = (value: unknown) =>
+    Array.isArray(value) ? value.length > 0 : value !== undefined && value !== false
+  return readOnly && Object.entries(others).some(([name, value]) => !kept.has(name) && isGiven(value))
+    ? Effect.fail(
+        refusal(
+          "input",
+          "--read-only: another flag permits runs or decisions, and a read-only grant has none",
+          "Use --read-only with --user, --account and --expires-in only, or omit it"
+        )
+      )
+    : Effect.void
+}
 
 const untilOf = ({ expiresAt }: ExecutionGrant): string => expiresAt?.toISOString() ?? "never"
 
@@ -176,6 +206,7 @@ const permissionsOf = (
   return {
     tools: input.tools,
     ...(rules.length === 0 ? {} : { toolRules: rules }),
+    ...(input.readOnly ? { readOnly: true } : {}),
     ...(input.approve ? { approve: true } : {}),
     ...(input.packages.length === 0 ? {} : { packages: input.packages }),
     repositories: input.repositories,

@@ -44,6 +44,22 @@ describe("grants create", () => {
     })
   )
 
+  it.effect("creates a read-only grant without graphs, and refuses flags that allow more", () =>
+    Effect.gen(function* () {
+      const { grants } = yield* place
+      const { stderr, stdout } = yield* grants("create", ...ana, "--read-only", "-o", "json")
+      const { grant } = JSON.parse(stdout)
+      assert.containSubset(grant, { scopes: [], allowSandbox: false, permissions: { readOnly: true } })
+      assert.strictEqual(stderr, "")
+      assert.match((yield* grants("show", grant.id)).stdout, /^state +read-only$/mu)
+      for (const more of [["--allow-sandbox"], ["--approve"], ["--tool", "a__*"], ["--max-calls", "3"]]) {
+        const refused = yield* grants("create", ...ana, "--read-only", ...more)
+        assert.strictEqual(refused.code, 65, more.join(" "))
+        assert.include(refused.stderr, "--read-only")
+      }
+    })
+  )
+
   it.effect("allows only the named graphs, and no sandboxes without --allow-sandbox", () =>
     Effect.gen(function* () {
       const { grants } = yield* place

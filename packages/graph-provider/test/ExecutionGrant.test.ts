@@ -52,6 +52,16 @@ describe("ExecutionGrant", () => {
     assert.strictEqual(verdict({ revokedAt: now, expiresAt: now, scopes: [] }), "GrantRevoked")
   })
 
+  it.prop(
+    "refuses every graph to a read-only grant, whatever its scopes",
+    [ExecutionGrant, GraphId],
+    ([any, name]) => {
+      const permissions = { ...any.permissions, readOnly: true }
+      const refused = check({ ...any, permissions, expiresAt: null, revokedAt: null }, name, now)
+      return Result.isFailure(refused) && refused.failure._tag === "GrantReadOnly"
+    }
+  )
+
   it.prop("never allows a sandbox without allowSandbox", [ExecutionGrant, GraphId], ([any, name]) => {
     const asked = GraphId.make(`sandbox:${name.split(":")[1]}`)
     return Result.isFailure(check({ ...any, allowSandbox: false }, asked, now))

@@ -44,6 +44,7 @@ export const AccessPanel = ({ grant }: { readonly grant: Grant }): ReactElement 
             "Graphs",
             <Untrusted text={grant.scopes.map((scope) => scope.replace("graph:execute:", "")).join(", ")} />
           ],
+          ["Changes", grant.mayWrite ? undefined : "none: the grant is read-only"],
           ["Sandboxes", grant.allowSandbox ? "allowed" : "not allowed: no run can be started"],
           ["Models", patterns(permissions["models"], "those that the server offers")],
           ["Tools of the host", patterns(permissions["tools"], "none")],

@@ -15,7 +15,14 @@ export class ApiProblem extends Data.TaggedError("ApiProblem")<{
   }
 }
 
-const signedOut = new Set(["GrantMissing", "GrantNotFound", "GrantExpired", "GrantRevoked", "RequestForged"])
+const signedOut = new Set([
+  "GrantMissing",
+  "GrantNotFound",
+  "GrantExpired",
+  "GrantRevoked",
+  "RequestForged",
+  "SignInEnded"
+])
 
 /** Returns the shown parts of an error: one of a request, also by another package, or any other. */
 export const describe = (

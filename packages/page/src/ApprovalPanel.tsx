@@ -52,7 +52,7 @@ const decisions = [
 
 /** A call. When it has ended, it keeps its place and its size, so that no button of another call moves. */
 const Call = ({ approval, isSettled }: { readonly approval: Approval; readonly isSettled: boolean }) => {
-  const { client, scope } = useSandbox()
+  const { client, mayWrite, scope } = useSandbox()
   const queries = useQueryClient()
   const [reason, setReason] = useState("")
   const { error, isPending, mutate } = useMutation({
@@ -78,32 +78,36 @@ const Call = ({ approval, isSettled }: { readonly approval: Approval; readonly i
       <pre className="cs-block cs-whole">
         <bdi>{shown}</bdi>
       </pre>
-      <TextField
-        className="cs-field"
-        value={reason}
-        onChange={setReason}
-        maxLength={reasonCharsMax}
-        isDisabled={isOver}
-      >
-        <Label>Reason (optional; the agent reads it if you deny)</Label>
-        <Input />
-      </TextField>
-      <div className="cs-actions">
-        {decisions.map(({ className, decision, label }) => (
-          <Button
-            key={decision}
-            className={className}
-            aria-label={`${label} call of ${name}`}
-            isPending={isPending}
+      {mayWrite ? (
+        <>
+          <TextField
+            className="cs-field"
+            value={reason}
+            onChange={setReason}
+            maxLength={reasonCharsMax}
             isDisabled={isOver}
-            onPress={() => {
-              if (isSettled) mutate(decision)
-            }}
           >
-            {label}
-          </Button>
-        ))}
-      </div>
+            <Label>Reason (optional; the agent reads it if you deny)</Label>
+            <Input />
+          </TextField>
+          <div className="cs-actions">
+            {decisions.map(({ className, decision, label }) => (
+              <Button
+                key={decision}
+                className={className}
+                aria-label={`${label} call of ${name}`}
+                isPending={isPending}
+                isDisabled={isOver}
+                onPress={() => {
+                  if (isSettled) mutate(decision)
+                }}
+              >
+                {label}
+              </Button>
+            ))}
+          </div>
+        </>
+      ) : null}
       <div className="cs-approval-problem">{error === null || isOver ? null : <Problem error={error} />}</div>
     </li>
   )

@@ -66,6 +66,7 @@ const Files = ({ changes }: { readonly changes: NonNullable<Run["changes"]> }) =
 /** Memoized: a run under way is rendered again each second. */
 export const ChangesPanel = memo(({ run }: { readonly run: Run }): ReactElement => {
   const { changes, relay, repository } = run
+  const { mayWrite } = useSandbox()
   if (relay === undefined && changes === undefined && repository === undefined)
     return <Empty>The run works in no repository.</Empty>
   return (
@@ -84,7 +85,7 @@ export const ChangesPanel = memo(({ run }: { readonly run: Run }): ReactElement 
           ]}
         />
       </section>
-      {relay !== undefined && retryable.has(relay.status) ? <Retry runId={run.runId} /> : null}
+      {relay !== undefined && mayWrite && retryable.has(relay.status) ? <Retry runId={run.runId} /> : null}
       {changes !== undefined && changes.files.length > 0 ? (
         <>
           <Files changes={changes} />

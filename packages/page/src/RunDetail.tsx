@@ -56,13 +56,14 @@ const Why = ({ run }: { readonly run: Run }) => {
 }
 
 const Head = ({ now, run }: { readonly run: Run; readonly now: number }) => {
+  const { mayWrite } = useSandbox()
   const durationMs = Format.between(run.startedAt, run.endedAt, now)
   return (
     <header className="cs-head">
       <div className="cs-bar">
         <h1 className="cs-mono">{run.runId}</h1>
         <StatusBadge status={run.status} error={run.error} />
-        {isActive(run) ? <CancelRun runId={run.runId} /> : null}
+        {isActive(run) && mayWrite ? <CancelRun runId={run.runId} /> : null}
       </div>
       <Why run={run} />
       <Facts

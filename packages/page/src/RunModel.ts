@@ -194,6 +194,8 @@ export const Grant = Schema.Struct({
   scopes: Schema.Array(Schema.String),
   allowSandbox: Schema.Boolean,
   permissions: Schema.Record(Schema.String, Schema.Unknown),
+  /** Whether the grant may change anything. The server decides. */
+  mayWrite: Schema.Boolean,
   expiresAt: Schema.NullOr(Schema.String)
 })
 

@@ -145,7 +145,7 @@ const agentsRoute = createRoute({
       <>
         <h1>Agents</h1>
         <AgentCatalog
-          canStart={who.grant.allowSandbox}
+          canStart={who.grant.allowSandbox && who.grant.mayWrite}
           onStarted={(runId) => void navigate({ to: "/runs/$runId", params: { runId } })}
         />
       </>
@@ -284,7 +284,7 @@ export const SandboxPage = ({ basePath = "/sandbox", baseUrl = "" }: SandboxPage
   return (
     <SessionContext.Provider value={session}>
       <QueryClientProvider client={queries}>
-        <SandboxProvider options={options} hrefOfRun={hrefOfRun}>
+        <SandboxProvider options={options} hrefOfRun={hrefOfRun} mayWrite={session.who.grant.mayWrite}>
           <RouterProvider router={router} />
         </SandboxProvider>
       </QueryClientProvider>

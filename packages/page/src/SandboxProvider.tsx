@@ -18,6 +18,8 @@ export interface SandboxProviderProps {
   readonly options?: RunsClient.ApiOptions
   /** URL of a run's page (default: no links). */
   readonly hrefOfRun?: (runId: string) => string
+  /** Whether buttons are shown that change something. Defaults to true; the server decides. */
+  readonly mayWrite?: boolean
   readonly children?: ReactNode
 }
 
@@ -26,6 +28,7 @@ interface Value {
   /** Identifies the server in the keys of queries. */
   readonly scope: string
   readonly hrefOfRun: ((runId: string) => string) | undefined
+  readonly mayWrite: boolean
 }
 
 const noOptions: RunsClient.ApiOptions = {}
@@ -33,17 +36,19 @@ const noOptions: RunsClient.ApiOptions = {}
 const Context = createContext<Value>({
   client: RunsClient.make(noOptions),
   scope: "",
-  hrefOfRun: undefined
+  hrefOfRun: undefined,
+  mayWrite: true
 })
 
 export const SandboxProvider = ({
   children,
   hrefOfRun,
+  mayWrite = true,
   options = noOptions
 }: SandboxProviderProps): ReactElement => {
   const value = useMemo(
-    () => ({ client: RunsClient.make(options), scope: options.baseUrl ?? "", hrefOfRun }),
-    [options, hrefOfRun]
+    () => ({ client: RunsClient.make(options), scope: options.baseUrl ?? "", hrefOfRun, mayWrite }),
+    [options, hrefOfRun, mayWrite]
   )
   return (
     <Context.Provider value={value}>

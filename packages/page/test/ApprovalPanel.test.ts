@@ -63,13 +63,17 @@ const make = () => {
     settle,
     all: (selector: string) => [...element.querySelectorAll(selector)],
     press: (index: number) => act(async () => [...element.querySelectorAll("button")][index]!.click()),
-    show: (approvals: ReadonlyArray<Approval>) =>
+    show: (approvals: ReadonlyArray<Approval>, mayWrite?: boolean) =>
       act(async () =>
         root.render(
           createElement(
             QueryClientProvider,
             { client },
-            createElement(SandboxProvider, { options }, createElement(PendingApprovals, { approvals }))
+            createElement(
+              SandboxProvider,
+              { options, ...(mayWrite === undefined ? {} : { mayWrite }) },
+              createElement(PendingApprovals, { approvals })
+            )
           )
         )
       ),
@@ -127,6 +131,15 @@ describe("PendingApprovals", () => {
       assert.deepStrictEqual(asked, [])
       await press(3)
       assert.deepStrictEqual(asked, ['/api/v1/approvals/apr-2 {"decision":"deny"}'])
+    }))
+
+  it("shows a call without buttons to a caller that may only look", () =>
+    play(async ({ all, show }) => {
+      await show([one], false)
+      assert.include(all("li")[0]!.textContent, "acme__pay")
+      assert.lengthOf(all("button, input"), 0)
+      await show([one], true)
+      assert.lengthOf(all("button"), 2)
     }))
 
   it("shows an error below the buttons, in a place that was kept for it", () =>

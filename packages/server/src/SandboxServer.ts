@@ -91,7 +91,13 @@ export const layer = <E = never, R = never>(
 export const routes = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) =>
   Layer.mergeAll(
     HttpApiBuilder.layer(ServerApi.ServerApi).pipe(
-      Layer.provide([agents, chat(options, limits), runs(options, limits), approvals, signIn(limits)]),
+      Layer.provide([
+        agents,
+        chat(options, limits),
+        runs(options, limits),
+        approvals,
+        signIn(limits, options.trustedProxies)
+      ]),
       Layer.provide([Authentication.layer(limits, options.trustedProxies), ServerApi.layerReadable])
     ),
     ServerHealth.liveness,
@@ -182,11 +188,15 @@ const approvals = HttpApiBuilder.group(
   })
 )
 
-const signIn = ({ signInSecondsMax }: ServerLimits.ServerLimits) =>
-  HttpApiBuilder.group(ServerApi.ServerApi, "signIn", (handlers) => {
-    const { get, signIn, signOut } = SignInHandler.make(signInSecondsMax)
-    return handlers
-      .handle("signIn", () => signIn)
-      .handle("get", () => get)
-      .handle("signOut", () => signOut)
-  })
+const signIn = (limits: ServerLimits.ServerLimits, trustedProxies?: ReadonlyArray<string>) =>
+  HttpApiBuilder.group(
+    ServerApi.ServerApi,
+    "signIn",
+    Effect.fnUntraced(function* (handlers) {
+      const { get, signIn, signOut } = yield* SignInHandler.make(limits, trustedProxies)
+      return handlers
+        .handle("signIn", () => signIn)
+        .handle("get", () => get)
+        .handle("signOut", () => signOut)
+    })
+  )

@@ -45,7 +45,7 @@ export const ServerLimits = Schema.Struct({
   readersPerGrantMax: positive(100_000, 250),
   /** Time after which a reader that follows a run must reconnect (default 600), so that its grant is checked again. */
   followSecondsMax: positive(day, 600),
-  /** Time for which a browser keeps the token of a grant (default 43200). Not longer than the grant is valid. */
+  /** Time after which a sign-in of a browser ends (default 43200). Not longer than the grant is valid. */
   signInSecondsMax: positive(30 * day, 12 * 3600),
   /** Time from shutdown until remaining runs are cancelled (default 30). */
   drainSecondsMax: bounded(0, day, 30),

@@ -267,7 +267,7 @@ describe("description", () => {
         "post /api/v1/approvals/{id} 200 400 403 404 409 429 503",
         "post /api/v1/sign-in 200 403 429 503",
         "get /api/v1/sign-in 200 403 429 503",
-        "delete /api/v1/sign-in 204 403"
+        "delete /api/v1/sign-in 204 403 503"
       ])
       // A sign-out needs no valid grant.
       const isOpen = (path: string, method: string) => path === "/api/v1/sign-in" && method === "delete"

@@ -1,6 +1,11 @@
 /** Tests the sign-in of the page: a cookie that only this server's page can use, and the files of the page. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import {
+  GrantStore,
+  GrantStoreUnavailable,
+  layerMemory as grantsMemory
+} from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -32,19 +37,25 @@ const signedIn = Effect.fnUntraced(function* (
   }
 })
 
+const valueOf = (cookie: string) => cookie.slice(cookie.indexOf("=") + 1)
+
+/** A cookie that another server set, without TLS. */
+const foreign = `cogni-sign-in=cgi_${"M".repeat(43)}`
+
 describe("sign-in", () => {
-  it.effect("keeps the token where no script can read it, and returns it to no caller", () =>
+  it.effect("keeps a secret of its own where no script can read it, and returns it to no caller", () =>
     Effect.gen(function* () {
-      const { answer, set, token } = yield* signedIn()
+      const { answer, cookie, set, token } = yield* signedIn()
       assert.strictEqual(answer.status, 200)
       assert.deepStrictEqual(set.split("; ").toSorted(), [
         "HttpOnly",
         "Max-Age=43200",
         "Path=/api/v1",
         "SameSite=Strict",
-        `cogni-grant=${token}`
+        cookie
       ])
-      assert.notInclude(JSON.stringify(answer.body), token)
+      assert.match(cookie, /^cogni-sign-in=cgi_[\w-]{43}$/u)
+      for (const secret of [token, valueOf(cookie)]) assert.notInclude(JSON.stringify(answer.body), secret)
       assert.deepInclude(answer.body.grant, { userId: "user", billingAccountId: "acct", expiresAt: null })
       assert.strictEqual(answer.headers.get("cache-control"), "no-store")
     })
@@ -73,28 +84,28 @@ describe("sign-in", () => {
         { "x-forwarded-proto": "https, http" },
         { origin: "https://sandbox.example.com" }
       ]) {
-        const { answer, cookie, csrf, server, set, token, url } = yield* signedIn({}, tls)
+        const { answer, cookie, csrf, set, url } = yield* signedIn({}, tls)
         assert.deepStrictEqual(set.split("; ").toSorted(), [
           "HttpOnly",
           "Max-Age=43200",
           "Path=/",
           "SameSite=Strict",
           "Secure",
-          `__Host-cogni-grant=${token}`
+          cookie
         ])
-        const other = yield* server.caller({ userId: "mallory", billingAccountId: "evil" })
+        assert.match(cookie, /^__Host-cogni-sign-in=cgi_/u)
         const whoIs = (sent: string) => asked(url, { headers: { ...tls, cookie: sent } })
-        for (const sent of [cookie, `cogni-grant=${other.token}; ${cookie}`]) {
+        for (const sent of [cookie, `${foreign}; ${cookie}`]) {
           const { body, status } = yield* whoIs(sent)
           assert.deepStrictEqual([status, body.grant?.id], [200, answer.body.grant.id])
         }
-        const { body } = yield* whoIs(`cogni-grant=${other.token}`)
+        const { body } = yield* whoIs(foreign)
         assert.strictEqual(body.error.reason, "GrantMissing")
         const page = { ...tls, cookie, "x-cogni-csrf": csrf }
         const out = yield* asked(url, { method: "DELETE", headers: page })
         assert.match(
           out.headers.get("set-cookie") ?? "",
-          /^__Host-cogni-grant=;.*Max-Age=0.*Path=\/;.*Secure/u
+          /^__Host-cogni-sign-in=;.*Max-Age=0.*Path=\/;.*Secure/u
         )
       }
     })
@@ -102,9 +113,7 @@ describe("sign-in", () => {
 
   it.effect("refuses two cookies, of which another server of this host set one", () =>
     Effect.gen(function* () {
-      const { cookie, csrf, server, url } = yield* signedIn()
-      const other = yield* server.caller({ userId: "mallory", billingAccountId: "evil" })
-      const foreign = `cogni-grant=${other.token}`
+      const { cookie, csrf, url } = yield* signedIn()
       for (const sent of [
         `${foreign}; ${cookie}`,
         `${cookie};${foreign}`,
@@ -131,7 +140,7 @@ describe("sign-in", () => {
       assert.strictEqual((yield* asked(url, { headers: { cookie } })).body.csrf, csrf)
       const out = yield* asked(url, { method: "DELETE", headers: page })
       assert.strictEqual(out.status, 204)
-      assert.match(out.headers.get("set-cookie") ?? "", /^cogni-grant=;.*Max-Age=0/u)
+      assert.match(out.headers.get("set-cookie") ?? "", /^cogni-sign-in=;.*Max-Age=0/u)
     })
   )
 
@@ -193,7 +202,78 @@ describe("sign-in", () => {
       // The browser can still remove the cookie.
       const out = yield* asked(url, { method: "DELETE", headers: { cookie, "x-cogni-csrf": csrf } })
       assert.strictEqual(out.status, 204)
-      assert.match(out.headers.get("set-cookie") ?? "", /^cogni-grant=;.*Max-Age=0/u)
+      assert.match(out.headers.get("set-cookie") ?? "", /^cogni-sign-in=;.*Max-Age=0/u)
+    })
+  )
+
+  it.effect(
+    "gives away nothing that outlives it: a copied cookie is no token, and opens no other sign-in",
+    () =>
+      Effect.gen(function* () {
+        yield* TestClock.setTime(1_000_000)
+        const { cookie, csrf, server, token, url } = yield* signedIn({ limits: { signInSecondsMax: 60 } })
+        const page = { cookie, "x-cogni-csrf": csrf }
+        const runs = (headers: Record<string, string>) => asked(`${server.url}/api/v1/runs`, { headers })
+        const asToken = yield* runs({ authorization: `Bearer ${valueOf(cookie)}` })
+        assert.deepStrictEqual([asToken.status, asToken.body.error.reason], [403, "GrantNotFound"])
+        const again = yield* asked(url, { method: "POST", headers: page })
+        assert.deepStrictEqual([again.status, again.body.error.reason], [403, "TokenRequired"])
+        assert.isNull(again.headers.get("set-cookie"))
+        yield* TestClock.adjust("59 seconds")
+        assert.strictEqual((yield* runs(page)).status, 200)
+        yield* TestClock.adjust("1 second")
+        assert.strictEqual((yield* runs(page)).body.error.reason, "SignInEnded")
+        assert.strictEqual((yield* runs({ authorization: `Bearer ${token}` })).status, 200)
+      })
+  )
+
+  it.effect("is over after a sign-out, also for a copy of the cookie", () =>
+    Effect.gen(function* () {
+      const { cookie, csrf, server, token, url } = yield* signedIn()
+      const page = { cookie, "x-cogni-csrf": csrf }
+      // Another browser with the same grant stays signed in.
+      const other = yield* asked(url, { method: "POST", headers: { authorization: `Bearer ${token}` } })
+      assert.strictEqual((yield* asked(url, { method: "DELETE", headers: page })).status, 204)
+      const copy = yield* asked(`${server.url}/api/v1/runs`, { headers: page })
+      assert.deepStrictEqual([copy.status, copy.body.error.reason], [403, "SignInEnded"])
+      const stays = (other.headers.get("set-cookie") ?? "").split(";")[0] ?? ""
+      assert.strictEqual((yield* asked(url, { headers: { cookie: stays } })).status, 200)
+    })
+  )
+
+  it.effect("ends the sign-in that it replaces in a browser", () =>
+    Effect.gen(function* () {
+      const { cookie, token, url } = yield* signedIn()
+      yield* asked(url, { method: "POST", headers: { authorization: `Bearer ${token}`, cookie } })
+      const { body, status } = yield* asked(url, { headers: { cookie } })
+      assert.deepStrictEqual([status, body.error.reason], [403, "SignInEnded"])
+    })
+  )
+
+  it.effect("says so if the store did not end it, and removes the cookie anyway", () =>
+    Effect.gen(function* () {
+      const down = new GrantStoreUnavailable({ detail: "is down", remedy: "Start it" })
+      const failing = Layer.effect(
+        GrantStore,
+        Effect.map(GrantStore, (store) => GrantStore.of({ ...store, closeSignIn: () => Effect.fail(down) }))
+      ).pipe(Layer.provide(grantsMemory))
+      const { cookie, csrf, url } = yield* signedIn({ grants: failing })
+      const out = yield* asked(url, { method: "DELETE", headers: { cookie, "x-cogni-csrf": csrf } })
+      assert.deepStrictEqual([out.status, out.body.error.reason], [503, "SignOutUnconfirmed"])
+      assert.match(out.headers.get("set-cookie") ?? "", /^cogni-sign-in=;.*Max-Age=0/u)
+    })
+  )
+
+  it.effect("limits sign-outs with made-up cookies, before the store is asked about them", () =>
+    Effect.gen(function* () {
+      const { csrf, cookie, url } = yield* signedIn({ limits: { unknownRequestsPerMinuteMax: 3 } })
+      const statuses = yield* Effect.forEach([1, 2, 3, 4], () =>
+        Effect.map(
+          asked(url, { method: "DELETE", headers: { cookie, "x-cogni-csrf": csrf } }),
+          (answer) => answer.status
+        )
+      )
+      assert.deepStrictEqual(statuses, [204, 204, 503, 503])
     })
   )
 
@@ -208,14 +288,16 @@ describe("sign-in", () => {
     })
   )
 
-  it.effect("reports a cookie that holds no token", () =>
+  it.effect("reports a cookie that holds no sign-in, such as the token of a grant", () =>
     Effect.gen(function* () {
-      const { url } = yield* serve()
-      for (const value of ["", "x", "cgs_short", `cgs_${"A".repeat(43)}`]) {
+      const server = yield* serve()
+      const { url } = server
+      const { token } = yield* Effect.orDie(server.grant())
+      for (const value of ["", "x", "cgi_short", `cgi_${"A".repeat(43)}`, token]) {
         const { body, status } = yield* asked(`${url}/api/v1/sign-in`, {
-          headers: { cookie: `cogni-grant=${value}` }
+          headers: { cookie: `cogni-sign-in=${value}` }
         })
-        assert.deepStrictEqual([status, body.error.reason], [403, "GrantNotFound"])
+        assert.deepStrictEqual([status, body.error.reason], [403, "SignInEnded"])
       }
     })
   )

@@ -1,5 +1,6 @@
 /**
- * `GrantStore` in a database, through Effect's `SqlClient`: one table with its own schema version.
+ * `GrantStore` in a database, through Effect's `SqlClient`: a table of grants, and one of sign-ins, with a schema
+ * version of their own.
  *
  * A grant is stored as JSON, which escapes characters that PostgreSQL's text type refuses. `revoked_at` is a separate
  * column, because it is the only value that changes. `permissions` is a separate column too: rows of versions without
@@ -19,9 +20,10 @@ import { Clock, Effect, Layer, Option, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { Fragment } from "effect/sql/Statement"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
+import * as SignInTable from "./internal/SignInTable.ts"
 import * as SchemaVersion from "./SchemaVersion.ts"
 
-/** Creates or migrates the table. */
+/** Creates or migrates the tables. */
 const bring = SchemaVersion.bring({
   versionTable: "cogni_grants_version",
   steps: [
@@ -46,13 +48,15 @@ const bring = SchemaVersion.bring({
     {
       name: "permissions",
       run: (sql) => sql`ALTER TABLE cogni_grants ADD COLUMN permissions TEXT NOT NULL DEFAULT '{}'`
-    }
+    },
+    ...SignInTable.steps
   ]
 })
 
-/** Requires the table, which {@link layer} creates. */
+/** Requires the tables, which {@link layer} creates. */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient
+  const grantOf = makeGrantOf()
   const grants = (which: Fragment) =>
     database.again(
       Effect.map(sql<Row>`SELECT granted, permissions, revoked_at FROM cogni_grants ${which}`, (rows) =>
@@ -93,7 +97,8 @@ export const make = Effect.gen(function* () {
         WHERE grant_id = ${grantId} AND revoked_at IS NULL`)
       return yield* find(grantId)
     }),
-    list: grants(sql`ORDER BY ordinal DESC LIMIT ${sql.literal(String(listedMax))}`)
+    list: grants(sql`ORDER BY ordinal DESC LIMIT ${sql.literal(String(listedMax))}`),
+    ...SignInTable.make(sql, database, firstGrant)
   })
 })
 
@@ -125,12 +130,31 @@ const encodePermissions = Schema.encodeSync(Permissions)
 /** Refuses unknown properties, because a later version may use one to forbid something: such a grant is ignored. */
 const decodePermissions = Schema.decodeUnknownOption(Permissions, { onExcessProperty: "error" })
 
-const grantOf = (row: Row): ExecutionGrant | undefined => {
+const decode = (row: Row): ExecutionGrant | undefined => {
   const granted = Option.getOrUndefined(decodeGrant(row.granted))
   const permissions = Option.getOrUndefined(decodePermissions(row.permissions))
-  if (granted === undefined || permissions === undefined) return undefined
-  const revokedAt = row.revoked_at === null ? granted.revokedAt : new Date(row.revoked_at)
-  return { ...granted, permissions, revokedAt }
+  return granted === undefined || permissions === undefined ? undefined : { ...granted, permissions }
+}
+
+/** Maximum number of remembered grants. The least recently used one is evicted. */
+const decodedMax = 1000
+
+/**
+ * Returns the grant of a row. Each request reads the row of its grant, whose text does not change, and decoding it
+ * takes longer than reading it. So the meaning of a text is remembered, and never what the database says about it.
+ */
+const makeGrantOf = () => {
+  const decoded = new Map<string, ExecutionGrant>()
+  return (row: Row): ExecutionGrant | undefined => {
+    const text = `${row.granted}\n${row.permissions}`
+    const grant = decoded.get(text) ?? decode(row)
+    if (grant === undefined) return undefined
+    decoded.delete(text)
+    decoded.set(text, grant)
+    const [oldest] = decoded.keys()
+    if (decoded.size > decodedMax && oldest !== undefined) decoded.delete(oldest)
+    return row.revoked_at === null ? grant : { ...grant, revokedAt: new Date(row.revoked_at) }
+  }
 }
 
 /** Converts an error without the database's message, which may repeat the statement and the token's hash. */

@@ -8,6 +8,7 @@ import * as SqliteDatabase from "../src/SqliteDatabase.ts"
 import { Context, Effect, Layer, Redacted } from "effect"
 import * as SchemaVersion from "@cogni/sandbox-sql/SchemaVersion"
 import { SqlClient } from "effect/sql/SqlClient"
+import { TestClock } from "effect/testing"
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -43,6 +44,24 @@ describe("SqlGrantStore", () => {
       assert.match(secret, /^cgs_[A-Za-z0-9_-]{43}$/u)
       assert.notInclude(bytes, secret.slice(4, 20))
       assert.include(bytes, hash)
+    })
+  )
+
+  it.effect("stores the hash of a sign-in's secret, and removes what has expired", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const open = Context.get(yield* Layer.build(stored(path)), GrantStore)
+      const sql = Context.get(yield* Layer.build(stored(path)), SqlClient)
+      const hashes = Effect.map(sql<{ readonly secret_hash: string }>`SELECT * FROM cogni_sign_ins`, (rows) =>
+        rows.map((row) => row.secret_hash)
+      )
+      const secrets = [yield* open.openSignIn("grant-a", 60), yield* open.openSignIn("grant-b", 120)]
+      const expected = yield* Effect.forEach(secrets, GrantToken.hash)
+      assert.deepStrictEqual(yield* hashes, expected)
+      for (const secret of secrets) assert.notInclude(expected.join(), Redacted.value(secret).slice(4, 20))
+      yield* TestClock.adjust("61 seconds")
+      const third = yield* open.openSignIn("grant-c", 60)
+      assert.deepStrictEqual(yield* hashes, [expected[1], yield* GrantToken.hash(third)])
     })
   )
 
@@ -99,6 +118,8 @@ describe("SqlGrantStore", () => {
         const store = yield* GrantStore
         const found = yield* store.authenticate(token)
         assert.deepStrictEqual([found?.id, found?.permissions], [id, {}])
+        const signIn = yield* store.openSignIn(id, 60)
+        assert.deepStrictEqual(yield* store.authenticateSignIn(signIn), found)
         assert.deepStrictEqual(yield* store.list, found === undefined ? [] : [found])
         const sql = yield* SqlClient
         yield* sql`UPDATE cogni_grants SET permissions = ${'{"forbids":["everything"]}'}`

@@ -80,10 +80,17 @@ export class GrantAccountMismatch extends Schema.TaggedError<GrantAccountMismatc
   }
 }
 
+export class GrantReadOnly extends Schema.TaggedError<GrantReadOnly>()("GrantReadOnly", refusal) {
+  override get message(): string {
+    return `grant ${this.grantId} is read-only: it shows runs, and may not start, cancel, deliver or decide anything. Ask the operator for a grant without --read-only`
+  }
+}
+
 export type GrantError =
   | GrantAccountMismatch
   | GrantNotFound
   | GrantExpired
+  | GrantReadOnly
   | GrantRevoked
   | GrantScopeMismatch
   | SandboxNotAllowed
@@ -100,6 +107,13 @@ export const checkStanding = (
     : Result.succeed(undefined)
 }
 
+/** Checks that a grant may change something. */
+export const checkWriting = ({
+  id: grantId,
+  permissions
+}: Pick<ExecutionGrant, "id" | "permissions">): Result.Result<void, GrantReadOnly> =>
+  permissions.readOnly === true ? Result.fail(new GrantReadOnly({ grantId })) : Result.succeed(undefined)
+
 /** Checks that a grant allows a graph at a given time, or fails with the reason. */
 export const check = (
   grant: ExecutionGrant,
@@ -109,6 +123,8 @@ export const check = (
   const grantId = grant.id
   const standing = checkStanding(grant, now)
   if (Result.isFailure(standing)) return standing
+  const writing = checkWriting(grant)
+  if (Result.isFailure(writing)) return writing
   if (!grant.scopes.some((scope) => scope === "graph:execute:*" || scope === `graph:execute:${graphId}`)) {
     return Result.fail(new GrantScopeMismatch({ grantId, graphId }))
   }

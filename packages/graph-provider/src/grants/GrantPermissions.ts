@@ -27,6 +27,8 @@ export const GrantPermissions = Schema.Struct({
   toolRules: Schema.optionalKey(
     Schema.Array(ToolAccess.ToolRule).check(Schema.isMaxLength(ToolAccess.rulesMax))
   ),
+  /** Whether its holder may only see what runs, whatever else the grant allows. Default: no. */
+  readOnly: Schema.optionalKey(Schema.Boolean),
   /** Whether its holder may approve and deny tool calls of the account's runs. Default: no. */
   approve: Schema.optionalKey(Schema.Boolean),
   /** Packages that a sandbox may install, such as `npm:left-pad` or `npm:@types/*`. Default: none. */

@@ -2,12 +2,15 @@
  * Port that stores grants and finds the grant of a token.
  *
  * Lookups also return revoked and expired grants. Only `ExecutionGrant.check` decides whether a grant is valid.
+ *
+ * A browser does not keep a token, but the secret of a sign-in, which ends sooner than the grant.
  */
 import { describeIssue, issuesOf } from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Context, Effect, Layer, type Redacted, Ref, Schema } from "effect"
 import { ExecutionGrant } from "./ExecutionGrant.ts"
 import { GrantPermissions, safeDefault } from "./GrantPermissions.ts"
 import * as GrantToken from "./GrantToken.ts"
+import * as MemorySignIns from "../internal/MemorySignIns.ts"
 
 /** Maximum number of grants in a list. */
 export const listedMax = 1000
@@ -75,6 +78,20 @@ export class GrantStore extends Context.Service<
     readonly revoke: (grantId: string) => Effect.Effect<ExecutionGrant | undefined, GrantStoreUnavailable>
     /** The newest first, at most {@link listedMax}. */
     readonly list: Effect.Effect<ReadonlyArray<ExecutionGrant>, GrantStoreUnavailable>
+    /**
+     * Opens a sign-in of a grant for a number of seconds, and returns its secret, of which only the hash is stored.
+     * Removes sign-ins that have expired, and the oldest of the grant above `GrantToken.signInsPerGrantMax`.
+     */
+    readonly openSignIn: (
+      grantId: string,
+      seconds: number
+    ) => Effect.Effect<Redacted.Redacted<string>, GrantStoreUnavailable>
+    /** Finds the grant of a sign-in. Returns `undefined` if it has ended, or never existed. */
+    readonly authenticateSignIn: (
+      secret: Redacted.Redacted<string>
+    ) => Effect.Effect<ExecutionGrant | undefined, GrantStoreUnavailable>
+    /** Ends a sign-in. Does nothing if it has ended. */
+    readonly closeSignIn: (secret: Redacted.Redacted<string>) => Effect.Effect<void, GrantStoreUnavailable>
   }
 >()("@cogni/sandbox-graph-provider/GrantStore") {}
 
@@ -103,13 +120,15 @@ export const draft = Effect.fnUntraced(function* (
 
 const makeMemory = Effect.gen(function* () {
   const grants = yield* Ref.make<ReadonlyMap<string, { grant: ExecutionGrant; tokenHash: string }>>(new Map())
+  const find = (grantId: string) => Effect.map(Ref.get(grants), (all) => all.get(grantId)?.grant)
   return GrantStore.of({
     issue: Effect.fn("GrantStore.issue")(function* (input) {
       const { grant, token, tokenHash } = yield* draft(input)
       yield* Ref.update(grants, (all) => new Map(all).set(grant.id, { grant, tokenHash }))
       return { grant, token }
     }),
-    find: (grantId) => Effect.map(Ref.get(grants), (all) => all.get(grantId)?.grant),
+    find,
+    ...MemorySignIns.make(find, GrantToken.signInsPerGrantMax),
     authenticate: Effect.fn("GrantStore.authenticate")(function* (token) {
       const tokenHash = yield* GrantToken.hash(token)
       return [...(yield* Ref.get(grants)).values()].find((kept) => kept.tokenHash === tokenHash)?.grant

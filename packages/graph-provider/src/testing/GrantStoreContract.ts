@@ -1,7 +1,8 @@
-/** Contract of `GrantStore`: each token authenticates exactly one grant, and no token is stored. */
+/** Contract of `GrantStore`: each token and each sign-in authenticates exactly one grant, and neither is stored. */
 import { assert, it } from "@effect/vitest"
-import { Effect, type Layer, Redacted } from "effect"
+import { Clock, Effect, type Layer, Redacted } from "effect"
 import { type GrantInput, GrantInput as GrantInputSchema, GrantStore } from "../grants/GrantStore.ts"
+import * as GrantToken from "../grants/GrantToken.ts"
 
 const input: GrantInput = {
   userId: "user-1",
@@ -9,6 +10,20 @@ const input: GrantInput = {
   scopes: ["graph:execute:sandbox:agent", "graph:execute:*"],
   allowSandbox: true,
   expiresAt: new Date("2030-01-02T03:04:05.678Z")
+}
+
+/** A clock that stands still. */
+const stoppedAt = (millis: number): Clock.Clock => {
+  const nanos = BigInt(millis) * 1_000_000n
+  return {
+    currentTimeMillisUnsafe: () => millis,
+    currentTimeMillis: Effect.succeed(millis),
+    currentTimeNanosUnsafe: () => nanos,
+    currentTimeNanos: Effect.succeed(nanos),
+    monotonicTimeNanosUnsafe: () => nanos,
+    monotonicTimeNanos: Effect.succeed(nanos),
+    sleep: () => Effect.never
+  }
 }
 
 export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void =>
@@ -102,6 +117,67 @@ export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void 
           assert.strictEqual(error._tag, "GrantRefused")
           assert.notInclude(error.message, "everything-there-is")
         }
+      })
+    )
+
+    it.effect("authenticates a sign-in as its own grant, until it is closed", () =>
+      Effect.gen(function* () {
+        const { authenticate, authenticateSignIn, closeSignIn, issue, openSignIn } = yield* GrantStore
+        const [first, second] = [yield* issue(input), yield* issue(input)]
+        const mine = yield* openSignIn(first.grant.id, 60)
+        const other = yield* openSignIn(second.grant.id, 60)
+        assert.deepStrictEqual(yield* authenticateSignIn(mine), first.grant)
+        assert.deepStrictEqual(yield* authenticateSignIn(other), second.grant)
+        // Neither may stand in for the other.
+        assert.isTrue(GrantToken.isSignIn(mine) && !GrantToken.isWellFormed(mine))
+        assert.isUndefined(yield* authenticate(mine))
+        assert.isUndefined(yield* authenticateSignIn(first.token))
+        yield* closeSignIn(mine)
+        yield* closeSignIn(mine)
+        assert.isUndefined(yield* authenticateSignIn(mine))
+        assert.deepStrictEqual(yield* authenticateSignIn(other), second.grant)
+        assert.deepStrictEqual(yield* authenticate(first.token), first.grant)
+      })
+    )
+
+    it.effect("finds a revoked grant of a sign-in as revoked", () =>
+      Effect.gen(function* () {
+        const { authenticateSignIn, issue, openSignIn, revoke } = yield* GrantStore
+        const { grant } = yield* issue(input)
+        const secret = yield* openSignIn(grant.id, 60)
+        yield* revoke(grant.id)
+        assert.isNotNull((yield* authenticateSignIn(secret))?.revokedAt ?? null)
+      })
+    )
+
+    it.effect("ends a sign-in at its time", () =>
+      Effect.gen(function* () {
+        const { authenticateSignIn, issue, openSignIn } = yield* GrantStore
+        const { grant } = yield* issue(input)
+        const at = new Date("2040-01-01").getTime()
+        const timed = <A, E>(millis: number, effect: Effect.Effect<A, E>) =>
+          Effect.provideService(effect, Clock.Clock, stoppedAt(at + millis))
+        const secret = yield* timed(0, openSignIn(grant.id, 60))
+        assert.isDefined(yield* timed(59_999, authenticateSignIn(secret)))
+        assert.isUndefined(yield* timed(60_000, authenticateSignIn(secret)))
+      })
+    )
+
+    it.effect("ends the oldest sign-in of a grant that opens too many, and none of another", () =>
+      Effect.gen(function* () {
+        const { authenticateSignIn, issue, openSignIn } = yield* GrantStore
+        const [many, one] = [yield* issue(input), yield* issue(input)]
+        const kept = yield* openSignIn(one.grant.id, 60)
+        const secrets = yield* Effect.replicateEffect(
+          openSignIn(many.grant.id, 60),
+          GrantToken.signInsPerGrantMax + 2
+        )
+        const found = yield* Effect.forEach(secrets, (secret) => authenticateSignIn(secret))
+        assert.deepStrictEqual(
+          found.map((grant) => grant !== undefined),
+          secrets.map((_, index) => index >= 2)
+        )
+        assert.isDefined(yield* authenticateSignIn(kept))
       })
     )
 

@@ -1,9 +1,10 @@
 /**
- * Authenticates a caller by the token of a valid grant.
+ * Authenticates a caller by the token of a valid grant, or our page by its sign-in.
  *
- * All routes below `/api` pass through here. The token is in the `Authorization` header or, for our page, in a cookie.
- * Without a grant, or with an unknown, expired or revoked one, the answer is a 403 before anything else is done. Graphs
- * check later what the grant permits. The account that pays is always the grant's.
+ * All routes below `/api` pass through here. The token is in the `Authorization` header; our page has the secret of a
+ * sign-in in a cookie. Without a grant, or with an unknown, expired or revoked one, the answer is a 403 before anything
+ * else is done, and so it is if a read-only grant would change something. Graphs check later what else the grant
+ * permits. The account that pays is always the grant's.
  */
 import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
@@ -12,6 +13,7 @@ import { Clock, Context, Duration, Effect, Layer, Option, type Redacted } from "
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import { RateLimiter } from "effect/persistence"
+import * as EndpointAccess from "./EndpointAccess.ts"
 import * as SignInCookie from "./SignInCookie.ts"
 import * as UnknownCallers from "./UnknownCallers.ts"
 import * as OpenAnswers from "./OpenAnswers.ts"
@@ -23,14 +25,19 @@ export class CurrentGrant extends Context.Service<CurrentGrant, ExecutionGrant.E
   "@cogni/sandbox-server/CurrentGrant"
 ) {}
 
-/** The token of that grant. */
-export class CurrentToken extends Context.Service<CurrentToken, Redacted.Redacted<string>>()(
-  "@cogni/sandbox-server/CurrentToken"
+/** The secret with which the caller proved its grant. */
+export interface Proof {
+  readonly by: "token" | "sign-in"
+  readonly secret: Redacted.Redacted<string>
+}
+
+export class CurrentProof extends Context.Service<CurrentProof, Proof>()(
+  "@cogni/sandbox-server/CurrentProof"
 ) {}
 
 export class Authentication extends HttpApiMiddleware.Service<
   Authentication,
-  { provides: CurrentGrant | CurrentToken }
+  { provides: CurrentGrant | CurrentProof }
 >()("@cogni/sandbox-server/Authentication", {
   security: { bearer: HttpApiSecurity.bearer },
   error: [Problem.Denied, Problem.TooMany, Problem.Unavailable]
@@ -47,30 +54,20 @@ export const layer = (
       const limiter = yield* RateLimiter.RateLimiter
       const answers = yield* OpenAnswers.make(limits)
       const known = UnknownCallers.make()
-      const trusted = new Set(trustedProxies.flatMap((address) => UnknownCallers.canonicalOf(address) ?? []))
+      const unknownWithinRate = makeUnknownRate(limiter, limits, trustedProxies)
       return Authentication.of({
-        bearer: Effect.fnUntraced(function* (answer, { credential: inHeader }) {
+        bearer: Effect.fnUntraced(function* (answer, { credential, endpoint }) {
           const request = yield* HttpServerRequest.HttpServerRequest
-          const { headers, remoteAddress } = request
-          const { authorization } = headers
-          const inCookie = authorization === undefined ? SignInCookie.tokenOf(request) : undefined
-          const credential = inCookie ?? inHeader
-          const hash = yield* GrantToken.hash(credential)
-          if (!known.has(hash)) {
-            const remote = Option.getOrUndefined(remoteAddress)
-            const address = UnknownCallers.callerOf(remote, headers["x-forwarded-for"], trusted)
-            const bucket = UnknownCallers.bucketOf(address)
-            yield* unknownWithinRate(limiter, bucket, limits.unknownRequestsPerMinuteMax)
-          }
-          if (inCookie !== undefined) {
-            yield* checkCookie(request, inCookie)
-          } else if (authorization === undefined) return yield* Problem.challenge(missing)
-          else if (!/^bearer /iu.test(authorization)) return yield* Problem.challenge(notBearer)
-          if (!GrantToken.isWellFormed(credential)) return yield* Problem.challenge(unknown)
-          const grant = yield* grants.authenticate(credential).pipe(Effect.catch(Problem.storeUnavailable))
+          const proof = proofOf(request, credential)
+          const hash = yield* GrantToken.hash(proof.secret)
+          if (!known.has(hash)) yield* unknownWithinRate
+          yield* checkProof(request, proof)
+          const grant = yield* (
+            proof.by === "token" ? grants.authenticate(proof.secret) : grants.authenticateSignIn(proof.secret)
+          ).pipe(Effect.catch(Problem.storeUnavailable))
           if (grant === undefined) {
             known.remove(hash)
-            return yield* Problem.challenge(unknown)
+            return yield* Problem.challenge(unknownOf(proof))
           }
           const now = new Date(yield* Clock.currentTimeMillis)
           yield* Effect.fromResult(ExecutionGrant.checkStanding(grant, now)).pipe(
@@ -81,10 +78,11 @@ export const layer = (
           )
           known.add(hash)
           yield* withinRate(limiter, "requests", grant.id, limits.requestsPerMinutePerGrantMax)
+          yield* EndpointAccess.check(grant, endpoint)
           yield* answers.enter(grant.billingAccountId)
           const response = yield* Effect.provideContext(
             answer,
-            Context.make(CurrentGrant, grant).pipe(Context.add(CurrentToken, credential))
+            Context.make(CurrentGrant, grant).pipe(Context.add(CurrentProof, proof))
           )
           return yield* answers.paced(grant.billingAccountId, response)
         })
@@ -102,13 +100,44 @@ export const withinRate = (
   take(limiter, `${what}/${grantId}`, perMinuteMax, `this grant may make ${perMinuteMax} ${what} per minute`)
 
 /** Limits requests with unknown tokens, before the store is asked about them. */
-const unknownWithinRate = (limiter: RateLimiter.RateLimiter, bucket: number, perMinuteMax: number) =>
-  take(
-    limiter,
-    `unknown/${bucket}`,
-    perMinuteMax,
-    "too many requests with unknown tokens came from addresses like this one"
-  )
+export const makeUnknownRate = (
+  limiter: RateLimiter.RateLimiter,
+  { unknownRequestsPerMinuteMax }: ServerLimits,
+  trustedProxies: ReadonlyArray<string>
+) => {
+  const trusted = new Set(trustedProxies.flatMap((address) => UnknownCallers.canonicalOf(address) ?? []))
+  return Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ headers, remoteAddress }) => {
+    const remote = Option.getOrUndefined(remoteAddress)
+    const address = UnknownCallers.callerOf(remote, headers["x-forwarded-for"], trusted)
+    return take(
+      limiter,
+      `unknown/${UnknownCallers.bucketOf(address)}`,
+      unknownRequestsPerMinuteMax,
+      "too many requests with unknown tokens came from addresses like this one"
+    )
+  })
+}
+
+const proofOf = (
+  request: HttpServerRequest.HttpServerRequest,
+  inHeader: Redacted.Redacted<string>
+): Proof => {
+  const inCookie = request.headers["authorization"] === undefined ? SignInCookie.secretOf(request) : undefined
+  return inCookie === undefined ? { by: "token", secret: inHeader } : { by: "sign-in", secret: inCookie }
+}
+
+/** Fails if the store has not to be asked. */
+const checkProof = Effect.fnUntraced(function* (request: HttpServerRequest.HttpServerRequest, proof: Proof) {
+  if (proof.by === "sign-in") {
+    yield* checkCookie(request, proof.secret)
+    if (!GrantToken.isSignIn(proof.secret)) return yield* Problem.challenge(ended)
+    return
+  }
+  const { authorization } = request.headers
+  if (authorization === undefined) return yield* Problem.challenge(missing)
+  if (!/^bearer /iu.test(authorization)) return yield* Problem.challenge(notBearer)
+  if (!GrantToken.isWellFormed(proof.secret)) return yield* Problem.challenge(unknown)
+})
 
 const take = (limiter: RateLimiter.RateLimiter, key: string, perMinuteMax: number, message: string) =>
   limiter.consume({ algorithm: "token-bucket", key, window: "1 minute", limit: perMinuteMax }).pipe(
@@ -132,10 +161,10 @@ const missing = Problem.make(
 /** Fails if a request with the sign-in cookie may not come from our page, or not from its own sign-in. */
 export const checkCookie = Effect.fnUntraced(function* (
   request: HttpServerRequest.HttpServerRequest,
-  token: Redacted.Redacted<string>
+  secret: Redacted.Redacted<string>
 ) {
   if (SignInCookie.isDoubled(request)) return yield* Effect.fail(doubled)
-  if (yield* SignInCookie.isForged(request, token)) return yield* Effect.fail(forged)
+  if (yield* SignInCookie.isForged(request, secret)) return yield* Effect.fail(forged)
 })
 
 const doubled = Problem.make(
@@ -166,3 +195,13 @@ const unknown = Problem.make(
   "GrantNotFound",
   "no grant has this token. Ask the operator of this host for a grant: cogni-sandbox grants create"
 )
+
+/** Does not reveal whether such a sign-in ever existed. */
+const ended = Problem.make(
+  "authz_denied",
+  "SignInEnded",
+  "this sign-in has ended: it expired, you signed out, or newer sign-ins of the grant took its place. Sign in again with " +
+    "the token of the grant"
+)
+
+const unknownOf = ({ by }: Proof) => (by === "token" ? unknown : ended)

@@ -1,9 +1,9 @@
 /**
- * The cookie in which a browser keeps the token of its grant, and the proof that a request comes from our page.
+ * The cookie in which a browser keeps the secret of its sign-in, and the proof that a request comes from our page.
  *
  * A browser sends a cookie with requests that another page caused. So a cookie counts only with a header whose value
- * only our page can know: it is derived from the token, and no other page may read our answers or set the header.
- * Nothing is stored, so every server on the same grants accepts the cookie. Pure.
+ * only our page can know: it is derived from the secret, and no other page may read our answers or set the header.
+ * Pure.
  */
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
@@ -16,8 +16,8 @@ import * as HostNames from "../HostNames.ts"
  * Name of the cookie without TLS, and with it. A browser accepts the latter only from this host, over HTTPS and for all
  * paths. The former can also come from another port of this machine, or from a host in the same domain.
  */
-const plainName = "cogni-grant"
-const secureName = "__Host-cogni-grant"
+const plainName = "cogni-sign-in"
+const secureName = "__Host-cogni-sign-in"
 
 /** Header with the derived value. */
 export const csrfHeader = "x-cogni-csrf"
@@ -32,12 +32,12 @@ export const signInPath = `${path}/sign-in`
 const nameIn = (request: HttpServerRequest.HttpServerRequest) =>
   secureName in request.cookies || isSecure(request) ? secureName : plainName
 
-/** Returns the token in the cookie of a request. */
-export const tokenOf = (
+/** Returns the secret in the cookie of a request. */
+export const secretOf = (
   request: HttpServerRequest.HttpServerRequest
 ): Redacted.Redacted<string> | undefined => {
   const value = request.cookies[nameIn(request)]
-  return value === undefined ? undefined : Redacted.make(value, { label: "grant token" })
+  return value === undefined ? undefined : Redacted.make(value, { label: "sign-in" })
 }
 
 /**
@@ -50,9 +50,9 @@ export const isDoubled = (request: HttpServerRequest.HttpServerRequest): boolean
   return names.filter((one) => valid.some((name) => name === one)).length > 1
 }
 
-/** Returns the value of the header. The token cannot be computed from it. */
-export const csrfOf = (token: Redacted.Redacted<string>): Effect.Effect<string> =>
-  GrantToken.derive(token, "cogni-sandbox csrf")
+/** Returns the value of the header. The secret cannot be computed from it. */
+export const csrfOf = (secret: Redacted.Redacted<string>): Effect.Effect<string> =>
+  GrantToken.derive(secret, "cogni-sandbox csrf")
 
 /**
  * Returns whether another page may have caused a request with the cookie. Browsers say where a request comes from, but
@@ -60,16 +60,16 @@ export const csrfOf = (token: Redacted.Redacted<string>): Effect.Effect<string> 
  */
 export const isForged = Effect.fnUntraced(function* (
   { headers, method, url }: HttpServerRequest.HttpServerRequest,
-  token: Redacted.Redacted<string>
+  secret: Redacted.Redacted<string>
 ) {
   const site = headers["sec-fetch-site"]
   if (site !== undefined && site !== "same-origin") return true
   if (method === "GET" && url.split("?")[0] === signInPath) return false
-  const [sent, derived] = [headers[csrfHeader], yield* csrfOf(token)].map((text) => Buffer.from(text ?? ""))
+  const [sent, derived] = [headers[csrfHeader], yield* csrfOf(secret)].map((text) => Buffer.from(text ?? ""))
   return !(sent!.length === derived!.length && timingSafeEqual(sent!, derived!))
 })
 
-/** Seconds for which a browser keeps the cookie: until the grant expires, and not longer than `secondsMax`. */
+/** Seconds that a sign-in lasts: until the grant expires, and not longer than `secondsMax`. */
 export const keptSeconds = (
   { expiresAt }: Pick<ExecutionGrant, "expiresAt">,
   nowMillis: number,
@@ -96,21 +96,21 @@ const cookieFor = (request: HttpServerRequest.HttpServerRequest) =>
     ? { name: secureName, attributes: { ...common, path: "/", secure: true } }
     : { name: plainName, attributes: { ...common, path, secure: false } }
 
-/** Lets the browser keep the token. */
+/** Lets the browser keep the secret. */
 export const keep = (
   response: HttpServerResponse.HttpServerResponse,
   request: HttpServerRequest.HttpServerRequest,
-  token: Redacted.Redacted<string>,
+  secret: Redacted.Redacted<string>,
   seconds: number
 ): HttpServerResponse.HttpServerResponse => {
   const { attributes, name } = cookieFor(request)
-  return HttpServerResponse.setCookieUnsafe(response, name, GrantToken.tell(token), {
+  return HttpServerResponse.setCookieUnsafe(response, name, GrantToken.tell(secret), {
     ...attributes,
     maxAge: `${seconds} seconds`
   })
 }
 
-/** Lets the browser remove the token. */
+/** Lets the browser remove the secret. */
 export const drop = (
   response: HttpServerResponse.HttpServerResponse,
   request: HttpServerRequest.HttpServerRequest

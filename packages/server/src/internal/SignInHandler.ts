@@ -1,35 +1,87 @@
-/** Handlers of the page's sign-in: keep the token of a grant in a cookie, tell whose it is, and remove it. */
-import { Clock, Effect } from "effect"
-import { HttpServerRequest, HttpServerResponse } from "effect/http"
-import { checkCookie, CurrentGrant, CurrentToken } from "./Authentication.ts"
+/** Handlers of the page's sign-in: open one for a grant, put its secret in a cookie, tell whose it is, end it. */
+import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
+import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
+import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { Clock, Effect, Result, type Redacted } from "effect"
+import { HttpEffect, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { RateLimiter } from "effect/persistence"
+import { checkCookie, CurrentGrant, CurrentProof, makeUnknownRate } from "./Authentication.ts"
+import * as Problem from "./Problem.ts"
 import * as SignInCookie from "./SignInCookie.ts"
+import type { ServerLimits } from "../ServerLimits.ts"
 
-const view = Effect.gen(function* () {
-  const { allowSandbox, billingAccountId, expiresAt, id, permissions, scopes, userId } = yield* CurrentGrant
-  const csrf = yield* SignInCookie.csrfOf(yield* CurrentToken)
-  const grant = { id, userId, billingAccountId, scopes, allowSandbox, permissions }
+/** `secret` is the one that the header of the page is derived from. */
+const viewOf = Effect.fnUntraced(function* (
+  grant: ExecutionGrant.ExecutionGrant,
+  secret: Redacted.Redacted<string>
+) {
+  const { allowSandbox, billingAccountId, expiresAt, id, permissions, scopes, userId } = grant
+  const mayWrite = Result.isSuccess(ExecutionGrant.checkWriting(grant))
+  const shown = { id, userId, billingAccountId, scopes, allowSandbox, permissions, mayWrite }
   return HttpServerResponse.jsonUnsafe(
-    { csrf, grant: { ...grant, expiresAt: expiresAt?.toISOString() ?? null } },
+    {
+      csrf: yield* SignInCookie.csrfOf(secret),
+      grant: { ...shown, expiresAt: expiresAt?.toISOString() ?? null }
+    },
     { headers: { "cache-control": "no-store" } }
   )
 })
 
-/** Makes the handlers. A browser keeps the cookie for `secondsMax` at most. */
-export const make = (secondsMax: number) => ({
-  signIn: Effect.gen(function* () {
-    const grant = yield* CurrentGrant
-    const seconds = SignInCookie.keptSeconds(grant, yield* Clock.currentTimeMillis, secondsMax)
-    const request = yield* HttpServerRequest.HttpServerRequest
-    return SignInCookie.keep(yield* view, request, yield* CurrentToken, seconds)
-  }),
-  get: view,
-  /** Asks no store: a sign-out must work with a revoked grant, and while the store is unavailable. */
-  signOut: Effect.gen(function* () {
-    const request = yield* HttpServerRequest.HttpServerRequest
-    const token = SignInCookie.tokenOf(request)
-    const answer = HttpServerResponse.empty({ status: 204 })
-    if (token === undefined) return answer
-    yield* checkCookie(request, token)
-    return SignInCookie.drop(answer, request)
-  })
+/** A sign-in that opened the next one would never end. */
+const tokenRequired = Problem.make(
+  "authz_denied",
+  "TokenRequired",
+  "a sign-in needs the token of the grant, not an earlier sign-in. Send: Authorization: Bearer cgs_…"
+)
+
+/** The browser has forgotten the sign-in by then, so that there is nothing to send again. */
+const stillOpen = Problem.make(
+  "unavailable",
+  "SignOutUnconfirmed",
+  "this browser has forgotten the sign-in, but the server could not end it. It ends by itself when it expires. If " +
+    "its cookie may have been copied, revoke the grant: cogni-sandbox grants revoke"
+)
+
+/** Makes the handlers. A sign-in lasts for `signInSecondsMax` at most. */
+export const make = Effect.fnUntraced(function* (
+  limits: ServerLimits,
+  trustedProxies: ReadonlyArray<string> = []
+) {
+  const grants = yield* GrantStore
+  const unknownWithinRate = makeUnknownRate(yield* RateLimiter.RateLimiter, limits, trustedProxies)
+
+  /** Ends the sign-in of a request, if it has one. */
+  const close = (secret: Redacted.Redacted<string> | undefined) =>
+    secret === undefined || !GrantToken.isSignIn(secret) ? Effect.void : grants.closeSignIn(secret)
+
+  return {
+    signIn: Effect.gen(function* () {
+      const grant = yield* CurrentGrant
+      if ((yield* CurrentProof).by !== "token") return yield* Effect.fail(tokenRequired)
+      const request = yield* HttpServerRequest.HttpServerRequest
+      const seconds = SignInCookie.keptSeconds(grant, yield* Clock.currentTimeMillis, limits.signInSecondsMax)
+      const secret = yield* Effect.gen(function* () {
+        // The one that the new cookie replaces would live on unseen.
+        yield* close(SignInCookie.secretOf(request))
+        return yield* grants.openSignIn(grant.id, seconds)
+      }).pipe(Effect.catch(Problem.storeUnavailable))
+      return SignInCookie.keep(yield* viewOf(grant, secret), request, secret, seconds)
+    }),
+    get: Effect.gen(function* () {
+      return yield* viewOf(yield* CurrentGrant, (yield* CurrentProof).secret)
+    }),
+    /** Needs no valid grant: a sign-out must work with a revoked one. Removes the cookie whatever the store answers. */
+    signOut: Effect.gen(function* () {
+      const request = yield* HttpServerRequest.HttpServerRequest
+      const secret = SignInCookie.secretOf(request)
+      const answer = HttpServerResponse.empty({ status: 204 })
+      if (secret === undefined) return answer
+      yield* checkCookie(request, secret)
+      yield* HttpEffect.appendPreResponseHandler((_, response) =>
+        Effect.succeed(SignInCookie.drop(response, request))
+      )
+      yield* Effect.andThen(unknownWithinRate, close(secret)).pipe(Effect.catch(() => Effect.fail(stillOpen)))
+      return answer
+    })
+  }
 })
