@@ -47,7 +47,7 @@ const drawing: ReadonlyArray<
   },
   {
     sql: ["core", "host-files", "connections", "graph-provider", "ledger"],
-    server: ["core", "git-relay", "graph-provider", "ledger", "proxy"],
+    server: ["core", "connections", "git-relay", "graph-provider", "ledger", "proxy"],
     promise: ["core", "host-files", "docker", "proxy", "graph-provider", "ledger"],
     react: ["graph-provider"],
     acp: ["core", "graph-provider"]

@@ -122,7 +122,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
       Effect.gen(function* () {
         const runs = yield* createdRuns
         const { blocks, stderr } = yield* walked
-        const [start, grants, catalog, chat, record, refusals, stop] = blocks
+        const [start, grants, catalog, chat, record, detached, refusals, stop] = blocks
         assert.strictEqual(start, '{"status":"ok"}{"status":"ready","checks":{"store":"ok","engine":"ok"}}')
         assert.match(stderr, /^operator's port on http:\/\/127\.0\.0\.1:\d+$/mu)
         assert.match(stderr, /^listening on http:\/\/127\.0\.0\.1:\d+$/mu)
@@ -137,6 +137,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
           `{"status":"succeeded","model":"demo","exitCode":0,"events":${events}}\n` +
             'sandbox_graph_runs_total{agent="sandbox:agent",status="ok"} 1'
         )
+        assert.strictEqual(detached, "false")
         assert.strictEqual(
           refusals,
           [

@@ -39,6 +39,10 @@ export const create = {
     "approve",
     "Allow the grant's holder to approve and deny tool calls of the account's runs"
   ),
+  seeGrants: Flags.toggle(
+    "see-grants",
+    "Allow the grant's holder to list the grants and connections of the account"
+  ),
   models: Flags.several(
     "model",
     "PATTERN",

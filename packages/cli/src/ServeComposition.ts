@@ -33,6 +33,7 @@ import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import { Clock, Effect, Layer, Result, Schedule } from "effect"
 import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
+import * as Connections from "./Connections.ts"
 import * as Composition from "./Composition.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
@@ -162,7 +163,9 @@ export const server = (
         Layer.provide(tidying(settings)),
         Layer.provide(ruleWarnings(settings)),
         Layer.provide(reconciling(settings, options, wayOut)),
-        Layer.provide(Layer.mergeAll(runner, grants(settings), idempotencyKeys(settings))),
+        Layer.provide(
+          Layer.mergeAll(runner, grants(settings), Connections.store(settings), idempotencyKeys(settings))
+        ),
         // The runs and the API share them, so it is provided to both.
         Layer.provide(approvals(settings))
       )

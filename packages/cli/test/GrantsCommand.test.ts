@@ -87,6 +87,7 @@ describe("grants create", () => {
         ["--ask-tool", "acme__*"],
         ["--close-tool", "acme__drop"],
         ["--approve"],
+        ["--see-grants"],
         ["--model", "gpt-5"],
         ["--model", "openai/**"],
         ["--packages", "npm:@types/*"],
@@ -107,6 +108,7 @@ describe("grants create", () => {
           { tool: "acme__drop", access: "closed" }
         ],
         approve: true,
+        seeGrants: true,
         packages: ["npm:@types/*"],
         models: ["gpt-5", "openai/**"],
         repositories: ["https://github.com/acme/*"],
@@ -122,6 +124,7 @@ describe("grants create", () => {
       const listed = yield* grants("list")
       const tools = "core__* ask **:external_side_effect ask acme__* closed acme__drop"
       assert.match(shown.stdout, /^approves tool calls +yes$/mu)
+      assert.match(shown.stdout, /^sees grants and connections +yes$/mu)
       assert.include(listed.stdout, `gpt-5 openai/**  ${tools}  npm:@types/*  https://github.com/acme/*`)
       yield* grants("create", ...ana)
       assert.match((yield* grants("list")).stdout, /the server's +none +none +none +the server's +never/u)

@@ -11,6 +11,12 @@ import type { SandboxSpec } from "./SandboxSpec.ts"
 /** Name of the annotation with the text of a run's commits, which can be long. Only `RunStore.get` returns it. */
 export const patchAnnotation = "patch"
 
+/** Name of the annotation with the text that a run's agent answered. Only `RunStore.get` returns it. */
+export const answerAnnotation = "answer"
+
+/** Names of the annotations that can be long. Only `RunStore.get` returns them. */
+export const longAnnotations: ReadonlyArray<string> = [patchAnnotation, answerAnnotation]
+
 /** State of a run that has a record. An agent that ended with an error, or without an answer, has `failed`. */
 export const RunState = Schema.Literals([
   "running",

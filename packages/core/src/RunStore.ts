@@ -5,7 +5,7 @@
  * contain no secret, because a spec contains none.
  */
 import { Clock, Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
-import { patchAnnotation } from "./RunFacts.ts"
+import { longAnnotations } from "./RunFacts.ts"
 import { PoolUse } from "./PoolUse.ts"
 import { RunId } from "./RunId.ts"
 import { Evidence, LlmTraffic, Output, Peak, RunResult, Timing } from "./RunResult.ts"
@@ -94,12 +94,12 @@ export const withText = (
     stderr: { ...stderr, text: text.stderr }
   }))
 
-/** Removes the texts of a record that can be long: of its output and of its commits. Only `get` returns them. */
+/** Removes the texts of a record that can be long: output, answer and commits. Only `get` returns them. */
 export const withoutText = (record: RunRecord): RunRecord => {
   const { annotations, ...rest } = withText(record, { stdout: "", stderr: "" })
   if (annotations === undefined) return rest
-  const { [patchAnnotation]: _, ...others } = annotations
-  return Object.keys(others).length === 0 ? rest : { ...rest, annotations: others }
+  const others = Object.entries(annotations).filter(([name]) => !longAnnotations.includes(name))
+  return others.length === 0 ? rest : { ...rest, annotations: Object.fromEntries(others) }
 }
 
 /** Returns the output of a run, if it has one. */

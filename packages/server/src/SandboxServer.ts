@@ -14,12 +14,14 @@ import { HttpApiBuilder } from "effect/http-api"
 import { RateLimiter } from "effect/persistence"
 import * as Authentication from "./internal/Authentication.ts"
 import type { IdempotencyKeys } from "./IdempotencyKeys.ts"
+import * as AccessHandlers from "./internal/AccessHandlers.ts"
 import * as ApprovalHandlers from "./internal/ApprovalHandlers.ts"
 import * as AgentHandler from "./internal/AgentHandler.ts"
 import * as AuditHandlers from "./internal/AuditHandlers.ts"
 import * as CallHandlers from "./internal/CallHandlers.ts"
 import * as ChatHandler from "./internal/ChatHandler.ts"
 import * as DeliveryHandler from "./internal/DeliveryHandler.ts"
+import * as DetachedStart from "./internal/DetachedStart.ts"
 import * as FollowHandler from "./internal/FollowHandler.ts"
 import * as OutputHandler from "./internal/OutputHandler.ts"
 import * as Readers from "./internal/Readers.ts"
@@ -29,6 +31,7 @@ import * as RunHandlers from "./internal/RunHandlers.ts"
 import * as Surroundings from "./internal/Surroundings.ts"
 import * as OperatorServer from "./internal/OperatorServer.ts"
 import * as PageRoutes from "./internal/PageRoutes.ts"
+import * as RunStart from "./internal/RunStart.ts"
 import * as RunRoster from "./internal/RunRoster.ts"
 import * as ServerApi from "./ServerApi.ts"
 import * as ServerHealth from "./ServerHealth.ts"
@@ -96,6 +99,7 @@ export const routes = (options: SandboxServerOptions, limits: ServerLimits.Serve
         chat(options, limits),
         runs(options, limits),
         approvals,
+        access,
         signIn(limits, options.trustedProxies)
       ]),
       Layer.provide([Authentication.layer(limits, options.trustedProxies), ServerApi.layerReadable])
@@ -129,10 +133,16 @@ const chat = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) 
         Effect.flatMap(catalog.list, (known) =>
           ServerMetrics.runEnded(new Set(known.map(({ graphId }) => graphId)), end)
         )
-      const run = yield* ChatHandler.make({ limits, model: options.model, count })
-      return handlers.handleRaw("run", ({ headers, query, request }) =>
-        run({ request, protocol: query.protocol, idempotencyKey: headers["idempotency-key"] })
-      )
+      const starts = yield* RunStart.make({ limits, model: options.model, count })
+      const run = ChatHandler.make(limits, starts)
+      const start = yield* DetachedStart.make(starts)
+      return handlers
+        .handleRaw("run", ({ headers, query, request }) =>
+          run({ request, protocol: query.protocol, idempotencyKey: headers["idempotency-key"] })
+        )
+        .handleRaw("start", ({ headers, request }) =>
+          start({ request, idempotencyKey: headers["idempotency-key"] })
+        )
     })
   )
 
@@ -148,7 +158,7 @@ const runs = ({ traceUrl }: SandboxServerOptions, limits: ServerLimits.ServerLim
     "runs",
     Effect.fnUntraced(function* (handlers) {
       const own = yield* RunHandlers.make(traceUrl)
-      const { output, patch } = yield* OutputHandler.make(own)
+      const { answer, output, patch } = yield* OutputHandler.make(own)
       const readers = yield* Readers.make(limits)
       const follow = yield* FollowHandler.make(limits, own, readers)
       const recording = RecordingHandler.make(limits, own, readers)
@@ -171,6 +181,7 @@ const runs = ({ traceUrl }: SandboxServerOptions, limits: ServerLimits.ServerLim
         .handle("tools", ({ params }) => json(tools(params.id)))
         .handle("audit", ({ params }) => json(audit.verify(params.id)))
         .handle("auditEntries", ({ params, query }) => json(audit.entries(params.id, query)))
+        .handle("answer", ({ params }) => answer(params.id))
         .handle("patch", ({ params }) => patch(params.id))
         .handle("retryRelay", ({ params }) => json(retryRelay(params.id)))
     })
@@ -185,6 +196,18 @@ const approvals = HttpApiBuilder.group(
       .handle("list", ({ query }) => json(list(query)))
       .handle("ofRun", ({ params }) => json(ofRun(params.id)))
       .handle("decide", ({ params, payload }) => json(decide(params.id, payload)))
+  })
+)
+
+const access = HttpApiBuilder.group(
+  ServerApi.ServerApi,
+  "access",
+  Effect.fnUntraced(function* (handlers) {
+    const { connections, grants, uses } = yield* AccessHandlers.make
+    return handlers
+      .handle("grants", ({ query }) => json(grants(query)))
+      .handle("connections", ({ query }) => json(connections(query)))
+      .handle("uses", ({ params, query }) => json(uses(params.id, query)))
   })
 )
 

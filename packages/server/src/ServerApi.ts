@@ -1,4 +1,5 @@
 /** Definition of the HTTP API, from which the server, its OpenAPI document and clients are derived. */
+import { RunId } from "@cogni/sandbox-core/RunId"
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { AgentDescriptor } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
@@ -11,6 +12,7 @@ import {
   HttpApiSchema,
   OpenApi
 } from "effect/http-api"
+import { Access } from "./internal/AccessApi.ts"
 import { Approvals } from "./internal/ApprovalsApi.ts"
 import { Authentication } from "./internal/Authentication.ts"
 import { ChatRequest } from "./internal/ChatRequest.ts"
@@ -47,6 +49,15 @@ export class Agents extends HttpApiGroup.make("agents")
   )
   .middleware(Authentication) {}
 
+/** A run that lives on without its caller. */
+export const StartedRun = Schema.Struct({
+  runId: RunId,
+  /** The `Idempotency-Key` had started this run before, so nothing was started now. */
+  isRepeated: Schema.Boolean
+})
+  .annotate({ identifier: "StartedRun" })
+  .pipe(HttpApiSchema.status(202))
+
 export class Chat extends HttpApiGroup.make("chat")
   .add(
     HttpApiEndpoint.post("run", "/ai/chat", {
@@ -62,6 +73,20 @@ export class Chat extends HttpApiGroup.make("chat")
           "Server-sent events, each an AiEvent, the last one `done`. The run ends when its reader disconnects. With " +
           "`protocol=ai-sdk`, the UI message stream of the AI SDK instead."
       })
+    ),
+    HttpApiEndpoint.post("start", "/runs", {
+      headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
+      payload: ChatRequest,
+      success: StartedRun,
+      error: Problem.all
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Start a run that lives on without its caller",
+        description:
+          "Answers when the run may start, with its address in `Location`. Follow it by its events, and cancel it with " +
+          "DELETE. A request with the `Idempotency-Key` of an earlier run starts nothing, whatever its body, and is " +
+          "answered with that run."
+      })
     )
   )
   .middleware(Readable)
@@ -72,6 +97,7 @@ export class ServerApi extends HttpApi.make("cogni-sandbox")
   .add(Chat)
   .add(Runs)
   .add(Approvals)
+  .add(Access)
   .add(SignIn)
   .prefix("/api/v1")
   .annotateMerge(

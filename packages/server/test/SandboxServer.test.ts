@@ -247,6 +247,7 @@ describe("description", () => {
       assert.deepStrictEqual(operations, [
         "get /api/v1/ai/agents 200 403 429 503",
         "post /api/v1/ai/chat 200 400 402 403 404 409 413 429 500 503",
+        "post /api/v1/runs 202 400 402 403 404 409 413 429 500 503",
         "get /api/v1/runs 200 400 403 429 503",
         "get /api/v1/runs/{id} 200 400 403 404 429 503",
         "delete /api/v1/runs/{id} 202 400 403 404 409 429 503",
@@ -260,11 +261,15 @@ describe("description", () => {
         "get /api/v1/runs/{id}/tools 200 400 403 404 429 503",
         "get /api/v1/runs/{id}/audit 200 400 403 404 429 503",
         "get /api/v1/runs/{id}/audit/entries 200 400 403 404 429 503",
+        "get /api/v1/runs/{id}/answer 200 400 403 404 429 503",
         "get /api/v1/runs/{id}/patch 200 400 403 404 429 503",
         "post /api/v1/runs/{id}/relay/retry 200 400 403 404 409 429 503",
         "get /api/v1/approvals 200 400 403 429 503",
         "get /api/v1/runs/{id}/approvals 200 400 403 404 429 503",
         "post /api/v1/approvals/{id} 200 400 403 404 409 429 503",
+        "get /api/v1/grants 200 400 403 404 429 503",
+        "get /api/v1/connections 200 400 403 404 429 503",
+        "get /api/v1/connections/{id}/uses 200 400 403 404 429 503",
         "post /api/v1/sign-in 200 403 429 503",
         "get /api/v1/sign-in 200 403 429 503",
         "delete /api/v1/sign-in 204 403 503"

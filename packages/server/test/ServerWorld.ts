@@ -1,5 +1,6 @@
 /** A complete server over in-memory layers, on a local port, with callers. */
 import * as Await from "../../../test/harness/Await.ts"
+import type { ConnectionStore } from "@cogni/sandbox-connections/ConnectionStore"
 import { Approvals } from "@cogni/sandbox-core/Approvals"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import type { LlmAdmissions, MemoryProxyOptions } from "@cogni/sandbox-core/LlmProxy"
@@ -91,6 +92,8 @@ export interface WorldOptions {
   /** Model calls of every run. */
   readonly llm?: MemoryProxyOptions
   readonly deliveries?: Layer.Layer<Deliveries>
+  /** Connections of accounts (default: the server has no store of them). */
+  readonly connections?: Layer.Layer<ConnectionStore>
   /** Approvals of tool calls (default: no approver). */
   readonly approvals?: Layer.Layer<never>
   /** Keep connections open on close, as a real server does. Node waits for those that have sent nothing yet. */
@@ -152,6 +155,7 @@ export const serve = (options: WorldOptions = {}) =>
         Layer.provideMerge(needs(options)),
         Layer.provide(options.audits ?? Layer.empty),
         Layer.provide(options.deliveries ?? Layer.empty),
+        Layer.provide(options.connections ?? Layer.empty),
         Layer.provide(options.ledger ?? Layer.empty),
         Layer.provideMerge(options.approvals ?? Layer.empty),
         Layer.provideMerge(options.journals === false ? Layer.empty : RunJournal.layerMemory),
@@ -238,7 +242,8 @@ export const caller = (url: string, token: string, grantId: string) => {
     headers,
     get: (path: string, more: Record<string, string> = {}) =>
       asked(`${url}${path}`, { headers: { ...headers, ...more } }),
-    send: (path: string, body: object) => asked(`${url}${path}`, init(body)),
+    send: (path: string, body: object, more?: Record<string, string>) =>
+      asked(`${url}${path}`, init(body, more)),
     delete: (path: string) => asked(`${url}${path}`, { method: "DELETE", headers }),
     /** Sends a chat request, and reads the whole response. */
     post: (body: object, more?: Record<string, string>) => asked(`${url}/api/v1/ai/chat`, init(body, more)),

@@ -98,6 +98,25 @@ export const make = Effect.gen(function* () {
       return yield* find(grantId)
     }),
     list: grants(sql`ORDER BY ordinal DESC LIMIT ${sql.literal(String(listedMax))}`),
+    ofAccount: Effect.fn("GrantStore.ofAccount")(function* ({ after, billingAccountId, limit }) {
+      if (after !== undefined && !grantIdPattern.test(after)) return []
+      // A quote inside of a JSON text is escaped, so no other value contains this property.
+      const property = `"billingAccountId":${JSON.stringify(billingAccountId)}`
+      const isOwn = sql.onDialectOrElse({
+        pg: () => sql`strpos(granted, ${property}) > 0`,
+        orElse: () => sql`instr(granted, ${property}) > 0`
+      })
+      const isLater =
+        after === undefined
+          ? sql`1 = 1`
+          : sql`ordinal < (SELECT ordinal FROM cogni_grants WHERE grant_id = ${after} AND ${isOwn})`
+      const rows = Math.max(0, Math.min(Math.trunc(limit), listedMax))
+      const found = yield* grants(
+        sql`WHERE ${sql.and([isOwn, isLater])} ORDER BY ordinal DESC LIMIT ${sql.literal(String(rows))}`
+      )
+      // Decided by the grant itself, not by its text.
+      return found.filter((grant) => grant.billingAccountId === billingAccountId)
+    }),
     ...SignInTable.make(sql, database, firstGrant)
   })
 })

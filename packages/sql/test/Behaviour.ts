@@ -182,7 +182,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         yield* Effect.scoped(Effect.flatMap(before.store.open(runId, spec), (open) => open.save(record)))
         yield* before.store.annotate(runId, { relay: { origin: awkward } })
         yield* before.sql`DROP TABLE cogni_run_facts`
-        yield* before.sql`DELETE FROM cogni_runs_version WHERE migration_id = 2`
+        yield* before.sql`DELETE FROM cogni_runs_version WHERE migration_id >= 2`
         const after = yield* stored(place)
         const { records } = yield* after.store.search({
           filter: { billingAccountId: account, repository: awkward, states: ["failed"] }
@@ -347,7 +347,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
             concurrency: "unbounded"
           }
         )
-        assert.strictEqual((yield* sql`SELECT migration_id FROM cogni_runs_version`).length, 2)
+        assert.strictEqual((yield* sql`SELECT migration_id FROM cogni_runs_version`).length, 3)
       })
     )
 

@@ -1,7 +1,7 @@
 /** The contract of every `RunStore`: an ID belongs to one run permanently, and the final record replaces the first. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer } from "effect"
-import { patchAnnotation } from "../RunFacts.ts"
+import { longAnnotations } from "../RunFacts.ts"
 import * as RunId from "../RunId.ts"
 import type { RunFilter, RunSearch } from "../RunSearch.ts"
 import { type OpenRun, type RunRecord, RunStore, withoutText } from "../RunStore.ts"
@@ -74,9 +74,11 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
           other: 1
         })
         assert.deepStrictEqual(record?.outcome, before.outcome)
-        // The text of commits can be long, so only `get` returns it.
-        yield* store.annotate(runId, { [patchAnnotation]: "diff --git" })
-        assert.strictEqual((yield* store.get(runId))?.annotations?.[patchAnnotation], "diff --git")
+        // Commits and answers can be long, so only `get` returns them.
+        for (const name of longAnnotations) {
+          yield* store.annotate(runId, { [name]: "diff --git" })
+          assert.strictEqual((yield* store.get(runId))?.annotations?.[name], "diff --git")
+        }
         for (const short of [
           yield* store.describe(runId),
           (yield* store.list).find((one) => one.runId === runId)

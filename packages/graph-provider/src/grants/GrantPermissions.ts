@@ -31,6 +31,8 @@ export const GrantPermissions = Schema.Struct({
   readOnly: Schema.optionalKey(Schema.Boolean),
   /** Whether its holder may approve and deny tool calls of the account's runs. Default: no. */
   approve: Schema.optionalKey(Schema.Boolean),
+  /** Whether its holder may list the grants and connections of the account. Default: no. */
+  seeGrants: Schema.optionalKey(Schema.Boolean),
   /** Packages that a sandbox may install, such as `npm:left-pad` or `npm:@types/*`. Default: none. */
   packages: Schema.optionalKey(PackagePattern.PackagePatterns),
   /** Models that a request may name. Default: those that the host offers. */

@@ -30,6 +30,15 @@ export const GrantInput = Schema.Struct({
 
 export type GrantInput = typeof GrantInput.Type
 
+/** A part of an account's grants, newest first. */
+export interface AccountGrants {
+  readonly billingAccountId: string
+  /** ID of the grant before. Grants after a grant of another account, or after none, are not listed. */
+  readonly after?: string | undefined
+  /** At most {@link listedMax}. */
+  readonly limit: number
+}
+
 export interface IssuedGrant {
   readonly grant: ExecutionGrant
   /** Shown once: the store keeps only its hash. */
@@ -92,6 +101,10 @@ export class GrantStore extends Context.Service<
     ) => Effect.Effect<ExecutionGrant | undefined, GrantStoreUnavailable>
     /** Ends a sign-in. Does nothing if it has ended. */
     readonly closeSignIn: (secret: Redacted.Redacted<string>) => Effect.Effect<void, GrantStoreUnavailable>
+    /** Grants of one account, also revoked and expired ones. */
+    readonly ofAccount: (
+      asked: AccountGrants
+    ) => Effect.Effect<ReadonlyArray<ExecutionGrant>, GrantStoreUnavailable>
   }
 >()("@cogni/sandbox-graph-provider/GrantStore") {}
 
@@ -147,7 +160,16 @@ const makeMemory = Effect.gen(function* () {
         .toReversed()
         .map(({ grant }) => grant)
         .slice(0, listedMax)
-    )
+    ),
+    ofAccount: ({ after, billingAccountId, limit }) =>
+      Effect.map(Ref.get(grants), (all) => {
+        const own = [...all.values()]
+          .toReversed()
+          .map(({ grant }) => grant)
+          .filter((grant) => grant.billingAccountId === billingAccountId)
+        const from = after === undefined ? 0 : own.findIndex(({ id }) => id === after) + 1
+        return after !== undefined && from === 0 ? [] : own.slice(from, from + Math.min(limit, listedMax))
+      })
   })
 })
 

@@ -36,6 +36,7 @@ export const make = Effect.fnUntraced(function* (
   const write = ({ delivery }: GraphEnd.Outcome, end: LifeEnd) => {
     const annotations = {
       graph: GraphEnd.annotation(request, context, end, digest.value()),
+      ...GraphEnd.answered(end),
       ...(delivery === undefined ? {} : { ...delivery.annotations, relay: delivery.record })
     }
     return beside("the record of a run could not be completed", store.annotate(runId, annotations))

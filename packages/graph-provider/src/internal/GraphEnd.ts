@@ -2,6 +2,7 @@
 import type { ChatErrorCode } from "@cogni/sandbox-loop/ChatModel"
 import type { LoopEnd, LoopOutcome } from "@cogni/sandbox-loop/HostLoop"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import { answerAnnotation } from "@cogni/sandbox-core/RunFacts"
 import { describeExhaustion } from "@cogni/sandbox-core/BudgetWords"
 import type { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Result, type Schema } from "effect"
@@ -216,6 +217,13 @@ export const make = (
   return { ending: { content, facts, failure }, final }
 }
 
+/** Maximum length of the kept answer of a run, in characters. */
+export const answerCharsMax = 64 * 1024
+
+/** Returns the text of the answer for the run's record: the beginning of it, or nothing if the agent said nothing. */
+export const answered = ({ final: { content = "" } }: LifeEnd): Readonly<Record<string, Schema.Json>> =>
+  content === "" ? {} : { [answerAnnotation]: content.slice(0, answerCharsMax) }
+
 /** Returns the annotation of the run's record, under the key `graph`. */
 export const annotation = (
   request: GraphRunRequest,
@@ -232,6 +240,9 @@ export const annotation = (
   executorType,
   ok: final.ok,
   ...(final.error === undefined ? {} : { error: final.error, reason: final.reason ?? final.error }),
+  ...(final.content === undefined || final.content === ""
+    ? {}
+    : { answer: { chars: final.content.length, truncated: final.content.length > answerCharsMax } }),
   ...(final.patch === undefined ? {} : { patch: { files: final.patch.files, bytes: final.patch.bytes } }),
   events
 })

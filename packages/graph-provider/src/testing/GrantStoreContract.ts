@@ -92,6 +92,30 @@ export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void 
       })
     )
 
+    it.effect("lists the grants of one account in pages, and never those of another", () =>
+      Effect.gen(function* () {
+        const store = yield* GrantStore
+        const account = `acct "billingAccountId":"victim" % _ \\ \u0000 ${crypto.randomUUID()}`
+        const issue = (billingAccountId: string, userId = "user-1") =>
+          Effect.map(store.issue({ ...input, billingAccountId, userId }), ({ grant }) => grant.id)
+        const idsOf = (billingAccountId: string, limit: number, after?: string) =>
+          Effect.map(store.ofAccount({ billingAccountId, limit, after }), (found) =>
+            found.map(({ id }) => id)
+          )
+        const own = [yield* issue(account), yield* issue(account), yield* issue(account)].toReversed()
+        const other = yield* issue("victim", `"billingAccountId":${JSON.stringify(account)}`)
+        yield* store.revoke(own[1]!)
+        assert.deepStrictEqual(yield* idsOf(account, 10), own)
+        assert.deepStrictEqual(yield* idsOf(account, 2), own.slice(0, 2))
+        assert.deepStrictEqual(yield* idsOf(account, 2, own[1]), own.slice(2))
+        assert.deepStrictEqual(yield* idsOf(account, 2, own[2]), [])
+        assert.deepStrictEqual(yield* idsOf(account, 10, other), [])
+        assert.deepStrictEqual(yield* idsOf(account, 10, "' OR 1=1 --"), [])
+        assert.notInclude(yield* idsOf("victim", 1000), own[0])
+        assert.deepStrictEqual(yield* idsOf("", 10), [])
+      })
+    )
+
     it.effect("lists every grant once, newest first", () =>
       Effect.gen(function* () {
         const store = yield* GrantStore

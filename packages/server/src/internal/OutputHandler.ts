@@ -1,9 +1,9 @@
 /**
- * Answers with the output of a run, whole or one range of its bytes, and with its commits.
+ * Answers with the output of a run, whole or one range of its bytes, with its answer, and with its commits.
  *
- * Both are the agent's, so they are only ever plain text. The output of a run under way comes from its journal.
+ * All are the agent's, so they are only ever plain text. The output of a run under way comes from its journal.
  */
-import { patchAnnotation } from "@cogni/sandbox-core/RunFacts"
+import { answerAnnotation, patchAnnotation } from "@cogni/sandbox-core/RunFacts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import { outputOf, RunStore } from "@cogni/sandbox-core/RunStore"
@@ -113,20 +113,29 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
     return plain(bytes.subarray(from, to), { ...headers, "content-range": contentRange }, 206)
   })
 
-  const patch = Effect.fn("SandboxServer.readPatch")(function* (id: string) {
+  /** A text that was added to the record of the run. */
+  const kept = Effect.fnUntraced(function* (id: string, name: string, missing: typeof Problem.NotFound.Type) {
     const { runId } = yield* lookUp(id)
     const record = yield* store.get(runId).pipe(Effect.catch(Problem.storeUnavailable))
-    const text = record?.annotations?.[patchAnnotation]
-    return typeof text === "string"
-      ? plain(text)
-      : yield* Effect.fail(
-          Problem.make(
-            "not_found",
-            "PatchNotKept",
-            "no commits of this run are stored: it made none, or they were not pushed by this server"
-          )
-        )
+    const text = record?.annotations?.[name]
+    return typeof text === "string" ? plain(text) : yield* Effect.fail(missing)
   })
 
-  return { output, patch }
+  return {
+    output,
+    answer: (id: string) => Effect.withSpan(kept(id, answerAnnotation, noAnswer), "SandboxServer.readAnswer"),
+    patch: (id: string) => Effect.withSpan(kept(id, patchAnnotation, noPatch), "SandboxServer.readPatch")
+  }
 })
+
+const noAnswer = Problem.make(
+  "not_found",
+  "AnswerNotKept",
+  "no answer of this run is stored: it has not ended, its agent answered nothing, or it was not started by a server"
+)
+
+const noPatch = Problem.make(
+  "not_found",
+  "PatchNotKept",
+  "no commits of this run are stored: it made none, or they were not pushed by this server"
+)

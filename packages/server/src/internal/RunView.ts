@@ -21,6 +21,14 @@ export type RunStatus = typeof RunStatus.Type
 
 const EventsDigest = Schema.Struct({ count: Schema.Int, sha256: Schema.String })
 
+/** The text that the agent answered. A run that failed has the text until then. */
+const Answer = Schema.Struct({
+  /** Length of the whole answer. */
+  chars: Schema.Int,
+  /** Only the beginning is stored: 65,536 characters. */
+  truncated: Schema.Boolean
+})
+
 const Relay = DeliveryRecord.mapFields(Struct.omit(["keptAt", "message"]))
 
 /** Maximum number of listed files. */
@@ -100,6 +108,8 @@ export const RunView = Schema.Struct({
   relay: Schema.optional(Relay),
   /** Changes of the pushed commits. Absent in a list, and until they are pushed. */
   changes: Schema.optional(Changes),
+  /** Absent in a list, and for a run that answered nothing. Its text is at `/runs/:id/answer`. */
+  answer: Schema.optional(Answer),
   /** Number of all events that the caller got, and their SHA-256. */
   events: Schema.optional(EventsDigest)
 }).annotate({ identifier: "Run" })
@@ -114,9 +124,10 @@ export const isOver = ({ outcome }: RunRecord): boolean => outcome.status !== "r
 
 /** Returns the whole view of a run. */
 export const fromRecord = (record: RunRecord): RunView => {
-  const { llm, posture, spec, suspicions } = record
+  const { annotations, llm, posture, spec, suspicions } = record
   return {
     ...listed(record),
+    answer: Option.getOrUndefined(decodeGraph(annotations?.["graph"]))?.answer,
     limits: spec.limits,
     peak: peakOf(record),
     llm: llm && {
@@ -129,7 +140,7 @@ export const fromRecord = (record: RunRecord): RunView => {
     budget: spec.llm?.budget,
     suspicions,
     posture,
-    changes: Option.getOrUndefined(decodeChanges(record.annotations?.["changes"]))
+    changes: Option.getOrUndefined(decodeChanges(annotations?.["changes"]))
   }
 }
 
@@ -182,6 +193,7 @@ const GraphAnnotation = Schema.Struct({
   ok: Schema.Boolean,
   error: Schema.optionalKey(AiErrorCode),
   reason: Schema.optionalKey(Schema.String),
+  answer: Schema.optionalKey(Answer),
   events: EventsDigest
 })
 

@@ -85,7 +85,8 @@ const ListQuery = Schema.Struct(listQuery)
 
 export type ListQuery = typeof ListQuery.Type
 
-const pageQuery = { after: cursor, limit: limited(listedMax) }
+/** Query of the next page of any other list. */
+export const pageQuery = { after: cursor, limit: limited(listedMax) }
 
 const plainText = (description: string) =>
   Schema.String.annotate({ description }).pipe(
@@ -229,6 +230,17 @@ export class Runs extends HttpApiGroup.make("runs")
       success: AuditPage,
       error: missing
     }).annotateMerge(OpenApi.annotations({ summary: "List the entries of a run's audit" })),
+    HttpApiEndpoint.get("answer", "/runs/:id/answer", {
+      params: runParams,
+      success: plainText("the text that the agent wrote as its answer. Untrusted"),
+      error: missing
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Read the answer of a run",
+        description:
+          "The first 65,536 characters of the answer, when the run has ended; of a run that failed, the text until then."
+      })
+    ),
     HttpApiEndpoint.get("patch", "/runs/:id/patch", {
       params: runParams,
       success: plainText(

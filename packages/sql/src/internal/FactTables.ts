@@ -37,6 +37,9 @@ export const create = Effect.fnUntraced(function* (sql: SqlClient) {
   yield* sql`CREATE INDEX cogni_run_facts_state ON cogni_run_facts (billing_account_id, state, started_at, run_id)`
 })
 
+export const indexGrants = (sql: SqlClient): Effect.Effect<unknown, SqlError> =>
+  sql`CREATE INDEX cogni_run_facts_grant ON cogni_run_facts (billing_account_id, grant_id, started_at, run_id)`
+
 /** Converts the facts of a record, with its annotations, to a row. */
 const rowOf = (record: RunRecord): Record<string, string | number | null> => {
   const facts = RunFacts.of(record)

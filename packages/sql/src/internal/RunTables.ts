@@ -6,7 +6,7 @@
  * that two concurrent writers never overwrite each other.
  */
 import * as SchemaVersion from "../SchemaVersion.ts"
-import { patchAnnotation } from "@cogni/sandbox-core/RunFacts"
+import { longAnnotations } from "@cogni/sandbox-core/RunFacts"
 import {
   annotated,
   outputOf,
@@ -111,12 +111,12 @@ export const annotatedOf = (rows: ReadonlyArray<AnnotatedRow>): RunRecord | unde
 
 /**
  * Reads a record and its annotations in one statement, because this is the most frequent query. `isWhole`: with the
- * annotation that can be long.
+ * annotations that can be long.
  */
 export const rowsOf = (sql: SqlClient, runId: string, isWhole: boolean) =>
   sql<AnnotatedRow>`SELECT r.run_id, r.record, a.name, a.value FROM cogni_runs r
     LEFT JOIN cogni_run_annotations a ON a.run_id = r.run_id
-      ${isWhole ? sql.literal("") : sql`AND a.name <> ${patchAnnotation}`}
+      ${isWhole ? sql.literal("") : sql`AND NOT ${sql.in("a.name", [...longAnnotations])}`}
     WHERE r.run_id = ${runId}`
 
 /** Adds the output to a record. */
@@ -169,7 +169,9 @@ export const bring = SchemaVersion.bring({
         yield* FactTables.create(sql)
         yield* factsOfEarlierRuns(sql)
       })
-    }
+    },
+    // A list of grants has the last run of each.
+    { name: "runs of a grant", run: FactTables.indexGrants }
   ]
 })
 
@@ -192,11 +194,11 @@ const factsOfEarlierRuns = Effect.fnUntraced(function* (sql: SqlClient) {
   }
 })
 
-/** Reads the annotations of some runs, but not the one that can be long. */
+/** Reads the annotations of some runs, but not those that can be long. */
 export const annotationsOf = (sql: SqlClient, runs: ReadonlyArray<Pick<RunRow, "run_id">>) =>
   Effect.map(
     sql<AnnotationRow>`SELECT run_id, name, value FROM cogni_run_annotations
-      WHERE name <> ${patchAnnotation} AND ${sql.in(
+      WHERE NOT ${sql.in("name", [...longAnnotations])} AND ${sql.in(
         "run_id",
         runs.map(({ run_id }) => run_id)
       )}`,

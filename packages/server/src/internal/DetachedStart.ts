@@ -1,0 +1,76 @@
+/**
+ * Starts a run that lives on without its caller, until it ends, is cancelled, or the server stops.
+ *
+ * The answer has only the run's ID. The run is followed by its record and its events, like the run of any other caller.
+ */
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { Deferred, Effect, Stream } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { CurrentGrant } from "./Authentication.ts"
+import * as Problem from "./Problem.ts"
+import { RunRoster } from "./RunRoster.ts"
+import { type AskedRun, type RunStart, runHeader, type StartAsked } from "./RunStart.ts"
+import * as RunView from "./RunView.ts"
+
+type Refusal = Effect.Error<ReturnType<RunStart["start"]>>
+
+/** Its runs live in the scope of this effect: that of the server. */
+export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
+  const scope = yield* Effect.scope
+  const roster = yield* RunRoster
+  const store = yield* RunStore
+  /** Runs that are being started: whether they may start is not decided yet. */
+  const undecided = new Map<RunId, Deferred.Deferred<void, Refusal>>()
+
+  /** Returns whether this run of the account was started before. Its ID was derived from the account and a key. */
+  const isStarted = Effect.fnUntraced(function* (runId: RunId) {
+    const { billingAccountId } = yield* CurrentGrant
+    const here = yield* roster.find(runId)
+    if (here !== undefined) return here.billingAccountId === billingAccountId
+    const record = yield* store.describe(runId).pipe(Effect.catch(Problem.storeUnavailable))
+    return record !== undefined && RunView.accountOf(record) === billingAccountId
+  })
+
+  /** Starts a run in a fiber of the server. A caller that leaves now does not change whether it starts. */
+  const begin = Effect.fnUntraced(function* (asked: AskedRun) {
+    const { runId } = asked.context
+    const decision = yield* Deferred.make<void, Refusal>()
+    undecided.set(runId, decision)
+    const decided = Effect.sync(() => undecided.delete(runId))
+    yield* Effect.gen(function* () {
+      const run = yield* start(asked)
+      yield* Deferred.succeed(decision, undefined)
+      yield* decided
+      // Its journal has its events. A run whose events are not read would be considered left.
+      yield* Stream.runDrain(run.events)
+      yield* run.closed
+    }).pipe(
+      Effect.scoped,
+      Effect.catchCause((cause) => Effect.andThen(Deferred.failCause(decision, cause), decided)),
+      Effect.forkIn(scope, { startImmediately: true })
+    )
+    return Deferred.await(decision)
+  }, Effect.uninterruptible)
+
+  return Effect.fn("SandboxServer.startRun")(function* (asked: StartAsked) {
+    const run = yield* read(asked)
+    const { runId } = run.context
+    const before = asked.idempotencyKey === undefined ? undefined : undecided.get(runId)
+    if (before !== undefined) yield* Deferred.await(before)
+    const isRepeated =
+      before !== undefined || (asked.idempotencyKey !== undefined && (yield* isStarted(runId)))
+    if (!isRepeated) yield* yield* begin(run)
+    return HttpServerResponse.jsonUnsafe(
+      { runId, isRepeated },
+      {
+        status: 202,
+        headers: {
+          location: `/api/v1/runs/${runId}`,
+          [runHeader]: runId,
+          "cache-control": "private, no-store"
+        }
+      }
+    )
+  })
+})
