@@ -1,5 +1,6 @@
 /** The page in a browser, built as it is released and served by a real server over runs in memory. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import type { GrantInput } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import { assert } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import type { Browser as Chromium } from "playwright-core"
@@ -43,12 +44,13 @@ export interface PageWorld extends Omit<Effect.Success<Serving>, "caller"> {
 }
 
 export const world = Effect.fnUntraced(function* (
-  served: WorldOptions = {}
+  served: WorldOptions = {},
+  granted: Partial<GrantInput> = {}
 ): Effect.fn.Return<PageWorld, Effect.Error<Serving>, Effect.Services<Serving> | Built> {
   const { browser, page: files } = yield* Built
   const agent: { act: Program } = { act: ({ stdout }) => Effect.as(stdout(envelope("done")), 0) }
   const server = yield* serve({ ...served, page: files, program: (io) => agent.act(io) })
-  const caller = yield* server.caller()
+  const caller = yield* server.caller(granted)
   const tab = yield* Browser.tab(browser, { url: server.url })
   const { page } = tab
   yield* does(async () => {

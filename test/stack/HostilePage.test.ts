@@ -40,6 +40,7 @@ const hostileRun =
     cost: { ...cost, states: { pending: 1, matched: 0, drifted: 0, missing: 0, estimated: 2 } },
     ...(isWhole
       ? {
+          answer: { chars: 900_000, truncated: true },
           limits: { memoryBytesMax: 1000, [next()]: next() },
           peak: { memoryBytes: 900 },
           budget: { costUsdMax: 1, [next()]: next() },
@@ -132,6 +133,9 @@ const recordingOf = (next: () => string): string =>
     .map((line) => `${JSON.stringify(line)}\n`)
     .join("")
 
+/** Rows of an account's lists. Each has many texts, so that all are used. */
+const rowsMax = 100
+
 /** Answers of the API by the end of their path. */
 const answers: ReadonlyArray<
   readonly [path: RegExp, body: (next: () => string, url: URL) => string | object]
@@ -215,6 +219,53 @@ const answers: ReadonlyArray<
     })
   ],
   [
+    /\/grants$/u,
+    (next) => ({
+      grants: HostileTexts.texts.slice(0, rowsMax).map((_, n) => ({
+        id: `grant-${n}`,
+        userId: next(),
+        scopes: [next(), next()],
+        allowSandbox: true,
+        permissions: { [next()]: next() },
+        state: next(),
+        createdAt: next(),
+        expiresAt: next(),
+        lastRunAt: next()
+      }))
+    })
+  ],
+  [
+    /\/connections$/u,
+    (next) => ({
+      connections: HostileTexts.texts.slice(0, rowsMax).map((_, n) => ({
+        id: `connection-${n}`,
+        name: n === 0 ? "first" : next(),
+        kind: next(),
+        server: next(),
+        state: next(),
+        createdAt: next(),
+        expiresAt: next(),
+        lastUsedAt: next()
+      }))
+    })
+  ],
+  [
+    /\/uses$/u,
+    (next) => ({
+      uses: HostileTexts.texts.slice(0, rowsMax).map((_, n) => ({
+        leaseId: `lease-${n}`,
+        at: next(),
+        event: next(),
+        grantId: next(),
+        runId: next(),
+        purpose: next(),
+        repository: next(),
+        toolId: next(),
+        reason: next()
+      }))
+    })
+  ],
+  [
     /\/audit$/u,
     (next) => ({
       ok: false,
@@ -245,7 +296,7 @@ const isText = /\/(?:stdout|stderr|recording|request|answer|patch)$/u
 layer(fixture, { excludeTestServices: true })("hostile text", (it) => {
   /** Answers every request with hostile text, except for the sign-in. Each text is used again and again. */
   const hostile = Effect.fnUntraced(function* () {
-    const made = yield* world()
+    const made = yield* world({}, { permissions: { seeGrants: true } })
     let used = 0
     const next = () => HostileTexts.texts[used++ % HostileTexts.texts.length]!
     const answer = async (route: Route) => {
@@ -319,6 +370,14 @@ layer(fixture, { excludeTestServices: true })("hostile text", (it) => {
         yield* does(() => page.getByRole("progressbar").waitFor({ state: "detached" }))
         yield* harmless(tab, name)
       }
+      yield* does(async () => {
+        await page.getByRole("link", { name: "Access", exact: true }).click()
+        await page.getByRole("row", { name: "grant-99" }).waitFor()
+        await page.getByRole("button", { name: "Show uses of first" }).click()
+        await page.getByRole("table", { name: "Uses of first" }).waitFor()
+      })
+      yield* harmless(tab, "Access")
+      yield* picture(page, "hostile-access")
     })
   )
 
@@ -326,7 +385,10 @@ layer(fixture, { excludeTestServices: true })("hostile text", (it) => {
     Effect.gen(function* () {
       const { pageOf, tab } = yield* hostile()
       const { page } = tab
-      yield* does(() => page.goto(pageOf("run-hostile-0-000")).then(() => undefined))
+      yield* does(async () => {
+        await page.goto(pageOf("run-hostile-0-000"))
+        await page.getByRole("region", { name: "Answer" }).locator("pre").waitFor()
+      })
       for (const name of ["Output", "Replay", "Timeline", "Model calls", "Tools", "Changes", "Safety"]) {
         yield* does(() => page.getByRole("tab", { name }).click())
         yield* does(() => page.getByRole("progressbar").waitFor({ state: "detached" }))

@@ -3,6 +3,7 @@
  *
  * Set `COGNI_SCREENSHOTS` to a directory to keep pictures of what it shows.
  */
+import * as ConnectionStore from "@cogni/sandbox-connections/ConnectionStore"
 import * as Approvals from "@cogni/sandbox-core/Approvals"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -63,6 +64,44 @@ const relayed = Effect.fnUntraced(function* (files: MemoryGitRelay.Files) {
     repository: { url, pullRequest: true }
   })
   return { ...made, runId }
+})
+
+/** Connections of the account and of another one, with a use of the first. */
+const connected = Effect.gen(function* () {
+  const context = yield* Layer.build(ConnectionStore.layerMemory)
+  const store = Context.get(context, ConnectionStore.ConnectionStore)
+  const secret = "sealed-secret-of-the-connection"
+  const add = Effect.fnUntraced(function* (billingAccountId: string, name: string) {
+    const connection = yield* ConnectionStore.draft({
+      billingAccountId,
+      name,
+      server: "https://github.com",
+      means: { kind: "github_app", installationId: 7 },
+      expiresAt: null
+    })
+    yield* store.add(connection, secret)
+    return connection
+  })
+  const { id } = yield* Effect.orDie(add("acct", "github"))
+  yield* Effect.orDie(add("other", "theirs"))
+  yield* Effect.orDie(
+    store.record({
+      leaseId: "lease-1",
+      at: new Date("2026-11-26T04:00:00.000Z"),
+      event: "failed",
+      billingAccountId: "acct",
+      grantId: "grant-1",
+      runId: "run-1",
+      connectionId: id,
+      purpose: "push",
+      repository: "https://github.com/acme/app",
+      toolId: null,
+      target: null,
+      reason: "SourceUnavailable",
+      expiresAt: null
+    })
+  )
+  return { secret, layer: Layer.succeed(ConnectionStore.ConnectionStore, store) }
 })
 
 /** A recording whose agent was quiet for an hour. */
@@ -198,7 +237,7 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
 
   it.effect("starts a run, follows it live, and cancels it, with the keyboard alone", () =>
     Effect.gen(function* () {
-      const { agent, left, roster, tab } = yield* world()
+      const { agent, left, pageOf, roster, tab, url } = yield* world()
       const { page } = tab
       agent.act = talking
       yield* does(async () => {
@@ -227,6 +266,15 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
       yield* sound(tab, "live run")
       yield* picture(page, "live")
       const [run] = yield* roster.list
+      // The run does not need the page that started it.
+      yield* does(async () => {
+        await page.goto(`${url}/sandbox/agents`)
+        await page.getByRole("button", { name: "Start Minimal agent" }).waitFor()
+        await page.goto(pageOf(run!.runId))
+        await page.getByRole("status").filter({ hasText: "Live" }).waitFor()
+        await page.locator(".xterm-rows").getByText("line 40 of the agent").waitFor()
+      })
+      assert.lengthOf(yield* roster.list, 1)
       yield* does(async () => {
         await page.getByRole("button", { name: "Cancel run" }).focus()
         await page.keyboard.press("Enter")
@@ -462,10 +510,61 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
       yield* picture(page, "refused")
       yield* does(async () => {
         await page.getByRole("link", { name: "Access" }).click()
-        await page.getByText("Account that pays").waitFor()
+        await page.getByText("not shown to this grant").waitFor()
       })
       yield* sound(tab, "access")
       yield* picture(page, "access")
+    })
+  )
+
+  it.effect("shows an account's grants and connections to a grant that may see them, and their pages", () =>
+    Effect.gen(function* () {
+      const connections = yield* connected
+      const permissions = {
+        seeGrants: true,
+        toolRules: [{ tool: "acme__*", access: "ask" as const }],
+        connections: [{ connection: "github", purposes: ["fetch" as const, "push" as const] }],
+        budget: { costUsdMax: 2, callsMax: 50, onExhausted: "stop" as const }
+      }
+      const { caller, grant, grants, tab } = yield* world({ connections: connections.layer }, { permissions })
+      const { page } = tab
+      yield* caller.chat()
+      const revoked = yield* Effect.orDie(grant({ userId: "bob" }))
+      yield* Effect.orDie(grants.revoke(revoked.id))
+      const stranger = yield* Effect.orDie(grant({ billingAccountId: "other" }))
+      for (let n = 0; n < 50; n++) yield* Effect.orDie(grant({ userId: `user-${n}` }))
+      yield* does(async () => {
+        await page.getByRole("link", { name: "Access" }).click()
+        await page.getByText("ask acme__*").waitFor()
+        await page.getByText("github: fetch, push").waitFor()
+        await page.getByText("$2.00, 50 calls; then the run ends").waitFor()
+        await page.getByRole("row", { name: "user-0" }).waitFor()
+        await page.getByRole("row", { name: /github_app/u }).waitFor()
+        await page.getByRole("button", { name: "More grants" }).focus()
+        await page.keyboard.press("Enter")
+        await page.getByRole("row", { name: `${caller.grantId} (yours)` }).waitFor()
+        await page
+          .getByRole("row", { name: revoked.id })
+          .getByRole("cell", { name: "revoked", exact: true })
+          .waitFor()
+        await page.getByRole("button", { name: "Show uses of github" }).focus()
+        await page.keyboard.press("Space")
+        await page.getByRole("row", { name: /failed: SourceUnavailable/u }).waitFor()
+      })
+      const text = yield* does(() => page.locator("main").innerText())
+      for (const never of [stranger.id, "theirs", connections.secret]) assert.notInclude(text, never)
+      yield* sound(tab, "access of an account")
+      yield* picture(page, "access-account")
+      yield* does(async () => {
+        await page.getByRole("radio", { name: "Dark" }).click()
+        await page.setViewportSize({ width: 390, height: 800 })
+      })
+      const overflow = yield* does(() =>
+        page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+      )
+      assert.strictEqual(overflow, 0, "the page is wider than the screen")
+      yield* sound(tab, "access, dark and narrow")
+      yield* picture(page, "access-account-narrow")
     })
   )
 
@@ -481,9 +580,16 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
         await page.getByRole("link", { name: /^https:\/\/memory\.example\/acme\/app\/pull/u }).waitFor()
         await page.getByText("// Each line is rounded.").waitFor()
         await page.getByText("@@ -12,3 +12,4 @@").waitFor()
+        await page.getByRole("region", { name: "Answer" }).getByText("done").waitFor()
       })
       yield* sound(tab, "pull request")
       yield* picture(page, "pull-request")
+      yield* does(async () => {
+        await page.getByRole("radio", { name: "Dark" }).click()
+        await page.setViewportSize({ width: 390, height: 800 })
+      })
+      yield* sound(tab, "answer, dark and narrow")
+      yield* picture(page, "pull-request-narrow")
     })
   )
 })

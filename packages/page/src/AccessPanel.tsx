@@ -1,8 +1,10 @@
-/** Permissions of the grant of the caller. */
+/** Permissions of the grant of the caller, and who else uses the account, if the grant may see that. */
 "use client"
 
 import type { ReactElement } from "react"
 import * as Format from "./Format.ts"
+import { ConnectionList } from "./ConnectionList.tsx"
+import { GrantList } from "./GrantList.tsx"
 import { Facts, Untrusted } from "./Parts.tsx"
 import type { Grant } from "./RunModel.ts"
 
@@ -19,18 +21,39 @@ const rules = (value: unknown): ReactElement | undefined => {
   return <Untrusted text={texts.join(", ")} />
 }
 
+/** Figures of a budget, in words. */
+const figures: ReadonlyArray<readonly [name: string, words: (figure: number) => string]> = [
+  ["costUsdMax", Format.usd],
+  ["callsMax", (figure) => `${Format.count(figure)} calls`],
+  ["inputTokensMax", (figure) => `${Format.count(figure)} input tokens`],
+  ["outputTokensMax", (figure) => `${Format.count(figure)} output tokens`],
+  ["bytesMax", Format.bytes],
+  ["concurrentCallsMax", (figure) => `${Format.count(figure)} calls at once`],
+  ["requestsPerSecondMax", (figure) => `${Format.count(figure)} calls a second`]
+]
+
 const budget = (value: unknown): string | undefined => {
   if (typeof value !== "object" || value === null) return undefined
-  const { callsMax, costUsdMax, outputTokensMax } = value as Readonly<Record<string, unknown>>
-  const parts = [
-    typeof costUsdMax === "number" ? Format.usd(costUsdMax) : "",
-    typeof callsMax === "number" ? `${Format.count(callsMax)} calls` : "",
-    typeof outputTokensMax === "number" ? `${Format.count(outputTokensMax)} output tokens` : ""
-  ].filter((part) => part !== "")
-  return parts.length === 0 ? undefined : parts.join(", ")
+  const given = value as Readonly<Record<string, unknown>>
+  const parts = figures.flatMap(([name, words]) => {
+    const figure = given[name]
+    return typeof figure === "number" ? [words(figure)] : []
+  })
+  if (parts.length === 0) return undefined
+  return `${parts.join(", ")}; then ${given["onExhausted"] === "stop" ? "the run ends" : "calls are refused"}`
 }
 
-export const AccessPanel = ({ grant }: { readonly grant: Grant }): ReactElement => {
+/** Rules for connections, such as `github: fetch, push`. */
+const uses = (value: unknown): ReactElement | undefined => {
+  if (!Array.isArray(value)) return undefined
+  const texts = value.map((one: unknown) => {
+    const { connection, purposes } = one as Readonly<Record<string, unknown>>
+    return `${String(connection)}: ${Array.isArray(purposes) ? purposes.map(String).join(", ") : "nothing"}`
+  })
+  return <Untrusted text={texts.length === 0 ? "none" : texts.join("; ")} />
+}
+
+const OwnGrant = ({ grant }: { readonly grant: Grant }): ReactElement => {
   const { permissions } = grant
   return (
     <section className="cs-card" aria-label="Your grant">
@@ -51,6 +74,7 @@ export const AccessPanel = ({ grant }: { readonly grant: Grant }): ReactElement 
           ["Rules for tools", rules(permissions["toolRules"])],
           ["Decisions about tool calls", permissions["approve"] === true ? "allowed" : undefined],
           ["Repositories", patterns(permissions["repositories"], "none")],
+          ["Connections", uses(permissions["connections"]) ?? "those of the server, for these repositories"],
           ["Packages", patterns(permissions["packages"], "none")],
           ["Budget of one run", budget(permissions["budget"]) ?? "as the server sets it"],
           [
@@ -59,10 +83,29 @@ export const AccessPanel = ({ grant }: { readonly grant: Grant }): ReactElement 
               ? "as the server sets it"
               : String(permissions["concurrentRunsMax"])
           ],
-          ["Valid until", grant.expiresAt === null ? "revoked" : Format.time(grant.expiresAt)]
+          ["Valid until", grant.expiresAt === null ? "it is revoked" : Format.time(grant.expiresAt)],
+          [
+            "Grants and connections",
+            permissions["seeGrants"] === true ? "listed below" : "not shown to this grant"
+          ]
         ]}
       />
-      <p className="cs-note">Grants are made, listed and revoked on the host: cogni-sandbox grants.</p>
     </section>
   )
 }
+
+export const AccessPanel = ({ grant }: { readonly grant: Grant }): ReactElement => (
+  <div className="cs-panel">
+    <OwnGrant grant={grant} />
+    {grant.permissions["seeGrants"] === true ? (
+      <>
+        <GrantList ownId={grant.id} />
+        <ConnectionList />
+      </>
+    ) : null}
+    <p className="cs-note">
+      Grants and connections are made and revoked on the host: cogni-sandbox grants, cogni-sandbox
+      connections.
+    </p>
+  </div>
+)

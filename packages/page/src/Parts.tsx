@@ -44,6 +44,22 @@ export const StatusBadge = ({ error, status }: Pick<Run, "error" | "status">): R
   )
 }
 
+const stateLooks: Readonly<Record<string, readonly [tone: string, mark: string]>> = {
+  active: ["good", "✓"],
+  expired: ["warn", "‖"],
+  revoked: ["calm", "■"]
+}
+
+/** State of a grant or a connection. */
+export const StateBadge = ({ state }: { readonly state: string }): ReactElement => {
+  const [tone, mark] = stateLooks[state] ?? ["calm", "•"]
+  return (
+    <span className={`cs-badge cs-${tone}`}>
+      <span aria-hidden="true">{mark}</span> {VisibleText.line(state, 40)}
+    </span>
+  )
+}
+
 /** A word about the certainty of a cost. */
 export const costWords = (cost: Run["cost"]): string | undefined => {
   if (cost === undefined) return undefined

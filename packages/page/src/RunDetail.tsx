@@ -1,9 +1,10 @@
-/** One run: its state, output, replay, timeline, calls, changes and safety. Live while it is under way. */
+/** One run: its state, answer, output, replay, timeline, calls, changes and safety. Live while it is under way. */
 "use client"
 
 import { useQuery } from "@tanstack/react-query"
 import { type ReactElement, useEffect } from "react"
 import { Tab, TabList, TabPanel, Tabs } from "react-aria-components"
+import { AnswerPanel } from "./AnswerPanel.tsx"
 import { ApprovalTable, PendingApprovals, useApprovals } from "./ApprovalPanel.tsx"
 import { CallPanel, useCalls } from "./CallPanel.tsx"
 import { CancelRun } from "./CancelRun.tsx"
@@ -205,6 +206,7 @@ export const RunDetail = ({ onTabChange, runId, tab }: RunDetailProps): ReactEle
       {/* Below the calls that wait, so that it moves none of their buttons. */}
       {asked.error === null ? null : <Problem error={asked.error} onRetry={asked.refetch} />}
       {error === null ? null : <Problem error={error} onRetry={refetch} />}
+      <AnswerPanel run={run} />
       <div className="cs-cards">
         <CostPanel run={run} />
         <section className="cs-card" aria-label="Limits">

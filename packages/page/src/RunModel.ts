@@ -97,7 +97,8 @@ export const Run = Schema.Struct({
   cost: Schema.optional(RunCost),
   posture: Schema.optional(Posture),
   relay: Schema.optional(Relay),
-  changes: Schema.optional(Changes)
+  changes: Schema.optional(Changes),
+  answer: Schema.optional(Schema.Struct({ chars: Schema.Int, truncated: Schema.Boolean }))
 })
 
 export type Run = typeof Run.Type
@@ -200,6 +201,63 @@ export const Grant = Schema.Struct({
 })
 
 export type Grant = typeof Grant.Type
+
+/** A grant of the account. */
+export const ListedGrant = Schema.Struct({
+  id: Schema.String,
+  userId: Schema.String,
+  scopes: Schema.Array(Schema.String),
+  allowSandbox: Schema.Boolean,
+  permissions: Schema.Record(Schema.String, Schema.Unknown),
+  state: Schema.String,
+  createdAt: Schema.String,
+  expiresAt: Schema.NullOr(Schema.String),
+  lastRunAt: optionalText
+})
+
+export type ListedGrant = typeof ListedGrant.Type
+
+export const GrantPage = Schema.Struct({ grants: Schema.Array(ListedGrant), next: optionalText })
+
+/** A connection of the account. */
+export const Connection = Schema.Struct({
+  id: Schema.String,
+  name: Schema.String,
+  kind: Schema.String,
+  server: Schema.String,
+  state: Schema.String,
+  createdAt: Schema.String,
+  expiresAt: Schema.NullOr(Schema.String),
+  lastUsedAt: optionalText
+})
+
+export type Connection = typeof Connection.Type
+
+export const ConnectionPage = Schema.Struct({
+  connections: Schema.Array(Connection),
+  next: optionalText
+})
+
+/** An entry of the audit of a connection. */
+export const ConnectionUse = Schema.Struct({
+  leaseId: Schema.String,
+  at: Schema.String,
+  event: Schema.String,
+  grantId: Schema.String,
+  runId: Schema.NullOr(Schema.String),
+  purpose: Schema.String,
+  repository: Schema.NullOr(Schema.String),
+  toolId: Schema.NullOr(Schema.String),
+  reason: Schema.NullOr(Schema.String)
+})
+
+export type ConnectionUse = typeof ConnectionUse.Type
+
+export const UsePage = Schema.Struct({ uses: Schema.Array(ConnectionUse), next: optionalText })
+
+export const StartedRun = Schema.Struct({ runId: Schema.String, isRepeated: Schema.Boolean })
+
+export type StartedRun = typeof StartedRun.Type
 
 export const SignedIn = Schema.Struct({ csrf: Schema.String, grant: Grant })
 export type SignedIn = typeof SignedIn.Type

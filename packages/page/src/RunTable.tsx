@@ -4,6 +4,7 @@
 import { columnVisibilityFeature, createColumnHelper, tableFeatures, useTable } from "@tanstack/react-table"
 import { memo, type ReactElement, useMemo, useSyncExternalStore } from "react"
 import { Link } from "react-aria-components"
+import { Ago } from "./Ago.tsx"
 import { DataTable } from "./DataTable.tsx"
 import * as Format from "./Format.ts"
 import { Cost, StatusBadge, Untrusted } from "./Parts.tsx"
@@ -24,15 +25,6 @@ const RunLink = ({ runId }: Pick<Run, "runId">) => {
     <Link className="cs-link cs-mono" href={hrefOfRun(runId)}>
       {runId}
     </Link>
-  )
-}
-
-const Started = ({ startedAt }: Pick<Run, "startedAt">) => {
-  const now = useNow(true)
-  return (
-    <time dateTime={startedAt ?? ""} title={Format.time(startedAt)}>
-      {Format.ago(startedAt, now)}
-    </time>
   )
 }
 
@@ -74,7 +66,7 @@ const columns = helper.columns([
   helper.display({
     id: "started",
     header: "Started",
-    cell: ({ row: { original } }) => <Started startedAt={original.startedAt} />
+    cell: ({ row: { original } }) => <Ago at={original.startedAt} />
   }),
   helper.display({ id: "duration", header: "Duration", cell: ({ row }) => <Duration run={row.original} /> }),
   helper.display({

@@ -19,6 +19,9 @@ export const csrfHeader = "x-cogni-csrf"
 /** Runs in one page of a list. */
 export const pageRuns = 50
 
+/** Grants, connections or uses in one page of a list. */
+const pageEntries = 50
+
 /** Bytes of output that are read of a run that has ended: the end of it. */
 export const outputBytesMax = 2 * 1024 * 1024
 
@@ -27,6 +30,9 @@ export const bodyCharsMax = 500_000
 
 /** Longest recording that is read. The server writes less. */
 export const recordingCharsMax = 40 * 1024 * 1024
+
+/** Longest answer that is read. The server stores less. */
+export const answerCharsMax = 128 * 1024
 
 /** Longest patch that is read. The server stores less. */
 export const patchCharsMax = 1024 * 1024
@@ -81,10 +87,17 @@ const approval = reading(RunModel.Approval, "decision")
 const verdict = reading(RunModel.AuditVerdict, "audit verdict")
 const cancelling = reading(RunModel.Cancelling, "answer to a cancellation")
 const delivered = reading(RunModel.Delivered, "delivery")
+const startedRun = reading(RunModel.StartedRun, "started run")
+const grantPage = reading(RunModel.GrantPage, "list of grants")
+const connectionPage = reading(RunModel.ConnectionPage, "list of connections")
+const usePage = reading(RunModel.UsePage, "list of uses")
 const signedIn = reading(RunModel.SignedIn, "sign-in")
 
 /** A part of a path. An ID that an agent chose may have half a character, which cannot be encoded. */
 const part = (text: string) => encodeURIComponent(text.toWellFormed())
+
+const pageQuery = (after: string | undefined) =>
+  `limit=${pageEntries}${after === undefined ? "" : `&after=${part(after)}`}`
 
 const at = (runId: string) => `/runs/${part(runId)}`
 
@@ -102,12 +115,6 @@ export interface StartRequest {
   readonly model?: string | undefined
   /** URL of a repository to work in. */
   readonly repository?: string | undefined
-}
-
-export interface StartedRun {
-  readonly runId: string
-  /** Settles when the run has ended, or its server cannot be reached any more. */
-  readonly ended: Promise<void>
 }
 
 export const make = (options: ApiOptions) => ({
@@ -174,6 +181,11 @@ export const make = (options: ApiOptions) => ({
     if (recording === undefined) throw ApiProblem.invalidAnswer(response.status, "recording")
     return recording
   },
+  /** The answer of a run that has ended. */
+  answer: async (runId: string, signal?: AbortSignal): Promise<string> => {
+    const response = await ask(options, `${at(runId)}/answer`, { signal, headers: { accept: "text/plain" } })
+    return (await response.text()).slice(0, answerCharsMax)
+  },
   /** The commits of a run as a patch. */
   patch: async (runId: string, signal?: AbortSignal): Promise<string> => {
     const response = await ask(options, `${at(runId)}/patch`, { signal, headers: { accept: "text/plain" } })
@@ -185,29 +197,24 @@ export const make = (options: ApiOptions) => ({
       signal,
       headers: { accept: "text/event-stream", ...(after > 0 ? { "last-event-id": String(after) } : {}) }
     }),
-  /**
-   * Starts a run, and reads its events until it ends: the server ends a run whose reader leaves. `ended` never rejects.
-   */
-  start: async (asked: StartRequest): Promise<StartedRun> => {
-    const { graphId, model, prompt, repository } = asked
-    const response = await ask(options, "/ai/chat", {
+  /** Starts a run, which lives on without this page. With the key of an earlier start, it starts nothing. */
+  start: ({ graphId, model, prompt, repository }: StartRequest, key: string) =>
+    startedRun(options, "/runs", {
       method: "POST",
-      headers: { accept: "text/event-stream" },
+      headers: { "idempotency-key": key },
       body: {
         graphId,
         messages: [{ role: "user", content: prompt }],
         ...(model === undefined ? {} : { model }),
         ...(repository === undefined ? {} : { repository: { url: repository } })
       }
-    })
-    const runId = response.headers.get("x-cogni-run-id")
-    if (runId === null || response.body === null)
-      throw ApiProblem.invalidAnswer(response.status, "stream of a run")
-    return {
-      runId,
-      ended: response.body.pipeTo(new WritableStream()).catch(() => undefined)
-    }
-  },
+    }),
+  grants: (after: string | undefined, signal?: AbortSignal) =>
+    grantPage(options, `/grants?${pageQuery(after)}`, { signal }),
+  connections: (after: string | undefined, signal?: AbortSignal) =>
+    connectionPage(options, `/connections?${pageQuery(after)}`, { signal }),
+  uses: (connectionId: string, after: string | undefined, signal?: AbortSignal) =>
+    usePage(options, `/connections/${part(connectionId)}/uses?${pageQuery(after)}`, { signal }),
   whoAmI: (signal?: AbortSignal) => signedIn(options, "/sign-in", { signal }),
   signIn: (token: string) =>
     signedIn(options, "/sign-in", { method: "POST", headers: { authorization: `Bearer ${token}` } }),

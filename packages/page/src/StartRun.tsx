@@ -1,11 +1,8 @@
-/**
- * Starts a run. The server ends a run whose caller leaves, so this page stays its caller: it asks before it is closed
- * while a run that it started is under way.
- */
+/** Starts a run, which lives on when the page is closed. */
 "use client"
 
 import { useMutation, useQueryClient } from "@tanstack/react-query"
-import { type ReactElement, useState } from "react"
+import { type ReactElement, useRef, useState } from "react"
 import {
   Button,
   Dialog,
@@ -20,21 +17,8 @@ import {
   TextField
 } from "react-aria-components"
 import { Problem } from "./Parts.tsx"
-import type { StartedRun, StartRequest } from "./RunsClient.ts"
+import type { StartRequest } from "./RunsClient.ts"
 import { useSandbox } from "./SandboxProvider.tsx"
-
-/** Runs of this page that have not ended. Module state, because they outlive every component. */
-const underWay = new Set<string>()
-
-const ask = (event: BeforeUnloadEvent) => event.preventDefault()
-
-const attend = async ({ ended, runId }: StartedRun) => {
-  underWay.add(runId)
-  window.addEventListener("beforeunload", ask)
-  await ended
-  underWay.delete(runId)
-  if (underWay.size === 0) window.removeEventListener("beforeunload", ask)
-}
 
 /** Longest prompt, in characters. The server has a limit of its own. */
 const promptCharsMax = 100_000
@@ -43,6 +27,30 @@ const requestOf = (graphId: string, form: HTMLFormElement): StartRequest => {
   const data = new FormData(form)
   const text = (name: string) => String(data.get(name) ?? "").trim() || undefined
   return { graphId, prompt: text("prompt") ?? "", model: text("model"), repository: text("repository") }
+}
+
+/** Random hexadecimal digits. `randomUUID` needs HTTPS. */
+const newKey = () =>
+  Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join(
+    ""
+  )
+
+/**
+ * Keys of starts: the same request has the same key until it was answered with a run, so that a press that is repeated
+ * after a lost answer starts nothing twice.
+ */
+const useKeys = () => {
+  const last = useRef<{ readonly text: string; readonly key: string }>(undefined)
+  return {
+    keyOf: (asked: StartRequest) => {
+      const text = JSON.stringify(asked)
+      if (last.current?.text !== text) last.current = { text, key: newKey() }
+      return last.current.key
+    },
+    forget: () => {
+      last.current = undefined
+    }
+  }
 }
 
 export const StartRun = ({
@@ -57,10 +65,11 @@ export const StartRun = ({
   const { client, scope } = useSandbox()
   const queries = useQueryClient()
   const [isOpen, setOpen] = useState(false)
+  const keys = useKeys()
   const { error, isPending, mutate, reset } = useMutation({
-    mutationFn: (asked: StartRequest) => client.start(asked),
+    mutationFn: (asked: StartRequest) => client.start(asked, keys.keyOf(asked)),
     onSuccess: (started) => {
-      void attend(started)
+      keys.forget()
       setOpen(false)
       void queries.invalidateQueries({ queryKey: ["@cogni/sandbox-page", scope, "runs"] })
       onStarted?.(started.runId)
@@ -99,9 +108,7 @@ export const StartRun = ({
                 <Label>Repository to work in (default: none)</Label>
                 <Input spellCheck="false" placeholder="https://github.com/acme/app" />
               </TextField>
-              <p className="cs-note">
-                The run ends when this page is closed or reloaded before it has ended.
-              </p>
+              <p className="cs-note">The run goes on when this page is closed. Cancel it on its own page.</p>
               {error === null ? null : <Problem error={error} />}
               <div className="cs-actions">
                 <Button type="submit" className="cs-button cs-primary" isPending={isPending}>
