@@ -6,6 +6,8 @@ import { assert, describe, it } from "@effect/vitest"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { parse } from "yaml"
 import { dashboard } from "../../examples/observability/grafana/dashboard.ts"
+import * as Pace from "../harness/Pace.ts"
+import * as GrafanaSchema from "./GrafanaSchema.ts"
 import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
@@ -141,6 +143,40 @@ describe("the example", () => {
       `run node ${example}/grafana/dashboard.ts >${example}/grafana/dashboards/cogni-sandbox.json`
     )
   })
+
+  it(
+    "has only dashboards that hold to the JSON schema of Grafana's own types",
+    () => {
+      const problems = GrafanaSchema.make()
+      const paths = SourceTree.files(`${example}/grafana/dashboards/*.json`)
+      assert.isNotEmpty(paths)
+      for (const path of paths) {
+        assert.deepStrictEqual(problems(SourceTree.readJson(path)), [], path)
+        // The schema is not so open that it would accept anything.
+        const broken = (change: (copy: any) => void) => {
+          const copy: any = SourceTree.readJson(path)
+          change(copy)
+          return problems(copy).length > 0
+        }
+        const at = (copy: any, type: string) => copy.panels.find((panel: any) => panel.type === type)
+        for (const [fault, change] of [
+          ["an unknown field of a panel", (copy) => (at(copy, "stat").hight = 4)],
+          ["a place that is no number", (copy) => (at(copy, "stat").gridPos.x = "left")],
+          ["an unknown option", (copy) => (at(copy, "stat").options.colourMode = "value")],
+          ["a value that no option has", (copy) => (at(copy, "timeseries").options.tooltip.mode = "many")],
+          [
+            "a style of another panel",
+            (copy) => (at(copy, "stat").fieldConfig.defaults.custom = { fillOpacity: 5 })
+          ],
+          ["a query without an expression", (copy) => delete at(copy, "logs").targets[0].expr],
+          ["an unknown kind of panel", (copy) => (at(copy, "stat").type = "statt")],
+          ["an unknown field of the dashboard", (copy) => (copy.refreshh = "10s")]
+        ] as ReadonlyArray<readonly [string, (copy: any) => void]>)
+          assert.isTrue(broken(change), fault)
+      }
+    },
+    Pace.hangMillis
+  )
 
   it("leads from every histogram to the traces of its exemplars", () => {
     const targets = (dashboard.panels ?? []).flatMap((panel) =>
