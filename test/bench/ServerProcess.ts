@@ -38,6 +38,8 @@ export interface Start {
   readonly directory: string
   /** Number of recorded runs that the database has from the beginning. */
   readonly recorded: number
+  /** Directory of the built page, if it is served. */
+  readonly page?: string | undefined
 }
 
 /** Address of the server, and a token for it. */
@@ -95,7 +97,7 @@ const talk: Program = (io) =>
     return 0
   })
 
-const layer = ({ database, directory }: Start) => {
+const layer = ({ database, directory, page }: Start) => {
   const address = Result.getOrThrow(DatabaseAddress.parse(database))
   const settings = {
     stateDirectory: directory,
@@ -114,7 +116,7 @@ const layer = ({ database, directory }: Start) => {
     requestsPerMinutePerGrantMax: 10_000_000,
     runsPerMinutePerGrantMax: 1_000_000
   }
-  return SandboxServer.layer({ model: "bench", limits }).pipe(
+  return SandboxServer.layer({ model: "bench", limits, page }).pipe(
     Layer.provide(executor),
     Layer.provide(SandboxGraphProvider.layer({ enabled: true, models: ["bench", "bench-*", "paced-*"] })),
     Layer.provide([

@@ -12,7 +12,6 @@
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Clock, Effect } from "effect"
-import { type ChildProcess, fork } from "node:child_process"
 import { mkdtempSync, rmSync } from "node:fs"
 import { Agent, type IncomingMessage, request } from "node:http"
 import { availableParallelism, loadavg, release, tmpdir } from "node:os"
@@ -21,7 +20,8 @@ import { parseArgs } from "node:util"
 import * as PostgresServer from "../harness/PostgresServer.ts"
 import * as Report from "./Report.ts"
 import * as Samples from "./Samples.ts"
-import type { Ready, Start, Told } from "./ServerProcess.ts"
+import { type Served, serve, told } from "./ServerChild.ts"
+import type { Ready } from "./ServerProcess.ts"
 
 const { values: options } = parseArgs({
   options: {
@@ -42,44 +42,6 @@ const recordedRuns = 10_000
 const latencySamples = 200
 const pacedLines = 300
 const readersTotal = 200
-
-interface Served extends Ready {
-  readonly child: ChildProcess
-}
-
-const once = <A>(child: ChildProcess): Promise<A> =>
-  new Promise((resolve, reject) => {
-    const ended = (code: number | null) => reject(new Error(`the server ended with ${code}`))
-    child.once("exit", ended)
-    child.once("message", (message) => {
-      child.off("exit", ended)
-      resolve(message as A)
-    })
-  })
-
-const serve = (start: Start) =>
-  Effect.acquireRelease(
-    Effect.promise(async (): Promise<Served> => {
-      const child = fork(join(import.meta.dirname, "ServerProcess.ts"), {
-        execArgv: ["--disable-warning=ExperimentalWarning", "--expose-gc"]
-      })
-      child.send(start)
-      return { child, ...(await once<Ready>(child)) }
-    }),
-    ({ child }) =>
-      Effect.promise(
-        () =>
-          new Promise<void>((resolve) => {
-            child.once("exit", () => resolve())
-            child.kill("SIGTERM")
-          })
-      )
-  )
-
-const told = ({ child }: Served): Promise<Told> => {
-  child.send("how are you")
-  return once<Told>(child)
-}
 
 const agent = new Agent({ keepAlive: true, maxSockets: connections + 1 })
 

@@ -21,6 +21,18 @@ export const answer = "1000 200 true\n300000 200 true\n2000000 200 true\nfunctio
 
 const conversation = fileURLToPath(new URL("BundledConversation.ts", import.meta.url))
 
+/** A run of the list that the application shows. */
+export const stubRun = {
+  runId: "run-in-next",
+  status: "failed",
+  agentId: "<b>codex</b>",
+  model: "gpt-5",
+  startedAt: "2026-11-26T04:00:00.000Z",
+  endedAt: "2026-11-26T04:01:00.000Z",
+  error: { reason: "OomKilled" },
+  timings: []
+}
+
 /** Next.js needs TypeScript and types of React for a project with TypeScript, so the application has none. */
 const nextFiles: Readonly<Record<string, () => string>> = {
   "app/layout.js": () =>
@@ -34,17 +46,68 @@ const nextFiles: Readonly<Record<string, () => string>> = {
       'export const dynamic = "force-dynamic"',
       "export const GET = async () => new Response(await converse())",
       ""
+    ].join("\n"),
+  "app/sandbox/layout.js": () =>
+    'import "@cogni/sandbox-page/page.css"\n\nexport default ({ children }) => <main className="cs-page">{children}</main>\n',
+  "app/sandbox/page.js": () =>
+    [
+      '"use client"',
+      "",
+      'import { RunList } from "@cogni/sandbox-page/RunList"',
+      'import { SandboxProvider } from "@cogni/sandbox-page/SandboxProvider"',
+      'import { QueryClient, QueryClientProvider } from "@tanstack/react-query"',
+      "",
+      "const client = new QueryClient()",
+      'const options = { baseUrl: "/sandbox-api" }',
+      "const hrefOfRun = (runId) => `/runs/${runId}`",
+      "",
+      "export default function Page() {",
+      "  return (",
+      "    <QueryClientProvider client={client}>",
+      "      <SandboxProvider options={options} hrefOfRun={hrefOfRun}>",
+      "        <RunList />",
+      "      </SandboxProvider>",
+      "    </QueryClientProvider>",
+      "  )",
+      "}",
+      ""
+    ].join("\n"),
+  // In the place of a backend that forwards to the server and adds the token.
+  "app/sandbox-api/api/v1/[...path]/route.js": () =>
+    [
+      'export const dynamic = "force-dynamic"',
+      "export const GET = async (request, { params }) => {",
+      '  const path = (await params).path.join("/")',
+      `  if (path === "runs") return Response.json({ runs: ${JSON.stringify([stubRun])} })`,
+      '  if (path === "approvals") return Response.json({ approvals: [] })',
+      '  return Response.json({ error: { code: "not_found", reason: "NotFound", message: path } }, { status: 404 })',
+      "}",
+      ""
     ].join("\n")
 }
 
 /** Libraries that an application with Next.js depends on. */
-export const nextLibraries: ReadonlyArray<string> = ["next", "react", "react-dom"]
+export const nextLibraries: ReadonlyArray<string> = ["@tanstack/react-query", "next", "react", "react-dom"]
+
+/** What a running application answered. */
+export interface Asked<A> {
+  /** The report of its route. */
+  readonly report: string
+  /** The page with the components, as the server renders it. */
+  readonly html: string
+  /** What a browser saw of that page. */
+  readonly seen: A
+}
 
 /**
- * Builds an application with Next.js in a project, with default settings, and asks its route for the report. The
- * packages are taken away before it starts, so the build must contain them.
+ * Builds an application with Next.js in a project, with default settings, asks its route for the report, and looks at
+ * its page. The packages are taken away before it starts, so the build must contain them.
  */
-export const askNext = async (project: string, bundler: "--turbopack" | "--webpack"): Promise<string> => {
+export const askNext = async <A>(
+  project: string,
+  bundler: "--turbopack" | "--webpack",
+  look: (url: string) => Promise<A>
+): Promise<Asked<A>> => {
   for (const [name, text] of Object.entries(nextFiles)) {
     mkdirSync(dirname(join(project, name)), { recursive: true })
     writeFileSync(join(project, name), text())
@@ -53,7 +116,7 @@ export const askNext = async (project: string, bundler: "--turbopack" | "--webpa
   const packages = ["@cogni", "effect"].map((name) => join(project, "node_modules", name))
   for (const path of packages) renameSync(path, `${path}.away`)
   try {
-    return await askServer(project)
+    return await askServer(project, look)
   } finally {
     for (const path of packages) renameSync(`${path}.away`, path)
   }
@@ -63,8 +126,8 @@ export const askNext = async (project: string, bundler: "--turbopack" | "--webpa
 const next = (...argv: ReadonlyArray<string>) =>
   ["env", "NEXT_TELEMETRY_DISABLED=1", process.execPath, "node_modules/next/dist/bin/next", ...argv] as const
 
-/** Starts the built application, and ends it when its route has answered. */
-const askServer = async (project: string): Promise<string> => {
+/** Starts the built application, and ends it when its routes have answered. */
+const askServer = async <A>(project: string, look: (url: string) => Promise<A>): Promise<Asked<A>> => {
   const [file, ...argv] = next("start", "--hostname", "127.0.0.1", "--port", "0")
   const server = spawn(file, argv, { cwd: project, stdio: ["ignore", "pipe", "pipe"] })
   let output = ""
@@ -78,10 +141,17 @@ const askServer = async (project: string): Promise<string> => {
     })
     void exited.then(() => reject(new Error(`next start ended early\n${output}`)))
   })
-  try {
-    const answered = await fetch(`${await url}/api/ask`, { signal: AbortSignal.timeout(Pace.hangMillis / 2) })
+  const textOf = async (path: string) => {
+    const answered = await fetch(`${await url}${path}`, { signal: AbortSignal.timeout(Pace.hangMillis / 2) })
     const text = await answered.text()
     return answered.ok ? text : `${answered.status}\n${output}`
+  }
+  try {
+    return {
+      report: await textOf("/api/ask"),
+      html: await textOf("/sandbox"),
+      seen: await look(`${await url}/sandbox`)
+    }
   } finally {
     server.kill()
     await exited

@@ -5,6 +5,7 @@
  */
 import { label } from "@cogni/sandbox-core/ResourceLabels"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
 import { execFile } from "node:child_process"
 import {
   appendFileSync,
@@ -17,6 +18,7 @@ import {
 } from "node:fs"
 import { homedir } from "node:os"
 import { join } from "node:path"
+import * as Browser from "../harness/Browser.ts"
 import * as BundledApp from "../harness/BundledApp.ts"
 import * as OldestNode from "../harness/OldestNode.ts"
 import * as PackedPackages from "../harness/PackedPackages.ts"
@@ -130,9 +132,42 @@ describe("installed from npm", () => {
   })
 
   for (const bundler of ["--turbopack", "--webpack"] as const) {
-    it(`a route of Next.js, built with ${bundler}, sends a large conversation through a gateway`, async () => {
-      assert.strictEqual(await BundledApp.askNext(packed.project, bundler), BundledApp.answer)
-    })
+    it.effect(
+      `an application with Next.js, built with ${bundler}, has a gateway in a route and runs in a page`,
+      () =>
+        Effect.gen(function* () {
+          const browser = yield* Browser.acquire
+          const look = async (url: string) => {
+            const page = await browser.newPage()
+            const problems: Array<string> = []
+            page.on("pageerror", ({ message }) => problems.push(message))
+            page.on("console", (message) => {
+              // The application has no icon, for which every browser asks.
+              if (message.type() === "error" && !message.location().url.endsWith("/favicon.ico"))
+                problems.push(message.text())
+            })
+            await page.goto(url)
+            const row = page.getByRole("row", { name: BundledApp.stubRun.runId })
+            await row.waitFor()
+            const href = await row.getByRole("link").getAttribute("href")
+            const surface = await page.evaluate<string>(
+              'getComputedStyle(document.querySelector(".cs-table")).borderCollapse'
+            )
+            return { problems, href, surface, text: await row.innerText() }
+          }
+          const { html, report, seen } = yield* Effect.promise(() =>
+            BundledApp.askNext(packed.project, bundler, look)
+          )
+          assert.strictEqual(report, BundledApp.answer)
+          assert.include(html, "Loading runs")
+          assert.strictEqual(seen.href, `/runs/${BundledApp.stubRun.runId}`)
+          for (const shown of [BundledApp.stubRun.agentId, "OomKilled", "gpt-5"])
+            assert.include(seen.text, shown)
+          // The style of the package is there too.
+          assert.strictEqual(seen.surface, "collapse")
+          assert.deepStrictEqual(seen.problems, [])
+        })
+    )
   }
 
   it("the command names the command that builds a missing image", async () => {
