@@ -1,5 +1,5 @@
 /**
- * Starts a run from a request: every refusal comes first, then the run lives in the scope of whoever started it.
+ * Starts a run from a request. Every refusal comes first. Then the run lives in the scope that started it.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
