@@ -25,7 +25,7 @@ export const make = (): ((dashboard: unknown) => ReadonlyArray<string>) => {
   try {
     const tsconfig = join(directory, "tsconfig.json")
     writeFileSync(tsconfig, JSON.stringify({ compilerOptions, files: [path] }))
-    const schema = createGenerator({
+    const schema: object = createGenerator({
       path,
       type,
       tsconfig,

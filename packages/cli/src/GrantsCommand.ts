@@ -150,7 +150,7 @@ const scopesOf = ({ graphs, readOnly }: CreateInput): ReadonlyArray<string> =>
 /** Fails if other flags allow what `--read-only` forbids: the operator may have meant either. */
 const checkReadOnly = (input: CreateInput) => {
   const { readOnly, output: _, ...others } = input
-  const kept: ReadonlySet<string> = new Set(["user", "account", "expiresSeconds"])
+  const kept: ReadonlySet<string> = new Set(["user", "account", "expiresSeconds", "seeGrants"])
   const isGiven = (value: unknown) =>
     Array.isArray(value) ? value.length > 0 : value !== undefined && value !== false
   return readOnly && Object.entries(others).some(([name, value]) => !kept.has(name) && isGiven(value))
@@ -158,7 +158,7 @@ const checkReadOnly = (input: CreateInput) => {
         refusal(
           "input",
           "--read-only: another flag permits runs or decisions, and a read-only grant has none",
-          "Use --read-only with --user, --account and --expires-in only, or omit it"
+          "Use --read-only with --user, --account, --expires-in and --see-grants only, or omit it"
         )
       )
     : Effect.void

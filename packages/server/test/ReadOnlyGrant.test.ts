@@ -14,9 +14,14 @@ const decided: Readonly<Record<string, "yes" | "no">> = {
   "POST /api/v1/ai/chat": "no",
   "GET /api/v1/approvals": "yes",
   "POST /api/v1/approvals/{id}": "no",
+  "GET /api/v1/connections": "yes",
+  "GET /api/v1/connections/{id}/uses": "yes",
+  "GET /api/v1/grants": "yes",
   "GET /api/v1/runs": "yes",
+  "POST /api/v1/runs": "no",
   "GET /api/v1/runs/{id}": "yes",
   "DELETE /api/v1/runs/{id}": "no",
+  "GET /api/v1/runs/{id}/answer": "yes",
   "GET /api/v1/runs/{id}/approvals": "yes",
   "GET /api/v1/runs/{id}/audit": "yes",
   "GET /api/v1/runs/{id}/audit/entries": "yes",
@@ -39,7 +44,7 @@ const endpoints = Object.entries(OpenApi.fromApi(ServerApi).paths).flatMap(([pat
   Object.keys(item).map((method) => ({ method: method.toUpperCase(), path }))
 )
 
-const readOnly = { allowSandbox: true, permissions: { readOnly: true, approve: true } }
+const readOnly = { allowSandbox: true, permissions: { readOnly: true, approve: true, seeGrants: true } }
 
 describe("a read-only grant", () => {
   it("is decided about for each endpoint of the API", () => {

@@ -2,8 +2,7 @@
  * Masks secrets in text that arrives in pieces, also one that is split between them.
  *
  * Each character of a secret becomes `*`. So text keeps its length, its lines and its offsets, and a terminal its
- * layout.
- * The last characters of a piece are held back while they may be the beginning of a secret; nothing else waits. A piece
+ * layout. The last characters of a piece are held back while they may be the beginning of a secret; nothing else waits. A piece
  * is scanned once, by patterns without nested repetition, and what is remembered is bounded.
  */
 
@@ -37,7 +36,8 @@ interface Form {
 
 const forms: ReadonlyArray<Form> = [
   { prefix: "sk-", body: "[\\w-]", bodyMin: 20, isWord: true },
-  ...["ghp_", "gho_", "ghu_", "ghs_", "ghr_"].map((prefix) => ({ prefix, body: "[A-Za-z0-9]", bodyMin: 30 })),
+  // Newer tokens of installations contain dots.
+  ...["ghp_", "gho_", "ghu_", "ghs_", "ghr_"].map((prefix) => ({ prefix, body: "[\\w.-]", bodyMin: 30 })),
   { prefix: "github_pat_", body: "\\w", bodyMin: 22 },
   { prefix: "glpat-", body: "[\\w-]", bodyMin: 20 },
   ...["AKIA", "ASIA"].map((prefix) => ({ prefix, body: "[A-Z0-9]", bodyMin: 16 })),
@@ -90,7 +90,7 @@ const formRules = (): Rules => {
       ].join("|"),
       "gu"
     ),
-    word: /[\w-]*$/u,
+    word: /[\w.-]*$/u,
     mayBegin: (text, from) => {
       if (!starts.has(text.slice(from, from + startChars))) return false
       const begun = text.slice(from)
