@@ -19,7 +19,8 @@ export interface HostProgram {
   readonly env: Readonly<Record<string, string>>
   /** Text that it reads from descriptor 3, hidden from other processes. */
   readonly descriptor3?: string | undefined
-  readonly runtimeSecondsMax: number
+  /** Absent: it runs until its scope closes. */
+  readonly runtimeSecondsMax?: number | undefined
   /** Limit on its stdout (default 16 MiB). Exceeding it is a failure. */
   readonly stdoutBytesMax?: number | undefined
   /** Receives its stdout, which the answer then does not contain. */
@@ -111,10 +112,10 @@ const listen = (child: ChildProcess, program: HostProgram): RunningProgram["answ
     settle(Exit.fail(new ProgramFailed({ problem, detail: `${name} ${detail}` })))
     killGroup(child)
   }
-  const late = setTimeout(
-    () => fail("too_slow", `took more than ${runtimeSecondsMax} s`),
-    runtimeSecondsMax * 1000
-  )
+  const late =
+    runtimeSecondsMax === undefined
+      ? undefined
+      : setTimeout(() => fail("too_slow", `took more than ${runtimeSecondsMax} s`), runtimeSecondsMax * 1000)
   child.once("error", () => fail("cannot_start", "cannot be started"))
   // Processes that it started, such as git-remote-https, end with it.
   child.once("exit", () => signalGroup(child))

@@ -16,7 +16,7 @@ export const read = <E>(
   bytesMax: number
 ): Stream.Stream<string | undefined, E> =>
   Stream.suspend(() => {
-    const split = makeSplitter(bytesMax)
+    const split = splitter(bytesMax)
     return input.pipe(
       Stream.concat(Stream.succeed(newline)),
       Stream.map(split),
@@ -27,10 +27,11 @@ export const read = <E>(
 
 const newline = new TextEncoder().encode("\n")
 
-const makeSplitter = (bytesMax: number) => {
+/** Splits chunks as {@link read} does, also blank lines, for bytes that no stream brings. */
+export const splitter = (bytesMax: number): ((chunk: Uint8Array) => ReadonlyArray<string | undefined>) => {
   let pieces: Array<Uint8Array> = []
   let bytes = 0
-  return (chunk: Uint8Array): ReadonlyArray<string | undefined> => {
+  return (chunk) => {
     const lines: Array<string | undefined> = []
     for (let at = 0; at < chunk.byteLength;) {
       const found = chunk.indexOf(newline[0]!, at)

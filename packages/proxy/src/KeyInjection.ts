@@ -205,6 +205,12 @@ export const header = (
   [name]: name === "authorization" ? bearer(secret) : Redacted.value(secret)
 })
 
+/** The environment variable of a credential that a program of a tool uses. */
+export const variable = (
+  name: string,
+  secret: Redacted.Redacted<string>
+): Readonly<Record<string, string>> => ({ [name]: Redacted.value(secret) })
+
 /** Replaces the key in a text of unknown origin: in plain text, escaped in JSON, or percent-encoded. */
 export const scrub = (text: string, upstreamKey: UpstreamKey): string => {
   const key = Redacted.value(upstreamKey)

@@ -40,29 +40,46 @@ export type Lookup = (
 const systemLookup: Lookup = (hostname, answer) =>
   dns.lookup(hostname, { all: true }, (error, addresses) => answer(error, addresses))
 
+/** An open request, or none if its address is not allowed, and why it has no answer if it fails. */
+export interface OpenRequest {
+  readonly outgoing: http.ClientRequest | undefined
+  readonly problem: () => "private_address" | "unreachable"
+}
+
+/** Opens the request. Its caller sends the body and reads the answer. */
+export const open = (
+  request: Omit<GuardedRequest, "answerBytesMax" | "body">,
+  find: Lookup = systemLookup
+): OpenRequest => {
+  const { url } = request
+  const isAllowed = addressCheck(request)
+  const hostname = url.hostname.replace(/^\[|\]$/gu, "")
+  // An address as host name is connected to without a lookup.
+  if (isIP(hostname) !== 0 && !isAllowed(hostname))
+    return { outgoing: undefined, problem: () => "private_address" }
+  let problem: ReturnType<OpenRequest["problem"]> = "unreachable"
+  const start = url.protocol === "https:" ? https.request : http.request
+  const outgoing = start(url, {
+    // No connection is shared: one of another request may lead to another address.
+    agent: false,
+    method: request.method,
+    headers: { ...request.headers, "accept-encoding": "identity", "user-agent": "cogni-sandbox" },
+    lookup: lookupOf(find, isAllowed, () => {
+      problem = "private_address"
+    })
+  })
+  return { outgoing, problem: () => problem }
+}
+
 /** Sends the request, and reads the whole answer. It ends when it is interrupted. */
 export const send = (
   request: GuardedRequest,
   find: Lookup = systemLookup
 ): Effect.Effect<GuardedAnswer, GuardedProblem> =>
   Effect.callback<GuardedAnswer, GuardedProblem>((resume) => {
-    const { url } = request
     const fail = (problem: GuardedProblem) => resume(Effect.fail(problem))
-    const isAllowed = addressCheck(request)
-    const hostname = url.hostname.replace(/^\[|\]$/gu, "")
-    // An address as host name is connected to without a lookup.
-    if (isIP(hostname) !== 0 && !isAllowed(hostname)) return void fail("private_address")
-    let problem: GuardedProblem = "unreachable"
-    const open = url.protocol === "https:" ? https.request : http.request
-    const outgoing = open(url, {
-      // No connection is shared: one of another request may lead to another address.
-      agent: false,
-      method: request.method,
-      headers: { ...request.headers, "accept-encoding": "identity", "user-agent": "cogni-sandbox" },
-      lookup: lookupOf(find, isAllowed, () => {
-        problem = "private_address"
-      })
-    })
+    const { outgoing, problem } = open(request, find)
+    if (outgoing === undefined) return void fail(problem())
     outgoing.once("response", (answer) => {
       const { headers, statusCode = 502 } = answer
       const pieces: Array<Buffer> = []
@@ -89,12 +106,12 @@ export const send = (
       socket.destroy()
       fail("unreachable")
     })
-    outgoing.on("error", () => fail(problem))
+    outgoing.on("error", () => fail(problem()))
     outgoing.end(request.body)
     return Effect.sync(() => void outgoing.destroy())
   })
 
-const addressCheck = ({ allowPrivateAddresses }: GuardedRequest) => {
+const addressCheck = ({ allowPrivateAddresses }: Pick<GuardedRequest, "allowPrivateAddresses">) => {
   if (allowPrivateAddresses) return () => true
   const own = new Set(
     Object.values(networkInterfaces()).flatMap((entries) => (entries ?? []).map(({ address }) => address))

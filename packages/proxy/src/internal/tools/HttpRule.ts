@@ -15,12 +15,20 @@ export type Method = typeof Method.Type
 /** Maximum rules of one host. */
 const rulesMax = 64
 
-const Origin = Schema.String.check(
+/** Scheme, host and port of a server. */
+export const Origin = Schema.String.check(
   Schema.makeFilter((text: string) =>
     /^https?:\/\//u.test(text) && URL.canParse(text) && new URL(text).origin === text
       ? undefined
       : "Expected https://HOST or https://HOST:PORT in lower case"
   )
+)
+
+/** Header that carries a credential. */
+export const HeaderName = Schema.String.check(
+  Schema.isPattern(/^(?:authorization|private-token|x-[a-z0-9-]{1,60}|api-key)$/u, {
+    expected: "authorization, api-key, private-token or x-NAME, in lower case"
+  })
 )
 
 /** One permission: an origin, and what may be requested there. */
@@ -40,13 +48,7 @@ export const HttpRule = Schema.Struct({
   /** Connection whose credential the host adds. Its server must be the origin. Default: none. */
   connection: Schema.optionalKey(Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))),
   /** Header of the credential. Default: `authorization`, as a bearer token. Others get the credential as it is. */
-  header: Schema.optionalKey(
-    Schema.String.check(
-      Schema.isPattern(/^(?:authorization|private-token|x-[a-z0-9-]{1,60}|api-key)$/u, {
-        expected: "authorization, api-key, private-token or x-NAME, in lower case"
-      })
-    )
-  ),
+  header: Schema.optionalKey(HeaderName),
   /** Whether its addresses may be private or belong to this host (default false). */
   allowPrivateAddresses: Schema.optionalKey(Schema.Boolean)
 }).check(

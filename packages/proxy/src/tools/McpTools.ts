@@ -1,0 +1,296 @@
+/**
+ * Tools of MCP servers, which the host connects to on behalf of runs.
+ *
+ * The operator names each server and the effect class of each tool. A server is not trusted: its annotations decide
+ * nothing, a tool that changes is closed until the host restarts, and what it sends is limited. A credential belongs to
+ * one call: the server gets a process or a session of its own for it, which ends with the call.
+ */
+import { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
+import * as ToolUse from "@cogni/sandbox-connections/ToolUse"
+import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
+import type { McpClientFailed } from "@cogni/sandbox-loop/McpClient"
+import * as Tool from "@cogni/sandbox-loop/Tool"
+import { Duration, Effect, type Redacted, Schema, type Scope, Semaphore } from "effect"
+import * as KeyInjection from "../KeyInjection.ts"
+import * as McpLink from "../internal/tools/McpLink.ts"
+import * as McpPins from "../internal/tools/McpPins.ts"
+import * as McpResult from "../internal/tools/McpResult.ts"
+import * as McpServerRule from "../internal/tools/McpServerRule.ts"
+import * as McpSession from "../internal/tools/McpSession.ts"
+
+/** Servers, as an array of rules. */
+export const McpServers = McpServerRule.McpServerRules
+
+export type McpServers = typeof McpServers.Type
+
+/** A server, and the values of the variables that its program gets. */
+export interface McpServer {
+  readonly rule: McpServers[number]
+  readonly environment: Readonly<Record<string, string>>
+}
+
+/** A server whose tools cannot be offered. */
+export class McpServerRefused extends Schema.TaggedError<McpServerRefused>()("McpServerRefused", {
+  server: Schema.String,
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  override get message(): string {
+    return `the MCP server ${this.server} ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** Concurrent calls of one server. */
+const callsMax = 8
+
+/** Default time limit of one call, in seconds. */
+const callSecondsMax = 60
+
+/** Default longest result of a call, in bytes. */
+const resultBytesMax = 256 * 1024
+
+/**
+ * Connects to the servers, and returns the tools that the operator offers. A server with a connection lists them with
+ * the credential of the current `ConnectionUser`.
+ */
+export const make = (
+  servers: ReadonlyArray<McpServer>
+): Effect.Effect<ReadonlyArray<Tool.Tool>, McpServerRefused, ConnectionBroker | Scope.Scope> =>
+  Effect.map(
+    Effect.forEach(
+      servers,
+      (server) =>
+        server.rule.optional === true ? toolsOf(server).pipe(Effect.catch(without)) : toolsOf(server),
+      { concurrency: 4 }
+    ),
+    (found) => found.flat()
+  )
+
+const without = (refused: McpServerRefused) =>
+  Effect.as(Effect.logWarning(`${refused.message}. This host starts without its tools`), [])
+
+/** Uses a connection to a server for one call. */
+type Use = <A>(
+  request: Pick<ToolUse.ToolRequest, "purpose" | "target" | "toolId">,
+  use: (
+    session: McpSession.McpSession,
+    secret: Redacted.Redacted<string> | undefined
+  ) => Effect.Effect<A, ToolUse.ToolProblem | McpClientFailed>
+) => Effect.Effect<A, ToolUse.ToolProblem>
+
+const toolsOf = Effect.fnUntraced(function* (
+  server: McpServer
+): Effect.fn.Return<ReadonlyArray<Tool.Tool>, McpServerRefused, ConnectionBroker | Scope.Scope> {
+  const { rule } = server
+  const refused = (detail: string) =>
+    new McpServerRefused({
+      server: rule.name,
+      detail,
+      remedy: "Correct it or its entry, or mark the entry optional"
+    })
+  const use = yield* useOf(server)
+  const pins = yield* use(
+    { purpose: "tool_read", toolId: `${rule.name}__list_tools`, target: `${rule.name} tools/list` },
+    Effect.fnUntraced(function* (session, secret) {
+      const listed = yield* session.tools
+      if (secret !== undefined && isRepeated(listed, secret)) return yield* Effect.fail(repeating)
+      return yield* Effect.mapError(
+        Effect.fromResult(McpPins.make(rule, listed)),
+        (detail): ToolUse.ToolProblem => ({ code: "execution", detail: `cannot offer its tools: ${detail}` })
+      )
+    })
+  ).pipe(Effect.mapError(({ detail }) => refused(`is refused: ${detail}`)))
+  const unused = McpServerRule.unusedPatterns(
+    rule,
+    pins.map(({ name }) => name.slice(rule.name.length + 2))
+  )
+  if (unused.length > 0)
+    yield* Effect.logWarning(`the MCP server ${rule.name} has no tools for ${unused.join(", ")}`)
+  return pins.map((pin) => toolOf(rule, pin, use))
+})
+
+/** A server with a connection gets a process or a session for each call, because its credential is of one account. */
+const useOf = Effect.fnUntraced(function* (
+  server: McpServer
+): Effect.fn.Return<Use, never, ConnectionBroker | Scope.Scope> {
+  const { rule } = server
+  const { connection } = rule
+  const calls = yield* Semaphore.make(callsMax)
+  if (connection === undefined) {
+    const link = yield* McpLink.make(`the MCP server ${rule.name}`, McpSession.open(server, undefined))
+    return (_request, use) =>
+      calls.withPermit(
+        Effect.mapError(
+          link.use((session) => use(session, undefined)),
+          told(undefined)
+        )
+      )
+  }
+  const broker = yield* ConnectionBroker
+  const allowed = McpServerRule.credentialServer(rule)
+  return (request, use) =>
+    calls.withPermit(
+      ToolUse.call(broker, { ...request, connection, server: allowed }, ({ permit, secret }) =>
+        // Compared again: the broker may be another implementation.
+        permit.server === allowed
+          ? McpSession.open(server, secret).pipe(
+              Effect.flatMap((session) => use(session, secret)),
+              Effect.scoped,
+              Effect.mapError(told(secret))
+            )
+          : Effect.fail({
+              code: "policy_denied",
+              detail: "the credential of this tool is for another server"
+            })
+      )
+    )
+})
+
+const toolOf = (rule: McpServerRule.McpServerRule, pin: McpPins.Pin, use: Use): Tool.Tool => {
+  const { callSecondsMax: secondsMax = callSecondsMax, resultBytesMax: bytesMax = resultBytesMax } = rule
+  const isReading = pin.effect === "read_only"
+  let isClosed = false
+  const request = {
+    purpose: isReading ? "tool_read" : "tool_write",
+    toolId: pin.name,
+    target: `${rule.name} ${pin.own}`.slice(0, 200)
+  } as const
+  const tool = Tool.make({
+    name: pin.name,
+    description: pin.description,
+    effect: pin.effect,
+    input: Schema.Record(Schema.String, Schema.Unknown),
+    output: Schema.Unknown,
+    // The limit below comes first: it knows whether the call was sent.
+    runtimeSecondsMax: secondsMax + 10,
+    resultBytesMax: bytesMax,
+    execute: (input) =>
+      Effect.suspend(() => {
+        let isSent = false
+        const call = use(
+          request,
+          Effect.fnUntraced(function* (session, secret) {
+            if (isClosed || !McpPins.isSame(pin, yield* session.tools)) {
+              if (!isClosed) yield* Effect.logError(changed(rule.name, pin))
+              isClosed = true
+              return yield* Effect.fail(closed)
+            }
+            isSent = true
+            const answer = yield* session.call(pin.own, input)
+            return yield* resultOf(answer, secret)
+          })
+        )
+        const sent = (problem: ToolUse.ToolProblem) =>
+          isSent && !isReading ? ToolUse.afterSending(problem) : problem
+        return call.pipe(
+          Effect.mapError((problem) => new Tool.ToolFailed(sent(problem))),
+          Effect.timeoutOrElse({
+            duration: Duration.seconds(secondsMax),
+            orElse: () => Effect.fail(late(secondsMax, isSent && !isReading))
+          })
+        )
+      })
+  })
+  return { ...tool, inputSchema: pin.inputSchema, check: (input) => tool.check(input) ?? missing(pin, input) }
+}
+
+/** Describes a missing argument. The server checks everything else. */
+const missing = ({ inputSchema }: McpPins.Pin, input: unknown): string | undefined => {
+  const { required } = inputSchema
+  const given = input as Readonly<Record<string, unknown>>
+  const absent = Array.isArray(required)
+    ? required.filter((key): key is string => typeof key === "string" && !Object.hasOwn(given, key))
+    : []
+  return absent.length === 0 ? undefined : `missing arguments: ${absent.join(", ").slice(0, 500)}`
+}
+
+const resultOf = Effect.fnUntraced(function* (
+  answer: Parameters<typeof McpResult.make>[0],
+  secret: Redacted.Redacted<string> | undefined
+): Effect.fn.Return<unknown, ToolUse.ToolProblem> {
+  const result = McpResult.make(answer)
+  if (answer.isError) {
+    const said = McpResult.textOf(result).slice(0, saidCharactersMax)
+    return yield* Effect.fail<ToolUse.ToolProblem>({
+      code: "execution",
+      detail: clean(said, secret) ?? repeating.detail
+    })
+  }
+  if (McpResult.isUnsupported(result)) return yield* Effect.fail(unsupported)
+  const text = JSON.stringify(result)
+  if (JsonSurvey.problemOf(new TextEncoder().encode(text)) !== undefined) return yield* Effect.fail(tooDeep)
+  if (secret === undefined) return result
+  const cleaned = scrubbed(result, secret)
+  return KeyInjection.repeats(JSON.stringify(cleaned), secret) ? yield* Effect.fail(repeating) : cleaned
+})
+
+/** Removes the credential from each text of a JSON value. */
+const scrubbed = (value: unknown, secret: Redacted.Redacted<string>): unknown =>
+  typeof value === "string"
+    ? KeyInjection.scrub(value, secret)
+    : Array.isArray(value)
+      ? value.map((inner) => scrubbed(inner, secret))
+      : typeof value === "object" && value !== null
+        ? Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, scrubbed(inner, secret)]))
+        : value
+
+/** Longest text of an error of a server, in characters. */
+const saidCharactersMax = 2000
+
+/** Removes the credential. Returns `undefined` if the text repeats it in an encoding. */
+const clean = (text: string, secret: Redacted.Redacted<string> | undefined): string | undefined => {
+  if (secret === undefined) return text
+  const cleaned = KeyInjection.scrub(text, secret)
+  return KeyInjection.repeats(cleaned, secret) ? undefined : cleaned
+}
+
+const isRepeated = (value: unknown, secret: Redacted.Redacted<string>): boolean => {
+  const text = JSON.stringify(value)
+  return KeyInjection.scrub(text, secret) !== text || KeyInjection.repeats(text, secret)
+}
+
+/** Describes a failed connection to an agent. */
+const told =
+  (secret: Redacted.Redacted<string> | undefined) =>
+  (problem: ToolUse.ToolProblem | McpClientFailed): ToolUse.ToolProblem => {
+    if (!("_tag" in problem)) return problem
+    const { detail, reason, said } = problem
+    if (reason !== "refused") return { code: "unavailable", detail: `the server of this tool ${detail}` }
+    const words = said === undefined ? "" : `: ${clean(said, secret) ?? "its words repeat the credential"}`
+    return { code: "execution", detail: `the server of this tool ${detail}${words}` }
+  }
+
+const changed = (server: string, { digest, name, own }: McpPins.Pin): string =>
+  `the MCP server ${server} has changed its tool ${JSON.stringify(own.slice(0, 100))} since this host started ` +
+  `(it was ${digest.slice(0, 12)}). ${name} is closed. Review the tool, and restart this host to offer it again`
+
+const closed: ToolUse.ToolProblem = {
+  code: "policy_denied",
+  detail:
+    "this tool has changed since it was allowed, so it is closed. The operator of the host can open it again"
+}
+
+const repeating: ToolUse.ToolProblem = {
+  code: "redaction_failed",
+  detail: "the answer repeats the credential of the host in an encoding, so it is not shown"
+}
+
+const unsupported: ToolUse.ToolProblem = {
+  code: "execution",
+  detail: "unsupported: the result has only images, audio or binary resources, which are not passed on"
+}
+
+const tooDeep: ToolUse.ToolProblem = {
+  code: "execution",
+  detail: "the result is nested too deeply, or has too many values. Ask for less"
+}
+
+const late = (secondsMax: number, mayHaveActed: boolean) =>
+  new Tool.ToolFailed({
+    code: "timeout",
+    detail:
+      `the server of this tool did not answer within ${secondsMax} s. ` +
+      (mayHaveActed
+        ? "The call may have had its effect: check before you repeat it"
+        : "Ask for less, or try again")
+  })
