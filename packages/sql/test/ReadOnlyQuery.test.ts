@@ -1,0 +1,285 @@
+/** Queries of an agent against a real SQLite file and a real PostgreSQL: what they read, and what they cannot do. */
+import * as PgClient from "@effect/sql-pg/PgClient"
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Exit, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { DatabaseSync } from "node:sqlite"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as ReadOnlyQuery from "@cogni/sandbox-sql/ReadOnlyQuery"
+import * as ReadOnlyPostgres from "../src/internal/ReadOnlyPostgres.ts"
+import * as PostgresServer from "../../../test/harness/PostgresServer.ts"
+
+const failure = <A>(query: Effect.Effect<A, ReadOnlyQuery.QueryFailed>) =>
+  Effect.map(Effect.flip(query), ({ detail, reason }) => [reason, detail] as const)
+
+const sqlite = Effect.map(
+  Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-query-"))),
+    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+  ),
+  (directory) => {
+    const path = join(directory, "data.db")
+    const other = join(directory, "other.db")
+    for (const place of [path, other]) {
+      const db = new DatabaseSync(place)
+      db.exec("CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT, blob BLOB)")
+      db.exec(
+        "INSERT INTO notes VALUES (1, 'one', x'00ff'), (2, 'two', NULL), (9007199254740993, 'far', NULL)"
+      )
+      db.close()
+    }
+    const notes = () => {
+      const db = new DatabaseSync(path, { readOnly: true })
+      const rows = db.prepare("SELECT text FROM notes").all()
+      db.close()
+      return rows.map((row) => row["text"])
+    }
+    return {
+      directory,
+      other,
+      notes,
+      query: (sql: string) => ReadOnlyQuery.run({ type: "sqlite", path }, sql)
+    }
+  }
+)
+
+describe("a query of SQLite", () => {
+  it.live("reads rows as JSON", () =>
+    Effect.gen(function* () {
+      const { query } = yield* sqlite
+      const told = yield* query("SELECT * FROM notes ORDER BY id -- a comment")
+      assert.deepStrictEqual(told, {
+        isTruncated: false,
+        rows: [
+          { id: 1, text: "one", blob: { bytes: 2 } },
+          { id: 2, text: "two", blob: null },
+          { id: "9007199254740993", text: "far", blob: null }
+        ]
+      })
+      const named = yield* query("WITH a AS (SELECT count(*) AS n FROM notes) SELECT n FROM a")
+      assert.deepStrictEqual(named.rows, [{ n: 3 }])
+    })
+  )
+
+  it.live("cannot do anything else", () =>
+    Effect.gen(function* () {
+      const { directory, notes, other, query } = yield* sqlite
+      const out = join(directory, "written.db")
+      const corpus = [
+        "INSERT INTO notes VALUES (3, 'three', NULL)",
+        "UPDATE notes SET text = 'x'",
+        "DELETE FROM notes",
+        "DROP TABLE notes",
+        "CREATE TABLE more (id)",
+        "CREATE TEMP TABLE more (id)",
+        "WITH gone AS (DELETE FROM notes RETURNING *) SELECT * FROM gone",
+        "DELETE FROM notes RETURNING *",
+        `ATTACH '${other}' AS other`,
+        `VACUUM INTO '${out}'`,
+        "PRAGMA writable_schema = ON",
+        "PRAGMA query_only = OFF",
+        "BEGIN; DELETE FROM notes; COMMIT",
+        "SELECT 1; DELETE FROM notes",
+        "SELECT 1) ; DELETE FROM notes; --",
+        "SELECT 1) ; DELETE FROM notes; SELECT * FROM (SELECT 1",
+        "SELECT load_extension('/tmp/x.so')",
+        `SELECT writefile('${out}', 'x')`,
+        "SELECT readfile('/etc/passwd')",
+        "SELECT fts3_tokenizer('simple', x'00')",
+        "SELECT edit('x', '/bin/sh')",
+        "EXPLAIN DELETE FROM notes",
+        "",
+        "-- nothing",
+        "SELECT \0 1"
+      ]
+      for (const sql of corpus) {
+        const exit = yield* Effect.exit(query(sql))
+        assert.isTrue(Exit.isFailure(exit), `${sql} was answered with ${JSON.stringify(exit)}`)
+      }
+      assert.deepStrictEqual(notes(), ["one", "two", "far"])
+      assert.isFalse(existsSync(out))
+      assert.include((yield* failure(query("SELECT 1) ; SELECT * FROM (SELECT 2")))[1], "one SELECT")
+    })
+  )
+
+  it.live("has limits on rows, bytes, memory and time", () =>
+    Effect.gen(function* () {
+      const { query } = yield* sqlite
+      const many =
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) SELECT i FROM n"
+      const told = yield* query(many)
+      assert.strictEqual(told.rows.length, ReadOnlyQuery.limits.rowsMax)
+      assert.isTrue(told.isTruncated)
+      assert.strictEqual((yield* query("SELECT 1 AS a) LIMIT 5 /*")).rows.length, 1)
+      const big = yield* query("SELECT hex(zeroblob(100000)) FROM notes")
+      assert.isTrue(big.isTruncated)
+      assert.strictEqual(big.rows.length, 1)
+      assert.strictEqual((yield* failure(query("SELECT zeroblob(900000000)")))[0], "failed")
+      const long = "x".repeat(ReadOnlyQuery.limits.sqlCharactersMax + 1)
+      assert.strictEqual((yield* failure(query(long)))[0], "refused")
+      const endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+      assert.deepStrictEqual((yield* failure(query(endless)))[0], "slow")
+    })
+  )
+
+  it.live("says that a missing database cannot be read, and makes none", () =>
+    Effect.gen(function* () {
+      const { directory } = yield* sqlite
+      const path = join(directory, "missing.db")
+      yield* Effect.flip(ReadOnlyQuery.run({ type: "sqlite", path }, "SELECT 1"))
+      assert.isFalse(existsSync(path))
+      writeFileSync(path, "this is no database, but a text of some length")
+      yield* Effect.flip(ReadOnlyQuery.run({ type: "sqlite", path }, "SELECT * FROM sqlite_schema"))
+    })
+  )
+})
+
+class Postgres extends Context.Service<
+  Postgres,
+  {
+    readonly admin: (sql: string) => Effect.Effect<ReadonlyArray<Record<string, unknown>>>
+    readonly as: (
+      username: string,
+      password: string
+    ) => (sql: string) => Effect.Effect<ReadOnlyQuery.QueryAnswer, ReadOnlyQuery.QueryFailed>
+    readonly query: (sql: string) => Effect.Effect<ReadOnlyQuery.QueryAnswer, ReadOnlyQuery.QueryFailed>
+  }
+>()("test/Postgres") {}
+
+const secret = "reader-p@ss"
+
+const postgres = Layer.effect(
+  Postgres,
+  Effect.gen(function* () {
+    const server = yield* PostgresServer.acquire
+    yield* server.database("app")
+    const host = decodeURIComponent(server.url("app").split("?host=")[1]!)
+    const admin = (sql: string) =>
+      Effect.flatMap(SqlClient, (client) => client.unsafe<Record<string, unknown>>(sql)).pipe(
+        Effect.provide(
+          Layer.fresh(
+            PgClient.layer({
+              path: `${host}/.s.PGSQL.5432`,
+              database: "app",
+              username: "cogni",
+              password: Redacted.make(PostgresServer.password)
+            })
+          )
+        ),
+        Effect.orDie
+      )
+    yield* admin("CREATE TABLE notes (id bigint, text text, at timestamptz DEFAULT now())")
+    yield* admin("INSERT INTO notes (id, text) VALUES (1, 'one'), (2, 'two')")
+    yield* admin("CREATE SEQUENCE counter")
+    yield* admin(
+      "CREATE FUNCTION erase() RETURNS int LANGUAGE sql SECURITY DEFINER AS 'DELETE FROM notes RETURNING 1'"
+    )
+    yield* admin(`CREATE ROLE reader LOGIN PASSWORD '${secret}'`)
+    yield* admin("GRANT ALL ON ALL TABLES IN SCHEMA public TO reader")
+    yield* admin("GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO reader")
+    yield* admin("GRANT ALL ON SCHEMA public TO reader")
+    const as = (username: string, password: string) => (sql: string) =>
+      ReadOnlyQuery.run({ type: "postgres", host, database: "app", username }, sql, Redacted.make(password))
+    return { admin, as, query: as("reader", secret) }
+  })
+)
+
+describe("a query of PostgreSQL", () => {
+  it.layer(postgres, { excludeTestServices: true, timeout: "5 minutes" })((it) => {
+    it.effect("reads rows as JSON, at most a limit of them", () =>
+      Effect.gen(function* () {
+        const { query } = yield* Postgres
+        const told = yield* query("SELECT id, text FROM notes ORDER BY id -- a comment")
+        assert.deepStrictEqual(JSON.parse(JSON.stringify(told.rows)), [
+          { id: "1", text: "one" },
+          { id: "2", text: "two" }
+        ])
+        const many = yield* query("SELECT i FROM generate_series(1, 1000000) AS i")
+        assert.strictEqual(many.rows.length, ReadOnlyQuery.limits.rowsMax)
+        assert.isTrue(many.isTruncated)
+        assert.isTrue((yield* query("SELECT repeat('x', 300000) AS big FROM notes")).isTruncated)
+      })
+    )
+
+    it.effect("cannot do anything else", () =>
+      Effect.gen(function* () {
+        const { admin, query } = yield* Postgres
+        const corpus = [
+          "INSERT INTO notes (id) VALUES (3)",
+          "UPDATE notes SET text = 'x'",
+          "DELETE FROM notes",
+          "DELETE FROM notes RETURNING *",
+          "TRUNCATE notes",
+          "DROP TABLE notes",
+          "CREATE TABLE more (id int)",
+          "SELECT * INTO more FROM notes",
+          "WITH gone AS (DELETE FROM notes RETURNING *) SELECT * FROM gone",
+          "SELECT * FROM notes FOR UPDATE",
+          "SELECT erase()",
+          "SELECT nextval('counter')",
+          "SELECT setval('counter', 9)",
+          "SELECT \"nextval\"('counter')",
+          "COPY notes TO PROGRAM 'touch /tmp/cogni-copied'",
+          "COPY (SELECT 1) TO '/tmp/cogni-copied'",
+          "COPY notes FROM '/etc/passwd'",
+          "SELECT pg_read_file('/etc/passwd')",
+          "SELECT pg_ls_dir('/')",
+          "SELECT lo_import('/etc/passwd')",
+          "SELECT pg_terminate_backend(pid) FROM pg_stat_activity",
+          'SELECT U&"pg\\005fterminate_backend"(1)',
+          "SELECT query_to_xml('DELETE FROM notes', true, false, '')",
+          "SELECT pg_advisory_lock(1)",
+          "SELECT pg_notify('a', 'b')",
+          "SELECT set_config('transaction_read_only', 'off', false)",
+          "SET transaction_read_only = off",
+          "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
+          "COMMIT",
+          "SELECT 1; DELETE FROM notes",
+          "SELECT 1; COMMIT; DELETE FROM notes",
+          "LISTEN a",
+          "NOTIFY a",
+          "DO $$ BEGIN DELETE FROM notes; END $$",
+          "CALL erase()",
+          "EXPLAIN ANALYZE DELETE FROM notes",
+          "LOCK TABLE notes",
+          "VACUUM",
+          "GRANT ALL ON notes TO PUBLIC",
+          "ALTER ROLE reader SUPERUSER",
+          "",
+          "SELECT \0 1"
+        ]
+        for (const sql of corpus) {
+          const exit = yield* Effect.exit(query(sql))
+          assert.isTrue(Exit.isFailure(exit), `${sql} was answered with ${JSON.stringify(exit)}`)
+        }
+        assert.strictEqual((yield* admin("SELECT * FROM notes")).length, 2)
+        assert.isFalse(existsSync("/tmp/cogni-copied"))
+      })
+    )
+
+    it.effect("is not run for a superuser, or with a wrong password", () =>
+      Effect.gen(function* () {
+        const { as } = yield* Postgres
+        const [reason, detail] = yield* failure(as("cogni", PostgresServer.password)("SELECT 1"))
+        assert.strictEqual(reason, "unavailable")
+        assert.include(detail, "superuser")
+        const [wrong, words] = yield* failure(as("reader", "wrong")("SELECT 1"))
+        assert.strictEqual(wrong, "unavailable")
+        assert.notInclude(words, "reader")
+      })
+    )
+  })
+
+  it.each(["SELECT PG_SLEEP(1)", "select dblink_connect('x')", "SELECT 'lo_export'", "SELECT u& 'x'"])(
+    "is refused before the database sees it: %s",
+    (sql) => {
+      assert.isDefined(ReadOnlyPostgres.refusalOf(sql))
+    }
+  )
+
+  it("is not refused for words that only look similar", () => {
+    assert.isUndefined(ReadOnlyPostgres.refusalOf("SELECT blo_x, nextvalue FROM setvalues WHERE us& 1"))
+  })
+})
