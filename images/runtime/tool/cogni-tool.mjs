@@ -1,6 +1,7 @@
 #!/usr/local/bin/node
 // cogni-tool: calls a host tool through the sandbox's socket. Exit codes: images/README.md.
 import { readFileSync } from "node:fs"
+import { request } from "node:http"
 import { parseArgs } from "node:util"
 
 const base = process.env.COGNI_TOOL_URL ?? "http://localhost:8080"
@@ -12,6 +13,8 @@ const help = `Usage: cogni-tool COMMAND
   list                                  list the tools that this sandbox may call
   schema TOOL                           print the arguments of a tool as JSON Schema
 
+  --timeout SECONDS                     how long to wait for an answer (default 3700: a call may wait for an approval)
+
 The result is JSON on standard output. Exit codes: 0 success, 1 the tool failed, 2 wrong usage, 3 not allowed, 4 no host.`
 
 const stop = (code, message) => {
@@ -19,14 +22,41 @@ const stop = (code, message) => {
   process.exit(code)
 }
 
+// Unlike fetch, which gives up on an answer after five minutes.
+const send = (path, { body, headers = {}, method = "GET" } = {}) =>
+  new Promise((resolve, reject) => {
+    const signal = AbortSignal.timeout(secondsMax * 1000)
+    const outgoing = request(`${base}${path}`, { method, headers, signal }, (incoming) => {
+      const pieces = []
+      incoming.on("data", (piece) => pieces.push(piece))
+      incoming.on("error", reject)
+      incoming.on("end", () => {
+        const status = incoming.statusCode ?? 0
+        resolve({ status, ok: status >= 200 && status < 300, text: Buffer.concat(pieces).toString("utf8") })
+      })
+    })
+    outgoing.on("error", reject)
+    outgoing.end(body)
+  })
+
 const ask = async (path, init) => {
   let response
   try {
-    response = await fetch(`${base}${path}`, { signal: AbortSignal.timeout(600_000), ...init })
-  } catch {
+    response = await send(path, init)
+  } catch (error) {
+    if (error.name === "AbortError" || error.name === "TimeoutError")
+      return stop(
+        exitCode.failed,
+        `timeout: no answer within ${secondsMax} s. The call may still wait or run: check before you repeat it`
+      )
+    if (error.code === "ECONNRESET")
+      return stop(
+        exitCode.failed,
+        "unavailable: the host ended the connection. The call may have had its effect"
+      )
     return stop(exitCode.unreachable, "no host answers: this sandbox has no model, and therefore no tools")
   }
-  const text = await response.text()
+  const { text } = response
   let answer
   try {
     answer = JSON.parse(text)
@@ -71,7 +101,10 @@ const commands = {
 
 const parse = () => {
   try {
-    return parseArgs({ allowPositionals: true, options: { help: { type: "boolean", short: "h" } } })
+    return parseArgs({
+      allowPositionals: true,
+      options: { help: { type: "boolean", short: "h" }, timeout: { type: "string", default: "3700" } }
+    })
   } catch (error) {
     return stop(exitCode.usage, error.message)
   }
@@ -79,6 +112,9 @@ const parse = () => {
 
 const { positionals, values } = parse()
 const [command, ...rest] = positionals
+const secondsMax = Number(values.timeout)
+if (!(secondsMax > 0 && secondsMax <= 86_400))
+  stop(exitCode.usage, "--timeout requires seconds, from 1 to 86400")
 if (values.help) console.log(help)
 else if (command === undefined || !Object.hasOwn(commands, command)) {
   console.error(help)

@@ -78,8 +78,12 @@ export const serve = <E, E2, R>(
       .onRequest("session/new", ({ params, signal }) => answer(sessions.open(params), signal))
       .onRequest("session/prompt", async ({ client, params, signal }) => {
         // Before anything asynchronous: a cancellation that follows at once must find the turn.
-        const turn = sessions.begin(params, (update) =>
-          client.notify("session/update", { sessionId: params.sessionId, update })
+        const { sessionId } = params
+        const turn = sessions.begin(
+          params,
+          (update) => client.notify("session/update", { sessionId, update }),
+          (question, cancellationSignal) =>
+            client.request("session/request_permission", { sessionId, ...question }, { cancellationSignal })
         )
         if (turn._tag === "Failure") throw requestError(turn.failure, options)
         // It also aborts when the connection closes, and then this fiber may be interrupted itself.

@@ -15,6 +15,16 @@ export interface AcpSessionRequest {
   readonly cwd: string
 }
 
+/** A call of a tool that the user may allow. */
+export interface AcpQuestion {
+  /** Unique in the session. */
+  readonly id: string
+  /** One line that names the tool. */
+  readonly title: string
+  /** The whole arguments. An agent wrote them. */
+  readonly arguments: string
+}
+
 /** One prompt and its session's conversation. */
 export interface AcpTurn {
   readonly prompt: string
@@ -22,6 +32,11 @@ export interface AcpTurn {
   readonly earlier: ReadonlyArray<Message>
   /** Sends what the agent reports. Waits until the client has room for it. */
   readonly say: (event: AgentEvent) => Effect.Effect<void>
+  /**
+   * Asks the user whether a call may run, and waits for the answer. `false` if the user denies it, cancels the prompt,
+   * or has a client that cannot ask.
+   */
+  readonly ask: (question: AcpQuestion) => Effect.Effect<boolean>
   /** Tells the user something about the run, beside the agent's answer. */
   readonly note: (severity: "info" | "warning", text: string) => Effect.Effect<void>
 }

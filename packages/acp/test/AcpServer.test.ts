@@ -197,7 +197,11 @@ describe("an ACP agent", () => {
       )
       const { sessionId } = yield* sessions.open({ cwd: "/", mcpServers: [] })
       const turn = Result.getOrThrow(
-        sessions.begin({ sessionId, prompt: [text("go")] }, () => Promise.resolve())
+        sessions.begin(
+          { sessionId, prompt: [text("go")] },
+          () => Promise.resolve(),
+          () => Promise.resolve({ outcome: { outcome: "cancelled" } })
+        )
       )
       yield* sessions.cancel(sessionId)
       assert.deepStrictEqual(yield* turn.run, { stopReason: "cancelled" })

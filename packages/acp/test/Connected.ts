@@ -93,7 +93,11 @@ export const raw = Effect.fnUntraced(function* (
 })
 
 /** Connects the SDK's own client. `updates` are those of all sessions, in the order of their arrival. */
-export const connected = Effect.fnUntraced(function* (options: AcpOptions<never>, notices = false) {
+export const connected = Effect.fnUntraced(function* (
+  options: AcpOptions<never>,
+  notices = false,
+  permit?: (request: acp.RequestPermissionRequest) => acp.RequestPermissionResponse
+) {
   const server = yield* serving(options)
   const updates: Array<acp.SessionUpdate> = []
   const utf8 = new TextEncoder()
@@ -104,12 +108,14 @@ export const connected = Effect.fnUntraced(function* (options: AcpOptions<never>
   const writable = new WritableStream<Uint8Array>({
     write: (bytes) => run(Effect.asVoid(server.send(bytes)))
   })
-  const connection = acp
-    .client({ name: "test" })
-    .onNotification("session/update", ({ params }) => {
-      updates.push(params.update)
-    })
-    .connect(acp.ndJsonStream(writable, readable))
+  const client = acp.client({ name: "test" }).onNotification("session/update", ({ params }) => {
+    updates.push(params.update)
+  })
+  const asked =
+    permit === undefined
+      ? client
+      : client.onRequest("session/request_permission", ({ params }) => permit(params))
+  const connection = asked.connect(acp.ndJsonStream(writable, readable))
   yield* Effect.addFinalizer(() => Effect.sync(() => connection.close()))
   const { agent } = connection
   const initialized = yield* Effect.promise(() =>

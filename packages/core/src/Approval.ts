@@ -118,6 +118,10 @@ export interface ApprovalFilter {
   readonly billingAccountId?: string | undefined
   readonly runId?: string | undefined
   readonly status?: ApprovalStatus | undefined
+  /** Beginning of the ID. */
+  readonly idPrefix?: string | undefined
+  /** The last approval of the page before. */
+  readonly after?: string | undefined
 }
 
 const isoOf = (millis: number): string => new Date(millis).toISOString()
@@ -190,8 +194,9 @@ export const fullOf = (pending: {
     : undefined
 }
 
-/** Returns whether a filter includes an approval, whose status is that of now. */
+/** Returns whether a filter includes an approval, whose status is that of now. Its page is not compared. */
 export const includes = (filter: ApprovalFilter, approval: Approval): boolean =>
   (filter.billingAccountId === undefined || filter.billingAccountId === approval.billingAccountId) &&
   (filter.runId === undefined || filter.runId === approval.runId) &&
+  (filter.idPrefix === undefined || approval.id.startsWith(filter.idPrefix)) &&
   (filter.status === undefined || filter.status === approval.status)

@@ -142,9 +142,14 @@ const makeMemory: Effect.Effect<ApprovalsShape> = Effect.sync(() => {
       ),
     list: (filter) =>
       Effect.map(Clock.currentTimeMillis, (nowMillis) => {
-        const found = all(nowMillis).filter((approval) => Approval.includes(filter, approval))
-        const sorted = filter.status === "pending" ? found : found.toReversed()
-        return sorted.slice(0, Approval.limits.listedMax)
+        const every = all(nowMillis)
+        const sorted = filter.status === "pending" ? every : every.toReversed()
+        const at = sorted.findIndex(({ id }) => id === filter.after)
+        // After an approval that is not kept any more, there is nothing.
+        const rest = filter.after === undefined ? sorted : at === -1 ? [] : sorted.slice(at + 1)
+        return rest
+          .filter((approval) => Approval.includes(filter, approval))
+          .slice(0, Approval.limits.listedMax)
       }),
     decide: ({ billingAccountId, by, decision, id, reason }) =>
       Effect.gen(function* () {

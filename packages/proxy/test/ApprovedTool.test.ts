@@ -1,4 +1,6 @@
 /** Tools whose calls wait for an approval, as a run's gateway calls them. */
+import { ConnectionStoreUnavailable } from "@cogni/sandbox-connections/ConnectionReason"
+import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import * as Approval from "@cogni/sandbox-core/Approval"
 import * as Approvals from "@cogni/sandbox-core/Approvals"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -76,6 +78,24 @@ const make = Effect.fnUntraced(function* (
 })
 
 const request = { tools: ["acme__pay"], rules: ask }
+
+/** The user of a grant, as it is when it is read. */
+const userOf = (
+  read: () => Effect.Effect<
+    { readonly revokedAt: Date | null; readonly expiresAt: Date | null },
+    ConnectionStoreUnavailable
+  >
+): ConnectionUser => ({
+  billingAccountId: "acct",
+  authority: Effect.map(Effect.suspend(read), (grant) => ({
+    ...grant,
+    grantId: "grant-1",
+    billingAccountId: "acct",
+    rules: [],
+    repositories: [],
+    tools: []
+  }))
+})
 
 describe("a tool that needs an approval", () => {
   it.effect("runs once with exactly the arguments that were approved", () =>
@@ -324,5 +344,57 @@ describe("a tool that needs an approval", () => {
         }
       }),
     { arbitrary: { runs: 500, seed: "approvals-1" } }
+  )
+
+  it.effect("cancels its question when the grant of its run is revoked", () =>
+    Effect.gen(function* () {
+      const grant = { revokedAt: null as Date | null, expiresAt: null as Date | null }
+      const { asked, call, ends, ran } = yield* make(request).pipe(
+        Effect.provideService(
+          ConnectionUser,
+          userOf(() => Effect.succeed(grant))
+        )
+      )
+      const fiber = yield* Effect.forkChild(Effect.flip(call({ text: "3 EUR" })))
+      yield* asked
+      grant.revokedAt = new Date(0)
+      yield* TestClock.adjust("5 seconds")
+      const { code, detail } = yield* Fiber.join(fiber)
+      assert.strictEqual(code, "policy_denied")
+      assert.include(detail, "revoked")
+      assert.deepStrictEqual(
+        ends.map(({ status }) => status),
+        ["cancelled"]
+      )
+      assert.isEmpty(ran)
+    })
+  )
+
+  it.effect.each(["revoked", "expired", "unreadable"] as const)(
+    "does not run after an approval if the grant of its run is then %s",
+    (how) =>
+      Effect.gen(function* () {
+        const grant = { revokedAt: null as Date | null, expiresAt: null as Date | null }
+        let readable = true
+        const { approvals, asked, call, ran } = yield* make(request).pipe(
+          Effect.provideService(
+            ConnectionUser,
+            userOf(() =>
+              readable
+                ? Effect.succeed(grant)
+                : Effect.fail(new ConnectionStoreUnavailable({ detail: "is gone", remedy: "Start it" }))
+            )
+          )
+        )
+        const fiber = yield* Effect.forkChild(Effect.flip(call({ text: "3 EUR" })))
+        const { id } = yield* asked
+        if (how === "revoked") grant.revokedAt = new Date(0)
+        if (how === "expired") grant.expiresAt = new Date(0)
+        if (how === "unreadable") readable = false
+        yield* approvals.decide({ id, decision: "approve", by })
+        const { code } = yield* Fiber.join(fiber)
+        assert.strictEqual(code, how === "unreadable" ? "unavailable" : "policy_denied")
+        assert.isEmpty(ran)
+      })
   )
 })

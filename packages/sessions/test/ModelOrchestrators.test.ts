@@ -158,6 +158,24 @@ describe("ModelOrchestrators", () => {
     })
   )
 
+  it.effect("calls tools of the gateway through it, and never by itself", () =>
+    Effect.gen(function* () {
+      const before = calls.length
+      const asking = ({ messages }: ChatModel.ChatRequest) =>
+        messages.at(-1)?.role === "tool"
+          ? ChatModel.says(messages.at(-1)!.content)
+          : ChatModel.calls({ id: "c1", name: "core__shout", arguments: '{"text":"hey"}' })
+      const gatewayTools = ["core__shout"]
+      // No gateway listens there.
+      const onSocket = yield* talk(["go"], { answer: asking, model: { gatewayTools } })
+      assert.include(String(onSocket.replies[0]), "the gateway of this run did not answer")
+      const endpoint = { baseUrl: "http://localhost:4000/v1" }
+      const without = yield* talk(["go"], { answer: asking, model: { gatewayTools, endpoint } })
+      assert.include(String(without.replies[0]), "this tool needs the gateway of a run")
+      assert.lengthOf(calls, before)
+    })
+  )
+
   it.effect("drops the oldest messages first, together with their answers", () =>
     Effect.gen(function* () {
       const texts = Array.from({ length: 20 }, (_, index) => `${index}`.padEnd(100, "x"))

@@ -201,9 +201,14 @@ const make = Effect.gen(function* () {
             : Effect.succeed(ended)
         )
       ),
-    list: ({ billingAccountId, runId, status }: Approval.ApprovalFilter) =>
+    list: ({ after, billingAccountId, idPrefix, runId, status }: Approval.ApprovalFilter) =>
       Effect.flatMap(Clock.currentTimeMillis, (nowMillis) => {
+        const isPending = status === "pending"
         const conditions = [
+          ...(after === undefined ? [] : [beyond(sql, after, isPending)]),
+          ...(idPrefix === undefined
+            ? []
+            : [sql`substr(approval_id, 1, ${idPrefix.length}) = ${LedgerTables.escaped(idPrefix)}`]),
           ...(billingAccountId === undefined
             ? []
             : [sql`billing_account_id = ${LedgerTables.escaped(billingAccountId)}`]),
@@ -214,7 +219,7 @@ const make = Effect.gen(function* () {
         ]
         const where = conditions.length === 0 ? sql`1 = 1` : sql.and(conditions)
         const limit = sql.literal(String(Approval.limits.listedMax))
-        const order = sql.literal(status === "pending" ? "ASC" : "DESC")
+        const order = sql.literal(isPending ? "ASC" : "DESC")
         return Effect.map(
           database.again(
             sql<Row>`SELECT * FROM cogni_approvals WHERE ${where} ORDER BY ordinal ${order} LIMIT ${limit}`
@@ -278,6 +283,12 @@ const approvalOf = (row: Row, nowMillis: number): Approval.Approval | undefined 
   return approval.status === "pending" && leaseUntil <= isoOf(nowMillis)
     ? { ...approval, status: "cancelled", decidedAt: leaseUntil }
     : approval
+}
+
+/** Condition for rows after another one in the order of a list. */
+const beyond = (sql: SqlClient, after: string, isOldestFirst: boolean): Fragment => {
+  const last = sql`(SELECT ordinal FROM cogni_approvals WHERE approval_id = ${LedgerTables.escaped(after)})`
+  return isOldestFirst ? sql`ordinal > ${last}` : sql`ordinal < ${last}`
 }
 
 /** Condition for rows that have a status at a time. */

@@ -18,6 +18,7 @@ import { posix } from "node:path"
 import { AcpRefusal } from "../AcpRefusal.ts"
 import type { AcpLimits, AcpOptions, AcpSession, AcpTurnEnd } from "../AcpSession.ts"
 import * as Conversation from "./Conversation.ts"
+import * as Permission from "./Permission.ts"
 import * as PromptText from "./PromptText.ts"
 import * as Speech from "./Speech.ts"
 
@@ -118,7 +119,11 @@ export const make = Effect.fnUntraced(function* <R>(options: AcpOptions<R>, limi
   })
 
   /** Begins a turn, or refuses it. Synchronous. */
-  const begin = (request: PromptRequest, send: Speech.Send): Result.Result<Turn<R>, AcpRefusal> =>
+  const begin = (
+    request: PromptRequest,
+    send: Speech.Send,
+    ask: Permission.Ask
+  ): Result.Result<Turn<R>, AcpRefusal> =>
     Result.gen(function* () {
       const session = yield* found(request.sessionId)
       if (session.running !== undefined) {
@@ -141,7 +146,7 @@ export const make = Effect.fnUntraced(function* <R>(options: AcpOptions<R>, limi
       session.running = running
       prompts++
       return {
-        run: runTurn(session, running, prompt, send).pipe(
+        run: runTurn(session, running, prompt, send, ask).pipe(
           Effect.ensuring(
             Effect.sync(() => {
               session.running = undefined
@@ -157,7 +162,8 @@ export const make = Effect.fnUntraced(function* <R>(options: AcpOptions<R>, limi
     session: Open<R>,
     running: Running,
     prompt: string,
-    send: Speech.Send
+    send: Speech.Send,
+    ask: Permission.Ask
   ): Effect.fn.Return<PromptResponse | undefined, AcpRefusal, R> {
     const facts = {
       number: ++session.turns,
@@ -173,6 +179,7 @@ export const make = Effect.fnUntraced(function* <R>(options: AcpOptions<R>, limi
         prompt,
         earlier: session.conversation.messages,
         say: speech.say,
+        ask: (question) => Permission.ask(question, ask),
         note: speech.note
       })
       if (speech.text() === "" && ended.text !== "")

@@ -16,6 +16,7 @@ import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import * as ToolAccess from "@cogni/sandbox-core/ToolAccess"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import { Effect } from "effect"
+import * as GrantStanding from "./GrantStanding.ts"
 import { sha256 } from "./audit/AuditChain.ts"
 
 export interface ApprovedToolOptions {
@@ -58,29 +59,15 @@ export const make = (options: ApprovedToolOptions): ((tool: Tool.Tool) => Tool.T
       : undefined
   }
 
-  const ask = (tool: Tool.Tool, requestId: string, text: string) =>
-    Effect.raceFirst(
-      Effect.andThen(options.goneOf(requestId), Effect.fail(callerGone)),
-      ApprovalWitness.ask(options.approvals, requestOf(options, tool, requestId, text), options.witness).pipe(
-        Effect.mapError((error) =>
-          failed(
-            error._tag === "ApprovalRefused" && error.reason === "no_approver"
-              ? "policy_denied"
-              : "unavailable",
-            error.message
-          )
-        )
-      )
-    ).pipe(Effect.tapError(() => Effect.annotateCurrentSpan(Telemetry.attribute.toolApproval, "refused")))
-
   const call = Effect.fnUntraced(function* (tool: Tool.Tool, text: string, context: Tool.ToolContext) {
     const { requestId } = context
-    const approval = yield* ask(tool, requestId, text)
+    const approval = yield* ask(options, tool, requestId, text)
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.toolApproval, approval.status)
     const given: unknown = JSON.parse(text)
     const call = { runId, requestId, tool: tool.name, argumentsDigest: sha256(JSON.stringify(given)) }
     if (!ToolAccess.mayRun("ask", call, approval))
       return yield* failed("policy_denied", Approval.refusalOf(approval))
+    yield* GrantStanding.check
     return yield* tool.call(given, context)
   })
 
@@ -102,6 +89,22 @@ export const make = (options: ApprovedToolOptions): ((tool: Tool.Tool) => Tool.T
       })
   })
 }
+
+/** Asks, until there is an answer, the client has gone, or the grant does not stand. */
+const ask = (options: ApprovedToolOptions, tool: Tool.Tool, requestId: string, text: string) =>
+  Effect.raceFirst(
+    Effect.raceFirst(Effect.andThen(options.goneOf(requestId), Effect.fail(callerGone)), GrantStanding.lost),
+    ApprovalWitness.ask(options.approvals, requestOf(options, tool, requestId, text), options.witness).pipe(
+      Effect.mapError((error) =>
+        failed(
+          error._tag === "ApprovalRefused" && error.reason === "no_approver"
+            ? "policy_denied"
+            : "unavailable",
+          error.message
+        )
+      )
+    )
+  ).pipe(Effect.tapError(() => Effect.annotateCurrentSpan(Telemetry.attribute.toolApproval, "refused")))
 
 const failed = (code: Tool.ToolErrorCode, detail: string) => new Tool.ToolFailed({ code, detail })
 

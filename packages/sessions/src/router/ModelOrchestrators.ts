@@ -11,6 +11,7 @@ import * as RunId from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Layer, Ref, Scope } from "effect"
 import * as Excerpt from "@cogni/sandbox-loop/Excerpt"
+import * as SocketTools from "@cogni/sandbox-loop/SocketTools"
 import { type Tool, ToolFailed } from "@cogni/sandbox-loop/Tool"
 import { OrchestratorFailed, type OrchestratorInput, Orchestrators } from "./Orchestrator.ts"
 import * as RepoMemory from "./RepoMemory.ts"
@@ -33,6 +34,11 @@ export interface ModelOrchestratorsOptions {
   readonly identity: LlmIdentity
   readonly limits?: Partial<HostLoop.LoopLimits> | undefined
   /**
+   * Names of tools that are called through the gateway of the session's run, with its rules, approvals and audit
+   * (default: none). The run must name them, too.
+   */
+  readonly gatewayTools?: ReadonlyArray<string> | undefined
+  /**
    * Send the agent's notes on its workspace to the model, from the first message on (default false). Reading them
    * starts a container, even if the agent then only talks.
    */
@@ -53,7 +59,10 @@ const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOptions) {
         runId: yield* RunId.generate,
         identity: { ...options.identity, sessionId: input.key.slice(0, 200) }
       }
-      const tools = input.tools.offered.map(lasting)
+      const toolsAt = (at: ChatModel.ChatEndpoint) =>
+        input.tools.offered.map((tool) =>
+          lasting(options.gatewayTools?.includes(tool.name) === true ? atGateway(at, tool) : tool)
+        )
       const model = input.model ?? options.model
       if (model === undefined) return yield* noModel(input)
       const prompt = input.agent.systemPrompt ?? options.systemPrompt
@@ -70,7 +79,7 @@ const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOptions) {
             ended,
             model,
             messages: [...openingOf(prompt, memory), ...turns.flat(), said],
-            tools,
+            tools: toolsAt(at),
             session,
             limits: options.limits
           }).pipe(Effect.provideService(ChatModel.ChatModel, chatModel))
@@ -123,6 +132,17 @@ const lasting = (tool: Tool): Tool => ({
   ...tool,
   call: (input, context) =>
     Effect.mapError(tool.call(input, context), ({ code, detail }) => new ToolFailed({ code, detail }))
+})
+
+/** The tool as the gateway of the run offers it. An endpoint without a socket has no gateway. */
+const atGateway = (at: ChatModel.ChatEndpoint, tool: Tool): Tool =>
+  "socketPath" in at
+    ? SocketTools.through(at.socketPath, tool)
+    : { ...tool, call: () => Effect.fail(withoutGateway) }
+
+const withoutGateway = new ToolFailed({
+  code: "unavailable",
+  detail: "this tool needs the gateway of a run, and the model of this session is reached without one"
 })
 
 /** An endpoint of the model, and an effect that fails when its sandbox ends. */
