@@ -106,7 +106,13 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   loop: {
-    libraries: ["@ai-sdk/openai-compatible", "@ai-sdk/provider", "@modelcontextprotocol/server", "effect"],
+    libraries: [
+      "@ai-sdk/openai-compatible",
+      "@ai-sdk/provider",
+      "@modelcontextprotocol/client",
+      "@modelcontextprotocol/server",
+      "effect"
+    ],
     world: { "internal/HostFetch.ts": ["node:http", "node:https"] }
   },
   // JOSE's own library encrypts stored secrets. It uses the platform's cryptography.

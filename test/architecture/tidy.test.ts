@@ -360,6 +360,7 @@ describe("form", () => {
 
 /** Test files about the behaviour of several modules together. */
 const behaviours: ReadonlySet<string> = new Set([
+  "packages/proxy/test/CogniTool.test.ts",
   "packages/core/test/RunAdmission.test.ts",
   "packages/proxy/test/GatewayAccounts.test.ts",
   "packages/connections/test/Sources.test.ts",

@@ -8,6 +8,7 @@
 import type { AcpSession, AcpSessionRequest, AcpTurn, AcpTurnEnd } from "@cogni/sandbox-acp/AcpSession"
 import * as AcpServer from "@cogni/sandbox-acp/AcpServer"
 import { AcpRefusal } from "@cogni/sandbox-acp/AcpRefusal"
+import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { InvalidSpec, SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -24,6 +25,7 @@ import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as HostSessionWorkspaces from "@cogni/sandbox-sessions/sandbox/HostSessionWorkspaces"
 import * as SessionId from "@cogni/sandbox-sessions/sandbox/SessionId"
 import { Cause, Effect, type FileSystem, Layer, type Scope, Stdio } from "effect"
+import * as AcpApproval from "./AcpApproval.ts"
 import * as Composition from "./Composition.ts"
 import * as Connections from "./Connections.ts"
 import * as Failure from "./Failure.ts"
@@ -50,6 +52,7 @@ interface Terms {
   readonly flags: RunPlan.RunFlags
   readonly settings: Settings["Service"]
   readonly progress: Progress.Progress
+  readonly approval: AcpApproval.AcpApproval
 }
 
 export const acp = Effect.fnUntraced(function* (input: AcpInput) {
@@ -71,29 +74,30 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
   yield* valid(spec)
   // Prompts run at the same time, and no activity is that of the command.
   const progress = { ...(yield* Progress.make(input, note)), now: () => Effect.void }
-  const terms = { agent, flags, settings, progress }
-  const plan = { wayOut, proxy, auditBodies, user: Connections.operator(settings) }
+  const approval = AcpApproval.make()
+  const terms = { agent, flags, settings, progress, approval }
+  const plan = {
+    wayOut,
+    proxy,
+    auditBodies,
+    user: Connections.operator(settings),
+    toolNames: [...input.tools, ...input.askTools]
+  }
+  const runner = (how: Composition.Plan) => Layer.provide(Composition.runner(settings, how), approval.layer)
   switch (workspace) {
     case "cwd":
-      return yield* serve(terms, ignoreMcpServers, inDirectory(terms)).pipe(
-        Effect.provide(Composition.runner(settings, plan))
-      )
+      return yield* serve(terms, ignoreMcpServers, inDirectory(terms)).pipe(Effect.provide(runner(plan)))
     case "fresh": {
       const { sessions } = StateDirectory.paths(settings.stateDirectory)
       const allowedWorkspace = (path: string) => path.startsWith(`${sessions}/`)
       return yield* serve(terms, ignoreMcpServers, inFreshDirectory(terms, sessions)).pipe(
-        Effect.provide(Composition.runner(settings, { ...plan, allowedWorkspace }))
+        Effect.provide(runner({ ...plan, allowedWorkspace }))
       )
     }
     case "clone": {
       const allowedWorkspace = Composition.isClone(settings)
       return yield* serve(terms, ignoreMcpServers, inClones(terms)).pipe(
-        Effect.provide(
-          Layer.provideMerge(
-            Composition.relay(settings),
-            Composition.runner(settings, { ...plan, allowedWorkspace })
-          )
-        )
+        Effect.provide(Layer.provideMerge(Composition.relay(settings), runner({ ...plan, allowedWorkspace })))
       )
     }
   }
@@ -254,6 +258,9 @@ const runPrompt = Effect.fnUntraced(function* <D = undefined, E = never, R = nev
     terms.agent.reader,
     see,
     inClone
+  ).pipe(
+    Effect.provideService(ConnectionUser, Connections.operator(terms.settings, { runId })),
+    terms.approval.during(runId, turn)
   )
   yield* terms.progress.note(RunReport.summary(ended.result))
   return ended

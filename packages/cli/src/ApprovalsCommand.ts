@@ -1,8 +1,15 @@
 /** `approvals list`, `approve` and `deny`: decide about tool calls of servers that use this database. */
-import { type Approval, ApprovalId, type ApprovalDecision } from "@cogni/sandbox-core/Approval"
+import {
+  type Approval,
+  type ApprovalDecision,
+  type ApprovalFilter,
+  ApprovalId,
+  limits
+} from "@cogni/sandbox-core/Approval"
 import { type ApprovalOver, Approvals } from "@cogni/sandbox-core/Approvals"
 import { Effect, Layer, Schema } from "effect"
 import { refusal } from "./Failure.ts"
+import type * as ApprovalFlags from "./ApprovalFlags.ts"
 import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as ApprovalText from "./ApprovalText.ts"
@@ -12,9 +19,16 @@ import { oneLine } from "./TerminalText.ts"
 
 const approvals = Layer.unwrap(Effect.map(Settings, ServeComposition.approvals))
 
-export const list = Effect.fnUntraced(function* (input: Output.Asked & { readonly all: boolean }) {
-  const service = yield* Approvals
-  const found = yield* service.list(input.all ? {} : { status: "pending" }).pipe(Effect.mapError(unanswered))
+export type ListInput = Flags.Typed<typeof ApprovalFlags.list>
+
+export const list = Effect.fnUntraced(function* (input: ListInput) {
+  const { account: billingAccountId, limit, run: runId } = input
+  const { found, hasMore } = yield* pagesOf(
+    { billingAccountId, runId, ...(input.all ? {} : { status: "pending" as const }) },
+    limit
+  )
+  if (hasMore)
+    yield* Output.note(`only the first ${limit} calls are listed. Name --account or --run, or raise --limit`)
   if (input.output === "json") return yield* Output.json(found)
   const { columns } = yield* Output.Output
   // Also in a pipe, which a pager may show. Programs read JSON.
@@ -24,7 +38,7 @@ export const list = Effect.fnUntraced(function* (input: Output.Asked & { readonl
   )
 }, Effect.provide(approvals))
 
-export type DecideInput = Flags.Typed<typeof Flags.decision> & {
+export type DecideInput = Flags.Typed<typeof ApprovalFlags.decision> & {
   readonly approval: string
   readonly decision: ApprovalDecision
 }
@@ -32,12 +46,7 @@ export type DecideInput = Flags.Typed<typeof Flags.decision> & {
 export const decide = Effect.fnUntraced(function* (input: DecideInput) {
   const service = yield* Approvals
   const { by, decision, reason } = input
-  const id = Schema.is(ApprovalId)(input.approval)
-    ? input.approval
-    : yield* pendingId(
-        input.approval,
-        yield* Effect.mapError(service.list({ status: "pending" }), unanswered)
-      )
+  const id = Schema.is(ApprovalId)(input.approval) ? input.approval : yield* pendingId(input.approval)
   const decided = yield* service.decide({ id, decision, by: { type: "operator", id: by }, reason }).pipe(
     Effect.catchTags({
       ApprovalNotFound: () => Effect.fail(unknown(input.approval)),
@@ -66,22 +75,36 @@ export const render = (approval: Approval, columns: number): ReadonlyArray<strin
 const digitsMin = 12
 
 /** Finds the pending approval that a user means by the beginning of its ID. */
-const pendingId = (typed: string, pending: ReadonlyArray<Approval>) => {
-  if (!/^apr-[0-9a-f-]+$/u.test(typed)) return Effect.fail(unknown(typed))
+const pendingId = Effect.fnUntraced(function* (typed: string) {
+  if (!/^apr-[0-9a-f-]{1,36}$/u.test(typed)) return yield* unknown(typed)
   if (typed.slice("apr-".length).replaceAll("-", "").length < digitsMin)
-    return Effect.fail(
-      refusal(
-        "usage",
-        `${oneLine(typed)} is too short: another call may begin with it a moment later`,
-        `Write the whole ID, or at least its first ${digitsMin} digits`
-      )
+    return yield* refusal(
+      "usage",
+      `${oneLine(typed)} is too short: another call may begin with it a moment later`,
+      `Write the whole ID, or at least its first ${digitsMin} digits`
     )
-  const [only, another] = pending.filter(({ id }) => id.startsWith(typed))
-  if (only === undefined) return Effect.fail(unknown(typed))
+  const service = yield* Approvals
+  const [only, another] = yield* Effect.mapError(
+    service.list({ status: "pending", idPrefix: typed }),
+    unanswered
+  )
+  if (only === undefined) return yield* unknown(typed)
   return another === undefined
-    ? Effect.succeed(only.id)
-    : Effect.fail(refusal("usage", `several approvals begin with ${oneLine(typed)}`, "Write the whole ID"))
-}
+    ? only.id
+    : yield* refusal("usage", `several approvals begin with ${oneLine(typed)}`, "Write the whole ID")
+})
+
+/** Lists page by page, up to a limit. */
+const pagesOf = Effect.fnUntraced(function* (filter: ApprovalFilter, limit: number) {
+  const service = yield* Approvals
+  const found: Array<Approval> = []
+  while (true) {
+    const page = yield* Effect.mapError(service.list({ ...filter, after: found.at(-1)?.id }), unanswered)
+    found.push(...page)
+    if (page.length < limits.listedMax || found.length > limit)
+      return { found: found.slice(0, limit), hasMore: found.length > limit }
+  }
+})
 
 const unknown = (typed: string) =>
   refusal(

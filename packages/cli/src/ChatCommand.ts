@@ -8,13 +8,14 @@
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
-import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import { LlmProxy, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import { named } from "@cogni/sandbox-core/Remedy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { HostFailed, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
+import type { Tool } from "@cogni/sandbox-loop/Tool"
 import type { Configuration } from "@cogni/sandbox-sessions/config/Configuration"
 import type * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
 import * as ConfigurationStore from "@cogni/sandbox-sessions/config/ConfigurationStore"
@@ -39,7 +40,9 @@ import * as Output from "./Output.ts"
 import * as Reaping from "./Reaping.ts"
 import * as RunPlan from "./RunPlan.ts"
 import { inChat } from "./RemedyWords.ts"
+import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
+import * as ToolRuleText from "./ToolRuleText.ts"
 
 export type ChatInput = Flags.Typed<typeof Flags.chat> & { readonly file: string }
 
@@ -62,6 +65,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const { runtimeImage } = settings
   const tools = yield* HostTools.make(settings, Connections.operator(settings))
   const toolNames = HostTools.namesOf(tools)
+  const gated = yield* gatedOf(tools, input)
   const store = yield* Layer.build(
     ConfigurationStore.layerFile(input.file, { toolNames, runtimeImage, reloadSecondsMax }).pipe(
       mapLayerError(refusalOf)
@@ -78,25 +82,17 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     : hostExecutor(input.hostDirectory)
   const runner = Composition.runner(settings, {
     wayOut,
+    hostTools: tools,
+    approvalWaitSecondsMax: input.approvalWaitSecondsMax,
     allowedWorkspace: (path) => path.startsWith(`${directory}/`)
-  })
+  }).pipe(Layer.provide(gated.asks ? ServeComposition.approvals(settings) : Layer.empty))
   const identity = { billingAccountId: settings.billingAccountId, attempt: 0 }
-  const orchestrators = Layer.unwrap(
-    Effect.gen(function* () {
-      const proxy = yield* LlmProxy
-      const endpointOnHost = (asked: string) =>
-        Effect.provideService(
-          hostEndpoint({ model: asked, identity, ...spending }, hostSessions),
-          LlmProxy,
-          proxy
-        )
-      return ModelOrchestrators.layer({ model: fallback, identity, endpointOnHost, readsMemory: true })
-    })
-  )
+  const access = { identity, ...spending }
+  const orchestrators = orchestratorsOf({ fallback, access, request: gated.request, hostSessions })
   const sessions = Sessions.layer({
     host,
     moreTools: ({ toolOverrides }) => HostTools.named(tools, toolOverrides),
-    settings: { llm: { model, identity, ...spending, caller: "host" } }
+    settings: { ...gated.request, llm: { model, identity, ...spending, caller: "host" } }
   }).pipe(
     Layer.provide(orchestrators.pipe(Layer.provide(AiSdkChatModel.layer()))),
     Layer.provide(workspaces(directory)),
@@ -117,6 +113,66 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson, wording: inChat })
   }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)
+
+/** Orchestrators that answer with a model, through the proxy of the session's sandbox or of this host. */
+const orchestratorsOf = ({
+  access,
+  fallback,
+  hostSessions,
+  request
+}: {
+  readonly access: Pick<LlmAccess, "budget" | "identity">
+  /** Model of agents whose tier has none. */
+  readonly fallback: string | undefined
+  /** Directory of the sessions that execute on this host. */
+  readonly hostSessions: string
+  readonly request: Pick<LlmRequest, "toolRules" | "tools">
+}) =>
+  Layer.unwrap(
+    Effect.gen(function* () {
+      const proxy = yield* LlmProxy
+      const endpointOnHost = (asked: string) =>
+        Effect.provideService(
+          hostEndpoint({ model: asked, ...access }, request, hostSessions),
+          LlmProxy,
+          proxy
+        )
+      return ModelOrchestrators.layer({
+        model: fallback,
+        identity: access.identity,
+        endpointOnHost,
+        readsMemory: true,
+        gatewayTools: request.tools
+      })
+    })
+  )
+
+/** Tools that one session may name, as for any run. */
+const gatedToolsMax = 64
+
+/**
+ * The host tools of all sessions, which are called through the gateway of the session's run: it applies the rules, asks
+ * for approvals, and audits each call. Agents get those that their overrides name.
+ */
+const gatedOf = Effect.fnUntraced(function* (
+  tools: ReadonlyArray<Tool>,
+  input: Pick<ChatInput, "askTools" | "closedTools">
+) {
+  if (tools.length > gatedToolsMax)
+    return yield* refusal(
+      "configuration",
+      `the host has ${tools.length} tools, and a session may have at most ${gatedToolsMax}`,
+      "Name fewer tools in COGNI_MCP_SERVERS_FILE"
+    )
+  const rules = yield* ToolRuleText.ofFlags(input)
+  return {
+    asks: rules.some(({ access }) => access === "ask"),
+    request: {
+      tools: tools.map(({ name }) => name),
+      ...(rules.length === 0 ? {} : { toolRules: [{ tool: "**", access: "open" as const }, ...rules] })
+    }
+  }
+})
 
 /**
  * Returns the default model of sandboxes, which also allow the models of all tiers: the fallback, or the first agent's
@@ -175,6 +231,7 @@ const workspaces = (
  */
 const hostEndpoint = Effect.fnUntraced(function* (
   access: Pick<LlmAccess, "budget" | "identity" | "model">,
+  request: Pick<LlmRequest, "toolRules" | "tools">,
   parent: string
 ) {
   const proxy = yield* LlmProxy
@@ -195,7 +252,7 @@ const hostEndpoint = Effect.fnUntraced(function* (
     llm: { ...access, models: {}, unknownFields: "drop", caller: "host" },
     runtimeSecondsMax: hostSessionSecondsMax,
     directory,
-    tools: [],
+    ...request,
     canaries: { policy: "off", planted: [] },
     observe: () => Effect.void
   })

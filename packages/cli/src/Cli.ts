@@ -14,6 +14,7 @@ import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as LogsFlags from "./LogsFlags.ts"
 import * as ConnectionFlags from "./ConnectionFlags.ts"
+import * as ApprovalFlags from "./ApprovalFlags.ts"
 import * as GrantFlags from "./GrantFlags.ts"
 import * as SpendFlags from "./SpendFlags.ts"
 import * as LogFormat from "./LogFormat.ts"
@@ -289,18 +290,12 @@ const approvalArgument = Argument.String("approval").pipe(
   Argument.withDescription("Approval ID, or at least its first 12 digits")
 )
 
-const approvalsListCommand = Command.make(
-  "list",
-  {
-    all: Flags.toggle("all", "Include approvals that have ended").pipe(Flag.withAlias("a")),
-    output: Flags.output
-  },
-  (flags) =>
-    Effect.promise(() => import("./ApprovalsCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
+const approvalsListCommand = Command.make("list", ApprovalFlags.list, (flags) =>
+  Effect.promise(() => import("./ApprovalsCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
 ).pipe(Command.withDescription("List tool calls that wait for an approval, with their arguments"))
 
 const approvalsDecideCommand = (decision: "approve" | "deny") =>
-  Command.make(decision, { approval: approvalArgument, ...Flags.decision }, (flags) =>
+  Command.make(decision, { approval: approvalArgument, ...ApprovalFlags.decision }, (flags) =>
     Effect.promise(() => import("./ApprovalsCommand.ts")).pipe(
       Effect.flatMap(({ decide }) => decide({ ...flags, decision }))
     )

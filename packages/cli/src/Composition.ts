@@ -59,6 +59,10 @@ export interface Plan {
   readonly auditBodies?: boolean | undefined
   /** The user of tools that are not called on behalf of a grant: the operator of the command. Absent: none. */
   readonly user?: ConnectionUser | undefined
+  /** The tools of this host, if they are made already. Absent: they are made for the runner. */
+  readonly hostTools?: ReadonlyArray<Tool> | undefined
+  /** Names of the tools that runs may call, so that no other MCP server starts. Absent: any. */
+  readonly toolNames?: ReadonlyArray<string> | undefined
   /** Workspaces that are allowed although they lie in a forbidden place: the relay's clones. */
   readonly allowedWorkspace?: HostWorkspace.Options["allowed"]
   /** How long a tool call waits for an approval, in seconds. */
@@ -124,7 +128,7 @@ export const neverHeld = Effect.fnUntraced(function* (
       remedy:
         "Move it (COGNI_LLM_PROFILE_FILE, COGNI_LLM_IDENTITY_SECRET_FILE, COGNI_PACKAGES_FILE, " +
         "COGNI_ACCOUNT_LIMITS_FILE, COGNI_CONNECTIONS_KEY_FILE, COGNI_GITHUB_APP_KEY_FILE, " +
-        "COGNI_HTTP_TOOLS_FILE) out of the workspace"
+        "COGNI_HTTP_TOOLS_FILE, COGNI_MCP_SERVERS_FILE, COGNI_SQL_TOOL_FILE) out of the workspace"
     })),
     {
       path: settings.stateDirectory,
@@ -292,7 +296,7 @@ const carriers = {
 
 const between = (
   settings: Settings["Service"],
-  { approvalWaitSecondsMax, auditBodies, proxy = "gateway", user }: Plan,
+  { approvalWaitSecondsMax, auditBodies, hostTools: made, proxy = "gateway", toolNames, user }: Plan,
   {
     key,
     keyFile,
@@ -330,7 +334,7 @@ const between = (
         prices: settings.prices,
         auditBodies: auditBodies === true ? "full" : "digest",
         approvalWaitSecondsMax,
-        tools: yield* hostTools(settings, user),
+        tools: made ?? (yield* hostTools(settings, user, toolNames)),
         packages
       })
     })
@@ -339,12 +343,13 @@ const between = (
 /** Tools of this host that runs can call. `user` is whom a tool acts for if its call is on behalf of no grant. */
 export const hostTools = Effect.fnUntraced(function* (
   settings: Settings["Service"],
-  user: ConnectionUser | undefined
+  user: ConnectionUser | undefined,
+  toolNames?: ReadonlyArray<string>
 ): Effect.fn.Return<ReadonlyArray<Tool>, Refusal, Scope.Scope> {
   return [
     CurrentTime.tool,
     MetricsQuery.make({ url: settings.prometheusUrl }),
-    ...(yield* HostTools.make(settings, user))
+    ...(yield* HostTools.make(settings, user, toolNames))
   ]
 })
 

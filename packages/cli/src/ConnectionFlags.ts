@@ -94,5 +94,10 @@ export const test = {
     Flag.withDefault("fetch" as const)
   ),
   toolId: Flags.optional("tool", "NAME", "Tool to get a credential for, with --use tool_read or tool_write"),
+  url: Flags.optional(
+    "url",
+    "URL",
+    "Address of the server to read with the credential (default a harmless one, for GitHub and GitLab)"
+  ),
   output: Flags.output
 }

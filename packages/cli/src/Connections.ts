@@ -7,7 +7,7 @@ import { ConnectionError } from "@cogni/sandbox-connections/ConnectionError"
 import { ConnectionStoreUnavailable } from "@cogni/sandbox-connections/ConnectionReason"
 import { purposes } from "@cogni/sandbox-connections/ConnectionFields"
 import type { ConnectionStore } from "@cogni/sandbox-connections/ConnectionStore"
-import type { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
+import { ConnectionUser } from "@cogni/sandbox-connections/ConnectionUser"
 import * as CredentialSources from "@cogni/sandbox-connections/CredentialSources"
 import * as SecretBox from "@cogni/sandbox-connections/SecretBox"
 import * as BrokerCredentials from "@cogni/sandbox-git-relay/BrokerCredentials"
@@ -15,7 +15,7 @@ import * as ForgeSources from "@cogni/sandbox-git-relay/forge/ForgeSources"
 import type { GitCredentials } from "@cogni/sandbox-git-relay/GitCredentials"
 import * as GrantConnections from "@cogni/sandbox-graph-provider/grants/GrantConnections"
 import * as SqlConnectionStore from "@cogni/sandbox-sql/SqlConnectionStore"
-import { Context, Effect, Layer, type Scope, Semaphore } from "effect"
+import { Context, Effect, Exit, Layer, Scope, Semaphore } from "effect"
 import type { ConnectionSettings } from "./ConnectionSettings.ts"
 import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
 import type { GitSettings } from "./GitSettings.ts"
@@ -83,22 +83,69 @@ export const broker = (
     })
   ).pipe(Layer.provideMerge(store(settings)), Layer.provide(secrets(settings)))
 
+/** The broker of a process: one for all that use it, so that its limits are those of the process. */
+interface Shared {
+  readonly turn: Semaphore.Semaphore
+  open:
+    | { readonly broker: ConnectionBroker.ConnectionBroker["Service"]; readonly scope: Scope.Closeable }
+    | undefined
+  users: number
+}
+
+const brokers = new WeakMap<object, Shared>()
+
+const sharedOf = (settings: Settings["Service"]): Shared => {
+  const known = brokers.get(settings)
+  if (known !== undefined) return known
+  const shared: Shared = { turn: Semaphore.makeUnsafe(1), open: undefined, users: 0 }
+  brokers.set(settings, shared)
+  return shared
+}
+
+/** Opens the broker unless it is open, and counts one more user of it until the scope closes. */
+const joined = (shared: Shared, settings: Settings["Service"], user: Scope.Scope) =>
+  Effect.uninterruptibleMask((restore) =>
+    Effect.gen(function* () {
+      if (shared.open === undefined) {
+        const scope = yield* Scope.make()
+        const context = yield* restore(Layer.buildWithScope(broker(settings, undefined), scope)).pipe(
+          Effect.onError(() => Scope.close(scope, Exit.void))
+        )
+        shared.open = { scope, broker: Context.get(context, ConnectionBroker.ConnectionBroker) }
+      }
+      shared.users += 1
+      yield* Scope.addFinalizer(user, left(shared))
+      return shared.open.broker
+    })
+  )
+
+const left = (shared: Shared) =>
+  shared.turn.withPermit(
+    Effect.suspend(() => {
+      shared.users -= 1
+      const { open } = shared
+      if (shared.users > 0 || open === undefined) return Effect.void
+      shared.open = undefined
+      return Scope.close(open.scope, Exit.void)
+    })
+  )
+
 /**
- * A broker that is made with its first lease. If it cannot be made, the next lease tries again. Operations without a
- * credential need neither a database nor a key for connections.
+ * A broker that is made with the first lease of the process. If it cannot be made, the next lease tries again.
+ * Operations without a credential need neither a database nor a key for connections.
  */
 export const whenUsed = Effect.fnUntraced(function* (
   settings: Settings["Service"],
   user: ConnectionUser | undefined
 ): Effect.fn.Return<ConnectionBroker.ConnectionBroker["Service"], never, Scope.Scope> {
   const scope = yield* Effect.scope
-  const turn = yield* Semaphore.make(1)
+  const shared = sharedOf(settings)
   let made: ConnectionBroker.ConnectionBroker["Service"] | undefined
-  const inner = turn.withPermit(
+  const inner = shared.turn.withPermit(
     Effect.suspend(() =>
       made === undefined
-        ? Layer.buildWithScope(broker(settings, user), scope).pipe(
-            Effect.map((context) => (made = Context.get(context, ConnectionBroker.ConnectionBroker))),
+        ? joined(shared, settings, scope).pipe(
+            Effect.map((found) => (made = found)),
             Effect.mapError(
               ({ detail, remedy }) =>
                 new ConnectionStoreUnavailable({ detail: `cannot be used: ${detail}`, remedy })
@@ -111,7 +158,10 @@ export const whenUsed = Effect.fnUntraced(function* (
     lease: (request) =>
       Effect.flatMap(
         Effect.mapError(inner, (reason) => new ConnectionError({ reason })),
-        ({ lease }) => lease(request)
+        ({ lease }) =>
+          Effect.flatMap(ConnectionUser, (current) =>
+            Effect.provideService(lease(request), ConnectionUser, current ?? user)
+          )
       ),
     revokeLease: (account, leaseId) =>
       Effect.flatMap(inner, ({ revokeLease }) => revokeLease(account, leaseId))

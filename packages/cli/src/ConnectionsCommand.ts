@@ -16,6 +16,7 @@ import { Clock, Effect, Layer } from "effect"
 import type * as ConnectionFlags from "./ConnectionFlags.ts"
 import * as ConnectionKind from "./ConnectionKind.ts"
 import * as Connections from "./Connections.ts"
+import * as ConnectionTrial from "./ConnectionTrial.ts"
 import { exitCode } from "./ExitCode.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
@@ -120,14 +121,27 @@ export const remove = Effect.fnUntraced(function* (
 
 export type TestInput = Flags.Typed<typeof ConnectionFlags.test> & { readonly name: string }
 
-/** Gets a credential as the operator of the account, and gives it back. */
+/** Gets a credential as the operator of the account, tries it with a harmless request, and gives it back. */
 export const test = Effect.fnUntraced(function* (input: TestInput) {
   const settings = yield* Settings
   const account = yield* accountOf(input.account)
-  const { name, purpose, repository, toolId } = input
-  const lease = yield* Effect.flatMap(ConnectionBroker, (broker) =>
-    broker.lease({ connection: name, purpose, ...Flags.given({ repository, toolId }) })
-  ).pipe(
+  const { name, purpose, repository, toolId, url } = input
+  const git = yield* Effect.fromResult(settings.git)
+  const { lease, tried } = yield* Effect.gen(function* () {
+    const broker = yield* ConnectionBroker
+    const found = yield* broker.lease({ connection: name, purpose, ...Flags.given({ repository, toolId }) })
+    const { connectionId, server } = found.permit
+    if (url !== undefined && (!URL.canParse(url) || new URL(url).origin !== server))
+      return yield* refusal(
+        "usage",
+        `--url ${oneLine(url)} is not an address of ${server}, the server of the connection`,
+        `Name one that begins with ${server}/`
+      )
+    const all = yield* Effect.mapError((yield* ConnectionStore.ConnectionStore).list(account), unanswered)
+    const kind = all.find(({ id }) => id === connectionId)?.means.kind ?? "environment"
+    const trial = ConnectionTrial.send(ConnectionTrial.urlOf({ kind, server }, git, url), found)
+    return { lease: found, tried: yield* Effect.raceFirst(trial, found.ended) }
+  }).pipe(
     Effect.scoped,
     Effect.provide(Connections.broker(settings, Connections.operator(settings, { account }))),
     Effect.catchTag("ConnectionError", (error) =>
@@ -138,6 +152,7 @@ export const test = Effect.fnUntraced(function* (input: TestInput) {
       )
     )
   )
+  yield* accepted(name, tried)
   const { expiresAt, permit } = lease
   if (input.output === "json") {
     const { billingAccountId, connectionName: connection, server } = permit
@@ -150,14 +165,41 @@ export const test = Effect.fnUntraced(function* (input: TestInput) {
       repository: permit.repository ?? null,
       toolId: permit.toolId ?? null,
       expiresAt: expiresAt.toISOString(),
-      wasUsed: false
+      wasUsed: tried.verdict !== "unknown",
+      ...tried
     })
   }
   yield* Output.note(
-    `${oneLine(name)} gave a credential to ${purpose} at ${permit.server}, which was given back without being used. ` +
-      "Only a run shows whether the server accepts it"
+    `${oneLine(name)} gave a credential to ${purpose} at ${permit.server}, which was given back. ${triedText(tried)}`
   )
 })
+
+const triedText = (tried: ConnectionTrial.Verdict): string => {
+  switch (tried.verdict) {
+    case "accepted":
+      return `The server accepts it (${oneLine(tried.url)})`
+    case "doubtful":
+      return `The server answered ${tried.status} (${oneLine(tried.url)}): only a run shows whether its rights suffice`
+    default:
+      return "It was not used, because no harmless request is known: name one with --url"
+  }
+}
+
+/** A credential that its server refuses, or that could not be tried, is no success. */
+const accepted = (name: string, tried: ConnectionTrial.Verdict): Effect.Effect<void, Refusal> =>
+  tried.verdict === "refused"
+    ? refusal(
+        "refused",
+        `the server refuses the credential of ${oneLine(name)} (${tried.status} from ${oneLine(tried.url)})`,
+        "Remove the connection, and add it with a valid credential"
+      )
+    : tried.verdict === "unreachable"
+      ? refusal(
+          "unavailable",
+          `${oneLine(tried.url)} cannot be reached, so the credential of ${oneLine(name)} was not tried`,
+          "Try again in a moment"
+        )
+      : Effect.void
 
 export const uses = Effect.fnUntraced(function* (input: Flags.Typed<typeof ConnectionFlags.uses>) {
   const billingAccountId = yield* accountOf(input.account)

@@ -68,7 +68,7 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
     const ended = yield* follow(plan.spec, subject, { live: false }, progress)
     const witness = yield* Composition.DemoWitness
     return { ended, received: yield* witness.received }
-  }).pipe(Effect.provide(Composition.runner(settings, plan)), Effect.scoped)
+  }).pipe(Effect.provide(Composition.runner(settings, { ...plan, toolNames: [] })), Effect.scoped)
 
   const { result } = ended
   const verdict = RunReport.verdictOf(ended)

@@ -339,6 +339,21 @@ export const chat = {
     "max-cost",
     "Cost of model calls allowed per sandbox of a session, in US dollars (default no limit)"
   ),
+  askTools: several(
+    "ask-tool",
+    "PATTERN",
+    "Host tools whose calls wait for an approval, such as github__comment or **:external_side_effect; may be " +
+      "repeated (default none). Approve with approvals approve"
+  ),
+  closedTools: several(
+    "close-tool",
+    "PATTERN",
+    "Host tools that no agent may call, whatever the file names; may be repeated (default none)"
+  ),
+  approvalWaitSecondsMax: duration(
+    "approval-wait",
+    "Time that a tool call waits for an approval, such as 10m, at most 1h (default 3m)"
+  ),
   quiet: toggle("quiet", "Suppress notes on the sandboxes of sessions on standard error").pipe(
     Flag.withAlias("q")
   )
@@ -454,6 +469,11 @@ export const acp = {
   costUsdMax: cost("max-cost", "Model cost allowed for each prompt, in US dollars (default no limit)"),
   stopWhenSpent: run.stopWhenSpent,
   tools: run.tools,
+  askTools: several(
+    "ask-tool",
+    "NAME",
+    "Host tool that the agent may call if the editor's user allows each call; may be repeated (default none)"
+  ),
   packages: run.packages,
   canaries: run.canaries,
   strict: run.strict,
@@ -525,7 +545,7 @@ export const serve = {
   costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (default no limit)"),
   approvalWaitSecondsMax: duration(
     "approval-wait",
-    "Time that a tool call waits for an approval, such as 10m, at most 1h (default 4m)"
+    "Time that a tool call waits for an approval, such as 10m, at most 1h (default 3m)"
   ),
   hostRepositories: toggle(
     "host-repositories",
@@ -557,23 +577,6 @@ export const serve = {
     "Time between comparisons of the ledger with the upstream's rows, such as 5m; 0s for none (default 1m)",
     Quantity.parseGrace
   )
-}
-
-const deciderCharactersMax = 200
-
-/** Flags of `approvals approve` and `approvals deny`. */
-export const decision = {
-  reason: orUndefined(
-    text("reason", "TEXT", "Reason, for the audit. The agent reads it if its call is denied")
-  ),
-  by: text("by", "NAME", "Name of the person who decides, for the audit (default operator)").pipe(
-    Flag.withDefault("operator"),
-    Flag.filter(
-      (typed) => typed.length > 0 && typed.length <= deciderCharactersMax,
-      () => `a name of at most ${deciderCharactersMax} characters`
-    )
-  ),
-  output
 }
 
 /** Flags of `prune`. */

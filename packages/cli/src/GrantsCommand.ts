@@ -10,7 +10,7 @@ import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/Execut
 import * as GrantPermissions from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
 import { type GrantRefused, GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
-import { Clock, Effect, Layer, Result } from "effect"
+import { Clock, Effect, Layer } from "effect"
 import * as ConnectionRuleText from "./ConnectionRuleText.ts"
 import { refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
@@ -30,7 +30,7 @@ export const create = Effect.fnUntraced(function* (input: CreateInput) {
   const store = yield* GrantStore
   yield* checkReadOnly(input)
   const now = yield* Clock.currentTimeMillis
-  const rules = yield* rulesOf(input)
+  const rules = yield* ToolRuleText.ofFlags(input)
   const { grant, token } = yield* store
     .issue({
       userId: user,
@@ -176,27 +176,6 @@ const opened = ({
   repositories.join(" ") || "none",
   connections?.map(ConnectionRuleText.format).join(" ") ?? "the server's"
 ]
-
-/** Parses the rules of `--ask-tool` and `--close-tool`. */
-const rulesOf = ({ askTools, closedTools }: CreateInput) =>
-  Effect.forEach(
-    [
-      ...askTools.map((text) => ["--ask-tool", "ask", text] as const),
-      ...closedTools.map((text) => ["--close-tool", "closed", text] as const)
-    ],
-    ([flag, access, text]) => {
-      const parsed = ToolRuleText.parse(text)
-      return Result.isSuccess(parsed)
-        ? Effect.succeed({ ...parsed.success, access })
-        : Effect.fail(
-            refusal(
-              "input",
-              `${flag} ${oneLine(JSON.stringify(text.slice(0, 100)))}: ${parsed.failure.problem}`,
-              oneLine(parsed.failure.remedy)
-            )
-          )
-    }
-  )
 
 const permissionsOf = (
   input: CreateInput,

@@ -56,9 +56,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
     yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reap)
     const relay = yield* GitRelay
     const record = yield* Effect.flatMap(RunStore, (store) => store.get(runId))
-    // Delivered with the connections of the account that the run was for.
-    const account = record && RunFacts.of(record).billingAccountId
-    const user = Connections.operator(settings, { runId, ...Flags.given({ account }) })
+    const user = userOf(settings, runId, record)
     const delivered = yield* Effect.gen(function* () {
       const clone = yield* relay.reopen(runId, { branch, ...(input.pr ? { createPr: true } : {}) })
       if (clone.request.deliver === "patch" && !isNamed) return yield* unasked(runId)
@@ -84,6 +82,16 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
     return yield* Output.json({ ok: true, runId, relay: RelayReport.toJson(delivery) })
   yield* Output.lines([RelayReport.describe(delivery, input.patch)])
 })
+
+/** The user of a delivery: the operator, with the connections of the account that the run was for. */
+export const userOf = (
+  settings: Parameters<typeof Connections.operator>[0],
+  runId: RunId.RunId,
+  record: RunFacts.Source | undefined
+): ConnectionUser => {
+  const account = record && RunFacts.of(record).billingAccountId
+  return Connections.operator(settings, { runId, ...Flags.given({ account }) })
+}
 
 /** Deletes the kept commits of a run permanently. */
 export const drop = Effect.fnUntraced(function* (input: Output.Asked & { readonly run: string }) {

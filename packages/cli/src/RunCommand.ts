@@ -64,7 +64,8 @@ const running = Effect.fnUntraced(function* (
   const plan = yield* Effect.fromResult(RunPlan.make(subject, runId, input, settings))
   const repo = yield* Effect.fromResult(RepoPlan.make(input, runId))
   const user = Connections.operator(settings, { runId })
-  const wayOut = { ...plan, user, proxy: input.proxy, auditBodies: input.auditBodies }
+  const toolNames = [...input.tools, ...input.askTools]
+  const wayOut = { ...plan, user, toolNames, proxy: input.proxy, auditBodies: input.auditBodies }
   const runner = (how: Composition.Plan) => Layer.provide(Composition.runner(settings, how), approvals)
   const shown = { ...input, live: subject._tag === "Command" && input.output === "text" }
   if (repo === undefined) {

@@ -106,8 +106,11 @@ export const server = (
       if (wayOut._tag === "Upstream") yield* IdentityProof.required(settings)
       const budget = yield* Effect.fromResult(RunPlan.budgetOf(options, "serve"))
       const { forges } = yield* Effect.fromResult(settings.git)
+      // Made once: each MCP server is started once.
+      const hostTools = yield* Composition.hostTools(settings, undefined)
       const runner = Composition.runner(settings, {
         wayOut,
+        hostTools,
         auditBodies: options.auditBodies,
         allowedWorkspace: Composition.isClone(settings),
         approvalWaitSecondsMax: options.approvalWaitSecondsMax,
@@ -161,7 +164,7 @@ export const server = (
         ),
         Layer.provide(probes),
         Layer.provide(tidying(settings)),
-        Layer.provide(ruleWarnings(settings)),
+        Layer.provide(ruleWarnings(hostTools)),
         Layer.provide(reconciling(settings, options, wayOut)),
         Layer.provide(
           Layer.mergeAll(runner, grants(settings), Connections.store(settings), idempotencyKeys(settings))
@@ -217,10 +220,9 @@ const tidying = (settings: Settings["Service"]) =>
   )
 
 /** Warns about rules of grants that restrict no tool of this host: they may be mistyped. */
-const ruleWarnings = (settings: Settings["Service"]): Layer.Layer<never, never, GrantStore> =>
+const ruleWarnings = (tools: ReadonlyArray<Tool>): Layer.Layer<never, never, GrantStore> =>
   Effect.gen(function* () {
     const found = yield* (yield* GrantStore).list
-    const tools = yield* Composition.hostTools(settings, undefined)
     const lines = unusedRules(found, tools, yield* Clock.currentTimeMillis)
     yield* Effect.forEach(lines, (line) => Effect.logWarning(line), { discard: true })
   }).pipe(Effect.scoped, Effect.ignore({ log: "Warn" }), Layer.effectDiscard)

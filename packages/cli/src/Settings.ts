@@ -19,6 +19,8 @@ import * as DatabaseSettings from "./DatabaseSettings.ts"
 import type { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
 import * as HttpToolSettings from "./HttpToolSettings.ts"
+import * as McpServerSettings from "./McpServerSettings.ts"
+import * as SqlTool from "./SqlTool.ts"
 import * as ImageSettings from "./ImageSettings.ts"
 import type { Tags } from "./InstalledImages.ts"
 import * as KeyFile from "./KeyFile.ts"
@@ -128,6 +130,8 @@ const config = Config.all({
   }),
   packagesFile: text("COGNI_PACKAGES_FILE"),
   httpToolsFile: text("COGNI_HTTP_TOOLS_FILE"),
+  mcpServersFile: text("COGNI_MCP_SERVERS_FILE"),
+  sqlToolFile: text("COGNI_SQL_TOOL_FILE"),
   accountLimitsFile: text("COGNI_ACCOUNT_LIMITS_FILE"),
   runKeys: Config.all({
     mode: optional(Config.schema(RunKeySettings.Mode, "COGNI_RUN_KEYS")),
@@ -229,8 +233,7 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     ),
     /** Keys of connections. An invalid file is an error only if a connection is used. */
     connections: yield* Effect.result(ConnectionSettings.make(found.connections)),
-    /** Rules of HTTP tools. An invalid file is an error for every run with a model. */
-    httpTools: yield* Effect.result(HttpToolSettings.make(found.httpToolsFile)),
+    ...(yield* toolsOf(found)),
     /** Files that decide what leaves this host, where to, and at whose cost. No agent may write them. */
     upstreamFiles: filesOf(found),
     /** The file that contains the key, if any. */
@@ -245,11 +248,25 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
   }
 })
 
+/** Settings of host tools. */
+const toolsOf = Effect.fnUntraced(function* (found: Config.Success<typeof config>) {
+  return {
+    /** Rules of HTTP tools. An invalid file is an error for every run with a model. */
+    httpTools: yield* Effect.result(HttpToolSettings.make(found.httpToolsFile)),
+    /** Database of the SQL tool. An invalid file is an error for every run with a model. */
+    sqlTool: yield* Effect.result(SqlTool.read(found.sqlToolFile)),
+    /** MCP servers. An invalid file is an error for every run with a model. */
+    mcpServers: yield* Effect.result(McpServerSettings.make(found.mcpServersFile, secretNames))
+  }
+})
+
 const filesOf = ({
   accountLimitsFile,
   connections,
   httpToolsFile,
+  mcpServersFile,
   packagesFile,
+  sqlToolFile,
   upstream
 }: Config.Success<typeof config>): ReadonlyArray<string> =>
   [
@@ -257,6 +274,8 @@ const filesOf = ({
     upstream.identitySecretFile,
     packagesFile,
     httpToolsFile,
+    mcpServersFile,
+    sqlToolFile,
     accountLimitsFile,
     connections.keyFile,
     connections.gitHubAppKeyFile

@@ -43,7 +43,7 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
   const result = yield* Effect.gen(function* () {
     const progress = yield* Progress.make(input, planned.note)
     return yield* follow(planned.task, prompt, input.patch !== undefined, progress)
-  }).pipe(Effect.provide(Composition.runner(settings, planned)), Effect.scoped)
+  }).pipe(Effect.provide(Composition.runner(settings, { ...planned, toolNames: [] })), Effect.scoped)
   yield* tell(input, runId, result, file)
 }, Effect.scoped)
 

@@ -1,7 +1,9 @@
 /** Parses a rule for tools as a flag has it: `PATTERN`, or `PATTERN:EFFECT`. Pure. */
 import { ToolPattern } from "@cogni/sandbox-core/GrantPattern"
 import { ToolEffect, type ToolRule } from "@cogni/sandbox-core/ToolAccess"
-import { Result, Schema } from "effect"
+import { Effect, Result, Schema } from "effect"
+import { refusal } from "./Failure.ts"
+import { oneLine } from "./TerminalText.ts"
 
 /** Fault of a rule, and a text to write instead. */
 export interface RuleProblem {
@@ -32,3 +34,30 @@ export const parse = (text: string): Result.Result<Omit<ToolRule, "access">, Rul
     remedy: `Write ${ToolEffect.literals.map((one) => `${tool}:${one}`).join(", ")}, or ${tool} for all of them`
   })
 }
+
+/** Parses the rules of `--ask-tool` and `--close-tool`. */
+export const ofFlags = ({
+  askTools,
+  closedTools
+}: {
+  readonly askTools: ReadonlyArray<string>
+  readonly closedTools: ReadonlyArray<string>
+}) =>
+  Effect.forEach(
+    [
+      ...askTools.map((text) => ["--ask-tool", "ask", text] as const),
+      ...closedTools.map((text) => ["--close-tool", "closed", text] as const)
+    ],
+    ([flag, access, text]) => {
+      const parsed = parse(text)
+      return Result.isSuccess(parsed)
+        ? Effect.succeed({ ...parsed.success, access })
+        : Effect.fail(
+            refusal(
+              "input",
+              `${flag} ${oneLine(JSON.stringify(text.slice(0, 100)))}: ${parsed.failure.problem}`,
+              oneLine(parsed.failure.remedy)
+            )
+          )
+    }
+  )

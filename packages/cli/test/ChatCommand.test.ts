@@ -35,6 +35,15 @@ describe("chat", () => {
     }).pipe(Effect.provide(NodeServices.layer))
   )
 
+  it.effect("refuses a rule for tools that is no pattern", () =>
+    Effect.gen(function* () {
+      const { code, stderr } = yield* chat("/nowhere/at/all.yaml", model, ["--ask-tool", "github.comment"])
+      assert.strictEqual(code, 65)
+      assert.include(stderr, "--ask-tool")
+      assert.include(stderr, "Write github__comment")
+    }).pipe(Effect.provide(NodeServices.layer))
+  )
+
   it.effect("reports an unreadable configuration like config check", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* chat("/nowhere/at/all.yaml", model), {

@@ -5,46 +5,53 @@ import { Effect, Layer } from "effect"
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { serve } from "../../../test/harness/LocalServer.ts"
 import * as Cli from "../src/Cli.ts"
 import * as ConnectionRuleText from "../src/ConnectionRuleText.ts"
 import * as Output from "../src/Output.ts"
 
 const planted = "planted-token-of-an-account"
 
-const place = Effect.map(
-  Effect.acquireRelease(
+const place = Effect.gen(function* () {
+  const directory = yield* Effect.acquireRelease(
     Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-connections-"))),
     (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
-  ),
-  (directory) => {
-    const file = (name: string, text: string) => {
-      const path = join(directory, name)
-      writeFileSync(path, text, { mode: 0o600 })
-      return path
-    }
-    const environment = {
-      COGNI_STATE_DIR: join(directory, "state"),
-      COGNI_CONNECTIONS_KEY_FILE: file("keys", `${Buffer.alloc(32, 7).toString("base64")}\n`)
-    }
-    const run = (more: Record<string, string>, ...argv: ReadonlyArray<string>) =>
-      Effect.gen(function* () {
-        const memory = Output.makeMemory()
-        const code = yield* Cli.main({
-          argv: ["connections", ...argv],
-          environment: { ...environment, ...more }
-        }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
-        const { stderr, stdout } = memory.said
-        assert.notInclude(stdout + stderr, planted)
-        return { code, stdout, stderr }
-      })
-    return {
-      directory,
-      file,
-      run,
-      connections: (...argv: ReadonlyArray<string>) => run({}, ...argv)
-    }
+  )
+  /** GitHub's API, as far as `connections test` asks for it. */
+  const api = { status: 200, asked: [] as Array<string> }
+  const origin = yield* serve((request, response) => {
+    api.asked.push(`${request.headers.authorization} ${request.method} ${request.url}`)
+    response.writeHead(api.status).end("{}")
+  })
+  const file = (name: string, text: string) => {
+    const path = join(directory, name)
+    writeFileSync(path, text, { mode: 0o600 })
+    return path
   }
-)
+  const environment = {
+    COGNI_STATE_DIR: join(directory, "state"),
+    GITHUB_API_URL: origin,
+    COGNI_CONNECTIONS_KEY_FILE: file("keys", `${Buffer.alloc(32, 7).toString("base64")}\n`)
+  }
+  const run = (more: Record<string, string>, ...argv: ReadonlyArray<string>) =>
+    Effect.gen(function* () {
+      const memory = Output.makeMemory()
+      const code = yield* Cli.main({
+        argv: ["connections", ...argv],
+        environment: { ...environment, ...more }
+      }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
+      const { stderr, stdout } = memory.said
+      assert.notInclude(stdout + stderr, planted)
+      return { code, stdout, stderr }
+    })
+  return {
+    api,
+    directory,
+    file,
+    run,
+    connections: (...argv: ReadonlyArray<string>) => run({}, ...argv)
+  }
+})
 
 const acme = ["--account", "acme"]
 
@@ -53,7 +60,7 @@ describe("connections", () => {
     "adds a token, tests it, lists it, and removes it; the token is never shown or stored in plain",
     () =>
       Effect.gen(function* () {
-        const { connections, directory, file } = yield* place
+        const { api, connections, directory, file } = yield* place
         const token = file("token", planted)
         const added = yield* connections("add", "ci", "--token-file", token, ...acme)
         assert.deepStrictEqual([added.code, added.stdout], [0, ""], added.stderr)
@@ -84,10 +91,16 @@ describe("connections", () => {
             ["issued", "operator"]
           ]
         )
-        assert.include(
-          (yield* connections("test", "ci", ...acme, "--repository", repository)).stderr,
-          "without being used"
-        )
+        assert.deepStrictEqual(api.asked, [`Bearer ${planted} GET /rate_limit`])
+        const accepted = yield* connections("test", "ci", ...acme, "--repository", repository)
+        assert.include(accepted.stderr, "The server accepts it")
+        api.status = 401
+        const wrong = yield* connections("test", "ci", ...acme, "--repository", repository)
+        assert.notStrictEqual(wrong.code, 0)
+        assert.include(wrong.stderr, "the server refuses the credential of ci (401")
+        const elsewhere = ["--repository", repository, "--url", "https://evil.example/"]
+        assert.strictEqual((yield* connections("test", "ci", ...acme, ...elsewhere)).code, 64)
+        assert.lengthOf(api.asked, 3)
         const { leaseId } = uses[0]
         assert.strictEqual((yield* connections("revoke", leaseId, ...acme)).code, 0)
         assert.strictEqual((yield* connections("revoke", leaseId, "--account", "other")).code, 66)

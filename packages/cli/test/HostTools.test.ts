@@ -3,9 +3,11 @@ import { assert, describe, it } from "@effect/vitest"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { Effect, Layer, Logger } from "effect"
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { DatabaseSync } from "node:sqlite"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { fileURLToPath } from "node:url"
 import { inspect } from "node:util"
 import { serve } from "../../../test/harness/LocalServer.ts"
 import * as Cli from "../src/Cli.ts"
@@ -15,6 +17,8 @@ import * as Output from "../src/Output.ts"
 import * as Settings from "../src/Settings.ts"
 
 const planted = "planted-token-of-an-account"
+
+const mcpServer = fileURLToPath(new URL("../../proxy/test/fixtures/mcp-server.mjs", import.meta.url))
 
 const place = Effect.map(
   Effect.acquireRelease(
@@ -33,10 +37,10 @@ const place = Effect.map(
       COGNI_STATE_DIR: state,
       COGNI_CONNECTIONS_KEY_FILE: file("keys", Buffer.alloc(32, 7).toString("base64"))
     }
-    const tools = (more: Record<string, string> = {}) =>
+    const tools = (more: Record<string, string> = {}, toolNames?: ReadonlyArray<string>) =>
       Effect.gen(function* () {
         const settings = yield* Settings.Settings
-        return yield* HostTools.make(settings, Connections.operator(settings))
+        return yield* HostTools.make(settings, Connections.operator(settings), toolNames)
       }).pipe(
         Effect.provide(
           Layer.provide(Settings.layer({ ...environment, ...more }), Layer.fresh(NodeServices.layer))
@@ -186,6 +190,99 @@ describe("HostTools", () => {
       assert.lengthOf(named(["github.*"]), 3)
       // Known to the registry, which then denies it.
       assert.deepStrictEqual(named([], ["github.comment"]), ["github__comment"])
+    })
+  )
+
+  it.live("offers the tools of MCP servers, and starts only those that are named", () =>
+    Effect.gen(function* () {
+      const { file, tools } = yield* place
+      const started = file("started", "")
+      const server = {
+        command: process.execPath,
+        args: [mcpServer, "fair", started],
+        tools: { echo: "read_only" }
+      }
+      const variables = {
+        COGNI_MCP_SERVERS_FILE: file("servers.json", [{ ...server, name: "acme" }])
+      }
+      const made = yield* tools(variables)
+      const echo = made.find(({ name }) => name === "acme__echo")!
+      assert.include(JSON.stringify(yield* echo.call({ text: "over stdio" }, context)), "over stdio")
+      const processes = () => readFileSync(started, "utf8").trim().split("\n").length
+      assert.strictEqual(processes(), 1)
+      const others = yield* tools(variables, ["github__comment"])
+      assert.isUndefined(others.find(({ name }) => name === "acme__echo"))
+      assert.strictEqual(processes(), 1)
+    })
+  )
+
+  it.effect.each([
+    [{ name: "github" }, "belongs to other tools"],
+    [{ env: ["COGNI_LLM_KEY"] }, "for this host alone"],
+    [{ env: ["GITHUB_TOKEN"] }, "for this host alone"],
+    [{ env: ["NOT_SET_ANYWHERE"] }, "is not set"],
+    [{ command: "relative" }, "does not describe MCP servers"],
+    [{ command: "/nonexistent/server" }, "is refused"]
+  ] as const)("refuses MCP servers that cannot be offered: %j", ([more, expected]) =>
+    Effect.gen(function* () {
+      const { file, tools } = yield* place
+      const server = { name: "acme", command: "/bin/true", tools: { "*": "read_only" }, ...more }
+      const error = yield* Effect.flip(tools({ COGNI_MCP_SERVERS_FILE: file("servers.json", [server]) }))
+      assert.include(error.message, "COGNI_MCP_SERVERS_FILE")
+      assert.include(error.message, expected)
+    })
+  )
+
+  it.live("reads a database that the operator names, by one SELECT", () =>
+    Effect.gen(function* () {
+      const { file, tools } = yield* place
+      const path = file("data.db", "")
+      const db = new DatabaseSync(path)
+      db.exec("CREATE TABLE notes (text); INSERT INTO notes VALUES ('one')")
+      db.close()
+      const made = yield* tools({
+        COGNI_SQL_TOOL_FILE: file("sql.json", { database: { type: "sqlite", path }, description: "Notes" })
+      })
+      const query = made.find(({ name }) => name === "sql__query")!
+      assert.strictEqual(query.effect, "read_only")
+      assert.include(query.description, "Notes")
+      assert.deepStrictEqual(yield* query.call({ sql: "SELECT * FROM notes" }, context), {
+        rows: [{ text: "one" }],
+        isTruncated: false
+      })
+      const refused = yield* Effect.flip(query.call({ sql: "DELETE FROM notes" }, context))
+      assert.strictEqual(refused.code, "execution")
+    })
+  )
+
+  it.effect("uses one broker in a process, and records the run of each use", () =>
+    Effect.gen(function* () {
+      const { connections, environment, file } = yield* place
+      const token = file("token", planted)
+      yield* connections("add", "github", "--token-file", token)
+      const repository = "https://github.com/acme/app"
+      yield* Effect.gen(function* () {
+        const settings = yield* Settings.Settings
+        const user = Connections.operator(settings, { runId: "run-12345678" })
+        const [one, other] = [
+          yield* Connections.whenUsed(settings, user),
+          yield* Connections.whenUsed(settings, user)
+        ]
+        const use = (broker: typeof one) =>
+          Effect.match(Effect.scoped(broker.lease({ purpose: "fetch", repository })), {
+            onSuccess: () => "issued",
+            onFailure: ({ reason }) => reason._tag
+          })
+        const told = yield* Effect.forEach(Array.from({ length: 70 }), (_, at) =>
+          use(at % 2 === 0 ? one : other)
+        )
+        // The limit of one run, whatever part of the process asks.
+        assert.strictEqual(told.filter((answer) => answer === "issued").length, 60)
+        assert.strictEqual(told.at(-1), "TooManyUses")
+      }).pipe(
+        Effect.scoped,
+        Effect.provide(Layer.provide(Settings.layer(environment), Layer.fresh(NodeServices.layer)))
+      )
     })
   )
 })

@@ -22,6 +22,8 @@ const absent: Settings["Service"] = {
   accountLimits: Result.succeed(undefined),
   connections: Result.succeed({ keys: undefined, gitHubApp: undefined }),
   httpTools: Result.succeed([]),
+  mcpServers: Result.succeed([]),
+  sqlTool: Result.succeed(undefined),
   prices: undefined,
   rowsSeconds: undefined,
   identityCheckModel: undefined,

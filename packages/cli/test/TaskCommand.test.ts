@@ -77,6 +77,8 @@ const settings: Settings["Service"] = {
   accountLimits: Result.succeed(undefined),
   connections: Result.succeed({ keys: undefined, gitHubApp: undefined }),
   httpTools: Result.succeed([]),
+  mcpServers: Result.succeed([]),
+  sqlTool: Result.succeed(undefined),
   prices: undefined,
   rowsSeconds: undefined,
   identityCheckModel: undefined,
