@@ -19,6 +19,8 @@ export const RepositoryRequest = Schema.Struct({
   baseBranch: Schema.optionalKey(Name),
   /** Branch for the commits, below `sandbox/`. Default: `sandbox/<run id>`. */
   branch: Schema.optionalKey(Name),
+  /** Commits of history that the agent sees. Default: 1. */
+  depth: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 10_000 }))),
   /** Opens a pull request. Default: false. */
   pullRequest: Schema.optionalKey(Schema.Boolean)
 })

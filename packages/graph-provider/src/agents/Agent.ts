@@ -40,7 +40,9 @@ export const Capabilities = Schema.Struct({
   /** How it receives earlier turns: `messages` unchanged, `prompt` merged into one prompt. */
   history: Schema.Literals(["messages", "prompt"]),
   /** Personalities that a task can choose. Empty if the agent has none to choose from. */
-  personalities: Schema.Array(Personality)
+  personalities: Schema.Array(Personality),
+  /** Models of personalities that have their own: the model of a run that names none. */
+  personalityModels: Schema.optionalKey(Schema.Record(Personality, Schema.NonEmptyString))
 })
 
 export type Capabilities = typeof Capabilities.Type

@@ -18,6 +18,8 @@ import {
   promptPath,
   provider
 } from "./Agent.ts"
+import * as AgentPersonalities from "./AgentPersonalities.ts"
+import * as AgentSkills from "./AgentSkills.ts"
 import {
   type AgentOutcome,
   answered,
@@ -30,11 +32,9 @@ import {
 } from "./AgentOutput.ts"
 
 /** A personality that a task can choose. */
-export interface OpenClawPersonality {
+export interface OpenClawPersonality extends AgentPersonalities.AgentPersonality {
   /** The name that it uses for itself. */
   readonly name?: string
-  /** Instructions before the conversation. */
-  readonly instructions?: string
   /** The {@link tools} that it cannot use. */
   readonly toolsDenied?: ReadonlyArray<string>
 }
@@ -181,8 +181,9 @@ export const timeoutSeconds = (runtimeSecondsMax: number): number => {
   return Math.max(1, runtimeSecondsMax - Math.min(graceSecondsMax, Math.max(graceSecondsMin, grace)))
 }
 
-const entry = (workspace: string, { name, toolsDenied = [] }: OpenClawPersonality) => ({
+const entry = (workspace: string, { name, skills = [], toolsDenied = [] }: OpenClawPersonality) => ({
   workspace,
+  ...(skills.length === 0 ? {} : { skills }),
   ...(name === undefined ? {} : { identity: { name } }),
   ...(toolsDenied.length === 0 ? {} : { tools: { deny: toolsDenied } })
 })
@@ -218,6 +219,8 @@ const configuration = (known: Personalities, task: AgentTask) => {
       exec: { security: "full", ask: "off" },
       toolSearch: false
     },
+    // Where a run's skills are; see the command line.
+    ...(skillsOf(known, task).length === 0 ? {} : { skills: { load: { extraDirs: [skillsDirectory] } } }),
     cron: { enabled: false },
     gateway: { controlUi: { enabled: false } },
     memory: { search: { enabled: false } },
@@ -234,12 +237,18 @@ const instructed = (known: Personalities, task: AgentTask): AgentTask["messages"
     : [{ role: "system", content: instructions }, ...task.messages]
 }
 
+const skillsDirectory = "/home/agent/skills"
+
+const skillsOf = (known: Personalities, { personality = defaultPersonality }: AgentTask) =>
+  known[personality]?.skills ?? []
+
 /**
  * Creates the agent with custom personalities, and `main`, which always exists. A task with an unknown personality is
- * rejected before any resource is created.
+ * rejected before any resource is created. `skills` are the texts of `SKILL.md` of the skills that personalities name.
  */
-export const make = (known: Personalities): Agent => {
-  const all = { [defaultPersonality]: {}, ...known }
+export const make = (known: Personalities, skills: Readonly<Record<string, string>> = {}): Agent => {
+  const all: Personalities = { [defaultPersonality]: {}, ...known }
+  AgentPersonalities.requireSkills({ personalities: all, skills })
   return {
     id: AgentId.make("openclaw"),
     name: "OpenClaw",
@@ -247,22 +256,28 @@ export const make = (known: Personalities): Agent => {
       "A coding agent with several personalities: reads and changes files, runs commands, answers at the end.",
     image: "openclaw",
     modelApi: "chat-completions",
-    capabilities: { ...codingCapabilities("final"), toolEvents: false, personalities: Object.keys(all) },
-    argv: ({ personality = defaultPersonality, runId, runtimeSecondsMax }) => [
-      "openclaw",
-      "agent",
-      // Without its gateway, which would be a second router and dashboard.
-      "--local",
-      "--agent",
-      personality,
-      "--session-id",
-      runId,
-      "--message-file",
-      promptPath,
-      "--json",
-      "--timeout",
-      String(timeoutSeconds(runtimeSecondsMax))
-    ],
+    capabilities: {
+      ...codingCapabilities("final"),
+      toolEvents: false,
+      personalities: Object.keys(all),
+      ...AgentPersonalities.modelsOf(all)
+    },
+    argv: (task) =>
+      AgentSkills.before(skillsDirectory, skillsOf(all, task), [
+        "openclaw",
+        "agent",
+        // Without its gateway, which would be a second router and dashboard.
+        "--local",
+        "--agent",
+        task.personality ?? defaultPersonality,
+        "--session-id",
+        task.runId,
+        "--message-file",
+        promptPath,
+        "--json",
+        "--timeout",
+        String(timeoutSeconds(task.runtimeSecondsMax))
+      ]),
     env: () => ({
       OPENCLAW_CONFIG_PATH: "/cogni/openclaw.json",
       OPENCLAW_STATE_DIR: "/home/agent/.openclaw",
@@ -273,7 +288,8 @@ export const make = (known: Personalities): Agent => {
     limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
     inputs: (task) => [
       { name: "openclaw.json", content: JSON.stringify(configuration(all, task), undefined, 2) },
-      promptInput({ messages: instructed(all, task) })
+      promptInput({ messages: instructed(all, task) }),
+      ...AgentSkills.inputs(skillsOf(all, task), skills)
     ],
     reader: whole(parse)
   }

@@ -33,6 +33,8 @@ export const GrantPermissions = Schema.Struct({
   approve: Schema.optionalKey(Schema.Boolean),
   /** Whether its holder may list the grants and connections of the account. Default: no. */
   seeGrants: Schema.optionalKey(Schema.Boolean),
+  /** Whether its holder may propose changes of the configuration, in its repository. Default: no. */
+  propose: Schema.optionalKey(Schema.Boolean),
   /** Packages that a sandbox may install, such as `npm:left-pad` or `npm:@types/*`. Default: none. */
   packages: Schema.optionalKey(PackagePattern.PackagePatterns),
   /** Models that a request may name. Default: those that the host offers. */

@@ -1,0 +1,29 @@
+/**
+ * Skills of an agent's run: instructions that the agent reads when it needs them, each a directory with a `SKILL.md`.
+ *
+ * Inputs of a run are flat files. So the command line copies each skill to where the agent looks for it, and then
+ * becomes the agent. The names are plain, and never a part of the script.
+ */
+import type { Input } from "@cogni/sandbox-core/SandboxSpec"
+import type { Agent } from "./Agent.ts"
+
+type Argv = ReturnType<Agent["argv"]>
+
+/** Name of the input file of a skill. */
+const inputOf = (name: string): string => `skill-${name}.md`
+
+const script =
+  'to=$1 count=$2; shift 2; while [ "$count" -gt 0 ]; do mkdir -p "$to/$1" && ' +
+  'cp "/cogni/skill-$1.md" "$to/$1/SKILL.md" || exit 125; shift; count=$((count - 1)); done; exec "$@"'
+
+/** Returns the input files of skills. */
+export const inputs = (
+  names: ReadonlyArray<string>,
+  texts: Readonly<Record<string, string>>
+): ReadonlyArray<Input> => names.map((name) => ({ name: inputOf(name), content: texts[name] ?? "" }))
+
+/** Returns a command line that places the skills in a directory first. */
+export const before = (directory: string, names: ReadonlyArray<string>, argv: Argv): Argv =>
+  names.length === 0
+    ? argv
+    : ["/bin/sh", "-c", script, "skills", directory, String(names.length), ...names, ...argv]

@@ -1,0 +1,225 @@
+/**
+ * The personalities and skills in a directory, such as a clone of the repository that holds the configuration:
+ *
+ *     personalities/NAME.md      skills/NAME/SKILL.md      cogni.yaml
+ *
+ * The directory is accepted or rejected as a whole, with all problems. Links are refused, so that nothing outside of it
+ * is ever read. `cogni.yaml`, a configuration of sessions, is checked too if it exists.
+ */
+import type { Files } from "@cogni/sandbox-core/Executor"
+import type { FileRefused } from "@cogni/sandbox-core/SandboxError"
+import { Effect, Result, Schema } from "effect"
+import * as Configuration from "./Configuration.ts"
+import { describe, Problem, problemsMax } from "./ConfigurationError.ts"
+import * as Personality from "./Personality.ts"
+
+export const personalitiesDirectory = "personalities"
+export const skillsDirectory = "skills"
+export const skillFile = "SKILL.md"
+export const configurationFile = "cogni.yaml"
+
+/** Maximum number of personalities, and of skills. */
+export const entriesMax = 64
+
+export interface PersonalityCatalog {
+  readonly personalities: Readonly<Record<string, Personality.Personality>>
+  readonly skills: Readonly<Record<string, Personality.Skill>>
+  /** The configuration of sessions, if the directory has one. */
+  readonly configuration?: Configuration.Configuration | undefined
+}
+
+/** Returns the path of a personality's file in the repository. */
+export const personalityPath = (name: string): string => `${personalitiesDirectory}/${name}.md`
+
+/** Returns the path of a skill's file in the repository. */
+export const skillPath = (name: string): string => `${skillsDirectory}/${name}/${skillFile}`
+
+/** A problem of one file. */
+export const FileProblem = Schema.Struct({ file: Schema.String, ...Problem.fields })
+
+export type FileProblem = typeof FileProblem.Type
+
+/** The directory is not used. */
+export class CatalogInvalid extends Schema.TaggedError<CatalogInvalid>()("CatalogInvalid", {
+  /** Never empty. */
+  problems: Schema.Array(FileProblem),
+  /** Number of problems beyond {@link problemsMax}. */
+  problemsOmitted: Schema.Int
+}) {
+  readonly isRetryable = false
+  /** One line per problem: `FILE:LINE:COL KEY: message`. */
+  get lines(): ReadonlyArray<string> {
+    const lines = this.problems.map(({ file, ...problem }) => `${file}:${describe(problem)}`)
+    return this.problemsOmitted === 0 ? lines : [...lines, `and ${this.problemsOmitted} more`]
+  }
+  override get message(): string {
+    return `the configuration is refused: ${this.lines.slice(0, 5).join("; ")}`
+  }
+}
+
+export interface CatalogOptions extends Pick<Configuration.ParseOptions, "runtimeImage" | "toolNames"> {
+  /** Agents that can have personalities, and the tools of each that one can deny. Default: any. */
+  readonly agentTools?: Readonly<Record<string, ReadonlyArray<string>>> | undefined
+}
+
+/** Reads a directory, or fails with every problem in it. */
+export const read = Effect.fnUntraced(function* (
+  files: Pick<Files<FileRefused>, "list" | "read">,
+  options: CatalogOptions = {}
+): Effect.fn.Return<PersonalityCatalog, CatalogInvalid | FileRefused> {
+  const problems: Array<FileProblem> = []
+  const report: Report = (file, found) => {
+    problems.push(...found.map((problem) => ({ file, ...problem })))
+    return undefined
+  }
+  const root = yield* files.list(".")
+  const skills = yield* skillsOf(files, kindIn(root, skillsDirectory), report)
+  const personalities = yield* personalitiesOf(files, kindIn(root, personalitiesDirectory), report)
+  for (const [name, one] of Object.entries(personalities))
+    report(personalityPath(name), references(one, skills, options.agentTools))
+  const configuration = yield* configurationOf(files, kindIn(root, configurationFile), report, options)
+  if (problems.length === 0)
+    return { personalities, skills, ...(configuration === undefined ? {} : { configuration }) }
+  return yield* new CatalogInvalid({
+    problems: problems.slice(0, problemsMax),
+    problemsOmitted: Math.max(0, problems.length - problemsMax)
+  })
+})
+
+type Reader = Pick<Files<FileRefused>, "list" | "read">
+type Report = (file: string, problems: ReadonlyArray<Problem>) => undefined
+type Kind = "directory" | "file" | "symlink" | "other" | undefined
+
+const isPersonality = Schema.is(Personality.PersonalityName)
+const isSkill = Schema.is(Personality.SkillName)
+
+const whole = (message: string): Problem => ({ key: "", message })
+
+const kindIn = (entries: ReadonlyArray<{ readonly name: string; readonly type: Kind }>, name: string): Kind =>
+  entries.find((entry) => entry.name === name)?.type
+
+/** Lists a directory. A missing one is empty. */
+const entriesOf = Effect.fnUntraced(function* (files: Reader, kind: Kind, name: string, report: Report) {
+  if (kind === undefined) return []
+  if (kind !== "directory") {
+    report(name, [whole("Expected a directory, and no link to one")])
+    return []
+  }
+  // Such as the file that keeps an empty directory in git.
+  const found = (yield* files.list(name)).filter((entry) => entry.name !== ".gitkeep")
+  if (found.length > entriesMax) report(name, [whole(`Expected at most ${entriesMax} entries`)])
+  return found.slice(0, entriesMax)
+})
+
+const personalitiesOf = Effect.fnUntraced(function* (files: Reader, kind: Kind, report: Report) {
+  const found: Record<string, Personality.Personality> = {}
+  for (const entry of yield* entriesOf(files, kind, personalitiesDirectory, report)) {
+    const path = `${personalitiesDirectory}/${shown(entry.name)}`
+    const name = entry.name.replace(/\.md$/u, "")
+    if (entry.type !== "file" || name === entry.name || !isPersonality(name)) {
+      report(path, [
+        whole("Expected a regular file named NAME.md, in lower-case letters, digits, `_` and `-`")
+      ])
+      continue
+    }
+    const text = yield* textOf(files, personalityPath(name), Personality.instructionsBytesMax * 2)
+    const parsed = Result.flatMap(
+      Result.mapError(text, (problem) => [problem]),
+      Personality.parse
+    )
+    if (Result.isFailure(parsed)) report(path, parsed.failure)
+    else found[name] = parsed.success
+  }
+  return found
+})
+
+const skillsOf = Effect.fnUntraced(function* (files: Reader, kind: Kind, report: Report) {
+  const found: Record<string, Personality.Skill> = {}
+  for (const entry of yield* entriesOf(files, kind, skillsDirectory, report)) {
+    const { name, type } = entry
+    if (type !== "directory" || !isSkill(name)) {
+      const words = "Expected a directory NAME, in lower-case letters, digits and single hyphens"
+      report(`${skillsDirectory}/${shown(name)}`, [whole(words)])
+      continue
+    }
+    const inside = yield* files.list(`${skillsDirectory}/${name}`)
+    if (inside.length !== 1 || kindIn(inside, skillFile) !== "file") {
+      report(`${skillsDirectory}/${name}`, [
+        whole(`Expected one regular file ${skillFile}, and nothing else`)
+      ])
+      continue
+    }
+    const text = yield* textOf(files, skillPath(name), Personality.skillBytesMax * 2)
+    const parsed = Result.flatMap(
+      Result.mapError(text, (problem) => [problem]),
+      (text) => Personality.parseSkill(name, text)
+    )
+    if (Result.isFailure(parsed)) report(skillPath(name), parsed.failure)
+    else found[name] = parsed.success
+  }
+  return found
+})
+
+const configurationOf = Effect.fnUntraced(function* (
+  files: Reader,
+  kind: Kind,
+  report: Report,
+  options: CatalogOptions
+) {
+  if (kind === undefined) return undefined
+  if (kind !== "file") return report(configurationFile, [whole("Expected a regular file")])
+  const text = yield* textOf(files, configurationFile, Configuration.textBytesMax)
+  if (Result.isFailure(text)) return report(configurationFile, [text.failure])
+  const parsed = yield* Effect.result(
+    Configuration.parse(text.success, { ...options, file: configurationFile })
+  )
+  if (Result.isSuccess(parsed)) return parsed.success
+  const { reason } = parsed.failure
+  return reason._tag === "ConfigurationInvalid" ? report(configurationFile, reason.problems) : undefined
+})
+
+/** Reads a file as UTF-8. Its size and encoding are its own problems; a failing disk is not. */
+const textOf = Effect.fnUntraced(function* (files: Reader, path: string, bytesMax: number) {
+  const bytes = yield* Effect.result(files.read(path, { bytesMax }))
+  if (Result.isFailure(bytes)) {
+    if (bytes.failure.problem === "too_large") return Result.fail(whole(`Expected at most ${bytesMax} bytes`))
+    return yield* bytes.failure
+  }
+  try {
+    return Result.succeed(new TextDecoder("utf-8", { fatal: true }).decode(bytes.success))
+  } catch {
+    return Result.fail(whole("Expected text in UTF-8"))
+  }
+})
+
+/** Checks the names of skills, agents and tools in a personality. */
+const references = (
+  { agents = Personality.agentsDefault, skills: named = [], toolsDenied = [] }: Personality.Personality,
+  skills: Readonly<Record<string, Personality.Skill>>,
+  agentTools: CatalogOptions["agentTools"]
+): ReadonlyArray<Problem> => [
+  ...named
+    .filter((name) => !Object.hasOwn(skills, name))
+    .map((name) => ({
+      key: "skills",
+      message: `Expected the name of a skill in ${skillsDirectory}, got ${name}`
+    })),
+  ...(agentTools === undefined ? [] : agents.flatMap((agent) => ofAgent(agent, toolsDenied, agentTools)))
+]
+
+const ofAgent = (
+  agent: string,
+  toolsDenied: ReadonlyArray<string>,
+  agentTools: Readonly<Record<string, ReadonlyArray<string>>>
+): ReadonlyArray<Problem> => {
+  const tools = Object.hasOwn(agentTools, agent) ? agentTools[agent]! : undefined
+  if (tools === undefined)
+    return [{ key: "agents", message: `Expected one of ${Object.keys(agentTools).join(", ")}, got ${agent}` }]
+  const rule = tools.length === 0 ? `no tool, because ${agent} cannot deny one` : `one of ${tools.join(", ")}`
+  return toolsDenied
+    .filter((name) => !tools.includes(name))
+    .map((name) => ({ key: "tools_denied", message: `Expected ${rule}, got ${name}` }))
+}
+
+/** Makes a file name safe to show. */
+const shown = (name: string): string => JSON.stringify(name.slice(0, 100)).slice(1, -1)
