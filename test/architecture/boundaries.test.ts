@@ -47,7 +47,8 @@ const drawing: ReadonlyArray<
   },
   {
     sql: ["core", "host-files", "connections", "graph-provider", "ledger"],
-    server: ["core", "connections", "git-relay", "graph-provider", "ledger", "proxy"],
+    // The configuration's own files: a change of them is checked before it is proposed.
+    server: ["core", "connections", "git-relay", "graph-provider", "ledger", "proxy", "sessions"],
     promise: ["core", "host-files", "docker", "proxy", "graph-provider", "ledger"],
     react: ["graph-provider"],
     acp: ["core", "graph-provider"]

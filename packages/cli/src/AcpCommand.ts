@@ -18,7 +18,6 @@ import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import type { AgentEvent } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
-import { AgentRegistry } from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import { type InClone, repositoryPath } from "@cogni/sandbox-graph-provider/Repositories"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
@@ -27,6 +26,7 @@ import * as SessionId from "@cogni/sandbox-sessions/sandbox/SessionId"
 import { Cause, Effect, type FileSystem, Layer, type Scope, Stdio } from "effect"
 import * as AcpApproval from "./AcpApproval.ts"
 import * as Composition from "./Composition.ts"
+import * as ConfiguredAgents from "./ConfiguredAgents.ts"
 import * as Connections from "./Connections.ts"
 import * as Failure from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
@@ -59,7 +59,7 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
   const { auditBodies, ignoreMcpServers, logFormat: _, metricsPort, proxy, workspace, ...flags } = input
   yield* MetricsPort.opened(metricsPort)
   const settings = yield* Settings
-  const registry = yield* AgentRegistry
+  const registry = yield* ConfiguredAgents.registry(settings)
   const agent = yield* registry
     .get(input.agent)
     .pipe(Effect.mapError(({ message }) => Failure.refusal("notFound", message, "Choose one with --agent")))

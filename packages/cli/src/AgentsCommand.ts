@@ -1,9 +1,10 @@
 /** `agents`: lists agents and their capabilities. Needs no engine. */
 import { AgentCatalog, layer, type AgentDescriptor } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import type { Capabilities } from "@cogni/sandbox-graph-provider/agents/Agent"
-import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { Effect, Layer } from "effect"
+import * as ConfiguredAgents from "./ConfiguredAgents.ts"
 import * as Output from "./Output.ts"
+import { Settings } from "./Settings.ts"
 import { columns } from "./TerminalText.ts"
 
 export const agents = Effect.fnUntraced(
@@ -11,7 +12,11 @@ export const agents = Effect.fnUntraced(
     const found = yield* (yield* AgentCatalog).list
     return yield* input.output === "json" ? Output.json(found) : Output.lines(render(found))
   },
-  Effect.provide(layer().pipe(Layer.provide(AgentRegistry.layer())))
+  Effect.provide(
+    layer().pipe(
+      Layer.provide(Layer.unwrap(Effect.map(Settings, (settings) => ConfiguredAgents.layer(settings))))
+    )
+  )
 )
 
 export const render = (agents: ReadonlyArray<AgentDescriptor>): ReadonlyArray<string> =>

@@ -5,7 +5,6 @@
  * flag respond quickly. Every failure becomes one line on standard error and one exit code; with `--output json` also
  * an object on standard output.
  */
-import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { Cause, Effect, type FileSystem, Layer, Logger, References } from "effect"
 import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effect/cli"
@@ -16,8 +15,10 @@ import * as LogsFlags from "./LogsFlags.ts"
 import * as ConnectionFlags from "./ConnectionFlags.ts"
 import * as ApprovalFlags from "./ApprovalFlags.ts"
 import * as GrantFlags from "./GrantFlags.ts"
+import * as ConfigurationCommands from "./ConfigurationCommands.ts"
 import * as SpendFlags from "./SpendFlags.ts"
 import * as LogFormat from "./LogFormat.ts"
+import * as ImageFlags from "./ImageFlags.ts"
 import * as ImageScript from "./ImageScript.ts"
 import * as InstalledImages from "./InstalledImages.ts"
 import * as Invocation from "./Invocation.ts"
@@ -96,7 +97,7 @@ const doctorCommand = Command.make(
     Effect.promise(() => import("./DoctorCommand.ts")).pipe(Effect.flatMap(({ doctor }) => doctor(flags)))
 ).pipe(Command.withDescription("Diagnose this machine and list what to fix; changes nothing"))
 
-const imagesBuildCommand = Command.make("build", Flags.imagesBuild, (flags) =>
+const imagesBuildCommand = Command.make("build", ImageFlags.build, (flags) =>
   Effect.promise(() => import("./ImagesCommand.ts")).pipe(Effect.flatMap(({ build }) => build(flags)))
 ).pipe(
   Command.withDescription(
@@ -117,7 +118,7 @@ const imagesListCommand = Command.make("list", { output: Flags.output }, (flags)
   Effect.promise(() => import("./ImagesCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
 ).pipe(Command.withDescription("List the images of this version, and whether this engine has them"))
 
-const imagesPullCommand = Command.make("pull", Flags.imagesPull, (flags) =>
+const imagesPullCommand = Command.make("pull", ImageFlags.pull, (flags) =>
   Effect.promise(() => import("./ImagesCommand.ts")).pipe(Effect.flatMap(({ pull }) => pull(flags)))
 ).pipe(
   Command.withDescription(
@@ -386,29 +387,6 @@ const connectionsCommand = Command.make("connections").pipe(
   ])
 )
 
-const configCheckCommand = Command.make(
-  "check",
-  { file: Flags.configuration, output: Flags.output },
-  (flags) =>
-    Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ check }) => check(flags)))
-).pipe(Command.withDescription("Check a configuration file, and list every problem"))
-
-const configResolveCommand = Command.make(
-  "resolve",
-  { file: Flags.configuration, ...Flags.sender, output: Flags.output },
-  (flags) =>
-    Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ resolve }) => resolve(flags)))
-).pipe(Command.withDescription("Show which agent answers a sender, and by which rule"))
-
-const configSchemaCommand = Command.make("schema", {}, () =>
-  Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ schema }) => schema))
-).pipe(Command.withDescription("Print the JSON Schema of a configuration, for editors"))
-
-const configCommand = Command.make("config").pipe(
-  Command.withDescription("Configuration of sessions: agents, routing, sandboxes"),
-  Command.withSubcommands([configCheckCommand, configResolveCommand, configSchemaCommand])
-)
-
 const chatCommand = Command.make("chat", { file: Flags.configuration, ...Flags.chat }, (flags) =>
   Effect.promise(() => import("./ChatCommand.ts")).pipe(Effect.flatMap(({ chat }) => chat(flags)))
 ).pipe(
@@ -481,7 +459,9 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       spendCommand,
       relayCommand,
       agentsCommand,
-      configCommand,
+      ConfigurationCommands.personalities,
+      ConfigurationCommands.skills,
+      ConfigurationCommands.config,
       chatCommand,
       acpCommand,
       mcpCommand,
@@ -517,7 +497,6 @@ export const main = Effect.fnUntraced(
         Effect.provide(
           Layer.mergeAll(
             Settings.layer(environment, yield* InstalledImages.tags),
-            AgentRegistry.layer(),
             ImageScript.layer(environment)
           )
         ),

@@ -108,7 +108,12 @@ export const reaper = (
  */
 export const neverHeld = Effect.fnUntraced(function* (
   settings: Pick<Settings["Service"], "dockerHost" | "keyFile" | "stateDirectory"> &
-    Partial<Pick<Settings["Service"], "database" | "databaseFile" | "imageKeyFile" | "upstreamFiles">>
+    Partial<
+      Pick<
+        Settings["Service"],
+        "configDirectory" | "database" | "databaseFile" | "imageKeyFile" | "upstreamFiles"
+      >
+    >
 ): Effect.fn.Return<ReadonlyArray<HostWorkspace.Forbidden>, never, FileSystem.FileSystem> {
   const address = DockerSocket.parse(settings.dockerHost ?? DockerSocket.defaultPath)
   const { database, upstreamFiles = [] } = settings
@@ -130,6 +135,11 @@ export const neverHeld = Effect.fnUntraced(function* (
         "COGNI_ACCOUNT_LIMITS_FILE, COGNI_CONNECTIONS_KEY_FILE, COGNI_GITHUB_APP_KEY_FILE, " +
         "COGNI_HTTP_TOOLS_FILE, COGNI_MCP_SERVERS_FILE, COGNI_SQL_TOOL_FILE) out of the workspace"
     })),
+    {
+      path: settings.configDirectory,
+      name: "the configuration of agents",
+      remedy: "Name another workspace: an agent could change its own instructions (COGNI_CONFIG_DIR)"
+    },
     {
       path: settings.stateDirectory,
       name: "the state directory",

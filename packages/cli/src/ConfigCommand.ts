@@ -9,8 +9,9 @@ import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
 import * as ConfigurationStore from "@cogni/sandbox-sessions/config/ConfigurationStore"
 import * as Orchestrator from "@cogni/sandbox-sessions/router/Orchestrator"
-import { Effect, Schema } from "effect"
+import { Effect, FileSystem, Schema } from "effect"
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import * as ConfiguredAgents from "./ConfiguredAgents.ts"
 import { exitCode } from "./ExitCode.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as HostTools from "./HostTools.ts"
@@ -21,6 +22,7 @@ import { columns, oneLine } from "./TerminalText.ts"
 
 /** Checks a configuration file, and lists every problem. */
 export const check = Effect.fnUntraced(function* (input: Output.Asked & { readonly file: string }) {
+  if (yield* isDirectory(input.file)) return yield* checkDirectory(input)
   const found = yield* Effect.result(load(input.file, yield* offered))
   if (found._tag === "Failure") return yield* refuse(found.failure, input)
   const configuration = found.success
@@ -29,6 +31,36 @@ export const check = Effect.fnUntraced(function* (input: Output.Asked & { readon
   for (const warning of configuration.warnings)
     yield* Output.note(`warning: ${oneLine(`${input.file}:${ConfigurationError.describe(warning)}`)}`)
 })
+
+/** Checks a directory with personalities and skills, as before a change of it is proposed. */
+const checkDirectory = Effect.fnUntraced(function* (input: Output.Asked & { readonly file: string }) {
+  const { file } = input
+  const { runtimeImage } = yield* Settings
+  const found = yield* Effect.result(ConfiguredAgents.read(file, { runtimeImage, toolNames: yield* offered }))
+  if (found._tag === "Success") {
+    const personalities = Object.keys(found.success.personalities)
+    const skills = Object.keys(found.success.skills)
+    if (personalities.length + skills.length === 0 && found.success.configuration === undefined) {
+      return yield* refusal(
+        "input",
+        `the directory ${file} has no configuration`,
+        "Name a directory with personalities/, skills/ or cogni.yaml, or a file"
+      )
+    }
+    return yield* input.output === "json"
+      ? Output.json({ ok: true, file, personalities, skills })
+      : Output.lines([
+          oneLine(
+            `${file}: ${countOf(personalities.length, "personality", "personalities")}, ${plural(skills.length, "skill")}`
+          )
+        ])
+  }
+  if (found.failure._tag === "Refusal") return yield* found.failure
+  const { _tag: reason, lines, problems, problemsOmitted } = found.failure
+  return yield* refuseWith(input, { file, reason, problems, problemsOmitted, lines })
+})
+
+const countOf = (count: number, one: string, more: string) => `${count} ${count === 1 ? one : more}`
 
 /** Shows which agent answers a sender, and by which rule. */
 export const resolve = Effect.fnUntraced(function* (
@@ -72,6 +104,12 @@ export const unreadable = (
     reason: _tag
   })
 
+const isDirectory = (path: string) =>
+  FileSystem.FileSystem.use((fs) => fs.stat(path)).pipe(
+    Effect.map(({ type }) => type === "Directory"),
+    Effect.catch(() => Effect.succeed(false))
+  )
+
 const decodeSender = Schema.decodeUnknownEffect(
   Schema.Struct({
     channel: Orchestrator.Message.fields.channel,
@@ -96,9 +134,29 @@ const refuse = Effect.fnUntraced(function* (
   error: ConfigurationError.ConfigurationError,
   asked: Output.Asked
 ) {
-  const { file, reason } = error
+  const { file, lines, reason } = error
   if (reason._tag === "ConfigurationUnreadable") return yield* unreadable(file, reason)
-  const count = reason.problems.length + reason.problemsOmitted
+  const { _tag, problems, problemsOmitted } = reason
+  return yield* refuseWith(asked, { file, reason: _tag, problems, problemsOmitted, lines })
+})
+
+const refuseWith = Effect.fnUntraced(function* (
+  asked: Output.Asked,
+  {
+    file,
+    lines,
+    problems,
+    problemsOmitted,
+    reason
+  }: {
+    readonly file: string
+    readonly reason: string
+    readonly problems: ReadonlyArray<unknown>
+    readonly problemsOmitted: number
+    readonly lines: ReadonlyArray<string>
+  }
+) {
+  const count = problems.length + problemsOmitted
   const message = `the configuration ${file} is invalid: ${plural(count, "problem")}`
   const output = yield* Output.Output
   yield* output.exitWith(exitCode.input)
@@ -106,11 +164,11 @@ const refuse = Effect.fnUntraced(function* (
     ? Output.json({
         ok: false,
         exitCode: exitCode.input,
-        error: { code: "input", reason: reason._tag, message, isRetryable: false },
-        problems: reason.problems,
-        problemsOmitted: reason.problemsOmitted
+        error: { code: "input", reason, message, isRetryable: false },
+        problems,
+        problemsOmitted
       })
-    : Output.lines(error.lines.map(oneLine))
+    : Output.lines(lines.map(oneLine))
   yield* output.stderr(`cogni-sandbox: ${oneLine(message)}\n`)
 })
 

@@ -40,7 +40,7 @@ export const text = (name: string, metavar: string, description: string) =>
   Flag.String(name).pipe(Flag.withMetavar(metavar), Flag.withDescription(description))
 
 /** Refuses empty text, such as an unset variable of a script: as a path, it would mean the current directory. */
-const filled = (name: string, remedy: string) => (typed: string) =>
+export const filled = (name: string, remedy: string) => (typed: string) =>
   typed === ""
     ? Effect.fail(new CliError.ValidationError({ message: `${name} is empty. ${remedy}` }))
     : Effect.succeed(typed)
@@ -97,6 +97,17 @@ export const cost = (name: string, description: string) =>
 /** Flag for a text that may be absent. */
 export const optional = (name: string, metavar: string, description: string) =>
   orUndefined(text(name, metavar, description))
+
+/** Flag for an identifier of the caller, of at most 200 characters. */
+const identifier = (name: string, metavar: string, description: string) =>
+  orUndefined(
+    text(name, metavar, description).pipe(
+      Flag.filter(
+        (typed) => typed.length > 0 && typed.length <= 200,
+        () => "an identifier of at most 200 characters"
+      )
+    )
+  )
 
 /** Flag for texts, which may be repeated. */
 export const several = (name: string, metavar: string, description: string) =>
@@ -233,6 +244,16 @@ export const run = {
     "ID",
     "ID of the run, not used before: 8 to 48 lower-case letters, digits and inner hyphens (default a random ID)"
   ),
+  user: identifier(
+    "user",
+    "ID",
+    "User that the run is for, as the upstream and the audit name them (default none)"
+  ),
+  session: identifier(
+    "session",
+    "ID",
+    "Conversation that the run belongs to, as the upstream and the audit name it (default none)"
+  ),
   proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container", "nginx"]).pipe(
     Flag.withDescription(
       "Proxy between the run and the model; gateway detects whether it needs a container (default gateway)"
@@ -304,12 +325,16 @@ export const task = {
   diskBytes: run.diskBytes,
   image: run.image,
   runId: run.runId,
+  user: run.user,
+  session: run.session,
   callsMax: run.callsMax,
   inputTokensMax: run.inputTokensMax,
   outputTokensMax: run.outputTokensMax,
   costUsdMax: run.costUsdMax,
   packages: run.packages,
   canaries: run.canaries,
+  proxy: run.proxy,
+  auditBodies: run.auditBodies,
   demo: run.demo,
   output,
   quiet
@@ -326,18 +351,13 @@ export const chat = {
       "Directory of this host for agents without a sandbox (default none: such agents are refused)"
     )
   ),
-  callsMax: count("max-calls", "Model calls allowed per sandbox of a session (default no limit)"),
-  inputTokensMax: count(
-    "max-input-tokens",
-    "Input tokens allowed per sandbox of a session (default no limit)"
-  ),
-  outputTokensMax: count(
-    "max-output-tokens",
-    "Output tokens allowed per sandbox of a session (default no limit)"
-  ),
-  costUsdMax: cost(
-    "max-cost",
-    "Cost of model calls allowed per sandbox of a session, in US dollars (default no limit)"
+  canaries: run.canaries,
+  auditBodies: run.auditBodies,
+  proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container"]).pipe(
+    Flag.withDescription(
+      "Proxy between sessions and the model; gateway detects whether it needs a container (default gateway)"
+    ),
+    Flag.withDefault("gateway")
   ),
   askTools: several(
     "ask-tool",
@@ -354,38 +374,13 @@ export const chat = {
     "approval-wait",
     "Time that a tool call waits for an approval, such as 10m, at most 1h (default 3m)"
   ),
+  callsMax: count("max-calls", "Model calls allowed per session (default no limit)"),
+  inputTokensMax: count("max-input-tokens", "Input tokens allowed per session (default no limit)"),
+  outputTokensMax: count("max-output-tokens", "Output tokens allowed per session (default no limit)"),
+  costUsdMax: cost("max-cost", "Cost of model calls allowed per session, in US dollars (default no limit)"),
   quiet: toggle("quiet", "Suppress notes on the sandboxes of sessions on standard error").pipe(
     Flag.withAlias("q")
   )
-}
-
-/** Flags of `images build`. */
-export const imagesBuild = {
-  names: Argument.String("name").pipe(
-    Argument.withDescription("Image to build in addition: an agent, such as codex"),
-    Argument.variadic()
-  ),
-  all: toggle("all", "Build every image"),
-  only: toggle("only", "Build only the images that are named, and what they are built on"),
-  noCache: toggle("no-cache", "Build again, for newer packages with the same recipe"),
-  base: orUndefined(
-    text("base", "IMAGE", "Make the base from this image, which must be Debian bookworm").pipe(
-      Flag.mapEffect(filled("--base", "Name an image, such as debian:bookworm-slim, or leave it out"))
-    )
-  ),
-  quiet,
-  output
-}
-
-/** Flags of `images pull`. */
-export const imagesPull = {
-  images: Argument.String("image").pipe(
-    Argument.withDescription(
-      "Image as HOST/REPOSITORY@sha256:DIGEST (default: those that the environment names so)"
-    ),
-    Argument.variadic()
-  ),
-  output
 }
 
 export const doctorWorkspace = orUndefined(
@@ -463,6 +458,7 @@ export const acp = {
   env: run.env,
   image: run.image,
   proxy: run.proxy,
+  user: run.user,
   callsMax: count("max-calls", "Calls sent to the model API for each prompt (default no limit)"),
   inputTokensMax: count("max-input-tokens", "Input tokens allowed for each prompt (default no limit)"),
   outputTokensMax: count("max-output-tokens", "Output tokens allowed for each prompt (default no limit)"),
@@ -543,6 +539,8 @@ export const serve = {
   callsMax: count("max-calls", "Model calls allowed per run (default no limit)"),
   outputTokensMax: count("max-output-tokens", "Output tokens allowed per run (default no limit)"),
   costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (default no limit)"),
+  canaries: run.canaries,
+  proxy: run.proxy,
   approvalWaitSecondsMax: duration(
     "approval-wait",
     "Time that a tool call waits for an approval, such as 10m, at most 1h (default 3m)"

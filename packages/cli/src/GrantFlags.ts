@@ -43,6 +43,10 @@ export const create = {
     "see-grants",
     "Allow the grant's holder to list the grants and connections of the account"
   ),
+  propose: Flags.toggle(
+    "propose",
+    "Allow the grant's holder to propose changes of personalities and skills, as pull requests"
+  ),
   models: Flags.several(
     "model",
     "PATTERN",

@@ -104,7 +104,7 @@ export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): Readon
 
 /** Formats a grant, one line per property. */
 export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string> => {
-  const { approve, budget, concurrentRunsMax, seeGrants } = grant.permissions
+  const { approve, budget, concurrentRunsMax, propose, seeGrants } = grant.permissions
   const [models = "", tools = "", packages = "", repositories = "", connections = ""] = opened(grant)
   const limits = GrantPermissions.figures.flatMap((name) =>
     budget?.[name] === undefined ? [] : [`${name} ${budget[name]}`]
@@ -121,6 +121,7 @@ export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string
     ["tools", tools],
     ["approves tool calls", approve === true ? "yes" : "no"],
     ["sees grants and connections", seeGrants === true ? "yes" : "no"],
+    ["proposes changes of the configuration", propose === true ? "yes" : "no"],
     ["packages", packages],
     ["repositories", repositories],
     ["connections", connections],
@@ -189,6 +190,7 @@ const permissionsOf = (
     ...(input.readOnly ? { readOnly: true } : {}),
     ...(input.approve ? { approve: true } : {}),
     ...(input.seeGrants ? { seeGrants: true } : {}),
+    ...(input.propose ? { propose: true } : {}),
     ...(input.packages.length === 0 ? {} : { packages: input.packages }),
     repositories: input.repositories,
     ...(input.connections.length === 0 ? {} : { connections: input.connections }),

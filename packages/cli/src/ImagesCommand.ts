@@ -6,12 +6,13 @@ import { Effect } from "effect"
 import * as Composition from "./Composition.ts"
 import { refusal } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
+import type * as ImageFlags from "./ImageFlags.ts"
 import { ImageScript } from "./ImageScript.ts"
 import * as Output from "./Output.ts"
 import { Settings } from "./Settings.ts"
 import { columns } from "./TerminalText.ts"
 
-export type BuildInput = Flags.Typed<typeof Flags.imagesBuild>
+export type BuildInput = Flags.Typed<typeof ImageFlags.build>
 
 /** Arguments of the script for a call of `images build`. */
 export const argvOf = ({ all, base, names, noCache, only }: BuildInput): ReadonlyArray<string> => [

@@ -10,12 +10,12 @@ import { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
 import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
-import { AgentRegistry } from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import type { InClone } from "@cogni/sandbox-graph-provider/Repositories"
 import type { RunCost } from "@cogni/sandbox-ledger/RunCost"
-import { Effect, Layer, Schema, type Stdio } from "effect"
+import { Effect, Layer, Option, Schema, type Stdio } from "effect"
 import * as Composition from "./Composition.ts"
+import * as ConfiguredAgents from "./ConfiguredAgents.ts"
 import * as Connections from "./Connections.ts"
 import { exitCode } from "./ExitCode.ts"
 import { type Refusal, refusal, RunFailed } from "./Failure.ts"
@@ -61,7 +61,7 @@ const running = Effect.fnUntraced(function* (
   const settings = yield* Settings
   const runId = yield* runIdOf(input)
   const subject = yield* subjectOf(input)
-  const plan = yield* Effect.fromResult(RunPlan.make(subject, runId, input, settings))
+  const plan = yield* traced(yield* Effect.fromResult(RunPlan.make(subject, runId, input, settings)))
   const repo = yield* Effect.fromResult(RepoPlan.make(input, runId))
   const user = Connections.operator(settings, { runId })
   const toolNames = [...input.tools, ...input.askTools]
@@ -145,9 +145,18 @@ export const runIdOf = Effect.fnUntraced(function* ({ runId }: { readonly runId?
       )
 })
 
+/** Adds the trace of the command to the identity of the run, if the command is traced. */
+const traced = Effect.fnUntraced(function* (plan: RunPlan.RunPlan) {
+  const span = yield* Effect.option(Effect.currentSpan)
+  const { llm } = plan.spec
+  if (Option.isNone(span) || llm === undefined) return plan
+  const identity = { ...llm.identity, existingTraceId: span.value.traceId }
+  return { ...plan, spec: { ...plan.spec, llm: { ...llm, identity } } }
+})
+
 const subjectOf = Effect.fnUntraced(function* (
   input: RunInput
-): Effect.fn.Return<RunPlan.RunSubject, Refusal, AgentRegistry | Stdio.Stdio> {
+): Effect.fn.Return<RunPlan.RunSubject, Refusal, Settings | Stdio.Stdio> {
   const source = yield* Effect.fromResult(Prompt.sourceOf(input))
   if (input.command !== undefined) {
     const [program, ...rest] = input.command
@@ -169,7 +178,7 @@ const subjectOf = Effect.fnUntraced(function* (
       'Give a prompt (run "…", run -, --prompt-file FILE), or a command: run -- CMD ARG…'
     )
   }
-  const registry = yield* AgentRegistry
+  const registry = yield* ConfiguredAgents.registry(yield* Settings)
   const agent = yield* registry
     .get(input.agent)
     .pipe(Effect.mapError(({ message }) => refusal("notFound", message, "Choose one with --agent")))

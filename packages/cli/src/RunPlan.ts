@@ -7,6 +7,7 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { LlmBudget, problemsOf, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import type { Agent, Message } from "@cogni/sandbox-graph-provider/agents/Agent"
+import { modelOf } from "@cogni/sandbox-graph-provider/agents/AgentPersonalities"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
@@ -113,6 +114,19 @@ const wayOutOf = (
     : modelWayOut(flags, settings)
 }
 
+/** Refuses to ask a configured upstream if no account is named: the costs could be charged to no account later. */
+export const paid = (
+  { isAccountNamed }: Pick<Settings["Service"], "isAccountNamed">,
+  { _tag }: WayOut
+): Result.Result<void, Refusal> =>
+  _tag === "Upstream" && !isAccountNamed
+    ? refuse(
+        "configuration",
+        "no account is named that pays for the model",
+        "Set COGNI_BILLING_ACCOUNT, such as to the name of your team, or try --demo"
+      )
+    : Result.void
+
 type LlmInput = NonNullable<SandboxSpecInput["llm"]>
 
 /** Decodes the budget that the flags of a command set, if any. */
@@ -166,7 +180,7 @@ export const llmOf = (
   })
   return {
     model,
-    identity: { billingAccountId, ...(graphId === undefined ? {} : { graphId }) },
+    identity: { billingAccountId, ...Flags.given({ graphId, userId: flags.user, sessionId: flags.session }) },
     ...(Object.keys(budget).length === 0
       ? {}
       : { budget: flags.stopWhenSpent === true ? { ...budget, onExhausted: "stop" } : budget }),
@@ -226,6 +240,13 @@ export const noteOf = (flags: RunFlags, settings: Settings["Service"], wayOut: W
     : undefined
 }
 
+/** Adds the model of the personality to a run that names none, and asks for no demo. */
+const withModel = (subject: RunSubject, flags: RunFlags): RunFlags => {
+  if (subject._tag === "Command" || flags.model !== undefined || flags.demo === true) return flags
+  const model = modelOf(subject.agent.capabilities, flags.personality)
+  return model === undefined || flags.noModel === true ? flags : { ...flags, model }
+}
+
 export const make = (
   subject: RunSubject,
   runId: RunId,
@@ -234,7 +255,8 @@ export const make = (
 ): Result.Result<RunPlan, Refusal> =>
   Result.gen(function* () {
     yield* stoppable(flags)
-    const wayOut = yield* wayOutOf(subject, flags, settings)
+    const wayOut = yield* wayOutOf(subject, withModel(subject, flags), settings)
+    yield* paid(settings, wayOut)
     const note = noteOf(flags, settings, wayOut)
     if (subject._tag === "Command") {
       const llm = wayOut._tag === "None" ? {} : { llm: llmOf(flags, settings, wayOut) }

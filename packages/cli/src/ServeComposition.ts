@@ -9,11 +9,11 @@ import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/Sand
 import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
-import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
+import { BaseBranch, isLocal, OriginUrl } from "@cogni/sandbox-git-relay/Refs"
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
@@ -23,6 +23,7 @@ import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
 import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/graphs/TaskGraphProvider"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import * as ConfigurationProposals from "@cogni/sandbox-server/ConfigurationProposals"
 import * as Deliveries from "@cogni/sandbox-server/Deliveries"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as PageSite from "@cogni/sandbox-server/PageSite"
@@ -30,11 +31,12 @@ import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
 import { Probes } from "@cogni/sandbox-server/ServerHealth"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
-import { Clock, Effect, Layer, Result, Schedule } from "effect"
+import { Clock, Effect, Layer, Result, Schedule, Schema } from "effect"
 import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as Reconciler from "@cogni/sandbox-ledger/Reconciler"
 import * as Connections from "./Connections.ts"
 import * as Composition from "./Composition.ts"
+import * as ConfiguredAgents from "./ConfiguredAgents.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as IdentityProof from "./IdentityProof.ts"
@@ -111,6 +113,7 @@ export const server = (
       const runner = Composition.runner(settings, {
         wayOut,
         hostTools,
+        proxy: options.proxy,
         auditBodies: options.auditBodies,
         allowedWorkspace: Composition.isClone(settings),
         approvalWaitSecondsMax: options.approvalWaitSecondsMax,
@@ -118,6 +121,7 @@ export const server = (
       })
       const graphs = {
         enabled: settings.sandboxEnabled,
+        canaries: options.canaries,
         imageOf: settings.imageOf,
         models: offeredOf(settings, options),
         budget
@@ -139,7 +143,8 @@ export const server = (
         Layer.provide(Layer.merge(SandboxGraphProvider.layer(graphs), TaskGraphProvider.layer(graphs))),
         Layer.provide(AiSdkChatModel.layer()),
         Layer.provide(AgentCatalog.layer([TaskGraphProvider.catalog])),
-        Layer.provide(AgentRegistry.layer()),
+        Layer.provide(ConfiguredAgents.layer(settings)),
+        Layer.provide(yield* proposals(settings)),
         // The ledger is made from the audits of runs, and needs no observer.
         Layer.provide(GraphObserver.layerNone),
         Layer.provide(
@@ -174,6 +179,30 @@ export const server = (
       )
     })
   )
+
+/** Changes of personalities and skills, if their repository is configured. */
+const proposals = Effect.fnUntraced(function* ({ configBranch, configRepository }: Settings["Service"]) {
+  if (configRepository === undefined) return Layer.empty
+  if (!Schema.is(OriginUrl)(configRepository) || isLocal(configRepository)) {
+    return yield* refusal(
+      "configuration",
+      "COGNI_CONFIG_REPOSITORY is not a plain https URL",
+      "Write https://HOST/OWNER/NAME, without a user, a query or a fragment"
+    )
+  }
+  if (configBranch !== undefined && !Schema.is(BaseBranch)(configBranch)) {
+    return yield* refusal(
+      "configuration",
+      "COGNI_CONFIG_BRANCH is not a plain branch name",
+      "Name one such as main or release/1.2"
+    )
+  }
+  return ConfigurationProposals.layer({
+    ...ConfiguredAgents.options,
+    repository: configRepository,
+    baseBranch: configBranch
+  })
+})
 
 const modelOf = (settings: Settings["Service"], { demo, model }: ServeInput): string | undefined =>
   model ?? (demo ? DemoUpstream.model : settings.model)

@@ -158,6 +158,9 @@ const config = Config.all({
     gitHubAppId: text("COGNI_GITHUB_APP_ID"),
     gitHubAppKeyFile: text("COGNI_GITHUB_APP_KEY_FILE")
   }),
+  configDirectory: text("COGNI_CONFIG_DIR"),
+  configRepository: text("COGNI_CONFIG_REPOSITORY"),
+  configBranch: text("COGNI_CONFIG_BRANCH"),
   url: text("COGNI_LLM_URL"),
   key: secret("COGNI_LLM_KEY"),
   keyFile: text("COGNI_LLM_KEY_FILE"),
@@ -234,13 +237,14 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     /** Keys of connections. An invalid file is an error only if a connection is used. */
     connections: yield* Effect.result(ConnectionSettings.make(found.connections)),
     ...(yield* toolsOf(found)),
+    ...configurationOf(found),
     /** Files that decide what leaves this host, where to, and at whose cost. No agent may write them. */
     upstreamFiles: filesOf(found),
     /** The file that contains the key, if any. */
     keyFile,
     upstream: yield* upstream,
     model: found.model,
-    billingAccountId: found.billingAccountId ?? "local",
+    ...accountOf(found),
     /** Whether a server may run sandboxes; off by default. */
     sandboxEnabled: found.sandboxEnabled === "true",
     /** Git servers. An invalid configuration is an error only if the relay is needed. */
@@ -258,6 +262,21 @@ const toolsOf = Effect.fnUntraced(function* (found: Config.Success<typeof config
     /** MCP servers. An invalid file is an error for every run with a model. */
     mcpServers: yield* Effect.result(McpServerSettings.make(found.mcpServersFile, secretNames))
   }
+})
+
+type Found = Config.Success<typeof config>
+
+const configurationOf = ({ configBranch, configDirectory, configRepository }: Found) => ({
+  /** Directory with personalities and skills; the repository that holds them, and its branch. */
+  configDirectory,
+  configRepository,
+  configBranch
+})
+
+const accountOf = ({ billingAccountId }: Found) => ({
+  billingAccountId: billingAccountId ?? "local",
+  /** Whether that account was configured. A model that costs money is not asked on behalf of a default. */
+  isAccountNamed: billingAccountId !== undefined
 })
 
 const filesOf = ({

@@ -43,9 +43,24 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
   const result = yield* Effect.gen(function* () {
     const progress = yield* Progress.make(input, planned.note)
     return yield* follow(planned.task, prompt, input.patch !== undefined, progress)
-  }).pipe(Effect.provide(Composition.runner(settings, { ...planned, toolNames: [] })), Effect.scoped)
+  }).pipe(
+    Effect.provide(
+      Composition.runner(settings, {
+        ...planned,
+        toolNames: [],
+        proxy: input.proxy,
+        auditBodies: input.auditBodies
+      })
+    ),
+    Effect.scoped
+  )
   yield* tell(input, runId, result, file)
 }, Effect.scoped)
+
+const wayOutOf = (flags: RunPlan.RunFlags, settings: Settings["Service"]) =>
+  Result.flatMap(RunPlan.modelWayOut(flags, settings), (wayOut) =>
+    Result.map(RunPlan.paid(settings, wayOut), () => wayOut)
+  )
 
 /** Plans a task. Upstream and sandbox are configured as for a run, but the host asks the model. */
 export const plan = (
@@ -53,7 +68,7 @@ export const plan = (
   runId: RunId,
   settings: Settings["Service"]
 ) =>
-  Result.map(RunPlan.modelWayOut(flags, settings), (wayOut) => ({
+  Result.map(wayOutOf(flags, settings), (wayOut) => ({
     task: TaskRun.plan(
       {
         ...RunPlan.termsOf(flags, settings.imageOf(TaskRun.image)),

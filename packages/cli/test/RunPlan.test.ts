@@ -27,6 +27,9 @@ const absent: Settings["Service"] = {
   prices: undefined,
   rowsSeconds: undefined,
   identityCheckModel: undefined,
+  configDirectory: undefined,
+  configRepository: undefined,
+  configBranch: undefined,
   prometheusUrl: undefined,
   runKeys: { mode: "off", deployment: "test" },
   upstreamOptions: Result.succeed({ profile: {} }),
@@ -38,6 +41,7 @@ const absent: Settings["Service"] = {
   upstream: { _tag: "Absent" },
   model: undefined,
   billingAccountId: "acct",
+  isAccountNamed: true,
   sandboxEnabled: false,
   git: Result.succeed({
     tokens: [],
@@ -117,6 +121,17 @@ describe("the egress of an agent", () => {
       "cogni-sandbox demo"
     ])
       assert.include(message, word)
+  })
+
+  it("is refused if no account is named that pays, except for the demo", () => {
+    const unnamed = { ...configured, isAccountNamed: false }
+    for (const subject of [prompt, command]) {
+      const { exit, message } = refused(subject, { model: "m" }, unnamed)
+      assert.strictEqual(exit, "configuration")
+      assert.include(message, "COGNI_BILLING_ACCOUNT")
+    }
+    assert.strictEqual(planned(prompt, { demo: true }, unnamed).wayOut._tag, "Demo")
+    assert.strictEqual(planned(command, { noModel: true }, unnamed).wayOut._tag, "None")
   })
 
   it("is the demo upstream only on request, with a note", () => {

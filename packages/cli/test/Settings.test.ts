@@ -68,6 +68,9 @@ describe("Settings", () => {
         prometheusUrl: undefined,
         runKeys: { mode: "off", deployment: RunKeySettings.nameOf(hostname()) },
         upstreamOptions: Result.succeed({ profile: {} }),
+        configDirectory: undefined,
+        configRepository: undefined,
+        configBranch: undefined,
         upstreamFiles: [],
         keyFile: undefined,
         images: Result.succeed({ policy: { pull: "never" as const }, cosignPublicKey: undefined }),
@@ -76,6 +79,7 @@ describe("Settings", () => {
         upstream: { _tag: "Absent" },
         model: undefined,
         billingAccountId: "local",
+        isAccountNamed: false,
         sandboxEnabled: false,
         git: Result.succeed({
           tokens: [],

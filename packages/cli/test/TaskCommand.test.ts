@@ -82,6 +82,9 @@ const settings: Settings["Service"] = {
   prices: undefined,
   rowsSeconds: undefined,
   identityCheckModel: undefined,
+  configDirectory: undefined,
+  configRepository: undefined,
+  configBranch: undefined,
   prometheusUrl: undefined,
   runKeys: { mode: "off", deployment: "test" },
   upstreamOptions: Result.succeed({ profile: {} }),
@@ -93,6 +96,7 @@ const settings: Settings["Service"] = {
   upstream: { _tag: "Configured", url: "http://127.0.0.1:4000", key: Redacted.make("sk-planted") },
   model: "m1",
   billingAccountId: "acct",
+  isAccountNamed: true,
   sandboxEnabled: false,
   git: Result.succeed({
     tokens: [],

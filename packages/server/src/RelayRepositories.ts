@@ -28,11 +28,11 @@ export interface RelayRepositoriesOptions {
 }
 
 /** The fields of a clone request that come from the caller. */
-export type RelayRequest = Pick<CloneRequest, "url" | "baseBranch" | "branch" | "createPr">
+export type RelayRequest = Pick<CloneRequest, "url" | "baseBranch" | "branch" | "createPr" | "depth">
 
 /** Validates a request and converts it for the relay. */
 export const requestOf = (
-  { baseBranch, branch, pullRequest, url }: RepositoryRequest,
+  { baseBranch, branch, depth, pullRequest, url }: RepositoryRequest,
   { forges = OriginAddress.defaultForges, hostOrigins = false }: RelayRepositoriesOptions = {}
 ): Result.Result<RelayRequest, RepositoryUnavailable> => {
   if (!Schema.is(OriginUrl)(url)) {
@@ -63,6 +63,7 @@ export const requestOf = (
     url,
     ...(baseBranch === undefined ? {} : { baseBranch }),
     ...(to === undefined ? {} : { branch: to }),
+    ...(depth === undefined ? {} : { depth }),
     ...(pullRequest === true ? { createPr: true } : {})
   })
 }

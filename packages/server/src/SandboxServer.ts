@@ -24,6 +24,7 @@ import * as DeliveryHandler from "./internal/DeliveryHandler.ts"
 import * as DetachedStart from "./internal/DetachedStart.ts"
 import * as FollowHandler from "./internal/FollowHandler.ts"
 import * as OutputHandler from "./internal/OutputHandler.ts"
+import * as ProposalHandlers from "./internal/ProposalHandlers.ts"
 import * as Readers from "./internal/Readers.ts"
 import * as RecordingHandler from "./internal/RecordingHandler.ts"
 import * as RequestSpans from "./internal/RequestSpans.ts"
@@ -100,6 +101,7 @@ export const routes = (options: SandboxServerOptions, limits: ServerLimits.Serve
         runs(options, limits),
         approvals,
         access,
+        proposals(limits),
         signIn(limits, options.trustedProxies)
       ]),
       Layer.provide([Authentication.layer(limits, options.trustedProxies), ServerApi.layerReadable])
@@ -198,6 +200,25 @@ const approvals = HttpApiBuilder.group(
       .handle("decide", ({ params, payload }) => json(decide(params.id, payload)))
   })
 )
+
+const proposals = (limits: ServerLimits.ServerLimits) =>
+  HttpApiBuilder.group(
+    ServerApi.ServerApi,
+    "proposals",
+    Effect.fnUntraced(function* (handlers) {
+      const propose = yield* ProposalHandlers.make(limits)
+      const { createPersonality, createSkill, editPersonality, editSkill } = ProposalHandlers.kinds
+      return handlers
+        .handleRaw("createPersonality", ({ request }) => propose(...createPersonality)(request))
+        .handleRaw("createSkill", ({ request }) => propose(...createSkill)(request))
+        .handleRaw("editPersonality", ({ params, request }) =>
+          propose(editPersonality[0], editPersonality[1](params.name))(request)
+        )
+        .handleRaw("editSkill", ({ params, request }) =>
+          propose(editSkill[0], editSkill[1](params.name))(request)
+        )
+    })
+  )
 
 const access = HttpApiBuilder.group(
   ServerApi.ServerApi,

@@ -18,6 +18,7 @@ import { Authentication } from "./internal/Authentication.ts"
 import { ChatRequest } from "./internal/ChatRequest.ts"
 import * as Problem from "./internal/Problem.ts"
 import { Readable, Runs } from "./internal/RunsApi.ts"
+import { Proposals } from "./internal/ProposalsApi.ts"
 import { SignIn } from "./internal/SignInApi.ts"
 
 export const layerReadable: Layer.Layer<Readable> = HttpApiMiddleware.layerSchemaErrorTransform(
@@ -98,6 +99,7 @@ export class ServerApi extends HttpApi.make("cogni-sandbox")
   .add(Runs)
   .add(Approvals)
   .add(Access)
+  .add(Proposals)
   .add(SignIn)
   .prefix("/api/v1")
   .annotateMerge(

@@ -25,6 +25,8 @@ export const ServerLimits = Schema.Struct({
   unreadBytesMax: positive(2 ** 40, 256 * 1024 * 1024),
   /** Runs that a grant may start per minute (default 60). More are answered with 429. */
   runsPerMinutePerGrantMax: positive(1_000_000, 60),
+  /** Changes of the configuration that a grant may propose per minute (default 10). More are answered with 429. */
+  proposalsPerMinutePerGrantMax: positive(10_000, 10),
   /** Concurrent runs allowed per grant (default 8). One more is answered with 429. */
   runsPerGrantMax: positive(10_000, 8),
   /** Concurrent runs, and thus event streams, of the server (default 32). One more is answered with 503. */

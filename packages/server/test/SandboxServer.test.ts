@@ -67,6 +67,15 @@ describe("chat", () => {
     })
   )
 
+  it.effect("accepts graphName instead of graphId, and not both", () =>
+    Effect.gen(function* () {
+      const caller = yield* (yield* serve({ program: answering("Lima") })).caller()
+      const { graphId, ...rest } = question
+      assert.strictEqual((yield* caller.chat({ ...rest, graphName: graphId })).status, 200)
+      assert.strictEqual((yield* caller.post({ ...question, graphName: graphId })).status, 400)
+    })
+  )
+
   it.effect("refuses an account in the body, because the grant's account pays", () =>
     Effect.gen(function* () {
       const world = yield* serve({ program: answering("Lima") })
@@ -270,6 +279,10 @@ describe("description", () => {
         "get /api/v1/grants 200 400 403 404 429 503",
         "get /api/v1/connections 200 400 403 404 429 503",
         "get /api/v1/connections/{id}/uses 200 400 403 404 429 503",
+        "post /api/v1/personalities 200 400 403 404 409 413 429 503",
+        "patch /api/v1/personalities/{name} 200 400 403 404 409 413 429 503",
+        "post /api/v1/skills 200 400 403 404 409 413 429 503",
+        "patch /api/v1/skills/{name} 200 400 403 404 409 413 429 503",
         "post /api/v1/sign-in 200 403 429 503",
         "get /api/v1/sign-in 200 403 429 503",
         "delete /api/v1/sign-in 204 403 503"

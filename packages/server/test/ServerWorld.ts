@@ -25,6 +25,7 @@ import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import type { RunAudits } from "@cogni/sandbox-proxy/RunAudits"
+import type { ConfigurationProposals } from "@cogni/sandbox-server/ConfigurationProposals"
 import type { Deliveries } from "@cogni/sandbox-server/Deliveries"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import { RunRoster } from "../src/internal/RunRoster.ts"
@@ -94,6 +95,7 @@ export interface WorldOptions {
   readonly deliveries?: Layer.Layer<Deliveries>
   /** Connections of accounts (default: the server has no store of them). */
   readonly connections?: Layer.Layer<ConnectionStore>
+  readonly proposals?: Layer.Layer<ConfigurationProposals>
   /** Approvals of tool calls (default: no approver). */
   readonly approvals?: Layer.Layer<never>
   /** Keep connections open on close, as a real server does. Node waits for those that have sent nothing yet. */
@@ -156,6 +158,7 @@ export const serve = (options: WorldOptions = {}) =>
         Layer.provide(options.audits ?? Layer.empty),
         Layer.provide(options.deliveries ?? Layer.empty),
         Layer.provide(options.connections ?? Layer.empty),
+        Layer.provide(options.proposals ?? Layer.empty),
         Layer.provide(options.ledger ?? Layer.empty),
         Layer.provideMerge(options.approvals ?? Layer.empty),
         Layer.provideMerge(options.journals === false ? Layer.empty : RunJournal.layerMemory),

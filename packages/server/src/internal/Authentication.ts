@@ -93,7 +93,7 @@ export const layer = (
 /** Fails with 429 if a grant exceeds its rate. A burst of one minute's allowance is possible. */
 export const withinRate = (
   limiter: RateLimiter.RateLimiter,
-  what: "requests" | "runs",
+  what: "proposals" | "requests" | "runs",
   grantId: string,
   perMinuteMax: number
 ): Effect.Effect<void, typeof Problem.TooMany.Type, HttpServerRequest.HttpServerRequest> =>

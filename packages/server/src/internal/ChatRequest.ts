@@ -4,14 +4,14 @@
  * Strict: an unknown field is refused, so that no caller believes that an account in the body pays. The account and the
  * identity of a run always come from the grant.
  */
-import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { problemsOf, ToolName } from "@cogni/sandbox-core/SandboxSpec"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
-import { ByteSize, Effect, Schema } from "effect"
-import { type HttpServerError, HttpIncomingMessage, type HttpServerRequest } from "effect/http"
+import { Effect, Schema } from "effect"
+import type { HttpServerRequest } from "effect/http"
 import * as IdempotencyKeys from "../IdempotencyKeys.ts"
+import * as JsonBody from "./JsonBody.ts"
 import * as Problem from "./Problem.ts"
 
 const { budget, graphId, messages, packages, personality, repository, runtimeSecondsMax } =
@@ -56,29 +56,20 @@ export interface ChatRun {
 export const read = Effect.fnUntraced(function* (
   request: HttpServerRequest.HttpServerRequest,
   bodyBytesMax: number
-): Effect.fn.Return<ChatRequest, typeof Problem.TooLarge.Type | typeof Problem.Invalid.Type> {
-  const tooLarge = Problem.make(
-    "too_large",
-    "BodyTooLarge",
-    `the body has more than ${bodyBytesMax} bytes. Send fewer or shorter messages`
-  )
-  if (Number(request.headers["content-length"] ?? 0) > bodyBytesMax) return yield* Effect.fail(tooLarge)
-  const text = yield* request.text.pipe(
-    Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(bodyBytesMax)),
-    Effect.mapError((error) => (isTooLarge(error) ? tooLarge : invalid("BodyBroken", "the body is cut off")))
-  )
-  const problem = JsonSurvey.problemOf(new TextEncoder().encode(text))
-  if (problem !== undefined)
-    return yield* Effect.fail(invalid("BodyTooComplex", `the body ${problem}. Send fewer or simpler values`))
-  const value = yield* Effect.try({
-    try: (): unknown => JSON.parse(text),
-    // Without the parser's message, which repeats the body.
-    catch: () => invalid("BodyNotJson", "the body is not JSON. Send one object, as application/json")
-  })
-  return yield* decode(value).pipe(
+): Effect.fn.Return<ChatRequest, JsonBody.BodyProblem> {
+  const value = yield* JsonBody.read(request, bodyBytesMax, "Send fewer or shorter messages")
+  return yield* decode(withGraphId(value)).pipe(
     Effect.mapError((error) => invalid("BodyInvalid", `the body is invalid: ${describe(error)}`))
   )
 })
+
+/** Accepts `graphName`, the name of the source documents, instead of `graphId`. With both, the body is invalid. */
+const withGraphId = (value: unknown): unknown => {
+  if (typeof value !== "object" || value === null || !("graphName" in value) || "graphId" in value)
+    return value
+  const { graphName, ...rest } = value
+  return { ...rest, graphId: graphName }
+}
 
 export const runOf = Effect.fnUntraced(function* (
   body: ChatRequest,
@@ -146,6 +137,3 @@ const describe = (error: Schema.SchemaError): string =>
     .join("; ")
 
 const invalid = (reason: string, message: string) => Problem.make("invalid_request", reason, message)
-
-const isTooLarge = ({ reason }: HttpServerError.HttpServerError): boolean =>
-  reason._tag === "RequestParseError" && reason.reason === "BodyTooLarge"

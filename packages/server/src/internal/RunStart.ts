@@ -3,6 +3,8 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
+import * as AgentPersonalities from "@cogni/sandbox-graph-provider/agents/AgentPersonalities"
+import { AgentCatalog } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import { GraphExecutor } from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
 import { Clock, Effect, Option } from "effect"
 import { type HttpServerRequest, HttpTraceContext } from "effect/http"
@@ -36,6 +38,7 @@ export interface AskedRun extends ChatRequest.ChatRun {
 }
 
 export const make = Effect.fnUntraced(function* ({ count, limits, model }: StartOptions) {
+  const catalog = yield* AgentCatalog
   const executor = yield* GraphExecutor
   const keys = yield* IdempotencyKeys
   const limiter = yield* RateLimiter.RateLimiter
@@ -59,6 +62,13 @@ export const make = Effect.fnUntraced(function* ({ count, limits, model }: Start
       )
     )
 
+  /** The model of a request that names none: that of its personality, or else the server's. */
+  const modelOf = ({ graphId, personality }: ChatRequest.ChatRequest) =>
+    Effect.map(catalog.list, (agents) => {
+      const capabilities = agents.find((agent) => agent.graphId === graphId)?.capabilities
+      return (capabilities && AgentPersonalities.modelOf(capabilities, personality)) ?? model
+    })
+
   return {
     /** Reads the body of a request. */
     read: Effect.fnUntraced(function* ({ idempotencyKey, request }: StartAsked) {
@@ -66,7 +76,7 @@ export const make = Effect.fnUntraced(function* ({ count, limits, model }: Start
       const body = yield* ChatRequest.read(request, limits.bodyBytesMax)
       const span = yield* Effect.option(Effect.currentSpan)
       const trace = { ...traceOf(request, Option.getOrUndefined(span)?.traceId), idempotencyKey }
-      const run = yield* ChatRequest.runOf(body, grant, trace, model).pipe(
+      const run = yield* ChatRequest.runOf(body, grant, trace, yield* modelOf(body)).pipe(
         Effect.provideService(IdempotencyKeys, keys)
       )
       return { ...run, repository: body.repository?.url } satisfies AskedRun
