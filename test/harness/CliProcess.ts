@@ -109,7 +109,8 @@ const make = Effect.gen(function* () {
   const environment = {
     COGNI_STATE_DIR: stateDirectory,
     COGNI_RUNTIME_IMAGE: Images.runtime,
-    COGNI_PROXY_IMAGE: Images.proxy
+    COGNI_PROXY_IMAGE: Images.proxy,
+    COGNI_BILLING_ACCOUNT: "acct-tests"
   }
   const start = (argv: ReadonlyArray<string>, options: Options = {}) =>
     Effect.acquireRelease(

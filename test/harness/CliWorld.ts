@@ -22,7 +22,8 @@ export const upstream = (step: ScriptedModelApi.Step) =>
   Effect.map(ScriptedModelApi.acquire({ script: () => step }), ({ url }) => ({
     COGNI_LLM_URL: url,
     COGNI_LLM_KEY: key,
-    COGNI_LLM_MODEL: "m"
+    COGNI_LLM_MODEL: "m",
+    COGNI_BILLING_ACCOUNT: "acct-tests"
   }))
 
 /** A directory outside of the state directory, where a workspace is allowed. */

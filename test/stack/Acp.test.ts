@@ -73,7 +73,8 @@ const connect = Effect.fnUntraced(function* (
           COGNI_CODEX_IMAGE: Images.ofAgent("codex"),
           COGNI_LLM_URL: model.url,
           COGNI_LLM_KEY: CliWorld.key,
-          COGNI_LLM_MODEL: "scripted"
+          COGNI_LLM_MODEL: "scripted",
+          COGNI_BILLING_ACCOUNT: "acct-tests"
         },
         stdio: ["pipe", "pipe", "pipe"]
       })
@@ -390,7 +391,8 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox acp", (it)
               COGNI_RUNTIME_IMAGE: Images.runtime,
               COGNI_LLM_URL: model.url,
               COGNI_LLM_KEY: CliWorld.key,
-              COGNI_LLM_MODEL: "scripted"
+              COGNI_LLM_MODEL: "scripted",
+              COGNI_BILLING_ACCOUNT: "acct-tests"
             }
           }
         )

@@ -89,6 +89,31 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
       })
   )
 
+  it.effect("a session that only talks has no container, and its calls name the sender and the session", () =>
+    Effect.gen(function* () {
+      const { run, stateDirectory } = yield* CliProcess.CliProcess
+      const model = yield* ScriptedModel.acquire(() => ({ say: "hello" }))
+      const file = join(stateDirectory, "talk.yaml")
+      writeFileSync(file, configuration)
+      const { code, stderr, stdout } = yield* run(["chat", file, "--model", "m"], {
+        stdin: messages(["a", "1", "hello"], ["b", "2", "hello"]),
+        // Talk needs no engine either.
+        env: { COGNI_LLM_URL: model.url, COGNI_LLM_KEY: key }
+      })
+      assert.strictEqual(code, 0, stderr)
+      for (const reply of repliesOf(stdout))
+        assert.deepStrictEqual([reply["ok"], reply["text"], reply["runId"]], [true, "hello", undefined])
+      assert.notInclude(stderr, "is open")
+      const metadata = (yield* model.received).map(({ headers }): Record<string, unknown> =>
+        JSON.parse(new Map(headers).get("x-litellm-spend-logs-metadata") ?? "{}")
+      )
+      assert.deepStrictEqual(metadata.map((one) => [one["user_id"], one["session_id"]]).toSorted(), [
+        ["irc:a", "irc:a:coder"],
+        ["irc:b", "irc:b:coder"]
+      ])
+    })
+  )
+
   it.effect("each agent uses the model of its tier", () =>
     Effect.gen(function* () {
       const { run, stateDirectory } = yield* CliProcess.CliProcess
@@ -126,6 +151,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
           stdin: messages(["a", "1", "pwd"]).replace("irc", channel),
           env: { COGNI_LLM_URL: model.url, COGNI_LLM_KEY: key, ...env }
         })
+      const known = new Set(readdirSync(join(stateDirectory, "host-sessions")))
       const chosen = yield* chat("host")
       const away = yield* chat("irc", { DOCKER_HOST: `unix://${stateDirectory}/none.sock` })
       for (const [{ stderr, stdout }, fallback] of [
@@ -144,7 +170,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
         assert.strictEqual(new Map(headers).get("authorization"), `Bearer ${key}`)
         assert.isDefined(new Map(headers).get("x-litellm-end-user-id"))
       }
-      const audits = readdirSync(join(stateDirectory, "host-sessions"))
+      const audits = readdirSync(join(stateDirectory, "host-sessions")).filter((id) => !known.has(id))
       assert.strictEqual(audits.length, 2)
       for (const id of audits)
         assert.isTrue(existsSync(join(stateDirectory, "host-sessions", id, "audit", "audit.jsonl")))

@@ -46,7 +46,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("demo", (it) => {
       assert.containSubset(json, { ok: true, demo: true, posture: { seccompMode: 2, interfaces: ["lo"] } })
       const received = new Map<string, string>(json.received)
       assert.match(received.get("authorization") ?? "", /^Bearer sha256:[0-9a-f]{12}$/u)
-      assert.strictEqual(received.get("x-litellm-customer-id"), "local")
+      assert.strictEqual(received.get("x-litellm-customer-id"), "acct-tests")
       assert.strictEqual(JSON.parse(received.get("x-litellm-spend-logs-metadata")!).run_id, json.runId)
       assert.isTrue(existsSync(json.recordPath))
       assert.include(readFileSync(json.llm.auditPath, "utf8"), "/v1/chat/completions")

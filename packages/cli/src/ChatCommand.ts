@@ -12,7 +12,7 @@ import { LlmProxy, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import { named } from "@cogni/sandbox-core/Remedy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { HostFailed, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
-import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmAccess, LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
@@ -25,7 +25,7 @@ import * as MessageLines from "@cogni/sandbox-sessions/router/MessageLines"
 import * as ModelOrchestrators from "@cogni/sandbox-sessions/router/ModelOrchestrators"
 import * as Sessions from "@cogni/sandbox-sessions/Sessions"
 import * as SessionWorkspaces from "@cogni/sandbox-sessions/sandbox/SessionWorkspaces"
-import { Context, Effect, FileSystem, Layer, Result, Stdio } from "effect"
+import { Context, Effect, FileSystem, Layer, Option, Result, Stdio } from "effect"
 import { join } from "node:path"
 import { hostSessionSecondsMax } from "./ChatRemains.ts"
 import * as Composition from "./Composition.ts"
@@ -75,24 +75,42 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const fallback = input.model ?? settings.model
   const model = yield* Effect.fromResult(modelOf(configuration, fallback))
   const wayOut: RunPlan.UpstreamWayOut = { _tag: "Upstream", model, ...address }
-  yield* IdentityProof.required(settings)
+  yield* Effect.fromResult(RunPlan.paid(settings, wayOut))
   const { hostSessions, sessions: directory } = StateDirectory.paths(settings.stateDirectory)
   const host = yield* input.hostDirectory === undefined
     ? Effect.succeed(undefined)
     : hostExecutor(input.hostDirectory)
+  yield* IdentityProof.required(settings)
   const runner = Composition.runner(settings, {
     wayOut,
     hostTools: tools,
     approvalWaitSecondsMax: input.approvalWaitSecondsMax,
+    proxy: input.proxy,
+    auditBodies: input.auditBodies,
     allowedWorkspace: (path) => path.startsWith(`${directory}/`)
   }).pipe(Layer.provide(gated.asks ? ServeComposition.approvals(settings) : Layer.empty))
+  // With canaries, the model's calls go through the proxy of the sandbox, which knows them.
+  const talksOnHost = input.canaries === "off"
   const identity = { billingAccountId: settings.billingAccountId, attempt: 0 }
-  const access = { identity, ...spending }
-  const orchestrators = orchestratorsOf({ fallback, access, request: gated.request, hostSessions })
+  const orchestrators = orchestratorsOf({
+    fallback,
+    access: { identity, ...spending },
+    request: gated.request,
+    hostSessions,
+    talksOnHost,
+    // As long as a container, so that what a session has spent is settled, and its reservation returned, as often.
+    endpointSecondsMax: Math.min(configuration.sandbox.timeoutSecondsMax, hostSessionSecondsMax / 2)
+  })
   const sessions = Sessions.layer({
     host,
     moreTools: ({ toolOverrides }) => HostTools.named(tools, toolOverrides),
-    settings: { ...gated.request, llm: { model, identity, ...spending, caller: "host" } }
+    settings: talksOnHost
+      ? {}
+      : {
+          ...gated.request,
+          llm: { model, identity, ...spending, caller: "host" },
+          canaries: input.canaries
+        }
   }).pipe(
     Layer.provide(orchestrators.pipe(Layer.provide(AiSdkChatModel.layer()))),
     Layer.provide(workspaces(directory)),
@@ -114,34 +132,43 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   }).pipe(Effect.scoped, Effect.provide(sessions))
 }, Effect.scoped)
 
-/** Orchestrators that answer with a model, through the proxy of the session's sandbox or of this host. */
+/** Orchestrators that answer with a model, through the proxy of this host or of the session's sandbox. */
 const orchestratorsOf = ({
   access,
+  endpointSecondsMax,
   fallback,
   hostSessions,
-  request
+  request,
+  talksOnHost
 }: {
   readonly access: Pick<LlmAccess, "budget" | "identity">
+  /** Age at which a session's endpoint on this host is replaced. */
+  readonly endpointSecondsMax: number
   /** Model of agents whose tier has none. */
   readonly fallback: string | undefined
-  /** Directory of the sessions that execute on this host. */
+  /** Directory of the proxies of this host. */
   readonly hostSessions: string
   readonly request: Pick<LlmRequest, "toolRules" | "tools">
+  readonly talksOnHost: boolean
 }) =>
   Layer.unwrap(
     Effect.gen(function* () {
       const proxy = yield* LlmProxy
-      const endpointOnHost = (asked: string) =>
-        Effect.provideService(
-          hostEndpoint({ model: asked, ...access }, request, hostSessions),
-          LlmProxy,
-          proxy
+      const endpointOnHost = (asked: string, key: string) =>
+        Effect.flatMap(identityOf(access.identity, key), (identity) =>
+          Effect.provideService(
+            hostEndpoint({ ...access, model: asked, identity }, request, hostSessions),
+            LlmProxy,
+            proxy
+          )
         )
       return ModelOrchestrators.layer({
         model: fallback,
         identity: access.identity,
         endpointOnHost,
-        readsMemory: true,
+        endpointSecondsMax,
+        talksOnHost,
+        readsMemory: talksOnHost ? "after_tools" : true,
         gatewayTools: request.tools
       })
     })
@@ -225,9 +252,22 @@ const workspaces = (
     )
   )
 
+const identifierCharactersMax = 200
+
+/** Adds the sender, the session and the trace to the account. The key of a session ends with its agent's name. */
+const identityOf = Effect.fnUntraced(function* (account: LlmIdentity, key: string) {
+  const span = yield* Effect.option(Effect.currentSpan)
+  return {
+    ...account,
+    userId: key.slice(0, key.lastIndexOf(":")).slice(0, identifierCharactersMax),
+    sessionId: key.slice(0, identifierCharactersMax),
+    ...(Option.isSome(span) ? { existingTraceId: span.value.traceId } : {})
+  } satisfies LlmIdentity
+})
+
 /**
- * Opens a proxy for a session that executes on this host and has no sandbox. It is the same proxy, with the same key,
- * identity and audit.
+ * Opens a proxy of the host for a session. It is the same proxy as that of a run, with the same key, and with an audit
+ * of its own. A session that only talks needs nothing else.
  */
 const hostEndpoint = Effect.fnUntraced(function* (
   access: Pick<LlmAccess, "budget" | "identity" | "model">,

@@ -32,10 +32,13 @@ export const check = (
     }).pipe(Effect.provide(Reconciling.rows(settings)))
   })
 
-/** Refuses to start if the check is configured and fails. */
+const unverified =
+  "it is not verified whose account the upstream bills: COGNI_IDENTITY_CHECK_MODEL names no model for a marked call"
+
+/** Refuses to start if the check is configured and fails. Without a check, it only logs that. */
 export const required = (settings: Settings["Service"]): Effect.Effect<void, Misconfigured | Refusal> =>
   settings.identityCheckModel === undefined
-    ? Effect.void
+    ? Effect.logInfo(unverified)
     : Effect.logInfo("a marked call shows whose account is billed. Its row can take a minute").pipe(
         Effect.andThen(check(settings, settings.identityCheckModel)),
         Effect.catchTag("IdentityUnproven", ({ problem, remedy }) =>

@@ -5,7 +5,11 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 
-const upstream = { COGNI_LLM_URL: "http://127.0.0.1:9", COGNI_LLM_KEY: "sk-planted-0123456789" }
+const upstream = {
+  COGNI_LLM_URL: "http://127.0.0.1:9",
+  COGNI_LLM_KEY: "sk-planted-0123456789",
+  COGNI_BILLING_ACCOUNT: "acct"
+}
 
 describe("acp", () => {
   it.live.each([

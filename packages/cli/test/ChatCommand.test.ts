@@ -16,7 +16,12 @@ const chat = (file: string, model: Readonly<Record<string, string>>, flags: Read
     return { code, stderr, stdout }
   })
 
-const model = { COGNI_LLM_URL: "http://127.0.0.1:1", COGNI_LLM_KEY: "k", COGNI_LLM_MODEL: "m" }
+const model = {
+  COGNI_LLM_URL: "http://127.0.0.1:1",
+  COGNI_LLM_KEY: "k",
+  COGNI_LLM_MODEL: "m",
+  COGNI_BILLING_ACCOUNT: "acct"
+}
 
 describe("chat", () => {
   it.effect("refuses to start without a configured upstream", () =>
@@ -68,7 +73,7 @@ describe("chat", () => {
     }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
   )
 
-  const unnamed = { COGNI_LLM_URL: model.COGNI_LLM_URL, COGNI_LLM_KEY: model.COGNI_LLM_KEY }
+  const { COGNI_LLM_MODEL: _, ...unnamed } = model
 
   it.effect("reports a missing file before a missing model", () =>
     Effect.gen(function* () {

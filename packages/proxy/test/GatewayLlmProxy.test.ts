@@ -419,6 +419,37 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
+  it.live("accepts a call with the names of the source documents, of its own run only", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        tools: [CurrentTime.tool],
+        request: { tools: ["core__get_current_time"] }
+      })
+      const call = (over: object) =>
+        gateway.send(
+          Gateway.http(
+            { runId: gateway.runId, toolName: "core__get_current_time", toolCallId: "call-1", ...over },
+            { path: "/tool/exec" }
+          )
+        )
+      const time = yield* call({ args: { timezone: "Europe/Berlin" } })
+      assert.strictEqual(time.status, 200, time.text)
+      const { ok, value } = JSON.parse(time.body)
+      assert.isTrue(ok)
+      assert.match(value.iso, /^20\d\d-/u)
+      for (const [over, status, errorCode] of [
+        [{ toolName: "core__metrics_query" }, 403, "policy_denied"],
+        [{ runId: "run-000000000000" }, 403, "policy_denied"],
+        [{ args: { x: 1 } }, 400, "validation"]
+      ] as const) {
+        const refused = yield* call(over)
+        const answer = JSON.parse(refused.body)
+        assert.deepStrictEqual([refused.status, answer.ok, answer.errorCode], [status, false, errorCode])
+        assert.isString(answer.safeMessage)
+      }
+    })
+  )
+
   it.live("lets a call wait for an approval, and tells the run and the audit, without its arguments", () =>
     Effect.gen(function* () {
       const approvals = yield* inMemory

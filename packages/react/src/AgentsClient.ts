@@ -14,6 +14,9 @@ export interface AgentsOptions {
 /** An agent of the catalog. */
 export type Agent = AgentDescriptor
 
+/** An entry of a menu of graphs: its ID, name and description are those of the agent. */
+export type GraphOption = Pick<Agent, "graphId" | "name" | "description">
+
 /** The catalog could not be fetched. */
 export class AgentsUnavailable extends Data.TaggedError("AgentsUnavailable")<{
   /** HTTP status of the answer; `undefined` without an answer. */

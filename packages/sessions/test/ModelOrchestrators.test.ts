@@ -5,6 +5,7 @@ import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { ContainerFailed, RuntimeUnavailable, SandboxError, TimedOut } from "@cogni/sandbox-core/SandboxError"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import { Effect, Layer, Result, Schema } from "effect"
+import { TestClock } from "effect/testing"
 import * as ModelOrchestrators from "../src/router/ModelOrchestrators.ts"
 import { type OrchestratorInput, Orchestrators } from "../src/router/Orchestrator.ts"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
@@ -68,6 +69,8 @@ const talk = (
     readonly input?: Partial<OrchestratorInput>
     readonly model?: Partial<ModelOrchestrators.ModelOrchestratorsOptions>
     readonly answer?: (request: ChatModel.ChatRequest) => ChatModel.ScriptedAnswer
+    /** Happens after each message. */
+    readonly between?: Effect.Effect<void>
   } = {}
 ) => {
   const asked: Array<{ readonly request: ChatModel.ChatRequest; readonly at: ChatModel.ChatEndpoint }> = []
@@ -77,7 +80,8 @@ const talk = (
     const replies = yield* Effect.forEach(texts, (text) =>
       orchestrator.handle({ channel: "telegram", senderId: "1", text }).pipe(
         Effect.map((reply) => reply.text),
-        Effect.catch((error) => Effect.succeed(error))
+        Effect.catch((error) => Effect.succeed(error)),
+        Effect.tap(options.between ?? Effect.void)
       )
     )
     return { replies, asked }
@@ -256,6 +260,54 @@ describe("ModelOrchestrators", () => {
       const inside = yield* talk(["one"], { model: { endpointOnHost } })
       assert.deepStrictEqual(inside.asked[0]?.at, { socketPath: "/run/llm.sock" })
       assert.strictEqual(made.length, 2)
+    })
+  )
+
+  it.effect(
+    "starts no sandbox for talk if the model is reached on the host, and replaces an old endpoint",
+    () =>
+      Effect.gen(function* () {
+        let made = 0
+        let open = 0
+        const keys: Array<string> = []
+        const { asked, replies } = yield* talk(["one", "two", "three"], {
+          input: { bound: Effect.die("a sandbox was started") },
+          model: {
+            talksOnHost: true,
+            endpointSecondsMax: 60,
+            endpointOnHost: (_, key) =>
+              Effect.acquireRelease(
+                Effect.sync(() => {
+                  keys.push(key)
+                  assert.strictEqual(++open, 1, "the old endpoint is closed first")
+                  return { socketPath: `/host/${++made}.sock` }
+                }),
+                () => Effect.sync(() => open--)
+              )
+          },
+          between: TestClock.adjust("31 seconds")
+        })
+        assert.deepStrictEqual(replies, ["re: one", "re: two", "re: three"])
+        assert.deepStrictEqual(
+          asked.map(({ at }) => at),
+          [{ socketPath: "/host/1.sock" }, { socketPath: "/host/1.sock" }, { socketPath: "/host/2.sock" }]
+        )
+        assert.deepStrictEqual([keys, open], [["telegram:1:coder", "telegram:1:coder"], 0])
+      })
+  )
+
+  it.effect("reads the agent's notes after the first tool call, if they must not start a sandbox", () =>
+    Effect.gen(function* () {
+      const { asked } = yield* talk(["one", "shout", "three"], {
+        input: { executor: executorOf(JSON.stringify({ version: 1, summary: "a parser" })) },
+        model: { readsMemory: "after_tools" },
+        answer: ({ messages }) =>
+          messages.at(-1)?.content === "shout"
+            ? ChatModel.calls({ id: "1", name: "core__shout", arguments: '{"text":"x"}' })
+            : ChatModel.says("done")
+      })
+      const notes = asked.map((one) => said(one).some((line) => line.includes("a parser")))
+      assert.deepStrictEqual(notes, [false, false, false, true])
     })
   )
 

@@ -25,9 +25,19 @@ const Exec = Schema.Struct({
   runId: Schema.optionalKey(Schema.String)
 })
 
+/** The same call with the names of the source documents. Its answer has their names too. */
+const NamedExec = Schema.Struct({
+  runId: Schema.String,
+  toolName: Schema.String,
+  args: Schema.optionalKey(Schema.Unknown),
+  toolCallId: Schema.optionalKey(Schema.String.check(Schema.isMaxLength(200)))
+})
+
 const parseJson = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
 
 const decodeExec = Schema.decodeUnknownOption(Exec, { onExcessProperty: "error" })
+
+const decodeNamedExec = Schema.decodeUnknownOption(NamedExec, { onExcessProperty: "error" })
 
 /** HTTP status of a failed call, by error code. */
 const statuses: Readonly<Record<ToolErrorCode, number>> = {
@@ -114,15 +124,23 @@ export const make = Effect.fnUntraced(function* (options: {
   const exec = (requestId: string, body: Uint8Array, gone: Effect.Effect<void>): Effect.Effect<Answer> => {
     const parsed = parseJson(Buffer.from(body).toString("utf8"))
     if (Option.isNone(parsed)) return Effect.succeed(failed("invalid_json", "the request is not JSON"))
-    const call = Option.getOrUndefined(decodeExec(parsed.value))
+    const named = Option.getOrUndefined(decodeNamedExec(parsed.value))
+    const call =
+      named === undefined
+        ? Option.getOrUndefined(decodeExec(parsed.value))
+        : { tool: named.toolName, args: named.args, runId: named.runId }
     if (call === undefined)
       return Effect.succeed(failed("validation", 'send {"tool": "<name>", "args": {…}} and nothing else'))
     return gateway
       .call({ requestId, via: "http", tool: call.tool, input: call.args ?? {}, runId: call.runId, gone })
       .pipe(
         Effect.match({
-          onSuccess: (result) => json(200, { ok: true, result }),
-          onFailure: ({ code, detail }) => failed(code, detail)
+          onSuccess: (result) =>
+            json(200, named === undefined ? { ok: true, result } : { ok: true, value: result }),
+          onFailure: ({ code, detail }) =>
+            named === undefined
+              ? failed(code, detail)
+              : json(statuses[code], { ok: false, errorCode: code, safeMessage: detail })
         })
       )
   }

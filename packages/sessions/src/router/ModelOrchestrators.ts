@@ -3,13 +3,14 @@
  *
  * A conversation lives as long as its session. It keeps messages and answers without the tool calls between them, up to
  * a limit, and drops the oldest first. The model is reached through the host socket of the session's own sandbox, with
- * the key, the identity and the budget of that sandbox, or at an endpoint that needs none of these.
+ * the key, the identity and the budget of that sandbox. Other ways are an endpoint of the host for each session, so
+ * that a session that only talks has no sandbox, and an endpoint that needs neither key nor identity.
  */
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import * as HostLoop from "@cogni/sandbox-loop/HostLoop"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
-import { Effect, Layer, Ref, Scope } from "effect"
+import { Clock, Effect, Exit, Layer, Ref, Scope } from "effect"
 import * as Excerpt from "@cogni/sandbox-loop/Excerpt"
 import * as SocketTools from "@cogni/sandbox-loop/SocketTools"
 import { type Tool, ToolFailed } from "@cogni/sandbox-loop/Tool"
@@ -20,12 +21,22 @@ export interface ModelOrchestratorsOptions {
   /** Model endpoint of all sessions (default: the socket of each session's sandbox, with `llm.caller: "host"`). */
   readonly endpoint?: ChatModel.ChatEndpoint | undefined
   /**
-   * Opens a model endpoint for a session that executes on the host: when it is first needed, until the session ends.
-   * Without it, such a session needs {@link endpoint}.
+   * Opens a model endpoint of the host for a session that has no sandbox: when it is first needed, until the session
+   * ends. Without it, such a session needs {@link endpoint}. `key` is the session's.
    */
   readonly endpointOnHost?:
-    | ((model: string) => Effect.Effect<ChatModel.ChatEndpoint, { readonly message: string }, Scope.Scope>)
+    | ((
+        model: string,
+        key: string
+      ) => Effect.Effect<ChatModel.ChatEndpoint, { readonly message: string }, Scope.Scope>)
     | undefined
+  /**
+   * Reach the model at {@link endpointOnHost} in every session, so that a session that only talks needs no sandbox
+   * (default false: a session's sandbox is started with its first message).
+   */
+  readonly talksOnHost?: boolean | undefined
+  /** Age at which an endpoint of the host is replaced before the next message (default: never). */
+  readonly endpointSecondsMax?: number | undefined
   /** Model of agents whose tier has none in the configuration. Without it, their messages fail. */
   readonly model?: string | undefined
   /** System prompt of agents that configure none. */
@@ -40,9 +51,9 @@ export interface ModelOrchestratorsOptions {
   readonly gatewayTools?: ReadonlyArray<string> | undefined
   /**
    * Send the agent's notes on its workspace to the model, from the first message on (default false). Reading them
-   * starts a container, even if the agent then only talks.
+   * starts a container, even if the agent then only talks. `after_tools`: from the message after the first tool call.
    */
-  readonly readsMemory?: boolean | undefined
+  readonly readsMemory?: boolean | "after_tools" | undefined
   /** Bytes of earlier messages and answers sent to the model (default 256 KiB). */
   readonly historyBytesMax?: number | undefined
 }
@@ -54,26 +65,35 @@ const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOptions) {
   const chatModel = yield* ChatModel.ChatModel
   return Orchestrators.of({
     make: Effect.fnUntraced(function* (input) {
-      const talk = yield* Ref.make<Talk>({ hasBegun: false, memory: undefined, turns: [] })
+      const talk = yield* Ref.make<Talk>({ hasRead: false, memory: undefined, turns: [] })
       const session = {
         runId: yield* RunId.generate,
         identity: { ...options.identity, sessionId: input.key.slice(0, 200) }
       }
+      let hasCalled = false
+      const called = () => (hasCalled = true)
       const toolsAt = (at: ChatModel.ChatEndpoint) =>
         input.tools.offered.map((tool) =>
-          lasting(options.gatewayTools?.includes(tool.name) === true ? atGateway(at, tool) : tool)
+          // A call of the gateway needs no workspace, so it does not start a sandbox for the notes.
+          options.gatewayTools?.includes(tool.name) === true
+            ? lasting(atGateway(at, tool), () => undefined)
+            : lasting(tool, called)
         )
       const model = input.model ?? options.model
       if (model === undefined) return yield* noModel(input)
       const prompt = input.agent.systemPrompt ?? options.systemPrompt
-      const onHost = yield* hostEndpointOf(options, model)
+      const onHost = yield* hostEndpointOf(options, model, input.key)
       return {
         handle: Effect.fn("ModelOrchestrator.handle")(function* ({ text }) {
-          const { at, ended } =
-            options.endpoint === undefined ? yield* socketOf(input, onHost) : { at: options.endpoint }
+          const { at, ended }: Reached =
+            options.endpoint !== undefined
+              ? { at: options.endpoint }
+              : yield* options.talksOnHost === true ? onHost : socketOf(input, onHost)
           const said: ChatModel.ChatMessage = { role: "user", content: text }
-          const { hasBegun, turns, ...before } = yield* Ref.get(talk)
-          const memory = options.readsMemory === true && !hasBegun ? yield* memoryOf(input) : before.memory
+          const { hasRead, turns, ...before } = yield* Ref.get(talk)
+          const reads =
+            !hasRead && (options.readsMemory === "after_tools" ? hasCalled : options.readsMemory === true)
+          const memory = reads ? yield* memoryOf(input) : before.memory
           const end = yield* HostLoop.run({
             at,
             ended,
@@ -86,7 +106,7 @@ const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOptions) {
           if (end.outcome !== "finished") return yield* unanswered(end)
           const turn: Turn = [said, { role: "assistant", content: end.text }]
           const kept = latest([...turns, turn], options.historyBytesMax ?? 256 * 1024)
-          yield* Ref.set(talk, { hasBegun: true, memory, turns: kept })
+          yield* Ref.set(talk, { hasRead: hasRead || reads, memory, turns: kept })
           return { text: end.text }
         })
       }
@@ -111,8 +131,9 @@ const openingOf = (
 type Turn = readonly [ChatModel.ChatMessage, ChatModel.ChatMessage]
 
 interface Talk {
-  readonly hasBegun: boolean
-  /** The agent's notes at the start of the conversation. */
+  /** Whether the agent's notes were read, and maybe not found. */
+  readonly hasRead: boolean
+  /** The agent's notes, as they were then. */
   readonly memory: string | undefined
   readonly turns: ReadonlyArray<Turn>
 }
@@ -128,10 +149,13 @@ const latest = (turns: ReadonlyArray<Turn>, bytesMax: number): ReadonlyArray<Tur
 }
 
 /** Passes an unavailable sandbox to the model as a tool result: without a sandbox, a model can still answer. */
-const lasting = (tool: Tool): Tool => ({
+const lasting = (tool: Tool, called: () => void): Tool => ({
   ...tool,
   call: (input, context) =>
-    Effect.mapError(tool.call(input, context), ({ code, detail }) => new ToolFailed({ code, detail }))
+    Effect.mapError(
+      Effect.andThen(Effect.sync(called), tool.call(input, context)),
+      ({ code, detail }) => new ToolFailed({ code, detail })
+    )
 })
 
 /** The tool as the gateway of the run offers it. An endpoint without a socket has no gateway. */
@@ -151,30 +175,42 @@ interface Reached {
   readonly ended?: HostLoop.LoopOptions["ended"]
 }
 
-/** Opens the endpoint once per session. After a failure, the next message tries again. */
+/**
+ * Opens the endpoint once per session, and again when it is too old. After a failure, the next message tries again. No
+ * message is being answered when it is replaced: a session answers one after the other.
+ */
 const hostEndpointOf = Effect.fnUntraced(function* (
-  { endpointOnHost }: ModelOrchestratorsOptions,
-  model: string
+  { endpointOnHost, endpointSecondsMax = Infinity }: ModelOrchestratorsOptions,
+  model: string,
+  key: string
 ): Effect.fn.Return<Effect.Effect<Reached, OrchestratorFailed>, never, Scope.Scope> {
   if (endpointOnHost === undefined) return Effect.fail(noWay)
-  const scope = yield* Effect.scope
-  let found: Reached | undefined
-  return Effect.suspend(() =>
-    found === undefined
-      ? endpointOnHost(model).pipe(
-          Scope.provide(scope),
-          Effect.map((at) => (found = { at })),
-          Effect.mapError(
-            ({ message }) =>
-              new OrchestratorFailed({
-                detail: `the model cannot be reached: ${message}`,
-                remedy: "Then send the message again",
-                isRetryable: true
-              })
-          )
-        )
-      : Effect.succeed(found)
-  )
+  const session = yield* Effect.scope
+  let open:
+    | { readonly scope: Scope.Closeable; readonly reached: Reached; readonly untilMillis: number }
+    | undefined
+  return Effect.gen(function* () {
+    const now = yield* Clock.currentTimeMillis
+    if (open !== undefined && now < open.untilMillis) return open.reached
+    const old = open
+    open = undefined
+    if (old !== undefined) yield* Scope.close(old.scope, Exit.void)
+    const scope = yield* Scope.fork(session)
+    const at = yield* endpointOnHost(model, key).pipe(
+      Scope.provide(scope),
+      Effect.onError(() => Scope.close(scope, Exit.void)),
+      Effect.mapError(
+        ({ message }) =>
+          new OrchestratorFailed({
+            detail: `the model cannot be reached: ${message}`,
+            remedy: "Then send the message again",
+            isRetryable: true
+          })
+      )
+    )
+    open = { scope, reached: { at }, untilMillis: now + endpointSecondsMax * 1000 }
+    return open.reached
+  })
 })
 
 const noModel = ({ agent }: OrchestratorInput) =>
