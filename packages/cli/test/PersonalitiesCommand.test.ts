@@ -32,9 +32,10 @@ const cli = Effect.fnUntraced(function* (
   environment: Readonly<Record<string, string>> = {}
 ) {
   const memory = Output.makeMemory()
-  const code = yield* Cli.main({ argv, environment: { COGNI_STATE_DIR: "/nowhere/at/all", ...environment } }).pipe(
-    Effect.provide(Layer.merge(NodeServices.layer, memory.layer))
-  )
+  const code = yield* Cli.main({
+    argv,
+    environment: { COGNI_STATE_DIR: "/nowhere/at/all", ...environment }
+  }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
   const { stderr, stdout } = memory.said
   return { code, stderr, stdout }
 })
@@ -56,7 +57,10 @@ describe("personalities", () => {
           { name: "poet", agent: "openclaw", model: "poets/large" }
         ]
       )
-      const unknown = yield* cli(["run", "x", "--agent", "codex", "--personality", "poet", "--demo"], environment)
+      const unknown = yield* cli(
+        ["run", "x", "--agent", "codex", "--personality", "poet", "--demo"],
+        environment
+      )
       assert.strictEqual(unknown.code, 64)
       assert.include(unknown.stderr, "choose one of fixer")
     })

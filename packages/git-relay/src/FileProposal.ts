@@ -119,7 +119,12 @@ const delivered = Effect.fnUntraced(function* <E, R, E2, R2>(
     .push(checked)
     .pipe(
       Effect.catchIf(isTaken, () =>
-        Effect.as(sameOn(clone, changes, request.verify), { checked, branch, tip: checked.tip, unchanged: true })
+        Effect.as(sameOn(clone, changes, request.verify), {
+          checked,
+          branch,
+          tip: checked.tip,
+          unchanged: true
+        })
       )
     )
   const pullRequest = yield* relay.openPullRequest(pushed, request.pullRequest)

@@ -23,10 +23,7 @@ describe("RelayRepositories.requestOf", () => {
       Result.succeed({ url, baseBranch: "main", branch: "sandbox/tidy", createPr: true } as never)
     )
     assert.deepStrictEqual(RelayRepositories.requestOf({ url }), Result.succeed({ url }))
-    assert.deepStrictEqual(
-      RelayRepositories.requestOf({ url, depth: 3 }),
-      Result.succeed({ url, depth: 3 })
-    )
+    assert.deepStrictEqual(RelayRepositories.requestOf({ url, depth: 3 }), Result.succeed({ url, depth: 3 }))
   })
 
   it.each<[string, RepositoryRequest, string]>([
