@@ -95,6 +95,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "HostPath.ts": ["node:fs/promises"],
       "HostProgram.ts": ["node:child_process"],
       "HostTree.ts": ["node:fs/promises"],
+      "KeptDirectory.ts": ["node:fs/promises"],
       "KernelFile.ts": ["node:fs"],
       "MountIdentity.ts": ["node:fs/promises"],
       "OwnFiles.ts": ["node:fs", "node:fs/promises", "node:os"],
@@ -192,7 +193,6 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     libraries: ["effect", "yaml"],
     // Commands on the host itself go through the process module of Effect.
     world: {
-      "sandbox/HostSessionWorkspaces.ts": ["node:fs/promises"],
       "internal/HostCommand.ts": ["node:os"]
     }
   },

@@ -165,6 +165,11 @@ export const held = Effect.fn("HostWorkspace.held")(function* (path: string, opt
   return directory
 })
 
+/** Measures a directory that no run is working in: the bytes on disk of everything in it. */
+export const bytesOf = Effect.fn("HostWorkspace.bytesOf")(function* (path: string) {
+  return yield* Effect.scoped(Effect.flatMap(hold(path), WorkspaceMeasure.now))
+})
+
 /** Building it also removes what the waiting sandboxes of dead host processes left, in the background. */
 export const layer = (options?: Options): Layer.Layer<Workspace> =>
   Layer.effect(

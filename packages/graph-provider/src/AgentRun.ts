@@ -28,7 +28,7 @@ import * as PlantedClone from "./internal/PlantedClone.ts"
 import { type InClone, repositoryPath, type RepositoryPlace } from "./Repositories.ts"
 
 /** The caller's part of an agent's task. */
-export interface AgentRequest extends Pick<AgentTask, "messages" | "personality"> {
+export interface AgentRequest extends Pick<AgentTask, "messages" | "personality" | "session"> {
   /** True if the agent works in a repository inside its workspace. */
   readonly hasRepository: boolean
 }
@@ -99,7 +99,7 @@ export const check = (
 /** Builds the spec of an agent's run. The host's limits and variables take precedence over the agent's. */
 export const specOf = (
   agent: Agent,
-  { hasRepository, messages, personality }: AgentRequest,
+  { hasRepository, messages, personality, session }: AgentRequest,
   terms: HostTerms
 ): SandboxSpecInput => {
   const task: AgentTask = {
@@ -108,7 +108,8 @@ export const specOf = (
     runId: terms.runId,
     workingDirectory: hasRepository ? repositoryPath : Workspace.target,
     runtimeSecondsMax: AgentLimits.runtimeSecondsOf(agent, terms.limits?.runtimeSecondsMax),
-    personality
+    personality,
+    session
   }
   return {
     ...terms,

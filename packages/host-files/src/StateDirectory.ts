@@ -17,6 +17,7 @@
  *       mirrors/                     objects of origins, shared by relays
  *       packages/                    files of packages, by the hash that their registry states
  *       sessions/<digest>/           workspaces of chat sessions
+ *       threads/<key>/               files and agents' sessions of remembered threads
  *       host-sessions/<session id>/  audits of the model calls that a chat makes on the host
  */
 import { homedir } from "node:os"
@@ -44,6 +45,7 @@ export const paths = (stateDirectory: string) => {
     mirrors: join(root, "mirrors"),
     packages: join(root, "packages"),
     sessions: join(root, "sessions"),
+    threads: join(root, "threads"),
     hostSessions: join(root, "host-sessions")
   }
 }

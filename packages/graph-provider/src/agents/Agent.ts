@@ -42,7 +42,12 @@ export const Capabilities = Schema.Struct({
   /** Personalities that a task can choose. Empty if the agent has none to choose from. */
   personalities: Schema.Array(Personality),
   /** Models of personalities that have their own: the model of a run that names none. */
-  personalityModels: Schema.optionalKey(Schema.Record(Personality, Schema.NonEmptyString))
+  personalityModels: Schema.optionalKey(Schema.Record(Personality, Schema.NonEmptyString)),
+  /**
+   * Continues its own session in the next turn of a remembered thread. If absent or `false`, it receives the earlier
+   * turns as `history` says.
+   */
+  sessions: Schema.optionalKey(Schema.Boolean)
 })
 
 export type Capabilities = typeof Capabilities.Type
@@ -53,7 +58,8 @@ export const codingCapabilities = (streaming: Capabilities["streaming"]): Capabi
   streaming,
   toolEvents: true,
   history: "prompt",
-  personalities: []
+  personalities: [],
+  sessions: true
 })
 
 /** Description of an agent for people and catalogs. */
@@ -82,6 +88,16 @@ export const Message = Schema.Struct({
 
 export type Message = typeof Message.Type
 
+/** An agent's own session, which it continues from turn to turn of a thread. */
+export interface AgentSession {
+  /** A UUID that the host chose. */
+  readonly id: string
+  /** True in the first turn: there is nothing to continue. */
+  readonly isNew: boolean
+  /** The agent's directory for this session alone, inside the sandbox. It may be missing in the first turn. */
+  readonly directory: string
+}
+
 /** The input of an agent: the conversation and the parameters of its run. */
 export interface AgentTask {
   readonly messages: readonly [Message, ...ReadonlyArray<Message>]
@@ -95,6 +111,8 @@ export interface AgentTask {
   readonly runtimeSecondsMax: number
   /** Only for agents that have personalities. */
   readonly personality?: string | undefined
+  /** Only for agents that have `sessions`. Absent: the agent keeps nothing of its run. */
+  readonly session?: AgentSession | undefined
 }
 
 type Argv = readonly [string, ...ReadonlyArray<string>]
@@ -148,6 +166,12 @@ export const promptPath = "/cogni/prompt.md"
 
 /** Makes the prompt file the standard input of a command, with a program of the runtime image. */
 export const withPrompt = (argv: Argv): Argv => ["/usr/local/bin/cogni-stdin", promptPath, ...argv]
+
+/** Creates the directory of a session before a command starts, because some agents refuse a missing one. */
+export const withSession = (session: AgentSession | undefined, argv: Argv): Argv =>
+  session === undefined
+    ? argv
+    : ["/bin/sh", "-c", 'mkdir -p -- "$1" && shift && exec "$@"', "sh", session.directory, ...argv]
 
 /**
  * Merges a conversation into one prompt, for agents that accept nothing else. The last message comes last, unchanged.

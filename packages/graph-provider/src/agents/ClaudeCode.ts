@@ -7,7 +7,15 @@
  * Results of two sessions did not come from one agent, and are unreadable.
  */
 import { Option, Schema } from "effect"
-import { type Agent, AgentId, type AgentTask, codingCapabilities, promptInput, withPrompt } from "./Agent.ts"
+import {
+  type Agent,
+  AgentId,
+  type AgentTask,
+  codingCapabilities,
+  promptInput,
+  withPrompt,
+  withSession
+} from "./Agent.ts"
 import {
   type AgentEvent,
   type AgentOutcome,
@@ -224,8 +232,9 @@ const modelRoles = [
 /** Tools that need a network, or a user who comes back later. */
 const toolsLeftOut = ["CronCreate", "CronDelete", "CronList", "ScheduleWakeup", "WebFetch", "WebSearch"]
 
-const env = ({ model }: AgentTask): Record<string, string> => ({
+const env = ({ model, session }: AgentTask): Record<string, string> => ({
   ...Object.fromEntries(modelRoles.map((name) => [name, model])),
+  ...(session === undefined ? {} : { CLAUDE_CONFIG_DIR: session.directory }),
   CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1",
   CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL: "1",
   DISABLE_AUTOUPDATER: "1",
@@ -233,14 +242,14 @@ const env = ({ model }: AgentTask): Record<string, string> => ({
   DISABLE_TELEMETRY: "1"
 })
 
-export const claudeCode: Agent = {
-  id: AgentId.make("claude-code"),
-  name: "Claude Code",
-  description: "Anthropic's coding agent: reads and changes files, runs commands, and answers as it writes.",
-  image: "claude-code",
-  modelApi: "messages",
-  capabilities: codingCapabilities("delta"),
-  argv: ({ model }) =>
+const sessionOf = (session: AgentTask["session"]): ReadonlyArray<string> =>
+  session === undefined
+    ? ["--no-session-persistence"]
+    : [session.isNew ? "--session-id" : "--resume", session.id]
+
+const argv = ({ model, session }: AgentTask): ReturnType<Agent["argv"]> =>
+  withSession(
+    session,
     withPrompt([
       "claude",
       "--print",
@@ -250,14 +259,24 @@ export const claudeCode: Agent = {
       "stream-json",
       "--include-partial-messages",
       "--verbose",
-      "--no-session-persistence",
+      ...sessionOf(session),
       // The sandbox isolates it, and there is no user to ask.
       "--dangerously-skip-permissions",
       // MCP servers of a workspace are programs to start, or addresses that it cannot reach.
       "--strict-mcp-config",
       "--disallowed-tools",
       toolsLeftOut.join(",")
-    ]),
+    ])
+  )
+
+export const claudeCode: Agent = {
+  id: AgentId.make("claude-code"),
+  name: "Claude Code",
+  description: "Anthropic's coding agent: reads and changes files, runs commands, and answers as it writes.",
+  image: "claude-code",
+  modelApi: "messages",
+  capabilities: codingCapabilities("delta"),
+  argv,
   env,
   limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
   inputs: (task) => [promptInput(task)],

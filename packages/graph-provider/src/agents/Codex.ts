@@ -14,7 +14,8 @@ import {
   codingCapabilities,
   promptInput,
   provider,
-  withPrompt
+  withPrompt,
+  withSession
 } from "./Agent.ts"
 import {
   type AgentEvent,
@@ -202,23 +203,30 @@ const featuresOff: ReadonlyArray<string> = [
   "tool_suggest"
 ]
 
-const argv = ({ model }: AgentTask): ReturnType<Agent["argv"]> =>
-  withPrompt([
-    "codex",
-    "exec",
-    "--json",
-    "--color",
-    "never",
-    "--ephemeral",
-    "--skip-git-repo-check",
-    // The sandbox isolates it, and there is no user to ask.
-    "--dangerously-bypass-approvals-and-sandbox",
-    "--model",
-    model,
-    ...settings.flatMap((setting) => ["-c", setting]),
-    ...featuresOff.flatMap((feature) => ["--disable", feature]),
-    "-"
-  ])
+/** With a session of its own directory, the last one there is the one to continue. */
+const sessionOf = (session: AgentTask["session"]): ReadonlyArray<string> =>
+  session === undefined ? ["--ephemeral"] : session.isNew ? [] : ["resume", "--last"]
+
+const argv = ({ model, session }: AgentTask): ReturnType<Agent["argv"]> =>
+  withSession(
+    session,
+    withPrompt([
+      "codex",
+      "exec",
+      "--color",
+      "never",
+      ...sessionOf(session),
+      "--json",
+      "--skip-git-repo-check",
+      // The sandbox isolates it, and there is no user to ask.
+      "--dangerously-bypass-approvals-and-sandbox",
+      "--model",
+      model,
+      ...settings.flatMap((setting) => ["-c", setting]),
+      ...featuresOff.flatMap((feature) => ["--disable", feature]),
+      "-"
+    ])
+  )
 
 export const codex: Agent = {
   id: AgentId.make("codex"),
@@ -228,7 +236,8 @@ export const codex: Agent = {
   modelApi: "responses",
   capabilities: codingCapabilities("message"),
   argv,
-  env: () => ({}),
+  env: ({ session }): Record<string, string> =>
+    session === undefined ? {} : { CODEX_HOME: session.directory },
   limits: {},
   inputs: (task) => [promptInput(task)],
   reader: jsonLines({ initial, line, end })

@@ -16,7 +16,8 @@ import {
   codingCapabilities,
   promptInput,
   promptPath,
-  provider
+  provider,
+  withSession
 } from "./Agent.ts"
 import * as AgentPersonalities from "./AgentPersonalities.ts"
 import * as AgentSkills from "./AgentSkills.ts"
@@ -263,24 +264,28 @@ export const make = (known: Personalities, skills: Readonly<Record<string, strin
       ...AgentPersonalities.modelsOf(all)
     },
     argv: (task) =>
-      AgentSkills.before(skillsDirectory, skillsOf(all, task), [
-        "openclaw",
-        "agent",
-        // Without its gateway, which would be a second router and dashboard.
-        "--local",
-        "--agent",
-        task.personality ?? defaultPersonality,
-        "--session-id",
-        task.runId,
-        "--message-file",
-        promptPath,
-        "--json",
-        "--timeout",
-        String(timeoutSeconds(task.runtimeSecondsMax))
-      ]),
-    env: () => ({
+      AgentSkills.before(
+        skillsDirectory,
+        skillsOf(all, task),
+        withSession(task.session, [
+          "openclaw",
+          "agent",
+          // Without its gateway, which would be a second router and dashboard.
+          "--local",
+          "--agent",
+          task.personality ?? defaultPersonality,
+          "--session-id",
+          task.session?.id ?? task.runId,
+          "--message-file",
+          promptPath,
+          "--json",
+          "--timeout",
+          String(timeoutSeconds(task.runtimeSecondsMax))
+        ])
+      ),
+    env: ({ session }) => ({
       OPENCLAW_CONFIG_PATH: "/cogni/openclaw.json",
-      OPENCLAW_STATE_DIR: "/home/agent/.openclaw",
+      OPENCLAW_STATE_DIR: session?.directory ?? "/home/agent/.openclaw",
       OPENCLAW_LOAD_SHELL_ENV: "0",
       OPENCLAW_NO_AUTO_UPDATE: "1"
     }),

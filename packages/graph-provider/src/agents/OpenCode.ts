@@ -14,7 +14,8 @@ import {
   codingCapabilities,
   promptInput,
   provider,
-  withPrompt
+  withPrompt,
+  withSession
 } from "./Agent.ts"
 import {
   type AgentOutcome,
@@ -209,19 +210,22 @@ export const openCode: Agent = {
   image: "opencode",
   modelApi: "chat-completions",
   capabilities: codingCapabilities("message"),
-  argv: ({ model, runId }) =>
-    withPrompt([
-      "opencode",
-      "run",
-      "--format",
-      "json",
-      "--model",
-      `${provider}/${model}`,
-      // Without a title, opencode asks its model for one.
-      "--title",
-      runId
-    ]),
-  env: () => ({
+  argv: ({ model, runId, session }) =>
+    withSession(
+      session,
+      withPrompt([
+        "opencode",
+        "run",
+        "--format",
+        "json",
+        "--model",
+        `${provider}/${model}`,
+        // The directory has no other session. Without a title, opencode asks its model for one.
+        ...(session === undefined || session.isNew ? ["--title", runId] : ["--continue"])
+      ])
+    ),
+  env: ({ session }) => ({
+    ...(session === undefined ? {} : { XDG_DATA_HOME: session.directory }),
     OPENCODE_CONFIG: "/cogni/opencode.json",
     OPENCODE_DISABLE_AUTOUPDATE: "1",
     OPENCODE_DISABLE_DEFAULT_PLUGINS: "1",

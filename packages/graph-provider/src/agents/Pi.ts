@@ -14,7 +14,8 @@ import {
   codingCapabilities,
   promptInput,
   provider,
-  withPrompt
+  withPrompt,
+  withSession
 } from "./Agent.ts"
 import {
   type AgentOutcome,
@@ -155,27 +156,32 @@ export const pi: Agent = {
   image: "pi",
   modelApi: "chat-completions",
   capabilities: codingCapabilities("delta"),
-  argv: ({ model }) =>
-    withPrompt([
-      "pi",
-      "--print",
-      "--mode",
-      "json",
-      "--provider",
-      provider,
-      "--model",
-      model,
-      // A placeholder: without one, pi looks for a key in a file, which it would have to lock.
-      "--api-key",
-      "none",
-      "--no-session",
-      // Extensions in a workspace are programs that pi would run in its own process.
-      "--no-approve",
-      "--no-extensions",
-      "--no-prompt-templates",
-      "--no-skills",
-      "--no-themes"
-    ]),
+  argv: ({ model, session }) =>
+    withSession(
+      session,
+      withPrompt([
+        "pi",
+        "--print",
+        "--mode",
+        "json",
+        "--provider",
+        provider,
+        "--model",
+        model,
+        // A placeholder: without one, pi looks for a key in a file, which it would have to lock.
+        "--api-key",
+        "none",
+        ...(session === undefined
+          ? ["--no-session"]
+          : ["--session-dir", session.directory, "--session-id", session.id]),
+        // Extensions in a workspace are programs that pi would run in its own process.
+        "--no-approve",
+        "--no-extensions",
+        "--no-prompt-templates",
+        "--no-skills",
+        "--no-themes"
+      ])
+    ),
   env: () => ({
     // The directory of models.json.
     PI_CODING_AGENT_DIR: "/cogni",

@@ -51,7 +51,12 @@ export const GraphRunRequest = Schema.Struct({
   repository: Schema.optionalKey(RepositoryRequest),
   /** Time limit of the agent. Default: the limits of the agent and the host. */
   runtimeSecondsMax: Schema.optionalKey(RuntimeSeconds),
-  budget: Schema.optionalKey(LlmBudget)
+  budget: Schema.optionalKey(LlmBudget),
+  /**
+   * Remembers the thread of the context: its files, its history and its agent's session. `messages` is then only the
+   * new message of the user. Default: false.
+   */
+  remember: Schema.optionalKey(Schema.Boolean)
 })
 
 export type GraphRunRequest = typeof GraphRunRequest.Type

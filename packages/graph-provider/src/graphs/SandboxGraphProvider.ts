@@ -17,11 +17,12 @@ import type { GraphObserver } from "./GraphObserver.ts"
 import type { GraphProvider, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import type { GrantStore } from "../grants/GrantStore.ts"
 import * as Admission from "../internal/Admission.ts"
-import * as GraphEnd from "../internal/GraphEnd.ts"
 import * as GraphRefusal from "../internal/GraphRefusal.ts"
 import * as GraphSpec from "../internal/GraphSpec.ts"
 import * as GraphWork from "../internal/GraphWork.ts"
+import * as RememberedTurn from "../internal/RememberedTurn.ts"
 import type { Repositories } from "../Repositories.ts"
+import { Threads } from "../threads/Threads.ts"
 import { sandboxNamespace } from "./GraphId.ts"
 
 export interface SandboxGraphOptions {
@@ -61,6 +62,7 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
   const agents = yield* AgentRegistry
   const runner = yield* SandboxRunner
   const journal = yield* RunJournal
+  const threads = yield* Threads
   const host = settled(options)
   const admit = yield* Admission.make(host, (request, context) =>
     Effect.gen(function* () {
@@ -72,26 +74,30 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
         Effect.fromResult(AgentRun.check(agent, GraphSpec.requestOf(request))),
         GraphRefusal.as("invalid_request")
       )
-      return (granted) => ({ agent, spec: GraphSpec.make(agent, granted, request, context, host) })
+      const turn = yield* RememberedTurn.open(threads, agent, request, context)
+      return (granted) => ({
+        agent,
+        turn,
+        spec: GraphSpec.make(agent, granted, request, context, host, turn)
+      })
     })
   )
   const provider = yield* GraphWork.provider(
     (graphId) => graphId.startsWith(`${sandboxNamespace}:`),
     admit,
-    ({ agent, spec }, { claimed, inClone, tell }) =>
-      AgentRun.live(
-        spec,
-        agent.reader,
-        (event, said) => {
-          if (event._tag !== "PhaseEnded") return tell(said)
-          claimed()
-          return tell([{ type: "status", phase: event.phase }])
-        },
-        inClone
-      ).pipe(
-        Effect.map(GraphEnd.ended),
-        Effect.provideService(SandboxRunner, runner),
-        Effect.provideService(RunJournal, journal)
+    ({ agent, spec, turn }, { claimed, inClone, tell }) =>
+      RememberedTurn.around(
+        turn,
+        AgentRun.live(
+          spec,
+          agent.reader,
+          (event, said) => {
+            if (event._tag !== "PhaseEnded") return tell(said)
+            claimed()
+            return tell([{ type: "status", phase: event.phase }])
+          },
+          inClone
+        ).pipe(Effect.provideService(SandboxRunner, runner), Effect.provideService(RunJournal, journal))
       )
   )
   return SandboxGraphProvider.of(provider)

@@ -23,6 +23,7 @@ import * as GraphEnd from "../internal/GraphEnd.ts"
 import * as GraphRefusal from "../internal/GraphRefusal.ts"
 import * as GraphSpec from "../internal/GraphSpec.ts"
 import * as GraphWork from "../internal/GraphWork.ts"
+import * as RememberedTurn from "../internal/RememberedTurn.ts"
 import * as TaskSpeech from "../internal/TaskSpeech.ts"
 import type { Repositories } from "../Repositories.ts"
 import { type SandboxGraphOptions, settled } from "./SandboxGraphProvider.ts"
@@ -81,6 +82,7 @@ export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
   const services = yield* Effect.context<ChatModel | RunStore | SandboxRunner>()
   const admit = yield* Admission.make(host, (request, context) =>
     Effect.gen(function* () {
+      if (request.remember === true) return yield* RememberedTurn.refusedHere
       yield* Effect.mapError(Effect.fromResult(check(request)), GraphRefusal.as("invalid_request"))
       const { messages, runtimeSecondsMax: asked = TaskRun.defaultRuntimeSecondsMax } = request
       return (granted) => ({

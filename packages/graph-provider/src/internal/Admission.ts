@@ -1,7 +1,7 @@
 /** Decides whether a run may start, and with which spec. Runs before any resource is created. */
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { OpenSpecInput, SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import { Clock, Effect, Schema } from "effect"
+import { Clock, Effect, Schema, type Scope } from "effect"
 import * as ExecutionGrant from "../grants/ExecutionGrant.ts"
 import { type GraphRefused, GraphRunRequest, type RunContext } from "../graphs/GraphProvider.ts"
 import * as GrantPermissions from "../grants/GrantPermissions.ts"
@@ -33,7 +33,7 @@ export const make = Effect.fnUntraced(function* <A extends Admitted>(
   prepare: (
     request: GraphRunRequest,
     context: RunContext
-  ) => Effect.Effect<(granted: Granted) => A, GraphRefused>
+  ) => Effect.Effect<(granted: Granted) => A, GraphRefused, Scope.Scope>
 ) {
   const grants = yield* GrantStore
   const runs = yield* GrantRuns

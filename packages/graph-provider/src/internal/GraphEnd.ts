@@ -12,9 +12,12 @@ import type { Ending } from "../events/EventGrammar.ts"
 import type { GraphPatch } from "../events/GraphPatch.ts"
 import type { GraphFinal, GraphRefused, GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import type { RepositoryDelivery, RepositoryUnavailable } from "../Repositories.ts"
+import type { ThreadLost, ThreadsUnavailable } from "../threads/ThreadError.ts"
 import type { TaskRunEnd } from "../TaskRun.ts"
 import { executorType, fromTraffic, ofNothing } from "../events/UsageFact.ts"
 import type { LifeEnd, Stop } from "./GraphLife.ts"
+
+type ThreadGone = ThreadLost | ThreadsUnavailable
 
 type Failure = NonNullable<Ending["failure"]>
 
@@ -78,6 +81,25 @@ export const ended = ({ delivery, judged, result }: AgentRunEnd<RepositoryDelive
   }),
   delivery,
   traffic: result.llm
+})
+
+/** Returns the outcome of a turn that could not begin: its thread was lost. */
+export const notBegun = ({
+  _tag: reason,
+  message
+}: {
+  readonly _tag: string
+  readonly message: string
+}): Outcome => failing({ error: "internal", reason, message }, { isOnRecord: false })
+
+/** Returns the outcome of a turn that its thread does not contain, although its agent may have answered. */
+export const forgotten = (
+  { _tag: reason, message }: ThreadGone,
+  end?: AgentRunEnd<RepositoryDelivery>
+): Outcome => ({
+  ...(end === undefined ? {} : ended(end)),
+  ...failing({ error: "internal", reason, message }),
+  ...(end === undefined ? {} : { traffic: end.result.llm })
 })
 
 /** Returns the outcome of a host loop over a sandbox that ran to its end. Uncommitted changes were not delivered. */

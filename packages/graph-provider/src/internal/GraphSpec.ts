@@ -11,6 +11,7 @@ import * as AgentRun from "../AgentRun.ts"
 import * as AgentLimits from "./AgentLimits.ts"
 import type { ExecutionGrant } from "../grants/ExecutionGrant.ts"
 import * as GrantPermissions from "../grants/GrantPermissions.ts"
+import type { OpenTurn } from "../threads/Threads.ts"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 
 /**
@@ -81,12 +82,17 @@ export const make = (
   granted: Granted,
   request: GraphRunRequest,
   context: RunContext,
-  options: SettledOptions
+  options: SettledOptions,
+  turn?: Pick<OpenTurn, "messages" | "session" | "workspace">
 ): SandboxSpecInput => {
   const { runtimeSecondsMax: asked, toolIds = [] } = request
   const toolRules = GrantPermissions.toolRulesOf(granted.grant.permissions)
-  return AgentRun.specOf(agent, requestOf(request), {
+  const plain = requestOf(request)
+  const remembered = turn && { ...plain, messages: turn.messages, session: turn.session }
+  return AgentRun.specOf(agent, remembered ?? plain, {
     ...termsOf(agent.image, granted, request, context, options),
+    // Its sessions are in the directory of its memory, and not among the files that it works on.
+    ...(turn === undefined ? {} : { workspace: turn.workspace, memory: true }),
     limits: {
       runtimeSecondsMax: Math.min(AgentLimits.runtimeSecondsOf(agent, asked), options.runtimeSecondsMax)
     },

@@ -1,1 +1,2 @@
 export * as GrantStoreContract from "./GrantStoreContract.ts"
+export * as ThreadStoreContract from "./ThreadStoreContract.ts"

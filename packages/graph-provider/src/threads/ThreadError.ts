@@ -1,0 +1,103 @@
+/** Reasons why a turn of a thread cannot run, or a thread cannot be removed. */
+import { Schema } from "effect"
+
+/** Another turn of the thread is running. One thread has one turn at a time. */
+export class ThreadBusy extends Schema.TaggedError<ThreadBusy>()("ThreadBusy", {
+  /** Seconds after which the thread is free, if the other turn has ended without saying so. */
+  retrySeconds: Schema.Int
+}) {
+  readonly isRetryable = true
+  override get message(): string {
+    return "another turn of this thread is running. Wait until it has ended, and send this one again"
+  }
+}
+
+/** The account has too many threads, or the thread has too many turns. */
+export class ThreadLimitReached extends Schema.TaggedError<ThreadLimitReached>()("ThreadLimitReached", {
+  limit: Schema.Literals(["threads", "turns", "bytes"]),
+  max: Schema.Int
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return this.limit === "threads"
+      ? `this account has ${this.max} threads, which is the maximum. Remove threads that are not needed`
+      : `the history of this thread has reached ${this.max} ${this.limit}, which is the maximum. Start another thread`
+  }
+}
+
+/** The history of the thread is there, but its files are not. */
+export class ThreadFilesLost extends Schema.TaggedError<ThreadFilesLost>()("ThreadFilesLost", {
+  /** The host that had them. */
+  host: Schema.String,
+  isHere: Schema.Boolean
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    const where = this.isHere
+      ? "the files of this thread are gone from the disk of this host"
+      : "the files of this thread are on another host"
+    return (
+      `${where}. Its history is still there. ` +
+      (this.isHere ? "Restore them" : "Send the turn to that host") +
+      ", or reset the thread: its next turn then begins with empty files, and receives the history as text"
+    )
+  }
+}
+
+/** A turn lost its thread: its host was stopped or could not reach the database for too long. */
+export class ThreadLost extends Schema.TaggedError<ThreadLost>()("ThreadLost", {}) {
+  readonly isRetryable = true
+  override get message(): string {
+    return (
+      "this turn could not keep its thread, because the database did not answer in time. " +
+      "It is not part of the history. Send it again"
+    )
+  }
+}
+
+/** The account has no such thread. */
+export class ThreadNotFound extends Schema.TaggedError<ThreadNotFound>()("ThreadNotFound", {}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return "this account has no such thread. List its threads"
+  }
+}
+
+/** The store of threads cannot be reached. */
+export class ThreadsUnavailable extends Schema.TaggedError<ThreadsUnavailable>()("ThreadsUnavailable", {
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  readonly isRetryable = true
+  override get message(): string {
+    return `the store of threads ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** The thread cannot be remembered on this host, or not with this request. */
+export class ThreadUnsupported extends Schema.TaggedError<ThreadUnsupported>()("ThreadUnsupported", {
+  detail: Schema.String
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return this.detail
+  }
+}
+
+/** The directory of a thread cannot be used. */
+export class ThreadFilesFailed extends Schema.TaggedError<ThreadFilesFailed>()("ThreadFilesFailed", {
+  detail: Schema.String
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return this.detail
+  }
+}
+
+export type ThreadRefusal =
+  | ThreadBusy
+  | ThreadLimitReached
+  | ThreadFilesLost
+  | ThreadFilesFailed
+  | ThreadUnsupported
+  | ThreadsUnavailable

@@ -1,0 +1,419 @@
+/** Turns of threads: what an agent receives, what is kept, and what is refused. */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { codex } from "@cogni/sandbox-graph-provider/agents/Codex"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import { pi } from "@cogni/sandbox-graph-provider/agents/Pi"
+import * as Thread from "@cogni/sandbox-graph-provider/threads/Thread"
+import { ThreadLost, ThreadsUnavailable } from "@cogni/sandbox-graph-provider/threads/ThreadError"
+import * as ThreadFiles from "@cogni/sandbox-graph-provider/threads/ThreadFiles"
+import * as ThreadStore from "@cogni/sandbox-graph-provider/threads/ThreadStore"
+import * as Threads from "@cogni/sandbox-graph-provider/threads/Threads"
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Fiber, Layer, Schema } from "effect"
+import { TestClock } from "effect/testing"
+import * as ThreadSweep from "../src/threads/ThreadSweep.ts"
+
+const keys = Array.from({ length: 12 }, (_, at) => Thread.ThreadKey.make(at.toString(16).padStart(32, "0")))
+
+/** Threads of one account, with different keys. */
+const ThreadsOf = Schema.Array(
+  Schema.Struct({
+    days: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 60 })),
+    bytes: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1000 })),
+    host: Schema.Literals(["here", "elsewhere", "none"]),
+    isBusy: Schema.Boolean
+  })
+).check(Schema.isMaxLength(keys.length))
+
+const threadsOf = (parts: typeof ThreadsOf.Type): ReadonlyArray<Thread.Thread> =>
+  parts.map(({ bytes, days, host, isBusy }, at) => ({
+    key: keys[at]!,
+    billingAccountId: "acct",
+    threadId: String(at),
+    createdAt: "2026-01-01T00:00:00.000Z",
+    usedAt: new Date(Date.parse("2026-06-01T00:00:00.000Z") - days * 86_400_000).toISOString(),
+    turns: 1,
+    historyBytes: 1,
+    workspaceBytes: host === "none" ? 0 : bytes,
+    isBusy,
+    ...(host === "none" ? {} : { host })
+  }))
+
+let runs = 0
+const nextRunId = () => RunId.make(`run-threads${String(++runs).padStart(6, "0")}`)
+
+const world = Effect.fnUntraced(function* (
+  limits: Partial<Thread.ThreadLimits> = {},
+  changed: (
+    store: ThreadStore.ThreadStore["Service"]
+  ) => Partial<ThreadStore.ThreadStore["Service"]> = () => ({})
+) {
+  const files = ThreadFiles.makeMemory()
+  const memory = Context.get(yield* Layer.build(ThreadStore.layerMemory), ThreadStore.ThreadStore)
+  const store = ThreadStore.ThreadStore.of({ ...memory, ...changed(memory) })
+  const threads = yield* Threads.make({ ...Thread.defaultLimits, ...limits }).pipe(
+    Effect.provideService(ThreadStore.ThreadStore, store),
+    Effect.provideService(ThreadFiles.ThreadFiles, files.service)
+  )
+  const open = (asked: string, more: Partial<Threads.AskedTurn> = {}) =>
+    threads.open({
+      billingAccountId: "acct",
+      threadId: "t",
+      runId: nextRunId(),
+      agent: codex,
+      asked,
+      ...more
+    })
+  /** A whole turn. Returns what its agent received. */
+  const turn = (asked: string, more: Partial<Threads.AskedTurn> = {}) =>
+    Effect.scoped(
+      Effect.gen(function* () {
+        const opened = yield* open(asked, more)
+        yield* opened.begin
+        yield* opened.end(`answer to ${asked}`)
+        return opened
+      })
+    )
+  /** A turn whose agent fails. */
+  const failing = (asked: string) => Effect.scoped(Effect.flatMap(open(asked), ({ begin }) => begin))
+  const key = yield* Thread.keyOf({ billingAccountId: "acct", threadId: Thread.ThreadId.make("t") })
+  return { failing, files, key, open, store, threads, turn }
+})
+
+const contents = ({ messages }: Threads.OpenTurn) => messages.map(({ content }) => content)
+
+describe("a turn", () => {
+  it.effect(
+    "continues the session of an agent that has its own, and sends it only what it does not know",
+    () =>
+      Effect.gen(function* () {
+        const { key, turn } = yield* world()
+        const first = yield* turn("one")
+        assert.strictEqual(first.session?.isNew, true)
+        assert.strictEqual(first.session?.directory, `/workspace/.cogni/sessions/${first.session?.id}`)
+        assert.deepStrictEqual(first.workspace, { type: "directory", path: `/threads/${key}`, counts: "all" })
+        const second = yield* turn("two")
+        assert.deepStrictEqual(second.session, { ...first.session!, isNew: false })
+        assert.deepStrictEqual(contents(second), ["two"])
+        assert.deepStrictEqual(second.workspace, first.workspace)
+      })
+  )
+
+  it.effect("replays the history as text to an agent without sessions, and to one that joins later", () =>
+    Effect.gen(function* () {
+      const { turn } = yield* world()
+      yield* turn("one", { agent: minimal })
+      const second = yield* turn("two", { agent: minimal })
+      assert.isUndefined(second.session)
+      assert.deepStrictEqual(contents(second), ["one", "answer to one", "two"])
+      const joined = yield* turn("three", { agent: codex })
+      assert.strictEqual(joined.session?.isNew, true)
+      assert.deepStrictEqual(contents(joined), ["one", "answer to one", "two", "answer to two", "three"])
+      yield* turn("four", { agent: pi })
+      const back = yield* turn("five")
+      assert.strictEqual(back.session?.id, joined.session?.id)
+      assert.deepStrictEqual(contents(back), ["four", "answer to four", "five"])
+    })
+  )
+
+  it.effect("has a session for each personality", () =>
+    Effect.gen(function* () {
+      const { turn } = yield* world()
+      const one = yield* turn("one", { personality: "reviewer" })
+      const two = yield* turn("two", { personality: "coder" })
+      assert.notStrictEqual(one.session?.id, two.session?.id)
+      assert.deepStrictEqual(contents(two), ["one", "answer to one", "two"])
+    })
+  )
+
+  it.effect("begins a new session after a turn that failed, which is not part of the history", () =>
+    Effect.gen(function* () {
+      const { failing, key, threads, turn } = yield* world()
+      const first = yield* turn("one")
+      yield* failing("bad")
+      const third = yield* turn("three")
+      assert.strictEqual(third.session?.isNew, true)
+      assert.notStrictEqual(third.session?.id, first.session?.id)
+      assert.deepStrictEqual(contents(third), ["one", "answer to one", "three"])
+      const { turns } = yield* threads.find(key)
+      assert.deepStrictEqual(
+        turns.map(({ asked }) => asked),
+        ["one", "three"]
+      )
+    })
+  )
+
+  it.effect("is refused while another one runs, for as long as that takes", () =>
+    Effect.gen(function* () {
+      const { key, open, threads } = yield* world()
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const { begin } = yield* open("one")
+          yield* begin
+          for (let minutes = 0; minutes < 3; minutes++) {
+            const busy = yield* Effect.flip(Effect.scoped(open("two")))
+            assert.strictEqual(busy._tag, "ThreadBusy")
+            assert.strictEqual(
+              (yield* Effect.flip(threads.remove(key, { history: "keep" })))._tag,
+              "ThreadBusy"
+            )
+            yield* TestClock.adjust("1 minute")
+          }
+        })
+      )
+      yield* Effect.scoped(open("two"))
+    })
+  )
+
+  it.effect("ends when it can no longer hold its thread", () =>
+    Effect.gen(function* () {
+      for (const error of [new ThreadLost(), new ThreadsUnavailable({ detail: "is gone", remedy: "Wait" })]) {
+        let isGone = false
+        const { open } = yield* world({}, (store) => ({
+          renew: (hold) => (isGone ? Effect.fail(error) : store.renew(hold))
+        }))
+        const { lost } = yield* open("one", { threadId: error._tag })
+        const waiting = yield* Effect.forkChild(Effect.flip(lost), { startImmediately: true })
+        yield* TestClock.adjust("1 minute")
+        assert.isUndefined(waiting.pollUnsafe())
+        isGone = true
+        yield* TestClock.adjust("1 minute")
+        assert.strictEqual((yield* Fiber.join(waiting))._tag, "ThreadLost")
+      }
+    })
+  )
+
+  it.effect("survives a database that is gone for some seconds", () =>
+    Effect.gen(function* () {
+      let answers = 0
+      const { open } = yield* world({}, (store) => ({
+        renew: (hold) =>
+          ++answers % 4 === 1
+            ? store.renew(hold)
+            : Effect.fail(new ThreadsUnavailable({ detail: "is gone", remedy: "Wait" }))
+      }))
+      const { end, lost } = yield* open("one")
+      const waiting = yield* Effect.forkChild(lost)
+      yield* TestClock.adjust("5 minutes")
+      assert.isUndefined(waiting.pollUnsafe())
+      yield* end("still here")
+    })
+  )
+
+  it.effect("is refused when the files are gone; the history stays, and a reset thread replays it", () =>
+    Effect.gen(function* () {
+      const { files, key, open, threads, turn } = yield* world()
+      yield* turn("one")
+      files.lose(key)
+      const lost = yield* Effect.flip(Effect.scoped(open("two")))
+      assert.deepInclude(lost, { _tag: "ThreadFilesLost", isHere: true })
+      assert.include(lost.message, "reset the thread")
+      assert.lengthOf((yield* threads.find(key)).turns, 1)
+      yield* threads.remove(key, { history: "keep" })
+      const again = yield* turn("two")
+      assert.strictEqual(again.session?.isNew, true)
+      assert.deepStrictEqual(contents(again), ["one", "answer to one", "two"])
+    })
+  )
+
+  it.effect("says so if another host has the files, and follows a host whose name has changed", () =>
+    Effect.gen(function* () {
+      const { files, key, open, store, threads, turn } = yield* world()
+      yield* turn("one")
+      const hold = { key, holder: "other host" }
+      yield* store.claimKnown(hold)
+      yield* store.begin(hold, { agent: "codex", host: "elsewhere" })
+      yield* store.release(hold)
+      assert.deepStrictEqual(contents(yield* turn("two")), ["one", "answer to one", "two"])
+      yield* store.claimKnown(hold)
+      yield* store.begin(hold, { agent: "codex", host: "elsewhere" })
+      yield* store.release(hold)
+      files.lose(key)
+      const lost = yield* Effect.flip(Effect.scoped(open("three")))
+      assert.deepInclude(lost, { _tag: "ThreadFilesLost", host: "elsewhere", isHere: false })
+      const error = yield* Effect.flip(threads.remove(key, { history: "remove" }))
+      assert.strictEqual(error._tag, "ThreadFilesLost")
+      yield* threads.remove(key, { history: "keep" })
+      yield* threads.remove(key, { history: "remove" })
+    })
+  )
+
+  it.effect("leads no hostile name out of the directory of its thread, or to another account's", () =>
+    Effect.gen(function* () {
+      const { open, threads, turn } = yield* world()
+      const seen = new Set<string>()
+      const names = [
+        "../../etc",
+        "/etc/passwd",
+        ".",
+        "a/b",
+        "a\\b",
+        "%2e%2e%2f",
+        "\u202eabc",
+        "x".repeat(200),
+        '","'
+      ]
+      for (const billingAccountId of ["acct", "acct2", '","']) {
+        for (const threadId of names) {
+          const { workspace } = yield* turn("one", { billingAccountId, threadId })
+          assert.strictEqual(workspace.type, "directory")
+          if (workspace.type !== "directory") continue
+          assert.match(workspace.path, /^\/threads\/[0-9a-f]{32}$/u)
+          assert.isFalse(seen.has(workspace.path), `${billingAccountId} ${threadId}`)
+          seen.add(workspace.path)
+        }
+      }
+      for (const threadId of ["", "x".repeat(201), "a\u0000", "a\n", "\ud800"]) {
+        const refused = yield* Effect.flip(Effect.scoped(open("one", { threadId })))
+        assert.strictEqual(refused._tag, "ThreadUnsupported")
+      }
+      const [own] = yield* threads.list({ billingAccountId: "acct" })
+      for (const other of [
+        threads.find(own!.key, "acct2"),
+        threads.remove(own!.key, { history: "remove", billingAccountId: "acct2" })
+      ])
+        assert.strictEqual((yield* Effect.flip(Effect.asVoid(other)))._tag, "ThreadNotFound")
+    })
+  )
+
+  it.effect("is refused when the account has too many threads, or the thread too many turns", () =>
+    Effect.gen(function* () {
+      const { open, turn } = yield* world({ threadsPerAccountMax: 1 })
+      yield* turn("one")
+      const refused = yield* Effect.flip(Effect.scoped(open("two", { threadId: "u" })))
+      assert.deepInclude(refused, { _tag: "ThreadLimitReached", limit: "threads", max: 1 })
+      const full = yield* world({}, (store) => ({
+        claim: (...args) =>
+          Effect.map(store.claim(...args), (thread) => ({ ...thread, turns: Thread.turnsMax }))
+      }))
+      const tooLong = yield* Effect.flip(Effect.scoped(full.open("two")))
+      assert.deepInclude(tooLong, { _tag: "ThreadLimitReached", limit: "turns" })
+    })
+  )
+
+  it.effect("is refused by a host that remembers nothing", () =>
+    Effect.gen(function* () {
+      const { open } = yield* Threads.Threads
+      const asked = { billingAccountId: "a", threadId: "t", runId: nextRunId(), agent: codex, asked: "?" }
+      assert.strictEqual((yield* Effect.flip(Effect.scoped(open(asked))))._tag, "ThreadUnsupported")
+    })
+  )
+})
+
+describe("messagesOf", () => {
+  it("leaves out the oldest turns beyond the limit, and says how many", () => {
+    const turns = ["a", "b", "c"].map((asked) => ({ asked, answered: asked.repeat(9) }))
+    const messages = Thread.messagesOf(turns, "now", 20)
+    assert.deepStrictEqual(
+      messages.map(({ content, role }) => `${role}: ${content}`),
+      [
+        "system: 1 earlier turns of this conversation are left out here.",
+        "user: b",
+        "assistant: bbbbbbbbb",
+        "user: c",
+        "assistant: ccccccccc",
+        "user: now"
+      ]
+    )
+  })
+})
+
+describe("a sweep", () => {
+  it.effect("removes threads that were unused for too long, with their history and files", () =>
+    Effect.gen(function* () {
+      const { files, key, threads, turn } = yield* world({ idleDaysMax: 2 })
+      yield* turn("one")
+      yield* TestClock.adjust("36 hours")
+      yield* turn("new", { threadId: "new" })
+      assert.deepStrictEqual(yield* threads.sweep(), { expired: [], emptied: [], failed: [] })
+      yield* TestClock.adjust("24 hours")
+      const planned = yield* threads.sweep({ dryRun: true })
+      assert.deepStrictEqual(
+        planned.expired.map((thread) => thread.key),
+        [key]
+      )
+      assert.isTrue(yield* files.service.exists(key))
+      yield* threads.sweep()
+      assert.isFalse(yield* files.service.exists(key))
+      assert.lengthOf(yield* threads.list({}), 1)
+    })
+  )
+
+  it.effect("empties the threads longest unused of an account that has too many bytes, after each turn", () =>
+    Effect.gen(function* () {
+      const { files, key, open, threads, turn } = yield* world({ bytesPerAccountMax: 100 })
+      const fill = (threadId: string, bytes: number) =>
+        Effect.scoped(
+          Effect.gen(function* () {
+            const { begin, end, workspace } = yield* open("fill", { threadId })
+            yield* begin
+            if (workspace.type === "directory")
+              files.fill(Thread.ThreadKey.make(workspace.path.slice("/threads/".length)), bytes)
+            yield* end("filled")
+          })
+        )
+      yield* fill("t", 60)
+      yield* TestClock.adjust("1 second")
+      yield* turn("other", { billingAccountId: "other" })
+      yield* fill("u", 60)
+      assert.isFalse(yield* files.service.exists(key))
+      const { thread, turns } = yield* threads.find(key)
+      assert.deepInclude(thread, { turns: 1, workspaceBytes: 0 })
+      assert.lengthOf(turns, 1)
+      assert.deepStrictEqual(contents(yield* turn("again")), ["fill", "filled", "again"])
+    })
+  )
+
+  it.effect(
+    "counts what a turn without an answer wrote, and a directory that cannot be measured as full",
+    () =>
+      Effect.gen(function* () {
+        const { files, key, open, threads } = yield* world({ bytesPerAccountMax: 3 * 1024 ** 3 })
+        const left = (how: () => void) =>
+          Effect.scoped(Effect.flatMap(open("one"), ({ begin }) => Effect.map(begin, how)))
+        const bytes = Effect.map(threads.find(key), ({ thread }) => thread.workspaceBytes)
+        yield* left(() => files.fill(key, 60))
+        assert.strictEqual(yield* bytes, 60)
+        yield* left(() => files.break(key))
+        assert.strictEqual(yield* bytes, 2 * 1024 ** 3)
+      })
+  )
+
+  it.effect("reports a directory that cannot be removed, and goes on", () =>
+    Effect.gen(function* () {
+      const { files, key, threads, turn } = yield* world({ idleDaysMax: 1 })
+      yield* turn("one")
+      yield* turn("two", { threadId: "u" })
+      files.break(key)
+      yield* TestClock.adjust("2 days")
+      const { expired, failed } = yield* threads.sweep()
+      assert.lengthOf(expired, 1)
+      assert.deepStrictEqual(
+        failed.map((one) => one.key),
+        [key]
+      )
+      assert.lengthOf(yield* threads.list({}), 1)
+    })
+  )
+
+  it.effect.prop(
+    "never takes a thread that is busy or of another host, and always keeps the limits",
+    { parts: ThreadsOf, max: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 6000 })) },
+    ({ max, parts }) =>
+      Effect.sync(() => {
+        const threads = threadsOf(parts)
+        const nowMillis = Date.parse("2026-06-01T00:00:00.000Z")
+        const planned = ThreadSweep.plan(
+          threads,
+          { ...Thread.defaultLimits, bytesPerAccountMax: max },
+          { host: "here", nowMillis }
+        )
+        const taken = [...planned.expired, ...planned.emptied]
+        assert.isTrue(taken.every(({ host, isBusy }) => !isBusy && (host === undefined || host === "here")))
+        assert.strictEqual(new Set(taken.map(({ key }) => key)).size, taken.length)
+        const left = threads.filter((thread) => thread.host === "here" && !taken.includes(thread))
+        const bytes = left.reduce((sum, { workspaceBytes }) => sum + workspaceBytes, 0)
+        assert.isTrue(bytes <= max || left.every(({ isBusy }) => isBusy))
+      })
+  )
+})

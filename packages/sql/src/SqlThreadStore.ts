@@ -1,0 +1,245 @@
+/**
+ * `ThreadStore` in a database, shared by all processes and hosts that use it.
+ *
+ * A thread is held by one conditional update, and every change of it has the holder as its condition. Texts of callers
+ * and agents are stored with escapes, because PostgreSQL refuses some characters.
+ */
+import type { ThreadKey, ThreadName } from "@cogni/sandbox-graph-provider/threads/Thread"
+import { turnBytes } from "@cogni/sandbox-graph-provider/threads/Thread"
+import {
+  ThreadBusy,
+  ThreadLimitReached,
+  ThreadLost,
+  ThreadsUnavailable
+} from "@cogni/sandbox-graph-provider/threads/ThreadError"
+import {
+  type EndedTurn,
+  type Hold,
+  holdSeconds,
+  listedMax,
+  ThreadStore
+} from "@cogni/sandbox-graph-provider/threads/ThreadStore"
+import { Clock, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import type { SqlError } from "effect/sql/SqlError"
+import * as DatabaseCall from "./internal/DatabaseCall.ts"
+import { escaped, type Row, unescaped } from "./internal/LedgerTables.ts"
+import { bring, threadOf, turnOf } from "./internal/ThreadTables.ts"
+import type * as SchemaVersion from "./SchemaVersion.ts"
+
+const isoOf = (millis: number): string => new Date(millis).toISOString()
+
+const times = Effect.map(Clock.currentTimeMillis, (millis) => ({
+  now: isoOf(millis),
+  until: isoOf(millis + holdSeconds * 1000)
+}))
+
+/** Requires the tables, which {@link layer} creates. */
+const make = Effect.gen(function* () {
+  const sql = yield* SqlClient
+
+  /** Creates accounts' threads one after another in PostgreSQL, so that they count each other. */
+  const locked = (account: string) =>
+    sql.onDialectOrElse({
+      pg: () =>
+        Effect.asVoid(sql`SELECT pg_advisory_xact_lock(hashtextextended(${`cogni-threads ${account}`}, 0))`),
+      orElse: () => Effect.void
+    })
+
+  const create = ({ billingAccountId, threadId }: ThreadName, key: ThreadKey, max: number, now: string) => {
+    const account = escaped(billingAccountId)
+    const row = {
+      thread_key: key,
+      billing_account_id: account,
+      thread_id: escaped(threadId),
+      created_at: now,
+      used_at: now,
+      turns: 0,
+      history_bytes: 0,
+      workspace_bytes: 0
+    }
+    return sql.withTransaction(
+      Effect.gen(function* () {
+        yield* locked(account)
+        const [known] = yield* sql<Row>`SELECT thread_key FROM cogni_threads WHERE thread_key = ${key}`
+        if (known !== undefined) return true
+        const [count] = yield* sql<Row>`SELECT COUNT(*) AS threads FROM cogni_threads
+          WHERE billing_account_id = ${account}`
+        if (Number(count?.["threads"] ?? 0) >= max) return false
+        yield* sql`INSERT INTO cogni_threads ${sql.insert(row)} ON CONFLICT DO NOTHING`
+        return true
+      })
+    )
+  }
+
+  const rowOf = (key: ThreadKey) =>
+    Effect.map(sql<Row>`SELECT * FROM cogni_threads WHERE thread_key = ${key}`, ([row]) => row)
+
+  const take = Effect.fnUntraced(function* ({ holder, key }: Hold) {
+    const { now, until } = yield* times
+    const row = yield* database.again(
+      Effect.andThen(
+        sql`UPDATE cogni_threads SET holder = ${holder}, held_until = ${until} WHERE thread_key = ${key}
+          AND (holder IS NULL OR holder = ${holder} OR held_until <= ${now})`,
+        rowOf(key)
+      )
+    )
+    if (row === undefined) return undefined
+    if (row["holder"] === holder) return threadOf(row, now)
+    const left = Date.parse(String(row["held_until"])) - Date.parse(now)
+    return yield* new ThreadBusy({ retrySeconds: Math.max(1, Math.ceil(left / 1000)) })
+  })
+
+  /** Makes changes if the thread is held, all or none. */
+  const asHolder = Effect.fnUntraced(function* (
+    { holder, key }: Hold,
+    change: (now: string) => Effect.Effect<unknown, SqlError>
+  ) {
+    const { now, until } = yield* times
+    const isHeld = yield* database.again(
+      sql.withTransaction(
+        Effect.gen(function* () {
+          const held = yield* sql<Row>`UPDATE cogni_threads SET held_until = ${until}
+            WHERE thread_key = ${key} AND holder = ${holder} AND held_until > ${now} RETURNING thread_key`
+          if (held.length === 0) return false
+          yield* change(now)
+          return true
+        })
+      )
+    )
+    if (!isHeld) return yield* new ThreadLost()
+  })
+
+  const begin = (hold: Hold, { agent, host }: { readonly agent: string; readonly host: string }) =>
+    asHolder(hold, (now) =>
+      Effect.andThen(
+        sql`DELETE FROM cogni_thread_sessions WHERE thread_key = ${hold.key} AND agent = ${escaped(agent)}`,
+        sql`UPDATE cogni_threads SET host = ${escaped(host)}, used_at = ${now} WHERE thread_key = ${hold.key}`
+      )
+    )
+
+  /** Idempotent: a turn that was recorded before an answer was lost is not recorded again. */
+  const end = ({ holder, key }: Hold, { sessionId, turn, workspaceBytes }: EndedTurn) =>
+    asHolder({ holder, key }, (now) =>
+      Effect.gen(function* () {
+        const [again] = yield* sql<Row>`SELECT number FROM cogni_thread_turns
+          WHERE thread_key = ${key} AND run_id = ${turn.runId}`
+        if (again !== undefined) return
+        const number = Number((yield* rowOf(key))?.["turns"] ?? 0) + 1
+        const agent = escaped(turn.agent)
+        yield* sql`INSERT INTO cogni_thread_turns ${sql.insert({
+          thread_key: key,
+          number,
+          run_id: turn.runId,
+          agent,
+          asked: escaped(turn.asked),
+          answered: escaped(turn.answered),
+          ended_at: now
+        })}`
+        yield* sql`UPDATE cogni_threads SET turns = ${number}, used_at = ${now},
+          history_bytes = history_bytes + ${turnBytes(turn)}, workspace_bytes = ${workspaceBytes}
+          WHERE thread_key = ${key}`
+        yield* sql`DELETE FROM cogni_thread_sessions WHERE thread_key = ${key} AND agent = ${agent}`
+        if (sessionId === undefined) return
+        const session = { thread_key: key, agent, session_id: sessionId, turns: number }
+        yield* sql`INSERT INTO cogni_thread_sessions ${sql.insert(session)}`
+      })
+    )
+
+  const forget = ({ holder, key }: Hold, { history }: { readonly history: boolean }) =>
+    asHolder({ holder, key }, () =>
+      Effect.gen(function* () {
+        yield* sql`DELETE FROM cogni_thread_sessions WHERE thread_key = ${key}`
+        if (history) {
+          yield* sql`UPDATE cogni_threads SET host = NULL, workspace_bytes = 0 WHERE thread_key = ${key}`
+          return
+        }
+        yield* sql`DELETE FROM cogni_thread_turns WHERE thread_key = ${key}`
+        yield* sql`DELETE FROM cogni_threads WHERE thread_key = ${key}`
+      })
+    )
+
+  return ThreadStore.of({
+    claim: Effect.fn("ThreadStore.claim")(function* (name, hold, threadsPerAccountMax) {
+      const { now } = yield* times
+      const mayExist = yield* database.again(create(name, hold.key, threadsPerAccountMax, now))
+      const thread = mayExist ? yield* take(hold) : undefined
+      if (thread !== undefined) return thread
+      // It was removed in between, and its account may have another one now.
+      if (mayExist) return yield* new ThreadBusy({ retrySeconds: 1 })
+      return yield* new ThreadLimitReached({ limit: "threads", max: threadsPerAccountMax })
+    }),
+    claimKnown: take,
+    renew: (hold) => asHolder(hold, () => Effect.void),
+    release: ({ holder, key }) =>
+      database
+        .again(
+          Effect.andThen(
+            sql`DELETE FROM cogni_threads
+            WHERE thread_key = ${key} AND holder = ${holder} AND turns = 0 AND host IS NULL`,
+            sql`UPDATE cogni_threads SET holder = NULL, held_until = NULL
+            WHERE thread_key = ${key} AND holder = ${holder}`
+          )
+        )
+        .pipe(Effect.asVoid),
+    begin,
+    end,
+    resize: (hold, workspaceBytes) =>
+      asHolder(
+        hold,
+        () => sql`UPDATE cogni_threads SET workspace_bytes = ${workspaceBytes} WHERE thread_key = ${hold.key}`
+      ),
+    forget,
+    history: (key) =>
+      Effect.map(
+        database.again(sql<Row>`SELECT * FROM cogni_thread_turns WHERE thread_key = ${key} ORDER BY number`),
+        (rows) => rows.map(turnOf)
+      ),
+    sessionOf: (key, agent) =>
+      Effect.map(
+        database.again(sql<Row>`SELECT session_id, turns FROM cogni_thread_sessions
+          WHERE thread_key = ${key} AND agent = ${escaped(agent)}`),
+        ([row]) =>
+          row === undefined
+            ? undefined
+            : { sessionId: String(row["session_id"]), turns: Number(row["turns"]) }
+      ),
+    find: Effect.fnUntraced(function* (key) {
+      const { now } = yield* times
+      const row = yield* database.again(rowOf(key))
+      return row === undefined ? undefined : threadOf(row, now)
+    }),
+    accounts: Effect.map(
+      database.again(sql<Row>`SELECT DISTINCT billing_account_id FROM cogni_threads`),
+      (rows) => rows.map((row) => String(unescaped(row["billing_account_id"])))
+    ),
+    list: Effect.fnUntraced(function* ({ billingAccountId }) {
+      const { now } = yield* times
+      const own =
+        billingAccountId === undefined ? sql`1 = 1` : sql`billing_account_id = ${escaped(billingAccountId)}`
+      const limit = sql.literal(String(listedMax))
+      const rows = yield* database.again(
+        sql<Row>`SELECT * FROM cogni_threads WHERE ${own} ORDER BY used_at DESC, thread_key LIMIT ${limit}`
+      )
+      return rows.map((row) => threadOf(row, now))
+    })
+  })
+})
+
+export const layer: Layer.Layer<ThreadStore, ThreadsUnavailable | SchemaVersion.SchemaRefused, SqlClient> =
+  Layer.effect(
+    ThreadStore,
+    Effect.andThen(
+      Effect.catchTag(bring, "SqlError", (error) => Effect.fail(unavailable(error))),
+      make
+    )
+  )
+
+/** Converts an error without the database's message, which may repeat a conversation. */
+const unavailable = ({ reason }: SqlError): ThreadsUnavailable =>
+  new ThreadsUnavailable({
+    detail: `cannot be used (${reason._tag})`,
+    remedy: "Check the database and the connection to it, then try again"
+  })
+
+const database = DatabaseCall.make(unavailable, (words) => new ThreadsUnavailable(words))
