@@ -12,11 +12,12 @@ import * as ExitCode from "./ExitCode.ts"
 import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as LogsFlags from "./LogsFlags.ts"
+import { approvalsCommand } from "./ApprovalCommands.ts"
 import * as ConnectionFlags from "./ConnectionFlags.ts"
-import * as ApprovalFlags from "./ApprovalFlags.ts"
 import * as GrantFlags from "./GrantFlags.ts"
 import * as ConfigurationCommands from "./ConfigurationCommands.ts"
 import * as SpendFlags from "./SpendFlags.ts"
+import { threadsCommand } from "./ThreadCommands.ts"
 import * as LogFormat from "./LogFormat.ts"
 import * as ImageFlags from "./ImageFlags.ts"
 import * as ImageScript from "./ImageScript.ts"
@@ -287,34 +288,6 @@ const grantsCommand = Command.make("grants").pipe(
   Command.withSubcommands([grantsCreateCommand, grantsListCommand, grantsShowCommand, grantsRevokeCommand])
 )
 
-const approvalArgument = Argument.String("approval").pipe(
-  Argument.withDescription("Approval ID, or at least its first 12 digits")
-)
-
-const approvalsListCommand = Command.make("list", ApprovalFlags.list, (flags) =>
-  Effect.promise(() => import("./ApprovalsCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
-).pipe(Command.withDescription("List tool calls that wait for an approval, with their arguments"))
-
-const approvalsDecideCommand = (decision: "approve" | "deny") =>
-  Command.make(decision, { approval: approvalArgument, ...ApprovalFlags.decision }, (flags) =>
-    Effect.promise(() => import("./ApprovalsCommand.ts")).pipe(
-      Effect.flatMap(({ decide }) => decide({ ...flags, decision }))
-    )
-  )
-
-const approvalsApproveCommand = approvalsDecideCommand("approve").pipe(
-  Command.withDescription("Approve a tool call: it runs once, with exactly the listed arguments")
-)
-
-const approvalsDenyCommand = approvalsDecideCommand("deny").pipe(
-  Command.withDescription("Deny a tool call: the agent gets an error, and continues")
-)
-
-const approvalsCommand = Command.make("approvals").pipe(
-  Command.withDescription("Approve or deny tool calls of runs in this database"),
-  Command.withSubcommands([approvalsListCommand, approvalsApproveCommand, approvalsDenyCommand])
-)
-
 const connectionArgument = Argument.String("name").pipe(Argument.withDescription("Name of the connection"))
 
 const connectionsCommandOf = () => Effect.promise(() => import("./ConnectionsCommand.ts"))
@@ -469,6 +442,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       grantsCommand,
       approvalsCommand,
       connectionsCommand,
+      threadsCommand,
       pruneCommand
     ])
   )

@@ -216,6 +216,11 @@ export const run = {
         "For root, it needs another owner: chown -R 1000:1000 DIR"
     ).pipe(Flag.withAlias("w"))
   ),
+  thread: optional(
+    "thread",
+    "ID",
+    "Conversation to continue: its files and the agent's memory are kept (default a run that remembers nothing)"
+  ),
   ...repo,
   model,
   promptFile: orUndefined(file("prompt-file", "Read the prompt from a file")),

@@ -20,6 +20,7 @@ import * as Connections from "./Connections.ts"
 import { exitCode } from "./ExitCode.ts"
 import { type Refusal, refusal, RunFailed } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
+import * as HostThreads from "./HostThreads.ts"
 import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
 import * as Prompt from "./Prompt.ts"
@@ -34,6 +35,7 @@ import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
 import * as TerminalApproval from "./TerminalApproval.ts"
 import * as TerminalTurn from "./TerminalTurn.ts"
+import * as ThreadRun from "./ThreadRun.ts"
 import * as TextTail from "./TextTail.ts"
 import * as UserFiles from "./UserFiles.ts"
 
@@ -63,15 +65,21 @@ const running = Effect.fnUntraced(function* (
   const subject = yield* subjectOf(input)
   const plan = yield* traced(yield* Effect.fromResult(RunPlan.make(subject, runId, input, settings)))
   const repo = yield* Effect.fromResult(RepoPlan.make(input, runId))
+  const thread = yield* Effect.fromResult(ThreadRun.make(input, subject))
   const user = Connections.operator(settings, { runId })
   const toolNames = [...input.tools, ...input.askTools]
   const wayOut = { ...plan, user, toolNames, proxy: input.proxy, auditBodies: input.auditBodies }
   const runner = (how: Composition.Plan) => Layer.provide(Composition.runner(settings, how), approvals)
   const shown = { ...input, live: subject._tag === "Command" && input.output === "text" }
   if (repo === undefined) {
-    const ended = yield* Effect.flatMap(Progress.make(input, plan.note), (progress) =>
-      follow(plan.spec, subject, shown, progress)
-    ).pipe(Effect.provide(runner(wayOut)), Effect.scoped)
+    const allowedWorkspace = thread === undefined ? undefined : HostThreads.isThread(settings)
+    const followed = Effect.fnUntraced(function* (asked: RunPlan.RunSubject) {
+      const { spec } = yield* Effect.fromResult(RunPlan.make(asked, runId, input, settings))
+      return yield* follow(spec, asked, shown, yield* Progress.make(input, plan.note))
+    })
+    const ended = yield* (
+      thread === undefined ? followed(subject) : ThreadRun.around(thread, settings, runId, followed)
+    ).pipe(Effect.provide(runner({ ...wayOut, allowedWorkspace })), Effect.scoped)
     return yield* tell(input, plan, subject, ended)
   }
   const allowedWorkspace = [Composition.cloneWorkspace(settings, runId)]

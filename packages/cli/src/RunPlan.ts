@@ -9,6 +9,7 @@ import { LlmBudget, problemsOf, type SandboxSpecInput } from "@cogni/sandbox-cor
 import type { Agent, Message } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { modelOf } from "@cogni/sandbox-graph-provider/agents/AgentPersonalities"
 import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
+import type { OpenTurn } from "@cogni/sandbox-graph-provider/threads/Threads"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { type Redacted, Result, Schema } from "effect"
@@ -29,6 +30,8 @@ export type RunSubject =
       readonly prompt: string
       /** Earlier turns of the conversation. */
       readonly earlier?: ReadonlyArray<Message> | undefined
+      /** The turn of a remembered thread. */
+      readonly turn?: Pick<OpenTurn, "session" | "workspace"> | undefined
     }
   | { readonly _tag: "Command"; readonly argv: readonly [string, ...ReadonlyArray<string>] }
 
@@ -263,13 +266,14 @@ export const make = (
       const spec = { ...termsOf(flags, settings.runtimeImage), ...llm, runId, argv: subject.argv }
       return { spec, wayOut, note }
     }
-    const { agent, earlier = [], prompt } = subject
+    const { agent, earlier = [], prompt, turn } = subject
     const last = { role: "user", content: prompt } as const
     const [first, ...more] = earlier
     const asked: AgentRun.AgentRequest = {
       messages: first === undefined ? [last] : [first, ...more, last],
       personality: flags.personality,
-      hasRepository: flags.repo !== undefined
+      hasRepository: flags.repo !== undefined,
+      session: turn?.session
     }
     yield* Result.mapError(AgentRun.check(agent, asked), ({ message }) =>
       refusal("usage", message, "List agents and their capabilities: cogni-sandbox agents")
@@ -283,6 +287,7 @@ export const make = (
     }
     const spec = AgentRun.specOf(agent, asked, {
       ...termsOf(flags, settings.imageOf(agent.image)),
+      ...(turn === undefined ? {} : { workspace: turn.workspace, memory: true }),
       runId,
       llm: llmOf(flags, settings, wayOut, `sandbox:${agent.id}`)
     })

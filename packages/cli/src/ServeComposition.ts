@@ -20,6 +20,7 @@ import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/Sand
 import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
 import * as SqlApprovals from "@cogni/sandbox-sql/SqlApprovals"
 import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
+import { Threads } from "@cogni/sandbox-graph-provider/threads/Threads"
 import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/graphs/TaskGraphProvider"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
@@ -39,6 +40,7 @@ import * as Composition from "./Composition.ts"
 import * as ConfiguredAgents from "./ConfiguredAgents.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
+import * as HostThreads from "./HostThreads.ts"
 import * as IdentityProof from "./IdentityProof.ts"
 import * as RunPlan from "./RunPlan.ts"
 import * as Records from "./Records.ts"
@@ -115,7 +117,8 @@ export const server = (
         hostTools,
         proxy: options.proxy,
         auditBodies: options.auditBodies,
-        allowedWorkspace: Composition.isClone(settings),
+        allowedWorkspace: (path) =>
+          Composition.isClone(settings)(path) || HostThreads.isThread(settings)(path),
         approvalWaitSecondsMax: options.approvalWaitSecondsMax,
         pool: options.pool
       })
@@ -141,6 +144,7 @@ export const server = (
       return SandboxServer.layer(server, operatorPlatform).pipe(
         Layer.provide(executor),
         Layer.provide(Layer.merge(SandboxGraphProvider.layer(graphs), TaskGraphProvider.layer(graphs))),
+        Layer.provide(sweeping),
         Layer.provide(AiSdkChatModel.layer()),
         Layer.provide(AgentCatalog.layer([TaskGraphProvider.catalog])),
         Layer.provide(ConfiguredAgents.layer(settings)),
@@ -174,8 +178,8 @@ export const server = (
         Layer.provide(
           Layer.mergeAll(runner, grants(settings), Connections.store(settings), idempotencyKeys(settings))
         ),
-        // The runs and the API share them, so it is provided to both.
-        Layer.provide(approvals(settings))
+        // The runs and the API share them, so they are provided to both.
+        Layer.provide(Layer.merge(approvals(settings), HostThreads.layer(settings)))
       )
     })
   )
@@ -247,6 +251,17 @@ const tidying = (settings: Settings["Service"]) =>
     Effect.forkScoped,
     Layer.effectDiscard
   )
+
+/** Removes threads that the limits no longer allow when the server starts, and then every 10 minutes. */
+const sweeping = Effect.flatMap(Threads, ({ sweep }) => sweep()).pipe(
+  Effect.tap(({ failed }) =>
+    Effect.forEach(failed, ({ key, reason }) => Effect.logWarning(`thread ${key} was not removed: ${reason}`))
+  ),
+  Effect.ignore({ log: "Warn" }),
+  Effect.repeat(Schedule.spaced("10 minutes")),
+  Effect.forkScoped,
+  Layer.effectDiscard
+)
 
 /** Warns about rules of grants that restrict no tool of this host: they may be mistyped. */
 const ruleWarnings = (tools: ReadonlyArray<Tool>): Layer.Layer<never, never, GrantStore> =>

@@ -25,6 +25,7 @@ import * as ImageSettings from "./ImageSettings.ts"
 import type { Tags } from "./InstalledImages.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as PackageSettings from "./PackageSettings.ts"
+import * as ThreadSettings from "./ThreadSettings.ts"
 import * as RunKeySettings from "./RunKeySettings.ts"
 import * as UpstreamSettings from "./UpstreamSettings.ts"
 
@@ -145,6 +146,7 @@ const config = Config.all({
     )
   ),
   identityCheckModel: text("COGNI_IDENTITY_CHECK_MODEL"),
+  threads: ThreadSettings.config,
   prometheusUrl: text("COGNI_PROMETHEUS_URL"),
   upstream: Config.all({
     profile: optional(Config.schema(UpstreamProfile.Name, "COGNI_LLM_PROFILE")),
@@ -221,6 +223,7 @@ const make = Effect.fnUntraced(function* (tags: Tags = {}) {
     accountLimits: yield* Effect.result(AccountSettings.make(found.accountLimitsFile)),
     /** Whether each run gets a key of its own. */
     runKeys: RunKeySettings.make(found.runKeys),
+    threads: found.threads,
     /** Prices of models; seconds for which the upstream collects rows; the model of the check of identity. */
     prices: found.prices,
     rowsSeconds: found.rowsSeconds,

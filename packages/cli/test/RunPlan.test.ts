@@ -1,4 +1,5 @@
 /** The spec and the egress that flags and environment select. The demo upstream is never a fallback. */
+import * as Thread from "@cogni/sandbox-graph-provider/threads/Thread"
 import { assert, describe, it } from "@effect/vitest"
 import { Refusal } from "../src/Failure.ts"
 import * as RunPlan from "../src/RunPlan.ts"
@@ -26,6 +27,7 @@ const absent: Settings["Service"] = {
   sqlTool: Result.succeed(undefined),
   prices: undefined,
   rowsSeconds: undefined,
+  threads: Thread.defaultLimits,
   identityCheckModel: undefined,
   configDirectory: undefined,
   configRepository: undefined,

@@ -1,4 +1,5 @@
 /** Settings from the environment, and the secrecy of the key. */
+import * as Thread from "@cogni/sandbox-graph-provider/threads/Thread"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { assert, describe, it } from "@effect/vitest"
 import * as DatabaseSettings from "../src/DatabaseSettings.ts"
@@ -64,6 +65,7 @@ describe("Settings", () => {
         sqlTool: Result.succeed(undefined),
         prices: undefined,
         rowsSeconds: undefined,
+        threads: Thread.defaultLimits,
         identityCheckModel: undefined,
         prometheusUrl: undefined,
         runKeys: { mode: "off", deployment: RunKeySettings.nameOf(hostname()) },

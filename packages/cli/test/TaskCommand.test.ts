@@ -2,6 +2,7 @@
  * Errors of `task` that need no engine, with one line and one exit code each, and the plan that flags and environment
  * give: a sandbox configured as for a run, whose model the host asks.
  */
+import * as Thread from "@cogni/sandbox-graph-provider/threads/Thread"
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
@@ -81,6 +82,7 @@ const settings: Settings["Service"] = {
   sqlTool: Result.succeed(undefined),
   prices: undefined,
   rowsSeconds: undefined,
+  threads: Thread.defaultLimits,
   identityCheckModel: undefined,
   configDirectory: undefined,
   configRepository: undefined,

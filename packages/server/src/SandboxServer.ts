@@ -38,6 +38,7 @@ import * as ServerApi from "./ServerApi.ts"
 import * as ServerHealth from "./ServerHealth.ts"
 import * as ServerLimits from "./ServerLimits.ts"
 import * as ServerMetrics from "./internal/ServerMetrics.ts"
+import * as ThreadHandlers from "./internal/ThreadHandlers.ts"
 import * as SignInHandler from "./internal/SignInHandler.ts"
 
 export interface SandboxServerOptions {
@@ -101,6 +102,7 @@ export const routes = (options: SandboxServerOptions, limits: ServerLimits.Serve
         runs(options, limits),
         approvals,
         access,
+        threads,
         proposals(limits),
         signIn(limits, options.trustedProxies)
       ]),
@@ -198,6 +200,18 @@ const approvals = HttpApiBuilder.group(
       .handle("list", ({ query }) => json(list(query)))
       .handle("ofRun", ({ params }) => json(ofRun(params.id)))
       .handle("decide", ({ params, payload }) => json(decide(params.id, payload)))
+  })
+)
+
+const threads = HttpApiBuilder.group(
+  ServerApi.ServerApi,
+  "threads",
+  Effect.fnUntraced(function* (handlers) {
+    const { get, list, remove } = yield* ThreadHandlers.make
+    return handlers
+      .handle("list", () => json(list))
+      .handle("get", ({ params }) => json(get(params.key)))
+      .handle("remove", ({ params, query }) => json(remove(params.key, query.history)))
   })
 )
 

@@ -19,6 +19,7 @@ import { ChatRequest } from "./internal/ChatRequest.ts"
 import * as Problem from "./internal/Problem.ts"
 import { Readable, Runs } from "./internal/RunsApi.ts"
 import { Proposals } from "./internal/ProposalsApi.ts"
+import { ThreadsGroup } from "./internal/ThreadsApi.ts"
 import { SignIn } from "./internal/SignInApi.ts"
 
 export const layerReadable: Layer.Layer<Readable> = HttpApiMiddleware.layerSchemaErrorTransform(
@@ -100,6 +101,7 @@ export class ServerApi extends HttpApi.make("cogni-sandbox")
   .add(Approvals)
   .add(Access)
   .add(Proposals)
+  .add(ThreadsGroup)
   .add(SignIn)
   .prefix("/api/v1")
   .annotateMerge(

@@ -98,6 +98,8 @@ export interface WorldOptions {
   readonly proposals?: Layer.Layer<ConfigurationProposals>
   /** Approvals of tool calls (default: no approver). */
   readonly approvals?: Layer.Layer<never>
+  /** Remembered threads (default: none is remembered). */
+  readonly threads?: Layer.Layer<never>
   /** Keep connections open on close, as a real server does. Node waits for those that have sent nothing yet. */
   readonly patient?: boolean
 }
@@ -161,6 +163,7 @@ export const serve = (options: WorldOptions = {}) =>
         Layer.provide(options.proposals ?? Layer.empty),
         Layer.provide(options.ledger ?? Layer.empty),
         Layer.provideMerge(options.approvals ?? Layer.empty),
+        Layer.provideMerge(options.threads ?? Layer.empty),
         Layer.provideMerge(options.journals === false ? Layer.empty : RunJournal.layerMemory),
         Layer.provideMerge(NodeHttpServer.layer(() => node, { port: 0, host: "127.0.0.1" }))
       )

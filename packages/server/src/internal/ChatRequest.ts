@@ -14,7 +14,7 @@ import * as IdempotencyKeys from "../IdempotencyKeys.ts"
 import * as JsonBody from "./JsonBody.ts"
 import * as Problem from "./Problem.ts"
 
-const { budget, graphId, messages, packages, personality, repository, runtimeSecondsMax } =
+const { budget, graphId, messages, packages, personality, remember, repository, runtimeSecondsMax } =
   GraphRunRequest.fields
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
@@ -32,6 +32,8 @@ export const ChatRequest = Schema.Struct({
   budget,
   /** The conversation to which the run belongs. */
   threadId: Schema.optionalKey(Identifier),
+  /** Keeps the files, the history and the agent's session of the thread. `messages` is then only the new message. */
+  remember,
   /** A run ID that was never used. Absent: derived from `Idempotency-Key`, or a new one. */
   runId: Schema.optionalKey(RunId.RunId),
   attempt: Schema.optionalKey(RunContext.fields.attempt)

@@ -120,7 +120,11 @@ export const make = <Code extends ProblemCode>(
   >
 
 /** Reasons for which a dependency, and not the request, is at fault. */
-const unavailableReasons: ReadonlySet<string> = new Set(["GrantStoreUnavailable", "StoreUnavailable"])
+const unavailableReasons: ReadonlySet<string> = new Set([
+  "GrantStoreUnavailable",
+  "StoreUnavailable",
+  "ThreadsUnavailable"
+])
 
 /** Converts the refusal of a run. An unavailable store is not an error of the caller. */
 export const ofRefusal = ({ error, message, reason }: GraphRefused): Problem =>
