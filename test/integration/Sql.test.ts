@@ -10,8 +10,9 @@ import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
 import * as SqlApprovals from "@cogni/sandbox-sql/SqlApprovals"
 import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
 import { ConnectionStoreContract } from "@cogni/sandbox-connections/testing"
+import * as SqlThreadStore from "@cogni/sandbox-sql/SqlThreadStore"
 import * as SqlConnectionStore from "@cogni/sandbox-sql/SqlConnectionStore"
-import { GrantStoreContract } from "@cogni/sandbox-graph-provider/testing"
+import { GrantStoreContract, ThreadStoreContract } from "@cogni/sandbox-graph-provider/testing"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
@@ -48,6 +49,7 @@ RunStoreContract.suite(
 
 GrantStoreContract.suite("PostgreSQL", Layer.provide(SqlGrantStore.layer, client))
 
+ThreadStoreContract.suite("PostgreSQL", Layer.provide(SqlThreadStore.layer, client))
 ApprovalsContract.suite("PostgreSQL", Layer.provide(SqlApprovals.layer, client))
 ConnectionStoreContract.suite("PostgreSQL", Layer.provide(SqlConnectionStore.layer, client))
 
