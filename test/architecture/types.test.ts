@@ -18,13 +18,13 @@ import { type DockerContainerRuntime, HostWorkspace } from "@cogni/sandbox-docke
 import {
   type Agent,
   AgentRegistry,
-  type AggregatingGraphExecutor,
+  AggregatingGraphExecutor,
   GrantStore,
   GraphObserver,
   type GraphProvider,
   Repositories,
   SandboxGraphProvider,
-  type TaskGraphProvider
+  TaskGraphProvider
 } from "@cogni/sandbox-graph-provider"
 import { Tool } from "@cogni/sandbox-loop"
 import { GatewayLlmProxy } from "@cogni/sandbox-proxy"
@@ -125,6 +125,14 @@ describe("agents, graphs and tools", () => {
     expectTypeOf<
       Effect.Services<ReturnType<typeof AggregatingGraphExecutor.make>>
     >().toEqualTypeOf<Observer>()
+    const both = () =>
+      AggregatingGraphExecutor.layer([
+        TaskGraphProvider.TaskGraphProvider,
+        SandboxGraphProvider.SandboxGraphProvider
+      ])
+    expectTypeOf<Layer.Services<ReturnType<typeof both>>>().toEqualTypeOf<
+      Observer | SandboxGraphProvider.SandboxGraphProvider | TaskGraphProvider.TaskGraphProvider
+    >()
 
     const run = SandboxGraphProvider.SandboxGraphProvider.use(() => Effect.void)
     const silent = SandboxGraphProvider.layer({ enabled: true, models: [] }).pipe(

@@ -93,10 +93,7 @@ export const layer = <E = never, R = never>(
     R
   >
 ) =>
-  Layer.effect(
-    AggregatingGraphExecutor.GraphExecutor,
-    Effect.flatMap(TaskGraphProvider.TaskGraphProvider, (task) => AggregatingGraphExecutor.make([task]))
-  ).pipe(
+  AggregatingGraphExecutor.layer([TaskGraphProvider.TaskGraphProvider]).pipe(
     Layer.provide(
       TaskGraphProvider.layer({ ...options, models: ["**"], enabled: true, imageOf: Images.ofAgent })
     ),

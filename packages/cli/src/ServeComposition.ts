@@ -230,13 +230,10 @@ const wayOutOf = (
     : Result.succeed({ _tag: "None" })
 
 /** Combines the graph providers. The first one comes first because `sandbox:task` is not an agent of the registry. */
-const executor = Layer.effect(
-  AggregatingGraphExecutor.GraphExecutor,
-  Effect.flatMap(
-    Effect.all([TaskGraphProvider.TaskGraphProvider, SandboxGraphProvider.SandboxGraphProvider]),
-    AggregatingGraphExecutor.make
-  )
-)
+const executor = AggregatingGraphExecutor.layer([
+  TaskGraphProvider.TaskGraphProvider,
+  SandboxGraphProvider.SandboxGraphProvider
+])
 
 const probes = Layer.effect(
   Probes,

@@ -201,10 +201,7 @@ const observerOf = ({ directory }: Asked, step: Step) =>
   GraphObserver.layer((end) => around(step, "observer")(account(directory)(end)))
 
 const graphs = (asked: Asked, step: Step) =>
-  Layer.effect(
-    AggregatingGraphExecutor.GraphExecutor,
-    Effect.flatMap(SandboxGraphProvider.SandboxGraphProvider, (one) => AggregatingGraphExecutor.make([one]))
-  ).pipe(
+  AggregatingGraphExecutor.layer([SandboxGraphProvider.SandboxGraphProvider]).pipe(
     Layer.provide(SandboxGraphProvider.layer({ enabled: true, models: ["m"] })),
     Layer.provide([
       AgentRegistry.layer([minimal]),

@@ -25,12 +25,7 @@ const needs = Layer.mergeAll(
 
 const provider = SandboxGraphProvider.layer({ enabled: true, models: ["gpt"] }).pipe(Layer.provide(needs))
 
-const executor = Layer.effect(
-  AggregatingGraphExecutor.GraphExecutor,
-  Effect.flatMap(SandboxGraphProvider.SandboxGraphProvider, (sandbox) =>
-    AggregatingGraphExecutor.make([sandbox])
-  )
-)
+const executor = AggregatingGraphExecutor.layer([SandboxGraphProvider.SandboxGraphProvider])
 
 /** An observer that only the layer below it sees, and the ends that it has heard. */
 const hidden = () => {

@@ -6,14 +6,11 @@ import * as GraphRunner from "@cogni/sandbox-graph-provider/graphs/GraphRunner"
 import { SandboxGraphProvider } from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Layer, Option, Scope } from "effect"
+import { Effect, Exit, Layer, ManagedRuntime, Option, Scope } from "effect"
 import { getEventListeners } from "node:events"
 import { context, envelope, request, world } from "./GraphWorld.ts"
 
-const executor = Layer.effect(
-  AggregatingGraphExecutor.GraphExecutor,
-  Effect.flatMap(SandboxGraphProvider, (sandbox) => AggregatingGraphExecutor.make([sandbox]))
-)
+const executor = AggregatingGraphExecutor.layer([SandboxGraphProvider])
 const answering = Layer.provideMerge(
   executor,
   world({ program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) })
@@ -27,6 +24,17 @@ const collect = async (stream: AsyncIterable<AiEvent>) => {
 }
 
 describe("GraphRunner", () => {
+  it("lives with its runtime, in a program without Effect", async () => {
+    const runtime = ManagedRuntime.make(GraphRunner.layer.pipe(Layer.provide(answering)))
+    const ending = ManagedRuntime.make(GraphRunner.layer.pipe(Layer.provide(hanging)))
+    const { runGraph } = await runtime.runPromise(GraphRunner.GraphRunner)
+    assert.containSubset(await runGraph(request(), context).final, { ok: true, content: "Lima" })
+    const { final } = (await ending.runPromise(GraphRunner.GraphRunner)).runGraph(request(), context)
+    await ending.dispose()
+    assert.containSubset(await final, { ok: false, error: "aborted" })
+    await runtime.dispose()
+  })
+
   it.live("returns at once, and reports the same end in its events and its final", () =>
     Effect.gen(function* () {
       const { runGraph } = yield* GraphRunner.make

@@ -132,12 +132,9 @@ const needs = (options: WorldOptions) =>
     )
   )
 
-const AggregatingGraphExecutorLayer = Layer.effect(
-  AggregatingGraphExecutor.GraphExecutor,
-  Effect.flatMap(SandboxGraphProvider.SandboxGraphProvider, (provider) =>
-    AggregatingGraphExecutor.make([provider])
-  )
-)
+const AggregatingGraphExecutorLayer = AggregatingGraphExecutor.layer([
+  SandboxGraphProvider.SandboxGraphProvider
+])
 
 /** Starts a server. */
 export const serve = (options: WorldOptions = {}) =>

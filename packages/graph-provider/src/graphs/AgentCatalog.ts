@@ -43,14 +43,12 @@ export const make = (providers: ReadonlyArray<CatalogProvider>): AgentCatalog["S
     })
   })
 
-/** Lists the agents of a registry as graphs of the sandbox. */
-export const ofRegistry = (registry: AgentRegistry["Service"]): CatalogProvider =>
-  Effect.sync(() =>
-    registry.list.map(({ capabilities, description, id, modelApi, name }) => {
-      const graphId = GraphId.make(`${sandboxNamespace}:${id}`)
-      return { agentId: graphId, graphId, name, description, modelApi, capabilities }
-    })
-  )
+/** Returns the agents of a registry as graphs of the sandbox, sorted by name. */
+export const ofRegistry = (registry: AgentRegistry["Service"]): ReadonlyArray<AgentDescriptor> =>
+  registry.list.map(({ capabilities, description, id, modelApi, name }) => {
+    const graphId = GraphId.make(`${sandboxNamespace}:${id}`)
+    return { agentId: graphId, graphId, name, description, modelApi, capabilities }
+  })
 
 /** A catalog of the registry's agents and of other providers. */
 export const layer = (
@@ -58,5 +56,5 @@ export const layer = (
 ): Layer.Layer<AgentCatalog, never, AgentRegistry> =>
   Layer.effect(
     AgentCatalog,
-    Effect.map(AgentRegistry, (registry) => make([ofRegistry(registry), ...others]))
+    Effect.map(AgentRegistry, (registry) => make([Effect.succeed(ofRegistry(registry)), ...others]))
   )

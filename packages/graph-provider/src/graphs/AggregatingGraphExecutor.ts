@@ -4,7 +4,7 @@
  * A provider can be third-party code, so the grammar of events is enforced here. Whatever a provider does, there is
  * exactly one `done`, a usage report before it, and one call of the `GraphObserver`.
  */
-import { Cause, Context, Effect, Exit } from "effect"
+import { Cause, Context, Effect, Exit, Layer } from "effect"
 import * as UsageFact from "../events/UsageFact.ts"
 import * as ProviderRun from "../internal/ProviderRun.ts"
 import { GraphObserver } from "./GraphObserver.ts"
@@ -71,3 +71,19 @@ export const make = Effect.fnUntraced(function* (
     })
   })
 })
+
+/** An executor of these providers, each by its service, or as an effect that makes it. */
+export const layer = <P extends Effect.Effect<GraphProvider, unknown, unknown>>(
+  providers: ReadonlyArray<P>
+): Layer.Layer<GraphExecutor, Effect.Error<P>, GraphObserver | Effect.Services<P>> =>
+  Layer.effect(
+    GraphExecutor,
+    Effect.flatMap(
+      // Names the error and the services that each has already. Inferred from different services, they would not unite.
+      Effect.forEach(
+        providers,
+        (one) => one as Effect.Effect<GraphProvider, Effect.Error<P>, Effect.Services<P>>
+      ),
+      make
+    )
+  )

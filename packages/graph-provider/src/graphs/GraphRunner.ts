@@ -5,7 +5,7 @@
  * made with. `final` never rejects and settles on every path: drained, abandoned, aborted, never read. An iteration
  * that ends early ends the run.
  */
-import { Cause, Deferred, Effect, Exit, FiberSet, Option, type Scope, Stream } from "effect"
+import { Cause, Context, Deferred, Effect, Exit, FiberSet, Layer, Option, type Scope, Stream } from "effect"
 import { GraphExecutor } from "./AggregatingGraphExecutor.ts"
 import type { AiEvent } from "../events/AiEvent.ts"
 import * as EventGrammar from "../events/EventGrammar.ts"
@@ -18,62 +18,72 @@ export interface GraphRunResult {
   readonly final: Promise<GraphFinal>
 }
 
-export interface GraphRunner {
-  /** Aborting the signal ends the run; its events still report how it ended. */
-  readonly runGraph: (
-    request: GraphRunRequest,
-    context: RunContext,
-    options?: { readonly abortSignal?: AbortSignal | undefined }
-  ) => GraphRunResult
-}
+export class GraphRunner extends Context.Service<
+  GraphRunner,
+  {
+    /** Aborting the signal ends the run; its events still report how it ended. */
+    readonly runGraph: (
+      request: GraphRunRequest,
+      context: RunContext,
+      options?: { readonly abortSignal?: AbortSignal | undefined }
+    ) => GraphRunResult
+  }
+>()("@cogni/sandbox-graph-provider/GraphRunner") {}
 
 /** Creates a runner. Closing its scope ends all its runs. */
-export const make: Effect.Effect<GraphRunner, never, GraphExecutor | Scope.Scope> = Effect.gen(function* () {
-  const executor = yield* GraphExecutor
-  const fork = yield* FiberSet.makeRuntime<never, void, never>()
+export const make: Effect.Effect<GraphRunner["Service"], never, GraphExecutor | Scope.Scope> = Effect.gen(
+  function* () {
+    const executor = yield* GraphExecutor
+    const fork = yield* FiberSet.makeRuntime<never, void, never>()
 
-  return {
-    runGraph: (request, context, options) => {
-      const started = Deferred.makeUnsafe<Pick<GraphRun, "cancel" | "events" | "final">>()
-      const { promise, resolve } = Promise.withResolvers<GraphFinal>()
-      const live = Effect.scoped(
-        Effect.gen(function* () {
-          const run = yield* executor.run(request, context)
-          yield* Deferred.succeed(started, run)
-          yield* aborting(options?.abortSignal, () => void fork(run.cancel))
-          resolve(yield* run.final)
-          yield* run.closed
-        })
-      ).pipe(
-        // The scope is closed, so a run that started has ended.
-        Effect.onExit(() =>
-          Effect.flatMap(Deferred.poll(started), (run) =>
-            Option.isNone(run)
-              ? Effect.void
-              : Effect.map(
-                  Effect.flatMap(run.value, ({ final }) => final),
-                  resolve
-                )
+    return GraphRunner.of({
+      runGraph: (request, context, options) => {
+        const started = Deferred.makeUnsafe<Pick<GraphRun, "cancel" | "events" | "final">>()
+        const { promise, resolve } = Promise.withResolvers<GraphFinal>()
+        const live = Effect.scoped(
+          Effect.gen(function* () {
+            const run = yield* executor.run(request, context)
+            yield* Deferred.succeed(started, run)
+            yield* aborting(options?.abortSignal, () => void fork(run.cancel))
+            resolve(yield* run.final)
+            yield* run.closed
+          })
+        ).pipe(
+          // The scope is closed, so a run that started has ended.
+          Effect.onExit(() =>
+            Effect.flatMap(Deferred.poll(started), (run) =>
+              Option.isNone(run)
+                ? Effect.void
+                : Effect.map(
+                    Effect.flatMap(run.value, ({ final }) => final),
+                    resolve
+                  )
+            )
           )
         )
-      )
-      // A fiber that is interrupted before its first step runs no finalizer either.
-      fork(live).addObserver((exit) => {
-        const never = neverBegun(request, context, exit)
-        Deferred.doneUnsafe(started, Effect.succeed({ ...never, final: Effect.succeed(never.final) }))
-        resolve(never.final)
-      })
-      const leave = () => void fork(Effect.flatMap(Deferred.await(started), ({ cancel }) => cancel))
-      return {
-        stream: leavable(
-          Stream.toAsyncIterable(Stream.unwrap(Effect.map(Deferred.await(started), ({ events }) => events))),
-          leave
-        ),
-        final: promise
+        // A fiber that is interrupted before its first step runs no finalizer either.
+        fork(live).addObserver((exit) => {
+          const never = neverBegun(request, context, exit)
+          Deferred.doneUnsafe(started, Effect.succeed({ ...never, final: Effect.succeed(never.final) }))
+          resolve(never.final)
+        })
+        const leave = () => void fork(Effect.flatMap(Deferred.await(started), ({ cancel }) => cancel))
+        return {
+          stream: leavable(
+            Stream.toAsyncIterable(
+              Stream.unwrap(Effect.map(Deferred.await(started), ({ events }) => events))
+            ),
+            leave
+          ),
+          final: promise
+        }
       }
-    }
+    })
   }
-})
+)
+
+/** A runner in the scope of its layer, such as that of a `ManagedRuntime`. */
+export const layer: Layer.Layer<GraphRunner, never, GraphExecutor> = Layer.effect(GraphRunner, make)
 
 const aborting = (signal: AbortSignal | undefined, abort: () => void) => {
   if (signal === undefined) return Effect.void

@@ -58,7 +58,7 @@ export const settled = (options: SandboxGraphOptions): GraphSpec.SettledOptions 
   workspaceOf: options.workspaceOf ?? (() => ({ type: "temporary" }))
 })
 
-export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
+const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
   const agents = yield* AgentRegistry
   const runner = yield* SandboxRunner
   const journal = yield* RunJournal

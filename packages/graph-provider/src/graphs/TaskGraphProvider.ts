@@ -75,7 +75,7 @@ const check = (request: GraphRunRequest): Result.Result<void, AgentRun.Capabilit
         )
   )
 
-export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
+const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
   const host = settled(options)
   const runtimeSecondsMax = Math.min(host.runtimeSecondsMax, options.limits?.runtimeSecondsMax ?? Infinity)
   const journal = yield* RunJournal
