@@ -35,6 +35,7 @@ layer(layers, { excludeTestServices: true })("one sandbox for several frameworks
           stateDirectory,
           image: Images.runtime,
           upstream: { url, key: "sk-planted-shared-key", image: Images.gateway },
+          ledger: "none",
           llm: { model: "m", identity: { billingAccountId: "acme" } }
         })
         const session = sandboxSession(sandbox)

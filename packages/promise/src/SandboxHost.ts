@@ -23,6 +23,7 @@ import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import { type Agent, defaultImage, type Message } from "@cogni/sandbox-graph-provider/agents/Agent"
 import type { AgentAnswer, AgentEvent } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
+import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as AuditTraffic from "@cogni/sandbox-proxy/AuditTraffic"
@@ -45,7 +46,8 @@ export interface Upstream extends Omit<GatewayLlmProxy.GatewayLlmProxyOptions, "
   readonly key: string
 }
 
-export interface HostOptions {
+/** A host without the choice of its model and of who hears what that costs. */
+interface Place {
   /**
    * Address of the Docker Engine, such as `/var/run/docker.sock` or `tcp://…`. Default: the variable `DOCKER_HOST`, or
    * else `/var/run/docker.sock`.
@@ -56,24 +58,37 @@ export interface HostOptions {
    * but `agents`: no engine, no model, no registry and no file.
    */
   readonly inMemory?: MemoryProgram | undefined
-  /** Model API for sandboxes and agents that have a model. Without it, none of them can have one. */
-  readonly upstream?: Upstream | undefined
   /** Registries from which sandboxes may install the packages that their specs name. Without it, none. */
   readonly registries?: PackageMirrorOptions | undefined
   /** Directory for the records of runs and their audits (default `~/.local/state/cogni-sandbox`). */
   readonly stateDirectory?: string | undefined
-  /**
-   * Ledger that every model call of `upstream` is entered into, such as `SqlLedger.layerAt("./ledger.db")` of
-   * `@cogni/sandbox-sql`. A run that cannot be entered does not start. Without a ledger, only the results of runs
-   * have costs.
-   */
-  readonly ledger?: Layer.Layer<Ledger, { readonly message: string }> | undefined
   /** Agents in addition to the built-in ones. One with the ID of a built-in agent replaces it. */
   readonly agents?: ReadonlyArray<Agent> | undefined
 }
 
+/** The model API and its ledger. One without the other is refused. */
+interface Billed {
+  /** Model API for sandboxes and agents that have a model. Without it, none of them can have one. */
+  readonly upstream?: Upstream | undefined
+  /**
+   * Ledger that every model call of `upstream` is entered into, such as `SqlLedger.layerAt("./ledger.db")` of
+   * `@cogni/sandbox-sql`. A run that cannot be entered does not start. With `"none"`, only the results and the records
+   * of runs have costs, and an open sandbox has no result.
+   */
+  readonly ledger: Layer.Layer<Ledger, { readonly message: string }> | "none"
+}
+
+/** No model: no sandbox can have one. */
+interface Unbilled {
+  readonly upstream?: undefined
+  readonly ledger?: undefined
+}
+
+/** Options of a host. One with a model has a ledger, or states that it has none. */
+export type HostOptions = Place & (Billed | Unbilled)
+
 /** Options of a host that runs more than one sandbox. */
-interface Pooled extends HostOptions {
+interface Pool {
   /**
    * Starts sandboxes in advance, so that most runs need no start of a container. Runs with a workspace of the caller's,
    * canaries or an internal network start cold. Default: none waits.
@@ -113,6 +128,8 @@ export class AnswerMissing extends Data.TaggedError("AnswerMissing")<
 
 /** Runs sandboxes of one engine, with one gateway to the model. Disposing of it ends everything that it runs. */
 export interface SandboxHost extends AsyncDisposable {
+  /** The agents of `runAgent`, by name, as a catalog for menus such as `useAgents` of `@cogni/sandbox-react`. */
+  readonly agents: ReadonlyArray<AgentCatalog.AgentDescriptor>
   /** Opens a sandbox that runs many commands. `limits.runtimeSecondsMax` bounds its whole life. */
   readonly createSandbox: (options?: SandboxOptions) => Promise<Sandbox>
   /** Runs one command to its end. An exit code other than 0 is a result, not an error. */
@@ -130,12 +147,21 @@ export interface SandboxHost extends AsyncDisposable {
   readonly close: () => Promise<void>
 }
 
+/** Options as a program without types may give them, with a model and without a ledger. */
+interface Host extends Place {
+  readonly upstream?: Upstream | undefined
+  readonly ledger?: Billed["ledger"] | undefined
+}
+
 /** Creates a host. Nothing is started before its first use. */
-export const createHost = (options: Pooled = {}): SandboxHost => {
+export const createHost = (options: HostOptions & Pool = {}): SandboxHost => hostOf(options)
+
+const hostOf = (options: Host & Pool): SandboxHost => {
   const runtime = HostRuntime.make(layerOf(options))
   const agents = AgentRegistry.make([...AgentRegistry.builtIn, ...(options.agents ?? [])])
   const runner = SandboxRunner.SandboxRunner
   return {
+    agents: AgentCatalog.ofRegistry(agents),
     createSandbox: (given) => openIn(runtime, given),
     run: ({ signal, ...spec }) =>
       runtime.settle(
@@ -172,25 +198,25 @@ export const createSandbox = async (options: HostOptions & SandboxOptions = {}):
 /** Runs one command on a host of its own. */
 export const run = async (options: HostOptions & RunOptions): Promise<RunResult> => {
   const [own, { argv, ...spec }] = divided(options)
-  await using host = createHost(own)
+  await using host = hostOf(own)
   return await host.run({ ...spec, argv })
 }
 
 /** Runs one agent on a host of its own. */
 export const runAgent = async (agentId: string, options: HostOptions & AgentOptions): Promise<AgentEnd> => {
   const [own, asked] = divided(options)
-  await using host = createHost(own)
+  await using host = hostOf(own)
   return await host.runAgent(agentId, asked)
 }
 
-const divided = <O extends HostOptions>(options: O): readonly [HostOptions, Omit<O, keyof HostOptions>] => {
+const divided = <O extends Host>(options: O): readonly [Host, Omit<O, keyof Host>] => {
   const { agents, docker, inMemory, ledger, registries, stateDirectory, upstream, ...rest } = options
   return [{ agents, docker, inMemory, ledger, registries, stateDirectory, upstream }, rest]
 }
 
-const layerOf = (options: Pooled): Layer.Layer<SandboxRunner.SandboxRunner, SandboxError> => {
+const layerOf = (options: Host & Pool): Layer.Layer<SandboxRunner.SandboxRunner, SandboxError> => {
   if (options.inMemory !== undefined)
-    return options.ledger === undefined
+    return options.ledger === undefined || options.ledger === "none"
       ? SandboxRunner.layerMemory({ program: toProgram(options.inMemory) })
       : failed(HostLedger.withoutModel)
   const stateDirectory = options.stateDirectory ?? StateDirectory.defaultPath(undefined)
@@ -238,14 +264,16 @@ const containersOf = (address: string | undefined) =>
 const failed = (reason: SandboxError["reason"]): Layer.Layer<SandboxRunner.SandboxRunner, SandboxError> =>
   Layer.effect(SandboxRunner.SandboxRunner, Effect.fail(new SandboxError({ reason })))
 
-const proxyOf = ({ ledger, registries, upstream }: HostOptions, cacheDirectory: string) => {
+const proxyOf = ({ ledger, registries, upstream }: Host, cacheDirectory: string) => {
   const packages = registries === undefined ? undefined : { cacheDirectory, ...registries }
   if (upstream !== undefined) {
     const { key, ...options } = upstream
     const gateway = GatewayLlmProxy.layer({ ...options, key: Redacted.make(key), packages })
-    return ledger === undefined ? gateway : HostLedger.entered(gateway, ledger, upstream.prices)
+    if (ledger === undefined) return Layer.effect(LlmProxy.LlmProxy, Effect.fail(HostLedger.withoutLedger))
+    return ledger === "none" ? gateway : HostLedger.entered(gateway, ledger, upstream.prices)
   }
-  if (ledger !== undefined) return Layer.effect(LlmProxy.LlmProxy, Effect.fail(HostLedger.withoutModel))
+  if (ledger !== undefined && ledger !== "none")
+    return Layer.effect(LlmProxy.LlmProxy, Effect.fail(HostLedger.withoutModel))
   return packages === undefined ? LlmProxy.layerNoop : GatewayLlmProxy.layerPackages({ packages })
 }
 

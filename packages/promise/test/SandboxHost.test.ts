@@ -4,6 +4,8 @@ import { afterEach, vi } from "vitest"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
+import { AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { Ledger } from "@cogni/sandbox-ledger"
 import { SqlLedger } from "@cogni/sandbox-sql"
 import { Effect, Layer } from "effect"
@@ -84,6 +86,21 @@ describe("a host with a ledger", () => {
     const ledger = Ledger.layerMemory()
     for (const options of [{ inMemory: program, upstream }, {}])
       assert.strictEqual(reasonOf(await rejected(run({ ...options, ledger, argv }))), "Misconfigured")
+  })
+
+  it("refuses a model without one, and starts nothing, also if types do not", async () => {
+    const options = { upstream, argv }
+    // @ts-expect-error: the ledger is missing
+    const error = await rejected(run(options))
+    assert.strictEqual(reasonOf(error), "Misconfigured")
+    assert.include((error as SandboxError).message, 'set it to "none" if your program bills no account')
+    // @ts-expect-error: the same
+    assert.strictEqual(reasonOf(await rejected(createHost({ upstream }).run({ argv }))), "Misconfigured")
+  })
+
+  it("has no ledger if the host states that", async () => {
+    const { exitCode } = await run({ inMemory: program, upstream, ledger: "none", argv })
+    assert.strictEqual(exitCode, 0)
   })
 
   it("rejects with the reason if the ledger cannot be opened, and starts nothing", async () => {
@@ -340,6 +357,14 @@ describe("createHost", () => {
     })
     for await (const { _tag } of other.stream({ argv: ["wait"] })) if (_tag === "OutputReceived") break
     assert.isTrue(isKilled)
+  })
+
+  it("lists its agents by name, with those of the caller", async () => {
+    const mine = { ...minimal, id: AgentId.make("mine"), name: "A reviewer" }
+    await using host = createHost({ inMemory: program, agents: [mine] })
+    const listed = host.agents.map(({ agentId, name }) => `${agentId} ${name}`)
+    assert.strictEqual(listed[0], "sandbox:mine A reviewer")
+    assert.include(listed, "sandbox:codex Codex")
   })
 
   it("returns the answer of an agent, also at the end of its events", async () => {

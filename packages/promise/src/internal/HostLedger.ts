@@ -16,6 +16,14 @@ export const withoutModel = new Misconfigured({
   remedy: "Set upstream without inMemory, or leave ledger out"
 })
 
+/** Refuses a model whose costs nothing would keep, without a word of the program about that. */
+export const withoutLedger = new Misconfigured({
+  option: "ledger",
+  detail: "is missing, so no ledger would have the cost of model calls",
+  remedy:
+    'Set ledger, such as SqlLedger.layerAt("./ledger.db"), or set it to "none" if your program bills no account'
+})
+
 /** Puts all runs of a proxy into a ledger. Fails if the ledger cannot be opened. */
 export const entered = <E, R>(
   proxy: Layer.Layer<LlmProxy, E, R>,
@@ -35,7 +43,7 @@ const unavailable = (message: string): Layer.Layer<Ledger, StoreUnavailable> =>
     Effect.fail(
       new StoreUnavailable({
         detail: `has no ledger: ${message}`,
-        remedy: "Correct the option ledger, or leave it out"
+        remedy: 'Correct the option ledger, or set it to "none"'
       })
     )
   )
