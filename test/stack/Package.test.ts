@@ -63,6 +63,13 @@ const images = () => join(packed.project, "node_modules/@cogni/sandbox-images")
 const tagOf = async (name: string) =>
   (await run(packed.project, "bash", join(images(), "build"), "--print", name)).trim()
 
+/** The sample of the guide for a Node without `await using`. */
+const helloOnOldestNode = (): string => {
+  const guide = readFileSync(new URL("../../docs/guides/promises.md", import.meta.url), "utf8")
+  const [, sample] = /^## On Node 22$[\s\S]*?^```ts\n([\s\S]*?)^```$/mu.exec(guide) ?? []
+  return sample ?? assert.fail("the guide has no such sample")
+}
+
 /** Replaces a file of the installed package. Its inode may belong to the store of the package manager. */
 const changed = (path: string, change: (copy: string) => void) => {
   copyFileSync(path, `${path}.new`)
@@ -76,7 +83,10 @@ const idOf = async (image: string) =>
 describe("installed from npm", () => {
   beforeAll(async () => {
     const example = readFileSync(new URL("../../examples/sealed-run-on-docker.ts", import.meta.url), "utf8")
-    packed = await PackedPackages.install({ "sealed.ts": example }, BundledApp.nextLibraries)
+    packed = await PackedPackages.install(
+      { "sealed.ts": example, "hello.ts": helloOnOldestNode() },
+      BundledApp.nextLibraries
+    )
     stateDirectory = join(packed.project, "state")
     mkdirSync(stateDirectory, { mode: 0o700 })
   }, PackedPackages.installMillisMax)
@@ -129,6 +139,14 @@ describe("installed from npm", () => {
     })
     assert.strictEqual(code, 0, stderr)
     assert.match(stdout, /isolation confirmed by sandbox, engine/u)
+  })
+
+  it("the Promise API runs a command on the oldest supported line of Node, as its guide shows", async () => {
+    // Its records are below the home directory.
+    const home = { HOME: packed.project }
+    const { code, stderr, stdout } = await start(OldestNode.path(), ["hello.ts"], home)
+    assert.strictEqual(code, 0, stderr)
+    assert.match(stdout, /^hello$/mu)
   })
 
   for (const bundler of ["--turbopack", "--webpack"] as const) {
