@@ -213,9 +213,9 @@ export const capabilities: ReadonlyArray<Capability> = [
         endpoints: ["POST /api/v1/approvals/{id}"],
         grant: ["ask-tool", "approve"]
       },
-      chat: why("Its channel carries messages of users, who must not decide about the operator's tools."),
+      chat: { flags: ["ask-tool", "close-tool", "approval-wait"], note: "decided with `approvals`" },
       mcp: why("It has no host tools."),
-      acp: why("No person decides during an editor's run: a tool of `--tool` is open, any other is closed."),
+      acp: { flags: ["ask-tool"], note: "the editor asks its user" },
       library: spec("toolRules")
     }
   },
@@ -306,11 +306,9 @@ export const capabilities: ReadonlyArray<Capability> = [
   {
     name: "Workspace that stays",
     cells: {
-      run: flags("workspace"),
+      run: flags("workspace", "thread"),
       task: flags("workspace"),
-      serve: why(
-        "A caller over HTTP must not name a directory of this host; a run starts empty, or with a clone."
-      ),
+      serve: { fields: ["threadId", "remember"], endpoints: ["GET /api/v1/threads"] },
       chat: keys("sandbox.persistent_workspaces"),
       mcp: flags("workspace", "idle"),
       acp: flags("workspace"),

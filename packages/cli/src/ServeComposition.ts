@@ -132,7 +132,6 @@ export const server = (
       // Now, and not with the first run that needs a credential.
       yield* Effect.fromResult(settings.connections)
       const { hostNames, trustedProxies } = options
-      const repositories = { forges, hostOrigins: options.hostRepositories }
       const server = {
         hostNames,
         trustedProxies,
@@ -151,16 +150,7 @@ export const server = (
         Layer.provide(yield* proposals(settings)),
         // The ledger is made from the audits of runs, and needs no observer.
         Layer.provide(GraphObserver.layerNone),
-        Layer.provide(
-          Layer.merge(
-            RelayRepositories.layer(repositories),
-            Layer.unwrap(
-              Effect.map(DockerReaper, ({ reap }) =>
-                Deliveries.layer({ ...repositories, before: Effect.ignore(reap, { log: "Warn" }) })
-              )
-            )
-          )
-        ),
+        Layer.provide(repositoriesOf({ forges, hostOrigins: options.hostRepositories })),
         Layer.provide(Records.audits(settings)),
         Layer.provide(
           Composition.relay(settings, {
@@ -182,6 +172,17 @@ export const server = (
         Layer.provide(Layer.merge(approvals(settings), HostThreads.layer(settings)))
       )
     })
+  )
+
+/** Repositories that requests may name, and the deliveries to them that can be repeated. */
+const repositoriesOf = (options: RelayRepositories.RelayRepositoriesOptions) =>
+  Layer.merge(
+    RelayRepositories.layer(options),
+    Layer.unwrap(
+      Effect.map(DockerReaper, ({ reap }) =>
+        Deliveries.layer({ ...options, before: Effect.ignore(reap, { log: "Warn" }) })
+      )
+    )
   )
 
 /** Changes of personalities and skills, if their repository is configured. */

@@ -115,18 +115,16 @@ const delivered = Effect.fnUntraced(function* <E, R, E2, R2>(
   // Otherwise a filter or an ignore rule of the repository has changed what is committed.
   if (checked.commits !== 1 || checked.paths !== changes.length) return yield* ignored(changes)
   const { baseBranch, branch } = clone
-  const pushed = yield* relay
-    .push(checked)
-    .pipe(
-      Effect.catchIf(isTaken, () =>
-        Effect.as(sameOn(clone, changes, request.verify), {
-          checked,
-          branch,
-          tip: checked.tip,
-          unchanged: true
-        })
-      )
+  const pushed = yield* relay.push(checked).pipe(
+    Effect.catchIf(isTaken, () =>
+      Effect.as(sameOn(clone, changes, request.verify), {
+        checked,
+        branch,
+        tip: checked.tip,
+        unchanged: true
+      })
     )
+  )
   const pullRequest = yield* relay.openPullRequest(pushed, request.pullRequest)
   return { _tag: "Proposed", baseBranch, branch, tip: pushed.tip, pullRequest } satisfies Proposed
 })

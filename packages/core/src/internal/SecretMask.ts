@@ -2,8 +2,8 @@
  * Masks secrets in text that arrives in pieces, also one that is split between them.
  *
  * Each character of a secret becomes `*`. So text keeps its length, its lines and its offsets, and a terminal its
- * layout. The last characters of a piece are held back while they may be the beginning of a secret; nothing else waits. A piece
- * is scanned once, by patterns without nested repetition, and what is remembered is bounded.
+ * layout. The last characters of a piece are held back while they may be the beginning of a secret; nothing else
+ * waits. A piece is scanned once, by patterns without nested repetition, and what is remembered is bounded.
  */
 
 export interface SecretMask {
