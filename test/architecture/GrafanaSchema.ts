@@ -1,5 +1,5 @@
 /** The JSON schema of the dashboards that we ship, generated from the types of `@grafana/schema`. */
-import { Ajv } from "ajv"
+import { Ajv, type SchemaObject } from "ajv"
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -32,7 +32,7 @@ export const make = (): ((dashboard: unknown) => ReadonlyArray<string>) => {
       skipTypeCheck: true,
       additionalProperties: false
     }).createSchema(type)
-    const validate = new Ajv({ strict: false, allErrors: true }).compile(schema)
+    const validate = new Ajv({ strict: false, allErrors: true }).compile(schema as SchemaObject)
     return (dashboard) =>
       validate(dashboard)
         ? []

@@ -89,13 +89,13 @@ const nextFiles: Readonly<Record<string, () => string>> = {
 /** Libraries that an application with Next.js depends on. */
 export const nextLibraries: ReadonlyArray<string> = ["@tanstack/react-query", "next", "react", "react-dom"]
 
-/** What a running application answered. */
+/** The answers of a running application. */
 export interface Asked<A> {
   /** The report of its route. */
   readonly report: string
   /** The page with the components, as the server renders it. */
   readonly html: string
-  /** What a browser saw of that page. */
+  /** The view of that page in a browser. */
   readonly seen: A
 }
 

@@ -1,5 +1,5 @@
 /** The page of an account with thousands of runs, in a database behind a server of its own process. */
-import { Effect } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -7,7 +7,7 @@ import type { Page } from "playwright-core"
 import * as ServerChild from "../bench/ServerChild.ts"
 import type { Ready } from "../bench/ServerProcess.ts"
 import * as Browser from "./Browser.ts"
-import { Built, does } from "./PageWorld.ts"
+import { Built, does, fixture } from "./PageWorld.ts"
 
 /** Runs of two accounts. Two thirds are the page's. */
 export const recorded = 10_000
@@ -46,6 +46,13 @@ export const acquire = Effect.gen(function* () {
   return { server, tab }
 })
 
+/** A list that tests share: thousands of runs take seconds to write. */
+export class Opened extends Context.Service<Opened, Effect.Success<typeof acquire>>()(
+  "@cogni/sandbox-test/LongList"
+) {}
+
+export const opened = Layer.effect(Opened, acquire).pipe(Layer.provide(fixture))
+
 /** Starts a run that writes a line every ten milliseconds, and returns its ID. */
 export const startPaced = async ({ token, url }: Ready, lines: number): Promise<string> => {
   const response = await fetch(`${url}/api/v1/runs`, {
@@ -62,7 +69,7 @@ export const startPaced = async ({ token, url }: Ready, lines: number): Promise<
   return runId
 }
 
-/** What a page holds: commits so far, elements, and bytes of the heap after a garbage collection. */
+/** Returns the size of a page: elements, and bytes of the heap after a garbage collection. */
 export const held = (page: Page) =>
   does(async () => {
     const session = await page.context().newCDPSession(page)

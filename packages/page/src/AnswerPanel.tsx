@@ -1,4 +1,4 @@
-/** What the agent of a run that has ended answered, as text. */
+/** The answer of the agent of a run that has ended, as text. */
 "use client"
 
 import { useQuery } from "@tanstack/react-query"

@@ -78,7 +78,7 @@ export const ConnectionList = (): ReactElement => {
           <Untrusted text={connection.kind} />,
           <Untrusted text={connection.server} />,
           connection.lastUsedAt === undefined ? "none" : <Ago at={connection.lastUsedAt} />,
-          connection.expiresAt === null ? "it is revoked" : Format.time(connection.expiresAt),
+          connection.expiresAt === null ? "no end" : Format.time(connection.expiresAt),
           <ToggleButton
             className="cs-button cs-quiet"
             aria-label={`Show uses of ${connection.name}`}

@@ -20,7 +20,7 @@ interface EntryPage<A> {
 }
 
 export interface EntryListProps<A> {
-  /** What the list has, such as `grants`. Also the last part of the key of its query. */
+  /** Name of the entries, such as `grants`. Also the last part of the key of the query. */
   readonly what: string
   readonly label: string
   readonly columns: ReadonlyArray<DataColumn>

@@ -35,7 +35,7 @@ export const GrantList = ({ ownId }: { readonly ownId: string }): ReactElement =
         return { entries: grants, next }
       }}
       cellsOf={({ allowSandbox, expiresAt, id, lastRunAt, scopes, state, userId }) => [
-        <span className="cs-mono">
+        <span className="cs-mono cs-id">
           {id}
           {id === ownId ? " (yours)" : ""}
         </span>,
@@ -44,7 +44,7 @@ export const GrantList = ({ ownId }: { readonly ownId: string }): ReactElement =
         <Untrusted text={scopes.map((scope) => scope.replace("graph:execute:", "")).join(", ")} />,
         allowSandbox ? "allowed" : "not allowed",
         lastRunAt === undefined ? "none" : <Ago at={lastRunAt} />,
-        expiresAt === null ? "it is revoked" : Format.time(expiresAt)
+        expiresAt === null ? "no end" : Format.time(expiresAt)
       ]}
     />
   )

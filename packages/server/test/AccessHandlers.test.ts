@@ -102,7 +102,7 @@ describe("access", () => {
       const rest = (yield* seer.get(`/api/v1/grants?limit=3&after=${first.next}`)).body
       assert.deepStrictEqual([...first.grants, ...rest.grants], whole.body.grants)
       assert.isUndefined(rest.next)
-      // Of the other account, nothing: neither in a list nor through a cursor.
+      // Nothing of the other account is in a list or follows a cursor.
       assert.deepStrictEqual(
         (yield* stranger.get("/api/v1/grants")).body.grants.map(({ id }: any) => id),
         [stranger.grantId]

@@ -8,7 +8,7 @@ const path = "/api/v1/runs"
 
 const key = (value: string) => ({ "idempotency-key": value })
 
-/** A server whose agents wait until they are told to end. */
+/** A server whose agents wait until the test ends them. */
 const waiting = Effect.gen(function* () {
   const end = yield* Deferred.make<void>()
   const world = yield* serve({

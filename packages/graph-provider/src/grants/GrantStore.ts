@@ -30,15 +30,6 @@ export const GrantInput = Schema.Struct({
 
 export type GrantInput = typeof GrantInput.Type
 
-/** A part of an account's grants, newest first. */
-export interface AccountGrants {
-  readonly billingAccountId: string
-  /** ID of the grant before. Grants after a grant of another account, or after none, are not listed. */
-  readonly after?: string | undefined
-  /** At most {@link listedMax}. */
-  readonly limit: number
-}
-
 export interface IssuedGrant {
   readonly grant: ExecutionGrant
   /** Shown once: the store keeps only its hash. */
@@ -101,10 +92,13 @@ export class GrantStore extends Context.Service<
     ) => Effect.Effect<ExecutionGrant | undefined, GrantStoreUnavailable>
     /** Ends a sign-in. Does nothing if it has ended. */
     readonly closeSignIn: (secret: Redacted.Redacted<string>) => Effect.Effect<void, GrantStoreUnavailable>
-    /** Grants of one account, also revoked and expired ones. */
-    readonly ofAccount: (
-      asked: AccountGrants
-    ) => Effect.Effect<ReadonlyArray<ExecutionGrant>, GrantStoreUnavailable>
+    /** Grants of one account, also revoked and expired ones. The newest first, at most {@link listedMax}. */
+    readonly ofAccount: (asked: {
+      readonly billingAccountId: string
+      /** ID of the last grant of the page before. Nothing follows a grant of another account. */
+      readonly after?: string | undefined
+      readonly limit: number
+    }) => Effect.Effect<ReadonlyArray<ExecutionGrant>, GrantStoreUnavailable>
   }
 >()("@cogni/sandbox-graph-provider/GrantStore") {}
 
