@@ -79,6 +79,7 @@ const nextFiles: Readonly<Record<string, () => string>> = {
       "export const GET = async (request, { params }) => {",
       '  const path = (await params).path.join("/")',
       `  if (path === "runs") return Response.json({ runs: ${JSON.stringify([stubRun])} })`,
+      '  if (path === "ai/agents") return Response.json({ agents: [] })',
       '  if (path === "approvals") return Response.json({ approvals: [] })',
       '  return Response.json({ error: { code: "not_found", reason: "NotFound", message: path } }, { status: 404 })',
       "}",

@@ -162,7 +162,7 @@ describe("installed from npm", () => {
             page.on("console", (message) => {
               // The application has no icon, for which every browser asks.
               if (message.type() === "error" && !message.location().url.endsWith("/favicon.ico"))
-                problems.push(message.text())
+                problems.push(`${message.text()} ${message.location().url}`)
             })
             await page.goto(url)
             const row = page.getByRole("row", { name: BundledApp.stubRun.runId })
