@@ -55,6 +55,9 @@ export class ProgramFailed extends Schema.TaggedError<ProgramFailed>()("ProgramF
 /** `PATH` for host programs. */
 export const searchPath = "/usr/local/bin:/usr/bin:/bin"
 
+/** How long the output of a program without a time limit is read after its end, in seconds. */
+const outputSecondsMax = 1
+
 const stderrBytesMax = 16 * 1024
 const stdoutBytesMaxDefault = 16 * 1024 * 1024
 
@@ -118,7 +121,11 @@ const listen = (child: ChildProcess, program: HostProgram): RunningProgram["answ
       : setTimeout(() => fail("too_slow", `took more than ${runtimeSecondsMax} s`), runtimeSecondsMax * 1000)
   child.once("error", () => fail("cannot_start", "cannot be started"))
   // Processes that it started, such as git-remote-https, end with it.
-  child.once("exit", () => signalGroup(child))
+  child.once("exit", () => {
+    signalGroup(child)
+    // One that left the group can hold the output open. A program with a time limit fails by that limit instead.
+    if (runtimeSecondsMax === undefined) setTimeout(() => endOutput(child), outputSecondsMax * 1000).unref()
+  })
   child.once("close", (code) =>
     settle(Exit.succeed({ exitCode: code ?? -1, stdout: Buffer.concat(pieces), stderr: said }))
   )
@@ -134,6 +141,11 @@ const listen = (child: ChildProcess, program: HostProgram): RunningProgram["answ
     onStderr?.(text)
   })
   return Deferred.await(answer)
+}
+
+const endOutput = ({ stderr, stdout }: ChildProcess): void => {
+  stdout?.destroy()
+  stderr?.destroy()
 }
 
 const killGroup = (child: ChildProcess): void => {

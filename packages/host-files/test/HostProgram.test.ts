@@ -58,4 +58,21 @@ describe("HostProgram", () => {
       yield* until(() => !isAlive(said.trim()))
     })
   )
+
+  it.live("has ended although a process that left its group holds its output open", () =>
+    Effect.gen(function* () {
+      let said = ""
+      const script = "setsid sh -c 'echo $$; exec sleep 600' & cat; exit 3"
+      const program = shell(script, {
+        runtimeSecondsMax: undefined,
+        onStdout: (piece) => (said += piece.toString())
+      })
+      const { answer, stdin } = yield* HostProgram.start(program)
+      yield* until(() => said.includes("\n"))
+      yield* Effect.addFinalizer(() => Effect.sync(() => process.kill(Number(said.trim()), "SIGKILL")))
+      stdin.end()
+      assert.strictEqual((yield* answer).exitCode, 3)
+      assert.isTrue(isAlive(said.trim()))
+    })
+  )
 })
