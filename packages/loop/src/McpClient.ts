@@ -56,8 +56,8 @@ export const limits = {
   pagesMax: 32,
   /** Messages per minute, other than one answer for each request. */
   messagesPerMinuteMax: 600,
-  /** Text of an error of the server, in characters. */
-  saidCharactersMax: 1000
+  /** Text of an error of the server, in characters. Whoever shows it cuts it, after removing what is secret. */
+  saidCharactersMax: 64 * 1024
 } as const
 
 /** The time limit is that of the caller. */

@@ -14,7 +14,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { inspect } from "node:util"
-import { until } from "../../../test/harness/Await.ts"
+import { ended, until } from "../../../test/harness/Await.ts"
 import { serve } from "../../../test/harness/LocalServer.ts"
 import * as McpLink from "../src/internal/tools/McpLink.ts"
 import * as McpPins from "../src/internal/tools/McpPins.ts"
@@ -30,7 +30,7 @@ const context = {
 }
 
 /** A broker that counts its leases. */
-const brokerOf = (leases: Array<unknown>, server: () => string) =>
+const brokerOf = (leases: Array<unknown>, server: () => string, secret = () => planted) =>
   ConnectionBroker.of({
     lease: (request) =>
       Effect.sync(() => {
@@ -38,7 +38,7 @@ const brokerOf = (leases: Array<unknown>, server: () => string) =>
         return {
           id: "lease-1",
           username: "x",
-          secret: Redacted.make(planted),
+          secret: Redacted.make(secret()),
           expiresAt: new Date(0),
           ended: Effect.never,
           permit: {
@@ -75,6 +75,7 @@ const world = Effect.fnUntraced(function* (how: string, more: Partial<McpServerR
   const file = join(directory, "processes")
   const leases: Array<unknown> = []
   const logs: Array<string> = []
+  const given = { secret: planted }
   const scope = yield* Scope.make()
   yield* Effect.addFinalizer(() => Scope.close(scope, Exit.void))
   const made = McpTools.make([
@@ -93,12 +94,17 @@ const world = Effect.fnUntraced(function* (how: string, more: Partial<McpServerR
     Scope.provide(scope),
     Effect.provideService(
       ConnectionBroker,
-      brokerOf(leases, () => credential.credentialServer)
+      brokerOf(
+        leases,
+        () => credential.credentialServer,
+        () => given.secret
+      )
     )
   )
   const log = Logger.layer([Logger.make(({ message }) => void logs.push(inspect(message)))])
   const processes = () => (existsSync(file) ? readFileSync(file, "utf8").trim().split("\n").map(Number) : [])
-  return { made: Effect.provide(made, log), leases, log, logs, processes, scope }
+  const asked = Effect.sync(() => existsSync(`${file}.asked`))
+  return { made: Effect.provide(made, log), asked, given, leases, log, logs, processes, scope }
 })
 
 const opened = Effect.fnUntraced(function* (how: string, more: Partial<McpServerRule.McpServerRule> = {}) {
@@ -260,6 +266,23 @@ describe("McpTools", () => {
     })
   )
 
+  it.effect("starts a server again that hangs, also if each call ends before its tools are missed", () =>
+    Effect.gen(function* () {
+      const { asked, echo, processes } = yield* opened("fair", { callSecondsMax: 5 })
+      const late = Effect.fnUntraced(function* (text: string) {
+        const fiber = yield* Effect.forkChild(failure(echo(text)))
+        if (text === "hang") yield* until("the call is there", asked)
+        const [code] = yield* Effect.flatten(ended(fiber, 10))
+        assert.strictEqual(code, "timeout")
+      })
+      yield* late("hang")
+      yield* late("x")
+      yield* TestClock.adjust(Duration.seconds(20))
+      assert.strictEqual(textOf(yield* echo("again")), "again")
+      assert.lengthOf(processes(), 2)
+    })
+  )
+
   it.live.each([
     ["exit", "has ended with the exit code 3"],
     ["clash", "the same name"]
@@ -280,6 +303,16 @@ describe("McpTools", () => {
     })
   )
 
+  it.effect("starts without the tools of an optional server that never lists them", () =>
+    Effect.gen(function* () {
+      const { asked, logs, made } = yield* world("mute", { optional: true })
+      const fiber = yield* Effect.forkChild(made)
+      yield* until("the tools are asked for", asked)
+      assert.deepStrictEqual(yield* Effect.flatten(ended(fiber, 60)), [])
+      assert.include(logs.join("\n"), "did not list its tools within 20 s")
+    })
+  )
+
   it.live("gives a credential to a process of its own for each call, and to no agent", () =>
     Effect.gen(function* () {
       const { call, echo, leases, processes } = yield* opened("repeat", credential)
@@ -293,6 +326,45 @@ describe("McpTools", () => {
       )
       assert.lengthOf(new Set(processes()), 3)
       yield* until("the processes have ended", noneOf(processes))
+    })
+  )
+
+  it.live.each([
+    ["leak", 2000],
+    ["refuse", 1000]
+  ] as const)(
+    "does not show a part of the credential at the end of what an error may say: %s",
+    ([how, most]) =>
+      Effect.gen(function* () {
+        const { echo } = yield* opened("fair", credential)
+        const [code] = yield* failure(echo(`${how}${"p".repeat(most - planted.length + 1)}`))
+        assert.strictEqual(code, "execution")
+        const [, long] = yield* failure(echo(`${how}${"p".repeat(100_000)}`))
+        assert.include(long, "too long to be searched")
+      })
+  )
+
+  it.live("refuses a result over the limit before it is searched for the credential", () =>
+    Effect.gen(function* () {
+      const { echo } = yield* opened("fair", credential)
+      const [code, detail] = yield* failure(echo("huge"))
+      assert.strictEqual(code, "execution")
+      // The words of this check: those of the later one name the tool.
+      assert.match(detail, /^the result is \d+ bytes, over its limit of 262144/u)
+    })
+  )
+
+  it.live("refuses a call whose account sees another tool, and leaves it open for the others", () =>
+    Effect.gen(function* () {
+      const { echo, given, logs } = yield* opened("accounts", credential)
+      yield* echo("x")
+      given.secret = "planted-token-of-another-account"
+      const [code, detail] = yield* failure(echo("x"))
+      assert.strictEqual(code, "policy_denied")
+      assert.include(detail, "this account")
+      assert.include(logs.join("\n"), "with the credential of this account")
+      given.secret = planted
+      assert.strictEqual(textOf(yield* echo("again")), "again")
     })
   )
 

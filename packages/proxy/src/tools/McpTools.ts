@@ -8,9 +8,9 @@
 import { ConnectionBroker } from "@cogni/sandbox-connections/ConnectionBroker"
 import * as ToolUse from "@cogni/sandbox-connections/ToolUse"
 import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
-import type { McpClientFailed } from "@cogni/sandbox-loop/McpClient"
+import * as McpClient from "@cogni/sandbox-loop/McpClient"
 import * as Tool from "@cogni/sandbox-loop/Tool"
-import { Duration, Effect, type Redacted, Schema, type Scope, Semaphore } from "effect"
+import { Duration, Effect, type Redacted, Result, Schema, type Scope, Semaphore } from "effect"
 import * as KeyInjection from "../KeyInjection.ts"
 import * as McpLink from "../internal/tools/McpLink.ts"
 import * as McpPins from "../internal/tools/McpPins.ts"
@@ -43,9 +43,6 @@ export class McpServerRefused extends Schema.TaggedError<McpServerRefused>()("Mc
 /** Concurrent calls of one server. */
 const callsMax = 8
 
-/** Default time limit of one call, in seconds. */
-const callSecondsMax = 60
-
 /** Default longest result of a call, in bytes. */
 const resultBytesMax = 256 * 1024
 
@@ -75,7 +72,7 @@ type Use = <A>(
   use: (
     session: McpSession.McpSession,
     secret: Redacted.Redacted<string> | undefined
-  ) => Effect.Effect<A, ToolUse.ToolProblem | McpClientFailed>
+  ) => Effect.Effect<A, ToolUse.ToolProblem | McpClient.McpClientFailed>
 ) => Effect.Effect<A, ToolUse.ToolProblem>
 
 const toolsOf = Effect.fnUntraced(function* (
@@ -93,11 +90,18 @@ const toolsOf = Effect.fnUntraced(function* (
     { purpose: "tool_read", toolId: `${rule.name}__list_tools`, target: `${rule.name} tools/list` },
     Effect.fnUntraced(function* (session, secret) {
       const listed = yield* session.tools
-      if (secret !== undefined && isRepeated(listed, secret)) return yield* Effect.fail(repeating)
-      return yield* Effect.mapError(
-        Effect.fromResult(McpPins.make(rule, listed)),
-        (detail): ToolUse.ToolProblem => ({ code: "execution", detail: `cannot offer its tools: ${detail}` })
-      )
+      const found = McpPins.make(rule, listed)
+      if (Result.isFailure(found)) {
+        // Its words can have the beginning of a name.
+        const names = listed.map(({ name }) => name).join("\n")
+        const isHidden =
+          secret !== undefined &&
+          (names.length >= McpClient.limits.saidCharactersMax || isRepeated(names, secret))
+        return yield* Effect.fail(isHidden ? repeating : notOffered(found.failure))
+      }
+      // Only what is offered is searched: it is limited, and the rest is not shown.
+      if (secret !== undefined && isRepeated(found.success, secret)) return yield* Effect.fail(repeating)
+      return found.success
     })
   ).pipe(Effect.mapError(({ detail }) => refused(`is refused: ${detail}`)))
   const unused = McpServerRule.unusedPatterns(
@@ -147,8 +151,10 @@ const useOf = Effect.fnUntraced(function* (
 })
 
 const toolOf = (rule: McpServerRule.McpServerRule, pin: McpPins.Pin, use: Use): Tool.Tool => {
-  const { callSecondsMax: secondsMax = callSecondsMax, resultBytesMax: bytesMax = resultBytesMax } = rule
+  const { callSecondsMax: secondsMax = McpServerRule.callSecondsMaxDefault } = rule
+  const { resultBytesMax: bytesMax = resultBytesMax } = rule
   const isReading = pin.effect === "read_only"
+  // Only for a session that all accounts share: with a connection, an account sees tools of its own.
   let isClosed = false
   const request = {
     purpose: isReading ? "tool_read" : "tool_write",
@@ -171,13 +177,17 @@ const toolOf = (rule: McpServerRule.McpServerRule, pin: McpPins.Pin, use: Use): 
           request,
           Effect.fnUntraced(function* (session, secret) {
             if (isClosed || !McpPins.isSame(pin, yield* session.tools)) {
+              if (rule.connection !== undefined) {
+                yield* Effect.logWarning(changedForAccount(rule.name, pin))
+                return yield* Effect.fail(closedForAccount)
+              }
               if (!isClosed) yield* Effect.logError(changed(rule.name, pin))
               isClosed = true
               return yield* Effect.fail(closed)
             }
             isSent = true
             const answer = yield* session.call(pin.own, input)
-            return yield* resultOf(answer, secret)
+            return yield* resultOf(answer, secret, bytesMax)
           })
         )
         const sent = (problem: ToolUse.ToolProblem) =>
@@ -206,18 +216,20 @@ const missing = ({ inputSchema }: McpPins.Pin, input: unknown): string | undefin
 
 const resultOf = Effect.fnUntraced(function* (
   answer: Parameters<typeof McpResult.make>[0],
-  secret: Redacted.Redacted<string> | undefined
+  secret: Redacted.Redacted<string> | undefined,
+  bytesMax: number
 ): Effect.fn.Return<unknown, ToolUse.ToolProblem> {
   const result = McpResult.make(answer)
-  if (answer.isError) {
-    const said = McpResult.textOf(result).slice(0, saidCharactersMax)
+  if (answer.isError)
     return yield* Effect.fail<ToolUse.ToolProblem>({
       code: "execution",
-      detail: clean(said, secret) ?? repeating.detail
+      detail: excerpt(McpResult.textOf(result), secret, saidCharactersMax)
     })
-  }
   if (McpResult.isUnsupported(result)) return yield* Effect.fail(unsupported)
   const text = JSON.stringify(result)
+  // First: the search below takes seconds for a text of some megabytes, and nothing else runs meanwhile.
+  const bytes = Buffer.byteLength(text)
+  if (bytes > bytesMax) return yield* Effect.fail(tooLong(bytes, bytesMax))
   if (JsonSurvey.problemOf(new TextEncoder().encode(text)) !== undefined) return yield* Effect.fail(tooDeep)
   if (secret === undefined) return result
   const cleaned = scrubbed(result, secret)
@@ -244,6 +256,21 @@ const clean = (text: string, secret: Redacted.Redacted<string> | undefined): str
   return KeyInjection.repeats(cleaned, secret) ? undefined : cleaned
 }
 
+/**
+ * Returns the first characters of what a server says. They are cut off last: the rest of a credential that is cut before
+ * would not be found.
+ */
+const excerpt = (
+  said: string,
+  secret: Redacted.Redacted<string> | undefined,
+  charactersMax: number
+): string => {
+  if (secret === undefined) return said.slice(0, charactersMax)
+  if (said.length >= McpClient.limits.saidCharactersMax)
+    return "its words are too long to be searched for the credential of the host, so they are not shown"
+  return clean(said, secret)?.slice(0, charactersMax) ?? repeating.detail
+}
+
 const isRepeated = (value: unknown, secret: Redacted.Redacted<string>): boolean => {
   const text = JSON.stringify(value)
   return KeyInjection.scrub(text, secret) !== text || KeyInjection.repeats(text, secret)
@@ -252,11 +279,11 @@ const isRepeated = (value: unknown, secret: Redacted.Redacted<string>): boolean 
 /** Describes a failed connection to an agent. */
 const told =
   (secret: Redacted.Redacted<string> | undefined) =>
-  (problem: ToolUse.ToolProblem | McpClientFailed): ToolUse.ToolProblem => {
+  (problem: ToolUse.ToolProblem | McpClient.McpClientFailed): ToolUse.ToolProblem => {
     if (!("_tag" in problem)) return problem
     const { detail, reason, said } = problem
     if (reason !== "refused") return { code: "unavailable", detail: `the server of this tool ${detail}` }
-    const words = said === undefined ? "" : `: ${clean(said, secret) ?? "its words repeat the credential"}`
+    const words = said === undefined ? "" : `: ${excerpt(said, secret, saidCharactersMax / 2)}`
     return { code: "execution", detail: `the server of this tool ${detail}${words}` }
   }
 
@@ -264,11 +291,28 @@ const changed = (server: string, { digest, name, own }: McpPins.Pin): string =>
   `the MCP server ${server} has changed its tool ${JSON.stringify(own.slice(0, 100))} since this host started ` +
   `(it was ${digest.slice(0, 12)}). ${name} is closed. Review the tool, and restart this host to offer it again`
 
+const changedForAccount = (server: string, { digest, name, own }: McpPins.Pin): string =>
+  `with the credential of this account, the MCP server ${server} lists its tool ` +
+  `${JSON.stringify(own.slice(0, 100))} otherwise than when this host started (it was ${digest.slice(0, 12)}). ` +
+  `The call of ${name} is refused. Review the tool as this account sees it`
+
+const closedForAccount: ToolUse.ToolProblem = {
+  code: "policy_denied",
+  detail:
+    "the server shows this tool to this account otherwise than it was allowed, so it is not called. " +
+    "The operator of the host can review it"
+}
+
 const closed: ToolUse.ToolProblem = {
   code: "policy_denied",
   detail:
     "this tool has changed since it was allowed, so it is closed. The operator of the host can open it again"
 }
+
+const notOffered = (detail: string): ToolUse.ToolProblem => ({
+  code: "execution",
+  detail: `cannot offer its tools: ${detail}`
+})
 
 const repeating: ToolUse.ToolProblem = {
   code: "redaction_failed",
@@ -279,6 +323,11 @@ const unsupported: ToolUse.ToolProblem = {
   code: "execution",
   detail: "unsupported: the result has only images, audio or binary resources, which are not passed on"
 }
+
+const tooLong = (bytes: number, bytesMax: number): ToolUse.ToolProblem => ({
+  code: "execution",
+  detail: `the result is ${bytes} bytes, over its limit of ${bytesMax}. Ask for less`
+})
 
 const tooDeep: ToolUse.ToolProblem = {
   code: "execution",

@@ -14,6 +14,8 @@ export interface GuardedFetchOptions {
   readonly allowPrivateAddresses: boolean
   /** Longest answer to one request, in bytes. */
   readonly answerBytesMax: number
+  /** Time until the whole answer to one request has come, in seconds. Then its connection closes, and no other. */
+  readonly requestSecondsMax: number
   readonly credential?: { readonly header: string; readonly secret: Redacted.Redacted<string> } | undefined
   /** Hears why a request failed, or its answer broke off. */
   readonly onBroken: (why: string) => void
@@ -43,7 +45,15 @@ export const make =
       if (outgoing === undefined) return broken(problems[problem()])
       const stop = () => void outgoing.destroy()
       signal?.addEventListener("abort", stop, { once: true })
-      outgoing.on("error", () => (signal?.aborted === true ? reject(aborted()) : broken(problems[problem()])))
+      let isLate = false
+      const late = setTimeout(() => {
+        isLate = true
+        stop()
+      }, options.requestSecondsMax * 1000)
+      outgoing.once("close", () => clearTimeout(late))
+      outgoing.on("error", () =>
+        isLate || signal?.aborted === true ? reject(aborted()) : broken(problems[problem()])
+      )
       outgoing.once("upgrade", (_answer, socket) => {
         socket.destroy()
         broken(problems.unreachable)
@@ -53,7 +63,7 @@ export const make =
           stop()
           return broken("answered with an encoding that was not asked for")
         }
-        resolve(responseOf(answer, options, stop))
+        resolve(responseOf(answer, options, stop, () => isLate))
       })
       outgoing.end(typeof init.body === "string" ? init.body : undefined)
     })
@@ -71,7 +81,8 @@ const withoutBody: ReadonlySet<number> = new Set([204, 205, 304])
 const responseOf = (
   answer: IncomingMessage,
   { answerBytesMax, onBroken }: GuardedFetchOptions,
-  stop: () => void
+  stop: () => void,
+  isLate: () => boolean
 ): Response => {
   const { statusCode = 502 } = answer
   const headers = new Headers()
@@ -83,7 +94,9 @@ const responseOf = (
     answer.resume()
     return new Response(null, { status: statusCode, headers })
   }
-  return new Response(bodyOf(answer, answerBytesMax, onBroken, stop), {
+  // A call that nobody waits for any more is no reason to end those of others.
+  const broken = (why: string) => (isLate() ? undefined : onBroken(why))
+  return new Response(bodyOf(answer, answerBytesMax, broken, stop), {
     status: statusCode >= 200 && statusCode < 600 ? statusCode : 502,
     headers
   })

@@ -81,6 +81,8 @@ export const make = Effect.fnUntraced(function* (
     use: (use) =>
       Effect.flatMap(get, (one) =>
         use(one.session).pipe(
+          // Its time limit, perhaps: the server may hang.
+          Effect.onInterrupt(() => Effect.sync(() => one.session.doubt())),
           Effect.tap(() =>
             Effect.sync(() => {
               failures = 0

@@ -34,6 +34,9 @@ const Url = Schema.String.check(
   })
 )
 
+/** Default time limit of one call, in seconds. */
+export const callSecondsMaxDefault = 60
+
 /** One server: a program (`command`), or an address (`url`). */
 export const McpServerRule = Schema.Struct({
   /** First part of the names of its tools. */
