@@ -1,6 +1,7 @@
 /** Permissions for tool calls that a client's user gives. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import * as Permission from "../src/internal/Permission.ts"
 import { connected, end, optionsOf, type Run } from "./Connected.ts"
 
 describe("a call that needs a permission", () => {
@@ -33,7 +34,7 @@ describe("a call that needs a permission", () => {
           toolCall: {
             toolCallId: "apr-1",
             title: "github__comment (external_side_effect)",
-            content: [{ type: "content", content: { type: "text", text: '{"text":"hi"}' } }]
+            content: [{ type: "content", content: { type: "text", text: '```json\n{"text":"hi"}\n```' } }]
           }
         }
       ])
@@ -47,4 +48,12 @@ describe("a call that needs a permission", () => {
       assert.strictEqual(said(), "not allowed")
     })
   )
+
+  it("shows the whole arguments: no Markdown, no hidden character, no end of the fence", () => {
+    const shown = Permission.fenced('{"text":"```` <!-- ![x](https://evil.example) --> \u202e\ufe0f\u{e0041}"}')
+    assert.strictEqual(
+      shown,
+      '`````json\n{"text":"```` <!-- ![x](https://evil.example) --> \\u202e\\ufe0f\\udb40\\udc41"}\n`````'
+    )
+  })
 })

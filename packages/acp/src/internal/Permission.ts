@@ -16,6 +16,25 @@ const options: RequestPermissionRequest["options"] = [
   { optionId: "deny", name: "Deny", kind: "reject_once" }
 ]
 
+/** Characters that nobody sees, or that change the order of others. */
+const unseen = /[\p{C}\p{DI}\u2028\u2029\u2800]/gu
+
+const escaped = (text: string): string =>
+  text.replaceAll(unseen, (character) =>
+    Array.from(
+      { length: character.length },
+      (_, at) => `\\u${character.charCodeAt(at).toString(16).padStart(4, "0")}`
+    ).join("")
+  )
+
+/** Shows text of an agent as it is. A client renders text as Markdown, which could hide a part, or load an image. */
+export const fenced = (text: string): string => {
+  const shown = escaped(text)
+  const longest = Math.max(0, ...(shown.match(/`+/gu) ?? []).map((run) => run.length))
+  const fence = "`".repeat(Math.max(3, longest + 1))
+  return `${fence}json\n${shown}\n${fence}`
+}
+
 /** Returns whether the user allows the call. A client that cannot ask has not allowed it. */
 export const ask = ({ arguments: text, id, title }: AcpQuestion, send: Ask): Effect.Effect<boolean> =>
   Effect.tryPromise((signal) =>
@@ -26,7 +45,7 @@ export const ask = ({ arguments: text, id, title }: AcpQuestion, send: Ask): Eff
           title,
           kind: "other",
           status: "pending",
-          content: [{ type: "content", content: { type: "text", text } }]
+          content: [{ type: "content", content: { type: "text", text: fenced(text) } }]
         },
         options
       },
