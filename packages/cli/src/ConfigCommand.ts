@@ -118,10 +118,8 @@ const decodeSender = Schema.decodeUnknownEffect(
   { errors: "all" }
 )
 
-/** The names of tools that this host offers. */
-const offered = Effect.gen(function* () {
-  return HostTools.namesOf(yield* HostTools.make(yield* Settings, undefined))
-}).pipe(Effect.scoped)
+/** The names of tools that this host offers. A check starts no server. */
+const offered = Effect.flatMap(Settings, HostTools.namesWithoutServers).pipe(Effect.scoped)
 
 const load = Effect.fnUntraced(function* (file: string, toolNames: ReadonlyArray<string>) {
   const { runtimeImage } = yield* Settings

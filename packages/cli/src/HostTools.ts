@@ -39,8 +39,8 @@ export const make = Effect.fnUntraced(function* (
     // No run exists yet: the tools of a server with a connection are listed by the operator.
     McpTools.make(servers).pipe(
       Effect.provideService(ConnectionUser, Connections.operator(settings)),
-      Effect.mapError(({ message, remedy }) =>
-        refusal("configuration", `COGNI_MCP_SERVERS_FILE: ${message}`, remedy)
+      Effect.mapError(({ detail, remedy, server }) =>
+        refusal("configuration", `COGNI_MCP_SERVERS_FILE: the MCP server ${server} ${detail}`, remedy)
       )
     )
   ]).pipe(Effect.provideService(ConnectionBroker, broker))
@@ -65,6 +65,14 @@ export const namesOf = (tools: ReadonlyArray<Tool>): ReadonlyArray<string> => [
   ...toolNames,
   ...tools.map(({ name }) => dottedName(name))
 ]
+
+/** The names that {@link namesOf} returns, with `SERVER.*` for the tools of MCP servers, which are not started. */
+export const namesWithoutServers = Effect.fnUntraced(function* (
+  settings: Settings["Service"]
+): Effect.fn.Return<ReadonlyArray<string>, Refusal, Scope.Scope> {
+  const servers = yield* Effect.fromResult(settings.mcpServers)
+  return [...namesOf(yield* make(settings, undefined, [])), ...servers.map(({ rule }) => `${rule.name}.*`)]
+})
 
 /** Returns the tools that a chat agent names. No profile includes them: they act with credentials of the account. */
 export const named = (

@@ -72,6 +72,29 @@ describe("config check", () => {
     })
   )
 
+  it.effect("accepts the tools of MCP servers, and starts none of them", () =>
+    Effect.gen(function* () {
+      const fs = yield* FileSystem.FileSystem
+      const directory = yield* fs.makeTempDirectoryScoped()
+      const servers = `${directory}/servers.json`
+      // A server that cannot be started.
+      const server = { name: "acme", command: "/nonexistent/server", tools: { "*": "read_only" } }
+      yield* fs.writeFileString(servers, JSON.stringify([server]))
+      const named = (tool: string) =>
+        configIn(
+          { COGNI_MCP_SERVERS_FILE: servers },
+          good.replace("{assistant: {}", `{assistant: {tool_overrides: {allow: [${tool}]}}`),
+          "check",
+          "FILE"
+        )
+      for (const tool of ["acme.echo", '"acme.*"']) {
+        const { code, stderr } = yield* named(tool)
+        assert.strictEqual(code, 0, stderr)
+      }
+      assert.strictEqual((yield* named("other.echo")).code, 65)
+    }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
+  )
+
   it.effect("lists every problem with its position, like a compiler, and their number", () =>
     Effect.gen(function* () {
       const bad = good

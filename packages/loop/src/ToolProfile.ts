@@ -74,13 +74,18 @@ export const toolsOf = (profile: ToolProfile, registered: ReadonlyArray<string>)
 /** Tool names that a configuration may use, if the host adds no tools. */
 export const toolNames: ReadonlyArray<string> = profiledTools.map(({ name }) => name)
 
-/** Returns the override entries that match neither a registered tool nor a tool of a profile. */
+/**
+ * Returns the override entries that match neither a registered tool nor a tool of a profile. A registered `acme.*` stands
+ * for any tool of a server that is not asked.
+ */
 export const unknownNames = (
   { allow = [], deny = [] }: ToolOverrides,
   registered: ReadonlyArray<string>
 ): ReadonlyArray<string> => {
   const known = [...registered, ...toolNames]
-  return [...new Set([...allow, ...deny])].filter((entry) => !known.some((name) => covers(entry, name)))
+  return [...new Set([...allow, ...deny])].filter(
+    (entry) => !known.some((name) => covers(entry, name) || (name.endsWith(".*") && covers(name, entry)))
+  )
 }
 
 /** The properties of a tool that a profile decides on. */
