@@ -50,7 +50,9 @@ describe("a call that needs a permission", () => {
   )
 
   it("shows the whole arguments: no Markdown, no hidden character, no end of the fence", () => {
-    const shown = Permission.fenced('{"text":"```` <!-- ![x](https://evil.example) --> \u202e\ufe0f\u{e0041}"}')
+    const shown = Permission.fenced(
+      '{"text":"```` <!-- ![x](https://evil.example) --> \u202e\ufe0f\u{e0041}"}'
+    )
     assert.strictEqual(
       shown,
       '`````json\n{"text":"```` <!-- ![x](https://evil.example) --> \\u202e\\ufe0f\\udb40\\udc41"}\n`````'
