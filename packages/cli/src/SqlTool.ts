@@ -4,7 +4,8 @@ import * as ToolUse from "@cogni/sandbox-connections/ToolUse"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import * as ReadOnlyQuery from "@cogni/sandbox-sql/ReadOnlyQuery"
-import { Effect, type Redacted, Schema } from "effect"
+import { Effect, type Redacted, Schema, Semaphore } from "effect"
+import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Refusal } from "./Failure.ts"
 import * as JsonFile from "./JsonFile.ts"
 
@@ -25,6 +26,15 @@ const SqlTool = Schema.Struct({
 )
 
 export type SqlTool = typeof SqlTool.Type
+
+/** Concurrent queries of this host. */
+const queriesMax = 4
+
+/** Concurrent queries of one run, which leave room for others. */
+const runQueriesMax = 2
+
+/** Longest words about a failed query, in characters. */
+const detailCharactersMax = 700
 
 const fileBytesMax = 64 * 1024
 
@@ -54,11 +64,39 @@ const Answer = Schema.Struct({
 export const make = (
   settings: SqlTool | undefined
 ): Effect.Effect<ReadonlyArray<Tool.Tool>, never, ConnectionBroker> =>
-  Effect.map(ConnectionBroker, (broker) => (settings === undefined ? [] : [toolOf(settings, broker)]))
+  Effect.gen(function* () {
+    const broker = yield* ConnectionBroker
+    const turn = turnsOf(yield* Semaphore.make(queriesMax))
+    return settings === undefined ? [] : [toolOf(settings, broker, turn)]
+  })
+
+/** Lets the queries of a run begin: the others wait. */
+const turnsOf = (all: Semaphore.Semaphore) => {
+  const runs = new Map<RunId, { readonly own: Semaphore.Semaphore; users: number }>()
+  const enter = (runId: RunId) =>
+    Effect.sync(() => {
+      const run = runs.get(runId) ?? { own: Semaphore.makeUnsafe(runQueriesMax), users: 0 }
+      run.users += 1
+      runs.set(runId, run)
+      return run
+    })
+  return (runId: RunId) =>
+    <A, E>(query: Effect.Effect<A, E>): Effect.Effect<A, E> =>
+      Effect.acquireUseRelease(
+        enter(runId),
+        ({ own }) => own.withPermit(all.withPermit(query)),
+        (run) =>
+          Effect.sync(() => {
+            run.users -= 1
+            if (run.users === 0) runs.delete(runId)
+          })
+      )
+}
 
 const toolOf = (
   { connection, credentialServer, database, description }: SqlTool,
-  broker: ConnectionBroker["Service"]
+  broker: ConnectionBroker["Service"],
+  turn: ReturnType<typeof turnsOf>
 ): Tool.Tool => {
   const { bytesMax, rowsMax, secondsMax, sqlCharactersMax } = ReadOnlyQuery.limits
   return Tool.make({
@@ -75,7 +113,7 @@ const toolOf = (
     output: Answer,
     runtimeSecondsMax: secondsMax + 45,
     resultBytesMax: bytesMax * 2,
-    execute: ({ sql }) =>
+    execute: ({ sql }, { runId }) =>
       (connection === undefined
         ? answered(ReadOnlyQuery.run(database, sql), undefined)
         : ToolUse.call(
@@ -95,7 +133,10 @@ const toolOf = (
                     detail: "the credential of this tool is for another server"
                   })
           )
-      ).pipe(Effect.mapError((problem) => new Tool.ToolFailed(problem)))
+      ).pipe(
+        turn(runId),
+        Effect.mapError((problem) => new Tool.ToolFailed(problem))
+      )
   })
 }
 
@@ -113,7 +154,11 @@ const answered = (
   query.pipe(
     Effect.mapError(({ detail, reason }): ToolUse.ToolProblem => ({
       code: codes[reason],
-      detail: secret === undefined ? detail : KeyInjection.scrub(detail, secret)
+      // Cut last: the rest of a credential that is cut before would not be found.
+      detail: (secret === undefined ? detail : KeyInjection.scrub(detail, secret)).slice(
+        0,
+        detailCharactersMax
+      )
     })),
     Effect.filterOrFail(
       ({ rows }) => secret === undefined || !KeyInjection.repeats(JSON.stringify(rows), secret),

@@ -256,6 +256,26 @@ describe("HostTools", () => {
     })
   )
 
+  it.live("answers many queries of a run at once, and those of another run between them", () =>
+    Effect.gen(function* () {
+      const { file, tools } = yield* place
+      const path = file("data.db", "")
+      const made = yield* tools({
+        COGNI_SQL_TOOL_FILE: file("sql.json", { database: { type: "sqlite", path } })
+      })
+      const query = made.find(({ name }) => name === "sql__query")!
+      const done: Array<string> = []
+      const ask = (runId: string) =>
+        Effect.tap(query.call({ sql: "SELECT 1 AS a" }, { ...context, runId: RunId.RunId.make(runId) }), () =>
+          Effect.sync(() => done.push(runId))
+        )
+      const many = Array.from({ length: 8 }, () => ask("run-12345678"))
+      yield* Effect.all([...many, ask("run-87654321")], { concurrency: "unbounded" })
+      assert.lengthOf(done, 9)
+      assert.notStrictEqual(done.at(-1), "run-87654321")
+    })
+  )
+
   it.effect("uses one broker in a process, and records the run of each use", () =>
     Effect.gen(function* () {
       const { connections, environment, file } = yield* place

@@ -124,6 +124,18 @@ describe("a query of SQLite", () => {
     })
   )
 
+  it.live("has a limit on temporary files", () =>
+    Effect.gen(function* () {
+      const { query } = yield* sqlite
+      const endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+      const [reason, detail] = yield* failure(
+        query(`${endless} SELECT count(*) FROM (SELECT DISTINCT zeroblob(900000) || i AS v FROM n)`)
+      )
+      assert.strictEqual(reason, "failed")
+      assert.include(detail, "disk")
+    })
+  )
+
   it.live("says that a missing database cannot be read, and makes none", () =>
     Effect.gen(function* () {
       const { directory } = yield* sqlite

@@ -148,6 +148,6 @@ const failureOf = ({ reason }: SqlError): QueryFailed => {
   const words = cause instanceof Error ? cause.message : _tag
   return new QueryFailed({
     reason: "failed",
-    detail: `the database refused the query, which must be one SELECT that only reads: ${words.slice(0, 500)}`
+    detail: `the database refused the query, which must be one SELECT that only reads: ${words}`
   })
 }

@@ -56,6 +56,9 @@ try {
 process.stdout.write(JSON.stringify(told))`
 ].join("\n")
 
+/** Temporary files of a query are on the disk of the host: at most 64 MiB each, in blocks of 512 bytes. */
+const limited = 'ulimit -f 131072 && exec "$0" "$@"'
+
 const Told = Schema.Union([
   Schema.Struct({
     rows: Schema.Array(Schema.Record(Schema.String, Schema.Unknown)),
@@ -74,8 +77,17 @@ export const run = Effect.fnUntraced(function* (
   const { bytesMax, rowsMax, secondsMax } = limits
   const { stdout } = yield* HostProgram.run(
     {
-      name: process.execPath,
-      argv: ["--no-warnings", "--max-old-space-size=64", "--input-type=module", "--eval", program],
+      name: "/bin/sh",
+      argv: [
+        "-c",
+        limited,
+        process.execPath,
+        "--no-warnings",
+        "--max-old-space-size=64",
+        "--input-type=module",
+        "--eval",
+        program
+      ],
       env: {},
       runtimeSecondsMax: secondsMax,
       stdoutBytesMax: bytesMax * 2
