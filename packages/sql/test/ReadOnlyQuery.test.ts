@@ -60,6 +60,7 @@ describe("a query of SQLite", () => {
       })
       const named = yield* query("WITH a AS (SELECT count(*) AS n FROM notes) SELECT n FROM a")
       assert.deepStrictEqual(named.rows, [{ n: 3 }])
+      assert.deepStrictEqual((yield* query("SELECT 9e999 AS n")).rows, [{ n: "Infinity" }])
     })
   )
 
@@ -282,6 +283,16 @@ describe("a query of PostgreSQL", () => {
         assert.notInclude(words, "reader")
       })
     )
+  })
+
+  it("has numbers as text that JSON does not have, and fails for a date that nothing shows", () => {
+    assert.deepStrictEqual(ReadOnlyPostgres.plain([Number.NaN, Number.POSITIVE_INFINITY, 1, 2n]), [
+      "NaN",
+      "Infinity",
+      1,
+      "2"
+    ])
+    assert.throws(() => ReadOnlyPostgres.plain(new Date(Number.NaN)))
   })
 
   it.each(["SELECT PG_SLEEP(1)", "select dblink_connect('x')", "SELECT 'lo_export'", "SELECT u& 'x'"])(

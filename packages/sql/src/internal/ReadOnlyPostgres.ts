@@ -37,6 +37,8 @@ export const run = (
   if (refused !== undefined) return new QueryFailed({ reason: "refused", detail: refused })
   const isSocket = place.host.startsWith("/")
   return read(sql).pipe(
+    // A decoder of the client, or a date out of range.
+    Effect.catchDefect(() => Effect.fail(unshown)),
     Effect.provide(
       PgClient.layer({
         ...(isSocket
@@ -111,11 +113,22 @@ const mighty = new QueryFailed({
     "nothing is read with it. The operator of the host can name a role that only reads"
 })
 
-const plain = (value: unknown): unknown => {
+/** Converts a value to JSON. Throws for a date that JavaScript does not have, such as infinity. */
+export const plain = (value: unknown): unknown => {
   if (typeof value === "bigint") return String(value)
+  // JSON has no infinity, and would say null.
+  if (typeof value === "number") return Number.isFinite(value) ? value : String(value)
   if (value instanceof Uint8Array) return { bytes: value.byteLength }
+  if (Array.isArray(value)) return value.map(plain)
   return value instanceof Date ? value.toISOString() : value
 }
+
+const unshown = new QueryFailed({
+  reason: "failed",
+  detail:
+    "the answer has a value of a kind that cannot be shown. Name the columns, and cast each that is no number, date " +
+    "or text to text"
+})
 
 /** Functions that act although a transaction only reads, and those that run SQL from a text. */
 const acting = new RegExp(

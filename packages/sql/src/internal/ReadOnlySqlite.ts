@@ -22,7 +22,8 @@ for await (const piece of process.stdin) given += piece`,
 const plain = (value) =>
   typeof value === "bigint"
     ? Number.isSafeInteger(Number(value)) ? Number(value) : String(value)`,
-  `    : value instanceof Uint8Array ? { bytes: value.byteLength } : value
+  `    : value instanceof Uint8Array ? { bytes: value.byteLength }
+    : typeof value === "number" && !Number.isFinite(value) ? String(value) : value
 const answer = () => {
   const limits = { length: valueBytesMax, attach: 0 }`,
   `  const db = new DatabaseSync(path, { readOnly: true, allowExtension: false, limits })
