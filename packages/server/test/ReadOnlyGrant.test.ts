@@ -31,18 +31,33 @@ const decided: Readonly<Record<string, "yes" | "no">> = {
   "GET /api/v1/runs/{id}/events": "yes",
   "GET /api/v1/runs/{id}/patch": "yes",
   "GET /api/v1/runs/{id}/recording": "yes",
+  "POST /api/v1/personalities": "no",
+  "PATCH /api/v1/personalities/{name}": "no",
   "POST /api/v1/runs/{id}/relay/retry": "no",
   "GET /api/v1/runs/{id}/stderr": "yes",
   "GET /api/v1/runs/{id}/stdout": "yes",
   "GET /api/v1/runs/{id}/tools": "yes",
   "DELETE /api/v1/sign-in": "yes",
   "GET /api/v1/sign-in": "yes",
-  "POST /api/v1/sign-in": "yes"
+  "POST /api/v1/sign-in": "yes",
+  "POST /api/v1/skills": "no",
+  "PATCH /api/v1/skills/{name}": "no",
+  "GET /api/v1/threads": "yes",
+  "GET /api/v1/threads/{key}": "yes",
+  "DELETE /api/v1/threads/{key}": "no"
 }
 
 const endpoints = Object.entries(OpenApi.fromApi(ServerApi).paths).flatMap(([path, item]) =>
   Object.keys(item).map((method) => ({ method: method.toUpperCase(), path }))
 )
+
+/** Values for the parts of a path. */
+const parts = (runId: string): Readonly<Record<string, string>> => ({
+  id: runId,
+  callId: "call-1",
+  key: "0".repeat(32),
+  name: "x"
+})
 
 const readOnly = { allowSandbox: true, permissions: { readOnly: true, approve: true, seeGrants: true } }
 
@@ -63,13 +78,14 @@ describe("a read-only grant", () => {
         const { runId } = yield* (yield* server.caller()).open(question)
         const { headers } = yield* server.caller(readOnly)
         for (const { method, path } of endpoints) {
-          const url = `${server.url}${path.replace("{id}", runId).replace("{callId}", "call-1")}`
+          const filled = path.replace(/\{(\w+)\}/gu, (_, part: string) => parts(runId)[part]!)
+          const url = `${server.url}${filled}`
           const { reason, status } = yield* Effect.promise(async (signal) => {
             const abort = new AbortController()
             const response = await fetch(url, {
               method,
               headers: { ...headers, "content-type": "application/json" },
-              body: method === "POST" ? JSON.stringify(question) : null,
+              body: method === "POST" || method === "PATCH" ? JSON.stringify(question) : null,
               signal: AbortSignal.any([signal, abort.signal])
             })
             const isJson = response.headers.get("content-type")?.includes("json") === true
