@@ -61,8 +61,6 @@ export interface ProposalsOptions extends PersonalityCatalog.CatalogOptions {
   readonly repository: string
   /** Branch to propose changes of. Default: the branch that the repository's HEAD names. */
   readonly baseBranch?: string | undefined
-  /** Names that agents have without the repository, so that no file may take them. */
-  readonly namesTaken?: ReadonlyArray<string> | undefined
   /** Proposals at once (default 2). More wait. */
   readonly concurrentMax?: number | undefined
 }

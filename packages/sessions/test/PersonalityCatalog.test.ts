@@ -39,7 +39,8 @@ const read = (...made: Parameters<typeof directory>) =>
   Effect.flatMap(directory(...made), (path) =>
     Effect.result(
       PersonalityCatalog.read(WorkspaceFiles.make({ workspace: path, alias: path }), {
-        agentTools: { openclaw: ["read", "exec"], codex: [] }
+        agentTools: { openclaw: ["read", "exec"], codex: [] },
+        namesTaken: ["coder"]
       })
     )
   )
@@ -79,6 +80,11 @@ describe("a catalog", () => {
     ],
     ["a name in upper case", { "personalities/Poet.md": personality() }, "NAME.md"],
     ["a name that looks like another", { "personalities/сoder.md": personality() }, "NAME.md"],
+    [
+      "the name of a built-in one",
+      { "personalities/coder.md": personality() },
+      "coder.md: Expected another name"
+    ],
     ["another kind of file", { "personalities/x.txt": "" }, "NAME.md"],
     ["a directory of personalities", { "personalities/x/y.md": "" }, "NAME.md"],
     ["a file instead of the directory", { personalities: "" }, "Expected a directory"],

@@ -60,6 +60,8 @@ export class CatalogInvalid extends Schema.TaggedError<CatalogInvalid>()("Catalo
 export interface CatalogOptions extends Pick<Configuration.ParseOptions, "runtimeImage" | "toolNames"> {
   /** Agents that can have personalities, and the tools of each that one can deny. Default: any. */
   readonly agentTools?: Readonly<Record<string, ReadonlyArray<string>>> | undefined
+  /** Names of built-in personalities: a file of that name would replace one. */
+  readonly namesTaken?: ReadonlyArray<string> | undefined
 }
 
 /** Reads a directory, or fails with every problem in it. */
@@ -74,7 +76,12 @@ export const read = Effect.fnUntraced(function* (
   }
   const root = yield* files.list(".")
   const skills = yield* skillsOf(files, kindIn(root, skillsDirectory), report)
-  const personalities = yield* personalitiesOf(files, kindIn(root, personalitiesDirectory), report)
+  const personalities = yield* personalitiesOf(
+    files,
+    kindIn(root, personalitiesDirectory),
+    report,
+    options.namesTaken
+  )
   for (const [name, one] of Object.entries(personalities))
     report(personalityPath(name), references(one, skills, options.agentTools))
   const configuration = yield* configurationOf(files, kindIn(root, configurationFile), report, options)
@@ -111,7 +118,12 @@ const entriesOf = Effect.fnUntraced(function* (files: Reader, kind: Kind, name: 
   return found.slice(0, entriesMax)
 })
 
-const personalitiesOf = Effect.fnUntraced(function* (files: Reader, kind: Kind, report: Report) {
+const personalitiesOf = Effect.fnUntraced(function* (
+  files: Reader,
+  kind: Kind,
+  report: Report,
+  namesTaken: CatalogOptions["namesTaken"] = []
+) {
   const found: Record<string, Personality.Personality> = {}
   for (const entry of yield* entriesOf(files, kind, personalitiesDirectory, report)) {
     const path = `${personalitiesDirectory}/${shown(entry.name)}`
@@ -120,6 +132,10 @@ const personalitiesOf = Effect.fnUntraced(function* (files: Reader, kind: Kind, 
       report(path, [
         whole("Expected a regular file named NAME.md, in lower-case letters, digits, `_` and `-`")
       ])
+      continue
+    }
+    if (namesTaken.includes(name)) {
+      report(path, [whole("Expected another name: this one is built in")])
       continue
     }
     const text = yield* textOf(files, personalityPath(name), Personality.instructionsBytesMax * 2)
