@@ -70,6 +70,14 @@ describe("a file of a personality", () => {
     ["a right-to-left override", "---\n---\nx\u202ey\n", "U+202E in line 1"],
     ["an invisible tag", "---\n---\nx\n\u{e0041}\n", "U+E0041 in line 2"],
     ["a zero-width space", "---\ndescription: a\u200bb\n---\nx\n", "U+200B"],
+    ["text in selectors of variants", "---\n---\nx😀\u{e0141}\u{e0142}\n", "U+E0141 in line 1"],
+    ["a selector after a letter", "---\n---\nx\ufe0f\n", "U+FE0F"],
+    ["two selectors after an emoji", "---\n---\n❤\ufe0f\ufe0e\n", "U+FE0E"],
+    ["a joiner between letters", "---\n---\nx\u200dy\n", "U+200D"],
+    ["a Hangul filler", "---\n---\nx\u3164\n", "U+3164"],
+    ["a grapheme joiner", "---\n---\nx\u034f\n", "U+034F"],
+    ["an empty Braille pattern", "---\n---\nx\u2800\n", "U+2800"],
+    ["a Mongolian selector", "---\n---\nx\u180b\n", "U+180B"],
     ["an escape of a terminal", "---\n---\nx\u001b[2J\n", "U+001B"],
     ["lines of Windows", "---\n---\nx\r\ny\n", "U+000D"],
     ["more than 32 KiB", `---\n---\n${"ü".repeat(16 * 1024)}x\n`, "at most 32768 bytes"]
@@ -77,6 +85,10 @@ describe("a file of a personality", () => {
     const problems = problemsOf(Personality.parse(text))
     assert.isTrue(problems.length > 0)
     assert.include(problems.join("\n"), says)
+  })
+
+  it.each(["❤️", "👨‍👩‍👧", "👩🏽‍💻", "🏳️‍🌈", "שלום", "日本語", "한국어", "e\u0301"])("may have the text %s", (text) => {
+    assert.isTrue(isPersonality({ instructions: text }))
   })
 
   it("has the name of its directory, if it is of a skill", () => {

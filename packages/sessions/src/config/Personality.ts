@@ -29,8 +29,18 @@ export const SkillName = Schema.String.check(
   })
 )
 
-/** Controls, format characters, private use and lone surrogates; not the joiner of emoji, line feeds and tabs. */
-const invisible = /(?![\n\t\u200d])[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029]/u
+/**
+ * Controls, format characters, selectors, fillers, and code points that nothing shows; not line feeds and tabs.
+ *
+ * In an emoji, one selector and the joiners between its parts have an effect that a reviewer sees.
+ */
+const invisible = new RegExp(
+  "(?![\\n\\t])" +
+    "(?!(?<=\\p{Extended_Pictographic})\\ufe0f)" +
+    "(?!(?<=[\\p{Extended_Pictographic}\\p{Emoji_Modifier}\\ufe0f])\\u200d(?=\\p{Extended_Pictographic}))" +
+    "[\\p{C}\\p{DI}\\u2028\\u2029\\u2800]",
+  "u"
+)
 
 const visible = Schema.makeFilter((text: string) => {
   const at = text.search(invisible)
