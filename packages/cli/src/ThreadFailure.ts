@@ -10,7 +10,7 @@ import { oneLine } from "./TerminalText.ts"
 
 const exits: Record<(ThreadLost | ThreadNotFound | ThreadRefusal)["_tag"], ExitName> = {
   ThreadBusy: "unavailable",
-  ThreadFilesFailed: "input",
+  ThreadFilesFailed: "unavailable",
   ThreadFilesLost: "notFound",
   ThreadLimitReached: "input",
   ThreadLost: "unavailable",
@@ -19,11 +19,20 @@ const exits: Record<(ThreadLost | ThreadNotFound | ThreadRefusal)["_tag"], ExitN
   ThreadsUnavailable: "unavailable"
 }
 
-/** Each message is a problem and what to do about it, as sentences. */
 export const refusalOf = (error: ThreadLost | ThreadNotFound | ThreadRefusal): Refusal => {
-  const [problem = "", ...remedy] = error.message.split(". ")
   const { _tag: reason } = error
-  return refusal(exits[reason], oneLine(problem), oneLine(remedy.join(". ")), { reason })
+  const [problem, remedy] = partsOf(error)
+  return refusal(exits[reason], oneLine(problem), oneLine(remedy), { reason })
+}
+
+/** The problem, and what to do about it: the last sentence of a message. A path in it may contain a period. */
+const partsOf = (error: ThreadLost | ThreadNotFound | ThreadRefusal): readonly [string, string] => {
+  if (error._tag === "ThreadNotFound")
+    return ["there is no such thread", "List them with: cogni-sandbox threads list"]
+  const { message } = error
+  const end =
+    error._tag === "ThreadsUnavailable" ? message.length - error.remedy.length - 2 : message.lastIndexOf(". ")
+  return [message.slice(0, end), message.slice(end + 2)]
 }
 
 export const notAKey = (typed: string): Refusal =>

@@ -100,7 +100,7 @@ describe("threads", () => {
           yield* (yield* open).begin
           const busy = yield* command("remove", key)
           assert.strictEqual(busy.code, 69)
-          assert.include(busy.stderr, "another turn of this thread is running")
+          assert.include(busy.stderr, "a turn of this thread is running")
           assert.isTrue(existsSync(directory))
         })
       )

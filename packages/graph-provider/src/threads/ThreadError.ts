@@ -1,14 +1,14 @@
 /** Reasons why a turn of a thread cannot run, or a thread cannot be removed. */
 import { Schema } from "effect"
 
-/** Another turn of the thread is running. One thread has one turn at a time. */
+/** Another turn of the thread is running, or it is being removed. One thread has one turn at a time. */
 export class ThreadBusy extends Schema.TaggedError<ThreadBusy>()("ThreadBusy", {
   /** Seconds after which the thread is free, if the other turn has ended without saying so. */
   retrySeconds: Schema.Int
 }) {
   readonly isRetryable = true
   override get message(): string {
-    return "another turn of this thread is running. Wait until it has ended, and send this one again"
+    return "a turn of this thread is running, or the thread is being removed. Wait until that has ended, and try again"
   }
 }
 
@@ -38,19 +38,19 @@ export class ThreadFilesLost extends Schema.TaggedError<ThreadFilesLost>()("Thre
       : "the files of this thread are on another host"
     return (
       `${where}. Its history is still there. ` +
-      (this.isHere ? "Restore them" : "Send the turn to that host") +
-      ", or reset the thread: its next turn then begins with empty files, and receives the history as text"
+      (this.isHere ? "Restore them" : "Continue or remove it on that host") +
+      ", or reset it: its next turn then begins with empty files, and receives the history as text"
     )
   }
 }
 
-/** A turn lost its thread: its host was stopped or could not reach the database for too long. */
+/** A turn or a removal lost its thread: its host was stopped or could not reach the database for too long. */
 export class ThreadLost extends Schema.TaggedError<ThreadLost>()("ThreadLost", {}) {
   readonly isRetryable = true
   override get message(): string {
     return (
-      "this turn could not keep its thread, because the database did not answer in time. " +
-      "It is not part of the history. Send it again"
+      "the thread was lost, because the database did not answer in time. " +
+      "A turn is not part of the history then. Try again"
     )
   }
 }

@@ -52,7 +52,7 @@ export const make = Effect.gen(function* () {
               Effect.logWarning(error.message),
               broken({
                 _tag: error._tag,
-                message: "the files of this thread could not be removed; see the log"
+                message: "the files of this thread could not be removed; see the log of the server"
               })
             ),
           ThreadLost: broken,
