@@ -218,8 +218,8 @@ export const run = {
   ),
   thread: optional(
     "thread",
-    "ID",
-    "Conversation to continue: its files and the agent's memory are kept (default a run that remembers nothing)"
+    "NAME",
+    "Thread to continue, or to begin: its files and the agent's session are kept (default a run that remembers nothing)"
   ),
   ...repo,
   model,
@@ -257,7 +257,7 @@ export const run = {
   session: identifier(
     "session",
     "ID",
-    "Conversation that the run belongs to, as the upstream and the audit name it (default none)"
+    "Label of the conversation, for the upstream and the audit only; nothing is kept (default none)"
   ),
   proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container", "nginx"]).pipe(
     Flag.withDescription(

@@ -33,7 +33,7 @@ export const create = {
   ),
   readOnly: Flags.toggle(
     "read-only",
-    "Let the grant's holder see the account's runs, and change nothing; only with --user, --account and --expires-in"
+    "Let the grant's holder see the account's runs, and change nothing; only with --user, --account, --expires-in and --see-grants"
   ),
   approve: Flags.toggle(
     "approve",

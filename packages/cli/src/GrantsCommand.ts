@@ -169,14 +169,18 @@ const untilOf = ({ expiresAt }: ExecutionGrant): string => expiresAt?.toISOStrin
 
 /** Returns models, tools, packages, repositories and connections, each as one cell. */
 const opened = ({
-  permissions: { connections, models, packages = [], repositories = [], toolRules = [], tools = [] }
-}: ExecutionGrant): ReadonlyArray<string> => [
-  models?.join(" ") ?? "the server's",
-  [...tools, ...toolRules.map(ToolAccess.ruleText)].join(" ") || "none",
-  packages.join(" ") || "none",
-  repositories.join(" ") || "none",
-  connections?.map(ConnectionRuleText.format).join(" ") ?? "the server's"
-]
+  permissions: { connections, models, packages = [], readOnly, repositories = [], toolRules = [], tools = [] }
+}: ExecutionGrant): ReadonlyArray<string> => {
+  // A read-only grant executes nothing, so that it has no use of what the server opens.
+  const absent = readOnly === true ? "none" : "the server's"
+  return [
+    models?.join(" ") ?? absent,
+    [...tools, ...toolRules.map(ToolAccess.ruleText)].join(" ") || "none",
+    packages.join(" ") || "none",
+    repositories.join(" ") || "none",
+    connections?.map(ConnectionRuleText.format).join(" ") ?? absent
+  ]
+}
 
 const permissionsOf = (
   input: CreateInput,

@@ -52,6 +52,7 @@ describe("grants create", () => {
       assert.containSubset(grant, { scopes: [], allowSandbox: false, permissions: { readOnly: true } })
       assert.strictEqual(stderr, "")
       assert.match((yield* grants("show", grant.id)).stdout, /^state +read-only$/mu)
+      assert.match((yield* grants("list")).stdout, / none +none +none +none +none +never/u)
       for (const more of [["--allow-sandbox"], ["--approve"], ["--tool", "a__*"], ["--max-calls", "3"]]) {
         const refused = yield* grants("create", ...ana, "--read-only", ...more)
         assert.strictEqual(refused.code, 65, more.join(" "))

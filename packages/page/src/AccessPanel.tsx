@@ -73,6 +73,10 @@ const OwnGrant = ({ grant }: { readonly grant: Grant }): ReactElement => {
           ["Tools of the host", patterns(permissions["tools"], "none")],
           ["Rules for tools", rules(permissions["toolRules"])],
           ["Decisions about tool calls", permissions["approve"] === true ? "allowed" : undefined],
+          [
+            "Changes of personalities and skills",
+            permissions["propose"] === true ? "may be proposed" : undefined
+          ],
           ["Repositories", patterns(permissions["repositories"], "none")],
           ["Connections", uses(permissions["connections"]) ?? "those of the server, for these repositories"],
           ["Packages", patterns(permissions["packages"], "none")],
