@@ -56,7 +56,11 @@ export const capabilities: ReadonlyArray<Capability> = [
     cells: {
       run: flags("agent", "personality"),
       task: why("The loop of the host is its only agent."),
-      serve: { fields: ["graphId", "personality"], endpoints: ["GET /api/v1/ai/agents"] },
+      serve: {
+        fields: ["graphId", "personality"],
+        endpoints: ["GET /api/v1/ai/agents", "POST /api/v1/ai/chat"],
+        grant: ["graph", "allow-sandbox"]
+      },
       chat: keys("agent_configs", "routing"),
       mcp: onlyRuns,
       acp: flags("agent", "personality"),
@@ -70,7 +74,12 @@ export const capabilities: ReadonlyArray<Capability> = [
       task: why("The loop of the host has no personalities."),
       serve: {
         variables: ["COGNI_CONFIG_DIR", "COGNI_CONFIG_REPOSITORY"],
-        endpoints: ["POST /api/v1/personalities", "POST /api/v1/skills"],
+        endpoints: [
+          "POST /api/v1/personalities",
+          "PATCH /api/v1/personalities/{name}",
+          "POST /api/v1/skills",
+          "PATCH /api/v1/skills/{name}"
+        ],
         grant: ["propose"]
       },
       chat: why("Its agents are those of its own file."),
@@ -135,7 +144,7 @@ export const capabilities: ReadonlyArray<Capability> = [
       serve: {
         flags: ["max-calls", "max-output-tokens", "max-cost"],
         fields: ["budget"],
-        grant: ["max-calls", "max-cost"]
+        grant: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost", "stop-when-spent"]
       },
       chat: flags("max-calls", "max-input-tokens", "max-output-tokens", "max-cost"),
       mcp: noModelInMcp,
@@ -172,7 +181,13 @@ export const capabilities: ReadonlyArray<Capability> = [
     cells: {
       run: flags("audit-bodies"),
       task: flags("audit-bodies"),
-      serve: flags("audit-bodies"),
+      serve: {
+        flags: ["audit-bodies"],
+        endpoints: [
+          "GET /api/v1/runs/{id}/calls/{callId}/request",
+          "GET /api/v1/runs/{id}/calls/{callId}/answer"
+        ]
+      },
       chat: flags("audit-bodies"),
       mcp: noModelInMcp,
       acp: flags("audit-bodies"),
@@ -196,11 +211,27 @@ export const capabilities: ReadonlyArray<Capability> = [
     cells: {
       run: flags("tool"),
       task: why("Its loop has the tools of the sandbox; a run or a session has host tools."),
-      serve: { fields: ["toolIds"], grant: ["tool", "close-tool"] },
+      serve: {
+        fields: ["toolIds"],
+        endpoints: ["GET /api/v1/runs/{id}/tools"],
+        grant: ["tool", "close-tool"]
+      },
       chat: keys("agent_configs"),
       mcp: why("The client has tools of its own."),
       acp: flags("tool"),
       library: spec("tools")
+    }
+  },
+  {
+    name: "Tools of MCP servers, SQL and HTTP",
+    cells: {
+      run: variables("COGNI_MCP_SERVERS_FILE", "COGNI_SQL_TOOL_FILE", "COGNI_HTTP_TOOLS_FILE"),
+      task: why("It has no host tools."),
+      serve: variables("COGNI_MCP_SERVERS_FILE", "COGNI_SQL_TOOL_FILE", "COGNI_HTTP_TOOLS_FILE"),
+      chat: variables("COGNI_MCP_SERVERS_FILE", "COGNI_SQL_TOOL_FILE", "COGNI_HTTP_TOOLS_FILE"),
+      mcp: why("The client has tools of its own."),
+      acp: variables("COGNI_MCP_SERVERS_FILE", "COGNI_SQL_TOOL_FILE", "COGNI_HTTP_TOOLS_FILE"),
+      library: modules("proxy/tools/McpTools", "sql/ReadOnlyQuery", "proxy/tools/HttpTools")
     }
   },
   {
@@ -210,7 +241,11 @@ export const capabilities: ReadonlyArray<Capability> = [
       task: why("It has no host tools."),
       serve: {
         flags: ["approval-wait"],
-        endpoints: ["POST /api/v1/approvals/{id}"],
+        endpoints: [
+          "GET /api/v1/approvals",
+          "POST /api/v1/approvals/{id}",
+          "GET /api/v1/runs/{id}/approvals"
+        ],
         grant: ["ask-tool", "approve"]
       },
       chat: { flags: ["ask-tool", "close-tool", "approval-wait"], note: "decided with `approvals`" },
@@ -308,7 +343,10 @@ export const capabilities: ReadonlyArray<Capability> = [
     cells: {
       run: flags("workspace", "thread"),
       task: flags("workspace"),
-      serve: { fields: ["threadId", "remember"], endpoints: ["GET /api/v1/threads"] },
+      serve: {
+        fields: ["threadId", "remember"],
+        endpoints: ["GET /api/v1/threads", "GET /api/v1/threads/{key}", "DELETE /api/v1/threads/{key}"]
+      },
       chat: keys("sandbox.persistent_workspaces"),
       mcp: flags("workspace", "idle"),
       acp: flags("workspace"),
@@ -400,6 +438,42 @@ export const capabilities: ReadonlyArray<Capability> = [
     }
   },
   {
+    name: "Runs that outlive their caller",
+    cells: {
+      run: why("A command follows its run, and ends it when it ends."),
+      task: why("A command follows its task, and ends it when it ends."),
+      serve: {
+        endpoints: ["POST /api/v1/runs", "GET /api/v1/runs/{id}/answer", "DELETE /api/v1/runs/{id}"]
+      },
+      chat: why("A message gets one reply, within 15 minutes."),
+      mcp: why("Its sandbox ends with its client."),
+      acp: why("A prompt is cancelled when its editor leaves."),
+      library: modules("server/SandboxServer")
+    }
+  },
+  {
+    name: "Callers who only look",
+    cells: {
+      run: why("Whoever starts a command is the operator."),
+      task: why("Whoever starts a command is the operator."),
+      serve: {
+        endpoints: [
+          "POST /api/v1/sign-in",
+          "GET /api/v1/sign-in",
+          "DELETE /api/v1/sign-in",
+          "GET /api/v1/grants",
+          "GET /api/v1/connections",
+          "GET /api/v1/connections/{id}/uses"
+        ],
+        grant: ["read-only", "see-grants", "expires-in"]
+      },
+      chat: why("Each of its callers sends messages to an agent."),
+      mcp: why("Its only client runs commands."),
+      acp: why("Its only editor sends prompts."),
+      library: modules("graph-provider/grants/ExecutionGrant")
+    }
+  },
+  {
     name: "Records, events and recordings",
     cells: {
       run: note("`ps`, `top`, `logs`, `inspect`"),
@@ -409,7 +483,11 @@ export const capabilities: ReadonlyArray<Capability> = [
           "GET /api/v1/runs",
           "GET /api/v1/runs/{id}/events",
           "GET /api/v1/runs/{id}/recording",
-          "GET /api/v1/runs/{id}/audit"
+          "GET /api/v1/runs/{id}/audit",
+          "GET /api/v1/runs/{id}/audit/entries",
+          "GET /api/v1/runs/{id}/calls",
+          "GET /api/v1/runs/{id}/stdout",
+          "GET /api/v1/runs/{id}/stderr"
         ],
         flags: ["no-page"]
       },

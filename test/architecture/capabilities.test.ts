@@ -45,17 +45,21 @@ const has = (schema: Described | undefined, [name, ...rest]: ReadonlyArray<strin
   return name === undefined ? found !== undefined : has(found?.properties?.[name], rest)
 }
 
-const hasEndpoint = (text: string): boolean => {
-  const [method = "", path = ""] = text.split(" ")
-  return api.paths[path]?.[method.toLowerCase()] !== undefined
-}
+const endpoints = Object.entries(api.paths).flatMap(([path, item]) =>
+  Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`)
+)
+
+const beyond = (all: ReadonlyArray<string>, named: ReadonlyArray<string>) =>
+  all.filter((one) => !named.includes(one))
+
+const hasEndpoint = (text: string): boolean => endpoints.includes(text)
 
 const hasModule = (text: string): boolean => {
   const at = text.indexOf("/")
   const { exports } = JSON.parse(SourceTree.read(`packages/${text.slice(0, at)}/package.json`)) as {
     readonly exports: Readonly<Record<string, string>>
   }
-  return `./${text.slice(at + 1)}` in exports || exports["./*"] !== undefined
+  return `./${text.slice(at + 1)}` in exports
 }
 
 const variables = new Set(
@@ -106,8 +110,8 @@ const render = (): string =>
   `# Capabilities
 
 Where each capability is available. A test makes this page from the flags of the commands, the OpenAPI document of the
-server, the schema of a session's configuration and the modules of the packages. A sentence says why a front door does
-not have a capability.
+server, the schema of a session's configuration and the modules of the packages. Each flag of a front door and of
+\`grants create\`, and each endpoint, is on it. A sentence says why a front door does not have a capability.
 
 For \`serve\`, a name without dashes is a field of the body of \`POST /api/v1/ai/chat\`. For \`chat\`, it is a key of the
 [configuration](configuration.md). For the library, it is a field of the [spec](spec.md), or a module:
@@ -121,7 +125,7 @@ ${capabilities
   .join("\n")}`
 
 describe("capabilities", () => {
-  it.effect("each cell names what the code has, and each flag of a command is in a cell", () =>
+  it.effect("each cell names what the code has, and each flag, endpoint and permission is in a cell", () =>
     Effect.gen(function* () {
       const grant = yield* flagsOf("grants", "create")
       const offenders: Array<string> = []
@@ -140,6 +144,16 @@ describe("capabilities", () => {
           ...[...named].filter((flag) => !flags.includes(flag)).map((flag) => `${door} --${flag}: gone`)
         )
       }
+      const inCells = capabilities.flatMap(({ cells }) => cells.serve)
+      offenders.push(
+        ...beyond(
+          endpoints,
+          inCells.flatMap((cell) => cell.endpoints ?? [])
+        ).map((one) => `serve ${one}: in no cell`),
+        ...beyond(grant, ["output", ...inCells.flatMap((cell) => cell.grant ?? [])]).map(
+          (flag) => `grants create --${flag}: in no cell`
+        )
+      )
       none(offenders, "correct test/architecture/Capabilities.ts")
     })
   )
