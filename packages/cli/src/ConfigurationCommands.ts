@@ -8,8 +8,8 @@ const personalitiesCommandOf = () => Effect.promise(() => import("./Personalitie
 
 const proposed = (what: string) => `${what}, as a pull request to the repository of the configuration
 
-The whole configuration is checked with the change before anything is pushed. A repeated command finds the pull request
-of the first. Nothing takes effect before people merge it and deploy the configuration to COGNI_CONFIG_DIR.`
+All personalities and skills are checked with the change before anything is pushed. A repeated command finds the pull
+request of the first. Nothing takes effect before people merge it and deploy the configuration to COGNI_CONFIG_DIR.`
 
 const personalitiesListCommand = Command.make("list", { output: Flags.output }, (flags) =>
   Effect.flatMap(personalitiesCommandOf(), ({ list }) => list(flags))

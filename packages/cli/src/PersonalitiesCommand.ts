@@ -1,8 +1,8 @@
 /**
  * `personalities create|edit|list`, `skills create|edit`: propose changes of personalities and skills.
  *
- * A change ends as a pull request to the repository that holds the configuration, after the whole configuration was
- * checked with it. Nothing is loaded from here: an operator deploys what people have merged.
+ * A change ends as a pull request to the repository that holds the configuration, after all personalities and skills
+ * were checked with it. Nothing is loaded from here: an operator deploys what people have merged.
  */
 import { BaseBranch, OriginUrl } from "@cogni/sandbox-git-relay/Refs"
 import { RelayObserver } from "@cogni/sandbox-git-relay/GitRelay"
