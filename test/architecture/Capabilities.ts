@@ -454,8 +454,8 @@ export const capabilities: ReadonlyArray<Capability> = [
   {
     name: "Callers who only look",
     cells: {
-      run: why("Whoever starts a command is the operator."),
-      task: why("Whoever starts a command is the operator."),
+      run: why("The user who starts a command is the operator."),
+      task: why("The user who starts a command is the operator."),
       serve: {
         endpoints: [
           "POST /api/v1/sign-in",

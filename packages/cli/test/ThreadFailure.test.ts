@@ -28,7 +28,7 @@ describe("a refusal of a thread", () => {
     })
   }
 
-  it("does not speak of a turn that nobody sent", () => {
+  it("does not speak of sending a turn", () => {
     for (const error of [
       new ThreadError.ThreadBusy({ retrySeconds: 30 }),
       new ThreadError.ThreadFilesLost({ host: "a", isHere: false }),

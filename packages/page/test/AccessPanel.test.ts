@@ -1,4 +1,4 @@
-/** What a grant may do, as its holder sees it. */
+/** Permissions of a grant, as its holder sees them. */
 import { assert, describe, it } from "@effect/vitest"
 import { createElement } from "react"
 import { renderToStaticMarkup } from "react-dom/server"
