@@ -3,7 +3,7 @@ import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import { ThreadFilesFailed } from "@cogni/sandbox-graph-provider/threads/ThreadError"
 import { ThreadFiles } from "@cogni/sandbox-graph-provider/threads/ThreadFiles"
-import { ThreadKey } from "@cogni/sandbox-graph-provider/threads/Thread"
+import { FilesName } from "@cogni/sandbox-graph-provider/threads/Thread"
 import * as Threads from "@cogni/sandbox-graph-provider/threads/Threads"
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
@@ -18,14 +18,14 @@ import type { Settings } from "./Settings.ts"
 
 type Place = Pick<Settings["Service"], "stateDirectory">
 
-const pathOf = ({ stateDirectory }: Place, key: string): string =>
-  join(StateDirectory.paths(stateDirectory).threads, key)
+const pathOf = ({ stateDirectory }: Place, name: string): string =>
+  join(StateDirectory.paths(stateDirectory).threads, name)
 
 /** Whether a path is the directory of some thread. */
 export const isThread =
   (settings: Place) =>
   (path: string): boolean =>
-    Schema.is(ThreadKey)(basename(path)) && path === pathOf(settings, basename(path))
+    Schema.is(FilesName)(basename(path)) && path === pathOf(settings, basename(path))
 
 const failed = (path: string) => (error: unknown) =>
   new ThreadFilesFailed({
@@ -37,36 +37,43 @@ const failed = (path: string) => (error: unknown) =>
 
 /** The directories of threads. Their content is only mounted, measured and removed as a whole. */
 export const files = (settings: Place): ThreadFiles["Service"] => {
-  const at = <A>(key: ThreadKey, work: (path: string) => Promise<A>) =>
+  const at = <A>(name: FilesName, work: (path: string) => Promise<A>) =>
     Effect.suspend(() => {
-      const path = pathOf(settings, key)
+      const path = pathOf(settings, name)
       return attempt(
         () => work(path),
         (_message, thrown) => failed(path)(thrown)
       )
     })
-  const exists = (key: ThreadKey) => at(key, KeptDirectory.exists)
+  const exists = (name: FilesName) => at(name, KeptDirectory.exists)
+  const all = StateDirectory.paths(settings.stateDirectory).threads
   return ThreadFiles.of({
     host: HostOwner.machineName(),
     exists,
-    workspaceOf: (key) => ({ type: "directory", path: pathOf(settings, key), counts: "all" }),
-    acquire: (key) => at(key, (path) => KeptDirectory.acquire(path)),
-    bytesOf: (key) =>
-      Effect.flatMap(exists(key), (found) =>
+    workspaceOf: (name) => ({ type: "directory", path: pathOf(settings, name), counts: "all" }),
+    acquire: (name) => at(name, (path) => KeptDirectory.acquire(path)),
+    bytesOf: (name) =>
+      Effect.flatMap(exists(name), (found) =>
         found
-          ? Effect.mapError(HostWorkspace.bytesOf(pathOf(settings, key)), failed(pathOf(settings, key)))
+          ? Effect.mapError(HostWorkspace.bytesOf(pathOf(settings, name)), failed(pathOf(settings, name)))
           : Effect.succeed(0)
       ),
-    remove: (key) => Effect.mapError(HostTree.remove(pathOf(settings, key)), failed(pathOf(settings, key)))
+    remove: (name) =>
+      Effect.mapError(HostTree.remove(pathOf(settings, name)), failed(pathOf(settings, name))),
+    list: attempt(
+      () => KeptDirectory.list(all),
+      (_message, thrown) => failed(all)(thrown)
+    ).pipe(Effect.map((names) => names.filter(Schema.is(FilesName))))
   })
 }
 
 export const layer = (
-  settings: Pick<Settings["Service"], "database" | "stateDirectory" | "threads">
+  settings: Pick<Settings["Service"], "database" | "stateDirectory" | "threads">,
+  options?: Threads.Options
 ): Layer.Layer<never, Refusal> =>
   Records.inDatabase(
     settings,
-    Threads.layer(settings.threads).pipe(
+    Threads.layer(settings.threads, options).pipe(
       Layer.provide(SqlThreadStore.layer),
       Layer.provide(Layer.sync(ThreadFiles, () => files(settings)))
     ),

@@ -59,7 +59,8 @@ export const sweep = Effect.fnUntraced(function* (input: Output.Asked & { readon
   yield* Output.lines([
     ...swept.expired.map(({ key, threadId }) => `${removed} ${key}  ${oneLine(threadId)}`),
     ...swept.emptied.map(({ key, threadId }) => `${emptied} ${key}  ${oneLine(threadId)}`),
-    ...(swept.expired.length + swept.emptied.length === 0 ? ["nothing to remove"] : [])
+    ...swept.orphans.map((name) => `${removed} files of no thread: ${name}`),
+    ...(swept.expired.length + swept.emptied.length + swept.orphans.length === 0 ? ["nothing to remove"] : [])
   ])
   for (const { key, reason } of swept.failed)
     yield* output.stderr(`cogni-sandbox: thread ${key} could not be removed: ${oneLine(reason)}\n`)

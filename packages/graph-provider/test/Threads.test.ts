@@ -9,7 +9,7 @@ import * as ThreadFiles from "@cogni/sandbox-graph-provider/threads/ThreadFiles"
 import * as ThreadStore from "@cogni/sandbox-graph-provider/threads/ThreadStore"
 import * as Threads from "@cogni/sandbox-graph-provider/threads/Threads"
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Fiber, Layer, Schema } from "effect"
+import { Context, Deferred, Effect, Fiber, Layer, Schema } from "effect"
 import { TestClock } from "effect/testing"
 import * as ThreadSweep from "../src/threads/ThreadSweep.ts"
 
@@ -46,14 +46,24 @@ const world = Effect.fnUntraced(function* (
   limits: Partial<Thread.ThreadLimits> = {},
   changed: (
     store: ThreadStore.ThreadStore["Service"]
-  ) => Partial<ThreadStore.ThreadStore["Service"]> = () => ({})
+  ) => Partial<ThreadStore.ThreadStore["Service"]> = () => ({}),
+  how: {
+    /** Another host of the same store. */
+    readonly host?: string
+    readonly store?: ThreadStore.ThreadStore["Service"]
+    readonly options?: Threads.Options
+    readonly disk?: (
+      service: ThreadFiles.ThreadFiles["Service"]
+    ) => Partial<ThreadFiles.ThreadFiles["Service"]>
+  } = {}
 ) {
-  const files = ThreadFiles.makeMemory()
-  const memory = Context.get(yield* Layer.build(ThreadStore.layerMemory), ThreadStore.ThreadStore)
+  const files = ThreadFiles.makeMemory(how.host)
+  const memory =
+    how.store ?? Context.get(yield* Layer.build(ThreadStore.layerMemory), ThreadStore.ThreadStore)
   const store = ThreadStore.ThreadStore.of({ ...memory, ...changed(memory) })
-  const threads = yield* Threads.make({ ...Thread.defaultLimits, ...limits }).pipe(
+  const threads = yield* Threads.make({ ...Thread.defaultLimits, ...limits }, how.options).pipe(
     Effect.provideService(ThreadStore.ThreadStore, store),
-    Effect.provideService(ThreadFiles.ThreadFiles, files.service)
+    Effect.provideService(ThreadFiles.ThreadFiles, { ...files.service, ...how.disk?.(files.service) })
   )
   const open = (asked: string, more: Partial<Threads.AskedTurn> = {}) =>
     threads.open({
@@ -80,6 +90,9 @@ const world = Effect.fnUntraced(function* (
   return { failing, files, key, open, store, threads, turn }
 })
 
+const keyOf = (threadId: string) =>
+  Thread.keyOf({ billingAccountId: "acct", threadId: Thread.ThreadId.make(threadId) })
+
 const contents = ({ messages }: Threads.OpenTurn) => messages.map(({ content }) => content)
 
 describe("a turn", () => {
@@ -87,11 +100,12 @@ describe("a turn", () => {
     "continues the session of an agent that has its own, and sends it only what it does not know",
     () =>
       Effect.gen(function* () {
-        const { key, turn } = yield* world()
+        const { key, store, turn } = yield* world()
         const first = yield* turn("one")
         assert.strictEqual(first.session?.isNew, true)
         assert.strictEqual(first.session?.directory, `/workspace/.cogni/sessions/${first.session?.id}`)
-        assert.deepStrictEqual(first.workspace, { type: "directory", path: `/threads/${key}`, counts: "all" })
+        const path = `/threads/${(yield* store.find(key))?.files}`
+        assert.deepStrictEqual(first.workspace, { type: "directory", path, counts: "all" })
         const second = yield* turn("two")
         assert.deepStrictEqual(second.session, { ...first.session!, isNew: false })
         assert.deepStrictEqual(contents(second), ["two"])
@@ -221,20 +235,19 @@ describe("a turn", () => {
       const { files, key, open, store, threads, turn } = yield* world()
       yield* turn("one")
       const hold = { key, holder: "other host" }
-      yield* store.claimKnown(hold)
-      yield* store.begin(hold, { agent: "codex", host: "elsewhere" })
-      yield* store.release(hold)
+      const renamed = Effect.gen(function* () {
+        const { files: name } = (yield* store.claimKnown(hold))!
+        yield* store.begin(hold, { agent: "codex", host: "elsewhere", files: name! })
+        yield* store.release(hold)
+      })
+      yield* renamed
       assert.deepStrictEqual(contents(yield* turn("two")), ["one", "answer to one", "two"])
-      yield* store.claimKnown(hold)
-      yield* store.begin(hold, { agent: "codex", host: "elsewhere" })
-      yield* store.release(hold)
+      yield* renamed
       files.lose(key)
       const lost = yield* Effect.flip(Effect.scoped(open("three")))
       assert.deepInclude(lost, { _tag: "ThreadFilesLost", host: "elsewhere", isHere: false })
-      const error = yield* Effect.flip(threads.remove(key, { history: "remove" }))
-      assert.strictEqual(error._tag, "ThreadFilesLost")
-      yield* threads.remove(key, { history: "keep" })
       yield* threads.remove(key, { history: "remove" })
+      assert.deepStrictEqual(yield* threads.list({}), [])
     })
   )
 
@@ -258,7 +271,7 @@ describe("a turn", () => {
           const { workspace } = yield* turn("one", { billingAccountId, threadId })
           assert.strictEqual(workspace.type, "directory")
           if (workspace.type !== "directory") continue
-          assert.match(workspace.path, /^\/threads\/[0-9a-f]{32}$/u)
+          assert.match(workspace.path, /^\/threads\/[0-9a-f]{32}-[0-9a-f]{32}$/u)
           assert.isFalse(seen.has(workspace.path), `${billingAccountId} ${threadId}`)
           seen.add(workspace.path)
         }
@@ -318,6 +331,8 @@ describe("messagesOf", () => {
   })
 })
 
+const nothing = { expired: [], emptied: [], orphans: [], failed: [] }
+
 describe("a sweep", () => {
   it.effect("removes threads that were unused for too long, with their history and files", () =>
     Effect.gen(function* () {
@@ -325,16 +340,16 @@ describe("a sweep", () => {
       yield* turn("one")
       yield* TestClock.adjust("36 hours")
       yield* turn("new", { threadId: "new" })
-      assert.deepStrictEqual(yield* threads.sweep(), { expired: [], emptied: [], failed: [] })
+      assert.deepStrictEqual(yield* threads.sweep(), nothing)
       yield* TestClock.adjust("24 hours")
       const planned = yield* threads.sweep({ dryRun: true })
       assert.deepStrictEqual(
         planned.expired.map((thread) => thread.key),
         [key]
       )
-      assert.isTrue(yield* files.service.exists(key))
+      assert.lengthOf(files.sizesOf(key), 1)
       yield* threads.sweep()
-      assert.isFalse(yield* files.service.exists(key))
+      assert.lengthOf(files.sizesOf(key), 0)
       assert.lengthOf(yield* threads.list({}), 1)
     })
   )
@@ -345,10 +360,9 @@ describe("a sweep", () => {
       const fill = (threadId: string, bytes: number) =>
         Effect.scoped(
           Effect.gen(function* () {
-            const { begin, end, workspace } = yield* open("fill", { threadId })
+            const { begin, end } = yield* open("fill", { threadId })
             yield* begin
-            if (workspace.type === "directory")
-              files.fill(Thread.ThreadKey.make(workspace.path.slice("/threads/".length)), bytes)
+            files.fill(yield* keyOf(threadId), bytes)
             yield* end("filled")
           })
         )
@@ -356,7 +370,8 @@ describe("a sweep", () => {
       yield* TestClock.adjust("1 second")
       yield* turn("other", { billingAccountId: "other" })
       yield* fill("u", 60)
-      assert.isFalse(yield* files.service.exists(key))
+      yield* TestClock.adjust("1 second")
+      assert.lengthOf(files.sizesOf(key), 0)
       const { thread, turns } = yield* threads.find(key)
       assert.deepInclude(thread, { turns: 1, workspaceBytes: 0 })
       assert.lengthOf(turns, 1)
@@ -397,7 +412,7 @@ describe("a sweep", () => {
   )
 
   it.effect.prop(
-    "never takes a thread that is busy or of another host, and always keeps the limits",
+    "never takes a thread that is busy or files of another host, and always keeps the limits",
     { parts: ThreadsOf, max: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 6000 })) },
     ({ max, parts }) =>
       Effect.sync(() => {
@@ -409,11 +424,223 @@ describe("a sweep", () => {
           { host: "here", nowMillis }
         )
         const taken = [...planned.expired, ...planned.emptied]
-        assert.isTrue(taken.every(({ host, isBusy }) => !isBusy && (host === undefined || host === "here")))
+        assert.isTrue(taken.every(({ isBusy }) => !isBusy))
+        assert.isTrue(planned.emptied.every(({ host }) => host === "here"))
         assert.strictEqual(new Set(taken.map(({ key }) => key)).size, taken.length)
         const left = threads.filter((thread) => thread.host === "here" && !taken.includes(thread))
         const bytes = left.reduce((sum, { workspaceBytes }) => sum + workspaceBytes, 0)
         assert.isTrue(bytes <= max || left.every(({ isBusy }) => isBusy))
       })
+  )
+})
+
+/** A disk on which removals wait until they are allowed to go on. */
+const slowDisk = Effect.gen(function* () {
+  const begun = yield* Deferred.make<void>()
+  const go = yield* Deferred.make<void>()
+  return {
+    begun: Deferred.await(begun),
+    go: Deferred.succeed(go, undefined),
+    disk: ({ remove }: ThreadFiles.ThreadFiles["Service"]) => ({
+      remove: (name: Thread.FilesName) =>
+        Deferred.succeed(begun, undefined).pipe(
+          Effect.andThen(Deferred.await(go)),
+          Effect.andThen(remove(name))
+        )
+    })
+  }
+})
+
+describe("files of a thread", () => {
+  it.effect("are never those that a removal left when it was cut; the next sweep removes them", () =>
+    Effect.gen(function* () {
+      for (const history of ["keep", "remove"] as const) {
+        const { begun, disk, go } = yield* slowDisk
+        const { files, key, threads, turn } = yield* world({}, undefined, { disk })
+        yield* turn("one")
+        files.fill(key, 5)
+        const removal = yield* Effect.forkChild(threads.remove(key, { history }))
+        yield* begun
+        yield* Fiber.interrupt(removal)
+        assert.deepStrictEqual(files.sizesOf(key), [5])
+        assert.isUndefined((yield* threads.find(key)).thread.files)
+        const next = yield* turn("two")
+        assert.strictEqual(next.session?.isNew, true)
+        assert.deepStrictEqual(contents(next), ["one", "answer to one", "two"])
+        assert.deepStrictEqual(files.sizesOf(key).toSorted(), [0, 5])
+        yield* go
+        assert.lengthOf((yield* threads.sweep({ dryRun: true })).orphans, 1)
+        assert.deepStrictEqual(files.sizesOf(key).toSorted(), [0, 5])
+        assert.lengthOf((yield* threads.sweep()).orphans, 1)
+        assert.deepStrictEqual(files.sizesOf(key), [0])
+      }
+    })
+  )
+
+  it.effect("do not come back after a reset on another host, and are removed there by its own sweep", () =>
+    Effect.gen(function* () {
+      const here = yield* world()
+      const there = yield* world({}, undefined, { host: "there", store: here.store })
+      const { key } = here
+      yield* here.turn("one")
+      here.files.fill(key, 777)
+      yield* there.threads.remove(key, { history: "keep" })
+      yield* there.turn("two")
+      const refused = yield* Effect.flip(Effect.scoped(here.open("three")))
+      assert.deepInclude(refused, { _tag: "ThreadFilesLost", host: "there", isHere: false })
+      yield* there.threads.remove(key, { history: "keep" })
+      const back = yield* here.turn("three")
+      assert.strictEqual(back.session?.isNew, true)
+      assert.deepStrictEqual(here.files.sizesOf(key).toSorted(), [0, 777])
+      assert.lengthOf((yield* here.threads.sweep()).orphans, 1)
+      assert.deepStrictEqual(here.files.sizesOf(key), [0])
+      yield* there.threads.remove(key, { history: "remove" })
+      assert.lengthOf((yield* here.threads.sweep()).orphans, 1)
+      assert.deepStrictEqual(here.files.sizesOf(key), [])
+    })
+  )
+
+  it.effect("are left alone by a sweep that has another store, or while a turn begins", () =>
+    Effect.gen(function* () {
+      const { files, key, open, store, threads, turn } = yield* world()
+      yield* turn("one")
+      const stranger = yield* world({}, undefined, { disk: () => files.service })
+      assert.deepStrictEqual(yield* stranger.threads.sweep(), nothing)
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          yield* open("two", { threadId: "u" })
+          yield* files.service.acquire(Thread.newFilesName(yield* keyOf("u"), store.id))
+          assert.deepStrictEqual(yield* threads.sweep(), nothing)
+        })
+      )
+      assert.lengthOf(files.sizesOf(key), 1)
+      assert.lengthOf((yield* threads.sweep()).orphans, 1)
+    })
+  )
+
+  it.effect("are not removed by a sweep if a turn used them after it was planned", () =>
+    Effect.gen(function* () {
+      const { begun, disk, go } = yield* slowDisk
+      const { threads, turn } = yield* world({ idleDaysMax: 1 }, undefined, {
+        disk,
+        options: { sweepsAfterTurns: false }
+      })
+      for (const threadId of ["t", "u", "v"]) yield* turn("one", { threadId })
+      yield* TestClock.adjust("2 days")
+      const sweep = yield* Effect.forkChild(threads.sweep())
+      yield* begun
+      const used: Array<string> = []
+      for (const threadId of ["t", "u", "v"])
+        if (yield* Effect.isSuccess(turn("two", { threadId }))) used.push(threadId)
+      assert.lengthOf(used, 2)
+      yield* go
+      const { expired, failed } = yield* Fiber.join(sweep)
+      assert.deepStrictEqual([expired.length, failed], [1, []])
+      assert.sameMembers(
+        (yield* threads.list({})).map(({ threadId }) => String(threadId)),
+        used
+      )
+    })
+  )
+
+  it.effect("are measured while the thread is held, and by a sweep if their host was killed", () =>
+    Effect.gen(function* () {
+      const { files, key, open, store, threads } = yield* world({}, undefined, {
+        disk: ({ bytesOf }) => ({
+          bytesOf: (name) => Effect.andThen(Effect.sleep("90 seconds"), bytesOf(name))
+        })
+      })
+      const cancelled = yield* Effect.forkChild(
+        Effect.scoped(Effect.flatMap(open("one"), ({ begin }) => begin))
+      )
+      yield* TestClock.adjust("1 second")
+      files.fill(key, 60)
+      yield* TestClock.adjust("5 minutes")
+      yield* Fiber.join(cancelled)
+      assert.strictEqual((yield* threads.find(key)).thread.workspaceBytes, 60)
+
+      const hold = { key, holder: "killed" }
+      const { files: name } = (yield* store.claimKnown(hold))!
+      yield* store.begin(hold, { agent: "codex", host: "here", files: name! })
+      files.fill(key, 70)
+      yield* TestClock.adjust("1 minute")
+      const sweep = yield* Effect.forkChild(threads.sweep())
+      yield* TestClock.adjust("5 minutes")
+      yield* Fiber.join(sweep)
+      const { isBusy, workspaceBytes } = (yield* threads.find(key)).thread
+      assert.deepStrictEqual([isBusy, workspaceBytes], [false, 70])
+    })
+  )
+
+  it.effect("of other threads are removed beside the end of a turn, not in it", () =>
+    Effect.gen(function* () {
+      const { begun, disk, go } = yield* slowDisk
+      const { files, key, open, turn } = yield* world({ bytesPerAccountMax: 100 }, undefined, { disk })
+      const filled = (threadId: string) =>
+        Effect.scoped(
+          Effect.gen(function* () {
+            const { begin, end } = yield* open("one", { threadId })
+            yield* begin
+            files.fill(yield* keyOf(threadId), 60)
+            yield* end("done")
+          })
+        )
+      yield* filled("t")
+      yield* TestClock.adjust("1 second")
+      yield* filled("u")
+      yield* begun
+      yield* turn("two", { threadId: "v" })
+      assert.lengthOf(files.sizesOf(key), 1)
+      yield* go
+      yield* TestClock.adjust("1 second")
+      assert.lengthOf(files.sizesOf(key), 0)
+    })
+  )
+
+  it.effect("do not keep a thread of a host that is gone: its history expires on any host", () =>
+    Effect.gen(function* () {
+      const gone = yield* world({}, undefined, { host: "gone" })
+      yield* gone.turn("one")
+      const { threads } = yield* world({ idleDaysMax: 30 }, undefined, { store: gone.store })
+      yield* TestClock.adjust("31 days")
+      assert.lengthOf((yield* threads.sweep()).expired, 1)
+      assert.deepStrictEqual(yield* threads.list({}), [])
+    })
+  )
+})
+
+describe("a hold", () => {
+  it.effect("is given up before it ends, if the database is silent", () =>
+    Effect.gen(function* () {
+      let isSilent = false
+      const first = yield* world({}, (store) => ({
+        renew: (hold) =>
+          isSilent
+            ? Effect.uninterruptible(
+                Effect.andThen(
+                  Effect.sleep("10 seconds"),
+                  Effect.fail(new ThreadsUnavailable({ detail: "is silent", remedy: "Wait" }))
+                )
+              )
+            : store.renew(hold)
+      }))
+      const second = yield* world({}, undefined, { store: first.store })
+      const { begin, lost } = yield* first.open("one")
+      yield* begin
+      const waiting = yield* Effect.forkChild(Effect.flip(lost), { startImmediately: true })
+      yield* TestClock.adjust("15 seconds")
+      isSilent = true
+      let seconds = 0
+      const isFree = Effect.isSuccess(Effect.scoped(second.open("two")))
+      while (waiting.pollUnsafe() === undefined && !(yield* isFree) && seconds < 60) {
+        yield* TestClock.adjust("1 second")
+        seconds += 1
+      }
+      const told = waiting.pollUnsafe()
+      isSilent = false
+      yield* TestClock.adjust("11 seconds")
+      assert.isDefined(told, `another turn could begin after ${seconds} s`)
+      assert.isAtMost(seconds, 30)
+    })
   )
 })

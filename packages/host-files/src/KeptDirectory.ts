@@ -4,7 +4,7 @@
  * They lie in a directory that only this user can write to. This process never reads their content: it creates them,
  * has them mounted, and removes them as a whole (`HostTree`).
  */
-import { chmod, chown, lstat, mkdir } from "node:fs/promises"
+import { chmod, chown, lstat, mkdir, readdir } from "node:fs/promises"
 import { dirname } from "node:path"
 
 /** Owner of a kept directory if this process is root. */
@@ -23,6 +23,16 @@ export const exists = async (path: string): Promise<boolean> => {
     return (await lstat(path)).isDirectory()
   } catch (thrown) {
     if (isAbsent(thrown)) return false
+    throw thrown
+  }
+}
+
+/** Names of everything in a directory, which may not exist. */
+export const list = async (path: string): Promise<ReadonlyArray<string>> => {
+  try {
+    return await readdir(path)
+  } catch (thrown) {
+    if (isAbsent(thrown)) return []
     throw thrown
   }
 }

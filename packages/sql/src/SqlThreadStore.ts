@@ -4,7 +4,7 @@
  * A thread is held by one conditional update, and every change of it has the holder as its condition. Texts of callers
  * and agents are stored with escapes, because PostgreSQL refuses some characters.
  */
-import type { ThreadKey, ThreadName } from "@cogni/sandbox-graph-provider/threads/Thread"
+import type { FilesName, ThreadKey, ThreadName } from "@cogni/sandbox-graph-provider/threads/Thread"
 import { turnBytes } from "@cogni/sandbox-graph-provider/threads/Thread"
 import {
   ThreadBusy,
@@ -14,6 +14,7 @@ import {
 } from "@cogni/sandbox-graph-provider/threads/ThreadError"
 import {
   type EndedTurn,
+  type HistoryPart,
   type Hold,
   holdSeconds,
   listedMax,
@@ -29,6 +30,9 @@ import type * as SchemaVersion from "./SchemaVersion.ts"
 
 const isoOf = (millis: number): string => new Date(millis).toISOString()
 
+/** Largest value of the column. */
+const turnNumberMax = 2 ** 31 - 1
+
 const times = Effect.map(Clock.currentTimeMillis, (millis) => ({
   now: isoOf(millis),
   until: isoOf(millis + holdSeconds * 1000)
@@ -37,6 +41,7 @@ const times = Effect.map(Clock.currentTimeMillis, (millis) => ({
 /** Requires the tables, which {@link layer} creates. */
 const make = Effect.gen(function* () {
   const sql = yield* SqlClient
+  const [store] = yield* database.again(sql<Row>`SELECT id FROM cogni_threads_store`)
 
   /** Creates accounts' threads one after another in PostgreSQL, so that they count each other. */
   const locked = (account: string) =>
@@ -110,11 +115,15 @@ const make = Effect.gen(function* () {
     if (!isHeld) return yield* new ThreadLost()
   })
 
-  const begin = (hold: Hold, { agent, host }: { readonly agent: string; readonly host: string }) =>
+  const begin = (
+    hold: Hold,
+    { agent, files, host }: { readonly agent: string; readonly host: string; readonly files: FilesName }
+  ) =>
     asHolder(hold, (now) =>
       Effect.andThen(
         sql`DELETE FROM cogni_thread_sessions WHERE thread_key = ${hold.key} AND agent = ${escaped(agent)}`,
-        sql`UPDATE cogni_threads SET host = ${escaped(host)}, used_at = ${now} WHERE thread_key = ${hold.key}`
+        sql`UPDATE cogni_threads SET host = ${escaped(host)}, files = ${files}, workspace_bytes = 0,
+          used_at = ${now} WHERE thread_key = ${hold.key}`
       )
     )
 
@@ -132,6 +141,7 @@ const make = Effect.gen(function* () {
           number,
           run_id: turn.runId,
           agent,
+          bytes: turnBytes(turn),
           asked: escaped(turn.asked),
           answered: escaped(turn.answered),
           ended_at: now
@@ -151,7 +161,8 @@ const make = Effect.gen(function* () {
       Effect.gen(function* () {
         yield* sql`DELETE FROM cogni_thread_sessions WHERE thread_key = ${key}`
         if (history) {
-          yield* sql`UPDATE cogni_threads SET host = NULL, workspace_bytes = 0 WHERE thread_key = ${key}`
+          yield* sql`UPDATE cogni_threads SET host = NULL, files = NULL, workspace_bytes = 0
+            WHERE thread_key = ${key}`
           return
         }
         yield* sql`DELETE FROM cogni_thread_turns WHERE thread_key = ${key}`
@@ -159,7 +170,25 @@ const make = Effect.gen(function* () {
       })
     )
 
+  /** Sums the sizes before any text is read. */
+  const history = (key: ThreadKey, part: HistoryPart = {}) => {
+    const most = Number.MAX_SAFE_INTEGER
+    const { after = 0, before = most, bytesMax = most, turnsMax = most } = part
+    return Effect.map(
+      database.again(sql<Row>`SELECT turns.* FROM cogni_thread_turns AS turns JOIN (
+          SELECT number, bytes, SUM(bytes) OVER (ORDER BY number DESC) AS total FROM cogni_thread_turns
+          WHERE thread_key = ${key} AND number > ${after} AND number < ${Math.min(before, turnNumberMax)}
+          ORDER BY number DESC LIMIT ${sql.literal(String(turnsMax))}
+        ) AS newest ON newest.number = turns.number
+        WHERE turns.thread_key = ${key}
+          AND (newest.total <= ${sql.literal(String(bytesMax))} OR newest.total = newest.bytes)
+        ORDER BY turns.number`),
+      (rows) => rows.map(turnOf)
+    )
+  }
+
   return ThreadStore.of({
+    id: String(store?.["id"]),
     claim: Effect.fn("ThreadStore.claim")(function* (name, hold, threadsPerAccountMax) {
       const { now } = yield* times
       const mayExist = yield* database.again(create(name, hold.key, threadsPerAccountMax, now))
@@ -190,11 +219,7 @@ const make = Effect.gen(function* () {
         () => sql`UPDATE cogni_threads SET workspace_bytes = ${workspaceBytes} WHERE thread_key = ${hold.key}`
       ),
     forget,
-    history: (key) =>
-      Effect.map(
-        database.again(sql<Row>`SELECT * FROM cogni_thread_turns WHERE thread_key = ${key} ORDER BY number`),
-        (rows) => rows.map(turnOf)
-      ),
+    history,
     sessionOf: (key, agent) =>
       Effect.map(
         database.again(sql<Row>`SELECT session_id, turns FROM cogni_thread_sessions

@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { ThreadStoreContract } from "@cogni/sandbox-graph-provider/testing"
-import { keyOf, ThreadId } from "@cogni/sandbox-graph-provider/threads/Thread"
+import { keyOf, newFilesName, ownerOf, ThreadId } from "@cogni/sandbox-graph-provider/threads/Thread"
 import { ThreadStore } from "@cogni/sandbox-graph-provider/threads/ThreadStore"
 import * as SqlThreadStore from "@cogni/sandbox-sql/SqlThreadStore"
 import { Effect, Layer } from "effect"
@@ -35,7 +35,7 @@ it.live(
         Effect.gen(function* () {
           const store = yield* ThreadStore
           yield* store.claim(name, hold, 1)
-          yield* store.begin(hold, { agent: "codex", host: "here" })
+          yield* store.begin(hold, { agent: "codex", host: "here", files: newFilesName(key, store.id) })
           yield* store.end(hold, { turn, sessionId: "s-1", workspaceBytes: 1 })
           // Its answer was lost.
           yield* store.end(hold, { turn, sessionId: "s-1", workspaceBytes: 1 })
@@ -45,6 +45,9 @@ it.live(
         path,
         Effect.gen(function* () {
           const store = yield* ThreadStore
+          assert.deepInclude(yield* store.find(key), { turns: 1, host: "here" })
+          const { files } = (yield* store.find(key)) ?? {}
+          assert.isTrue(files !== undefined && ownerOf(files).storeId === store.id)
           const next = { key, holder: "second" }
           assert.strictEqual((yield* Effect.flip(store.claimKnown(next)))._tag, "ThreadBusy")
           const sql = yield* SqlClient

@@ -2,7 +2,7 @@
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer } from "effect"
-import { keyOf, ThreadId, type ThreadName } from "../threads/Thread.ts"
+import { keyOf, newFilesName, ThreadId, type ThreadName } from "../threads/Thread.ts"
 import { type Hold, ThreadStore } from "../threads/ThreadStore.ts"
 
 const threadsMax = 3
@@ -27,6 +27,8 @@ const turnOf = Effect.fnUntraced(function* (agent = "codex", asked = hostile) {
   return { runId: yield* RunId.generate, agent, asked, answered: `answer ${hostile}` }
 })
 
+const filesOf = ({ key }: Hold, { id }: ThreadStore["Service"]) => newFilesName(key, id)
+
 const other = (hold: Hold): Hold => ({ ...hold, holder: crypto.randomUUID() })
 
 export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void =>
@@ -36,7 +38,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void
         const { hold, name, store, thread } = yield* claimed()
         assert.deepInclude(thread, { ...name, key: hold.key, turns: 0, workspaceBytes: 0, isBusy: true })
         const turn = yield* turnOf()
-        yield* store.begin(hold, { agent: turn.agent, host: "here" })
+        yield* store.begin(hold, { agent: turn.agent, host: "here", files: filesOf(hold, store) })
         yield* store.end(hold, { turn, sessionId: "s-1", workspaceBytes: 4096 })
         yield* store.release(hold)
         const [kept, ...others] = yield* store.history(hold.key)
@@ -45,6 +47,50 @@ export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void
         const found = yield* store.find(hold.key)
         assert.deepInclude(found, { ...name, turns: 1, host: "here", workspaceBytes: 4096, isBusy: false })
         assert.isAbove(found?.historyBytes ?? 0, 0)
+      })
+    )
+
+    it.effect(
+      "keeps the name of the files until they are forgotten; their size is unknown while a turn runs",
+      () =>
+        Effect.gen(function* () {
+          const { hold, store, thread } = yield* claimed()
+          assert.match(store.id, /^[0-9a-f]{16}$/u)
+          assert.isUndefined(thread.files)
+          const files = filesOf(hold, store)
+          yield* store.begin(hold, { agent: "codex", host: "here", files })
+          yield* store.end(hold, { turn: yield* turnOf(), workspaceBytes: 7 })
+          assert.deepInclude(yield* store.find(hold.key), { files, workspaceBytes: 7 })
+          yield* store.begin(hold, { agent: "codex", host: "here", files })
+          assert.deepInclude(yield* store.find(hold.key), { files, workspaceBytes: 0 })
+          yield* store.forget(hold, { history: true })
+          assert.isUndefined((yield* store.find(hold.key))?.files)
+        })
+    )
+
+    it.effect("returns the newest turns that the limits allow, oldest first, and always one", () =>
+      Effect.gen(function* () {
+        const { hold, store } = yield* claimed()
+        yield* store.begin(hold, { agent: "codex", host: "here", files: filesOf(hold, store) })
+        for (const text of ["1", "2", "33", "4"]) {
+          const turn = { runId: yield* RunId.generate, agent: "codex", asked: text, answered: text }
+          yield* store.end(hold, { turn, workspaceBytes: 1 })
+        }
+        for (const [part, asked] of [
+          [{}, "1 2 33 4"],
+          [{ turnsMax: 2 }, "33 4"],
+          [{ before: 4, turnsMax: 2 }, "2 33"],
+          [{ before: 1 }, ""],
+          [{ after: 2 }, "33 4"],
+          [{ after: 4 }, ""],
+          [{ bytesMax: 6 }, "33 4"],
+          [{ bytesMax: 5 }, "4"],
+          [{ bytesMax: 0 }, "4"],
+          [{ before: 4, bytesMax: 1 }, "33"]
+        ] as const) {
+          const found = yield* store.history(hold.key, part)
+          assert.strictEqual(found.map((turn) => turn.asked).join(" "), asked, JSON.stringify(part))
+        }
       })
     )
 
@@ -57,7 +103,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void
           assert.strictEqual(error._tag, "ThreadBusy")
           if (error._tag === "ThreadBusy") assert.isAtLeast(error.retrySeconds, 1)
         }
-        yield* store.begin(hold, { agent: "codex", host: "here" })
+        yield* store.begin(hold, { agent: "codex", host: "here", files: filesOf(hold, store) })
         yield* store.release(hold)
         assert.strictEqual((yield* store.claimKnown(second))?.key, hold.key)
       })
@@ -66,7 +112,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void
     it.effect("gives a thread to one of many that claim it at the same moment", () =>
       Effect.gen(function* () {
         const { hold, name, store } = yield* claimed()
-        yield* store.begin(hold, { agent: "codex", host: "here" })
+        yield* store.begin(hold, { agent: "codex", host: "here", files: filesOf(hold, store) })
         yield* store.release(hold)
         const claims = Array.from({ length: 8 }, () =>
           Effect.isSuccess(store.claim(name, other(hold), threadsMax))
@@ -85,7 +131,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void
         const late = other(hold)
         for (const change of [
           store.renew(late),
-          store.begin(late, { agent: "codex", host: "elsewhere" }),
+          store.begin(late, { agent: "codex", host: "elsewhere", files: filesOf(late, store) }),
           store.end(late, { turn: yield* turnOf(), workspaceBytes: 1 }),
           store.resize(late, 1),
           store.forget(late, { history: false })
@@ -103,11 +149,11 @@ export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void
         const { hold, store } = yield* claimed()
         const session = store.sessionOf(hold.key, "codex")
         assert.isUndefined(yield* session)
-        yield* store.begin(hold, { agent: "codex", host: "here" })
+        yield* store.begin(hold, { agent: "codex", host: "here", files: filesOf(hold, store) })
         yield* store.end(hold, { turn: yield* turnOf(), sessionId: "s-1", workspaceBytes: 1 })
         assert.deepStrictEqual(yield* session, { sessionId: "s-1", turns: 1 })
         assert.isUndefined(yield* store.sessionOf(hold.key, "pi"))
-        yield* store.begin(hold, { agent: "codex", host: "here" })
+        yield* store.begin(hold, { agent: "codex", host: "here", files: filesOf(hold, store) })
         assert.isUndefined(yield* session)
         yield* store.end(hold, { turn: yield* turnOf(), workspaceBytes: 1 })
         assert.isUndefined(yield* session)
@@ -151,7 +197,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void
     it.effect("resets a thread, which keeps its history; or forgets it", () =>
       Effect.gen(function* () {
         const { hold, store } = yield* claimed()
-        yield* store.begin(hold, { agent: "codex", host: "here" })
+        yield* store.begin(hold, { agent: "codex", host: "here", files: filesOf(hold, store) })
         yield* store.end(hold, { turn: yield* turnOf(), sessionId: "s-1", workspaceBytes: 7 })
         yield* store.resize(hold, 3 * 1024 ** 3)
         assert.strictEqual((yield* store.find(hold.key))?.workspaceBytes, 3 * 1024 ** 3)

@@ -27,6 +27,30 @@ export const ThreadKey = Schema.String.check(
 
 export type ThreadKey = typeof ThreadKey.Type
 
+/**
+ * Name of one set of files of a thread: its key, the store that knows it, and 64 random bits. A reset thread gets a new
+ * name, so no turn ever finds files that were removed, or left on another host.
+ */
+export const FilesName = Schema.String.check(
+  Schema.isPattern(/^[0-9a-f]{32}-[0-9a-f]{32}$/u, { expected: "two times 32 hexadecimal digits" })
+).pipe(Schema.brand("@cogni/sandbox-graph-provider/FilesName"))
+
+export type FilesName = typeof FilesName.Type
+
+const randomHex = (): string => Hex.encode(crypto.getRandomValues(new Uint8Array(8)))
+
+/** Returns a name of a store: 64 random bits in hexadecimal. */
+export const newStoreId = randomHex
+
+export const newFilesName = (key: ThreadKey, storeId: string): FilesName =>
+  FilesName.make(`${key}-${storeId}${randomHex()}`)
+
+/** Returns the thread and the store of a set of files. */
+export const ownerOf = (name: FilesName): { readonly key: ThreadKey; readonly storeId: string } => ({
+  key: ThreadKey.make(name.slice(0, 32)),
+  storeId: name.slice(33, 49)
+})
+
 /** The account and the name of a thread. */
 export interface ThreadName {
   readonly billingAccountId: string
@@ -66,7 +90,9 @@ export const Thread = Schema.Struct({
   historyBytes: Schema.Int,
   /** The host that has its files. Absent: it has none yet, or they were removed. */
   host: Schema.optionalKey(Schema.String),
-  /** Size of its files after the last turn, with the agents' sessions. */
+  /** Its files, if it has any. */
+  files: Schema.optionalKey(FilesName),
+  /** Size of its files after the last turn, with the agents' sessions. 0 until that has been measured. */
   workspaceBytes: Schema.Int,
   /** True while a turn is running, or the thread is being removed. */
   isBusy: Schema.Boolean
@@ -122,17 +148,19 @@ export const turnBytes = ({ answered, asked }: Pick<ThreadTurn, "answered" | "as
 
 /**
  * Returns the messages for an agent: the request, after those earlier turns that its session does not contain. Pure.
- * The newest turns come first into the limit, and a note says how many did not.
+ * The newest turns come first into the limit, and a note says how many did not. `count` is the number of earlier
+ * turns, if `unknown` contains only the newest.
  */
 export const messagesOf = (
   unknown: ReadonlyArray<Pick<ThreadTurn, "answered" | "asked">>,
   asked: string,
-  bytesMax: number = replayBytesMax
+  bytesMax: number = replayBytesMax,
+  count: number = unknown.length
 ): readonly [Message, ...ReadonlyArray<Message>] => {
   const request: Message = { role: "user", content: asked }
   let bytes = 0
   const shown: Array<Message> = []
-  let left = unknown.length
+  let left = count
   for (const turn of unknown.toReversed()) {
     bytes += turnBytes(turn)
     if (bytes > bytesMax) break

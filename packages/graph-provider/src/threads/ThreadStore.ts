@@ -7,7 +7,9 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { ThreadBusy, ThreadLimitReached, ThreadLost, type ThreadsUnavailable } from "./ThreadError.ts"
 import {
+  type FilesName,
   type KeptSession,
+  newStoreId,
   type Thread,
   type ThreadKey,
   type ThreadName,
@@ -20,6 +22,17 @@ export const listedMax = 10_000
 
 /** How long a thread stays held without being renewed. Longer than a container lives without its host. */
 export const holdSeconds = 30
+
+/** Which turns of a history to read. Absent limits do not apply. */
+export interface HistoryPart {
+  /** Only turns after this number. The first turn has number 1. */
+  readonly after?: number | undefined
+  /** Only turns before this number. */
+  readonly before?: number | undefined
+  readonly turnsMax?: number | undefined
+  /** One turn is returned even if it is larger. */
+  readonly bytesMax?: number | undefined
+}
 
 export interface Hold {
   readonly key: ThreadKey
@@ -38,6 +51,8 @@ export interface EndedTurn {
 export class ThreadStore extends Context.Service<
   ThreadStore,
   {
+    /** Random name of this store, which the names of its threads' files contain. */
+    readonly id: string
     /** Holds a thread, and creates it if it does not exist and the account may have one more. */
     readonly claim: (
       name: ThreadName,
@@ -49,10 +64,13 @@ export class ThreadStore extends Context.Service<
     readonly renew: (hold: Hold) => Effect.Effect<void, ThreadLost | ThreadsUnavailable>
     /** Ends a hold. A thread without turns and files is forgotten. */
     readonly release: (hold: Hold) => Effect.Effect<void, ThreadsUnavailable>
-    /** Records that a turn begins on a host. Until it has ended, its agent has no session to continue. */
+    /**
+     * Records that a turn begins on a host, with these files. Until it has ended, its agent has no session to continue,
+     * and the size of the files is not known: it is 0.
+     */
     readonly begin: (
       hold: Hold,
-      turn: { readonly agent: string; readonly host: string }
+      turn: { readonly agent: string; readonly host: string; readonly files: FilesName }
     ) => Effect.Effect<void, ThreadLost | ThreadsUnavailable>
     /** Records a turn that ended. */
     readonly end: (hold: Hold, ended: EndedTurn) => Effect.Effect<void, ThreadLost | ThreadsUnavailable>
@@ -61,13 +79,16 @@ export class ThreadStore extends Context.Service<
       hold: Hold,
       workspaceBytes: number
     ) => Effect.Effect<void, ThreadLost | ThreadsUnavailable>
-    /** Records that the files are removed, and forgets all sessions. With `history: false`, forgets the thread. */
+    /** Records that the thread has no files, and forgets all sessions. With `history: false`, forgets the thread. */
     readonly forget: (
       hold: Hold,
       options: { readonly history: boolean }
     ) => Effect.Effect<void, ThreadLost | ThreadsUnavailable>
-    /** All turns, oldest first. */
-    readonly history: (key: ThreadKey) => Effect.Effect<ReadonlyArray<ThreadTurn>, ThreadsUnavailable>
+    /** The newest turns that the limits allow, oldest first. */
+    readonly history: (
+      key: ThreadKey,
+      part?: HistoryPart
+    ) => Effect.Effect<ReadonlyArray<ThreadTurn>, ThreadsUnavailable>
     readonly sessionOf: (
       key: ThreadKey,
       agent: string
@@ -90,6 +111,23 @@ interface Row {
 }
 
 const isoOf = (millis: number): string => new Date(millis).toISOString()
+
+/** Returns the newest turns that a part allows. Pure. */
+const partOf = (
+  turns: ReadonlyArray<ThreadTurn>,
+  { after = 0, before = Infinity, bytesMax = Infinity, turnsMax = Infinity }: HistoryPart
+): ReadonlyArray<ThreadTurn> => {
+  const end = Math.min(turns.length, before - 1)
+  let from = end
+  let bytes = 0
+  while (from > after && end - from < turnsMax) {
+    const turn = turns[from - 1]
+    bytes += turn === undefined ? 0 : turnBytes(turn)
+    if (bytes > bytesMax && from < end) break
+    from -= 1
+  }
+  return turns.slice(from, end)
+}
 
 const makeMemory = Effect.sync(() => {
   const rows = new Map<ThreadKey, Row>()
@@ -117,6 +155,7 @@ const makeMemory = Effect.sync(() => {
     })
 
   return ThreadStore.of({
+    id: newStoreId(),
     claim: Effect.fn("ThreadStore.claim")(function* (name, { holder, key }, threadsPerAccountMax) {
       const now = yield* Clock.currentTimeMillis
       const known = rows.get(key)
@@ -160,10 +199,10 @@ const makeMemory = Effect.sync(() => {
         delete row.held
         if (row.thread.turns === 0 && row.thread.host === undefined) rows.delete(key)
       }),
-    begin: (hold, { agent, host }) =>
+    begin: (hold, { agent, files, host }) =>
       asHolder(hold, (row, now) => {
         row.sessions.delete(agent)
-        row.thread = { ...row.thread, host, usedAt: isoOf(now) }
+        row.thread = { ...row.thread, host, files, workspaceBytes: 0, usedAt: isoOf(now) }
       }),
     end: (hold, { sessionId, turn, workspaceBytes }) =>
       asHolder(hold, (row, now) => {
@@ -186,11 +225,11 @@ const makeMemory = Effect.sync(() => {
     forget: (hold, { history }) =>
       asHolder(hold, (row) => {
         row.sessions.clear()
-        const { host: _, ...rest } = row.thread
+        const { files: _files, host: _host, ...rest } = row.thread
         row.thread = { ...rest, workspaceBytes: 0 }
         if (!history) rows.delete(hold.key)
       }),
-    history: (key) => Effect.sync(() => [...(rows.get(key)?.turns ?? [])]),
+    history: (key, part = {}) => Effect.sync(() => partOf(rows.get(key)?.turns ?? [], part)),
     sessionOf: (key, agent) => Effect.sync(() => rows.get(key)?.sessions.get(agent)),
     find: (key) =>
       Effect.map(Clock.currentTimeMillis, (now) => {

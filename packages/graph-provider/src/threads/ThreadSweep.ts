@@ -10,14 +10,14 @@ export interface SweepPlan {
 
 const dayMillis = 86_400_000
 
-/** Leaves threads that are busy, and those whose files are on another host: that host sweeps them. */
+/** Leaves threads that are busy. Files on another host are not counted: that host removes them. */
 export const plan = (
   threads: ReadonlyArray<Thread>,
   { bytesPerAccountMax, idleDaysMax }: ThreadLimits,
   { host, nowMillis }: { readonly host: string; readonly nowMillis: number }
 ): SweepPlan => {
   const own = threads
-    .filter((thread) => !thread.isBusy && (thread.host === undefined || thread.host === host))
+    .filter(({ isBusy }) => !isBusy)
     .toSorted((a, b) => (a.usedAt < b.usedAt ? -1 : a.usedAt > b.usedAt ? 1 : 0))
   const isExpired = ({ usedAt }: Thread) => nowMillis - Date.parse(usedAt) > idleDaysMax * dayMillis
   const expired = own.filter(isExpired)
@@ -28,7 +28,7 @@ export const plan = (
   const emptied: Array<Thread> = []
   for (const thread of own) {
     if (bytes <= bytesPerAccountMax) break
-    if (gone.has(thread.key) || thread.host === undefined) continue
+    if (gone.has(thread.key) || thread.host !== host) continue
     emptied.push(thread)
     bytes -= thread.workspaceBytes
   }

@@ -8,12 +8,12 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
-import { Clock, Context, Effect, Fiber, Layer, Schedule, type Scope } from "effect"
+import { Clock, Context, Deferred, Effect, Layer, Schedule, type Scope } from "effect"
 import type { Agent, AgentSession, Message } from "../agents/Agent.ts"
 import * as Thread from "./Thread.ts"
 import * as ThreadError from "./ThreadError.ts"
 import { ThreadFiles } from "./ThreadFiles.ts"
-import { ThreadStore, holdSeconds } from "./ThreadStore.ts"
+import { type Hold, type HistoryPart, holdSeconds, ThreadStore } from "./ThreadStore.ts"
 import * as ThreadSweep from "./ThreadSweep.ts"
 
 /** Directory of the agents' sessions, below the one that belongs to the agent and not to its work. */
@@ -21,6 +21,14 @@ const sessionsPath = `${Workspace.target}/.cogni/sessions`
 
 /** Size of a directory that cannot be measured: the default disk limit of a run. */
 const unmeasuredBytes = 2 * 1024 ** 3
+
+/** Seconds without a renewal after which a turn ends. The rest of its hold is the time to stop its container. */
+const unrenewedSecondsMax = holdSeconds - 5
+
+export interface Options {
+  /** False: threads are removed only by {@link ThreadsShape.sweep}, for a process that ends with its turn. */
+  readonly sweepsAfterTurns?: boolean
+}
 
 /** A turn that wants to begin. */
 export interface AskedTurn {
@@ -54,7 +62,6 @@ export interface OpenTurn {
 type Removal =
   | ThreadError.ThreadBusy
   | ThreadError.ThreadFilesFailed
-  | ThreadError.ThreadFilesLost
   | ThreadError.ThreadLost
   | ThreadError.ThreadNotFound
   | ThreadError.ThreadsUnavailable
@@ -63,6 +70,8 @@ type Removal =
 export interface Swept {
   readonly expired: ReadonlyArray<Thread.Thread>
   readonly emptied: ReadonlyArray<Thread.Thread>
+  /** Files on this host that no thread has any more. */
+  readonly orphans: ReadonlyArray<Thread.FilesName>
   readonly failed: ReadonlyArray<{ readonly key: Thread.ThreadKey; readonly reason: string }>
 }
 
@@ -72,15 +81,24 @@ export interface ThreadsShape {
   readonly list: (filter: {
     readonly billingAccountId?: string | undefined
   }) => Effect.Effect<ReadonlyArray<Thread.Thread>, ThreadError.ThreadsUnavailable>
-  /** Returns a thread and its turns, oldest first. An account finds only its own. */
+  /** Returns a thread and its newest turns that the limits allow, oldest first. An account finds only its own. */
   readonly find: (
     key: Thread.ThreadKey,
-    billingAccountId?: string
+    billingAccountId?: string,
+    part?: Omit<HistoryPart, "after">
   ) => Effect.Effect<
-    { readonly thread: Thread.Thread; readonly turns: ReadonlyArray<Thread.ThreadTurn> },
+    {
+      readonly thread: Thread.Thread
+      readonly turns: ReadonlyArray<Thread.ThreadTurn>
+      /** Number of the turns before these. */
+      readonly earlier: number
+    },
     ThreadError.ThreadNotFound | ThreadError.ThreadsUnavailable
   >
-  /** Removes the files and sessions of a thread that no turn is using and, unless it is only reset, its history. */
+  /**
+   * Removes the files and sessions of a thread that no turn is using and, unless it is only reset, its history. Files
+   * on another host are removed by the next sweep there.
+   */
   readonly remove: (
     key: Thread.ThreadKey,
     options: { readonly history: "remove" | "keep"; readonly billingAccountId?: string | undefined }
@@ -102,7 +120,7 @@ export const Threads = Context.Reference<ThreadsShape>("@cogni/sandbox-graph-pro
     list: () => Effect.succeed([]),
     find: () => Effect.fail(new ThreadError.ThreadNotFound()),
     remove: () => Effect.fail(new ThreadError.ThreadNotFound()),
-    sweep: () => Effect.succeed({ expired: [], emptied: [], failed: [] })
+    sweep: () => Effect.succeed({ expired: [], emptied: [], orphans: [], failed: [] })
   })
 })
 
@@ -119,79 +137,113 @@ const decodeId = (threadId: string) =>
       })
   )
 
-export const make = Effect.fnUntraced(function* (limits: Thread.ThreadLimits = Thread.defaultLimits) {
+export const make = Effect.fnUntraced(function* (
+  limits: Thread.ThreadLimits = Thread.defaultLimits,
+  { sweepsAfterTurns = true }: Options = {}
+) {
   const store = yield* ThreadStore
   const files = yield* ThreadFiles
+  const scope = yield* Effect.scope
 
-  const holderOf = (key: Thread.ThreadKey) => ({ key, holder: crypto.randomUUID() })
+  const holderOf = (key: Thread.ThreadKey): Hold => ({ key, holder: crypto.randomUUID() })
 
-  const release = (hold: { readonly key: Thread.ThreadKey; readonly holder: string }) =>
+  const release = (hold: Hold) =>
     store.release(hold).pipe(Effect.catch(({ message }) => Effect.logWarning(message)))
 
-  /** Renews a hold until it fails. A database that does not answer loses the thread once the hold has ended. */
-  const holding = (hold: { readonly key: Thread.ThreadKey; readonly holder: string }) =>
-    Effect.suspend(() => store.renew(hold)).pipe(
+  /**
+   * Renews a hold that was asked for at a time, until the scope closes. The returned effect fails before the hold can
+   * end. It does not wait for a database that is silent.
+   */
+  const holding = Effect.fnUntraced(function* (hold: Hold, sinceMillis: number) {
+    const lost = yield* Deferred.make<never, ThreadError.ThreadLost>()
+    const lose = Deferred.fail(lost, new ThreadError.ThreadLost())
+    let untilMillis = sinceMillis + unrenewedSecondsMax * 1000
+    yield* Effect.flatMap(Clock.currentTimeMillis, (nowMillis) =>
+      Effect.map(store.renew(hold), () => {
+        untilMillis = nowMillis + unrenewedSecondsMax * 1000
+      })
+    ).pipe(
       Effect.retry({
         while: ({ _tag }) => _tag === "ThreadsUnavailable",
-        schedule: Schedule.spaced("1 second"),
-        times: holdSeconds / 3
+        schedule: Schedule.spaced("1 second")
       }),
       Effect.repeat(Schedule.spaced(`${holdSeconds / 3} seconds`)),
-      Effect.mapError(() => new ThreadError.ThreadLost()),
-      Effect.andThen(Effect.never)
+      Effect.catch(() => lose),
+      Effect.forkScoped
     )
+    yield* Effect.map(Clock.currentTimeMillis, (nowMillis) => Math.max(0, untilMillis - nowMillis)).pipe(
+      Effect.tap(Effect.sleep),
+      Effect.repeat({ while: (leftMillis) => leftMillis > 0 }),
+      Effect.andThen(lose),
+      Effect.forkScoped
+    )
+    return Deferred.await(lost)
+  })
+
+  /** Whether a thread has files on this host. The name of a host can change, so what is on its disk counts. */
+  const isHere = ({ files: name }: Thread.Thread) =>
+    name === undefined ? Effect.succeed(false) : files.exists(name)
 
   /** Fails if a thread cannot have one more turn here. */
-  const check = Effect.fnUntraced(function* ({ historyBytes, host, key, turns }: Thread.Thread) {
+  const check = Effect.fnUntraced(function* (thread: Thread.Thread) {
+    const { historyBytes, host = "", turns } = thread
     if (turns >= Thread.turnsMax)
       return yield* new ThreadError.ThreadLimitReached({ limit: "turns", max: Thread.turnsMax })
     if (historyBytes >= Thread.historyBytesMax)
       return yield* new ThreadError.ThreadLimitReached({ limit: "bytes", max: Thread.historyBytesMax })
-    if (host !== undefined && !(yield* files.exists(key)))
+    if (thread.files !== undefined && !(yield* isHere(thread)))
       return yield* new ThreadError.ThreadFilesLost({ host, isHere: host === files.host })
   })
 
-  /** Whether another host has the files. The name of a host can change, so what is on its disk counts. */
-  const isElsewhere = ({ host, key }: Thread.Thread) =>
-    host === undefined || host === files.host
-      ? Effect.succeed(false)
-      : Effect.map(files.exists(key), (isHere) => !isHere)
+  /** A directory that cannot be measured counts as a full one. */
+  const measured = (name: Thread.FilesName) =>
+    files
+      .bytesOf(name)
+      .pipe(Effect.catch(({ message }) => Effect.as(Effect.logWarning(message), unmeasuredBytes)))
 
   const open = Effect.fn("Threads.open")(function* (asked: AskedTurn) {
     const name = { billingAccountId: asked.billingAccountId, threadId: yield* decodeId(asked.threadId) }
     const hold = holderOf(yield* Thread.keyOf(name))
     let state: "open" | "begun" | "ended" = "open"
-    const thread = yield* Effect.acquireRelease(
-      store.claim(name, hold, limits.threadsPerAccountMax),
-      Effect.fnUntraced(function* () {
-        // The files of a failed turn count, too.
-        if (state === "begun")
-          yield* Effect.ignore(Effect.flatMap(measured(hold.key), (bytes) => store.resize(hold, bytes)))
-        yield* release(hold)
-        if (state !== "open")
-          yield* Effect.ignore(sweepAccount(asked.billingAccountId, false), { log: "Warn" })
-      })
+    const sinceMillis = yield* Clock.currentTimeMillis
+    const thread = yield* Effect.acquireRelease(store.claim(name, hold, limits.threadsPerAccountMax), () =>
+      Effect.andThen(
+        release(hold),
+        Effect.suspend(() => (state === "open" ? Effect.void : sweepSoon(asked.billingAccountId)))
+      )
     )
+    const lost = yield* holding(hold, sinceMillis)
     yield* check(thread)
     const agent = agentKeyOf(asked)
     const ownsSessions = asked.agent.capabilities.sessions === true
     const kept = ownsSessions ? yield* store.sessionOf(hold.key, agent) : undefined
-    const turns = thread.turns === (kept?.turns ?? 0) ? [] : yield* store.history(hold.key)
+    const after = kept?.turns ?? 0
+    const turns =
+      thread.turns === after ? [] : yield* store.history(hold.key, { after, bytesMax: Thread.replayBytesMax })
     const sessionId = kept?.sessionId ?? crypto.randomUUID()
-    const lost = yield* Effect.forkScoped(holding(hold))
+    const filesName = thread.files ?? Thread.newFilesName(hold.key, store.id)
+    // The files of a failed turn count, too. They are measured while the thread is still held.
+    yield* Effect.addFinalizer(() =>
+      state === "begun"
+        ? Effect.ignore(
+            Effect.flatMap(measured(filesName), (bytes) => store.resize(hold, bytes)),
+            { log: "Warn" }
+          )
+        : Effect.void
+    )
     return {
-      messages: Thread.messagesOf(turns.slice(kept?.turns ?? 0), asked.asked),
+      messages: Thread.messagesOf(turns, asked.asked, Thread.replayBytesMax, thread.turns - after),
       session: ownsSessions
         ? { id: sessionId, isNew: kept === undefined, directory: `${sessionsPath}/${sessionId}` }
         : undefined,
-      workspace: files.workspaceOf(hold.key),
+      workspace: files.workspaceOf(filesName),
       begin: Effect.gen(function* () {
-        yield* files.acquire(hold.key)
-        yield* store.begin(hold, { agent, host: files.host })
+        yield* files.acquire(filesName)
+        yield* store.begin(hold, { agent, host: files.host, files: filesName })
         state = "begun"
       }),
       end: Effect.fnUntraced(function* (answered: string) {
-        const workspaceBytes = yield* measured(hold.key)
+        const workspaceBytes = yield* measured(filesName)
         yield* store.end(hold, {
           turn: {
             runId: asked.runId,
@@ -204,15 +256,9 @@ export const make = Effect.fnUntraced(function* (limits: Thread.ThreadLimits = T
         })
         state = "ended"
       }),
-      lost: Fiber.join(lost)
+      lost
     } satisfies OpenTurn
   })
-
-  /** A directory that cannot be measured counts as a full one. */
-  const measured = (key: Thread.ThreadKey) =>
-    files
-      .bytesOf(key)
-      .pipe(Effect.catch(({ message }) => Effect.as(Effect.logWarning(message), unmeasuredBytes)))
 
   const found = Effect.fnUntraced(function* (key: Thread.ThreadKey, billingAccountId?: string) {
     const thread = yield* store.find(key)
@@ -221,47 +267,74 @@ export const make = Effect.fnUntraced(function* (limits: Thread.ThreadLimits = T
     return thread
   })
 
-  const remove: ThreadsShape["remove"] = Effect.fn("Threads.remove")(function* (
-    key,
-    { billingAccountId, history }
-  ) {
-    yield* found(key, billingAccountId)
+  /** Removes a thread, but not one that was used after it was planned. Returns whether it did. */
+  const removing = (key: Thread.ThreadKey, history: "remove" | "keep", planned?: Thread.Thread) => {
     const hold = holderOf(key)
-    yield* Effect.acquireUseRelease(
-      store.claimKnown(hold),
-      Effect.fnUntraced(function* (thread) {
-        if (thread === undefined) return yield* new ThreadError.ThreadNotFound()
-        const areElsewhere = yield* isElsewhere(thread)
-        // The other host would keep files that no thread has.
-        if (areElsewhere && history === "remove")
-          return yield* new ThreadError.ThreadFilesLost({ host: thread.host ?? "", isHere: false })
-        if (!areElsewhere) yield* Effect.raceFirst(files.remove(key), holding(hold))
-        yield* store.forget(hold, { history: history === "keep" })
-      }),
-      () => release(hold)
+    return Effect.flatMap(Clock.currentTimeMillis, (sinceMillis) =>
+      Effect.acquireUseRelease(
+        store.claimKnown(hold),
+        Effect.fnUntraced(function* (thread) {
+          if (thread === undefined) return yield* new ThreadError.ThreadNotFound()
+          if (planned !== undefined && planned.usedAt !== thread.usedAt) return false
+          const removal =
+            thread.files !== undefined && (yield* isHere(thread)) ? files.remove(thread.files) : Effect.void
+          // The record comes first. What a removal that is cut leaves belongs to no thread then: a sweep removes it.
+          if (thread.files !== undefined) yield* store.forget(hold, { history: true })
+          yield* Effect.scoped(
+            Effect.flatMap(holding(hold, sinceMillis), (lost) => Effect.raceFirst(removal, lost))
+          )
+          if (history === "remove") yield* store.forget(hold, { history: false })
+          return true
+        }),
+        () => release(hold)
+      )
     )
+  }
+
+  /** Measures files whose host died before it could. */
+  const sized = Effect.fnUntraced(function* (thread: Thread.Thread, dryRun: boolean) {
+    const { files: name, isBusy, key, usedAt } = thread
+    if (name === undefined || isBusy || thread.workspaceBytes > 0) return thread
+    const workspaceBytes = yield* measured(name)
+    const hold = holderOf(key)
+    if (!dryRun && workspaceBytes > 0)
+      yield* Effect.acquireUseRelease(
+        store.claimKnown(hold),
+        (now) => (now?.usedAt === usedAt ? store.resize(hold, workspaceBytes) : Effect.void),
+        () => release(hold)
+      ).pipe(Effect.catchTags({ ThreadBusy: () => Effect.void, ThreadLost: () => Effect.void }))
+    return { ...thread, workspaceBytes }
   })
 
-  const sweepAccount = Effect.fnUntraced(function* (billingAccountId: string, dryRun: boolean) {
-    const threads = yield* Effect.forEach(yield* store.list({ billingAccountId }), (thread) =>
-      isElsewhere(thread).pipe(
-        Effect.orElseSucceed(() => true),
-        Effect.map((elsewhere) =>
-          elsewhere || thread.host === undefined ? thread : { ...thread, host: files.host }
+  /** Threads of an account, with those as of this host whose files are here. */
+  const candidates = (billingAccountId: string, dryRun: boolean) =>
+    Effect.flatMap(
+      store.list({ billingAccountId }),
+      Effect.forEach((thread) =>
+        Effect.flatMap(
+          Effect.orElseSucceed(isHere(thread), () => thread.host === files.host),
+          (here) => (here ? sized({ ...thread, host: files.host }, dryRun) : Effect.succeed(thread))
         )
       )
     )
+
+  const sweepAccount = Effect.fnUntraced(function* (billingAccountId: string, dryRun: boolean) {
+    const threads = yield* candidates(billingAccountId, dryRun)
     const nowMillis = yield* Clock.currentTimeMillis
     const planned = ThreadSweep.plan(threads, limits, { host: files.host, nowMillis })
     if (dryRun) return { ...planned, failed: [] }
     const failed: Array<Swept["failed"][number]> = []
     const removed = (list: ReadonlyArray<Thread.Thread>, history: "remove" | "keep") =>
-      Effect.filter(list, ({ key }) =>
-        remove(key, { history }).pipe(
-          Effect.as(true),
+      Effect.filter(list, (thread) =>
+        removing(thread.key, history, thread).pipe(
+          // It was used, or removed, after it was planned.
+          Effect.catchTags({
+            ThreadBusy: () => Effect.succeed(false),
+            ThreadNotFound: () => Effect.succeed(false)
+          }),
           Effect.catch(({ message }) =>
             Effect.sync(() => {
-              failed.push({ key, reason: message })
+              failed.push({ key: thread.key, reason: message })
               return false
             })
           )
@@ -271,24 +344,83 @@ export const make = Effect.fnUntraced(function* (limits: Thread.ThreadLimits = T
     return { expired, emptied: yield* removed(planned.emptied, "keep"), failed }
   })
 
+  const sweeping = new Set<string>()
+
+  /** Sweeps an account beside its turns, one sweep at a time. */
+  const sweepSoon = (billingAccountId: string) => {
+    if (!sweepsAfterTurns || sweeping.has(billingAccountId)) return Effect.void
+    sweeping.add(billingAccountId)
+    return sweepAccount(billingAccountId, false).pipe(
+      Effect.tap(({ failed }) =>
+        Effect.forEach(failed, ({ key, reason }) =>
+          Effect.logWarning(`thread ${key} was not removed: ${reason}`)
+        )
+      ),
+      Effect.ignore({ log: "Warn" }),
+      Effect.ensuring(Effect.sync(() => sweeping.delete(billingAccountId))),
+      Effect.interruptible,
+      Effect.forkIn(scope)
+    )
+  }
+
+  /** Removes files of this store's threads that no thread has: a removal was cut, or took place on another host. */
+  const sweepOrphans = Effect.fnUntraced(function* (dryRun: boolean) {
+    const failed: Array<Swept["failed"][number]> = []
+    const names = yield* files.list.pipe(
+      Effect.catch(({ message }) => Effect.as(Effect.logWarning(message), []))
+    )
+    // Threads are looked up after the directories. A turn creates its directory while it holds its thread.
+    const orphans = yield* Effect.filter(names, (name) => {
+      const { key, storeId } = Thread.ownerOf(name)
+      if (storeId !== store.id) return Effect.succeed(false)
+      return Effect.map(
+        store.find(key),
+        (thread) => thread === undefined || (!thread.isBusy && thread.files !== name)
+      )
+    })
+    if (dryRun) return { orphans, failed }
+    const removed = yield* Effect.filter(orphans, (name) =>
+      files.remove(name).pipe(
+        Effect.as(true),
+        Effect.catch(({ message }) =>
+          Effect.sync(() => {
+            failed.push({ key: Thread.ownerOf(name).key, reason: message })
+            return false
+          })
+        )
+      )
+    )
+    return { orphans: removed, failed }
+  })
+
   return {
     open,
     list: store.list,
-    find: Effect.fn("Threads.find")(function* (key, billingAccountId) {
+    find: Effect.fn("Threads.find")(function* (key, billingAccountId, { before, ...part } = {}) {
       const thread = yield* found(key, billingAccountId)
-      return { thread, turns: yield* store.history(key) }
+      // A turn may have ended since.
+      const end = Math.min(before ?? Infinity, thread.turns + 1)
+      const turns = yield* store.history(key, { ...part, before: end })
+      return { thread, turns, earlier: Math.max(0, end - 1 - turns.length) }
     }),
-    remove,
+    remove: Effect.fn("Threads.remove")(function* (key, { billingAccountId, history }) {
+      yield* found(key, billingAccountId)
+      yield* removing(key, history)
+    }),
     sweep: Effect.fn("Threads.sweep")(function* ({ dryRun = false } = {}) {
       const parts = yield* Effect.forEach(yield* store.accounts, (account) => sweepAccount(account, dryRun))
+      const { failed, orphans } = yield* sweepOrphans(dryRun)
       return {
         expired: parts.flatMap(({ expired }) => expired),
         emptied: parts.flatMap(({ emptied }) => emptied),
-        failed: parts.flatMap(({ failed }) => failed)
+        orphans,
+        failed: [...parts.flatMap(({ failed }) => failed), ...failed]
       }
     })
   } satisfies ThreadsShape as ThreadsShape
 })
 
-export const layer = (limits?: Thread.ThreadLimits): Layer.Layer<never, never, ThreadFiles | ThreadStore> =>
-  Layer.effect(Threads, make(limits))
+export const layer = (
+  limits?: Thread.ThreadLimits,
+  options?: Options
+): Layer.Layer<never, never, ThreadFiles | ThreadStore> => Layer.effect(Threads, make(limits, options))

@@ -1,6 +1,16 @@
-/** Tables of threads: one for those, one for their turns, one for the sessions that agents can continue. */
-import { Thread, ThreadKey, type ThreadTurn } from "@cogni/sandbox-graph-provider/threads/Thread"
+/**
+ * Tables of threads: one for those, one for the name of this store, one for their turns, and one for the sessions that
+ * agents can continue.
+ */
+import {
+  FilesName,
+  newStoreId,
+  Thread,
+  ThreadKey,
+  type ThreadTurn
+} from "@cogni/sandbox-graph-provider/threads/Thread"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import { Effect } from "effect"
 import * as SchemaVersion from "../SchemaVersion.ts"
 import { type Row, unescaped } from "./LedgerTables.ts"
 
@@ -13,11 +23,16 @@ export const bring = SchemaVersion.bring({
       run: (sql) => {
         // Times are compared as text, which must not depend on the locale of the database.
         const text = sql.literal(sql.onDialectOrElse({ pg: () => `TEXT COLLATE "C"`, orElse: () => "TEXT" }))
-        return sql`CREATE TABLE cogni_threads (
+        const threads = sql`CREATE TABLE cogni_threads (
           thread_key ${text} PRIMARY KEY, billing_account_id ${text} NOT NULL, thread_id ${text} NOT NULL,
           created_at ${text} NOT NULL, used_at ${text} NOT NULL, turns INTEGER NOT NULL,
-          history_bytes BIGINT NOT NULL, host ${text}, workspace_bytes BIGINT NOT NULL,
+          history_bytes BIGINT NOT NULL, host ${text}, files ${text}, workspace_bytes BIGINT NOT NULL,
           holder ${text}, held_until ${text})`
+        return Effect.all([
+          threads,
+          sql`CREATE TABLE cogni_threads_store (id TEXT NOT NULL)`,
+          sql`INSERT INTO cogni_threads_store (id) VALUES (${newStoreId()})`
+        ])
       }
     },
     {
@@ -28,7 +43,8 @@ export const bring = SchemaVersion.bring({
       name: "turns",
       run: (sql) => sql`CREATE TABLE cogni_thread_turns (
         thread_key TEXT NOT NULL, number INTEGER NOT NULL, run_id TEXT NOT NULL, agent TEXT NOT NULL,
-        asked TEXT NOT NULL, answered TEXT NOT NULL, ended_at TEXT NOT NULL, PRIMARY KEY (thread_key, number))`
+        bytes INTEGER NOT NULL, asked TEXT NOT NULL, answered TEXT NOT NULL, ended_at TEXT NOT NULL,
+        PRIMARY KEY (thread_key, number))`
     },
     {
       name: "sessions",
@@ -53,7 +69,8 @@ export const threadOf = (row: Row, now: string): Thread =>
     historyBytes: Number(row["history_bytes"]),
     workspaceBytes: Number(row["workspace_bytes"]),
     isBusy: row["holder"] !== null && String(row["held_until"]) > now,
-    ...(row["host"] === null ? {} : { host: textOf(row["host"]) })
+    ...(row["host"] === null ? {} : { host: textOf(row["host"]) }),
+    ...(row["files"] === null ? {} : { files: FilesName.make(String(row["files"])) })
   })
 
 export const turnOf = (row: Row): ThreadTurn => ({
