@@ -210,7 +210,7 @@ const threads = HttpApiBuilder.group(
     const { get, list, remove } = yield* ThreadHandlers.make
     return handlers
       .handle("list", () => json(list))
-      .handle("get", ({ params }) => json(get(params.key)))
+      .handle("get", ({ params, query }) => json(get(params.key, query.before)))
       .handle("remove", ({ params, query }) => json(remove(params.key, query.history)))
   })
 )

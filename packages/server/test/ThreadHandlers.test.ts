@@ -5,6 +5,7 @@ import { ThreadsUnavailable } from "@cogni/sandbox-graph-provider/threads/Thread
 import * as Threads from "@cogni/sandbox-graph-provider/threads/Threads"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import * as Await from "../../../test/harness/Await.ts"
 import { answering, lasting, question, serve } from "./ServerWorld.ts"
 
 const threads = Threads.layer().pipe(
@@ -53,11 +54,53 @@ describe("threads", () => {
     })
   )
 
+  it.effect("are read in parts, the newest first, a few readings at one time", () =>
+    Effect.gen(function* () {
+      let under = 0
+      let most = 0
+      const counted = Layer.effect(
+        Threads.Threads,
+        Effect.map(Threads.Threads, (all) => ({
+          ...all,
+          find: (...asked: Parameters<typeof all.find>) =>
+            Effect.acquireUseRelease(
+              Effect.sync(() => {
+                most = Math.max(most, ++under)
+              }),
+              () => Effect.andThen(Effect.yieldNow, all.find(...asked)),
+              () => Effect.sync(() => under--)
+            )
+        }))
+      ).pipe(Layer.provide(threads))
+      const world = yield* serve({ program: answering("x".repeat(200_000)), threads: counted })
+      const caller = yield* world.caller()
+      for (let number = 1; number <= 4; number++) {
+        const { runId } = yield* caller.chat(turn)
+        yield* world.left(runId)
+      }
+      const [{ key }] = (yield* caller.get("/api/v1/threads")).body.threads
+      const path = `/api/v1/threads/${key}`
+      const newest = (yield* caller.get(path)).body
+      assert.deepStrictEqual([newest.turns.length, newest.before], [2, 3])
+      const rest = (yield* caller.get(`${path}?before=3`)).body
+      assert.deepStrictEqual([rest.turns.length, rest.before], [2, undefined])
+      assert.strictEqual((yield* caller.get(`${path}?before=0`)).status, 400)
+      yield* Effect.all(
+        Array.from({ length: 8 }, () => caller.get(path)),
+        { concurrency: "unbounded" }
+      )
+      assert.isAtMost(most, 2)
+    })
+  )
+
   it.effect("have one turn at a time: a second one, and a removal, are refused with a time to retry", () =>
     Effect.gen(function* () {
       const world = yield* serve({ program: lasting, threads })
       const caller = yield* world.caller()
       const { controller, runId } = yield* caller.open(turn)
+      // The response begins before the run takes its thread.
+      const isListed = Effect.map(caller.get("/api/v1/threads"), ({ body }) => body.threads.length === 1)
+      yield* Await.until("the thread is listed", isListed)
       const [{ key }] = (yield* caller.get("/api/v1/threads")).body.threads
       for (const busy of [yield* caller.post(turn), yield* caller.delete(`/api/v1/threads/${key}`)]) {
         assert.deepStrictEqual([busy.status, busy.body.error.reason], [429, "ThreadBusy"])

@@ -3,23 +3,14 @@ import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
-import { Effect, Option, type Schema, Semaphore } from "effect"
+import { Effect, Option, type Schema } from "effect"
 import * as AuditedCalls from "./AuditedCalls.ts"
-import { CurrentGrant } from "./Authentication.ts"
 import type { AuditPage, AuditVerdict } from "./AuditView.ts"
 import * as LiveAudits from "./LiveAudits.ts"
 import * as OutputHandler from "./OutputHandler.ts"
 import * as Problem from "./Problem.ts"
+import * as Readings from "./Readings.ts"
 import type { RunHandlers } from "./RunHandlers.ts"
-
-/** Audits that are read at one time. They can be large. */
-const readingsMax = 2
-
-/** Readings of audits for one account, under way or waiting. */
-const readingsPerAccountMax = 16
-
-/** Seconds after which a client may try again. */
-const retrySeconds = 5
 
 /** Entries of a page, unless the query names another number. */
 const listedDefault = 50
@@ -42,7 +33,7 @@ const unreadable = Problem.make(
 const tooMany = Problem.make(
   "unavailable",
   "TooManyAudits",
-  `this account has ${readingsPerAccountMax} readings of audits under way. Try again when they have ended`
+  `this account has ${Readings.perAccountMax} readings of audits under way. Try again when they have ended`
 )
 
 /** Fields that describe the network or the keys of the host. Its operator has `audit show`. */
@@ -99,34 +90,13 @@ const notOfThisRun: AuditLog.Problem = {
 
 export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
   const audits = yield* Effect.serviceOption(RunAudits.RunAudits)
-  const readings = yield* Semaphore.make(readingsMax)
-  const waiting = new Map<string, number>()
-
-  /** Takes a place of an account, so that one that asks for many audits does not keep all others waiting. */
-  const enter = Effect.gen(function* () {
-    const { billingAccountId } = yield* CurrentGrant
-    const isIn = yield* Effect.acquireRelease(
-      Effect.sync(() => {
-        const own = waiting.get(billingAccountId) ?? 0
-        if (own < readingsPerAccountMax) waiting.set(billingAccountId, own + 1)
-        return own < readingsPerAccountMax
-      }),
-      (isIn) =>
-        Effect.sync(() => {
-          const left = (waiting.get(billingAccountId) ?? 0) - (isIn ? 1 : 0)
-          if (left > 0) waiting.set(billingAccountId, left)
-          else waiting.delete(billingAccountId)
-        })
-    )
-    if (!isIn) return yield* Problem.retryLater(tooMany, retrySeconds)
-  })
+  const takeTurn = yield* Readings.make(tooMany)
 
   /** Reads an audit, as one of a few at a time. */
   const limited = <A>(reading: Effect.Effect<A, RunAudits.AuditUnreadable>) =>
     reading.pipe(
-      readings.withPermits(1),
       Effect.catch((error) => Effect.andThen(Effect.logWarning(error.message), Effect.fail(unreadable))),
-      (under) => Effect.scoped(Effect.andThen(enter, under))
+      takeTurn
     )
 
   const live = Option.map(audits, ({ readOn }) =>

@@ -5,11 +5,21 @@ import { Threads } from "@cogni/sandbox-graph-provider/threads/Threads"
 import { Effect, Struct } from "effect"
 import { CurrentGrant } from "./Authentication.ts"
 import * as Problem from "./Problem.ts"
+import * as Readings from "./Readings.ts"
 import type { ThreadView } from "./ThreadsApi.ts"
 
+/** The part of a history in one answer. */
+const part = { turnsMax: 50, bytesMax: 512 * 1024 }
+
+const tooMany = Problem.make(
+  "unavailable",
+  "TooManyReadings",
+  `this account has ${Readings.perAccountMax} readings of threads under way. Try again when they have ended`
+)
+
 const viewOf = (thread: Thread): ThreadView => ({
-  ...Struct.omit(thread, ["billingAccountId", "host"]),
-  hasFiles: thread.host !== undefined
+  ...Struct.omit(thread, ["billingAccountId", "files", "host"]),
+  hasFiles: thread.files !== undefined
 })
 
 const unavailable = ({ _tag, message }: ThreadsUnavailable) =>
@@ -23,18 +33,19 @@ const broken = ({ _tag, message }: { readonly _tag: string; readonly message: st
 
 export const make = Effect.gen(function* () {
   const threads = yield* Threads
+  const limited = yield* Readings.make(tooMany)
   return {
     list: Effect.gen(function* () {
       const { billingAccountId } = yield* CurrentGrant
       const found = yield* threads.list({ billingAccountId }).pipe(Effect.catch(unavailable))
       return { threads: found.map(viewOf) }
     }),
-    get: Effect.fn("SandboxServer.thread")(function* (key: ThreadKey) {
+    get: Effect.fn("SandboxServer.thread")(function* (key: ThreadKey, before?: number) {
       const { billingAccountId } = yield* CurrentGrant
-      const { thread, turns } = yield* threads
-        .find(key, billingAccountId)
-        .pipe(Effect.catchTags({ ThreadNotFound: unknown, ThreadsUnavailable: unavailable }))
-      return { thread: viewOf(thread), turns }
+      const { earlier, thread, turns } = yield* limited(
+        threads.find(key, billingAccountId, { ...part, before })
+      ).pipe(Effect.catchTags({ ThreadNotFound: unknown, ThreadsUnavailable: unavailable }))
+      return { thread: viewOf(thread), turns, ...(earlier === 0 ? {} : { before: earlier + 1 }) }
     }),
     remove: Effect.fn("SandboxServer.removeThread")(function* (
       key: ThreadKey,
@@ -44,7 +55,6 @@ export const make = Effect.gen(function* () {
       yield* threads.remove(key, { history, billingAccountId }).pipe(
         Effect.catchTags({
           ThreadNotFound: unknown,
-          ThreadFilesLost: unknown,
           ThreadBusy: ({ _tag, message, retrySeconds }) =>
             Problem.retryLater(Problem.make("rate_limit", _tag, message), retrySeconds),
           ThreadFilesFailed: (error) =>

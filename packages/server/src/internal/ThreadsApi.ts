@@ -8,7 +8,7 @@ import { Readable } from "./RunsApi.ts"
 
 /** A thread of the caller's account. */
 export const ThreadView = Thread.mapFields((fields) => ({
-  ...Struct.omit(fields, ["billingAccountId", "host"]),
+  ...Struct.omit(fields, ["billingAccountId", "files", "host"]),
   /** False if the next turn begins with empty files. */
   hasFiles: Schema.Boolean
 })).annotate({ identifier: "ThreadView" })
@@ -21,8 +21,10 @@ export const ThreadList = Schema.Struct({ threads: Schema.Array(ThreadView) }).a
 
 export const ThreadHistory = Schema.Struct({
   thread: ThreadView,
-  /** Oldest first. */
-  turns: Schema.Array(ThreadTurn)
+  /** The newest, or those before `before`: oldest first, at most 50 turns and 512 KiB, but at least one. */
+  turns: Schema.Array(ThreadTurn),
+  /** Value of `before` for the turns before these. Absent if there are none. */
+  before: Schema.optionalKey(Schema.Int)
 }).annotate({ identifier: "ThreadHistory" })
 
 export const ThreadRemoved = Schema.Struct({
@@ -45,9 +47,19 @@ export class ThreadsGroup extends HttpApiGroup.make("threads")
     ),
     HttpApiEndpoint.get("get", "/threads/:key", {
       params,
+      query: {
+        before: Schema.optionalKey(
+          Schema.NumberFromString.check(Schema.isInt(), Schema.isBetween({ minimum: 1, maximum: 1_000_000 }))
+        )
+      },
       success: ThreadHistory,
       error: [Problem.NotFound, Problem.Unavailable]
-    }).annotateMerge(OpenApi.annotations({ summary: "Read the history of a thread" })),
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Read the history of a thread",
+        description: "The newest turns. `before` of the answer, as a parameter, reads those before them."
+      })
+    ),
     HttpApiEndpoint.delete("remove", "/threads/:key", {
       params,
       query: { history: Schema.optionalKey(Schema.Literals(["remove", "keep"])) },
