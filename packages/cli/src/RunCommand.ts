@@ -77,10 +77,13 @@ const running = Effect.fnUntraced(function* (
       const { spec } = yield* Effect.fromResult(RunPlan.make(asked, runId, input, settings))
       return yield* follow(spec, asked, shown, yield* Progress.make(input, plan.note))
     })
-    const ended = yield* (
-      thread === undefined ? followed(subject) : ThreadRun.around(thread, settings, runId, followed)
+    const { ended, unrecorded } = yield* (
+      thread === undefined
+        ? Effect.map(followed(subject), (ended) => ({ ended, unrecorded: undefined }))
+        : ThreadRun.around(thread, settings, runId, followed)
     ).pipe(Effect.provide(runner({ ...wayOut, allowedWorkspace })), Effect.scoped)
-    return yield* tell(input, plan, subject, ended)
+    yield* tell(input, plan, subject, ended)
+    return unrecorded === undefined ? undefined : yield* unrecorded
   }
   const allowedWorkspace = [Composition.cloneWorkspace(settings, runId)]
   const ended = yield* Effect.gen(function* () {

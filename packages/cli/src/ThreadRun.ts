@@ -36,7 +36,10 @@ export const make = (
   return Result.succeed({ threadId: thread, subject, personality })
 }
 
-/** Holds the thread while the turn is followed, and records its answer. */
+/**
+ * Holds the thread while the turn is followed, and records its answer. An answer that could not be recorded is returned
+ * with the reason. This process ends with its turn, so it does not sweep.
+ */
 export const around = <A extends Pick<AgentRunEnd<unknown>, "judged">, E, R>(
   { personality, subject, threadId }: ThreadTurn,
   settings: Settings["Service"],
@@ -55,7 +58,8 @@ export const around = <A extends Pick<AgentRunEnd<unknown>, "judged">, E, R>(
       followed({ ...subject, earlier: turn.messages.slice(0, -1), turn }),
       Effect.mapError(turn.lost, ThreadFailure.refusalOf)
     )
-    if (Result.isSuccess(ended.judged))
-      yield* Effect.mapError(turn.end(ended.judged.success.text), ThreadFailure.refusalOf)
-    return ended
-  }).pipe(Effect.provide(HostThreads.layer(settings)), Effect.scoped)
+    if (Result.isFailure(ended.judged)) return { ended, unrecorded: undefined }
+    const recorded = yield* Effect.result(turn.end(ended.judged.success.text))
+    if (Result.isSuccess(recorded)) return { ended, unrecorded: undefined }
+    return { ended, unrecorded: ThreadFailure.refusalOf(recorded.failure) }
+  }).pipe(Effect.scoped, Effect.provide(HostThreads.layer(settings, { sweepsAfterTurns: false })))

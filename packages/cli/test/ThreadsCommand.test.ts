@@ -9,6 +9,7 @@ import { Effect, Layer, Result } from "effect"
 import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { DatabaseSync } from "node:sqlite"
 import * as Cli from "../src/Cli.ts"
 import * as HostThreads from "../src/HostThreads.ts"
 import * as Output from "../src/Output.ts"
@@ -30,7 +31,10 @@ const place = Effect.gen(function* () {
   const context = yield* Layer.build(HostThreads.layer(settings))
   const threads = yield* Effect.provideContext(Effect.service(Threads), context)
   const key = yield* Thread.keyOf({ billingAccountId: "acme", threadId: Thread.ThreadId.make(hostile) })
-  const directory = join(stateDirectory, "threads", key)
+  /** Of the thread's files. Chosen by its first turn. */
+  const directoryOf = Effect.map(threads.find(key), ({ thread }) =>
+    join(stateDirectory, "threads", thread.files ?? "")
+  )
   const asked = { billingAccountId: "acme", threadId: hostile, agent: codex, asked: "word? \u001b[2J" }
   return {
     command: (...argv: ReadonlyArray<string>) =>
@@ -42,7 +46,7 @@ const place = Effect.gen(function* () {
         )
         return { code, stdout: memory.said.stdout, stderr: memory.said.stderr }
       }),
-    directory,
+    directoryOf,
     key,
     open: Effect.flatMap(RunId.generate, (runId) => threads.open({ ...asked, runId })),
     settings,
@@ -51,10 +55,10 @@ const place = Effect.gen(function* () {
 })
 
 /** A turn that leaves a file. */
-const turn = Effect.fnUntraced(function* ({ directory, open }: Effect.Success<typeof place>) {
+const turn = Effect.fnUntraced(function* ({ directoryOf, open }: Effect.Success<typeof place>) {
   const { begin, end } = yield* open
   yield* begin
-  writeFileSync(join(directory, "note.txt"), "x".repeat(5000))
+  writeFileSync(join(yield* directoryOf, "note.txt"), "x".repeat(5000))
   yield* end("walrus")
 }, Effect.scoped)
 
@@ -62,9 +66,10 @@ describe("threads", () => {
   it.live("lists, shows, resets and removes a thread, and its directory on this host", () =>
     Effect.gen(function* () {
       const world = yield* place
-      const { command, directory, key } = world
+      const { command, directoryOf, key } = world
       assert.include((yield* command("list")).stderr, "there are no remembered threads")
       yield* turn(world)
+      const directory = yield* directoryOf
       const listed = yield* command("list")
       assert.strictEqual(listed.code, 0)
       assert.match(listed.stdout, new RegExp(`^${key} +acme +\\.\\./\\.\\./etc `, "mu"))
@@ -94,14 +99,14 @@ describe("threads", () => {
 
   it.live("removes nothing of a thread that a turn is using, and names the reason", () =>
     Effect.gen(function* () {
-      const { command, directory, key, open } = yield* place
+      const { command, directoryOf, key, open } = yield* place
       yield* Effect.scoped(
         Effect.gen(function* () {
           yield* (yield* open).begin
           const busy = yield* command("remove", key)
           assert.strictEqual(busy.code, 69)
           assert.include(busy.stderr, "a turn of this thread is running")
-          assert.isTrue(existsSync(directory))
+          assert.isTrue(existsSync(yield* directoryOf))
         })
       )
     })
@@ -110,8 +115,9 @@ describe("threads", () => {
   it.live("says that the files are gone if their directory is missing, a file or a link", () =>
     Effect.gen(function* () {
       const world = yield* place
-      const { directory, open } = world
+      const { directoryOf, open } = world
       yield* turn(world)
+      const directory = yield* directoryOf
       const secret = join(world.settings.stateDirectory, "secret")
       mkdirSync(secret)
       for (const replace of [
@@ -129,9 +135,40 @@ describe("threads", () => {
     })
   )
 
+  it.live("returns an answer that could not be recorded, with the reason", () =>
+    Effect.gen(function* () {
+      const { key, settings, threads } = yield* place
+      const ended = { judged: Result.succeed({ text: "paid" }) }
+      // The thread is removed by another process meanwhile: the hold has ended.
+      const followed = () =>
+        Effect.gen(function* () {
+          const database = new DatabaseSync(join(settings.stateDirectory, "cogni.db"))
+          database.exec("DELETE FROM cogni_threads")
+          database.close()
+          return ended as never
+        })
+      const around = ThreadRun.around(
+        {
+          threadId: hostile,
+          subject: { _tag: "Prompt", agent: codex, prompt: "?" },
+          personality: undefined
+        },
+        { ...settings, billingAccountId: "acme" } as never,
+        yield* RunId.generate,
+        followed
+      )
+      const found = yield* around
+      assert.strictEqual(found.ended, ended)
+      assert.strictEqual(found.unrecorded?.exit, "unavailable")
+      assert.strictEqual((yield* Effect.flip(threads.find(key)))._tag, "ThreadNotFound")
+    })
+  )
+
   it.live("allows as a workspace only the directory of a thread itself", () =>
     Effect.gen(function* () {
-      const { directory, settings } = yield* place
+      const { settings } = yield* place
+      const name = `${"0".repeat(32)}-${"1".repeat(32)}`
+      const directory = join(settings.stateDirectory, "threads", name)
       const isThread = HostThreads.isThread(settings)
       assert.isTrue(isThread(directory))
       for (const path of [
@@ -139,7 +176,7 @@ describe("threads", () => {
         join(directory, ".."),
         `${directory}/../../runs`,
         join(settings.stateDirectory, "threads"),
-        join("/tmp", "threads", "0".repeat(32)),
+        join("/tmp", "threads", name),
         `${directory}/`
       ])
         assert.isFalse(isThread(path), path)
