@@ -31,7 +31,7 @@ const place = Effect.gen(function* () {
   const context = yield* Layer.build(HostThreads.layer(settings))
   const threads = yield* Effect.provideContext(Effect.service(Threads), context)
   const key = yield* Thread.keyOf({ billingAccountId: "acme", threadId: Thread.ThreadId.make(hostile) })
-  /** Of the thread's files. Chosen by its first turn. */
+  /** The directory of the thread's files, which its first turn creates. */
   const directoryOf = Effect.map(threads.find(key), ({ thread }) =>
     join(stateDirectory, "threads", thread.files ?? "")
   )
@@ -141,7 +141,7 @@ describe("threads", () => {
       const ended = { judged: Result.succeed({ text: "paid" }) }
       // The thread is removed by another process meanwhile: the hold has ended.
       const followed = () =>
-        Effect.gen(function* () {
+        Effect.sync(() => {
           const database = new DatabaseSync(join(settings.stateDirectory, "cogni.db"))
           database.exec("DELETE FROM cogni_threads")
           database.close()

@@ -572,7 +572,7 @@ describe("files of a thread", () => {
     })
   )
 
-  it.effect("of other threads are removed beside the end of a turn, not in it", () =>
+  it.effect("are removed after the end of a turn of another thread, not in it", () =>
     Effect.gen(function* () {
       const { begun, disk, go } = yield* slowDisk
       const { files, key, open, turn } = yield* world({ bytesPerAccountMax: 100 }, undefined, { disk })

@@ -278,7 +278,7 @@ export const make = Effect.fnUntraced(function* (
           if (planned !== undefined && planned.usedAt !== thread.usedAt) return false
           const removal =
             thread.files !== undefined && (yield* isHere(thread)) ? files.remove(thread.files) : Effect.void
-          // The record comes first. What a removal that is cut leaves belongs to no thread then: a sweep removes it.
+          // The record comes first. If the removal is cut, the rest belongs to no thread, and a sweep removes it.
           if (thread.files !== undefined) yield* store.forget(hold, { history: true })
           yield* Effect.scoped(
             Effect.flatMap(holding(hold, sinceMillis), (lost) => Effect.raceFirst(removal, lost))

@@ -23,7 +23,7 @@ export const ThreadHistory = Schema.Struct({
   thread: ThreadView,
   /** The newest, or those before `before`: oldest first, at most 50 turns and 512 KiB, but at least one. */
   turns: Schema.Array(ThreadTurn),
-  /** Value of `before` for the turns before these. Absent if there are none. */
+  /** Value of `before` for the turns before these. Absent if the first turn is among them. */
   before: Schema.optionalKey(Schema.Int)
 }).annotate({ identifier: "ThreadHistory" })
 
