@@ -1,6 +1,10 @@
 /** Runs that live on without their caller. */
+import { ThreadBusy } from "@cogni/sandbox-graph-provider/threads/ThreadError"
+import * as ThreadFiles from "@cogni/sandbox-graph-provider/threads/ThreadFiles"
+import * as ThreadStore from "@cogni/sandbox-graph-provider/threads/ThreadStore"
+import * as Threads from "@cogni/sandbox-graph-provider/threads/Threads"
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Scope } from "effect"
+import { Deferred, Effect, Exit, Layer, Scope } from "effect"
 import * as Await from "../../../test/harness/Await.ts"
 import { answering, envelope, lasting, question, serve } from "./ServerWorld.ts"
 
@@ -16,6 +20,29 @@ const waiting = Effect.gen(function* () {
   })
   return { ...world, end: Deferred.succeed(end, undefined), one: yield* world.caller() }
 })
+
+/** Threads that are free when a run is checked, and taken by another turn when it starts, until `free` is set. */
+const takenMeanwhile = () => {
+  let opened = 0
+  let isFree = false
+  const layer = Layer.effect(
+    Threads.Threads,
+    Effect.map(Threads.Threads, (all) => ({
+      ...all,
+      open: (asked: Parameters<typeof all.open>[0]) =>
+        Effect.suspend(() =>
+          opened++ % 2 === 1 && !isFree
+            ? Effect.fail(new ThreadBusy({ retrySeconds: 30 }))
+            : all.open(asked)
+        )
+    }))
+  ).pipe(
+    Layer.provide(
+      Threads.layer().pipe(Layer.provide(Layer.merge(ThreadStore.layerMemory, ThreadFiles.layerMemory)))
+    )
+  )
+  return { layer, free: () => void (isFree = true) }
+}
 
 describe("a run that is started without a reader", () => {
   it.effect("is answered at once with its address, lives on, and ends with its answer", () =>
@@ -154,6 +181,24 @@ describe("a run that is started without a reader", () => {
         truncated: true
       })
       assert.strictEqual((yield* one.get(`${path}/${runId}/answer`)).body, text.slice(0, 65_536))
+    })
+  )
+
+  it.effect("is refused if its thread was taken between the check and the start, and may be sent again", () =>
+    Effect.gen(function* () {
+      const { free, layer } = takenMeanwhile()
+      const world = yield* serve({ program: answering("Lima"), threads: layer })
+      const one = yield* world.caller()
+      const send = one.send(path, { ...question, threadId: "t", remember: true }, key("again"))
+      const refused = yield* send
+      assert.deepStrictEqual([refused.status, refused.body.error?.reason], [429, "ThreadBusy"])
+      assert.isNotNull(refused.headers.get("retry-after"))
+      assert.lengthOf(yield* world.roster.list, 0)
+      free()
+      const { body, status } = yield* send
+      assert.deepStrictEqual([status, body.isRepeated], [202, false])
+      yield* world.left(body.runId)
+      assert.strictEqual((yield* one.get(`${path}/${body.runId}`)).body.status, "succeeded")
     })
   )
 })

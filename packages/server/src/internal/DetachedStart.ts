@@ -5,6 +5,8 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
+import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
+import { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import { Deferred, Effect, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { CurrentGrant } from "./Authentication.ts"
@@ -14,6 +16,12 @@ import { type AskedRun, type RunStart, runHeader, type StartAsked } from "./RunS
 import * as RunView from "./RunView.ts"
 
 type Refusal = Effect.Error<ReturnType<RunStart["start"]>>
+
+/** Time after which a start without an event is answered. The clone of a large repository takes longer. */
+const undecidedSecondsMax = 30
+
+/** Estimated seconds until another run may start. The events of a run do not have them. */
+const retrySeconds = 5
 
 /** Its runs live in the scope of this effect: that of the server. */
 export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
@@ -27,9 +35,21 @@ export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
   const isStarted = Effect.fnUntraced(function* (runId: RunId) {
     const { billingAccountId } = yield* CurrentGrant
     const here = yield* roster.find(runId)
-    if (here !== undefined) return here.billingAccountId === billingAccountId
+    // The run of a chat ends with its reader, so it is none that lives on.
+    if (here !== undefined) return here.isDetached === true && here.billingAccountId === billingAccountId
     const record = yield* store.describe(runId).pipe(Effect.catch(Problem.storeUnavailable))
     return record !== undefined && RunView.accountOf(record) === billingAccountId
+  })
+
+  /** Fails if a run ended before it had a record: nothing else would ever tell why. */
+  const refused = Effect.fnUntraced(function* (runId: RunId, end: Extract<AiEvent, { type: "error" }>) {
+    const record = yield* Effect.option(store.describe(runId))
+    if (record._tag === "Some" && record.value !== undefined) return
+    const { error, message, reason = "Refused" } = end
+    const detail = message ?? "the run was refused before it started"
+    yield* Effect.logWarning(`${runId} ended before it had a record: ${reason}`)
+    const later = error === "rate_limit" ? { retrySeconds } : {}
+    return yield* Problem.refuse(new GraphRefused({ error, reason, detail, ...later }))
   })
 
   /** Starts a run in a fiber of the server. A caller that leaves now does not change whether it starts. */
@@ -39,11 +59,16 @@ export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
     undecided.set(runId, decision)
     const decided = Effect.sync(() => undecided.delete(runId))
     yield* Effect.gen(function* () {
-      const run = yield* start(asked)
-      yield* Deferred.succeed(decision, undefined)
-      yield* decided
-      // Its journal has its events. A run whose events are not read would be considered left.
-      yield* Stream.runDrain(run.events)
+      const run = yield* start(asked, { isDetached: true })
+      const accept = Effect.andThen(Deferred.succeed(decision, undefined), decided)
+      yield* Effect.sleep(`${undecidedSecondsMax} seconds`).pipe(Effect.andThen(accept), Effect.forkScoped)
+      // Its journal has its events. A run whose events are not read would be considered left. It is admitted again when
+      // it starts, so that only its first event tells whether it was.
+      yield* Stream.runForEach(run.events, (event) => {
+        if (event.type === "usage_report") return Effect.void
+        return event.type === "error" ? Effect.andThen(refused(runId, event), accept) : accept
+      })
+      yield* accept
       yield* run.closed
     }).pipe(
       Effect.scoped,

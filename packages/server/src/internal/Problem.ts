@@ -96,7 +96,7 @@ export type Problem = (typeof all)[number]["Type"]
 /** A problem of an endpoint, or one that is answered before an endpoint is selected. */
 export type Answered = Problem | typeof Misdirected.Type | typeof RangeUnsatisfiable.Type
 
-/** Maps refusals of a graph to problem codes. The last two cannot occur before a run, so they are internal errors. */
+/** Maps refusals of a graph to problem codes. A timeout cannot occur before a run, so it is an internal error. */
 const codes: Readonly<Record<AiErrorCode, ProblemCode>> = {
   invalid_request: "invalid_request",
   not_found: "not_found",
@@ -106,7 +106,7 @@ const codes: Readonly<Record<AiErrorCode, ProblemCode>> = {
   policy_denied: "policy_denied",
   internal: "internal",
   timeout: "internal",
-  aborted: "internal"
+  aborted: "conflict"
 }
 
 export const make = <Code extends ProblemCode>(

@@ -21,6 +21,8 @@ export interface RosterEntry {
   readonly repository?: string | undefined
   /** The grant's limit of concurrent runs. The server's limits apply too. */
   readonly concurrentRunsMax?: number | undefined
+  /** True if the run lives on without its caller. */
+  readonly isDetached?: boolean | undefined
 }
 
 /** A run under way. */

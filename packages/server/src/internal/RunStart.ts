@@ -13,7 +13,7 @@ import { CurrentGrant, withinRate } from "./Authentication.ts"
 import * as ChatRequest from "./ChatRequest.ts"
 import { IdempotencyKeys } from "../IdempotencyKeys.ts"
 import * as Problem from "./Problem.ts"
-import { RunRoster } from "./RunRoster.ts"
+import { type RosterEntry, RunRoster } from "./RunRoster.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
 import type { EndedRun } from "./ServerMetrics.ts"
 
@@ -82,7 +82,10 @@ export const make = Effect.fnUntraced(function* ({ count, limits, model }: Start
       return { ...run, repository: body.repository?.url } satisfies AskedRun
     }),
     /** Starts a run in this scope. Closing the scope ends it. */
-    start: Effect.fnUntraced(function* ({ context, repository, request }: AskedRun) {
+    start: Effect.fnUntraced(function* (
+      { context, repository, request }: AskedRun,
+      { isDetached }: Pick<RosterEntry, "isDetached"> = {}
+    ) {
       const grant = yield* CurrentGrant
       const { runId } = context
       const { graphId } = request
@@ -95,6 +98,7 @@ export const make = Effect.fnUntraced(function* ({ count, limits, model }: Start
         graphId,
         model: request.model,
         repository,
+        isDetached,
         concurrentRunsMax: grant.permissions.concurrentRunsMax
       }
       const place = yield* roster
