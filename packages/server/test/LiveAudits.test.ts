@@ -37,8 +37,10 @@ const world = Effect.gen(function* () {
     RunAudits.layer({ directoryOf: (id) => join(directory, id) })
   )
   let fails = false
+  let refuses = false
   const live = LiveAudits.make((id, { push, restart }, from) =>
     Effect.suspend(() => {
+      if (refuses) return Effect.fail("too many readings" as const)
       bytes.push(0)
       const counted = (piece: Uint8Array) => {
         bytes[bytes.length - 1] = bytes.at(-1)! + piece.byteLength
@@ -55,6 +57,7 @@ const world = Effect.gen(function* () {
     runId,
     live,
     audits,
+    refuse: (isRefused: boolean) => void (refuses = isRefused),
     tear: (isTorn: boolean) => void (fails = isTorn),
     /** Appends entries, and returns their size. */
     append: (count: number) => {
@@ -146,9 +149,23 @@ describe("the audit of a run under way", () => {
       const { append, read, tear } = yield* world
       append(3)
       tear(true)
-      assert.strictEqual((yield* Effect.flip(read))._tag, "AuditUnreadable")
+      assert.propertyVal(yield* Effect.flip(read), "_tag", "AuditUnreadable")
       tear(false)
       assert.deepStrictEqual(yield* read, { entries: 3, tools: 3 })
+    })
+  )
+
+  it.effect("is read on after a reading that was refused before it began", () =>
+    Effect.gen(function* () {
+      const { append, bytes, read, refuse } = yield* world
+      const first = append(100)
+      yield* read
+      refuse(true)
+      yield* Effect.flip(read)
+      refuse(false)
+      const next = append(2)
+      assert.deepStrictEqual(yield* read, { entries: 102, tools: 102 })
+      assert.deepStrictEqual(bytes, [first, next])
     })
   )
 

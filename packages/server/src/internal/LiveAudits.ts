@@ -59,8 +59,12 @@ export const make = <E, R>(readOn: ReadOn<E, R>) => {
   ): Effect.fn.Return<Reached | "absent" | "elsewhere", E, R> {
     const restart = () => void Object.assign(live, begin(runId), { isTorn: true })
     if (live.isTorn) restart()
-    live.isTorn = true
-    const reading: FurtherReading = { push: (bytes) => live.verifier.push(bytes), restart }
+    // Only what was read tears it. One that was refused, or left while it waited for its place, changed nothing.
+    const push = (bytes: Uint8Array) => {
+      live.isTorn = true
+      live.verifier.push(bytes)
+    }
+    const reading: FurtherReading = { push, restart }
     const reached = yield* readOn(runId, reading, live.mark)
     live.isTorn = false
     if (typeof reached === "string") {
