@@ -201,4 +201,16 @@ describe("a run that is started without a reader", () => {
       assert.strictEqual((yield* one.get(`${path}/${body.runId}`)).body.status, "succeeded")
     })
   )
+
+  it.effect("is not promised for the run of a chat, which ends with its reader", () =>
+    Effect.gen(function* () {
+      const world = yield* serve({ program: lasting })
+      const one = yield* world.caller()
+      const { controller, runId } = yield* one.open(question, key("chat"))
+      const refused = yield* one.send(path, question, key("chat"))
+      assert.deepStrictEqual([refused.status, refused.body.error?.reason], [409, "RunUnderWay"])
+      controller.abort()
+      yield* world.left(runId)
+    })
+  )
 })
