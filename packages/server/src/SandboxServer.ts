@@ -40,6 +40,7 @@ import * as ServerLimits from "./ServerLimits.ts"
 import * as ServerMetrics from "./internal/ServerMetrics.ts"
 import * as ThreadHandlers from "./internal/ThreadHandlers.ts"
 import * as SignInHandler from "./internal/SignInHandler.ts"
+import * as UnknownCallers from "./internal/UnknownCallers.ts"
 
 export interface SandboxServerOptions {
   /** Limits. Omitted fields have their default. */
@@ -93,8 +94,9 @@ export const layer = <E = never, R = never>(
 }
 
 /** The routes and their middleware, without a server. */
-export const routes = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) =>
-  Layer.mergeAll(
+export const routes = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) => {
+  const known = UnknownCallers.make()
+  return Layer.mergeAll(
     HttpApiBuilder.layer(ServerApi.ServerApi).pipe(
       Layer.provide([
         agents,
@@ -104,14 +106,15 @@ export const routes = (options: SandboxServerOptions, limits: ServerLimits.Serve
         access,
         threads,
         proposals(limits),
-        signIn(limits, options.trustedProxies)
+        signIn(limits, known, options.trustedProxies)
       ]),
-      Layer.provide([Authentication.layer(limits, options.trustedProxies), ServerApi.layerReadable])
+      Layer.provide([Authentication.layer(limits, options.trustedProxies, known), ServerApi.layerReadable])
     ),
     ServerHealth.liveness,
     options.page === undefined ? Layer.empty : PageRoutes.layer(options.page),
     Surroundings.layer(options.hostNames ?? [])
   )
+}
 
 /** Drains the runs on close. Built after the server, so that it closes before it. */
 const drained = Layer.effectDiscard(
@@ -246,12 +249,16 @@ const access = HttpApiBuilder.group(
   })
 )
 
-const signIn = (limits: ServerLimits.ServerLimits, trustedProxies?: ReadonlyArray<string>) =>
+const signIn = (
+  limits: ServerLimits.ServerLimits,
+  known: UnknownCallers.KnownTokens,
+  trustedProxies?: ReadonlyArray<string>
+) =>
   HttpApiBuilder.group(
     ServerApi.ServerApi,
     "signIn",
     Effect.fnUntraced(function* (handlers) {
-      const { get, signIn, signOut } = yield* SignInHandler.make(limits, trustedProxies)
+      const { get, signIn, signOut } = yield* SignInHandler.make(limits, known, trustedProxies)
       return handlers
         .handle("signIn", () => signIn)
         .handle("get", () => get)

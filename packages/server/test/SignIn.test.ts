@@ -277,6 +277,22 @@ describe("sign-in", () => {
     })
   )
 
+  it.effect("ends a sign-in that was in use, however many unknown tokens come from its address", () =>
+    Effect.gen(function* () {
+      const { cookie, csrf, server, url } = yield* signedIn({ limits: { unknownRequestsPerMinuteMax: 3 } })
+      const runs = `${server.url}/api/v1/runs`
+      assert.strictEqual((yield* asked(runs, { headers: { cookie, "x-cogni-csrf": csrf } })).status, 200)
+      const unknown = asked(runs, { headers: { authorization: `Bearer cgs_${"A".repeat(43)}` } })
+      for (let flood = 0; flood < 4; flood++) yield* unknown
+      assert.strictEqual((yield* unknown).status, 429)
+      const page = { cookie, "x-cogni-csrf": csrf }
+      assert.strictEqual((yield* asked(url, { method: "DELETE", headers: page })).status, 204)
+      // It is unknown from now on.
+      assert.strictEqual((yield* asked(url, { method: "DELETE", headers: page })).status, 503)
+      assert.strictEqual((yield* asked(runs, { headers: page })).status, 429)
+    })
+  )
+
   it.effect("removes no cookie that the request did not send", () =>
     Effect.gen(function* () {
       const { url } = yield* serve()

@@ -45,7 +45,8 @@ export class Authentication extends HttpApiMiddleware.Service<
 
 export const layer = (
   limits: ServerLimits,
-  trustedProxies: ReadonlyArray<string> = []
+  trustedProxies: ReadonlyArray<string> = [],
+  known: UnknownCallers.KnownTokens = UnknownCallers.make()
 ): Layer.Layer<Authentication, never, GrantStore | RateLimiter.RateLimiter> =>
   Layer.effect(
     Authentication,
@@ -53,7 +54,6 @@ export const layer = (
       const grants = yield* GrantStore
       const limiter = yield* RateLimiter.RateLimiter
       const answers = yield* OpenAnswers.make(limits)
-      const known = UnknownCallers.make()
       const unknownWithinRate = makeUnknownRate(limiter, limits, trustedProxies)
       return Authentication.of({
         bearer: Effect.fnUntraced(function* (answer, { credential, endpoint }) {

@@ -9,6 +9,7 @@ import { checkCookie, CurrentGrant, CurrentProof, makeUnknownRate } from "./Auth
 import * as Problem from "./Problem.ts"
 import * as SignInCookie from "./SignInCookie.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
+import type { KnownTokens } from "./UnknownCallers.ts"
 
 /** `secret` is the one that the header of the page is derived from. */
 const viewOf = Effect.fnUntraced(function* (
@@ -42,9 +43,10 @@ const stillOpen = Problem.make(
     "its cookie may have been copied, revoke the grant: cogni-sandbox grants revoke"
 )
 
-/** Makes the handlers. A sign-in lasts for `signInSecondsMax` at most. */
+/** Makes the handlers. A sign-in lasts for `signInSecondsMax` at most. `known` is that of `Authentication`. */
 export const make = Effect.fnUntraced(function* (
   limits: ServerLimits,
+  known: KnownTokens,
   trustedProxies: ReadonlyArray<string> = []
 ) {
   const grants = yield* GrantStore
@@ -80,7 +82,11 @@ export const make = Effect.fnUntraced(function* (
       yield* HttpEffect.appendPreResponseHandler((_, response) =>
         Effect.succeed(SignInCookie.drop(response, request))
       )
-      yield* Effect.andThen(unknownWithinRate, close(secret)).pipe(Effect.catch(() => Effect.fail(stillOpen)))
+      const hash = yield* GrantToken.hash(secret)
+      // Others at the same address must not keep a sign-in open that was in use here.
+      const withinRate = known.has(hash) ? Effect.void : unknownWithinRate
+      yield* Effect.andThen(withinRate, close(secret)).pipe(Effect.catch(() => Effect.fail(stillOpen)))
+      known.remove(hash)
       return answer
     })
   }
