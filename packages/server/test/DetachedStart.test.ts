@@ -31,9 +31,7 @@ const takenMeanwhile = () => {
       ...all,
       open: (asked: Parameters<typeof all.open>[0]) =>
         Effect.suspend(() =>
-          opened++ % 2 === 1 && !isFree
-            ? Effect.fail(new ThreadBusy({ retrySeconds: 30 }))
-            : all.open(asked)
+          opened++ % 2 === 1 && !isFree ? Effect.fail(new ThreadBusy({ retrySeconds: 30 })) : all.open(asked)
         )
     }))
   ).pipe(

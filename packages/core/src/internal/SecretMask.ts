@@ -55,6 +55,55 @@ const forms: ReadonlyArray<Form> = [
 const privateKey = "-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
 const privateKeyEnd = /-----END [A-Z0-9 ]{1,100}-----/u
 
+/** What a header line of a private key begins with, and how many such lines and characters of one are believed. */
+const headers = ["Proc-Type:", "DEK-Info:", "Version:", "Comment:", "Hash:", "Charset:", "MessageID:"]
+const headersMax = 8
+const headerCharsMax = 100
+
+/** Follows the text after the first line of a private key, up to what cannot be of one. */
+const makeKeyText = () => {
+  /** The beginning of the line, and the dashes before the next character. */
+  let line = ""
+  let dashes = 0
+  let headersLeft = headersMax
+  let isEscaped = false
+
+  const mayBeHeader = (char: string): boolean => {
+    const begun = line + char
+    if (
+      begun.length > headerCharsMax ||
+      !headers.some((name) => name.startsWith(begun) || begun.startsWith(name))
+    )
+      return false
+    return !headers.includes(begun) || headersLeft-- > 0
+  }
+  /** Whether the next character may be of the key. Also as a string of a program, quoted, or in a difference. */
+  const takes = (char: string): boolean => {
+    const isMarked = dashes === 0 || dashes === 5 || (dashes <= 6 && line.length === dashes)
+    const isEnd = /[\r\n]/u.test(char) || (isEscaped && /[nr]/u.test(char))
+    isEscaped = char === "\\" && !isEscaped
+    if (char === "-") {
+      dashes++
+      line += line.length < headerCharsMax ? char : ""
+      return dashes <= (line.length === dashes ? 6 : 5)
+    }
+    const isTaken =
+      (isMarked && (/[A-Za-z0-9+/=\s\\"']/u.test(char) || (line === "" && /[>#|]/u.test(char)))) ||
+      mayBeHeader(char)
+    dashes = 0
+    if (isEnd) line = ""
+    else if (line.length < headerCharsMax && (line !== "" || /[A-Za-z0-9+/=]/u.test(char))) line += char
+    return isTaken
+  }
+  return {
+    /** Returns how many characters at the beginning of a text may be of the key. */
+    partOf: (text: string): number => {
+      for (let at = 0; at < text.length; at++) if (!takes(text.charAt(at))) return at
+      return text.length
+    }
+  }
+}
+
 /** Tells secrets from other text. */
 interface Rules {
   readonly pattern: RegExp
@@ -134,6 +183,7 @@ const make = ({ mayBegin, moreOf, pattern, word }: Rules): SecretMask => {
   /** Characters of a private key that may still come, and its last ones. */
   let keyLeft = 0
   let keyTail = ""
+  let keyText = makeKeyText()
   /** Text that was not looked at yet, and text to return. */
   let rest = ""
   let out = ""
@@ -152,11 +202,17 @@ const make = ({ mayBegin, moreOf, pattern, word }: Rules): SecretMask => {
   const inKey = () => {
     const end = privateKeyEnd.exec(keyTail + rest)
     const length = end === null ? rest.length : end.index + end[0].length - keyTail.length
-    const taken = rest.slice(0, Math.min(length, keyLeft))
+    const possible = rest.slice(0, Math.min(length, keyLeft))
+    const taken = possible.slice(0, keyText.partOf(possible))
     out += masked(taken)
     keyTail = (keyTail + taken).slice(-contextChars)
-    keyLeft = end !== null && taken.length === length ? 0 : keyLeft - taken.length
+    const isOver = taken.length < possible.length || (end !== null && taken.length === length)
+    keyLeft = isOver ? 0 : keyLeft - taken.length
     rest = rest.slice(taken.length)
+    if (keyLeft > 0) return
+    // A secret may begin in what was masked.
+    kept = keyTail
+    done = kept.length
   }
   /** Where the end of a text is held back: at what may be the beginning of a secret. */
   const heldFrom = (text: string, from: number): number => {
@@ -178,6 +234,7 @@ const make = ({ mayBegin, moreOf, pattern, word }: Rules): SecretMask => {
         rest = text.slice(ended)
         keyLeft = keyCharsMax
         keyTail = ""
+        keyText = makeKeyText()
         return forget()
       }
       const begin = Math.max(found.index, done)
