@@ -64,8 +64,10 @@ export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
       yield* Effect.sleep(`${undecidedSecondsMax} seconds`).pipe(Effect.andThen(accept), Effect.forkScoped)
       // Its journal has its events. A run whose events are not read would be considered left. It is admitted again when
       // it starts, so that only its first event tells whether it was.
+      let hasBegun = false
       yield* Stream.runForEach(run.events, (event) => {
-        if (event.type === "usage_report") return Effect.void
+        if (hasBegun || event.type === "usage_report") return Effect.void
+        hasBegun = true
         return event.type === "error" ? Effect.andThen(refused(runId, event), accept) : accept
       })
       yield* accept
