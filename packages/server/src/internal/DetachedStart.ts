@@ -11,7 +11,7 @@ import { Deferred, Effect, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { CurrentGrant } from "./Authentication.ts"
 import * as Problem from "./Problem.ts"
-import { RunRoster } from "./RunRoster.ts"
+import { retrySeconds, RunRoster } from "./RunRoster.ts"
 import { type AskedRun, type RunStart, runHeader, type StartAsked } from "./RunStart.ts"
 import * as RunView from "./RunView.ts"
 
@@ -19,9 +19,6 @@ type Refusal = Effect.Error<ReturnType<RunStart["start"]>>
 
 /** Time after which a start without an event is answered. The clone of a large repository takes longer. */
 const undecidedSecondsMax = 30
-
-/** Estimated seconds until another run may start. The events of a run do not have them. */
-const retrySeconds = 5
 
 /** Its runs live in the scope of this effect: that of the server. */
 export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
@@ -48,6 +45,7 @@ export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
     const { error, message, reason = "Refused" } = end
     const detail = message ?? "the run was refused before it started"
     yield* Effect.logWarning(`${runId} ended before it had a record: ${reason}`)
+    // Its events do not say when to try again.
     const later = error === "rate_limit" ? { retrySeconds } : {}
     return yield* Problem.refuse(new GraphRefused({ error, reason, detail, ...later }))
   })

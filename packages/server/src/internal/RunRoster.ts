@@ -119,7 +119,7 @@ export const layer = (limits: ServerLimits): Layer.Layer<RunRoster> =>
   Layer.effect(RunRoster, RunRoster.make(limits))
 
 /** Estimated seconds until another run may start. */
-const retrySeconds = 5
+export const retrySeconds = 5
 
 const refusal = (
   { runs, stopping }: Roster,
