@@ -39,16 +39,21 @@ const world = Effect.gen(function* () {
   let fails = false
   let refuses = false
   const live = LiveAudits.make((id, { push, restart }, from) =>
-    Effect.suspend(() => {
-      if (refuses) return Effect.fail("too many readings" as const)
-      bytes.push(0)
-      const counted = (piece: Uint8Array) => {
-        bytes[bytes.length - 1] = bytes.at(-1)! + piece.byteLength
-        push(piece)
-        if (fails) throw new Error("torn")
+    Effect.suspend(
+      (): Effect.Effect<
+        RunAudits.Mark | "absent" | "elsewhere",
+        "too many readings" | RunAudits.AuditUnreadable
+      > => {
+        if (refuses) return Effect.fail("too many readings")
+        bytes.push(0)
+        const counted = (piece: Uint8Array) => {
+          bytes[bytes.length - 1] = bytes.at(-1)! + piece.byteLength
+          push(piece)
+          if (fails) throw new Error("torn")
+        }
+        return audits.readOn(id, { push: counted, restart }, from)
       }
-      return audits.readOn(id, { push: counted, restart }, from)
-    })
+    )
   )
   return {
     fileOf,

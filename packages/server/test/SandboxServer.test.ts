@@ -283,6 +283,9 @@ describe("description", () => {
         "patch /api/v1/personalities/{name} 200 400 403 404 409 413 429 503",
         "post /api/v1/skills 200 400 403 404 409 413 429 503",
         "patch /api/v1/skills/{name} 200 400 403 404 409 413 429 503",
+        "get /api/v1/threads 200 400 403 429 503",
+        "get /api/v1/threads/{key} 200 400 403 404 429 503",
+        "delete /api/v1/threads/{key} 200 400 403 404 429 500 503",
         "post /api/v1/sign-in 200 403 429 503",
         "get /api/v1/sign-in 200 403 429 503",
         "delete /api/v1/sign-in 204 403 503"
