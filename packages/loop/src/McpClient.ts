@@ -56,7 +56,7 @@ export const limits = {
   pagesMax: 32,
   /** Messages per minute, other than one answer for each request. */
   messagesPerMinuteMax: 600,
-  /** Text of an error of the server, in characters. Whoever shows it cuts it, after removing what is secret. */
+  /** Text of an error of the server, in characters. The caller removes what is secret, and then cuts it. */
   saidCharactersMax: 64 * 1024
 } as const
 

@@ -75,8 +75,8 @@ export const toolsOf = (profile: ToolProfile, registered: ReadonlyArray<string>)
 export const toolNames: ReadonlyArray<string> = profiledTools.map(({ name }) => name)
 
 /**
- * Returns the override entries that match neither a registered tool nor a tool of a profile. A registered `acme.*` stands
- * for any tool of a server that is not asked.
+ * Returns the override entries that match neither a registered tool nor a tool of a profile. A registered `acme.*`
+ * stands for any tool of a server that is not asked.
  */
 export const unknownNames = (
   { allow = [], deny = [] }: ToolOverrides,

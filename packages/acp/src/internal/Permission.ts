@@ -16,7 +16,7 @@ const options: RequestPermissionRequest["options"] = [
   { optionId: "deny", name: "Deny", kind: "reject_once" }
 ]
 
-/** Characters that nobody sees, or that change the order of others. */
+/** Characters that are not visible, or that change the order of others. */
 const unseen = /[\p{C}\p{DI}\u2028\u2029\u2800]/gu
 
 const escaped = (text: string): string =>

@@ -55,7 +55,7 @@ const forms: ReadonlyArray<Form> = [
 const privateKey = "-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
 const privateKeyEnd = /-----END [A-Z0-9 ]{1,100}-----/u
 
-/** What a header line of a private key begins with, and how many such lines and characters of one are believed. */
+/** Beginnings of the header lines of a private key. So many lines, and characters of one, count as its headers. */
 const headers = ["Proc-Type:", "DEK-Info:", "Version:", "Comment:", "Hash:", "Charset:", "MessageID:"]
 const headersMax = 8
 const headerCharsMax = 100

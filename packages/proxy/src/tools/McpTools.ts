@@ -257,8 +257,8 @@ const clean = (text: string, secret: Redacted.Redacted<string> | undefined): str
 }
 
 /**
- * Returns the first characters of what a server says. They are cut off last: the rest of a credential that is cut before
- * would not be found.
+ * Returns the first characters of what a server says. They are cut off last: the rest of a credential that is cut
+ * before would not be found.
  */
 const excerpt = (
   said: string,
@@ -293,13 +293,13 @@ const changed = (server: string, { digest, name, own }: McpPins.Pin): string =>
 
 const changedForAccount = (server: string, { digest, name, own }: McpPins.Pin): string =>
   `with the credential of this account, the MCP server ${server} lists its tool ` +
-  `${JSON.stringify(own.slice(0, 100))} otherwise than when this host started (it was ${digest.slice(0, 12)}). ` +
-  `The call of ${name} is refused. Review the tool as this account sees it`
+  `${JSON.stringify(own.slice(0, 100))} with another definition than at the start of this host ` +
+  `(it was ${digest.slice(0, 12)}). The call of ${name} is refused. Review the tool as this account sees it`
 
 const closedForAccount: ToolUse.ToolProblem = {
   code: "policy_denied",
   detail:
-    "the server shows this tool to this account otherwise than it was allowed, so it is not called. " +
+    "the server shows this account another definition of this tool than the allowed one, so it is not called. " +
     "The operator of the host can review it"
 }
 

@@ -32,7 +32,7 @@ export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
   const isStarted = Effect.fnUntraced(function* (runId: RunId) {
     const { billingAccountId } = yield* CurrentGrant
     const here = yield* roster.find(runId)
-    // The run of a chat ends with its reader, so it is none that lives on.
+    // The run of a chat ends with its reader, so it does not live on.
     if (here !== undefined) return here.isDetached === true && here.billingAccountId === billingAccountId
     const record = yield* store.describe(runId).pipe(Effect.catch(Problem.storeUnavailable))
     return record !== undefined && RunView.accountOf(record) === billingAccountId

@@ -94,7 +94,7 @@ const responseOf = (
     answer.resume()
     return new Response(null, { status: statusCode, headers })
   }
-  // A call that nobody waits for any more is no reason to end those of others.
+  // A call without a waiting caller is no reason to end the calls of others.
   const broken = (why: string) => (isLate() ? undefined : onBroken(why))
   return new Response(bodyOf(answer, answerBytesMax, broken, stop), {
     status: statusCode >= 200 && statusCode < 600 ? statusCode : 502,

@@ -64,7 +64,7 @@ export const open = Effect.fnUntraced(
   })
 )
 
-/** Adds the list of tools. A server that does not list them in time has ended, whoever still waits for it. */
+/** Adds the list of tools. A server that does not list them in time has ended, also for callers that still wait. */
 const listing = Effect.fnUntraced(function* (client: McpClient.McpClient) {
   const scope = yield* Effect.scope
   const hung = yield* Deferred.make<never, McpClient.McpClientFailed>()
@@ -124,7 +124,7 @@ const overHttp = Effect.fnUntraced(function* (
       url,
       allowPrivateAddresses,
       answerBytesMax: limits.answerBytesMax,
-      // After the limit of whoever waits for it, which says what happened.
+      // After the limit of the caller, which says what happened.
       requestSecondsMax: Math.max(callSecondsMax, limits.listSecondsMax) + 10,
       credential: secret === undefined ? undefined : { header, secret },
       onBroken: (because) => {
