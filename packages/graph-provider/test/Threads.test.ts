@@ -221,7 +221,7 @@ describe("a turn", () => {
       files.lose(key)
       const lost = yield* Effect.flip(Effect.scoped(open("two")))
       assert.deepInclude(lost, { _tag: "ThreadFilesLost", isHere: true })
-      assert.include(lost.message, "reset the thread")
+      assert.include(lost.message, "or reset it")
       assert.lengthOf((yield* threads.find(key)).turns, 1)
       yield* threads.remove(key, { history: "keep" })
       const again = yield* turn("two")
