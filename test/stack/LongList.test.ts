@@ -1,6 +1,6 @@
 /**
  * The page of an account with thousands of runs. Only what does not depend on the machine: what is in the document, in
- * memory, and how often it is asked and rendered. `./dev bench page` measures times.
+ * memory, and how often it is asked and rendered. Times are not measured.
  */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
