@@ -28,9 +28,8 @@ import * as RunHarness from "./RunHarness.ts"
 
 export const key = "sk-planted-52c9e1-for-tasks"
 
-/** Makes the next run ID. An ID is never reused. */
-let runs = 0
-export const nextRunId = () => RunId.make(`run-tasks${String(++runs).padStart(7, "0")}`)
+/** A new run ID. It is random, because two test files that run at once name containers on the same engine. */
+export const nextRunId = () => RunId.make(`run-tasks-${crypto.randomUUID()}`)
 
 const git = (directory: string, args: ReadonlyArray<string>): string =>
   execFileSync(

@@ -22,9 +22,8 @@ import * as ScriptedModel from "../ScriptedModel.ts"
 export const key = "sk-planted-7f31c0-for-agents"
 export const account = "acct-agents"
 
-/** Makes the next run ID. An ID is never reused. */
-let runs = 0
-const nextRunId = () => RunId.make(`run-agents${String(++runs).padStart(6, "0")}`)
+/** A new run ID. It is random, because two test files that run at once name containers on the same engine. */
+const nextRunId = () => RunId.make(`run-agents-${crypto.randomUUID()}`)
 
 export interface Worked {
   readonly events: ReadonlyArray<AiEvent>
