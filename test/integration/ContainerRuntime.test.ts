@@ -2,12 +2,17 @@
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntimeContract } from "@cogni/sandbox-core/testing"
 import { ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import { ContainerFailed } from "@cogni/sandbox-core/SandboxError"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import { Duration, Effect, Layer, Stream } from "effect"
+import { chmodSync, mkdtempSync, rmSync } from "node:fs"
+import { createServer } from "node:http"
+import { tmpdir } from "node:os"
+import { dirname, join } from "node:path"
 import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
@@ -78,6 +83,46 @@ layer(RunHarness.layer(), { excludeTestServices: true })("a sandbox that waited,
       const error = yield* Effect.flip(container.exit)
       assert.strictEqual(error._tag, "ContainerFailed")
       assert.include(error.message, "killed by another program")
+    })
+  )
+})
+
+/** A directory with a model socket whose server answers the first request never, and the others after 1.2 s. */
+const slowSocket = Effect.acquireRelease(
+  Effect.promise(async () => {
+    const directory = mkdtempSync(join(tmpdir(), "cogni-slow-"))
+    chmodSync(directory, 0o755)
+    let asked = 0
+    const server = createServer((_request, response) => {
+      if (++asked > 1) setTimeout(() => response.end("ok"), 1200)
+    })
+    const socket = join(directory, "llm.sock")
+    await new Promise<void>((resolve) => server.listen(socket, resolve))
+    chmodSync(socket, 0o666)
+    return { directory, server }
+  }),
+  ({ directory, server }) =>
+    Effect.sync(() => {
+      server.closeAllConnections()
+      server.close()
+      rmSync(directory, { recursive: true, force: true })
+    })
+)
+
+layer(RunHarness.layer(), { excludeTestServices: true })("a model socket of a busy host, on Docker", (it) => {
+  it.effect("may answer after seconds", () =>
+    Effect.gen(function* () {
+      const { directory } = yield* slowSocket
+      const { acquire } = yield* ContainerRuntime
+      const container = yield* acquire({
+        ...(yield* specOf(yield* RunId.generate, "exit 5")),
+        env: { COGNI_SOCKET: socketPath },
+        mounts: [{ type: "directory", source: directory, target: dirname(socketPath), readOnly: true }]
+      })
+      yield* container.start
+      yield* container.proceed
+      yield* Stream.runDrain(container.output)
+      assert.strictEqual((yield* container.exit).exitCode, 5)
     })
   )
 })
