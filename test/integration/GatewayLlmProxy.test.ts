@@ -10,13 +10,14 @@ import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
+import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import { Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { execFileSync } from "node:child_process"
 import * as Await from "../harness/Await.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
-import * as ModelApi from "../harness/ModelApi.ts"
+import type * as ModelApi from "../harness/ModelApi.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
 const key = "sk-planted-5e1f70-in-a-gateway"
@@ -58,17 +59,45 @@ for (const carrier of ["auto", "directory", "container"] as const) {
   )
 }
 
+const neighboursMax = 20
+
+/** Answers "wait" to the neighbours until each of them has asked. */
 class Upstream extends Context.Service<Upstream, ModelApi.ModelApi>()("test/GatewayUpstream") {
-  static readonly layer = Layer.effect(Upstream, ModelApi.acquire)
+  static readonly layer = Layer.effect(
+    Upstream,
+    Effect.suspend(() => {
+      const arrived = new Set<unknown>()
+      return ScriptedModelApi.acquire({
+        raw: true,
+        script: ({ body: { model } }) => {
+          if (!String(model).startsWith("neighbour-")) return { say: "It is sunny in Oslo." }
+          arrived.add(model)
+          return { say: arrived.size < neighboursMax ? "wait" : "It is sunny in Oslo." }
+        }
+      })
+    })
+  )
 }
 
 const proxy = Layer.unwrap(
   Effect.map(Upstream, ({ url }) => GatewayLlmProxy.layer(options("container", url)))
 )
 
+const asked = (model: string) =>
+  `fetch("http://localhost:8080/v1/chat/completions", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ model: "${model}", messages: [{ role: "user", content: "hi" }] }) })`
+
 /** Script that calls a model by name, and prints the status and the body. */
-const ask = (model: string) =>
-  `fetch("http://localhost:8080/v1/chat/completions", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ model: "${model}", messages: [{ role: "user", content: "hi" }] }) }).then(async (r) => console.log(r.status, await r.text()))`
+const ask = (model: string) => `${asked(model)}.then(async (r) => console.log(r.status, await r.text()))`
+
+/** Script that asks until the answer is not "wait", and prints the last one. */
+const askUntilAllAre = (model: string) =>
+  `const ask = async () => {
+     const answer = await ${asked(model)}
+     const text = await answer.text()
+     if (text.includes('"wait"')) setTimeout(ask, 200)
+     else console.log(answer.status, text)
+   }
+   ask()`
 
 const specOf = (model: string, script = ask(model)) => ({
   image: Images.runtime,
@@ -82,20 +111,16 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
   it.effect("keeps concurrent runs apart that need more than one container", () =>
     Effect.gen(function* () {
       const { run } = yield* SandboxRunner.SandboxRunner
-      const names = Array.from({ length: 20 }, (_, index) => `model-${index}`)
-      const results = yield* Effect.forEach(
-        names,
-        // Keeps all runs alive until each has its lease, which takes more slots than one container has.
-        (name) => run(specOf(name, `setTimeout(() => ${ask(name)}, 6000)`)),
-        { concurrency: "unbounded" }
-      )
+      const names = Array.from({ length: neighboursMax }, (_, index) => `neighbour-${index}`)
+      // All runs live until each has its lease, which takes more slots than one container has.
+      const results = yield* Effect.forEach(names, (name) => run(specOf(name, askUntilAllAre(name))), {
+        concurrency: "unbounded"
+      })
       for (const [index, result] of results.entries()) {
         assert.match(result.output.stdout.text, /^200 /u, result.output.stderr.text)
-        assert.include(result.output.stdout.text, `"model":"model-${index}"`)
-        assert.deepStrictEqual(
-          result.llm!.calls.map(({ model }) => model),
-          [`model-${index}`]
-        )
+        assert.include(result.output.stdout.text, `"model":"neighbour-${index}"`)
+        const models = new Set(result.llm!.calls.map(({ model }) => model))
+        assert.deepStrictEqual([...models], [`neighbour-${index}`])
       }
       assert.isAtLeast(gateways().length, 2)
       const { received } = yield* Upstream

@@ -275,8 +275,10 @@ describe("NginxLlmProxy, on Docker, one proxy per test", () => {
           "-e",
           `const counts = {}
            const one = async () => {
-             const answer = await fetch("http://localhost:8080/flood")
-             const key = answer.status + " " + JSON.parse(await answer.text()).error.code
+             const key = await fetch("http://localhost:8080/flood").then(
+               async (answer) => answer.status + " " + JSON.parse(await answer.text()).error.code,
+               ({ cause }) => "no answer: " + cause
+             )
              counts[key] = (counts[key] ?? 0) + 1
            }
            const many = async () => { for (let i = 0; i < 50; i++) await one() }
