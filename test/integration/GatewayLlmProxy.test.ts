@@ -90,7 +90,7 @@ const asked = (model: string) =>
 const ask = (model: string) => `${asked(model)}.then(async (r) => console.log(r.status, await r.text()))`
 
 /** Script that asks until the answer is not "wait", and prints the last one. */
-const askUntilAllAre = (model: string) =>
+const askUntilAllHave = (model: string) =>
   `const ask = async () => {
      const answer = await ${asked(model)}
      const text = await answer.text()
@@ -113,7 +113,7 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
       const { run } = yield* SandboxRunner.SandboxRunner
       const names = Array.from({ length: neighboursMax }, (_, index) => `neighbour-${index}`)
       // All runs live until each has its lease, which takes more slots than one container has.
-      const results = yield* Effect.forEach(names, (name) => run(specOf(name, askUntilAllAre(name))), {
+      const results = yield* Effect.forEach(names, (name) => run(specOf(name, askUntilAllHave(name))), {
         concurrency: "unbounded"
       })
       for (const [index, result] of results.entries()) {
