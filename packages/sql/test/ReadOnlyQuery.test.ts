@@ -61,6 +61,7 @@ describe("a query of SQLite", () => {
       const named = yield* query("WITH a AS (SELECT count(*) AS n FROM notes) SELECT n FROM a")
       assert.deepStrictEqual(named.rows, [{ n: 3 }])
       assert.deepStrictEqual((yield* query("SELECT 9e999 AS n")).rows, [{ n: "Infinity" }])
+      assert.deepStrictEqual((yield* query("SELECT 1 AS id, 2 AS id")).rows, [{ id: 1, "id:1": 2 }])
     })
   )
 
@@ -213,6 +214,48 @@ describe("a query of PostgreSQL", () => {
         assert.strictEqual(many.rows.length, ReadOnlyQuery.limits.rowsMax)
         assert.isTrue(many.isTruncated)
         assert.isTrue((yield* query("SELECT repeat('x', 300000) AS big FROM notes")).isTruncated)
+      })
+    )
+
+    it.effect("shows every column and every type", () =>
+      Effect.gen(function* () {
+        const { query } = yield* Postgres
+        const told = yield* query(
+          "SELECT a.id, b.id, a.id AS \"id:1\", B'1010' AS bits, B'1'::varbit AS more, to_tsvector('a fat cat') AS words," +
+            " interval '1 day 2 hours' AS span, time '10:00' AS at, int4range(1, 5) AS range, point(1, 2) AS point," +
+            " ROW(1, 'x') AS record, ARRAY[B'01', NULL] AS list, NULL::tsvector AS none, '10.0.0.1'::inet AS host," +
+            " '{\"a\": 1}'::jsonb AS document, ARRAY[1, NULL] AS numbers" +
+            " FROM notes a JOIN notes b ON a.id <> b.id ORDER BY a.id DESC -- a comment"
+        )
+        const rest = {
+          bits: "1010",
+          more: "1",
+          words: "'cat':3 'fat':2",
+          span: "1 day 02:00:00",
+          at: "10:00:00",
+          range: "[1,5)",
+          point: "(1,2)",
+          record: "(1,x)",
+          list: "{01,NULL}",
+          none: null,
+          host: "10.0.0.1",
+          document: { a: 1 },
+          numbers: [1, null]
+        }
+        assert.deepStrictEqual(told.rows, [
+          { id: "2", "id:1": "1", "id:1:1": "2", ...rest },
+          { id: "1", "id:1": "2", "id:1:1": "1", ...rest }
+        ])
+        // The query alone is one SELECT before it is a part of another.
+        for (const sql of [
+          "SELECT 1) AS q(c0), (SELECT B'1'",
+          "SELECT B'1') AS q(c0); DELETE FROM notes; --"
+        ])
+          assert.strictEqual((yield* failure(query(sql)))[0], "failed", sql)
+        assert.deepStrictEqual((yield* query("TABLE notes LIMIT 0")).rows, [])
+        assert.deepStrictEqual((yield* query("VALUES (B'1', 1) ;")).rows, [{ column1: "1", column2: 1 }])
+        const many = yield* query("SELECT int4range(i, i + 1) AS r FROM generate_series(1, 1000000) AS i")
+        assert.deepStrictEqual([many.rows.length, many.isTruncated], [ReadOnlyQuery.limits.rowsMax, true])
       })
     )
 

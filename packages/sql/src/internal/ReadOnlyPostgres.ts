@@ -6,6 +6,8 @@
  * sessions, take locks or run SQL from a text are refused by name.
  */
 import * as PgClient from "@effect/sql-pg/PgClient"
+import type * as PgConnection from "@effect/sql-pg/PgConnection"
+import * as PgTypes from "@effect/sql-pg/PgTypes"
 import { Duration, Effect, type Redacted } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
@@ -87,13 +89,13 @@ const read = Effect.fnUntraced(function* (text: string) {
   return yield* sql
     .withTransaction(
       Effect.gen(function* () {
-        yield* sql.unsafe(`DECLARE cogni_rows NO SCROLL CURSOR FOR ${text}`)
+        const { columns, cursor } = yield* opened(sql, text)
         const rows: Array<Readonly<Record<string, unknown>>> = []
         let bytes = 0
         while (true) {
-          const page = yield* sql.unsafe<Record<string, unknown>>(`FETCH ${pageRows} FROM cogni_rows`)
-          for (const row of page) {
-            const told = Object.fromEntries(Object.entries(row).map(([key, value]) => [key, plain(value)]))
+          const page = yield* sql.unsafe(`FETCH ${pageRows} FROM ${cursor}`).values
+          for (const values of page) {
+            const told = Object.fromEntries(columns.map((name, index) => [name, plain(values[index])]))
             bytes += Buffer.byteLength(JSON.stringify(told)) + 1
             if (rows.length >= limits.rowsMax || bytes > limits.bytesMax)
               return yield* Effect.fail(new RolledBack({ rows, isTruncated: true }))
@@ -105,6 +107,66 @@ const read = Effect.fnUntraced(function* (text: string) {
     )
     .pipe(Effect.catchTag("RolledBack", ({ answer }) => Effect.succeed(answer)))
 })
+
+/**
+ * Opens the cursor. If a column has a type that the client does not read, the server converts its values to text: the
+ * query becomes a part of another one, after the server accepted it alone.
+ */
+const opened = Effect.fnUntraced(function* (sql: SqlClient, text: string) {
+  yield* sql.unsafe(`DECLARE cogni_rows NO SCROLL CURSOR FOR ${text}`)
+  const { fields } = (yield* sql.unsafe("FETCH 0 FROM cogni_rows").raw) as PgConnection.Result
+  const columns = distinct(fields.map(({ name }) => name))
+  if (fields.every(({ dataTypeId }) => readAsJson.has(dataTypeId))) return { columns, cursor: "cogni_rows" }
+  const names = fields.map((_, index) => `c${index}`)
+  const shown = fields.map(({ dataTypeId }, index) =>
+    readAsJson.has(dataTypeId) ? `c${index}` : `c${index}::pg_catalog.text`
+  )
+  const part = text.replace(/[;\s]+$/u, "")
+  yield* sql.unsafe(
+    `DECLARE cogni_texts NO SCROLL CURSOR FOR SELECT ${shown.join(", ")} FROM (${part}\n) AS q(${names.join(", ")})`
+  )
+  return { columns, cursor: "cogni_texts" }
+})
+
+/** Types whose values the client reads as JSON has them. It would return others as bytes of the protocol. */
+const readAsJson: ReadonlySet<number> = new Set(
+  (
+    [
+      "bool",
+      "bytea",
+      "name",
+      "int8",
+      "int2",
+      "int4",
+      "text",
+      "oid",
+      "json",
+      "float4",
+      "float8",
+      "inet",
+      "cidr",
+      "bpchar",
+      "varchar",
+      "date",
+      "timestamp",
+      "timestamptz",
+      "numeric",
+      "uuid",
+      "jsonb"
+    ] as const
+  ).flatMap((name) => [PgTypes.OID[name], PgTypes.OID[`${name}Array`]])
+)
+
+/** Gives each column a name of its own, as SQLite does: `id`, `id:1`, `id:2`. */
+export const distinct = (names: ReadonlyArray<string>): ReadonlyArray<string> => {
+  const taken = new Set<string>()
+  return names.map((name) => {
+    let own = name
+    for (let count = 1; taken.has(own); count++) own = `${name}:${count}`
+    taken.add(own)
+    return own
+  })
+}
 
 const mighty = new QueryFailed({
   reason: "unavailable",
