@@ -119,6 +119,12 @@ const pool = [
   ])
 ]
 
+const threads = [
+  series("Files of threads", "Bytes at the last turn or sweep, on each host.", "short", [
+    [of("sandbox_thread_files_bytes"), "{{instance}}"]
+  ])
+]
+
 const models = [
   series("Model calls, by outcome", "Requests of agents to their model, per second.", "reqps", [
     [rate("sandbox_model_calls_total", "outcome"), "{{outcome}}"]
@@ -268,6 +274,7 @@ export const dashboard: Dashboard = {
     ["Overview", overview],
     ["Runs", runs],
     ["Pool", pool],
+    ["Threads", threads],
     ["Models", models],
     ["Security", security],
     ["Server", server],

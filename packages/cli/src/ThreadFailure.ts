@@ -12,6 +12,7 @@ const exits: Record<(ThreadLost | ThreadNotFound | ThreadRefusal)["_tag"], ExitN
   ThreadBusy: "unavailable",
   ThreadFilesFailed: "unavailable",
   ThreadFilesLost: "notFound",
+  ThreadHostFull: "unavailable",
   ThreadLimitReached: "input",
   ThreadLost: "unavailable",
   ThreadNotFound: "notFound",

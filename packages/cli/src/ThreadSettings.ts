@@ -7,7 +7,7 @@ const limit = (name: string, field: Schema.Codec<number>, otherwise: number) =>
     Config.withDefault(otherwise)
   )
 
-const { bytesPerAccountMax, idleDaysMax, threadsPerAccountMax } = ThreadLimits.fields
+const { bytesPerAccountMax, bytesPerHostMax, idleDaysMax, threadsPerAccountMax } = ThreadLimits.fields
 
 export const config: Config.Config<ThreadLimits> = Config.all({
   threadsPerAccountMax: limit(
@@ -20,5 +20,6 @@ export const config: Config.Config<ThreadLimits> = Config.all({
     bytesPerAccountMax,
     defaultLimits.bytesPerAccountMax
   ),
+  bytesPerHostMax: limit("COGNI_THREAD_BYTES_PER_HOST_MAX", bytesPerHostMax, defaultLimits.bytesPerHostMax),
   idleDaysMax: limit("COGNI_THREAD_IDLE_DAYS_MAX", idleDaysMax, defaultLimits.idleDaysMax)
 })

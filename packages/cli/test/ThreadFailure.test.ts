@@ -8,6 +8,11 @@ describe("a refusal of a thread", () => {
   for (const [error, code, remedy] of [
     [new ThreadError.ThreadBusy({ retrySeconds: 30 }), 69, "Wait until that has ended, and try again"],
     [new ThreadError.ThreadLost(), 69, "Try again"],
+    [
+      new ThreadError.ThreadHostFull({ bytesMax: 1 }),
+      69,
+      "Remove or reset threads that are not needed, or ask the operator of the host for more"
+    ],
     [new ThreadError.ThreadNotFound(), 66, "List them with: cogni-sandbox threads list"],
     [
       new ThreadError.ThreadsUnavailable({ detail: "is at /srv/St. Mary", remedy: "Start it. Then wait" }),

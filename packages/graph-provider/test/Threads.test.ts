@@ -304,6 +304,47 @@ describe("a turn", () => {
     })
   )
 
+  it.effect("is refused by a host whose threads are too large, whatever account they have", () =>
+    Effect.gen(function* () {
+      const { files, open, store, threads, turn } = yield* world({ bytesPerHostMax: 3 * 1024 ** 3 })
+      const thread = (billingAccountId: string, threadId: string) => ({ billingAccountId, threadId })
+      const large = Effect.scoped(
+        Effect.gen(function* () {
+          const opened = yield* open("one", thread("big", "t"))
+          yield* opened.begin
+          const [key] = (yield* store.list({ billingAccountId: "big" })).map(({ key }) => key)
+          files.fill(key!, 2 * 1024 ** 3)
+          yield* opened.end("done")
+          return key!
+        })
+      )
+      const key = yield* large
+      yield* turn("one", thread("small", "t"))
+      // A turn that only opened, and then one that runs, count as a full disk.
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const opened = yield* open("two", thread("other", "t"))
+          for (const isBegun of [false, true]) {
+            if (isBegun) yield* opened.begin
+            const refused = yield* Effect.flip(Effect.scoped(open("three", thread("small", "t"))))
+            assert.deepInclude(refused, { _tag: "ThreadHostFull", bytesMax: 3 * 1024 ** 3 })
+          }
+        })
+      )
+      yield* turn("four", thread("small", "t"))
+      files.fill(key, 3 * 1024 ** 3)
+      yield* Effect.scoped(Effect.flatMap(open("five", thread("big", "t")), ({ begin }) => begin))
+      assert.strictEqual((yield* Effect.flip(turn("six", thread("small", "t"))))._tag, "ThreadHostFull")
+      // Neither the history nor the thread of another account is touched.
+      assert.lengthOf((yield* threads.find(key, "big")).turns, 1)
+      yield* threads.remove(key, { history: "remove" })
+      yield* turn("seven", thread("small", "t"))
+      // Another host of the same database has room of its own.
+      const there = yield* world({ bytesPerHostMax: 1 }, undefined, { host: "there", store })
+      yield* there.turn("one", thread("small", "u"))
+    })
+  )
+
   it.effect("is refused by a host that remembers nothing", () =>
     Effect.gen(function* () {
       const { open } = yield* Threads.Threads

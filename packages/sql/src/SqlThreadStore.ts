@@ -20,7 +20,7 @@ import {
   listedMax,
   ThreadStore
 } from "@cogni/sandbox-graph-provider/threads/ThreadStore"
-import { Clock, Effect, Layer } from "effect"
+import { Array as Arr, Clock, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
@@ -29,6 +29,9 @@ import { bring, threadOf, turnOf } from "./internal/ThreadTables.ts"
 import type * as SchemaVersion from "./SchemaVersion.ts"
 
 const isoOf = (millis: number): string => new Date(millis).toISOString()
+
+/** Names in one query. */
+const namesMax = 500
 
 /** Largest value of the column. */
 const turnNumberMax = 2 ** 31 - 1
@@ -229,6 +232,16 @@ const make = Effect.gen(function* () {
             ? undefined
             : { sessionId: String(row["session_id"]), turns: Number(row["turns"]) }
       ),
+    sizeOf: Effect.fnUntraced(function* (names) {
+      const { now } = yield* times
+      const sizes = yield* Effect.forEach(Arr.chunksOf(names, namesMax), (some) =>
+        database.again(sql<Row>`SELECT COALESCE(SUM(workspace_bytes), 0) AS bytes,
+          COALESCE(SUM(CASE WHEN workspace_bytes = 0 AND held_until > ${now} THEN 1 ELSE 0 END), 0) AS unmeasured
+          FROM cogni_threads WHERE files IN ${sql.in(some)}`)
+      )
+      const sumOf = (column: string) => sizes.reduce((sum, [row]) => sum + Number(row?.[column] ?? 0), 0)
+      return { bytes: sumOf("bytes"), unmeasured: sumOf("unmeasured") }
+    }),
     find: Effect.fnUntraced(function* (key) {
       const { now } = yield* times
       const row = yield* database.again(rowOf(key))

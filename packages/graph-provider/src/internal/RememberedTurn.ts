@@ -11,6 +11,7 @@ import * as GraphEnd from "./GraphEnd.ts"
 
 const codes: Record<ThreadRefusal["_tag"], GraphRefused["error"]> = {
   ThreadBusy: "rate_limit",
+  ThreadHostFull: "internal",
   ThreadLimitReached: "policy_denied",
   ThreadFilesLost: "not_found",
   ThreadFilesFailed: "internal",

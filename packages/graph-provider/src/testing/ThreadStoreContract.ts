@@ -161,6 +161,25 @@ export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void
       })
     )
 
+    it.effect("sums the sizes of files, and counts those that a turn is using", () =>
+      Effect.gen(function* () {
+        const { hold, store } = yield* claimed()
+        const files = filesOf(hold, store)
+        const size = store.sizeOf([files, ...Array.from({ length: 600 }, () => filesOf(hold, store))])
+        assert.deepStrictEqual(yield* size, { bytes: 0, unmeasured: 0 })
+        yield* store.begin(hold, { agent: "codex", host: "here", files })
+        assert.deepStrictEqual(yield* size, { bytes: 0, unmeasured: 1 })
+        yield* store.end(hold, { turn: yield* turnOf(), workspaceBytes: 3 * 1024 ** 3 })
+        assert.deepStrictEqual(yield* size, { bytes: 3 * 1024 ** 3, unmeasured: 0 })
+        const more = yield* claimed()
+        const others = filesOf(more.hold, store)
+        yield* store.begin(more.hold, { agent: "codex", host: "there", files: others })
+        yield* store.release(more.hold)
+        assert.deepStrictEqual(yield* store.sizeOf([others, files]), { bytes: 3 * 1024 ** 3, unmeasured: 0 })
+        assert.deepStrictEqual(yield* store.sizeOf([]), { bytes: 0, unmeasured: 0 })
+      })
+    )
+
     it.effect(
       "limits the threads of an account, but not of others; a thread that never began does not count",
       () =>

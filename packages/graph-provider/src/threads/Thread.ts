@@ -111,6 +111,8 @@ export const ThreadLimits = Schema.Struct({
   threadsPerAccountMax: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 10_000 })),
   /** Bytes of all files of an account's threads. Above it, a sweep removes the files of those longest unused. */
   bytesPerAccountMax: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)),
+  /** Bytes of the files of all accounts' threads on one host. From it on, turns are refused. */
+  bytesPerHostMax: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)),
   /** Days without a turn after which a sweep removes a thread and its history. */
   idleDaysMax: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 36_500 }))
 })
@@ -120,6 +122,7 @@ export type ThreadLimits = typeof ThreadLimits.Type
 export const defaultLimits: ThreadLimits = {
   threadsPerAccountMax: 100,
   bytesPerAccountMax: 20 * 1024 ** 3,
+  bytesPerHostMax: 200 * 1024 ** 3,
   idleDaysMax: 30
 }
 

@@ -25,6 +25,19 @@ export class ThreadLimitReached extends Schema.TaggedError<ThreadLimitReached>()
   }
 }
 
+/** The files of all threads take too much space on this host. */
+export class ThreadHostFull extends Schema.TaggedError<ThreadHostFull>()("ThreadHostFull", {
+  bytesMax: Schema.Int
+}) {
+  readonly isRetryable = true
+  override get message(): string {
+    return (
+      `the files of all threads on this host have reached ${this.bytesMax} bytes, which is the maximum. ` +
+      "Remove or reset threads that are not needed, or ask the operator of the host for more"
+    )
+  }
+}
+
 /** The history of the thread is there, but its files are not. */
 export class ThreadFilesLost extends Schema.TaggedError<ThreadFilesLost>()("ThreadFilesLost", {
   /** The host that had them. */
@@ -96,6 +109,7 @@ export class ThreadFilesFailed extends Schema.TaggedError<ThreadFilesFailed>()("
 
 export type ThreadRefusal =
   | ThreadBusy
+  | ThreadHostFull
   | ThreadLimitReached
   | ThreadFilesLost
   | ThreadFilesFailed

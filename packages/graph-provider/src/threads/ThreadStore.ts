@@ -93,6 +93,8 @@ export class ThreadStore extends Context.Service<
       key: ThreadKey,
       agent: string
     ) => Effect.Effect<KeptSession | undefined, ThreadsUnavailable>
+    /** Sums the sizes of files that threads have. Files of no thread are not part of it. */
+    readonly sizeOf: (names: ReadonlyArray<FilesName>) => Effect.Effect<FilesSize, ThreadsUnavailable>
     readonly find: (key: ThreadKey) => Effect.Effect<Thread | undefined, ThreadsUnavailable>
     /** Last used first, at most {@link listedMax}. */
     readonly list: (filter: {
@@ -102,6 +104,13 @@ export class ThreadStore extends Context.Service<
     readonly accounts: Effect.Effect<ReadonlyArray<string>, ThreadsUnavailable>
   }
 >()("@cogni/sandbox-graph-provider/ThreadStore") {}
+
+/** The size of several sets of files. */
+interface FilesSize {
+  readonly bytes: number
+  /** Number of those that a turn is using, whose size is not known. */
+  readonly unmeasured: number
+}
 
 interface Row {
   thread: Thread
@@ -231,6 +240,18 @@ const makeMemory = Effect.sync(() => {
       }),
     history: (key, part = {}) => Effect.sync(() => partOf(rows.get(key)?.turns ?? [], part)),
     sessionOf: (key, agent) => Effect.sync(() => rows.get(key)?.sessions.get(agent)),
+    sizeOf: (names) =>
+      Effect.map(Clock.currentTimeMillis, (now) => {
+        const asked = new Set(names)
+        const own = [...rows.values()].flatMap((row) => {
+          const { files, isBusy, workspaceBytes } = shown(row, now)
+          return files !== undefined && asked.has(files) ? [{ isBusy, workspaceBytes }] : []
+        })
+        return {
+          bytes: own.reduce((sum, { workspaceBytes }) => sum + workspaceBytes, 0),
+          unmeasured: own.filter(({ isBusy, workspaceBytes }) => isBusy && workspaceBytes === 0).length
+        }
+      }),
     find: (key) =>
       Effect.map(Clock.currentTimeMillis, (now) => {
         const row = rows.get(key)

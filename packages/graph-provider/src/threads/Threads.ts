@@ -8,7 +8,7 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
-import { Clock, Context, Deferred, Effect, Layer, Schedule, type Scope } from "effect"
+import { Clock, Context, Deferred, Effect, Layer, Metric, Schedule, type Scope } from "effect"
 import type { Agent, AgentSession, Message } from "../agents/Agent.ts"
 import * as Thread from "./Thread.ts"
 import * as ThreadError from "./ThreadError.ts"
@@ -21,6 +21,12 @@ const sessionsPath = `${Workspace.target}/.cogni/sessions`
 
 /** Size of a directory that cannot be measured: the default disk limit of a run. */
 const unmeasuredBytes = 2 * 1024 ** 3
+
+/** Metric of what {@link Thread.ThreadLimits} allows all accounts together. */
+const hostBytes = Metric.gauge("sandbox_thread_files_bytes", {
+  description:
+    "Bytes of the files of all threads on this host when the last turn was opened or the last sweep ended; those of a running turn count as 2 GiB"
+})
 
 /** Seconds without a renewal after which a turn ends. The rest of its hold is the time to stop its container. */
 const unrenewedSecondsMax = holdSeconds - 5
@@ -195,6 +201,35 @@ export const make = Effect.fnUntraced(function* (
       return yield* new ThreadError.ThreadFilesLost({ host, isHere: host === files.host })
   })
 
+  /** Turns of this process that may begin, and that no store counts yet. */
+  let opened = 0
+
+  /** Bytes of all threads' files on this host. A running turn may fill its disk; `own` is held, and has none yet. */
+  const bytesHere = Effect.fnUntraced(function* (own?: Thread.Thread) {
+    const names = yield* files.list
+    const { bytes, unmeasured } = yield* store.sizeOf(names.filter((name) => name !== own?.files))
+    const all = bytes + (own?.workspaceBytes ?? 0) + (unmeasured + opened) * unmeasuredBytes
+    yield* Metric.update(hostBytes, all)
+    return all
+  })
+
+  /** Counts a turn from now until it begins. Fails if this host has no more room for one. */
+  const admit = (thread: Thread.Thread) =>
+    Effect.acquireRelease(
+      Effect.gen(function* () {
+        const all = yield* bytesHere(thread)
+        if (all >= limits.bytesPerHostMax)
+          return yield* new ThreadError.ThreadHostFull({ bytesMax: limits.bytesPerHostMax })
+        opened += 1
+        let isCounted = true
+        return Effect.sync(() => {
+          if (isCounted) opened -= 1
+          isCounted = false
+        })
+      }),
+      (uncount) => uncount
+    )
+
   /** A directory that cannot be measured counts as a full one. */
   const measured = (name: Thread.FilesName) =>
     files
@@ -214,6 +249,7 @@ export const make = Effect.fnUntraced(function* (
     )
     const lost = yield* holding(hold, sinceMillis)
     yield* check(thread)
+    const uncount = yield* admit(thread)
     const agent = agentKeyOf(asked)
     const ownsSessions = asked.agent.capabilities.sessions === true
     const kept = ownsSessions ? yield* store.sessionOf(hold.key, agent) : undefined
@@ -241,6 +277,7 @@ export const make = Effect.fnUntraced(function* (
         yield* files.acquire(filesName)
         yield* store.begin(hold, { agent, host: files.host, files: filesName })
         state = "begun"
+        yield* uncount
       }),
       end: Effect.fnUntraced(function* (answered: string) {
         const workspaceBytes = yield* measured(filesName)
@@ -410,6 +447,7 @@ export const make = Effect.fnUntraced(function* (
     sweep: Effect.fn("Threads.sweep")(function* ({ dryRun = false } = {}) {
       const parts = yield* Effect.forEach(yield* store.accounts, (account) => sweepAccount(account, dryRun))
       const { failed, orphans } = yield* sweepOrphans(dryRun)
+      yield* Effect.ignore(bytesHere(), { log: "Warn" })
       return {
         expired: parts.flatMap(({ expired }) => expired),
         emptied: parts.flatMap(({ emptied }) => emptied),
