@@ -199,11 +199,19 @@ it.layer(layers, { excludeTestServices: true })("evolution", (it) => {
       Effect.gen(function* () {
         const { description, instructions } = rhyme
         const catalog = {
-          personalities: { poet: { agents: [agent.id], skills: ["rhyme"], instructions: "quatrain-mark" } },
+          personalities: {
+            poet: {
+              agents: [agent.id],
+              skills: ["rhyme"],
+              ...(agent.id === "claude-code" ? { toolsDenied: ["Task"] } : { effort: "high" }),
+              instructions: "quatrain-mark"
+            }
+          },
           skills: {
             rhyme: { description, instructions },
             other: { description: "not-mine", instructions: "x" }
-          }
+          },
+          subagents: {}
         }
         const worked = yield* AgentWorld.work(
           agentNamed(agent.id, catalog),
@@ -212,13 +220,66 @@ it.layer(layers, { excludeTestServices: true })("evolution", (it) => {
           { messages: [{ role: "user", content: "Rhyme." }], model: model ?? "scripted", personality: "poet" }
         )
         assert.isTrue(worked.final.ok, JSON.stringify([worked.final, yield* worked.upstream.problems]))
-        const bodies = JSON.stringify((yield* worked.upstream.received).map(({ body }) => body))
+        const received = yield* worked.upstream.received
+        const bodies = JSON.stringify(received.map(({ body }) => body))
+        for (const { tools } of received) assert.notInclude(tools, "Agent", "a denied Task")
         assert.include(bodies, "quatrain-mark")
         assert.include(bodies, description)
         assert.notInclude(bodies, "not-mine")
       }).pipe(Effect.scoped)
     )
   }
+
+  it.effect("Claude Code gives work to a subagent of its personality, and neither has a denied tool", () =>
+    Effect.gen(function* () {
+      const catalog = {
+        personalities: {
+          lead: {
+            agents: ["claude-code"],
+            subagents: ["critic"],
+            effort: "low",
+            toolsDenied: ["Write"],
+            instructions: "You lead."
+          }
+        },
+        skills: {},
+        subagents: {
+          critic: {
+            description: "critic-mark",
+            instructions: "You criticise: stern-mark.",
+            tools: ["Read", "Write"]
+          },
+          other: { description: "not-mine", instructions: "x" }
+        }
+      }
+      const worked = yield* AgentWorld.work(
+        agentNamed("claude-code", catalog),
+        ({ body, results, tools }) => {
+          if (JSON.stringify(body["system"] ?? "").includes("stern-mark")) return { say: "It limps." }
+          // Claude Code starts it in the background, and tells its answer in a later turn.
+          if (JSON.stringify(body).includes("It limps.")) return { say: "It limps, they said." }
+          if (results.length > 0 || !tools.includes("Agent")) return { say: "Wait." }
+          const args = { description: "Criticise", prompt: "Look.", subagent_type: "critic" }
+          return { call: [{ name: "Agent", args }] }
+        },
+        yield* AgentWorld.workspace(),
+        { messages: [{ role: "user", content: "Lead." }], model: "scripted", personality: "lead" }
+      )
+      const received = yield* worked.upstream.received
+      assert.isTrue(worked.final.ok, JSON.stringify([worked.final, yield* worked.upstream.problems]))
+      assert.include(worked.final.content, "It limps, they said.")
+      const bodies = received.map(({ body }) => JSON.stringify(body))
+      assert.include(bodies.join("\n"), "critic-mark")
+      assert.notInclude(bodies.join("\n"), "not-mine")
+      for (const { tools } of received) assert.notInclude(tools, "Write")
+      const own = received.filter((_, index) => bodies[index]!.includes("stern-mark"))
+      assert.isNotEmpty(own)
+      for (const { body, tools } of own) {
+        assert.deepStrictEqual(tools, ["Read"])
+        assert.strictEqual(body["model"], "scripted")
+      }
+    }).pipe(Effect.scoped)
+  )
 
   it.effect("a repository that leads a change elsewhere is refused, and nothing is pushed to it", () =>
     Effect.gen(function* () {

@@ -35,23 +35,28 @@ export const check = Effect.fnUntraced(function* (input: Output.Asked & { readon
 /** Checks a directory with personalities and skills, as before a change of it is proposed. */
 const checkDirectory = Effect.fnUntraced(function* (input: Output.Asked & { readonly file: string }) {
   const { file } = input
-  const { runtimeImage } = yield* Settings
-  const found = yield* Effect.result(ConfiguredAgents.read(file, { runtimeImage, toolNames: yield* offered }))
+  const rules = yield* ConfiguredAgents.rules(yield* Settings)
+  const found = yield* Effect.result(ConfiguredAgents.read(file, rules))
   if (found._tag === "Success") {
     const personalities = Object.keys(found.success.personalities)
     const skills = Object.keys(found.success.skills)
-    if (personalities.length + skills.length === 0 && found.success.configuration === undefined) {
+    const subagents = Object.keys(found.success.subagents)
+    if (
+      personalities.length + skills.length + subagents.length === 0 &&
+      found.success.configuration === undefined
+    ) {
       return yield* refusal(
         "input",
         `the directory ${file} has no configuration`,
-        "Name a directory with personalities/, skills/ or cogni.yaml, or a file"
+        "Name a directory with personalities/, skills/, subagents/ or cogni.yaml, or a file"
       )
     }
     return yield* input.output === "json"
-      ? Output.json({ ok: true, file, personalities, skills })
+      ? Output.json({ ok: true, file, personalities, skills, subagents })
       : Output.lines([
           oneLine(
-            `${file}: ${countOf(personalities.length, "personality", "personalities")}, ${plural(skills.length, "skill")}`
+            `${file}: ${countOf(personalities.length, "personality", "personalities")}, ` +
+              `${plural(skills.length, "skill")}, ${plural(subagents.length, "subagent")}`
           )
         ])
   }

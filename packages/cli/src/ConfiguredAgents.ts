@@ -5,36 +5,66 @@
  * when a command starts, and no agent may have it as its workspace.
  */
 import type { Files } from "@cogni/sandbox-core/Executor"
+import * as GrantPattern from "@cogni/sandbox-core/GrantPattern"
 import type { FileRefused } from "@cogni/sandbox-core/SandboxError"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
-import * as AgentPersonalities from "@cogni/sandbox-graph-provider/agents/AgentPersonalities"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
-import { claudeCode } from "@cogni/sandbox-graph-provider/agents/ClaudeCode"
-import { codex } from "@cogni/sandbox-graph-provider/agents/Codex"
+import * as ClaudeCode from "@cogni/sandbox-graph-provider/agents/ClaudeCode"
+import * as Codex from "@cogni/sandbox-graph-provider/agents/Codex"
+import * as AgentsWithPersonalities from "@cogni/sandbox-graph-provider/agents/AgentsWithPersonalities"
 import * as OpenClaw from "@cogni/sandbox-graph-provider/agents/OpenClaw"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import * as WorkspaceFiles from "@cogni/sandbox-host-files/WorkspaceFiles"
 import * as Personality from "@cogni/sandbox-sessions/config/Personality"
 import * as PersonalityCatalog from "@cogni/sandbox-sessions/config/PersonalityCatalog"
-import { Effect, Layer } from "effect"
-import { type Refusal, refusal } from "./Failure.ts"
+import { Effect, Layer, Result, Schema } from "effect"
+import { type Refusal, refusal, refuse } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
+import * as HostTools from "./HostTools.ts"
 import type { Settings } from "./Settings.ts"
 
-/** Where agents without personalities of their own look for skills. */
-const skillsDirectories = [
-  { agent: claudeCode, skillsDirectory: "/home/agent/.claude/skills" },
-  { agent: codex, skillsDirectory: "/home/agent/.codex/skills" }
-] as const
-
 /** Rules of the catalog that depend on the agents. */
-export const options = {
-  agentTools: {
-    openclaw: OpenClaw.tools,
-    ...Object.fromEntries(skillsDirectories.map(({ agent }) => [agent.id, []]))
+export const options: PersonalityCatalog.CatalogOptions = {
+  agents: {
+    openclaw: { toolsDenied: OpenClaw.tools },
+    [ClaudeCode.claudeCode.id]: {
+      toolsDenied: AgentsWithPersonalities.claudeCodeTools,
+      efforts: AgentsWithPersonalities.claudeCodeEfforts,
+      subagentTools: AgentsWithPersonalities.claudeCodeTools
+    },
+    [Codex.codex.id]: { efforts: AgentsWithPersonalities.codexEfforts }
   },
   namesTaken: Object.keys(OpenClaw.personalities)
 }
+
+/** Rules of the catalog that depend on the agents and on this host, as `config check` and proposals use them. */
+export const rules = Effect.fnUntraced(function* (
+  settings: Settings["Service"]
+): Effect.fn.Return<PersonalityCatalog.CatalogOptions, Refusal> {
+  return {
+    ...options,
+    models: yield* Effect.fromResult(modelsOf(settings)),
+    runtimeImage: settings.runtimeImage,
+    toolNames: yield* Effect.scoped(HostTools.namesWithoutServers(settings))
+  }
+})
+
+/** Returns the patterns of the models that a configuration may name, or `undefined` for any. */
+const modelsOf = ({
+  configModels
+}: Pick<Settings["Service"], "configModels">): Result.Result<ReadonlyArray<string> | undefined, Refusal> => {
+  if (configModels === undefined) return Result.succeed(undefined)
+  const patterns = configModels.split(",").map((pattern) => pattern.trim())
+  return patterns.length <= modelPatternsMax && patterns.every(Schema.is(GrantPattern.NamePattern))
+    ? Result.succeed(patterns)
+    : refuse(
+        "configuration",
+        "COGNI_CONFIG_MODELS is not a list of patterns of models",
+        `Write up to ${modelPatternsMax} names such as openai/*, separated by commas, or unset it`
+      )
+}
+
+const modelPatternsMax = 100
 
 /** Uses the files of a directory, in which no link leads out. */
 export const withFiles = <A, E, R>(
@@ -73,49 +103,53 @@ export const agentsOf = (catalog: PersonalityCatalog.PersonalityCatalog): Readon
   return [
     ...AgentRegistry.builtIn,
     OpenClaw.make({ ...OpenClaw.personalities, ...personalitiesOf(catalog, "openclaw") }, skills),
-    ...skillsDirectories.map(({ agent, skillsDirectory }) =>
-      AgentPersonalities.add(agent, {
-        personalities: personalitiesOf(catalog, agent.id),
-        skills,
-        skillsDirectory
-      })
-    )
+    AgentsWithPersonalities.claudeCode(personalitiesOf(catalog, ClaudeCode.claudeCode.id), {
+      skills,
+      subagents: catalog.subagents
+    }),
+    AgentsWithPersonalities.codex(personalitiesOf(catalog, Codex.codex.id), { skills })
   ]
 }
 
 const personalitiesOf = (
   { personalities }: PersonalityCatalog.PersonalityCatalog,
   agent: string
-): Readonly<Record<string, OpenClaw.OpenClawPersonality>> =>
+): Readonly<Record<string, OpenClaw.OpenClawPersonality & AgentsWithPersonalities.ClaudeCodePersonality>> =>
   Object.fromEntries(
     Object.entries(personalities)
       .filter(([, { agents = Personality.agentsDefault }]) => agents.includes(agent))
-      .map(([name, { displayName, instructions, model, skills, toolsDenied }]) => [
+      .map(([name, { displayName, effort, instructions, model, skills, subagents, toolsDenied }]) => [
         name,
-        { instructions, ...Flags.given({ name: displayName, model, skills, toolsDenied }) }
+        {
+          instructions,
+          ...Flags.given({ name: displayName, effort, model, skills, subagents, toolsDenied })
+        }
       ])
   )
 
 /** The registry of agents. Fails if the directory is invalid: its agents would be others than configured. */
 export const registry = (
-  settings: Pick<Settings["Service"], "configDirectory">
-): Effect.Effect<AgentRegistry.AgentRegistry["Service"], Refusal> =>
-  settings.configDirectory === undefined
+  settings: Pick<Settings["Service"], "configDirectory" | "configModels">
+): Effect.Effect<AgentRegistry.AgentRegistry["Service"], Refusal> => {
+  const { configDirectory } = settings
+  return configDirectory === undefined
     ? Effect.succeed(AgentRegistry.make(AgentRegistry.builtIn))
-    : read(settings.configDirectory).pipe(
+    : Effect.fromResult(modelsOf(settings)).pipe(
+        Effect.flatMap((models) => read(configDirectory, { models })),
         Effect.map((catalog) => AgentRegistry.make(agentsOf(catalog))),
         Effect.catchTag("CatalogInvalid", ({ message }) =>
           Effect.fail(
             refusal(
               "configuration",
               `COGNI_CONFIG_DIR: ${message}`,
-              `See: cogni-sandbox config check ${settings.configDirectory}`
+              `See: cogni-sandbox config check ${configDirectory}`
             )
           )
         )
       )
+}
 
 export const layer = (
-  settings: Pick<Settings["Service"], "configDirectory">
+  settings: Pick<Settings["Service"], "configDirectory" | "configModels">
 ): Layer.Layer<AgentRegistry.AgentRegistry, Refusal> =>
   Layer.effect(AgentRegistry.AgentRegistry, registry(settings))

@@ -50,17 +50,17 @@ export const list = Effect.fnUntraced(function* (input: Output.Asked) {
 
 export const createPersonality = Effect.fnUntraced(function* (input: PersonalityInput) {
   const instructions = yield* required(yield* textOf(input))
-  const { agents, description, displayName, model, name, skills, toolsDenied } = input
-  const settings = Flags.given({ description, displayName, model })
-  const content = { ...settings, ...listsOf({ agents, skills, toolsDenied }), instructions }
+  const { description, displayName, effort, model, name } = input
+  const settings = Flags.given({ description, displayName, effort, model })
+  const content = { ...settings, ...listsOf(input), instructions }
   yield* propose(input, { _tag: "CreatePersonality", name, content })
 })
 
 export const editPersonality = Effect.fnUntraced(function* (input: PersonalityInput) {
-  const { agents, description, displayName, model, name, skills, toolsDenied } = input
+  const { description, displayName, effort, model, name } = input
   const edit = {
-    ...Flags.given({ description, displayName, model, instructions: yield* textOf(input) }),
-    ...listsOf({ agents, skills, toolsDenied })
+    ...Flags.given({ description, displayName, effort, model, instructions: yield* textOf(input) }),
+    ...listsOf(input)
   }
   if (Object.keys(edit).length === 0) return yield* nothing
   yield* propose(input, { _tag: "EditPersonality", name, edit: emptied(edit) })
@@ -82,8 +82,15 @@ export const editSkill = Effect.fnUntraced(function* (input: SkillInput) {
 
 const nothing = refusal("usage", "nothing is changed", "Name a change, such as --instructions FILE")
 
-const listsOf = (lists: Readonly<Record<"agents" | "skills" | "toolsDenied", ReadonlyArray<string>>>) =>
-  Object.fromEntries(Object.entries(lists).filter(([, names]) => names.length > 0))
+const listsOf = ({
+  agents,
+  skills,
+  subagents,
+  toolsDenied
+}: Readonly<Record<"agents" | "skills" | "subagents" | "toolsDenied", ReadonlyArray<string>>>) =>
+  Object.fromEntries(
+    Object.entries({ agents, skills, subagents, toolsDenied }).filter(([, names]) => names.length > 0)
+  )
 
 /** An empty value of a flag removes the setting. */
 const emptied = (edit: Personality.PersonalityEdit): Personality.PersonalityEdit =>
@@ -146,6 +153,7 @@ const propose = Effect.fnUntraced(function* (
 ) {
   const settings = yield* Settings
   const target = yield* repositoryOf(input)
+  const rules = yield* ConfiguredAgents.rules(settings)
   const proposed = yield* Effect.gen(function* () {
     const progress = yield* Progress.make({ quiet: input.output === "json" })
     const { propose } = yield* ConfigurationProposals.ConfigurationProposals
@@ -155,10 +163,7 @@ const propose = Effect.fnUntraced(function* (
     )
   }).pipe(
     Effect.provide(
-      Layer.provide(
-        ConfigurationProposals.layer({ ...ConfiguredAgents.options, ...target }),
-        Composition.relayAlone(settings)
-      )
+      Layer.provide(ConfigurationProposals.layer({ ...rules, ...target }), Composition.relayAlone(settings))
     ),
     Effect.scoped,
     Effect.catchTag("ChangeRefused", (error) => Effect.fail(ofChange(error)))

@@ -39,10 +39,20 @@ export const personality = {
   ),
   model: Flags.optional("model", "NAME", "Model of runs that name none (default the host's)"),
   skills: Flags.several("skill", "NAME", "Skill of the configuration; may be repeated (default none)"),
+  subagents: Flags.several(
+    "subagent",
+    "NAME",
+    "Subagent of the configuration, for claude-code; may be repeated (default none)"
+  ),
+  effort: Flags.optional(
+    "effort",
+    "WORD",
+    "How much its model thinks, such as low or high, for claude-code and codex (default the agent's)"
+  ),
   toolsDenied: Flags.several(
     "deny-tool",
     "NAME",
-    "Tool of the agent that it cannot use; may be repeated (default none)"
+    "Tool of the agent that it cannot use, for openclaw and claude-code; may be repeated (default none)"
   ),
   ...target
 }

@@ -163,6 +163,7 @@ const config = Config.all({
   configDirectory: text("COGNI_CONFIG_DIR"),
   configRepository: text("COGNI_CONFIG_REPOSITORY"),
   configBranch: text("COGNI_CONFIG_BRANCH"),
+  configModels: text("COGNI_CONFIG_MODELS"),
   url: text("COGNI_LLM_URL"),
   key: secret("COGNI_LLM_KEY"),
   keyFile: text("COGNI_LLM_KEY_FILE"),
@@ -269,11 +270,12 @@ const toolsOf = Effect.fnUntraced(function* (found: Config.Success<typeof config
 
 type Found = Config.Success<typeof config>
 
-const configurationOf = ({ configBranch, configDirectory, configRepository }: Found) => ({
+const configurationOf = ({ configBranch, configDirectory, configModels, configRepository }: Found) => ({
   /** Directory with personalities and skills; the repository that holds them, and its branch. */
   configDirectory,
   configRepository,
-  configBranch
+  configBranch,
+  configModels
 })
 
 const accountOf = ({ billingAccountId }: Found) => ({

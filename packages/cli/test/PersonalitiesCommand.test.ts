@@ -84,6 +84,26 @@ describe("personalities", () => {
     })
   )
 
+  it.effect("name only models of the host, in a check and in a run", () =>
+    Effect.gen(function* () {
+      const path = yield* directory(files)
+      for (const [models, code, words] of [
+        ["poets/*, other", 0, "2 personalities"],
+        ["prose/*", 65, "model: Expected a model that prose/* matches, got poets/large"],
+        ["prose/*,,", 78, "COGNI_CONFIG_MODELS"]
+      ] as const) {
+        const checked = yield* cli(["config", "check", path], { COGNI_CONFIG_MODELS: models })
+        assert.strictEqual(checked.code, code, checked.stderr)
+        assert.include(`${checked.stdout}${checked.stderr}`, words)
+      }
+      const run = yield* cli(["run", "x", "--demo"], {
+        COGNI_CONFIG_DIR: path,
+        COGNI_CONFIG_MODELS: "prose/*"
+      })
+      assert.strictEqual(run.code, 78)
+    })
+  )
+
   it.effect.each([
     ["without a repository", "x", {}, 78, "COGNI_CONFIG_REPOSITORY"],
     ["of a repository of this host", "x", { COGNI_CONFIG_REPOSITORY: "/srv/x" }, 64, "https"],

@@ -32,6 +32,7 @@ const absent: Settings["Service"] = {
   configDirectory: undefined,
   configRepository: undefined,
   configBranch: undefined,
+  configModels: undefined,
   prometheusUrl: undefined,
   runKeys: { mode: "off", deployment: "test" },
   upstreamOptions: Result.succeed({ profile: {} }),

@@ -73,6 +73,7 @@ describe("Settings", () => {
         configDirectory: undefined,
         configRepository: undefined,
         configBranch: undefined,
+        configModels: undefined,
         upstreamFiles: [],
         keyFile: undefined,
         images: Result.succeed({ policy: { pull: "never" as const }, cosignPublicKey: undefined }),

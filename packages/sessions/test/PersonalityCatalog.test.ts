@@ -39,7 +39,12 @@ const read = (...made: Parameters<typeof directory>) =>
   Effect.flatMap(directory(...made), (path) =>
     Effect.result(
       PersonalityCatalog.read(WorkspaceFiles.make({ workspace: path, alias: path }), {
-        agentTools: { openclaw: ["read", "exec"], codex: [] },
+        agents: {
+          openclaw: { toolsDenied: ["read", "exec"] },
+          codex: { efforts: ["low", "high"] },
+          "claude-code": { toolsDenied: ["Bash"], efforts: ["max"], subagentTools: ["Read", "Bash"] }
+        },
+        models: ["m", "poets/*"],
         namesTaken: ["coder"]
       })
     )
@@ -56,8 +61,28 @@ describe("a catalog", () => {
       assert.deepStrictEqual(skills, { rhyme: { description: "Use it.", instructions: "Rhyme." } })
       assert.deepStrictEqual(Result.getOrThrow(yield* read({ "README.md": "" })), {
         personalities: {},
-        skills: {}
+        skills: {},
+        subagents: {}
       })
+    })
+  )
+
+  it.effect("has what Claude Code and Codex have of their own", () =>
+    Effect.gen(function* () {
+      const { personalities, subagents } = Result.getOrThrow(
+        yield* read({
+          "personalities/lead.md": personality(
+            "agents: [claude-code]\nmodel: poets/x\nsubagents: [critic]\neffort: max\ntools_denied: [Bash]\n"
+          ),
+          "personalities/quick.md": personality("agents: [codex]\neffort: low\n"),
+          "subagents/critic.md": personality("description: Use it.\ntools: [Read]\n")
+        })
+      )
+      assert.deepStrictEqual(subagents, {
+        critic: { description: "Use it.", tools: ["Read"], instructions: "Rhyme." }
+      })
+      assert.deepInclude(personalities["lead"], { subagents: ["critic"], effort: "max" })
+      assert.deepInclude(personalities["quick"], { effort: "low" })
     })
   )
 
@@ -71,12 +96,63 @@ describe("a catalog", () => {
     [
       "an agent that does not exist",
       { "personalities/x.md": personality("agents: [nano]\n") },
-      "openclaw, codex"
+      "openclaw, codex, claude-code"
     ],
     [
       "a tool that its agent cannot deny",
       { "personalities/x.md": personality("agents: [codex]\ntools_denied: [exec]\n") },
       "codex cannot deny"
+    ],
+    [
+      "an effort that its agent does not have",
+      { "personalities/x.md": personality("agents: [codex]\neffort: max\n") },
+      "effort: Expected one of low, high, got max"
+    ],
+    [
+      "an effort of an agent that has none",
+      { "personalities/x.md": personality("effort: low\n") },
+      "openclaw has none here"
+    ],
+    [
+      "subagents of an agent that starts none",
+      {
+        "personalities/x.md": personality("agents: [codex]\nsubagents: [y]\n"),
+        "subagents/y.md": personality("description: d\n")
+      },
+      "codex starts none here, got y"
+    ],
+    [
+      "a subagent that does not exist",
+      { "personalities/x.md": personality("agents: [claude-code]\nsubagents: [none]\n") },
+      "Expected the name of a subagent in subagents, got none"
+    ],
+    [
+      "a subagent with a tool that does not exist",
+      {
+        "personalities/x.md": personality("agents: [claude-code]\nsubagents: [y]\n"),
+        "subagents/y.md": personality("description: d\ntools: [WebFetch]\n")
+      },
+      "Read, Bash, got WebFetch, in y"
+    ],
+    ["a subagent without a description", { "subagents/y.md": personality() }, "subagents/y.md"],
+    [
+      "a subagent with a model",
+      { "subagents/y.md": personality("description: d\nmodel: m\n") },
+      "subagents/y.md"
+    ],
+    ["a subagent named as no file is", { "subagents/Y.md": personality("description: d\n") }, "NAME.md"],
+    [
+      "a model that is not one of the host's",
+      { "personalities/x.md": personality("model: prose/x\n") },
+      "model: Expected a model that m or poets/* matches, got prose/x"
+    ],
+    [
+      "such a model of a tier",
+      {
+        "cogni.yaml":
+          "agent_configs: { a: { model_tier: complex } }\nrouting: { default_agent: a }\nmodels: { complex: prose/x }\n"
+      },
+      "models.complex: Expected a model that"
     ],
     ["a name in upper case", { "personalities/Poet.md": personality() }, "NAME.md"],
     ["a name that looks like another", { "personalities/сoder.md": personality() }, "NAME.md"],
@@ -114,6 +190,8 @@ describe("a catalog", () => {
         ["personalities", join(outside, "personalities")],
         ["skills/rhyme", join(outside, "skills/rhyme")],
         ["skills/rhyme/SKILL.md", join(outside, "skills/rhyme/SKILL.md")],
+        ["subagents", join(outside, "skills")],
+        ["subagents/critic.md", join(outside, "personalities/poet.md")],
         ["cogni.yaml", "/etc/passwd"]
       ] as const) {
         const said = linesOf(yield* read({}, { [name]: target }))

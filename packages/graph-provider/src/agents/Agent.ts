@@ -111,6 +111,17 @@ export interface AgentTask {
   readonly runtimeSecondsMax: number
   /** Only for agents that have personalities. */
   readonly personality?: string | undefined
+  /** Settings of the personality that are options of the agent, in words that it knows. */
+  readonly settings?:
+    | {
+        /** How much its model thinks. */
+        readonly effort?: string | undefined
+        /** Tools that neither it nor its subagents can use. */
+        readonly toolsDenied?: ReadonlyArray<string> | undefined
+        /** File with its subagents, inside the sandbox. */
+        readonly subagentsPath?: string | undefined
+      }
+    | undefined
   /** Only for agents that have `sessions`. Absent: the agent keeps nothing of its run. */
   readonly session?: AgentSession | undefined
 }

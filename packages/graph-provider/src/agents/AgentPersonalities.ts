@@ -2,6 +2,7 @@
  * Personalities that an application adds to an agent: instructions before the conversation, skills in the directory
  * where the agent looks for them, and a model.
  */
+import type { Input } from "@cogni/sandbox-core/SandboxSpec"
 import type { Agent, AgentTask, Capabilities } from "./Agent.ts"
 import * as AgentSkills from "./AgentSkills.ts"
 
@@ -14,12 +15,16 @@ export interface AgentPersonality {
   readonly skills?: ReadonlyArray<string>
 }
 
-export interface PersonalitiesOptions {
-  readonly personalities: Readonly<Record<string, AgentPersonality>>
+export interface PersonalitiesOptions<P extends AgentPersonality = AgentPersonality> {
+  readonly personalities: Readonly<Record<string, P>>
   /** Texts of `SKILL.md` of the skills that personalities name. */
   readonly skills?: Readonly<Record<string, string>>
-  /** Where the agent looks for skills, such as `/home/agent/.claude/skills`. */
-  readonly skillsDirectory: string
+  /** Where the agent looks for skills, such as `/home/agent/.claude/skills`. A session may have a place of its own. */
+  readonly skillsDirectory: (task: AgentTask) => string
+  /** Settings of a personality that are options of the agent. Default: none. */
+  readonly settings?: (personality: P) => AgentTask["settings"]
+  /** Further files for a personality. */
+  readonly inputs?: (personality: P) => ReadonlyArray<Input>
 }
 
 /** Returns the models of personalities that have their own, as a capability. */
@@ -54,17 +59,21 @@ export const requireSkills = ({
 }
 
 /** Adds personalities to an agent. A task without a personality is as before. */
-export const add = (agent: Agent, options: PersonalitiesOptions): Agent => {
+export const add = <P extends AgentPersonality>(agent: Agent, options: PersonalitiesOptions<P>): Agent => {
   requireSkills(options)
   const { personalities, skills = {}, skillsDirectory } = options
-  const chosen = ({ personality }: AgentTask): AgentPersonality =>
-    personality === undefined ? {} : (personalities[personality] ?? {})
-  const instructed = (task: AgentTask): AgentTask => {
-    const { instructions } = chosen(task)
-    return instructions === undefined
-      ? task
-      : { ...task, messages: [{ role: "system", content: instructions }, ...task.messages] }
-  }
+  const chosen = ({ personality }: AgentTask): P | undefined =>
+    personality !== undefined && Object.hasOwn(personalities, personality)
+      ? personalities[personality]
+      : undefined
+  const instructed = (task: AgentTask, one: P): AgentTask => ({
+    ...task,
+    settings: options.settings?.(one),
+    messages:
+      one.instructions === undefined
+        ? task.messages
+        : [{ role: "system", content: one.instructions }, ...task.messages]
+  })
   return {
     ...agent,
     capabilities: {
@@ -72,11 +81,22 @@ export const add = (agent: Agent, options: PersonalitiesOptions): Agent => {
       personalities: [...agent.capabilities.personalities, ...Object.keys(personalities)],
       ...modelsOf(personalities)
     },
-    argv: (task) =>
-      AgentSkills.before(skillsDirectory, chosen(task).skills ?? [], agent.argv(instructed(task))),
-    inputs: (task) => [
-      ...agent.inputs(instructed(task)),
-      ...AgentSkills.inputs(chosen(task).skills ?? [], skills)
-    ]
+    argv: (task) => {
+      const one = chosen(task)
+      if (one === undefined) return agent.argv(task)
+      const isKept = task.session !== undefined
+      const argv = agent.argv(instructed(task, one))
+      return AgentSkills.before(skillsDirectory(task), one.skills ?? [], argv, { isKept })
+    },
+    inputs: (task) => {
+      const one = chosen(task)
+      return one === undefined
+        ? agent.inputs(task)
+        : [
+            ...agent.inputs(instructed(task, one)),
+            ...AgentSkills.inputs(one.skills ?? [], skills),
+            ...(options.inputs?.(one) ?? [])
+          ]
+    }
   }
 }

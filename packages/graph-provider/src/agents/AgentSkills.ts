@@ -12,8 +12,9 @@ type Argv = ReturnType<Agent["argv"]>
 /** Name of the input file of a skill. */
 const inputOf = (name: string): string => `skill-${name}.md`
 
+/** The directory is made anew: in a thread, an agent may have written into it. */
 const script =
-  'to=$1 count=$2; shift 2; while [ "$count" -gt 0 ]; do mkdir -p "$to/$1" && ' +
+  'to=$1 count=$2; shift 2; rm -rf -- "$to"; while [ "$count" -gt 0 ]; do mkdir -p "$to/$1" && ' +
   'cp "/cogni/skill-$1.md" "$to/$1/SKILL.md" || exit 125; shift; count=$((count - 1)); done; exec "$@"'
 
 /** Returns the input files of skills. */
@@ -22,8 +23,13 @@ export const inputs = (
   texts: Readonly<Record<string, string>>
 ): ReadonlyArray<Input> => names.map((name) => ({ name: inputOf(name), content: texts[name] ?? "" }))
 
-/** Returns a command line that places the skills in a directory first. */
-export const before = (directory: string, names: ReadonlyArray<string>, argv: Argv): Argv =>
-  names.length === 0
+/** Returns a command line that places the skills in a directory first, and removes all others from it. */
+export const before = (
+  directory: string,
+  names: ReadonlyArray<string>,
+  argv: Argv,
+  { isKept = false }: { readonly isKept?: boolean } = {}
+): Argv =>
+  names.length === 0 && !isKept
     ? argv
     : ["/bin/sh", "-c", script, "skills", directory, String(names.length), ...names, ...argv]

@@ -247,7 +247,7 @@ const sessionOf = (session: AgentTask["session"]): ReadonlyArray<string> =>
     ? ["--no-session-persistence"]
     : [session.isNew ? "--session-id" : "--resume", session.id]
 
-const argv = ({ model, session }: AgentTask): ReturnType<Agent["argv"]> =>
+const argv = ({ model, session, settings = {} }: AgentTask): ReturnType<Agent["argv"]> =>
   withSession(
     session,
     withPrompt([
@@ -260,12 +260,14 @@ const argv = ({ model, session }: AgentTask): ReturnType<Agent["argv"]> =>
       "--include-partial-messages",
       "--verbose",
       ...sessionOf(session),
+      ...(settings.effort === undefined ? [] : ["--effort", settings.effort]),
+      ...(settings.subagentsPath === undefined ? [] : ["--agents", settings.subagentsPath]),
       // The sandbox isolates it, and there is no user to ask.
       "--dangerously-skip-permissions",
       // MCP servers of a workspace are programs to start, or addresses that it cannot reach.
       "--strict-mcp-config",
       "--disallowed-tools",
-      toolsLeftOut.join(",")
+      [...toolsLeftOut, ...(settings.toolsDenied ?? [])].join(",")
     ])
   )
 

@@ -178,7 +178,7 @@ const end = ({ ended, said }: State): AgentOutcome =>
   ended ?? unreadable("it ended in the middle of its turn", said)
 
 /** Arguments of `-c`: a path, and TOML. */
-const settings: ReadonlyArray<string> = [
+const configuration: ReadonlyArray<string> = [
   `model_provider="${provider}"`,
   `model_providers.${provider}={name="${provider}",base_url="http://localhost:8080/v1",env_key="OPENAI_API_KEY",wire_api="responses"}`,
   "analytics.enabled=false",
@@ -207,7 +207,7 @@ const featuresOff: ReadonlyArray<string> = [
 const sessionOf = (session: AgentTask["session"]): ReadonlyArray<string> =>
   session === undefined ? ["--ephemeral"] : session.isNew ? [] : ["resume", "--last"]
 
-const argv = ({ model, session }: AgentTask): ReturnType<Agent["argv"]> =>
+const argv = ({ model, session, settings: { effort } = {} }: AgentTask): ReturnType<Agent["argv"]> =>
   withSession(
     session,
     withPrompt([
@@ -222,7 +222,8 @@ const argv = ({ model, session }: AgentTask): ReturnType<Agent["argv"]> =>
       "--dangerously-bypass-approvals-and-sandbox",
       "--model",
       model,
-      ...settings.flatMap((setting) => ["-c", setting]),
+      ...configuration.flatMap((setting) => ["-c", setting]),
+      ...(effort === undefined ? [] : ["-c", `model_reasoning_effort=${JSON.stringify(effort)}`]),
       ...featuresOff.flatMap((feature) => ["--disable", feature]),
       "-"
     ])

@@ -13,8 +13,9 @@ import type { Problem } from "./ConfigurationError.ts"
 export const instructionsBytesMax = 32 * 1024
 export const skillBytesMax = 64 * 1024
 
-/** Maximum number of skills of one personality, and of tools that it denies. */
+/** Maximum number of skills of one personality, of its subagents, and of tools that it denies. */
 export const skillsMax = 16
+export const subagentsMax = 16
 export const toolsDeniedMax = 32
 
 export const PersonalityName = Schema.String.check(
@@ -90,6 +91,10 @@ const settings = {
   /** Model of runs that name none. */
   model: ModelName,
   skills: Schema.Array(SkillName).check(Schema.isMaxLength(skillsMax)),
+  /** Subagents that its agent can give work to. */
+  subagents: Schema.Array(SkillName).check(Schema.isMaxLength(subagentsMax)),
+  /** How much its model thinks. */
+  effort: Schema.String.check(Schema.isPattern(/^[a-z]{1,16}$/u, { expected: "a word such as low or high" })),
   /** Tools of the agent that it cannot use. */
   toolsDenied: Schema.Array(ToolName).check(Schema.isMaxLength(toolsDeniedMax))
 }
@@ -124,6 +129,19 @@ export const Skill = Schema.Struct({
 
 export type Skill = typeof Skill.Type
 
+/** An agent that another one can give a part of its work to. */
+export const Subagent = Schema.Struct({
+  /** When to use it. The agent always sees this. */
+  description: oneLine(1000),
+  /** Tools that it can use. Default: those of the agent. */
+  tools: Schema.optionalKey(
+    Schema.Array(ToolName).check(Schema.isMinLength(1), Schema.isMaxLength(toolsDeniedMax))
+  ),
+  instructions
+}).annotate({ identifier: "Subagent" })
+
+export type Subagent = typeof Subagent.Type
+
 /** The changes of a skill: fields that are absent stay. */
 export const SkillEdit = Skill.mapFields(Struct.map(Schema.optionalKey)).annotate({ identifier: "SkillEdit" })
 
@@ -142,6 +160,8 @@ const keys = {
   agents: "agents",
   model: "model",
   skills: "skills",
+  subagents: "subagents",
+  effort: "effort",
   toolsDenied: "tools_denied"
 } as const
 
@@ -190,6 +210,10 @@ export const parseSkill = (name: string, text: string): Result.Result<Skill, Rea
       ? decodeSkill(settings)
       : Result.fail([{ path: ["name"], message: `Expected ${name}, the name of its directory` }])
   )
+
+/** Reads a subagent, whose name is that of its file. */
+export const parseSubagent = (text: string): Result.Result<Subagent, ReadonlyArray<Problem>> =>
+  read(text, (settings) => decodeSubagent(settings))
 
 interface Issue {
   readonly path?: ReadonlyArray<unknown> | undefined
@@ -248,3 +272,4 @@ const strict =
 
 const decodePersonality = strict(Personality)
 const decodeSkill = strict(Skill)
+const decodeSubagent = strict(Subagent)

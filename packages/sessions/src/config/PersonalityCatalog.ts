@@ -1,7 +1,7 @@
 /**
  * The personalities and skills in a directory, such as a clone of the repository that holds the configuration:
  *
- *     personalities/NAME.md      skills/NAME/SKILL.md      cogni.yaml
+ *     personalities/NAME.md      skills/NAME/SKILL.md      subagents/NAME.md      cogni.yaml
  *
  * The directory is accepted or rejected as a whole, with all problems. Links are refused, so that nothing outside of it
  * is ever read. `cogni.yaml`, a configuration of sessions, is checked too if it exists.
@@ -11,19 +11,22 @@ import type { FileRefused } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Result, Schema } from "effect"
 import * as Configuration from "./Configuration.ts"
 import { describe, Problem, problemsMax } from "./ConfigurationError.ts"
+import * as CatalogReferences from "../internal/config/CatalogReferences.ts"
 import * as Personality from "./Personality.ts"
 
 export const personalitiesDirectory = "personalities"
 export const skillsDirectory = "skills"
+export const subagentsDirectory = "subagents"
 export const skillFile = "SKILL.md"
 export const configurationFile = "cogni.yaml"
 
-/** Maximum number of personalities, and of skills. */
+/** Maximum number of personalities, of skills, and of subagents. */
 export const entriesMax = 64
 
 export interface PersonalityCatalog {
   readonly personalities: Readonly<Record<string, Personality.Personality>>
   readonly skills: Readonly<Record<string, Personality.Skill>>
+  readonly subagents: Readonly<Record<string, Personality.Subagent>>
   /** The configuration of sessions, if the directory has one. */
   readonly configuration?: Configuration.Configuration | undefined
 }
@@ -57,9 +60,8 @@ export class CatalogInvalid extends Schema.TaggedError<CatalogInvalid>()("Catalo
   }
 }
 
-export interface CatalogOptions extends Pick<Configuration.ParseOptions, "runtimeImage" | "toolNames"> {
-  /** Agents that can have personalities, and the tools of each that one can deny. Default: any. */
-  readonly agentTools?: Readonly<Record<string, ReadonlyArray<string>>> | undefined
+export interface CatalogOptions
+  extends CatalogReferences.CatalogRules, Pick<Configuration.ParseOptions, "runtimeImage" | "toolNames"> {
   /** Names of built-in personalities: a file of that name would replace one. */
   readonly namesTaken?: ReadonlyArray<string> | undefined
 }
@@ -82,11 +84,12 @@ export const read = Effect.fnUntraced(function* (
     report,
     options.namesTaken
   )
+  const subagents = yield* subagentsOf(files, kindIn(root, subagentsDirectory), report)
   for (const [name, one] of Object.entries(personalities))
-    report(personalityPath(name), references(one, skills, options.agentTools))
+    report(personalityPath(name), CatalogReferences.problemsOf(one, { skills, subagents }, options))
   const configuration = yield* configurationOf(files, kindIn(root, configurationFile), report, options)
   if (problems.length === 0)
-    return { personalities, skills, ...(configuration === undefined ? {} : { configuration }) }
+    return { personalities, skills, subagents, ...(configuration === undefined ? {} : { configuration }) }
   return yield* new CatalogInvalid({
     problems: problems.slice(0, problemsMax),
     problemsOmitted: Math.max(0, problems.length - problemsMax)
@@ -149,6 +152,29 @@ const personalitiesOf = Effect.fnUntraced(function* (
   return found
 })
 
+const subagentsOf = Effect.fnUntraced(function* (files: Reader, kind: Kind, report: Report) {
+  const found: Record<string, Personality.Subagent> = {}
+  for (const entry of yield* entriesOf(files, kind, subagentsDirectory, report)) {
+    const path = `${subagentsDirectory}/${shown(entry.name)}`
+    const name = entry.name.replace(/\.md$/u, "")
+    if (entry.type !== "file" || name === entry.name || !isSkill(name)) {
+      const words = "Expected a regular file named NAME.md, in lower-case letters, digits and single hyphens"
+      report(path, [whole(words)])
+      continue
+    }
+    const parsed = Result.flatMap(
+      Result.mapError(
+        yield* textOf(files, `${subagentsDirectory}/${entry.name}`, Personality.instructionsBytesMax * 2),
+        (problem) => [problem]
+      ),
+      Personality.parseSubagent
+    )
+    if (Result.isFailure(parsed)) report(path, parsed.failure)
+    else found[name] = parsed.success
+  }
+  return found
+})
+
 const skillsOf = Effect.fnUntraced(function* (files: Reader, kind: Kind, report: Report) {
   const found: Record<string, Personality.Skill> = {}
   for (const entry of yield* entriesOf(files, kind, skillsDirectory, report)) {
@@ -189,7 +215,10 @@ const configurationOf = Effect.fnUntraced(function* (
   const parsed = yield* Effect.result(
     Configuration.parse(text.success, { ...options, file: configurationFile })
   )
-  if (Result.isSuccess(parsed)) return parsed.success
+  if (Result.isSuccess(parsed)) {
+    const problems = CatalogReferences.problemsOfModels(parsed.success.models, options)
+    return problems.length === 0 ? parsed.success : report(configurationFile, problems)
+  }
   const { reason } = parsed.failure
   return reason._tag === "ConfigurationInvalid" ? report(configurationFile, reason.problems) : undefined
 })
@@ -207,35 +236,6 @@ const textOf = Effect.fnUntraced(function* (files: Reader, path: string, bytesMa
     return Result.fail(whole("Expected text in UTF-8"))
   }
 })
-
-/** Checks the names of skills, agents and tools in a personality. */
-const references = (
-  { agents = Personality.agentsDefault, skills: named = [], toolsDenied = [] }: Personality.Personality,
-  skills: Readonly<Record<string, Personality.Skill>>,
-  agentTools: CatalogOptions["agentTools"]
-): ReadonlyArray<Problem> => [
-  ...named
-    .filter((name) => !Object.hasOwn(skills, name))
-    .map((name) => ({
-      key: "skills",
-      message: `Expected the name of a skill in ${skillsDirectory}, got ${name}`
-    })),
-  ...(agentTools === undefined ? [] : agents.flatMap((agent) => ofAgent(agent, toolsDenied, agentTools)))
-]
-
-const ofAgent = (
-  agent: string,
-  toolsDenied: ReadonlyArray<string>,
-  agentTools: Readonly<Record<string, ReadonlyArray<string>>>
-): ReadonlyArray<Problem> => {
-  const tools = Object.hasOwn(agentTools, agent) ? agentTools[agent]! : undefined
-  if (tools === undefined)
-    return [{ key: "agents", message: `Expected one of ${Object.keys(agentTools).join(", ")}, got ${agent}` }]
-  const rule = tools.length === 0 ? `no tool, because ${agent} cannot deny one` : `one of ${tools.join(", ")}`
-  return toolsDenied
-    .filter((name) => !tools.includes(name))
-    .map((name) => ({ key: "tools_denied", message: `Expected ${rule}, got ${name}` }))
-}
 
 /** Makes a file name safe to show. */
 const shown = (name: string): string => JSON.stringify(name.slice(0, 100)).slice(1, -1)
