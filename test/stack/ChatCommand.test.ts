@@ -21,6 +21,9 @@ routing:
   default_agent: coder
 `
 
+/** Writes the notes of an agent on its workspace. */
+const remember = 'mkdir -p .cogni; echo \'{"version":1,"summary":"lighthouse-mark"}\' >.cogni/index.json'
+
 /** Model that runs its user's message as a command, and answers with the output. */
 const shell: ScriptedModel.Script = ({ results, text }) =>
   results.length === 0
@@ -58,7 +61,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
           })
 
         const first = yield* chat(
-          `${messages(["a", "1", "echo kept > note; env | grep -c -e BASE_URL -e SOCKET; ls -A /llm-sock"], ["b", "2", "cat note 2>&1"])}no message\n`
+          `${messages(["a", "1", `${remember}; echo kept > note; env | grep -c -e BASE_URL -e SOCKET; ls -A /llm-sock`], ["b", "2", "cat note 2>&1"])}no message\n`
         )
         assert.strictEqual(first.code, 0, first.stderr)
         const [one, two, refused] = repliesOf(first.stdout)
@@ -75,9 +78,18 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it
         assert.strictEqual(refused?.["ok"], false)
         assert.include(JSON.stringify(refused), "MessageInvalid")
 
-        const second = yield* chat(messages(["a", "3", "cat note"]), ["--quiet"])
+        const second = yield* chat(messages(["a", "3", "cat note"], ["a", "4", "echo again"]), ["--quiet"])
         assert.strictEqual(second.stderr, "")
-        assert.strictEqual(repliesOf(second.stdout)[0]?.["text"], "kept", second.stderr)
+        assert.deepStrictEqual(
+          repliesOf(second.stdout).map(({ text }) => text),
+          ["kept", "again"],
+          second.stderr
+        )
+        // Reading the notes starts no sandbox: they come after the first tool call of a process.
+        const noted = (yield* model.received).map(({ body }) =>
+          JSON.stringify(body).includes("lighthouse-mark")
+        )
+        assert.deepStrictEqual(noted.slice(-4), [false, false, true, true])
 
         assert.deepStrictEqual(yield* model.problems, [])
         for (const { headers } of yield* model.received) {
