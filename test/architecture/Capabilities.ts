@@ -68,12 +68,12 @@ export const capabilities: ReadonlyArray<Capability> = [
     }
   },
   {
-    name: "Personalities and skills of a repository",
+    name: "Personalities, skills and subagents of a repository",
     cells: {
-      run: variables("COGNI_CONFIG_DIR"),
+      run: variables("COGNI_CONFIG_DIR", "COGNI_CONFIG_MODELS"),
       task: why("The loop of the host has no personalities."),
       serve: {
-        variables: ["COGNI_CONFIG_DIR", "COGNI_CONFIG_REPOSITORY"],
+        variables: ["COGNI_CONFIG_DIR", "COGNI_CONFIG_MODELS", "COGNI_CONFIG_REPOSITORY"],
         endpoints: [
           "POST /api/v1/personalities",
           "PATCH /api/v1/personalities/{name}",
@@ -84,8 +84,12 @@ export const capabilities: ReadonlyArray<Capability> = [
       },
       chat: why("Its agents are those of its own file."),
       mcp: onlyRuns,
-      acp: variables("COGNI_CONFIG_DIR"),
-      library: modules("sessions/config/PersonalityCatalog", "server/ConfigurationProposals")
+      acp: variables("COGNI_CONFIG_DIR", "COGNI_CONFIG_MODELS"),
+      library: modules(
+        "sessions/config/PersonalityCatalog",
+        "graph-provider/agents/AgentsWithPersonalities",
+        "server/ConfigurationProposals"
+      )
     }
   },
   {
@@ -140,13 +144,19 @@ export const capabilities: ReadonlyArray<Capability> = [
     name: "Budget of model calls",
     cells: {
       run: flags("max-calls", "max-input-tokens", "max-output-tokens", "max-cost", "stop-when-spent"),
-      task: flags("max-calls", "max-input-tokens", "max-output-tokens", "max-cost"),
+      task: {
+        flags: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost"],
+        note: "a refused call ends its loop, so it needs no flag to stop"
+      },
       serve: {
-        flags: ["max-calls", "max-output-tokens", "max-cost"],
+        flags: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost"],
         fields: ["budget"],
         grant: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost", "stop-when-spent"]
       },
-      chat: flags("max-calls", "max-input-tokens", "max-output-tokens", "max-cost"),
+      chat: {
+        flags: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost"],
+        note: "of a session, whose later messages then fail"
+      },
       mcp: noModelInMcp,
       acp: flags("max-calls", "max-input-tokens", "max-output-tokens", "max-cost", "stop-when-spent"),
       library: spec("llm")
@@ -201,7 +211,7 @@ export const capabilities: ReadonlyArray<Capability> = [
       task: flags("canaries"),
       serve: flags("canaries"),
       chat: flags("canaries"),
-      mcp: why("Its client reads everything that the sandbox says, and there is no other egress."),
+      mcp: flags("canaries"),
       acp: flags("canaries"),
       library: spec("canaries")
     }
@@ -210,7 +220,7 @@ export const capabilities: ReadonlyArray<Capability> = [
     name: "Host tools",
     cells: {
       run: flags("tool"),
-      task: why("Its loop has the tools of the sandbox; a run or a session has host tools."),
+      task: flags("tool"),
       serve: {
         fields: ["toolIds"],
         endpoints: ["GET /api/v1/runs/{id}/tools"],
@@ -226,7 +236,7 @@ export const capabilities: ReadonlyArray<Capability> = [
     name: "Tools of MCP servers, SQL and HTTP",
     cells: {
       run: variables("COGNI_MCP_SERVERS_FILE", "COGNI_SQL_TOOL_FILE", "COGNI_HTTP_TOOLS_FILE"),
-      task: why("It has no host tools."),
+      task: variables("COGNI_MCP_SERVERS_FILE", "COGNI_SQL_TOOL_FILE", "COGNI_HTTP_TOOLS_FILE"),
       serve: variables("COGNI_MCP_SERVERS_FILE", "COGNI_SQL_TOOL_FILE", "COGNI_HTTP_TOOLS_FILE"),
       chat: variables("COGNI_MCP_SERVERS_FILE", "COGNI_SQL_TOOL_FILE", "COGNI_HTTP_TOOLS_FILE"),
       mcp: why("The client has tools of its own."),
@@ -238,7 +248,7 @@ export const capabilities: ReadonlyArray<Capability> = [
     name: "Approval of tool calls",
     cells: {
       run: flags("ask-tool"),
-      task: why("It has no host tools."),
+      task: flags("ask-tool"),
       serve: {
         flags: ["approval-wait"],
         endpoints: [
@@ -258,7 +268,7 @@ export const capabilities: ReadonlyArray<Capability> = [
     name: "Connections: credentials of accounts",
     cells: {
       run: variables("COGNI_CONNECTIONS_KEY_FILE"),
-      task: why("It uses no repository and no host tool."),
+      task: { variables: ["COGNI_CONNECTIONS_KEY_FILE"], note: "for its host tools" },
       serve: { variables: ["COGNI_CONNECTIONS_KEY_FILE"], grant: ["connection"] },
       chat: { variables: ["COGNI_CONNECTIONS_KEY_FILE"], note: "for its host tools" },
       mcp: why("It uses no repository and no host tool."),
@@ -310,7 +320,10 @@ export const capabilities: ReadonlyArray<Capability> = [
       serve: { fields: ["repository.depth"] },
       chat: why("A session has no repository."),
       mcp: noRepository,
-      acp: why("A clone has the last commit; the project's own directory has the whole history."),
+      acp: {
+        flags: ["depth"],
+        note: "with `--workspace clone`; the project's own directory has its whole history"
+      },
       library: modules("git-relay/GitRelay")
     }
   },
@@ -331,7 +344,10 @@ export const capabilities: ReadonlyArray<Capability> = [
     cells: {
       run: note("`relay list`, `relay retry`, `relay drop`"),
       task: noRepository,
-      serve: { endpoints: ["POST /api/v1/runs/{id}/relay/retry", "GET /api/v1/runs/{id}"] },
+      serve: {
+        endpoints: ["POST /api/v1/runs/{id}/relay/retry", "GET /api/v1/runs/{id}"],
+        note: "the operator drops them with `relay drop`"
+      },
       chat: why("A session has no repository."),
       mcp: noRepository,
       acp: note("`relay list`, `relay retry`, `relay drop`"),
@@ -357,10 +373,19 @@ export const capabilities: ReadonlyArray<Capability> = [
     name: "Limits of a sandbox",
     cells: {
       run: flags("timeout", "memory", "cpus", "processes", "disk", "output-limit", "grace"),
-      task: flags("timeout", "memory", "cpus", "processes", "disk", "steps-max"),
+      task: {
+        flags: ["timeout", "memory", "cpus", "processes", "disk", "steps-max"],
+        note: "its tools limit the output of each command"
+      },
       serve: { fields: ["runtimeSecondsMax"], note: "the others are the agent's" },
-      chat: keys("sandbox.memory_limit", "sandbox.cpu_limit", "sandbox.timeout_seconds"),
-      mcp: flags("timeout", "memory", "cpus", "processes", "disk"),
+      chat: {
+        keys: ["sandbox.memory_limit", "sandbox.cpu_limit", "sandbox.timeout_seconds"],
+        note: "the others have the defaults of the [spec](spec.md)"
+      },
+      mcp: {
+        flags: ["timeout", "memory", "cpus", "processes", "disk"],
+        note: "its tools limit the output of each command"
+      },
       acp: flags("timeout", "memory", "cpus", "processes", "disk", "output-limit", "grace"),
       library: spec("limits")
     }
@@ -369,9 +394,9 @@ export const capabilities: ReadonlyArray<Capability> = [
     name: "Image and variables",
     cells: {
       run: flags("image", "env"),
-      task: flags("image"),
+      task: flags("image", "env"),
       serve: why("A caller over HTTP names an agent, whose image the operator chooses."),
-      chat: keys("sandbox.image"),
+      chat: { keys: ["sandbox.image"], note: "which contains its variables" },
       mcp: flags("image", "env"),
       acp: flags("image", "env"),
       library: spec("image", "env")
@@ -408,7 +433,7 @@ export const capabilities: ReadonlyArray<Capability> = [
         grant: ["max-runs"]
       },
       chat: keys("sandbox.sessions_max", "sandbox.when_full", "sandbox.idle_seconds"),
-      mcp: why("A command has one client and one sandbox."),
+      mcp: why("A command has one client, and one sandbox at a time."),
       acp: why("A command has one editor, which sends one prompt of a session at a time."),
       library: modules("server/ServerLimits", "core/CallPace")
     }
@@ -420,7 +445,7 @@ export const capabilities: ReadonlyArray<Capability> = [
       task: why("No process starts sandboxes before a command that runs once."),
       serve: flags("pool"),
       chat: why("A session's directory is mounted when its container starts."),
-      mcp: why("It has one sandbox."),
+      mcp: why("It has one sandbox at a time, and its directory is mounted when that starts."),
       acp: why("The editor's directory is mounted when a container starts."),
       library: modules("core/SandboxPool", "docker/HostSandboxPool")
     }

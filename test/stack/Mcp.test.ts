@@ -121,6 +121,18 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox mcp", (it)
     })
   )
 
+  it.effect("ends a sandbox whose output has a canary", () =>
+    Effect.gen(function* () {
+      const { call, client, said } = yield* connect("--canaries", "stop")
+      assert.isFalse((yield* call("shell__exec", { command: "ls ~/.aws" })).failed)
+      for (const command of ["cat ~/.aws/credentials", "true"])
+        assert.isTrue((yield* call("shell__exec", { command })).failed, command)
+      yield* Effect.promise(() => client.close())
+      assert.match(said.stderr, /the sandbox has ended, .*a planted secret/u)
+      yield* nothingLeft
+    })
+  )
+
   it.effect.each(["SIGINT", "SIGTERM", "SIGHUP"] as const)("%s during a call ends the sandbox", (signal) =>
     Effect.gen(function* () {
       const { call, closed, pid, said } = yield* connect()

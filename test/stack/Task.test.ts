@@ -340,11 +340,16 @@ layer(CliProcess.layer, { excludeTestServices: true })("task on the command line
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { fresh, git, workspace } = yield* TaskHarness.project(project)
-      const { problems, url } = yield* ScriptedModel.acquire(mends)
-      const file = join(fresh, "..", "fix.patch")
-      const ended = yield* cli.run(["task", "Make the test pass", "-w", workspace, "--patch", file], {
-        env: environment(url)
+      const time = { name: "core__get_current_time", args: { timezone: "Europe/Rome" } }
+      let told: string | undefined
+      const { problems, received, url } = yield* ScriptedModel.acquire((asked) => {
+        if (asked.index === 3) return { call: [time, exec("node --test")] }
+        told = asked.results.at(-2)
+        return mends(asked)
       })
+      const file = join(fresh, "..", "fix.patch")
+      const argv = ["task", "Make the test pass", "-w", workspace, "--patch", file, "--tool", time.name]
+      const ended = yield* cli.run(argv, { env: environment(url) })
       assert.strictEqual(ended.code, 0, ended.stderr)
       assert.deepStrictEqual(yield* problems, [])
       assert.strictEqual(ended.stdout.toString(), "It adds up now.\n")
@@ -352,10 +357,14 @@ layer(CliProcess.layer, { excludeTestServices: true })("task on the command line
         /^· shell__exec npm test/mu,
         /^· exit code 1/mu,
         /^· file__write src\/sum\.js$/mu,
-        /5 tool calls/u
+        /6 tool calls/u
       ]) {
         assert.match(ended.stderr, line)
       }
+      // The host's tool was called through the gateway of the run, and not closed there.
+      assert.include((yield* received).at(-1)?.tools ?? [], time.name)
+      assert.include(told ?? "", time.args.timezone)
+      assert.notInclude(told ?? "", "error")
       assert.match(ended.stderr, /1 file changed; the patch is in .*fix\.patch$/mu)
       assert.include(readFileSync(join(workspace, "src/sum.js"), "utf8"), "all + one")
       git(fresh, ["apply", file])

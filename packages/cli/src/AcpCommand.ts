@@ -56,7 +56,22 @@ interface Terms {
 }
 
 export const acp = Effect.fnUntraced(function* (input: AcpInput) {
-  const { auditBodies, ignoreMcpServers, logFormat: _, metricsPort, proxy, workspace, ...flags } = input
+  const {
+    auditBodies,
+    depth,
+    ignoreMcpServers,
+    logFormat: _,
+    metricsPort,
+    proxy,
+    workspace,
+    ...flags
+  } = input
+  if (depth !== undefined && workspace !== "clone")
+    return yield* Failure.refusal(
+      "usage",
+      "--depth has no effect without --workspace clone",
+      "Add it, or leave --depth out"
+    )
   yield* MetricsPort.opened(metricsPort)
   const settings = yield* Settings
   const registry = yield* ConfiguredAgents.registry(settings)
@@ -96,7 +111,7 @@ export const acp = Effect.fnUntraced(function* (input: AcpInput) {
     }
     case "clone": {
       const allowedWorkspace = Composition.isClone(settings)
-      return yield* serve(terms, ignoreMcpServers, inClones(terms)).pipe(
+      return yield* serve(terms, ignoreMcpServers, inClones(terms, depth)).pipe(
         Effect.provide(Layer.provideMerge(Composition.relay(settings), runner({ ...plan, allowedWorkspace })))
       )
     }
@@ -193,7 +208,7 @@ const inFreshDirectory = (terms: Terms, directory: string) => {
  * Sessions whose runs work in clones of the editor's repository, as `run --repo` does. Each run continues the branch
  * that the last one pushed.
  */
-const inClones = (terms: Terms) =>
+const inClones = (terms: Terms, depth: number | undefined) =>
   Effect.fnUntraced(function* ({ cwd, sessionId }: AcpSessionRequest) {
     yield* Effect.fromResult(RepoPlan.make({ repo: cwd }, yield* RunId.generate)).pipe(
       Effect.mapError(({ detail, remedy }) => new AcpRefusal({ reason: "DirectoryRefused", detail, remedy }))
@@ -201,7 +216,8 @@ const inClones = (terms: Terms) =>
     let base: string | undefined
     const prompt = Effect.fnUntraced(function* (turn: AcpTurn) {
       const runId = yield* RunId.generate
-      const flags = { repo: cwd, ...(base === undefined ? {} : { base }) }
+      const given = depth === undefined ? {} : { depth }
+      const flags = { repo: cwd, ...(base === undefined ? {} : { base }), ...given }
       const repo = yield* Effect.fromResult(RepoPlan.make(flags, runId))
       if (repo === undefined) return yield* Effect.die(new Error("a repository was named and not planned"))
       let kept: Delivery | undefined
@@ -230,7 +246,7 @@ interface Place<D, E, R> {
   readonly runId: RunId.RunId
   readonly sessionId: string
   /** Flags that name the files of the run. */
-  readonly flags: Pick<RunPlan.RunFlags, "base" | "repo" | "workspace">
+  readonly flags: Pick<RunPlan.RunFlags, "base" | "depth" | "repo" | "workspace">
   /** Workspace that no flag can name. */
   readonly workspace?: SandboxSpec.SandboxSpecInput["workspace"]
   readonly inClone?: InClone<D, E, R> | undefined

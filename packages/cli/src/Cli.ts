@@ -12,6 +12,7 @@ import * as ExitCode from "./ExitCode.ts"
 import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as LogsFlags from "./LogsFlags.ts"
+import * as PruneFlags from "./PruneFlags.ts"
 import { approvalsCommand } from "./ApprovalCommands.ts"
 import * as ConnectionFlags from "./ConnectionFlags.ts"
 import * as GrantFlags from "./GrantFlags.ts"
@@ -192,7 +193,7 @@ const auditCommand = Command.make("audit").pipe(
   Command.withSubcommands([auditVerifyCommand, auditShowCommand])
 )
 
-const pruneCommand = Command.make("prune", Flags.prune, (flags) =>
+const pruneCommand = Command.make("prune", PruneFlags.prune, (flags) =>
   Effect.promise(() => import("./PruneCommand.ts")).pipe(Effect.flatMap(({ prune }) => prune(flags)))
 ).pipe(Command.withDescription("Remove what dead processes left, and on request what runs leave"))
 

@@ -329,6 +329,7 @@ export const task = {
   processes: run.processes,
   diskBytes: run.diskBytes,
   image: run.image,
+  env: run.env,
   runId: run.runId,
   user: run.user,
   session: run.session,
@@ -336,6 +337,8 @@ export const task = {
   inputTokensMax: run.inputTokensMax,
   outputTokensMax: run.outputTokensMax,
   costUsdMax: run.costUsdMax,
+  tools: run.tools,
+  askTools: run.askTools,
   packages: run.packages,
   canaries: run.canaries,
   proxy: run.proxy,
@@ -429,6 +432,7 @@ export const mcp = {
   cpus: run.cpus,
   processes: run.processes,
   packages: run.packages,
+  canaries: run.canaries,
   env: run.env
 }
 
@@ -444,6 +448,9 @@ export const acp = {
       "Files of a session: the editor's directory itself, an empty directory, or a clone of the repository for each prompt (default cwd)"
     ),
     Flag.withDefault("cwd")
+  ),
+  depth: orUndefined(
+    whole("depth", 1, depthMax, "With --workspace clone: commits that the agent sees (default 1)")
   ),
   ignoreMcpServers: toggle(
     "ignore-mcp-servers",
@@ -542,6 +549,7 @@ export const serve = {
     "Additional model for grants that name none; may be repeated (default only the server's model)"
   ),
   callsMax: count("max-calls", "Model calls allowed per run (default no limit)"),
+  inputTokensMax: count("max-input-tokens", "Input tokens allowed per run (default no limit)"),
   outputTokensMax: count("max-output-tokens", "Output tokens allowed per run (default no limit)"),
   costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (default no limit)"),
   canaries: run.canaries,
@@ -580,17 +588,4 @@ export const serve = {
     "Time between comparisons of the ledger with the upstream's rows, such as 5m; 0s for none (default 1m)",
     Quantity.parseGrace
   )
-}
-
-/** Flags of `prune`. */
-export const prune = {
-  all: toggle("all", "Also remove resources whose owner cannot be checked from this host").pipe(
-    Flag.withAlias("a")
-  ),
-  force: toggle("force", "With --all: also remove resources of runs that are still alive"),
-  records: toggle("records", "Also delete records, output and audits of runs that have ended"),
-  sessions: toggle("sessions", "Also delete the files of chat sessions that no container is using"),
-  cache: toggle("cache", "Also delete the caches of fetched repositories and packages"),
-  dryRun: toggle("dry-run", "Show what would be removed, and remove nothing"),
-  output
 }

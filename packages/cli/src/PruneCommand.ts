@@ -19,13 +19,14 @@ import { exitCode } from "./ExitCode.ts"
 import { refusal } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
+import type * as PruneFlags from "./PruneFlags.ts"
 import { plural } from "./Quantity.ts"
 import * as Records from "./Records.ts"
 import * as RunLedger from "./RunLedger.ts"
 import { Settings } from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
-export type PruneInput = Flags.Typed<typeof Flags.prune>
+export type PruneInput = Flags.Typed<typeof PruneFlags.prune>
 
 export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   const settings = yield* Settings

@@ -34,7 +34,6 @@ import * as RunPlan from "./RunPlan.ts"
 import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
 import * as TerminalApproval from "./TerminalApproval.ts"
-import * as TerminalTurn from "./TerminalTurn.ts"
 import * as ThreadRun from "./ThreadRun.ts"
 import * as TextTail from "./TextTail.ts"
 import * as UserFiles from "./UserFiles.ts"
@@ -49,12 +48,7 @@ export type RunInput = Flags.Typed<typeof Flags.run> & {
 }
 
 export const run = (input: RunInput) =>
-  input.askTools.length === 0
-    ? running(input, Layer.empty)
-    : Effect.flatMap(Output.Output, (output) => {
-        const turn = TerminalTurn.make(output)
-        return Effect.provideService(running(input, TerminalApproval.layer(turn)), Output.Output, turn.others)
-      })
+  TerminalApproval.around(input.askTools, (approvals) => running(input, approvals))
 
 const running = Effect.fnUntraced(function* (
   input: RunInput,

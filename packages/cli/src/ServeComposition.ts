@@ -127,14 +127,14 @@ export const server = (
         canaries: options.canaries,
         imageOf: settings.imageOf,
         models: offeredOf(settings, options),
-        budget
+        budget,
+        tools: hostTools
       }
       // Now, and not with the first run that needs a credential.
       yield* Effect.fromResult(settings.connections)
-      const { hostNames, trustedProxies } = options
       const server = {
-        hostNames,
-        trustedProxies,
+        hostNames: options.hostNames,
+        trustedProxies: options.trustedProxies,
         limits: limitsOf(options),
         model: modelOf(settings, options),
         traceUrl: yield* traceUrlOf(options),
@@ -186,7 +186,8 @@ const repositoriesOf = (options: RelayRepositories.RelayRepositoriesOptions) =>
   )
 
 /** Changes of personalities and skills, if their repository is configured. */
-const proposals = Effect.fnUntraced(function* ({ configBranch, configRepository }: Settings["Service"]) {
+const proposals = Effect.fnUntraced(function* (settings: Settings["Service"]) {
+  const { configBranch, configRepository } = settings
   if (configRepository === undefined) return Layer.empty
   if (!Schema.is(OriginUrl)(configRepository) || isLocal(configRepository)) {
     return yield* refusal(
@@ -203,7 +204,7 @@ const proposals = Effect.fnUntraced(function* ({ configBranch, configRepository 
     )
   }
   return ConfigurationProposals.layer({
-    ...ConfiguredAgents.options,
+    ...(yield* ConfiguredAgents.rules(settings)),
     repository: configRepository,
     baseBranch: configBranch
   })

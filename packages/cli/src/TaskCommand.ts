@@ -8,8 +8,9 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as TaskRun from "@cogni/sandbox-graph-provider/TaskRun"
 import type * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
-import { Effect, Result } from "effect"
+import { Effect, Layer, Result, type Stdio } from "effect"
 import * as Composition from "./Composition.ts"
+import * as Connections from "./Connections.ts"
 import { exitCode } from "./ExitCode.ts"
 import { refusal } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
@@ -22,11 +23,18 @@ import { runIdOf } from "./RunCommand.ts"
 import * as RunPlan from "./RunPlan.ts"
 import { Settings } from "./Settings.ts"
 import * as TaskReport from "./TaskReport.ts"
+import * as TerminalApproval from "./TerminalApproval.ts"
 import * as UserFiles from "./UserFiles.ts"
 
 export type TaskInput = Flags.Typed<typeof Flags.task> & { readonly prompt?: string | undefined }
 
-export const task = Effect.fnUntraced(function* (input: TaskInput) {
+export const task = (input: TaskInput) =>
+  TerminalApproval.around(input.askTools, (approvals) => working(input, approvals))
+
+const working = Effect.fnUntraced(function* (
+  input: TaskInput,
+  approvals: Layer.Layer<never, never, Stdio.Stdio>
+) {
   const settings = yield* Settings
   const runId = yield* runIdOf(input)
   const source = yield* Effect.fromResult(Prompt.sourceOf(input))
@@ -40,20 +48,18 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
   const planned = yield* Effect.fromResult(plan(input, runId, settings))
   const prompt = yield* Prompt.read(source, input.workspace)
   const file = yield* UserFiles.reserve("--patch", input.patch, input.workspace)
+  const { auditBodies, proxy } = input
   const result = yield* Effect.gen(function* () {
-    const progress = yield* Progress.make(input, planned.note)
-    return yield* follow(planned.task, prompt, input.patch !== undefined, progress)
-  }).pipe(
-    Effect.provide(
-      Composition.runner(settings, {
-        ...planned,
-        toolNames: [],
-        proxy: input.proxy,
-        auditBodies: input.auditBodies
-      })
-    ),
-    Effect.scoped
-  )
+    const names = planned.task.spec.tools ?? []
+    // Made once, for the gateway that calls them and for the loop that describes them to the model.
+    const hostTools = yield* Composition.hostTools(settings, Connections.operator(settings, { runId }), names)
+    const tools = hostTools.filter(({ name }) => names.includes(name))
+    const runner = Composition.runner(settings, { ...planned, hostTools, proxy, auditBodies })
+    return yield* Effect.gen(function* () {
+      const progress = yield* Progress.make(input, planned.note)
+      return yield* follow({ ...planned.task, tools }, prompt, input.patch !== undefined, progress)
+    }).pipe(Effect.provide(Layer.provide(runner, approvals)))
+  }).pipe(Effect.scoped)
   yield* tell(input, runId, result, file)
 }, Effect.scoped)
 

@@ -10,8 +10,8 @@ import * as Approvals from "@cogni/sandbox-core/Approvals"
 import { Effect, Layer, Queue, Stdio, Stream } from "effect"
 import { randomInt } from "node:crypto"
 import * as ApprovalText from "./ApprovalText.ts"
-import type { Output } from "./Output.ts"
-import type { TerminalTurn } from "./TerminalTurn.ts"
+import { Output } from "./Output.ts"
+import * as TerminalTurn from "./TerminalTurn.ts"
 
 /** The activity while a call waits. */
 export const waiting = "a call waits for your decision"
@@ -38,8 +38,20 @@ const codeCharacters = 4
 const newCode = (): string =>
   Array.from({ length: codeCharacters }, () => alphabet[randomInt(alphabet.length)]).join("")
 
+/** Gives work the approvals of the terminal if it has tools to ask for. */
+export const around = <A, E, R>(
+  askTools: ReadonlyArray<string>,
+  work: (approvals: Layer.Layer<never, never, Stdio.Stdio>) => Effect.Effect<A, E, R>
+) =>
+  askTools.length === 0
+    ? work(Layer.empty)
+    : Effect.flatMap(Output, (output) => {
+        const turn = TerminalTurn.make(output)
+        return Effect.provideService(work(layer(turn)), Output, turn.others)
+      })
+
 /** For a run that has tools to ask for. It reads the terminal's input until it ends. */
-export const layer = ({ ask }: TerminalTurn): Layer.Layer<never, never, Stdio.Stdio> =>
+export const layer = ({ ask }: TerminalTurn.TerminalTurn): Layer.Layer<never, never, Stdio.Stdio> =>
   Layer.unwrap(
     Effect.gen(function* () {
       const stdio = yield* Stdio.Stdio

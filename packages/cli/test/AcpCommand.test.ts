@@ -21,6 +21,7 @@ describe("acp", () => {
     ["a budget without a limit", ["--demo", "--stop-when-spent"], {}, 64, /needs a budget/u],
     ["a limit out of bounds", ["--demo", "--memory", "1k"], {}, 65, /--memory/u],
     ["a clone for an agent without tools", ["--demo", "--workspace", "clone"], {}, 64, /calls no tools/u],
+    ["a depth without a clone", ["--demo", "--depth", "3"], {}, 64, /without --workspace clone/u],
     ["an argument", ["prompt"], {}, 64, /./u]
   ] as const)("refuses %s before it serves", ([, argv, environment, exit, words]) =>
     Effect.gen(function* () {

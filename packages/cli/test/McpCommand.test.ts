@@ -31,6 +31,7 @@ const input: Omit<McpCommand.McpInput, "logFormat" | "metricsPort"> = {
   allow: [],
   deny: [],
   packages: [],
+  canaries: "off",
   env: []
 }
 

@@ -87,6 +87,7 @@ const settings: Settings["Service"] = {
   configDirectory: undefined,
   configRepository: undefined,
   configBranch: undefined,
+  configModels: undefined,
   prometheusUrl: undefined,
   runKeys: { mode: "off", deployment: "test" },
   upstreamOptions: Result.succeed({ profile: {} }),

@@ -10,6 +10,8 @@ import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { OpenSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import type { ChatModel } from "@cogni/sandbox-loop/ChatModel"
 import * as HostLoop from "@cogni/sandbox-loop/HostLoop"
+import * as SocketTools from "@cogni/sandbox-loop/SocketTools"
+import type { Tool } from "@cogni/sandbox-loop/Tool"
 import { Effect, Result } from "effect"
 import type { Message } from "./agents/Agent.ts"
 import type { HostTerms } from "./AgentRun.ts"
@@ -25,6 +27,11 @@ export interface TaskPlan {
   readonly spec: OpenSpecInput & Pick<HostTerms, "llm" | "runId">
   readonly limits: Partial<HostLoop.LoopLimits>
   readonly patchBytesMax: number
+  /**
+   * Host tools that the loop may call, besides those of the sandbox. They are called through the gateway of the run,
+   * with its rules, approvals and audit, so the spec must name them in `tools`, and the proxy must have them.
+   */
+  readonly tools?: ReadonlyArray<Tool> | undefined
 }
 
 export interface TaskOptions<D, E, R> extends TaskPlan {
@@ -144,7 +151,7 @@ const inSandbox = Effect.fnUntraced(function* (
 
 /** Runs the loop, and compares the files before and after it. */
 const work = Effect.fnUntraced(function* (
-  { limits, messages, patchBytesMax, requiresPatch = false, see, spec }: Work,
+  { limits, messages, patchBytesMax, requiresPatch = false, see, spec, tools = [] }: Work,
   sandbox: Sandbox,
   workingDirectory: string
 ) {
@@ -161,10 +168,13 @@ const work = Effect.fnUntraced(function* (
       at: { socketPath },
       model: spec.llm.model,
       messages: TaskPrompt.messages(messages, workingDirectory),
-      tools: HostLoop.executorTools(sandbox, {
-        workingDirectory,
-        toolResultBytesMax: limits.toolResultBytesMax
-      }),
+      tools: [
+        ...HostLoop.executorTools(sandbox, {
+          workingDirectory,
+          toolResultBytesMax: limits.toolResultBytesMax
+        }),
+        ...tools.map((tool) => SocketTools.through(socketPath, tool))
+      ],
       limits,
       ended: sandbox.ended
     },

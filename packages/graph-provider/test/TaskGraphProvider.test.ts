@@ -1,5 +1,7 @@
 /** Tasks on an in-memory runner: their events, their results, and their admission. */
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
+import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
+import * as Tool from "@cogni/sandbox-loop/Tool"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
@@ -208,6 +210,38 @@ describe("TaskGraphProvider admission", () => {
       ] as const) {
         assert.deepInclude(yield* refused({ grants }, request), { error: "authz_denied", reason })
       }
+    })
+  )
+
+  it.effect("offers the model the host tools that a request names, of those that the host has", () =>
+    Effect.gen(function* () {
+      const named = asked({ toolIds: ["core__get_current_time"] })
+      const { heard, layer } = world({
+        tools: ["core__get_current_time", "core__other"].map((name) =>
+          Tool.make({
+            name,
+            description: "Tells something.",
+            effect: "read_only",
+            input: Schema.Struct({}),
+            output: Schema.Struct({}),
+            execute: () => Effect.succeed({})
+          })
+        ),
+        answers: [says("It is late.")],
+        proxy: Layer.effect(
+          LlmProxy.LlmProxy,
+          Effect.map(LlmProxy.makeMemory(), (memory) => ({
+            ...memory,
+            capabilities: { ...memory.capabilities, tools: ["core__get_current_time"] }
+          }))
+        )
+      })
+      const { final } = yield* Effect.provide(told(named), layer)
+      assert.isTrue(final.ok, JSON.stringify(final))
+      const offered = heard.requests[0]?.tools.map(({ name }) => name) ?? []
+      assert.include(offered, "core__get_current_time")
+      assert.include(offered, "shell__exec")
+      assert.notInclude(offered, "core__other")
     })
   )
 

@@ -7,6 +7,7 @@
  */
 import type { ChatModel } from "@cogni/sandbox-loop/ChatModel"
 import type { LoopLimits } from "@cogni/sandbox-loop/HostLoop"
+import type { Tool } from "@cogni/sandbox-loop/Tool"
 import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
@@ -34,6 +35,8 @@ export interface TaskGraphOptions extends SandboxGraphOptions {
   readonly limits?: Partial<LoopLimits> | undefined
   /** Maximum size of the returned patch. Default: 2 MiB. */
   readonly patchBytesMax?: number | undefined
+  /** Host tools that a request can name in `toolIds`: those of the proxy. Default: none. */
+  readonly tools?: ReadonlyArray<Tool> | undefined
 }
 
 export class TaskGraphProvider extends Context.Service<TaskGraphProvider, GraphProvider>()(
@@ -62,15 +65,18 @@ export const catalog: CatalogProvider = Effect.succeed([
 ])
 
 /** Rejects a request for capabilities that other agents have, and a task does not. */
-const check = (request: GraphRunRequest): Result.Result<void, AgentRun.CapabilityMissing> =>
+const check = (
+  request: GraphRunRequest,
+  tools: ReadonlyArray<Tool>
+): Result.Result<void, AgentRun.CapabilityMissing> =>
   Result.flatMap(AgentRun.check({ id: TaskRun.graphId, capabilities }, GraphSpec.requestOf(request)), () =>
-    request.toolIds === undefined || request.toolIds.length === 0
+    tools.length > 0 || request.toolIds === undefined || request.toolIds.length === 0
       ? Result.succeed(undefined)
       : Result.fail(
           new AgentRun.CapabilityMissing({
             agentId: TaskRun.graphId,
             capability: "tools",
-            detail: "calls no host tools: omit toolIds, or choose another agent"
+            detail: "calls no host tools on this host: omit toolIds, or choose another agent"
           })
         )
   )
@@ -79,18 +85,23 @@ const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
   const host = settled(options)
   const runtimeSecondsMax = Math.min(host.runtimeSecondsMax, options.limits?.runtimeSecondsMax ?? Infinity)
   const journal = yield* RunJournal
+  const { tools = [] } = options
   const services = yield* Effect.context<ChatModel | RunStore | SandboxRunner>()
   const admit = yield* Admission.make(host, (request, context) =>
     Effect.gen(function* () {
       if (request.remember === true) return yield* RememberedTurn.refusedHere
-      yield* Effect.mapError(Effect.fromResult(check(request)), GraphRefusal.as("invalid_request"))
+      yield* Effect.mapError(Effect.fromResult(check(request, tools)), GraphRefusal.as("invalid_request"))
       const { messages, runtimeSecondsMax: asked = TaskRun.defaultRuntimeSecondsMax } = request
       return (granted) => ({
         ...TaskRun.plan(
-          GraphSpec.termsOf(TaskRun.image, granted, request, context, host),
+          {
+            ...GraphSpec.termsOf(TaskRun.image, granted, request, context, host),
+            ...GraphSpec.toolsOf(granted, request)
+          },
           { ...options.limits, runtimeSecondsMax: Math.min(asked, runtimeSecondsMax) },
           options.patchBytesMax
         ),
+        tools: tools.filter(({ name }) => request.toolIds?.includes(name) === true),
         messages
       })
     })

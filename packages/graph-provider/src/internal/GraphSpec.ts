@@ -85,8 +85,7 @@ export const make = (
   options: SettledOptions,
   turn?: Pick<OpenTurn, "messages" | "session" | "workspace">
 ): SandboxSpecInput => {
-  const { runtimeSecondsMax: asked, toolIds = [] } = request
-  const toolRules = GrantPermissions.toolRulesOf(granted.grant.permissions)
+  const { runtimeSecondsMax: asked } = request
   const plain = requestOf(request)
   const remembered = turn && { ...plain, messages: turn.messages, session: turn.session }
   return AgentRun.specOf(agent, remembered ?? plain, {
@@ -96,6 +95,15 @@ export const make = (
     limits: {
       runtimeSecondsMax: Math.min(AgentLimits.runtimeSecondsOf(agent, asked), options.runtimeSecondsMax)
     },
-    ...(toolIds.length === 0 ? {} : { tools: toolIds, ...(toolRules === undefined ? {} : { toolRules }) })
+    ...toolsOf(granted, request)
   })
+}
+
+/** Returns the host tools of a run, and the rules of its grant for them. */
+export const toolsOf = (
+  { grant }: Granted,
+  { toolIds = [] }: Pick<GraphRunRequest, "toolIds">
+): Pick<SandboxSpecInput, "toolRules" | "tools"> => {
+  const toolRules = GrantPermissions.toolRulesOf(grant.permissions)
+  return toolIds.length === 0 ? {} : { tools: toolIds, ...(toolRules === undefined ? {} : { toolRules }) }
 }
