@@ -12,9 +12,11 @@ type Argv = ReturnType<Agent["argv"]>
 /** Name of the input file of a skill. */
 const inputOf = (name: string): string => `skill-${name}.md`
 
-/** The directory is made anew: in a thread, an agent may have written into it. */
+/** The directory is made anew: in a thread, an agent may have written into it, and taken away its own permissions. */
 const script =
-  'to=$1 count=$2; shift 2; rm -rf -- "$to"; while [ "$count" -gt 0 ]; do mkdir -p "$to/$1" && ' +
+  "to=$1 count=$2; shift 2; " +
+  'chmod -R u+rwX -- "$to" 2>/dev/null; rm -rf -- "$to" || exit 125; ' +
+  'while [ "$count" -gt 0 ]; do mkdir -p "$to/$1" && ' +
   'cp "/cogni/skill-$1.md" "$to/$1/SKILL.md" || exit 125; shift; count=$((count - 1)); done; exec "$@"'
 
 /** Returns the input files of skills. */
