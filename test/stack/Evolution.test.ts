@@ -194,7 +194,7 @@ it.layer(layers, { excludeTestServices: true })("evolution", (it) => {
       })
   )
 
-  for (const { agent, model } of [ClaudeCode.row, Codex.row]) {
+  for (const { agent, model } of [ClaudeCode.row, Codex.rowOfCodeMode]) {
     it.effect(`${agent.name} gets the instructions and the skills of its personality, and no other's`, () =>
       Effect.gen(function* () {
         const { description, instructions } = rhyme
@@ -226,6 +226,7 @@ it.layer(layers, { excludeTestServices: true })("evolution", (it) => {
         assert.include(bodies, "quatrain-mark")
         assert.include(bodies, description)
         assert.notInclude(bodies, "not-mine")
+        if (agent.id === "codex") assert.include(bodies, '"effort":"high"')
       }).pipe(Effect.scoped)
     )
   }
@@ -269,6 +270,7 @@ it.layer(layers, { excludeTestServices: true })("evolution", (it) => {
       assert.isTrue(worked.final.ok, JSON.stringify([worked.final, yield* worked.upstream.problems]))
       assert.include(worked.final.content, "It limps, they said.")
       const bodies = received.map(({ body }) => JSON.stringify(body))
+      assert.include(bodies.join("\n"), '"effort":"low"')
       assert.include(bodies.join("\n"), "critic-mark")
       assert.notInclude(bodies.join("\n"), "not-mine")
       for (const { tools } of received) assert.notInclude(tools, "Write")
