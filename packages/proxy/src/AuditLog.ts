@@ -72,9 +72,25 @@ export interface Expected {
   readonly ended: boolean
 }
 
+/** A place between two lines of an audit, and what is known of the lines before it. */
+export interface Passage {
+  /** Number of the next line, from 1. */
+  readonly number: number
+  /** Offset of the next line, in bytes. */
+  readonly offset: number
+  /** Head of the intact beginning of the chain. */
+  readonly head: AuditHead
+  /** The last entry was `run.closed`. */
+  readonly closed: boolean
+  /** Whether all lines before it are intact. */
+  readonly sound: boolean
+}
+
 /** A line that the verifier has read. */
 export interface Seen {
   readonly number: number
+  /** The place before this line, from which {@link makeReader} can read again. */
+  readonly before: Passage
   /** `undefined` if it cannot be read. */
   readonly line: AuditLine | undefined
   /** Whether this line and all lines before it are intact. */
@@ -103,10 +119,31 @@ export const verify = (bytes: Uint8Array, expected: Expected): Verdict => {
  * Reads on after the first problem, because later lines distinguish an inserted line from a changed one, and a moved
  * line from a removed one.
  */
-export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void): Verifier => {
-  let head = genesis(expected.runId)
-  let closed = false
-  let found: Found | undefined
+export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void): Verifier =>
+  verifierFrom(beginningOf(expected.runId), expected, onLine)
+
+/** The place before the first line. */
+const beginningOf = (runId: string): Passage => ({
+  number: 1,
+  offset: 0,
+  head: genesis(runId),
+  closed: false,
+  sound: true
+})
+
+/**
+ * Reads the lines of an audit from a place, and not those before it: they are as intact as they were when the place was
+ * reached. So it has no verdict.
+ */
+export const makeReader = (
+  expected: Expected,
+  onLine: (seen: Seen) => void,
+  from = beginningOf(expected.runId)
+): Pick<Verifier, "push"> => verifierFrom(from, expected, onLine)
+
+const verifierFrom = (from: Passage, expected: Expected, onLine?: (seen: Seen) => void): Verifier => {
+  let { closed, head } = from
+  let found: Found | undefined = from.sound ? undefined : foundBefore(from)
 
   const fail = (kind: ProblemKind, row: Place, detail: string, more: Partial<Found> = {}) => {
     const { number: line, offset } = row
@@ -179,11 +216,13 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
   }
 
   const onRow = (row: Row) => {
+    const { number, offset } = row
+    const before: Passage = { number, offset, head, closed, sound: found === undefined }
     const line = follow(row)
-    onLine?.({ number: row.number, line: line ?? decode(row.bytes), sound: found === undefined })
+    onLine?.({ number, before, line: line ?? decode(row.bytes), sound: found === undefined })
   }
 
-  const rows = makeRows(lineBytesMax, onRow)
+  const rows = makeRows(lineBytesMax, onRow, from)
 
   const verdict = (): Verdict => {
     const rest = rows.rest()
@@ -252,3 +291,11 @@ interface Found {
 }
 
 const open: Partial<Found> = { settled: false }
+
+/** Stands for a problem before a place, whatever it was: no later line is intact. */
+const foundBefore = ({ head, number: line, offset }: Passage): Found => ({
+  problem: { kind: "changed", line, offset, detail: "a line before this one is not intact" },
+  sound: head,
+  resumed: false,
+  settled: true
+})

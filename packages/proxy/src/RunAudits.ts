@@ -22,6 +22,8 @@ export interface FurtherReading {
   readonly push: (bytes: Uint8Array) => void
   /** The file is another one, or shorter than before: its first bytes come next. */
   readonly restart: () => void
+  /** Whether there are enough bytes. */
+  readonly isEnough?: (() => boolean) | undefined
 }
 
 export type Mark = AuditReading.Mark
@@ -38,8 +40,8 @@ export class RunAudits extends Context.Service<
      */
     readonly read: (runId: string, reading: Reading) => Effect.Effect<Found, AuditReading.AuditUnreadable>
     /**
-     * Reads what an audit has after a mark, and returns the next mark. If the file is another one, or shorter, it reads
-     * from the beginning, after a call of `restart`.
+     * Reads what an audit has after a mark, and returns the next mark. If the file is another one, or shorter, or was
+     * written since the mark's `written`, it reads from the beginning, after a call of `restart`.
      */
     readonly readOn: (
       runId: string,
@@ -92,6 +94,6 @@ export const layerMemory = (audits: ReadonlyMap<string, Uint8Array>): Layer.Laye
         const isShorter = from !== undefined && from.offset > audit.byteLength
         if (isShorter) restart()
         push(audit.subarray(isShorter ? 0 : from?.offset))
-        return { file: runId, offset: audit.byteLength }
+        return { file: runId, written: "", offset: audit.byteLength }
       })
   })

@@ -17,3 +17,27 @@ export const toolCalled = (requestId: string, tool: string): Parameters<typeof A
   resultDigest: hash,
   durationMs: 4
 })
+
+/** A model call whose request is kept, and is this text. */
+export const callStarted = (callId: string, body: string): Parameters<typeof AuditLog.append>[2] => ({
+  type: "call.started",
+  requestId: callId,
+  callId,
+  method: "POST",
+  path: "/v1/messages",
+  api: "chat",
+  model: "m",
+  modelRequested: undefined,
+  stream: true,
+  requestBytes: 9,
+  requestDigest: hash,
+  sentBytes: 9,
+  sentDigest: hash,
+  dropped: [],
+  droppedTotal: 0,
+  inputTokensMax: undefined,
+  cachesForHour: undefined,
+  outputTokensMax: undefined,
+  costUsdMax: undefined,
+  body
+})

@@ -1,92 +1,26 @@
 /** Tests that the audit of a run under way is read on, not again, from a real file. */
-import { RunId } from "@cogni/sandbox-core/RunId"
-import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
-import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import {
-  appendFileSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync
-} from "node:fs"
-import { tmpdir } from "node:os"
-import { dirname, join } from "node:path"
+import { appendFileSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs"
+import { dirname } from "node:path"
 import * as LiveAudits from "../src/internal/LiveAudits.ts"
+import * as AuditFile from "./AuditFile.ts"
 import { toolCalled } from "./AuditDrafts.ts"
 
-const at = "2026-01-01T00:00:00.000Z"
-/** A run's audit in a file that grows, and its shared reading with the number of bytes of each. */
+/** A run's audit in a file that grows, and its shared reading. */
 const world = Effect.gen(function* () {
-  const runId = RunId.make("run-liveaudit001")
-  const directory = yield* Effect.acquireRelease(
-    Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-live-"))),
-    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
-  )
-  const fileOf = (id: string) => join(directory, id, AuditLog.relativePath)
-  const path = fileOf(runId)
-  mkdirSync(dirname(path), { recursive: true })
-  writeFileSync(path, "")
-  let head = AuditLog.genesis(runId)
-  const bytes: Array<number> = []
-  const audits = yield* Effect.provide(
-    RunAudits.RunAudits,
-    RunAudits.layer({ directoryOf: (id) => join(directory, id) })
-  )
-  let fails = false
-  let refuses = false
-  const live = LiveAudits.make((id, { push, restart }, from) =>
-    Effect.suspend(
-      (): Effect.Effect<
-        RunAudits.Mark | "absent" | "elsewhere",
-        "too many readings" | RunAudits.AuditUnreadable
-      > => {
-        if (refuses) return Effect.fail("too many readings")
-        bytes.push(0)
-        const counted = (piece: Uint8Array) => {
-          bytes[bytes.length - 1] = bytes.at(-1)! + piece.byteLength
-          push(piece)
-          if (fails) throw new Error("torn")
-        }
-        return audits.readOn(id, { push: counted, restart }, from)
-      }
-    )
-  )
+  const file = yield* AuditFile.make("run-liveaudit001")
+  const { readOn, runId } = file
+  const live = LiveAudits.make(readOn)
   return {
-    fileOf,
-    path,
-    bytes,
-    runId,
+    ...file,
     live,
-    audits,
-    refuse: (isRefused: boolean) => void (refuses = isRefused),
-    tear: (isTorn: boolean) => void (fails = isTorn),
-    /** Appends entries, and returns their size. */
-    append: (count: number) => {
-      const before = head.entries
-      let text = ""
-      while (head.entries < before + count) {
-        const next = AuditLog.append(head, at, toolCalled(`r-${head.entries}`, `tool-${head.entries + 1}`))
-        head = next.head
-        text += next.line
-      }
-      appendFileSync(path, text)
-      return Buffer.byteLength(text)
-    },
+    append: (count: number) => file.append(count, (entry) => toolCalled(`r-${entry - 1}`, `tool-${entry}`)),
     read: Effect.map(live.read(runId), (reached) => {
       assert(typeof reached !== "string")
       const { verdict } = reached
       const entries = verdict._tag === "Whole" ? verdict.head.entries : verdict.problem.kind
       return { entries, tools: reached.calls.tools().total }
-    }),
-    /** The verdict of the run after its end, with the head that its record has. */
-    final: Effect.gen(function* () {
-      const verifier = AuditLog.makeVerifier({ runId, head, ended: true })
-      yield* audits.read(runId, { push: verifier.push })
-      return verifier.end()
     })
   }
 })

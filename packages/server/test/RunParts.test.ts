@@ -13,7 +13,8 @@ import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
 import * as Deliveries from "@cogni/sandbox-server/Deliveries"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
-import { hash, toolCalled } from "./AuditDrafts.ts"
+import type { Draft } from "./AuditFile.ts"
+import { callStarted, toolCalled } from "./AuditDrafts.ts"
 import { answering, lasting, question, serve } from "./ServerWorld.ts"
 
 const runId = RunId.make("run-00000000000a")
@@ -30,7 +31,7 @@ const usage = {
   callsWithoutCost: 0
 }
 
-const drafts: ReadonlyArray<Parameters<typeof AuditLog.append>[2]> = [
+const drafts: ReadonlyArray<Draft> = [
   {
     type: "run.opened",
     runId,
@@ -44,28 +45,7 @@ const drafts: ReadonlyArray<Parameters<typeof AuditLog.append>[2]> = [
     packages: undefined,
     canaries: "off"
   },
-  {
-    type: "call.started",
-    requestId: "r-1",
-    callId: "call-1",
-    method: "POST",
-    path: hostile,
-    api: "chat",
-    model: "m",
-    modelRequested: undefined,
-    stream: true,
-    requestBytes: 9,
-    requestDigest: hash,
-    sentBytes: 9,
-    sentDigest: hash,
-    dropped: [],
-    droppedTotal: 0,
-    inputTokensMax: undefined,
-    cachesForHour: undefined,
-    outputTokensMax: undefined,
-    costUsdMax: undefined,
-    body: hostile
-  },
+  { ...callStarted("call-1", hostile), path: hostile } as Draft,
   toolCalled("r-2", hostile),
   {
     type: "run.closed",

@@ -12,12 +12,13 @@ export interface Row extends Place {
 
 const lineFeed = 10
 
-/** Splits bytes into rows. A row longer than `rowBytesMax` is counted but not kept. */
-export const makeRows = (rowBytesMax: number, each: (row: Row) => void) => {
+const start: Place = { number: 1, offset: 0 }
+
+/** Splits bytes into rows, from the one at `from`. A row longer than `rowBytesMax` is counted but not kept. */
+export const makeRows = (rowBytesMax: number, each: (row: Row) => void, from = start) => {
   let pieces: Array<Uint8Array> = []
   let bytes = 0
-  let offset = 0
-  let number = 1
+  let { number, offset } = from
   const keep = (piece: Uint8Array, copied: boolean) => {
     bytes += piece.length
     if (bytes > rowBytesMax) pieces = []
@@ -25,18 +26,18 @@ export const makeRows = (rowBytesMax: number, each: (row: Row) => void) => {
     else if (piece.length > 0) pieces.push(copied ? new Uint8Array(piece) : piece)
   }
   const push = (chunk: Uint8Array) => {
-    let from = 0
-    for (let at = chunk.indexOf(lineFeed); at !== -1; at = chunk.indexOf(lineFeed, from)) {
-      keep(chunk.subarray(from, at), false)
+    let next = 0
+    for (let at = chunk.indexOf(lineFeed); at !== -1; at = chunk.indexOf(lineFeed, next)) {
+      keep(chunk.subarray(next, at), false)
       const whole = bytes > rowBytesMax ? undefined : pieces.length === 1 ? pieces[0] : Buffer.concat(pieces)
       pieces = []
       each({ number, offset, bytes: whole })
       offset += bytes + 1
       number += 1
       bytes = 0
-      from = at + 1
+      next = at + 1
     }
-    if (from < chunk.length) keep(chunk.subarray(from), true)
+    if (next < chunk.length) keep(chunk.subarray(next), true)
   }
   return { push, rest: () => ({ number, offset, bytes }) }
 }

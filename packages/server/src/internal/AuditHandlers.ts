@@ -5,6 +5,7 @@ import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as RunAudits from "@cogni/sandbox-proxy/RunAudits"
 import { Effect, Option, type Schema } from "effect"
 import * as AuditedCalls from "./AuditedCalls.ts"
+import * as AuditPlaces from "./AuditPlaces.ts"
 import type { AuditPage, AuditVerdict } from "./AuditView.ts"
 import * as LiveAudits from "./LiveAudits.ts"
 import * as OutputHandler from "./OutputHandler.ts"
@@ -60,7 +61,7 @@ const shown = (line: AuditLine): Readonly<Record<string, Schema.Json>> => {
 
 /** `elsewhere`: the audit was not read. */
 const verdictOf = (
-  { llm, runId }: Pick<RunRecord, "llm" | "runId">,
+  { llm, runId }: Omit<Run, "outcome">,
   verdict: AuditLog.Verdict | "elsewhere"
 ): AuditVerdict => {
   if (verdict !== "elsewhere" && verdict._tag === "Whole")
@@ -81,6 +82,8 @@ const verdictOf = (
   }
 }
 
+type Run = Pick<RunRecord, "llm" | "outcome" | "runId">
+
 const notOfThisRun: AuditLog.Problem = {
   kind: "not_of_this_run",
   line: 1,
@@ -99,26 +102,24 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
       takeTurn
     )
 
-  const live = Option.map(audits, ({ readOn }) =>
-    LiveAudits.make((runId, reading, from) => limited(readOn(runId, reading, from)))
-  )
-
-  /** Reads on in the audit of a run under way. `undefined`: the run is over, or this host has no such audit. */
-  const readLive = Effect.fnUntraced(function* (record: Pick<RunRecord, "outcome" | "runId">) {
-    if (Option.isNone(live)) return undefined
-    if (record.outcome.status !== "running") return live.value.forget(record.runId)
-    return yield* live.value.read(record.runId)
+  const readings = Option.map(audits, ({ readOn }) => {
+    const on = (...asked: Parameters<typeof readOn>) => limited(readOn(...asked))
+    return { live: LiveAudits.make(on), places: AuditPlaces.make(on) }
   })
 
-  /** Reads an audit through a verifier until there are enough lines. Returns whether this host has one. */
-  const read = Effect.fnUntraced(function* (
-    record: Pick<RunRecord, "llm" | "outcome" | "runId">,
-    onLine: (seen: AuditLog.Seen) => void,
-    isEnough?: () => boolean
-  ) {
+  /** Reads on in the audit of a run under way. `undefined`: the run is over, or this host has no such audit. */
+  const readLive = Effect.fnUntraced(function* (record: Run) {
+    if (Option.isNone(readings)) return undefined
+    const { live } = readings.value
+    if (record.outcome.status !== "running") return live.forget(record.runId)
+    return yield* live.read(record.runId)
+  })
+
+  /** Reads a whole audit through a verifier. `undefined`: this host has none. */
+  const read = Effect.fnUntraced(function* (record: Run, onLine: (seen: AuditLog.Seen) => void) {
     if (Option.isNone(audits)) return undefined
     const verifier = AuditLog.makeVerifier(RunAudits.expectedOf(record), onLine)
-    const found = yield* limited(audits.value.read(record.runId, { push: verifier.push, isEnough }))
+    const found = yield* limited(audits.value.read(record.runId, { push: verifier.push }))
     return found === "absent" ? undefined : { found, verifier }
   })
 
@@ -162,16 +163,20 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
       const record = yield* recorded(id)
       const after = yield* Problem.indexOf(query.after)
       const limit = query.limit ?? listedDefault
+      if (Option.isNone(readings)) return yield* Effect.fail(notFound)
       const found: Array<AuditPage["entries"][number]> = []
-      const reading = yield* read(
+      // One more shows whether there is a next page.
+      const isEnough = () => found.length > limit
+      const reached = yield* readings.value.places.lines(
         record,
+        after,
         ({ line, number, sound }) => {
-          if (number > after && found.length <= limit)
+          if (!isEnough())
             found.push({ number, sound, ...(line === undefined ? {} : { entry: shown(line) }) })
         },
-        () => found.length > limit
+        isEnough
       )
-      if (reading?.found !== "read") return yield* Effect.fail(notFound)
+      if (reached !== "read") return yield* Effect.fail(notFound)
       const entries = found.slice(0, limit)
       return {
         entries,
@@ -186,14 +191,9 @@ export const make = Effect.fnUntraced(function* ({ lookUp }: RunHandlers) {
     ) {
       const record = yield* recorded(id)
       const type = part === "request" ? "call.started" : "call.ended"
-      let body: string | undefined
-      yield* read(
-        record,
-        ({ line, sound }) => {
-          if (line?.type === type && line.callId === callId && sound) body = line.body
-        },
-        () => body !== undefined
-      )
+      const body = Option.isNone(readings)
+        ? undefined
+        : yield* readings.value.places.body(record, type, callId)
       return body === undefined
         ? yield* Effect.fail(
             Problem.make(

@@ -41,6 +41,8 @@ const pieceBytesMax = 256 * 1024
 export interface Mark {
   /** The file, which another one of the same name is not. */
   readonly file: string
+  /** When the file was written last, before it was read. A mark without it is also one of a file that grows. */
+  readonly written?: string | undefined
   /** Number of bytes before this place. */
   readonly offset: number
 }
@@ -71,10 +73,12 @@ export const readWithin = (
       if (!info.isFile() || really !== pathOf(should)) return "elsewhere" as const
       const file = await promises.open(path, constants.O_RDONLY | constants.O_NOFOLLOW)
       try {
-        const { birthtimeNs, dev, ino, size } = await file.stat({ bigint: true })
+        const { birthtimeNs, ctimeNs, dev, ino, size } = await file.stat({ bigint: true })
         // A new file may have the number of a removed one.
         const found = `${dev}:${ino}:${birthtimeNs}`
-        const isSame = from?.file === found && size >= BigInt(from.offset)
+        const written = String(ctimeNs)
+        const isAsWritten = from?.written === undefined || from.written === written
+        const isSame = from?.file === found && size >= BigInt(from.offset) && isAsWritten
         if (from !== undefined && !isSame) collector.restart?.()
         let offset = isSame ? from.offset : 0
         const pieces = file.createReadStream({
@@ -87,7 +91,7 @@ export const readWithin = (
           collector.push(piece as Buffer)
           if (collector.isEnough?.() === true) break
         }
-        return { file: found, offset }
+        return { file: found, written, offset }
       } finally {
         await file.close()
       }
