@@ -8,7 +8,6 @@ import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import * as Records from "../../packages/cli/src/Records.ts"
-import * as FactTables from "../../packages/sql/src/internal/FactTables.ts"
 import * as RunTables from "../../packages/sql/src/internal/RunTables.ts"
 import type { Settings } from "../../packages/cli/src/Settings.ts"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
@@ -167,7 +166,10 @@ const recorded = Effect.fnUntraced(function* (count: number) {
           timings: []
         }
         const row = { ...RunTables.rowOf(record), host: "bench", claim_id: "bench" }
-        return Effect.andThen(sql`INSERT INTO cogni_runs ${sql.insert(row)}`, FactTables.write(sql, record))
+        return Effect.andThen(
+          sql`INSERT INTO cogni_runs ${sql.insert(row)}`,
+          RunTables.writeDerived(sql, record)
+        )
       },
       { discard: true }
     )

@@ -102,6 +102,33 @@ export const withoutText = (record: RunRecord): RunRecord => {
   return others.length === 0 ? rest : { ...rest, annotations: Object.fromEntries(others) }
 }
 
+/** Names of the annotations that lists show. */
+const briefAnnotations: ReadonlyArray<string> = ["graph", "relay"]
+
+/**
+ * Returns what lists show of a record. Lists are read every few seconds, so they have nothing that can be long: no texts,
+ * inputs, arguments and variables of the program, and no single calls or canaries.
+ */
+export const briefOf = (record: RunRecord): RunRecord => {
+  const { annotations = {}, llm, outcome, posture: _, spec, suspicions: __, ...rest } = withoutText(record)
+  const shown = Object.entries(annotations).filter(([name]) => briefAnnotations.includes(name))
+  return {
+    ...rest,
+    spec: { ...spec, argv: [spec.argv[0].slice(0, briefArgumentChars)], env: {}, inputs: [] },
+    outcome: outcome.status === "exited" ? { ...outcome, result: briefResultOf(outcome.result) } : outcome,
+    ...(llm === undefined ? {} : { llm: { ...llm, calls: [] } }),
+    ...(shown.length === 0 ? {} : { annotations: Object.fromEntries(shown) })
+  }
+}
+
+const briefArgumentChars = 200
+
+const briefResultOf = ({ llm, ...result }: RunResult): RunResult => ({
+  ...result,
+  suspicions: [],
+  ...(llm === undefined ? {} : { llm: { ...llm, calls: [] } })
+})
+
 /** Returns the output of a run, if it has one. */
 export const outputOf = ({ outcome }: RunRecord): Output | undefined =>
   outcome.status === "exited"
@@ -148,7 +175,7 @@ export class RunStore extends Context.Service<
     readonly describe: (runId: RunId) => Effect.Effect<RunRecord | undefined, RunStoreError>
     /** All records, newest first, {@link withoutText}. */
     readonly list: Effect.Effect<ReadonlyArray<RunRecord>, RunStoreError>
-    /** Selects records, newest first, {@link withoutText}. Finds all runs, also those that `list` has no room for. */
+    /** Selects runs, newest first, and returns the {@link briefOf} each. Also finds those that `list` has no room for. */
     readonly search: (
       asked: RunSearch.RunSearch
     ) => Effect.Effect<RunSearch.RunPage<RunRecord>, RunStoreError>
@@ -197,7 +224,7 @@ export const makeMemory = Effect.gen(function* () {
       }),
     list: Effect.map(Ref.get(records), (all) => [...all.values()].toReversed().map(withoutText)),
     search: (asked) =>
-      Effect.map(Ref.get(records), (all) => RunSearch.search([...all.values()].map(withoutText), asked)),
+      Effect.map(Ref.get(records), (all) => RunSearch.search([...all.values()].map(briefOf), asked)),
     // Its runs end with its process, and nothing of them is left to recover.
     settle: () => Effect.void,
     recover: () => Effect.succeed([])

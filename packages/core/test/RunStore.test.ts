@@ -1,7 +1,15 @@
 import { assert, describe, it } from "@effect/vitest"
-import { MemoryContainerRuntime, RunId, type RunResult, RunStore, SandboxSpec } from "@cogni/sandbox-core"
+import {
+  MemoryContainerRuntime,
+  RunFacts,
+  RunId,
+  type RunResult,
+  RunStore,
+  SandboxSpec
+} from "@cogni/sandbox-core"
 import { RunStoreContract } from "@cogni/sandbox-core/testing"
 import { Effect, Schema } from "effect"
+import * as RunFacts from "@cogni/sandbox-core/RunFacts"
 import { containerSpec } from "./Specs.ts"
 
 RunStoreContract.suite("memory", RunStore.layerMemory)
@@ -197,6 +205,25 @@ describe("RunStore", () => {
         assert.strictEqual(JSON.stringify(yield* Schema.encodeEffect(codec)(back)), wire)
       }),
     { arbitrary: { runs: 100, seed: "run-record" } }
+  )
+
+  it.effect.prop(
+    "a brief has the facts of its record, and nothing that grows with the run or its prompt",
+    [RunStore.RunRecord],
+    ([record]) =>
+      Effect.gen(function* () {
+        const brief = RunStore.briefOf(record)
+        assert.deepStrictEqual(RunFacts.of(brief), RunFacts.of(record))
+        assert.deepStrictEqual(RunStore.briefOf(brief), brief)
+        const { outcome, spec } = brief
+        assert.deepStrictEqual([spec.inputs, spec.env, spec.argv.length], [[], {}, 1])
+        assert.deepStrictEqual(brief.llm?.calls ?? [], [])
+        assert.deepStrictEqual(outcome.status === "exited" ? (outcome.result.llm?.calls ?? []) : [], [])
+        // It is stored as a record is.
+        const wire = yield* Schema.encodeEffect(codec)(brief)
+        assert.deepStrictEqual(yield* Schema.decodeUnknownEffect(codec)(wire), brief)
+      }),
+    { arbitrary: { runs: 100, seed: "run-brief" } }
   )
 
   it.effect("keeps the first record when its ID is claimed again", () =>

@@ -19,6 +19,7 @@ import {
   RunRecordText,
   RunStore,
   abandonedIfOver,
+  briefOf,
   withoutText,
   withText
 } from "@cogni/sandbox-core/RunStore"
@@ -271,7 +272,7 @@ export const make = (options: FileRunStoreOptions) => {
           (record) => completed(record && withoutText(record))
         ),
       list,
-      search: (asked) => Effect.map(records, (found) => RunSearch.search(found.map(withoutText), asked)),
+      search: (asked) => Effect.map(records, (found) => RunSearch.search(found.map(briefOf), asked)),
       settle: (runId, token) => attempt(runs, () => unsettled.settle({ runId, token })),
       recover: Effect.fn("RunStore.recover")(function* (tell) {
         const settled: Array<RunId> = []

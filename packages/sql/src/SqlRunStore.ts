@@ -11,6 +11,7 @@ import * as RunSearch from "@cogni/sandbox-core/RunSearch"
 import {
   abandonedIfOver,
   begun,
+  briefOf,
   type OpenRun,
   outputOf,
   type RunRecord,
@@ -24,8 +25,8 @@ import { Context, DateTime, Effect, Layer, type Schema, type Scope } from "effec
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import { explain, isPassing } from "./Database.ts"
+import * as BriefTable from "./internal/BriefTable.ts"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
-import * as FactTables from "./internal/FactTables.ts"
 import * as RunTables from "./internal/RunTables.ts"
 
 /** Maximum number of listed records. The newest are listed. */
@@ -113,17 +114,25 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       .map(asTold)
   })
 
-  /** Reads records in the order of pages until enough of them fit, or until it has read many that do not. */
+  /** Returns the briefs of rows. One that an earlier version did not write is made of its record. */
+  const briefsOf = Effect.fnUntraced(function* (rows: ReadonlyArray<BriefTable.BriefRow>) {
+    const lacking = rows.flatMap(({ brief, run_id }) => (brief === null ? [run_id] : []))
+    const others = lacking.length === 0 ? [] : yield* recordsOf(yield* RunTables.someOf(sql, lacking))
+    const made = new Map<string, RunRecord>(others.map((record) => [record.runId, briefOf(record)]))
+    return rows.flatMap((row) => {
+      const record = BriefTable.recordOf(row)
+      return record === undefined ? (made.get(row.run_id) ?? []) : asTold(record)
+    })
+  })
+
+  /** Reads briefs in the order of pages until enough of them fit, or until it has read many that do not. */
   const search = Effect.fnUntraced(function* (asked: RunSearch.RunSearch) {
     const limit = RunSearch.limitOf(asked)
     const found: Array<RunRecord> = []
     let { after } = asked
     for (let reading = 0; reading < readingsMax; reading++) {
-      const rows = yield* sql<RunTables.RunRow & { readonly started_at: string }>`
-        SELECT r.run_id, r.record, f.started_at FROM cogni_run_facts f JOIN cogni_runs r ON r.run_id = f.run_id
-        ${FactTables.where(sql, asked.filter ?? {}, after)}
-        ORDER BY f.started_at DESC, f.run_id DESC LIMIT ${sql.literal(String(limit + 1))}`
-      for (const record of yield* recordsOf(rows)) {
+      const rows = yield* BriefTable.read(sql, { filter: asked.filter ?? {}, after, limit: limit + 1 })
+      for (const record of yield* briefsOf(rows)) {
         // A run that is stored as running may have been abandoned since.
         if (!RunSearch.matches(RunFacts.of(record), asked.filter)) continue
         const last = found.at(-1)
@@ -240,10 +249,10 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
       { discard: true }
     )
 
-  /** Writes the facts of a run, as they follow from its record and all its annotations. */
-  const facts = Effect.fnUntraced(function* (runId: RunId) {
+  /** Writes what follows from the record of a run and all its annotations. */
+  const derived = Effect.fnUntraced(function* (runId: RunId) {
     const record = RunTables.annotatedOf(yield* RunTables.rowsOf(sql, runId, false))
-    if (record !== undefined) yield* FactTables.write(sql, record)
+    if (record !== undefined) yield* RunTables.writeDerived(sql, record)
   })
 
   return {
@@ -253,7 +262,7 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
       const won = yield* sql.withTransaction(
         Effect.tap(
           sql`INSERT INTO cogni_runs ${sql.insert(row)} ON CONFLICT (run_id) DO NOTHING RETURNING run_id`,
-          ({ length }) => (length === 0 ? Effect.void : FactTables.write(sql, record))
+          ({ length }) => (length === 0 ? Effect.void : RunTables.writeDerived(sql, record))
         )
       )
       if (won.length > 0) return true
@@ -278,7 +287,7 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
             yield* sql`INSERT INTO cogni_run_outputs ${sql.insert({ ...output })}`
           }
           yield* annotate(record.runId, record.annotations ?? {})
-          yield* facts(record.runId)
+          yield* derived(record.runId)
         })
       ),
 
@@ -286,13 +295,13 @@ const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
     annotate: (runId: RunId, annotations: Readonly<Record<string, Schema.Json>>) =>
       sql.withTransaction(
         Effect.gen(function* () {
-          // Two writers of one run would each miss the other's annotation in its facts.
+          // Two writers of one run would each miss the other's annotation in what follows from them.
           const locked = sql.literal(sql.onDialectOrElse({ pg: () => "FOR UPDATE", orElse: () => "" }))
           const [row] = yield* sql<{ readonly status: string }>`SELECT status FROM cogni_runs
             WHERE run_id = ${runId} ${locked}`
           if (row !== undefined) {
             yield* annotate(runId, annotations)
-            yield* facts(runId)
+            yield* derived(runId)
           }
           return row?.status
         })

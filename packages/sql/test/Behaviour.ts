@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { RunState } from "@cogni/sandbox-core/RunFacts"
-import { outputOf, RunStore } from "@cogni/sandbox-core/RunStore"
+import { briefOf, outputOf, RunStore } from "@cogni/sandbox-core/RunStore"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
 import { Context, Deferred, Effect, Fiber, Layer, Logger } from "effect"
@@ -181,6 +181,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         const record = Stores.finished(runId, Stores, spec)
         yield* Effect.scoped(Effect.flatMap(before.store.open(runId, spec), (open) => open.save(record)))
         yield* before.store.annotate(runId, { relay: { origin: awkward } })
+        yield* before.sql`DROP TABLE cogni_run_briefs`
         yield* before.sql`DROP TABLE cogni_run_facts`
         yield* before.sql`DELETE FROM cogni_runs_version WHERE migration_id >= 2`
         const after = yield* stored(place)
@@ -191,6 +192,31 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
           records.map((one) => one.runId),
           [runId]
         )
+      })
+    )
+
+    it.effect("searches without a record, and makes a brief that an earlier version did not write", () =>
+      Effect.gen(function* () {
+        const { sql, store } = yield* stored(yield* fixture)
+        const account = crypto.randomUUID()
+        const runId = yield* RunId.generate
+        const spec = { ...(yield* Stores.spec), llm: llmOf(account) }
+        const record = Stores.finished(runId, Stores, spec)
+        yield* Effect.scoped(Effect.flatMap(store.open(runId, spec), (open) => open.save(record)))
+        yield* store.annotate(runId, { relay: { origin: awkward } })
+        const found = Effect.map(
+          store.search({ filter: { billingAccountId: account } }),
+          ({ records }) => records
+        )
+        const before = yield* found
+        assert.deepStrictEqual(before, [briefOf((yield* store.describe(runId))!)])
+        yield* sql`UPDATE cogni_run_briefs SET brief = ${"{}"} WHERE run_id = ${runId}`
+        assert.deepStrictEqual(yield* found, [], "a later version's brief")
+        yield* sql`DELETE FROM cogni_run_briefs WHERE run_id = ${runId}`
+        assert.deepStrictEqual(yield* found, before, "none")
+        yield* store.annotate(runId, { relay: { origin: awkward } })
+        yield* sql`UPDATE cogni_runs SET record = ${"{}"} WHERE run_id = ${runId}`
+        assert.deepStrictEqual(yield* found, before, "the record is not read")
       })
     )
 

@@ -4,7 +4,7 @@ import { Effect, type Layer } from "effect"
 import { longAnnotations } from "../RunFacts.ts"
 import * as RunId from "../RunId.ts"
 import type { RunFilter, RunSearch } from "../RunSearch.ts"
-import { type OpenRun, type RunRecord, RunStore, withoutText } from "../RunStore.ts"
+import { briefOf, type OpenRun, type RunRecord, RunStore, withoutText } from "../RunStore.ts"
 import * as SandboxSpec from "../SandboxSpec.ts"
 
 const spec = SandboxSpec.decode({ image: "contract", argv: ["true"], env: { LANG: "C.UTF-8" } })
@@ -214,5 +214,31 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
         assert.deepStrictEqual(page.next, { startedAt: page.records[2]!.startedAt, runId: second })
         assert.deepStrictEqual(yield* ids({}, { limit: 3, after: page.next }), [first])
       })
+    )
+
+    it.effect(
+      "returns of a search only what lists show: no inputs, variables, arguments and other notes",
+      () =>
+        Effect.gen(function* () {
+          const store = yield* RunStore
+          const [runId, account] = [yield* RunId.generate, crypto.randomUUID()]
+          const asked = yield* SandboxSpec.decode({
+            image: "contract",
+            argv: ["agent", "a long prompt"],
+            env: { LANG: "C.UTF-8" },
+            inputs: [{ name: "messages.json", content: "a long input" }],
+            llm: { model: "a", identity: { billingAccountId: account } }
+          })
+          yield* Effect.scoped(
+            Effect.flatMap(store.open(runId, asked), (open) => open.save(finished(runId, open, asked)))
+          )
+          yield* store.annotate(runId, { relay: { origin: "https://git.example/a" }, changes: ["many"] })
+          const { records } = yield* store.search({ filter: { billingAccountId: account } })
+          const described = yield* store.describe(runId)
+          assert.deepStrictEqual(described?.spec, asked)
+          assert.deepStrictEqual(records, [briefOf(described!)])
+          assert.deepStrictEqual(records[0]?.spec, { ...asked, argv: ["agent"], env: {}, inputs: [] })
+          assert.deepStrictEqual(records[0]?.annotations, { relay: { origin: "https://git.example/a" } })
+        })
     )
   })

@@ -17,6 +17,8 @@ import {
 } from "@cogni/sandbox-core/RunStore"
 import { Effect, Option, Schema } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
+import type { SqlError } from "effect/sql/SqlError"
+import * as BriefTable from "./BriefTable.ts"
 import * as FactTables from "./FactTables.ts"
 
 /** A row of `cogni_runs`, without the columns that only queries use. */
@@ -119,6 +121,10 @@ export const rowsOf = (sql: SqlClient, runId: string, isWhole: boolean) =>
       ${isWhole ? sql.literal("") : sql`AND NOT ${sql.in("a.name", [...longAnnotations])}`}
     WHERE r.run_id = ${runId}`
 
+/** Reads the records of some runs, without annotations. */
+export const someOf = (sql: SqlClient, runIds: ReadonlyArray<string>) =>
+  sql<RunRow>`SELECT run_id, record FROM cogni_runs WHERE ${sql.in("run_id", [...runIds])}`
+
 /** Adds the output to a record. */
 export const withOutput = (record: RunRecord, outputs: ReadonlyArray<OutputRow>): RunRecord => {
   const text = (channel: string) => {
@@ -167,19 +173,30 @@ export const bring = SchemaVersion.bring({
       name: "facts",
       run: Effect.fnUntraced(function* (sql) {
         yield* FactTables.create(sql)
-        yield* factsOfEarlierRuns(sql)
+        yield* ofEarlierRuns(sql, FactTables.write)
       })
     },
     // A list of grants has the last run of each.
-    { name: "runs of a grant", run: FactTables.indexGrants }
+    { name: "runs of a grant", run: FactTables.indexGrants },
+    {
+      name: "briefs",
+      run: Effect.fnUntraced(function* (sql) {
+        yield* BriefTable.create(sql)
+        yield* ofEarlierRuns(sql, BriefTable.write)
+      })
+    }
   ]
 })
 
 /** Runs of one step of a migration. */
 const migratedMax = 200
 
-/** Writes the facts of the runs that are already stored. A record of a later version has none. */
-const factsOfEarlierRuns = Effect.fnUntraced(function* (sql: SqlClient) {
+/** Writes what follows from a record, for a list to select by and to show. */
+export const writeDerived = (sql: SqlClient, record: RunRecord): Effect.Effect<unknown, SqlError> =>
+  Effect.andThen(FactTables.write(sql, record), BriefTable.write(sql, record))
+
+/** Writes a row for each of the runs that are already stored. A record of a later version has none. */
+const ofEarlierRuns = Effect.fnUntraced(function* (sql: SqlClient, write: typeof writeDerived) {
   let after = ""
   while (true) {
     const rows = yield* sql<RunRow>`SELECT run_id, record FROM cogni_runs WHERE run_id > ${after}
@@ -188,7 +205,7 @@ const factsOfEarlierRuns = Effect.fnUntraced(function* (sql: SqlClient) {
     const notes = yield* annotationsOf(sql, rows)
     for (const row of rows) {
       const record = recordOf(row, notes.get(row.run_id) ?? [])
-      if (record !== undefined) yield* FactTables.write(sql, record)
+      if (record !== undefined) yield* write(sql, record)
     }
     after = rows.at(-1)!.run_id
   }
