@@ -12,6 +12,9 @@ import { Built, does, fixture } from "./PageWorld.ts"
 /** Runs of two accounts. Two thirds are the page's. */
 export const recorded = 10_000
 
+/** Runs of one page of the list. */
+export const pageRuns = 50
+
 /** Counts React's commits. React tells the hook of its developer tools about each, also in a release build. */
 const counting = `
   window.commits = 0
@@ -41,7 +44,7 @@ export const acquire = Effect.gen(function* () {
     await page.goto(`${server.url}/sandbox/`)
     await page.getByLabel("Token of a grant").fill(server.token)
     await page.getByRole("button", { name: "Sign in" }).click()
-    await page.getByRole("row").nth(50).waitFor()
+    await page.getByRole("row").nth(pageRuns).waitFor()
   })
   return { server, tab }
 })

@@ -1,6 +1,6 @@
 /**
  * The page of an account with thousands of runs. Only what does not depend on the machine: what is in the document, in
- * memory, and how often it is asked and rendered. Times are not measured.
+ * memory, and how often it is asked and rendered. `./dev bench page` measures times.
  */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
@@ -8,7 +8,7 @@ import { does, sound } from "../harness/PageWorld.ts"
 import * as LongList from "../harness/LongList.ts"
 
 /** Rows of a page of the list, with its header. */
-const rows = 51
+const rows = LongList.pageRuns + 1
 
 /** Time between two renderings of new events, and between two renewals of what shows the time, in milliseconds. */
 const feedMillis = 60
@@ -31,7 +31,7 @@ layer(LongList.opened, { excludeTestServices: true })("the list of ten thousand 
           does(async () => {
             for (let place = from; place < to; place++) {
               await older.click()
-              await page.getByText(`Runs ${(place * 50 + 1).toLocaleString("en-US")} to`).waitFor()
+              await page.getByText(`Runs ${(place * LongList.pageRuns + 1).toLocaleString("en-US")} to`).waitFor()
               assert.strictEqual(await page.getByRole("row").count(), rows, `page ${place}`)
             }
           })
@@ -46,6 +46,26 @@ layer(LongList.opened, { excludeTestServices: true })("the list of ten thousand 
         assert.isBelow(after.heapBytes - before.heapBytes, 16 * 1024 * 1024, "bytes that are kept")
         yield* sound(tab, "page 20")
       })
+  )
+
+  it.effect("begins at its newest runs after a filter is cleared, wherever it was before", () =>
+    Effect.gen(function* () {
+      const { server, tab } = yield* LongList.Opened
+      const { page } = tab
+      const runId = yield* does(() => LongList.startPaced(server, 1))
+      yield* does(async () => {
+        await page.goto(`${server.url}/sandbox/`)
+        await page.getByRole("button", { name: "Older runs" }).click()
+        await page.getByText("Runs 51 to").waitFor()
+        await page.getByLabel("Reason").fill("OomKilled")
+        await page.keyboard.press("Enter")
+        await page.getByRole("row", { name: "OomKilled" }).first().waitFor()
+        await page.getByRole("button", { name: "Clear" }).click()
+        await page.getByText("Runs 1 to").waitFor()
+        await page.getByRole("link", { name: runId }).waitFor()
+      })
+      assert.deepStrictEqual(tab.watch.offences, [])
+    })
   )
 
   it.effect("shows a run that is written live in few renderings, and its list keeps one page", () =>

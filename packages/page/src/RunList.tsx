@@ -35,7 +35,8 @@ const usePlace = (filter: RunFilter.RunFilter) => {
     key,
     cursors: []
   })
-  // Another filter begins at its newest runs.
+  // Another filter begins at its newest runs, also one that was left before.
+  if (place.key !== key) setPlace({ key, cursors: [] })
   const cursors = place.key === key ? place.cursors : []
   return { cursors, go: (to: ReadonlyArray<string>) => setPlace({ key, cursors: to }) }
 }
