@@ -18,6 +18,7 @@ import { availableParallelism, loadavg, release, tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
 import * as PostgresServer from "../harness/PostgresServer.ts"
+import * as Followers from "./Followers.ts"
 import * as Report from "./Report.ts"
 import * as Samples from "./Samples.ts"
 import { type Served, serve, told } from "./ServerChild.ts"
@@ -130,39 +131,16 @@ const followed = async (server: Served, readers: number): Promise<Followed> => {
     model: `paced-${pacedLines}`
   })
   const runId = String(answer.headers["x-cogni-run-id"])
-  const follower = new Agent({ keepAlive: false })
-  const following = Array.from(
-    { length: readers },
-    () =>
-      new Promise<number>((resolve, reject) => {
-        const headers = { authorization: `Bearer ${server.token}` }
-        const asked = request(
-          `${server.url}/api/v1/runs/${runId}/events`,
-          { agent: follower, headers },
-          (events) => {
-            let seen = 0
-            events.on(
-              "data",
-              (piece: Buffer) => (seen += piece.toString("latin1").split("\nevent: ").length - 1)
-            )
-            events.once("end", () => resolve(seen))
-            events.once("error", reject)
-          }
-        )
-        asked.once("error", reject)
-        asked.end()
-      })
-  )
+  const following = Followers.follow(server, runId, readers)
   await drained(answer)
   const elapsed = (performance.now() - start) / 1000
-  const counts = await Promise.all(following)
+  const seen = Followers.same(await following)
   const { cpuMillis: after } = await told(server)
-  if (new Set(counts).size > 1) throw new Error(`readers saw ${[...new Set(counts)].join(", ")} events`)
   return {
     readers,
     seconds: Math.round(elapsed * 100) / 100,
     cpuMillis: Math.round(after - before),
-    events: counts[0] ?? 0
+    events: seen
   }
 }
 
