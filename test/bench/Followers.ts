@@ -10,10 +10,7 @@ export const follow = ({ token, url }: Ready, runId: string, readers: number): P
     new Promise<number>((resolve, reject) => {
       const asked = request(`${url}/api/v1/runs/${runId}/events`, { agent, headers }, (events) => {
         let seen = 0
-        events.on(
-          "data",
-          (piece: Buffer) => (seen += piece.toString("latin1").split("\nevent: ").length - 1)
-        )
+        events.on("data", (piece: Buffer) => (seen += piece.toString("latin1").split("\nevent: ").length - 1))
         events.once("end", () => resolve(seen))
         events.once("error", reject)
       })

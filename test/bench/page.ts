@@ -56,7 +56,8 @@ class BenchStopped extends Data.TaggedError("BenchStopped")<{
 const step = <A>(what: string, act: () => Promise<A>) =>
   Effect.tryPromise({
     try: act,
-    catch: (thrown) => new BenchStopped({ what, detail: thrown instanceof Error ? thrown.message : String(thrown) })
+    catch: (thrown) =>
+      new BenchStopped({ what, detail: thrown instanceof Error ? thrown.message : String(thrown) })
   }).pipe(
     Effect.timeoutOrElse({
       duration: hangMillis,
@@ -123,9 +124,7 @@ const throughList = Effect.fnUntraced(function* (page: Page) {
 })
 
 const throughFilter = Effect.fnUntraced(function* (page: Page) {
-  yield* step("type a filter", () =>
-    page.getByLabel("Reason").pressSequentially("OomKilled", { delay: 30 })
-  )
+  yield* step("type a filter", () => page.getByLabel("Reason").pressSequentially("OomKilled", { delay: 30 }))
   yield* step("wait for the runs that fit the filter", async () => {
     await page.keyboard.press("Enter")
     await page.getByRole("row", { name: "OomKilled" }).first().waitFor()
@@ -140,7 +139,7 @@ const throughFilter = Effect.fnUntraced(function* (page: Page) {
 const walked = Effect.fnUntraced(function* ({ server, tab }: Effect.Success<typeof LongList.acquire>) {
   const { page } = tab
   const started = (count: number) => step("start a run", () => LongList.startPaced(server, count))
-  yield* started(underWayLines)
+  const underWay = yield* started(underWayLines)
   yield* step("observe the page", () => page.evaluate(observing))
   let opened = 0
   const list = yield* part(
@@ -153,12 +152,15 @@ const walked = Effect.fnUntraced(function* ({ server, tab }: Effect.Success<type
   const following = Followers.follow(server, runId, followers)
   // Its failure is that of the step that waits for it.
   following.catch(() => undefined)
-  yield* step(`wait for the run ${runId} in the list`, () => page.getByRole("link", { name: runId }).waitFor())
+  yield* step(`wait for the run ${runId} in the list`, () =>
+    page.getByRole("link", { name: runId }).waitFor()
+  )
   const watch = step("wait until the watched run has succeeded", async () => {
     await page.getByRole("link", { name: runId }).click()
     await page.locator(".cs-head").getByText("Succeeded").waitFor()
   })
   const live = yield* part(page, `a live run with ${followers} other readers`, watch)
+  yield* step("cancel the run under way", () => LongList.cancel(server, underWay))
   const events = yield* step("wait for the other readers", async () => Followers.same(await following))
   const [offence] = tab.watch.offences
   if (offence !== undefined)
@@ -209,7 +211,12 @@ const report = Effect.fnUntraced(function* ({ events, parts }: Effect.Success<Re
     },
     { name: "heap, MB", value: Math.max(...rows.map(({ heapMegabytes }) => heapMegabytes)), atMost: 100 }
   ]
-  const machine = { cores: availableParallelism(), kernel: release(), node: process.version, "load before": load }
+  const machine = {
+    cores: availableParallelism(),
+    kernel: release(),
+    node: process.version,
+    "load before": load
+  }
   const takenAt = new Date(yield* Clock.currentTimeMillis).toISOString()
   const header = [
     "part",
@@ -245,5 +252,10 @@ const report = Effect.fnUntraced(function* ({ events, parts }: Effect.Success<Re
 })
 
 NodeRuntime.runMain(
-  LongList.acquire.pipe(Effect.flatMap(walked), Effect.flatMap(report), Effect.provide(fixture), Effect.scoped)
+  LongList.acquire.pipe(
+    Effect.flatMap(walked),
+    Effect.flatMap(report),
+    Effect.provide(fixture),
+    Effect.scoped
+  )
 )

@@ -72,6 +72,13 @@ export const startPaced = async ({ token, url }: Ready, lines: number): Promise<
   return runId
 }
 
+/** Cancels a run. */
+export const cancel = async ({ token, url }: Ready, runId: string): Promise<void> => {
+  const headers = { authorization: `Bearer ${token}` }
+  const response = await fetch(`${url}/api/v1/runs/${runId}`, { method: "DELETE", headers })
+  if (!response.ok) throw new Error(`${response.status} ${await response.text()}`)
+}
+
 /** Returns the size of a page: elements, and bytes of the heap after a garbage collection. */
 export const held = (page: Page) =>
   does(async () => {

@@ -31,7 +31,9 @@ layer(LongList.opened, { excludeTestServices: true })("the list of ten thousand 
           does(async () => {
             for (let place = from; place < to; place++) {
               await older.click()
-              await page.getByText(`Runs ${(place * LongList.pageRuns + 1).toLocaleString("en-US")} to`).waitFor()
+              await page
+                .getByText(`Runs ${(place * LongList.pageRuns + 1).toLocaleString("en-US")} to`)
+                .waitFor()
               assert.strictEqual(await page.getByRole("row").count(), rows, `page ${place}`)
             }
           })

@@ -228,6 +228,17 @@ layer(fixture, { excludeTestServices: true })("the page", (it) => {
       yield* picture(page, "list-narrow")
       yield* does(async () => {
         await page.getByRole("link", { name: "Sessions" }).click()
+        await page.getByRole("link", { name: "1732612345.123400" }).waitFor()
+      })
+      yield* sound(tab, "sessions, dark and narrow")
+      yield* picture(page, "sessions-narrow")
+      yield* does(async () => {
+        await page.getByRole("radio", { name: "Light" }).click()
+        await page.setViewportSize({ width: 1360, height: 900 })
+      })
+      yield* sound(tab, "sessions")
+      yield* picture(page, "sessions")
+      yield* does(async () => {
         await page.getByRole("link", { name: "1732612345.123400" }).click()
         await page.getByRole("link", { name: good.runId }).waitFor()
       })

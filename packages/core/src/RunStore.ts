@@ -103,7 +103,7 @@ export const withoutText = (record: RunRecord): RunRecord => {
 }
 
 /** Names of the annotations that lists show. */
-const briefAnnotations: ReadonlyArray<string> = ["graph", "relay"]
+const briefAnnotations: ReadonlySet<string> = new Set(["graph", "relay"])
 
 /**
  * Returns what lists show of a record. Lists are read every few seconds, so they have nothing that can be long: no texts,
@@ -111,7 +111,7 @@ const briefAnnotations: ReadonlyArray<string> = ["graph", "relay"]
  */
 export const briefOf = (record: RunRecord): RunRecord => {
   const { annotations = {}, llm, outcome, posture: _, spec, suspicions: __, ...rest } = withoutText(record)
-  const shown = Object.entries(annotations).filter(([name]) => briefAnnotations.includes(name))
+  const shown = Object.entries(annotations).filter(([name]) => briefAnnotations.has(name))
   return {
     ...rest,
     spec: { ...spec, argv: [spec.argv[0].slice(0, briefArgumentChars)], env: {}, inputs: [] },

@@ -1,12 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import {
-  MemoryContainerRuntime,
-  RunFacts,
-  RunId,
-  type RunResult,
-  RunStore,
-  SandboxSpec
-} from "@cogni/sandbox-core"
+import { MemoryContainerRuntime, RunId, type RunResult, RunStore, SandboxSpec } from "@cogni/sandbox-core"
 import { RunStoreContract } from "@cogni/sandbox-core/testing"
 import { Effect, Schema } from "effect"
 import * as RunFacts from "@cogni/sandbox-core/RunFacts"

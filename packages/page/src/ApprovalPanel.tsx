@@ -149,7 +149,7 @@ export const PendingApprovals = ({
   const isSettled = useSettled(shown.map(({ id, status }) => `${id} ${status}`).join())
   return (
     <>
-      <p role="status" className={shown.length === 0 ? "" : "cs-why cs-why-calm"}>
+      <p role="status" className={shown.length === 0 ? "cs-hidden" : "cs-why cs-why-calm"}>
         {shown.length === 0 ? "" : words(pending.length)}
       </p>
       {shown.length === 0 ? null : (

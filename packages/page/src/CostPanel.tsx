@@ -5,7 +5,7 @@ import type { ReactElement } from "react"
 import { Label, Meter } from "react-aria-components"
 import * as Format from "./Format.ts"
 import { costOf, costWords, Facts } from "./Parts.tsx"
-import { figure, type Run } from "./RunModel.ts"
+import { figure, isActive, type Run } from "./RunModel.ts"
 
 interface Use {
   readonly name: string
@@ -89,6 +89,21 @@ const stateWords = (run: Run) => {
   return parts.length === 0 ? undefined : parts.join(", ")
 }
 
+/** The cost in large, or why there is none. */
+const Amount = ({ run }: { readonly run: Run }) => {
+  const amount = costOf(run)
+  const calls = run.llm?.callsTotal
+  return amount === undefined ? (
+    <p>
+      {calls === 0 ? "The run called no model." : isActive(run) ? "Not known yet." : "Its cost is not known."}
+    </p>
+  ) : (
+    <p className="cs-large">
+      {Format.usd(amount)} <span className="cs-note">{costWords(run.cost)}</span>
+    </p>
+  )
+}
+
 export const CostPanel = ({ run }: { readonly run: Run }): ReactElement => {
   const { cost, llm } = run
   const usage = llm?.usage
@@ -97,9 +112,7 @@ export const CostPanel = ({ run }: { readonly run: Run }): ReactElement => {
   return (
     <section className="cs-card" aria-label="Cost and budget">
       <h2>Cost and budget</h2>
-      <p className="cs-large">
-        {Format.usd(costOf(run))} <span className="cs-note">{costWords(cost)}</span>
-      </p>
+      <Amount run={run} />
       {hasBudget ? (
         <Uses uses={uses} />
       ) : (

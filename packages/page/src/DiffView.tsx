@@ -22,8 +22,8 @@ const File = ({ file, isOpen }: { readonly file: Patch.PatchFile; readonly isOpe
           <Button slot="trigger" className="cs-button cs-quiet">
             <span aria-hidden="true">{isExpanded ? "▾" : "▸"}</span>{" "}
             <bdi className="cs-mono">{file.name}</bdi>{" "}
-            <span className="cs-good-text">+{Format.count(file.added)}</span>{" "}
-            <span className="cs-bad-text">−{Format.count(file.removed)}</span>
+            <span className="cs-good-text cs-figure">+{Format.count(file.added)}</span>{" "}
+            <span className="cs-bad-text cs-figure">−{Format.count(file.removed)}</span>
           </Button>
         </Heading>
         <DisclosurePanel>

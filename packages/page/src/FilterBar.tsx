@@ -2,7 +2,7 @@
 "use client"
 
 import { useAgents } from "@cogni/sandbox-react/Agents"
-import { type ReactElement, useId, useState } from "react"
+import { memo, type ReactElement, useId, useState } from "react"
 import {
   Button,
   FieldError,
@@ -69,13 +69,13 @@ type Texts = Readonly<Record<(typeof fields)[number][0], string>>
 const textsOf = (filter: RunFilter.RunFilter): Texts =>
   Object.fromEntries(fields.map(([name]) => [name, filter[name] ?? ""])) as Texts
 
-export const FilterBar = ({
-  filter,
-  onChange
-}: {
+interface FilterBarProps {
   readonly filter: RunFilter.RunFilter
   readonly onChange: (filter: RunFilter.RunFilter) => void
-}): ReactElement => {
+}
+
+/** Memoized: the list below it is rendered again with each page and each reading. */
+export const FilterBar = memo(({ filter, onChange }: FilterBarProps): ReactElement => {
   const { data: agents = [] } = useAgents()
   const [texts, setTexts] = useState(() => textsOf(filter))
   // The address can change without these fields, such as with the browser's button for the last page.
@@ -154,4 +154,4 @@ export const FilterBar = ({
       </div>
     </Form>
   )
-}
+})

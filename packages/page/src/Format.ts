@@ -57,7 +57,7 @@ export const share = (part: number, whole: number): string => {
 }
 
 const clock = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" })
-const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" })
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "narrow" })
 
 const parsed = (text: string | undefined): number | undefined => {
   const millis = text === undefined ? Number.NaN : Date.parse(text)
@@ -77,7 +77,7 @@ const steps = [
   ["second", 1]
 ] as const
 
-/** `2 min. ago` */
+/** `2m ago` */
 export const ago = (text: string | undefined, nowMillis: number): string => {
   const millis = parsed(text)
   if (millis === undefined) return unknown

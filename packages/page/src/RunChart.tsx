@@ -1,8 +1,7 @@
 /** How the listed runs ended and how long they took, the newest on the right. */
 "use client"
 
-import type { ReactElement } from "react"
-import { Bar, BarChart, Cell, ResponsiveContainer } from "recharts"
+import { memo, type ReactElement } from "react"
 import * as Format from "./Format.ts"
 import { isActive, type Run } from "./RunModel.ts"
 
@@ -35,32 +34,27 @@ const wordsOf = (runs: ReadonlyArray<Run>): string => {
   ].join(" · ")
 }
 
-export const RunChart = ({ runs }: { readonly runs: ReadonlyArray<Run> }): ReactElement => {
+/** Memoized, and of plain elements: it changes with each page of the list, which a chart library would hold up. */
+export const RunChart = memo(({ runs }: { readonly runs: ReadonlyArray<Run> }): ReactElement => {
   const now = Date.now()
   const shown = runs
     .slice(0, runsMax)
     .map((run) => ({ run, millis: Format.between(run.startedAt, run.endedAt, now) ?? 0 }))
     .toReversed()
+  const longest = Math.max(1, ...shown.map(({ millis }) => millis))
   return (
     <figure className="cs-overview">
       <figcaption>{wordsOf(runs)}</figcaption>
       {shown.length < runsMin ? null : (
-        <div className="cs-chart" aria-hidden="true">
-          <ResponsiveContainer width="100%" height={44}>
-            <BarChart
-              accessibilityLayer={false}
-              data={shown}
-              margin={{ top: 0, right: 0, bottom: 0, left: 0 }}
-            >
-              <Bar dataKey="millis" isAnimationActive={false} minPointSize={4} maxBarSize={24} radius={2}>
-                {shown.map(({ run }) => (
-                  <Cell key={run.runId} fill={colorOf(run)} />
-                ))}
-              </Bar>
-            </BarChart>
-          </ResponsiveContainer>
+        <div className="cs-bars" aria-hidden="true">
+          {shown.map(({ millis, run }) => (
+            <span
+              key={run.runId}
+              style={{ backgroundColor: colorOf(run), height: `${(millis / longest) * 100}%` }}
+            />
+          ))}
         </div>
       )}
     </figure>
   )
-}
+})

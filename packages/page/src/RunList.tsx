@@ -2,7 +2,7 @@
 "use client"
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query"
-import { type ReactElement, useState } from "react"
+import { type ReactElement, useDeferredValue, useState } from "react"
 import { Button } from "react-aria-components"
 import { WaitingCalls } from "./ApprovalPanel.tsx"
 import { FilterBar } from "./FilterBar.tsx"
@@ -41,14 +41,21 @@ const usePlace = (filter: RunFilter.RunFilter) => {
   return { cursors, go: (to: ReadonlyArray<string>) => setPlace({ key, cursors: to }) }
 }
 
+/** `before`: number of runs in newer pages. `isWaiting`: another page is asked for, and its place is not known yet. */
 const Pages = ({
+  before,
   cursors,
   go,
+  isWaiting,
   next,
   shown
-}: ReturnType<typeof usePlace> & { readonly next: string | undefined; readonly shown: number }) => {
-  const before = cursors.length * pageRuns
-  if (cursors.length === 0 && next === undefined) return null
+}: ReturnType<typeof usePlace> & {
+  readonly before: number
+  readonly isWaiting: boolean
+  readonly next: string | undefined
+  readonly shown: number
+}) => {
+  if (before === 0 && cursors.length === 0 && next === undefined) return null
   return (
     <nav aria-label="Pages of the list" className="cs-bar">
       <span className="cs-note" role="status">
@@ -71,7 +78,7 @@ const Pages = ({
           className="cs-button"
           isDisabled={next === undefined}
           onPress={() => {
-            if (next !== undefined) go([...cursors, next])
+            if (next !== undefined && !isWaiting) go([...cursors, next])
           }}
         >
           Older runs
@@ -87,12 +94,22 @@ export const RunList = ({ filter: owned, onFilterChange }: RunListProps): ReactE
   const filter = owned ?? own
   const place = usePlace(filter)
   const after = place.cursors.at(-1)
-  const { data, error, refetch } = useQuery({
+  const {
+    data: read,
+    error,
+    isPlaceholderData,
+    refetch
+  } = useQuery({
     queryKey: ["@cogni/sandbox-page", scope, "runs", filter, after],
-    queryFn: ({ signal }) => client.runs(filter, after, signal),
+    queryFn: async ({ signal }) => ({
+      ...(await client.runs(filter, after, signal)),
+      before: place.cursors.length * pageRuns
+    }),
     placeholderData: keepPreviousData,
     refetchInterval: ({ state }) => (state.data?.runs.some(isActive) === true ? liveMillis : idleMillis)
   })
+  // The rows of a page take longer than a frame. So they are rendered between the frames, and hold up no input.
+  const data = useDeferredValue(read)
   return (
     <section aria-label="Runs" className="cs-runs">
       <FilterBar filter={filter} onChange={onFilterChange ?? setOwn} />
@@ -114,7 +131,15 @@ export const RunList = ({ filter: owned, onFilterChange }: RunListProps): ReactE
           <RunTable runs={data.runs} />
         </>
       )}
-      {data === undefined ? null : <Pages {...place} next={data.next} shown={data.runs.length} />}
+      {data === undefined ? null : (
+        <Pages
+          {...place}
+          before={data.before}
+          isWaiting={isPlaceholderData || data !== read}
+          next={data.next}
+          shown={data.runs.length}
+        />
+      )}
     </section>
   )
 }

@@ -102,10 +102,11 @@ const listRoute = createRoute({
     useTitle("Runs")
     const filter = listRoute.useSearch()
     const navigate = listRoute.useNavigate()
+    const change = useCallback((search: RunFilter.RunFilter) => void navigate({ search }), [navigate])
     return (
       <>
         <h1>Runs</h1>
-        <RunList filter={filter} onFilterChange={(search) => void navigate({ search })} />
+        <RunList filter={filter} onFilterChange={change} />
       </>
     )
   }

@@ -7,9 +7,8 @@ import {
   type ReactElement,
   type ReactNode,
   useContext,
-  useEffect,
   useMemo,
-  useState
+  useSyncExternalStore
 } from "react"
 import * as RunsClient from "./RunsClient.ts"
 
@@ -65,13 +64,30 @@ export const keepOfRun =
   <T,>(previous: T | undefined, query?: { readonly queryKey: ReadonlyArray<unknown> }): T | undefined =>
     query?.queryKey[3] === runId ? previous : undefined
 
-/** Returns the time, again each second while it matters. */
-export const useNow = (isTicking: boolean): number => {
-  const [now, setNow] = useState(() => Date.now())
-  useEffect(() => {
-    if (!isTicking) return
-    const timer = setInterval(() => setNow(Date.now()), 1000)
-    return () => clearInterval(timer)
-  }, [isTicking])
-  return now
+const tickMillis = 1000
+
+/** One clock for all that shows the time: a timer in each row of a list would render the rows one by one. */
+const ticking = new Set<() => void>()
+let timer: ReturnType<typeof setInterval> | undefined
+
+const tick = (changed: () => void) => {
+  ticking.add(changed)
+  timer ??= setInterval(() => {
+    for (const one of ticking) one()
+  }, tickMillis)
+  return () => {
+    ticking.delete(changed)
+    if (ticking.size > 0) return
+    clearInterval(timer)
+    timer = undefined
+  }
 }
+
+const still = () => () => {}
+
+/** The time does not change within a second, so that all of one rendering show the same. */
+const thisSecond = () => Math.floor(Date.now() / tickMillis) * tickMillis
+
+/** Returns the time, again each second while it matters. */
+export const useNow = (isTicking: boolean): number =>
+  useSyncExternalStore(isTicking ? tick : still, thisSecond, thisSecond)

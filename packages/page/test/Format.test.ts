@@ -58,7 +58,7 @@ describe("Format", () => {
       assert.strictEqual(Format.ago(text, 0), "–")
       assert.isUndefined(Format.between(text, undefined, 0))
     }
-    assert.strictEqual(Format.ago("1970-01-01T00:00:00.000Z", 125_000), "2 min. ago")
+    assert.strictEqual(Format.ago("1970-01-01T00:00:00.000Z", 125_000), "2m ago")
     assert.strictEqual(Format.between("1970-01-01T00:00:01.000Z", undefined, 3000), 2000)
   })
 })

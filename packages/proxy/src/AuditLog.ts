@@ -89,12 +89,16 @@ export interface Passage {
 /** A line that the verifier has read. */
 export interface Seen {
   readonly number: number
-  /** The place before this line, from which {@link makeReader} can read again. */
-  readonly before: Passage
   /** `undefined` if it cannot be read. */
   readonly line: AuditLine | undefined
   /** Whether this line and all lines before it are intact. */
   readonly sound: boolean
+}
+
+/** A line that a reader has passed. */
+export interface Passed extends Seen {
+  /** The place before this line, from which {@link makeReader} can read again. */
+  readonly before: Passage
 }
 
 export interface Verifier {
@@ -137,11 +141,11 @@ const beginningOf = (runId: string): Passage => ({
  */
 export const makeReader = (
   expected: Expected,
-  onLine: (seen: Seen) => void,
+  onLine: (passed: Passed) => void,
   from = beginningOf(expected.runId)
 ): Pick<Verifier, "push"> => verifierFrom(from, expected, onLine)
 
-const verifierFrom = (from: Passage, expected: Expected, onLine?: (seen: Seen) => void): Verifier => {
+const verifierFrom = (from: Passage, expected: Expected, onLine?: (passed: Passed) => void): Verifier => {
   let { closed, head } = from
   let found: Found | undefined = from.sound ? undefined : foundBefore(from)
 

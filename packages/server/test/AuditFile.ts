@@ -37,7 +37,7 @@ export const make = Effect.fnUntraced(function* (id: string) {
     RunAudits.Mark | "absent" | "elsewhere",
     "too many readings" | RunAudits.AuditUnreadable
   > =>
-    Effect.suspend(() => {
+    Effect.suspend((): ReturnType<typeof readOn> => {
       if (isRefused) return Effect.fail("too many readings" as const)
       bytes.push(0)
       const counted = (piece: Uint8Array) => {

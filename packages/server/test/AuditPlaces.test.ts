@@ -24,7 +24,7 @@ const world = Effect.gen(function* () {
   const run = { runId: file.runId, outcome: { status: "interrupted" as const } }
   const live = { runId: file.runId, outcome: { status: "running" as const } }
   const page = Effect.fnUntraced(function* (after: number, of: Parameters<typeof places.lines>[0] = run) {
-    const found: Array<readonly [number, boolean, string | undefined]> = []
+    const found: Array<Shown> = []
     yield* places.lines(
       of,
       after,
@@ -45,8 +45,10 @@ const world = Effect.gen(function* () {
   }
 })
 
+type Shown = readonly [number: number, sound: boolean, type: string | undefined]
+
 const numbersFrom = (first: number, sound = true) =>
-  Array.from({ length: pageLines }, (_, at) => [
+  Array.from({ length: pageLines }, (_, at): Shown => [
     first + at,
     sound,
     (first + at) % 10 === 0 ? "call.started" : "tool.called"

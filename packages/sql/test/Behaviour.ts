@@ -363,7 +363,14 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
     it.effect("creates the tables once for eight clients that start concurrently", () =>
       Effect.gen(function* () {
         const { sql } = yield* stored(yield* fixture)
-        for (const table of ["run_facts", "run_annotations", "run_outputs", "runs", "runs_version"]) {
+        for (const table of [
+          "run_briefs",
+          "run_facts",
+          "run_annotations",
+          "run_outputs",
+          "runs",
+          "runs_version"
+        ]) {
           yield* sql`DROP TABLE ${sql(`cogni_${table}`)}`
         }
         yield* Effect.forEach(
@@ -373,7 +380,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
             concurrency: "unbounded"
           }
         )
-        assert.strictEqual((yield* sql`SELECT migration_id FROM cogni_runs_version`).length, 3)
+        assert.strictEqual((yield* sql`SELECT migration_id FROM cogni_runs_version`).length, 4)
       })
     )
 

@@ -64,7 +64,7 @@ const makeGathering = () => {
   let last: Passage | undefined
   let isPartial = false
   return {
-    see: ({ before, line, sound }: AuditLog.Seen) => {
+    see: ({ before, line, sound }: AuditLog.Passed) => {
       last = before
       if (before.number % linesBetween === 0) passages.push(before)
       if (!sound || (line?.type !== "call.started" && line?.type !== "call.ended")) return
@@ -74,15 +74,15 @@ const makeGathering = () => {
     },
     stop: (at: Passage) => void passages.push(at),
     onto: (known: Known | undefined, mark: RunAudits.Mark, isOver: boolean): Known => {
-      const all = [...(known?.calls ?? []), ...calls]
-      const furthest = (last?.number ?? 0) > (known?.furthest?.number ?? 0) ? last : known?.furthest
+      const found = new Map([...(known?.calls ?? []), ...calls])
+      const isFurther = (last?.number ?? 0) > (known?.furthest?.number ?? 0)
       return {
         mark,
         isOver,
         passages: merged(known?.passages ?? [], passages),
-        calls: new Map(all.slice(0, callsMax)),
-        furthest,
-        isPartial: isPartial || known?.isPartial === true || all.length > callsMax
+        calls: found.size > callsMax ? new Map([...found].slice(0, callsMax)) : found,
+        furthest: isFurther ? last : known?.furthest,
+        isPartial: isPartial || known?.isPartial === true || found.size > callsMax
       }
     }
   }
@@ -108,14 +108,14 @@ export const make = <E, R>(readOn: ReadOn<E, R>) => {
   const read = Effect.fnUntraced(function* (
     run: Run,
     from: Passage | undefined,
-    onLine: (seen: AuditLog.Seen) => void,
+    onLine: (seen: AuditLog.Passed) => void,
     isEnough: () => boolean
   ): Effect.fn.Return<"read" | "absent" | "elsewhere", E, R> {
     const isOver = run.outcome.status !== "running"
     const known = knownOf(run)
     let isFromBeginning = from === undefined
     let gathering = makeGathering()
-    const see = (seen: AuditLog.Seen) => {
+    const see = (seen: AuditLog.Passed) => {
       const wasEnough = isEnough()
       gathering.see(seen)
       onLine(seen)
@@ -144,7 +144,7 @@ export const make = <E, R>(readOn: ReadOn<E, R>) => {
 
   return {
     /** Gives the lines after a number to a collector, until it has enough. */
-    lines: (run: Run, after: number, onLine: (seen: AuditLog.Seen) => void, isEnough: () => boolean) =>
+    lines: (run: Run, after: number, onLine: (seen: AuditLog.Passed) => void, isEnough: () => boolean) =>
       Effect.suspend(() =>
         read(
           run,
@@ -163,7 +163,7 @@ export const make = <E, R>(readOn: ReadOn<E, R>) => {
       callId: string
     ): Effect.fn.Return<string | undefined, E, R> {
       let found: CallLine | undefined
-      const look = ({ line, sound }: AuditLog.Seen) => {
+      const look = ({ line, sound }: AuditLog.Passed) => {
         if (sound && line?.type === type && line.callId === callId && line.body !== undefined) found ??= line
       }
       const known = knownOf(run)
