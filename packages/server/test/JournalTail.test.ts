@@ -35,6 +35,27 @@ const idsIn = (pieces: ReadonlyArray<Uint8Array>) =>
   ].map(([, id]) => Number(id))
 
 describe("JournalTail", () => {
+  it.live("gives all readers in one place the same bytes, made once", () => {
+    const journal = {
+      write: () => Effect.void,
+      close: () => Effect.void,
+      hold: () => Effect.void,
+      read: (request: JournalRequest) => Effect.succeed(pageOf(entries.slice(-20), request))
+    }
+    return Effect.gen(function* () {
+      const { follow } = yield* JournalTail.make
+      const follower = Effect.map(Stream.runCollect(follow(runId, total - 20)), (pieces) => [...pieces])
+      const [first, ...others] = yield* Effect.all([follower, follower, follower], {
+        concurrency: "unbounded"
+      })
+      assert.strictEqual(idsIn(first).length, 20)
+      for (const pieces of others) {
+        assert.strictEqual(pieces.length, first.length)
+        pieces.forEach((piece, at) => assert.strictEqual(piece, first[at]))
+      }
+    }).pipe(Effect.scoped, Effect.provide(layerOf(journal)))
+  })
+
   it.live("gives readers that are behind small pieces, which it reads once for all of them", () => {
     const large = Array.from({ length: 40 }, (_, index): JournalEntry => {
       const common = { seq: index + 1, at: "2026-01-01T00:00:00.000Z" }

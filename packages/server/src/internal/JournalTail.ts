@@ -83,6 +83,23 @@ const firstOf = (entries: ReadonlyArray<Encoded>): ReadonlyArray<Encoded> => {
   return end < 0 ? entries : entries.slice(0, end)
 }
 
+/** Entries that a reader gets at once. */
+interface Piece {
+  readonly entries: ReadonlyArray<Encoded>
+  readonly piece: Uint8Array
+}
+
+/** Returns the first piece after a number. Readers that are as far as the last one share its piece. */
+const makePieceAfter = () => {
+  let last: { readonly recent: Tail["recent"]; readonly from: number; readonly found: Piece } | undefined
+  return (recent: Tail["recent"], from: number): Piece => {
+    if (last?.recent === recent && last.from === from) return last.found
+    const entries = firstOf(recent.filter(({ seq }) => seq > from))
+    last = { recent, from, found: { entries, piece: joined(entries) } }
+    return last.found
+  }
+}
+
 /** Adds entries, and drops the oldest ones over the limits. */
 const grown = ({ last, recent }: Tail, entries: ReadonlyArray<Encoded>, isOver: boolean): Tail => {
   const all = [...recent, ...entries]
@@ -99,30 +116,26 @@ const grown = ({ last, recent }: Tail, entries: ReadonlyArray<Encoded>, isOver: 
 const unreadable = (runId: RunId, error: { readonly message: string }) =>
   Effect.logWarning(`the journal of run ${runId} could not be read. ${error.message}`)
 
-/** A part of the journal before the entries in memory. */
-interface OlderPage {
-  readonly entries: ReadonlyArray<Encoded>
-  readonly piece: Uint8Array
-}
-
 /** Reads older parts of a journal, each of them once for all readers that need it at about the same time. */
 const olderPages = (journal: (typeof RunJournal)["Service"], runId: RunId) =>
   Cache.makeWith(
     (after: number) =>
-      Effect.map(
-        journal.read({ runId, after, limit: pageMax, bytesMax: pieceBytesMax }),
-        (page): OlderPage => {
-          const entries = page?.entries.map(encode) ?? []
-          return { entries, piece: joined(entries) }
-        }
-      ),
+      Effect.map(journal.read({ runId, after, limit: pageMax, bytesMax: pieceBytesMax }), (page): Piece => {
+        const entries = page?.entries.map(encode) ?? []
+        return { entries, piece: joined(entries) }
+      }),
     { capacity: sharedPagesMax, timeToLive: (exit) => (Exit.isSuccess(exit) ? sharedTime : 0) }
   )
 
 type OlderPages = Effect.Success<ReturnType<typeof olderPages>>
 
 /** Waits for entries after a number. Returns them, and the number after which to go on, until the run is over. */
-const piecesOf = (older: OlderPages, runId: RunId, tail: SubscriptionRef.SubscriptionRef<Tail>) =>
+const piecesOf = (
+  older: OlderPages,
+  pieceAfter: ReturnType<typeof makePieceAfter>,
+  runId: RunId,
+  tail: SubscriptionRef.SubscriptionRef<Tail>
+) =>
   Effect.fnUntraced(function* (from: number) {
     const next = yield* SubscriptionRef.changes(tail).pipe(
       Stream.filter(({ isOver, last }) => last > from || isOver),
@@ -137,14 +150,11 @@ const piecesOf = (older: OlderPages, runId: RunId, tail: SubscriptionRef.Subscri
       yield* Effect.sleep(`${pollMillisMin} millis`)
       return [[], Option.some(from)] as const
     }
-    const found = page?.success.entries ?? firstOf(recent.filter(({ seq }) => seq > from))
+    const { entries: found, piece } = page?.success ?? pieceAfter(recent, from)
     // Entries that this host has lost are skipped.
     const reached = found.at(-1)?.seq ?? (isBehind ? oldest - 1 : last)
     const isDone = isOver && reached >= last
-    return [
-      found.length === 0 ? [] : [page?.success.piece ?? joined(found)],
-      isDone ? Option.none<number>() : Option.some(reached)
-    ] as const
+    return [found.length === 0 ? [] : [piece], isDone ? Option.none<number>() : Option.some(reached)] as const
   })
 
 export const make = Effect.gen(function* () {
@@ -193,7 +203,7 @@ export const make = Effect.gen(function* () {
         Effect.repeat({ until: ({ isOver }) => isOver }),
         Effect.forkScoped
       )
-      return { tail, readers, older }
+      return { tail, readers, older, pieceAfter: makePieceAfter() }
     })
   })
 
@@ -211,7 +221,9 @@ export const make = Effect.gen(function* () {
   /** Streams the entries after a number, as they come, until the run is over. */
   const follow = (runId: RunId, after: number): Stream.Stream<Uint8Array> =>
     Stream.unwrap(
-      Effect.map(tailOf(runId), ({ older, tail }) => Stream.paginate(after, piecesOf(older, runId, tail)))
+      Effect.map(tailOf(runId), ({ older, pieceAfter, tail }) =>
+        Stream.paginate(after, piecesOf(older, pieceAfter, runId, tail))
+      )
     )
 
   return { follow }
