@@ -8,8 +8,8 @@
  *
  * A headless Chromium, without a graphics processor, shows the built page of a server in another process with SQLite.
  * It goes through the list while a run is under way, types into a filter and clears it, and then watches a run that
- * others follow, too. The browser's own observers take the times: tasks longer than 50 ms, the time from an input to the
- * frame after it, and the times between frames. A wait that does not end is a failure that names it.
+ * others follow, too. The browser's own observers take the times: tasks longer than 50 ms, the time from an input to
+ * the frame after it, and the times between frames. A wait that does not end is a failure that names it.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Clock, Data, Effect } from "effect"

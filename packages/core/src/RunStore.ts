@@ -106,8 +106,8 @@ export const withoutText = (record: RunRecord): RunRecord => {
 const briefAnnotations: ReadonlySet<string> = new Set(["graph", "relay"])
 
 /**
- * Returns what lists show of a record. Lists are read every few seconds, so they have nothing that can be long: no texts,
- * inputs, arguments and variables of the program, and no single calls or canaries.
+ * Returns what lists show of a record. Lists are read every few seconds, so they have nothing that can be long: no
+ * texts, inputs, arguments and variables of the program, and no single calls or canaries.
  */
 export const briefOf = (record: RunRecord): RunRecord => {
   const { annotations = {}, llm, outcome, posture: _, spec, suspicions: __, ...rest } = withoutText(record)
@@ -175,7 +175,7 @@ export class RunStore extends Context.Service<
     readonly describe: (runId: RunId) => Effect.Effect<RunRecord | undefined, RunStoreError>
     /** All records, newest first, {@link withoutText}. */
     readonly list: Effect.Effect<ReadonlyArray<RunRecord>, RunStoreError>
-    /** Selects runs, newest first, and returns the {@link briefOf} each. Also finds those that `list` has no room for. */
+    /** Selects runs, newest first, and returns {@link briefOf} each. Finds all runs, also those that `list` omits. */
     readonly search: (
       asked: RunSearch.RunSearch
     ) => Effect.Effect<RunSearch.RunPage<RunRecord>, RunStoreError>
@@ -195,7 +195,7 @@ export class RunStore extends Context.Service<
   }
 >()("@cogni/sandbox-core/RunStore") {}
 
-export const makeMemory = Effect.gen(function* () {
+const makeMemory = Effect.gen(function* () {
   const records = yield* Ref.make<ReadonlyMap<RunId, RunRecord>>(new Map())
   const save = (record: RunRecord) => Ref.update(records, (all) => new Map(all).set(record.runId, record))
   const open = Effect.fn("RunStore.open")(function* (runId: RunId, spec: SandboxSpec) {

@@ -250,7 +250,7 @@ describe("SandboxRunner", () => {
           RunStoreFaults.layer(RunStore.layerMemory, [RunStoreFaults.hang("RunStore.save", 1)]),
           Layer.effect(
             RunStore.RunStore,
-            Effect.map(RunStore.makeMemory, (inner) => ({
+            Effect.map(RunStore.RunStore, (inner) => ({
               ...inner,
               open: (id, spec) =>
                 Effect.map(inner.open(id, spec), (open) => ({
@@ -258,7 +258,7 @@ describe("SandboxRunner", () => {
                   save: () => Effect.die(new Error("disk full"))
                 }))
             }))
-          )
+          ).pipe(Layer.provide(RunStore.layerMemory))
         ]) {
           const fiber = yield* Effect.forkChild(
             Effect.all([run(), leftovers()]).pipe(

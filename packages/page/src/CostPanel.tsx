@@ -89,7 +89,7 @@ const stateWords = (run: Run) => {
   return parts.length === 0 ? undefined : parts.join(", ")
 }
 
-/** The cost in large, or why there is none. */
+/** The cost in large, or why it is not known. */
 const Amount = ({ run }: { readonly run: Run }) => {
   const amount = costOf(run)
   const calls = run.llm?.callsTotal

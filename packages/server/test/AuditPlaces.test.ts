@@ -6,7 +6,7 @@ import * as AuditPlaces from "../src/internal/AuditPlaces.ts"
 import { callStarted, toolCalled } from "./AuditDrafts.ts"
 import * as AuditFile from "./AuditFile.ts"
 
-/** What is read at once, and so the least that a page can cost. */
+/** Size of one piece of a reading, and so the least that a page can cost. */
 const pieceBytes = 256 * 1024
 
 const pageLines = 50
@@ -104,7 +104,7 @@ describe("a page of an audit", () => {
     })
   )
 
-  it.effect("of an ended run is read from the beginning if the file was written since", () =>
+  it.effect("is read from the beginning if the run has ended and its file was written since", () =>
     Effect.gen(function* () {
       const { append, body, page, path } = yield* world
       append(5_000)
@@ -117,7 +117,7 @@ describe("a page of an audit", () => {
     })
   )
 
-  it.effect("of a run under way is read on while the file grows, and again when the run has ended", () =>
+  it.effect("is read on while the file of a run under way grows, and again when the run has ended", () =>
     Effect.gen(function* () {
       const { append, body, bytes, live, page } = yield* world
       const first = append(5_000)

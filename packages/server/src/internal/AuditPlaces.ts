@@ -1,9 +1,9 @@
 /**
  * Reads pages and bodies of audits from remembered places: their cost does not grow with what is before them.
  *
- * A reading remembers some of the places that it passes. The lines before a place are as intact as they were when it was
- * passed. So the places of a run that has ended are forgotten if its file is written again, and those of a run under way,
- * whose audit grows, when it ends.
+ * A reading remembers some of the places that it passes. The lines before a place are as intact as they were then. So
+ * the places of a run that has ended are forgotten if its file is written again. Those of a run under way, whose audit
+ * grows, are forgotten when it ends.
  */
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
@@ -27,7 +27,7 @@ type Run = Pick<RunRecord, "llm" | "outcome" | "runId">
 type Passage = AuditLog.Passage
 type CallLine = Extract<AuditLine, { readonly type: "call.started" | "call.ended" }>
 
-/** What is remembered of a file. */
+/** The remembered places of a file. */
 interface Known {
   readonly mark: RunAudits.Mark
   readonly isOver: boolean
@@ -137,7 +137,7 @@ export const make = <E, R>(readOn: ReadOn<E, R>) => {
     }
     const now = knownOf(run)
     const isSame = now?.mark.file === reached.file && (!isOver || now.mark.written === reached.written)
-    // What begins in the middle of a file that was replaced meanwhile is of no use.
+    // Places from the middle of a file that was replaced meanwhile are of no use.
     if (isSame || isFromBeginning) keep(run.runId, gathering.onto(isSame ? now : undefined, reached, isOver))
     return "read"
   })
@@ -156,7 +156,7 @@ export const make = <E, R>(readOn: ReadOn<E, R>) => {
         )
       ),
 
-    /** Returns the kept body of a call. `undefined`: there is none, or it is not intact. */
+    /** Returns the kept body of a call. `undefined`: it is not kept, or not intact. */
     body: Effect.fnUntraced(function* (
       run: Run,
       type: CallLine["type"],
