@@ -4,11 +4,12 @@
 import { useQuery } from "@tanstack/react-query"
 import type { ReactElement } from "react"
 import { Link } from "react-aria-components"
+import { Ago } from "./Ago.tsx"
 import { DataTable } from "./DataTable.tsx"
 import * as Format from "./Format.ts"
 import { costOf, Empty, Loading, Problem, StatusBadge, Untrusted } from "./Parts.tsx"
 import { isActive, type Run } from "./RunModel.ts"
-import { useNow, useSandbox } from "./SandboxProvider.tsx"
+import { useSandbox } from "./SandboxProvider.tsx"
 
 const columns = [
   { name: "Session" },
@@ -45,7 +46,6 @@ export const SessionList = ({
   readonly hrefOfSession: (sessionId: string) => string
 }): ReactElement => {
   const { client, scope } = useSandbox()
-  const now = useNow(true)
   const { data, error, refetch } = useQuery({
     queryKey: ["@cogni/sandbox-page", scope, "sessions"],
     queryFn: async ({ signal }) => {
@@ -66,7 +66,7 @@ export const SessionList = ({
   if (data.sessions.length === 0)
     return <Empty>No run belongs to a session. A request names one with threadId.</Empty>
   return (
-    <section aria-label="Sessions" className="cs-panel">
+    <section aria-label="Sessions" className="cs-panel cs-sessions">
       <DataTable
         label="Sessions"
         columns={columns}
@@ -78,7 +78,7 @@ export const SessionList = ({
             </Link>,
             <StatusBadge status={newest.status} error={isActive(newest) ? undefined : newest.error} />,
             Format.count(runs),
-            Format.ago(newest.startedAt, now),
+            <Ago at={newest.startedAt} />,
             Format.usd(costUsd)
           ]
         }))}
