@@ -15,7 +15,7 @@ const columns = [
   { name: "Session" },
   { name: "Newest run" },
   { name: "Runs", isFigure: true },
-  { name: "Last started" },
+  { name: "Last run" },
   { name: "Cost", isFigure: true }
 ]
 
