@@ -1,15 +1,17 @@
 /**
- * Model API without a model: a script answers chat completions, messages and responses, streamed or not.
+ * Model API without a model: a script answers chat completions, messages and responses, streamed or not. Embeddings are
+ * made from the words of their text.
  *
  * For the demo, tests and benchmarks. It listens on a loopback port until its scope is closed. It records each request,
  * to show what the proxy added. Every answer has the header `x-scripted-model: 1`.
  */
-import { Effect, Option, Schema, type Scope } from "effect"
+import { Effect, Option, Result, Schema, type Scope } from "effect"
 import { createHash } from "node:crypto"
 import * as http from "node:http"
 import type { AddressInfo } from "node:net"
 import * as SocketListener from "./internal/gateway/SocketListener.ts"
 import * as ChatCompletions from "./internal/scripted/ChatCompletions.ts"
+import * as Embeddings from "./internal/scripted/Embeddings.ts"
 import * as Messages from "./internal/scripted/Messages.ts"
 import * as Responses from "./internal/scripted/Responses.ts"
 import type { Answer, Asked, Body, Figures, Said, Script, Step } from "./internal/scripted/Script.ts"
@@ -152,6 +154,8 @@ const answerTo = (
   const react = (): Reaction => {
     const answer = options.script({ ...said, number, body })
     if ("_tag" in answer) return { write: (response) => ScriptedStep.play(answer, response) }
+    if (request.method === "POST" && path === Embeddings.path)
+      return embedding(options, given, "refuse" in answer ? answer.refuse : undefined)
     if (dialect === undefined) return { write: aside(options, request.method, path, said.text) }
     if (given === undefined) return refusal(400, "the scripted model API could not read the body as JSON")
     if ("refuse" in answer) return refusal(400, answer.refuse)
@@ -166,6 +170,25 @@ const answerTo = (
     return { ...refusal(500, "the script failed"), tools: said.tools }
   }
 }
+
+/** Answers a request for embeddings, unless the script refuses it. */
+const embedding = (options: Options, given: Body | undefined, refused: string | undefined): Reaction => {
+  if (given === undefined) return wireError("the scripted model API could not read the body as JSON")
+  if (refused !== undefined) return wireError(refused)
+  return Result.match(Embeddings.embed(given, options.model), {
+    onSuccess: ({ answer, inputTokens }) => ({
+      usage: { inputTokens, outputTokens: 0 },
+      write: (response) => sendJson(response, answer)
+    }),
+    onFailure: ({ message, param }) => wireError(message, param)
+  })
+}
+
+/** Error of OpenAI's API. */
+const wireError = (message: string, param: string | null = null): Reaction => ({
+  write: (response) =>
+    sendJson(response, { error: { message, type: "invalid_request_error", param, code: null } }, 400)
+})
 
 /** Answers requests that need no model: the list of models, and a token count. */
 const aside = (options: Options, method: string | undefined, path: string, text: string) => {

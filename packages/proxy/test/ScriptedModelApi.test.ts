@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import OpenAI, { type APIError } from "openai"
 import * as Pace from "../../../test/harness/Pace.ts"
 import * as ScriptedModelApi from "../src/ScriptedModelApi.ts"
 
@@ -91,6 +92,108 @@ describe("ScriptedModelApi", () => {
       })
       assert.match(yield* ask(`${upstream.url}/v1/messages`), /^500 /u)
       assert.deepStrictEqual(yield* upstream.problems, ["/v1/messages: Error: a mistake"])
+    })
+  )
+})
+
+describe("embeddings of ScriptedModelApi", () => {
+  const answering = Effect.gen(function* () {
+    const api = yield* ScriptedModelApi.acquire({ script: () => ({ say: "unused" }) })
+    const client = new OpenAI({ apiKey: "none", baseURL: `${api.url}/v1`, maxRetries: 0 })
+    const create = (body: Partial<OpenAI.EmbeddingCreateParams>) =>
+      Effect.promise(() =>
+        client.embeddings.create({ model: "m", input: "x", ...body } as OpenAI.EmbeddingCreateParams)
+      )
+    return { ...api, create }
+  })
+  const product = (a: ReadonlyArray<number>, b: ReadonlyArray<number>) =>
+    a.reduce((sum, value, index) => sum + value * b[index]!, 0)
+
+  it.live("are the same for the same text, of length 1, and similar for texts that share words", () =>
+    Effect.gen(function* () {
+      const input = ["The quick brown fox", "a quick brown fox", "invoices for May", "The quick brown fox"]
+      const { data, model, object, usage } = yield* (yield* answering).create({ input })
+      assert.deepStrictEqual([object, model, data.map(({ index }) => index)], ["list", "m", [0, 1, 2, 3]])
+      assert.deepStrictEqual(usage, { prompt_tokens: 15, total_tokens: 15 })
+      const vectors = data.map(({ embedding }) => embedding)
+      assert.deepStrictEqual(vectors[0], vectors[3])
+      for (const vector of vectors) {
+        assert.lengthOf(vector, 1536)
+        assert.closeTo(product(vector, vector), 1, 1e-5)
+      }
+      assert.isAbove(product(vectors[0]!, vectors[1]!), 0.5)
+      assert.isBelow(Math.abs(product(vectors[0]!, vectors[2]!)), 0.2)
+      const again = yield* (yield* answering).create({ input: input[0]! })
+      assert.deepStrictEqual(again.data[0]!.embedding, vectors[0])
+    })
+  )
+
+  it.live("have the requested format and number of dimensions, for text and tokens", () =>
+    Effect.gen(function* () {
+      const { create, received } = yield* answering
+      const [decoded, plain] = [yield* create({}), yield* create({ encoding_format: "float" })]
+      // The client asks for base64 and decodes it, unless a format is named.
+      assert.deepStrictEqual(decoded.data, plain.data)
+      const encoded = (yield* create({ encoding_format: "base64", dimensions: 1 })).data[0]!
+        .embedding as unknown
+      assert.match(
+        Buffer.from(encoded as string, "base64")
+          .readFloatLE(0)
+          .toString(),
+        /^-?1$/u
+      )
+      for (const input of [
+        [1, 2, 3],
+        [[1, 2, 3], [4]]
+      ]) {
+        const { data, usage } = yield* create({ input, dimensions: 8 })
+        assert.deepStrictEqual(
+          data.map(({ embedding }) => embedding.length),
+          input.length === 3 ? [8] : [8, 8]
+        )
+        assert.strictEqual(usage.prompt_tokens, input.length === 3 ? 3 : 4)
+      }
+      assert.deepStrictEqual((yield* received).at(-1)?.usage, { inputTokens: 4, outputTokens: 0 })
+    })
+  )
+
+  it.live("refuse an invalid request with an error of OpenAI's API", () =>
+    Effect.gen(function* () {
+      const { create } = yield* answering
+      const invalid: ReadonlyArray<readonly [param: string, body: object]> = [
+        ["model", { model: "" }],
+        ["input", { input: "" }],
+        ["input", { input: [] }],
+        ["input", { input: ["a", ""] }],
+        ["input", { input: [[1], []] }],
+        ["input", { input: [1, "a"] }],
+        ["input", { input: [-1] }],
+        ["input", { input: Array.from({ length: 2049 }, () => "a") }],
+        ["input", { input: Array.from({ length: 2048 }, () => "a"), dimensions: 1537 }],
+        ["encoding_format", { encoding_format: "int8" }],
+        ["dimensions", { dimensions: 0 }],
+        ["dimensions", { dimensions: 1.5 }],
+        ["dimensions", { dimensions: 4097 }]
+      ]
+      for (const [param, body] of invalid) {
+        const error = (yield* Effect.flip(Effect.catchDefect(create(body), Effect.fail))) as APIError
+        assert.deepStrictEqual([error.status, error.type, error.param], [400, "invalid_request_error", param])
+      }
+    })
+  )
+
+  it.live("are refused by the script, and fail as its steps say", () =>
+    Effect.gen(function* () {
+      const { url } = yield* ScriptedModelApi.acquire({
+        script: ScriptedModelApi.steps([{ _tag: "Error", status: 503 }, { refuse: "not today" } as never])
+      })
+      assert.match(yield* ask(`${url}/v1/embeddings`, { input: "a" }), /^503 /u)
+      assert.deepStrictEqual(
+        yield* ask(`${url}/v1/embeddings`, { model: "m", input: "a" }),
+        `400 ${JSON.stringify({
+          error: { message: "not today", type: "invalid_request_error", param: null, code: null }
+        })}`
+      )
     })
   )
 })
