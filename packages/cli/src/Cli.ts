@@ -47,7 +47,7 @@ in the directory first, or build them into the image.
 
 Use - to read the prompt from standard input. Only the answer goes to standard output.
 
-${ExitCode.describe()}`
+${ExitCode.describe("run")}`
     ),
     Command.withShortDescription("Run an agent on a prompt, or any command, in a sandbox"),
     Command.withExamples([
@@ -70,7 +70,7 @@ const taskCommand = Command.make("task", { prompt: Flags.prompt, ...Flags.task }
   Effect.promise(() => import("./TaskCommand.ts")).pipe(Effect.flatMap(({ task }) => task(flags)))
 ).pipe(
   Command.withDescription(
-    `Do a task in a directory: the host asks the model, and the sandbox only runs commands and accesses files\n\nUse - to read the prompt from standard input. The answer goes to standard output, followed by the patch unless --patch names a file.\n\n${ExitCode.describe()}`
+    `Do a task in a directory: the host asks the model, and the sandbox only runs commands and accesses files\n\nUse - to read the prompt from standard input. The answer goes to standard output, followed by the patch unless --patch names a file.\n\n${ExitCode.describe("task")}`
   ),
   Command.withShortDescription("Do a task in a directory, and report the changes as a patch"),
   Command.withExamples([

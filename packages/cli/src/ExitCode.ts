@@ -102,9 +102,46 @@ export const nameOfSignal = (signal: NodeJS.Signals | undefined): ExitName =>
 
 export const ofSignal = (signal: NodeJS.Signals | undefined): number => exitCode[nameOfSignal(signal)]
 
-/** Returns the table, aligned, for `--help`. */
-export const describe = (): string =>
-  [
-    "Exit codes: the agent's own, or",
-    ...table.map(({ code, meaning }) => `  ${String(code).padStart(3)}  ${meaning}`)
+type Prompted = "run" | "task"
+
+const engineUnavailable =
+  "the container engine, an image, the run database, a directory of this host, or a place for another run of the account is unavailable"
+const spent =
+  "limit: the model budget is exceeded, and the agent failed or was stopped; or the account cannot pay for the run"
+
+/** Meanings for the commands that take a prompt, which share codes with others. Undefined: not an end of this command. */
+const meanings: Readonly<Record<Prompted, Partial<Record<ExitName, string | undefined>>>> = {
+  run: {
+    findings: undefined,
+    notFound: "agent or file not found",
+    unavailable: engineUnavailable,
+    fault: "the run could not be created, or failed: container, proxy, posture",
+    undelivered: "the run succeeded, and its commits are kept: the origin rejected them (relay retry)",
+    noAnswer: "the agent succeeded without a readable answer",
+    refused: "the run succeeded, and its commits are kept: the policy refuses them (relay retry)",
+    budget: spent
+  },
+  task: {
+    findings: undefined,
+    notFound: "file not found",
+    unavailable: engineUnavailable,
+    undelivered: undefined,
+    noAnswer: "the model gave invalid answers",
+    refused: undefined,
+    budget: `${spent}; or a limit of the task: steps, calls, tokens or conversation size`
+  }
+}
+
+/** Returns the codes of a command, aligned, for its `--help`. */
+export const describe = (command: Prompted): string => {
+  const own: Readonly<Record<string, string | undefined>> = meanings[command]
+  return [
+    command === "run" ? "Exit codes: the agent's own, or" : "Exit codes:",
+    ...table
+      .map(({ meaning, name, ...entry }) => ({ ...entry, meaning: name in own ? own[name] : meaning }))
+      .flatMap(({ code, meaning }) =>
+        meaning === undefined ? [] : `  ${String(code).padStart(3)}  ${meaning}`
+      ),
+    "Codes of all commands: docs/reference/exit-codes.md"
   ].join("\n")
+}

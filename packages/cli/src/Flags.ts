@@ -63,7 +63,7 @@ const file = (name: string, description: string) =>
 
 /** Argument for a prompt; - reads standard input. */
 export const prompt = Argument.String("prompt").pipe(
-  Argument.withDescription("Task of the agent; - reads it from standard input"),
+  Argument.withDescription("Prompt; - reads it from standard input"),
   Argument.optional,
   Argument.map((typed) => Option.getOrUndefined(typed))
 )
