@@ -3,7 +3,7 @@
 //
 // HTTP/2 multiplexes the connections. Each has its own stream with flow control, so a run that does not read delays no
 // other run. This program has no key, no policy and no knowledge of runs. It knows only which socket a connection used.
-// Protocol: images/README.md.
+// Protocol: docs/reference/image-contracts.md.
 import { chmodSync, rmSync } from "node:fs"
 import { connect } from "node:http2"
 import { createServer } from "node:net"

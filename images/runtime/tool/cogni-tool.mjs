@@ -1,5 +1,5 @@
 #!/usr/local/bin/node
-// cogni-tool: calls a host tool through the sandbox's socket. Exit codes: images/README.md.
+// cogni-tool: calls a host tool through the sandbox's socket. Exit codes: docs/reference/image-contracts.md.
 import { readFileSync } from "node:fs"
 import { request } from "node:http"
 import { parseArgs } from "node:util"

@@ -1,5 +1,6 @@
 /**
- * Message that binds a waiting sandbox to its run, over its attach stream: the `claim` of images/README.md. Pure.
+ * Message that binds a waiting sandbox to its run, over its attach stream: the `claim` of
+ * docs/reference/image-contracts.md. Pure.
  *
  * `cogni-waiter` reads it before any program of the run could. With a token, the sandbox reports its exit code over
  * the same stream (`EndMark.ts`). An open sandbox gets neither variables nor a command: its commands bring their own.
