@@ -4,7 +4,7 @@
  * Needs Docker, the runtime image and a model: run `./dev setup`, set `COGNI_LLM_URL`, `COGNI_LLM_KEY` and
  * `COGNI_LLM_MODEL` in the environment, then run `pnpm example chat-on-docker`.
  */
-import { SandboxRunner } from "@cogni/sandbox-core"
+import { SandboxRunner, UsageObserver } from "@cogni/sandbox-core"
 import { DockerContainerRuntime, FileRunStore, HostWorkspace } from "@cogni/sandbox-docker"
 import { AiSdkChatModel } from "@cogni/sandbox-loop"
 import { AuditTraffic, GatewayLlmProxy } from "@cogni/sandbox-proxy"
@@ -31,6 +31,8 @@ const sessions = Layer.unwrap(
     )
     const runner = SandboxRunner.layer.pipe(
       Layer.provide(GatewayLlmProxy.layer({ url, key })),
+      // An example bills no account.
+      Layer.provide(UsageObserver.layerNone),
       Layer.provide([
         DockerContainerRuntime.layer(),
         FileRunStore.layer({

@@ -8,7 +8,7 @@
  * Set `COGNI_LLM_URL`, `COGNI_LLM_KEY` and `COGNI_LLM_MODEL` in the environment, then run
  * `pnpm example own-agent-on-docker`.
  */
-import { RunId, SandboxRunner } from "@cogni/sandbox-core"
+import { RunId, SandboxRunner, UsageObserver } from "@cogni/sandbox-core"
 import { DockerContainerRuntime, FileRunStore, HostWorkspace } from "@cogni/sandbox-docker"
 import {
   Agent,
@@ -53,6 +53,8 @@ const layers = Layer.unwrap(
     const image = yield* Config.String("REVIEWER_IMAGE").pipe(Config.withDefault(reviewer.image))
     const runner = SandboxRunner.layer.pipe(
       Layer.provide(GatewayLlmProxy.layer({ url, key })),
+      // An example bills no account.
+      Layer.provide(UsageObserver.layerNone),
       Layer.provide([DockerContainerRuntime.layer(), HostWorkspace.layer()]),
       // Merged, not only provided: the graph provider below completes the records of the same store.
       Layer.provideMerge(

@@ -8,13 +8,14 @@ import {
   type LlmProxy,
   type RunId,
   type RunResult,
-  type RunStore,
+  RunStore,
   type SandboxError,
   SandboxRunner,
+  UsageObserver,
   type Workspace
 } from "@cogni/sandbox-core"
 import type * as ContainerRuntime from "@cogni/sandbox-core/ContainerRuntime"
-import { type DockerContainerRuntime, HostWorkspace } from "@cogni/sandbox-docker"
+import { DockerContainerRuntime, HostWorkspace } from "@cogni/sandbox-docker"
 import {
   type Agent,
   AgentRegistry,
@@ -26,8 +27,9 @@ import {
   SandboxGraphProvider,
   TaskGraphProvider
 } from "@cogni/sandbox-graph-provider"
+import { Ledger, LedgerLlmProxy } from "@cogni/sandbox-ledger"
 import { Tool } from "@cogni/sandbox-loop"
-import { GatewayLlmProxy } from "@cogni/sandbox-proxy"
+import { GatewayLlmProxy, NginxLlmProxy } from "@cogni/sandbox-proxy"
 import { Effect, Layer, Redacted, Schema, type Scope } from "effect"
 
 type Runner = SandboxRunner.SandboxRunner["Service"]
@@ -101,6 +103,60 @@ describe("layers", () => {
       GatewayLlmProxy.layer({ url, key: Redacted.make("sk") }),
       // @ts-expect-error: a key in plain text
       GatewayLlmProxy.layer({ url, key: "sk" })
+    ]
+    expectTypeOf(layers).toBeFunction()
+  })
+})
+
+describe("observers of usage", () => {
+  const options = { url: "http://127.0.0.1:4000", key: Redacted.make("sk") }
+  const gateway = GatewayLlmProxy.layer(options)
+  const nginx = () =>
+    NginxLlmProxy.layer({
+      image: "proxy",
+      upstream: { type: "host", url: options.url },
+      key: options.key
+    })
+  it("a gateway and an nginx require an observer of usage, by each of their constructors", () => {
+    expectTypeOf<UsageObserver.UsageObserver>().toExtend<Layer.Services<typeof gateway>>()
+    expectTypeOf<UsageObserver.UsageObserver>().toExtend<Layer.Services<ReturnType<typeof nginx>>>()
+    expectTypeOf<UsageObserver.UsageObserver>().toExtend<
+      Effect.Services<ReturnType<typeof GatewayLlmProxy.make>>
+    >()
+    expectTypeOf<UsageObserver.UsageObserver>().toExtend<
+      Effect.Services<ReturnType<typeof NginxLlmProxy.make>>
+    >()
+  })
+
+  it("a runner over them needs an observer or a ledger, or states that it has no observer", () => {
+    const ports = Layer.provide([RunStore.layerMemory, HostWorkspace.layer(), DockerContainerRuntime.layer()])
+    const over = {
+      gateway: () => SandboxRunner.layer.pipe(Layer.provide(gateway), ports),
+      nginx: () => SandboxRunner.layer.pipe(Layer.provide(nginx()), ports),
+      none: () => over.gateway().pipe(Layer.provide(UsageObserver.layerNone)),
+      billing: () => over.nginx().pipe(Layer.provide(UsageObserver.layer(() => Effect.void))),
+      ledger: (options: LedgerLlmProxy.LedgerLlmProxyOptions) =>
+        SandboxRunner.layer.pipe(
+          Layer.provide(LedgerLlmProxy.layer(gateway, options)),
+          Layer.provide(Ledger.layerMemory()),
+          ports
+        ),
+      // Without a model, there is no usage.
+      packages: () =>
+        SandboxRunner.layer.pipe(Layer.provide(GatewayLlmProxy.layerPackages({ packages: {} })), ports)
+    }
+    type Needs = { readonly [Name in keyof typeof over]: Layer.Services<ReturnType<(typeof over)[Name]>> }
+    /** A program can be run only with a layer that needs nothing more. */
+    const isWhole = <_Missing extends never>() => undefined
+    const layers = () => [
+      // @ts-expect-error: the usage of the runs would be lost
+      isWhole<Needs["gateway"]>(),
+      // @ts-expect-error: the usage of the runs would be lost
+      isWhole<Needs["nginx"]>(),
+      isWhole<Needs["none"]>(),
+      isWhole<Needs["billing"]>(),
+      isWhole<Needs["ledger"]>(),
+      isWhole<Needs["packages"]>()
     ]
     expectTypeOf(layers).toBeFunction()
   })

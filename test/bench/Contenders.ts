@@ -5,6 +5,7 @@ import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { Misconfigured } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
@@ -125,7 +126,7 @@ export const sealedWithGateway = (
         key: Redacted.make("no-key-of-anybody"),
         carrier,
         image: images.gateway
-      })
+      }).pipe(Layer.provide(UsageObserver.layerNone))
     ),
     (run): Contender =>
       () =>
@@ -140,7 +141,9 @@ export const sealedWithModel = (
   Effect.map(
     runner(
       place,
-      NginxLlmProxy.layer({ image: images.proxy, upstream, key: Redacted.make("no-key-of-anybody") })
+      NginxLlmProxy.layer({ image: images.proxy, upstream, key: Redacted.make("no-key-of-anybody") }).pipe(
+        Layer.provide(UsageObserver.layerNone)
+      )
     ),
     (run): Contender =>
       () =>

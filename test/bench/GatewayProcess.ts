@@ -4,6 +4,7 @@ import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as LedgerLlmProxy from "@cogni/sandbox-ledger/LedgerLlmProxy"
@@ -83,9 +84,10 @@ const program = Effect.gen(function* () {
     // One run may use its whole thread: this measures the cost of a call, not the limits of a run.
     processorShareMax: 1
   }).pipe(
-    Effect.provide(
-      start.carrier === "container" ? DockerContainerRuntime.layer() : MemoryContainerRuntime.layer()
-    )
+    Effect.provide([
+      start.carrier === "container" ? DockerContainerRuntime.layer() : MemoryContainerRuntime.layer(),
+      UsageObserver.layerNone
+    ])
   )
   const proxy = start.isBilled ? yield* billed(gateway, join(start.directory, "ledger.db")) : gateway
   let opened = 0

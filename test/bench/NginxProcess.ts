@@ -1,6 +1,7 @@
 /** The nginx of a run, without the run, for the time of a measurement. */
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import { Effect, Exit, Redacted, Scope } from "effect"
@@ -27,7 +28,7 @@ export const start = (options: {
         key: Redacted.make("sk-bench"),
         requestsPerSecondMax: 10_000,
         concurrentRequestsMax: 1000
-      })
+      }).pipe(Effect.provide(UsageObserver.layerNone))
       const acquired = yield* proxy.acquire(
         LlmProxyContract.requestOf(yield* RunId.generate, {
           directory: mkdtempSync(join(options.directory, "nginx-")),

@@ -10,10 +10,11 @@
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import { Clock, Effect, Redacted } from "effect"
+import { Clock, Effect, Layer, Redacted } from "effect"
 import { execFileSync } from "node:child_process"
 import { availableParallelism, loadavg, release } from "node:os"
 import { join } from "node:path"
@@ -115,7 +116,9 @@ const report = Effect.fnUntraced(function* (rows: Effect.Success<typeof measured
 
 const main = Effect.gen(function* () {
   const { url } = yield* ScriptedModel.acquire(() => ({ say: "Hello." }))
-  const proxy = GatewayLlmProxy.layer({ url, key: Redacted.make("sk-bench"), image: Images.gateway })
+  const proxy = GatewayLlmProxy.layer({ url, key: Redacted.make("sk-bench"), image: Images.gateway }).pipe(
+    Layer.provide(UsageObserver.layerNone)
+  )
   const rows = yield* measured.pipe(
     Effect.provide(GraphHarness.layer(proxy, { workspaceOf: () => ({ type: "temporary" }) }))
   )

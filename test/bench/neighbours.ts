@@ -13,6 +13,7 @@
 import { NodeRuntime } from "@effect/platform-node"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
@@ -357,7 +358,9 @@ const main = Effect.gen(function* () {
       Layer.provide([
         HostWorkspace.layer(),
         FileRunStore.layer({ directory, trafficOf: "unknown" }),
-        GatewayLlmProxy.layer({ url, key: Redacted.make("no-key-of-anybody"), carrier: "directory" })
+        GatewayLlmProxy.layer({ url, key: Redacted.make("no-key-of-anybody"), carrier: "directory" }).pipe(
+          Layer.provide(UsageObserver.layerNone)
+        )
       ]),
       Layer.provide(DockerContainerRuntime.layer({ host: process.env["DOCKER_HOST"] }))
     )

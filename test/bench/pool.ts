@@ -15,6 +15,7 @@ import * as RunId from "@cogni/sandbox-core/RunId"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
@@ -286,7 +287,9 @@ const layerOf = (directory: string, url: string, count: number) =>
         : HostSandboxPool.layer({ keep: [{ image, count }], limits: { sandboxesMax: Math.max(8, count) } })
     ),
     Layer.provideMerge(
-      GatewayLlmProxy.layer({ url, key: Redacted.make("no-key-of-anybody"), carrier: "directory" })
+      GatewayLlmProxy.layer({ url, key: Redacted.make("no-key-of-anybody"), carrier: "directory" }).pipe(
+        Layer.provide(UsageObserver.layerNone)
+      )
     ),
     Layer.provideMerge(
       Layer.mergeAll(

@@ -11,6 +11,7 @@
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
@@ -208,7 +209,7 @@ const main = Effect.gen(function* () {
     key: Redacted.make("sk-soak"),
     carrier: "directory",
     tools: [CurrentTime.tool]
-  }).pipe(Effect.provide(MemoryContainerRuntime.layer()))
+  }).pipe(Effect.provide([MemoryContainerRuntime.layer(), UsageObserver.layerNone]))
   const loop = (until: number) =>
     Effect.forEach(
       Array.from({ length: runsAtOnce }),

@@ -6,6 +6,7 @@
  */
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import { DockerContainerRuntime } from "@cogni/sandbox-docker"
 import { GatewayLlmProxy, ScriptedModelApi } from "@cogni/sandbox-proxy"
 import { Effect, Redacted } from "effect"
@@ -29,7 +30,10 @@ const ask = (socketPath: string, bytes: number): Effect.Effect<number | undefine
 
 const program = Effect.gen(function* () {
   const upstream = yield* ScriptedModelApi.acquire({ script: ScriptedModelApi.steps([{ _tag: "Answer" }]) })
-  const proxy = yield* GatewayLlmProxy.make({ url: upstream.url, key: Redacted.make("no-key-of-anybody") })
+  const proxy = yield* GatewayLlmProxy.make({
+    url: upstream.url,
+    key: Redacted.make("no-key-of-anybody")
+  }).pipe(Effect.provide(UsageObserver.layerNone))
   const endpoint = yield* proxy.acquire({
     runId: yield* RunId.generate,
     llm: {

@@ -8,6 +8,7 @@ import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
@@ -154,12 +155,12 @@ const proxyOf = ({ gatewayImage, proxyImage }: Asked) =>
                 key: Redacted.make(key),
                 carrier: "container",
                 image: gatewayImage
-              })
+              }).pipe(Layer.provide(UsageObserver.layerNone))
             : NginxLlmProxy.layer({
                 image: proxyImage,
                 upstream: { type: "host", url: url },
                 key: Redacted.make(key)
-              })
+              }).pipe(Layer.provide(UsageObserver.layerNone))
         )
       )
 

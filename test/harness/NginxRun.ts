@@ -12,6 +12,7 @@ import { type LlmEndpoint, socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import { type LlmIdentity, supervisor } from "@cogni/sandbox-core/SandboxSpec"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
@@ -134,7 +135,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     image: Images.proxy,
     upstream: { type: "host", url: options.url ?? `${upstream.url}${options.basePath ?? ""}` },
     key: Redacted.make(options.key ?? key)
-  }).pipe(Effect.provideService(ContainerRuntime, runtime))
+  }).pipe(Effect.provide(UsageObserver.layerNone), Effect.provideService(ContainerRuntime, runtime))
   const endpoint = yield* proxy.acquire(
     LlmProxyContract.requestOf(runId, {
       llm: {

@@ -2,6 +2,7 @@
  * Tasks over real Docker: the provider, the AI SDK on the run's own socket, the real gateway, and a scripted model.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
@@ -100,7 +101,9 @@ export const layer = <E = never, R = never>(
     Layer.provideMerge(GrantStore.layerMemory),
     Layer.provideMerge(
       RunHarness.layer(
-        GatewayLlmProxy.layer({ url: upstreamUrl, key: Redacted.make(key), image: Images.gateway })
+        GatewayLlmProxy.layer({ url: upstreamUrl, key: Redacted.make(key), image: Images.gateway }).pipe(
+          Layer.provide(UsageObserver.layerNone)
+        )
       )
     )
   )

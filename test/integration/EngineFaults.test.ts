@@ -19,6 +19,7 @@ import {
 } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import { ContainerRuntimeFaults, LlmProxyFaults, WorkspaceFaults } from "../harness/faults/Fault.ts"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
@@ -319,7 +320,7 @@ const runnerAt = (options: {
         image: Images.proxy,
         upstream: { type: "host", url: url },
         key: Redacted.make(HostProcess.key)
-      })
+      }).pipe(Layer.provide(UsageObserver.layerNone))
     )
   )
   return SandboxRunner.layer.pipe(

@@ -6,6 +6,7 @@ import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
@@ -49,7 +50,10 @@ const gateways = () =>
 for (const carrier of ["auto", "directory", "container"] as const) {
   LlmProxyContract.suite(
     `gateway, ${carrier}, on Docker`,
-    GatewayLlmProxy.layer(options(carrier)).pipe(Layer.provideMerge(DockerContainerRuntime.layer())),
+    GatewayLlmProxy.layer(options(carrier)).pipe(
+      Layer.provide(UsageObserver.layerNone),
+      Layer.provideMerge(DockerContainerRuntime.layer())
+    ),
     {
       leftovers: (runId) => Effect.flatMap(ContainerRuntime, (runtime) => runtime.leftovers(runId)),
       ...(carrier === "container"
@@ -80,7 +84,9 @@ class Upstream extends Context.Service<Upstream, ModelApi.ModelApi>()("test/Gate
 }
 
 const proxy = Layer.unwrap(
-  Effect.map(Upstream, ({ url }) => GatewayLlmProxy.layer(options("container", url)))
+  Effect.map(Upstream, ({ url }) =>
+    GatewayLlmProxy.layer(options("container", url)).pipe(Layer.provide(UsageObserver.layerNone))
+  )
 )
 
 const asked = (model: string) =>
@@ -198,7 +204,10 @@ describe("the end of a gateway with sockets in a container", () => {
       const scope = yield* Scope.make()
       const before = gateways().length
       const context = yield* Layer.buildWithScope(
-        GatewayLlmProxy.layer(options("container")).pipe(Layer.provide(DockerContainerRuntime.layer())),
+        GatewayLlmProxy.layer(options("container")).pipe(
+          Layer.provide(UsageObserver.layerNone),
+          Layer.provide(DockerContainerRuntime.layer())
+        ),
         scope
       )
       const acquired = yield* LlmProxy.use((service) =>

@@ -5,6 +5,7 @@
  */
 import { assert, layer } from "@effect/vitest"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import { Context, Duration, Effect, Fiber, Layer, Redacted } from "effect"
 import * as Images from "../harness/Images.ts"
@@ -24,7 +25,7 @@ const proxy = (carrier: "directory" | "container") =>
         key: Redacted.make("sk-planted-2c81-beside-a-flood"),
         carrier,
         image: Images.gateway
-      })
+      }).pipe(Layer.provide(UsageObserver.layerNone))
     )
   )
 

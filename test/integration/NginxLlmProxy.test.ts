@@ -12,6 +12,7 @@ import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
@@ -83,7 +84,7 @@ LlmProxyContract.suite(
     image: Images.proxy,
     upstream: { type: "host", url: "http://127.0.0.1:4000" },
     key: Redacted.make(NginxRun.key)
-  }).pipe(Layer.provideMerge(DockerContainerRuntime.layer())),
+  }).pipe(Layer.provide(UsageObserver.layerNone), Layer.provideMerge(DockerContainerRuntime.layer())),
   {
     leftovers: (runId) => Effect.flatMap(ContainerRuntime, (runtime) => runtime.leftovers(runId)),
     kill: (runId) => Effect.sync(() => docker("kill", "--signal", "KILL", `cogni-${runId}-proxy`))
@@ -325,7 +326,7 @@ describe("NginxLlmProxy, on Docker, one proxy per test", () => {
         upstream: { type: "host", url: "http://127.0.0.1:1" },
         key: Redacted.make(NginxRun.key),
         auditBytesMax: 2000
-      })
+      }).pipe(Effect.provide(UsageObserver.layerNone))
       const endpoint = yield* proxy.acquire(LlmProxyContract.requestOf(runId, { llm: named, directory }))
       yield* endpoint.ready
       docker(
@@ -519,7 +520,7 @@ describe("NginxLlmProxy, on Docker, one proxy per test", () => {
         image: Images.proxy,
         upstream: { type: "container", url: `http://${name}:4000/base`, networkName: network },
         key: Redacted.make(NginxRun.key)
-      })
+      }).pipe(Effect.provide(UsageObserver.layerNone))
       const endpoint = yield* proxy.acquire(LlmProxyContract.requestOf(runId, { llm: named }))
       yield* endpoint.ready
       const client =

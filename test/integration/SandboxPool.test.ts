@@ -9,6 +9,7 @@ import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
@@ -27,7 +28,9 @@ class Upstream extends Context.Service<Upstream, ModelApi.ModelApi>()("test/Pool
 }
 
 const proxy = Layer.unwrap(
-  Effect.map(Upstream, ({ url }) => GatewayLlmProxy.layer({ url, key: Redacted.make(key) }))
+  Effect.map(Upstream, ({ url }) =>
+    GatewayLlmProxy.layer({ url, key: Redacted.make(key) }).pipe(Layer.provide(UsageObserver.layerNone))
+  )
 )
 
 /** Everything that a program can read about itself and its surroundings, without what differs between any two runs. */

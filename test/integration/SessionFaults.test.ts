@@ -7,6 +7,7 @@
  */
 import { assert, describe, it, layer } from "@effect/vitest"
 import type { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
@@ -154,7 +155,9 @@ layer(RunHarness.layer(), options)("a caller that gives up", (it) => {
 
 const proxy = Layer.unwrap(
   Effect.map(DemoUpstream.acquire(), ({ url }) =>
-    GatewayLlmProxy.layer({ url: url, key: Redacted.make("no-key-of-anybody") })
+    GatewayLlmProxy.layer({ url: url, key: Redacted.make("no-key-of-anybody") }).pipe(
+      Layer.provide(UsageObserver.layerNone)
+    )
   )
 )
 

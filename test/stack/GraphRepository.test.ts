@@ -1,6 +1,7 @@
 /** A graph run with a repository: clone before the run, delivery after it, and the outcome in the answer. */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
@@ -60,7 +61,9 @@ const stage = Effect.gen(function* () {
     )
   )
   const graphs = GraphHarness.layer(
-    GatewayLlmProxy.layer({ url: model.url, key: Redacted.make("sk-planted"), image: Images.gateway }),
+    GatewayLlmProxy.layer({ url: model.url, key: Redacted.make("sk-planted"), image: Images.gateway }).pipe(
+      Layer.provide(UsageObserver.layerNone)
+    ),
     { agents },
     Layer.provideMerge(RelayRepositories.layer({ hostOrigins: true }), relay)
   )

@@ -10,6 +10,7 @@ import { dirname } from "node:path"
 import type * as RunResult from "@cogni/sandbox-core/RunResult"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as Images from "../harness/Images.ts"
@@ -24,7 +25,9 @@ class Ledger extends Context.Service<Ledger, LiteLlm.LiteLlm>()("test/Ledger") {
 
 const proxy = Layer.unwrap(
   Effect.map(Ledger, ({ masterKey, url }) =>
-    GatewayLlmProxy.layer({ url, key: Redacted.make(masterKey), requestsPerSecondMax: 10_000 })
+    GatewayLlmProxy.layer({ url, key: Redacted.make(masterKey), requestsPerSecondMax: 10_000 }).pipe(
+      Layer.provide(UsageObserver.layerNone)
+    )
   )
 )
 

@@ -1,6 +1,7 @@
 /** The official clients of OpenAI, Anthropic and MCP, unchanged, in a sealed container. */
 import { assert, it } from "@effect/vitest"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import { Context, Effect, Layer, Redacted } from "effect"
@@ -24,7 +25,7 @@ const proxyLayer = (carrier: "directory" | "container") =>
         carrier,
         image: Images.gateway,
         tools: [CurrentTime.tool]
-      })
+      }).pipe(Layer.provide(UsageObserver.layerNone))
     )
   )
 

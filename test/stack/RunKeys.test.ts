@@ -9,6 +9,7 @@ import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRunt
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as IdentityCheck from "@cogni/sandbox-proxy/IdentityCheck"
@@ -98,7 +99,7 @@ const proxy = Layer.unwrap(
       runKeys: { keys },
       prices,
       carrier: "directory"
-    })
+    }).pipe(Layer.provide(UsageObserver.layerNone))
   })
 )
 
@@ -171,7 +172,7 @@ const sendAll = Effect.fnUntraced(function* (
     prices,
     requestsPerSecondMax: 10_000,
     shardsMax: 1
-  }).pipe(Effect.provide(MemoryContainerRuntime.layer()))
+  }).pipe(Effect.provide([MemoryContainerRuntime.layer(), UsageObserver.layerNone]))
   const run = yield* GatewaySocket.openRun(proxy, { llm })
   const statuses = yield* Effect.forEach(requests, ([, bytes]) => run.send(bytes), { concurrency: 4 })
   yield* run.endpoint.finish

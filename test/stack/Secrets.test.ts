@@ -10,6 +10,7 @@ import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
@@ -57,7 +58,7 @@ const proxyOf = ({ carrier, hasRunKeys = false }: Proxy) =>
             image: Images.proxy,
             upstream: { type: "host", url: url },
             key: Redacted.make(key)
-          })
+          }).pipe(Layer.provide(UsageObserver.layerNone))
         : GatewayLlmProxy.layer({
             url: url,
             // A new key each time: the search covers every key that was used.
@@ -68,7 +69,7 @@ const proxyOf = ({ carrier, hasRunKeys = false }: Proxy) =>
             ...(keys === undefined ? {} : { runKeys: { keys } }),
             // The most verbose setting of the audit.
             auditBodies: "full"
-          })
+          }).pipe(Layer.provide(UsageObserver.layerNone))
     })
   )
 
@@ -243,7 +244,7 @@ for (const proxy of proxies) {
               image: Images.absent,
               upstream: { type: "host", url: "http://127.0.0.1:9" },
               key: Redacted.make(given)
-            })
+            }).pipe(Layer.provide(UsageObserver.layerNone))
           )
         const gateway = (given: string) =>
           Effect.provide(
@@ -253,7 +254,7 @@ for (const proxy of proxies) {
               key: Redacted.make(given),
               carrier: "container",
               image: Images.absent
-            })
+            }).pipe(Layer.provide(UsageObserver.layerNone))
           )
         const runner = yield* SandboxRunner
         const invalid = `${key}\nforged: header`

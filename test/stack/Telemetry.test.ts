@@ -1,5 +1,6 @@
 /** A graph run in OpenTelemetry's exporters: one trace with every phase and every model call, and no secret. */
 import * as RunId from "@cogni/sandbox-core/RunId"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NodeSdk from "@effect/opentelemetry/NodeSdk"
 import { assert, layer } from "@effect/vitest"
@@ -28,7 +29,9 @@ layer(Layer.empty, { excludeTestServices: true })("telemetry", (it) => {
         loggerMergeWithExisting: false,
         logRecordProcessor: new SimpleLogRecordProcessor({ exporter: logs })
       }))
-      const proxy = GatewayLlmProxy.layer({ url, key: Redacted.make(key), image: Images.gateway })
+      const proxy = GatewayLlmProxy.layer({ url, key: Redacted.make(key), image: Images.gateway }).pipe(
+        Layer.provide(UsageObserver.layerNone)
+      )
 
       const { finishedLogs, finishedSpans } = yield* GraphHarness.told(
         GraphHarness.request({ graphId: "sandbox:agent", messages: [{ role: "user", content: said }] }),

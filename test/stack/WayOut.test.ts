@@ -6,6 +6,7 @@ import type { Misconfigured } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import * as RunnerModule from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import { Effect, Layer, Redacted } from "effect"
@@ -32,7 +33,7 @@ const nginx = (url: string) =>
     image: Images.proxy,
     upstream: { type: "host", url },
     key: Redacted.make("sk-made-up")
-  })
+  }).pipe(Layer.provide(UsageObserver.layerNone))
 
 const scripted = Effect.fnUntraced(function* (
   script: readonly [ScriptedModelApi.Step, ...Array<ScriptedModelApi.Step>],
@@ -137,7 +138,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("access to a model", (i
           image: Images.absent,
           upstream: { type: "host", url: "http://127.0.0.1:9" },
           key: Redacted.make("sk-made-up")
-        }),
+        }).pipe(Layer.provide(UsageObserver.layerNone)),
         SandboxRunner.use((runner) => Effect.flip(runner.run(spec)))
       )
       assert.strictEqual(error.reason._tag, "ImageNotFound")
@@ -167,7 +168,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("access to a model", (i
             image: Images.proxy,
             upstream: { type: "container", url: "http://litellm:4000", networkName },
             key: Redacted.make("sk-made-up")
-          }),
+          }).pipe(Layer.provide(UsageObserver.layerNone)),
           SandboxRunner.use((runner) => runner.run(spec))
         )
         assert.strictEqual(result.exitCode, 0)

@@ -7,6 +7,7 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
 import type { Misconfigured, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import type { UsageObserver } from "@cogni/sandbox-core/UsageObserver"
 import type { Workspace } from "@cogni/sandbox-core/Workspace"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
@@ -319,7 +320,7 @@ const between = (
     readonly runKeys: RunKeySettings
     readonly packages: PackageMirrorOptions | undefined
   }
-): Layer.Layer<LlmProxy, Misconfigured | Refusal, ContainerRuntime> =>
+): Layer.Layer<LlmProxy, Misconfigured | Refusal, ContainerRuntime | UsageObserver> =>
   Layer.unwrap(
     Effect.gen(function* () {
       if (proxy === "nginx") {

@@ -1,6 +1,7 @@
 /** Enters the runs of this host into the ledger, and settles those whose process has died. */
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
+import type { UsageObserver } from "@cogni/sandbox-core/UsageObserver"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import type { AccountLimits } from "@cogni/sandbox-ledger/AccountLimits"
 import type { AccountReservations } from "@cogni/sandbox-ledger/AccountReservations"
@@ -33,7 +34,7 @@ export const entered = <E, R>(
   settings: Pick<Settings["Service"], "prices">,
   proxy: Layer.Layer<LlmProxy, E, R>,
   upstream?: string
-): Layer.Layer<LlmProxy, E, R | Ledger> =>
+): Layer.Layer<LlmProxy, E, Exclude<R, UsageObserver> | Ledger> =>
   LedgerLlmProxy.layer(proxy, {
     ...optionsOf(settings),
     ...(upstream === undefined ? {} : { upstream })
@@ -44,7 +45,7 @@ export const limited = <E, R>(
   settings: Pick<Settings["Service"], "prices">,
   limits: AccountLimits | undefined,
   proxy: Layer.Layer<LlmProxy, E, R>
-): Layer.Layer<LlmProxy, E, R | Ledger | AccountReservations> =>
+): Layer.Layer<LlmProxy, E, Exclude<R, UsageObserver> | Ledger | AccountReservations> =>
   limits === undefined
     ? entered(settings, proxy)
     : LedgerLlmProxy.layerLimited(

@@ -11,6 +11,7 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
@@ -161,7 +162,9 @@ const proxyOf = ({ url }: Asked, step: Step) =>
     )
   ).pipe(
     Layer.provide(
-      GatewayLlmProxy.layer({ url, key: Redacted.make("sk-planted-billing"), carrier: "directory" })
+      GatewayLlmProxy.layer({ url, key: Redacted.make("sk-planted-billing"), carrier: "directory" }).pipe(
+        Layer.provide(UsageObserver.layerNone)
+      )
     )
   )
 

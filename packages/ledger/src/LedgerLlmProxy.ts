@@ -21,6 +21,7 @@ import {
 import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Misconfigured, ProxyFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import { Clock, Effect, Layer, Option, Schedule, type Scope, Semaphore } from "effect"
 import * as AccountAdmission from "./AccountAdmission.ts"
 import type { AccountReservations } from "./AccountReservations.ts"
@@ -206,29 +207,31 @@ export const make = Effect.fnUntraced(function* (
   })
 })
 
-/** Puts the runs of a proxy into the ledger. */
+/** Puts the runs of a proxy into the ledger, which hears their usage: the proxy needs no other observer. */
 export const layer = <E, R>(
   proxy: Layer.Layer<LlmProxy, E, R>,
   options: LedgerLlmProxyOptions
-): Layer.Layer<LlmProxy, E, R | Ledger> =>
+): Layer.Layer<LlmProxy, E, Exclude<R, UsageObserver.UsageObserver> | Ledger> =>
   Layer.effect(
     LlmProxy,
     Effect.flatMap(LlmProxy, (inner) => make(inner, options))
-  ).pipe(Layer.provide(proxy))
+  ).pipe(Layer.provide(heard(proxy)))
 
 /** Puts the runs of a proxy into the ledger, and limits what each account may use. */
 export const layerLimited = <E, R>(
   proxy: Layer.Layer<LlmProxy, E, R>,
   options: LedgerLlmProxyOptions,
   accounts: Omit<AccountAdmission.AccountAdmissionOptions, "owner">
-): Layer.Layer<LlmProxy, E, R | Ledger | AccountReservations> =>
+): Layer.Layer<LlmProxy, E, Exclude<R, UsageObserver.UsageObserver> | Ledger | AccountReservations> =>
   Layer.effect(
     LlmProxy,
     Effect.gen(function* () {
       const admission = yield* AccountAdmission.make({ ...accounts, owner: options.owner })
       return yield* make(yield* LlmProxy, options, admission)
     })
-  ).pipe(Layer.provide(proxy))
+  ).pipe(Layer.provide(heard(proxy)))
+
+const heard = <E, R>(proxy: Layer.Layer<LlmProxy, E, R>) => Layer.provide(proxy, UsageObserver.layerNone)
 
 /** A proxy that reads no answers knows no costs, so a limit would mean nothing. */
 const unread = ({ name }: LlmProxyCapabilities): Misconfigured =>

@@ -14,6 +14,7 @@ import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import { InvalidSpec, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { problemsOf, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
@@ -270,7 +271,9 @@ const proxyOf = ({ ledger, registries, upstream }: Host, cacheDirectory: string)
     const { key, ...options } = upstream
     const gateway = GatewayLlmProxy.layer({ ...options, key: Redacted.make(key), packages })
     if (ledger === undefined) return Layer.effect(LlmProxy.LlmProxy, Effect.fail(HostLedger.withoutLedger))
-    return ledger === "none" ? gateway : HostLedger.entered(gateway, ledger, upstream.prices)
+    return ledger === "none"
+      ? Layer.provide(gateway, UsageObserver.layerNone)
+      : HostLedger.entered(gateway, ledger, upstream.prices)
   }
   if (ledger !== undefined && ledger !== "none")
     return Layer.effect(LlmProxy.LlmProxy, Effect.fail(HostLedger.withoutModel))

@@ -23,6 +23,7 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmAccess, LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import type { AuditEntry } from "./AuditEntry.ts"
 import * as AuditChain from "./internal/audit/AuditChain.ts"
@@ -262,12 +263,13 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     }
   })
 
-  return LlmProxy.of({ capabilities, acquire })
+  return yield* UsageObserver.observed(LlmProxy.of({ capabilities, acquire }))
 })
 
 export const layer = (
   options: GatewayLlmProxyOptions
-): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> => Layer.effect(LlmProxy, make(options))
+): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime | UsageObserver.UsageObserver> =>
+  Layer.effect(LlmProxy, make(options))
 
 export type PackageGatewayOptions = Pick<
   GatewayLlmProxyOptions,
@@ -289,7 +291,7 @@ export const layerPackages = (
           acquire: (request) => (request.llm === undefined ? acquire(request) : Effect.fail(withoutModel))
         })
     )
-  )
+  ).pipe(Layer.provide(UsageObserver.layerNone))
 
 const withoutModel = new ProxyFailed({
   detail: "no model is configured",

@@ -16,6 +16,7 @@ import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { named } from "@cogni/sandbox-core/Remedy"
 import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as HostRelay from "./internal/nginx/HostRelay.ts"
 import * as AuditDirectory from "./internal/nginx/AuditDirectory.ts"
 import * as ProxyOutput from "./internal/nginx/ProxyOutput.ts"
@@ -220,16 +221,18 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
     }
   })
 
-  return LlmProxy.of({
-    capabilities: {
-      name: "nginx",
-      upstream: profile.name,
-      inspectsBodies: false,
-      servesHost: false,
-      tools: []
-    },
-    acquire
-  })
+  return yield* UsageObserver.observed(
+    LlmProxy.of({
+      capabilities: {
+        name: "nginx",
+        upstream: profile.name,
+        inspectsBodies: false,
+        servesHost: false,
+        tools: []
+      },
+      acquire
+    })
+  )
 })
 
 const onlyModels = new ProxyFailed({
@@ -239,7 +242,8 @@ const onlyModels = new ProxyFailed({
 
 export const layer = (
   options: NginxLlmProxyOptions
-): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> => Layer.effect(LlmProxy, make(options))
+): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime | UsageObserver.UsageObserver> =>
+  Layer.effect(LlmProxy, make(options))
 
 /** Returns why only the gateway, which reads bodies, can serve a profile. */
 const needsBodies = (

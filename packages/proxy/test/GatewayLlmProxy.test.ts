@@ -4,6 +4,7 @@ import * as Approvals from "@cogni/sandbox-core/Approvals"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import { Deferred, Effect, Fiber, Layer, Logger, Record, Redacted } from "effect"
 import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import * as net from "node:net"
@@ -21,6 +22,7 @@ const inMemory = Effect.provide(Effect.service(Approvals.Approvals), Approvals.l
 LlmProxyContract.suite(
   "gateway, in process",
   GatewayLlmProxy.layer({ url: "http://127.0.0.1:4000", key: Redacted.make(Gateway.key) }).pipe(
+    Layer.provide(UsageObserver.layerNone),
     Layer.provide(MemoryContainerRuntime.layer())
   ),
   {
@@ -73,7 +75,9 @@ describe("GatewayLlmProxy", () => {
     ["127.0.0.1:4000", "GatewayLlmProxy.url is"]
   ] as const)("refuses the URL %s once, when the layer is built", ([url, says]) =>
     Effect.gen(function* () {
-      const layer = GatewayLlmProxy.layer({ url, key: Redacted.make(Gateway.key) })
+      const layer = GatewayLlmProxy.layer({ url, key: Redacted.make(Gateway.key) }).pipe(
+        Layer.provide(UsageObserver.layerNone)
+      )
       const error = yield* Effect.flip(
         Effect.scoped(Layer.build(Layer.provide(layer, MemoryContainerRuntime.layer())))
       )

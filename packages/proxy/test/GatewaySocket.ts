@@ -7,6 +7,7 @@ import type { LlmEndpoint, LlmObservation, LlmRequest } from "@cogni/sandbox-cor
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import { Effect, Redacted } from "effect"
 import * as Pace from "../../../test/harness/Pace.ts"
 import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
@@ -88,7 +89,9 @@ const build = Effect.fnUntraced(function* (options: Options) {
     script: ScriptedModelApi.steps(options.script ?? [{ _tag: "Answer" }])
   })
   const { llm: _llm, request: _request, script: _script, ...rest } = options
-  const proxy = yield* GatewayLlmProxy.make({ url: upstream.url, key: Redacted.make(key), ...rest })
+  const proxy = yield* GatewayLlmProxy.make({ url: upstream.url, key: Redacted.make(key), ...rest }).pipe(
+    Effect.provide(UsageObserver.layerNone)
+  )
   return { upstream, proxy, ...(yield* openRun(proxy, options)) }
 })
 

@@ -8,6 +8,7 @@ import { type LlmEndpoint, LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import { RunId } from "@cogni/sandbox-core/RunId"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as NginxLlmProxy from "../src/NginxLlmProxy.ts"
 
 const secret = "sk-very-secret-0123456789"
@@ -28,7 +29,10 @@ const proxy = (
     upstream: { type: "host", url: "http://127.0.0.1:4000/v1" },
     key: Redacted.make(secret),
     ...options
-  }).pipe(Layer.provideMerge(MemoryContainerRuntime.layer({ program, images })))
+  }).pipe(
+    Layer.provide(UsageObserver.layerNone),
+    Layer.provideMerge(MemoryContainerRuntime.layer({ program, images }))
+  )
 
 const temporary = Effect.acquireRelease(
   Effect.sync(() => fs.mkdtempSync(path.join(os.tmpdir(), "nginx-"))),

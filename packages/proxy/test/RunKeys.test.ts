@@ -4,6 +4,7 @@ import { Effect, Exit, Fiber, Latch, Layer, Logger, Redacted, Scope } from "effe
 import { TestClock } from "effect/testing"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
 import * as UpstreamKeys from "../src/internal/gateway/UpstreamKeys.ts"
 import * as RunKeyAlias from "../src/internal/keys/RunKeyAlias.ts"
@@ -61,7 +62,7 @@ const gatewayWith = Effect.fnUntraced(function* (
     key: Redacted.make(Gateway.key),
     runKeys: { keys, fallback },
     shardsMax: 1
-  }).pipe(Effect.provide(MemoryContainerRuntime.layer()), Scope.provide(scope))
+  }).pipe(Effect.provide([MemoryContainerRuntime.layer(), UsageObserver.layerNone]), Scope.provide(scope))
   return { keys, proxy, upstream, close: Scope.close(scope, Exit.void) }
 })
 
@@ -167,7 +168,7 @@ describe("a gateway with a key for each run", () => {
           key: Redacted.make("k"),
           profile: "openai",
           runKeys: { keys }
-        }).pipe(Effect.provide(MemoryContainerRuntime.layer()))
+        }).pipe(Effect.provide([MemoryContainerRuntime.layer(), UsageObserver.layerNone]))
       )
       assert.include(error.message, "only LiteLLM issues keys")
     })

@@ -1,6 +1,7 @@
 /** A faulty shard ends alone: its runs fail with a message, their audits are closed, and other runs continue. */
 import { assert, describe, it } from "@effect/vitest"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import { Effect, Logger, Redacted } from "effect"
 import * as net from "node:net"
 import * as AuditLog from "../src/AuditLog.ts"
@@ -221,7 +222,7 @@ describe("a shard", () => {
           key: Redacted.make(Gateway.key),
           certificateAuthorities: [(() => "not plain data") as never]
         }),
-        MemoryContainerRuntime.layer()
+        [MemoryContainerRuntime.layer(), UsageObserver.layerNone]
       )
       for (const _ of [1, 2]) {
         const error = yield* Effect.flip(Gateway.begin(gateway))

@@ -1,5 +1,6 @@
 /** Runs an agent as a graph does: through the provider, in a container, behind the gateway, with a scripted model. */
 import { RunId } from "@cogni/sandbox-core/RunId"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
@@ -77,7 +78,9 @@ export const work = Effect.fnUntraced(function* (
     end: (now) => (read = now.end())
   })
   const runner = RunHarness.layer(
-    GatewayLlmProxy.layer({ url: upstream.url, key: Redacted.make(key), image: Images.gateway })
+    GatewayLlmProxy.layer({ url: upstream.url, key: Redacted.make(key), image: Images.gateway }).pipe(
+      Layer.provide(UsageObserver.layerNone)
+    )
   )
   const provider = SandboxGraphProvider.layer({
     enabled: true,

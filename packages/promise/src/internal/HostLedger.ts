@@ -2,6 +2,7 @@
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { Misconfigured, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import type { UsageObserver } from "@cogni/sandbox-core/UsageObserver"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as LedgerLlmProxy from "@cogni/sandbox-ledger/LedgerLlmProxy"
@@ -29,7 +30,7 @@ export const entered = <E, R>(
   proxy: Layer.Layer<LlmProxy, E, R>,
   ledger: Layer.Layer<Ledger, { readonly message: string }>,
   prices?: Prices
-): Layer.Layer<LlmProxy, E | StoreUnavailable, R> =>
+): Layer.Layer<LlmProxy, E | StoreUnavailable, Exclude<R, UsageObserver>> =>
   LedgerLlmProxy.layer(proxy, {
     host: HostOwner.machineName(),
     owner: ResourceLabels.formatOwner(HostOwner.self()),
