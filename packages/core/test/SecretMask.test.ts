@@ -21,6 +21,14 @@ const credentials: ReadonlyArray<string> = [
   ...["xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-"].map((prefix) => `${prefix}123-${letters}`),
   `AIza${letters.slice(0, 35)}`,
   `npm_${letters.slice(0, 36)}`,
+  ...["sk_live_", "rk_live_"].map((prefix) => `${prefix}${letters.slice(0, 24)}`),
+  `hf_${letters.slice(0, 34)}`,
+  `SG.${letters.slice(0, 22)}.${letters}`,
+  `glrt-${letters.slice(0, 20)}`,
+  `xapp-1-A123-${letters}`,
+  `eyJ${letters}.eyJ${letters}.${letters}_-`,
+  `Bearer ${letters}/+~=`.slice(0, -1),
+  `bearer eyJ${letters}.eyJ${letters}.${letters}`,
   `cgs_${letters}abc`,
   `cgi_${letters}abc`
 ]

@@ -47,6 +47,15 @@ const forms: ReadonlyArray<Form> = [
     bodyMin: 10
   })),
   { prefix: "AIza", body: "[\\w-]", bodyMin: 30 },
+  // Stripe, Hugging Face, SendGrid, runners of GitLab, apps of Slack.
+  ...["sk_live_", "rk_live_"].map((prefix) => ({ prefix, body: "[A-Za-z0-9]", bodyMin: 16 })),
+  { prefix: "hf_", body: "[A-Za-z0-9]", bodyMin: 30, isWord: true },
+  { prefix: "SG.", body: "[\\w.-]", bodyMin: 40, isWord: true },
+  { prefix: "glrt-", body: "[\\w.-]", bodyMin: 20 },
+  { prefix: "xapp-", body: "[A-Za-z0-9-]", bodyMin: 20 },
+  // A signed token: base64 of a JSON object, and of two more parts.
+  { prefix: "eyJ", body: "[\\w.-]", bodyMin: 60, isWord: true },
+  ...["Bearer ", "bearer "].map((prefix) => ({ prefix, body: "[\\w.~+/-]", bodyMin: 20, isWord: true })),
   { prefix: "npm_", body: "[A-Za-z0-9]", bodyMin: 30 },
   // A grant's token, and the secret of a sign-in.
   ...["cgs_", "cgi_"].map((prefix) => ({ prefix, body: "[\\w-]", bodyMin: 30 }))
@@ -134,12 +143,12 @@ const formRules = (): Rules => {
         privateKey,
         ...forms.map(
           ({ body, bodyMin, isWord, prefix }) =>
-            `${isWord === true ? "(?<![A-Za-z0-9])" : ""}${prefix}${body}{${bodyMin},}`
+            `${isWord === true ? "(?<![A-Za-z0-9])" : ""}${prefix.replace(".", "\\.")}${body}{${bodyMin},}`
         )
       ].join("|"),
       "gu"
     ),
-    word: /[\w.-]*$/u,
+    word: /(?:[Bb]earer )?[\w.~+/-]*$/u,
     mayBegin: (text, from) => {
       if (!starts.has(text.slice(from, from + startChars))) return false
       const begun = text.slice(from)
