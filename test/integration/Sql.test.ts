@@ -10,6 +10,8 @@ import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
 import * as SqlApprovals from "@cogni/sandbox-sql/SqlApprovals"
 import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
 import { ConnectionStoreContract } from "@cogni/sandbox-connections/testing"
+import { keyOf, ThreadId } from "@cogni/sandbox-graph-provider/threads/Thread"
+import { ThreadStore } from "@cogni/sandbox-graph-provider/threads/ThreadStore"
 import * as SqlThreadStore from "@cogni/sandbox-sql/SqlThreadStore"
 import * as SqlConnectionStore from "@cogni/sandbox-sql/SqlConnectionStore"
 import { GrantStoreContract, ThreadStoreContract } from "@cogni/sandbox-graph-provider/testing"
@@ -17,7 +19,7 @@ import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
-import { Context, Duration, Effect, Layer } from "effect"
+import { Clock, Context, Duration, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import { readdirSync } from "node:fs"
 import { createServer } from "node:net"
@@ -98,6 +100,27 @@ layer(Server.layer, { excludeTestServices: true })("a shared database", (it) => 
       )
       const ids = yield* Effect.all([begun, begun, begun, begun], { concurrency: "unbounded" })
       assert.strictEqual(new Set(ids).size, 1)
+    })
+  )
+
+  it.effect("keeps the hold of a thread from a host whose clock is an hour ahead", () =>
+    Effect.gen(function* () {
+      const address = yield* (yield* Server).database("clocks")
+      const store = Context.get(
+        yield* Layer.build(Layer.provide(SqlThreadStore.layer, Database.layer(address))),
+        ThreadStore
+      )
+      const name = { billingAccountId: "acct", threadId: ThreadId.make("t") }
+      const key = yield* keyOf(name)
+      yield* store.claim(name, { key, holder: "here" }, 1)
+      const clock = yield* Clock.Clock
+      const ahead: Clock.Clock = Object.assign(Object.create(clock), {
+        currentTimeMillisUnsafe: () => clock.currentTimeMillisUnsafe() + 3_600_000,
+        currentTimeMillis: Effect.map(clock.currentTimeMillis, (millis) => millis + 3_600_000)
+      })
+      const there = Effect.flip(store.claimKnown({ key, holder: "there" }))
+      assert.strictEqual((yield* Effect.provideService(there, Clock.Clock, ahead))._tag, "ThreadBusy")
+      yield* store.renew({ key, holder: "here" })
     })
   )
 

@@ -36,15 +36,27 @@ const namesMax = 500
 /** Largest value of the column. */
 const turnNumberMax = 2 ** 31 - 1
 
-const times = Effect.map(Clock.currentTimeMillis, (millis) => ({
-  now: isoOf(millis),
-  until: isoOf(millis + holdSeconds * 1000)
-}))
-
 /** Requires the tables, which {@link layer} creates. */
 const make = Effect.gen(function* () {
   const sql = yield* SqlClient
   const [store] = yield* database.again(sql<Row>`SELECT id FROM cogni_threads_store`)
+
+  /**
+   * The time of the database, because hosts compare the holds of each other: a host whose clock is ahead would see them
+   * as ended. The processes that share a file of SQLite have the clock of one host.
+   */
+  const millisNow = sql.onDialectOrElse({
+    pg: () =>
+      Effect.map(
+        sql<Row>`SELECT floor(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint::text AS millis`,
+        ([row]) => Number(row?.["millis"])
+      ),
+    orElse: () => Clock.currentTimeMillis
+  })
+  const times = Effect.map(database.again(millisNow), (millis) => ({
+    now: isoOf(millis),
+    until: isoOf(millis + holdSeconds * 1000)
+  }))
 
   /** Creates accounts' threads one after another in PostgreSQL, so that they count each other. */
   const locked = (account: string) =>
