@@ -4,7 +4,7 @@ import * as ThreadFiles from "@cogni/sandbox-graph-provider/threads/ThreadFiles"
 import * as ThreadStore from "@cogni/sandbox-graph-provider/threads/ThreadStore"
 import * as Threads from "@cogni/sandbox-graph-provider/threads/Threads"
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Layer, Scope } from "effect"
+import { Deferred, Effect, Exit, Fiber, Layer, Scope } from "effect"
 import * as Await from "../../../test/harness/Await.ts"
 import { answering, envelope, lasting, question, serve } from "./ServerWorld.ts"
 
@@ -22,8 +22,9 @@ const waiting = Effect.gen(function* () {
 })
 
 /** Threads that are free when a run is checked, and taken by another turn when it starts, until `free` is set. */
-const takenMeanwhile = () => {
+const takenMeanwhile = (timesMax = Infinity, until: Effect.Effect<void> = Effect.void) => {
   let opened = 0
+  let taken = 0
   let isFree = false
   const layer = Layer.effect(
     Threads.Threads,
@@ -31,7 +32,9 @@ const takenMeanwhile = () => {
       ...all,
       open: (asked: Parameters<typeof all.open>[0]) =>
         Effect.suspend(() =>
-          opened++ % 2 === 1 && !isFree ? Effect.fail(new ThreadBusy({ retrySeconds: 30 })) : all.open(asked)
+          opened++ % 2 === 1 && !isFree && taken++ < timesMax
+            ? Effect.andThen(until, Effect.fail(new ThreadBusy({ retrySeconds: 30 })))
+            : all.open(asked)
         )
     }))
   ).pipe(
@@ -197,6 +200,28 @@ describe("a run that is started without a reader", () => {
       assert.deepStrictEqual([status, body.isRepeated], [202, false])
       yield* world.left(body.runId)
       assert.strictEqual((yield* one.get(`${path}/${body.runId}`)).body.status, "succeeded")
+    })
+  )
+
+  it.effect("is decided by its own grant, if the start that it waited for is refused", () =>
+    Effect.gen(function* () {
+      const [reached, refuse] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+      const until = Effect.andThen(Deferred.succeed(reached, undefined), Deferred.await(refuse))
+      const world = yield* serve({ program: answering("Lima"), threads: takenMeanwhile(1, until).layer })
+      const [one, other] = [yield* world.caller(), yield* world.caller()]
+      const body = { ...question, threadId: "t", remember: true }
+      const first = yield* Effect.forkChild(one.send(path, body, key("k")), { startImmediately: true })
+      yield* Deferred.await(reached)
+      const second = yield* Effect.forkChild(other.send(path, body, key("k")), { startImmediately: true })
+      // Other answers have come since, so that the second request most likely waits.
+      for (let n = 0; n < 5; n++) yield* one.get(path)
+      yield* Deferred.succeed(refuse, undefined)
+      const refused = yield* Fiber.join(first)
+      assert.deepStrictEqual([refused.status, refused.body.error?.reason], [429, "ThreadBusy"])
+      assert.isNotNull(refused.headers.get("retry-after"))
+      const started = yield* Fiber.join(second)
+      assert.deepStrictEqual([started.status, started.body.isRepeated], [202, false])
+      yield* world.left(started.body.runId)
     })
   )
 

@@ -7,7 +7,7 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
-import { Deferred, Effect, Stream } from "effect"
+import { Cause, Deferred, Effect, Exit, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { CurrentGrant } from "./Authentication.ts"
 import * as Problem from "./Problem.ts"
@@ -36,6 +36,13 @@ export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
     if (here !== undefined) return here.isDetached === true && here.billingAccountId === billingAccountId
     const record = yield* store.describe(runId).pipe(Effect.catch(Problem.storeUnavailable))
     return record !== undefined && RunView.accountOf(record) === billingAccountId
+  })
+
+  /** Waits for starts of the same run. If they are refused, this one is not their repetition: it has its own grant. */
+  const isRepeatOf = Effect.fnUntraced(function* (runId: RunId) {
+    for (let before = undecided.get(runId); before !== undefined; before = undecided.get(runId))
+      if (Exit.isSuccess(yield* Effect.exit(Deferred.await(before)))) return true
+    return yield* isStarted(runId)
   })
 
   /** Fails if a run ended before it had a record: nothing else would ever tell why. */
@@ -72,7 +79,14 @@ export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
       yield* run.closed
     }).pipe(
       Effect.scoped,
-      Effect.catchCause((cause) => Effect.andThen(Deferred.failCause(decision, cause), decided)),
+      Effect.catchCause((cause) =>
+        Effect.flatMap(Deferred.failCause(decision, cause), (isDecision) =>
+          // Its caller has the answer, so that only the log can say what happened since.
+          isDecision || Cause.hasInterruptsOnly(cause)
+            ? decided
+            : Effect.andThen(Effect.logError(`${runId} failed unexpectedly after its start`, cause), decided)
+        )
+      ),
       Effect.forkIn(scope, { startImmediately: true })
     )
     return Deferred.await(decision)
@@ -81,10 +95,7 @@ export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
   return Effect.fn("SandboxServer.startRun")(function* (asked: StartAsked) {
     const run = yield* read(asked)
     const { runId } = run.context
-    const before = asked.idempotencyKey === undefined ? undefined : undecided.get(runId)
-    if (before !== undefined) yield* Deferred.await(before)
-    const isRepeated =
-      before !== undefined || (asked.idempotencyKey !== undefined && (yield* isStarted(runId)))
+    const isRepeated = asked.idempotencyKey !== undefined && (yield* isRepeatOf(runId))
     if (!isRepeated) yield* yield* begin(run)
     return HttpServerResponse.jsonUnsafe(
       { runId, isRepeated },
