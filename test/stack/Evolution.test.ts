@@ -89,15 +89,19 @@ const world = Effect.fnUntraced(function* (name: string, files: Readonly<Record<
 const merge = (path: string, branch: string) =>
   GitOrigin.git(path, "update-ref", "refs/heads/main", `refs/heads/${branch}`)
 
-/** Commits on top of `main`. */
-const commit = Effect.fnUntraced(function* (path: string, change: (work: string) => void) {
+/** Commits on top of a branch, and pushes it to a repository (default: of the same name, to the same). */
+const commit = Effect.fnUntraced(function* (
+  path: string,
+  change: (work: string) => void,
+  { branch, to }: { readonly branch: string; readonly to: string } = { branch: "main", to: path }
+) {
   const work = mkdtempSync(join(tmpdir(), "cogni-work-"))
   yield* Effect.gen(function* () {
-    yield* GitOrigin.git(work, "clone", "-q", path, ".")
+    yield* GitOrigin.git(work, "clone", "-q", "--branch", branch, path, ".")
     change(work)
     yield* GitOrigin.git(work, "add", "--all")
     yield* GitOrigin.git(work, "commit", "-q", "-m", "change")
-    yield* GitOrigin.git(work, "push", "-q", "origin", "main")
+    yield* GitOrigin.git(work, "push", "-q", to, branch)
   }).pipe(Effect.ensuring(Effect.sync(() => rmSync(work, { recursive: true, force: true }))))
 })
 
@@ -192,6 +196,22 @@ it.layer(layers, { excludeTestServices: true })("evolution", (it) => {
         assert.notInclude(first?.tools ?? [], "write")
         assert.include(first?.tools ?? [], "read")
       })
+  )
+
+  it.effect("a branch that has more than the change gets no pull request", () =>
+    Effect.gen(function* () {
+      const { api } = yield* Stage
+      const first = yield* world("first")
+      const { branch } = (yield* first.send("/api/v1/skills", rhyme)).body
+      const second = yield* world("second")
+      yield* commit(first.path, (work) => writeFileSync(join(work, "more.yml"), "on: push\n"), {
+        branch,
+        to: second.path
+      })
+      const answer = yield* second.send("/api/v1/skills", rhyme)
+      assert.deepStrictEqual([answer.status, answer.body.error?.reason], [409, "BranchTaken"])
+      assert.isFalse(api.pulls.some(({ repository }) => repository === "acme/second"))
+    })
   )
 
   for (const { agent, model } of [ClaudeCode.row, Codex.rowOfCodeMode]) {

@@ -115,45 +115,51 @@ const delivered = Effect.fnUntraced(function* <E, R, E2, R2>(
   // Otherwise a filter or an ignore rule of the repository has changed what is committed.
   if (checked.commits !== 1 || checked.paths !== changes.length) return yield* ignored(changes)
   const { baseBranch, branch } = clone
-  const pushed = yield* relay.push(checked).pipe(
-    Effect.catchIf(isTaken, () =>
-      Effect.as(sameOn(clone, changes, request.verify), {
-        checked,
-        branch,
-        tip: checked.tip,
-        unchanged: true
-      })
+  const pushed = yield* relay
+    .push(checked)
+    .pipe(
+      Effect.catchIf(isTaken, () =>
+        Effect.map(tipOfSame(clone, changes), (tip) => ({ checked, branch, tip, unchanged: undefined }))
+      )
     )
-  )
-  const pullRequest = yield* relay.openPullRequest(pushed, request.pullRequest)
+  const pullRequest =
+    pushed.unchanged === undefined
+      ? yield* Effect.filterOrFail(
+          relay.findPullRequest({ ...pushed, unchanged: true }),
+          (found) => found !== undefined,
+          () => taken(branch)
+        )
+      : yield* relay.openPullRequest(pushed, request.pullRequest)
   return { _tag: "Proposed", baseBranch, branch, tip: pushed.tip, pullRequest } satisfies Proposed
 })
 
-/** The branch exists with another tree, because the base has moved: its files decide whether it is this proposal. */
-const sameOn = Effect.fnUntraced(function* <E, R>(
+/**
+ * The branch exists with another tree: because the base has moved, or because it has more than the change. Returns its
+ * tip if it has the change. Its pull request is found if it is open, and none is opened: the rest was not checked.
+ */
+const tipOfSame = Effect.fnUntraced(function* (
   { branch, request: { url } }: Clone,
-  changes: ReadonlyArray<Change>,
-  verify: (files: Files<FileRefused>) => Effect.Effect<void, E, R>
+  changes: ReadonlyArray<Change>
 ) {
   const relay = yield* GitRelay
   const runId = yield* RunId.generate
-  yield* Effect.scoped(
+  return yield* Effect.scoped(
     Effect.gen(function* () {
       const clone = yield* relay.clone({ runId, url, baseBranch: branch })
       yield* relay.discard(runId)
       const files = yield* filesOf(clone)
       const left = yield* changed(files, changes)
-      if (left.length > 0) {
-        return yield* new ProposalRefused({
-          problem: "branch_taken",
-          detail: `the branch ${branch} exists, with other content`,
-          remedy: "Merge or close its pull request, delete the branch, and try again"
-        })
-      }
-      yield* verify(files)
+      return left.length > 0 ? yield* taken(branch) : clone.baseCommit
     })
   )
 })
+
+const taken = (branch: BranchName) =>
+  new ProposalRefused({
+    problem: "branch_taken",
+    detail: `the branch ${branch} exists, with other content`,
+    remedy: "Merge or close its pull request, delete the branch, and try again"
+  })
 
 const isTaken = (error: unknown): error is GitRelayError =>
   error instanceof GitRelayError &&

@@ -186,6 +186,8 @@ export class GitRelay extends Context.Service<
       pushed: Pushed,
       text?: PullRequestText
     ) => Effect.Effect<PullRequest, GitRelayError>
+    /** Returns the pull request that is open for the branch, if there is one. */
+    readonly findPullRequest: (pushed: Pushed) => Effect.Effect<PullRequest | undefined, GitRelayError>
     /** Drops a run: when its scope closes, or immediately if the scope is already closed. */
     readonly discard: (runId: RunId) => Effect.Effect<void, GitRelayError>
     /** Runs that are not delivered yet, oldest first. */
@@ -206,6 +208,7 @@ export const layerNoop: Layer.Layer<GitRelay> = Layer.succeed(GitRelay, {
   patch: () => refuse("patch"),
   push: () => refuse("push"),
   openPullRequest: () => refuse("openPullRequest"),
+  findPullRequest: () => refuse("openPullRequest"),
   discard: () => refuse("discard"),
   kept: refuse("kept")
 })

@@ -97,6 +97,8 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
       CommitCheck.check(collected).pipe(operation("check", collected.clone.request.runId)),
     patch: (checked) => Delivery.patch(checked).pipe(operation("patch", checked.clone.request.runId)),
     push: (checked) => Delivery.push(checked).pipe(operation("push", checked.clone.request.runId)),
+    findPullRequest: (pushed) =>
+      Delivery.findPullRequest(pushed).pipe(operation("openPullRequest", pushed.checked.clone.request.runId)),
     openPullRequest: (pushed, text = {}) =>
       Delivery.openPullRequest(pushed, text).pipe(
         operation("openPullRequest", pushed.checked.clone.request.runId)

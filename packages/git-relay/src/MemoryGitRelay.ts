@@ -281,6 +281,12 @@ const makeRelay = (
         run.stage = "settled"
         return Effect.succeed({ url: `${clone.request.url}/pull/${number}`, number, existing })
       }),
+    findPullRequest: ({ branch, checked: { clone } }) =>
+      step("openPullRequest", clone, () => {
+        const number = origins.get(clone.request.url)!.pullRequests.get(branch)
+        const url = `${clone.request.url}/pull/${number}`
+        return Effect.succeed(number === undefined ? undefined : { url, number, existing: true })
+      }),
     discard: (runId) =>
       Effect.sync(() => {
         const run = runs.get(runId)

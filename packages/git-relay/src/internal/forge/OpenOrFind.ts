@@ -45,7 +45,7 @@ export const openOrFind = (
     )
   })
 
-const late = () =>
+export const late = () =>
   new PullRequestFailed({
     detail: `the forge did not answer within ${openSecondsMax} s`,
     remedy: `Try again (${named("GitRelay.reopen")})`,

@@ -1,11 +1,11 @@
 /** Delivers commits that passed the policy: to a branch, a pull request or a patch. */
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
-import { Effect } from "effect"
+import { Duration, Effect } from "effect"
 import type { Checked, Pushed, PullRequestText as Text } from "../../GitRelay.ts"
 import { PullRequestFailed, PushRefused } from "../../GitRelayError.ts"
 import * as PullRequestText from "../forge/PullRequestText.ts"
 import { PullRequests } from "../../forge/PullRequests.ts"
-import { openOrFind } from "../forge/OpenOrFind.ts"
+import { late, openOrFind, openSecondsMax } from "../forge/OpenOrFind.ts"
 import { isLocal } from "../../Refs.ts"
 import * as GitObject from "../git/GitObject.ts"
 import * as GitObjects from "../git/GitObjects.ts"
@@ -76,6 +76,17 @@ export const openPullRequest = Effect.fnUntraced(function* (pushed: Pushed, text
   )
   yield* (yield* RelayContext).runs.settle(clone.request.runId)
   return pullRequest
+}, Effect.scoped)
+
+export const findPullRequest = Effect.fnUntraced(function* ({ branch, checked: { clone } }: Pushed) {
+  const { baseBranch, request } = clone
+  if (isLocal(request.url)) return undefined
+  const found = yield* (yield* PullRequests)
+    .find({ url: request.url, baseBranch, branch })
+    .pipe(
+      Effect.timeoutOrElse({ duration: Duration.seconds(openSecondsMax), orElse: () => Effect.fail(late()) })
+    )
+  return found === undefined ? undefined : { ...found, existing: true }
 }, Effect.scoped)
 
 /** Returns the messages of the commits, oldest first. */
