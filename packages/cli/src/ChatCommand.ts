@@ -24,6 +24,7 @@ import * as HostSessionWorkspaces from "@cogni/sandbox-sessions/sandbox/HostSess
 import * as MessageLines from "@cogni/sandbox-sessions/router/MessageLines"
 import * as ModelOrchestrators from "@cogni/sandbox-sessions/router/ModelOrchestrators"
 import * as Sessions from "@cogni/sandbox-sessions/Sessions"
+import * as SessionId from "@cogni/sandbox-sessions/sandbox/SessionId"
 import * as SessionWorkspaces from "@cogni/sandbox-sessions/sandbox/SessionWorkspaces"
 import { Context, Effect, FileSystem, Layer, Option, Result, Stdio } from "effect"
 import { join } from "node:path"
@@ -103,6 +104,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   })
   const sessions = Sessions.layer({
     host,
+    identityOf,
     moreTools: ({ toolOverrides }) => HostTools.named(tools, toolOverrides),
     settings: talksOnHost
       ? {}
@@ -252,15 +254,13 @@ const workspaces = (
     )
   )
 
-const identifierCharactersMax = 200
-
 /** Adds the sender, the session and the trace to the account. The key of a session ends with its agent's name. */
 const identityOf = Effect.fnUntraced(function* (account: LlmIdentity, key: string) {
   const span = yield* Effect.option(Effect.currentSpan)
   return {
     ...account,
-    userId: key.slice(0, key.lastIndexOf(":")).slice(0, identifierCharactersMax),
-    sessionId: key.slice(0, identifierCharactersMax),
+    userId: SessionId.identifierOf(key.slice(0, key.lastIndexOf(":"))),
+    sessionId: SessionId.identifierOf(key),
     ...(Option.isSome(span) ? { existingTraceId: span.value.traceId } : {})
   } satisfies LlmIdentity
 })

@@ -23,6 +23,8 @@ import type { SessionWorkspaces } from "./sandbox/SessionWorkspaces.ts"
 export interface SessionsOptions extends Omit<MessageRouter.RouterOptions, "toolsFor"> {
   /** Sandbox settings that the configuration does not contain, such as how sandboxes reach a model. */
   readonly settings?: Partial<DockerSandbox.SandboxSettings> | undefined
+  /** Adds names such as those of the sender and the session to the identity of `settings` (default none). */
+  readonly identityOf?: SandboxManager.ManagerOptions["identityOf"]
   /** Host executor for agents without a sandbox and for `on_unavailable: host` (default: none). */
   readonly host?: Executor | undefined
   /** Tools of an agent's sessions beyond those of its executor, which its profile must allow too (default: none). */
@@ -80,7 +82,8 @@ const toolsOf = (
 
 /** Layer of the session sandboxes. Each new sandbox uses the current configuration. */
 export const layerManager = (
-  base: Partial<DockerSandbox.SandboxSettings> = {}
+  base: Partial<DockerSandbox.SandboxSettings> = {},
+  identityOf?: SessionsOptions["identityOf"]
 ): Layer.Layer<
   SandboxManager.SandboxManager,
   never,
@@ -91,7 +94,8 @@ export const layerManager = (
       SandboxManager.layer(
         Effect.map(store.current, (configuration) => ({
           ...configuration.sandbox,
-          settings: settingsOf(configuration, base)
+          settings: settingsOf(configuration, base),
+          identityOf
         }))
       )
     )
@@ -118,6 +122,6 @@ export const layer = ({ moreTools = () => [], ...options }: SessionsOptions = {}
     toolsFor: options.toolsFor ?? ((input) => toolsOf(input, moreTools(input.agent)))
   }).pipe(
     Layer.provide(layerExecutors(options.host)),
-    Layer.provideMerge(layerManager(options.settings)),
+    Layer.provideMerge(layerManager(options.settings, options.identityOf)),
     Layer.provide(DockerSandbox.layer)
   )

@@ -53,6 +53,14 @@ describe("DockerSandbox", () => {
     }).pipe(Effect.provide(memory))
   )
 
+  it("shortens long names to identifiers that differ", () => {
+    const long = "7".repeat(300)
+    assert.strictEqual(SessionId.identifierOf("telegram:1"), "telegram:1")
+    assert.strictEqual(SessionId.identifierOf(long).length, 200)
+    assert.notStrictEqual(SessionId.identifierOf(`${long}1`), SessionId.identifierOf(`${long}2`))
+    assert.isTrue(SessionId.identifierOf(`${"a".repeat(166)}${"\u{1f600}".repeat(100)}`).isWellFormed())
+  })
+
   it.effect("destroy ends the sandbox and its running commands", () =>
     Effect.gen(function* () {
       const sandbox = yield* create()

@@ -72,6 +72,33 @@ const list = Manager.use((manager) => manager.list)
 const during = <A, E>(fiber: Fiber.Fiber<A, E>) => Effect.flatten(Await.ended(fiber))
 
 describe("SandboxManager", () => {
+  it.effect("adds names to the identity of each sandbox, and keeps one whose names change", () =>
+    Effect.gen(function* () {
+      const identities: Array<unknown> = []
+      const sandboxes = sandboxesOf(0)
+      const create = ({ settings, ...options }: CreateOptions) => {
+        identities.push(settings.llm?.identity)
+        return Effect.flatMap(DockerSandbox, (inner) => inner.create({ settings, ...options })).pipe(
+          Effect.provide(sandboxes.layer)
+        )
+      }
+      let calls = 0
+      const identity = { billingAccountId: "acme", attempt: 0 }
+      const layer = SandboxManager.layer({
+        settings: { image: "memory", llm: { model: "m", identity, caller: "host" } },
+        identityOf: (account, sessionId) =>
+          Effect.sync(() => ({ ...account, sessionId, existingTraceId: `trace-${calls++}` }))
+      }).pipe(Layer.provide([Layer.succeed(DockerSandbox, { create }), SessionWorkspaces.layerTemporary]))
+      yield* Effect.andThen(Effect.andThen(askOnce("a"), askOnce("a")), askOnce("b")).pipe(
+        Effect.provide(layer)
+      )
+      assert.deepStrictEqual(identities, [
+        { ...identity, sessionId: "a", existingTraceId: "trace-0" },
+        { ...identity, sessionId: "b", existingTraceId: "trace-1" }
+      ])
+    })
+  )
+
   it.effect.prop(
     "concurrent requests for a session share one container, and closing leaves none",
     [

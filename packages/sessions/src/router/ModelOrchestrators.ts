@@ -16,6 +16,7 @@ import * as SocketTools from "@cogni/sandbox-loop/SocketTools"
 import { type Tool, ToolFailed } from "@cogni/sandbox-loop/Tool"
 import { OrchestratorFailed, type OrchestratorInput, Orchestrators } from "./Orchestrator.ts"
 import * as RepoMemory from "./RepoMemory.ts"
+import * as SessionId from "../sandbox/SessionId.ts"
 
 export interface ModelOrchestratorsOptions {
   /** Model endpoint of all sessions (default: the socket of each session's sandbox, with `llm.caller: "host"`). */
@@ -68,7 +69,7 @@ const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOptions) {
       const talk = yield* Ref.make<Talk>({ hasRead: false, memory: undefined, turns: [] })
       const session = {
         runId: yield* RunId.generate,
-        identity: { ...options.identity, sessionId: input.key.slice(0, 200) }
+        identity: { ...options.identity, sessionId: SessionId.identifierOf(input.key) }
       }
       let hasCalled = false
       const called = () => (hasCalled = true)

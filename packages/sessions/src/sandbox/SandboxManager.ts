@@ -5,6 +5,7 @@
  * one container. Closing the layer destroys all containers.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Context, Data, Effect, Layer, type Scope } from "effect"
 import * as SessionTable from "../internal/SessionTable.ts"
@@ -14,12 +15,18 @@ import { SessionWorkspaces } from "./SessionWorkspaces.ts"
 
 export interface ManagerOptions {
   readonly settings: SandboxSettings
+  /** Adds names such as those of the sender and the session to the identity that pays for a sandbox (default none). */
+  readonly identityOf?: ((identity: LlmIdentity, sessionId: string) => Effect.Effect<LlmIdentity>) | undefined
   /** Concurrent containers (default 20). */
   readonly sessionsMax?: number | undefined
   /** How long an idle session keeps its container (default 900). */
   readonly idleSeconds?: number | undefined
   /** At the maximum: refuse, or end the session that has been idle longest, if one is idle (default `refuse`). */
   readonly whenFull?: "refuse" | "evict_idle" | undefined
+}
+
+interface Identifying {
+  readonly identityOf: NonNullable<ManagerOptions["identityOf"]>
 }
 
 export interface SandboxView {
@@ -68,6 +75,7 @@ export const defaults = { sessionsMax: 20, idleSeconds: 900, whenFull: "refuse" 
 export const make = Effect.fnUntraced(function* (options: ManagerOptions | Effect.Effect<ManagerOptions>) {
   const current = Effect.map(Effect.isEffect(options) ? options : Effect.succeed(options), (given) => ({
     settings: given.settings,
+    identityOf: given.identityOf ?? Effect.succeed,
     sessionsMax: given.sessionsMax ?? defaults.sessionsMax,
     idleSeconds: given.idleSeconds ?? defaults.idleSeconds,
     whenFull: given.whenFull ?? defaults.whenFull
@@ -80,18 +88,28 @@ export const make = Effect.fnUntraced(function* (options: ManagerOptions | Effec
     endOf: ({ ended }) => ended
   })
 
-  const create = (sessionId: SessionId.SessionId, settings: SandboxSettings) =>
-    workspaces.of(sessionId).pipe(
-      Effect.mapError((reason) => new SandboxError({ reason })),
-      Effect.flatMap((workspace) => sandboxes.create({ sessionId, settings, workspace }))
-    )
+  const create = Effect.fnUntraced(function* (
+    sessionId: SessionId.SessionId,
+    { identityOf, settings: { llm, ...settings } }: Pick<ManagerOptions, "settings"> & Identifying
+  ) {
+    const workspace = yield* workspaces
+      .of(sessionId)
+      .pipe(Effect.mapError((reason) => new SandboxError({ reason })))
+    const identity = llm && (yield* identityOf({ attempt: 0, ...llm.identity }, sessionId))
+    return yield* sandboxes.create({
+      sessionId,
+      settings:
+        llm === undefined || identity === undefined ? settings : { ...settings, llm: { ...llm, identity } },
+      workspace
+    })
+  })
 
   const getOrCreate = Effect.fn("SandboxManager.getOrCreate")(function* (asked: string) {
     const sessionId = yield* SessionId.decode(asked).pipe(Effect.mapError(() => refusal.invalid(asked)))
     const bounds = yield* current
     const { settings } = bounds
     return yield* table.seat(sessionId, bounds).pipe(
-      Effect.flatMap((seat) => seat.hold({ fingerprint: settings, make: create(sessionId, settings) })),
+      Effect.flatMap((seat) => seat.hold({ fingerprint: settings, make: create(sessionId, bounds) })),
       Effect.catchTag(
         "SessionRefusal",
         ({ refusal: reason }): Effect.Effect<never, SandboxError | SessionRefused> =>

@@ -20,6 +20,16 @@ export type SessionId = typeof SessionId.Type
 
 export const decode = Schema.decodeUnknownEffect(SessionId)
 
+/** Maximum length of a name of a caller in the identity that an upstream learns. */
+const identifierCharactersMax = 200
+
+/** Returns a name as an identifier of a bounded length. Two long names that begin alike have different ones. */
+export const identifierOf = (name: string): string =>
+  name.length <= identifierCharactersMax
+    ? name
+    : `${name.slice(0, identifierCharactersMax - 33).toWellFormed()}-${sha256(name).slice(0, 32)}`
+
 /** Returns a file name for an ID: the first 128 bits of its SHA-256 in hexadecimal. */
-export const digest = (sessionId: SessionId): string =>
-  createHash("sha256").update(sessionId).digest("hex").slice(0, 32)
+export const digest = (sessionId: SessionId): string => sha256(sessionId).slice(0, 32)
+
+const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex")
