@@ -53,7 +53,7 @@ export const limits = {
   /** Tools that one server may list. */
   toolsMax: 512,
   /** Pages of that list. */
-  pagesMax: 32,
+  pagesMax: 8,
   /** Messages per minute, other than one answer for each request. */
   messagesPerMinuteMax: 600,
   /** Text of an error of the server, in characters. The caller removes what is secret, and then cuts it. */

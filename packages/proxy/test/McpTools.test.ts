@@ -266,6 +266,44 @@ describe("McpTools", () => {
     })
   )
 
+  it.effect("leaves places for other runs, however many slow calls one has", () =>
+    Effect.gen(function* () {
+      const { echo, log, tools } = yield* opened("fair", { callSecondsMax: 5 })
+      const tool = tools.find(({ name }) => name === "acme__echo")!
+      const slow = yield* Effect.forEach(Array.from({ length: 12 }), () =>
+        Effect.forkChild(Effect.result(echo("slow")), { startImmediately: true })
+      )
+      yield* TestClock.adjust(Duration.seconds(1))
+      const other = { ...context, runId: RunId.RunId.make("run-of-another") }
+      const answer = yield* Effect.forkChild(Effect.provide(tool.call({ text: "x" }, other), log), {
+        startImmediately: true
+      })
+      yield* TestClock.adjust(Duration.seconds(4))
+      assert.strictEqual(textOf(yield* Effect.flatten(ended(answer, 3))), "x")
+      yield* TestClock.adjust(Duration.seconds(10))
+      const ends = yield* Effect.forEach(slow, Fiber.join)
+      const details = ends.map((end) => (end._tag === "Failure" ? end.failure.detail : "an answer"))
+      assert.isTrue(details.some((detail) => detail.includes("had no place")))
+      assert.isTrue(details.slice(0, 4).every((detail) => detail.includes("did not answer within 5 s")))
+    })
+  )
+
+  it.live("names the tools that agents cannot call", () =>
+    Effect.gen(function* () {
+      const { logs } = yield* opened("digits")
+      assert.include(logs.join("\n"), "1 tools whose names have no Latin letter first")
+      assert.include(logs.join("\n"), "2fa_reset")
+    })
+  )
+
+  it.live("ends a program that writes without an end", () =>
+    Effect.gen(function* () {
+      const { echo } = yield* opened("fair")
+      const [, detail] = yield* failure(echo("torrent"))
+      assert.include(detail, "bytes in a minute")
+    })
+  )
+
   it.effect("starts a server again that hangs, also if each call ends before its tools are missed", () =>
     Effect.gen(function* () {
       const { asked, echo, processes } = yield* opened("fair", { callSecondsMax: 5 })

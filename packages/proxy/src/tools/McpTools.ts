@@ -10,7 +10,7 @@ import * as ToolUse from "@cogni/sandbox-connections/ToolUse"
 import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
 import * as McpClient from "@cogni/sandbox-loop/McpClient"
 import * as Tool from "@cogni/sandbox-loop/Tool"
-import { Duration, Effect, type Redacted, Result, Schema, type Scope, Semaphore } from "effect"
+import { Deferred, Duration, Effect, type Redacted, Result, Schema, type Scope, Semaphore } from "effect"
 import * as KeyInjection from "../KeyInjection.ts"
 import * as McpLink from "../internal/tools/McpLink.ts"
 import * as McpPins from "../internal/tools/McpPins.ts"
@@ -43,6 +43,9 @@ export class McpServerRefused extends Schema.TaggedError<McpServerRefused>()("Mc
 /** Concurrent calls of one server. */
 const callsMax = 8
 
+/** Concurrent calls of one run of one server. */
+const runCallsMax = 4
+
 /** Default longest result of a call, in bytes. */
 const resultBytesMax = 256 * 1024
 
@@ -66,9 +69,13 @@ export const make = (
 const without = (refused: McpServerRefused) =>
   Effect.as(Effect.logWarning(`${refused.message}. This host starts without its tools`), [])
 
-/** Uses a connection to a server for one call. */
+/** Uses a connection to a server for one call, which waits for a place. */
 type Use = <A>(
-  request: Pick<ToolUse.ToolRequest, "purpose" | "target" | "toolId">,
+  request: Pick<ToolUse.ToolRequest, "purpose" | "target" | "toolId"> & {
+    readonly runId?: string
+    /** Called when the call has a place among those of its server. */
+    readonly onPlace?: () => void
+  },
   use: (
     session: McpSession.McpSession,
     secret: Redacted.Redacted<string> | undefined
@@ -90,6 +97,8 @@ const toolsOf = Effect.fnUntraced(function* (
     { purpose: "tool_read", toolId: `${rule.name}__list_tools`, target: `${rule.name} tools/list` },
     Effect.fnUntraced(function* (session, secret) {
       const listed = yield* session.tools
+      const unnamed = listed.flatMap(({ name }) => (McpPins.nameOf(name) === undefined ? [name] : []))
+      if (unnamed.length > 0) yield* Effect.logWarning(withoutName(rule.name, unnamed, secret === undefined))
       const found = McpPins.make(rule, listed)
       if (Result.isFailure(found)) {
         // Its words can have the beginning of a name.
@@ -120,10 +129,40 @@ const useOf = Effect.fnUntraced(function* (
   const { rule } = server
   const { connection } = rule
   const calls = yield* Semaphore.make(callsMax)
+  const runs = new Map<string, { readonly calls: Semaphore.Semaphore; users: number }>()
+  const runOf = (runId: string) => {
+    const run = runs.get(runId) ?? { calls: Semaphore.makeUnsafe(runCallsMax), users: 0 }
+    runs.set(runId, run)
+    run.users += 1
+    return run
+  }
+  /** Waits for a place. A run has at most half of them, so that one with many slow calls keeps no other waiting. */
+  const placed = <A, E>(
+    { onPlace, runId = "" }: Pick<Parameters<Use>[0], "onPlace" | "runId">,
+    call: Effect.Effect<A, E>
+  ) =>
+    Effect.acquireUseRelease(
+      Effect.sync(() => runOf(runId)),
+      (run) =>
+        run.calls.withPermit(
+          calls.withPermit(
+            Effect.andThen(
+              Effect.sync(() => onPlace?.()),
+              call
+            )
+          )
+        ),
+      (run) =>
+        Effect.sync(() => {
+          run.users -= 1
+          if (run.users === 0) runs.delete(runId)
+        })
+    )
   if (connection === undefined) {
     const link = yield* McpLink.make(`the MCP server ${rule.name}`, McpSession.open(server, undefined))
-    return (_request, use) =>
-      calls.withPermit(
+    return (request, use) =>
+      placed(
+        request,
         Effect.mapError(
           link.use((session) => use(session, undefined)),
           told(undefined)
@@ -132,8 +171,9 @@ const useOf = Effect.fnUntraced(function* (
   }
   const broker = yield* ConnectionBroker
   const allowed = McpServerRule.credentialServer(rule)
-  return (request, use) =>
-    calls.withPermit(
+  return ({ onPlace, runId, ...request }, use) =>
+    placed(
+      { ...(onPlace === undefined ? {} : { onPlace }), ...(runId === undefined ? {} : { runId }) },
       ToolUse.call(broker, { ...request, connection, server: allowed }, ({ permit, secret }) =>
         // Compared again: the broker may be another implementation.
         permit.server === allowed
@@ -168,13 +208,14 @@ const toolOf = (rule: McpServerRule.McpServerRule, pin: McpPins.Pin, use: Use): 
     input: Schema.Record(Schema.String, Schema.Unknown),
     output: Schema.Unknown,
     // The limit below comes first: it knows whether the call was sent.
-    runtimeSecondsMax: secondsMax + 10,
+    runtimeSecondsMax: 2 * secondsMax + 10,
     resultBytesMax: bytesMax,
-    execute: (input) =>
+    execute: (input, { runId }) =>
       Effect.suspend(() => {
         let isSent = false
+        const place = Deferred.makeUnsafe<void>()
         const call = use(
-          request,
+          { ...request, runId, onPlace: () => Deferred.doneUnsafe(place, Effect.void) },
           Effect.fnUntraced(function* (session, secret) {
             if (isClosed || !McpPins.isSame(pin, yield* session.tools)) {
               if (rule.connection !== undefined) {
@@ -194,10 +235,13 @@ const toolOf = (rule: McpServerRule.McpServerRule, pin: McpPins.Pin, use: Use): 
           isSent && !isReading ? ToolUse.afterSending(problem) : problem
         return call.pipe(
           Effect.mapError((problem) => new Tool.ToolFailed(sent(problem))),
-          Effect.timeoutOrElse({
-            duration: Duration.seconds(secondsMax),
-            orElse: () => Effect.fail(late(secondsMax, isSent && !isReading))
-          })
+          // A call has its whole time once it has a place, and no longer to wait for one.
+          Effect.raceFirst(
+            Deferred.await(place).pipe(
+              within(secondsMax, () => busy(secondsMax)),
+              Effect.andThen(within(secondsMax, () => late(secondsMax, isSent && !isReading))(Effect.never))
+            )
+          )
         )
       })
   })
@@ -333,6 +377,27 @@ const tooDeep: ToolUse.ToolProblem = {
   code: "execution",
   detail: "the result is nested too deeply, or has too many values. Ask for less"
 }
+
+const within = (secondsMax: number, orElse: () => Tool.ToolFailed) =>
+  Effect.timeoutOrElse({ duration: Duration.seconds(secondsMax), orElse: () => Effect.fail(orElse()) })
+
+/** Names of a server that has a credential are not shown, because they could repeat it. */
+const withoutName = (server: string, names: ReadonlyArray<string>, isShown: boolean) => {
+  const shown = names.slice(0, 10).map((name) => JSON.stringify(name.slice(0, 100)))
+  return (
+    `the MCP server ${server} has ${names.length} tools whose names have no Latin letter first, so agents cannot ` +
+    `call them${isShown ? `: ${shown.join(", ")}${names.length > shown.length ? ", …" : ""}` : ""}`
+  )
+}
+
+/** Nothing was sent, so the call can be repeated. */
+const busy = (secondsMax: number) =>
+  new Tool.ToolFailed({
+    code: "timeout",
+    detail:
+      `the server of this tool had no place for another call within ${secondsMax} s: other calls of it take long. ` +
+      "Nothing was sent. Try again later"
+  })
 
 const late = (secondsMax: number, mayHaveActed: boolean) =>
   new Tool.ToolFailed({

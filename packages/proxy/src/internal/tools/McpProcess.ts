@@ -9,7 +9,7 @@ import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
 import * as HostProgram from "@cogni/sandbox-host-files/HostProgram"
 import * as ByteLines from "@cogni/sandbox-loop/ByteLines"
 import type { ExplainedTransport } from "@cogni/sandbox-loop/McpClient"
-import { Duration, Effect, Option, Schema, type Scope } from "effect"
+import { Clock, Duration, Effect, Option, Schema, type Scope } from "effect"
 
 export interface McpProgram {
   readonly command: string
@@ -24,6 +24,8 @@ export const limits = {
   messageBytesMax: 4 * 1024 * 1024,
   /** Output that is no message, in bytes. */
   noiseBytesMax: 1024 * 1024,
+  /** Everything that it writes in a minute, in bytes: reading it takes time of the whole host. */
+  bytesPerMinuteMax: 64 * 1024 * 1024,
   /** Messages that the process has not read yet, in bytes. */
   unreadBytesMax: 8 * 1024 * 1024
 } as const
@@ -39,6 +41,7 @@ export const start = Effect.fnUntraced(function* ({
   command,
   env
 }: McpProgram): Effect.fn.Return<ExplainedTransport, never, Scope.Scope> {
+  const clock = yield* Clock.Clock
   let why: string | undefined
   let isOver = false
   let noiseBytes = 0
@@ -48,6 +51,18 @@ export const start = Effect.fnUntraced(function* ({
     isOver = true
     why = because
     transport.onclose?.()
+  }
+  let since = clock.currentTimeMillisUnsafe()
+  let minuteBytes = 0
+  const count = ({ byteLength }: Uint8Array) => {
+    const now = clock.currentTimeMillisUnsafe()
+    if (now - since >= 60_000) {
+      since = now
+      minuteBytes = 0
+    }
+    minuteBytes += byteLength
+    if (minuteBytes > limits.bytesPerMinuteMax)
+      over(`wrote more than ${limits.bytesPerMinuteMax} bytes in a minute`)
   }
   const take = (line: string) => {
     const message = messageOf(line)
@@ -62,6 +77,7 @@ export const start = Effect.fnUntraced(function* ({
     env,
     onStdout: (piece) => {
       if (isOver) return
+      count(piece)
       for (const line of split(piece)) {
         if (line === undefined) over(`sent a message of more than ${limits.messageBytesMax} bytes`)
         else if (!isOver) take(line)
