@@ -143,7 +143,14 @@ export const capabilities: ReadonlyArray<Capability> = [
   {
     name: "Budget of model calls",
     cells: {
-      run: flags("max-calls", "max-input-tokens", "max-output-tokens", "max-cost", "stop-when-spent"),
+      run: flags(
+        "max-calls",
+        "max-input-tokens",
+        "max-output-tokens",
+        "max-cost",
+        "subagent-share",
+        "stop-when-spent"
+      ),
       task: {
         flags: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost"],
         note: "a refused call ends its loop, so it needs no flag to stop"
@@ -151,14 +158,28 @@ export const capabilities: ReadonlyArray<Capability> = [
       serve: {
         flags: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost"],
         fields: ["budget"],
-        grant: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost", "stop-when-spent"]
+        grant: [
+          "max-calls",
+          "max-input-tokens",
+          "max-output-tokens",
+          "max-cost",
+          "subagent-share",
+          "stop-when-spent"
+        ]
       },
       chat: {
         flags: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost"],
         note: "of a session, whose later messages then fail"
       },
       mcp: noModelInMcp,
-      acp: flags("max-calls", "max-input-tokens", "max-output-tokens", "max-cost", "stop-when-spent"),
+      acp: flags(
+        "max-calls",
+        "max-input-tokens",
+        "max-output-tokens",
+        "max-cost",
+        "subagent-share",
+        "stop-when-spent"
+      ),
       library: spec("llm")
     }
   },

@@ -149,9 +149,12 @@ const models = [
   ]),
   series(
     "Spent budgets",
-    "Runs that spent a budget.",
+    "Runs that spent a budget, or whose subagents spent their share.",
     "short",
-    [[events("sandbox_budgets_exhausted_total", "budget"), "{{budget}}"]],
+    [
+      [events("sandbox_budgets_exhausted_total", "budget"), "{{budget}}"],
+      [events("sandbox_subagent_shares_exhausted_total", "budget"), "{{budget}} of subagents"]
+    ],
     "bars"
   )
 ]

@@ -260,7 +260,9 @@ const runPrompt = Effect.fnUntraced(function* <D = undefined, E = never, R = nev
 ) {
   const { spec } = yield* Effect.fromResult(planOf(terms, turn, runId, flags))
   const see = (event: RunEvent, said: ReadonlyArray<AgentEvent>) =>
-    event._tag === "ExfiltrationSuspected" || event._tag === "BudgetExhausted"
+    event._tag === "ExfiltrationSuspected" ||
+    event._tag === "BudgetExhausted" ||
+    event._tag === "SubagentShareSpent"
       ? turn.note("warning", RunReport.warning(event))
       : Effect.forEach(said, turn.say, { discard: true })
   const ended = yield* AgentRun.live(

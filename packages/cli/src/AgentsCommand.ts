@@ -30,12 +30,20 @@ export const render = (agents: ReadonlyArray<AgentDescriptor>): ReadonlyArray<st
     ])
   ])
 
-const abilities = ({ history, personalities, streaming, toolEvents, tools }: Capabilities): string =>
+const abilities = ({
+  history,
+  personalities,
+  streaming,
+  subagents,
+  toolEvents,
+  tools
+}: Capabilities): string =>
   [
     tools ? "tools" : "no tools",
     ...(toolEvents ? ["tool events"] : []),
     `answers ${streamed[streaming]}`,
     `history as ${history === "messages" ? "messages" : "one prompt"}`,
+    ...(subagents === "marked" ? ["subagents with a share"] : []),
     ...(personalities.length === 0 ? [] : [`personalities ${personalities.join(", ")}`])
   ].join(", ")
 

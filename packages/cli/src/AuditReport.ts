@@ -214,6 +214,7 @@ const facts = (line: AuditLine): ReadonlyArray<string> => {
     case "exfiltration.suspected":
       return [text(line.evidence.canary), text(line.evidence.encoding), line.evidence.channel]
     case "budget.exhausted":
+    case "subagents.exhausted":
       return [line.exhaustion.budget, `${line.exhaustion.used} of ${line.exhaustion.limit}`]
     case "run.closed":
       return [

@@ -5,6 +5,7 @@ import { Effect, Option, Result } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
 import { resolve } from "node:path"
 import * as Quantity from "./Quantity.ts"
+import * as ShareFlag from "./ShareFlag.ts"
 
 /** Parsed values of a set of flags. Optional flags may be absent. */
 export type Typed<F> = {
@@ -224,7 +225,7 @@ export const run = {
   ...repo,
   model,
   promptFile: orUndefined(file("prompt-file", "Read the prompt from a file")),
-  timeoutSeconds: duration("timeout", "Wall-clock time allowed, such as 90s or 2m (default 10m)"),
+  timeoutSeconds: duration("timeout", "Wall-clock time allowed, such as 90s (default the agent's, or 10m)"),
   memoryBytes: memoryOr("the agent's, or 1g"),
   cpus: orUndefined(Flag.Finite("cpus").pipe(Flag.withDescription("CPUs allowed, such as 0.5 (default 2)"))),
   processes: count("processes", "Concurrent processes and threads allowed (default 256)"),
@@ -279,6 +280,7 @@ export const run = {
     "Model cost allowed, in US dollars (default no limit). It needs an upstream that reports costs, or " +
       "COGNI_LLM_PRICES: after a call of unknown cost, the next one is refused"
   ),
+  subagentShareMax: ShareFlag.make("the limits above and of --timeout"),
   stopWhenSpent: toggle(
     "stop-when-spent",
     "End the run when a budget is exhausted, instead of only refusing its calls"
@@ -475,6 +477,7 @@ export const acp = {
   inputTokensMax: count("max-input-tokens", "Input tokens allowed for each prompt (default no limit)"),
   outputTokensMax: count("max-output-tokens", "Output tokens allowed for each prompt (default no limit)"),
   costUsdMax: cost("max-cost", "Model cost allowed for each prompt, in US dollars (default no limit)"),
+  subagentShareMax: run.subagentShareMax,
   stopWhenSpent: run.stopWhenSpent,
   tools: run.tools,
   askTools: several(

@@ -2,6 +2,7 @@
 import { Flag } from "effect/cli"
 import * as ConnectionRuleText from "./ConnectionRuleText.ts"
 import * as Flags from "./Flags.ts"
+import * as ShareFlag from "./ShareFlag.ts"
 
 export const create = {
   user: Flags.text("user", "ID", "User that the runs are for (required)"),
@@ -85,6 +86,7 @@ export const create = {
     "max-cost",
     "Cost of model calls allowed per run, in US dollars (default no limit of the grant)"
   ),
+  subagentShareMax: ShareFlag.make("each budget and of the time of a run"),
   stopWhenSpent: Flags.toggle(
     "stop-when-spent",
     "End a run when a budget is exhausted, instead of only refusing its calls"

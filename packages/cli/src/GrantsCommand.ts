@@ -187,7 +187,8 @@ const permissionsOf = (
   rules: ReadonlyArray<ToolAccess.ToolRule>
 ): GrantPermissions.GrantPermissions => {
   const { callsMax, concurrentRunsMax, costUsdMax, inputTokensMax, models, outputTokensMax } = input
-  const figures = Flags.given({ callsMax, inputTokensMax, outputTokensMax, costUsdMax })
+  const { subagentShareMax } = input
+  const figures = Flags.given({ callsMax, inputTokensMax, outputTokensMax, costUsdMax, subagentShareMax })
   return {
     tools: input.tools,
     ...(rules.length === 0 ? {} : { toolRules: rules }),
@@ -232,7 +233,8 @@ const flags: Readonly<Record<string, readonly [flag: string, input: keyof Create
   callsMax: ["--max-calls", "callsMax"],
   inputTokensMax: ["--max-input-tokens", "inputTokensMax"],
   outputTokensMax: ["--max-output-tokens", "outputTokensMax"],
-  costUsdMax: ["--max-cost", "costUsdMax"]
+  costUsdMax: ["--max-cost", "costUsdMax"],
+  subagentShareMax: ["--subagent-share", "subagentShareMax"]
 }
 
 /** Describes invalid fields of a grant: the flag, its value, and the rule. */

@@ -19,6 +19,7 @@ const flags: Fields = [
   ["llm.budget.inputTokensMax", "--max-input-tokens"],
   ["llm.budget.outputTokensMax", "--max-output-tokens"],
   ["llm.budget.costUsdMax", "--max-cost"],
+  ["llm.budget.subagentShareMax", "--subagent-share"],
   ["llm.unknownFields", "--strict"],
   ["llm.model", "--model"],
   ["llm.budget", "the budget (--max-calls, --max-cost, …)"],

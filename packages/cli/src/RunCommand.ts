@@ -225,6 +225,7 @@ export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R =
         )
       case "ExfiltrationSuspected":
       case "BudgetExhausted":
+      case "SubagentShareSpent":
         return progress.note(`warning: ${RunReport.warning(event)}`)
       case "OutputReceived":
         return live ? pass.take(event.channel, event.bytes) : Effect.void

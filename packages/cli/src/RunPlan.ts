@@ -174,12 +174,13 @@ export const llmOf = (
   { model }: ModelWayOut,
   graphId?: string
 ): LlmInput => {
-  const { callsMax, costUsdMax, inputTokensMax, outputTokensMax } = flags
+  const { callsMax, costUsdMax, inputTokensMax, outputTokensMax, subagentShareMax } = flags
   const budget: NonNullable<LlmInput["budget"]> = Flags.given({
     callsMax,
     inputTokensMax,
     outputTokensMax,
-    costUsdMax
+    costUsdMax,
+    subagentShareMax
   })
   return {
     model,
@@ -275,7 +276,8 @@ export const make = (
       hasRepository: flags.repo !== undefined,
       session: turn?.session
     }
-    yield* Result.mapError(AgentRun.check(agent, asked), ({ message }) =>
+    const share = Flags.given({ subagentShareMax: flags.subagentShareMax })
+    yield* Result.mapError(AgentRun.check(agent, { ...asked, ...share }), ({ message }) =>
       refusal("usage", message, "List agents and their capabilities: cogni-sandbox agents")
     )
     if (wayOut._tag === "None") {

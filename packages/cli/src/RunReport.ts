@@ -4,7 +4,7 @@
  * For an agent, standard output contains only the answer. An agent with a nonzero exit code has no answer, whatever it
  * printed.
  */
-import { describeExhaustion } from "@cogni/sandbox-core/BudgetWords"
+import { describeExhaustion, describeShare } from "@cogni/sandbox-core/BudgetWords"
 import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
 import { hasReachedUpstream, type LlmTraffic, type RunResult } from "@cogni/sandbox-core/RunResult"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
@@ -54,8 +54,12 @@ export const spoken = (textSoFar: string): string => {
 
 /** Describes what the proxy has observed during a run. */
 export const warning = (
-  observed: Extract<LlmObservation, { readonly _tag: "BudgetExhausted" | "ExfiltrationSuspected" }>
+  observed: Extract<
+    LlmObservation,
+    { readonly _tag: "BudgetExhausted" | "ExfiltrationSuspected" | "SubagentShareSpent" }
+  >
 ): string => {
+  if (observed._tag === "SubagentShareSpent") return describeShare(observed.exhaustion)
   if (observed._tag === "BudgetExhausted") return describeExhaustion(observed.exhaustion)
   const { canary, channel, encoding } = observed.evidence
   return `a canary was detected in the ${channel.replace("_", " ")}: ${canary} (${encoding})`

@@ -64,6 +64,9 @@ const budgetOf = ({ llm, spec }: RunRecord): string => {
       usage?.costUsd === undefined ? undefined : CostWords.usd(usage.costUsd),
       budget?.costUsdMax === undefined ? undefined : CostWords.usd(budget.costUsdMax)
     ),
+    budget?.subagentShareMax === undefined
+      ? undefined
+      : `subagents at most ${Math.round(budget.subagentShareMax * 100)}%`,
     llm?.exhausted === undefined ? undefined : `${llm.exhausted.budget.replaceAll("_", " ")} is spent`
   )
 }

@@ -96,6 +96,18 @@ describe("--stop-when-spent", () => {
   })
 })
 
+describe("--subagent-share", () => {
+  it("is a part of the budget, and refused for an agent that may not mark its subagents", () => {
+    const { spec } = planned(prompt, { subagentShareMax: 0.3, callsMax: 10, demo: true }, absent)
+    assert.deepStrictEqual(spec.llm?.budget, { callsMax: 10, subagentShareMax: 0.3 })
+    const { subagents: _, ...capabilities } = minimal.capabilities
+    const unmarked = { ...prompt, agent: { ...minimal, capabilities } }
+    const { exit, message } = refused(unmarked, { subagentShareMax: 0.3, demo: true }, absent)
+    assert.strictEqual(exit, "usage")
+    assert.include(message, "does not say whether it marks")
+  })
+})
+
 describe("--ask-tool", () => {
   it("lets calls of its tools wait, and leaves those of --tool open", () => {
     const flags = { tools: ["acme__find", "acme__pay"], askTools: ["acme__pay", "acme__drop"], demo: true }

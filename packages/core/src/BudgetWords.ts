@@ -10,8 +10,13 @@ const budgetUnits: Readonly<Record<BudgetName, readonly [one: string, other: str
   bytes: ["byte", "bytes"],
   concurrent_calls: ["concurrent call", "concurrent calls"],
   requests_per_second: ["request per second", "requests per second"],
-  account_calls_per_minute: ["call per minute", "calls per minute"]
+  account_calls_per_minute: ["call per minute", "calls per minute"],
+  runtime_seconds: ["second", "seconds"]
 }
+
+/** Describes the spent share of a run's subagents, such as `the subagents' share of 6 calls is spent (6 used)`. */
+export const describeShare = ({ budget, limit, used }: Exhaustion): string =>
+  `the subagents' share of ${budgetAmount(budget, limit)} is spent (${used} used)`
 
 /** Describes an amount of a budget, such as `1 call` or `0.5 US dollars`. `figure` is the amount as text. */
 export const budgetAmount = (budget: BudgetName, amount: number, figure = String(amount)): string =>

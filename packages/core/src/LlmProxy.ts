@@ -68,6 +68,8 @@ export type LlmObservation =
   | { readonly _tag: "ExfiltrationSuspected"; readonly evidence: Evidence }
   /** Reported once, for the first budget that waiting does not restore. */
   | { readonly _tag: "BudgetExhausted"; readonly exhaustion: Exhaustion }
+  /** Reported once, for the first budget of the subagents' share that waiting does not restore. The run goes on. */
+  | { readonly _tag: "SubagentShareSpent"; readonly exhaustion: Exhaustion }
   /** A call of a host tool waits for an approval. */
   | { readonly _tag: "ApprovalRequested"; readonly approval: Approval }
   /** An approval has ended: by a decision, without one in time, or with its run. */
@@ -248,7 +250,7 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
     const at = new Date(yield* Clock.currentTimeMillis).toISOString()
     // Without a model, there is no budget to exhaust.
     const observed = (options.observations ?? []).filter(
-      ({ _tag }) => request.llm !== undefined || _tag !== "BudgetExhausted"
+      ({ _tag }) => request.llm !== undefined || (_tag !== "BudgetExhausted" && _tag !== "SubagentShareSpent")
     )
     const traffic = Effect.as(stillOpen, trafficOf(request, options.calls, at))
     return {

@@ -148,7 +148,8 @@ export const BudgetName = Schema.Literals([
   "bytes",
   "concurrent_calls",
   "requests_per_second",
-  "account_calls_per_minute"
+  "account_calls_per_minute",
+  "runtime_seconds"
 ])
 
 export type BudgetName = typeof BudgetName.Type

@@ -204,6 +204,8 @@ export const LlmBudget = Schema.Struct({
   bytesMax: optionalBounded(1, 1e13, "bodies of all requests and answers"),
   concurrentCallsMax: optionalBounded(1, 10_000, "concurrent calls"),
   requestsPerSecondMax: optionalBounded(1, 10_000, "requests of any kind per second"),
+  /** Part of the calls, tokens, cost and bytes above, and of the run's time limit, for all its subagents together. */
+  subagentShareMax: Schema.optionalKey(Schema.Finite.check(isWithin(0.01, 1, "as a part of the whole"))),
   /** `refuse` answers the agent with an error; `stop` ends the run at once as well. */
   onExhausted: withDefault(Schema.Literals(["refuse", "stop"]), "refuse")
 })

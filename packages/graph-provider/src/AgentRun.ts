@@ -10,7 +10,7 @@ import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import type { OpenSpecInput, SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import type { LlmBudget, OpenSpecInput, SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { Data, Effect, Option, Result, Stream } from "effect"
 import type { Agent, AgentTask, Capabilities } from "./agents/Agent.ts"
@@ -42,7 +42,7 @@ export interface HostTerms extends Omit<OpenSpecInput, "inputs"> {
 /** The agent cannot do what the task asks for. */
 export class CapabilityMissing extends Data.TaggedError("CapabilityMissing")<{
   readonly agentId: string
-  readonly capability: "personalities" | "tools"
+  readonly capability: "personalities" | "subagents" | "tools"
   readonly detail: string
 }> {
   override get message(): string {
@@ -69,9 +69,14 @@ export interface AgentRunEnd<D> {
 
 /** Checks that the agent can do the task, before any resource is created. */
 export const check = (
-  { capabilities, id: agentId }: { readonly id: string; readonly capabilities: Capabilities },
-  { hasRepository, personality }: Pick<AgentRequest, "hasRepository" | "personality">
+  agent: { readonly id: string; readonly capabilities: Capabilities },
+  {
+    hasRepository,
+    personality,
+    subagentShareMax
+  }: Pick<AgentRequest, "hasRepository" | "personality"> & Pick<Partial<LlmBudget>, "subagentShareMax">
 ): Result.Result<void, CapabilityMissing> => {
+  const { capabilities, id: agentId } = agent
   if (personality !== undefined && !capabilities.personalities.includes(personality)) {
     const known = capabilities.personalities.join(", ")
     return Result.fail(
@@ -93,8 +98,25 @@ export const check = (
           detail: "calls no tools, so it cannot change a repository: choose an agent that does"
         })
       )
-    : Result.succeed(undefined)
+    : checkShare(agent, subagentShareMax)
 }
+
+/** Checks that a share for subagents can be enforced. */
+const checkShare = (
+  { capabilities, id: agentId }: Pick<Agent, "capabilities"> & { readonly id: string },
+  share: number | undefined
+): Result.Result<void, CapabilityMissing> =>
+  share === undefined || capabilities.subagents !== undefined
+    ? Result.void
+    : Result.fail(
+        new CapabilityMissing({
+          agentId,
+          capability: "subagents",
+          detail:
+            "does not say whether it marks the calls of subagents, so a share cannot be enforced: set its capability " +
+            "subagents, or remove the share (subagentShareMax) from the run, the grant or the host"
+        })
+      )
 
 /** Builds the spec of an agent's run. The host's limits and variables take precedence over the agent's. */
 export const specOf = (

@@ -35,6 +35,10 @@ const printer: Agent = {
   })
 }
 
+const { subagents: _, ...unmarkedCapabilities } = minimal.capabilities
+/** An agent that may start subagents, and does not mark their calls. */
+const unmarked: Agent = { ...minimal, id: AgentId.make("unmarked"), capabilities: unmarkedCapabilities }
+
 describe("SandboxGraphProvider", () => {
   it.effect("emits the text of an answer, then the whole answer, the usage, and done", () =>
     Effect.gen(function* () {
@@ -325,6 +329,13 @@ describe("SandboxGraphProvider refusals", () => {
       "an unknown personality",
       {},
       { graphId: "sandbox:openclaw", personality: "constructor" },
+      "invalid_request",
+      "CapabilityMissing"
+    ],
+    [
+      "a share for subagents of an agent that may not mark them",
+      { agents: [unmarked] },
+      { graphId: "sandbox:unmarked", budget: { subagentShareMax: 0.3, onExhausted: "refuse" } },
       "invalid_request",
       "CapabilityMissing"
     ],

@@ -29,7 +29,8 @@ const figures: ReadonlyArray<readonly [name: string, words: (figure: number) => 
   ["outputTokensMax", (figure) => `${Format.count(figure)} output tokens`],
   ["bytesMax", Format.bytes],
   ["concurrentCallsMax", (figure) => `${Format.count(figure)} calls at once`],
-  ["requestsPerSecondMax", (figure) => `${Format.count(figure)} calls a second`]
+  ["requestsPerSecondMax", (figure) => `${Format.count(figure)} calls a second`],
+  ["subagentShareMax", (figure) => `at most ${Math.round(figure * 100)}% for subagents`]
 ]
 
 const budget = (value: unknown): string | undefined => {

@@ -317,7 +317,9 @@ const agentRun = Effect.fnUntraced(function* (
     personality,
     hasRepository: false
   }
-  yield* Effect.fromResult(AgentRun.check(agent, asked))
+  const { subagentShareMax } = spec.llm.budget ?? {}
+  const share = subagentShareMax === undefined ? {} : { subagentShareMax }
+  yield* Effect.fromResult(AgentRun.check(agent, { ...asked, ...share }))
   const { runId } = spec.runId === undefined ? { runId: yield* RunId.generate } : yield* withRunId(spec)
   const terms = { ...spec, runId, image: image ?? defaultImage(agent.image) }
   const { judged, result } = yield* AgentRun.live(

@@ -86,6 +86,8 @@ export const CallStarted = typed("call.started", {
   /** Model name in the agent's request, if it had one. */
   modelRequested: Schema.optionalKey(Schema.String),
   stream: Schema.Boolean,
+  /** The agent marked it as the call of a subagent. */
+  subagent: Schema.optionalKey(Schema.Literal(true)),
   /** Size and digest of the agent's body. */
   requestBytes: Count,
   requestDigest: Digest,
@@ -239,6 +241,9 @@ export const ExfiltrationSuspected = typed("exfiltration.suspected", { evidence:
 /** A budget is exhausted, and waiting does not restore it. */
 export const BudgetExhausted = typed("budget.exhausted", { exhaustion: Exhaustion })
 
+/** The share of the subagents does not cover another of their calls. The main agent goes on. */
+export const SubagentShareSpent = typed("subagents.exhausted", { exhaustion: Exhaustion })
+
 /** The last entry: the socket is closed. */
 export const RunClosed = typed("run.closed", {
   usage: LlmUsageTotal,
@@ -267,6 +272,7 @@ const entries = [
   PackageEnded,
   ExfiltrationSuspected,
   BudgetExhausted,
+  SubagentShareSpent,
   RunClosed
 ] as const
 
@@ -307,6 +313,7 @@ export const AuditLine = Schema.Union([
   line(PackageEnded),
   line(ExfiltrationSuspected),
   line(BudgetExhausted),
+  line(SubagentShareSpent),
   line(RunClosed)
 ])
 

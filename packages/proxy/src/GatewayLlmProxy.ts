@@ -221,6 +221,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
         runId,
         hasOwnKey: own !== undefined,
         ...(llm === undefined ? {} : { llm }),
+        runtimeSecondsMax: request.runtimeSecondsMax,
         payer: llm === undefined ? { cacheScope: "" } : payerOf(llm.identity),
         ...(request.account === undefined ? {} : { account: request.account }),
         packages,

@@ -67,7 +67,7 @@ export const work = Effect.fnUntraced(function* (
   agent: Agent,
   script: ScriptedModel.Script,
   workspacePath: string,
-  request: Pick<GraphRunRequest, "messages" | "model" | "personality">
+  request: Pick<GraphRunRequest, "budget" | "messages" | "model" | "personality">
 ) {
   const upstream = yield* ScriptedModel.acquire(script)
   const runId = nextRunId()

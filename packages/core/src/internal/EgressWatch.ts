@@ -35,6 +35,7 @@ export const make = Effect.fnUntraced(function* (
   const suspicions: Array<Evidence> = []
   const kinds = new Set<string>()
   let exhausted: Exhaustion | undefined
+  let isShareSpent = false
   let violated: HostLimit | undefined
   const watchers = {
     stdout: Canary.makeWatcher(planted.canaries),
@@ -53,6 +54,11 @@ export const make = Effect.fnUntraced(function* (
       if (observation._tag === "ApprovalRequested") return emit(observation)
       if (observation._tag === "ApprovalDecided")
         return Effect.andThen(RunMetrics.approvalEnded(observation.approval.status), emit(observation))
+      if (observation._tag === "SubagentShareSpent") {
+        if (isShareSpent) return Effect.void
+        isShareSpent = true
+        return Effect.andThen(RunMetrics.shareSpent(observation.exhaustion.budget), emit(observation))
+      }
       if (observation._tag === "BudgetExhausted") {
         const { exhaustion } = observation
         if (exhausted !== undefined) return Effect.void

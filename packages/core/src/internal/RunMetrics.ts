@@ -102,6 +102,13 @@ const exhausted = Exemplars.traced(
   })
 )
 
+const sharesSpent = Exemplars.traced(
+  Metric.counter("sandbox_subagent_shares_exhausted_total", {
+    description: "Runs whose subagents spent their share, by budget",
+    incremental: true
+  })
+)
+
 const canaries = Exemplars.traced(
   Metric.counter("sandbox_canaries_detected_total", {
     description: "Canaries that were seen leaving a sandbox, by channel",
@@ -150,6 +157,10 @@ export const suspected = (channel: string): Effect.Effect<void> =>
 /** Counts a budget that is spent. */
 export const spent = (budget: BudgetName): Effect.Effect<void> =>
   Metric.update(Metric.withAttributes(exhausted, { budget }), 1)
+
+/** Counts a share of subagents that is spent. */
+export const shareSpent = (budget: BudgetName): Effect.Effect<void> =>
+  Metric.update(Metric.withAttributes(sharesSpent, { budget }), 1)
 
 /** Counts an approval of a tool call that has ended. */
 export const approvalEnded = (decision: ApprovalStatus): Effect.Effect<void> =>

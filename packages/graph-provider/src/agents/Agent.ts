@@ -47,7 +47,12 @@ export const Capabilities = Schema.Struct({
    * Continues its own session in the next turn of a remembered thread. If absent or `false`, it receives the earlier
    * turns as `history` says.
    */
-  sessions: Schema.optionalKey(Schema.Boolean)
+  sessions: Schema.optionalKey(Schema.Boolean),
+  /**
+   * `none` if it starts no subagents as it is configured, `marked` if it marks their calls, so that the gateway can
+   * bound them. If absent, a run with a share for subagents is refused.
+   */
+  subagents: Schema.optionalKey(Schema.Literals(["none", "marked"]))
 })
 
 export type Capabilities = typeof Capabilities.Type

@@ -277,7 +277,7 @@ export const claudeCode: Agent = {
   description: "Anthropic's coding agent: reads and changes files, runs commands, and answers as it writes.",
   image: "claude-code",
   modelApi: "messages",
-  capabilities: codingCapabilities("delta"),
+  capabilities: { ...codingCapabilities("delta"), subagents: "marked" },
   argv,
   env,
   limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },

@@ -235,7 +235,7 @@ export const codex: Agent = {
   description: "OpenAI's coding agent: reads and changes files with commands and patches, and runs commands.",
   image: "codex",
   modelApi: "responses",
-  capabilities: codingCapabilities("message"),
+  capabilities: { ...codingCapabilities("message"), subagents: "none" },
   argv,
   env: ({ session }): Record<string, string> =>
     session === undefined ? {} : { CODEX_HOME: session.directory },

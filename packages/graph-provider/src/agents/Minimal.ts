@@ -58,11 +58,12 @@ export const minimal: Agent = {
     streaming: "final",
     toolEvents: false,
     history: "messages",
-    personalities: []
+    personalities: [],
+    subagents: "none"
   },
   argv: () => ["cogni-agent"],
   env: () => ({}),
-  limits: {},
+  limits: { runtimeSecondsMax: 120, memoryBytesMax: 512 * 1024 * 1024 },
   inputs: (task) => [messagesInput(task)],
   reader: whole(parse)
 }

@@ -260,6 +260,7 @@ export const make = (known: Personalities, skills: Readonly<Record<string, strin
     capabilities: {
       ...codingCapabilities("final"),
       toolEvents: false,
+      subagents: "none",
       personalities: Object.keys(all),
       ...AgentPersonalities.modelsOf(all)
     },

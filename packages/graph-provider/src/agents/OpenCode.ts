@@ -209,7 +209,7 @@ export const openCode: Agent = {
     "An open coding agent: reads and changes files, runs commands, and answers message by message.",
   image: "opencode",
   modelApi: "chat-completions",
-  capabilities: codingCapabilities("message"),
+  capabilities: { ...codingCapabilities("message"), subagents: "marked" },
   argv: ({ model, runId, session }) =>
     withSession(
       session,

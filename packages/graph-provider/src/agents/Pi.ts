@@ -155,7 +155,7 @@ export const pi: Agent = {
     "A small coding agent with four tools: reads and changes files, runs commands, answers as it writes.",
   image: "pi",
   modelApi: "chat-completions",
-  capabilities: codingCapabilities("delta"),
+  capabilities: { ...codingCapabilities("delta"), subagents: "none" },
   argv: ({ model, session }) =>
     withSession(
       session,

@@ -176,5 +176,6 @@ export const figures = [
   "costUsdMax",
   "bytesMax",
   "concurrentCallsMax",
-  "requestsPerSecondMax"
+  "requestsPerSecondMax",
+  "subagentShareMax"
 ] as const satisfies ReadonlyArray<Exclude<keyof LlmBudget, "onExhausted">>

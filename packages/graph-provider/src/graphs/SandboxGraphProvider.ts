@@ -9,7 +9,7 @@ import { RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { CanaryPolicy, LlmBudget, WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Result } from "effect"
 import * as AgentRun from "../AgentRun.ts"
 import { defaultImage } from "../agents/Agent.ts"
 import { AgentRegistry } from "../agents/AgentRegistry.ts"
@@ -58,6 +58,10 @@ export const settled = (options: SandboxGraphOptions): GraphSpec.SettledOptions 
   workspaceOf: options.workspaceOf ?? (() => ({ type: "temporary" }))
 })
 
+/** The share for subagents that an agent must be able to keep to. */
+const shareOf = (budget: LlmBudget | undefined): Pick<LlmBudget, "subagentShareMax"> =>
+  budget?.subagentShareMax === undefined ? {} : { subagentShareMax: budget.subagentShareMax }
+
 const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
   const agents = yield* AgentRegistry
   const runner = yield* SandboxRunner
@@ -75,11 +79,18 @@ const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
         GraphRefusal.as("invalid_request")
       )
       const turn = yield* RememberedTurn.open(threads, agent, request, context)
-      return (granted) => ({
-        agent,
-        turn,
-        spec: GraphSpec.make(agent, granted, request, context, host, turn)
-      })
+      return (granted) =>
+        Result.mapBoth(
+          AgentRun.check(agent, { ...GraphSpec.requestOf(request), ...shareOf(granted.budget) }),
+          {
+            onFailure: GraphRefusal.as("invalid_request"),
+            onSuccess: () => ({
+              agent,
+              turn,
+              spec: GraphSpec.make(agent, granted, request, context, host, turn)
+            })
+          }
+        )
     })
   )
   const provider = yield* GraphWork.provider(

@@ -92,18 +92,19 @@ const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
       if (request.remember === true) return yield* RememberedTurn.refusedHere
       yield* Effect.mapError(Effect.fromResult(check(request, tools)), GraphRefusal.as("invalid_request"))
       const { messages, runtimeSecondsMax: asked = TaskRun.defaultRuntimeSecondsMax } = request
-      return (granted) => ({
-        ...TaskRun.plan(
-          {
-            ...GraphSpec.termsOf(TaskRun.image, granted, request, context, host),
-            ...GraphSpec.toolsOf(granted, request)
-          },
-          { ...options.limits, runtimeSecondsMax: Math.min(asked, runtimeSecondsMax) },
-          options.patchBytesMax
-        ),
-        tools: tools.filter(({ name }) => request.toolIds?.includes(name) === true),
-        messages
-      })
+      return (granted) =>
+        Result.succeed({
+          ...TaskRun.plan(
+            {
+              ...GraphSpec.termsOf(TaskRun.image, granted, request, context, host),
+              ...GraphSpec.toolsOf(granted, request)
+            },
+            { ...options.limits, runtimeSecondsMax: Math.min(asked, runtimeSecondsMax) },
+            options.patchBytesMax
+          ),
+          tools: tools.filter(({ name }) => request.toolIds?.includes(name) === true),
+          messages
+        })
     })
   )
   const provider = yield* GraphWork.provider(

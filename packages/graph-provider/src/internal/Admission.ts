@@ -1,7 +1,7 @@
 /** Decides whether a run may start, and with which spec. Runs before any resource is created. */
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { OpenSpecInput, SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import { Clock, Effect, Schema, type Scope } from "effect"
+import { Clock, Effect, type Result, Schema, type Scope } from "effect"
 import * as ExecutionGrant from "../grants/ExecutionGrant.ts"
 import { type GraphRefused, GraphRunRequest, type RunContext } from "../graphs/GraphProvider.ts"
 import * as GrantPermissions from "../grants/GrantPermissions.ts"
@@ -33,7 +33,7 @@ export const make = Effect.fnUntraced(function* <A extends Admitted>(
   prepare: (
     request: GraphRunRequest,
     context: RunContext
-  ) => Effect.Effect<(granted: Granted) => A, GraphRefused, Scope.Scope>
+  ) => Effect.Effect<(granted: Granted) => Result.Result<A, GraphRefused>, GraphRefused, Scope.Scope>
 ) {
   const grants = yield* GrantStore
   const runs = yield* GrantRuns
@@ -68,7 +68,7 @@ export const make = Effect.fnUntraced(function* <A extends Admitted>(
     if (request.repository !== undefined) {
       yield* Effect.mapError(repositories.check(request.repository), GraphRefusal.ofRepository)
     }
-    const admitted = prepared({ grant, budget })
+    const admitted = yield* Effect.fromResult(prepared({ grant, budget }))
     yield* Effect.mapError(runner.check(admitted.spec), GraphRefusal.ofSpec)
     return admitted
   })

@@ -76,6 +76,8 @@ export const make = (prices: Prices | undefined) => {
         return traffic.add({ toolCallsTotal: 1 })
       case "package.ended":
         return traffic.add({ packagesTotal: 1 })
+      case "subagents.exhausted":
+        return
       case "budget.exhausted":
         exhausted ??= line.exhaustion
         return

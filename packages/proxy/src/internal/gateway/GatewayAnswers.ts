@@ -5,7 +5,7 @@
  * make the official clients retry if waiting helps, and stop if it does not. The clients of OpenAI and Anthropic obey
  * `x-should-retry`.
  */
-import type * as Budget from "../policy/Budget.ts"
+import type { RunRefusal } from "../policy/SubagentShare.ts"
 import * as ProxyAnswers from "../policy/ProxyAnswers.ts"
 import type * as RoutePolicy from "../policy/RoutePolicy.ts"
 
@@ -133,8 +133,15 @@ export const inspectorMissing: GatewayError = {
 }
 
 /** A request that the budget of the run refuses. */
-export const ofBudget = ({ detail, exhaustion, final, retryAfterSeconds }: Budget.Refusal): GatewayError => ({
-  status: 429,
+export const ofBudget = ({
+  detail,
+  exhaustion,
+  final,
+  isOfSubagents,
+  retryAfterSeconds
+}: RunRefusal): GatewayError => ({
+  // opencode repeats a 429 of a subagent until the run is over, while its main agent waits.
+  status: final && isOfSubagents === true ? 402 : 429,
   code: final ? "insufficient_quota" : `${exhaustion.budget}_exceeded`,
   message: detail,
   final,

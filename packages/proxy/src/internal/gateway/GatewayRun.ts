@@ -5,9 +5,9 @@ import type { Evidence, Exhaustion } from "@cogni/sandbox-core/RunResult"
 import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import type { AuditEntry, RunKeyed, ToolApproval, ToolCalled } from "../../AuditEntry.ts"
 import type { AuditFile, AuditProblem } from "../audit/AuditFile.ts"
-import type * as Budget from "../policy/Budget.ts"
 import type { BodyPolicy } from "../policy/BodyRules.ts"
 import type { Api } from "../policy/RoutePolicy.ts"
+import type { RunLedger, RunRefusal } from "../policy/SubagentShare.ts"
 import type { Address } from "../../Upstream.ts"
 import type { EndUserField, UpstreamProfile } from "../../UpstreamProfile.ts"
 import type { Mirror } from "../packages/Mirror.ts"
@@ -54,7 +54,7 @@ export interface Options {
   readonly payer: Payer
   /** Absent if the run may not install packages. */
   readonly packages?: RunPackages | undefined
-  readonly ledger: Budget.Ledger
+  readonly ledger: RunLedger
   /** Calls whose answers are still read after their agent has gone. */
   readonly drains: CallDrains
   readonly audit: Pick<AuditFile, "append" | "note">
@@ -68,12 +68,13 @@ export interface Options {
   readonly askKey: KeyAsker
   readonly suspected: (evidence: Evidence) => void
   readonly exhausted: (exhaustion: Exhaustion) => void
+  readonly shareSpent: (exhaustion: Exhaustion) => void
   /** Reports a fault of the host to its operator. */
   readonly troubled: (problem: AuditProblem) => void
 }
 
 export interface GatewayRun extends Options {
-  readonly policyOf: (api: Api, betas: ReadonlyArray<string>) => BodyPolicy
+  readonly policyOf: (api: Api, betas: ReadonlyArray<string>, isSubagent: boolean) => BodyPolicy
   /** Model names that the agent may use. */
   readonly modelNames: ReadonlyArray<string>
   readonly traffic: TrafficCount.TrafficCount
@@ -85,8 +86,8 @@ export interface GatewayRun extends Options {
   readonly toolCalled: (fact: typeof ToolCalled.Type) => void
   /** Records that a tool call waits for an approval, or how the approval ended. */
   readonly approval: (fact: ToolApproval) => void
-  /** Reports once that a budget is finally exhausted. */
-  readonly spent: (refusal: Budget.Refusal) => void
+  /** Reports once that a budget is finally exhausted, and once that the share of the subagents is. */
+  readonly spent: (refusal: RunRefusal) => void
   /** Records the key with which the calls of the run go upstream. */
   readonly keyed: (fact: RunKeyed) => void
   /** The run's own key at the upstream; `undefined` if the run shares the gateway's. */
@@ -108,6 +109,7 @@ export const make = (options: Options): GatewayRun => {
   let suppressed = 0
   let suppressedCalls = 0
   let told = false
+  let isShareTold = false
   const suspected = new Set<string>()
   let troubled: string | undefined
   let ownKey: RunKeyed | undefined
@@ -116,9 +118,9 @@ export const make = (options: Options): GatewayRun => {
     ...options,
     modelNames: Object.keys(models),
     traffic,
-    policyOf: (api, betas) => {
+    policyOf: (api, betas, isSubagent) => {
       if (llm === undefined) throw new TypeError("a run without a model has no policy for bodies")
-      const { absent, max } = ledger.answerCaps(Object.values(models))
+      const { absent, max } = ledger.answerCaps(Object.values(models), isSubagent)
       const perCall = shared.outputTokensPerCallMax
       const fields = shared.profile.bodyFields[api]
       const least = (...caps: ReadonlyArray<number | undefined>) => {
@@ -189,8 +191,13 @@ export const make = (options: Options): GatewayRun => {
       if (fact.credential === "run") ownKey = fact
     },
     ownKey: () => ownKey,
-    spent: ({ exhaustion, final }) => {
-      if (!final || told) return
+    spent: ({ exhaustion, final, isOfSubagents }) => {
+      if (final && isOfSubagents === true && !isShareTold) {
+        isShareTold = true
+        audit.note({ type: "subagents.exhausted", exhaustion })
+        options.shareSpent(exhaustion)
+      }
+      if (!final || told || isOfSubagents === true) return
       told = true
       audit.note({ type: "budget.exhausted", exhaustion })
       options.exhausted(exhaustion)

@@ -19,6 +19,7 @@ import * as KeyInjection from "../../KeyInjection.ts"
 import * as UpstreamProfile from "../../UpstreamProfile.ts"
 import type { Sent } from "../policy/RequestInspection.ts"
 import * as RoutePolicy from "../policy/RoutePolicy.ts"
+import * as SubagentShare from "../policy/SubagentShare.ts"
 import * as CallAnswer from "./CallAnswer.ts"
 import type * as CallDrains from "./CallDrains.ts"
 import * as Exchange from "./Exchange.ts"
@@ -56,7 +57,9 @@ const passRead = Effect.fnUntraced(function* (
   const client = Exchange.pairs(request.rawHeaders)
   const { profile } = run.shared
   const betas = profile.clientHeaders.includes("anthropic-beta") ? RoutePolicy.betas(client) : []
-  const { digest, sent } = yield* inspect(run, exchange, run.policyOf(called.api, betas), body)
+  const isSubagent = SubagentShare.marksSubagent(client)
+  const policy = run.policyOf(called.api, betas, isSubagent)
+  const { digest, sent } = yield* inspect(run, exchange, policy, body)
   // Numbers can grow when they are written out, and the sent body is held as long as the call lasts.
   if (!held.take(Math.max(0, sent.body.byteLength - requestBytes)))
     return yield* refused(GatewayAnswers.busy, requestBytes)
@@ -66,6 +69,7 @@ const passRead = Effect.fnUntraced(function* (
     betas,
     client,
     callId,
+    isSubagent,
     requestBytes,
     requestDigest: digest,
     readMs,
@@ -107,6 +111,7 @@ interface Call extends CallRequest {
   /** The agent's headers. */
   readonly client: ReadonlyArray<RoutePolicy.Header>
   readonly callId: string
+  readonly isSubagent: boolean
   readonly requestBytes: number
   readonly requestDigest: string
   /** When the request was read whole. */
@@ -150,15 +155,17 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
 })
 
 /** Reserves the maximum cost of a call. The caller must settle it. */
-const begun = (run: GatewayRun, { api, requestBytes, sent }: Call) => {
-  const ticket = run.ledger.begin({
+const begun = (run: GatewayRun, { api, isSubagent, requestBytes, sent }: Call) => {
+  const call = {
+    isSubagent,
     model: sent.model,
     requestBytes: sent.body.byteLength,
     inputTokensMax: sent.inputTokensMax,
     cachesForHour: sent.cachesForHour,
     ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax }),
     ...(api === "count_tokens" ? { free: true } : {})
-  })
+  }
+  const ticket = run.ledger.begin(call, performance.now())
   if (!("exhaustion" in ticket))
     return Effect.withFiber((fiber) =>
       // Counting tokens costs nothing, so nothing can be learned from its answer.
@@ -351,7 +358,7 @@ const signingRequest = (
 const started = (
   run: GatewayRun,
   exchange: Exchange.Exchange,
-  { api, callId, requestBytes, requestDigest, sent }: Call,
+  { api, callId, isSubagent, requestBytes, requestDigest, sent }: Call,
   { costUsdMax }: Budget.Ticket
 ): AuditDraft => ({
   type: "call.started",
@@ -363,6 +370,7 @@ const started = (
   model: sent.model,
   modelRequested: sent.modelRequested,
   stream: sent.stream,
+  subagent: isSubagent ? true : undefined,
   requestBytes,
   requestDigest,
   sentBytes: sent.body.byteLength,

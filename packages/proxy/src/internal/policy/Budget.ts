@@ -96,6 +96,8 @@ export interface AccountRule {
 export interface Ledger {
   /** Counts any request against the rate limit, which allows a burst of one second's requests. */
   readonly request: (nowMillis: number) => Refusal | undefined
+  /** Returns why the budget does not allow this call, if it does not. Reserves nothing, and looks at no rate. */
+  readonly check: (call: Call) => Refusal | undefined
   /** Reserves the budget of a call that is about to go upstream. A call with a ticket counts. */
   readonly begin: (call: Call) => Ticket | Refusal
   /**
@@ -195,6 +197,12 @@ export const make = (budget: LlmBudget | undefined, { account, defaults, prices 
     return found.find(({ final }) => final) ?? found[0]
   }
 
+  const refusedFor = (call: Call, reserved: Ticket["reserved"]): Refusal | undefined => {
+    const refusal = overspent(call, reserved)
+    if (refusal?.final === true) closed ??= refusal
+    return refusal
+  }
+
   const settle = (
     ticket: Ticket,
     { mayHaveRun, responseBytes, usage: told }: CallEnd
@@ -231,10 +239,10 @@ export const make = (budget: LlmBudget | undefined, { account, defaults, prices 
       rate.take(nowMillis)
         ? undefined
         : waiting("requests_per_second", perSecondMax, perSecondMax, rate.waitMillis(nowMillis, 1) / 1000),
+    check: (call) => refusedFor(call, reserve(call).reserved),
     begin: (call) => {
       const reservation = reserve(call)
-      const refusal = overspent(call, reservation.reserved)
-      if (refusal?.final === true) closed ??= refusal
+      const refusal = refusedFor(call, reservation.reserved)
       if (refusal !== undefined) return refusal
       if (open.size >= concurrentMax) return waiting("concurrent_calls", concurrentMax, open.size)
       // Last, so that a call that is refused for another reason takes nothing from the account's other runs.

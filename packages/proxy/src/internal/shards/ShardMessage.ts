@@ -54,6 +54,7 @@ export interface RunStart {
   readonly runId: RunId
   /** Absent if the run has no model. */
   readonly llm?: LlmAccess | undefined
+  readonly runtimeSecondsMax: number
   readonly payer: Payer
   /** Limits of the account that pays. Their memory is shared with the other runs of the account. */
   readonly account?: LlmAccount | undefined

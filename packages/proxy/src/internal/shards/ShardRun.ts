@@ -25,6 +25,7 @@ import * as TrafficCount from "../gateway/TrafficCount.ts"
 import * as UpstreamKeys from "../gateway/UpstreamKeys.ts"
 import * as RunPackages from "../packages/RunPackages.ts"
 import * as Budget from "../policy/Budget.ts"
+import * as SubagentShare from "../policy/SubagentShare.ts"
 import * as Questions from "../Questions.ts"
 import { defaults } from "./GatewayLimits.ts"
 import type { ShardCounters } from "./ShardCounters.ts"
@@ -188,11 +189,7 @@ const open = Effect.fnUntraced(function* (
     ...(start.packages.length === 0 || config.packages === undefined
       ? {}
       : { packages: RunPackages.make(start.packages, config.packages) }),
-    ledger: Budget.make(start.llm?.budget, {
-      prices: config.prices,
-      defaults: config,
-      account: accountOf(start.account)
-    }),
+    ledger: ledgerOf(config, start),
     drains: CallDrains.make(config),
     audit,
     gate,
@@ -208,6 +205,7 @@ const open = Effect.fnUntraced(function* (
     askKey,
     suspected: (evidence) => observe({ _tag: "ExfiltrationSuspected", evidence }),
     exhausted: (exhaustion) => observe({ _tag: "BudgetExhausted", exhaustion }),
+    shareSpent: (exhaustion) => observe({ _tag: "SubagentShareSpent", exhaustion }),
     troubled: (problem) => tell({ type: "troubled", problem })
   })
   const requests = yield* CallbackFibers.make
@@ -249,6 +247,15 @@ const notListening = Effect.fnUntraced(function* (audit: AuditFile.AuditFile, de
   const remedy = "Make the run's directory writable, and make sure that its disk has free space"
   return yield* new NotOpened({ problem: { detail: failure, remedy }, auditHead: audit.head() })
 })
+
+const ledgerOf = (
+  config: ShardConfig,
+  { account, llm, runtimeSecondsMax }: RunStart
+): SubagentShare.RunLedger => {
+  const { prices } = config
+  const ledger = Budget.make(llm?.budget, { prices, defaults: config, account: accountOf(account) })
+  return SubagentShare.make(ledger, { budget: llm?.budget, runtimeSecondsMax, prices })
+}
 
 const accountOf = (account: RunStart["account"]): Budget.AccountRule | undefined => {
   if (account === undefined) return undefined
