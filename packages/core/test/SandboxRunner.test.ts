@@ -109,6 +109,8 @@ describe("SandboxRunner", () => {
         assert.strictEqual(seen?.env["LANG"], "C")
         assert.strictEqual(seen?.env["COGNI_MODEL"], "model-1")
         assert.strictEqual(seen?.env["OPENAI_API_KEY"], "none")
+        assert.strictEqual(seen?.env["COGNI_GATEWAY_SOCK"], "/llm-sock/llm.sock")
+        assert.strictEqual(seen?.env["RUN_ID"], seen?.runId)
         assert.notInclude(JSON.stringify(seen), "account-1", "the payer is the host's business")
       })
     )

@@ -1,5 +1,6 @@
 export * from "./Closed.ts"
 export * from "./MemoryProgram.ts"
+export * from "./RunnerPort.ts"
 export * from "./Sandbox.ts"
 export * from "./SandboxHost.ts"
 export * from "./Unsupported.ts"

@@ -76,13 +76,16 @@ const packageProblems = ({ packages }: SandboxSpec, proxy: LlmProxy.LlmProxyCapa
 }
 
 /**
- * Environment through which an agent finds its model, and package managers find the mirror. It is worthless outside its
- * own sandbox.
+ * Environment of an agent: its own, and that through which it finds its model and tools, and package managers find the
+ * mirror. It is worthless outside its own sandbox.
  */
-export const environment = ({
-  llm,
-  packages
-}: Pick<SandboxSpec, "llm" | "packages">): Record<string, string> => ({
+export const environment = (
+  { env, llm, packages }: Pick<SandboxSpec, "env" | "llm" | "packages">,
+  runId: string
+): Record<string, string> => ({
+  // A caller may have a variable of this name.
+  RUN_ID: runId,
+  ...env,
   COGNI_SOCKET: LlmProxy.socketPath,
   ...PackageEnvironment.make(PackagePattern.opened(packages), packageUrl),
   ...(llm === undefined || llm.caller === "host" ? {} : modelEnvironment(llm))
@@ -90,6 +93,8 @@ export const environment = ({
 
 const modelEnvironment = (llm: LlmAccess): Record<string, string> => ({
   COGNI_MODEL: llm.model,
+  // The entrypoint removes its own name of the socket.
+  COGNI_GATEWAY_SOCK: LlmProxy.socketPath,
   OPENAI_API_BASE: LlmProxy.baseUrl,
   OPENAI_BASE_URL: `${LlmProxy.baseUrl}/v1`,
   OPENAI_API_KEY: "none",
