@@ -328,6 +328,7 @@ export const make = (options: FileRunStoreOptions) => {
           for (const entry of entries.filter((name) => name !== runEntries.record)) {
             yield* remove(join(directory, entry))
           }
+          yield* remove(join(directory, runEntries.record))
           yield* remove(directory)
           return true
         })

@@ -3,7 +3,7 @@ import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 
@@ -32,6 +32,22 @@ describe("HostTree", () => {
         assert.deepStrictEqual(readdirSync(elsewhere), ["kept"])
         yield* HostTree.remove(tree)
       })
+  )
+
+  it.live("removes a file and a link, and leaves the target of the link", () =>
+    Effect.gen(function* () {
+      const root = yield* directory
+      const elsewhere = yield* directory
+      writeFileSync(join(elsewhere, "kept"), "")
+      const places = ["file", "a link to a file", "a link to a directory", "a dangling link"] as const
+      writeFileSync(join(root, places[0]), "")
+      symlinkSync(join(elsewhere, "kept"), join(root, places[1]))
+      symlinkSync(elsewhere, join(root, places[2]))
+      symlinkSync(join(elsewhere, "missing"), join(root, places[3]))
+      for (const name of places) yield* HostTree.remove(join(root, name))
+      assert.deepStrictEqual(readdirSync(root), [])
+      assert.deepStrictEqual(readdirSync(elsewhere), ["kept"])
+    })
   )
 
   it.live("says why a tree cannot be given to another user", () =>
