@@ -1,19 +1,18 @@
-/** The page, built by Vite into a directory of its own. */
+/** The page, built by Vite as a release has it, once for all test files of one run of vitest. */
 import { Effect } from "effect"
-import { mkdtempSync, rmSync } from "node:fs"
-import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { build } from "vite"
+import * as PackedPackages from "./PackedPackages.ts"
 
-const configFile = fileURLToPath(new URL("../../packages/page/vite.config.ts", import.meta.url))
+const source = fileURLToPath(new URL("../../packages/page", import.meta.url))
 
-/** Builds the page, and removes it when the scope closes. */
-export const acquire = Effect.acquireRelease(
-  Effect.promise(async () => {
-    const outDir = mkdtempSync(join(tmpdir(), "cogni-built-page-"))
-    await build({ configFile, logLevel: "warn", build: { outDir, emptyOutDir: true } })
-    return outDir
-  }),
-  (outDir) => Effect.sync(() => rmSync(outDir, { recursive: true, force: true }))
-)
+/** Builds the page, unless it is done. */
+const buildOnce =
+  '[ -e "$1.built" ] || { node_modules/.bin/vite build --logLevel warn --emptyOutDir --outDir "$1" && touch "$1.built"; }'
+
+/** Returns the directory of the built page. */
+export const acquire = Effect.promise(async () => {
+  const built = join(PackedPackages.shared(), "page")
+  await PackedPackages.run(source, "flock", `${built}.lock`, "sh", "-c", buildOnce, "build", built)
+  return built
+})

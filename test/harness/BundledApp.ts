@@ -130,7 +130,11 @@ const next = (...argv: ReadonlyArray<string>) =>
 /** Starts the built application, and ends it when its routes have answered. */
 const askServer = async <A>(project: string, look: (url: string) => Promise<A>): Promise<Asked<A>> => {
   const [file, ...argv] = next("start", "--hostname", "127.0.0.1", "--port", "0")
-  const server = spawn(file, argv, { cwd: project, stdio: ["ignore", "pipe", "pipe"] })
+  const server = spawn(file, argv, {
+    cwd: project,
+    env: PackedPackages.environment(),
+    stdio: ["ignore", "pipe", "pipe"]
+  })
   let output = ""
   server.stderr.on("data", (piece: Buffer) => (output += piece.toString()))
   const exited = once(server, "exit")

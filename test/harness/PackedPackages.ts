@@ -21,11 +21,18 @@ export const folders: ReadonlyArray<string> = [
 
 export const nameOf = (folder: string): string => folder.replace("packages/", "")
 
-/** Runs a program, and returns its standard output. An error contains all output. */
+/**
+ * The environment of a user. Vitest sets `NODE_ENV` to `test`. With it, Vite and Next.js build for development: slower
+ * programs, which are not those of a release.
+ */
+export const environment = (): NodeJS.ProcessEnv => ({ ...process.env, NODE_ENV: undefined })
+
+/** Runs a program as a user does, and returns its standard output. An error contains all output. */
 export const run = async (cwd: string, file: string, ...argv: ReadonlyArray<string>): Promise<string> => {
   try {
     const { stdout } = await promisify(execFile)(file, [...argv], {
       cwd,
+      env: environment(),
       timeout: Pace.hangMillis,
       maxBuffer: 2 ** 26
     })
@@ -42,10 +49,10 @@ export const run = async (cwd: string, file: string, ...argv: ReadonlyArray<stri
 /** Time limit of `install`: it waits for other test files that pack, and then packs and installs. */
 export const installMillisMax = 3 * Pace.hangMillis
 
-/** Variable with the directory of the tarballs, which all test files of one run of vitest share. */
+/** Variable with the directory that all test files of one run of vitest share: tarballs, and other builds. */
 const variable = "PACKED_RELEASE"
 
-/** Makes that directory, for vitest. The first test file that needs the tarballs packs them. */
+/** Makes that directory, for vitest. The first test file that needs a build makes it. */
 export const setup = (): void => {
   process.env[variable] = mkdtempSync(join(tmpdir(), "cogni-release-"))
 }
@@ -53,6 +60,12 @@ export const setup = (): void => {
 export const teardown = (): void => {
   const directory = process.env[variable]
   if (directory !== undefined) rmSync(directory, { recursive: true, force: true })
+}
+
+export const shared = (): string => {
+  const directory = process.env[variable]
+  if (directory === undefined) throw new Error(`${variable} is not set. Run the test with vitest`)
+  return directory
 }
 
 /** Packs all packages into a directory, unless it is done. */
@@ -101,8 +114,7 @@ export const install = async (
   libraries: ReadonlyArray<string> = []
 ): Promise<Packed> => {
   const directory = mkdtempSync(join(tmpdir(), "cogni-package-"))
-  const release = process.env[variable]
-  if (release === undefined) throw new Error(`${variable} is not set. Run the test with vitest`)
+  const release = shared()
   const project = join(directory, "project")
   // Only one at a time may pack: each build writes the same directories.
   const lock = join(root, ".cogni/pack.lock")
