@@ -59,8 +59,14 @@ export interface Finding {
   readonly which: string
 }
 
-/** Longest time between two sweeps over all processes. */
-const sweepMillis = 5
+/** Longest time between two checks of all young processes. */
+const youngSweepMillis = 5
+
+/**
+ * Longest time between two sweeps over all processes. A sweep reads hundreds of files: one every few milliseconds would
+ * keep a processor busy. A process that lives only a few milliseconds is new, and new ones are found by their IDs.
+ */
+const sweepMillis = 25
 
 /** Time between two checks for new processes. */
 const newMillis = 0.4
@@ -69,7 +75,7 @@ const newMillis = 0.4
 const youngMillis = 400
 
 /** Number of sweeps after which an old process is fully read again. */
-const restEvery = 20
+const restEvery = 4
 
 /** Largest part of a file below `/proc` that is read. */
 const procBytesMax = 256 * 1024
@@ -228,6 +234,7 @@ const descriptorsOf = (processId: number): Buffer => {
 
 const makeWatch = (forms: ReadonlyArray<Form>) => {
   const watched = new Map<number, Watched>()
+  const young = new Set<number>()
   const sightings = new Map<string, Sighting>()
   const programs = new Set<string>()
   const needles = forms.map(({ text, which }) => ({ which, text: Buffer.from(text) }))
@@ -255,7 +262,9 @@ const makeWatch = (forms: ReadonlyArray<Form>) => {
       programs.add(program)
       search(processId, program, "argv", argv)
     }
-    if (!whole && now - one.since > youngMillis) return
+    if (now - one.since > youngMillis) young.delete(processId)
+    else young.add(processId)
+    if (!whole && !young.has(processId)) return
     search(processId, program, "environment", read(`/proc/${processId}/environ`))
     search(processId, program, "descriptor", descriptorsOf(processId))
   }
@@ -267,8 +276,15 @@ const makeWatch = (forms: ReadonlyArray<Form>) => {
         .map(Number)
         .filter((id) => id > 0)
     )
-    for (const processId of watched.keys()) if (!present.has(processId)) watched.delete(processId)
+    for (const processId of watched.keys())
+      if (!present.has(processId)) {
+        watched.delete(processId)
+        young.delete(processId)
+      }
     for (const processId of present) look(processId, now, whole)
+  }
+  const lookAtYoung = (now: number) => {
+    for (const processId of young) look(processId, now, false)
   }
   const answer = (sweeps: number): Report => ({
     sightings: [...sightings.values()],
@@ -276,7 +292,7 @@ const makeWatch = (forms: ReadonlyArray<Form>) => {
     sweeps,
     programs: [...programs].toSorted()
   })
-  return { look, sweep, answer }
+  return { look, lookAtYoung, sweep, answer }
 }
 
 /** Whether an ID belongs to a process. Threads have IDs of the same kind. */
@@ -304,9 +320,14 @@ const watchForever = ({ forms, port }: Given): never => {
     watch.sweep(began, asked || sweeps % restEvery === 0)
     sweeps += 1
     if (asked) port.postMessage(watch.answer(sweeps))
+    let lookedAtYoung = began
     // At least once, so that new processes are checked even if a sweep takes longer than `sweepMillis`.
     do {
       Atomics.wait(pause, 0, 0, newMillis)
+      if (performance.now() - lookedAtYoung >= youngSweepMillis) {
+        lookedAtYoung = performance.now()
+        watch.lookAtYoung(lookedAtYoung)
+      }
       const now = lastProcessId()
       if (now !== last && now - last < newMax && now > last)
         for (let processId = last + 1; processId <= now; processId += 1)
