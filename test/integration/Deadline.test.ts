@@ -34,7 +34,8 @@ const limits = {
   stopGraceSecondsMax: 0,
   memoryBytesMax: 256 * MiB,
   processesMax: 64,
-  cpusMax: 1,
+  // Less than a processor: an attack that spins leaves even less to the first process, and to other tests more.
+  cpusMax: 0.5,
   temporaryBytesMax: 16 * MiB,
   filesOpenMax: 1024,
   workspaceBytesMax: 16 * MiB

@@ -95,8 +95,9 @@ describe("a run that floods its socket", () => {
       assert.strictEqual((yield* victim.send(Gateway.http(Gateway.chat()))).status, 200)
       yield* flood(gateway.socketPath, Buffer.concat(Array.from({ length: 200 }, () => health)), 32)
       yield* flood(gateway.socketPath, heavy, 8)
-      const { statuses } = yield* victimised(victim)
-      assert.deepStrictEqual(statuses, all200)
+      // Each call takes a second: the victim shares its thread with what keeps all processors busy.
+      const { statuses } = yield* victimised(victim, 8)
+      assert.deepStrictEqual(statuses, all200.slice(0, 8))
     })
   )
 
