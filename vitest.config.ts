@@ -4,20 +4,22 @@ import { BaseSequencer, type TestSpecification } from "vitest/node"
 import * as LinkedPrograms from "./test/harness/LinkedPrograms.ts"
 import * as Pace from "./test/harness/Pace.ts"
 
-const units = ["packages/*/test/**/*.test.ts"]
-const others = ["test/**/*.test.ts"]
+/** Tests that need no process of their own, unless they are `separate`. */
+const units = ["packages/*/test/**/*.test.ts", "test/architecture/*.test.ts"]
+const others = ["test/!(architecture)/**/*.test.ts"]
 
 /** These tests measure milliseconds and megabytes: no other test may run beside them. */
-const alone = ["test/integration/BadInput.test.ts", "test/integration/HostileRequests.test.ts"]
+const alone = ["test/integration/BadInput.test.ts"]
 
 /**
  * Finds the unit tests that need a process of their own: they replace a module or a function for the whole process,
  * change its working directory or file mode, measure its memory, or start threads and programs.
  */
 const separate = globSync(units).filter((path) =>
-  /\bvi\.|\bprocess\.(?:chdir|umask|on|memoryUsage)\b|node:(?:child_process|worker_threads)|"\.\/Gateway\.ts"/u.test(
-    readFileSync(path, "utf8")
-  )
+  [
+    /\bvi\.|\bprocess\.(?:chdir|umask|on|memoryUsage)\b/u,
+    /node:(?:child_process|worker_threads)|"\.\/Gateway\.ts"|PackedPackages/u
+  ].some((sign) => sign.test(readFileSync(path, "utf8")))
 )
 
 /**

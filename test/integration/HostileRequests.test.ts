@@ -11,6 +11,12 @@ import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import * as NginxRun from "../harness/NginxRun.ts"
 import { builderOf, chat, type Row, rowsOf } from "./hostileRequests.ts"
 
+/** Silence after an answer, in which a request that is hidden in another would get one too, on a busy machine. */
+const idleMillis = 200
+
+/** Silence after which an answer counts as one that never arrives. */
+const silentMillis = 3000
+
 const body = '{"model":"m","messages":[]}'
 const http = builderOf(body)
 const rows = rowsOf(body)
@@ -52,7 +58,7 @@ const sendRows = (all: ReadonlyArray<Row>, options?: NginxRun.SendOptions) =>
     const before = (yield* run.upstream.received).length
     const answers = yield* run.sendAll(
       all.map(([, bytes]) => bytes),
-      options
+      { idleMillis, ...options }
     )
     const received = (yield* run.upstream.received).slice(before)
     const idsOf = answers.map(({ text }) => /^X-Request-Id: (\S+)/mu.exec(text)?.[1])
@@ -130,7 +136,7 @@ layer(outcomes, { excludeTestServices: true })("Hostile requests", (it) => {
     Effect.gen(function* () {
       const run = yield* NginxRun.NginxRun
       const before = (yield* run.upstream.received).length
-      yield* run.send(http({ body: http({ target: "/key/generate" }) }))
+      yield* run.send(http({ body: http({ target: "/key/generate" }) }), { idleMillis })
       const received = (yield* run.upstream.received).slice(before)
       assert.deepStrictEqual(
         received.map(({ target }) => target),
@@ -145,7 +151,7 @@ layer(outcomes, { excludeTestServices: true })("Hostile requests", (it) => {
       const before = (yield* run.upstream.received).length
       const answer = yield* run.send(
         `${http()}${http({ target: "/key/generate" })}${http({ headers: ["x-litellm-customer-id: evil"] })}`,
-        { answers: 3 }
+        { answers: 3, idleMillis }
       )
       const received = (yield* run.upstream.received).slice(before)
       assert.deepStrictEqual(
@@ -219,7 +225,7 @@ for (const [defence, tamper, name] of defences) {
         const row = rows.find(([candidate]) => candidate === name)
         assert.isDefined(row)
         // An answer may never arrive without the defense, so the request is cut.
-        const [outcome] = yield* sendRows([row!], { cut: true, idleMillis: 500 })
+        const [outcome] = yield* sendRows([row!], { cut: true, idleMillis: silentMillis })
         assert.throws(() => checkRow(row!, outcome!))
       })
     )
