@@ -42,8 +42,9 @@ class SlowFirst extends BaseSequencer {
   }
 }
 
-// Most tests wait for something other than a processor: an engine, a clock, a process.
-const maxWorkers = 4
+// Most tests wait for something other than a processor: an engine, a clock, a process. With four on two processors, a
+// file that only computes had a processor for itself.
+const maxWorkers = 6
 
 export default defineConfig({
   plugins: [LinkedPrograms.threads],
