@@ -32,6 +32,7 @@ export const packages = [
   "openai-agents",
   "mastra",
   "acp",
+  "temporal",
   "react",
   "page",
   "cli"

@@ -51,7 +51,8 @@ const drawing: ReadonlyArray<
     server: ["core", "connections", "git-relay", "graph-provider", "ledger", "proxy", "sessions"],
     promise: ["core", "host-files", "docker", "proxy", "graph-provider", "ledger"],
     react: ["graph-provider"],
-    acp: ["core", "graph-provider"]
+    acp: ["core", "graph-provider"],
+    temporal: ["core", "graph-provider"]
   },
   {
     deepagents: ["promise"],
@@ -74,7 +75,8 @@ const drawing: ReadonlyArray<
       "server",
       "loop",
       "sessions",
-      "acp"
+      "acp",
+      "temporal"
     ]
   }
 ]
@@ -208,6 +210,18 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   },
   mastra: { libraries: ["@mastra/core", "effect"], world: {} },
   acp: { libraries: ["@agentclientprotocol/sdk", "effect"], world: {} },
+  temporal: {
+    libraries: [
+      "@temporalio/activity",
+      "@temporalio/client",
+      "@temporalio/common",
+      "@temporalio/worker",
+      "@temporalio/workflow",
+      "effect"
+    ],
+    // The cores and the memory that a host offers.
+    world: { "internal/HostWorker.ts": ["node:os"] }
+  },
   react: {
     libraries: ["@tanstack/react-query", "effect", "react"],
     world: {}

@@ -68,6 +68,7 @@ const calls: ReadonlyArray<Ban> = [
       "test/harness/litellm/engine/QueryEngine.ts": "a program: LiteLLM passes its options so",
       "test/harness/PostgresServer.ts": "the path of the PostgreSQL that ./dev installed",
       "test/harness/Prometheus.ts": "the path of the Prometheus that ./dev unpacked",
+      "test/harness/TemporalDevServer.ts": "the path of the Temporal that ./dev installed",
       "test/harness/Browser.ts": "the Chromium that ./dev installed, and where pictures are kept",
       "test/harness/Images.ts": "the images that ./dev built"
     }
@@ -360,6 +361,8 @@ describe("form", () => {
 
 /** Test files about the behaviour of several modules together. */
 const behaviours: ReadonlySet<string> = new Set([
+  "packages/temporal/test/Replay.test.ts",
+  "packages/cli/test/DurableCommands.test.ts",
   "packages/proxy/test/CogniTool.test.ts",
   "packages/core/test/RunAdmission.test.ts",
   "packages/proxy/test/GatewayAccounts.test.ts",

@@ -26,6 +26,7 @@ import * as InstalledImages from "./InstalledImages.ts"
 import * as Invocation from "./Invocation.ts"
 import * as Output from "./Output.ts"
 import * as RunReport from "./RunReport.ts"
+import * as TemporalFlags from "./TemporalFlags.ts"
 import * as Settings from "./Settings.ts"
 import * as Version from "./Version.ts"
 
@@ -228,6 +229,44 @@ Chats are refused unless SANDBOX_ENABLED=true. Create a grant with: cogni-sandbo
 the server refuses new runs, and ends when its active runs have ended. After --drain, it cancels the others.`
   ),
   Command.withShortDescription("Serve agents and their runs over HTTP, to callers with a grant")
+)
+
+const workerCommand = Command.make("worker", TemporalFlags.worker, (flags) =>
+  Effect.promise(() => import("./WorkerCommand.ts")).pipe(Effect.flatMap(({ worker }) => worker(flags)))
+).pipe(
+  Command.withDescription(
+    `Take durable runs from Temporal, and run them in the server of this host
+
+Needs cogni-sandbox serve on this host, and the package @cogni/sandbox-temporal. The worker holds nothing of a run: if
+it ends, its runs go on in the server, and the next worker with the same --name follows them. Another host takes
+nothing over. On SIGTERM the worker takes no more runs. With --drain, it then follows those that it has.`
+  ),
+  Command.withShortDescription("Take durable runs from Temporal, and run them in the server of this host"),
+  Command.withExamples([
+    {
+      command: "cogni-sandbox worker --name host-1 --token-file grant.token --max-runs 4",
+      description: "Take at most four runs at a time"
+    }
+  ])
+)
+
+const submitCommand = Command.make("submit", { prompt: Flags.prompt, ...TemporalFlags.submit }, (flags) =>
+  Effect.promise(() => import("./SubmitCommand.ts")).pipe(Effect.flatMap(({ submit }) => submit(flags)))
+).pipe(
+  Command.withDescription(
+    `Submit a durable run to Temporal, which a worker with room takes
+
+Prints the run ID. With --wait, waits for the end of the run: then an interruption only stops waiting. The prompt is
+stored in the history of Temporal. The answer is not: the server of the host has it.`
+  ),
+  Command.withShortDescription("Submit a durable run to Temporal, which a worker with room takes"),
+  Command.withExamples([
+    {
+      command:
+        'cogni-sandbox submit "Update the dependencies" --grant GRANT --repo https://github.com/acme/app --wait',
+      description: "Run an agent on a repository, on any host, and wait for it"
+    }
+  ])
 )
 
 const mcpCommand = Command.make("mcp", Flags.mcp, (flags) =>
@@ -440,6 +479,8 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       acpCommand,
       mcpCommand,
       serveCommand,
+      workerCommand,
+      submitCommand,
       grantsCommand,
       approvalsCommand,
       connectionsCommand,

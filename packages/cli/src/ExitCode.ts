@@ -96,6 +96,10 @@ const names: { readonly [Tag in Reason["_tag"]]: ExitName } = {
 /** Returns the name of the exit code for the reason that a run failed. */
 export const ofReason = (tag: Reason["_tag"]): ExitName => names[tag]
 
+/** Returns the name of the exit code for a reason that another process named, if it is one of ours. */
+export const ofReasonNamed = (name: string): ExitName | undefined =>
+  Object.hasOwn(names, name) ? names[name as Reason["_tag"]] : undefined
+
 /** Returns the name of the exit code for a signal. An unknown signal counts as Ctrl-C. */
 export const nameOfSignal = (signal: NodeJS.Signals | undefined): ExitName =>
   signal === "SIGTERM" ? "terminated" : signal === "SIGHUP" ? "hangup" : "interrupted"

@@ -1,0 +1,85 @@
+/** Flags of `worker` and `submit`. */
+import { Flag } from "effect/cli"
+import * as Flags from "./Flags.ts"
+import * as Quantity from "./Quantity.ts"
+
+const temporal = {
+  address: Flags.text(
+    "temporal",
+    "HOST:PORT",
+    "Address of the Temporal server (default 127.0.0.1:7233)"
+  ).pipe(Flag.withDefault("127.0.0.1:7233")),
+  namespace: Flags.text("namespace", "NAME", "Namespace of the Temporal server (default default)").pipe(
+    Flag.withDefault("default")
+  ),
+  taskQueue: Flags.text("queue", "NAME", "Task queue that all hosts share (default cogni-sandbox)").pipe(
+    Flag.withDefault("cogni-sandbox")
+  )
+}
+
+const labels = (description: string) => Flags.several("label", "NAME", description)
+
+const size = (name: string, description: string) =>
+  Flags.orUndefined(Flags.parsed(Quantity.parseBytes)(Flags.text(name, "SIZE", description)))
+
+const amount = (name: string, description: string) =>
+  Flags.orUndefined(Flag.Finite(name).pipe(Flag.withDescription(description)))
+
+export const worker = {
+  name: Flags.text("name", "NAME", "Name of this host, which no other host has, and which stays the same"),
+  keeper: Flags.text(
+    "keeper",
+    "URL",
+    "Address of this host's cogni-sandbox serve (default http://127.0.0.1:8787)"
+  ).pipe(Flag.withDefault("http://127.0.0.1:8787")),
+  tokenFiles: Flags.text(
+    "token-file",
+    "FILE",
+    "File with the token of a grant whose runs this host takes; may be repeated"
+  ).pipe(Flag.atLeast(1)),
+  runsMax: Flags.count("max-runs", "Concurrent runs that this host takes (default 8)"),
+  cores: amount(
+    "cores",
+    "Processor cores that runs of this host may ask for (default those of this machine)"
+  ),
+  memoryBytes: size(
+    "memory",
+    "Memory that runs of this host may ask for, such as 8g (default that of this machine)"
+  ),
+  labels: labels("Label of this host, such as gpu or region=eu; may be repeated (default none)"),
+  drainSeconds: Flags.duration(
+    "drain",
+    "Time from SIGTERM in which runs are followed to their end, such as 1h (default none: the next worker follows them)"
+  ),
+  ...temporal
+}
+
+export const submit = {
+  promptFile: Flags.optional("prompt-file", "FILE", "Read the prompt from a file; - reads standard input"),
+  request: Flags.optional("request", "FILE", "Read the whole request from a JSON file, instead of a prompt"),
+  grant: Flags.text("grant", "ID", "ID of the grant that permits the run, from cogni-sandbox grants list"),
+  graph: Flags.text("graph", "ID", "Graph to run (default sandbox:agent)").pipe(
+    Flag.withDefault("sandbox:agent")
+  ),
+  model: Flags.optional("model", "NAME", "Model that the agent asks (default that of the host's server)"),
+  repo: Flags.optional("repo", "URL", "Work in a clone of this repository, and push the commits to a branch"),
+  base: Flags.optional("base", "BRANCH", "Branch to start from (default the repository's HEAD)"),
+  pr: Flags.toggle("pr", "Open a draft pull request for the branch"),
+  runtimeSecondsMax: Flags.duration(
+    "timeout",
+    "Time limit of the agent, such as 10m (default that of the host's server)"
+  ),
+  callsMax: Flags.count("max-calls", "Model calls allowed (default no limit)"),
+  costUsdMax: Flags.cost("max-cost", "Cost of model calls allowed, in US dollars (default no limit)"),
+  runId: Flags.optional("run-id", "ID", "ID of the run, which was never used (default a new one)"),
+  attempts: Flags.count("attempts", "Attempts allowed if a host is lost and its cost is known (default 1)"),
+  wallSecondsMax: Flags.duration("time-limit", "Time limit of everything, such as 3h (default 2h)"),
+  placementSecondsMax: Flags.duration("placement-limit", "Time to find a host with room (default 1h)"),
+  cores: amount("cores", "Processor cores that the host must have free (default no condition)"),
+  memoryBytes: size("memory", "Memory that the host must have free, such as 2g (default no condition)"),
+  labels: labels("Label that the host must have; may be repeated (default none)"),
+  noSearch: Flags.toggle("no-search", "Set no search attributes, for a namespace that does not have them"),
+  wait: Flags.toggle("wait", "Wait for the end of the run, and exit with its code"),
+  output: Flags.output,
+  ...temporal
+}

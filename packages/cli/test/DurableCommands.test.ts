@@ -1,0 +1,159 @@
+/** `worker` and `submit` before they reach a server, and their reports. `test/stack/Durable.test.ts` tests the rest. */
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import type { DurableOutcome, RunReport } from "@cogni/sandbox-temporal/DurableRun"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as Cli from "../src/Cli.ts"
+import * as Output from "../src/Output.ts"
+import { exitOf, render } from "../src/SubmitCommand.ts"
+import * as TemporalPackage from "../src/TemporalPackage.ts"
+
+const cli = (argv: ReadonlyArray<string>) =>
+  Effect.gen(function* () {
+    const memory = Output.makeMemory()
+    const code = yield* Cli.main({ argv, environment: { COGNI_STATE_DIR: "/nowhere/at/all" } }).pipe(
+      Effect.provide(Layer.merge(NodeServices.layer, memory.layer))
+    )
+    return { ...memory.said, code }
+  })
+
+const file = (text: string, mode: number) =>
+  Effect.map(
+    Effect.acquireRelease(
+      Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-durable-"))),
+      (path) => Effect.sync(() => rmSync(path, { recursive: true }))
+    ),
+    (directory) => {
+      const path = join(directory, "file")
+      writeFileSync(path, text)
+      chmodSync(path, mode)
+      return path
+    }
+  )
+
+const outcome = (over: Partial<DurableOutcome>): DurableOutcome => ({
+  runId: "run-durable",
+  status: "succeeded",
+  attempts: [],
+  ...over
+})
+
+describe("worker", () => {
+  const worker = (over: ReadonlyArray<string>, token: string) =>
+    cli(["worker", "--name", "host-1", "--token-file", token, ...over])
+
+  it.effect("refuses a keeper to which it would send tokens in the clear, and one that is no address", () =>
+    Effect.gen(function* () {
+      const token = yield* file("cgs_x", 0o600)
+      for (const url of ["http://10.0.0.1:8787", "http://keeper.example.com"]) {
+        const { code, stderr } = yield* worker(["--keeper", url], token)
+        assert.strictEqual(code, 64)
+        assert.include(stderr, "in the clear")
+      }
+      for (const url of ["keeper", "ftp://127.0.0.1", "http://user:secret@127.0.0.1"]) {
+        const { code, stderr } = yield* worker(["--keeper", url], token)
+        assert.strictEqual(code, 64)
+        assert.include(stderr, "is not an address of a server")
+      }
+    })
+  )
+
+  it.effect("refuses a name that could not name a queue, and a token that others can read", () =>
+    Effect.gen(function* () {
+      const named = yield* worker(["--name", "host 1"], "token")
+      assert.strictEqual(named.code, 64)
+      const { code, stderr } = yield* worker([], yield* file("cgs_secret", 0o644))
+      assert.strictEqual(code, 78)
+      assert.include(stderr, "accessible to other users")
+      assert.notInclude(stderr, "cgs_secret")
+    })
+  )
+
+  it.effect("needs a token", () =>
+    Effect.map(cli(["worker", "--name", "host-1"]), ({ code }) => assert.strictEqual(code, 64))
+  )
+})
+
+describe("submit", () => {
+  const submit = (...argv: ReadonlyArray<string>) => cli(["submit", "--grant", "grant-1", ...argv])
+
+  it.effect("refuses a run without a prompt, with two, and one that is invalid", () =>
+    Effect.gen(function* () {
+      assert.strictEqual((yield* submit()).code, 64)
+      const request = yield* file('{"graphId": "sandbox:agent"}', 0o600)
+      assert.strictEqual((yield* submit("Where?", "--request", request)).code, 64)
+      const incomplete = yield* submit("--request", request)
+      assert.strictEqual(incomplete.code, 65)
+      assert.include(incomplete.stderr, "request.messages")
+      assert.strictEqual((yield* submit("--request", yield* file("{", 0o600))).code, 65)
+      const long = yield* submit("Where?", "--run-id", "r".repeat(48))
+      assert.strictEqual(long.code, 65)
+      assert.include(long.stderr, "runId")
+    })
+  )
+
+  it("has an exit code for each end", () => {
+    const codes: ReadonlyArray<readonly [Partial<DurableOutcome>, string]> = [
+      [{}, "success"],
+      [{ status: "failed", reason: "OomKilled" }, "oom"],
+      [{ status: "failed", reason: "AgentFailed" }, "fault"],
+      [{ status: "failed", reason: "toString" }, "fault"],
+      [{ status: "failed", reason: "NotDelivered" }, "undelivered"],
+      [{ status: "refused", reason: "NoRoom" }, "unavailable"],
+      [{ status: "refused", reason: "GrantExpired" }, "input"],
+      [{ status: "lost", reason: "HostLost" }, "unavailable"],
+      [{ status: "stopped", reason: "Cancelled" }, "interrupted"],
+      [{ status: "stopped", reason: "WallClockExceeded" }, "timeout"]
+    ]
+    for (const [over, name] of codes) assert.strictEqual(exitOf(outcome(over)), name, JSON.stringify(over))
+  })
+
+  it("reports each attempt, with its cost and its delivery, in one line", () => {
+    const attempt: RunReport = {
+      runId: "run-durable",
+      attempt: 0,
+      host: "host-1",
+      status: "abandoned",
+      spend: { calls: 2, costUsd: 0.25, isFinal: false },
+      lastEventId: 3
+    }
+    const attempts = [
+      attempt,
+      {
+        ...attempt,
+        runId: "run-durable-a1",
+        status: "succeeded",
+        spend: { calls: 0, isFinal: true },
+        delivery: "pushed",
+        branch: "sandbox/fix"
+      }
+    ]
+    assert.deepStrictEqual(render(outcome({ status: "failed", reason: "Bad\nLine", attempts })), [
+      "run-durable failed: Bad Line",
+      "  run-durable on host-1: abandoned, cost $0.25 or more",
+      "  run-durable-a1 on host-1: succeeded, cost $0, pushed sandbox/fix"
+    ])
+  })
+})
+
+describe("the package for Temporal", () => {
+  const missing = Object.assign(new Error("not found"), { code: "ERR_MODULE_NOT_FOUND" })
+
+  it.effect("is named, with its installation, if it is missing", () =>
+    Effect.gen(function* () {
+      const refused = yield* Effect.flip(TemporalPackage.load(() => Promise.reject(missing)))
+      assert.deepInclude(refused, { exit: "configuration", reason: "TemporalMissing" })
+      assert.include(refused.remedy, "npm install @cogni/sandbox-temporal")
+    })
+  )
+
+  it.effect("does not hide a fault of its own", () =>
+    Effect.gen(function* () {
+      const exit = yield* Effect.exit(TemporalPackage.load(() => Promise.reject(new TypeError("a fault"))))
+      assert.isTrue(exit._tag === "Failure" && exit.cause.reasons.some(({ _tag }) => _tag === "Die"))
+    })
+  )
+})

@@ -1,0 +1,6 @@
+export * as DurableRun from "./DurableRun.ts"
+export * as DurableRuns from "./DurableRuns.ts"
+export * as HostKeeper from "./HostKeeper.ts"
+export * as HttpHostKeeper from "./HttpHostKeeper.ts"
+export * as RunWorker from "./RunWorker.ts"
+export * as TemporalServer from "./TemporalServer.ts"

@@ -1,0 +1,285 @@
+/**
+ * The steps of durable runs on one host: decides by the host's capacity, and asks its keepers, one for each grant.
+ *
+ * Holds nothing of a run but its place. A step can be started again at any point, by another process too.
+ */
+import { Clock, Duration, Effect, Option, Ref, Schedule, Stream } from "effect"
+import type { RunReport } from "../DurableRun.ts"
+import { isOver, type Keeper, type KeeperError, type KeeperRun } from "../HostKeeper.ts"
+import * as Placement from "./Placement.ts"
+import type { Checked, Ended, Executed, HostLost, Refused } from "./RunSteps.ts"
+import type { RunTask } from "./RunTask.ts"
+
+export interface HostOptions {
+  /** Name of the host, which no other host has. */
+  readonly name: string
+  readonly capacity: Placement.HostCapacity
+  /** The keeper of each grant, by its ID. */
+  readonly keepers: ReadonlyMap<string, Keeper>
+}
+
+/** The connection of a step to its activity, while it waits for a run. */
+export interface Watch {
+  /** Another worker may have started the run. */
+  readonly isRepeated: boolean
+  /** Number of the last event that an earlier worker followed. */
+  readonly lastEventId: number
+  /** Tells that this worker lives. */
+  readonly beat: Effect.Effect<void>
+  /** Notes the number of an event that was followed. */
+  readonly followed: (eventId: number) => Effect.Effect<void>
+  /** Completes when the run is to be stopped. */
+  readonly cancelled: Effect.Effect<void>
+}
+
+/** How long a keeper that is full gets no runs, if it does not say. */
+const fullSecondsDefault = 5
+
+/** How often a delivery that is under way is asked about. */
+const deliveryPollSeconds = 2
+
+/** Time for the keeper to read the audit of a run that has ended. */
+const settledSecondsMax = 60
+
+const refused = (reason: string, message: string): Refused => ({ _tag: "Refused", reason, message })
+
+export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: HostOptions) {
+  const places = yield* Ref.make(Placement.empty)
+
+  const keeperOf = (grantId: string) =>
+    Option.fromUndefinedOr(keepers.get(grantId)).pipe(
+      Option.match({
+        onNone: () => Effect.fail("NoSuchGrant" as const),
+        onSome: Effect.succeed
+      })
+    )
+
+  const validate = Effect.fnUntraced(function* (asked: { grantId: string; graphId: string }) {
+    const keeper = yield* keeperOf(asked.grantId)
+    const found = yield* Effect.result(keeper.grant)
+    if (found._tag === "Failure") {
+      const error = found.failure
+      if (error._tag === "KeeperUnreachable" || error.isForNow) return yield* Effect.fail(error)
+      return refused(error.reason, error.message)
+    }
+    const { allowSandbox, billingAccountId, id, mayWrite } = found.success
+    if (!mayWrite) return refused("GrantReadOnly", `grant ${id} is read-only. Use another grant`)
+    // Other graphs do not need that permission. The keeper checks everything else when it starts the run.
+    if (!allowSandbox && asked.graphId.startsWith("sandbox:"))
+      return refused(
+        "SandboxNotAllowed",
+        `grant ${id} does not allow sandboxes. Create one with --allow-sandbox`
+      )
+    return { _tag: "Valid", billingAccountId } satisfies Checked
+  })
+
+  const place = Effect.fnUntraced(function* (asked: Placement.Asked) {
+    const now = yield* Clock.currentTimeMillis
+    const misfit = yield* Ref.modify(places, (before) => {
+      const found = Placement.misfit(capacity, before, asked, now)
+      return [found, found === undefined ? Placement.reserve(before, asked, now) : before]
+    })
+    if (misfit !== undefined) return yield* Effect.fail(misfit)
+    return { host: name }
+  })
+
+  /** Closes this host for a while, because its keeper is full. */
+  const closeFor = (seconds: number) =>
+    Effect.flatMap(Clock.currentTimeMillis, (now) =>
+      Ref.update(places, (before) => Placement.close(before, now + seconds * 1000))
+    )
+
+  /** Holds a place during a step. Afterwards, it is kept for the next step if there is one. */
+  const placed = <A, E>(task: RunTask, use: Effect.Effect<A, E>, isFollowed: (result: A) => boolean) =>
+    Effect.acquireUseRelease(
+      Ref.update(places, (before) => Placement.begin(before, task.runId, task.needs)),
+      () => use,
+      (_, exit) =>
+        Effect.flatMap(Clock.currentTimeMillis, (now) =>
+          Ref.update(places, (before) =>
+            exit._tag === "Success" && isFollowed(exit.value)
+              ? Placement.linger(before, task.runId, now)
+              : Placement.leave(before, task.runId)
+          )
+        )
+    )
+
+  const execute = Effect.fnUntraced(
+    function* (task: RunTask, watch: Watch): Effect.fn.Return<Executed, "NoSuchGrant"> {
+      const keeper = yield* keeperOf(task.grantId)
+      const started = yield* begun(keeper, task, watch)
+      if (started._tag === "HostFull") yield* closeFor(started.retrySeconds)
+      return started._tag === "Begun" ? yield* followed(keeper, name, task, watch) : started
+    },
+    (effect, task, watch) => placed(task, beating(effect, watch), ({ _tag }) => _tag === "Ended")
+  )
+
+  return {
+    validate,
+    place,
+    execute,
+    /** Stops a run that an earlier step may have started, and waits for its end. */
+    stop: Effect.fnUntraced(
+      function* (task: RunTask, watch: Watch): Effect.fn.Return<Executed, "NoSuchGrant"> {
+        const keeper = yield* keeperOf(task.grantId)
+        const found = yield* Effect.result(patiently(keeper.describe(task.runId), task))
+        if (found._tag === "Failure") return lost(found.failure, watch.lastEventId)
+        if (found.success === undefined) return { _tag: "Stopped" }
+        return yield* followed(keeper, name, task, { ...watch, cancelled: Effect.void })
+      },
+      (effect, _, watch) => beating(effect, watch)
+    ),
+    /** Returns why commits are still kept, or `undefined`. */
+    deliver: Effect.fnUntraced(
+      function* (task: RunTask) {
+        const keeper = yield* keeperOf(task.grantId)
+        const before = yield* keeper.describe(task.runId)
+        if (before?.delivery !== undefined && !isKept(before.delivery)) return undefined
+        const status = yield* keeper.deliver(task.runId).pipe(
+          Effect.repeat({
+            schedule: Schedule.spaced(`${deliveryPollSeconds} seconds`),
+            while: (status) => status === "underWay"
+          })
+        )
+        // Nothing is kept: it was delivered, or there was nothing to deliver.
+        return status !== undefined && isKept(status) ? status : undefined
+      },
+      (effect, task) => placed(task, effect, () => true)
+    ),
+    /** Waits until the record of a run is complete. */
+    record: Effect.fnUntraced(function* ({ attempt, grantId, host, runId }: RunTask & { host: string }) {
+      const keeper = yield* keeperOf(grantId)
+      const run = yield* settled(keeper, runId)
+      yield* Ref.update(places, (before) => Placement.leave(before, runId))
+      return run && reportOf(run, { attempt, host, lastEventId: 0 })
+    }),
+    /** Takes no more runs. Returns when none is left. */
+    drain: Effect.gen(function* () {
+      yield* Ref.update(places, Placement.drain)
+      yield* Effect.flatMap(Clock.currentTimeMillis, (now) =>
+        Effect.map(Ref.get(places), (left) => Placement.count(left, now))
+      ).pipe(Effect.repeat({ schedule: Schedule.spaced("1 second"), while: (left) => left > 0 }))
+    })
+  }
+})
+
+export type HostRuns = Effect.Success<ReturnType<typeof make>>
+
+const isKept = (delivery: string): boolean => delivery === "kept" || delivery === "failed"
+
+/** Tells every second that this worker lives. */
+const beating = <A, E>(effect: Effect.Effect<A, E>, { beat }: Watch): Effect.Effect<A, E> =>
+  Effect.raceFirst(effect, Effect.andThen(Effect.repeat(beat, Schedule.spaced("1 second")), Effect.never))
+
+/** Retries while a keeper does not answer or starts, until it counts as lost. */
+const patiently = <A>(effect: Effect.Effect<A, KeeperError>, { hostGoneSecondsMax }: RunTask) =>
+  Effect.retry(effect, {
+    schedule: Schedule.spaced("1 second").pipe(
+      Schedule.upTo({ duration: Duration.seconds(hostGoneSecondsMax) })
+    ),
+    while: (error) => error._tag === "KeeperUnreachable" || error.isForNow
+  })
+
+const lost = ({ message }: KeeperError, lastEventId: number): HostLost => ({
+  _tag: "HostLost",
+  message,
+  lastEventId
+})
+
+/** Starts the run, or finds that it was started. A keeper that is full refuses a start, but knows its runs. */
+const begun = Effect.fnUntraced(function* (
+  keeper: Keeper,
+  task: RunTask,
+  { isRepeated, lastEventId }: Watch
+) {
+  if (isRepeated) {
+    const found = yield* Effect.result(patiently(keeper.describe(task.runId), task))
+    if (found._tag === "Failure") return lost(found.failure, lastEventId)
+    if (found.success !== undefined) return { _tag: "Begun" } as const
+  }
+  const result = yield* keeper.start(task).pipe(
+    Effect.retry({
+      schedule: Schedule.spaced("1 second").pipe(
+        Schedule.upTo({ duration: Duration.seconds(task.hostGoneSecondsMax) })
+      ),
+      while: ({ _tag }) => _tag === "KeeperUnreachable"
+    }),
+    Effect.result
+  )
+  if (result._tag === "Success") return { _tag: "Begun" } as const
+  const error = result.failure
+  if (error._tag === "KeeperUnreachable") return lost(error, lastEventId)
+  return error.isForNow
+    ? ({ _tag: "HostFull", retrySeconds: error.retrySeconds ?? fullSecondsDefault } as const)
+    : refused(error.reason, error.message)
+})
+
+/** Follows a run until it has ended. Cancels it on request. */
+const followed = Effect.fnUntraced(function* (
+  keeper: Keeper,
+  host: string,
+  task: RunTask,
+  { cancelled, followed: told, lastEventId }: Watch
+): Effect.fn.Return<Executed> {
+  const last = yield* Ref.make(lastEventId)
+  const cancelling = cancelled.pipe(
+    Effect.andThen(patiently(keeper.cancel(task.runId), task)),
+    // The loop below finds out that the keeper is gone.
+    Effect.ignore({ log: "Warn" })
+  )
+  const events = Ref.get(last).pipe(
+    Effect.flatMap((after) =>
+      Stream.runForEach(keeper.follow(task.runId, after), ({ id }) =>
+        Effect.andThen(Ref.set(last, id), told(id))
+      )
+    ),
+    // A run whose events are elsewhere, or cannot be read, still has a record.
+    Effect.catch((error) => Effect.logDebug(`events of ${task.runId}: ${error.message}`)),
+    Effect.andThen(patiently(keeper.describe(task.runId), task)),
+    Effect.repeat({
+      schedule: Schedule.spaced("500 millis"),
+      until: (run) => run === undefined || isOver(run)
+    })
+  )
+  return yield* Effect.gen(function* () {
+    yield* Effect.forkScoped(cancelling)
+    const ended = yield* Effect.result(events)
+    const lastId = yield* Ref.get(last)
+    if (ended._tag === "Failure") return lost(ended.failure, lastId)
+    const run = ended.success
+    if (run === undefined)
+      return refused(
+        "RunForgotten",
+        `run ${task.runId} ended before it had a record. See the log of its host`
+      )
+    const facts = { attempt: task.attempt, host, lastEventId: lastId }
+    return { _tag: "Ended", report: reportOf(run, facts) } satisfies Ended
+  }).pipe(Effect.scoped)
+})
+
+/** Returns a run that has ended and whose audit was read, or what is known of it when the time is over. */
+const settled = (keeper: Keeper, runId: string) =>
+  keeper.describe(runId).pipe(
+    Effect.repeat({
+      schedule: Schedule.spaced("1 second").pipe(
+        Schedule.upTo({ duration: Duration.seconds(settledSecondsMax) })
+      ),
+      until: (run) => run === undefined || (isOver(run) && run.isSettled)
+    }),
+    Effect.andThen(keeper.describe(runId))
+  )
+
+const reportOf = (
+  { branch, delivery, exitCode, pullRequestUrl, reason, runId, spend, status }: KeeperRun,
+  facts: Pick<RunReport, "attempt" | "host" | "lastEventId">
+): RunReport => ({
+  runId,
+  ...facts,
+  status,
+  spend,
+  ...(reason === undefined ? {} : { reason }),
+  ...(exitCode === undefined ? {} : { exitCode }),
+  ...(delivery === undefined ? {} : { delivery }),
+  ...(branch === undefined ? {} : { branch }),
+  ...(pullRequestUrl === undefined ? {} : { pullRequestUrl })
+})

@@ -1,0 +1,173 @@
+/**
+ * The worker of a host over Temporal's SDK. Loaded only when it is used, because the SDK may not be installed.
+ *
+ * It polls two queues. On the shared one it validates grants, places runs and executes workflows. On the queue of its
+ * host it starts and follows runs. It holds nothing of a run, so it can be killed at any point.
+ */
+import { DefaultLogger, NativeConnection, Runtime, Worker } from "@temporalio/worker"
+import { Deferred, Effect, FiberSet, Schedule, type Scope } from "effect"
+import { availableParallelism, totalmem } from "node:os"
+import { fileURLToPath } from "node:url"
+import type { Keeper, KeeperError } from "../HostKeeper.ts"
+import * as HostActivities from "./HostActivities.ts"
+import * as HostRuns from "./HostRuns.ts"
+import type { HostCapacity } from "./Placement.ts"
+import { TemporalFailed, type TemporalServer } from "../TemporalServer.ts"
+
+export interface HostWorkerOptions extends TemporalServer {
+  /** Name of this host. No other host may have it, and it stays the same when the worker is started again. */
+  readonly host: string
+  /** A keeper for each grant whose runs this host takes. */
+  readonly keepers: ReadonlyArray<Keeper>
+  /** The offer of this host, without what its keepers tell. Default: the machine's cores and memory. */
+  readonly capacity: Pick<HostCapacity, "runsMax" | "labels"> & {
+    readonly cores?: number | undefined
+    readonly memoryBytes?: number | undefined
+  }
+  /** Completes when no more runs are to be taken. Runs that this host has are then followed to their end. */
+  readonly drain?: Effect.Effect<void>
+  /** Runs when the worker polls. */
+  readonly ready?: Effect.Effect<void>
+}
+
+/** Time that the keepers may take to start. */
+const keeperSecondsMax = 60
+
+/** A heartbeat that is due is sent at once, because its answer says whether a run was cancelled. */
+const heartbeatMillis = 1000
+
+/** Polls until it is drained or interrupted. */
+export const serve = Effect.fnUntraced(function* (
+  options: HostWorkerOptions
+): Effect.fn.Return<void, TemporalFailed | KeeperError, Scope.Scope> {
+  const { drain = Effect.never, host, namespace, ready = Effect.void, taskQueue } = options
+  const keepers = yield* known(options.keepers)
+  const capacity = {
+    runsMax: options.capacity.runsMax,
+    labels: options.capacity.labels,
+    cores: options.capacity.cores ?? availableParallelism(),
+    memoryBytes: options.capacity.memoryBytes ?? totalmem(),
+    grantIds: keepers.map(({ grantId }) => grantId),
+    graphIds: [...new Set(keepers.flatMap(({ graphIds }) => graphIds))]
+  }
+  const runs = yield* HostRuns.make({
+    name: host,
+    capacity,
+    keepers: new Map(keepers.map(({ grantId, keeper }) => [grantId, keeper]))
+  })
+  const queue = hostQueue(taskQueue, host)
+  // Ends after the workers, which wait for their activities.
+  const run = yield* FiberSet.makeRuntimePromise<never>()
+  const activities = { ...HostActivities.make(runs, queue, run) }
+  yield* Effect.sync(() => {
+    log = (message) => void run(Effect.logError(`Temporal: ${message}`)).catch(() => undefined)
+    install()
+  })
+  const connection = yield* Effect.acquireRelease(
+    attempt("connect", () => NativeConnection.connect({ address: options.address })),
+    (open) => Effect.ignore(Effect.promise(() => open.close()))
+  )
+  const common = {
+    connection,
+    namespace,
+    identity: `${host}#${process.pid}`,
+    shutdownGraceTime: 0,
+    shutdownForceTime: "30 seconds",
+    maxHeartbeatThrottleInterval: heartbeatMillis,
+    defaultHeartbeatThrottleInterval: heartbeatMillis
+  } as const
+  const own = yield* worker(() =>
+    Worker.create({
+      ...common,
+      taskQueue: queue,
+      activities,
+      // A run that was placed must not wait for a place here. Its delivery and its record take one too.
+      maxConcurrentActivityTaskExecutions: capacity.runsMax * 2 + 10
+    })
+  )
+  const shared = yield* worker(() =>
+    Worker.create({
+      ...common,
+      taskQueue,
+      activities,
+      workflowsPath: workflows,
+      maxConcurrentActivityTaskExecutions: 20
+    })
+  )
+  yield* ready
+  // Until then, it executes the workflows of its runs, and refuses placements.
+  const draining = drain.pipe(
+    Effect.andThen(runs.drain),
+    Effect.andThen(shared.shutdown),
+    Effect.andThen(own.shutdown)
+  )
+  yield* Effect.raceFirst(
+    Effect.all([own.ended, shared.ended], { concurrency: 2, discard: true }),
+    Effect.andThen(draining, Effect.never)
+  )
+}, Effect.scoped)
+
+/** Name of the queue of one host. */
+const hostQueue = (taskQueue: string, host: string): string => `${taskQueue}-host-${host}`
+
+/** The module of the workflow, which Temporal bundles. Its extension differs in the published package. */
+const workflows = fileURLToPath(
+  new URL(`./SandboxAgentRun${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url)
+)
+
+/** Keepers with the grants for which they act. */
+const known = (keepers: ReadonlyArray<Keeper>) =>
+  Effect.forEach(keepers, (keeper) =>
+    whenReachable(
+      Effect.all([keeper.grant, keeper.graphIds]).pipe(
+        Effect.map(([{ id }, graphIds]) => ({ keeper, grantId: id, graphIds }))
+      ),
+      keeperSecondsMax
+    )
+  )
+
+/** Retries until the keeper answers, such as while it starts, for at most some seconds. */
+const whenReachable = <A, R>(effect: Effect.Effect<A, KeeperError, R>, secondsMax: number) =>
+  Effect.retry(effect, {
+    schedule: Schedule.spaced("500 millis").pipe(Schedule.upTo({ duration: `${secondsMax} seconds` })),
+    while: (error) => error._tag === "KeeperUnreachable" || error.isForNow
+  })
+
+/** Creates a worker that polls until it is shut down, at the latest at the end of the scope. */
+const worker = Effect.fnUntraced(function* (create: () => Promise<Worker>) {
+  const made = yield* attempt("start a worker", create)
+  const end = yield* Deferred.make<void, TemporalFailed>()
+  const shutdown = Effect.sync(() => {
+    if (made.getState() === "RUNNING") made.shutdown()
+  })
+  const polling = made.run().then(
+    () => Deferred.doneUnsafe(end, Effect.void),
+    (error: unknown) => Deferred.doneUnsafe(end, Effect.fail(TemporalFailed.of("poll", error)))
+  )
+  yield* Effect.addFinalizer(() =>
+    Effect.andThen(
+      shutdown,
+      Effect.promise(() => polling)
+    )
+  )
+  return { ended: Deferred.await(end), shutdown }
+})
+
+const attempt = <A>(what: string, task: () => Promise<A>): Effect.Effect<A, TemporalFailed> =>
+  Effect.tryPromise({ try: task, catch: (error) => TemporalFailed.of(what, error) })
+
+let isInstalled = false
+
+/** Logs an error of the SDK, by the worker that was started last. */
+let log: (message: string) => void = () => undefined
+
+/**
+ * The SDK would handle signals itself, and log to the console. This is set once for the process. Only its errors are
+ * logged: it warns of each placement that finds no room, and of each run that did not succeed.
+ */
+const install = () => {
+  if (isInstalled) return
+  isInstalled = true
+  const logger = new DefaultLogger("ERROR", ({ message }) => log(message))
+  Runtime.install({ shutdownSignals: [], logger })
+}

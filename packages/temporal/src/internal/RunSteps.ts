@@ -1,0 +1,225 @@
+/**
+ * The steps of a durable run, and its end.
+ *
+ *     validate ─► place ─► execute ─► deliver ─► record
+ *                   ▲         │ the host is full, or is lost with a known cost
+ *                   └─────────┘
+ *
+ * Runs inside a workflow, so it must decide the same for the same results of its steps: no clock, no randomness. It
+ * imports only types.
+ */
+import type { DurableOutcome, DurableRun, DurableStatus, RunReport, RunSpend } from "../DurableRun.ts"
+import type { RunTask } from "./RunTask.ts"
+
+/** Why a run was stopped from outside. */
+export type Stop = "Cancelled" | "WallClockExceeded"
+
+export interface Refused {
+  readonly _tag: "Refused"
+  readonly reason: string
+  readonly message: string
+}
+
+/** The grant permits the run. */
+export type Checked = { readonly _tag: "Valid"; readonly billingAccountId: string } | Refused
+
+/** The step was given up because the run is stopped. */
+export interface Stopped {
+  readonly _tag: "Stopped"
+}
+
+/** The host that runs an attempt. */
+export interface Placed {
+  readonly _tag: "Placed"
+  readonly host: string
+  readonly queue: string
+}
+
+/** The host refused the run because it is full. Nothing of it exists. */
+export interface HostFull {
+  readonly _tag: "HostFull"
+}
+
+/** The keeper or the whole host is gone. */
+export interface HostLost {
+  readonly _tag: "HostLost"
+  readonly message: string
+  readonly lastEventId: number
+}
+
+/** The run has ended, and its keeper knows how. */
+export interface Ended {
+  readonly _tag: "Ended"
+  readonly report: RunReport
+}
+
+export type Executed = Refused | Stopped | HostFull | HostLost | Ended
+
+export interface Steps {
+  readonly validate: () => Promise<Checked | Stopped>
+  readonly place: (runId: string) => Promise<Placed | Refused | Stopped>
+  readonly execute: (placed: Placed, task: RunTask) => Promise<Executed>
+  /** Ends a run that may be under way. Is never given up. */
+  readonly stop: (placed: Placed, task: RunTask) => Promise<Executed>
+  /** Delivers commits of a run that succeeded. Returns a reason if they are still kept. */
+  readonly deliver: (placed: Placed, task: RunTask) => Promise<string | undefined>
+  /** Reads the complete record. `undefined`: no host could be asked. */
+  readonly record: (placed: Placed, task: RunTask, isHostLost: boolean) => Promise<RunReport | undefined>
+  /** Why the run is stopped, if it is. */
+  readonly stopped: () => Stop | undefined
+  readonly progress: (status: "placing" | "running" | "delivering" | DurableStatus) => void
+}
+
+/** How often a run is placed again because its host was full after all. */
+const placementsMax = 1000
+
+/** ID of an attempt, which is a run of its own. */
+export const attemptId = (runId: string, attempt: number): string =>
+  attempt === 0 ? runId : `${runId}-a${attempt}`
+
+const stopMessage: Readonly<Record<Stop, string>> = {
+  Cancelled: "the run was cancelled",
+  WallClockExceeded: "the run exceeded its time limit (wallSecondsMax)"
+}
+
+/** Runs all steps, and returns how the run ended. */
+export const perform = async (run: DurableRun, steps: Steps): Promise<DurableOutcome> => {
+  const outcome = await performed(run, steps)
+  steps.progress(outcome.status)
+  return outcome
+}
+
+const performed = async (run: DurableRun, steps: Steps): Promise<DurableOutcome> => {
+  const attempts: Array<RunReport> = []
+  const end = (status: DurableStatus, reason?: string, message?: string): DurableOutcome => ({
+    runId: run.runId,
+    status,
+    ...(reason === undefined ? {} : { reason }),
+    ...(message === undefined ? {} : { message }),
+    attempts
+  })
+  const halted = () => {
+    const stop = steps.stopped() ?? "Cancelled"
+    return end("stopped", stop, stopMessage[stop])
+  }
+  const valid = await steps.validate()
+  if (valid._tag === "Refused") return end("refused", valid.reason, valid.message)
+  if (valid._tag === "Stopped") return halted()
+  let { request } = run
+  for (let attempt = 0, placements = 0; ; placements++) {
+    if (placements === placementsMax) return end("refused", "NoRoom", "every host was full. Try again later")
+    const task = taskOf(run, attempt, request)
+    steps.progress("placing")
+    const placed = await steps.place(task.runId)
+    if (placed._tag === "Refused") return end("refused", placed.reason, placed.message)
+    if (placed._tag === "Stopped") return halted()
+    steps.progress("running")
+    const executed = await executedBy(steps, placed, task)
+    if (executed._tag === "HostFull") continue
+    if (executed._tag === "Refused") return end("refused", executed.reason, executed.message)
+    if (executed._tag === "Stopped") return halted()
+    const isHostLost = executed._tag === "HostLost"
+    const kept = isDeliverable(executed) ? await delivered(steps, placed, task) : undefined
+    const known = reportOf(executed, placed, task)
+    const recorded = await steps.record(placed, task, isHostLost)
+    const report = recorded === undefined ? known : { ...recorded, lastEventId: known.lastEventId }
+    attempts.push(report)
+    if (steps.stopped() !== undefined && report.status !== "succeeded") return halted()
+    if (!isHostLost && report.status !== "abandoned") return ended(report, kept, end)
+    const left = attempt + 1 < run.attemptsMax ? rest(request, report) : undefined
+    if (left === undefined) return end("lost", "HostLost", lostMessage(executed, report))
+    request = left
+    attempt += 1
+  }
+}
+
+const taskOf = (
+  { grantId, hostGoneSecondsMax, needs, runId }: DurableRun,
+  attempt: number,
+  request: RunTask["request"]
+): RunTask => ({
+  runId: attemptId(runId, attempt) as RunTask["runId"],
+  attempt,
+  grantId,
+  request,
+  needs,
+  hostGoneSecondsMax
+})
+
+/** Executes an attempt. If that was given up, the sandbox may still run, so it is stopped first. */
+const executedBy = async (steps: Steps, placed: Placed, task: RunTask): Promise<Executed> => {
+  const executed = await steps.execute(placed, task)
+  return executed._tag === "Stopped" ? await steps.stop(placed, task) : executed
+}
+
+const isDeliverable = (executed: HostLost | Ended): boolean =>
+  executed._tag === "Ended" && executed.report.status === "succeeded"
+
+const delivered = async (steps: Steps, placed: Placed, task: RunTask): Promise<string | undefined> => {
+  if (task.request.repository === undefined) return undefined
+  steps.progress("delivering")
+  return await steps.deliver(placed, task)
+}
+
+/** Converts the report of an attempt that was not lost. */
+const ended = (
+  { exitCode, reason, status }: RunReport,
+  kept: string | undefined,
+  end: (status: DurableStatus, reason?: string, message?: string) => DurableOutcome
+): DurableOutcome => {
+  if (status === "succeeded") {
+    return kept === undefined
+      ? end("succeeded")
+      : end("failed", "NotDelivered", `the commits of the run are kept on its host: ${kept}`)
+  }
+  if (status === "interrupted" || status === "closed") {
+    return end("stopped", "Interrupted", "the run was ended on its host, by a cancellation or a shutdown")
+  }
+  return end("failed", reason ?? "AgentFailed", exitCode === undefined ? undefined : `exit code ${exitCode}`)
+}
+
+/** The known facts of an attempt whose complete record could not be read. */
+const reportOf = (executed: HostLost | Ended, { host }: Placed, { attempt, runId }: RunTask): RunReport =>
+  executed._tag === "Ended"
+    ? executed.report
+    : {
+        runId,
+        attempt,
+        host,
+        status: "unknown",
+        spend: { calls: 0, isFinal: false },
+        lastEventId: executed.lastEventId
+      }
+
+const lostMessage = (executed: HostLost | Ended, { spend, status }: RunReport): string => {
+  const why = executed._tag === "HostLost" ? executed.message : "its server ended during the run"
+  if (status === "unknown") return `the host was lost: ${why}. Its cost is unknown until the host is back`
+  const cost = spend.costUsd === undefined ? "no known cost" : `a cost of $${spend.costUsd}`
+  return `the host was lost: ${why}. The run has ${cost}${spend.isFinal ? "" : ", and may have spent more"}`
+}
+
+/**
+ * Returns the request of the next attempt, with what is left of the budget. `undefined`: the lost attempt may still
+ * run, it may have spent more than is known, or nothing is left.
+ */
+const rest = (request: RunTask["request"], { spend, status }: RunReport): RunTask["request"] | undefined => {
+  if (status !== "abandoned" || !spend.isFinal) return undefined
+  if (request.budget === undefined) return request
+  const { budget } = request
+  const left = {
+    ...budget,
+    ...minus("callsMax", budget.callsMax, spend.calls),
+    ...minus("inputTokensMax", budget.inputTokensMax, tokens(spend, "inputTokens")),
+    ...minus("outputTokensMax", budget.outputTokensMax, tokens(spend, "outputTokens")),
+    ...minus("costUsdMax", budget.costUsdMax, spend.costUsd ?? (spend.calls === 0 ? 0 : Infinity))
+  }
+  const spent = [left.callsMax, left.inputTokensMax, left.outputTokensMax].some((one) => (one ?? 1) < 1)
+  return spent || (left.costUsdMax ?? 1) < 1e-6 ? undefined : { ...request, budget: left }
+}
+
+/** Tokens that are not counted could be any number. */
+const tokens = ({ calls, ...spend }: RunSpend, name: "inputTokens" | "outputTokens"): number =>
+  spend[name] ?? (calls === 0 ? 0 : Infinity)
+
+const minus = <Name extends string>(name: Name, limit: number | undefined, spent: number) =>
+  limit === undefined ? {} : ({ [name]: limit - spent } as Record<Name, number>)

@@ -1,0 +1,217 @@
+/**
+ * The workflow `sandboxAgentRun`: binds the steps of a durable run to activities and timers of Temporal.
+ *
+ * This module is bundled for the sandbox of workflows. A change of the order of its steps must not be applied to runs
+ * under way: the test that replays recorded histories fails.
+ */
+import {
+  ActivityCancellationType,
+  ActivityFailure,
+  ApplicationFailure,
+  CancellationScope,
+  isCancellation,
+  proxyActivities,
+  sleep,
+  TimeoutFailure,
+  upsertSearchAttributes
+} from "@temporalio/workflow"
+import { defineSearchAttributeKey } from "@temporalio/common"
+import type { DurableOutcome, DurableRun, RunReport } from "../DurableRun.ts"
+import type { HostActivities } from "./HostActivities.ts"
+import {
+  type Checked,
+  type Executed,
+  perform,
+  type Placed,
+  type Refused,
+  type Steps,
+  type Stop,
+  type Stopped
+} from "./RunSteps.ts"
+import type { RunTask } from "./RunTask.ts"
+
+/** The input of the workflow. */
+export interface WorkflowInput {
+  readonly run: DurableRun
+  /** Whether the namespace has our search attributes. */
+  readonly isSearchable: boolean
+}
+
+/** Interval in which an activity tells that its worker lives. */
+const heartbeatTimeout = "10 seconds"
+
+/** Time that a stopped run may take to end on its host. */
+const stopSecondsMax = 300
+
+/** Time for the delivery of commits, with its retries. */
+const deliverySecondsMax = 1800
+
+/** Time until the complete record is known. */
+const recordSecondsMax = 600
+
+const patient = {
+  initialInterval: "1 second",
+  backoffCoefficient: 1.5,
+  maximumInterval: "15 seconds"
+} as const
+
+export async function sandboxAgentRun({ isSearchable, run }: WorkflowInput): Promise<DurableOutcome> {
+  let stop: Stop | undefined
+  const root = CancellationScope.current()
+  const outcome = await CancellationScope.nonCancellable(async () => {
+    // The steps that a stop gives up.
+    const stoppable = new CancellationScope()
+    const stopNow = (why: Stop) => {
+      stop ??= why
+      stoppable.cancel()
+    }
+    root.cancelRequested.catch(() => stopNow("Cancelled"))
+    const clock = new CancellationScope()
+    const timer = clock
+      .run(() => sleep(run.wallSecondsMax * 1000))
+      .then(
+        () => stopNow("WallClockExceeded"),
+        () => undefined
+      )
+    const ended = await perform(
+      run,
+      stepsOf(run, isSearchable, stoppable, () => stop)
+    )
+    clock.cancel()
+    await timer
+    return ended
+  })
+  if (outcome.status === "succeeded") return outcome
+  throw ApplicationFailure.nonRetryable(
+    outcome.message ?? "the run did not succeed",
+    outcome.reason ?? outcome.status,
+    outcome
+  )
+}
+
+const stepsOf = (
+  run: DurableRun,
+  isSearchable: boolean,
+  stoppable: CancellationScope,
+  stopped: () => Stop | undefined
+): Steps => {
+  const { grantId, needs, placementSecondsMax, request } = run
+  const { graphId } = request
+  const brief = proxyActivities<HostActivities>({
+    startToCloseTimeout: "2 minutes",
+    scheduleToCloseTimeout: "10 minutes",
+    retry: { ...patient, maximumAttempts: 20 }
+  })
+  const placing = proxyActivities<HostActivities>({
+    startToCloseTimeout: "30 seconds",
+    scheduleToCloseTimeout: `${placementSecondsMax} seconds`,
+    retry: patient
+  })
+  /** The record of a lost host, asked of any other one. */
+  const elsewhere = proxyActivities<HostActivities>({
+    scheduleToCloseTimeout: `${recordSecondsMax} seconds`,
+    heartbeatTimeout,
+    retry: patient
+  })
+  /** Activities on the host of the run. */
+  const on = ({ queue }: Placed, secondsMax: number) =>
+    proxyActivities<HostActivities>({
+      taskQueue: queue,
+      scheduleToStartTimeout: `${run.hostGoneSecondsMax} seconds`,
+      scheduleToCloseTimeout: `${secondsMax} seconds`,
+      heartbeatTimeout,
+      cancellationType: ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+      retry: { ...patient, maximumInterval: "5 seconds" }
+    })
+  /** Sets search attributes, if the namespace has them. */
+  const tell = (attributes: Readonly<Record<string, string>>) => {
+    if (!isSearchable) return
+    upsertSearchAttributes(
+      Object.entries(attributes).map(([name, value]) => ({
+        key: defineSearchAttributeKey(name, "KEYWORD"),
+        value
+      }))
+    )
+  }
+  return {
+    stopped,
+    validate: async () => {
+      const checked = await givenUp<Checked>(
+        stoppable.run(() => brief.validateGrantActivity({ grantId, graphId })),
+        (error) => ({
+          _tag: "Refused",
+          reason: "GrantUnchecked",
+          message: `no host could check the grant: ${causeOf(error)}`
+        })
+      )
+      if (checked._tag === "Valid") tell({ CogniAccount: checked.billingAccountId })
+      return checked
+    },
+    place: (id) =>
+      givenUp<Placed | Refused>(
+        stoppable.run(() => placing.place({ runId: id, grantId, graphId, needs })),
+        (error) => ({
+          _tag: "Refused",
+          reason: "NoRoom",
+          message: `no host had room in ${placementSecondsMax} seconds: ${causeOf(error)}`
+        })
+      ),
+    execute: (placed, task) =>
+      executed(
+        stoppable.run(() => on(placed, run.wallSecondsMax + stopSecondsMax).executeGraphActivity(task))
+      ),
+    stop: (placed, task) => executed(on(placed, stopSecondsMax).stopRunActivity(task)),
+    deliver: (placed, task) =>
+      given<string | undefined>(on(placed, deliverySecondsMax).pushBranchActivity(task), causeOf),
+    record: (placed, task, isHostLost) =>
+      recorded(isHostLost ? elsewhere : on(placed, recordSecondsMax), placed, task),
+    progress: (status) => tell({ CogniStatus: status })
+  }
+}
+
+const recorded = (
+  activities: Pick<HostActivities, "recordRunCompleteActivity">,
+  { host }: Placed,
+  task: RunTask
+): Promise<RunReport | undefined> =>
+  given<RunReport | undefined>(activities.recordRunCompleteActivity({ ...task, host }), () => undefined)
+
+/** Returns the result of an activity, or what its failure means. */
+async function given<A>(step: Promise<A>, failed: (error: ActivityFailure) => A): Promise<A> {
+  try {
+    return await step
+  } catch (error) {
+    if (error instanceof ActivityFailure) return failed(error)
+    throw error
+  }
+}
+
+/** The same, for a step that a stop gives up. */
+async function givenUp<A>(step: Promise<A>, failed: (error: ActivityFailure) => A): Promise<A | Stopped> {
+  try {
+    return await given(step, (error) => {
+      if (isCancellation(error)) throw error
+      return failed(error)
+    })
+  } catch (error) {
+    if (isCancellation(error)) return { _tag: "Stopped" }
+    throw error
+  }
+}
+
+/** An activity that no worker of the host took or finished means that the host is lost. */
+const executed = (step: Promise<Executed>): Promise<Executed> =>
+  givenUp(step, (error) => {
+    const last = error.cause instanceof TimeoutFailure ? error.cause.lastHeartbeatDetails : undefined
+    return { _tag: "HostLost", message: causeOf(error), lastEventId: lastEventIdOf(last) }
+  })
+
+const lastEventIdOf = (details: unknown): number =>
+  typeof details === "object" && details !== null && "lastEventId" in details
+    ? Number(details.lastEventId)
+    : 0
+
+const causeOf = ({ cause }: ActivityFailure): string => {
+  if (cause instanceof TimeoutFailure) return `no worker of it answered (${cause.timeoutType})`
+  return cause instanceof Error ? cause.message : "unknown failure"
+}

@@ -1,0 +1,168 @@
+/**
+ * Durable runs over the client of Temporal's SDK. Loaded only when it is used, because the SDK may not be installed.
+ */
+import {
+  Client,
+  Connection,
+  isGrpcServiceError,
+  WorkflowFailedError,
+  WorkflowIdReusePolicy,
+  WorkflowNotFoundError
+} from "@temporalio/client"
+import {
+  ApplicationFailure,
+  defineSearchAttributeKey,
+  NamespaceNotFoundError,
+  TerminatedFailure,
+  WorkflowExecutionAlreadyStartedError
+} from "@temporalio/common"
+import { Effect, Schema } from "effect"
+import { DurableOutcome, DurableRun } from "../DurableRun.ts"
+import type { WorkflowInput } from "./SandboxAgentRun.ts"
+import { type RunsOptions, searchAttributes, TemporalFailed } from "../TemporalServer.ts"
+
+/** Largest request as JSON. Temporal refuses values of more than 2 MiB. */
+const requestBytesMax = 1536 * 1024
+
+/** Name of the workflow. */
+const workflowType = "sandboxAgentRun"
+
+const decodeOutcome = Schema.decodeUnknownEffect(DurableOutcome)
+
+const encodeRun = Schema.encodeSync(Schema.toCodecJson(DurableRun))
+
+export const make = Effect.fnUntraced(function* (options: RunsOptions) {
+  const { address, isSearchable, namespace, taskQueue } = options
+  const connection = yield* Effect.acquireRelease(
+    Effect.tryPromise({
+      try: () => Connection.connect({ address, connectTimeout: "10 seconds" }),
+      catch: (error) => TemporalFailed.of("be reached", error)
+    }),
+    (open) => Effect.ignore(Effect.promise(() => open.close()))
+  )
+  const { workflow } = new Client({ connection, namespace })
+
+  return {
+    submit: Effect.fn("DurableRuns.submit")(function* (run: DurableRun) {
+      const encoded = encodeRun(run) as unknown as DurableRun
+      const bytes = Buffer.byteLength(JSON.stringify(encoded))
+      if (bytes > requestBytesMax) {
+        return yield* new TemporalFailed({
+          reason: "RequestTooLarge",
+          detail: `the request has ${bytes} bytes, of at most ${requestBytesMax}`,
+          remedy: "Send fewer or shorter messages"
+        })
+      }
+      const input: WorkflowInput = { run: encoded, isSearchable }
+      yield* Effect.tryPromise({
+        try: () =>
+          workflow.start(workflowType, {
+            args: [input],
+            workflowId: run.runId,
+            taskQueue,
+            workflowIdReusePolicy: WorkflowIdReusePolicy.REJECT_DUPLICATE,
+            ...(isSearchable ? { typedSearchAttributes: attributesOf(run) } : {})
+          }),
+        catch: (error) => startFailed(run, options, error)
+      })
+    }),
+    wait: (runId: string) =>
+      Effect.tryPromise({
+        // A run that did not succeed is a failed workflow, with the outcome in its failure.
+        try: () => (workflow.getHandle(runId).result() as Promise<unknown>).catch(outcomeIn),
+        catch: (error) => waitFailed(runId, namespace, error)
+      }).pipe(
+        Effect.flatMap((outcome) =>
+          decodeOutcome(outcome).pipe(
+            Effect.mapError(
+              () =>
+                new TemporalFailed({
+                  reason: "Failed",
+                  detail: `the outcome of ${runId} is not one of this version`,
+                  remedy: "Update this command, or the workers"
+                })
+            )
+          )
+        ),
+        Effect.withSpan("DurableRuns.wait")
+      ),
+    cancel: (runId: string) =>
+      Effect.tryPromise({
+        try: () => workflow.getHandle(runId).cancel(),
+        catch: (error) => waitFailed(runId, namespace, error)
+      }).pipe(Effect.asVoid, Effect.withSpan("DurableRuns.cancel"))
+  }
+})
+
+/** The search attributes of a new run. The worker that checks its grant adds the account. */
+const attributesOf = ({ request }: DurableRun) =>
+  Object.entries({
+    CogniAgent: request.graphId,
+    CogniRepository: request.repository?.url,
+    CogniStatus: "submitted"
+  } satisfies Partial<Record<(typeof searchAttributes)[number], string | undefined>>).flatMap(
+    ([name, value]) =>
+      value === undefined ? [] : [{ key: defineSearchAttributeKey(name, "KEYWORD"), value }]
+  )
+
+/** The status of gRPC for an invalid argument. */
+const invalidArgument = 3
+
+const causesOf = (error: unknown): ReadonlyArray<unknown> =>
+  error instanceof Error && error.cause !== undefined ? [error, ...causesOf(error.cause)] : [error]
+
+const startFailed = ({ runId }: DurableRun, { isSearchable, namespace }: RunsOptions, error: unknown) => {
+  if (error instanceof WorkflowExecutionAlreadyStartedError) {
+    return new TemporalFailed({
+      reason: "RunIdInUse",
+      detail: `a durable run ${runId} exists already`,
+      remedy: "Look it up in Temporal, or choose another --run-id"
+    })
+  }
+  const isInvalid = causesOf(error).some((one) => isGrpcServiceError(one) && one.code === invalidArgument)
+  if (isSearchable && isInvalid) {
+    return new TemporalFailed({
+      reason: "SearchAttributesMissing",
+      detail: `namespace ${namespace} refused the search attributes`,
+      remedy:
+        "Create them: temporal operator search-attribute create " +
+        `${searchAttributes.map((name) => `--name ${name} --type Keyword`).join(" ")}. Or use --no-search`
+    })
+  }
+  return failed("start the run", namespace, error)
+}
+
+const waitFailed = (runId: string, namespace: string, error: unknown) => {
+  if (error instanceof WorkflowNotFoundError) {
+    return new TemporalFailed({
+      reason: "RunNotFound",
+      detail: `there is no durable run ${runId} in namespace ${namespace}`,
+      remedy: "Check the ID and the namespace. Ended runs are kept for the retention time of the namespace"
+    })
+  }
+  if (error instanceof WorkflowFailedError && error.cause instanceof TerminatedFailure) {
+    return new TemporalFailed({
+      reason: "Failed",
+      detail: `the durable run ${runId} was terminated in Temporal, so its outcome is not recorded`,
+      remedy: "The server of its host has the record of the run"
+    })
+  }
+  return failed("tell how the run ended", namespace, error)
+}
+
+const failed = (what: string, namespace: string, error: unknown) =>
+  causesOf(error).some((one) => one instanceof NamespaceNotFoundError)
+    ? new TemporalFailed({
+        reason: "NamespaceNotFound",
+        detail: `there is no namespace ${namespace}`,
+        remedy: "Create it, or name another one with --namespace"
+      })
+    : TemporalFailed.of(what, error)
+
+/** Returns the outcome that a workflow failed with, or throws the error. */
+const outcomeIn = (error: unknown): unknown => {
+  const cause = error instanceof WorkflowFailedError ? error.cause : undefined
+  const outcome: unknown = cause instanceof ApplicationFailure ? cause.details?.[0] : undefined
+  if (outcome === undefined) throw error
+  return outcome
+}

@@ -1,0 +1,235 @@
+/** The steps of a host, with a keeper in memory. */
+import { assert, describe, it } from "@effect/vitest"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { Deferred, Effect, Fiber, Ref } from "effect"
+import { TestClock } from "effect/testing"
+import * as Await from "../../../test/harness/Await.ts"
+import type { RunTask } from "../src/internal/RunTask.ts"
+import * as HostKeeper from "../src/HostKeeper.ts"
+import * as HostRuns from "../src/internal/HostRuns.ts"
+import * as Runs from "./Runs.ts"
+
+const task: RunTask = {
+  runId: RunId.make("run-durable"),
+  attempt: 0,
+  grantId: Runs.grant.id,
+  request: Runs.request,
+  needs: {},
+  hostGoneSecondsMax: 60
+}
+
+const asked = { runId: task.runId, graphId: Runs.graphId, grantId: task.grantId, needs: {} }
+
+const gone = new HostKeeper.KeeperUnreachable({ detail: "connection refused" })
+
+const full = new HostKeeper.KeeperRefused({
+  status: 503,
+  reason: "ServerFull",
+  detail: "full",
+  retrySeconds: 7
+})
+
+const world = Effect.gen(function* () {
+  const memory = yield* HostKeeper.makeMemory(Runs.grant, [Runs.graphId])
+  const capacity = {
+    runsMax: 2,
+    cores: 4,
+    memoryBytes: 1000,
+    labels: [],
+    graphIds: [Runs.graphId],
+    grantIds: [Runs.grant.id]
+  }
+  const make = HostRuns.make({ name: "host-1", capacity, keepers: new Map([[Runs.grant.id, memory.keeper]]) })
+  const beats = yield* Ref.make(0)
+  const cancelled = yield* Deferred.make<void>()
+  const watch = (over: Partial<HostRuns.Watch> = {}): HostRuns.Watch => ({
+    isRepeated: false,
+    lastEventId: 0,
+    beat: Ref.update(beats, (count) => count + 1),
+    followed: () => Effect.void,
+    cancelled: Deferred.await(cancelled),
+    ...over
+  })
+  const isStarted = Await.until(
+    "the run has started",
+    Effect.map(memory.started, (all) => all.length > 0)
+  )
+  return { memory, make, runs: yield* make, beats, cancelled, watch, isStarted }
+})
+
+describe("the steps of a host", () => {
+  it.effect("start a run once, and follow it to its end, also from a second worker", () =>
+    Effect.gen(function* () {
+      const { beats, isStarted, make, memory, runs, watch } = yield* world
+      const first = yield* Effect.forkChild(runs.execute(task, watch()))
+      yield* isStarted
+      yield* TestClock.adjust("3 seconds")
+      assert.isAtLeast(yield* Ref.get(beats), 3)
+      // The worker is killed. Another process has no memory of it.
+      yield* Fiber.interrupt(first)
+      const second = yield* make
+      const following = yield* Effect.forkChild(
+        second.execute(task, watch({ isRepeated: true, lastEventId: 1 }))
+      )
+      yield* memory.change(task.runId, { status: "succeeded", exitCode: 0 })
+      const ended = yield* Await.play(Fiber.join(following))
+      assert.deepStrictEqual(ended, {
+        _tag: "Ended",
+        report: {
+          runId: task.runId,
+          attempt: 0,
+          host: "host-1",
+          lastEventId: 2,
+          status: "succeeded",
+          exitCode: 0,
+          spend: { calls: 0, isFinal: true }
+        }
+      })
+      assert.deepStrictEqual(yield* memory.started, [task.runId])
+    })
+  )
+
+  it.effect("cancel a run on request, and wait for its end", () =>
+    Effect.gen(function* () {
+      const { cancelled, isStarted, runs, watch } = yield* world
+      const running = yield* Effect.forkChild(runs.execute(task, watch()))
+      yield* isStarted
+      yield* Deferred.succeed(cancelled, undefined)
+      const ended = yield* Await.play(Fiber.join(running))
+      assert.strictEqual(ended._tag === "Ended" && ended.report.status, "interrupted")
+    })
+  )
+
+  it.effect("stop a run that another step started, and need not stop one that never was", () =>
+    Effect.gen(function* () {
+      const { memory, runs, watch } = yield* world
+      assert.deepStrictEqual(yield* runs.stop(task, watch()), { _tag: "Stopped" })
+      yield* memory.keeper.start(task)
+      const ended = yield* Await.play(runs.stop(task, watch()))
+      assert.strictEqual(ended._tag === "Ended" && ended.report.status, "interrupted")
+    })
+  )
+
+  it.effect("wait for a keeper that does not answer, until it counts as lost", () =>
+    Effect.gen(function* () {
+      const { memory, runs, watch } = yield* world
+      yield* memory.fault(gone)
+      const running = yield* Effect.forkChild(runs.execute(task, watch({ lastEventId: 5, isRepeated: true })))
+      yield* TestClock.adjust("59 seconds")
+      assert.isUndefined(running.pollUnsafe())
+      const ended = yield* Await.play(Fiber.join(running))
+      assert.deepInclude(ended, { _tag: "HostLost", lastEventId: 5 })
+    })
+  )
+
+  it.effect("go on when the keeper answers again", () =>
+    Effect.gen(function* () {
+      const { isStarted, memory, runs, watch } = yield* world
+      yield* memory.fault(gone)
+      const running = yield* Effect.forkChild(runs.execute(task, watch()))
+      yield* TestClock.adjust("10 seconds")
+      yield* memory.fault(undefined)
+      yield* TestClock.adjust("1 second")
+      yield* isStarted
+      yield* memory.change(task.runId, { status: "failed", reason: "OomKilled" })
+      const ended = yield* Await.play(Fiber.join(running))
+      assert.strictEqual(ended._tag === "Ended" && ended.report.reason, "OomKilled")
+    })
+  )
+
+  it.effect("place no run while the keeper is full, and say so", () =>
+    Effect.gen(function* () {
+      const { memory, runs, watch } = yield* world
+      yield* memory.fault(full)
+      assert.deepInclude(yield* runs.execute(task, watch()), { _tag: "HostFull" })
+      yield* memory.fault(undefined)
+      assert.strictEqual(yield* Effect.flip(runs.place(asked)), "Full")
+      yield* TestClock.adjust("7 seconds")
+      assert.deepStrictEqual(yield* runs.place(asked), { host: "host-1" })
+    })
+  )
+
+  it.effect("find a run of a full keeper that an earlier worker started, instead of placing it again", () =>
+    Effect.gen(function* () {
+      const { memory, runs, watch } = yield* world
+      yield* memory.keeper.start(task)
+      yield* memory.fault(full)
+      const running = yield* Effect.forkChild(runs.execute(task, watch({ isRepeated: true })))
+      yield* TestClock.adjust("2 seconds")
+      yield* memory.fault(undefined)
+      yield* memory.change(task.runId, { status: "succeeded" })
+      assert.strictEqual((yield* Await.play(Fiber.join(running)))._tag, "Ended")
+    })
+  )
+
+  it.effect("refuse a grant that is read-only, that the keeper refuses, or that the host does not have", () =>
+    Effect.gen(function* () {
+      const { memory, runs } = yield* world
+      const validate = (grantId: string = Runs.grant.id) => runs.validate({ grantId, graphId: Runs.graphId })
+      assert.deepStrictEqual(yield* validate(), { _tag: "Valid", billingAccountId: "acme" })
+      yield* memory.fault(
+        new HostKeeper.KeeperRefused({ status: 403, reason: "GrantExpired", detail: "expired" })
+      )
+      assert.deepInclude(yield* validate(), { _tag: "Refused", reason: "GrantExpired" })
+      yield* memory.fault(gone)
+      assert.strictEqual(yield* Effect.flip(validate()), gone)
+      assert.strictEqual(yield* Effect.flip(validate("grant-2")), "NoSuchGrant")
+      const readOnly = yield* HostKeeper.makeMemory({ ...Runs.grant, mayWrite: false }, [])
+      const other = yield* HostRuns.make({
+        name: "host-2",
+        capacity: { runsMax: 1, cores: 1, memoryBytes: 1, labels: [], graphIds: [], grantIds: [] },
+        keepers: new Map([[Runs.grant.id, readOnly.keeper]])
+      })
+      assert.deepInclude(yield* other.validate({ grantId: Runs.grant.id, graphId: Runs.graphId }), {
+        reason: "GrantReadOnly"
+      })
+    })
+  )
+
+  it.effect("deliver kept commits, and report those that stay kept", () =>
+    Effect.gen(function* () {
+      const { memory, runs } = yield* world
+      yield* memory.keeper.start(task)
+      assert.isUndefined(yield* runs.deliver(task))
+      yield* memory.change(task.runId, { delivery: "failed" })
+      assert.isUndefined(yield* runs.deliver(task))
+      assert.strictEqual((yield* memory.keeper.describe(task.runId))?.delivery, "pushed")
+    })
+  )
+
+  it.effect("record a run when its audit was read", () =>
+    Effect.gen(function* () {
+      const { memory, runs } = yield* world
+      yield* memory.keeper.start(task)
+      yield* memory.change(task.runId, { status: "succeeded", isSettled: false })
+      const recording = yield* Effect.forkChild(runs.record({ ...task, host: "host-1" }))
+      yield* TestClock.adjust("5 seconds")
+      assert.isUndefined(recording.pollUnsafe())
+      yield* memory.change(task.runId, { isSettled: true, spend: { calls: 1, costUsd: 0.5, isFinal: true } })
+      const report = yield* Await.play(Fiber.join(recording))
+      assert.strictEqual(report?.spend.costUsd, 0.5)
+    })
+  )
+
+  it.effect("drain: take no more runs, and wait until the last one has been recorded", () =>
+    Effect.gen(function* () {
+      const { isStarted, memory, runs, watch } = yield* world
+      yield* runs.place(asked)
+      const running = yield* Effect.forkChild(runs.execute(task, watch()))
+      yield* isStarted
+      const draining = yield* Effect.forkChild(runs.drain)
+      yield* TestClock.adjust("1 hour")
+      assert.strictEqual(yield* Effect.flip(runs.place({ ...asked, runId: "run-other" })), "Draining")
+      assert.isUndefined(draining.pollUnsafe())
+      yield* memory.change(task.runId, { status: "succeeded" })
+      yield* TestClock.adjust("2 seconds")
+      yield* Await.until(
+        "the run has ended",
+        Effect.sync(() => running.pollUnsafe() !== undefined)
+      )
+      assert.isUndefined(draining.pollUnsafe(), "its record is missing")
+      yield* runs.record({ ...task, host: "host-1" })
+      yield* Await.play(Fiber.join(draining))
+    })
+  )
+})

@@ -1,0 +1,71 @@
+/**
+ * Records the histories that `Replay.test.ts` replays: `node packages/temporal/test/recordHistories.ts`.
+ *
+ * Run it when the workflow was changed on purpose, under a new prefix: histories of released versions stay as they are.
+ */
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
+import { Client, Connection } from "@temporalio/client"
+import { historyToJSON } from "@temporalio/common/lib/proto-utils.js"
+import { Effect, Fiber } from "effect"
+import { writeFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
+import * as Await from "../../../test/harness/Await.ts"
+import * as TemporalDevServer from "../../../test/harness/TemporalDevServer.ts"
+import * as DurableRuns from "../src/DurableRuns.ts"
+import * as HostKeeper from "../src/HostKeeper.ts"
+import * as RunWorker from "../src/RunWorker.ts"
+import * as Runs from "./Runs.ts"
+
+const prefix = process.argv[2] ?? "v1"
+
+/** Removes what differs from machine to machine. */
+const anonymous = (history: string): unknown =>
+  JSON.parse(history, (key, value: unknown) =>
+    key === "stackTrace" ? "" : key === "identity" ? "recorded" : value
+  )
+
+const record = Effect.gen(function* () {
+  const address = yield* TemporalDevServer.acquire
+  const server = { address, namespace: "default", taskQueue: "cogni-sandbox" }
+  const memory = yield* HostKeeper.makeMemory(Runs.grant, [Runs.graphId])
+  const worker = yield* RunWorker.serve({
+    ...server,
+    host: "host-1",
+    keepers: [memory.keeper],
+    capacity: { runsMax: 4, labels: [] }
+  }).pipe(Effect.forkScoped)
+  const runs = yield* DurableRuns.make({ ...server, isSearchable: true })
+  const started = (runId: string) =>
+    Await.until(
+      `${runId} has started`,
+      Effect.map(memory.started, (all) => all.includes(runId))
+    )
+  const ends = {
+    succeeded: (runId: string) =>
+      memory.change(runId, { status: "succeeded", delivery: "pushed", branch: `sandbox/${runId}` }),
+    failed: (runId: string) => memory.change(runId, { status: "failed", reason: "OomKilled", exitCode: 137 }),
+    stopped: runs.cancel,
+    lost: (runId: string) => memory.change(runId, { status: "abandoned" })
+  }
+  const connection = yield* Effect.promise(() => Connection.connect({ address }))
+  const { workflow } = new Client({ connection })
+  for (const [name, end] of Object.entries(ends)) {
+    const runId = `recorded-${name}`
+    yield* runs.submit(Runs.run(runId, { attemptsMax: 2, request: Runs.onRepository }))
+    yield* started(runId)
+    yield* end(runId)
+    if (name === "lost") {
+      yield* started(`${runId}-a1`)
+      yield* memory.change(`${runId}-a1`, { status: "succeeded" })
+    }
+    const { status } = yield* runs.wait(runId)
+    const history = yield* Effect.promise(() => workflow.getHandle(runId).fetchHistory())
+    const file = fileURLToPath(new URL(`histories/${prefix}-${name}.json`, import.meta.url))
+    writeFileSync(file, `${JSON.stringify(anonymous(historyToJSON(history)))}\n`)
+    console.log(`${file}: ${status}`)
+  }
+  yield* Effect.promise(() => connection.close())
+  yield* Fiber.interrupt(worker)
+}).pipe(Effect.scoped)
+
+NodeRuntime.runMain(record)
