@@ -73,10 +73,19 @@ const programOf = (command: HostGitCommand): HostProgram.HostProgram => {
     runtimeSecondsMax,
     stdoutBytesMax,
     onStderr: (text) => {
-      const line = text.split(/[\r\n]/u).findLast((part) => part.trim() !== "")
+      const line = progressIn(text)
       if (line !== undefined) onProgress?.(line)
     }
   }
+}
+
+/**
+ * The newest progress in a piece of stderr: the last line with a percentage, or else the last line. On a busy host, one
+ * piece has all lines of a small transfer, and the last ones say only which branches were read.
+ */
+export const progressIn = (text: string): string | undefined => {
+  const lines = text.split(/[\r\n]/u).filter((line) => line.trim() !== "")
+  return lines.findLast((line) => /\d%/u.test(line)) ?? lines.at(-1)
 }
 
 const remedies = {
