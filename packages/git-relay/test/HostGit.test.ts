@@ -1,4 +1,4 @@
-/** What the host's git reports while it runs. */
+/** Progress that git of the host reports while it runs. */
 import { assert, describe, it } from "@effect/vitest"
 import * as HostGit from "../src/internal/git/HostGit.ts"
 
