@@ -6,6 +6,7 @@ import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as SandboxPool from "@cogni/sandbox-core/SandboxPool"
+import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
@@ -124,12 +125,13 @@ layer(RunHarness.layer(proxy, { keep }).pipe(Layer.provideMerge(Upstream.layer))
           )
           assert.strictEqual(cold.hits, 0)
           // Without a model, the empty directory for the socket is mounted nevertheless.
-          const seen = (text: string) =>
-            text
+          const seen = ({ output, runId }: RunResult) =>
+            output.stdout.text
+              .replaceAll(`RUN_ID=${runId}\n`, "RUN_ID=its own\n")
               .replace(/^(nofiles .*) 4\d{3}$/mu, "$1")
               .split("\n")
               .filter((line) => llm !== undefined || !line.startsWith("mount /llm-sock"))
-          const [one, other] = [warm, cold].map(({ value }) => seen(value.output.stdout.text))
+          const [one, other] = [warm, cold].map(({ value }) => seen(value))
           assert.deepStrictEqual(one, other)
           assert.include(warm.value.output.stdout.text, "GREETING=it's")
           assert.strictEqual(warm.value.output.stderr.text, cold.value.output.stderr.text)
