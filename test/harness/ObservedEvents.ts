@@ -1,7 +1,7 @@
 /**
  * A target for Prometheus with the metrics of rare events, which a healthy server does not have: a canary, a spent
- * budget, an approval without a decision, a refused spec, leftovers, a verdict about a cost, and a pool. Each comes
- * from the code that counts it in production.
+ * budget and a spent share of subagents, an approval without a decision, a refused spec, leftovers, a verdict about a
+ * cost, and a pool. Each comes from the code that counts it in production.
  */
 import * as Approval from "@cogni/sandbox-core/Approval"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
@@ -45,6 +45,7 @@ const runner = SandboxRunner.layerMemory({
         evidence: { at: "2026-01-31T10:00:00.000Z", canary: "aws", encoding: "plain", channel: "prompt" }
       },
       { _tag: "BudgetExhausted", exhaustion: { budget: "calls", limit: 1, used: 1 } },
+      { _tag: "SubagentShareSpent", exhaustion: { budget: "calls", limit: 1, used: 1 } },
       { _tag: "ApprovalDecided", approval: { ...asked, status: "expired" } }
     ]
   }
