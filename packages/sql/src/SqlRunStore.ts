@@ -114,7 +114,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       .map(asTold)
   })
 
-  /** Returns the briefs of rows. One that an earlier version did not write is made of its record. */
+  /** Returns the briefs of rows. One that an earlier version did not write, or left behind, is made of its record. */
   const briefsOf = Effect.fnUntraced(function* (rows: ReadonlyArray<BriefTable.BriefRow>) {
     const lacking = rows.flatMap(({ brief, run_id }) => (brief === null ? [run_id] : []))
     const others = lacking.length === 0 ? [] : yield* recordsOf(yield* RunTables.someOf(sql, lacking))

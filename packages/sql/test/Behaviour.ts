@@ -220,6 +220,33 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
       })
     )
 
+    it.effect("finds a run by how it ended, although an earlier version ended it and left its brief", () =>
+      Effect.gen(function* () {
+        const { sql, store } = yield* stored(yield* fixture)
+        const account = crypto.randomUUID()
+        const runId = yield* RunId.generate
+        const spec = { ...(yield* Stores.spec), llm: llmOf(account) }
+        const open = yield* store.open(runId, spec)
+        const brief = sql`SELECT * FROM cogni_run_briefs WHERE run_id = ${runId}`
+        const [before] = yield* brief
+        yield* open.save(Stores.finished(runId, open, spec))
+        yield* store.annotate(runId, { relay: { origin: awkward } })
+        // The earlier version writes the record, the facts and the annotations.
+        yield* sql`DELETE FROM cogni_run_briefs WHERE run_id = ${runId}`
+        yield* sql`INSERT INTO cogni_run_briefs ${sql.insert(before!)}`
+        const found = (states?: ReadonlyArray<RunState>) =>
+          Effect.map(
+            store.search({ filter: { billingAccountId: account, ...(states && { states }) } }),
+            ({ records }) => records
+          )
+        const ended = [briefOf((yield* store.describe(runId))!)]
+        assert.deepStrictEqual(yield* found(), ended)
+        assert.deepStrictEqual(yield* found(["failed"]), ended)
+        assert.deepStrictEqual(yield* found(["running"]), [])
+        assert.deepStrictEqual(yield* brief, [before])
+      })
+    )
+
     it.effect("deletes ended runs, of this machine or of all, and never a running one", () =>
       Effect.gen(function* () {
         const place = yield* fixture
