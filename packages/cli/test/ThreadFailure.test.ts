@@ -9,9 +9,9 @@ describe("a refusal of a thread", () => {
     [new ThreadError.ThreadBusy({ retrySeconds: 30 }), 69, "Wait until that has ended, and try again"],
     [new ThreadError.ThreadLost(), 69, "Try again"],
     [
-      new ThreadError.ThreadHostFull({ bytesMax: 1 }),
+      new ThreadError.ThreadHostFull({ limit: "share", bytesMax: 1 }),
       69,
-      "Remove or reset threads that are not needed, or ask the operator of the host for more"
+      "Remove or reset threads of this account, or ask the operator of the host for more"
     ],
     [new ThreadError.ThreadNotFound(), 66, "List them with: cogni-sandbox threads list"],
     [

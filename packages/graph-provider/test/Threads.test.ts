@@ -304,44 +304,76 @@ describe("a turn", () => {
     })
   )
 
-  it.effect("is refused by a host whose threads are too large, whatever account they have", () =>
+  it.effect("is refused by a full host to accounts that use their share of it, and only to those", () =>
     Effect.gen(function* () {
       const { files, open, store, threads, turn } = yield* world({ bytesPerHostMax: 3 * 1024 ** 3 })
-      const thread = (billingAccountId: string, threadId: string) => ({ billingAccountId, threadId })
-      const large = Effect.scoped(
+      const thread = (billingAccountId: string, threadId = "t") => ({ billingAccountId, threadId })
+      const refused = (billingAccountId: string) =>
+        Effect.flip(Effect.scoped(open("?", thread(billingAccountId))))
+      yield* Effect.scoped(
         Effect.gen(function* () {
-          const opened = yield* open("one", thread("big", "t"))
+          const opened = yield* open("one", thread("big"))
           yield* opened.begin
-          const [key] = (yield* store.list({ billingAccountId: "big" })).map(({ key }) => key)
+          const [{ key } = { key: undefined }] = yield* store.list({ billingAccountId: "big" })
           files.fill(key!, 2 * 1024 ** 3)
           yield* opened.end("done")
-          return key!
         })
       )
-      const key = yield* large
-      yield* turn("one", thread("small", "t"))
+      yield* turn("one", thread("small"))
       // A turn that only opened, and then one that runs, count as a full disk.
       yield* Effect.scoped(
         Effect.gen(function* () {
-          const opened = yield* open("two", thread("other", "t"))
+          const opened = yield* open("two", thread("other"))
           for (const isBegun of [false, true]) {
             if (isBegun) yield* opened.begin
-            const refused = yield* Effect.flip(Effect.scoped(open("three", thread("small", "t"))))
-            assert.deepInclude(refused, { _tag: "ThreadHostFull", bytesMax: 3 * 1024 ** 3 })
+            const full = yield* refused("big")
+            const bytesMax = (3 * 1024 ** 3) / (isBegun ? 4 : 3)
+            assert.deepInclude(full, { _tag: "ThreadHostFull", limit: "share", bytesMax })
+            yield* turn("three", thread("small"))
+            yield* turn("three", thread("new"))
           }
+          // Twice the limit is for no account.
+          yield* open("four", thread("small"))
+          const none = yield* refused("newest")
+          assert.deepInclude(none, { _tag: "ThreadHostFull", limit: "host", bytesMax: 6 * 1024 ** 3 })
         })
       )
-      yield* turn("four", thread("small", "t"))
-      files.fill(key, 3 * 1024 ** 3)
-      yield* Effect.scoped(Effect.flatMap(open("five", thread("big", "t")), ({ begin }) => begin))
-      assert.strictEqual((yield* Effect.flip(turn("six", thread("small", "t"))))._tag, "ThreadHostFull")
-      // Neither the history nor the thread of another account is touched.
-      assert.lengthOf((yield* threads.find(key, "big")).turns, 1)
-      yield* threads.remove(key, { history: "remove" })
-      yield* turn("seven", thread("small", "t"))
+      const [{ key } = { key: undefined }] = yield* store.list({ billingAccountId: "big" })
+      files.fill(key!, 3 * 1024 ** 3)
+      yield* Effect.scoped(Effect.flatMap(open("five", thread("big")), ({ begin }) => begin))
+      assert.deepInclude(yield* refused("big"), { limit: "share" })
+      // Neither the history nor the thread of another account is touched, and the account can make room.
+      assert.lengthOf((yield* threads.find(key!, "big")).turns, 1)
+      yield* threads.remove(key!, { history: "keep" })
+      yield* turn("seven", thread("big"))
       // Another host of the same database has room of its own.
       const there = yield* world({ bytesPerHostMax: 1 }, undefined, { host: "there", store })
       yield* there.turn("one", thread("small", "u"))
+    })
+  )
+
+  it.effect("reserves at most a quarter of a host for one account, unless it is alone there", () =>
+    Effect.gen(function* () {
+      const { open, turn } = yield* world({ bytesPerHostMax: 64 * 1024 ** 3 })
+      /** Opens as many turns of an account as the host allows, without a byte. */
+      const opened = (billingAccountId: string) =>
+        Effect.gen(function* () {
+          for (let count = 0; ; count++) {
+            const exit = yield* Effect.result(open("one", { billingAccountId, threadId: String(count) }))
+            if (exit._tag === "Failure") return { count, refused: exit.failure }
+          }
+        })
+      const alone = yield* Effect.scoped(
+        Effect.tap(opened("first"), () => turn("one", { billingAccountId: "honest" }))
+      )
+      assert.strictEqual(alone.count, 32)
+      assert.deepInclude(alone.refused, { _tag: "ThreadHostFull", limit: "share" })
+      const { count, refused } = yield* Effect.scoped(
+        Effect.tap(opened("first"), () => turn("two", { billingAccountId: "honest" }))
+      )
+      assert.strictEqual(count, 8)
+      assert.deepInclude(refused, { _tag: "ThreadHostFull", limit: "running", bytesMax: 16 * 1024 ** 3 })
+      assert.include(refused.message, "Wait until a turn of the account has ended")
     })
   )
 

@@ -36,6 +36,9 @@ const namesMax = 500
 /** Largest value of the column. */
 const turnNumberMax = 2 ** 31 - 1
 
+const sumOf = (rows: ReadonlyArray<Row>, column: string): number =>
+  rows.reduce((sum, row) => sum + Number(row[column] ?? 0), 0)
+
 /** Requires the tables, which {@link layer} creates. */
 const make = Effect.gen(function* () {
   const sql = yield* SqlClient
@@ -244,15 +247,20 @@ const make = Effect.gen(function* () {
             ? undefined
             : { sessionId: String(row["session_id"]), turns: Number(row["turns"]) }
       ),
-    sizeOf: Effect.fnUntraced(function* (names) {
+    sizesOf: Effect.fnUntraced(function* (names) {
       const { now } = yield* times
-      const sizes = yield* Effect.forEach(Arr.chunksOf(names, namesMax), (some) =>
-        database.again(sql<Row>`SELECT COALESCE(SUM(workspace_bytes), 0) AS bytes,
-          COALESCE(SUM(CASE WHEN workspace_bytes = 0 AND held_until > ${now} THEN 1 ELSE 0 END), 0) AS unmeasured
-          FROM cogni_threads WHERE files IN ${sql.in(some)}`)
+      const rows = yield* Effect.forEach(Arr.chunksOf(names, namesMax), (some) =>
+        database.again(sql<Row>`SELECT billing_account_id, SUM(workspace_bytes) AS bytes,
+          SUM(CASE WHEN workspace_bytes = 0 AND held_until > ${now} THEN 1 ELSE 0 END) AS unmeasured
+          FROM cogni_threads WHERE files IN ${sql.in(some)} GROUP BY billing_account_id`)
       )
-      const sumOf = (column: string) => sizes.reduce((sum, [row]) => sum + Number(row?.[column] ?? 0), 0)
-      return { bytes: sumOf("bytes"), unmeasured: sumOf("unmeasured") }
+      return [...Map.groupBy(rows.flat(), (row) => String(unescaped(row["billing_account_id"])))].map(
+        ([billingAccountId, parts]) => ({
+          billingAccountId,
+          bytes: sumOf(parts, "bytes"),
+          unmeasured: sumOf(parts, "unmeasured")
+        })
+      )
     }),
     find: Effect.fnUntraced(function* (key) {
       const { now } = yield* times

@@ -161,22 +161,37 @@ export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void
       })
     )
 
-    it.effect("sums the sizes of files, and counts those that a turn is using", () =>
+    it.effect("sums the sizes of each account's files, and counts those that a turn is using", () =>
       Effect.gen(function* () {
-        const { hold, store } = yield* claimed()
+        const { hold, name, store } = yield* claimed()
+        const { billingAccountId } = name
+        const large = 3 * 1024 ** 3
         const files = filesOf(hold, store)
-        const size = store.sizeOf([files, ...Array.from({ length: 600 }, () => filesOf(hold, store))])
-        assert.deepStrictEqual(yield* size, { bytes: 0, unmeasured: 0 })
+        const others = filesOf(hold, store)
+        const sizes = store.sizesOf([
+          files,
+          ...Array.from({ length: 600 }, () => filesOf(hold, store)),
+          others
+        ])
+        assert.deepStrictEqual(yield* sizes, [])
         yield* store.begin(hold, { agent: "codex", host: "here", files })
-        assert.deepStrictEqual(yield* size, { bytes: 0, unmeasured: 1 })
-        yield* store.end(hold, { turn: yield* turnOf(), workspaceBytes: 3 * 1024 ** 3 })
-        assert.deepStrictEqual(yield* size, { bytes: 3 * 1024 ** 3, unmeasured: 0 })
+        assert.deepStrictEqual(yield* sizes, [{ billingAccountId, bytes: 0, unmeasured: 1 }])
+        yield* store.end(hold, { turn: yield* turnOf(), workspaceBytes: large })
+        const ended = { billingAccountId, bytes: large, unmeasured: 0 }
+        assert.deepStrictEqual(yield* sizes, [ended])
+        // Names that are asked for together with those, but in another query.
+        const same = yield* claimed({ billingAccountId, threadId: ThreadId.make("2") })
+        yield* store.begin(same.hold, { agent: "codex", host: "here", files: others })
+        assert.deepStrictEqual(yield* sizes, [{ ...ended, unmeasured: 1 }])
         const more = yield* claimed()
-        const others = filesOf(more.hold, store)
-        yield* store.begin(more.hold, { agent: "codex", host: "there", files: others })
+        const theirs = filesOf(more.hold, store)
+        yield* store.begin(more.hold, { agent: "codex", host: "there", files: theirs })
         yield* store.release(more.hold)
-        assert.deepStrictEqual(yield* store.sizeOf([others, files]), { bytes: 3 * 1024 ** 3, unmeasured: 0 })
-        assert.deepStrictEqual(yield* store.sizeOf([]), { bytes: 0, unmeasured: 0 })
+        assert.sameDeepMembers(
+          [...(yield* store.sizesOf([theirs, files]))],
+          [ended, { billingAccountId: more.name.billingAccountId, bytes: 0, unmeasured: 0 }]
+        )
+        assert.deepStrictEqual(yield* store.sizesOf([]), [])
       })
     )
 

@@ -111,7 +111,10 @@ export const ThreadLimits = Schema.Struct({
   threadsPerAccountMax: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 10_000 })),
   /** Bytes of all files of an account's threads. Above it, a sweep removes the files of those longest unused. */
   bytesPerAccountMax: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)),
-  /** Bytes of the files of all accounts' threads on one host. From it on, turns are refused. */
+  /**
+   * Bytes of the files of all accounts' threads on one host. From it on, turns of accounts are refused that use more
+   * than their share. From twice as many on, all turns are refused.
+   */
   bytesPerHostMax: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)),
   /** Days without a turn after which a sweep removes a thread and its history. */
   idleDaysMax: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 36_500 }))

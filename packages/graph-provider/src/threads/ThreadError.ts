@@ -25,16 +25,29 @@ export class ThreadLimitReached extends Schema.TaggedError<ThreadLimitReached>()
   }
 }
 
-/** The files of all threads take too much space on this host. */
+/** The files of all accounts' threads take too much space on this host. */
 export class ThreadHostFull extends Schema.TaggedError<ThreadHostFull>()("ThreadHostFull", {
+  /**
+   * `share`: the host is full, and the account uses its share or more. `running`: the running turns of the account may
+   * fill too much of the host. `host`: the host is so full that no account can have a turn.
+   */
+  limit: Schema.Literals(["share", "running", "host"]),
+  /** Bytes of the limit that was reached. */
   bytesMax: Schema.Int
 }) {
   readonly isRetryable = true
   override get message(): string {
-    return (
-      `the files of all threads on this host have reached ${this.bytesMax} bytes, which is the maximum. ` +
-      "Remove or reset threads that are not needed, or ask the operator of the host for more"
-    )
+    const { bytesMax, limit } = this
+    if (limit === "running")
+      return (
+        `the running turns of this account may fill ${bytesMax} bytes of this host, which leaves the rest to other ` +
+        "accounts. Wait until a turn of the account has ended, and try again"
+      )
+    return limit === "share"
+      ? "this host is full of files of threads, also those of other accounts, and this account uses its share of " +
+          `${bytesMax} bytes or more. Remove or reset threads of this account, or ask the operator of the host for more`
+      : `the files of all accounts' threads on this host have reached ${bytesMax} bytes, twice its limit, and those ` +
+          "of other accounts count. Ask the operator of the host for more, or try again later"
   }
 }
 

@@ -93,8 +93,10 @@ export class ThreadStore extends Context.Service<
       key: ThreadKey,
       agent: string
     ) => Effect.Effect<KeptSession | undefined, ThreadsUnavailable>
-    /** Sums the sizes of files that threads have. Files of no thread are not part of it. */
-    readonly sizeOf: (names: ReadonlyArray<FilesName>) => Effect.Effect<FilesSize, ThreadsUnavailable>
+    /** Sums the sizes of files that threads have, for each account. Files of no thread are not part of it. */
+    readonly sizesOf: (
+      names: ReadonlyArray<FilesName>
+    ) => Effect.Effect<ReadonlyArray<AccountFiles>, ThreadsUnavailable>
     readonly find: (key: ThreadKey) => Effect.Effect<Thread | undefined, ThreadsUnavailable>
     /** Last used first, at most {@link listedMax}. */
     readonly list: (filter: {
@@ -105,8 +107,9 @@ export class ThreadStore extends Context.Service<
   }
 >()("@cogni/sandbox-graph-provider/ThreadStore") {}
 
-/** The size of several sets of files. */
-interface FilesSize {
+/** The size of several sets of files of one account. */
+export interface AccountFiles {
+  readonly billingAccountId: string
   readonly bytes: number
   /** Number of those that a turn is using, whose size is not known. */
   readonly unmeasured: number
@@ -240,17 +243,19 @@ const makeMemory = Effect.sync(() => {
       }),
     history: (key, part = {}) => Effect.sync(() => partOf(rows.get(key)?.turns ?? [], part)),
     sessionOf: (key, agent) => Effect.sync(() => rows.get(key)?.sessions.get(agent)),
-    sizeOf: (names) =>
+    sizesOf: (names) =>
       Effect.map(Clock.currentTimeMillis, (now) => {
         const asked = new Set(names)
-        const own = [...rows.values()].flatMap((row) => {
-          const { files, isBusy, workspaceBytes } = shown(row, now)
-          return files !== undefined && asked.has(files) ? [{ isBusy, workspaceBytes }] : []
-        })
-        return {
-          bytes: own.reduce((sum, { workspaceBytes }) => sum + workspaceBytes, 0),
-          unmeasured: own.filter(({ isBusy, workspaceBytes }) => isBusy && workspaceBytes === 0).length
-        }
+        const own = [...rows.values()]
+          .map((row) => shown(row, now))
+          .filter(({ files }) => files !== undefined && asked.has(files))
+        return [...Map.groupBy(own, ({ billingAccountId }) => billingAccountId)].map(
+          ([billingAccountId, threads]) => ({
+            billingAccountId,
+            bytes: threads.reduce((sum, { workspaceBytes }) => sum + workspaceBytes, 0),
+            unmeasured: threads.filter(({ isBusy, workspaceBytes }) => isBusy && workspaceBytes === 0).length
+          })
+        )
       }),
     find: (key) =>
       Effect.map(Clock.currentTimeMillis, (now) => {

@@ -10,6 +10,7 @@ import type { WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { Clock, Context, Deferred, Effect, Layer, Metric, Schedule, type Scope } from "effect"
 import type { Agent, AgentSession, Message } from "../agents/Agent.ts"
+import * as HostShare from "./HostShare.ts"
 import * as Thread from "./Thread.ts"
 import * as ThreadError from "./ThreadError.ts"
 import { ThreadFiles } from "./ThreadFiles.ts"
@@ -18,9 +19,6 @@ import * as ThreadSweep from "./ThreadSweep.ts"
 
 /** Directory of the agents' sessions, below the one that belongs to the agent and not to its work. */
 const sessionsPath = `${Workspace.target}/.cogni/sessions`
-
-/** Size of a directory that cannot be measured: the default disk limit of a run. */
-const unmeasuredBytes = 2 * 1024 ** 3
 
 /** Metric of what {@link Thread.ThreadLimits} allows all accounts together. */
 const hostBytes = Metric.gauge("sandbox_thread_files_bytes", {
@@ -201,31 +199,36 @@ export const make = Effect.fnUntraced(function* (
       return yield* new ThreadError.ThreadFilesLost({ host, isHere: host === files.host })
   })
 
-  /** Turns of this process that may begin, and that no store counts yet. */
-  let opened = 0
+  /** Turns of this process that may begin, by their files, and that no store counts yet. */
+  const opened = new Map<Thread.FilesName, HostShare.Use>()
 
-  /** Bytes of all threads' files on this host. A running turn may fill its disk; `own` is held, and has none yet. */
-  const bytesHere = Effect.fnUntraced(function* (own?: Thread.Thread) {
+  /** Sizes of all threads' files on this host. A running turn may fill its disk; `own` is held, and has none yet. */
+  const usesHere = Effect.fnUntraced(function* (own?: Thread.Thread) {
     const names = yield* files.list
-    const { bytes, unmeasured } = yield* store.sizeOf(names.filter((name) => name !== own?.files))
-    const all = bytes + (own?.workspaceBytes ?? 0) + (unmeasured + opened) * unmeasuredBytes
-    yield* Metric.update(hostBytes, all)
-    return all
+    // A turn may open or begin while the store answers.
+    const before = new Map(opened)
+    const stored = yield* store.sizesOf(names.filter((name) => name !== own?.files && !before.has(name)))
+    const uses: ReadonlyArray<HostShare.Use> = [
+      ...stored,
+      ...new Map([...before, ...opened]).values(),
+      ...(own === undefined
+        ? []
+        : [{ billingAccountId: own.billingAccountId, bytes: own.workspaceBytes, unmeasured: 0 }])
+    ]
+    yield* Metric.update(hostBytes, HostShare.bytesOf(uses))
+    return uses
   })
 
   /** Counts a turn from now until it begins. Fails if this host has no more room for one. */
-  const admit = (thread: Thread.Thread) =>
+  const admit = (thread: Thread.Thread, name: Thread.FilesName) =>
     Effect.acquireRelease(
       Effect.gen(function* () {
-        const all = yield* bytesHere(thread)
-        if (all >= limits.bytesPerHostMax)
-          return yield* new ThreadError.ThreadHostFull({ bytesMax: limits.bytesPerHostMax })
-        opened += 1
-        let isCounted = true
-        return Effect.sync(() => {
-          if (isCounted) opened -= 1
-          isCounted = false
-        })
+        const { billingAccountId, workspaceBytes: bytes } = thread
+        const { bytesPerHostMax } = limits
+        const refusal = HostShare.refusalOf(yield* usesHere(thread), { billingAccountId, bytesPerHostMax })
+        if (refusal !== undefined) return yield* refusal
+        opened.set(name, { billingAccountId, bytes, unmeasured: 1 })
+        return Effect.sync(() => opened.delete(name))
       }),
       (uncount) => uncount
     )
@@ -234,7 +237,7 @@ export const make = Effect.fnUntraced(function* (
   const measured = (name: Thread.FilesName) =>
     files
       .bytesOf(name)
-      .pipe(Effect.catch(({ message }) => Effect.as(Effect.logWarning(message), unmeasuredBytes)))
+      .pipe(Effect.catch(({ message }) => Effect.as(Effect.logWarning(message), HostShare.unmeasuredBytes)))
 
   const open = Effect.fn("Threads.open")(function* (asked: AskedTurn) {
     const name = { billingAccountId: asked.billingAccountId, threadId: yield* decodeId(asked.threadId) }
@@ -249,7 +252,8 @@ export const make = Effect.fnUntraced(function* (
     )
     const lost = yield* holding(hold, sinceMillis)
     yield* check(thread)
-    const uncount = yield* admit(thread)
+    const filesName = thread.files ?? Thread.newFilesName(hold.key, store.id)
+    const uncount = yield* admit(thread, filesName)
     const agent = agentKeyOf(asked)
     const ownsSessions = asked.agent.capabilities.sessions === true
     const kept = ownsSessions ? yield* store.sessionOf(hold.key, agent) : undefined
@@ -257,7 +261,6 @@ export const make = Effect.fnUntraced(function* (
     const turns =
       thread.turns === after ? [] : yield* store.history(hold.key, { after, bytesMax: Thread.replayBytesMax })
     const sessionId = kept?.sessionId ?? crypto.randomUUID()
-    const filesName = thread.files ?? Thread.newFilesName(hold.key, store.id)
     // The files of a failed turn count, too. They are measured while the thread is still held.
     yield* Effect.addFinalizer(() =>
       state === "begun"
@@ -447,7 +450,7 @@ export const make = Effect.fnUntraced(function* (
     sweep: Effect.fn("Threads.sweep")(function* ({ dryRun = false } = {}) {
       const parts = yield* Effect.forEach(yield* store.accounts, (account) => sweepAccount(account, dryRun))
       const { failed, orphans } = yield* sweepOrphans(dryRun)
-      yield* Effect.ignore(bytesHere(), { log: "Warn" })
+      yield* Effect.ignore(usesHere(), { log: "Warn" })
       return {
         expired: parts.flatMap(({ expired }) => expired),
         emptied: parts.flatMap(({ emptied }) => emptied),
