@@ -4,7 +4,11 @@ import { codex } from "@cogni/sandbox-graph-provider/agents/Codex"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { pi } from "@cogni/sandbox-graph-provider/agents/Pi"
 import * as Thread from "@cogni/sandbox-graph-provider/threads/Thread"
-import { ThreadLost, ThreadsUnavailable } from "@cogni/sandbox-graph-provider/threads/ThreadError"
+import {
+  ThreadFilesFailed,
+  ThreadLost,
+  ThreadsUnavailable
+} from "@cogni/sandbox-graph-provider/threads/ThreadError"
 import * as ThreadFiles from "@cogni/sandbox-graph-provider/threads/ThreadFiles"
 import * as ThreadStore from "@cogni/sandbox-graph-provider/threads/ThreadStore"
 import * as Threads from "@cogni/sandbox-graph-provider/threads/Threads"
@@ -349,6 +353,62 @@ describe("a turn", () => {
       // Another host of the same database has room of its own.
       const there = yield* world({ bytesPerHostMax: 1 }, undefined, { host: "there", store })
       yield* there.turn("one", thread("small", "u"))
+    })
+  )
+
+  it.effect("counts files that are not measured as full: of a killed host, and of no thread", () =>
+    Effect.gen(function* () {
+      const { files, key, open, store, threads, turn } = yield* world({ bytesPerHostMax: 1024 ** 3 })
+      const killed = Effect.gen(function* () {
+        const hold = { key, holder: crypto.randomUUID() }
+        const { files: name } = (yield* store.claimKnown(hold))!
+        yield* store.begin(hold, { agent: "codex", host: "here", files: name! })
+        yield* store.release(hold)
+      })
+      const isFull = Effect.map(
+        Effect.result(Effect.scoped(open("?", { threadId: "u" }))),
+        (result) => result._tag === "Failure" && result.failure._tag === "ThreadHostFull"
+      )
+      yield* turn("one")
+      assert.isFalse(yield* isFull)
+      yield* killed
+      assert.isTrue(yield* isFull)
+      yield* threads.sweep()
+      assert.isFalse(yield* isFull, "measured by a sweep")
+      yield* killed
+      files.fill(key, 1024 ** 3)
+      const full = yield* Effect.flip(Effect.scoped(open("two")))
+      assert.strictEqual(full._tag, "ThreadHostFull", "measured before the next turn of the thread")
+      files.fill(key, 1)
+      yield* turn("two")
+      assert.isFalse(yield* isFull, "measured by that turn")
+
+      const orphan = Thread.newFilesName(key, store.id)
+      yield* files.service.acquire(orphan)
+      assert.isTrue(yield* isFull)
+      yield* threads.sweep()
+      assert.isFalse(yield* isFull, "removed")
+
+      // A sweep of this store leaves what another one has, so turns measure it.
+      const foreign = Thread.newFilesName(key, Thread.newStoreId())
+      yield* files.service.acquire(foreign)
+      assert.isFalse(yield* isFull)
+      files.fill(key, 2 * 1024 ** 3)
+      assert.isFalse(yield* isFull, "until the next sweep")
+      yield* threads.sweep()
+      assert.isTrue(yield* isFull)
+    })
+  )
+
+  it.effect("counts what a sweep could not remove by its size", () =>
+    Effect.gen(function* () {
+      const { files, key, open, store, threads } = yield* world({ bytesPerHostMax: 1024 ** 3 }, undefined, {
+        disk: () => ({ remove: () => Effect.fail(new ThreadFilesFailed({ detail: "is read-only" })) })
+      })
+      yield* files.service.acquire(Thread.newFilesName(key, store.id))
+      assert.strictEqual((yield* Effect.flip(Effect.scoped(open("?"))))._tag, "ThreadHostFull")
+      assert.lengthOf((yield* threads.sweep()).failed, 1)
+      yield* Effect.scoped(open("?"))
     })
   )
 

@@ -248,15 +248,15 @@ const make = Effect.gen(function* () {
             : { sessionId: String(row["session_id"]), turns: Number(row["turns"]) }
       ),
     sizesOf: Effect.fnUntraced(function* (names) {
-      const { now } = yield* times
       const rows = yield* Effect.forEach(Arr.chunksOf(names, namesMax), (some) =>
-        database.again(sql<Row>`SELECT billing_account_id, SUM(workspace_bytes) AS bytes,
-          SUM(CASE WHEN workspace_bytes = 0 AND held_until > ${now} THEN 1 ELSE 0 END) AS unmeasured
+        database.again(sql<Row>`SELECT billing_account_id, COUNT(*) AS files, SUM(workspace_bytes) AS bytes,
+          SUM(CASE WHEN workspace_bytes = 0 THEN 1 ELSE 0 END) AS unmeasured
           FROM cogni_threads WHERE files IN ${sql.in(some)} GROUP BY billing_account_id`)
       )
       return [...Map.groupBy(rows.flat(), (row) => String(unescaped(row["billing_account_id"])))].map(
         ([billingAccountId, parts]) => ({
           billingAccountId,
+          count: sumOf(parts, "files"),
           bytes: sumOf(parts, "bytes"),
           unmeasured: sumOf(parts, "unmeasured")
         })

@@ -161,7 +161,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void
       })
     )
 
-    it.effect("sums the sizes of each account's files, and counts those that a turn is using", () =>
+    it.effect("sums the sizes of each account's files, and counts those whose size is not known", () =>
       Effect.gen(function* () {
         const { hold, name, store } = yield* claimed()
         const { billingAccountId } = name
@@ -175,21 +175,22 @@ export const suite = <E>(name: string, layer: Layer.Layer<ThreadStore, E>): void
         ])
         assert.deepStrictEqual(yield* sizes, [])
         yield* store.begin(hold, { agent: "codex", host: "here", files })
-        assert.deepStrictEqual(yield* sizes, [{ billingAccountId, bytes: 0, unmeasured: 1 }])
+        assert.deepStrictEqual(yield* sizes, [{ billingAccountId, count: 1, bytes: 0, unmeasured: 1 }])
         yield* store.end(hold, { turn: yield* turnOf(), workspaceBytes: large })
-        const ended = { billingAccountId, bytes: large, unmeasured: 0 }
+        const ended = { billingAccountId, count: 1, bytes: large, unmeasured: 0 }
         assert.deepStrictEqual(yield* sizes, [ended])
         // Names that are asked for together with those, but in another query.
         const same = yield* claimed({ billingAccountId, threadId: ThreadId.make("2") })
         yield* store.begin(same.hold, { agent: "codex", host: "here", files: others })
-        assert.deepStrictEqual(yield* sizes, [{ ...ended, unmeasured: 1 }])
+        assert.deepStrictEqual(yield* sizes, [{ ...ended, count: 2, unmeasured: 1 }])
         const more = yield* claimed()
         const theirs = filesOf(more.hold, store)
         yield* store.begin(more.hold, { agent: "codex", host: "there", files: theirs })
+        // Its host died: nothing holds the thread, and its files are still not measured.
         yield* store.release(more.hold)
         assert.sameDeepMembers(
           [...(yield* store.sizesOf([theirs, files]))],
-          [ended, { billingAccountId: more.name.billingAccountId, bytes: 0, unmeasured: 0 }]
+          [ended, { billingAccountId: more.name.billingAccountId, count: 1, bytes: 0, unmeasured: 1 }]
         )
         assert.deepStrictEqual(yield* store.sizesOf([]), [])
       })

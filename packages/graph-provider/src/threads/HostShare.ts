@@ -16,7 +16,8 @@ const reservedPart = 1 / 4
 /** From this multiple of the limit on, turns of all accounts are refused. */
 const overfullPart = 2
 
-export type Use = Pick<AccountFiles, "billingAccountId" | "bytes" | "unmeasured">
+/** Files of one account, or of none: no thread that is known has them. */
+export type Use = Pick<AccountFiles, "bytes" | "unmeasured"> & Partial<Pick<AccountFiles, "billingAccountId">>
 
 /** Returns the bytes of some files. Those that are not measured may be a full disk. */
 export const bytesOf = (uses: ReadonlyArray<Pick<Use, "bytes" | "unmeasured">>): number =>
@@ -34,7 +35,9 @@ export const refusalOf = (
   if (all >= bytesPerHostMax * overfullPart)
     return new ThreadHostFull({ limit: "host", bytesMax: bytesPerHostMax * overfullPart })
   const own = uses.filter((use) => use.billingAccountId === billingAccountId)
-  const accounts = new Set([billingAccountId, ...uses.map((use) => use.billingAccountId)]).size
+  const accounts = new Set(
+    [billingAccountId, ...uses.map((use) => use.billingAccountId)].filter((account) => account !== undefined)
+  ).size
   const share = Math.floor(bytesPerHostMax / accounts)
   if (all >= bytesPerHostMax && bytesOf(own) >= share)
     return new ThreadHostFull({ limit: "share", bytesMax: share })

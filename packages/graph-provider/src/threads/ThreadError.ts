@@ -28,8 +28,8 @@ export class ThreadLimitReached extends Schema.TaggedError<ThreadLimitReached>()
 /** The files of all accounts' threads take too much space on this host. */
 export class ThreadHostFull extends Schema.TaggedError<ThreadHostFull>()("ThreadHostFull", {
   /**
-   * `share`: the host is full, and the account uses its share or more. `running`: the running turns of the account may
-   * fill too much of the host. `host`: the host is so full that no account can have a turn.
+   * `share`: the host is full, and the account uses its share or more. `running`: the running turns of the account, and
+   * files of it that are not measured, may fill too much of the host. `host`: the host is so full that no account can have a turn.
    */
   limit: Schema.Literals(["share", "running", "host"]),
   /** Bytes of the limit that was reached. */
@@ -40,8 +40,9 @@ export class ThreadHostFull extends Schema.TaggedError<ThreadHostFull>()("Thread
     const { bytesMax, limit } = this
     if (limit === "running")
       return (
-        `the running turns of this account may fill ${bytesMax} bytes of this host, which leaves the rest to other ` +
-        "accounts. Wait until a turn of the account has ended, and try again"
+        "the running turns of this account, and files of it that are not measured yet, may fill " +
+        `${bytesMax} bytes of this host, which leaves the rest to other accounts. ` +
+        "Wait until a turn of the account has ended, or a sweep has measured its files, and try again"
       )
     return limit === "share"
       ? "this host is full of files of threads, also those of other accounts, and this account uses its share of " +

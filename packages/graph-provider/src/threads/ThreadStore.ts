@@ -66,7 +66,7 @@ export class ThreadStore extends Context.Service<
     readonly release: (hold: Hold) => Effect.Effect<void, ThreadsUnavailable>
     /**
      * Records that a turn begins on a host, with these files. Until it has ended, its agent has no session to continue,
-     * and the size of the files is not known: it is 0.
+     * and the size of the files is not known: it is 0. The size of files that were measured is at least 1.
      */
     readonly begin: (
       hold: Hold,
@@ -110,8 +110,9 @@ export class ThreadStore extends Context.Service<
 /** The size of several sets of files of one account. */
 export interface AccountFiles {
   readonly billingAccountId: string
+  readonly count: number
   readonly bytes: number
-  /** Number of those that a turn is using, whose size is not known. */
+  /** Number of those whose size is not known: a turn is using them, or its host died before it measured them. */
   readonly unmeasured: number
 }
 
@@ -244,16 +245,17 @@ const makeMemory = Effect.sync(() => {
     history: (key, part = {}) => Effect.sync(() => partOf(rows.get(key)?.turns ?? [], part)),
     sessionOf: (key, agent) => Effect.sync(() => rows.get(key)?.sessions.get(agent)),
     sizesOf: (names) =>
-      Effect.map(Clock.currentTimeMillis, (now) => {
+      Effect.sync(() => {
         const asked = new Set(names)
         const own = [...rows.values()]
-          .map((row) => shown(row, now))
+          .map(({ thread }) => thread)
           .filter(({ files }) => files !== undefined && asked.has(files))
         return [...Map.groupBy(own, ({ billingAccountId }) => billingAccountId)].map(
           ([billingAccountId, threads]) => ({
             billingAccountId,
+            count: threads.length,
             bytes: threads.reduce((sum, { workspaceBytes }) => sum + workspaceBytes, 0),
-            unmeasured: threads.filter(({ isBusy, workspaceBytes }) => isBusy && workspaceBytes === 0).length
+            unmeasured: threads.filter(({ workspaceBytes }) => workspaceBytes === 0).length
           })
         )
       }),

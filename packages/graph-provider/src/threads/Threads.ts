@@ -23,7 +23,7 @@ const sessionsPath = `${Workspace.target}/.cogni/sessions`
 /** Metric of what {@link Thread.ThreadLimits} allows all accounts together. */
 const hostBytes = Metric.gauge("sandbox_thread_files_bytes", {
   description:
-    "Bytes of the files of all threads on this host when the last turn was opened or the last sweep ended; those of a running turn count as 2 GiB"
+    "Bytes of the files of all threads on this host when the last turn was opened or the last sweep ended; those of a running turn, and others that are not measured, count as 2 GiB"
 })
 
 /** Seconds without a renewal after which a turn ends. The rest of its hold is the time to stop its container. */
@@ -202,15 +202,44 @@ export const make = Effect.fnUntraced(function* (
   /** Turns of this process that may begin, by their files, and that no store counts yet. */
   const opened = new Map<Thread.FilesName, HostShare.Use>()
 
-  /** Sizes of all threads' files on this host. A running turn may fill its disk; `own` is held, and has none yet. */
+  /** Measured sizes of files that no thread of this store has, until the next sweep. */
+  const strays = new Map<Thread.FilesName, number>()
+
+  /** Measures files of other stores, which no sweep of this one measures. One that takes long counts as full. */
+  const measureOthers = (names: ReadonlyArray<Thread.FilesName>) =>
+    Effect.forEach(
+      names.filter((name) => Thread.ownerOf(name).storeId !== store.id && !strays.has(name)),
+      (name) =>
+        measured(name).pipe(
+          Effect.timeoutOrElse({
+            duration: "1 second",
+            orElse: () => Effect.succeed(HostShare.unmeasuredBytes)
+          }),
+          Effect.map((bytes) => strays.set(name, bytes))
+        ),
+      { concurrency: 4, discard: true }
+    )
+
+  /**
+   * Sizes of all threads' files on this host. Those that are not measured may be a full disk: of a running turn, of one
+   * whose host died, and of no thread. `own` is held, and measured.
+   */
   const usesHere = Effect.fnUntraced(function* (own?: Thread.Thread) {
     const names = yield* files.list
+    yield* measureOthers(names)
     // A turn may open or begin while the store answers.
     const before = new Map(opened)
-    const stored = yield* store.sizesOf(names.filter((name) => name !== own?.files && !before.has(name)))
+    const asked = names.filter((name) => name !== own?.files && !before.has(name) && !strays.has(name))
+    const stored = yield* store.sizesOf(asked)
+    const known = stored.reduce((sum, { count }) => sum + count, 0)
     const uses: ReadonlyArray<HostShare.Use> = [
       ...stored,
       ...new Map([...before, ...opened]).values(),
+      ...names.flatMap((name) => {
+        const bytes = strays.get(name)
+        return bytes === undefined ? [] : [{ bytes, unmeasured: 0 }]
+      }),
+      { bytes: 0, unmeasured: asked.length - known },
       ...(own === undefined
         ? []
         : [{ billingAccountId: own.billingAccountId, bytes: own.workspaceBytes, unmeasured: 0 }])
@@ -233,11 +262,18 @@ export const make = Effect.fnUntraced(function* (
       (uncount) => uncount
     )
 
-  /** A directory that cannot be measured counts as a full one. */
+  /** A directory that cannot be measured counts as a full one. 0 would mean that it is not measured. */
   const measured = (name: Thread.FilesName) =>
-    files
-      .bytesOf(name)
-      .pipe(Effect.catch(({ message }) => Effect.as(Effect.logWarning(message), HostShare.unmeasuredBytes)))
+    files.bytesOf(name).pipe(
+      Effect.map((bytes) => Math.max(1, bytes)),
+      Effect.catch(({ message }) => Effect.as(Effect.logWarning(message), HostShare.unmeasuredBytes))
+    )
+
+  /** Measures the files of a held thread if a host died before it could. */
+  const measuredOf = (thread: Thread.Thread) =>
+    thread.files === undefined || thread.workspaceBytes > 0
+      ? Effect.succeed(thread)
+      : Effect.map(measured(thread.files), (workspaceBytes) => ({ ...thread, workspaceBytes }))
 
   const open = Effect.fn("Threads.open")(function* (asked: AskedTurn) {
     const name = { billingAccountId: asked.billingAccountId, threadId: yield* decodeId(asked.threadId) }
@@ -253,7 +289,7 @@ export const make = Effect.fnUntraced(function* (
     const lost = yield* holding(hold, sinceMillis)
     yield* check(thread)
     const filesName = thread.files ?? Thread.newFilesName(hold.key, store.id)
-    const uncount = yield* admit(thread, filesName)
+    const uncount = yield* admit(yield* measuredOf(thread), filesName)
     const agent = agentKeyOf(asked)
     const ownsSessions = asked.agent.capabilities.sessions === true
     const kept = ownsSessions ? yield* store.sessionOf(hold.key, agent) : undefined
@@ -333,11 +369,11 @@ export const make = Effect.fnUntraced(function* (
 
   /** Measures files whose host died before it could. */
   const sized = Effect.fnUntraced(function* (thread: Thread.Thread, dryRun: boolean) {
-    const { files: name, isBusy, key, usedAt } = thread
-    if (name === undefined || isBusy || thread.workspaceBytes > 0) return thread
-    const workspaceBytes = yield* measured(name)
+    const { isBusy, key, usedAt } = thread
+    if (isBusy) return thread
+    const { workspaceBytes } = yield* measuredOf(thread)
     const hold = holderOf(key)
-    if (!dryRun && workspaceBytes > 0)
+    if (!dryRun && workspaceBytes !== thread.workspaceBytes)
       yield* Effect.acquireUseRelease(
         store.claimKnown(hold),
         (now) => (now?.usedAt === usedAt ? store.resize(hold, workspaceBytes) : Effect.void),
@@ -419,11 +455,13 @@ export const make = Effect.fnUntraced(function* (
       )
     })
     if (dryRun) return { orphans, failed }
+    strays.clear()
     const removed = yield* Effect.filter(orphans, (name) =>
       files.remove(name).pipe(
         Effect.as(true),
         Effect.catch(({ message }) =>
-          Effect.sync(() => {
+          Effect.map(measured(name), (bytes) => {
+            strays.set(name, bytes)
             failed.push({ key: Thread.ownerOf(name).key, reason: message })
             return false
           })
