@@ -678,15 +678,20 @@ describe("files of a thread", () => {
 
   it.effect("are measured while the thread is held, and by a sweep if their host was killed", () =>
     Effect.gen(function* () {
+      const measuring = yield* Deferred.make<void>()
       const { files, key, open, store, threads } = yield* world({}, undefined, {
         disk: ({ bytesOf }) => ({
-          bytesOf: (name) => Effect.andThen(Effect.sleep("90 seconds"), bytesOf(name))
+          bytesOf: (name) =>
+            Deferred.succeed(measuring, undefined).pipe(
+              Effect.andThen(Effect.sleep("90 seconds")),
+              Effect.andThen(bytesOf(name))
+            )
         })
       })
       const cancelled = yield* Effect.forkChild(
         Effect.scoped(Effect.flatMap(open("one"), ({ begin }) => begin))
       )
-      yield* TestClock.adjust("1 second")
+      yield* Deferred.await(measuring)
       files.fill(key, 60)
       yield* TestClock.adjust("5 minutes")
       yield* Fiber.join(cancelled)
