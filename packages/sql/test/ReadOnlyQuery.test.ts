@@ -247,11 +247,13 @@ describe("a query of PostgreSQL", () => {
           { id: "1", "id:1": "2", "id:1:1": "1", ...rest }
         ])
         // The query alone is one SELECT before it is a part of another.
-        for (const sql of [
-          "SELECT 1) AS q(c0), (SELECT B'1'",
-          "SELECT B'1') AS q(c0); DELETE FROM notes; --"
-        ])
-          assert.strictEqual((yield* failure(query(sql)))[0], "failed", sql)
+        for (const [sql, reason] of [
+          ["SELECT 1) AS q(c0), (SELECT B'1'", "failed"],
+          ["SELECT B'1') AS q(c0); DELETE FROM notes; --", "refused"],
+          ["SELECT 1; -- words", "refused"],
+          ["SELECT interval '1 day'; -- words", "refused"]
+        ] as const)
+          assert.strictEqual((yield* failure(query(sql)))[0], reason, sql)
         assert.deepStrictEqual((yield* query("TABLE notes LIMIT 0")).rows, [])
         assert.deepStrictEqual((yield* query("VALUES (B'1', 1) ;")).rows, [{ column1: "1", column2: 1 }])
         const many = yield* query("SELECT int4range(i, i + 1) AS r FROM generate_series(1, 1000000) AS i")

@@ -12,6 +12,7 @@ import { Duration, Effect, type Redacted } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import { limits, type QueryAnswer, QueryFailed, slow } from "./QueryLimits.ts"
+import * as StatementEnd from "./StatementEnd.ts"
 
 export interface PostgresPlace {
   readonly host: string
@@ -206,9 +207,12 @@ const acting = new RegExp(
 export const refusalOf = (sql: string): string | undefined => {
   if (/u&\s*["']/iu.test(sql)) return "names and texts with Unicode escapes (U&) are refused"
   const [found] = acting.exec(sql) ?? []
-  return found === undefined
-    ? undefined
-    : `${found} is refused, also as a name or a text: it can act outside of the query`
+  if (found !== undefined)
+    return `${found} is refused, also as a name or a text: it can act outside of the query`
+  // The text can become a part of another query, in which a semicolon would be an error.
+  return /[^;\s]/u.test(StatementEnd.restOf(sql) ?? "")
+    ? "a query is one SELECT. Leave out the semicolon and what follows it"
+    : undefined
 }
 
 /** Describes an error to the agent that wrote the query, in the words of PostgreSQL. */
