@@ -207,7 +207,7 @@ export const make = Effect.fnUntraced(function* (
   })
 })
 
-/** Puts the runs of a proxy into the ledger, which hears their usage: the proxy needs no other observer. */
+/** Puts the runs of a proxy into the ledger, which hears their usage. An observer is optional, and is called, too. */
 export const layer = <E, R>(
   proxy: Layer.Layer<LlmProxy, E, R>,
   options: LedgerLlmProxyOptions
@@ -231,7 +231,18 @@ export const layerLimited = <E, R>(
     })
   ).pipe(Layer.provide(heard(proxy)))
 
-const heard = <E, R>(proxy: Layer.Layer<LlmProxy, E, R>) => Layer.provide(proxy, UsageObserver.layerNone)
+/** The ledger hears the runs of a proxy. An observer that the program provides nevertheless hears them, too. */
+const heard = <E, R>(proxy: Layer.Layer<LlmProxy, E, R>) =>
+  Layer.provide(
+    proxy,
+    Layer.effect(
+      UsageObserver.UsageObserver,
+      Effect.map(
+        Effect.serviceOption(UsageObserver.UsageObserver),
+        Option.getOrElse(() => ({}))
+      )
+    )
+  )
 
 /** A proxy that reads no answers knows no costs, so a limit would mean nothing. */
 const unread = ({ name }: LlmProxyCapabilities): Misconfigured =>

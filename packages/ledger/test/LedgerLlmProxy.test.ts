@@ -3,8 +3,9 @@ import { assert, describe, it } from "@effect/vitest"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import { Ledger, LedgerLlmProxy } from "@cogni/sandbox-ledger"
-import { Effect, Exit, Schedule, Scope } from "effect"
+import { Effect, Exit, Layer, Schedule, Scope } from "effect"
 import { TestClock } from "effect/testing"
 
 const runId = RunId.RunId.make("run-00000001")
@@ -244,6 +245,45 @@ describe("LedgerLlmProxy", () => {
       yield* Effect.repeat(Effect.yieldNow, Schedule.recurs(50))
       assert.deepStrictEqual(yield* ledger.openRuns("here"), [])
       assert.strictEqual((yield* ledger.openRuns("elsewhere")).length, 1)
+    })
+  )
+
+  it.effect("lets the program's own observer hear a run, too, and needs none", () =>
+    Effect.gen(function* () {
+      const heard: Array<number> = []
+      const bill = UsageObserver.layer(({ traffic }) =>
+        Effect.sync(() => void heard.push(traffic.usage?.costUsd ?? 0))
+      )
+      const inner = Layer.effect(
+        LlmProxy.LlmProxy,
+        Effect.flatMap(
+          LlmProxy.makeMemory({ calls: [{ inputTokens: 3, outputTokens: 1, costUsd: 0.5 }] }),
+          UsageObserver.observed
+        )
+      )
+      const ledger = yield* Ledger.makeMemory()
+      const layer = LedgerLlmProxy.layer(inner, {
+        host: "here",
+        owner: "boot/1/1",
+        isOrphaned: () => false,
+        callsOf: () => Effect.succeed(undefined)
+      }).pipe(Layer.provide(Layer.succeed(Ledger.Ledger, ledger)))
+      const runOn = (proxy: Layer.Layer<LlmProxy.LlmProxy>, attempt: number) =>
+        Effect.gen(function* () {
+          const { acquire } = yield* LlmProxy.LlmProxy
+          const { llm } = request()
+          yield* (yield* acquire(request({ llm: { ...llm!, identity: { ...llm!.identity, attempt } } })))
+            .finish
+        }).pipe(Effect.scoped, Effect.provide(proxy))
+      yield* runOn(layer.pipe(Layer.provide(bill)), 0)
+      assert.deepStrictEqual(heard, [0.5])
+      yield* runOn(layer, 1)
+      assert.deepStrictEqual(heard, [0.5])
+      const { entries } = yield* ledger.list({})
+      assert.deepStrictEqual(entries.map(({ attempt, costUsd }) => [attempt, costUsd]).toSorted(), [
+        [0, 0.5],
+        [1, 0.5]
+      ])
     })
   )
 
