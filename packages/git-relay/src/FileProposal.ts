@@ -127,7 +127,7 @@ const delivered = Effect.fnUntraced(function* <E, R, E2, R2>(
       ? yield* Effect.filterOrFail(
           relay.findPullRequest({ ...pushed, unchanged: true }),
           (found) => found !== undefined,
-          () => taken(branch)
+          () => unproposed(branch)
         )
       : yield* relay.openPullRequest(pushed, request.pullRequest)
   return { _tag: "Proposed", baseBranch, branch, tip: pushed.tip, pullRequest } satisfies Proposed
@@ -159,6 +159,16 @@ const taken = (branch: BranchName) =>
     problem: "branch_taken",
     detail: `the branch ${branch} exists, with other content`,
     remedy: "Merge or close its pull request, delete the branch, and try again"
+  })
+
+/** The branch was pushed, and its pull request was not opened, or was closed. */
+const unproposed = (branch: BranchName) =>
+  new ProposalRefused({
+    problem: "branch_taken",
+    detail:
+      `the branch ${branch} has this change and has no open pull request. None is opened, because the base has ` +
+      "moved since or the branch has other changes, too",
+    remedy: "Delete the branch, and try again"
   })
 
 const isTaken = (error: unknown): error is GitRelayError =>
