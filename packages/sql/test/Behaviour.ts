@@ -243,7 +243,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
         assert.deepStrictEqual(yield* found(), ended)
         assert.deepStrictEqual(yield* found(["failed"]), ended)
         assert.deepStrictEqual(yield* found(["running"]), [])
-        assert.deepStrictEqual(yield* brief, [before])
+        assert.deepStrictEqual(yield* brief, [before!])
       })
     )
 
