@@ -1,4 +1,4 @@
-/** Proposals whose branch exists already: what is said about it, over a relay whose clones are directories. */
+/** Proposals whose branch exists already, and the words of their refusal, over a relay whose clones are directories. */
 import * as FileProposal from "@cogni/sandbox-git-relay/FileProposal"
 import { type Checked, type Clone, GitRelay, type PullRequest } from "@cogni/sandbox-git-relay/GitRelay"
 import { GitRelayError, PushRefused } from "@cogni/sandbox-git-relay/GitRelayError"

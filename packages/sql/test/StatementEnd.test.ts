@@ -1,4 +1,4 @@
-/** The end of a statement: which semicolons are none. */
+/** The end of a statement, and semicolons that do not end one. */
 import { assert, describe, it } from "@effect/vitest"
 import * as ReadOnlyPostgres from "../src/internal/ReadOnlyPostgres.ts"
 import * as StatementEnd from "../src/internal/StatementEnd.ts"

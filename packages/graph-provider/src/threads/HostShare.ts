@@ -5,7 +5,6 @@
  * accounts below their share work, and no account reserves more than a quarter of the limit beside others.
  */
 import { ThreadHostFull } from "./ThreadError.ts"
-import type { AccountFiles } from "./ThreadStore.ts"
 
 /** Size of files that are not measured, such as those of a running turn: the default disk limit of a run. */
 export const unmeasuredBytes = 2 * 1024 ** 3
@@ -17,7 +16,12 @@ const reservedPart = 1 / 4
 const overfullPart = 2
 
 /** Files of one account, or of none: no thread that is known has them. */
-export type Use = Pick<AccountFiles, "bytes" | "unmeasured"> & Partial<Pick<AccountFiles, "billingAccountId">>
+export interface Use {
+  readonly billingAccountId?: string
+  readonly bytes: number
+  /** Number of sets of files whose size is not known. */
+  readonly unmeasured: number
+}
 
 /** Returns the bytes of some files. Those that are not measured may be a full disk. */
 export const bytesOf = (uses: ReadonlyArray<Pick<Use, "bytes" | "unmeasured">>): number =>

@@ -29,7 +29,7 @@ export class ThreadLimitReached extends Schema.TaggedError<ThreadLimitReached>()
 export class ThreadHostFull extends Schema.TaggedError<ThreadHostFull>()("ThreadHostFull", {
   /**
    * `share`: the host is full, and the account uses its share or more. `running`: the running turns of the account, and
-   * files of it that are not measured, may fill too much of the host. `host`: the host is so full that no account can have a turn.
+   * files of it that are not measured, may fill too much of the host. `host`: no account can have a turn.
    */
   limit: Schema.Literals(["share", "running", "host"]),
   /** Bytes of the limit that was reached. */

@@ -108,7 +108,7 @@ export class ThreadStore extends Context.Service<
 >()("@cogni/sandbox-graph-provider/ThreadStore") {}
 
 /** The size of several sets of files of one account. */
-export interface AccountFiles {
+interface AccountFiles {
   readonly billingAccountId: string
   readonly count: number
   readonly bytes: number

@@ -141,6 +141,86 @@ const decodeId = (threadId: string) =>
       })
   )
 
+/** A directory that cannot be measured counts as a full one. 0 would mean that it is not measured. */
+const measuring = (files: ThreadFiles["Service"]) => (name: Thread.FilesName) =>
+  files.bytesOf(name).pipe(
+    Effect.map((bytes) => Math.max(1, bytes)),
+    Effect.catch(({ message }) => Effect.as(Effect.logWarning(message), HostShare.unmeasuredBytes))
+  )
+
+/** The room for one more turn that the files of all threads leave on this host. */
+const makeRoom = (
+  store: ThreadStore["Service"],
+  files: ThreadFiles["Service"],
+  { bytesPerHostMax }: Pick<Thread.ThreadLimits, "bytesPerHostMax">
+) => {
+  const measured = measuring(files)
+
+  /** Turns of this process that may begin, by their files, and that no store counts yet. */
+  const opened = new Map<Thread.FilesName, HostShare.Use>()
+
+  /** Measured sizes of files that no thread of this store has, until the next sweep. */
+  const strays = new Map<Thread.FilesName, number>()
+
+  /** Measures files of other stores, which no sweep of this one measures. One that takes long counts as full. */
+  const measureOthers = (names: ReadonlyArray<Thread.FilesName>) =>
+    Effect.forEach(
+      names.filter((name) => Thread.ownerOf(name).storeId !== store.id && !strays.has(name)),
+      (name) =>
+        measured(name).pipe(
+          Effect.timeoutOrElse({
+            duration: "1 second",
+            orElse: () => Effect.succeed(HostShare.unmeasuredBytes)
+          }),
+          Effect.map((bytes) => strays.set(name, bytes))
+        ),
+      { concurrency: 4, discard: true }
+    )
+
+  /**
+   * Sizes of all threads' files on this host. Those that are not measured may be a full disk: of a running turn, of one
+   * whose host died, and of no thread. `own` is held, and measured.
+   */
+  const usesHere = Effect.fnUntraced(function* (own?: Thread.Thread) {
+    const names = yield* files.list
+    yield* measureOthers(names)
+    // A turn may open or begin while the store answers.
+    const before = new Map(opened)
+    const asked = names.filter((name) => name !== own?.files && !before.has(name) && !strays.has(name))
+    const stored = yield* store.sizesOf(asked)
+    const known = stored.reduce((sum, { count }) => sum + count, 0)
+    const uses: ReadonlyArray<HostShare.Use> = [
+      ...stored,
+      ...new Map([...before, ...opened]).values(),
+      ...names.flatMap((name) => {
+        const bytes = strays.get(name)
+        return bytes === undefined ? [] : [{ bytes, unmeasured: 0 }]
+      }),
+      { bytes: 0, unmeasured: asked.length - known },
+      ...(own === undefined
+        ? []
+        : [{ billingAccountId: own.billingAccountId, bytes: own.workspaceBytes, unmeasured: 0 }])
+    ]
+    yield* Metric.update(hostBytes, HostShare.bytesOf(uses))
+    return uses
+  })
+
+  /** Counts a turn from now until it begins. Fails if this host has no more room for one. */
+  const admit = (thread: Thread.Thread, name: Thread.FilesName) =>
+    Effect.acquireRelease(
+      Effect.gen(function* () {
+        const { billingAccountId, workspaceBytes: bytes } = thread
+        const refusal = HostShare.refusalOf(yield* usesHere(thread), { billingAccountId, bytesPerHostMax })
+        if (refusal !== undefined) return yield* refusal
+        opened.set(name, { billingAccountId, bytes, unmeasured: 1 })
+        return Effect.sync(() => opened.delete(name))
+      }),
+      (uncount) => uncount
+    )
+
+  return { admit, strays, usesHere }
+}
+
 export const make = Effect.fnUntraced(function* (
   limits: Thread.ThreadLimits = Thread.defaultLimits,
   { sweepsAfterTurns = true }: Options = {}
@@ -199,75 +279,8 @@ export const make = Effect.fnUntraced(function* (
       return yield* new ThreadError.ThreadFilesLost({ host, isHere: host === files.host })
   })
 
-  /** Turns of this process that may begin, by their files, and that no store counts yet. */
-  const opened = new Map<Thread.FilesName, HostShare.Use>()
-
-  /** Measured sizes of files that no thread of this store has, until the next sweep. */
-  const strays = new Map<Thread.FilesName, number>()
-
-  /** Measures files of other stores, which no sweep of this one measures. One that takes long counts as full. */
-  const measureOthers = (names: ReadonlyArray<Thread.FilesName>) =>
-    Effect.forEach(
-      names.filter((name) => Thread.ownerOf(name).storeId !== store.id && !strays.has(name)),
-      (name) =>
-        measured(name).pipe(
-          Effect.timeoutOrElse({
-            duration: "1 second",
-            orElse: () => Effect.succeed(HostShare.unmeasuredBytes)
-          }),
-          Effect.map((bytes) => strays.set(name, bytes))
-        ),
-      { concurrency: 4, discard: true }
-    )
-
-  /**
-   * Sizes of all threads' files on this host. Those that are not measured may be a full disk: of a running turn, of one
-   * whose host died, and of no thread. `own` is held, and measured.
-   */
-  const usesHere = Effect.fnUntraced(function* (own?: Thread.Thread) {
-    const names = yield* files.list
-    yield* measureOthers(names)
-    // A turn may open or begin while the store answers.
-    const before = new Map(opened)
-    const asked = names.filter((name) => name !== own?.files && !before.has(name) && !strays.has(name))
-    const stored = yield* store.sizesOf(asked)
-    const known = stored.reduce((sum, { count }) => sum + count, 0)
-    const uses: ReadonlyArray<HostShare.Use> = [
-      ...stored,
-      ...new Map([...before, ...opened]).values(),
-      ...names.flatMap((name) => {
-        const bytes = strays.get(name)
-        return bytes === undefined ? [] : [{ bytes, unmeasured: 0 }]
-      }),
-      { bytes: 0, unmeasured: asked.length - known },
-      ...(own === undefined
-        ? []
-        : [{ billingAccountId: own.billingAccountId, bytes: own.workspaceBytes, unmeasured: 0 }])
-    ]
-    yield* Metric.update(hostBytes, HostShare.bytesOf(uses))
-    return uses
-  })
-
-  /** Counts a turn from now until it begins. Fails if this host has no more room for one. */
-  const admit = (thread: Thread.Thread, name: Thread.FilesName) =>
-    Effect.acquireRelease(
-      Effect.gen(function* () {
-        const { billingAccountId, workspaceBytes: bytes } = thread
-        const { bytesPerHostMax } = limits
-        const refusal = HostShare.refusalOf(yield* usesHere(thread), { billingAccountId, bytesPerHostMax })
-        if (refusal !== undefined) return yield* refusal
-        opened.set(name, { billingAccountId, bytes, unmeasured: 1 })
-        return Effect.sync(() => opened.delete(name))
-      }),
-      (uncount) => uncount
-    )
-
-  /** A directory that cannot be measured counts as a full one. 0 would mean that it is not measured. */
-  const measured = (name: Thread.FilesName) =>
-    files.bytesOf(name).pipe(
-      Effect.map((bytes) => Math.max(1, bytes)),
-      Effect.catch(({ message }) => Effect.as(Effect.logWarning(message), HostShare.unmeasuredBytes))
-    )
+  const measured = measuring(files)
+  const { admit, strays, usesHere } = makeRoom(store, files, limits)
 
   /** Measures the files of a held thread if a host died before it could. */
   const measuredOf = (thread: Thread.Thread) =>

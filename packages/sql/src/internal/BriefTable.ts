@@ -38,8 +38,8 @@ export const write = (sql: SqlClient, record: RunRecord): Effect.Effect<unknown,
   })} ON CONFLICT (run_id) DO UPDATE SET state = excluded.state, brief = excluded.brief`
 
 /**
- * Reads the briefs of a page, but none of a state that its run has left. The page is selected first: without statistics, PostgreSQL would read the brief of each
- * run of the account, and sort them.
+ * Reads the briefs of a page, but none of a state that its run has left. The page is selected first: without
+ * statistics, PostgreSQL would read the brief of each run of the account, and sort them.
  */
 export const read = (
   sql: SqlClient,

@@ -20,7 +20,7 @@ const token = new RegExp(
   "isy"
 )
 
-/** Returns what follows the semicolon of the first statement, or `undefined` if there is none. */
+/** Returns what follows the semicolon of the first statement, or `undefined` without one. */
 export const restOf = (text: string): string | undefined => {
   let at = 0
   while (at < text.length) {
