@@ -2,8 +2,10 @@
 import { assert, layer } from "@effect/vitest"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { Ledger } from "@cogni/sandbox-ledger"
-import { createHost, createSandbox, SandboxError } from "@cogni/sandbox-promise"
+import { createHost, createSandbox, runnerPort, SandboxError } from "@cogni/sandbox-promise"
 import { Effect, Layer } from "effect"
+import { chownSync } from "node:fs"
+import * as CliWorld from "../harness/CliWorld.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
 import * as ModelApi from "../harness/ModelApi.ts"
@@ -37,6 +39,32 @@ layer(layers, { excludeTestServices: true })("Promises", (it) => {
         }
       })
       assert.deepStrictEqual(said, { stdout: "hello1000\nlo\n", reason: "enough", after: "1\n" })
+    })
+  )
+
+  it.effect("keep the files of a workspace between commands of one run ID", () =>
+    Effect.gen(function* () {
+      const stateDirectory = yield* RunHarness.Directory
+      const workspacePath = yield* CliWorld.directory
+      if (process.getuid?.() === 0) chownSync(workspacePath, 1000, 1000)
+      yield* Effect.promise(async () => {
+        await using host = createHost({ stateDirectory })
+        const { execCommand } = runnerPort({
+          run: host.run,
+          createSandbox: (options) => host.createSandbox({ ...options, image: Images.runtime })
+        })
+        const limits = { maxRuntimeSec: 600, maxMemoryMb: 256 }
+        const execute = (command: Parameters<typeof execCommand>[0]["command"]) =>
+          execCommand({ runId: "run-port-docker", workspacePath, limits, command })
+        const write = { type: "write", args: { path: "a.txt", content: "a" } } as const
+        assert.deepStrictEqual(await execute(write), { ok: true })
+        const exec = { type: "exec", args: { command: "cat a.txt; echo why >&2; exit 2" } } as const
+        assert.deepStrictEqual(await execute(exec), {
+          ok: false,
+          output: "a\nwhy\nthe command ended with exit code 2",
+          errorCode: "command_failed"
+        })
+      })
     })
   )
 

@@ -2,8 +2,10 @@
  * A host as the two small ports that applications of Cogni have: `runOnce`, one program to its end, and `execCommand`,
  * one command, read or write in a workspace.
  *
- * An adapter only: every option that these ports lack has the default of a sandbox. A failure is a code, not an error.
+ * An adapter only: every option that these ports lack has the default of a sandbox. A failure is a code with its cause in
+ * words, not an error.
  */
+import { emptyOutput, type Output } from "@cogni/sandbox-core/RunResult"
 import { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { commandFailureOf } from "./Failure.ts"
@@ -18,6 +20,7 @@ interface PortLimits {
 }
 
 export interface SandboxRunSpec {
+  /** ID of the run: 8 to 48 lower-case letters, digits and hyphens. It belongs to one run for ever. */
   readonly runId: string
   readonly workspacePath: string
   /** Program and arguments, started without a shell. */
@@ -32,13 +35,17 @@ export interface SandboxRunSpec {
 export interface SandboxRunResult {
   readonly ok: boolean
   readonly stdout: string
+  /** Of a run that failed, with the cause in its last line. */
   readonly stderr: string
+  /** The program wrote more than 4 MiB to one of the two, which is then only the beginning. */
+  readonly truncated?: true
   /** 124 after the time limit, and 137 if the program was killed, as a shell reports them. */
   readonly exitCode: number
   readonly errorCode?: "timeout" | "oom_killed" | "internal" | "container_failed"
 }
 
 export interface SandboxCommandSpec {
+  /** The application's own: any number of commands may have it. Each has a sandbox and a record with an ID of its own. */
   readonly runId: string
   readonly workspacePath: string
   readonly command:
@@ -50,8 +57,10 @@ export interface SandboxCommandSpec {
 
 export interface SandboxCommandResult {
   readonly ok: boolean
-  /** The standard output, or the content of a file. */
+  /** The standard output, or the content of a file. Of a failure: all output, then the cause. */
   readonly output?: string
+  /** The command wrote more than 4 MiB to one of its outputs, and only the beginning is here. */
+  readonly truncated?: true
   readonly errorCode?: "timeout" | "oom_killed" | "internal" | "command_failed"
 }
 
@@ -70,12 +79,13 @@ export const runnerPort = (
   host: Pick<SandboxHost, "createSandbox" | "run">,
   { llm }: RunnerPortOptions = {}
 ): SandboxRunnerPort => ({
-  runOnce: async ({ argv, image, llmProxy, networkMode, ...spec }) => {
+  runOnce: async ({ argv, image, llmProxy, networkMode, runId, ...spec }) => {
     if (llmProxy?.enabled === true && llm === undefined)
       return failed("internal", "the run asks for a model, and runnerPort has no llm. Pass it")
     try {
       const { exitCode, output } = await host.run({
         ...termsOf(spec),
+        runId,
         argv,
         ...(image === undefined ? {} : { image }),
         ...(networkMode === undefined ? {} : { network: networkMode }),
@@ -84,7 +94,7 @@ export const runnerPort = (
           : {})
       })
       const { stderr, stdout } = output
-      return { ok: exitCode === 0, exitCode, stdout: stdout.text, stderr: stderr.text }
+      return { ok: exitCode === 0, exitCode, stdout: stdout.text, stderr: stderr.text, ...cut(output) }
     } catch (thrown) {
       return runFailureOf(thrown)
     }
@@ -92,20 +102,20 @@ export const runnerPort = (
   execCommand: async ({ command, ...spec }) => {
     try {
       await using sandbox = await host.createSandbox(termsOf(spec))
-      return await done(sandbox, command)
+      try {
+        return await done(sandbox, command)
+      } catch (thrown) {
+        // The sandbox exists, so what is invalid is the command.
+        return commandFailed(thrown, isInvalid(thrown) ? "command_failed" : codeOf(thrown))
+      }
     } catch (thrown) {
-      const errorCode = codeOf(thrown)
-      return { ok: false, errorCode: errorCode === "container_failed" ? "internal" : errorCode }
+      return commandFailed(thrown, codeOf(thrown))
     }
   }
 })
 
-const termsOf = ({
-  limits,
-  runId,
-  workspacePath
-}: Pick<SandboxRunSpec, "limits" | "runId" | "workspacePath">) => ({
-  runId,
+/** Without the run ID, which only one sandbox can have. */
+const termsOf = ({ limits, workspacePath }: Pick<SandboxRunSpec, "limits" | "workspacePath">) => ({
   workspace: { type: "directory", path: workspacePath } as const,
   limits: { runtimeSecondsMax: limits.maxRuntimeSec, memoryBytesMax: limits.maxMemoryMb * mebibyte }
 })
@@ -116,10 +126,10 @@ const done = async (
 ): Promise<SandboxCommandResult> => {
   switch (command.type) {
     case "exec": {
-      const { exitCode, stdout } = await exec(command.args.command)
-      return exitCode === 0
-        ? { ok: true, output: stdout }
-        : { ok: false, output: stdout, errorCode: "command_failed" }
+      const { exitCode, output, stderr, stdout } = await exec(command.args.command)
+      if (exitCode === 0) return { ok: true, output: stdout, ...cut(output) }
+      const told = joined(stdout, stderr, `the command ended with exit code ${exitCode}`)
+      return { ok: false, output: told, ...cut(output), errorCode: "command_failed" }
     }
     case "read":
       return { ok: true, output: await files.readText(command.args.path) }
@@ -128,6 +138,20 @@ const done = async (
       return { ok: true }
   }
 }
+
+/** Says that output is incomplete. */
+const cut = ({ stderr, stdout }: Output): { readonly truncated?: true } =>
+  stdout.truncated || stderr.truncated ? { truncated: true } : {}
+
+/** Joins texts, each of which begins a line. */
+const joined = (...texts: ReadonlyArray<string>): string =>
+  texts
+    .filter((text) => text !== "")
+    .map((text, index, all) => (index === all.length - 1 || text.endsWith("\n") ? text : `${text}\n`))
+    .join("")
+
+const isInvalid = (thrown: unknown): boolean =>
+  thrown instanceof SandboxError && thrown.reason._tag === "InvalidSpec"
 
 const codeOf = (thrown: unknown): NonNullable<SandboxRunResult["errorCode"]> | "command_failed" => {
   if (!(thrown instanceof SandboxError)) return "internal"
@@ -141,8 +165,26 @@ const codeOf = (thrown: unknown): NonNullable<SandboxRunResult["errorCode"]> | "
       return "command_failed"
     case "ContainerFailed":
       return "container_failed"
+    case "InvalidSpec":
+      return "internal"
     default:
       return commandFailureOf(thrown) === undefined ? "internal" : "command_failed"
+  }
+}
+
+/** What a failed run or command has written, and why it failed. */
+const toldOf = (thrown: unknown): { readonly cause: string; readonly output: Output } => ({
+  cause: thrown instanceof Error ? thrown.message : String(thrown),
+  output: (thrown instanceof SandboxError ? thrown.partial?.output : undefined) ?? emptyOutput
+})
+
+const commandFailed = (thrown: unknown, errorCode: ReturnType<typeof codeOf>): SandboxCommandResult => {
+  const { cause, output } = toldOf(thrown)
+  return {
+    ok: false,
+    output: joined(output.stdout.text, output.stderr.text, cause),
+    ...cut(output),
+    errorCode: errorCode === "container_failed" ? "internal" : errorCode
   }
 }
 
@@ -150,11 +192,12 @@ const exitCodes = { timeout: 124, oom_killed: 137 } as const
 
 const runFailureOf = (thrown: unknown): SandboxRunResult => {
   const code = codeOf(thrown)
-  const errorCode = code === "command_failed" ? "internal" : code
-  const partial = thrown instanceof SandboxError ? thrown.partial?.output : undefined
-  const message = thrown instanceof Error ? thrown.message : "the run failed"
-  const { stderr = "", stdout = "" } = { stdout: partial?.stdout.text, stderr: partial?.stderr.text }
-  return { ...failed(errorCode, stderr === "" ? message : stderr), stdout }
+  const { cause, output } = toldOf(thrown)
+  return {
+    ...failed(code === "command_failed" ? "internal" : code, joined(output.stderr.text, cause)),
+    stdout: output.stdout.text,
+    ...cut(output)
+  }
 }
 
 const failed = (errorCode: NonNullable<SandboxRunResult["errorCode"]>, stderr: string): SandboxRunResult => ({
