@@ -3,6 +3,7 @@
  *
  * Pure. Names and texts can be an agent's or a caller's, so each is one visible line.
  */
+import { describeShare } from "@cogni/sandbox-core/BudgetWords"
 import * as PoolUse from "@cogni/sandbox-core/PoolUse"
 import * as RunFacts from "@cogni/sandbox-core/RunFacts"
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
@@ -67,6 +68,7 @@ const budgetOf = ({ llm, spec }: RunRecord): string => {
     budget?.subagentShareMax === undefined
       ? undefined
       : `subagents at most ${Math.round(budget.subagentShareMax * 100)}%`,
+    llm?.subagentsExhausted === undefined ? undefined : describeShare(llm.subagentsExhausted),
     llm?.exhausted === undefined ? undefined : `${llm.exhausted.budget.replaceAll("_", " ")} is spent`
   )
 }

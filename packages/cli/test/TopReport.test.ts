@@ -61,6 +61,15 @@ describe("a summary", () => {
           message: "the agent used too much memory",
           peak: { memoryBytes: 512 * 1024 * 1024, processes: 12 }
         },
+        llm: {
+          proxy: "gateway",
+          upstream: "u",
+          calls: [],
+          callsTotal: 0,
+          unreadableRows: 0,
+          injectedHeaders: [],
+          subagentsExhausted: { budget: "calls", limit: 3, used: 3 }
+        },
         annotations: {
           relay: {
             status: "kept",
@@ -80,7 +89,7 @@ describe("a summary", () => {
       /processes +12 of 256/u,
       /time +40\.0 s of 10 m 0 s/u,
       /account +acme, user ana\^\[\[31m/u,
-      /budget +calls \? of 10/u,
+      /budget +calls \? of 10, the subagents' share of 3 calls is spent \(3 used\)/u,
       /branch +sandbox\/run-x \(kept\)/u,
       /not delivered +no line/u
     ])

@@ -98,6 +98,9 @@ const Suspected = entry("exfiltration.suspected", { evidence: Evidence })
 /** A budget is spent. */
 const Exhausted = entry("budget.exhausted", { exhaustion: Exhaustion })
 
+/** The share of the subagents is spent: their calls are refused, and the main agent goes on. */
+const ShareSpent = entry("subagents.exhausted", { exhaustion: Exhaustion })
+
 /** From here on, output, messages and tools are missing: the journal is full. */
 const Truncated = entry("journal.truncated", {})
 
@@ -121,6 +124,7 @@ const entries = [
   ApprovalDecided,
   Suspected,
   Exhausted,
+  ShareSpent,
   Truncated,
   Ended
 ] as const

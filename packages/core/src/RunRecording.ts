@@ -89,6 +89,8 @@ const markerOf = (entry: JournalEntry): string | undefined => {
       return `canary ${entry.evidence.canary} left in ${entry.evidence.channel}`
     case "budget.exhausted":
       return `budget spent: ${entry.exhaustion.budget}`
+    case "subagents.exhausted":
+      return `share of subagents spent: ${entry.exhaustion.budget}`
     case "output.truncated":
       return `${entry.channel} truncated`
     case "journal.truncated":

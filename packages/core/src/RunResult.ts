@@ -216,6 +216,8 @@ export const LlmTraffic = Schema.Struct({
   usage: Schema.optionalKey(LlmUsageTotal),
   /** The first budget that was spent, if one was. */
   exhausted: Schema.optionalKey(Exhaustion),
+  /** The spent part of the share of the run's subagents, whose later calls were refused. */
+  subagentsExhausted: Schema.optionalKey(Exhaustion),
   /** Number of host tool calls. */
   toolCallsTotal: Schema.optionalKey(Count),
   /** Number of requests that the package mirror served. Only if the run has a mirror. */

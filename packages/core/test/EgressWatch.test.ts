@@ -11,6 +11,7 @@ import {
   type SandboxSpec,
   Workspace
 } from "@cogni/sandbox-core"
+import * as RunJournal from "@cogni/sandbox-core/RunJournal"
 import { Effect, Exit, Fiber, Layer, Ref, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { leftovers, llm, record, run, runner, settle, spec } from "./Specs.ts"
@@ -382,6 +383,19 @@ describe("budgets", () => {
       )
       assert.strictEqual((yield* record())?.outcome.status, "exited")
     }).pipe(Effect.provide(layer))
+  })
+
+  it.effect("a spent share of subagents is in the journal once, and the run goes on", () => {
+    const share = { _tag: "SubagentShareSpent", exhaustion } as const
+    const { layer } = planting(() => Effect.succeed(0), { observations: [share, share] })
+    return Effect.gen(function* () {
+      const { runId } = yield* run(within("stop"))
+      const page = yield* Effect.flatMap(RunJournal.RunJournal, (journal) => journal.read({ runId }))
+      assert.deepStrictEqual(
+        page?.entries.filter(({ type }) => type.endsWith("exhausted")).map(({ seq: _, ...entry }) => entry),
+        [{ at, type: "subagents.exhausted", exhaustion }]
+      )
+    }).pipe(Effect.provide(Layer.provideMerge(layer, RunJournal.layerMemory)))
   })
 
   it.effect("onExhausted stop ends an agent that would continue", () => {

@@ -139,6 +139,12 @@ export const CostPanel = ({ run }: { readonly run: Run }): ReactElement => {
           [
             "Budget spent",
             llm?.exhausted === undefined ? undefined : llm.exhausted.budget.replaceAll("_", " ")
+          ],
+          [
+            "Share of subagents spent",
+            llm?.subagentsExhausted === undefined
+              ? undefined
+              : llm.subagentsExhausted.budget.replaceAll("_", " ")
           ]
         ]}
       />

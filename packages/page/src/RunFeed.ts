@@ -156,6 +156,15 @@ export const add = (before: Feed, event: RunModel.Event): Feed => {
         from: to,
         to
       })
+    case "subagents.exhausted":
+      return withStep(feed, {
+        id,
+        kind: "warning",
+        label: `share of subagents spent: ${event.exhaustion.budget}`,
+        detail: "Their calls are refused, and the main agent goes on.",
+        from: to,
+        to
+      })
     case "journal.truncated":
       return { ...feed, isTruncated: true }
     case "run.ended":

@@ -89,7 +89,8 @@ export const Run = Schema.Struct({
       callsTotal: Schema.Int,
       toolCallsTotal: optionalNumber,
       usage: Schema.optional(LlmUsageTotal),
-      exhausted: Schema.optional(Exhaustion)
+      exhausted: Schema.optional(Exhaustion),
+      subagentsExhausted: Schema.optional(Exhaustion)
     })
   ),
   budget: Schema.optional(Figures),

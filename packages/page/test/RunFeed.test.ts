@@ -101,6 +101,14 @@ describe("RunFeed", () => {
     assert.lengthOf(feed.steps, RunFeed.stepsMax)
   })
 
+  it("warns of a spent share of the subagents, and says that the run goes on", () => {
+    const exhaustion = { budget: "calls", limit: 6, used: 6 } as const
+    const feed = RunFeed.add(RunFeed.make(), { seq: 1, at, type: "subagents.exhausted", exhaustion })
+    const [step] = feed.steps
+    assert.deepInclude(step, { kind: "warning", label: "share of subagents spent: calls" })
+    assert.include(step?.detail, "the main agent goes on")
+  })
+
   it("shows an approval from its request to its decision, and tells that there was one", () => {
     const asked: Event = {
       seq: 1,

@@ -11,7 +11,7 @@
  */
 import { waitSecondsDefault } from "@cogni/sandbox-core/Approval"
 import { Approvals } from "@cogni/sandbox-core/Approvals"
-import { Deferred, Effect, Layer, Record, Redacted, Result, type Scope } from "effect"
+import { Deferred, Effect, Layer, Record, Redacted, Result, type Scope, Struct } from "effect"
 import { randomBytes } from "node:crypto"
 import * as os from "node:os"
 import * as path from "node:path"
@@ -470,13 +470,12 @@ const opened = (
 const toTraffic = (
   { address, profile }: Upstream.ResolvedUpstream,
   { directory, llm, packages = [], tools, traceparent }: LlmRequest,
-  { auditHead, calls, callsTotal, exhausted, packagesTotal = 0, toolCallsTotal, usage }: RunTraffic,
+  { exhausted, packagesTotal = 0, subagentsExhausted, toolCallsTotal, ...traffic }: RunTraffic,
   { isSigned, proxy }: { readonly proxy: string; readonly isSigned: boolean }
 ): LlmTraffic => ({
   proxy,
   upstream: llm === undefined ? "none" : address.display,
-  calls,
-  callsTotal,
+  ...Struct.pick(traffic, ["auditHead", "calls", "callsTotal", "usage"]),
   unreadableRows: 0,
   injectedHeaders:
     llm === undefined
@@ -487,9 +486,8 @@ const toTraffic = (
           ...(traceparent === undefined ? [] : ["traceparent"])
         ],
   ...(directory === undefined ? {} : { auditPath: path.join(directory, AuditChain.relativePath) }),
-  auditHead,
-  usage,
   ...(exhausted === undefined ? {} : { exhausted }),
+  ...(subagentsExhausted === undefined ? {} : { subagentsExhausted }),
   ...(tools.length === 0 ? {} : { toolCallsTotal }),
   ...(packages.length === 0 ? {} : { packagesTotal })
 })

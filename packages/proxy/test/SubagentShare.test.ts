@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
+import * as AuditUsage from "../src/internal/audit/AuditUsage.ts"
 import * as Budget from "../src/internal/policy/Budget.ts"
 import * as SubagentShare from "../src/internal/policy/SubagentShare.ts"
 import * as Gateway from "./GatewaySocket.ts"
@@ -50,6 +51,12 @@ describe("SubagentShare", () => {
     assert.deepInclude(last, { final: true, exhaustion: { budget: "calls", limit: 10, used: 10 } })
     assert.isUndefined(last?.isOfSubagents)
     assert.strictEqual(tried(of, true)?.isOfSubagents, undefined, "the run's own budget matters more")
+  })
+
+  it("allows one call of a subagent, also if the share is less", () => {
+    const of = made({ callsMax: 3, subagentShareMax: 0.3 })
+    assert.isUndefined(tried(of, true))
+    assert.deepInclude(tried(of, true)?.exhaustion, { limit: 1, used: 1 })
   })
 
   it("does not limit the main agent, which may use the whole budget alone", () => {
@@ -110,7 +117,7 @@ describe("SubagentShare", () => {
       const open: Array<Budget.Ticket> = []
       for (const { ends, isSubagent } of schedule) {
         const begun = of.begin(call(isSubagent), 0)
-        const isShareFree = passed.sub < Math.floor((callsMax * percent) / 100 + 1e-9)
+        const isShareFree = passed.sub < Math.max(1, Math.floor((callsMax * percent) / 100 + 1e-9))
         const isFree = passed.main + passed.sub < callsMax
         assert.strictEqual("exhaustion" in begun, !(isFree && (!isSubagent || isShareFree)))
         if ("exhaustion" in begun) continue
@@ -149,8 +156,12 @@ describe("SubagentShare", () => {
       assert.deepStrictEqual(gateway.observed, [{ _tag: "SubagentShareSpent", exhaustion }])
       const traffic = yield* gateway.endpoint.finish
       assert.isUndefined(traffic.exhausted)
+      assert.deepStrictEqual(traffic.subagentsExhausted, exhaustion)
       const audit = yield* gateway.audit
       assert.strictEqual(audit.split('"type":"subagents.exhausted"').length, 2)
+      const replayed = AuditUsage.make(gateway.runId)
+      replayed.push(new TextEncoder().encode(audit))
+      assert.deepStrictEqual(replayed.end().subagentsExhausted, exhaustion)
       assert.strictEqual(audit.split('"subagent":true').length, 2)
       assert.notInclude(audit, "planted-id")
       const sent = (yield* gateway.upstream.received).flatMap(({ headers }) => headers)

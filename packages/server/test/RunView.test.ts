@@ -50,6 +50,7 @@ const record = (over: object = {}): RunRecord =>
       upstream: `https://${hush}.example`,
       calls: [],
       callsTotal: 2,
+      subagentsExhausted: { budget: "calls", limit: 1, used: 1 },
       unreadableRows: 0,
       injectedHeaders: [],
       auditPath: `/srv/${hush}/audit`
@@ -105,7 +106,11 @@ describe("RunView", () => {
       error: { code: "timeout", reason: "TimedOut" },
       timings: [{ phase: "agent", durationMs: 9000 }],
       output: { stdoutBytes: 9, stderrBytes: 3, stdoutTruncated: false, stderrTruncated: true },
-      llm: { proxy: "gateway", callsTotal: 2 },
+      llm: {
+        proxy: "gateway",
+        callsTotal: 2,
+        subagentsExhausted: { budget: "calls", limit: 1, used: 1 }
+      },
       relay: { status: "kept", origin: "https://git.example/a/b", branch: "sandbox/run-000000000001" }
     })
     assert.notInclude(JSON.stringify(view), hush)

@@ -68,9 +68,8 @@ export const make = (
         return [{ type: "exfiltration.suspected", evidence: event.evidence }]
       case "BudgetExhausted":
         return [{ type: "budget.exhausted", exhaustion: event.exhaustion }]
-      // The audit has it: the run goes on as it would have.
       case "SubagentShareSpent":
-        return []
+        return [{ type: "subagents.exhausted", exhaustion: event.exhaustion }]
       case "ApprovalRequested": {
         const { argumentsDigest, effect, expiresAt, id, requestId, tool } = event.approval
         return [

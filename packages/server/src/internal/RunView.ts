@@ -95,7 +95,9 @@ export const RunView = Schema.Struct({
       toolCallsTotal: Schema.optional(Schema.Int),
       usage: Schema.optional(LlmUsageTotal),
       /** The budget that was spent, if one was. */
-      exhausted: Schema.optional(Exhaustion)
+      exhausted: Schema.optional(Exhaustion),
+      /** The spent part of the share of the subagents, whose later calls were refused. */
+      subagentsExhausted: Schema.optional(Exhaustion)
     })
   ),
   budget: Schema.optional(LlmBudget),
@@ -135,7 +137,8 @@ export const fromRecord = (record: RunRecord): RunView => {
       callsTotal: llm.callsTotal,
       toolCallsTotal: llm.toolCallsTotal,
       usage: llm.usage,
-      exhausted: llm.exhausted
+      exhausted: llm.exhausted,
+      subagentsExhausted: llm.subagentsExhausted
     },
     budget: spec.llm?.budget,
     suspicions,

@@ -49,7 +49,7 @@ export const recover = Effect.fnUntraced(function* (
   return {
     ...replay.traffic(),
     usage: replay.usage(),
-    exhausted: replay.exhausted(),
+    ...replay.spent(),
     auditHead: audit.head()
   }
 }, Effect.scoped)

@@ -28,6 +28,7 @@ export const make = (prices: Prices | undefined) => {
   const traffic = TrafficCount.make()
   let opened: Line<"run.opened"> | undefined
   let exhausted: Exhaustion | undefined
+  let subagentsExhausted: Exhaustion | undefined
   /** The last entry, if the run itself closed its audit. */
   let closed: Line<"run.closed"> | undefined
 
@@ -77,6 +78,7 @@ export const make = (prices: Prices | undefined) => {
       case "package.ended":
         return traffic.add({ packagesTotal: 1 })
       case "subagents.exhausted":
+        subagentsExhausted ??= line.exhaustion
         return
       case "budget.exhausted":
         exhausted ??= line.exhaustion
@@ -104,7 +106,11 @@ export const make = (prices: Prices | undefined) => {
     endOpen,
     opened: () => opened,
     closed: () => closed,
-    exhausted: () => exhausted,
+    /** Spent budgets, in the form of the traffic of a run. */
+    spent: () => ({
+      ...(exhausted === undefined ? {} : { exhausted }),
+      ...(subagentsExhausted === undefined ? {} : { subagentsExhausted })
+    }),
     traffic: traffic.read,
     usage: (): LlmUsageTotal => closed?.usage ?? ledger.total()
   }

@@ -24,7 +24,6 @@ export const make = (
       const opened = replay.opened()
       if (replay.closed() === undefined) replay.endOpen(lastMillis, "")
       const { calls, callsTotal, packagesTotal, toolCallsTotal } = replay.traffic()
-      const exhausted = replay.exhausted()
       const isBroken = verdict._tag === "Broken"
       return {
         proxy: opened === undefined ? "gateway" : `${opened.proxy} (${opened.carrier})`,
@@ -36,7 +35,7 @@ export const make = (
         injectedHeaders: [],
         auditHead: isBroken ? verdict.sound : verdict.head,
         ...(isBroken ? {} : { usage: replay.usage() }),
-        ...(exhausted === undefined ? {} : { exhausted }),
+        ...replay.spent(),
         ...(opened === undefined || opened.tools.length === 0 ? {} : { toolCallsTotal }),
         ...(opened?.packages === undefined ? {} : { packagesTotal: packagesTotal ?? 0 })
       }

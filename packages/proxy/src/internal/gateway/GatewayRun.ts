@@ -88,6 +88,8 @@ export interface GatewayRun extends Options {
   readonly approval: (fact: ToolApproval) => void
   /** Reports once that a budget is finally exhausted, and once that the share of the subagents is. */
   readonly spent: (refusal: RunRefusal) => void
+  /** The spent part of the share of the subagents. */
+  readonly shareSpent: () => Exhaustion | undefined
   /** Records the key with which the calls of the run go upstream. */
   readonly keyed: (fact: RunKeyed) => void
   /** The run's own key at the upstream; `undefined` if the run shares the gateway's. */
@@ -109,7 +111,7 @@ export const make = (options: Options): GatewayRun => {
   let suppressed = 0
   let suppressedCalls = 0
   let told = false
-  let isShareTold = false
+  let shareSpent: Exhaustion | undefined
   const suspected = new Set<string>()
   let troubled: string | undefined
   let ownKey: RunKeyed | undefined
@@ -191,9 +193,10 @@ export const make = (options: Options): GatewayRun => {
       if (fact.credential === "run") ownKey = fact
     },
     ownKey: () => ownKey,
+    shareSpent: () => shareSpent,
     spent: ({ exhaustion, final, isOfSubagents }) => {
-      if (final && isOfSubagents === true && !isShareTold) {
-        isShareTold = true
+      if (final && isOfSubagents === true && shareSpent === undefined) {
+        shareSpent = exhaustion
         audit.note({ type: "subagents.exhausted", exhaustion })
         options.shareSpent(exhaustion)
       }

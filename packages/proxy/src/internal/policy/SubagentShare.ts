@@ -119,8 +119,8 @@ const unlimited = { concurrentCallsMax: Infinity, requestsPerSecondMax: Infinity
 
 const partOf = (budget: LlmBudget, share: number): LlmBudget => {
   const whole = (max: number | undefined) =>
-    // A share such as 0.29 of 100 has no exact product.
-    max === undefined ? undefined : Math.floor(max * share + 1e-9)
+    // A share such as 0.29 of 100 has no exact product. One that is less than a call would allow no subagent at all.
+    max === undefined ? undefined : Math.max(1, Math.floor(max * share + 1e-9))
   const figures = {
     callsMax: whole(budget.callsMax),
     inputTokensMax: whole(budget.inputTokensMax),

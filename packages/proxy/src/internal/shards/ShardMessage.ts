@@ -79,6 +79,7 @@ export interface RunStart {
 export interface RunTraffic extends Traffic {
   readonly usage: LlmUsageTotal
   readonly exhausted?: Exhaustion | undefined
+  readonly subagentsExhausted?: Exhaustion | undefined
   readonly auditHead: AuditHead
 }
 

@@ -307,6 +307,7 @@ const trafficOf = ({ audit, run }: OpenRun): RunTraffic => ({
   ...run.traffic.read(),
   usage: run.ledger.total(),
   exhausted: run.ledger.exhausted(),
+  subagentsExhausted: run.shareSpent(),
   auditHead: audit.head()
 })
 
