@@ -153,7 +153,9 @@ export const capabilities: ReadonlyArray<Capability> = [
       ),
       task: {
         flags: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost"],
-        note: "a refused call ends its loop, so it needs no flag to stop"
+        note:
+          "a refused call ends its loop, so it needs no flag to stop; the loop starts no subagents, so it has no " +
+          "share for them"
       },
       serve: {
         flags: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost"],
@@ -169,7 +171,9 @@ export const capabilities: ReadonlyArray<Capability> = [
       },
       chat: {
         flags: ["max-calls", "max-input-tokens", "max-output-tokens", "max-cost"],
-        note: "of a session, whose later messages then fail"
+        note:
+          "of a session, whose later messages then fail; a share for subagents is part of one run, and a session " +
+          "outlives its messages, so it has none"
       },
       mcp: noModelInMcp,
       acp: flags(

@@ -26,7 +26,7 @@ const personalitiesCreateCommand = Command.make(
 
 const personalitiesEditCommand = Command.make(
   "edit",
-  { name: PersonalityFlags.personalityName, ...PersonalityFlags.personality },
+  { name: PersonalityFlags.personalityName, ...PersonalityFlags.personalityEdit },
   (flags) => Effect.flatMap(personalitiesCommandOf(), ({ editPersonality }) => editPersonality(flags))
 ).pipe(
   Command.withDescription(

@@ -28,34 +28,52 @@ const instructions = Flags.optional(
   "File with the instructions, in Markdown; - reads standard input"
 )
 
-export const personality = {
+/** Flags of a personality. `absent` says what happens without a flag: the default of a new one, or something else. */
+const flagsOf = (absent: (ofNew: string) => string) => ({
   instructions,
-  displayName: Flags.optional("display-name", "NAME", "Name that it uses for itself (default none)"),
-  description: Flags.optional("description", "TEXT", "Description for people, in one line (default none)"),
+  displayName: Flags.optional(
+    "display-name",
+    "NAME",
+    `Name that it uses for itself (default ${absent("none")})`
+  ),
+  description: Flags.optional(
+    "description",
+    "TEXT",
+    `Description for people, in one line (default ${absent("none")})`
+  ),
   agents: Flags.several(
     "agent",
     "ID",
-    "Agent that has it: openclaw, claude-code or codex; may be repeated (default openclaw)"
+    `Agent that has it: openclaw, claude-code or codex; may be repeated (default ${absent("openclaw")})`
   ),
-  model: Flags.optional("model", "NAME", "Model of runs that name none (default the host's)"),
-  skills: Flags.several("skill", "NAME", "Skill of the configuration; may be repeated (default none)"),
+  model: Flags.optional("model", "NAME", `Model of runs that name none (default ${absent("the host's")})`),
+  skills: Flags.several(
+    "skill",
+    "NAME",
+    `Skill of the configuration; may be repeated (default ${absent("none")})`
+  ),
   subagents: Flags.several(
     "subagent",
     "NAME",
-    "Subagent of the configuration, for claude-code; may be repeated (default none)"
+    `Subagent of the configuration, for claude-code; may be repeated (default ${absent("none")})`
   ),
   effort: Flags.optional(
     "effort",
     "WORD",
-    "How much its model thinks, such as low or high, for claude-code and codex (default the agent's)"
+    `How much its model thinks, such as low or high, for claude-code and codex (default ${absent("the agent's")})`
   ),
   toolsDenied: Flags.several(
     "deny-tool",
     "NAME",
-    "Tool of the agent that it cannot use, for openclaw and claude-code; may be repeated (default none)"
+    `Tool of the agent that it cannot use, for openclaw and claude-code; may be repeated (default ${absent("none")})`
   ),
   ...target
-}
+})
+
+export const personality = flagsOf((ofNew) => ofNew)
+
+/** The same flags for a personality that exists. */
+export const personalityEdit = flagsOf(() => "as it is")
 
 export const skill = {
   instructions,

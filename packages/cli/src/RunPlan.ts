@@ -167,6 +167,16 @@ const stoppable = (flags: RunFlags): Result.Result<void, Refusal> => {
     : Result.void
 }
 
+/** Refuses `--subagent-share` for a command without a model, which it could not bound. */
+const shareable = ({ subagentShareMax }: RunFlags, { _tag }: WayOut): Result.Result<void, Refusal> =>
+  subagentShareMax !== undefined && _tag === "None"
+    ? refuse(
+        "usage",
+        "--subagent-share has no effect without a model",
+        "Name a model (--model NAME), or leave it out"
+      )
+    : Result.void
+
 /** Makes the `llm` part of a spec. Without limits it has no budget, so that a proxy without budgets can be chosen. */
 export const llmOf = (
   flags: RunFlags,
@@ -263,6 +273,7 @@ export const make = (
     yield* paid(settings, wayOut)
     const note = noteOf(flags, settings, wayOut)
     if (subject._tag === "Command") {
+      yield* shareable(flags, wayOut)
       const llm = wayOut._tag === "None" ? {} : { llm: llmOf(flags, settings, wayOut) }
       const spec = { ...termsOf(flags, settings.runtimeImage), ...llm, runId, argv: subject.argv }
       return { spec, wayOut, note }

@@ -106,6 +106,16 @@ describe("--subagent-share", () => {
     assert.strictEqual(exit, "usage")
     assert.include(message, "does not say whether it marks")
   })
+
+  it("is refused for a command without a model, and bounds one with a model", () => {
+    for (const flags of [{}, { noModel: true }]) {
+      const { exit, message } = refused(command, { subagentShareMax: 0.3, ...flags }, absent)
+      assert.strictEqual(exit, "usage")
+      assert.include(message, "--subagent-share has no effect without a model")
+    }
+    const { spec } = planned(command, { subagentShareMax: 0.3, demo: true }, absent)
+    assert.deepStrictEqual(spec.llm?.budget, { subagentShareMax: 0.3 })
+  })
 })
 
 describe("--ask-tool", () => {
