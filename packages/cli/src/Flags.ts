@@ -461,7 +461,7 @@ export const acp = {
   model,
   timeoutSeconds: duration(
     "timeout",
-    "Wall-clock time allowed for each prompt, such as 90s or 2h (default 10m)"
+    "Wall-clock time allowed for each prompt, such as 90s or 2h (default the agent's, or 10m)"
   ),
   memoryBytes: run.memoryBytes,
   cpus: run.cpus,
