@@ -94,6 +94,25 @@ const withStep = (feed: Feed, step: Step): Feed => ({
   steps: [...feed.steps, step].slice(-stepsMax)
 })
 
+type Warning = Extract<
+  RunModel.Event,
+  { readonly type: "exfiltration.suspected" | "budget.exhausted" | "subagents.exhausted" }
+>
+
+const warningOf = (event: Warning): Pick<Step, "label" | "detail"> => {
+  switch (event.type) {
+    case "exfiltration.suspected":
+      return { label: `canary ${event.evidence.canary} left in ${event.evidence.channel}` }
+    case "budget.exhausted":
+      return { label: `budget spent: ${event.exhaustion.budget}` }
+    case "subagents.exhausted":
+      return {
+        label: `share of subagents spent: ${event.exhaustion.budget}`,
+        detail: "Their calls are refused, and the main agent goes on."
+      }
+  }
+}
+
 /** Adds an event. One that is known already changes nothing. Changes nothing but the output in place. */
 export const add = (before: Feed, event: RunModel.Event): Feed => {
   if (event.seq <= before.last) return before
@@ -141,30 +160,9 @@ export const add = (before: Feed, event: RunModel.Event): Feed => {
         )
       }
     case "exfiltration.suspected":
-      return withStep(feed, {
-        id,
-        kind: "warning",
-        label: `canary ${event.evidence.canary} left in ${event.evidence.channel}`,
-        from: to,
-        to
-      })
     case "budget.exhausted":
-      return withStep(feed, {
-        id,
-        kind: "warning",
-        label: `budget spent: ${event.exhaustion.budget}`,
-        from: to,
-        to
-      })
     case "subagents.exhausted":
-      return withStep(feed, {
-        id,
-        kind: "warning",
-        label: `share of subagents spent: ${event.exhaustion.budget}`,
-        detail: "Their calls are refused, and the main agent goes on.",
-        from: to,
-        to
-      })
+      return withStep(feed, { id, kind: "warning", from: to, to, ...warningOf(event) })
     case "journal.truncated":
       return { ...feed, isTruncated: true }
     case "run.ended":

@@ -2,8 +2,8 @@
  * A host as the two small ports that applications of Cogni have: `runOnce`, one program to its end, and `execCommand`,
  * one command, read or write in a workspace.
  *
- * An adapter only: every option that these ports lack has the default of a sandbox. A failure is a code with its cause in
- * words, not an error.
+ * An adapter only: every option that these ports lack has the default of a sandbox. A failure is a code with its cause
+ * in words, not an error.
  */
 import { emptyOutput, type Output } from "@cogni/sandbox-core/RunResult"
 import { SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -20,7 +20,7 @@ interface PortLimits {
 }
 
 export interface SandboxRunSpec {
-  /** ID of the run: 8 to 48 lower-case letters, digits and hyphens. It belongs to one run for ever. */
+  /** ID of the run: 8 to 48 lower-case letters, digits and hyphens. No second run can have it. */
   readonly runId: string
   readonly workspacePath: string
   /** Program and arguments, started without a shell. */
@@ -45,7 +45,7 @@ export interface SandboxRunResult {
 }
 
 export interface SandboxCommandSpec {
-  /** The application's own: any number of commands may have it. Each has a sandbox and a record with an ID of its own. */
+  /** The application's own, of any number of commands. Each has a sandbox and a record with another ID. */
   readonly runId: string
   readonly workspacePath: string
   readonly command:
