@@ -10,7 +10,7 @@
  */
 import { Deferred, Effect, Exit, Schema, type Scope } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
-import type { Writable } from "node:stream"
+import type { Readable, Writable } from "node:stream"
 
 export interface HostProgram {
   readonly name: string
@@ -23,8 +23,11 @@ export interface HostProgram {
   readonly runtimeSecondsMax?: number | undefined
   /** Limit on its stdout (default 16 MiB). Exceeding it is a failure. */
   readonly stdoutBytesMax?: number | undefined
-  /** Receives its stdout, which the answer then does not contain. */
-  readonly onStdout?: ((piece: Buffer) => void) | undefined
+  /**
+   * Receives its stdout, which the answer then does not contain. It can pause it: a program that writes then waits. What
+   * is not read one second after the end of a program without a time limit is lost.
+   */
+  readonly onStdout?: ((piece: Buffer, stdout: Pick<Readable, "pause" | "resume">) => void) | undefined
   readonly onStderr?: ((text: string) => void) | undefined
 }
 
@@ -130,7 +133,7 @@ const listen = (child: ChildProcess, program: HostProgram): RunningProgram["answ
     settle(Exit.succeed({ exitCode: code ?? -1, stdout: Buffer.concat(pieces), stderr: said }))
   )
   child.stdout!.on("data", (piece: Buffer) => {
-    if (onStdout !== undefined) return onStdout(piece)
+    if (onStdout !== undefined) return onStdout(piece, child.stdout!)
     bytes += piece.byteLength
     if (bytes > stdoutBytesMax) fail("too_much_output", `wrote more than ${stdoutBytesMax} bytes`)
     else pieces.push(piece)

@@ -104,14 +104,28 @@ const world = Effect.fnUntraced(function* (how: string, more: Partial<McpServerR
   const log = Logger.layer([Logger.make(({ message }) => void logs.push(inspect(message)))])
   const processes = () => (existsSync(file) ? readFileSync(file, "utf8").trim().split("\n").map(Number) : [])
   const asked = Effect.sync(() => existsSync(`${file}.asked`))
-  return { made: Effect.provide(made, log), asked, given, leases, log, logs, processes, scope }
+  const written = () => existsSync(`${file}.written`)
+  return { made: Effect.provide(made, log), asked, given, leases, log, logs, processes, scope, written }
 })
 
 const opened = Effect.fnUntraced(function* (how: string, more: Partial<McpServerRule.McpServerRule> = {}) {
   const found = yield* world(how, more)
   const tools = yield* found.made
-  const call = (name: string, input: unknown = {}) =>
-    Effect.provide(tools.find((tool) => tool.name === name)!.call(input, context), found.log)
+  const call = (
+    name: string,
+    input: unknown = {},
+    { run = context.runId as string, account = "account-a" } = {}
+  ) =>
+    Effect.provide(
+      tools
+        .find((tool) => tool.name === name)!
+        .call(input, {
+          ...context,
+          runId: RunId.RunId.make(run),
+          identity: { ...context.identity, billingAccountId: account }
+        }),
+      found.log
+    )
   return { ...found, tools, call, echo: (text: string) => call("acme__echo", { text }) }
 })
 
@@ -296,11 +310,23 @@ describe("McpTools", () => {
     })
   )
 
-  it.live("ends a program that writes without an end", () =>
+  it.effect("reads a program more slowly that writes too much in a minute, and ends no call of others", () =>
     Effect.gen(function* () {
-      const { echo } = yield* opened("fair")
-      const [, detail] = yield* failure(echo("torrent"))
-      assert.include(detail, "bytes in a minute")
+      const { asked, call, echo, processes, written } = yield* opened("fair", { callSecondsMax: 600 })
+      const waiting = yield* Effect.forkChild(call("acme__echo", { text: "hold" }, { run: "run-of-another" }))
+      // The call above has been sent when this answer has come.
+      assert.strictEqual(textOf(yield* echo("x")), "x")
+      const hostile = yield* Effect.forkChild(echo("torrent"))
+      yield* until("most of it was read", asked)
+      assert.isFalse(written(), "the clock stands still, so the program has to wait")
+      const tick = TestClock.adjust(Duration.millis(100))
+      yield* until(
+        "the rest was read",
+        Effect.map(tick, () => hostile.pollUnsafe() !== undefined)
+      )
+      assert.strictEqual(textOf(yield* Fiber.join(hostile)), "written")
+      assert.strictEqual(textOf(yield* Fiber.join(waiting)), "held")
+      assert.lengthOf(processes(), 1)
     })
   )
 

@@ -4,12 +4,15 @@
  * It gets exactly the environment that is passed, and a process group of its own, which ends with the scope: first its
  * input closes, as the protocol says, and after a moment it is killed. It also ends by itself if this host is killed,
  * if it obeys the end of its input.
+ *
+ * All runs share one process. So what a run can make it write must not end it: beyond a limit it is read more slowly.
  */
 import * as JsonSurvey from "@cogni/sandbox-core/JsonSurvey"
 import * as HostProgram from "@cogni/sandbox-host-files/HostProgram"
 import * as ByteLines from "@cogni/sandbox-loop/ByteLines"
 import type { ExplainedTransport } from "@cogni/sandbox-loop/McpClient"
-import { Clock, Duration, Effect, Option, Schema, type Scope } from "effect"
+import { Clock, Duration, Effect, Option, Queue, Schema, type Scope } from "effect"
+import type { Readable } from "node:stream"
 
 export interface McpProgram {
   readonly command: string
@@ -24,7 +27,10 @@ export const limits = {
   messageBytesMax: 4 * 1024 * 1024,
   /** Output that is no message, in bytes. */
   noiseBytesMax: 1024 * 1024,
-  /** Everything that it writes in a minute, in bytes: reading it takes time of the whole host. */
+  /**
+   * Output that is read in a minute, in bytes: reading it takes time of the whole host. A process that has written
+   * little may write as much at once.
+   */
   bytesPerMinuteMax: 64 * 1024 * 1024,
   /** Messages that the process has not read yet, in bytes. */
   unreadBytesMax: 8 * 1024 * 1024
@@ -32,6 +38,9 @@ export const limits = {
 
 /** How long a process may take to end once its input has closed. */
 const endSecondsMax = 2
+
+/** Output of one second at the pace of the limit is read in one go. A long pause would make calls fail. */
+const pauseMillisMin = 1000
 
 const parse = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown)))
 
@@ -52,18 +61,10 @@ export const start = Effect.fnUntraced(function* ({
     why = because
     transport.onclose?.()
   }
-  let since = clock.currentTimeMillisUnsafe()
-  let minuteBytes = 0
-  const count = ({ byteLength }: Uint8Array) => {
-    const now = clock.currentTimeMillisUnsafe()
-    if (now - since >= 60_000) {
-      since = now
-      minuteBytes = 0
-    }
-    minuteBytes += byteLength
-    if (minuteBytes > limits.bytesPerMinuteMax)
-      over(`wrote more than ${limits.bytesPerMinuteMax} bytes in a minute`)
-  }
+  const pace = makePace(clock)
+  const pauses = yield* Queue.unbounded<number>()
+  let paused: Pick<Readable, "resume"> | undefined
+  const goOn = Effect.sync(() => paused?.resume())
   const take = (line: string) => {
     const message = messageOf(line)
     if (message !== undefined) return transport.onmessage?.(message as never)
@@ -75,21 +76,32 @@ export const start = Effect.fnUntraced(function* ({
     name: command,
     argv,
     env,
-    onStdout: (piece) => {
+    onStdout: (piece, stdout) => {
       if (isOver) return
-      count(piece)
+      const millis = pace(piece.byteLength)
+      if (millis > 0) {
+        paused = stdout.pause()
+        Queue.offerUnsafe(pauses, millis)
+      }
       for (const line of split(piece)) {
         if (line === undefined) over(`sent a message of more than ${limits.messageBytesMax} bytes`)
         else if (!isOver) take(line)
       }
     }
   })
+  yield* Queue.take(pauses).pipe(
+    Effect.flatMap((millis) => Effect.sleep(Duration.millis(millis))),
+    Effect.andThen(goOn),
+    Effect.forever,
+    Effect.forkScoped
+  )
   const settled = Effect.exit(answer)
   yield* Effect.addFinalizer(() =>
     Effect.suspend(() => {
       isOver = true
       stdin.end()
-      return Effect.timeoutOption(settled, Duration.seconds(endSecondsMax))
+      // One that waits until its output is read would not see the end of its input.
+      return Effect.andThen(goOn, Effect.timeoutOption(settled, Duration.seconds(endSecondsMax)))
     })
   )
   yield* Effect.forkScoped(
@@ -115,6 +127,20 @@ export const start = Effect.fnUntraced(function* ({
   }
   return transport
 })
+
+/** Returns a function that counts bytes, and returns how long to read nothing more, in milliseconds. */
+const makePace = (clock: Clock.Clock) => {
+  const bytesPerMilli = limits.bytesPerMinuteMax / 60_000
+  let bytesLeft: number = limits.bytesPerMinuteMax
+  let at = clock.currentTimeMillisUnsafe()
+  return (byteLength: number): number => {
+    const now = clock.currentTimeMillisUnsafe()
+    bytesLeft =
+      Math.min(limits.bytesPerMinuteMax, bytesLeft + Math.max(0, now - at) * bytesPerMilli) - byteLength
+    at = now
+    return bytesLeft >= 0 ? 0 : Math.ceil(-bytesLeft / bytesPerMilli) + pauseMillisMin
+  }
+}
 
 /** Returns a message of the protocol, or `undefined` for anything else. */
 const messageOf = (line: string): Readonly<Record<string, unknown>> | undefined => {
