@@ -302,6 +302,30 @@ describe("McpTools", () => {
     })
   )
 
+  it.effect("leaves places for other accounts, however many runs of one have slow calls", () =>
+    Effect.gen(function* () {
+      const { call } = yield* opened("fair", { callSecondsMax: 5 })
+      const echo = (text: string, run: string, account: string) =>
+        call("acme__echo", { text }, { run, account })
+      const slow = yield* Effect.forEach(Array.from({ length: 24 }), (_, n) =>
+        Effect.forkChild(Effect.result(echo("slow", `run-of-hostile-${n % 6}`, "account-a")), {
+          startImmediately: true
+        })
+      )
+      yield* TestClock.adjust(Duration.seconds(1))
+      const answer = yield* Effect.forkChild(Effect.result(echo("x", "run-of-honest", "account-b")), {
+        startImmediately: true
+      })
+      yield* until(
+        "the other account has its answer",
+        Effect.map(TestClock.adjust(Duration.millis(10)), () => answer.pollUnsafe() !== undefined)
+      )
+      const end = yield* Fiber.join(answer)
+      assert.strictEqual(end._tag === "Success" ? textOf(end.success) : end.failure.detail, "x")
+      yield* Fiber.interruptAll(slow)
+    })
+  )
+
   it.live("names the tools that agents cannot call", () =>
     Effect.gen(function* () {
       const { logs } = yield* opened("digits")

@@ -43,7 +43,10 @@ export class McpServerRefused extends Schema.TaggedError<McpServerRefused>()("Mc
 /** Concurrent calls of one server. */
 const callsMax = 8
 
-/** Concurrent calls of one run of one server. */
+/** Concurrent calls of one account of one server: fewer than all, so that other accounts always have places. */
+const accountCallsMax = 6
+
+/** Concurrent calls of one run of one server: fewer than those of its account, whose other runs have the rest. */
 const runCallsMax = 4
 
 /** Default longest result of a call, in bytes. */
@@ -73,6 +76,7 @@ const without = (refused: McpServerRefused) =>
 type Use = <A>(
   request: Pick<ToolUse.ToolRequest, "purpose" | "target" | "toolId"> & {
     readonly runId?: string
+    readonly account?: string
     /** Called when the call has a place among those of its server. */
     readonly onPlace?: () => void
   },
@@ -122,6 +126,34 @@ const toolsOf = Effect.fnUntraced(function* (
   return pins.map((pin) => toolOf(rule, pin, use))
 })
 
+/** Whose call waits for a place. */
+interface Caller {
+  readonly account?: string | undefined
+  readonly onPlace?: (() => void) | undefined
+  readonly runId?: string | undefined
+}
+
+/** Returns a function that gives each key its own places. A key without calls is forgotten. */
+const placesOf = (callsMax: number) => {
+  const all = new Map<string, { readonly calls: Semaphore.Semaphore; users: number }>()
+  return (key: string) =>
+    <A, E>(call: Effect.Effect<A, E>): Effect.Effect<A, E> =>
+      Effect.acquireUseRelease(
+        Effect.sync(() => {
+          const one = all.get(key) ?? { calls: Semaphore.makeUnsafe(callsMax), users: 0 }
+          all.set(key, one)
+          one.users += 1
+          return one
+        }),
+        (one) => one.calls.withPermit(call),
+        (one) =>
+          Effect.sync(() => {
+            one.users -= 1
+            if (one.users === 0) all.delete(key)
+          })
+      )
+}
+
 /** A server with a connection gets a process or a session for each call, because its credential is of one account. */
 const useOf = Effect.fnUntraced(function* (
   server: McpServer
@@ -129,35 +161,14 @@ const useOf = Effect.fnUntraced(function* (
   const { rule } = server
   const { connection } = rule
   const calls = yield* Semaphore.make(callsMax)
-  const runs = new Map<string, { readonly calls: Semaphore.Semaphore; users: number }>()
-  const runOf = (runId: string) => {
-    const run = runs.get(runId) ?? { calls: Semaphore.makeUnsafe(runCallsMax), users: 0 }
-    runs.set(runId, run)
-    run.users += 1
-    return run
-  }
-  /** Waits for a place. A run has at most half of them, so that one with many slow calls keeps no other waiting. */
-  const placed = <A, E>(
-    { onPlace, runId = "" }: Pick<Parameters<Use>[0], "onPlace" | "runId">,
-    call: Effect.Effect<A, E>
-  ) =>
-    Effect.acquireUseRelease(
-      Effect.sync(() => runOf(runId)),
-      (run) =>
-        run.calls.withPermit(
-          calls.withPermit(
-            Effect.andThen(
-              Effect.sync(() => onPlace?.()),
-              call
-            )
-          )
-        ),
-      (run) =>
-        Effect.sync(() => {
-          run.users -= 1
-          if (run.users === 0) runs.delete(runId)
-        })
-    )
+  const ofRuns = placesOf(runCallsMax)
+  const ofAccounts = placesOf(accountCallsMax)
+  /** Waits for a place of its run, of its account, and of all, in this order: one that waits holds no place of others. */
+  const placed = <A, E>({ account = "", onPlace, runId = "" }: Caller, call: Effect.Effect<A, E>) =>
+    Effect.andThen(
+      Effect.sync(() => onPlace?.()),
+      call
+    ).pipe(calls.withPermit, ofAccounts(account), ofRuns(runId))
   if (connection === undefined) {
     const link = yield* McpLink.make(`the MCP server ${rule.name}`, McpSession.open(server, undefined))
     return (request, use) =>
@@ -171,9 +182,9 @@ const useOf = Effect.fnUntraced(function* (
   }
   const broker = yield* ConnectionBroker
   const allowed = McpServerRule.credentialServer(rule)
-  return ({ onPlace, runId, ...request }, use) =>
+  return ({ account, onPlace, runId, ...request }, use) =>
     placed(
-      { ...(onPlace === undefined ? {} : { onPlace }), ...(runId === undefined ? {} : { runId }) },
+      { account, onPlace, runId },
       ToolUse.call(broker, { ...request, connection, server: allowed }, ({ permit, secret }) =>
         // Compared again: the broker may be another implementation.
         permit.server === allowed
@@ -210,12 +221,17 @@ const toolOf = (rule: McpServerRule.McpServerRule, pin: McpPins.Pin, use: Use): 
     // The limit below comes first: it knows whether the call was sent.
     runtimeSecondsMax: 2 * secondsMax + 10,
     resultBytesMax: bytesMax,
-    execute: (input, { runId }) =>
+    execute: (input, { identity, runId }) =>
       Effect.suspend(() => {
         let isSent = false
         const place = Deferred.makeUnsafe<void>()
         const call = use(
-          { ...request, runId, onPlace: () => Deferred.doneUnsafe(place, Effect.void) },
+          {
+            ...request,
+            runId,
+            account: identity.billingAccountId,
+            onPlace: () => Deferred.doneUnsafe(place, Effect.void)
+          },
           Effect.fnUntraced(function* (session, secret) {
             if (isClosed || !McpPins.isSame(pin, yield* session.tools)) {
               if (rule.connection !== undefined) {
