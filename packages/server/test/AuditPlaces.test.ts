@@ -1,7 +1,9 @@
 /** Tests that pages and bodies of an audit are read from their place in a real file, whatever is before them. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
-import { readFileSync, writeFileSync } from "node:fs"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { Deferred, Effect, Fiber } from "effect"
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { dirname } from "node:path"
 import * as AuditPlaces from "../src/internal/AuditPlaces.ts"
 import { callStarted, toolCalled } from "./AuditDrafts.ts"
 import * as AuditFile from "./AuditFile.ts"
@@ -148,6 +150,58 @@ describe("the body of a call", () => {
         bytes.filter((count) => count > pieceBytes),
         []
       )
+    })
+  )
+
+  it.effect("is found after a slow reading of a run that was forgotten, and looked at again, meanwhile", () =>
+    Effect.gen(function* () {
+      const file = yield* AuditFile.make("run-auditplaces1")
+      file.append(6_000, draftOf)
+      const reached = yield* Deferred.make<void>()
+      const gate = yield* Deferred.make<void>()
+      let isSlow = false
+      const places = AuditPlaces.make((...args: Parameters<typeof file.readOn>) =>
+        Effect.suspend(() => {
+          const reading = file.readOn(...args)
+          if (!isSlow) return reading
+          isSlow = false
+          return Effect.andThen(
+            Deferred.succeed(reached, undefined),
+            Effect.andThen(Deferred.await(gate), reading)
+          )
+        })
+      )
+      const of = (runId: string) => ({
+        runId: RunId.make(runId),
+        outcome: { status: "interrupted" as const }
+      })
+      const page = Effect.fnUntraced(function* (runId: string, after: number) {
+        let lines = 0
+        yield* places.lines(
+          of(runId),
+          after,
+          () => void (lines += 1),
+          () => lines > pageLines
+        )
+      })
+      yield* page(file.runId, 5_000)
+      isSlow = true
+      const slow = yield* Effect.forkChild(page(file.runId, 5_000))
+      yield* Deferred.await(reached)
+      for (let index = 10; index < 26; index += 1) {
+        const other = `run-auditother${index}`
+        mkdirSync(dirname(file.fileOf(other)), { recursive: true })
+        writeFileSync(file.fileOf(other), "{}\n")
+        yield* page(other, 0)
+      }
+      yield* page(file.runId, 0)
+      yield* Deferred.succeed(gate, undefined)
+      yield* Fiber.join(slow)
+      for (const entry of [10, 4_000, 5_900])
+        assert.include(
+          (yield* places.body(of(file.runId), "call.started", `call-${entry}`)) ?? "missing",
+          `${entry} x`
+        )
     })
   )
 

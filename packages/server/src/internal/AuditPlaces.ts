@@ -137,8 +137,11 @@ export const make = <E, R>(readOn: ReadOn<E, R>) => {
     }
     const now = knownOf(run)
     const isSame = now?.mark.file === reached.file && (!isOver || now.mark.written === reached.written)
-    // Places from the middle of a file that was replaced meanwhile are of no use.
-    if (isSame || isFromBeginning) keep(run.runId, gathering.onto(isSame ? now : undefined, reached, isOver))
+    // Places from the middle of a file that was replaced meanwhile are of no use. Nor are those after lines that were
+    // forgotten meanwhile: all lines before the furthest place have to be known.
+    const isConnected = from !== undefined && from.number <= (now?.furthest?.number ?? 0)
+    if (isFromBeginning || (isSame && isConnected))
+      keep(run.runId, gathering.onto(isSame ? now : undefined, reached, isOver))
     return "read"
   })
 
