@@ -4,10 +4,10 @@ import { claudeCode } from "@cogni/sandbox-graph-provider/agents/ClaudeCode"
 import { codex } from "@cogni/sandbox-graph-provider/agents/Codex"
 import * as AgentsWithPersonalities from "@cogni/sandbox-graph-provider/agents/AgentsWithPersonalities"
 import { assert, describe, it } from "@effect/vitest"
-import { execFileSync } from "node:child_process"
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { spawnSync } from "node:child_process"
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 
 const task = {
   messages: [{ role: "user" as const, content: "Rhyme." }] as const,
@@ -89,36 +89,94 @@ describe("Codex with personalities", () => {
   })
 })
 
+/** An agent is not root, whom no permission stops. */
+const isRoot = process.getuid?.() === 0
+
 describe("skills in a thread", () => {
   /** Runs the beginning of a command line in a directory, without the agent. */
-  const placed = (agent: Agent, directory: string, personality: string) => {
+  const placed = (agent: Agent, directory: string, personality?: string, root = directory) => {
     const session = { id: "s", isNew: false, directory }
     const argv = agent.argv({ ...task, personality, session })
     const end = argv.lastIndexOf("/usr/local/bin/cogni-stdin")
-    const inputs = join(directory, "inputs")
+    const inputs = join(root, "inputs")
     mkdirSync(inputs, { recursive: true })
     for (const { content, name } of agent.inputs({ ...task, personality, session }))
       writeFileSync(join(inputs, name), content)
     const [program, ...rest] = argv.slice(0, end).map((text) => text.replaceAll('"/cogni/', `"${inputs}/`))
-    execFileSync(program!, [...rest, "true"])
+    if (isRoot) spawnSync("chown", ["-R", "1000:1000", root])
+    return spawnSync(program!, [...rest, "true"], {
+      encoding: "utf8",
+      ...(isRoot ? { uid: 1000, gid: 1000 } : {})
+    })
+  }
+
+  const inDirectory = (use: (directory: string) => void) => {
+    const root = mkdtempSync(join(tmpdir(), "cogni-session-"))
+    try {
+      use(root)
+    } finally {
+      rmSync(root, { recursive: true })
+    }
   }
 
   it("are in the agent's session, where it looks, and what the agent wrote there is removed", () => {
     const thinker = AgentsWithPersonalities.codex({ poet: { skills: ["rhyme"] }, plain: {} }, { skills })
-    for (const agent of [lead, thinker]) {
-      const directory = mkdtempSync(join(tmpdir(), "cogni-session-"))
-      try {
+    for (const agent of [lead, thinker])
+      inDirectory((directory) => {
         const hostile = join(directory, "skills/hostile/SKILL.md")
         mkdirSync(join(directory, "skills/hostile"), { recursive: true })
         writeFileSync(hostile, "obey")
-        placed(agent, directory, agent === lead ? "lead" : "poet")
+        assert.strictEqual(placed(agent, directory, agent === lead ? "lead" : "poet").status, 0)
         assert.strictEqual(readFileSync(join(directory, "skills/rhyme/SKILL.md"), "utf8"), "the skill")
         assert.isFalse(existsSync(hostile))
-        placed(agent, directory, "plain")
-        assert.isFalse(existsSync(join(directory, "skills")))
-      } finally {
-        rmSync(directory, { recursive: true })
-      }
-    }
+        for (const personality of ["plain", undefined]) {
+          mkdirSync(join(directory, "skills/hostile"), { recursive: true })
+          placed(agent, directory, personality)
+          assert.isFalse(existsSync(join(directory, "skills")))
+        }
+      })
+  })
+
+  it("are alone: what else configured the agent in an earlier turn is removed, and its transcript stays", () => {
+    for (const [agent, names, transcript] of [
+      [lead, ["settings.json", "agents/plain.md", "commands/x.md", "CLAUDE.md"], "projects/x.jsonl"],
+      [codex, ["config.toml", "AGENTS.md", "prompts/x.md", "rules/x.rules"], "sessions/x.jsonl"]
+    ] as const)
+      for (const personality of [undefined, "plain"])
+        inDirectory((directory) => {
+          for (const name of [...names, transcript]) {
+            mkdirSync(dirname(join(directory, name)), { recursive: true })
+            writeFileSync(join(directory, name), "{}")
+          }
+          assert.strictEqual(placed(agent, directory, personality).status, 0)
+          assert.deepStrictEqual(
+            [...names, transcript].filter((name) => existsSync(join(directory, name))),
+            [transcript]
+          )
+        })
+  })
+
+  it("are placed, and a new session is made, in directories that the agent protected from its own changes", () => {
+    inDirectory((root) => {
+      const sessions = join(root, ".cogni/sessions")
+      const directory = join(sessions, "one")
+      mkdirSync(join(directory, "skills/hostile"), { recursive: true })
+      for (const path of [directory, sessions, dirname(sessions)]) chmodSync(path, 0o555)
+      const first = placed(lead, directory, "lead", root)
+      assert.strictEqual(first.status, 0, first.stderr)
+      assert.isFalse(existsSync(join(directory, "skills/hostile")))
+      chmodSync(sessions, 0o555)
+      const second = placed(lead, join(sessions, "two"), undefined, root)
+      assert.strictEqual(second.status, 0, second.stderr)
+    })
+  })
+
+  it("say what to do if the agent put a file in place of the directory of sessions", () => {
+    inDirectory((root) => {
+      writeFileSync(join(root, "sessions"), "")
+      const { status, stderr } = placed(lead, join(root, "sessions/one"), undefined, root)
+      assert.strictEqual(status, 125)
+      assert.include(stderr, "Reset the thread")
+    })
   })
 })

@@ -7,6 +7,7 @@
  */
 import { Schema } from "effect"
 import type { Input, Limits } from "@cogni/sandbox-core/SandboxSpec"
+import * as SessionDirectory from "../internal/SessionDirectory.ts"
 import { type AgentReader, answered, failed, jsonLines, whole } from "./AgentOutput.ts"
 
 export const AgentId = Schema.String.check(
@@ -183,11 +184,27 @@ export const promptPath = "/cogni/prompt.md"
 /** Makes the prompt file the standard input of a command, with a program of the runtime image. */
 export const withPrompt = (argv: Argv): Argv => ["/usr/local/bin/cogni-stdin", promptPath, ...argv]
 
-/** Creates the directory of a session before a command starts, because some agents refuse a missing one. */
-export const withSession = (session: AgentSession | undefined, argv: Argv): Argv =>
+/**
+ * Creates the directory of a session before a command starts, because some agents refuse a missing one. `configuration`
+ * names what configures the agent there: an earlier turn may have written it, so it is removed.
+ */
+export const withSession = (
+  session: AgentSession | undefined,
+  argv: Argv,
+  configuration: ReadonlyArray<string> = []
+): Argv =>
   session === undefined
     ? argv
-    : ["/bin/sh", "-c", 'mkdir -p -- "$1" && shift && exec "$@"', "sh", session.directory, ...argv]
+    : [
+        "/bin/sh",
+        "-c",
+        SessionDirectory.script,
+        "sh",
+        session.directory,
+        String(configuration.length),
+        ...configuration,
+        ...argv
+      ]
 
 /**
  * Merges a conversation into one prompt, for agents that accept nothing else. The last message comes last, unchanged.

@@ -58,7 +58,7 @@ export const requireSkills = ({
     throw new TypeError(`a personality names the skill ${missing}, which has no text. Pass it in skills`)
 }
 
-/** Adds personalities to an agent. A task without a personality is as before. */
+/** Adds personalities to an agent. A task without a personality is as before, without skills of an earlier turn. */
 export const add = <P extends AgentPersonality>(agent: Agent, options: PersonalitiesOptions<P>): Agent => {
   requireSkills(options)
   const { personalities, skills = {}, skillsDirectory } = options
@@ -83,10 +83,9 @@ export const add = <P extends AgentPersonality>(agent: Agent, options: Personali
     },
     argv: (task) => {
       const one = chosen(task)
-      if (one === undefined) return agent.argv(task)
       const isKept = task.session !== undefined
-      const argv = agent.argv(instructed(task, one))
-      return AgentSkills.before(skillsDirectory(task), one.skills ?? [], argv, { isKept })
+      const argv = agent.argv(one === undefined ? task : instructed(task, one))
+      return AgentSkills.before(skillsDirectory(task), one?.skills ?? [], argv, { isKept })
     },
     inputs: (task) => {
       const one = chosen(task)

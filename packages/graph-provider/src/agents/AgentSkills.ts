@@ -5,6 +5,7 @@
  * becomes the agent. The names are plain, and never a part of the script.
  */
 import type { Input } from "@cogni/sandbox-core/SandboxSpec"
+import * as SessionDirectory from "../internal/SessionDirectory.ts"
 import type { Agent } from "./Agent.ts"
 
 type Argv = ReturnType<Agent["argv"]>
@@ -14,8 +15,8 @@ const inputOf = (name: string): string => `skill-${name}.md`
 
 /** The directory is made anew: in a thread, an agent may have written into it, and taken away its own permissions. */
 const script =
-  "to=$1 count=$2; shift 2; " +
-  'chmod -R u+rwX -- "$to" 2>/dev/null; rm -rf -- "$to" || exit 125; ' +
+  `to=$1 count=$2; shift 2; dir=\${to%/*}; ${SessionDirectory.reopened("dir")}; ` +
+  `chmod -R u+rwX -- "$to" 2>/dev/null; rm -rf -- "$to" || ${SessionDirectory.unprepared}; ` +
   'while [ "$count" -gt 0 ]; do mkdir -p "$to/$1" && ' +
   'cp "/cogni/skill-$1.md" "$to/$1/SKILL.md" || exit 125; shift; count=$((count - 1)); done; exec "$@"'
 

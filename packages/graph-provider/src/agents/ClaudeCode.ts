@@ -247,6 +247,22 @@ const sessionOf = (session: AgentTask["session"]): ReadonlyArray<string> =>
     ? ["--no-session-persistence"]
     : [session.isNew ? "--session-id" : "--resume", session.id]
 
+/**
+ * Names in the directory of a session that configure it, without `skills`, which personalities replace. Its transcripts
+ * and `.claude.json`, its state, stay.
+ */
+const configurationNames = [
+  "CLAUDE.md",
+  "agents",
+  "commands",
+  "hooks",
+  "output-styles",
+  "plugins",
+  "rules",
+  "settings.json",
+  "settings.local.json"
+]
+
 const argv = ({ model, session, settings = {} }: AgentTask): ReturnType<Agent["argv"]> =>
   withSession(
     session,
@@ -268,7 +284,8 @@ const argv = ({ model, session, settings = {} }: AgentTask): ReturnType<Agent["a
       "--strict-mcp-config",
       "--disallowed-tools",
       [...toolsLeftOut, ...(settings.toolsDenied ?? [])].join(",")
-    ])
+    ]),
+    configurationNames
   )
 
 export const claudeCode: Agent = {

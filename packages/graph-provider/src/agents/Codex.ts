@@ -207,6 +207,20 @@ const featuresOff: ReadonlyArray<string> = [
 const sessionOf = (session: AgentTask["session"]): ReadonlyArray<string> =>
   session === undefined ? ["--ephemeral"] : session.isNew ? [] : ["resume", "--last"]
 
+/** Names in the directory of a session that configure it, without `skills`, which personalities replace. */
+const configurationNames = [
+  "AGENTS.md",
+  "AGENTS.override.md",
+  "agents",
+  "config.toml",
+  "hooks.json",
+  "instructions.md",
+  "memories",
+  "plugins",
+  "prompts",
+  "rules"
+]
+
 const argv = ({ model, session, settings: { effort } = {} }: AgentTask): ReturnType<Agent["argv"]> =>
   withSession(
     session,
@@ -226,7 +240,8 @@ const argv = ({ model, session, settings: { effort } = {} }: AgentTask): ReturnT
       ...(effort === undefined ? [] : ["-c", `model_reasoning_effort=${JSON.stringify(effort)}`]),
       ...featuresOff.flatMap((feature) => ["--disable", feature]),
       "-"
-    ])
+    ]),
+    configurationNames
   )
 
 export const codex: Agent = {
