@@ -59,6 +59,18 @@ describe("SubagentShare", () => {
     assert.deepInclude(tried(of, true)?.exhaustion, { limit: 1, used: 1 })
   })
 
+  it.each([1, 0.5])(
+    "refuses with the budget of the run if that is spent too, with a share of %d",
+    (share) => {
+      const of = made({ callsMax: 2, subagentShareMax: share, onExhausted: "stop" })
+      for (let index = 0; index < 2; index++) assert.isUndefined(tried(of, index < 2 * share))
+      const refusal = tried(of, true)
+      assert.isUndefined(refusal?.isOfSubagents)
+      assert.deepInclude(refusal, { final: true, exhaustion: { budget: "calls", limit: 2, used: 2 } })
+      assert.isDefined(of.exhausted(), "the run stops")
+    }
+  )
+
   it("does not limit the main agent, which may use the whole budget alone", () => {
     const of = made({ callsMax: 4, subagentShareMax: 0.5 })
     for (let index = 0; index < 4; index++) assert.isUndefined(tried(of, false))

@@ -67,8 +67,8 @@ export const make = (
   const time = makeTime(share * runtimeSecondsMax)
 
   const refusedFor = (call: RunCall, nowMillis: number): RunRefusal | undefined => {
-    // A spent budget of the run matters more.
-    if (ledger.exhausted() !== undefined) return undefined
+    // A spent budget of the run matters more. The ledger refuses with it, and may stop the run.
+    if (ledger.exhausted() !== undefined || ledger.check(call)?.final === true) return undefined
     const exhaustion = time.spent(nowMillis)
     if (exhaustion !== undefined) return ofSubagents({ exhaustion, final: true, detail: "" })
     const refusal = part.check(call)
