@@ -30,7 +30,8 @@ export const options: PersonalityCatalog.CatalogOptions = {
     [ClaudeCode.claudeCode.id]: {
       toolsDenied: AgentsWithPersonalities.claudeCodeTools,
       efforts: AgentsWithPersonalities.claudeCodeEfforts,
-      subagentTools: AgentsWithPersonalities.claudeCodeTools
+      subagentTools: AgentsWithPersonalities.claudeCodeTools,
+      subagentNamesTaken: AgentsWithPersonalities.claudeCodeSubagents
     },
     [Codex.codex.id]: { efforts: AgentsWithPersonalities.codexEfforts }
   },

@@ -42,7 +42,12 @@ const read = (...made: Parameters<typeof directory>) =>
         agents: {
           openclaw: { toolsDenied: ["read", "exec"] },
           codex: { efforts: ["low", "high"] },
-          "claude-code": { toolsDenied: ["Bash"], efforts: ["max"], subagentTools: ["Read", "Bash"] }
+          "claude-code": {
+            toolsDenied: ["Bash"],
+            efforts: ["max"],
+            subagentTools: ["Read", "Bash"],
+            subagentNamesTaken: ["plan"]
+          }
         },
         models: ["m", "poets/*"],
         namesTaken: ["coder"]
@@ -160,6 +165,11 @@ describe("a catalog", () => {
       "the name of a built-in one",
       { "personalities/coder.md": personality() },
       "coder.md: Expected another name"
+    ],
+    [
+      "the name of a subagent that an agent has of its own",
+      { "subagents/plan.md": personality("description: d\n") },
+      "plan.md: Expected another name"
     ],
     ["another kind of file", { "personalities/x.txt": "" }, "NAME.md"],
     ["a directory of personalities", { "personalities/x/y.md": "" }, "NAME.md"],

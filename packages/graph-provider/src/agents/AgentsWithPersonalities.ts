@@ -21,6 +21,16 @@ export const claudeCodeTools: ReadonlyArray<string> = [
   "Write"
 ]
 
+/** Subagents that Claude Code has of its own. One of the same name would take part in runs that do not name it. */
+export const claudeCodeSubagents: ReadonlyArray<string> = [
+  "claude-code-guide",
+  "explore",
+  "general-purpose",
+  "output-style-setup",
+  "plan",
+  "statusline-setup"
+]
+
 /** Efforts that the agents know. Not every model knows all of them. */
 export const claudeCodeEfforts: ReadonlyArray<string> = ["low", "medium", "high", "xhigh", "max"]
 export const codexEfforts: ReadonlyArray<string> = ["minimal", "low", "medium", "high", "xhigh"]

@@ -84,7 +84,7 @@ export const read = Effect.fnUntraced(function* (
     report,
     options.namesTaken
   )
-  const subagents = yield* subagentsOf(files, kindIn(root, subagentsDirectory), report)
+  const subagents = yield* subagentsOf(files, kindIn(root, subagentsDirectory), report, options)
   for (const [name, one] of Object.entries(personalities))
     report(personalityPath(name), CatalogReferences.problemsOf(one, { skills, subagents }, options))
   const configuration = yield* configurationOf(files, kindIn(root, configurationFile), report, options)
@@ -152,7 +152,13 @@ const personalitiesOf = Effect.fnUntraced(function* (
   return found
 })
 
-const subagentsOf = Effect.fnUntraced(function* (files: Reader, kind: Kind, report: Report) {
+const subagentsOf = Effect.fnUntraced(function* (
+  files: Reader,
+  kind: Kind,
+  report: Report,
+  { agents = {} }: CatalogOptions
+) {
+  const namesTaken = Object.values(agents).flatMap(({ subagentNamesTaken = [] }) => subagentNamesTaken)
   const found: Record<string, Personality.Subagent> = {}
   for (const entry of yield* entriesOf(files, kind, subagentsDirectory, report)) {
     const path = `${subagentsDirectory}/${shown(entry.name)}`
@@ -160,6 +166,10 @@ const subagentsOf = Effect.fnUntraced(function* (files: Reader, kind: Kind, repo
     if (entry.type !== "file" || name === entry.name || !isSkill(name)) {
       const words = "Expected a regular file named NAME.md, in lower-case letters, digits and single hyphens"
       report(path, [whole(words)])
+      continue
+    }
+    if (namesTaken.includes(name)) {
+      report(path, [whole("Expected another name: an agent has a subagent of this name")])
       continue
     }
     const parsed = Result.flatMap(

@@ -10,6 +10,8 @@ export interface AgentRules {
   readonly efforts?: ReadonlyArray<string>
   /** Tools that a subagent can have. Absent: there are no subagents. */
   readonly subagentTools?: ReadonlyArray<string>
+  /** Names of the subagents that the agent has of its own: a file of that name would replace one. */
+  readonly subagentNamesTaken?: ReadonlyArray<string>
 }
 
 /** Rules for what personalities name outside of their directory. */
