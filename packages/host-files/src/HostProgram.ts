@@ -24,8 +24,8 @@ export interface HostProgram {
   /** Limit on its stdout (default 16 MiB). Exceeding it is a failure. */
   readonly stdoutBytesMax?: number | undefined
   /**
-   * Receives its stdout, which the answer then does not contain. It can pause it: a program that writes then waits. What
-   * is not read one second after the end of a program without a time limit is lost.
+   * Receives its stdout, which the answer then does not contain. It can pause it: a program that writes then waits.
+   * What is not read one second after the end of a program without a time limit is lost.
    */
   readonly onStdout?: ((piece: Buffer, stdout: Pick<Readable, "pause" | "resume">) => void) | undefined
   readonly onStderr?: ((text: string) => void) | undefined

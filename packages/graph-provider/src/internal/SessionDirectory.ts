@@ -10,10 +10,10 @@ export const reopened = (path: string): string =>
 
 /** Ends the turn. Only the person who owns the thread can decide to lose its files. */
 export const unprepared =
-  '{ echo "the session of this thread cannot be prepared: an earlier turn changed its directory. Reset the thread" >&2; ' +
-  "exit 125; }"
+  '{ echo "the session of this thread cannot be prepared: an earlier turn changed its directory. ' +
+  'Reset the thread" >&2; exit 125; }'
 
-/** Becomes a command in a directory, without some names in it: `sh -c script sh DIRECTORY COUNT NAMES… COMMAND…`. */
+/** Makes a directory without some names, and becomes a command: `sh -c script sh DIRECTORY COUNT NAMES… COMMAND…`. */
 export const script =
   `dir=$1 count=$2; shift 2; ${reopened("dir")}; mkdir -p -- "$dir" || ${unprepared}; ` +
   'while [ "$count" -gt 0 ]; do chmod -R u+rwX -- "$dir/$1" 2>/dev/null; ' +

@@ -163,7 +163,7 @@ const useOf = Effect.fnUntraced(function* (
   const calls = yield* Semaphore.make(callsMax)
   const ofRuns = placesOf(runCallsMax)
   const ofAccounts = placesOf(accountCallsMax)
-  /** Waits for a place of its run, of its account, and of all, in this order: one that waits holds no place of others. */
+  /** Waits for a place of its run, its account, and all, in this order: who waits holds no place of others. */
   const placed = <A, E>({ account = "", onPlace, runId = "" }: Caller, call: Effect.Effect<A, E>) =>
     Effect.andThen(
       Effect.sync(() => onPlace?.()),
