@@ -25,7 +25,7 @@ export interface HostProgram {
   readonly stdoutBytesMax?: number | undefined
   /**
    * Receives its stdout, which the answer then does not contain. It can pause it: a program that writes then waits.
-   * What is not read one second after the end of a program without a time limit is lost.
+   * One second after the end of a program without a time limit, the unread rest is lost.
    */
   readonly onStdout?: ((piece: Buffer, stdout: Pick<Readable, "pause" | "resume">) => void) | undefined
   readonly onStderr?: ((text: string) => void) | undefined

@@ -126,7 +126,7 @@ const toolsOf = Effect.fnUntraced(function* (
   return pins.map((pin) => toolOf(rule, pin, use))
 })
 
-/** Whose call waits for a place. */
+/** Account and run of a call that waits for a place. */
 interface Caller {
   readonly account?: string | undefined
   readonly onPlace?: (() => void) | undefined
