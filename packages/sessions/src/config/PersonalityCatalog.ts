@@ -158,7 +158,9 @@ const subagentsOf = Effect.fnUntraced(function* (
   report: Report,
   { agents = {} }: CatalogOptions
 ) {
-  const namesTaken = Object.values(agents).flatMap(({ subagentNamesTaken = [] }) => subagentNamesTaken)
+  const namesTaken = new Set(
+    Object.values(agents).flatMap(({ subagentNamesTaken = [] }) => subagentNamesTaken)
+  )
   const found: Record<string, Personality.Subagent> = {}
   for (const entry of yield* entriesOf(files, kind, subagentsDirectory, report)) {
     const path = `${subagentsDirectory}/${shown(entry.name)}`
@@ -168,7 +170,7 @@ const subagentsOf = Effect.fnUntraced(function* (
       report(path, [whole(words)])
       continue
     }
-    if (namesTaken.includes(name)) {
+    if (namesTaken.has(name)) {
       report(path, [whole("Expected another name: an agent has a subagent of this name")])
       continue
     }
