@@ -1,7 +1,7 @@
 /**
- * A target for Prometheus with the metrics of rare events, which a healthy server does not have: a canary, a spent
- * budget and a spent share of subagents, an approval without a decision, a refused spec, leftovers, a verdict about a
- * cost, and a pool. Each comes from the code that counts it in production.
+ * A target for Prometheus with the metrics of rare events, which a healthy server does not have. They are a canary, a
+ * spent budget, a spent share of subagents, an approval without a decision, a refused spec, leftovers, a verdict about
+ * a cost, and a pool. Each comes from the code that counts it in production.
  */
 import * as Approval from "@cogni/sandbox-core/Approval"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"

@@ -56,7 +56,7 @@ describe("help", () => {
   it.effect("acp and run name the agent's own time limit as the default", () =>
     Effect.gen(function* () {
       for (const command of ["run", "acp"]) {
-        const [timeout] = (yield* valued(command)).filter((line) => line.includes("--timeout"))
+        const timeout = (yield* valued(command)).find((line) => line.includes("--timeout"))
         assert.include(timeout, "(default the agent's, or 10m)")
       }
     })

@@ -391,10 +391,9 @@ describe("budgets", () => {
     return Effect.gen(function* () {
       const { runId } = yield* run(within("stop"))
       const page = yield* Effect.flatMap(RunJournal.RunJournal, (journal) => journal.read({ runId }))
-      assert.deepStrictEqual(
-        page?.entries.filter(({ type }) => type.endsWith("exhausted")).map(({ seq: _, ...entry }) => entry),
-        [{ at, type: "subagents.exhausted", exhaustion }]
-      )
+      const spent = page?.entries.filter(({ type }) => type.endsWith("exhausted")) ?? []
+      assert.lengthOf(spent, 1)
+      assert.deepInclude(spent[0], { at, type: "subagents.exhausted", exhaustion })
     }).pipe(Effect.provide(Layer.provideMerge(layer, RunJournal.layerMemory)))
   })
 

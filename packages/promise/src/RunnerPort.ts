@@ -35,7 +35,7 @@ export interface SandboxRunSpec {
 export interface SandboxRunResult {
   readonly ok: boolean
   readonly stdout: string
-  /** Of a run that failed, with the cause in its last line. */
+  /** The standard error. If the run failed, its last line is the cause. */
   readonly stderr: string
   /** The program wrote more than 4 MiB to one of the two, which is then only the beginning. */
   readonly truncated?: true
@@ -57,7 +57,7 @@ export interface SandboxCommandSpec {
 
 export interface SandboxCommandResult {
   readonly ok: boolean
-  /** The standard output, or the content of a file. Of a failure: all output, then the cause. */
+  /** The standard output, or the content of a file. After a failure, all output and then the cause. */
   readonly output?: string
   /** The command wrote more than 4 MiB to one of its outputs, and only the beginning is here. */
   readonly truncated?: true
@@ -172,7 +172,7 @@ const codeOf = (thrown: unknown): NonNullable<SandboxRunResult["errorCode"]> | "
   }
 }
 
-/** What a failed run or command has written, and why it failed. */
+/** Output of a failed run or command, and the cause of its failure. */
 const toldOf = (thrown: unknown): { readonly cause: string; readonly output: Output } => ({
   cause: thrown instanceof Error ? thrown.message : String(thrown),
   output: (thrown instanceof SandboxError ? thrown.partial?.output : undefined) ?? emptyOutput
