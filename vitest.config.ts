@@ -42,9 +42,8 @@ class SlowFirst extends BaseSequencer {
   }
 }
 
-// Most tests wait for something other than a processor: an engine, a clock, a process. With four on two processors, a
-// file that only computes had a processor for itself.
-const maxWorkers = 6
+// Most tests wait for something other than a processor: an engine, a clock, a process. Six at once took as long.
+const maxWorkers = 4
 
 export default defineConfig({
   plugins: [LinkedPrograms.threads],
