@@ -127,7 +127,7 @@ describe("the parts of a run", () => {
         sessionId: "thread-1",
         grantId: caller.grantId,
         userId: "user",
-        limits: { runtimeSecondsMax: 600 },
+        limits: { runtimeSecondsMax: 120 },
         suspicions: []
       })
       assert.match(body.traceId, /^[0-9a-f]{32}$/u)
