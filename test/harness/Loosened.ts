@@ -7,12 +7,13 @@ import { hostConfig } from "../../packages/docker/src/internal/container/Hardeni
 import { Effect } from "effect"
 import { docker } from "./Docker.ts"
 import * as Images from "./Images.ts"
+import * as Pace from "./Pace.ts"
 
 const MiB = 1024 ** 2
 
 /** Limits that are small enough to be measured from inside. */
 export const limits = {
-  runtimeSecondsMax: 60,
+  runtimeSecondsMax: Pace.runSecondsMax,
   memoryBytesMax: 192 * MiB,
   processesMax: 48,
   temporaryBytesMax: 8 * MiB,

@@ -17,6 +17,7 @@ import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRu
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import * as Images from "./Images.ts"
+import * as Pace from "./Pace.ts"
 
 export const identity: typeof LlmIdentity.Type = {
   billingAccountId: "acct-42",
@@ -145,7 +146,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
         unknownFields: "drop",
         caller: "sandbox"
       },
-      runtimeSecondsMax: 120,
+      runtimeSecondsMax: Pace.runSecondsMax,
       directory
     })
   )
@@ -166,7 +167,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       temporaryBytesMax: 64 * 1024 * 1024,
       filesOpenMax: 1024,
       workspaceBytesMax: 64 * 1024 * 1024,
-      runtimeSecondsMax: 120
+      runtimeSecondsMax: Pace.runSecondsMax
     }
   })
   yield* Effect.all([sandbox.start, endpoint.ready], { concurrency: "unbounded" })

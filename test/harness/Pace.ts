@@ -13,6 +13,15 @@ const slowdownMax = 16
 /** The time after which a wait counts as a hang. No successful wait takes this long, even on a busy machine. */
 export const hangMillis = 10 * 60_000
 
+/**
+ * Time limit of a run whose limit is not what a test is about: less than that of the test, so that the failure names the
+ * run. A real agent starts in 10 seconds on a quiet machine, and took more than 90 on a busy one.
+ */
+export const runSecondsMax = 300
+
+/** Time limit of a request to a real LiteLLM, which shares its processor with the other tests. */
+export const requestSecondsMax = 120
+
 /** Counts the threads that run or wait for a core at this moment, from `/proc/loadavg`; 0 without that file. */
 const runnable = (): number => {
   try {

@@ -65,7 +65,8 @@ const program = (asked: Asked) =>
     const keys = yield* LiteLlmRunKeys.make({
       ...asked,
       key: Redacted.make(asked.masterKey),
-      owners: HostOwner
+      owners: HostOwner,
+      requestSecondsMax: Pace.requestSecondsMax
     })
     const { alias } = yield* keys.create(keys.aliasOf(runId), {
       runId,

@@ -16,7 +16,7 @@ const spec = (script: string, over: Partial<SandboxSpecInput> = {}): SandboxSpec
   image: Images.runtime,
   argv: ["bash", "-c", script],
   canaries: "warn",
-  limits: { runtimeSecondsMax: 60 },
+  limits: { runtimeSecondsMax: Pace.runSecondsMax },
   ...over
 })
 

@@ -40,7 +40,7 @@ import * as Pace from "../harness/Pace.ts"
 const MiB = 1024 ** 2
 
 /** Spec of a program that prints `up` and sleeps. */
-const sleeper = (image: string, seconds = 60): SandboxSpecInput => ({
+const sleeper = (image: string, seconds = Pace.runSecondsMax): SandboxSpecInput => ({
   image,
   argv: ["sh", "-c", `echo up; sleep ${seconds}; echo over`],
   limits: { runtimeSecondsMax: seconds + 30, memoryBytesMax: 64 * MiB, processesMax: 32 }
@@ -82,7 +82,10 @@ const faulted = Effect.fnUntraced(
     const host = yield* HostProcess.start({
       directory,
       host: engine.host,
-      spec: { ...spec, limits: { ...spec.limits, runtimeSecondsMax: options.runtimeSecondsMax ?? 60 } }
+      spec: {
+        ...spec,
+        limits: { ...spec.limits, runtimeSecondsMax: options.runtimeSecondsMax ?? Pace.runSecondsMax }
+      }
     })
     yield* host.told("Output")
     const before = performance.now()
@@ -210,7 +213,10 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a killed host process", (
             options
           ).pipe(Effect.tap((host) => host.told("Output")))
         const [reaped, unreaped] = yield* Effect.all(
-          [begin("run-killed-reaped", 60), begin("run-killed-unreaped", 60, { unreaped: true })],
+          [
+            begin("run-killed-reaped", Pace.runSecondsMax),
+            begin("run-killed-unreaped", Pace.runSecondsMax, { unreaped: true })
+          ],
           { concurrency: "unbounded" }
         )
         const living = yield* begin("run-living", 3)
@@ -258,7 +264,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("the next start of a libra
           directory,
           host: engine.host,
           reap: options.reap ?? false,
-          spec: { ...sleeper(engine.image, options.seconds ?? 60), runId }
+          spec: { ...sleeper(engine.image, options.seconds), runId }
         }).pipe(Effect.tap((host) => host.told("Output")))
       const [killed, living] = yield* Effect.all([begin("run-killed"), begin("run-living")], {
         concurrency: "unbounded"
@@ -291,7 +297,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)(
           directory,
           host: engine.host,
           gatewayImage: Images.gateway,
-          spec: withModel({ ...sleeper(engine.image, 60), runId: "run-killed-carried" })
+          spec: withModel({ ...sleeper(engine.image), runId: "run-killed-carried" })
         })
         yield* host.told("Output")
         assert.deepStrictEqual((yield* PrivateEngine.reapAt(engine.host)).removed, [])

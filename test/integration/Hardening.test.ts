@@ -16,6 +16,7 @@ import { join } from "node:path"
 import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as Loosened from "../harness/Loosened.ts"
+import * as Pace from "../harness/Pace.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
 interface Probe extends Loosened.Loosened {
@@ -223,7 +224,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("Hardening from inside 
         owner: { userId: 999, groupId: 999 },
         bytesMax: 64 * 1024,
         filesMax: 8,
-        runtimeSecondsMax: 60
+        runtimeSecondsMax: Pace.runSecondsMax
       })
       const write = (readOnly: boolean, user: string) =>
         Loosened.run({ script: ": > /llm-sock/evil && echo written || echo held", without: { user } }, [

@@ -16,6 +16,7 @@ import { promisify } from "node:util"
 import * as HostProcess from "../harness/HostProcess.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
+import * as Pace from "../harness/Pace.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
 const ordinaryExecutor = fileURLToPath(new URL("../harness/OrdinaryExecutor.ts", import.meta.url))
@@ -34,7 +35,7 @@ const whoami =
 const spec = (workspace?: string): SandboxSpecInput => ({
   image: Images.runtime,
   argv: ["sh", "-c", whoami],
-  limits: { runtimeSecondsMax: 30 },
+  limits: { runtimeSecondsMax: Pace.runSecondsMax },
   ...(workspace === undefined ? {} : { workspace: { type: "directory", path: workspace } })
 })
 

@@ -13,6 +13,7 @@ import { existsSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSy
 import { join } from "node:path"
 import * as GitOrigin from "../harness/GitOrigin.ts"
 import * as Images from "../harness/Images.ts"
+import * as Pace from "../harness/Pace.ts"
 import * as RelayHarness from "../harness/RelayHarness.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import { run } from "../relay-corpus/Making.ts"
@@ -262,7 +263,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true })("a local repositor
           source: path,
           identity: `${statSync(path).dev}:${statSync(join(path, "refs")).ino}`,
           worktree: "",
-          runtimeSecondsMax: 60
+          runtimeSecondsMax: Pace.runSecondsMax
         },
         { depth: 1 }
       )

@@ -83,7 +83,9 @@ const entryOf = (run: LedgerRun, usageUnitId: string, changes: Partial<LedgerEnt
 })
 
 const rowsLayer = Layer.unwrap(
-  Effect.map(LiteLlm, ({ masterKey, url }) => LiteLlmSpendRows.layer({ url, key: Redacted.make(masterKey) }))
+  Effect.map(LiteLlm, ({ masterKey, url }) =>
+    LiteLlmSpendRows.layer({ url, key: Redacted.make(masterKey), requestSecondsMax: Pace.requestSecondsMax })
+  )
 )
 
 /** Settles a run and reconciles until each call has a verdict. Returns the calls by their IDs. */
@@ -215,7 +217,13 @@ layer(Layer.provideMerge(rowsLayer, liteLlm), { excludeTestServices: true, timeo
         Effect.gen(function* () {
           const { database, url } = yield* LiteLlm
           const spend = (key: string) =>
-            Result.getOrThrow(LiteLlmSpendRows.make({ url, key: Redacted.make(key), requestSecondsMax: 20 }))
+            Result.getOrThrow(
+              LiteLlmSpendRows.make({
+                url,
+                key: Redacted.make(key),
+                requestSecondsMax: Pace.requestSecondsMax
+              })
+            )
           const query: SpendQuery = { _tag: "Calls", calls: [{ callId: "none" }] }
           const refused = yield* Effect.flip(Stream.runCollect(spend("sk-wrong").rowsOf(query)))
           assert.strictEqual(refused.problem, "key_refused")

@@ -67,7 +67,8 @@ const optionsOf = ({ masterKey, url }: Pick<LiteLlmDatabase.LiteLlmDatabase, "ma
   url,
   key: Redacted.make(masterKey),
   deployment,
-  owners: HostOwner
+  owners: HostOwner,
+  requestSecondsMax: Pace.requestSecondsMax
 })
 
 const keysLayer = Layer.effect(
@@ -134,7 +135,7 @@ const specOf = (requests: ReadonlyArray<object>, over: Partial<SandboxSpecInput>
   image: Images.runtime,
   argv: ["node", "-e", program()],
   inputs: [{ name: "requests.json", content: JSON.stringify(requests) }],
-  limits: { runtimeSecondsMax: 300 },
+  limits: { runtimeSecondsMax: Pace.runSecondsMax },
   llm: {
     model: "chat",
     models: { claude: "claude" },

@@ -21,6 +21,7 @@ import { execFile, spawn } from "node:child_process"
 import { promisify } from "node:util"
 import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
+import * as Pace from "../harness/Pace.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
 /** Invented key that occurs nowhere else. */
@@ -101,7 +102,7 @@ const spec: SandboxSpecInput = {
     }
   ],
   llm: { model: "demo", identity },
-  limits: { runtimeSecondsMax: 60 }
+  limits: { runtimeSecondsMax: Pace.runSecondsMax }
 }
 
 /** Prints everything that an agent can read. The needle is assembled, so that the search does not find itself. */

@@ -12,6 +12,7 @@ import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import { Effect, Layer, Redacted } from "effect"
 import { container, docker, internalNetwork } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
+import * as Pace from "../harness/Pace.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
 const spec: SandboxSpecInput = {
@@ -19,7 +20,7 @@ const spec: SandboxSpecInput = {
   argv: ["cogni-agent"],
   inputs: [{ name: "messages.json", content: JSON.stringify([{ role: "user", content: "hello" }]) }],
   llm: { model: "m", identity: { billingAccountId: "acct" } },
-  limits: { runtimeSecondsMax: 30 }
+  limits: { runtimeSecondsMax: Pace.runSecondsMax }
 }
 
 /** Runs on the engine of the harness, with its own proxy. */

@@ -17,6 +17,7 @@ import { chownSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Images from "../Images.ts"
+import * as Pace from "../Pace.ts"
 import * as RunHarness from "../RunHarness.ts"
 import * as ScriptedModel from "../ScriptedModel.ts"
 
@@ -109,7 +110,7 @@ export const work = Effect.fnUntraced(function* (
             requestId: "request",
             traceId: "trace"
           },
-          runtimeSecondsMax: 90
+          runtimeSecondsMax: Pace.runSecondsMax
         },
         { runId, attempt: 0, ingressRequestId: "ingress", grantId: "grant" }
       )
