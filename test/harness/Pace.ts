@@ -14,8 +14,8 @@ const slowdownMax = 16
 export const hangMillis = 10 * 60_000
 
 /**
- * Time limit of a run whose limit is not what a test is about: less than that of the test, so that the failure names the
- * run. A real agent starts in 10 seconds on a quiet machine, and took more than 90 on a busy one.
+ * Time limit of a run whose limit is not what a test is about: less than that of the test, so that the failure names
+ * the run. A real agent starts in 10 seconds on a quiet machine, and took more than 90 on a busy one.
  */
 export const runSecondsMax = 300
 
