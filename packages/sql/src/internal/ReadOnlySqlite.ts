@@ -73,9 +73,10 @@ const decodeTold = Schema.decodeUnknownOption(Schema.fromJsonString(Told))
 
 export const run = Effect.fnUntraced(function* (
   path: string,
-  sql: string
+  sql: string,
+  secondsMax = limits.secondsMax
 ): Effect.fn.Return<QueryAnswer, QueryFailed> {
-  const { bytesMax, rowsMax, secondsMax } = limits
+  const { bytesMax, rowsMax } = limits
   const { stdout } = yield* HostProgram.run(
     {
       name: "/bin/sh",
