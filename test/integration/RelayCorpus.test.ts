@@ -61,7 +61,7 @@ const live = { excludeTestServices: true } as const
 const careless = (workspace: Corpus.Workspace) =>
   inScene(workspace, (scene) =>
     Effect.promise(async () => {
-      const context = await Scene.prepare(scene)
+      const context = Scene.prepare(scene)
       const tip = (await workspace.make(context)) ?? undefined
       assert.isFalse(Scene.isThere(context.marker), "its payload ran while the workspace was made")
       const was = await Observation.before(scene)

@@ -235,7 +235,7 @@ const open = async () => {
     requests,
     create: async (name, kind = "plain") => {
       const path = join(directory, `${name}.git`)
-      await Seed.copy(made.get(kind)!, path)
+      Seed.copy(made.get(kind)!, path)
       return { name, path, url: `http://127.0.0.1:${port}/${name}.git` }
     },
     fail: (fault, where = () => true) => {

@@ -3,8 +3,8 @@
  * be read or changed. Its files are below one directory, which is removed at the end.
  */
 import { Effect, type Scope } from "effect"
-import { lstatSync, mkdirSync, writeFileSync } from "node:fs"
-import { cp, rm } from "node:fs/promises"
+import { cpSync, lstatSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { rm } from "node:fs/promises"
 import { join } from "node:path"
 import * as Collector from "./Collector.ts"
 import type { Context } from "./Corpus.ts"
@@ -17,7 +17,14 @@ export interface Stage {
   readonly certificate: Collector.Certificate
   /** Directory with the host's files, to be copied for each scene. */
   readonly host: string
+  /** Clone of the origin's template for the agent, to be copied for each careless host. */
+  readonly cloned: Cloned
   readonly next: () => number
+}
+
+interface Cloned {
+  readonly path: string
+  readonly base: string
 }
 
 export interface Scene {
@@ -28,6 +35,7 @@ export interface Scene {
   readonly directory: string
   /** Directory of the host's files, which must not change. */
   readonly host: string
+  readonly cloned: Cloned
   /** Context without the workspace. A clone adds `repository`, `branch` and `base`. */
   readonly planted: Omit<Context, "repository" | "branch" | "base">
 }
@@ -70,6 +78,17 @@ const prepareHost = async (directory: string): Promise<void> => {
   await run(["git", "-C", repository, "cat-file", "-e", victim.commit])
 }
 
+/** Branch of the agent in a clone of a careless host. */
+const branch = "sandbox/run-1"
+
+/** Clones as a careless host does, with a new branch for the agent. */
+const clone = async (origin: Origin, path: string): Promise<Cloned> => {
+  await run(["git", "clone", "-q", "--template=", "--no-local", origin.template, path])
+  await run(["git", "-C", path, "checkout", "-q", "-b", branch])
+  mkdirSync(join(path, ".git/info"), { recursive: true })
+  return { path, base: await run(["git", "-C", path, "rev-parse", "HEAD"]) }
+}
+
 /** Makes the shared parts of an origin's scenes. */
 export const stage = (origin: Origin): Effect.Effect<Stage, never, Scope.Scope> =>
   Effect.acquireRelease(
@@ -82,6 +101,7 @@ export const stage = (origin: Origin): Effect.Effect<Stage, never, Scope.Scope> 
         origin,
         certificate: await Collector.certify(directory),
         host: join(directory, "host"),
+        cloned: await clone(origin, join(directory, "cloned")),
         next: () => ++made
       }
     }),
@@ -102,7 +122,7 @@ export const acquire = (
         const number = stage.next()
         const directory = temporary("cogni-scene-")
         const host = join(directory, "host")
-        await cp(stage.host, host, { recursive: true, preserveTimestamps: true })
+        cpSync(stage.host, host, { recursive: true, preserveTimestamps: true })
         const collectorAddress = `127.0.${1 + Math.floor(number / 250)}.${2 + (number % 250)}`
         const collector = await Collector.start(stage.certificate, {
           address: collectorAddress,
@@ -115,6 +135,7 @@ export const acquire = (
           collector,
           directory,
           host,
+          cloned: stage.cloned,
           planted: {
             origin: repository.url,
             marker: join(directory, "marker"),
@@ -132,22 +153,21 @@ export const acquire = (
       ({ collector, directory, repository }) =>
         Effect.promise(async () => {
           await collector.close()
-          await rm(repository.path, removal)
-          await rm(directory, removal)
+          rmSync(repository.path, removal)
+          rmSync(directory, removal)
         })
     ),
     (scene) => scene
   )
 
-/** Clones a workspace as a careless host does, with a new branch for the agent. */
-export const prepare = async (scene: Scene, branch = "sandbox/run-1"): Promise<Context> => {
+/** Gives a careless host its clone for the agent: a copy, because git would start four programs to make it. */
+export const prepare = (scene: Scene): Context => {
+  const { base, path } = scene.cloned
   const repository = join(scene.directory, "ws/repo")
-  mkdirSync(join(scene.directory, "ws"))
-  await run(["git", "clone", "-q", "--template=", "--no-local", scene.repository.path, repository])
-  await run(["git", "-C", repository, "remote", "set-url", "origin", scene.repository.url])
-  await run(["git", "-C", repository, "checkout", "-q", "-b", branch])
-  mkdirSync(join(repository, ".git/info"), { recursive: true })
-  const base = await run(["git", "-C", repository, "rev-parse", "HEAD"])
+  cpSync(path, repository, { recursive: true, preserveTimestamps: true })
+  const config = join(repository, ".git/config")
+  const text = readFileSync(config, "utf8")
+  writeFileSync(config, text.replace(scene.origin.template, scene.repository.url))
   return { ...scene.planted, repository, branch, base }
 }
 
