@@ -7,8 +7,8 @@ import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import { Context, Effect, Layer } from "effect"
-import { cp, mkdtemp, rm, writeFile } from "node:fs/promises"
 import { execFileSync } from "node:child_process"
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Images from "../harness/Images.ts"
@@ -57,14 +57,14 @@ const asked = (registry: PackageRegistry.PackageRegistry) => registry.asked.map(
 
 /** A directory with npm itself, which is only JavaScript, for a sandbox whose image has none. */
 const withNpm = Effect.acquireRelease(
-  Effect.promise(async () => {
-    const directory = await mkdtemp(join(tmpdir(), "cogni-npm-"))
-    await cp(Npm.directory, join(directory, "npm"), { recursive: true })
-    await writeFile(join(directory, "package.json"), '{"name":"project","version":"1.0.0"}')
+  Effect.sync(() => {
+    const directory = mkdtempSync(join(tmpdir(), "cogni-npm-"))
+    cpSync(Npm.directory, join(directory, "npm"), { recursive: true })
+    writeFileSync(join(directory, "package.json"), '{"name":"project","version":"1.0.0"}')
     execFileSync("chown", ["-R", "1000:1000", directory])
     return directory
   }),
-  (directory) => Effect.promise(() => rm(directory, { recursive: true, force: true }))
+  (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
 )
 
 layer(world, { excludeTestServices: true })("packages in a sealed sandbox", (it) => {
