@@ -8,8 +8,8 @@ import * as Pace from "./test/harness/Pace.ts"
 const units = ["packages/*/test/**/*.test.ts", "test/architecture/*.test.ts"]
 const others = ["test/!(architecture)/**/*.test.ts"]
 
-/** These tests measure milliseconds and megabytes: no other test may run beside them. */
-const alone = ["test/integration/BadInput.test.ts"]
+/** These tests measure how far an agent gets until it is stopped, and memory: no other test may run beside them. */
+const alone = ["test/integration/OutputLimit.test.ts"]
 
 /**
  * Finds the unit tests that need a process of their own: they replace a module or a function for the whole process,
