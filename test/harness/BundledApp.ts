@@ -87,6 +87,12 @@ const nextFiles: Readonly<Record<string, () => string>> = {
     ].join("\n")
 }
 
+/**
+ * Configuration of a build with webpack, which would otherwise write a cache of 400 MB for the next build. It changes
+ * nothing in what is built. Turbopack refuses a configuration of webpack.
+ */
+const withoutCache = "export default { webpack: (config) => ({ ...config, cache: false }) }\n"
+
 /** Libraries that an application with Next.js depends on. */
 export const nextLibraries: ReadonlyArray<string> = ["@tanstack/react-query", "next", "react", "react-dom"]
 
@@ -101,8 +107,8 @@ export interface Asked<A> {
 }
 
 /**
- * Builds an application with Next.js in a project, with default settings, asks its route for the report, and looks at
- * its page. The packages are taken away before it starts, so the build must contain them.
+ * Builds an application with Next.js in a project, as Next.js does without a configuration, asks its route for the
+ * report, and looks at its page. The packages are taken away before it starts, so the build must contain them.
  */
 export const askNext = async <A>(
   project: string,
@@ -113,6 +119,8 @@ export const askNext = async <A>(
     mkdirSync(dirname(join(project, name)), { recursive: true })
     writeFileSync(join(project, name), text())
   }
+  const configuration = join(project, "next.config.mjs")
+  if (bundler === "--webpack") writeFileSync(configuration, withoutCache)
   await PackedPackages.run(project, ...next("build", bundler))
   const packages = ["@cogni", "effect"].map((name) => join(project, "node_modules", name))
   for (const path of packages) renameSync(path, `${path}.away`)
