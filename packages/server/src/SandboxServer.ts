@@ -9,7 +9,7 @@ import type { GraphExecutor } from "@cogni/sandbox-graph-provider/graphs/Aggrega
 import { AgentCatalog } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import type { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import { Effect, Layer } from "effect"
-import { HttpRouter, HttpServerResponse } from "effect/http"
+import { HttpBody, HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { RateLimiter } from "effect/persistence"
 import * as Authentication from "./internal/Authentication.ts"
@@ -155,9 +155,13 @@ const chat = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) 
 
 /** Answers with plain data, built field by field by its handler: encoding it with the schema would not change it. */
 const json = <A extends object, E, R>(answer: Effect.Effect<A, E, R>) =>
-  Effect.map(answer, (found) =>
-    HttpServerResponse.jsonUnsafe(found, { headers: { "cache-control": "private, no-store" } })
-  )
+  asIs(Effect.map(answer, (found) => HttpBody.jsonUnsafe(found)))
+
+/** Answers with a body that is already encoded. */
+const asIs = <E, R>(body: Effect.Effect<HttpBody.HttpBody, E, R>) =>
+  Effect.map(body, (found) => HttpServerResponse.setBody(unstored, found))
+
+const unstored = HttpServerResponse.empty({ status: 200, headers: { "cache-control": "private, no-store" } })
 
 const runs = ({ traceUrl }: SandboxServerOptions, limits: ServerLimits.ServerLimits) =>
   HttpApiBuilder.group(
@@ -174,7 +178,7 @@ const runs = ({ traceUrl }: SandboxServerOptions, limits: ServerLimits.ServerLim
       const retryRelay = yield* DeliveryHandler.make(own)
       return handlers
         .handle("list", ({ query }) => json(own.list(query)))
-        .handle("get", ({ params }) => json(own.get(params.id)))
+        .handle("get", ({ params }) => asIs(own.get(params.id)))
         .handle("cancel", ({ params }) => own.cancel(params.id))
         .handleRaw("events", ({ headers, params, query }) =>
           follow(params.id, FollowHandler.afterOf(headers["last-event-id"], query.after))

@@ -8,7 +8,7 @@
  */
 import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
-import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import { GrantStore, type GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import { Clock, Context, Duration, Effect, Layer, Option, type Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
@@ -18,6 +18,7 @@ import * as SignInCookie from "./SignInCookie.ts"
 import * as UnknownCallers from "./UnknownCallers.ts"
 import * as OpenAnswers from "./OpenAnswers.ts"
 import * as Problem from "./Problem.ts"
+import * as SharedReadings from "./SharedReadings.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
 
 /** The grant that authenticates the current request. */
@@ -54,6 +55,7 @@ export const layer = (
       const grants = yield* GrantStore
       const limiter = yield* RateLimiter.RateLimiter
       const answers = yield* OpenAnswers.make(limits)
+      const shared = SharedReadings.make<ExecutionGrant.ExecutionGrant | undefined, GrantStoreUnavailable>()
       const unknownWithinRate = makeUnknownRate(limiter, limits, trustedProxies)
       return Authentication.of({
         bearer: Effect.fnUntraced(function* (answer, { credential, endpoint }) {
@@ -62,7 +64,8 @@ export const layer = (
           const hash = yield* GrantToken.hash(proof.secret)
           if (!known.has(hash)) yield* unknownWithinRate
           yield* checkProof(request, proof)
-          const grant = yield* (
+          const grant = yield* shared(
+            `${proof.by} ${hash}`,
             proof.by === "token" ? grants.authenticate(proof.secret) : grants.authenticateSignIn(proof.secret)
           ).pipe(Effect.catch(Problem.storeUnavailable))
           if (grant === undefined) {

@@ -5,16 +5,17 @@
 import { RunState } from "@cogni/sandbox-core/RunFacts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunSearch from "@cogni/sandbox-core/RunSearch"
-import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { type RunRecord, RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as RunCost from "@cogni/sandbox-ledger/RunCost"
 import { Effect, Option, Schema } from "effect"
-import { HttpServerRequest } from "effect/http"
+import { HttpBody, HttpServerRequest } from "effect/http"
 import { CurrentGrant } from "./Authentication.ts"
 import * as Problem from "./Problem.ts"
 import { type ListQuery, listQuery } from "./RunsApi.ts"
 import { type RosterRun, RunRoster } from "./RunRoster.ts"
 import * as RunView from "./RunView.ts"
+import * as SharedReadings from "./SharedReadings.ts"
 
 const listedDefault = 20
 
@@ -29,6 +30,9 @@ const starting = ({ graphId, model, repository, runId }: RosterRun): RunView.Run
   repository,
   timings: []
 })
+
+/** Returns a view as the body of an answer, which any number of answers can have. */
+const bodyOf = (view: RunView.RunView): HttpBody.HttpBody => HttpBody.jsonUnsafe(view)
 
 const notFound = Problem.make(
   "not_found",
@@ -152,27 +156,57 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
       ? view
       : { ...view, traceUrl: traceUrl.replaceAll("{traceId}", encodeURIComponent(view.traceId)) }
 
+  /** Reads what a record is shown as, with the cost of its run. */
+  const viewed = Effect.fnUntraced(function* (runId: RunId) {
+    const record = yield* store.describe(runId)
+    if (record === undefined) return undefined
+    const costs = yield* costsOf([runId])
+    return { record, body: bodyOf({ ...linked(RunView.fromRecord(record)), cost: costs.get(runId) }) }
+  })
+
+  const records = SharedReadings.make<RunRecord | undefined, RunStoreError>()
+  const views = SharedReadings.make<Effect.Success<ReturnType<typeof viewed>>, RunStoreError>()
+
   /**
-   * Looks up a run of the account: its record, its entry in this server's roster, or both. The record decides, because
-   * a request for a run with the ID of another account's run is in the roster until it is refused.
+   * Finds a run of the account: what is read of it, its entry in this server's roster, or both. The record decides,
+   * because a request for a run with the ID of another account's run is in the roster until it is refused.
    */
-  const lookUp = Effect.fnUntraced(function* (id: string) {
+  const findOwn = Effect.fnUntraced(function* <A>(
+    id: string,
+    read: (runId: RunId) => Effect.Effect<A | undefined, RunStoreError>,
+    recordOf: (found: A) => RunRecord
+  ) {
     const { billingAccountId } = yield* CurrentGrant
     if (!isRunId(id)) return yield* Effect.fail(notFound)
-    const found = yield* roster.find(id)
-    const here = found?.billingAccountId === billingAccountId ? found : undefined
-    const record = yield* store.describe(id).pipe(Effect.catch(Problem.storeUnavailable))
-    const isOurs = record === undefined ? here !== undefined : RunView.accountOf(record) === billingAccountId
-    return isOurs ? { runId: id, here, record } : yield* Effect.fail(notFound)
+    const starting = yield* roster.find(id)
+    const here = starting?.billingAccountId === billingAccountId ? starting : undefined
+    const found = yield* read(id).pipe(Effect.catch(Problem.storeUnavailable))
+    const isOurs =
+      found === undefined ? here !== undefined : RunView.accountOf(recordOf(found)) === billingAccountId
+    return isOurs ? { runId: id, here, found } : yield* Effect.fail(notFound)
   })
+
+  /** Looks up a run of the account. */
+  const lookUp = (id: string) =>
+    Effect.map(
+      findOwn(
+        id,
+        (runId) => records(runId, store.describe(runId)),
+        (record) => record
+      ),
+      ({ found, here, runId }) => ({ runId, here, record: found })
+    )
 
   return {
     lookUp,
+    /** Returns the JSON of the view of a run. */
     get: Effect.fn("SandboxServer.getRun")(function* (id: string) {
-      const { here, record } = yield* lookUp(id)
-      if (record === undefined) return starting(here!)
-      const costs = yield* costsOf([record.runId])
-      return { ...linked(RunView.fromRecord(record)), cost: costs.get(record.runId) }
+      const { found, here } = yield* findOwn(
+        id,
+        (runId) => views(runId, viewed(runId)),
+        ({ record }) => record
+      )
+      return found === undefined ? bodyOf(starting(here!)) : found.body
     }),
     list: Effect.fn("SandboxServer.listRuns")(function* (query: ListQuery) {
       const { billingAccountId } = yield* CurrentGrant
