@@ -3,7 +3,7 @@ import { type JournalEntry, type JournalRequest, pageOf, RunJournal } from "@cog
 import * as RunStore from "@cogni/sandbox-core/RunStore"
 import { StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Stream } from "effect"
+import { Effect, Fiber, Layer, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import * as JournalTail from "../src/internal/JournalTail.ts"
 import * as RunRoster from "../src/internal/RunRoster.ts"
@@ -43,7 +43,7 @@ describe("JournalTail", () => {
       read: (request: JournalRequest) => Effect.succeed(pageOf(entries.slice(-20), request))
     }
     return Effect.gen(function* () {
-      const { follow } = yield* JournalTail.make
+      const { follow } = yield* JournalTail.make(ServerLimits.defaults)
       const follower = Effect.map(Stream.runCollect(follow(runId, total - 20)), (pieces) => [...pieces])
       const [first, ...others] = yield* Effect.all([follower, follower, follower], {
         concurrency: "unbounded"
@@ -80,7 +80,7 @@ describe("JournalTail", () => {
         })
     }
     return Effect.gen(function* () {
-      const { follow } = yield* JournalTail.make
+      const { follow } = yield* JournalTail.make(ServerLimits.defaults)
       // The newest entries come from memory, the others from the journal.
       yield* Stream.runDrain(follow(runId, 0))
       reads.clear()
@@ -120,7 +120,7 @@ describe("JournalTail", () => {
         })
     }
     return Effect.gen(function* () {
-      const { follow } = yield* JournalTail.make
+      const { follow } = yield* JournalTail.make(ServerLimits.defaults)
       const idsAfter = (after: number) => Effect.map(Stream.runCollect(follow(runId, after)), idsIn)
       const all = entries.map(({ seq }) => seq)
       assert.deepStrictEqual(yield* idsAfter(0), all)
@@ -128,6 +128,34 @@ describe("JournalTail", () => {
       isFailing = true
       assert.deepStrictEqual(yield* idsAfter(1), all.slice(1))
       assert.strictEqual(failures, 1)
+    }).pipe(Effect.provide(layerOf(journal)), Effect.scoped)
+  })
+
+  it.effect("gives a reader of a quiet run a comment after each interval, until its time is over", () => {
+    const journal = {
+      write: () => Effect.void,
+      close: () => Effect.void,
+      hold: () => Effect.void,
+      read: (request: JournalRequest) => Effect.succeed(pageOf(entries.slice(0, 1), request))
+    }
+    return Effect.gen(function* () {
+      const { follow } = yield* JournalTail.make({ heartbeatSeconds: 15, followSecondsMax: 40 })
+      const heard: Array<string> = []
+      const reader = yield* Effect.forkScoped(
+        Stream.runForEach(follow(runId, 0), (piece) =>
+          Effect.sync(() => void heard.push(Buffer.from(piece).toString("utf8").split("\n")[0]!))
+        ),
+        { startImmediately: true }
+      )
+      yield* TestClock.adjust("14 seconds")
+      assert.deepStrictEqual(heard, ["id: 1"])
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(heard, ["id: 1", ": heartbeat"])
+      yield* TestClock.adjust("24 seconds")
+      assert.isUndefined(reader.pollUnsafe())
+      yield* TestClock.adjust("1 second")
+      yield* Fiber.join(reader)
+      assert.deepStrictEqual(heard, ["id: 1", ": heartbeat", ": heartbeat"])
     }).pipe(Effect.provide(layerOf(journal)), Effect.scoped)
   })
 
@@ -146,7 +174,7 @@ describe("JournalTail", () => {
         read: () => Effect.sync(() => void (count += 1))
       }
       return Effect.gen(function* () {
-        const { follow } = yield* JournalTail.make
+        const { follow } = yield* JournalTail.make(ServerLimits.defaults)
         yield* Effect.forEach(
           Array.from({ length: readers }),
           () => Effect.forkScoped(Stream.runDrain(follow(runId, 0)), { startImmediately: true }),

@@ -3,7 +3,8 @@
  *
  * The number of readers is limited, and each stream ends after a while, so that a revoked grant does not read on.
  */
-import { RunJournal } from "@cogni/sandbox-core/RunJournal"
+import { type JournalPage, RunJournal } from "@cogni/sandbox-core/RunJournal"
+import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { Effect, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import type { ServerLimits } from "../ServerLimits.ts"
@@ -14,7 +15,11 @@ import * as Problem from "./Problem.ts"
 import type { Readers } from "./Readers.ts"
 import type { RunHandlers } from "./RunHandlers.ts"
 import * as RunView from "./RunView.ts"
+import * as SharedReadings from "./SharedReadings.ts"
 import * as SseResponse from "./SseResponse.ts"
+import * as Turns from "./Turns.ts"
+
+const utf8 = new TextEncoder()
 
 /** A run under way whose journal is on another host. */
 export const elsewhere = Problem.make(
@@ -33,22 +38,29 @@ export const make = Effect.fnUntraced(function* (
   readers: Readers
 ) {
   const journal = yield* RunJournal
-  const tails = yield* JournalTail.make
+  const turn = Turns.make()
+  const tails = yield* JournalTail.make(limits, turn)
+  const firsts = SharedReadings.make<JournalPage | undefined, RunStoreError>()
 
   return Effect.fn("SandboxServer.followRun")(function* (id: string, after: number) {
     const { here, record, runId } = yield* lookUp(id)
     const { id: grantId } = yield* CurrentGrant
     const isOver = here === undefined && record !== undefined && RunView.isOver(record)
-    const first = yield* journal.read({ runId, after, limit: 1 }).pipe(Effect.catch(Problem.storeUnavailable))
+    const first = yield* firsts(`${runId} ${after}`, journal.read({ runId, after, limit: 1 })).pipe(
+      Effect.catch(Problem.storeUnavailable)
+    )
     if (first === undefined && here === undefined && !isOver) return yield* Effect.fail(elsewhere)
     // An event source reconnects after every end of a stream, except after this answer.
     if (isOver && (first === undefined ? after >= 1 : first.ended && first.entries.length === 0))
       return HttpServerResponse.empty({ status: 204 })
     yield* readers.join(grantId)
-    const entries = tails
-      .follow(runId, after)
-      .pipe(Stream.interruptWhen(Effect.sleep(`${limits.followSecondsMax} seconds`)))
-    return HttpServerResponse.stream(yield* SseResponse.make(`: ${runId}\n\n`, entries, limits), {
+    yield* turn
+    const taken = yield* SseResponse.endWhenStalled(limits.streamIdleSecondsMax)
+    const pieces = Stream.make(utf8.encode(`: ${runId}\n\n`)).pipe(
+      Stream.concat(tails.follow(runId, after)),
+      Stream.tap(() => taken)
+    )
+    return HttpServerResponse.stream(pieces, {
       contentType: "text/event-stream; charset=utf-8",
       headers: EventStream.headers
     })

@@ -3,13 +3,16 @@
  *
  * The newest entries stay in memory, already encoded. Readers that are further behind share pages of the journal, which
  * are small: a reader that does not read holds one of them. A run never waits for a reader. Readers take processor time
- * of the server, which they share with the runs of its process.
+ * of the server, which they share with the runs of its process: each gets a piece in its turn, and runs come in between.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { endOf, type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
-import { Cache, Clock, Effect, Exit, Option, RcMap, Ref, Result, Stream, SubscriptionRef } from "effect"
+import { Cache, Clock, Deferred, Effect, Exit, Option, RcMap, Ref, Result, Stream } from "effect"
+import type { ServerLimits } from "../ServerLimits.ts"
+import * as EventStream from "./EventStream.ts"
 import { RunRoster } from "./RunRoster.ts"
+import * as Turns from "./Turns.ts"
 
 /** Shortest and longest time between two readings of a journal, in milliseconds. */
 const pollMillisMin = 200
@@ -59,6 +62,8 @@ interface Tail {
 }
 
 const utf8 = new TextEncoder()
+
+const heartbeat = utf8.encode(EventStream.heartbeat)
 
 export const encode = (entry: JournalEntry): Encoded => ({
   seq: entry.seq,
@@ -129,35 +134,78 @@ const olderPages = (journal: (typeof RunJournal)["Service"], runId: RunId) =>
 
 type OlderPages = Effect.Success<ReturnType<typeof olderPages>>
 
-/** Waits for entries after a number. Returns them, and the number after which to go on, until the run is over. */
-const piecesOf = (
-  older: OlderPages,
-  pieceAfter: ReturnType<typeof makePieceAfter>,
-  runId: RunId,
-  tail: SubscriptionRef.SubscriptionRef<Tail>
-) =>
-  Effect.fnUntraced(function* (from: number) {
-    const next = yield* SubscriptionRef.changes(tail).pipe(
-      Stream.filter(({ isOver, last }) => last > from || isOver),
-      Stream.runHead
+/** A tail that changes, and those who wait for it. A subscription for each wait would cost a reader more than its piece. */
+const makeTail = (turn: Effect.Effect<void>) => {
+  let tail: Tail = { recent: [], last: 0, isOver: false }
+  let changed = Deferred.makeUnsafe<void>()
+  /** Waits, in turn with the other readers, until there is something after a number, or the run is over. */
+  const after = (from: number): Effect.Effect<Tail> =>
+    Effect.suspend(() =>
+      tail.last > from || tail.isOver
+        ? Effect.succeed(tail)
+        : Effect.flatMap(Effect.andThen(Deferred.await(changed), turn), () => after(from))
     )
-    const { isOver, last, recent } = Option.getOrThrow(next)
-    const oldest = recent[0]?.seq ?? last + 1
-    const isBehind = from + 1 < oldest
-    const page = isBehind ? yield* Effect.result(Cache.get(older, from)) : undefined
-    if (page !== undefined && Result.isFailure(page)) {
-      yield* unreadable(runId, page.failure)
-      yield* Effect.sleep(`${pollMillisMin} millis`)
-      return [[], Option.some(from)] as const
-    }
-    const { entries: found, piece } = page?.success ?? pieceAfter(recent, from)
-    // Entries that this host has lost are skipped.
-    const reached = found.at(-1)?.seq ?? (isBehind ? oldest - 1 : last)
-    const isDone = isOver && reached >= last
-    return [found.length === 0 ? [] : [piece], isDone ? Option.none<number>() : Option.some(reached)] as const
-  })
+  return {
+    last: () => tail.last,
+    grow: (entries: ReadonlyArray<Encoded>, isOver: boolean) => {
+      tail = grown(tail, entries, isOver)
+      const before = changed
+      changed = Deferred.makeUnsafe()
+      Deferred.doneUnsafe(before, Exit.void)
+    },
+    after
+  }
+}
 
-export const make = Effect.gen(function* () {
+interface Followed {
+  readonly runId: RunId
+  readonly tail: ReturnType<typeof makeTail>
+  readonly older: OlderPages
+  readonly pieceAfter: ReturnType<typeof makePieceAfter>
+}
+
+/** Returns what a reader gets of a tail, and the number after which to go on, until the run is over. */
+const pieceOf = Effect.fnUntraced(function* (
+  { older, pieceAfter, runId }: Followed,
+  { isOver, last, recent }: Tail,
+  from: number
+) {
+  const oldest = recent[0]?.seq ?? last + 1
+  const isBehind = from + 1 < oldest
+  const page = isBehind ? yield* Effect.result(Cache.get(older, from)) : undefined
+  if (page !== undefined && Result.isFailure(page)) {
+    yield* unreadable(runId, page.failure)
+    yield* Effect.sleep(`${pollMillisMin} millis`)
+    return [[], Option.some(from)] as const
+  }
+  const { entries: found, piece } = page?.success ?? pieceAfter(recent, from)
+  // Entries that this host has lost are skipped.
+  const reached = found.at(-1)?.seq ?? (isBehind ? oldest - 1 : last)
+  const isDone = isOver && reached >= last
+  return [found.length === 0 ? [] : [piece], isDone ? Option.none<number>() : Option.some(reached)] as const
+})
+
+/** Time that a reader may follow a run, and after which a quiet stream has a comment. */
+export type FollowLimits = Pick<ServerLimits, "followSecondsMax" | "heartbeatSeconds">
+
+/** Streams what comes after a number, with a comment when nothing has come for a while. */
+const piecesOf = Effect.fnUntraced(function* (followed: Followed, after: number, limits: FollowLimits) {
+  const millisNow = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos / 1_000_000n))
+  const endMillis = (yield* millisNow) + limits.followSecondsMax * 1000
+  return Stream.paginate(
+    after,
+    Effect.fnUntraced(function* (from: number) {
+      const leftMillis = endMillis - (yield* millisNow)
+      if (leftMillis <= 0) return [[], Option.none<number>()] as const
+      const waitMillis = Math.min(leftMillis, limits.heartbeatSeconds * 1000)
+      const next = yield* Effect.timeoutOption(followed.tail.after(from), `${waitMillis} millis`)
+      if (Option.isSome(next)) return yield* pieceOf(followed, next.value, from)
+      return [waitMillis < leftMillis ? [heartbeat] : [], Option.some(from)] as const
+    })
+  )
+})
+
+export const make = Effect.fnUntraced(function* (limits: FollowLimits, turn = Turns.make()) {
   const journal = yield* RunJournal
   const roster = yield* RunRoster
   const store = yield* RunStore
@@ -175,20 +223,19 @@ export const make = Effect.gen(function* () {
   const tails = yield* RcMap.make({
     idleTimeToLive: "5 seconds",
     lookup: Effect.fnUntraced(function* (runId: RunId) {
-      const tail = yield* SubscriptionRef.make<Tail>({ recent: [], last: 0, isOver: false })
+      const tail = makeTail(turn)
       const readers = yield* Ref.make(0)
       const older = yield* olderPages(journal, runId)
       let readings = 0
       const step = Effect.gen(function* () {
-        const { last } = yield* SubscriptionRef.get(tail)
+        const last = tail.last()
         const page = yield* journal.read({ runId, after: last, limit: pageMax, bytesMax: tailBytesMax })
         const entries = page?.entries ?? []
         const isAsked = readings++ % describeEvery === 0 && entries.length === 0 && page?.ended !== true
         const end = isAsked ? yield* missingEnd(runId, last + 1) : undefined
         const isOver = page?.ended === true || end !== undefined
         const found = (end === undefined ? entries : [...entries, end]).map(encode)
-        if (found.length > 0 || isOver)
-          yield* SubscriptionRef.update(tail, (before) => grown(before, found, isOver))
+        if (found.length > 0 || isOver) tail.grow(found, isOver)
         const size = found.reduce((sum, { bytes }) => sum + bytes.byteLength, 0)
         return { isOver, isMore: entries.length === pageMax || size > tailBytesMax - entryBytesMax }
       })
@@ -203,7 +250,7 @@ export const make = Effect.gen(function* () {
         Effect.repeat({ until: ({ isOver }) => isOver }),
         Effect.forkScoped
       )
-      return { tail, readers, older, pieceAfter: makePieceAfter() }
+      return { runId, tail, readers, older, pieceAfter: makePieceAfter() }
     })
   })
 
@@ -218,13 +265,9 @@ export const make = Effect.gen(function* () {
       )
     )
 
-  /** Streams the entries after a number, as they come, until the run is over. */
+  /** Streams the entries after a number, as they come, until the run is over or the time of the reader is. */
   const follow = (runId: RunId, after: number): Stream.Stream<Uint8Array> =>
-    Stream.unwrap(
-      Effect.map(tailOf(runId), ({ older, pieceAfter, tail }) =>
-        Stream.paginate(after, piecesOf(older, pieceAfter, runId, tail))
-      )
-    )
+    Stream.unwrap(Effect.flatMap(tailOf(runId), (followed) => piecesOf(followed, after, limits)))
 
   return { follow }
 })
