@@ -41,10 +41,11 @@ export interface Start {
   readonly page?: string | undefined
 }
 
-/** Address of the server, and a token for it. */
+/** Address of the server, a token for it, and the recorded runs of the account of the token. */
 export interface Ready {
   readonly url: string
   readonly token: string
+  readonly recorded: ReadonlyArray<string>
 }
 
 /** Answer to each message: memory and CPU time so far. */
@@ -131,6 +132,10 @@ const layer = ({ database, directory, page }: Start) => {
   )
 }
 
+const recordedRunId = (index: number) => RunId.make(`run-${String(index).padStart(12, "0")}`)
+
+const accountOf = (index: number) => (index % 3 === 0 ? "other" : "acct")
+
 /** Writes records of runs of several accounts, agents and models into the database. */
 const recorded = Effect.fnUntraced(function* (count: number) {
   const sql = yield* SqlClient
@@ -147,13 +152,13 @@ const recorded = Effect.fnUntraced(function* (count: number) {
       (index) => {
         const startedAt = new Date(1_700_000_000_000 + index * 1000).toISOString()
         const record: RunRecord = {
-          runId: RunId.make(`run-${String(index).padStart(12, "0")}`),
+          runId: recordedRunId(index),
           spec: {
             ...spec,
             llm: {
               ...model,
               model: `bench-${index % 7}`,
-              identity: { ...identity, billingAccountId: index % 3 === 0 ? "other" : "acct" }
+              identity: { ...identity, billingAccountId: accountOf(index) }
             }
           },
           owner: "bench/1/0",
@@ -199,7 +204,13 @@ const program = Effect.gen(function* () {
     } satisfies Told)
   })
   const { address } = Context.get(context, HttpServer.HttpServer)
-  process.send?.({ url: HttpServer.formatAddress(address), token: GrantToken.tell(token) } satisfies Ready)
+  process.send?.({
+    url: HttpServer.formatAddress(address),
+    token: GrantToken.tell(token),
+    recorded: Array.from({ length: start.recorded }, (_, index) => index)
+      .filter((index) => accountOf(index) === "acct")
+      .map(recordedRunId)
+  } satisfies Ready)
   return yield* Effect.never
 })
 
