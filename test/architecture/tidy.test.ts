@@ -368,6 +368,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/proxy/test/GatewayAccounts.test.ts",
   "packages/connections/test/Sources.test.ts",
   "packages/ledger/test/AccountSchedules.test.ts",
+  "packages/server/test/ConcurrentRequests.test.ts",
   "packages/server/test/SignIn.test.ts",
   "packages/server/test/ReadOnlyGrant.test.ts",
   "packages/ledger/test/ReconcilerSchedules.test.ts",

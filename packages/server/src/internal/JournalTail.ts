@@ -3,7 +3,7 @@
  *
  * The newest entries stay in memory, already encoded. Readers that are further behind share pages of the journal, which
  * are small: a reader that does not read holds one of them. A run never waits for a reader. Readers take processor time
- * of the server, which they share with the runs of its process: each gets a piece in its turn, and runs come in between.
+ * of the server, which they share with the runs of its process. Each gets a piece in its turn: runs come in between.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { endOf, type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
@@ -134,7 +134,10 @@ const olderPages = (journal: (typeof RunJournal)["Service"], runId: RunId) =>
 
 type OlderPages = Effect.Success<ReturnType<typeof olderPages>>
 
-/** A tail that changes, and those who wait for it. A subscription for each wait would cost a reader more than its piece. */
+/**
+ * Returns a tail that changes, and how to wait for it. A subscription for each wait would cost a reader more than its
+ * piece.
+ */
 const makeTail = (turn: Effect.Effect<void>) => {
   let tail: Tail = { recent: [], last: 0, isOver: false }
   let changed = Deferred.makeUnsafe<void>()

@@ -32,7 +32,7 @@ export const make = <A, E>() => {
   const tell = (one: Waiting<A, E>, told: Exit.Exit<A, E> | "read") =>
     Deferred.doneUnsafe(one.told, Exit.succeed(told))
 
-  /** Lets one of those who wait read, or forgets a key that nobody reads. */
+  /** Lets one of those who wait read, or removes a key without readings. */
   const proceed = (key: string, readings: Readings<A, E>) => {
     const [next] = readings.waiting
     if (next !== undefined) {
