@@ -75,6 +75,21 @@ describe("SharedReadings", () => {
     })
   )
 
+  it.effect("answers in the order of the questions", () =>
+    Effect.gen(function* () {
+      const { letGo, read } = makeStore()
+      const shared = SharedReadings.make<number, never>()
+      const order: Array<number> = []
+      const asking = yield* Effect.forEach([1, 2, 3, 4], (one) =>
+        begin(Effect.tap(shared("a", read), () => Effect.sync(() => order.push(one))))
+      )
+      yield* settled
+      yield* letGo
+      yield* Effect.forEach(asking, Fiber.join)
+      assert.deepStrictEqual(order, [1, 2, 3, 4])
+    })
+  )
+
   it.effect("reads separately for each key", () =>
     Effect.gen(function* () {
       const shared = SharedReadings.make<string, never>()

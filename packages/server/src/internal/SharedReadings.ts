@@ -57,15 +57,17 @@ export const make = <A, E>() => {
       readings.isTimed = false
       return reading
     })
+    const end = (exit: Exit.Exit<A, E>) => {
+      readings.underWay -= 1
+      const left = [...sharing].filter(({ state }) => state === "waiting")
+      // Without an answer, another of them reads.
+      if (Exit.hasInterrupts(exit)) readings.waiting = new Set([...left, ...readings.waiting])
+      else for (const one of left) tell(one, exit)
+      proceed(key, readings)
+    }
     return Effect.onExit(restore(Effect.andThen(Effect.yieldNow, begin)), (exit) =>
-      Effect.sync(() => {
-        readings.underWay -= 1
-        const left = [...sharing].filter(({ state }) => state === "waiting")
-        // Without an answer, another of them reads.
-        if (Exit.hasInterrupts(exit)) readings.waiting = new Set([...left, ...readings.waiting])
-        else for (const one of left) tell(one, exit)
-        proceed(key, readings)
-      })
+      // The one that read goes on first: it asked first.
+      Effect.sync(() => queueMicrotask(() => end(exit)))
     )
   }
 
