@@ -133,6 +133,17 @@ describe("a durable run", () => {
     assert.deepInclude(outcome, { status: "stopped", reason: "Cancelled" })
   })
 
+  it("stops its sandbox if its worker died before it could pass the stop on", async () => {
+    const { asked, outcome } = await played({
+      executed: [lost],
+      recorded: [report({ status: "interrupted", spend: { calls: 1, isFinal: true } })],
+      stop: "Cancelled"
+    })
+    assert.deepStrictEqual(asked.slice(1), ["execute run-durable", "stop run-durable", "record run-durable"])
+    assert.deepInclude(outcome, { status: "stopped", reason: "Cancelled" })
+    assert.strictEqual(outcome.attempts[0]?.spend.calls, 1)
+  })
+
   it("names the time limit as the reason, if that stopped it", async () => {
     const { outcome } = await played({
       executed: [ended({ status: "interrupted" })],

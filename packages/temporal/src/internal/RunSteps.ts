@@ -146,10 +146,14 @@ const taskOf = (
   hostGoneSecondsMax
 })
 
-/** Executes an attempt. If that was given up, the sandbox may still run, so it is stopped first. */
+/**
+ * Executes an attempt. If that was given up, or if its worker died before it could pass a stop on, the sandbox may still
+ * run, so it is stopped first.
+ */
 const executedBy = async (steps: Steps, placed: Placed, task: RunTask): Promise<Executed> => {
   const executed = await steps.execute(placed, task)
-  return executed._tag === "Stopped" ? await steps.stop(placed, task) : executed
+  const mayRun = executed._tag === "HostLost" && steps.stopped() !== undefined
+  return mayRun || executed._tag === "Stopped" ? await steps.stop(placed, task) : executed
 }
 
 const isDeliverable = (executed: HostLost | Ended): boolean =>
