@@ -93,10 +93,12 @@ export const make = (runs: HostRuns, queue: string, runEffect: RunEffect): HostA
   }
 
   return {
-    validateGrantActivity: (asked) => decoded(Checking, asked, runs.validate),
+    validateGrantActivity: (asked) => beating(decoded(Checking, asked, runs.validate)),
     place: (asked) =>
-      decoded(Placing, asked, (placing) =>
-        Effect.map(runs.place(placing), ({ host }): Placed => ({ _tag: "Placed", host, queue }))
+      beating(
+        decoded(Placing, asked, (placing) =>
+          Effect.map(runs.place(placing), ({ host }): Placed => ({ _tag: "Placed", host, queue }))
+        )
       ),
     executeGraphActivity: (task) => watched(task, runs.execute),
     stopRunActivity: (task) => watched(task, runs.stop),

@@ -100,11 +100,13 @@ const stepsOf = (
   const brief = proxyActivities<HostActivities>({
     startToCloseTimeout: "2 minutes",
     scheduleToCloseTimeout: "10 minutes",
+    heartbeatTimeout,
     retry: { ...patient, maximumAttempts: 20 }
   })
   const placing = proxyActivities<HostActivities>({
     startToCloseTimeout: "30 seconds",
     scheduleToCloseTimeout: `${placementSecondsMax} seconds`,
+    heartbeatTimeout,
     retry: patient
   })
   /** The record of a lost host, asked of any other one. */
