@@ -10,6 +10,7 @@ import type * as HttpClientError from "effect/http/HttpClientError"
 import * as HttpClientRequest from "effect/http/HttpClientRequest"
 import * as HttpClientResponse from "effect/http/HttpClientResponse"
 import {
+  isOver,
   type Keeper,
   type KeeperError,
   type KeeperEvent,
@@ -49,6 +50,9 @@ const Usage = Schema.Struct({
 const View = Schema.Struct({
   runId: Schema.String,
   status: Schema.String,
+  isUnderWay: Schema.optional(Schema.Boolean),
+  /** Written when the graph has ended. */
+  events: Schema.optional(Schema.Unknown),
   exitCode: Schema.optional(Schema.Int),
   error: Schema.optional(Schema.Struct({ reason: Schema.String })),
   llm: Schema.optional(Schema.Struct({ callsTotal: Schema.Int, usage: Schema.optional(Usage) })),
@@ -86,25 +90,39 @@ const decodeEntry = Schema.decodeUnknownEffect(Entry)
 const unreachable = (error: HttpClientError.HttpClientError | { readonly message: string }) =>
   new KeeperUnreachable({ detail: error.message })
 
+/**
+ * Returns how the graph of a run ended. A record can be over before that: its server then still delivers the commits. The
+ * record of a sandbox that was open, such as that of a task, never tells. If its server ended first, nothing does.
+ */
+const statusOf = ({ error, events, isUnderWay, status }: typeof View.Type): string => {
+  if (isUnderWay === true) return isOver({ status }) ? "running" : status
+  if (status !== "closed") return status
+  if (events === undefined) return "abandoned"
+  return error === undefined ? "succeeded" : "failed"
+}
+
 /** Returns the whole view of a run, in our words. */
-const runOf = ({ cost, error, exitCode, llm, relay, runId, status }: typeof View.Type): KeeperRun => ({
-  runId,
-  status,
-  reason: error?.reason,
-  exitCode,
-  spend: {
-    calls: cost?.calls ?? llm?.callsTotal ?? 0,
-    // A run whose model was never asked is in no ledger.
-    isFinal: cost === undefined ? llm?.callsTotal === 0 : cost.isSettled && cost.callsWithoutCost === 0,
-    ...(cost?.costUsd === undefined ? {} : { costUsd: cost.costUsd }),
-    ...(llm?.usage?.inputTokens === undefined ? {} : { inputTokens: llm.usage.inputTokens }),
-    ...(llm?.usage?.outputTokens === undefined ? {} : { outputTokens: llm.usage.outputTokens })
-  },
-  isSettled: cost?.isSettled ?? true,
-  delivery: relay?.status,
-  branch: relay?.branch,
-  pullRequestUrl: relay?.pullRequestUrl
-})
+const runOf = (view: typeof View.Type): KeeperRun => {
+  const { cost, error, exitCode, llm, relay, runId } = view
+  return {
+    runId,
+    status: statusOf(view),
+    reason: error?.reason,
+    exitCode,
+    spend: {
+      calls: cost?.calls ?? llm?.callsTotal ?? 0,
+      // A run whose model was never asked is in no ledger.
+      isFinal: cost === undefined ? llm?.callsTotal === 0 : cost.isSettled && cost.callsWithoutCost === 0,
+      ...(cost?.costUsd === undefined ? {} : { costUsd: cost.costUsd }),
+      ...(llm?.usage?.inputTokens === undefined ? {} : { inputTokens: llm.usage.inputTokens }),
+      ...(llm?.usage?.outputTokens === undefined ? {} : { outputTokens: llm.usage.outputTokens })
+    },
+    isSettled: cost?.isSettled ?? true,
+    delivery: relay?.status,
+    branch: relay?.branch,
+    pullRequestUrl: relay?.pullRequestUrl
+  }
+}
 
 export const make = Effect.fnUntraced(function* ({
   token,

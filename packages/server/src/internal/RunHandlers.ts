@@ -157,11 +157,16 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
       : { ...view, traceUrl: traceUrl.replaceAll("{traceId}", encodeURIComponent(view.traceId)) }
 
   /** Reads what a record is shown as, with the cost of its run. */
-  const viewed = Effect.fnUntraced(function* (runId: RunId) {
+  const viewed = Effect.fnUntraced(function* (runId: RunId, isUnderWay: boolean) {
     const record = yield* store.describe(runId)
     if (record === undefined) return undefined
     const costs = yield* costsOf([runId])
-    return { record, body: bodyOf({ ...linked(RunView.fromRecord(record)), cost: costs.get(runId) }) }
+    const view = {
+      ...linked(RunView.fromRecord(record)),
+      isUnderWay: isUnderWay || undefined,
+      cost: costs.get(runId)
+    }
+    return { record, body: bodyOf(view) }
   })
 
   const records = SharedReadings.make<RunRecord | undefined, RunStoreError>()
@@ -173,14 +178,14 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
    */
   const findOwn = Effect.fnUntraced(function* <A>(
     id: string,
-    read: (runId: RunId) => Effect.Effect<A | undefined, RunStoreError>,
+    read: (runId: RunId, isUnderWay: boolean) => Effect.Effect<A | undefined, RunStoreError>,
     recordOf: (found: A) => RunRecord
   ) {
     const { billingAccountId } = yield* CurrentGrant
     if (!isRunId(id)) return yield* Effect.fail(notFound)
     const starting = yield* roster.find(id)
     const here = starting?.billingAccountId === billingAccountId ? starting : undefined
-    const found = yield* read(id).pipe(Effect.catch(Problem.storeUnavailable))
+    const found = yield* read(id, here !== undefined).pipe(Effect.catch(Problem.storeUnavailable))
     const isOurs =
       found === undefined ? here !== undefined : RunView.accountOf(recordOf(found)) === billingAccountId
     return isOurs ? { runId: id, here, found } : yield* Effect.fail(notFound)
@@ -203,10 +208,10 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
     get: Effect.fn("SandboxServer.getRun")(function* (id: string) {
       const { found, here } = yield* findOwn(
         id,
-        (runId) => views(runId, viewed(runId)),
+        (runId, isUnderWay) => views(`${isUnderWay} ${runId}`, viewed(runId, isUnderWay)),
         ({ record }) => record
       )
-      return found === undefined ? bodyOf(starting(here!)) : found.body
+      return found === undefined ? bodyOf({ ...starting(here!), isUnderWay: true }) : found.body
     }),
     list: Effect.fn("SandboxServer.listRuns")(function* (query: ListQuery) {
       const { billingAccountId } = yield* CurrentGrant

@@ -62,6 +62,11 @@ const OutputCounts = Schema.Struct({
 export const RunView = Schema.Struct({
   runId: RunId,
   status: RunStatus,
+  /**
+   * True while the server still works on the run, such as on the delivery of its commits: the record may not tell yet how
+   * its graph ended. Absent in a list, and otherwise.
+   */
+  isUnderWay: Schema.optional(Schema.Boolean),
   graphId: Schema.optional(Schema.String),
   /** ID of the agent in the catalog. Absent for a run without an agent, such as one of a loop on the host. */
   agentId: Schema.optional(Schema.String),

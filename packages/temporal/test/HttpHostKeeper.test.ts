@@ -1,0 +1,43 @@
+/** What a worker makes of the answers of a keeper. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Redacted } from "effect"
+import { HttpClient, HttpClientResponse } from "effect/http"
+import * as HttpHostKeeper from "../src/HttpHostKeeper.ts"
+
+/** A keeper whose server always gives this answer. */
+const answering = (answer: unknown) =>
+  HttpHostKeeper.make({ url: "http://127.0.0.1:1", token: Redacted.make("cgs_none") }).pipe(
+    Effect.provideService(
+      HttpClient.HttpClient,
+      HttpClient.make((request) =>
+        Effect.succeed(HttpClientResponse.fromWeb(request, new Response(JSON.stringify(answer))))
+      )
+    )
+  )
+
+const view = (over: object) => ({ runId: "run-keeper-1", status: "succeeded", timings: [], ...over })
+
+const events = { count: 3, sha256: "none" }
+
+describe("the view of a run", () => {
+  for (const [what, over, status, reason] of [
+    ["an agent that succeeded", { events }, "succeeded", undefined],
+    ["a run whose commits are still delivered", { isUnderWay: true }, "running", undefined],
+    ["a run that starts", { status: "starting", isUnderWay: true }, "starting", undefined],
+    ["a task that succeeded", { status: "closed", events }, "succeeded", undefined],
+    [
+      "a task that failed",
+      { status: "closed", events, error: { reason: "StepsExhausted" } },
+      "failed",
+      "StepsExhausted"
+    ],
+    ["a task whose commits are still delivered", { status: "closed", isUnderWay: true }, "running", undefined],
+    ["a task whose server ended before it could tell", { status: "closed" }, "abandoned", undefined]
+  ] as const)
+    it.effect(`is ${status} for ${what}`, () =>
+      Effect.gen(function* () {
+        const keeper = yield* answering(view(over))
+        assert.deepInclude(yield* keeper.describe("run-keeper-1"), { status, reason })
+      })
+    )
+})
