@@ -17,7 +17,9 @@ export interface Redelivery {
   /** Further annotations of the run's record: what the commits change. */
   readonly annotations?: Readonly<Record<string, Schema.Json>> | undefined
   /** Why the commits were not delivered, and are still kept. */
-  readonly problem?: { readonly reason: string; readonly message: string } | undefined
+  readonly problem?:
+    | { readonly reason: string; readonly message: string; readonly isRetryable?: boolean }
+    | undefined
 }
 
 export class Deliveries extends Context.Service<
@@ -62,7 +64,14 @@ export const layer = (options: DeliveriesOptions = {}): Layer.Layer<Deliveries, 
           return {
             record: RelayRun.recordOf(delivery),
             annotations: RelayWords.changesOf(delivery),
-            ...(delivery._tag === "Failed" ? { problem: RelayWords.problemOf(delivery.error) } : {})
+            ...(delivery._tag === "Failed"
+              ? {
+                  problem: {
+                    ...RelayWords.problemOf(delivery.error),
+                    isRetryable: delivery.error.isRetryable
+                  }
+                }
+              : {})
           }
         })
       })

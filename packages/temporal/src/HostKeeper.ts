@@ -87,7 +87,7 @@ export class HostKeeper extends Context.Service<
     readonly cancel: (runId: string) => Effect.Effect<void, KeeperError>
     /**
      * Delivers kept commits again. Returns how they are delivered now, or `undefined` if none are kept here.
-     * `underWay`: the run has not ended.
+     * `underWay`: the run has not ended. Fails, for now, if the origin may take them later.
      */
     readonly deliver: (runId: string) => Effect.Effect<string | undefined, KeeperError>
   }

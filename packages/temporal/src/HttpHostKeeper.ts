@@ -79,7 +79,16 @@ const Agents = Schema.Struct({ agents: Schema.Array(Schema.Struct({ graphId: Sch
 
 const Started = Schema.Struct({ runId: Schema.String })
 
-const Delivered = Schema.Struct({ relay: Schema.Struct({ status: Schema.String }) })
+const Delivered = Schema.Struct({
+  relay: Schema.Struct({ status: Schema.String }),
+  problem: Schema.optional(
+    Schema.Struct({
+      reason: Schema.String,
+      message: Schema.String,
+      isRetryable: Schema.optional(Schema.Boolean)
+    })
+  )
+})
 
 const Refusal = Schema.Struct({ error: Schema.Struct({ reason: Schema.String, message: Schema.String }) })
 
@@ -203,7 +212,9 @@ export const make = Effect.fnUntraced(function* ({
         Effect.flatMap((response) =>
           HttpClientResponse.schemaBodyJson(Delivered)(response).pipe(Effect.mapError(unreachable))
         ),
-        Effect.map(({ relay }) => relay.status),
+        Effect.flatMap(({ problem, relay }) =>
+          problem?.isRetryable === true ? Effect.fail(undelivered(problem)) : Effect.succeed(relay.status)
+        ),
         Effect.catchIf(
           (error) => error._tag === "KeeperRefused" && error.reason === "RunUnderWay",
           () => Effect.succeed("underWay")
@@ -212,6 +223,10 @@ export const make = Effect.fnUntraced(function* ({
       )
   }
 })
+
+/** The origin did not take the commits, and may take them later. */
+const undelivered = ({ message, reason }: { readonly message: string; readonly reason: string }) =>
+  new KeeperRefused({ status: 503, reason, detail: message })
 
 /** `undefined` in the place of "not found". */
 const unlessMissing = <A>(effect: Effect.Effect<A, KeeperError>): Effect.Effect<A | undefined, KeeperError> =>

@@ -41,3 +41,24 @@ describe("the view of a run", () => {
       })
     )
 })
+
+describe("a delivery", () => {
+  const relay = { status: "failed", origin: "https://example.com", branch: "sandbox/run-keeper-1" }
+
+  it.effect("that may succeed later fails for now", () =>
+    Effect.gen(function* () {
+      const problem = { reason: "PushRefused", message: "it is away", isRetryable: true }
+      const keeper = yield* answering({ runId: "run-keeper-1", relay, problem })
+      const error = yield* Effect.flip(keeper.deliver("run-keeper-1"))
+      assert.deepInclude(error, { _tag: "KeeperRefused", reason: "PushRefused", isForNow: true })
+    })
+  )
+
+  it.effect("that cannot succeed is final", () =>
+    Effect.gen(function* () {
+      const problem = { reason: "PolicyRefused", message: "it changes a workflow", isRetryable: false }
+      const keeper = yield* answering({ runId: "run-keeper-1", relay, problem })
+      assert.strictEqual(yield* keeper.deliver("run-keeper-1"), "failed")
+    })
+  )
+})

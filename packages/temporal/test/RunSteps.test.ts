@@ -99,6 +99,25 @@ describe("a durable run", () => {
     assert.deepInclude(kept.outcome, { status: "failed", reason: "NotDelivered" })
   })
 
+  it("delivers the commits of an agent that succeeded again, if its origin did not take them", async () => {
+    const request = Runs.onRepository
+    const refused = ended({ status: "failed", reason: "PushRefused", delivery: "failed" })
+    const recorded = [report({ status: "failed", reason: "PushRefused", delivery: "pushed" })]
+    const late = await played({ executed: [refused], recorded }, { request })
+    assert.include(late.asked, "deliver run-durable")
+    assert.strictEqual(late.outcome.status, "succeeded")
+    assert.deepStrictEqual(late.outcome.attempts, [report({ delivery: "pushed" })])
+    const never = await played({ executed: [refused], kept: "it is away" }, { request })
+    assert.deepInclude(never.outcome, { status: "failed", reason: "NotDelivered" })
+    // Those of an agent that failed are kept for somebody to look at.
+    const failed = await played(
+      { executed: [ended({ status: "failed", reason: "AgentFailed", delivery: "failed" })] },
+      { request }
+    )
+    assert.notInclude(failed.asked, "deliver run-durable")
+    assert.deepInclude(failed.outcome, { status: "failed", reason: "AgentFailed" })
+  })
+
   it("is refused before it is placed if its grant is", async () => {
     const validated = { _tag: "Refused", reason: "GrantExpired", message: "it expired" } as const
     const { asked, outcome } = await played({ validated })

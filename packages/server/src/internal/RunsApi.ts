@@ -38,7 +38,14 @@ export const Delivered = Schema.Struct({
   runId: Schema.String,
   relay: DeliveryRecord.mapFields(Struct.omit(["keptAt", "message"])),
   /** Why the commits were not delivered again. */
-  problem: Schema.optional(Schema.Struct({ reason: Schema.String, message: Schema.String }))
+  problem: Schema.optional(
+    Schema.Struct({
+      reason: Schema.String,
+      message: Schema.String,
+      /** Whether another attempt may succeed without any change. */
+      isRetryable: Schema.optional(Schema.Boolean)
+    })
+  )
 }).annotate({ identifier: "Delivered" })
 
 const runParams = { id: Schema.String.annotate({ description: "the ID of the run" }) }

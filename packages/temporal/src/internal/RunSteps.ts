@@ -122,7 +122,8 @@ const performed = async (run: DurableRun, steps: Steps): Promise<DurableOutcome>
     const kept = isDeliverable(executed) ? await delivered(steps, placed, task) : undefined
     const known = reportOf(executed, placed, task)
     const recorded = await steps.record(placed, task, isHostLost)
-    const report = recorded === undefined ? known : { ...recorded, lastEventId: known.lastEventId }
+    const read = recorded === undefined ? known : { ...recorded, lastEventId: known.lastEventId }
+    const report = kept === undefined ? afterDelivery(known, read) : read
     attempts.push(report)
     if (steps.stopped() !== undefined && report.status !== "succeeded") return halted()
     if (!isHostLost && report.status !== "abandoned") return ended(report, kept, end)
@@ -156,13 +157,32 @@ const executedBy = async (steps: Steps, placed: Placed, task: RunTask): Promise<
   return mayRun || executed._tag === "Stopped" ? await steps.stop(placed, task) : executed
 }
 
-const isDeliverable = (executed: HostLost | Ended): boolean =>
-  executed._tag === "Ended" && executed.report.status === "succeeded"
+/** Reasons of a run whose agent succeeded, and whose commits could not be delivered for now. */
+const undelivered: ReadonlySet<string | undefined> = new Set([
+  "OriginUnavailable",
+  "RelayFailed",
+  "CredentialsUnavailable",
+  "PushRefused",
+  "PullRequestFailed"
+])
+
+const isUndelivered = ({ delivery, reason, status }: RunReport): boolean =>
+  status === "failed" && delivery === "failed" && undelivered.has(reason)
+
+const isDeliverable = (executed: HostLost | Ended): executed is Ended =>
+  executed._tag === "Ended" && (executed.report.status === "succeeded" || isUndelivered(executed.report))
 
 const delivered = async (steps: Steps, placed: Placed, task: RunTask): Promise<string | undefined> => {
   if (task.request.repository === undefined) return undefined
   steps.progress("delivering")
   return await steps.deliver(placed, task)
+}
+
+/** The record of a run whose commits were delivered late still says that they were not. */
+const afterDelivery = (known: RunReport, read: RunReport): RunReport => {
+  if (!isUndelivered(known)) return read
+  const { reason: _, ...rest } = read
+  return { ...rest, status: "succeeded" }
 }
 
 /** Converts the report of an attempt that was not lost. */
@@ -171,11 +191,9 @@ const ended = (
   kept: string | undefined,
   end: (status: DurableStatus, reason?: string, message?: string) => DurableOutcome
 ): DurableOutcome => {
-  if (status === "succeeded") {
-    return kept === undefined
-      ? end("succeeded")
-      : end("failed", "NotDelivered", `the commits of the run are kept on its host: ${kept}`)
-  }
+  if (kept !== undefined)
+    return end("failed", "NotDelivered", `the commits of the run are kept on its host: ${kept}`)
+  if (status === "succeeded") return end("succeeded")
   if (status === "interrupted" || status === "closed") {
     return end("stopped", "Interrupted", "the run was ended on its host, by a cancellation or a shutdown")
   }
