@@ -284,7 +284,7 @@ describe("a repeated delivery", () => {
 
   it.effect("reports why it failed again", () =>
     Effect.gen(function* () {
-      const problem = { reason: "PolicyRefused", message: "a file is not allowed" }
+      const problem = { reason: "PolicyRefused", message: "a file is not allowed", isRetryable: false }
       const { body } = yield* retried(() =>
         Effect.succeed({ record: { ...kept, status: "failed" }, problem })
       )

@@ -113,6 +113,18 @@ describe("a list of runs", () => {
 })
 
 describe("the parts of a run", () => {
+  it.effect("say that the server works on it until nothing of it is left", () =>
+    Effect.gen(function* () {
+      const world = yield* serve({ program: lasting })
+      const caller = yield* world.caller()
+      const { controller, runId } = yield* caller.open(question)
+      assert.isTrue((yield* caller.get(`/api/v1/runs/${runId}`)).body.isUnderWay)
+      controller.abort()
+      yield* world.left(runId)
+      assert.notProperty((yield* caller.get(`/api/v1/runs/${runId}`)).body, "isUnderWay")
+    })
+  )
+
   it.effect("show limits beside peaks, and who ran it", () =>
     Effect.gen(function* () {
       const world = yield* serve({ program: answering("Lima") })

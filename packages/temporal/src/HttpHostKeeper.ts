@@ -101,12 +101,11 @@ const unreachable = (error: HttpClientError.HttpClientError | { readonly message
 
 /**
  * Returns how the graph of a run ended. A record can be over before that: its server then still delivers the commits. The
- * record of a sandbox that was open, such as that of a task, never tells. If its server ended first, nothing does.
+ * record of a sandbox that was open, such as that of a task, never tells. It stays `closed` if its server ended first.
  */
 const statusOf = ({ error, events, isUnderWay, status }: typeof View.Type): string => {
   if (isUnderWay === true) return isOver({ status }) ? "running" : status
-  if (status !== "closed") return status
-  if (events === undefined) return "abandoned"
+  if (status !== "closed" || events === undefined) return status
   return error === undefined ? "succeeded" : "failed"
 }
 

@@ -31,8 +31,13 @@ describe("the view of a run", () => {
       "failed",
       "StepsExhausted"
     ],
-    ["a task whose commits are still delivered", { status: "closed", isUnderWay: true }, "running", undefined],
-    ["a task whose server ended before it could tell", { status: "closed" }, "abandoned", undefined]
+    [
+      "a task whose commits are still delivered",
+      { status: "closed", isUnderWay: true },
+      "running",
+      undefined
+    ],
+    ["a task whose server ended before it could tell", { status: "closed" }, "closed", undefined]
   ] as const)
     it.effect(`is ${status} for ${what}`, () =>
       Effect.gen(function* () {

@@ -209,6 +209,12 @@ describe("a lost host", () => {
     assert.deepStrictEqual(tasks[1]?.request.budget, { callsMax: 6, costUsdMax: 0.75, onExhausted: "refuse" })
   })
 
+  it("also is one whose keeper ended before it told how the task ended", async () => {
+    const { asked, outcome } = await played({ executed: [ended({ status: "closed" })] }, { attemptsMax: 2 })
+    assert.deepInclude(outcome, { status: "lost", reason: "HostLost" })
+    assert.lengthOf(asked, 3)
+  })
+
   it("also is one whose keeper came back with an abandoned run", async () => {
     const executed = [ended({ status: "abandoned" })]
     const { outcome } = await played({ executed, recorded: [abandoned] })
@@ -222,6 +228,7 @@ describe("a lost host", () => {
       report({ status: "abandoned", spend: { calls: 1, costUsd: 0.1, isFinal: false } })
     ],
     ["its record cannot be read", undefined],
+    ["its commits may be delivered", report({ status: "closed" })],
     [
       "nothing of its budget is left",
       report({ status: "abandoned", spend: { calls: 10, costUsd: 0, isFinal: true } })

@@ -70,6 +70,12 @@ export interface Steps {
   readonly progress: (status: "placing" | "running" | "delivering" | DurableStatus) => void
 }
 
+/**
+ * Statuses of a run whose server ended before it told how its graph ended. The sandbox of a `closed` one had ended, so that
+ * its commits may have been delivered.
+ */
+const lostStatuses: ReadonlySet<string> = new Set(["abandoned", "closed"])
+
 /** How often a run is placed again because its host was full after all. */
 const placementsMax = 1000
 
@@ -126,7 +132,7 @@ const performed = async (run: DurableRun, steps: Steps): Promise<DurableOutcome>
     const report = kept === undefined ? afterDelivery(known, read) : read
     attempts.push(report)
     if (steps.stopped() !== undefined && report.status !== "succeeded") return halted()
-    if (!isHostLost && report.status !== "abandoned") return ended(report, kept, end)
+    if (!isHostLost && !lostStatuses.has(report.status)) return ended(report, kept, end)
     const left = attempt + 1 < run.attemptsMax ? rest(request, report) : undefined
     if (left === undefined) return end("lost", "HostLost", lostMessage(executed, report))
     request = left
@@ -194,7 +200,7 @@ const ended = (
   if (kept !== undefined)
     return end("failed", "NotDelivered", `the commits of the run are kept on its host: ${kept}`)
   if (status === "succeeded") return end("succeeded")
-  if (status === "interrupted" || status === "closed") {
+  if (status === "interrupted") {
     return end("stopped", "Interrupted", "the run was ended on its host, by a cancellation or a shutdown")
   }
   return end("failed", reason ?? "AgentFailed", exitCode === undefined ? undefined : `exit code ${exitCode}`)
@@ -221,8 +227,8 @@ const lostMessage = (executed: HostLost | Ended, { spend, status }: RunReport): 
 }
 
 /**
- * Returns the request of the next attempt, with what is left of the budget. `undefined`: the lost attempt may still
- * run, it may have spent more than is known, or nothing is left.
+ * Returns the request of the next attempt, with what is left of the budget. `undefined`: the lost attempt may still run
+ * or may have delivered its commits, it may have spent more than is known, or nothing is left.
  */
 const rest = (request: RunTask["request"], { spend, status }: RunReport): RunTask["request"] | undefined => {
   if (status !== "abandoned" || !spend.isFinal) return undefined
