@@ -22,16 +22,14 @@ import { serve } from "../harness/LocalServer.ts"
 import * as Pace from "../harness/Pace.ts"
 import * as TemporalDevServer from "../harness/TemporalDevServer.ts"
 
-/** A model whose answers wait until they are released. */
+/** A model whose answers wait until they are released. The keeper also asks for spend rows, which are not counted. */
 const gatedModel = Effect.gen(function* () {
   const model = yield* ScriptedModelApi.acquire({ script: () => ({ say: "In Peru." }) })
   const waiting: Array<() => void> = []
   const runIds: Array<string> = []
   let asked = 0
   const url = yield* serve((incoming, response) => {
-    asked += 1
     const { headers, method, url: path } = incoming
-    runIds.push(/"run_id":"([^"]+)"/u.exec(String(headers["x-litellm-spend-logs-metadata"]))?.[1] ?? "none")
     const pass = () => {
       const outgoing = forward(`${model.url}${path}`, { method, headers }, (answer) => {
         response.writeHead(answer.statusCode ?? 502, answer.headers)
@@ -39,9 +37,12 @@ const gatedModel = Effect.gen(function* () {
       })
       incoming.pipe(outgoing)
     }
-    waiting.push(pass)
     // Its agent may be gone.
     response.on("error", () => undefined)
+    if (method !== "POST") return pass()
+    asked += 1
+    runIds.push(/"run_id":"([^"]+)"/u.exec(String(headers["x-litellm-spend-logs-metadata"]))?.[1] ?? "none")
+    waiting.push(pass)
   })
   return {
     env: { COGNI_LLM_URL: url, COGNI_LLM_KEY: "sk-none", COGNI_LLM_MODEL: "m" },
