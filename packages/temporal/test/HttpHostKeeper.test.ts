@@ -1,4 +1,4 @@
-/** What a worker makes of the answers of a keeper. */
+/** Answers of a keeper, as a worker understands them. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { HttpClient, HttpClientResponse } from "effect/http"

@@ -109,7 +109,7 @@ describe("a durable run", () => {
     assert.deepStrictEqual(late.outcome.attempts, [report({ delivery: "pushed" })])
     const never = await played({ executed: [refused], kept: "it is away" }, { request })
     assert.deepInclude(never.outcome, { status: "failed", reason: "NotDelivered" })
-    // Those of an agent that failed are kept for somebody to look at.
+    // Those of an agent that failed are kept for the operator to look at.
     const failed = await played(
       { executed: [ended({ status: "failed", reason: "AgentFailed", delivery: "failed" })] },
       { request }
@@ -207,6 +207,26 @@ describe("a lost host", () => {
       ]
     )
     assert.deepStrictEqual(tasks[1]?.request.budget, { callsMax: 6, costUsdMax: 0.75, onExhausted: "refuse" })
+  })
+
+  it("did not lose a run that ended there and was delivered, as its record says", async () => {
+    const request = Runs.onRepository
+    const pushed = report({ delivery: "pushed" })
+    const succeeded = await played({ executed: [lost], recorded: [pushed] }, { request, attemptsMax: 2 })
+    assert.deepStrictEqual(succeeded.outcome, {
+      runId: "run-durable",
+      status: "succeeded",
+      attempts: [{ ...pushed, lastEventId: 3 }]
+    })
+    const failed = await played(
+      { executed: [lost], recorded: [report({ status: "failed", reason: "OomKilled" })] },
+      { attemptsMax: 2 }
+    )
+    assert.deepInclude(failed.outcome, { status: "failed", reason: "OomKilled" })
+    // Its commits may still be there.
+    const kept = await played({ executed: [lost], recorded: [report()] }, { request, attemptsMax: 2 })
+    assert.strictEqual(kept.outcome.status, "lost")
+    assert.lengthOf(kept.tasks, 1)
   })
 
   it("also is one whose keeper ended before it told how the task ended", async () => {

@@ -132,7 +132,8 @@ const performed = async (run: DurableRun, steps: Steps): Promise<DurableOutcome>
     const report = kept === undefined ? afterDelivery(known, read) : read
     attempts.push(report)
     if (steps.stopped() !== undefined && report.status !== "succeeded") return halted()
-    if (!isHostLost && !lostStatuses.has(report.status)) return ended(report, kept, end)
+    if (isHostLost ? hasEnded(report, request) : !lostStatuses.has(report.status))
+      return ended(report, kept, end)
     const left = attempt + 1 < run.attemptsMax ? rest(request, report) : undefined
     if (left === undefined) return end("lost", "HostLost", lostMessage(executed, report))
     request = left
@@ -183,6 +184,22 @@ const delivered = async (steps: Steps, placed: Placed, task: RunTask): Promise<s
   steps.progress("delivering")
   return await steps.deliver(placed, task)
 }
+
+/** Statuses of the record of a run that has ended. */
+const endedStatuses: ReadonlySet<string> = new Set(["succeeded", "failed", "interrupted"])
+
+/** Deliveries after which no commits are kept on the host. */
+const deliveredStatuses: ReadonlySet<string | undefined> = new Set([
+  "skipped",
+  "pushed",
+  "unchanged",
+  "patched"
+])
+
+/** Whether a run ended on a host that no worker serves any more: such a host may only be cut off from Temporal. */
+const hasEnded = ({ delivery, status }: RunReport, { repository }: RunTask["request"]): boolean =>
+  endedStatuses.has(status) &&
+  (status !== "succeeded" || repository === undefined || deliveredStatuses.has(delivery))
 
 /** The record of a run whose commits were delivered late still says that they were not. */
 const afterDelivery = (known: RunReport, read: RunReport): RunReport => {
