@@ -19,7 +19,7 @@ export interface Moment {
  */
 export type Watch = (moment: Moment) => Promise<boolean> | undefined
 
-/** What a test waits for. */
+/** A moment that a test waits for. */
 export interface Point {
   readonly name: string
   readonly isAt: (moment: Moment) => boolean
