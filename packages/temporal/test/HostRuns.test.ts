@@ -75,6 +75,7 @@ describe("the steps of a host", () => {
       const ended = yield* Await.play(Fiber.join(following))
       assert.deepStrictEqual(ended, {
         _tag: "Ended",
+        isComplete: true,
         report: {
           runId: task.runId,
           attempt: 0,
@@ -211,6 +212,78 @@ describe("the steps of a host", () => {
     })
   )
 
+  it.effect("report a complete record with the end of a run, and free its place at once", () =>
+    Effect.gen(function* () {
+      const { isStarted, memory, runs, watch } = yield* world
+      const one = { ...task, request: Runs.onRepository }
+      const running = yield* Effect.forkChild(runs.execute(one, watch()))
+      yield* isStarted
+      yield* memory.change(task.runId, { status: "succeeded", delivery: "pushed", isSettled: false })
+      // Its audit is read soon.
+      yield* TestClock.adjust("1 second")
+      assert.isUndefined(running.pollUnsafe())
+      yield* memory.change(task.runId, { isSettled: true, spend: { calls: 1, costUsd: 0.5, isFinal: true } })
+      const ended = yield* Await.play(Fiber.join(running))
+      assert.deepInclude(ended, { _tag: "Ended", isComplete: true })
+      assert.strictEqual(ended._tag === "Ended" && ended.report.spend.costUsd, 0.5)
+      yield* Await.play(runs.drain)
+    })
+  )
+
+  for (const [why, change] of [
+    ["its commits are kept", { status: "succeeded", delivery: "failed" }],
+    ["its commits are not delivered yet", { status: "succeeded" }],
+    ["its audit is not read in time", { status: "succeeded", delivery: "pushed", isSettled: false }],
+    ["its keeper ended during the run", { status: "abandoned" }]
+  ] as const)
+    it.effect(`leave the rest to later steps if ${why}`, () =>
+      Effect.gen(function* () {
+        const { isStarted, memory, runs, watch } = yield* world
+        const one = { ...task, request: Runs.onRepository }
+        const running = yield* Effect.forkChild(runs.execute(one, watch()))
+        yield* isStarted
+        yield* memory.change(task.runId, change)
+        const ended = yield* Await.play(Fiber.join(running))
+        assert.strictEqual(ended._tag, "Ended")
+        assert.notProperty(ended, "isComplete")
+      })
+    )
+
+  it.effect("place a run without asking other hosts only if no run waits for a place", () =>
+    Effect.gen(function* () {
+      const { runs } = yield* world
+      assert.strictEqual(yield* Effect.flip(runs.placeHere(asked)), "NotIdle")
+      yield* runs.waiting(true)
+      assert.strictEqual(yield* Effect.flip(runs.placeHere(asked)), "NotIdle", "the queue may answer")
+      yield* TestClock.adjust("200 millis")
+      assert.deepStrictEqual(yield* runs.placeHere(asked), { host: "host-1" })
+      yield* runs.waiting(false)
+      yield* TestClock.adjust("1 minute")
+      assert.strictEqual(yield* Effect.flip(runs.placeHere(asked)), "NotIdle")
+    })
+  )
+
+  it.effect("ask for runs to place only while there is room", () =>
+    Effect.gen(function* () {
+      const { runs } = yield* world
+      yield* Await.play(runs.room)
+      yield* runs.place(asked)
+      yield* runs.place({ ...asked, runId: "run-other" })
+      const waiting = yield* Effect.forkChild(runs.room)
+      yield* TestClock.adjust("59 seconds")
+      assert.isUndefined(waiting.pollUnsafe())
+      // No run has arrived.
+      yield* TestClock.adjust("2 seconds")
+      yield* Await.play(Fiber.join(waiting))
+      const draining = yield* Effect.forkChild(runs.drain)
+      yield* TestClock.adjust("1 second")
+      const never = yield* Effect.forkChild(runs.room)
+      yield* TestClock.adjust("1 hour")
+      assert.isUndefined(never.pollUnsafe())
+      yield* Fiber.join(draining)
+    })
+  )
+
   it.effect("drain: take no more runs, and wait until the last one has been recorded", () =>
     Effect.gen(function* () {
       const { isStarted, memory, runs, watch } = yield* world
@@ -221,13 +294,14 @@ describe("the steps of a host", () => {
       yield* TestClock.adjust("1 hour")
       assert.strictEqual(yield* Effect.flip(runs.place({ ...asked, runId: "run-other" })), "Draining")
       assert.isUndefined(draining.pollUnsafe())
-      yield* memory.change(task.runId, { status: "succeeded" })
-      yield* TestClock.adjust("2 seconds")
+      yield* memory.change(task.runId, { status: "succeeded", isSettled: false })
+      yield* TestClock.adjust("5 seconds")
       yield* Await.until(
         "the run has ended",
         Effect.sync(() => running.pollUnsafe() !== undefined)
       )
       assert.isUndefined(draining.pollUnsafe(), "its record is missing")
+      yield* memory.change(task.runId, { isSettled: true })
       yield* runs.record({ ...task, host: "host-1" })
       yield* Await.play(Fiber.join(draining))
     })

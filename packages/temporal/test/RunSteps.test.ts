@@ -118,6 +118,22 @@ describe("a durable run", () => {
     assert.deepInclude(failed.outcome, { status: "failed", reason: "AgentFailed" })
   })
 
+  it("delivers and records nothing if its record was complete at its end", async () => {
+    const complete: Executed = { _tag: "Ended", report: report({ delivery: "pushed" }), isComplete: true }
+    const { asked, outcome } = await played({ executed: [complete] }, { request: Runs.onRepository })
+    assert.deepStrictEqual(asked, ["place run-durable", "execute run-durable"])
+    assert.deepInclude(outcome, { status: "succeeded", attempts: [report({ delivery: "pushed" })] })
+    const failed: Executed = {
+      _tag: "Ended",
+      report: report({ status: "failed", reason: "OomKilled" }),
+      isComplete: true
+    }
+    assert.deepInclude((await played({ executed: [failed] })).outcome, {
+      status: "failed",
+      reason: "OomKilled"
+    })
+  })
+
   it("is refused before it is placed if its grant is", async () => {
     const validated = { _tag: "Refused", reason: "GrantExpired", message: "it expired" } as const
     const { asked, outcome } = await played({ validated })

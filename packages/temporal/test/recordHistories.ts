@@ -4,7 +4,7 @@
  * Run it when the workflow was changed on purpose, under a new prefix: histories of released versions stay as they are.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import { Client, Connection } from "@temporalio/client"
+import { Client, Connection, type WorkflowClient } from "@temporalio/client"
 import { historyToJSON } from "@temporalio/common/lib/proto-utils.js"
 import { Effect, Fiber } from "effect"
 import { writeFileSync } from "node:fs"
@@ -16,13 +16,25 @@ import * as HostKeeper from "../src/HostKeeper.ts"
 import * as RunWorker from "../src/RunWorker.ts"
 import * as Runs from "./Runs.ts"
 
-const prefix = process.argv[2] ?? "v1"
+const prefix = process.argv[2] ?? "v2"
+
+/** Time after which a host knows that no run waits. */
+const idleMillis = 500
 
 /** Removes what differs from machine to machine. */
 const anonymous = (history: string): unknown =>
   JSON.parse(history, (key, value: unknown) =>
     key === "stackTrace" ? "" : key === "identity" ? "recorded" : value
   )
+
+/** Whether a run is in the queue of placements. */
+const isWaiting = (workflow: WorkflowClient, runId: string) =>
+  Effect.promise(async () => {
+    const { events } = await workflow.getHandle(runId).fetchHistory()
+    return (events ?? []).some(
+      ({ activityTaskScheduledEventAttributes: scheduled }) => scheduled?.activityType?.name === "place"
+    )
+  })
 
 const record = Effect.gen(function* () {
   const address = yield* TemporalDevServer.acquire
@@ -32,7 +44,7 @@ const record = Effect.gen(function* () {
     ...server,
     host: "host-1",
     keepers: [memory.keeper],
-    capacity: { runsMax: 4, labels: [] }
+    capacity: { runsMax: 1, labels: [] }
   }).pipe(Effect.forkScoped)
   const runs = yield* DurableRuns.make({ ...server, isSearchable: true })
   const started = (runId: string) =>
@@ -43,15 +55,29 @@ const record = Effect.gen(function* () {
   const ends = {
     succeeded: (runId: string) =>
       memory.change(runId, { status: "succeeded", delivery: "pushed", branch: `sandbox/${runId}` }),
+    kept: (runId: string) => memory.change(runId, { status: "succeeded", delivery: "failed" }),
     failed: (runId: string) => memory.change(runId, { status: "failed", reason: "OomKilled", exitCode: 137 }),
     stopped: runs.cancel,
-    lost: (runId: string) => memory.change(runId, { status: "abandoned" })
+    lost: (runId: string) => memory.change(runId, { status: "abandoned" }),
+    waited: (runId: string) => memory.change(runId, { status: "succeeded", delivery: "pushed" })
   }
   const connection = yield* Effect.promise(() => Connection.connect({ address }))
   const { workflow } = new Client({ connection })
   for (const [name, end] of Object.entries(ends)) {
     const runId = `recorded-${name}`
+    // It waits in the queue of placements, because this run has the only place.
+    const before = `recorded-before-${name}`
+    // Only a host without waiting runs places one itself.
+    yield* Effect.sleep(`${idleMillis} millis`)
+    if (name === "waited") {
+      yield* runs.submit(Runs.run(before))
+      yield* started(before)
+    }
     yield* runs.submit(Runs.run(runId, { attemptsMax: 2, request: Runs.onRepository }))
+    if (name === "waited") {
+      yield* Await.until("it waits", isWaiting(workflow, runId))
+      yield* memory.change(before, { status: "succeeded" })
+    }
     yield* started(runId)
     yield* end(runId)
     if (name === "lost") {

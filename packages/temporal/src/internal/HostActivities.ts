@@ -18,6 +18,8 @@ export interface HostActivities {
   readonly validateGrantActivity: (asked: typeof Checking.Encoded) => Promise<Checked>
   /** Answers with the queue of this host, or fails so that another host is asked. */
   readonly place: (asked: typeof Placing.Encoded) => Promise<Placed>
+  /** The same for a local activity: fails if other runs may wait for this host. */
+  readonly placeHere: (asked: typeof Placing.Encoded) => Promise<Placed>
   readonly executeGraphActivity: (task: unknown) => Promise<Executed>
   readonly stopRunActivity: (task: unknown) => Promise<Executed>
   readonly pushBranchActivity: (task: unknown) => Promise<string | undefined>
@@ -28,7 +30,10 @@ export interface HostActivities {
 const beatMillis = 1000
 
 /** Runs an effect of an activity. Rejects if it is interrupted. */
-export type RunEffect = <A>(effect: Effect.Effect<A>, options: { readonly signal: AbortSignal }) => Promise<A>
+export type RunEffect = <A>(
+  effect: Effect.Effect<A>,
+  options?: { readonly signal: AbortSignal }
+) => Promise<A>
 
 export const make = (runs: HostRuns, queue: string, runEffect: RunEffect): HostActivities => {
   /** Throws what Temporal retries, or what it does not. */
@@ -92,14 +97,15 @@ export const make = (runs: HostRuns, queue: string, runEffect: RunEffect): HostA
     }
   }
 
+  const placedBy = (place: HostRuns["place"] | HostRuns["placeHere"]) => (asked: typeof Placing.Encoded) =>
+    decoded(Placing, asked, (placing) =>
+      Effect.map(place(placing), ({ host }): Placed => ({ _tag: "Placed", host, queue }))
+    )
+
   return {
     validateGrantActivity: (asked) => beating(decoded(Checking, asked, runs.validate)),
-    place: (asked) =>
-      beating(
-        decoded(Placing, asked, (placing) =>
-          Effect.map(runs.place(placing), ({ host }): Placed => ({ _tag: "Placed", host, queue }))
-        )
-      ),
+    place: (asked) => beating(placedBy(runs.place)(asked)),
+    placeHere: placedBy(runs.placeHere),
     executeGraphActivity: (task) => watched(task, runs.execute),
     stopRunActivity: (task) => watched(task, runs.stop),
     pushBranchActivity: (task) => beating(decoded(RunTask, task, runs.deliver)),

@@ -3,7 +3,7 @@
  *
  * Holds nothing of a run but its place. A step can be started again at any point, by another process too.
  */
-import { Clock, Duration, Effect, Option, Ref, Schedule, Stream } from "effect"
+import { Clock, Duration, Effect, Option, Ref, Schedule, Stream, SubscriptionRef } from "effect"
 import type { RunReport } from "../DurableRun.ts"
 import { isOver, type Keeper, type KeeperError, type KeeperRun } from "../HostKeeper.ts"
 import * as Placement from "./Placement.ts"
@@ -32,11 +32,22 @@ export interface Watch {
   readonly cancelled: Effect.Effect<void>
 }
 
+/** Time without an answer after which the queue of placements counts as empty, in milliseconds. */
+const idleMillisMin = 200
+
 /** How long a keeper that is full gets no runs, if it does not say. */
 const fullSecondsDefault = 5
 
 /** How often a delivery that is under way is asked about. */
 const deliveryPollSeconds = 2
+
+/** First time between two questions about a run that has just ended. It doubles, until it is half a second. */
+const soonMillis = 20
+
+const soon = Schedule.min([Schedule.exponential(`${soonMillis} millis`), Schedule.spaced("500 millis")])
+
+/** Time in which the step that followed a run waits for its complete record, so that no other step has to. */
+const completeSecondsMax = 2
 
 /** Time for the keeper to read the audit of a run that has ended. */
 const settledSecondsMax = 60
@@ -44,7 +55,9 @@ const settledSecondsMax = 60
 const refused = (reason: string, message: string): Refused => ({ _tag: "Refused", reason, message })
 
 export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: HostOptions) {
-  const places = yield* Ref.make(Placement.empty)
+  const places = yield* SubscriptionRef.make(Placement.empty)
+  /** Time since which the queue of placements has had nothing for this host, in milliseconds. */
+  const idleSince = yield* Ref.make<number | undefined>(undefined)
 
   const keeperOf = (grantId: string) =>
     Option.fromUndefinedOr(keepers.get(grantId)).pipe(
@@ -75,7 +88,7 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
 
   const place = Effect.fnUntraced(function* (asked: Placement.Asked) {
     const now = yield* Clock.currentTimeMillis
-    const misfit = yield* Ref.modify(places, (before) => {
+    const misfit = yield* SubscriptionRef.modify(places, (before) => {
       const found = Placement.misfit(capacity, before, asked, now)
       return [found, found === undefined ? Placement.reserve(before, asked, now) : before]
     })
@@ -86,17 +99,17 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
   /** Closes this host for a while, because its keeper is full. */
   const closeFor = (seconds: number) =>
     Effect.flatMap(Clock.currentTimeMillis, (now) =>
-      Ref.update(places, (before) => Placement.close(before, now + seconds * 1000))
+      SubscriptionRef.update(places, (before) => Placement.close(before, now + seconds * 1000))
     )
 
   /** Holds a place during a step. Afterwards, it is kept for the next step if there is one. */
   const placed = <A, E>(task: RunTask, use: Effect.Effect<A, E>, isFollowed: (result: A) => boolean) =>
     Effect.acquireUseRelease(
-      Ref.update(places, (before) => Placement.begin(before, task.runId, task.needs)),
+      SubscriptionRef.update(places, (before) => Placement.begin(before, task.runId, task.needs)),
       () => use,
       (_, exit) =>
         Effect.flatMap(Clock.currentTimeMillis, (now) =>
-          Ref.update(places, (before) =>
+          SubscriptionRef.update(places, (before) =>
             exit._tag === "Success" && isFollowed(exit.value)
               ? Placement.linger(before, task.runId, now)
               : Placement.leave(before, task.runId)
@@ -111,12 +124,32 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
       if (started._tag === "HostFull") yield* closeFor(started.retrySeconds)
       return started._tag === "Begun" ? yield* followed(keeper, name, task, watch) : started
     },
-    (effect, task, watch) => placed(task, beating(effect, watch), ({ _tag }) => _tag === "Ended")
+    (effect, task, watch) =>
+      placed(task, beating(effect, watch), (end) => end._tag === "Ended" && end.isComplete !== true)
   )
 
   return {
     validate,
     place,
+    /** Places a run without asking other hosts. Fails with `NotIdle` if other runs may wait for a place. */
+    placeHere: Effect.fnUntraced(function* (asked: Placement.Asked) {
+      const since = yield* Ref.get(idleSince)
+      const now = yield* Clock.currentTimeMillis
+      if (since === undefined || now - since < idleMillisMin) return yield* Effect.fail("NotIdle" as const)
+      return yield* place(asked)
+    }),
+    /** Returns when a run may be placed here, so that no placement is taken that would only be given back. */
+    room: Effect.flatMap(Clock.currentTimeMillis, (now) =>
+      SubscriptionRef.changes(places).pipe(
+        Stream.filter((its) => Placement.hasRoom(capacity, its, now)),
+        Stream.runHead,
+        // A reservation also ends by time.
+        Effect.timeoutOption("1 second")
+      )
+    ).pipe(Effect.repeat({ until: Option.isSome }), Effect.asVoid),
+    /** Notes whether the queue of placements was asked and has not answered yet. */
+    waiting: (isWaiting: boolean) =>
+      Effect.flatMap(Clock.currentTimeMillis, (now) => Ref.set(idleSince, isWaiting ? now : undefined)),
     execute,
     /** Stops a run that an earlier step may have started, and waits for its end. */
     stop: Effect.fnUntraced(
@@ -150,14 +183,14 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
     record: Effect.fnUntraced(function* ({ attempt, grantId, host, runId }: RunTask & { host: string }) {
       const keeper = yield* keeperOf(grantId)
       const run = yield* settled(keeper, runId)
-      yield* Ref.update(places, (before) => Placement.leave(before, runId))
+      yield* SubscriptionRef.update(places, (before) => Placement.leave(before, runId))
       return run && reportOf(run, { attempt, host, lastEventId: 0 })
     }),
     /** Takes no more runs. Returns when none is left. */
     drain: Effect.gen(function* () {
-      yield* Ref.update(places, Placement.drain)
+      yield* SubscriptionRef.update(places, Placement.drain)
       yield* Effect.flatMap(Clock.currentTimeMillis, (now) =>
-        Effect.map(Ref.get(places), (left) => Placement.count(left, now))
+        Effect.map(SubscriptionRef.get(places), (left) => Placement.count(left, now))
       ).pipe(Effect.repeat({ schedule: Schedule.spaced("1 second"), while: (left) => left > 0 }))
     })
   }
@@ -236,10 +269,7 @@ const followed = Effect.fnUntraced(function* (
     // A run whose events are elsewhere, or cannot be read, still has a record.
     Effect.catch((error) => Effect.logDebug(`events of ${task.runId}: ${error.message}`)),
     Effect.andThen(patiently(keeper.describe(task.runId), task)),
-    Effect.repeat({
-      schedule: Schedule.spaced("500 millis"),
-      until: (run) => run === undefined || isOver(run)
-    })
+    Effect.repeat({ schedule: soon, until: (run) => run === undefined || isOver(run) })
   )
   return yield* Effect.gen(function* () {
     yield* Effect.forkScoped(cancelling)
@@ -253,17 +283,42 @@ const followed = Effect.fnUntraced(function* (
         `run ${task.runId} ended before it had a record. See the log of its host`
       )
     const facts = { attempt: task.attempt, host, lastEventId: lastId }
-    return { _tag: "Ended", report: reportOf(run, facts) } satisfies Ended
+    const complete = yield* completed(keeper, run, task)
+    return complete === undefined
+      ? ({ _tag: "Ended", report: reportOf(run, facts) } satisfies Ended)
+      : ({ _tag: "Ended", report: reportOf(complete, facts), isComplete: true } satisfies Ended)
   }).pipe(Effect.scoped)
 })
+
+/** Whether nothing of a run that has ended is left to do: its audit was read, and none of its commits are kept. */
+const isComplete = ({ delivery, isSettled, status }: KeeperRun, { request }: RunTask): boolean => {
+  const isLost = status === "abandoned" || status === "closed"
+  const hasCommits = status === "succeeded" || delivery !== undefined
+  const isDelivered = delivery !== undefined && !isKept(delivery)
+  return isSettled && !isLost && (request.repository === undefined || !hasCommits || isDelivered)
+}
+
+/** Returns the complete record of a run that has ended, or `undefined` if later steps have to wait for it. */
+const completed = (keeper: Keeper, run: KeeperRun, task: RunTask) => {
+  if (isComplete(run, task)) return Effect.succeed(run)
+  // Only its audit may be read any moment.
+  if (!isComplete({ ...run, isSettled: true }, task)) return Effect.succeed(undefined)
+  return keeper.describe(task.runId).pipe(
+    Effect.repeat({
+      schedule: Schedule.upTo(soon, { duration: Duration.seconds(completeSecondsMax) }),
+      until: (found) => found === undefined || isComplete(found, task)
+    }),
+    Effect.andThen(keeper.describe(task.runId)),
+    Effect.map((found) => (found !== undefined && isComplete(found, task) ? found : undefined)),
+    Effect.orElseSucceed(() => undefined)
+  )
+}
 
 /** Returns a run that has ended and whose audit was read, or what is known of it when the time is over. */
 const settled = (keeper: Keeper, runId: string) =>
   keeper.describe(runId).pipe(
     Effect.repeat({
-      schedule: Schedule.spaced("1 second").pipe(
-        Schedule.upTo({ duration: Duration.seconds(settledSecondsMax) })
-      ),
+      schedule: Schedule.upTo(soon, { duration: Duration.seconds(settledSecondsMax) }),
       until: (run) => run === undefined || (isOver(run) && run.isSettled)
     }),
     Effect.andThen(keeper.describe(runId))

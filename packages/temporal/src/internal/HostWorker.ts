@@ -1,8 +1,8 @@
 /**
  * The worker of a host over Temporal's SDK. Loaded only when it is used, because the SDK may not be installed.
  *
- * It polls two queues. On the shared one it validates grants, places runs and executes workflows. On the queue of its
- * host it starts and follows runs. It holds nothing of a run, so it can be killed at any point.
+ * It polls three queues. On the shared one it executes workflows, with the steps that need no certain host. On the queue of
+ * placements it takes runs while it has room. On the queue of its host it starts and follows runs. It holds nothing of a run, so it can be killed at any point.
  */
 import { DefaultLogger, NativeConnection, Runtime, Worker } from "@temporalio/worker"
 import { Deferred, Effect, FiberSet, Schedule, type Scope } from "effect"
@@ -12,6 +12,8 @@ import type { Keeper, KeeperError } from "../HostKeeper.ts"
 import * as HostActivities from "./HostActivities.ts"
 import * as HostRuns from "./HostRuns.ts"
 import type { HostCapacity } from "./Placement.ts"
+import * as PlacementSlots from "./PlacementSlots.ts"
+import { hostQueue, placementQueue } from "./Queues.ts"
 import { TemporalFailed, type TemporalServer } from "../TemporalServer.ts"
 
 export interface HostWorkerOptions extends TemporalServer {
@@ -82,7 +84,8 @@ export const serve = Effect.fnUntraced(function* (
       taskQueue: queue,
       activities,
       // A run that was placed must not wait for a place here. Its delivery and its record take one too.
-      maxConcurrentActivityTaskExecutions: capacity.runsMax * 2 + 10
+      maxConcurrentActivityTaskExecutions: capacity.runsMax * 2 + 10,
+      maxConcurrentActivityTaskPolls: pollsMax
     })
   )
   const shared = yield* worker(() =>
@@ -91,24 +94,44 @@ export const serve = Effect.fnUntraced(function* (
       taskQueue,
       activities,
       workflowsPath: workflows,
-      maxConcurrentActivityTaskExecutions: 20
+      maxConcurrentActivityTaskExecutions: 20,
+      maxConcurrentActivityTaskPolls: pollsMax,
+      maxConcurrentWorkflowTaskPolls: pollsMax
+    })
+  )
+  const placing = yield* worker(() =>
+    Worker.create({
+      ...common,
+      taskQueue: placementQueue(taskQueue),
+      activities,
+      maxConcurrentActivityTaskPolls: 1,
+      tuner: {
+        activityTaskSlotSupplier: PlacementSlots.make(runs, run),
+        workflowTaskSlotSupplier: unused,
+        localActivityTaskSlotSupplier: unused,
+        nexusTaskSlotSupplier: unused
+      }
     })
   )
   yield* ready
   // Until then, it executes the workflows of its runs, and refuses placements.
   const draining = drain.pipe(
+    Effect.andThen(placing.shutdown),
     Effect.andThen(runs.drain),
     Effect.andThen(shared.shutdown),
     Effect.andThen(own.shutdown)
   )
   yield* Effect.raceFirst(
-    Effect.all([own.ended, shared.ended], { concurrency: 2, discard: true }),
+    Effect.all([own.ended, shared.ended, placing.ended], { concurrency: "unbounded", discard: true }),
     Effect.andThen(draining, Effect.never)
   )
 }, Effect.scoped)
 
-/** Name of the queue of one host. */
-const hostQueue = (taskQueue: string, host: string): string => `${taskQueue}-host-${host}`
+/** Open questions for tasks of one kind. The server keeps each of them for a minute, for all hosts. */
+const pollsMax = 2
+
+/** Tasks of a kind that a queue does not have. */
+const unused = { type: "fixed-size", numSlots: 2 } as const
 
 /** The module of the workflow, which Temporal bundles. Its extension differs in the published package. */
 const workflows = fileURLToPath(

@@ -82,6 +82,10 @@ export const misfit = (
   return isFull ? "Full" : undefined
 }
 
+/** Returns whether a run without needs fits on a host now. */
+export const hasRoom = ({ runsMax }: HostCapacity, places: Places, now: number): boolean =>
+  !places.isDraining && now >= places.closedUntil && count(places, now) < runsMax
+
 /** Reserves a place. A run that has one already keeps it. */
 export const reserve = (places: Places, { needs, runId }: Asked, now: number): Places => {
   const runs = new Map(current(places, now))

@@ -5,6 +5,8 @@
  *                   ▲         │ the host is full, or is lost with a known cost
  *                   └─────────┘
  *
+ * A run whose record was complete when it ended has nothing to deliver and to record.
+ *
  * Runs inside a workflow, so it must decide the same for the same results of its steps: no clock, no randomness. It
  * imports only types.
  */
@@ -51,6 +53,8 @@ export interface HostLost {
 export interface Ended {
   readonly _tag: "Ended"
   readonly report: RunReport
+  /** The report is the complete record, and no commits are kept. Absent if a worker of an earlier version executed. */
+  readonly isComplete?: boolean
 }
 
 export type Executed = Refused | Stopped | HostFull | HostLost | Ended
@@ -125,9 +129,10 @@ const performed = async (run: DurableRun, steps: Steps): Promise<DurableOutcome>
     if (executed._tag === "Refused") return end("refused", executed.reason, executed.message)
     if (executed._tag === "Stopped") return halted()
     const isHostLost = executed._tag === "HostLost"
-    const kept = isDeliverable(executed) ? await delivered(steps, placed, task) : undefined
+    const isComplete = executed._tag === "Ended" && executed.isComplete === true
+    const kept = !isComplete && isDeliverable(executed) ? await delivered(steps, placed, task) : undefined
     const known = reportOf(executed, placed, task)
-    const recorded = await steps.record(placed, task, isHostLost)
+    const recorded = isComplete ? known : await steps.record(placed, task, isHostLost)
     const read = recorded === undefined ? known : { ...recorded, lastEventId: known.lastEventId }
     const report = kept === undefined ? afterDelivery(known, read) : read
     attempts.push(report)

@@ -10,14 +10,19 @@ import {
   ApplicationFailure,
   CancellationScope,
   isCancellation,
+  patched,
   proxyActivities,
+  proxyLocalActivities,
   sleep,
+  TemporalFailure,
   TimeoutFailure,
-  upsertSearchAttributes
+  upsertSearchAttributes,
+  workflowInfo
 } from "@temporalio/workflow"
 import { defineSearchAttributeKey } from "@temporalio/common"
 import type { DurableOutcome, DurableRun, RunReport } from "../DurableRun.ts"
 import type { HostActivities } from "./HostActivities.ts"
+import { placementQueue } from "./Queues.ts"
 import {
   type Checked,
   type Executed,
@@ -39,6 +44,12 @@ export interface WorkflowInput {
 
 /** Interval in which an activity tells that its worker lives. */
 const heartbeatTimeout = "10 seconds"
+
+/** Runs from before do each step as an activity of its own, and report each change of their status at once. */
+const hereFirstPatch = "here-first"
+
+/** Time for a step on the host that executes the workflow. */
+const hereSecondsMax = 5
 
 /** Time that a stopped run may take to end on its host. */
 const stopSecondsMax = 300
@@ -73,10 +84,9 @@ export async function sandboxAgentRun({ isSearchable, run }: WorkflowInput): Pro
         () => stopNow("WallClockExceeded"),
         () => undefined
       )
-    const ended = await perform(
-      run,
-      stepsOf(run, isSearchable, stoppable, () => stop)
-    )
+    const { told, ...steps } = stepsOf(run, isSearchable, stoppable, () => stop)
+    const ended = await perform(run, steps)
+    told()
     clock.cancel()
     await timer
     return ended
@@ -94,9 +104,15 @@ const stepsOf = (
   isSearchable: boolean,
   stoppable: CancellationScope,
   stopped: () => Stop | undefined
-): Steps => {
+): Steps & { readonly told: () => void } => {
   const { grantId, needs, placementSecondsMax, request } = run
   const { graphId } = request
+  const isHereFirst = patched(hereFirstPatch)
+  /** Activities that are done by this worker, without a way over the server. */
+  const here = proxyLocalActivities<HostActivities>({
+    scheduleToCloseTimeout: `${hereSecondsMax} seconds`,
+    retry: { maximumAttempts: 1 }
+  })
   const brief = proxyActivities<HostActivities>({
     startToCloseTimeout: "2 minutes",
     scheduleToCloseTimeout: "10 minutes",
@@ -104,6 +120,7 @@ const stepsOf = (
     retry: { ...patient, maximumAttempts: 20 }
   })
   const placing = proxyActivities<HostActivities>({
+    ...(isHereFirst ? { taskQueue: placementQueue(workflowInfo().taskQueue) } : {}),
     startToCloseTimeout: "30 seconds",
     scheduleToCloseTimeout: `${placementSecondsMax} seconds`,
     heartbeatTimeout,
@@ -125,21 +142,47 @@ const stepsOf = (
       cancellationType: ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
       retry: { ...patient, maximumInterval: "5 seconds" }
     })
-  /** Sets search attributes, if the namespace has them. */
-  const tell = (attributes: Readonly<Record<string, string>>) => {
-    if (!isSearchable) return
+  let untold: Readonly<Record<string, string>> = {}
+  /** Sets the search attributes that changed, if the namespace has them. */
+  const told = () => {
+    const changed = Object.entries(untold)
+    untold = {}
+    if (!isSearchable || changed.length === 0) return
     upsertSearchAttributes(
-      Object.entries(attributes).map(([name, value]) => ({
-        key: defineSearchAttributeKey(name, "KEYWORD"),
-        value
-      }))
+      changed.map(([name, value]) => ({ key: defineSearchAttributeKey(name, "KEYWORD"), value }))
     )
+  }
+  /** Notes search attributes. They are set before a step that may take long. */
+  const tell = (attributes: Readonly<Record<string, string>>) => {
+    untold = { ...untold, ...attributes }
+    if (!isHereFirst) told()
+  }
+  /** Does a step by an activity of a queue. */
+  const away = <A>(step: () => Promise<A>): Promise<A> => {
+    told()
+    return step()
+  }
+  /** Does a step here, or by an activity of a queue if that fails here. */
+  const hereFirst = async <A>(local: () => Promise<A>, step: () => Promise<A>): Promise<A> => {
+    if (!isHereFirst) return await step()
+    try {
+      return await local()
+    } catch (error) {
+      // A local activity fails with its own failure, or with one that wraps it.
+      if (!(error instanceof TemporalFailure) || isCancellation(error)) throw error
+      return await away(step)
+    }
   }
   return {
     stopped,
     validate: async () => {
       const checked = await givenUp<Checked>(
-        stoppable.run(() => brief.validateGrantActivity({ grantId, graphId })),
+        stoppable.run(() =>
+          hereFirst(
+            () => here.validateGrantActivity({ grantId, graphId }),
+            () => brief.validateGrantActivity({ grantId, graphId })
+          )
+        ),
         (error) => ({
           _tag: "Refused",
           reason: "GrantUnchecked",
@@ -149,25 +192,38 @@ const stepsOf = (
       if (checked._tag === "Valid") tell({ CogniAccount: checked.billingAccountId })
       return checked
     },
-    place: (id) =>
-      givenUp<Placed | Refused>(
-        stoppable.run(() => placing.place({ runId: id, grantId, graphId, needs })),
+    place: (id) => {
+      const asked = { runId: id, grantId, graphId, needs }
+      return givenUp<Placed | Refused>(
+        stoppable.run(() =>
+          hereFirst(
+            () => here.placeHere(asked),
+            () => placing.place(asked)
+          )
+        ),
         (error) => ({
           _tag: "Refused",
           reason: "NoRoom",
           message: `no host had room in ${placementSecondsMax} seconds: ${causeOf(error)}`
         })
-      ),
+      )
+    },
     execute: (placed, task) =>
       executed(
-        stoppable.run(() => on(placed, run.wallSecondsMax + stopSecondsMax).executeGraphActivity(task))
+        stoppable.run(() =>
+          away(() => on(placed, run.wallSecondsMax + stopSecondsMax).executeGraphActivity(task))
+        )
       ),
-    stop: (placed, task) => executed(on(placed, stopSecondsMax).stopRunActivity(task)),
+    stop: (placed, task) => executed(away(() => on(placed, stopSecondsMax).stopRunActivity(task))),
     deliver: (placed, task) =>
-      given<string | undefined>(on(placed, deliverySecondsMax).pushBranchActivity(task), causeOf),
+      given<string | undefined>(
+        away(() => on(placed, deliverySecondsMax).pushBranchActivity(task)),
+        causeOf
+      ),
     record: (placed, task, isHostLost) =>
-      recorded(isHostLost ? elsewhere : on(placed, recordSecondsMax), placed, task),
-    progress: (status) => tell({ CogniStatus: status })
+      away(() => recorded(isHostLost ? elsewhere : on(placed, recordSecondsMax), placed, task)),
+    progress: (status) => tell({ CogniStatus: status }),
+    told
   }
 }
 
