@@ -219,8 +219,12 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "@temporalio/workflow",
       "effect"
     ],
-    // The cores and the memory that a host offers.
-    world: { "internal/HostWorker.ts": ["node:os"] }
+    world: {
+      // The cores and the memory that a host offers.
+      "internal/HostWorker.ts": ["node:os"],
+      // The version of the SDK.
+      "internal/WorkflowCode.ts": ["node:module"]
+    }
   },
   react: {
     libraries: ["@tanstack/react-query", "effect", "react"],

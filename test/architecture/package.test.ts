@@ -5,7 +5,16 @@
  * Needs no Docker. Dependencies come from the configured registry, or from the client's cache.
  */
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { existsSync, globSync, mkdtempSync, readFileSync, realpathSync, writeFileSync } from "node:fs"
+import {
+  existsSync,
+  globSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  writeFileSync
+} from "node:fs"
+import { createRequire } from "node:module"
 import { join } from "node:path"
 import { expect } from "vitest"
 import * as BundledApp from "../harness/BundledApp.ts"
@@ -346,6 +355,27 @@ describe("packages", () => {
     assert.strictEqual(await run(packed.project, node, "app.ts"), BundledApp.answer)
     const help = await run(packed.project, node, installed("cli", "dist/bin.js"), "--help")
     assert.include(help, "demo")
+  })
+
+  it("contain the workflow of durable runs, which replays recorded histories without a bundler", async () => {
+    const { built } = (await import(installed("temporal", "dist/internal/WorkflowText.js"))) as {
+      readonly built: { readonly sdkVersion: string; readonly code: string } | undefined
+    }
+    const require = createRequire(join(SourceTree.root, "packages/temporal/package.json"))
+    assert.strictEqual(built?.sdkVersion, require("@temporalio/worker/package.json").version)
+    assert.notInclude(built?.code, SourceTree.root)
+    const { Runtime, Worker } = require("@temporalio/worker")
+    const quiet = { trace() {}, debug() {}, info() {}, warn() {}, error() {}, log() {} }
+    Runtime.install({ logger: quiet, telemetryOptions: { logging: { filter: "OFF" } } })
+    const directory = join(SourceTree.root, "packages/temporal/test/histories")
+    const histories = readdirSync(directory).map((workflowId) => ({
+      workflowId,
+      history: JSON.parse(readFileSync(join(directory, workflowId), "utf8"))
+    }))
+    const failed: Array<string> = []
+    for await (const { error, workflowId } of Worker.runReplayHistories({ workflowBundle: built }, histories))
+      if (error !== undefined) failed.push(`${workflowId}: ${error.message}`)
+    assert.deepStrictEqual(failed, [])
   })
 
   it("load every exported module, and refuse others", async () => {

@@ -1,19 +1,20 @@
 /**
  * The worker of a host over Temporal's SDK. Loaded only when it is used, because the SDK may not be installed.
  *
- * It polls three queues. On the shared one it executes workflows, with the steps that need no certain host. On the queue of
- * placements it takes runs while it has room. On the queue of its host it starts and follows runs. It holds nothing of a run, so it can be killed at any point.
+ * It polls three queues. On the shared one it executes workflows, with the steps that need no certain host. On the
+ * queue of placements it takes runs while it has room. On the queue of its host it starts and follows runs. It holds
+ * nothing of a run, so it can be killed at any point.
  */
 import { DefaultLogger, NativeConnection, Runtime, Worker } from "@temporalio/worker"
 import { Deferred, Effect, FiberSet, Schedule, type Scope } from "effect"
 import { availableParallelism, totalmem } from "node:os"
-import { fileURLToPath } from "node:url"
 import type { Keeper, KeeperError } from "../HostKeeper.ts"
 import * as HostActivities from "./HostActivities.ts"
 import * as HostRuns from "./HostRuns.ts"
 import type { HostCapacity } from "./Placement.ts"
 import * as PlacementSlots from "./PlacementSlots.ts"
 import { hostQueue, placementQueue } from "./Queues.ts"
+import * as WorkflowCode from "./WorkflowCode.ts"
 import { TemporalFailed, type TemporalServer } from "../TemporalServer.ts"
 
 export interface HostWorkerOptions extends TemporalServer {
@@ -88,12 +89,13 @@ export const serve = Effect.fnUntraced(function* (
       maxConcurrentActivityTaskPolls: pollsMax
     })
   )
+  const workflowBundle = yield* attempt("load its workflow", WorkflowCode.load)
   const shared = yield* worker(() =>
     Worker.create({
       ...common,
       taskQueue,
       activities,
-      workflowsPath: workflows,
+      workflowBundle,
       maxConcurrentActivityTaskExecutions: 20,
       maxConcurrentActivityTaskPolls: pollsMax,
       maxConcurrentWorkflowTaskPolls: pollsMax
@@ -132,11 +134,6 @@ const pollsMax = 2
 
 /** Tasks of a kind that a queue does not have. */
 const unused = { type: "fixed-size", numSlots: 2 } as const
-
-/** The module of the workflow, which Temporal bundles. Its extension differs in the published package. */
-const workflows = fileURLToPath(
-  new URL(`./SandboxAgentRun${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url)
-)
 
 /** Keepers with the grants for which they act. */
 const known = (keepers: ReadonlyArray<Keeper>) =>
