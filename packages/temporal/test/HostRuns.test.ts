@@ -111,6 +111,30 @@ describe("the steps of a host", () => {
     })
   )
 
+  it.effect("stop a run that another step is just starting", () =>
+    Effect.gen(function* () {
+      const { memory, watch } = yield* world
+      const gate = yield* Deferred.make<void>()
+      const start = (one: HostKeeper.StartedTask) =>
+        Effect.andThen(Deferred.await(gate), memory.keeper.start(one))
+      const runs = yield* HostRuns.make({
+        name: "host-1",
+        capacity: { runsMax: 1, cores: 1, memoryBytes: 1, labels: [], graphIds: [], grantIds: [] },
+        keepers: new Map([[Runs.grant.id, { ...memory.keeper, start }]])
+      })
+      const running = yield* Effect.forkChild(runs.execute(task, watch()))
+      yield* TestClock.adjust("1 second")
+      const stopping = yield* Effect.forkChild(runs.stop(task, watch()))
+      yield* TestClock.adjust("1 second")
+      assert.isUndefined(stopping.pollUnsafe())
+      yield* Deferred.succeed(gate, undefined)
+      for (const step of [running, stopping]) {
+        const ended = yield* Await.play(Fiber.join(step))
+        assert.strictEqual(ended._tag === "Ended" && ended.report.status, "interrupted")
+      }
+    })
+  )
+
   it.effect("wait for a keeper that does not answer, until it counts as lost", () =>
     Effect.gen(function* () {
       const { memory, runs, watch } = yield* world

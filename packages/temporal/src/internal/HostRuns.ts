@@ -128,6 +128,13 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
       placed(task, beating(effect, watch), (end) => end._tag === "Ended" && end.isComplete !== true)
   )
 
+  /** Whether a step of this worker starts or follows a run. */
+  const isExecuting = ({ runId }: RunTask) =>
+    Effect.map(SubscriptionRef.get(places), ({ runs }) => {
+      const its = runs.get(runId)
+      return its !== undefined && its.expiresAt === undefined
+    })
+
   return {
     validate,
     place,
@@ -155,7 +162,15 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
     stop: Effect.fnUntraced(
       function* (task: RunTask, watch: Watch): Effect.fn.Return<Executed, "NoSuchGrant"> {
         const keeper = yield* keeperOf(task.grantId)
-        const found = yield* Effect.result(patiently(keeper.describe(task.runId), task))
+        const found = yield* keeper.describe(task.runId).pipe(
+          (describing) => patiently(describing, task),
+          // A run that is being started is not known yet.
+          Effect.repeat({
+            schedule: soon,
+            while: (run) => Effect.map(isExecuting(task), (isHere) => isHere && run === undefined)
+          }),
+          Effect.result
+        )
         if (found._tag === "Failure") return lost(found.failure, watch.lastEventId)
         if (found.success === undefined) return { _tag: "Stopped" }
         return yield* followed(keeper, name, task, { ...watch, cancelled: Effect.void })

@@ -36,8 +36,11 @@ export interface HostWorkerOptions extends TemporalServer {
 /** Time that the keepers may take to start. */
 const keeperSecondsMax = 60
 
-/** A heartbeat that is due is sent at once, because its answer says whether a run was cancelled. */
-const heartbeatMillis = 1000
+/**
+ * Shortest time between two heartbeats of a run. Each is a write to the database of the server, so that they limit the
+ * number of runs that it can have. A worker counts as gone after ten seconds.
+ */
+const heartbeatMillis = 4000
 
 /** Polls until it is drained or interrupted. */
 export const serve = Effect.fnUntraced(function* (

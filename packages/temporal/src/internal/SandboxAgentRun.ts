@@ -208,12 +208,19 @@ const stepsOf = (
         })
       )
     },
-    execute: (placed, task) =>
-      executed(
+    execute: async (placed, task) => {
+      let isRunning = true
+      const stopNow = () => on(placed, stopSecondsMax).stopRunActivity(task)
+      // A heartbeat would tell it too, but seconds later.
+      stoppable.cancelRequested.catch(() => (isHereFirst && isRunning ? executed(stopNow()) : undefined))
+      const end = await executed(
         stoppable.run(() =>
           away(() => on(placed, run.wallSecondsMax + stopSecondsMax).executeGraphActivity(task))
         )
-      ),
+      )
+      isRunning = false
+      return end
+    },
     stop: (placed, task) => executed(away(() => on(placed, stopSecondsMax).stopRunActivity(task))),
     deliver: (placed, task) =>
       given<string | undefined>(
