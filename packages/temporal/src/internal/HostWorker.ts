@@ -89,7 +89,7 @@ export const serve = Effect.fnUntraced(function* (
       activities,
       // A run that was placed must not wait for a place here. Its delivery and its record take one too.
       maxConcurrentActivityTaskExecutions: capacity.runsMax * 2 + 10,
-      maxConcurrentActivityTaskPolls: pollsMax
+      maxConcurrentActivityTaskPolls: activityPollsMax
     })
   )
   const workflowBundle = yield* attempt("load its workflow", WorkflowCode.load)
@@ -100,8 +100,8 @@ export const serve = Effect.fnUntraced(function* (
       activities,
       workflowBundle,
       maxConcurrentActivityTaskExecutions: 20,
-      maxConcurrentActivityTaskPolls: pollsMax,
-      maxConcurrentWorkflowTaskPolls: pollsMax
+      maxConcurrentActivityTaskPolls: activityPollsMax,
+      maxConcurrentWorkflowTaskPolls: workflowPollsMax
     })
   )
   const placing = yield* worker(() =>
@@ -109,7 +109,7 @@ export const serve = Effect.fnUntraced(function* (
       ...common,
       taskQueue: placementQueue(taskQueue),
       activities,
-      maxConcurrentActivityTaskPolls: 1,
+      maxConcurrentActivityTaskPolls: activityPollsMax,
       tuner: {
         activityTaskSlotSupplier: PlacementSlots.make(runs, run),
         workflowTaskSlotSupplier: unused,
@@ -132,8 +132,11 @@ export const serve = Effect.fnUntraced(function* (
   )
 }, Effect.scoped)
 
-/** Open questions for tasks of one kind. The server keeps each of them for a minute, for all hosts. */
-const pollsMax = 2
+/** Open questions for tasks of one kind. The server keeps each of them for a minute, of all hosts. */
+const activityPollsMax = 1
+
+/** One for new workflows, and one for those of which this worker has the state. */
+const workflowPollsMax = 2
 
 /** Tasks of a kind that a queue does not have. */
 const unused = { type: "fixed-size", numSlots: 2 } as const
