@@ -361,6 +361,7 @@ describe("form", () => {
 
 /** Test files about the behaviour of several modules together. */
 const behaviours: ReadonlySet<string> = new Set([
+  "packages/temporal/test/DurableFleet.test.ts",
   "packages/temporal/test/Replay.test.ts",
   "packages/cli/test/DurableCommands.test.ts",
   "packages/proxy/test/CogniTool.test.ts",
