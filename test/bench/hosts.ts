@@ -1,6 +1,6 @@
 /**
- * `./dev bench hosts`: durable runs over three hosts, each with an engine of its own, while one is drained, one is killed
- * and one is cut off from the Temporal server.
+ * `./dev bench hosts`: durable runs over three hosts, each with an engine of its own, while one is drained, one is
+ * killed and one is cut off from the Temporal server.
  *
  *     --runs N        runs (default 200)
  *     --at-once N     concurrent runs of each host (default 4)

@@ -100,8 +100,9 @@ const unreachable = (error: HttpClientError.HttpClientError | { readonly message
   new KeeperUnreachable({ detail: error.message })
 
 /**
- * Returns how the graph of a run ended. A record can be over before that: its server then still delivers the commits. The
- * record of a sandbox that was open, such as that of a task, never tells. It stays `closed` if its server ended first.
+ * Returns how the graph of a run ended. A record can be over before that: its server then still delivers the commits.
+ * The record of a sandbox that was open, such as that of a task, never tells. It stays `closed` if its server ended
+ * first.
  */
 const statusOf = ({ error, events, isUnderWay, status }: typeof View.Type): string => {
   if (isUnderWay === true) return isOver({ status }) ? "running" : status

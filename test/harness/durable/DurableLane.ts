@@ -1,6 +1,6 @@
 /**
- * One host as Temporal sees it, with a queue of its own, so that it has one run at a time. Its worker can be stopped at a
- * moment of that run, killed there, and started again.
+ * One host as Temporal sees it, with a queue of its own, so that it has one run at a time. Its worker can be stopped at
+ * a moment of that run, killed there, and started again.
  */
 import type { DurableRun } from "@cogni/sandbox-temporal/DurableRun"
 import * as DurableRuns from "@cogni/sandbox-temporal/DurableRuns"

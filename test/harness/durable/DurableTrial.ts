@@ -1,6 +1,6 @@
 /**
- * Many durable runs over three hosts. In the middle, one host is drained, a worker is killed, a whole host is killed, and
- * one is cut off from the Temporal server. Each run must end once, be paid once, and be delivered once.
+ * Many durable runs over three hosts. In the middle, one host is drained, a worker is killed, a whole host is killed,
+ * and one is cut off from the Temporal server. Each run must end once, be paid once, and be delivered once.
  */
 import type { DurableOutcome, RunReport } from "@cogni/sandbox-temporal/DurableRun"
 import * as DurableRuns from "@cogni/sandbox-temporal/DurableRuns"

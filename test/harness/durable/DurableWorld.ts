@@ -1,6 +1,6 @@
 /**
- * The world of durable runs, without hosts: a model that is paid for each call, a forge with a repository, a grant, and a
- * judge that compares their logs with the ledger after the last run.
+ * The world of durable runs, without hosts: a model that is paid for each call, a forge with a repository, a grant, and
+ * a judge that compares their logs with the ledger after the last run.
  *
  * Each run is a task that asks the model twice and changes one file, which is delivered as a branch and a pull request.
  */

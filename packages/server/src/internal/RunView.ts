@@ -63,8 +63,8 @@ export const RunView = Schema.Struct({
   runId: RunId,
   status: RunStatus,
   /**
-   * True while the server still works on the run, such as on the delivery of its commits: the record may not tell yet how
-   * its graph ended. Absent in a list, and otherwise.
+   * True while the server still works on the run, such as on the delivery of its commits: the record may not tell yet
+   * how its graph ended. Absent in a list, and otherwise.
    */
   isUnderWay: Schema.optional(Schema.Boolean),
   graphId: Schema.optional(Schema.String),

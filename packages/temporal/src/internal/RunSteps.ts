@@ -75,8 +75,8 @@ export interface Steps {
 }
 
 /**
- * Statuses of a run whose server ended before it told how its graph ended. The sandbox of a `closed` one had ended, so that
- * its commits may have been delivered.
+ * Statuses of a run whose server ended before it told how its graph ended. The sandbox of a `closed` one had ended, so
+ * that its commits may have been delivered.
  */
 const lostStatuses: ReadonlySet<string> = new Set(["abandoned", "closed"])
 
@@ -160,8 +160,8 @@ const taskOf = (
 })
 
 /**
- * Executes an attempt. If that was given up, or if its worker died before it could pass a stop on, the sandbox may still
- * run, so it is stopped first.
+ * Executes an attempt. If that was given up, or if its worker died before it could pass a stop on, the sandbox may
+ * still run, so it is stopped first.
  */
 const executedBy = async (steps: Steps, placed: Placed, task: RunTask): Promise<Executed> => {
   const executed = await steps.execute(placed, task)
