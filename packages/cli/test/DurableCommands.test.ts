@@ -1,6 +1,6 @@
 /** `worker` and `submit` before they reach a server, and their reports. `test/stack/Durable.test.ts` tests the rest. */
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import type { DurableOutcome, RunReport } from "@cogni/sandbox-temporal/DurableRun"
+import type { DurableOutcome, AttemptReport } from "@cogni/sandbox-temporal/DurableRun"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
@@ -112,7 +112,7 @@ describe("submit", () => {
   })
 
   it("reports each attempt, with its cost and its delivery, in one line", () => {
-    const attempt: RunReport = {
+    const attempt: AttemptReport = {
       runId: "run-durable",
       attempt: 0,
       host: "host-1",

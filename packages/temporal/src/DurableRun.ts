@@ -4,32 +4,10 @@
  * A request has the ID of a grant, never its token. Pure.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { ToolName } from "@cogni/sandbox-core/SandboxSpec"
-import { GraphRunRequest } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import { RunRequest } from "@cogni/sandbox-graph-provider/graphs/RunRequest"
 import { Schema } from "effect"
 
-const { budget, graphId, messages, packages, personality, remember, repository, runtimeSecondsMax } =
-  GraphRunRequest.fields
-
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
-
-/** The request to the agent. The fields are those of the body of `POST /api/v1/runs`. */
-export const RunRequest = Schema.Struct({
-  graphId,
-  messages,
-  /** Default: the model of the host's server. */
-  model: Schema.optionalKey(Identifier),
-  personality,
-  repository,
-  toolIds: Schema.optionalKey(Schema.Array(ToolName).check(Schema.isMaxLength(64))),
-  packages,
-  runtimeSecondsMax,
-  budget,
-  threadId: Schema.optionalKey(Identifier),
-  remember
-})
-
-export type RunRequest = typeof RunRequest.Type
 
 /** Label of a host. */
 export const Label = Schema.String.check(Schema.isPattern(/^[a-z0-9][a-z0-9.=_-]{0,62}$/u))
@@ -56,6 +34,7 @@ export const DurableRun = Schema.Struct({
   runId: RunId.RunId.check(Schema.isMaxLength(idCharsMax)),
   /** ID of the grant that permits the run. A host must have its token. */
   grantId: Identifier,
+  /** The request to the agent, as in the body of `POST /api/v1/runs`. */
   request: RunRequest,
   needs: HostNeeds,
   /** Attempts allowed, if a host is lost and its cost is known. */
@@ -92,8 +71,8 @@ export const RunSpend = Schema.Struct({
 
 export type RunSpend = typeof RunSpend.Type
 
-/** The report of a keeper about a run. */
-export const RunReport = Schema.Struct({
+/** The report of a keeper about one attempt, which is a run of its own. */
+export const AttemptReport = Schema.Struct({
   runId: Schema.String,
   attempt: Schema.Int,
   /** Name of the host. */
@@ -111,7 +90,7 @@ export const RunReport = Schema.Struct({
   lastEventId: Schema.Int
 })
 
-export type RunReport = typeof RunReport.Type
+export type AttemptReport = typeof AttemptReport.Type
 
 /**
  * How a durable run ended. `failed`: the agent did. `refused`: nothing was started. `lost`: its host was. `stopped`: by
@@ -128,7 +107,7 @@ export const DurableOutcome = Schema.Struct({
   reason: Schema.optionalKey(Schema.String),
   message: Schema.optionalKey(Schema.String),
   /** One for each attempt that may have begun, the oldest first. */
-  attempts: Schema.Array(RunReport)
+  attempts: Schema.Array(AttemptReport)
 })
 
 export type DurableOutcome = typeof DurableOutcome.Type

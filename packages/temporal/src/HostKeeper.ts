@@ -3,8 +3,9 @@
  *
  * A keeper acts for one grant. Starting a run again is safe: a run ID is never used twice.
  */
+import type { RunRequest } from "@cogni/sandbox-graph-provider/graphs/RunRequest"
 import { Context, Effect, Result, Schema, Stream, SubscriptionRef } from "effect"
-import type { RunRequest, RunSpend } from "./DurableRun.ts"
+import type { RunSpend } from "./DurableRun.ts"
 
 /** The keeper did not answer, or its answer was not understood. The request may have been carried out. */
 export class KeeperUnreachable extends Schema.TaggedError<KeeperUnreachable>()("KeeperUnreachable", {

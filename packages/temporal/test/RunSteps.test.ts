@@ -1,7 +1,7 @@
 /** Every result of the steps of a durable run, without a server. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
-import type { RunReport } from "../src/DurableRun.ts"
+import type { AttemptReport } from "../src/DurableRun.ts"
 import type { RunTask } from "../src/internal/RunTask.ts"
 import {
   attemptId,
@@ -13,7 +13,7 @@ import {
 } from "../src/internal/RunSteps.ts"
 import * as Runs from "./Runs.ts"
 
-const report = (over: Partial<RunReport> = {}): RunReport => ({
+const report = (over: Partial<AttemptReport> = {}): AttemptReport => ({
   runId: "run-durable",
   attempt: 0,
   host: "host-1",
@@ -23,7 +23,7 @@ const report = (over: Partial<RunReport> = {}): RunReport => ({
   ...over
 })
 
-const ended = (over: Partial<RunReport> = {}): Executed => ({ _tag: "Ended", report: report(over) })
+const ended = (over: Partial<AttemptReport> = {}): Executed => ({ _tag: "Ended", report: report(over) })
 
 const lost: Executed = { _tag: "HostLost", message: "no worker of it answered", lastEventId: 3 }
 
@@ -33,7 +33,7 @@ interface Script {
   readonly executed?: ReadonlyArray<Executed>
   readonly halted?: Executed
   /** The answer of each record. Absent: as the step before reported. */
-  readonly recorded?: ReadonlyArray<RunReport | undefined>
+  readonly recorded?: ReadonlyArray<AttemptReport | undefined>
   readonly kept?: string
   readonly stop?: Stop
 }

@@ -1,7 +1,8 @@
 /** Durable runs for tests. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
-import { defaults, type DurableRun, type RunRequest } from "../src/DurableRun.ts"
+import type { RunRequest } from "@cogni/sandbox-graph-provider/graphs/RunRequest"
+import { defaults, type DurableRun } from "../src/DurableRun.ts"
 import type { KeeperGrant } from "../src/HostKeeper.ts"
 
 export const graphId = GraphId.make("sandbox:agent")

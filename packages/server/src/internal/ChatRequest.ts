@@ -5,35 +5,18 @@
  * identity of a run always come from the grant.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { problemsOf, ToolName } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
-import { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import { type GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import { RunRequest } from "@cogni/sandbox-graph-provider/graphs/RunRequest"
 import { Effect, Schema } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import * as IdempotencyKeys from "../IdempotencyKeys.ts"
 import * as JsonBody from "./JsonBody.ts"
 import * as Problem from "./Problem.ts"
 
-const { budget, graphId, messages, packages, personality, remember, repository, runtimeSecondsMax } =
-  GraphRunRequest.fields
-
-const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
-
 export const ChatRequest = Schema.Struct({
-  graphId,
-  messages,
-  /** Absent: the server's default model. */
-  model: Schema.optionalKey(Identifier),
-  personality,
-  repository,
-  toolIds: Schema.optionalKey(Schema.Array(ToolName).check(Schema.isMaxLength(64))),
-  packages,
-  runtimeSecondsMax,
-  budget,
-  /** The conversation to which the run belongs. */
-  threadId: Schema.optionalKey(Identifier),
-  /** Keeps the files, the history and the agent's session of the thread. `messages` is then only the new message. */
-  remember,
+  ...RunRequest.fields,
   /** A run ID that was never used. Absent: derived from `Idempotency-Key`, or a new one. */
   runId: Schema.optionalKey(RunId.RunId),
   attempt: Schema.optionalKey(RunContext.fields.attempt)

@@ -1,7 +1,7 @@
 /** Activities of Temporal over the steps of a host. Their inputs come from a history, so they are decoded. */
 import { ApplicationFailure, CancelledFailure, Context as ActivityContext } from "@temporalio/activity"
 import { Cause, Effect, Exit, Option, Schema } from "effect"
-import { HostNeeds, type RunReport } from "../DurableRun.ts"
+import { HostNeeds, type AttemptReport } from "../DurableRun.ts"
 import { KeeperRefused } from "../HostKeeper.ts"
 import type { HostRuns, Watch } from "./HostRuns.ts"
 import type { Checked, Executed, Placed } from "./RunSteps.ts"
@@ -23,7 +23,7 @@ export interface HostActivities {
   readonly executeGraphActivity: (task: unknown) => Promise<Executed>
   readonly stopRunActivity: (task: unknown) => Promise<Executed>
   readonly pushBranchActivity: (task: unknown) => Promise<string | undefined>
-  readonly recordRunCompleteActivity: (task: unknown) => Promise<RunReport | undefined>
+  readonly recordRunCompleteActivity: (task: unknown) => Promise<AttemptReport | undefined>
 }
 
 /** Interval of heartbeats of activities that only wait. */

@@ -4,7 +4,7 @@
  * Holds nothing of a run but its place. A step can be started again at any point, by another process too.
  */
 import { Clock, Duration, Effect, Option, Ref, Schedule, Stream, SubscriptionRef } from "effect"
-import type { RunReport } from "../DurableRun.ts"
+import type { AttemptReport } from "../DurableRun.ts"
 import { isOver, type Keeper, type KeeperError, type KeeperRun } from "../HostKeeper.ts"
 import * as Placement from "./Placement.ts"
 import type { Checked, Ended, Executed, HostLost, Refused } from "./RunSteps.ts"
@@ -341,8 +341,8 @@ const settled = (keeper: Keeper, runId: string) =>
 
 const reportOf = (
   { branch, delivery, exitCode, pullRequestUrl, reason, runId, spend, status }: KeeperRun,
-  facts: Pick<RunReport, "attempt" | "host" | "lastEventId">
-): RunReport => ({
+  facts: Pick<AttemptReport, "attempt" | "host" | "lastEventId">
+): AttemptReport => ({
   runId,
   ...facts,
   status,

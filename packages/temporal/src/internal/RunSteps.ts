@@ -10,7 +10,7 @@
  * Runs inside a workflow, so it must decide the same for the same results of its steps: no clock, no randomness. It
  * imports only types.
  */
-import type { DurableOutcome, DurableRun, DurableStatus, RunReport, RunSpend } from "../DurableRun.ts"
+import type { DurableOutcome, DurableRun, DurableStatus, AttemptReport, RunSpend } from "../DurableRun.ts"
 import type { RunTask } from "./RunTask.ts"
 
 /** Why a run was stopped from outside. */
@@ -52,7 +52,7 @@ export interface HostLost {
 /** The run has ended, and its keeper knows how. */
 export interface Ended {
   readonly _tag: "Ended"
-  readonly report: RunReport
+  readonly report: AttemptReport
   /** The report is the complete record, and no commits are kept. Absent if a worker of an earlier version executed. */
   readonly isComplete?: boolean
 }
@@ -68,7 +68,7 @@ export interface Steps {
   /** Delivers commits of a run that succeeded. Returns a reason if they are still kept. */
   readonly deliver: (placed: Placed, task: RunTask) => Promise<string | undefined>
   /** Reads the complete record. `undefined`: no host could be asked. */
-  readonly record: (placed: Placed, task: RunTask, isHostLost: boolean) => Promise<RunReport | undefined>
+  readonly record: (placed: Placed, task: RunTask, isHostLost: boolean) => Promise<AttemptReport | undefined>
   /** Why the run is stopped, if it is. */
   readonly stopped: () => Stop | undefined
   readonly progress: (status: "placing" | "running" | "delivering" | DurableStatus) => void
@@ -100,7 +100,7 @@ export const perform = async (run: DurableRun, steps: Steps): Promise<DurableOut
 }
 
 const performed = async (run: DurableRun, steps: Steps): Promise<DurableOutcome> => {
-  const attempts: Array<RunReport> = []
+  const attempts: Array<AttemptReport> = []
   const end = (status: DurableStatus, reason?: string, message?: string): DurableOutcome => ({
     runId: run.runId,
     status,
@@ -178,7 +178,7 @@ const undelivered: ReadonlySet<string | undefined> = new Set([
   "PullRequestFailed"
 ])
 
-const isUndelivered = ({ delivery, reason, status }: RunReport): boolean =>
+const isUndelivered = ({ delivery, reason, status }: AttemptReport): boolean =>
   status === "failed" && delivery === "failed" && undelivered.has(reason)
 
 const isDeliverable = (executed: HostLost | Ended): executed is Ended =>
@@ -202,12 +202,12 @@ const deliveredStatuses: ReadonlySet<string | undefined> = new Set([
 ])
 
 /** Whether a run ended on a host that no worker serves any more: such a host may only be cut off from Temporal. */
-const hasEnded = ({ delivery, status }: RunReport, { repository }: RunTask["request"]): boolean =>
+const hasEnded = ({ delivery, status }: AttemptReport, { repository }: RunTask["request"]): boolean =>
   endedStatuses.has(status) &&
   (status !== "succeeded" || repository === undefined || deliveredStatuses.has(delivery))
 
 /** The record of a run whose commits were delivered late still says that they were not. */
-const afterDelivery = (known: RunReport, read: RunReport): RunReport => {
+const afterDelivery = (known: AttemptReport, read: AttemptReport): AttemptReport => {
   if (!isUndelivered(known)) return read
   const { reason: _, ...rest } = read
   return { ...rest, status: "succeeded" }
@@ -215,7 +215,7 @@ const afterDelivery = (known: RunReport, read: RunReport): RunReport => {
 
 /** Converts the report of an attempt that was not lost. */
 const ended = (
-  { exitCode, reason, status }: RunReport,
+  { exitCode, reason, status }: AttemptReport,
   kept: string | undefined,
   end: (status: DurableStatus, reason?: string, message?: string) => DurableOutcome
 ): DurableOutcome => {
@@ -229,7 +229,7 @@ const ended = (
 }
 
 /** The known facts of an attempt whose complete record could not be read. */
-const reportOf = (executed: HostLost | Ended, { host }: Placed, { attempt, runId }: RunTask): RunReport =>
+const reportOf = (executed: HostLost | Ended, { host }: Placed, { attempt, runId }: RunTask): AttemptReport =>
   executed._tag === "Ended"
     ? executed.report
     : {
@@ -241,7 +241,7 @@ const reportOf = (executed: HostLost | Ended, { host }: Placed, { attempt, runId
         lastEventId: executed.lastEventId
       }
 
-const lostMessage = (executed: HostLost | Ended, { spend, status }: RunReport): string => {
+const lostMessage = (executed: HostLost | Ended, { spend, status }: AttemptReport): string => {
   const why = executed._tag === "HostLost" ? executed.message : "its server ended during the run"
   if (status === "unknown") return `the host was lost: ${why}. Its cost is unknown until the host is back`
   const cost = spend.costUsd === undefined ? "no known cost" : `a cost of $${spend.costUsd}`
@@ -252,7 +252,10 @@ const lostMessage = (executed: HostLost | Ended, { spend, status }: RunReport): 
  * Returns the request of the next attempt, with what is left of the budget. `undefined`: the lost attempt may still run
  * or may have delivered its commits, it may have spent more than is known, or nothing is left.
  */
-const rest = (request: RunTask["request"], { spend, status }: RunReport): RunTask["request"] | undefined => {
+const rest = (
+  request: RunTask["request"],
+  { spend, status }: AttemptReport
+): RunTask["request"] | undefined => {
   if (status !== "abandoned" || !spend.isFinal) return undefined
   if (request.budget === undefined) return request
   const { budget } = request

@@ -20,7 +20,7 @@ import {
   workflowInfo
 } from "@temporalio/workflow"
 import { defineSearchAttributeKey } from "@temporalio/common"
-import type { DurableOutcome, DurableRun, RunReport } from "../DurableRun.ts"
+import type { DurableOutcome, DurableRun, AttemptReport } from "../DurableRun.ts"
 import type { HostActivities } from "./HostActivities.ts"
 import { placementQueue } from "./Queues.ts"
 import {
@@ -238,8 +238,8 @@ const recorded = (
   activities: Pick<HostActivities, "recordRunCompleteActivity">,
   { host }: Placed,
   task: RunTask
-): Promise<RunReport | undefined> =>
-  given<RunReport | undefined>(activities.recordRunCompleteActivity({ ...task, host }), () => undefined)
+): Promise<AttemptReport | undefined> =>
+  given<AttemptReport | undefined>(activities.recordRunCompleteActivity({ ...task, host }), () => undefined)
 
 /** Returns the result of an activity, or what its failure means. */
 async function given<A>(step: Promise<A>, failed: (error: ActivityFailure) => A): Promise<A> {
