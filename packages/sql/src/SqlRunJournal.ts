@@ -1,0 +1,260 @@
+/**
+ * `RunJournal` in the run database, so that the events of a run can be followed on every host.
+ *
+ * Lines of all runs of a process wait in memory, and are written five times a second in one transaction. A database
+ * that does not answer delays events, and never a run. Journals are removed after some days, and sooner if all of them
+ * take too much room.
+ */
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import * as RunJournal from "@cogni/sandbox-core/RunJournal"
+import { StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { Clock, Deferred, Effect, Layer, Schedule, type Scope } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import type { SqlError } from "effect/sql/SqlError"
+import { explain } from "./Database.ts"
+import * as DatabaseCall from "./internal/DatabaseCall.ts"
+import * as JournalTable from "./internal/JournalTable.ts"
+import type * as SchemaVersion from "./SchemaVersion.ts"
+
+export interface SqlRunJournalOptions {
+  /** Time for which journals are kept (default 7 days). */
+  readonly keptDays?: number | undefined
+  /** Size of all journals (default 1 GiB). Beyond it, the oldest ones that have ended are removed. */
+  readonly keptBytesMax?: number | undefined
+}
+
+const defaults = { keptDays: 7, keptBytesMax: 2 ** 30 }
+
+/** Time for which lines wait for others. */
+const gatherMillis = 200
+
+/** Time after which a database that did not answer is asked again. */
+const againMillis = 2000
+
+/** Time for which the end of a run waits until its journal is written. */
+const closeSecondsMax = 5
+
+/** Rows that are read at once. */
+const rowsMax = 16
+
+/** Entries of a run that are not written yet. */
+interface Pages {
+  readonly pen: ReturnType<typeof RunJournal.makePen>
+  waiting: ReadonlyArray<JournalTable.Line>
+  /** Nothing of this run is in the table yet, except rows of a forgotten run with its ID. */
+  isNew: boolean
+  isClosed: boolean
+  /** Completes when everything is written after the close. */
+  readonly done: Deferred.Deferred<void>
+}
+
+const make = Effect.gen(function* () {
+  const sql = yield* SqlClient
+  const scope = yield* Effect.scope
+  const written = new Map<RunId, Pages>()
+  let isWriting = false
+  let isWarned = false
+
+  /** Writes lines that wait. A repetition after a lost answer writes the same rows again. */
+  const put = Effect.fnUntraced(function* (runId: RunId, isNew: boolean, lines: Pages["waiting"]) {
+    const at = new Date(yield* Clock.currentTimeMillis).toISOString()
+    if (isNew) yield* sql`DELETE FROM cogni_run_journal WHERE run_id = ${runId}`
+    for (const { first, isEnd, last, text } of JournalTable.piecesOf(lines)) {
+      const row = {
+        run_id: runId,
+        first_seq: first,
+        last_seq: last,
+        ended: isEnd ? 1 : 0,
+        bytes: Buffer.byteLength(text),
+        written_at: at,
+        lines: text
+      }
+      yield* sql`INSERT INTO cogni_run_journal ${sql.insert(row)}
+        ON CONFLICT (run_id, first_seq) DO UPDATE SET last_seq = excluded.last_seq, ended = excluded.ended,
+          bytes = excluded.bytes, written_at = excluded.written_at, lines = excluded.lines`
+    }
+  })
+
+  /** Writes what waits of all runs, and returns whether the database took it. */
+  const flush = Effect.suspend(() => {
+    const due = [...written].flatMap(([runId, pages]) =>
+      pages.waiting.length === 0 ? [] : [{ runId, pages, lines: pages.waiting }]
+    )
+    const puts = Effect.forEach(due, ({ lines, pages, runId }) => put(runId, pages.isNew, lines), {
+      discard: true
+    })
+    return database.again(sql.withTransaction(puts)).pipe(
+      Effect.andThen(
+        Effect.suspend(() => {
+          isWarned = false
+          for (const { lines, pages } of due) {
+            pages.waiting = pages.waiting.slice(lines.length)
+            pages.isNew = false
+          }
+          const closed = [...written].filter(([, { isClosed, waiting }]) => isClosed && waiting.length === 0)
+          for (const [runId] of closed) written.delete(runId)
+          return Effect.forEach(closed, ([, { done }]) => Deferred.succeed(done, undefined), {
+            discard: true
+          })
+        })
+      ),
+      Effect.as(true),
+      Effect.catch(({ message }) => {
+        const isFirst = !isWarned
+        isWarned = true
+        return Effect.as(
+          isFirst ? Effect.logWarning(`the events of runs are written later. ${message}`) : Effect.void,
+          false
+        )
+      })
+    )
+  })
+
+  const isDue = () => [...written.values()].some(({ isClosed, waiting }) => isClosed || waiting.length > 0)
+
+  /** Writes until nothing waits. */
+  const writing = Effect.suspend(() => {
+    if (isWriting || !isDue()) return Effect.void
+    isWriting = true
+    const round = Effect.gen(function* () {
+      yield* Effect.sleep(gatherMillis)
+      while (isDue()) yield* Effect.sleep((yield* flush) ? gatherMillis : againMillis)
+    })
+    return round.pipe(
+      Effect.ensuring(Effect.sync(() => (isWriting = false))),
+      Effect.forkIn(scope, { startImmediately: true }),
+      Effect.asVoid
+    )
+  })
+  // What still waits when the process ends in order.
+  yield* Effect.addFinalizer(() => Effect.suspend(() => (isDue() ? Effect.asVoid(flush) : Effect.void)))
+
+  /** Reads rows until a page is full. */
+  const read = Effect.fnUntraced(function* (
+    runId: RunId,
+    asked: { readonly after: number; readonly bytesMax: number; readonly limit: number }
+  ) {
+    const entries: Array<RunJournal.JournalEntry> = []
+    for (let from = asked.after; ;) {
+      const limit = sql.literal(String(rowsMax))
+      const rows = yield* sql<{ readonly last_seq: number; readonly lines: string }>`
+        SELECT last_seq, lines FROM cogni_run_journal
+        WHERE run_id = ${runId} AND last_seq > ${from} ORDER BY first_seq LIMIT ${limit}`
+      entries.push(...rows.flatMap(({ lines }) => JournalTable.entriesOf(lines)))
+      const page = RunJournal.pageOf(entries, asked)
+      const last = rows.at(-1)
+      if (rows.length === rowsMax && last !== undefined && page.entries.at(-1)?.seq === entries.at(-1)?.seq) {
+        from = Number(last.last_seq)
+        continue
+      }
+      if (page.entries.length > 0) return page
+      const [state] = yield* sql<{ readonly ended: number | null }>`
+        SELECT MAX(ended) AS ended FROM cogni_run_journal WHERE run_id = ${runId}`
+      if (state === undefined || state.ended === null) return undefined
+      return { entries: [], ended: Number(state.ended) === 1 }
+    }
+  })
+
+  return RunJournal.withHolds({
+    write: (runId, event) =>
+      Effect.flatMap(Clock.currentTimeMillis, (now) => {
+        // A journal begins with its run: later events of a run that has ended are not written.
+        if (event.type === "run.started" && !written.has(runId))
+          written.set(runId, {
+            pen: RunJournal.makePen(),
+            waiting: [],
+            isNew: true,
+            isClosed: false,
+            done: Deferred.makeUnsafe()
+          })
+        const pages = written.get(runId)
+        if (pages === undefined || pages.isClosed) return Effect.void
+        const lines = pages.pen(event, new Date(now).toISOString()).map(({ entry, line }) => ({
+          seq: entry.seq,
+          line,
+          isEnd: entry.type === "run.ended"
+        }))
+        pages.waiting = [...pages.waiting, ...lines]
+        return writing
+      }),
+    close: (runId) =>
+      Effect.suspend(() => {
+        const pages = written.get(runId)
+        if (pages === undefined) return Effect.void
+        pages.isClosed = true
+        // A database that does not answer gets the rest later.
+        return Effect.andThen(
+          writing,
+          Effect.timeoutOption(Deferred.await(pages.done), `${closeSecondsMax} seconds`)
+        )
+      }),
+    read: ({ after = 0, bytesMax = RunJournal.journalBytesMax, limit = RunJournal.pageEntriesMax, runId }) =>
+      database.again(read(runId, { after, bytesMax, limit }))
+  })
+})
+
+/** Removes journals that are too old, and the oldest ones that have ended if all of them take too much room. */
+const sweep = ({
+  keptBytesMax = defaults.keptBytesMax,
+  keptDays = defaults.keptDays
+}: SqlRunJournalOptions) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient
+    const oldest = new Date((yield* Clock.currentTimeMillis) - keptDays * 86_400_000).toISOString()
+    yield* sql`DELETE FROM cogni_run_journal WHERE written_at < ${oldest}`
+    const rows = yield* sql<{ readonly run_id: string; readonly bytes: string; readonly ended: number }>`
+      SELECT run_id, CAST(SUM(bytes) AS TEXT) AS bytes, MAX(ended) AS ended FROM cogni_run_journal
+      GROUP BY run_id ORDER BY MAX(ended) DESC, MAX(written_at)`
+    const runs = rows.map(({ bytes, run_id }) => ({ runId: run_id, bytes: Number(bytes) }))
+    yield* Effect.forEach(
+      JournalTable.beyond(runs, keptBytesMax),
+      (runId) => sql`DELETE FROM cogni_run_journal WHERE run_id = ${runId}`,
+      { discard: true }
+    )
+  })
+
+/** Journals in the database. Old ones are removed when the layer is built, and every hour. */
+export const layer = (
+  options: SqlRunJournalOptions = {}
+): Layer.Layer<never, StoreUnavailable | SchemaVersion.SchemaRefused, SqlClient> =>
+  Layer.effect(RunJournal.RunJournal, open(options))
+
+/** The same, without a layer: until the end of the scope. */
+export const open = Effect.fnUntraced(function* (
+  options: SqlRunJournalOptions = {}
+): Effect.fn.Return<
+  RunJournal.RunJournals,
+  StoreUnavailable | SchemaVersion.SchemaRefused,
+  SqlClient | Scope.Scope
+> {
+  yield* JournalTable.bring.pipe(
+    Effect.catchTag("SqlError", (error: SqlError) => Effect.fail(unavailable(error)))
+  )
+  yield* sweep(options).pipe(
+    Effect.catchTag("SqlError", (error) =>
+      Effect.logWarning(`old events of runs were not removed. ${unavailable(error).message}`)
+    ),
+    Effect.repeat(Schedule.spaced("1 hour")),
+    Effect.forkScoped
+  )
+  return yield* make
+})
+
+/** Removes the journals of runs, such as those whose records are deleted. */
+export const forget = Effect.fnUntraced(function* (
+  runIds: ReadonlyArray<string>
+): Effect.fn.Return<void, StoreUnavailable | SchemaVersion.SchemaRefused, SqlClient> {
+  const sql = yield* SqlClient
+  yield* JournalTable.bring.pipe(
+    Effect.catchTag("SqlError", (error: SqlError) => Effect.fail(unavailable(error)))
+  )
+  yield* Effect.forEach(
+    runIds,
+    (runId) => database.again(sql`DELETE FROM cogni_run_journal WHERE run_id = ${runId}`),
+    { discard: true }
+  )
+})
+
+const unavailable = (error: SqlError): StoreUnavailable => new StoreUnavailable(explain(error))
+
+const database = DatabaseCall.make(unavailable, (words) => new StoreUnavailable(words))
