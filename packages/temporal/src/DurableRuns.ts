@@ -3,20 +3,37 @@
  *
  * Needs no host and no engine: the workers of the namespace do the rest.
  */
+import type { SubmittedRun } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Context, Effect, Layer, type Scope } from "effect"
 import type { DurableOutcome, DurableRun } from "./DurableRun.ts"
 import { loaded } from "./internal/Sdk.ts"
 import type { RunsOptions, TemporalFailed } from "./TemporalServer.ts"
 
+/** Who pays for a run, as far as its submitter knows, and what it is told about the run before a host has it. */
+export interface RunOwner {
+  readonly billingAccountId: string
+  /** Model that the run asks for. */
+  readonly model: string
+}
+
 export class DurableRuns extends Context.Service<
   DurableRuns,
   {
     /** Starts a run, and returns when Temporal has it. Fails if its ID was ever used. */
-    readonly submit: (run: DurableRun) => Effect.Effect<void, TemporalFailed>
+    readonly submit: (run: DurableRun, owner?: RunOwner) => Effect.Effect<void, TemporalFailed>
     /** Waits for the end of a run. Interrupting it does not end the run. */
     readonly wait: (runId: string) => Effect.Effect<DurableOutcome, TemporalFailed>
     /** Asks for the end of a run. */
     readonly cancel: (runId: string) => Effect.Effect<void, TemporalFailed>
+    /** Returns a run that was submitted with its owner, as long as Temporal retains it. */
+    readonly find: (runId: string) => Effect.Effect<SubmittedRun | undefined, TemporalFailed>
+    /**
+     * Runs of an owner that have not ended, the newest first, at most 500. A new one can be missing for a moment. Without
+     * search attributes, none is found.
+     */
+    readonly underWay: (
+      billingAccountId: string
+    ) => Effect.Effect<ReadonlyArray<SubmittedRun>, TemporalFailed>
   }
 >()("@cogni/sandbox-temporal/DurableRuns") {}
 

@@ -6,7 +6,7 @@ import type { GraphObserver } from "../graphs/GraphObserver.ts"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import * as EventsDigest from "./EventsDigest.ts"
 import * as GraphEnd from "./GraphEnd.ts"
-import type { LifeEnd } from "./GraphLife.ts"
+import type { LifeEnd } from "../graphs/GraphLife.ts"
 import * as Observation from "./Observation.ts"
 
 const { beside } = Observation

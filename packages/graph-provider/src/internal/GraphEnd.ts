@@ -15,7 +15,7 @@ import type { RepositoryDelivery, RepositoryUnavailable } from "../Repositories.
 import type { ThreadLost, ThreadsUnavailable } from "../threads/ThreadError.ts"
 import type { TaskRunEnd } from "../TaskRun.ts"
 import { executorType, fromTraffic, ofNothing } from "../events/UsageFact.ts"
-import type { LifeEnd, Stop } from "./GraphLife.ts"
+import type { LifeEnd, Stop } from "../graphs/GraphLife.ts"
 
 type ThreadGone = ThreadLost | ThreadsUnavailable
 

@@ -2,7 +2,7 @@
 import { Clock, Effect, Fiber } from "effect"
 import type { GraphObserver, ObservedEnd } from "../graphs/GraphObserver.ts"
 import type { RunContext } from "../graphs/GraphProvider.ts"
-import type { LifeEnd } from "./GraphLife.ts"
+import type { LifeEnd } from "../graphs/GraphLife.ts"
 
 /** Time that the end of a run waits for each of its side effects. */
 export const patience = "30 seconds"

@@ -18,7 +18,7 @@ import type {
   RunContext
 } from "../graphs/GraphProvider.ts"
 import * as GraphEnd from "./GraphEnd.ts"
-import * as GraphLife from "./GraphLife.ts"
+import * as GraphLife from "../graphs/GraphLife.ts"
 import * as Observation from "./Observation.ts"
 
 const { beside, patience } = Observation

@@ -18,6 +18,8 @@ import {
 } from "@temporalio/common"
 import { Effect, Schema } from "effect"
 import { DurableOutcome, DurableRun } from "../DurableRun.ts"
+import type { RunOwner } from "../DurableRuns.ts"
+import * as TemporalLookUp from "./TemporalLookUp.ts"
 import type { WorkflowInput } from "./SandboxAgentRun.ts"
 import { type RunsOptions, searchAttributes, TemporalFailed } from "../TemporalServer.ts"
 
@@ -42,8 +44,30 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
   )
   const { workflow } = new Client({ connection, namespace })
 
+  const wait = (runId: string) =>
+    Effect.tryPromise({
+      // A run that did not succeed is a failed workflow, with the outcome in its failure.
+      try: () => (workflow.getHandle(runId).result() as Promise<unknown>).catch(outcomeIn),
+      catch: (error) => waitFailed(runId, namespace, error)
+    }).pipe(
+      Effect.flatMap((outcome) =>
+        decodeOutcome(outcome).pipe(
+          Effect.mapError(
+            () =>
+              new TemporalFailed({
+                reason: "Failed",
+                detail: `the outcome of ${runId} is not one of this version`,
+                remedy: "Update this command, or the workers"
+              })
+          )
+        )
+      ),
+      Effect.withSpan("DurableRuns.wait")
+    )
+
   return {
-    submit: Effect.fn("DurableRuns.submit")(function* (run: DurableRun) {
+    ...TemporalLookUp.make(workflow, options, workflowType, wait),
+    submit: Effect.fn("DurableRuns.submit")(function* (run: DurableRun, owner?: RunOwner) {
       const encoded = encodeRun(run) as unknown as DurableRun
       const bytes = Buffer.byteLength(JSON.stringify(encoded))
       if (bytes > requestBytesMax) {
@@ -61,31 +85,13 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
             workflowId: run.runId,
             taskQueue,
             workflowIdReusePolicy: WorkflowIdReusePolicy.REJECT_DUPLICATE,
-            ...(isSearchable ? { typedSearchAttributes: attributesOf(run) } : {})
+            ...(owner === undefined ? {} : { memo: TemporalLookUp.memoOf(run, owner) }),
+            ...(isSearchable ? { typedSearchAttributes: attributesOf(run, owner) } : {})
           }),
         catch: (error) => startFailed(run, options, error)
       })
     }),
-    wait: (runId: string) =>
-      Effect.tryPromise({
-        // A run that did not succeed is a failed workflow, with the outcome in its failure.
-        try: () => (workflow.getHandle(runId).result() as Promise<unknown>).catch(outcomeIn),
-        catch: (error) => waitFailed(runId, namespace, error)
-      }).pipe(
-        Effect.flatMap((outcome) =>
-          decodeOutcome(outcome).pipe(
-            Effect.mapError(
-              () =>
-                new TemporalFailed({
-                  reason: "Failed",
-                  detail: `the outcome of ${runId} is not one of this version`,
-                  remedy: "Update this command, or the workers"
-                })
-            )
-          )
-        ),
-        Effect.withSpan("DurableRuns.wait")
-      ),
+    wait,
     cancel: (runId: string) =>
       Effect.tryPromise({
         try: () => workflow.getHandle(runId).cancel(),
@@ -95,9 +101,10 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
 })
 
 /** The search attributes of a new run. The worker that checks its grant adds the account. */
-const attributesOf = ({ request }: DurableRun) =>
+const attributesOf = ({ request }: DurableRun, owner?: RunOwner) =>
   Object.entries({
     CogniAgent: request.graphId,
+    CogniAccount: owner?.billingAccountId,
     CogniRepository: request.repository?.url,
     CogniStatus: "submitted"
   } satisfies Partial<Record<(typeof searchAttributes)[number], string | undefined>>).flatMap(

@@ -1,0 +1,102 @@
+/** Looks up durable runs in Temporal: what they ask for is in the memo of their workflow, and their end in its result. */
+import { type WorkflowClient, type WorkflowExecutionInfo, WorkflowNotFoundError } from "@temporalio/client"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import type { SubmittedRun } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
+import { Effect, Option, Schema } from "effect"
+import type { DurableOutcome, DurableRun } from "../DurableRun.ts"
+import type { RunOwner } from "../DurableRuns.ts"
+import { type RunsOptions, TemporalFailed } from "../TemporalServer.ts"
+import * as RunEnd from "./RunEnd.ts"
+
+/** Name of the memo. */
+const memoName = "cogni"
+
+/** Most runs of a list. */
+const listedMax = 500
+
+const Memo = Schema.Struct({
+  billingAccountId: Schema.String,
+  grantId: Schema.String,
+  graphId: Schema.String,
+  model: Schema.String,
+  repository: Schema.optionalKey(Schema.String)
+})
+
+const decodeMemo = Schema.decodeUnknownOption(Memo)
+const isRunId = Schema.is(RunId)
+
+/** The memo of a new run. It has nothing of the conversation. */
+export const memoOf = ({ grantId, request }: DurableRun, { billingAccountId, model }: RunOwner) => ({
+  [memoName]: {
+    billingAccountId,
+    grantId,
+    graphId: request.graphId,
+    model,
+    ...(request.repository === undefined ? {} : { repository: request.repository.url })
+  } satisfies typeof Memo.Type
+})
+
+/** Returns a run that was submitted with its owner. */
+const runOf = ({
+  memo,
+  workflowId
+}: Pick<WorkflowExecutionInfo, "memo" | "workflowId">): SubmittedRun | undefined => {
+  const known = Option.getOrUndefined(decodeMemo(memo?.[memoName]))
+  return known === undefined || !isRunId(workflowId) ? undefined : { runId: workflowId, ...known }
+}
+
+/** Names that need no escape in a query. Runs of other accounts are found without this condition. */
+const plainName = /^[\w.:@/ +-]+$/u
+
+export const make = (
+  workflow: WorkflowClient,
+  { isSearchable, taskQueue }: RunsOptions,
+  workflowType: string,
+  wait: (runId: string) => Effect.Effect<DurableOutcome, TemporalFailed>
+) => ({
+  find: Effect.fn("DurableRuns.find")(function* (
+    runId: string
+  ): Effect.fn.Return<SubmittedRun | undefined, TemporalFailed> {
+    const described = yield* Effect.tryPromise({
+      try: () =>
+        workflow
+          .getHandle(runId)
+          .describe()
+          .catch((error: unknown) => {
+            if (error instanceof WorkflowNotFoundError) return undefined
+            throw error
+          }),
+      catch: (error) => TemporalFailed.of("find a run", error)
+    })
+    const run = described && runOf(described)
+    if (run === undefined || described?.status.name === "RUNNING") return run
+    // One that was terminated has no outcome.
+    const outcome = yield* Effect.result(wait(runId))
+    if (outcome._tag === "Success") return { ...run, end: RunEnd.stateOf(outcome.success) }
+    return outcome.failure.isRetryable
+      ? yield* Effect.fail(outcome.failure)
+      : { ...run, end: { state: "interrupted", reason: "Terminated" } }
+  }),
+  underWay: Effect.fn("DurableRuns.underWay")(function* (
+    billingAccountId: string
+  ): Effect.fn.Return<ReadonlyArray<SubmittedRun>, TemporalFailed> {
+    if (!isSearchable) return []
+    const account = plainName.test(billingAccountId) ? ` AND CogniAccount = "${billingAccountId}"` : ""
+    const query =
+      `WorkflowType = "${workflowType}" AND TaskQueue = "${taskQueue}" AND ExecutionStatus = "Running"` +
+      account
+    return yield* Effect.tryPromise({
+      try: async () => {
+        const found: Array<SubmittedRun> = []
+        let read = 0
+        for await (const info of workflow.list({ query, pageSize: 100 })) {
+          const run = runOf(info)
+          if (run?.billingAccountId === billingAccountId) found.push(run)
+          if (++read === listedMax) break
+        }
+        return found
+      },
+      catch: (error) => TemporalFailed.of("list the runs", error)
+    })
+  })
+})
