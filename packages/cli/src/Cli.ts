@@ -219,14 +219,16 @@ const agentsCommand = Command.make("agents", { output: Flags.output }, (flags) =
   Effect.promise(() => import("./AgentsCommand.ts")).pipe(Effect.flatMap(({ agents }) => agents(flags)))
 ).pipe(Command.withDescription("List agents and their capabilities"))
 
-const serveCommand = Command.make("serve", Flags.serve, (flags) =>
+const serveCommand = Command.make("serve", { ...Flags.serve, ...TemporalFlags.serve }, (flags) =>
   Effect.promise(() => import("./ServeCommand.ts")).pipe(Effect.flatMap(({ serve }) => serve(flags)))
 ).pipe(
   Command.withDescription(
     `Serve agents and their runs over HTTP, to callers with a grant
 
 Chats are refused unless SANDBOX_ENABLED=true. Create a grant with: cogni-sandbox grants create. On SIGTERM or Ctrl-C,
-the server refuses new runs, and ends when its active runs have ended. After --drain, it cancels the others.`
+the server refuses new runs, and ends when its active runs have ended. After --drain, it cancels the others.
+
+With --durable, it needs no engine: runs are submitted to Temporal, and go on when this server ends.`
   ),
   Command.withShortDescription("Serve agents and their runs over HTTP, to callers with a grant")
 )

@@ -68,6 +68,8 @@ export interface Plan {
   readonly allowedWorkspace?: HostWorkspace.Options["allowed"]
   /** How long a tool call waits for an approval, in seconds. */
   readonly approvalWaitSecondsMax?: number | undefined
+  /** `true` keeps events of runs in the run database too. */
+  readonly shareEvents?: boolean | undefined
   /** Maximum number of sandboxes that wait for runs. Absent: every run starts cold. */
   readonly pool?: number | undefined
 }
@@ -190,7 +192,7 @@ export const runner = (
           )
         ),
         Records.store(settings),
-        Records.journal(settings)
+        plan.shareEvents === true ? Records.sharedJournal(settings, "written") : Records.journal(settings)
       )
     ),
     Layer.provideMerge(reaper(settings))

@@ -543,6 +543,10 @@ export const serve = {
       "Viewer of traces that the page links to, with {traceId} in the place of the ID (default none)"
     )
   ),
+  shareEvents: toggle(
+    "share-events",
+    "Keep the events of runs in the run database too, for serve --durable on other hosts"
+  ),
   auditBodies: toggle("audit-bodies", "Keep prompts and answers, which grants of the run's account can read"),
   demo: toggle("demo", "Use the embedded demo upstream; no model is asked"),
   model: modelNamed("Model for requests that name none (default COGNI_LLM_MODEL)"),

@@ -90,7 +90,9 @@ const records = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
       yield* RunLedger.settled(settings, [...(yield* files.ended), ...audits.map((path) => basename(path))])
     }
     if (!dryRun) yield* runs.refresh(abandoned)
-    return input.records ? yield* runs.forget({ everyHost: input.all, dryRun }) : []
+    const forgotten = input.records ? yield* runs.forget({ everyHost: input.all, dryRun }) : []
+    if (forgotten.length > 0 && !dryRun) yield* Records.forgetEvents(settings, forgotten)
+    return forgotten
   }).pipe(Effect.provide(Records.store(settings)), Effect.scoped, Effect.result)
   if (Result.isFailure(told)) return { abandoned, forgotten: [], problem: told.failure.message }
   const own = input.records ? yield* dryRun ? files.ended : files.forget : []

@@ -6,6 +6,7 @@
  */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
+import * as RunJournal from "@cogni/sandbox-core/RunJournal"
 import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { HostFailed, StoreUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { SchemaRefused } from "@cogni/sandbox-sql/SchemaVersion"
@@ -21,6 +22,7 @@ import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlAccountReservations from "@cogni/sandbox-sql/SqlAccountReservations"
 import * as SqlLedger from "@cogni/sandbox-sql/SqlLedger"
+import * as SqlRunJournal from "@cogni/sandbox-sql/SqlRunJournal"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, FileSystem, Layer, Result } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
@@ -57,6 +59,56 @@ export const journal = ({
   stateDirectory
 }: Pick<Settings["Service"], "stateDirectory">): Layer.Layer<never> =>
   FileRunJournal.layer({ directory: stateDirectory })
+
+/**
+ * Journals of this host and those in the run database. `written`: for the server that runs them, which reads its own.
+ * `read`: for a server that runs none.
+ */
+export const sharedJournal = (
+  settings: Pick<Settings["Service"], "database" | "stateDirectory">,
+  use: "read" | "written"
+): Layer.Layer<never, Refusal> =>
+  inDatabase(
+    settings,
+    Layer.effect(
+      RunJournal.RunJournal,
+      Effect.map(SqlRunJournal.open(), (database) => {
+        const files = FileRunJournal.make({ directory: settings.stateDirectory })
+        if (use === "written")
+          return RunJournal.withHolds({
+            write: (runId, event) => Effect.andThen(files.write(runId, event), database.write(runId, event)),
+            close: (runId) => Effect.andThen(files.close(runId), database.close(runId)),
+            read: files.read
+          })
+        return RunJournal.withHolds({
+          write: () => Effect.void,
+          close: () => Effect.void,
+          read: (asked) =>
+            Effect.flatMap(files.read(asked), (page) =>
+              page === undefined ? database.read(asked) : Effect.succeed(page)
+            )
+        })
+      })
+    ),
+    "events of runs cannot be shared"
+  )
+
+/** Deletes the events of runs from the run database. */
+export const forgetEvents = (
+  settings: Pick<Settings["Service"], "database">,
+  runIds: ReadonlyArray<string>
+): Effect.Effect<void, Refusal> =>
+  Effect.scoped(
+    Effect.asVoid(
+      Layer.build(
+        inDatabase(
+          settings,
+          Layer.effectDiscard(SqlRunJournal.forget(runIds)),
+          "events of runs cannot be deleted"
+        )
+      )
+    )
+  )
 
 /** The audits of the runs of this host. */
 export const audits = ({

@@ -11,6 +11,7 @@ import { Context, Effect, Layer, Result, Schema } from "effect"
 import { HttpServer } from "effect/http"
 import { NetAddress } from "effect/net"
 import { createServer, type Server } from "node:http"
+import type * as DurableServe from "./DurableServe.ts"
 import { mapLayerError, refusal } from "./Failure.ts"
 import * as MetricsPort from "./MetricsPort.ts"
 import * as Output from "./Output.ts"
@@ -21,7 +22,7 @@ import { oneLine } from "./TerminalText.ts"
 /** Longest time for unfinished responses after the last run has ended. */
 const answersSecondsMax = 5
 
-export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeInput) {
+export const serve = Effect.fnUntraced(function* (input: DurableServe.DurableServeInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
   for (const [flag, host] of [
@@ -57,12 +58,15 @@ export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeI
   // The operator's port opens before the server and closes after it.
   const operator =
     port === undefined ? undefined : yield* Layer.build(platform({ host, port }, "--operator-port", limits))
+  const composition = input.durable
+    ? yield* Effect.promise(() => import("./DurableServe.ts"))
+    : ServeComposition
   const context = yield* Layer.build(
-    ServeComposition.server(settings, input, operator && Layer.succeedContext(operator)).pipe(
-      Layer.provideMerge(platform(input, "--port", limits))
-    )
+    composition
+      .server(settings, input, operator && Layer.succeedContext(operator))
+      .pipe(Layer.provideMerge(platform(input, "--port", limits)))
   )
-  if (!settings.sandboxEnabled) {
+  if (!settings.sandboxEnabled && !input.durable) {
     yield* Output.note("sandboxes are disabled, so chats are refused. Enable them with SANDBOX_ENABLED=true")
   }
   if (input.auditBodies) {

@@ -65,11 +65,12 @@ export const approvals = (settings: Settings["Service"]): Layer.Layer<never, Ref
 
 /** Idempotency keys, whose secret is in the run database. */
 export const idempotencyKeys = (
-  settings: Settings["Service"]
+  settings: Settings["Service"],
+  idPrefix?: typeof IdempotencyKeys.prefix | typeof IdempotencyKeys.submittedPrefix
 ): Layer.Layer<IdempotencyKeys.IdempotencyKeys, Refusal> =>
   Records.inDatabase(
     settings,
-    IdempotencyKeys.layer(SharedSecret.make("idempotency-keys", IdempotencyKeys.secretBytes)),
+    IdempotencyKeys.layer(SharedSecret.make("idempotency-keys", IdempotencyKeys.secretBytes), idPrefix),
     "the secret of idempotency keys cannot be read"
   )
 
@@ -120,7 +121,8 @@ export const server = (
         allowedWorkspace: (path) =>
           Composition.isClone(settings)(path) || HostThreads.isThread(settings)(path),
         approvalWaitSecondsMax: options.approvalWaitSecondsMax,
-        pool: options.pool
+        pool: options.pool,
+        shareEvents: options.shareEvents
       })
       const graphs = {
         enabled: settings.sandboxEnabled,
@@ -210,7 +212,8 @@ const proposals = Effect.fnUntraced(function* (settings: Settings["Service"]) {
   })
 })
 
-const modelOf = (settings: Settings["Service"], { demo, model }: ServeInput): string | undefined =>
+/** Returns the model for requests that name none. */
+export const modelOf = (settings: Settings["Service"], { demo, model }: ServeInput): string | undefined =>
   model ?? (demo ? DemoUpstream.model : settings.model)
 
 /** Returns the models for grants that name none: the server's own, and those of `--offer-model`. */

@@ -1,4 +1,4 @@
-/** Flags of `worker` and `submit`. */
+/** Flags of `worker` and `submit`, and those with which `serve` submits its runs. */
 import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
 import * as Quantity from "./Quantity.ts"
@@ -15,6 +15,16 @@ const temporal = {
   taskQueue: Flags.text("queue", "NAME", "Task queue that all hosts share (default cogni-sandbox)").pipe(
     Flag.withDefault("cogni-sandbox")
   )
+}
+
+const noSearch = Flags.toggle(
+  "no-search",
+  "Set no search attributes, for a namespace that does not have them"
+)
+
+const limits = {
+  wallSecondsMax: Flags.duration("time-limit", "Time limit of everything, such as 3h (default 2h)"),
+  placementSecondsMax: Flags.duration("placement-limit", "Time to find a host with room (default 1h)")
 }
 
 const labels = (description: string) => Flags.several("label", "NAME", description)
@@ -73,13 +83,23 @@ export const submit = {
   costUsdMax: Flags.cost("max-cost", "Cost of model calls allowed, in US dollars (default no limit)"),
   runId: Flags.optional("run-id", "ID", "ID of the run, which was never used (default a new one)"),
   attempts: Flags.count("attempts", "Attempts allowed if a host is lost and its cost is known (default 1)"),
-  wallSecondsMax: Flags.duration("time-limit", "Time limit of everything, such as 3h (default 2h)"),
-  placementSecondsMax: Flags.duration("placement-limit", "Time to find a host with room (default 1h)"),
+  ...limits,
   cores: amount("cores", "Processor cores that the host must have free (default no condition)"),
   memoryBytes: size("memory", "Memory that the host must have free, such as 2g (default no condition)"),
   labels: labels("Label that the host must have; may be repeated (default none)"),
-  noSearch: Flags.toggle("no-search", "Set no search attributes, for a namespace that does not have them"),
+  noSearch,
   wait: Flags.toggle("wait", "Wait for the end of the run, and exit with its code"),
   output: Flags.output,
+  ...temporal
+}
+
+/** Flags of `serve` in addition to its own. All but the first have an effect only with it. */
+export const serve = {
+  durable: Flags.toggle(
+    "durable",
+    "Submit runs to Temporal, whose workers run them, instead of running them here"
+  ),
+  noSearch,
+  ...limits,
   ...temporal
 }

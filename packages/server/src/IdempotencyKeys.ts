@@ -13,11 +13,16 @@ export class IdempotencyKeys extends Context.Service<
   IdempotencyKeys,
   {
     readonly runIdOf: (billingAccountId: string, idempotencyKey: string) => Effect.Effect<RunId>
+    /** Returns whether an ID has a form that only the server may create. */
+    readonly isReserved: (runId: string) => boolean
   }
 >()("@cogni/sandbox-server/IdempotencyKeys") {}
 
 /** Prefix of run IDs that are derived from a key. */
 export const prefix = "key-"
+
+/** Prefix in a server that submits its runs: the server of the host, which gets the ID, does not reserve it. */
+export const submittedPrefix = "durable-"
 
 /**
  * Returns whether an ID has a form that only the server may create. Includes the form of earlier versions, which
@@ -30,11 +35,15 @@ export const isReserved = (runId: string): boolean =>
 export const secretBytes = 32
 
 /** Derives IDs with a secret of {@link secretBytes} bytes, which cannot be extracted again. */
-export const make = Effect.fnUntraced(function* (secret: Uint8Array<ArrayBuffer>) {
+export const make = Effect.fnUntraced(function* (
+  secret: Uint8Array<ArrayBuffer>,
+  idPrefix: typeof prefix | typeof submittedPrefix = prefix
+) {
   const key = yield* Effect.promise(() =>
     crypto.subtle.importKey("raw", secret, { name: "HMAC", hash: "SHA-256" }, false, ["sign"])
   )
   return IdempotencyKeys.of({
+    isReserved: (runId) => isReserved(runId) || runId.startsWith(idPrefix),
     runIdOf: (billingAccountId, idempotencyKey) =>
       Effect.map(
         Effect.promise(() =>
@@ -44,7 +53,7 @@ export const make = Effect.fnUntraced(function* (secret: Uint8Array<ArrayBuffer>
             new TextEncoder().encode(JSON.stringify([billingAccountId, idempotencyKey]))
           )
         ),
-        (mac) => RunId.make(`${prefix}${Hex.encode(new Uint8Array(mac, 0, 16))}`)
+        (mac) => RunId.make(`${idPrefix}${Hex.encode(new Uint8Array(mac, 0, 16))}`)
       )
   })
 })
@@ -57,5 +66,10 @@ export const layerMemory: Layer.Layer<IdempotencyKeys> = Layer.effect(
 
 /** Uses a given secret of {@link secretBytes} bytes, such as one that all processes of a database share. */
 export const layer = <E, R>(
-  secret: Effect.Effect<Uint8Array<ArrayBuffer>, E, R>
-): Layer.Layer<IdempotencyKeys, E, R> => Layer.effect(IdempotencyKeys, Effect.flatMap(secret, make))
+  secret: Effect.Effect<Uint8Array<ArrayBuffer>, E, R>,
+  idPrefix?: typeof prefix | typeof submittedPrefix
+): Layer.Layer<IdempotencyKeys, E, R> =>
+  Layer.effect(
+    IdempotencyKeys,
+    Effect.flatMap(secret, (bytes) => make(bytes, idPrefix))
+  )

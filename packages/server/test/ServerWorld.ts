@@ -23,6 +23,7 @@ import {
 import * as GraphObserver from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
+import type { SubmittedRuns } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import type { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import type { RunAudits } from "@cogni/sandbox-proxy/RunAudits"
 import type { ConfigurationProposals } from "@cogni/sandbox-server/ConfigurationProposals"
@@ -96,6 +97,10 @@ export interface WorldOptions {
   /** Connections of accounts (default: the server has no store of them). */
   readonly connections?: Layer.Layer<ConnectionStore>
   readonly proposals?: Layer.Layer<ConfigurationProposals>
+  /** Queue to which runs without a reader are submitted (default: this server runs them). */
+  readonly submitted?: Layer.Layer<SubmittedRuns>
+  /** Prefix of run IDs that are derived from a key. */
+  readonly keyPrefix?: Parameters<typeof IdempotencyKeys.make>[1]
   /** Approvals of tool calls (default: no approver). */
   readonly approvals?: Layer.Layer<never>
   /** Remembered threads (default: none is remembered). */
@@ -123,7 +128,10 @@ const needs = (options: WorldOptions) =>
       Layer.mergeAll(
         AgentRegistry.layer([minimal, talker, ...(options.agents ?? [])]),
         options.grants ?? grantsMemory,
-        IdempotencyKeys.layerMemory,
+        IdempotencyKeys.layer(
+          Effect.sync(() => crypto.getRandomValues(new Uint8Array(IdempotencyKeys.secretBytes))),
+          options.keyPrefix
+        ),
         SandboxRunner.layerMemory({
           program: options.program,
           llm: { admissions: options.admissions, ...options.llm }
@@ -159,6 +167,7 @@ export const serve = (options: WorldOptions = {}) =>
         Layer.provide(options.connections ?? Layer.empty),
         Layer.provide(options.proposals ?? Layer.empty),
         Layer.provide(options.ledger ?? Layer.empty),
+        Layer.provide(options.submitted ?? Layer.empty),
         Layer.provideMerge(options.approvals ?? Layer.empty),
         Layer.provideMerge(options.threads ?? Layer.empty),
         Layer.provideMerge(options.journals === false ? Layer.empty : RunJournal.layerMemory),

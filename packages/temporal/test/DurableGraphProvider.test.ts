@@ -126,7 +126,8 @@ const world = (options: DurableGraphProvider.DurableGraphOptions = {}) =>
               outputTokens: 4,
               cacheReadTokens: 0,
               cacheWriteTokens: 0,
-              callsWithoutUsage: 0
+              callsWithoutUsage: 0,
+              callsWithoutCost: 0
             }
           }
         })

@@ -73,7 +73,8 @@ export const runOf = Effect.fnUntraced(function* (
       invalid("RunNamedTwice", "runId and Idempotency-Key both specify the run ID. Omit one of them")
     )
   }
-  if (body.runId !== undefined && IdempotencyKeys.isReserved(body.runId)) {
+  const keys = yield* IdempotencyKeys.IdempotencyKeys
+  if (body.runId !== undefined && keys.isReserved(body.runId)) {
     return yield* Effect.fail(
       invalid(
         "RunIdReserved",
@@ -84,7 +85,6 @@ export const runOf = Effect.fnUntraced(function* (
   const { attempt = 0, model: _model, runId: named, threadId, ...rest } = body
   const { billingAccountId, id: grantId } = grant
   const { idempotencyKey, requestId, traceId } = trace
-  const keys = yield* IdempotencyKeys.IdempotencyKeys
   const runId =
     named ??
     (idempotencyKey === undefined

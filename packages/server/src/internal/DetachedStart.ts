@@ -1,5 +1,6 @@
 /**
- * Starts a run that lives on without its caller, until it ends, is cancelled, or the server stops.
+ * Starts a run that lives on without its caller, until it ends, is cancelled, or the server stops. A server with
+ * `SubmittedRuns` submits it instead, and then it lives on without the server, too.
  *
  * The answer has only the run's ID. The run is followed by its record and its events, like the run of any other caller.
  */
@@ -7,7 +8,8 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
-import { Cause, Deferred, Effect, Exit, Stream } from "effect"
+import { SubmittedRuns } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
+import { Cause, Deferred, Effect, Exit, Option, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { CurrentGrant } from "./Authentication.ts"
 import * as Problem from "./Problem.ts"
@@ -21,10 +23,11 @@ type Refusal = Effect.Error<ReturnType<RunStart["start"]>>
 const undecidedSecondsMax = 30
 
 /** Its runs live in the scope of this effect: that of the server. */
-export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
+export const make = Effect.fnUntraced(function* ({ check, read, start }: RunStart) {
   const scope = yield* Effect.scope
   const roster = yield* RunRoster
   const store = yield* RunStore
+  const submitted = yield* Effect.serviceOption(SubmittedRuns)
   /** Runs that are being started: whether they may start is not decided yet. */
   const undecided = new Map<RunId, Deferred.Deferred<void, Refusal>>()
 
@@ -35,7 +38,10 @@ export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
     // The run of a chat ends with its reader, so it does not live on.
     if (here !== undefined) return here.isDetached === true && here.billingAccountId === billingAccountId
     const record = yield* store.describe(runId).pipe(Effect.catch(Problem.storeUnavailable))
-    return record !== undefined && RunView.accountOf(record) === billingAccountId
+    if (record !== undefined) return RunView.accountOf(record) === billingAccountId
+    if (Option.isNone(submitted)) return false
+    const waiting = yield* submitted.value.find(runId).pipe(Effect.catch(Problem.storeUnavailable))
+    return waiting?.billingAccountId === billingAccountId
   })
 
   /** Waits for starts of the same run. If they are refused, this one is not their repetition: it has its own grant. */
@@ -92,11 +98,29 @@ export const make = Effect.fnUntraced(function* ({ read, start }: RunStart) {
     return Deferred.await(decision)
   }, Effect.uninterruptible)
 
+  /** Submits a run. Returns whether its key had submitted it before. */
+  const submit = Effect.fnUntraced(function* (
+    queue: SubmittedRuns["Service"],
+    asked: AskedRun,
+    hasKey: boolean
+  ) {
+    yield* check(asked)
+    return yield* queue.submit(asked.request, asked.context).pipe(
+      Effect.as(false),
+      Effect.catch((refused) =>
+        // Two requests with one key, at the same time: the ID is of this account.
+        hasKey && refused.reason === "RunIdInUse" ? Effect.succeed(true) : Problem.refuse(refused)
+      )
+    )
+  })
+
   return Effect.fn("SandboxServer.startRun")(function* (asked: StartAsked) {
     const run = yield* read(asked)
     const { runId } = run.context
-    const isRepeated = asked.idempotencyKey !== undefined && (yield* isRepeatOf(runId))
-    if (!isRepeated) yield* yield* begin(run)
+    const hasKey = asked.idempotencyKey !== undefined
+    let isRepeated = hasKey && (yield* isRepeatOf(runId))
+    if (!isRepeated && Option.isSome(submitted)) isRepeated = yield* submit(submitted.value, run, hasKey)
+    else if (!isRepeated) yield* yield* begin(run)
     return HttpServerResponse.jsonUnsafe(
       { runId, isRepeated },
       {

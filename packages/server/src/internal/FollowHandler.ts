@@ -5,7 +5,7 @@
  */
 import { type JournalPage, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
-import { Effect, Stream } from "effect"
+import { Clock, Effect, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import type { ServerLimits } from "../ServerLimits.ts"
 import { CurrentGrant } from "./Authentication.ts"
@@ -28,9 +28,22 @@ export const elsewhere = Problem.make(
   "the run is under way in another process, and its journal is not on this server. Follow it there"
 )
 
+/** A run of a queue, which has begun a while ago on a host that does not share its events. */
+const notShared = Problem.make(
+  "conflict",
+  "EventsNotShared",
+  "the run is under way on a host that does not share its events. Its operator can start its server with --share-events"
+)
+
+/** Time in which the first events of another host may still be on their way. */
+const firstEventsSecondsMax = 5
+
 /** Returns the number after which a reader resumes. An event source sends it as `Last-Event-ID`. */
 export const afterOf = (lastEventId: string | undefined, after: number | undefined): number =>
   lastEventId !== undefined && /^\d{1,15}$/u.test(lastEventId) ? Number(lastEventId) : (after ?? 0)
+
+const secondsSince = (time: string) =>
+  Effect.map(Clock.currentTimeMillis, (now) => (now - Date.parse(time)) / 1000)
 
 export const make = Effect.fnUntraced(function* (
   limits: ServerLimits,
@@ -43,13 +56,18 @@ export const make = Effect.fnUntraced(function* (
   const firsts = SharedReadings.make<JournalPage | undefined, RunStoreError>()
 
   return Effect.fn("SandboxServer.followRun")(function* (id: string, after: number) {
-    const { here, record, runId } = yield* lookUp(id)
+    const { here, record, runId, submitted } = yield* lookUp(id)
     const { id: grantId } = yield* CurrentGrant
-    const isOver = here === undefined && record !== undefined && RunView.isOver(record)
+    const isRecordOver = record !== undefined && RunView.isOver(record)
+    const isOver = here === undefined && (isRecordOver || submitted?.end !== undefined)
     const first = yield* firsts(`${runId} ${after}`, journal.read({ runId, after, limit: 1 })).pipe(
       Effect.catch(Problem.storeUnavailable)
     )
-    if (first === undefined && here === undefined && !isOver) return yield* Effect.fail(elsewhere)
+    if (first === undefined && here === undefined && !isOver) {
+      if (submitted === undefined) return yield* Effect.fail(elsewhere)
+      if (record !== undefined && (yield* secondsSince(record.startedAt)) > firstEventsSecondsMax)
+        return yield* Effect.fail(notShared)
+    }
     // An event source reconnects after every end of a stream, except after this answer.
     if (isOver && (first === undefined ? after >= 1 : first.ended && first.entries.length === 0))
       return HttpServerResponse.empty({ status: 204 })

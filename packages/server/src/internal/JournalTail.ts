@@ -8,6 +8,7 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { endOf, type JournalEntry, RunJournal } from "@cogni/sandbox-core/RunJournal"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { type SubmittedEnd, SubmittedRuns } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Cache, Clock, Deferred, Effect, Exit, Option, RcMap, Ref, Result, Stream } from "effect"
 import type { ServerLimits } from "../ServerLimits.ts"
 import * as EventStream from "./EventStream.ts"
@@ -118,6 +119,14 @@ const grown = ({ last, recent }: Tail, entries: ReadonlyArray<Encoded>, isOver: 
   return { recent: all.slice(from), last: entries.at(-1)?.seq ?? last, isOver }
 }
 
+const endOfSubmitted = (end: SubmittedEnd | undefined): ReturnType<typeof endOf> => {
+  if (end === undefined) return undefined
+  const reason = end.reason === undefined ? {} : { reason: end.reason }
+  return end.state === "succeeded"
+    ? { type: "run.ended", status: "exited" }
+    : { type: "run.ended", status: end.state, ...reason }
+}
+
 const unreadable = (runId: RunId, error: { readonly message: string }) =>
   Effect.logWarning(`the journal of run ${runId} could not be read. ${error.message}`)
 
@@ -212,15 +221,21 @@ export const make = Effect.fnUntraced(function* (limits: FollowLimits, turn = Tu
   const journal = yield* RunJournal
   const roster = yield* RunRoster
   const store = yield* RunStore
+  const queue = yield* Effect.serviceOption(SubmittedRuns)
+
+  /** Returns the end of a run as its queue knows it: its host was lost, or none had it. */
+  const submittedEnd = Effect.fnUntraced(function* (runId: RunId) {
+    const run = Option.isNone(queue) ? undefined : yield* Effect.option(queue.value.find(runId))
+    return run?._tag === "Some" ? endOfSubmitted(run.value?.end) : undefined
+  })
 
   /** Returns the end of a run that is over, although its journal does not say so. */
   const missingEnd = Effect.fnUntraced(function* (runId: RunId, seq: number) {
     if ((yield* roster.find(runId)) !== undefined) return undefined
     const record = yield* store.describe(runId)
-    if (record === undefined) return undefined
-    const end = endOf(record.outcome)
+    const end = (record && endOf(record.outcome)) ?? (yield* submittedEnd(runId))
     const now = new Date(yield* Clock.currentTimeMillis).toISOString()
-    return end && { seq, at: record.endedAt ?? now, ...end }
+    return end && { seq, at: record?.endedAt ?? now, ...end }
   })
 
   const tails = yield* RcMap.make({
@@ -230,12 +245,15 @@ export const make = Effect.fnUntraced(function* (limits: FollowLimits, turn = Tu
       const readers = yield* Ref.make(0)
       const older = yield* olderPages(journal, runId)
       let readings = 0
+      // The last entries of another host may be on their way when its record is there.
+      let waitsLeft = Option.isSome(queue) ? 1 : 0
       const step = Effect.gen(function* () {
         const last = tail.last()
         const page = yield* journal.read({ runId, after: last, limit: pageMax, bytesMax: tailBytesMax })
         const entries = page?.entries ?? []
         const isAsked = readings++ % describeEvery === 0 && entries.length === 0 && page?.ended !== true
-        const end = isAsked ? yield* missingEnd(runId, last + 1) : undefined
+        const missing = isAsked ? yield* missingEnd(runId, last + 1) : undefined
+        const end = missing !== undefined && waitsLeft-- > 0 ? undefined : missing
         const isOver = page?.ended === true || end !== undefined
         const found = (end === undefined ? entries : [...entries, end]).map(encode)
         if (found.length > 0 || isOver) tail.grow(found, isOver)

@@ -123,6 +123,7 @@ export const make = <Code extends ProblemCode>(
 const unavailableReasons: ReadonlySet<string> = new Set([
   "GrantStoreUnavailable",
   "StoreUnavailable",
+  "TemporalUnreachable",
   "ThreadHostFull",
   "ThreadsUnavailable"
 ])

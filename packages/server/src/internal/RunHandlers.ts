@@ -1,11 +1,12 @@
 /**
- * Handlers for the runs of one account: get, list, and cancel a run that is under way in this server. A run of another
- * account is answered as if it did not exist.
+ * Handlers for the runs of one account: get, list, and cancel a run that is under way in this server or was submitted
+ * to a queue. A run of another account is answered as if it did not exist.
  */
 import { RunState } from "@cogni/sandbox-core/RunFacts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as RunSearch from "@cogni/sandbox-core/RunSearch"
 import { type RunRecord, RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
+import { type SubmittedRun, SubmittedRuns } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Ledger } from "@cogni/sandbox-ledger/Ledger"
 import * as RunCost from "@cogni/sandbox-ledger/RunCost"
 import { Effect, Option, Schema } from "effect"
@@ -21,23 +22,40 @@ const listedDefault = 20
 
 const isRunId = Schema.is(RunId)
 
-/** Returns the view of a run that has no record yet. */
-const starting = ({ graphId, model, repository, runId }: RosterRun): RunView.RunView => ({
+/** A run that has no record yet. */
+type Unrecorded = Pick<RosterRun, "graphId" | "grantId" | "model" | "repository" | "runId"> &
+  Pick<SubmittedRun, "end">
+
+/** Returns the view of a run that has no record: it starts, or its queue ended it before a host had it. */
+const unrecordedView = ({ end, graphId, model, repository, runId }: Unrecorded): RunView.RunView => ({
   runId,
-  status: "starting",
+  status: end?.state ?? "starting",
   graphId,
   model,
   repository,
+  ...(end?.reason === undefined ? {} : { error: { reason: end.reason } }),
   timings: []
 })
 
 /** Returns a view as the body of an answer, which any number of answers can have. */
 const bodyOf = (view: RunView.RunView): HttpBody.HttpBody => HttpBody.jsonUnsafe(view)
 
+/** Returns the view of a run whose host cannot tell any more that it was lost. */
+const lostView = (view: RunView.RunView, { end }: Pick<SubmittedRun, "end">): RunView.RunView =>
+  end === undefined || view.status !== "running"
+    ? view
+    : { ...view, status: end.state, error: { reason: end.reason ?? "HostLost" } }
+
 const notFound = Problem.make(
   "not_found",
   "RunNotFound",
   "this account has no such run. See /api/v1/runs for its runs"
+)
+
+const cancelElsewhere = Problem.make(
+  "conflict",
+  "RunElsewhere",
+  "the run is under way in another process. Cancel it there"
 )
 
 const isState = Schema.is(RunState)
@@ -106,7 +124,7 @@ const searchOf = Effect.fnUntraced(function* (query: ListQuery, billingAccountId
 })
 
 /** Returns whether a run that is starting fits a query. It has no time, no cost and no reason yet. */
-const isAsked = (run: RosterRun, query: ListQuery): boolean =>
+const isAsked = (run: Unrecorded, query: ListQuery): boolean =>
   (query.status === undefined || query.status.split(",").includes("starting")) &&
   (query.graph === undefined || query.graph === run.graphId) &&
   (query.model === undefined || query.model === run.model) &&
@@ -119,7 +137,7 @@ const isAsked = (run: RosterRun, query: ListQuery): boolean =>
 /** The runs that have no record yet. Asks once for all that are running, and again only for the others. */
 const withoutRecord = Effect.fnUntraced(function* (
   store: RunStore["Service"],
-  begun: ReadonlyArray<RosterRun>,
+  begun: ReadonlyArray<Unrecorded>,
   billingAccountId: string
 ) {
   if (begun.length === 0) return []
@@ -136,6 +154,25 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
   const roster = yield* RunRoster
   const store = yield* RunStore
   const ledger = yield* Effect.serviceOption(Ledger)
+  const queue = yield* Effect.serviceOption(SubmittedRuns)
+
+  /** What the queue knows of a run that this server does not run, and whose record does not say how it ended. */
+  const submittedOf = (runId: RunId) =>
+    Option.isNone(queue)
+      ? Effect.succeed(undefined)
+      : queue.value.find(runId).pipe(Effect.catch(Problem.storeUnavailable))
+
+  /** Submitted runs that have not ended. A list without them is better than none. */
+  const waitingOf = (billingAccountId: string) =>
+    Option.isNone(queue)
+      ? Effect.succeed([])
+      : queue.value
+          .underWay(billingAccountId)
+          .pipe(
+            Effect.catch(({ message }) =>
+              Effect.as(Effect.logWarning(`runs that wait for a host are not listed. ${message}`), [])
+            )
+          )
 
   /** The cost of a run. A view without it is better than none. */
   const costsOf = (runIds: ReadonlyArray<RunId>) =>
@@ -156,25 +193,35 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
       ? view
       : { ...view, traceUrl: traceUrl.replaceAll("{traceId}", encodeURIComponent(view.traceId)) }
 
+  /** Runs of this server and of its queue that may have no record, each once. */
+  const begunOf = Effect.fnUntraced(function* (billingAccountId: string, query: ListQuery) {
+    const here = (yield* roster.list).filter((run) => run.billingAccountId === billingAccountId)
+    const ids = new Set(here.map(({ runId }) => runId))
+    const waiting = (yield* waitingOf(billingAccountId)).filter(({ runId }) => !ids.has(runId))
+    const all: ReadonlyArray<Unrecorded> = [...here, ...waiting]
+    return all.filter((run) => isAsked(run, query))
+  })
+
   /** Reads what a record is shown as, with the cost of its run. */
   const viewed = Effect.fnUntraced(function* (runId: RunId, isUnderWay: boolean) {
     const record = yield* store.describe(runId)
     if (record === undefined) return undefined
     const costs = yield* costsOf([runId])
-    const view = {
+    const view: RunView.RunView = {
       ...linked(RunView.fromRecord(record)),
       isUnderWay: isUnderWay || undefined,
       cost: costs.get(runId)
     }
-    return { record, body: bodyOf(view) }
+    return { record, view, body: bodyOf(view) }
   })
 
   const records = SharedReadings.make<RunRecord | undefined, RunStoreError>()
   const views = SharedReadings.make<Effect.Success<ReturnType<typeof viewed>>, RunStoreError>()
 
   /**
-   * Finds a run of the account: what is read of it, its entry in this server's roster, or both. The record decides,
-   * because a request for a run with the ID of another account's run is in the roster until it is refused.
+   * Finds a run of the account: what is read of it, its entry in this server's roster, what its queue knows, or several.
+   * The record decides, because a request for a run with the ID of another account's run is in the roster until it is
+   * refused.
    */
   const findOwn = Effect.fnUntraced(function* <A>(
     id: string,
@@ -186,9 +233,15 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
     const starting = yield* roster.find(id)
     const here = starting?.billingAccountId === billingAccountId ? starting : undefined
     const found = yield* read(id, here !== undefined).pipe(Effect.catch(Problem.storeUnavailable))
-    const isOurs =
-      found === undefined ? here !== undefined : RunView.accountOf(recordOf(found)) === billingAccountId
-    return isOurs ? { runId: id, here, found } : yield* Effect.fail(notFound)
+    const record = found === undefined ? undefined : recordOf(found)
+    if (record !== undefined && RunView.accountOf(record) !== billingAccountId)
+      return yield* Effect.fail(notFound)
+    const isKnown = here !== undefined || (record !== undefined && RunView.isOver(record))
+    const known = isKnown ? undefined : yield* submittedOf(id)
+    const submitted = known?.billingAccountId === billingAccountId ? known : undefined
+    return found === undefined && here === undefined && submitted === undefined
+      ? yield* Effect.fail(notFound)
+      : { runId: id, here, found, submitted }
   })
 
   /** Looks up a run of the account. */
@@ -199,34 +252,37 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
         (runId) => records(runId, store.describe(runId)),
         (record) => record
       ),
-      ({ found, here, runId }) => ({ runId, here, record: found })
+      ({ found, ...rest }) => ({ ...rest, record: found })
     )
+
+  const cancelSubmitted = (runId: RunId) =>
+    Option.isNone(queue)
+      ? Effect.succeed(false)
+      : queue.value.cancel(runId).pipe(Effect.catch(Problem.storeUnavailable))
 
   return {
     lookUp,
     /** Returns the JSON of the view of a run. */
     get: Effect.fn("SandboxServer.getRun")(function* (id: string) {
-      const { found, here } = yield* findOwn(
+      const { found, here, submitted } = yield* findOwn(
         id,
         (runId, isUnderWay) => views(`${isUnderWay} ${runId}`, viewed(runId, isUnderWay)),
         ({ record }) => record
       )
-      return found === undefined ? bodyOf({ ...starting(here!), isUnderWay: true }) : found.body
+      // One of them is known.
+      if (found === undefined)
+        return bodyOf({ ...unrecordedView(here ?? submitted!), isUnderWay: here === undefined ? undefined : true })
+      return submitted?.end === undefined ? found.body : bodyOf(lostView(found.view, submitted))
     }),
     list: Effect.fn("SandboxServer.listRuns")(function* (query: ListQuery) {
       const { billingAccountId } = yield* CurrentGrant
       yield* checkNames
       const { filter, limit, place, statuses } = yield* searchOf(query, billingAccountId)
       if (query.account !== undefined && query.account !== billingAccountId) return { runs: [] }
-      const begun =
-        place === undefined
-          ? (yield* roster.list).filter(
-              (run) => run.billingAccountId === billingAccountId && isAsked(run, query)
-            )
-          : []
+      const begun = place === undefined ? yield* begunOf(billingAccountId, query) : []
       const unrecorded = yield* withoutRecord(store, begun, billingAccountId)
       // One place is left for a recorded run, from which the next page continues.
-      const first = unrecorded.slice(0, Math.max(0, limit - 1)).map(starting)
+      const first = unrecorded.slice(0, Math.max(0, limit - 1)).map(unrecordedView)
       const isOnlyStarting = statuses !== undefined && filter.states?.length === 0
       const { next, records } = isOnlyStarting
         ? { records: [], next: undefined }
@@ -243,18 +299,14 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
       }
     }),
     cancel: Effect.fn("SandboxServer.cancelRun")(function* (id: string) {
-      const { here, record } = yield* lookUp(id)
+      const { here, record, runId, submitted } = yield* lookUp(id)
       if (here === undefined) {
-        const isOver = record === undefined || RunView.isOver(record)
-        return yield* Effect.fail(
-          isOver
-            ? Problem.make("conflict", "RunOver", "the run has already ended")
-            : Problem.make(
-                "conflict",
-                "RunElsewhere",
-                "the run is under way in another process. Cancel it there"
-              )
-        )
+        const isOver = (record !== undefined && RunView.isOver(record)) || submitted?.end !== undefined
+        if (isOver)
+          return yield* Effect.fail(Problem.make("conflict", "RunOver", "the run has already ended"))
+        // A run that was submitted without its owner is known by its record.
+        if (!(yield* cancelSubmitted(runId))) return yield* Effect.fail(cancelElsewhere)
+        return { runId, status: "cancelling" as const }
       }
       yield* here.cancel
       return { runId: here.runId, status: "cancelling" as const }

@@ -81,6 +81,13 @@ export const make = Effect.fnUntraced(function* ({ count, limits, model }: Start
       )
       return { ...run, repository: body.repository?.url } satisfies AskedRun
     }),
+    /** Checks whether a run may start, for a server that does not run it itself. */
+    check: Effect.fnUntraced(function* ({ context, request }: AskedRun) {
+      const { id } = yield* CurrentGrant
+      yield* withinRate(limiter, "runs", id, limits.runsPerMinutePerGrantMax)
+      yield* unused(context.runId)
+      yield* executor.check(request, context).pipe(Effect.catch(Problem.refuse))
+    }),
     /** Starts a run in this scope. Closing the scope ends it. */
     start: Effect.fnUntraced(function* (
       { context, repository, request }: AskedRun,

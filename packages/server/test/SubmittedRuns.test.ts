@@ -1,0 +1,192 @@
+/** A server that submits its runs to a queue of many hosts. */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import type { JournalEvent } from "@cogni/sandbox-core/RunJournal"
+import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import { GraphRefused, type GraphRunRequest } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import {
+  type SubmittedEnd,
+  type SubmittedRun,
+  SubmittedRuns,
+  SubmittedRunsUnavailable
+} from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
+import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Layer } from "effect"
+import { question, serve } from "./ServerWorld.ts"
+
+const path = "/api/v1/runs"
+
+const away = new SubmittedRunsUnavailable({ detail: "the secret address is away", remedy: "Start it" })
+
+/** A queue in memory. The test plays the hosts. */
+const makeQueue = () => {
+  const runs = new Map<string, SubmittedRun>()
+  const requests: Array<GraphRunRequest> = []
+  const cancelled: Array<string> = []
+  let isAway = false
+  const answered = <A>(answer: () => A) =>
+    Effect.suspend(() => (isAway ? Effect.fail(away) : Effect.succeed(answer())))
+  const layer = Layer.succeed(SubmittedRuns, {
+    submit: (request, { grantId, runId }) =>
+      Effect.suspend(() => {
+        if (isAway)
+          return Effect.fail(
+            new GraphRefused({
+              error: "internal",
+              reason: "TemporalUnreachable",
+              detail: "Temporal is away",
+              retrySeconds: 5
+            })
+          )
+        if (runs.has(runId))
+          return Effect.fail(new GraphRefused({ error: "aborted", reason: "RunIdInUse", detail: "used" }))
+        const { caller, graphId, model } = request
+        requests.push(request)
+        runs.set(runId, { runId, billingAccountId: caller.billingAccountId, grantId, graphId, model })
+        return Effect.void
+      }),
+    find: (runId) => answered(() => runs.get(runId)),
+    underWay: (account) =>
+      answered(() =>
+        [...runs.values()].filter(({ billingAccountId, end }) => billingAccountId === account && !end)
+      ),
+    cancel: (runId) => answered(() => (runs.has(runId) ? (cancelled.push(runId), true) : false))
+  })
+  return {
+    layer,
+    requests,
+    cancelled,
+    end: (runId: string, end: SubmittedEnd) => void runs.set(runId, { ...runs.get(runId)!, end }),
+    leave: () => void (isAway = true)
+  }
+}
+
+const world = Effect.gen(function* () {
+  const queue = makeQueue()
+  const served = yield* serve({ submitted: queue.layer, keyPrefix: IdempotencyKeys.submittedPrefix })
+  const one = yield* served.caller()
+  const write = (runId: string, ...events: ReadonlyArray<JournalEvent>) =>
+    Effect.forEach(events, (event) => served.journal.write(RunId.make(runId), event), { discard: true })
+  const begin = Effect.map(one.send(path, question), ({ body }): string => body.runId)
+  return { ...served, queue, one, write, begin }
+})
+
+const idsIn = (text: string) => [...text.matchAll(/^id: (\d+)$/gmu)].map(([, id]) => Number(id))
+
+describe("a server with a queue", () => {
+  it.live("submits a run, shows it while it waits, and cancels it, only for its account", () =>
+    Effect.gen(function* () {
+      const { caller, one, queue, roster } = yield* world
+      const { body, headers, status } = yield* one.send(path, question)
+      assert.strictEqual(status, 202)
+      assert.strictEqual(headers.get("location"), `${path}/${body.runId}`)
+      assert.lengthOf(yield* roster.list, 0)
+      assert.strictEqual(`${queue.requests[0]?.graphId} ${queue.requests[0]?.model}`, "sandbox:agent gpt")
+      const view = (yield* one.get(`${path}/${body.runId}`)).body
+      assert.deepInclude(view, { runId: body.runId, status: "starting", graphId: "sandbox:agent" })
+      assert.lengthOf((yield* one.get(path)).body.runs, 1)
+      assert.lengthOf((yield* one.get(`${path}?status=running`)).body.runs, 0)
+      const other = yield* caller({ billingAccountId: "other" })
+      assert.lengthOf((yield* other.get(path)).body.runs, 0)
+      for (const answer of [
+        yield* other.get(`${path}/${body.runId}`),
+        yield* other.get(`${path}/${body.runId}/events`),
+        yield* other.delete(`${path}/${body.runId}`)
+      ])
+        assert.strictEqual(answer.status, 404)
+      assert.deepStrictEqual(queue.cancelled, [])
+      assert.strictEqual((yield* one.delete(`${path}/${body.runId}`)).status, 202)
+      assert.deepStrictEqual(queue.cancelled, [body.runId])
+    })
+  )
+
+  it.live("submits a run once for a key, with an ID that the server of a host accepts", () =>
+    Effect.gen(function* () {
+      const { one, queue } = yield* world
+      const key = { "idempotency-key": "press" }
+      const all = yield* Effect.all(
+        [1, 2, 3].map(() => one.send(path, question, key)),
+        { concurrency: 3 }
+      )
+      assert.lengthOf(queue.requests, 1)
+      const ids = new Set(all.map(({ body }) => body.runId))
+      assert.strictEqual(ids.size, 1)
+      assert.isTrue((yield* one.send(path, question, key)).body.isRepeated)
+      const [id = ""] = ids
+      assert.match(id, /^durable-[0-9a-f]{32}$/u)
+      assert.isFalse(IdempotencyKeys.isReserved(id))
+      const named = yield* one.send(path, { ...question, runId: "durable-mine" })
+      assert.deepStrictEqual([named.status, named.body.error.reason], [400, "RunIdReserved"])
+      const twice = { ...question, runId: "run-named-by-me" }
+      assert.strictEqual((yield* one.send(path, twice)).status, 202)
+      const again = yield* one.send(path, twice)
+      assert.deepStrictEqual([again.status, again.body.error.reason], [409, "RunIdInUse"])
+    })
+  )
+
+  it.live("streams the events of a run from its submission on, and resumes after an ID", () =>
+    Effect.gen(function* () {
+      const { begin, journal, one, write } = yield* world
+      const runId = yield* begin
+      const reading = yield* Effect.forkChild(one.get(`${path}/${runId}/events`))
+      yield* write(runId, { type: "run.started" }, { type: "message.written", text: "Lima" })
+      yield* write(runId, { type: "run.ended", status: "exited", exitCode: 0 })
+      yield* journal.close(RunId.make(runId))
+      const whole = yield* Fiber.join(reading)
+      assert.deepStrictEqual(idsIn(whole.body), [1, 2, 3])
+      const rest = yield* one.get(`${path}/${runId}/events`, { "last-event-id": "2" })
+      assert.deepStrictEqual(idsIn(rest.body), [3])
+    })
+  )
+
+  it.live("ends the events and the view of a run that no host had", () =>
+    Effect.gen(function* () {
+      const { begin, one, queue } = yield* world
+      const runId = yield* begin
+      queue.end(runId, { state: "failed", reason: "NoRoom" })
+      const { body } = yield* one.get(`${path}/${runId}/events`)
+      assert.include(body, '"type":"run.ended","status":"failed","reason":"NoRoom"')
+      const view = (yield* one.get(`${path}/${runId}`)).body
+      assert.deepInclude(view, { status: "failed", error: { reason: "NoRoom" } })
+      const over = yield* one.delete(`${path}/${runId}`)
+      assert.deepStrictEqual([over.status, over.body.error.reason], [409, "RunOver"])
+    })
+  )
+
+  it.live("shows a run as lost whose host can no longer write its record", () =>
+    Effect.gen(function* () {
+      const { begin, one, queue, store } = yield* world
+      const runId = RunId.make(yield* begin)
+      const identity = { billingAccountId: "acct", attempt: 0 }
+      const spec = yield* SandboxSpec.decode({
+        runId,
+        image: "agent",
+        argv: ["true"],
+        llm: { model: "gpt", identity }
+      })
+      yield* Effect.scoped(store.open(runId, spec))
+      assert.strictEqual((yield* one.get(`${path}/${runId}`)).body.status, "running")
+      queue.end(runId, { state: "abandoned", reason: "HostLost" })
+      const view = (yield* one.get(`${path}/${runId}`)).body
+      assert.deepInclude(view, { status: "abandoned", error: { reason: "HostLost" } })
+    })
+  )
+
+  it.live("answers 503 without details while the queue does not answer", () =>
+    Effect.gen(function* () {
+      const { begin, one, queue } = yield* world
+      const runId = yield* begin
+      queue.leave()
+      const started = yield* one.send(path, question)
+      assert.deepStrictEqual(
+        [started.status, started.body.error.reason, started.headers.get("retry-after")],
+        [503, "TemporalUnreachable", "5"]
+      )
+      const found = yield* one.get(`${path}/${runId}`)
+      assert.strictEqual(found.status, 503)
+      assert.notInclude(JSON.stringify(found.body), "secret address")
+      // The records are listed without it.
+      assert.deepStrictEqual((yield* one.get(path)).body.runs, [])
+    })
+  )
+})
