@@ -548,6 +548,27 @@ export const capabilities: ReadonlyArray<Capability> = [
     }
   },
   {
+    name: "Durable runs on many hosts, by Temporal",
+    cells: {
+      run: note("`submit`, to hosts with `worker`"),
+      task: note("`submit --graph sandbox:task`"),
+      serve: flags(
+        "durable",
+        "share-events",
+        "temporal",
+        "namespace",
+        "queue",
+        "no-search",
+        "time-limit",
+        "placement-limit"
+      ),
+      chat: why("A session lives in one process, and its sandbox with it."),
+      mcp: why("Its sandbox belongs to the client that started it."),
+      acp: why("Its sandbox works in a directory of the editor's machine."),
+      library: modules("temporal/DurableGraphProvider", "temporal/DurableRuns", "temporal/RunWorker")
+    }
+  },
+  {
     name: "Traces, metrics, logs",
     cells: {
       run: variables("OTEL_EXPORTER_OTLP_ENDPOINT"),

@@ -371,6 +371,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/ledger/test/AccountSchedules.test.ts",
   "packages/server/test/ConcurrentRequests.test.ts",
   "packages/server/test/SignIn.test.ts",
+  "packages/server/test/SubmittedRuns.test.ts",
   "packages/server/test/ReadOnlyGrant.test.ts",
   "packages/ledger/test/ReconcilerSchedules.test.ts",
   "packages/ledger/test/ReconcilerKeys.test.ts",

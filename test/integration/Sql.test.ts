@@ -4,6 +4,7 @@ import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SchemaVersion from "@cogni/sandbox-sql/SchemaVersion"
 import { ApprovalsContract, RunStoreContract } from "@cogni/sandbox-core/testing"
+import * as RunJournalContract from "@cogni/sandbox-core/testing/RunJournalContract"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
@@ -18,6 +19,7 @@ import { GrantStoreContract, ThreadStoreContract } from "@cogni/sandbox-graph-pr
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
+import * as SqlRunJournal from "@cogni/sandbox-sql/SqlRunJournal"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
 import { Clock, Context, Duration, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
@@ -52,6 +54,7 @@ RunStoreContract.suite(
 GrantStoreContract.suite("PostgreSQL", Layer.provide(SqlGrantStore.layer, client))
 
 ThreadStoreContract.suite("PostgreSQL", Layer.provide(SqlThreadStore.layer, client))
+RunJournalContract.suite("PostgreSQL", Layer.provide(SqlRunJournal.layer(), client), () => Effect.void)
 ApprovalsContract.suite("PostgreSQL", Layer.provide(SqlApprovals.layer, client))
 ConnectionStoreContract.suite("PostgreSQL", Layer.provide(SqlConnectionStore.layer, client))
 

@@ -1,6 +1,6 @@
 /**
- * `serve --durable` on a real Temporal server and a real engine. It has a state directory of its own, like one on another
- * machine, and is killed and started again in the middle of a run.
+ * `serve --durable` on a real Temporal server and a real engine. It has a state directory of its own, like one on
+ * another machine, and is killed and started again in the middle of a run.
  */
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"

@@ -72,7 +72,7 @@ export const sharedJournal = (
     settings,
     Layer.effect(
       RunJournal.RunJournal,
-      Effect.map(SqlRunJournal.open(), (database) => {
+      Effect.map(SqlRunJournal.make(), (database) => {
         const files = FileRunJournal.make({ directory: settings.stateDirectory })
         if (use === "written")
           return RunJournal.withHolds({

@@ -77,6 +77,28 @@ describe("worker", () => {
   )
 })
 
+describe("serve --durable", () => {
+  it.effect("refuses flags about runs, which would have no effect, and says where they belong", () =>
+    Effect.gen(function* () {
+      for (const flag of [
+        ["--demo"],
+        ["--share-events"],
+        ["--pool", "2"],
+        ["--proxy", "nginx"],
+        ["--canaries", "stop"],
+        ["--offer-model", "gpt"],
+        ["--max-cost", "1"],
+        ["--reconcile-every", "0s"]
+      ]) {
+        const { code, stderr } = yield* cli(["serve", "--durable", "--port", "0", ...flag])
+        assert.strictEqual(code, 64, stderr)
+        assert.include(stderr, `${flag[0]} has no effect with --durable`)
+        assert.include(stderr, "on the hosts")
+      }
+    })
+  )
+})
+
 describe("submit", () => {
   const submit = (...argv: ReadonlyArray<string>) => cli(["submit", "--grant", "grant-1", ...argv])
 

@@ -24,6 +24,7 @@ const makeQueue = () => {
   const requests: Array<GraphRunRequest> = []
   const cancelled: Array<string> = []
   let isAway = false
+  let isBlind = false
   const answered = <A>(answer: () => A) =>
     Effect.suspend(() => (isAway ? Effect.fail(away) : Effect.succeed(answer())))
   const layer = Layer.succeed(SubmittedRuns, {
@@ -45,7 +46,7 @@ const makeQueue = () => {
         runs.set(runId, { runId, billingAccountId: caller.billingAccountId, grantId, graphId, model })
         return Effect.void
       }),
-    find: (runId) => answered(() => runs.get(runId)),
+    find: (runId) => answered(() => (isBlind ? undefined : runs.get(runId))),
     underWay: (account) =>
       answered(() =>
         [...runs.values()].filter(({ billingAccountId, end }) => billingAccountId === account && !end)
@@ -57,7 +58,9 @@ const makeQueue = () => {
     requests,
     cancelled,
     end: (runId: string, end: SubmittedEnd) => void runs.set(runId, { ...runs.get(runId)!, end }),
-    leave: () => void (isAway = true)
+    leave: () => void (isAway = true),
+    /** Finds no run any more, like a queue that is asked at the same moment. */
+    blind: () => void (isBlind = true)
   }
 }
 
@@ -112,6 +115,9 @@ describe("a server with a queue", () => {
       const ids = new Set(all.map(({ body }) => body.runId))
       assert.strictEqual(ids.size, 1)
       assert.isTrue((yield* one.send(path, question, key)).body.isRepeated)
+      queue.blind()
+      assert.isTrue((yield* one.send(path, question, key)).body.isRepeated)
+      assert.lengthOf(queue.requests, 1)
       const [id = ""] = ids
       assert.match(id, /^durable-[0-9a-f]{32}$/u)
       assert.isFalse(IdempotencyKeys.isReserved(id))
@@ -150,6 +156,24 @@ describe("a server with a queue", () => {
       assert.deepInclude(view, { status: "failed", error: { reason: "NoRoom" } })
       const over = yield* one.delete(`${path}/${runId}`)
       assert.deepStrictEqual([over.status, over.body.error.reason], [409, "RunOver"])
+    })
+  )
+
+  it.live("says that the events of a run are only on its host, some seconds after it began there", () =>
+    Effect.gen(function* () {
+      const { begin, one, store } = yield* world
+      const runId = RunId.make(yield* begin)
+      const identity = { billingAccountId: "acct", attempt: 0 }
+      const llm = { model: "gpt", identity }
+      const spec = yield* SandboxSpec.decode({ runId, image: "agent", argv: ["true"], llm })
+      yield* Effect.gen(function* () {
+        const { owner, save } = yield* store.open(runId, spec)
+        const startedAt = "2026-01-01T00:00:00.000Z"
+        yield* save({ runId, spec, owner, startedAt, outcome: { status: "running" }, timings: [] })
+      }).pipe(Effect.scoped)
+      const answer = yield* one.get(`${path}/${runId}/events`)
+      assert.deepStrictEqual([answer.status, answer.body.error.reason], [409, "EventsNotShared"])
+      assert.include(answer.body.error.message, "--share-events")
     })
   )
 

@@ -48,11 +48,13 @@ interface Pages {
   readonly done: Deferred.Deferred<void>
 }
 
-const make = Effect.gen(function* () {
+const makeJournals = Effect.gen(function* () {
   const sql = yield* SqlClient
   const scope = yield* Effect.scope
   const written = new Map<RunId, Pages>()
   let isWriting = false
+  /** Completes when the lines are not to wait for others: a run has ended. */
+  let urgent = Deferred.makeUnsafe<void>()
   let isWarned = false
 
   /** Writes lines that wait. A repetition after a lost answer writes the same rows again. */
@@ -116,17 +118,26 @@ const make = Effect.gen(function* () {
   const writing = Effect.suspend(() => {
     if (isWriting || !isDue()) return Effect.void
     isWriting = true
+    const gather = Effect.raceFirst(
+      Effect.sleep(gatherMillis),
+      Effect.suspend(() => Deferred.await(urgent))
+    )
     const round = Effect.gen(function* () {
-      yield* Effect.sleep(gatherMillis)
-      while (isDue()) yield* Effect.sleep((yield* flush) ? gatherMillis : againMillis)
+      for (;;) {
+        // Noted in the same step: a line that comes later begins another round.
+        if (!isDue()) return void (isWriting = false)
+        yield* gather
+        urgent = Deferred.makeUnsafe<void>()
+        if (!(yield* flush)) yield* Effect.sleep(againMillis)
+      }
     })
     return round.pipe(
-      Effect.ensuring(Effect.sync(() => (isWriting = false))),
+      Effect.onInterrupt(() => Effect.sync(() => void (isWriting = false))),
       Effect.forkIn(scope, { startImmediately: true }),
       Effect.asVoid
     )
   })
-  // What still waits when the process ends in order.
+  // Writes the rest when the process ends in order.
   yield* Effect.addFinalizer(() => Effect.suspend(() => (isDue() ? Effect.asVoid(flush) : Effect.void)))
 
   /** Reads rows until a page is full. */
@@ -182,6 +193,7 @@ const make = Effect.gen(function* () {
         const pages = written.get(runId)
         if (pages === undefined) return Effect.void
         pages.isClosed = true
+        Deferred.doneUnsafe(urgent, Effect.void)
         // A database that does not answer gets the rest later.
         return Effect.andThen(
           writing,
@@ -217,10 +229,10 @@ const sweep = ({
 export const layer = (
   options: SqlRunJournalOptions = {}
 ): Layer.Layer<never, StoreUnavailable | SchemaVersion.SchemaRefused, SqlClient> =>
-  Layer.effect(RunJournal.RunJournal, open(options))
+  Layer.effect(RunJournal.RunJournal, make(options))
 
 /** The same, without a layer: until the end of the scope. */
-export const open = Effect.fnUntraced(function* (
+export const make = Effect.fnUntraced(function* (
   options: SqlRunJournalOptions = {}
 ): Effect.fn.Return<
   RunJournal.RunJournals,
@@ -237,7 +249,7 @@ export const open = Effect.fnUntraced(function* (
     Effect.repeat(Schedule.spaced("1 hour")),
     Effect.forkScoped
   )
-  return yield* make
+  return yield* makeJournals
 })
 
 /** Removes the journals of runs, such as those whose records are deleted. */

@@ -65,9 +65,9 @@ describe("SqlRunJournal", () => {
       Effect.gen(function* () {
         const heard: Array<string> = []
         const logger = Logger.make(({ message }) => {
-        const text = String(message)
-        if (text.includes("are written later")) heard.push(text)
-      })
+          const text = String(message)
+          if (text.includes("are written later")) heard.push(text)
+        })
         yield* Effect.gen(function* () {
           const { journal, sql } = yield* opened(yield* Stores.directory)
           yield* sql`ALTER TABLE cogni_run_journal RENAME TO cogni_elsewhere`
@@ -83,13 +83,14 @@ describe("SqlRunJournal", () => {
           assert.lengthOf((yield* journal.read({ runId }))?.entries ?? [], 3)
         }).pipe(Effect.provide(Logger.layer([logger])))
         assert.lengthOf(heard, 1)
-        })
+      })
   )
 
   it.live("removes rows of a forgotten run with the same ID", () =>
     Effect.gen(function* () {
       const path = yield* Stores.directory
-      for (const texts of [["a", "b", "c"], ["d"]]) {
+      // The first run has several rows.
+      for (const texts of [Array.from({ length: 10 }, () => "x".repeat(16_000)), ["d"]]) {
         const { journal } = yield* opened(path)
         yield* Effect.forEach([started, ...texts.map(said), ended], (event) => journal.write(runId, event))
         yield* journal.close(runId)
@@ -102,7 +103,9 @@ describe("SqlRunJournal", () => {
   it.live("removes old journals, the oldest beyond the size, and those of deleted records", () =>
     Effect.gen(function* () {
       const path = yield* Stores.directory
-      const ids = ["run-journal-old", "run-journal-large", "run-journal-live", "run-journal-new"].map((id) => RunId.RunId.make(id))
+      const ids = ["run-journal-old", "run-journal-live", "run-journal-large", "run-journal-new"].map((id) =>
+        RunId.RunId.make(id)
+      )
       const first = yield* opened(path)
       for (const id of ids) {
         yield* first.journal.write(id, started)
@@ -130,7 +133,9 @@ describe("SqlRunJournal", () => {
       // A run that has not ended stays.
       yield* has(yield* left({ keptBytesMax: 25_000 }), ["run-journal-live", "run-journal-new"])
       const { sql } = yield* opened(path)
-      yield* SqlRunJournal.forget(["run-journal-new", "run-journal-none"]).pipe(Effect.provideService(SqlClient, sql))
+      yield* SqlRunJournal.forget(["run-journal-new", "run-journal-none"]).pipe(
+        Effect.provideService(SqlClient, sql)
+      )
       yield* has(yield* left(), ["run-journal-live"])
     })
   )

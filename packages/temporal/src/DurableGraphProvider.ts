@@ -145,8 +145,10 @@ const makeProvider = Effect.fnUntraced(function* (
       return RunEnd.make(request, context, { outcome, records, text })
     },
     (effect, request, context, { text }) =>
-      Effect.catch(effect, ({ message, reason }) =>
-        Effect.succeed(RunEnd.unknown(request, context, { error: "internal", reason, message }, text))
+      effect.pipe(
+        Effect.catch(({ message, reason }) =>
+          Effect.succeed(RunEnd.unknown(request, context, { error: "internal", reason, message }, text))
+        )
       )
   )
 

@@ -49,6 +49,12 @@ export const DurableRun = Schema.Struct({
 
 export type DurableRun = typeof DurableRun.Type
 
+/** The account of a submitted run and its model, which are shown before a host has the run. */
+export interface RunOwner {
+  readonly billingAccountId: string
+  readonly model: string
+}
+
 /** Limits of a run that sets none. */
 export const defaults = {
   needs: {},

@@ -5,16 +5,9 @@
  */
 import type { SubmittedRun } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Context, Effect, Layer, type Scope } from "effect"
-import type { DurableOutcome, DurableRun } from "./DurableRun.ts"
+import type { DurableOutcome, DurableRun, RunOwner } from "./DurableRun.ts"
 import { loaded } from "./internal/Sdk.ts"
 import type { RunsOptions, TemporalFailed } from "./TemporalServer.ts"
-
-/** Who pays for a run, as far as its submitter knows, and what it is told about the run before a host has it. */
-export interface RunOwner {
-  readonly billingAccountId: string
-  /** Model that the run asks for. */
-  readonly model: string
-}
 
 export class DurableRuns extends Context.Service<
   DurableRuns,
@@ -28,8 +21,8 @@ export class DurableRuns extends Context.Service<
     /** Returns a run that was submitted with its owner, as long as Temporal retains it. */
     readonly find: (runId: string) => Effect.Effect<SubmittedRun | undefined, TemporalFailed>
     /**
-     * Runs of an owner that have not ended, the newest first, at most 500. A new one can be missing for a moment. Without
-     * search attributes, none is found.
+     * Runs of an owner that have not ended, the newest first, at most 500. A new one can be missing for a moment.
+     * Without search attributes, none is found.
      */
     readonly underWay: (
       billingAccountId: string

@@ -1,8 +1,8 @@
 /**
  * Port to runs that are submitted to a queue, and run on a host that has room.
  *
- * A server with this service submits runs instead of running them itself. Such a run goes on when the server ends. Until
- * it has a record, and if it never gets one, only the queue knows it.
+ * A server with this service submits runs instead of running them itself. Such a run goes on when the server ends.
+ * Until it has a record, and if it never gets one, only the queue knows it.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunState } from "@cogni/sandbox-core/RunFacts"

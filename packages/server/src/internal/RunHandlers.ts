@@ -156,7 +156,7 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
   const ledger = yield* Effect.serviceOption(Ledger)
   const queue = yield* Effect.serviceOption(SubmittedRuns)
 
-  /** What the queue knows of a run that this server does not run, and whose record does not say how it ended. */
+  /** Finds a run in the queue, for one that this server does not run, and whose record does not say how it ended. */
   const submittedOf = (runId: RunId) =>
     Option.isNone(queue)
       ? Effect.succeed(undefined)

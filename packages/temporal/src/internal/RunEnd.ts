@@ -60,7 +60,7 @@ const messages: Partial<Record<DurableOutcome["status"], string>> = {
   lost: "the host of the run was lost"
 }
 
-/** Returns the answer: that of the record, unless only its beginning is stored and more was told. */
+/** Returns the answer: that of the record, unless only its beginning is stored and the reader has more. */
 const contentOf = (record: RunRecord | undefined, text: string, isTruncated: boolean): string | undefined => {
   const stored = record?.annotations?.[answerAnnotation]
   if (typeof stored !== "string") return text === "" ? undefined : text

@@ -3,8 +3,7 @@ import { type WorkflowClient, type WorkflowExecutionInfo, WorkflowNotFoundError 
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { SubmittedRun } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import { Effect, Option, Schema } from "effect"
-import type { DurableOutcome, DurableRun } from "../DurableRun.ts"
-import type { RunOwner } from "../DurableRuns.ts"
+import type { DurableOutcome, DurableRun, RunOwner } from "../DurableRun.ts"
 import { type RunsOptions, TemporalFailed } from "../TemporalServer.ts"
 import * as RunEnd from "./RunEnd.ts"
 

@@ -17,8 +17,7 @@ import {
   WorkflowExecutionAlreadyStartedError
 } from "@temporalio/common"
 import { Effect, Schema } from "effect"
-import { DurableOutcome, DurableRun } from "../DurableRun.ts"
-import type { RunOwner } from "../DurableRuns.ts"
+import { DurableOutcome, DurableRun, type RunOwner } from "../DurableRun.ts"
 import * as TemporalLookUp from "./TemporalLookUp.ts"
 import type { WorkflowInput } from "./SandboxAgentRun.ts"
 import { type RunsOptions, searchAttributes, TemporalFailed } from "../TemporalServer.ts"
