@@ -13,7 +13,7 @@ import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
 /** Largest number of exported names in all packages together, which a newcomer may have to read. */
-const namesMax = 885
+const namesMax = 889
 
 const withoutEnding = (module: string) => module.replace(/\.tsx?$/u, "")
 

@@ -11,6 +11,7 @@ import {
 } from "@cogni/sandbox-graph-provider/graphs/SubmittedRuns"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import { assert, describe, it } from "@effect/vitest"
+import * as Await from "../../../test/harness/Await.ts"
 import { Effect, Fiber, Layer } from "effect"
 import { question, serve } from "./ServerWorld.ts"
 
@@ -25,6 +26,7 @@ const makeQueue = () => {
   const cancelled: Array<string> = []
   let isAway = false
   let isBlind = false
+  let looks = 0
   const answered = <A>(answer: () => A) =>
     Effect.suspend(() => (isAway ? Effect.fail(away) : Effect.succeed(answer())))
   const layer = Layer.succeed(SubmittedRuns, {
@@ -46,7 +48,11 @@ const makeQueue = () => {
         runs.set(runId, { runId, billingAccountId: caller.billingAccountId, grantId, graphId, model })
         return Effect.void
       }),
-    find: (runId) => answered(() => (isBlind ? undefined : runs.get(runId))),
+    find: (runId) =>
+      answered(() => {
+        looks += 1
+        return isBlind ? undefined : runs.get(runId)
+      }),
     underWay: (account) =>
       answered(() =>
         [...runs.values()].filter(({ billingAccountId, end }) => billingAccountId === account && !end)
@@ -59,6 +65,11 @@ const makeQueue = () => {
     cancelled,
     end: (runId: string, end: SubmittedEnd) => void runs.set(runId, { ...runs.get(runId)!, end }),
     leave: () => void (isAway = true),
+    looked: (count: number) =>
+      Await.until(
+        `the queue was asked ${count} times`,
+        Effect.sync(() => looks >= count)
+      ),
     /** Finds no run any more, like a queue that is asked at the same moment. */
     blind: () => void (isBlind = true)
   }
@@ -142,6 +153,22 @@ describe("a server with a queue", () => {
       assert.deepStrictEqual(idsIn(whole.body), [1, 2, 3])
       const rest = yield* one.get(`${path}/${runId}/events`, { "last-event-id": "2" })
       assert.deepStrictEqual(idsIn(rest.body), [3])
+    })
+  )
+
+  it.live("waits for the last events of a host whose run has ended already", () =>
+    Effect.gen(function* () {
+      const { begin, one, queue, write } = yield* world
+      const runId = yield* begin
+      queue.end(runId, { state: "abandoned", reason: "HostLost" })
+      const reading = yield* Effect.forkChild(one.get(`${path}/${runId}/events`))
+      // Once for the request, and once for its events.
+      yield* queue.looked(2)
+      yield* write(runId, { type: "run.started" }, { type: "message.written", text: "Lima" })
+      yield* write(runId, { type: "run.ended", status: "exited", exitCode: 0 })
+      const { body } = yield* Fiber.join(reading)
+      assert.deepStrictEqual(idsIn(body), [1, 2, 3])
+      assert.notInclude(body, "HostLost")
     })
   )
 

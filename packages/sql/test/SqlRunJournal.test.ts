@@ -116,6 +116,8 @@ describe("SqlRunJournal", () => {
       }
       yield* first.sql`UPDATE cogni_run_journal SET written_at = '2020-01-01T00:00:00.000Z'
         WHERE run_id = 'run-journal-old'`
+      const yesterday = new Date(Date.now() - 86_400_000).toISOString()
+      yield* first.sql`UPDATE cogni_run_journal SET written_at = ${yesterday} WHERE run_id = 'run-journal-live'`
       const left = (options?: SqlRunJournal.SqlRunJournalOptions) =>
         Effect.gen(function* () {
           const { sql } = yield* opened(path, options)

@@ -1,3 +1,4 @@
+export * as DurableGraphProvider from "./DurableGraphProvider.ts"
 export * as DurableRun from "./DurableRun.ts"
 export * as DurableRuns from "./DurableRuns.ts"
 export * as HostKeeper from "./HostKeeper.ts"
