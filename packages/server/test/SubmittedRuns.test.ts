@@ -220,6 +220,9 @@ describe("a server with a queue", () => {
       queue.end(runId, { state: "abandoned", reason: "HostLost" })
       const view = (yield* one.get(`${path}/${runId}`)).body
       assert.deepInclude(view, { status: "abandoned", error: { reason: "HostLost" } })
+      // Without its queue, there is the record.
+      queue.leave()
+      assert.strictEqual((yield* one.get(`${path}/${runId}`)).body.status, "running")
     })
   )
 

@@ -157,10 +157,18 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
   const queue = yield* Effect.serviceOption(SubmittedRuns)
 
   /** Finds a run in the queue, for one that this server does not run, and whose record does not say how it ended. */
-  const submittedOf = (runId: RunId) =>
+  const submittedOf = (runId: RunId, hasRecord: boolean) =>
     Option.isNone(queue)
       ? Effect.succeed(undefined)
-      : queue.value.find(runId).pipe(Effect.catch(Problem.storeUnavailable))
+      : queue.value
+          .find(runId)
+          .pipe(
+            Effect.catch((error) =>
+              hasRecord
+                ? Effect.as(Effect.logWarning(error.message), undefined)
+                : Problem.storeUnavailable(error)
+            )
+          )
 
   /** Submitted runs that have not ended. A list without them is better than none. */
   const waitingOf = (billingAccountId: string) =>
@@ -237,7 +245,7 @@ export const make = Effect.fnUntraced(function* (traceUrl?: string) {
     if (record !== undefined && RunView.accountOf(record) !== billingAccountId)
       return yield* Effect.fail(notFound)
     const isKnown = here !== undefined || (record !== undefined && RunView.isOver(record))
-    const known = isKnown ? undefined : yield* submittedOf(id)
+    const known = isKnown ? undefined : yield* submittedOf(id, record !== undefined)
     const submitted = known?.billingAccountId === billingAccountId ? known : undefined
     return found === undefined && here === undefined && submitted === undefined
       ? yield* Effect.fail(notFound)
