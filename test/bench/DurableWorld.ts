@@ -2,6 +2,7 @@
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
+import type { RunRequest } from "@cogni/sandbox-graph-provider/graphs/RunRequest"
 import * as DurableRun from "@cogni/sandbox-temporal/DurableRun"
 import * as DurableRuns from "@cogni/sandbox-temporal/DurableRuns"
 import { Effect, type Scope } from "effect"
@@ -81,7 +82,7 @@ export interface Keeper {
   readonly url: string
   readonly token: string
   /** Request of a run that takes some time. */
-  readonly request: DurableRun.RunRequest
+  readonly request: RunRequest
 }
 
 /** Starts a keeper, with its files in a directory. */
@@ -185,7 +186,7 @@ export const endedRuns = async (keeper: Keeper): Promise<ReadonlyArray<Listed>> 
 /** A client that stays connected. */
 export interface Client {
   readonly runs: DurableRuns.DurableRuns["Service"]
-  readonly run: (runId: string, request: DurableRun.RunRequest) => DurableRun.DurableRun
+  readonly run: (runId: string, request: RunRequest) => DurableRun.DurableRun
 }
 
 export const client = Effect.fnUntraced(function* (address: string, keeper: Keeper) {
@@ -204,7 +205,7 @@ export const client = Effect.fnUntraced(function* (address: string, keeper: Keep
   } satisfies Client
 })
 
-const question: DurableRun.RunRequest["messages"] = [{ role: "user", content: "Where is Lima?" }]
+const question: RunRequest["messages"] = [{ role: "user", content: "Where is Lima?" }]
 
 /** A keeper without an engine, with a database. Its agent writes a line every 10 ms. */
 export const pacedKeeper = (place: string, lines: number) =>

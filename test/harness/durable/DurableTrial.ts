@@ -2,7 +2,7 @@
  * Many durable runs over three hosts. In the middle, one host is drained, a worker is killed, a whole host is killed,
  * and one is cut off from the Temporal server. Each run must end once, be paid once, and be delivered once.
  */
-import type { DurableOutcome, RunReport } from "@cogni/sandbox-temporal/DurableRun"
+import type { DurableOutcome, AttemptReport } from "@cogni/sandbox-temporal/DurableRun"
 import * as DurableRuns from "@cogni/sandbox-temporal/DurableRuns"
 import { assert } from "@effect/vitest"
 import { Cause, Effect, Exit, Fiber, Schema } from "effect"
@@ -162,7 +162,7 @@ const judgeRun = ({ world }: Trial, { attempts, reason, runId, status }: Durable
   })
 
 /** Judges one attempt: its cost is what the upstream was asked for. */
-const judgeAttempt = (paid: ReadonlyMap<string, number>, { runId, spend }: RunReport) =>
+const judgeAttempt = (paid: ReadonlyMap<string, number>, { runId, spend }: AttemptReport) =>
   Effect.sync(() => {
     if (spend.isFinal) assert.strictEqual(spend.calls, paid.get(runId) ?? 0, `calls of ${runId}`)
   })
@@ -199,7 +199,7 @@ export const judge = Effect.fnUntraced(function* (
   return (yield* Effect.forEach(checks, complaintOf)).flat()
 })
 
-const atOnce = (name: string, attempts: ReadonlyArray<RunReport>, records: typeof Listed.Type): number => {
+const atOnce = (name: string, attempts: ReadonlyArray<AttemptReport>, records: typeof Listed.Type): number => {
   const own = new Set(attempts.filter(({ host }) => host === name).map(({ runId }) => runId))
   return overlap(
     records
