@@ -220,6 +220,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "effect"
     ],
     world: {
+      // Certificates are parsed before they are used.
+      "internal/Connecting.ts": ["node:tls"],
       // The cores and the memory that a host offers.
       "internal/HostWorker.ts": ["node:os"],
       // The version of the SDK.
@@ -411,7 +413,7 @@ describe("package boundaries", () => {
     none(offenders, "export the module, or test it through the package's exports")
   })
 
-  it("only KeyInjection unwraps an upstream key, CredentialUse a git credential, GrantToken a grant's token, and SecretUse others", () => {
+  it("only KeyInjection unwraps an upstream key, CredentialUse a git credential, GrantToken a grant's token, Connecting one for Temporal, and SecretUse others", () => {
     const users = SourceTree.files("packages/*/src/**/*.{ts,tsx}").filter((path) =>
       SourceTree.members(path).some(({ text }) => text === "Redacted.value")
     )
@@ -422,7 +424,9 @@ describe("package boundaries", () => {
         fileOf("git-relay", "internal/git/CredentialUse.ts"),
         // A caller's token is only compared by its hash.
         fileOf("graph-provider", "grants/GrantToken.ts"),
-        fileOf("proxy", "KeyInjection.ts")
+        fileOf("proxy", "KeyInjection.ts"),
+        // The credentials of the host's own connection to Temporal.
+        fileOf("temporal", "internal/Connecting.ts")
       ],
       "pass on the Redacted value; see docs/threat-model.md"
     )

@@ -25,6 +25,7 @@ import * as ImageSettings from "./ImageSettings.ts"
 import type { Tags } from "./InstalledImages.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as PackageSettings from "./PackageSettings.ts"
+import * as TemporalSettings from "./TemporalSettings.ts"
 import * as ThreadSettings from "./ThreadSettings.ts"
 import * as RunKeySettings from "./RunKeySettings.ts"
 import * as UpstreamSettings from "./UpstreamSettings.ts"
@@ -160,6 +161,7 @@ const config = Config.all({
     gitHubAppId: text("COGNI_GITHUB_APP_ID"),
     gitHubAppKeyFile: text("COGNI_GITHUB_APP_KEY_FILE")
   }),
+  temporal: TemporalSettings.config,
   configDirectory: text("COGNI_CONFIG_DIR"),
   configRepository: text("COGNI_CONFIG_REPOSITORY"),
   configBranch: text("COGNI_CONFIG_BRANCH"),
@@ -270,7 +272,15 @@ const toolsOf = Effect.fnUntraced(function* (found: Config.Success<typeof config
 
 type Found = Config.Success<typeof config>
 
-const configurationOf = ({ configBranch, configDirectory, configModels, configRepository }: Found) => ({
+const configurationOf = ({
+  configBranch,
+  configDirectory,
+  configModels,
+  configRepository,
+  temporal
+}: Found) => ({
+  /** The Temporal server. Its files are read only by the commands that need it. */
+  temporal: TemporalSettings.given(temporal),
   /** Directory with personalities and skills; the repository that holds them, and its branch. */
   configDirectory,
   configRepository,
@@ -291,6 +301,7 @@ const filesOf = ({
   mcpServersFile,
   packagesFile,
   sqlToolFile,
+  temporal,
   upstream
 }: Config.Success<typeof config>): ReadonlyArray<string> =>
   [
@@ -302,7 +313,9 @@ const filesOf = ({
     sqlToolFile,
     accountLimitsFile,
     connections.keyFile,
-    connections.gitHubAppKeyFile
+    connections.gitHubAppKeyFile,
+    temporal.keyFile,
+    temporal.apiKeyFile
   ].filter((path) => path !== undefined)
 
 export class Settings extends Context.Service<Settings>()("@cogni/sandbox-cli/Settings", { make }) {}

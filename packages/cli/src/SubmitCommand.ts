@@ -14,8 +14,10 @@ import * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as Prompt from "./Prompt.ts"
 import * as RunPlan from "./RunPlan.ts"
+import { Settings } from "./Settings.ts"
 import type * as TemporalFlags from "./TemporalFlags.ts"
 import * as TemporalPackage from "./TemporalPackage.ts"
+import * as TemporalSettings from "./TemporalSettings.ts"
 import { oneLine } from "./TerminalText.ts"
 import * as UserFiles from "./UserFiles.ts"
 
@@ -27,8 +29,9 @@ const requestFileBytesMax = 1024 * 1024
 export const submit = Effect.fnUntraced(function* (input: SubmitInput) {
   const DurableRuns = yield* TemporalPackage.load(() => import("@cogni/sandbox-temporal/DurableRuns"))
   const run = yield* runOf(input)
-  const { address, namespace, noSearch, output, taskQueue, wait } = input
-  const runs = yield* DurableRuns.make({ address, namespace, taskQueue, isSearchable: !noSearch }).pipe(
+  const { noSearch, output, wait } = input
+  const server = yield* TemporalSettings.serverOf((yield* Settings).temporal, input)
+  const runs = yield* DurableRuns.make({ ...server, isSearchable: !noSearch }).pipe(
     Effect.mapError(TemporalPackage.refusalOf)
   )
   yield* runs.submit(run).pipe(Effect.mapError(TemporalPackage.refusalOf))

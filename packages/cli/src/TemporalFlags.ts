@@ -1,19 +1,55 @@
-/** Flags of `worker` and `submit`, and those with which `serve` submits its runs. */
+/** Flags of the commands for durable runs, and those with which `serve` submits its runs. */
 import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
 import * as Quantity from "./Quantity.ts"
 
-const temporal = {
-  address: Flags.text(
+/** Flags of every command that needs a Temporal server: see `TemporalSettings.serverOf`. */
+export const temporal = {
+  address: Flags.optional(
     "temporal",
     "HOST:PORT",
-    "Address of the Temporal server (default 127.0.0.1:7233)"
-  ).pipe(Flag.withDefault("127.0.0.1:7233")),
-  namespace: Flags.text("namespace", "NAME", "Namespace of the Temporal server (default default)").pipe(
-    Flag.withDefault("default")
+    "Address of the Temporal server (default COGNI_TEMPORAL_ADDRESS, or 127.0.0.1:7233)"
+  ),
+  namespace: Flags.optional(
+    "namespace",
+    "NAME",
+    "Namespace of the Temporal server (default COGNI_TEMPORAL_NAMESPACE, or default)"
   ),
   taskQueue: Flags.text("queue", "NAME", "Task queue that all hosts share (default cogni-sandbox)").pipe(
     Flag.withDefault("cogni-sandbox")
+  ),
+  temporalTls: Flags.toggle(
+    "temporal-tls",
+    "Encrypt the connection to Temporal. The flags for certificates and for an API key do so too"
+  ),
+  temporalCaFile: Flags.optional(
+    "temporal-ca-file",
+    "FILE",
+    "Certificates of the authorities of the Temporal server, in PEM (default those of the system)"
+  ),
+  temporalCertFile: Flags.optional(
+    "temporal-cert-file",
+    "FILE",
+    "Certificate of this client for the Temporal server, in PEM (default none)"
+  ),
+  temporalKeyFile: Flags.optional(
+    "temporal-key-file",
+    "FILE",
+    "Private key of that certificate, in PEM, which only its owner can open (default none)"
+  ),
+  temporalServerName: Flags.optional(
+    "temporal-server-name",
+    "NAME",
+    "Name in the certificate of the Temporal server (default the host of --temporal)"
+  ),
+  temporalApiKeyFile: Flags.optional(
+    "temporal-api-key-file",
+    "FILE",
+    "File that contains only the API key for Temporal, which is read again each minute (default none)"
+  ),
+  temporalInsecure: Flags.toggle(
+    "temporal-insecure",
+    "Allow an address of another machine without TLS: prompts are then sent in the clear"
   )
 }
 

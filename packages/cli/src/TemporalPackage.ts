@@ -2,6 +2,7 @@
 import type { KeeperError } from "@cogni/sandbox-temporal/HostKeeper"
 import type { TemporalFailed } from "@cogni/sandbox-temporal/TemporalServer"
 import { Effect } from "effect"
+import type { ExitName } from "./ExitCode.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 
 const missing = refusal(
@@ -20,18 +21,24 @@ export const load = <A>(module: () => Promise<A>): Effect.Effect<A, Refusal> =>
     )
   )
 
+const exits: Partial<Record<TemporalFailed["reason"], ExitName>> = {
+  AddressInvalid: "usage",
+  AddressInsecure: "usage",
+  CredentialsInvalid: "configuration",
+  Unauthorized: "configuration",
+  RunIdInUse: "input",
+  RequestTooLarge: "input",
+  SearchAttributesMissing: "configuration",
+  NamespaceNotFound: "configuration",
+  NotInstalled: "configuration",
+  RunNotFound: "notFound"
+}
+
 /** Converts a failure of Temporal, or of the server of this host. */
 export const refusalOf = (error: TemporalFailed | KeeperError): Refusal => {
   if (error._tag === "TemporalFailed") {
     const { detail, reason, remedy } = error
-    const exit =
-      reason === "RunIdInUse" || reason === "RequestTooLarge"
-        ? "input"
-        : reason === "SearchAttributesMissing" || reason === "NamespaceNotFound" || reason === "NotInstalled"
-          ? "configuration"
-          : reason === "RunNotFound"
-            ? "notFound"
-            : "unavailable"
+    const exit = exits[reason] ?? "unavailable"
     return refusal(exit, detail, remedy, { reason })
   }
   return error._tag === "KeeperRefused"

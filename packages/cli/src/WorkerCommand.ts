@@ -10,8 +10,10 @@ import type * as Flags from "./Flags.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as Output from "./Output.ts"
 import { isLoopback } from "./ServeCommand.ts"
+import { Settings } from "./Settings.ts"
 import type * as TemporalFlags from "./TemporalFlags.ts"
 import * as TemporalPackage from "./TemporalPackage.ts"
+import * as TemporalSettings from "./TemporalSettings.ts"
 import { oneLine } from "./TerminalText.ts"
 
 export type WorkerInput = Flags.Typed<typeof TemporalFlags.worker>
@@ -49,8 +51,9 @@ const checked = ({ keeper, name }: WorkerInput): Result.Result<void, Refusal> =>
 
 export const worker = Effect.fnUntraced(
   function* (input: WorkerInput) {
-    const { cores, drainSeconds, keeper, labels, memoryBytes, name, runsMax, tokenFiles, ...server } = input
+    const { cores, drainSeconds, keeper, labels, memoryBytes, name, runsMax, tokenFiles } = input
     yield* Effect.fromResult(checked(input))
+    const server = yield* TemporalSettings.serverOf((yield* Settings).temporal, input)
     const RunWorker = yield* TemporalPackage.load(() => import("@cogni/sandbox-temporal/RunWorker"))
     const HttpHostKeeper = yield* TemporalPackage.load(() => import("@cogni/sandbox-temporal/HttpHostKeeper"))
     const keepers = yield* Effect.forEach(tokenFiles, (file) =>

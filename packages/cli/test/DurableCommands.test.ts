@@ -11,10 +11,11 @@ import * as Output from "../src/Output.ts"
 import { exitOf, render } from "../src/SubmitCommand.ts"
 import * as TemporalPackage from "../src/TemporalPackage.ts"
 
-const cli = (argv: ReadonlyArray<string>) =>
+const cli = (argv: ReadonlyArray<string>, variables: Readonly<Record<string, string>> = {}) =>
   Effect.gen(function* () {
     const memory = Output.makeMemory()
-    const code = yield* Cli.main({ argv, environment: { COGNI_STATE_DIR: "/nowhere/at/all" } }).pipe(
+    const environment = { COGNI_STATE_DIR: "/nowhere/at/all", ...variables }
+    const code = yield* Cli.main({ argv, environment }).pipe(
       Effect.provide(Layer.merge(NodeServices.layer, memory.layer))
     )
     return { ...memory.said, code }
@@ -159,6 +160,69 @@ describe("submit", () => {
       "  run-durable-a1 on host-1: succeeded, cost $0, pushed sandbox/fix"
     ])
   })
+})
+
+describe("the connection to Temporal", () => {
+  const submit = (argv: ReadonlyArray<string>, variables?: Readonly<Record<string, string>>) =>
+    cli(["submit", "Where?", "--grant", "grant-1", ...argv], variables)
+
+  it.effect("is refused without TLS to another machine, by a flag and by a variable", () =>
+    Effect.gen(function* () {
+      const remote = "10.0.0.1:7233"
+      for (const { code, stderr } of [
+        yield* submit(["--temporal", remote]),
+        yield* submit([], { COGNI_TEMPORAL_ADDRESS: remote })
+      ]) {
+        assert.strictEqual(code, 64)
+        assert.include(stderr, "--temporal-insecure")
+      }
+      const unknown = yield* submit(["--temporal", "https://10.0.0.1"])
+      assert.strictEqual(unknown.code, 64)
+      assert.include(unknown.stderr, "is not an address")
+    })
+  )
+
+  it.effect("refuses TLS flags together with --temporal-insecure, and a certificate without its key", () =>
+    Effect.gen(function* () {
+      const both = yield* submit(["--temporal-insecure"], {
+        COGNI_TEMPORAL_SERVER_NAME: "temporal.example.com"
+      })
+      assert.strictEqual(both.code, 64)
+      assert.include(both.stderr, "--temporal-insecure")
+      for (const variable of ["COGNI_TEMPORAL_CERT_FILE", "COGNI_TEMPORAL_KEY_FILE"]) {
+        const half = yield* submit([], { [variable]: "/nowhere/at/all" })
+        assert.strictEqual(half.code, 64)
+        assert.include(half.stderr, "Name both")
+      }
+    })
+  )
+
+  it.effect("refuses a key that others can read, and never shows one", () =>
+    Effect.gen(function* () {
+      const open = yield* file("tmprl_secret", 0o644)
+      const apiKey = yield* submit(["--temporal-api-key-file", open])
+      assert.strictEqual(apiKey.code, 78)
+      assert.include(apiKey.stderr, "accessible to other users")
+      const broken = yield* submit([], {
+        COGNI_TEMPORAL_API_KEY_FILE: yield* file("tmprl_secret\nof two lines", 0o600)
+      })
+      assert.strictEqual(broken.code, 78)
+      const certificate = ["--temporal-cert-file", open]
+      const openKey = yield* submit([...certificate, "--temporal-key-file", open])
+      assert.strictEqual(openKey.code, 78)
+      assert.include(openKey.stderr, "accessible to other users")
+      const malformed = yield* submit([
+        ...certificate,
+        "--temporal-key-file",
+        yield* file("tmprl_secret", 0o600)
+      ])
+      assert.strictEqual(malformed.code, 78)
+      for (const { stderr, stdout } of [apiKey, broken, openKey, malformed])
+        assert.notInclude(stderr + stdout, "tmprl_secret")
+      const missing = yield* submit(["--temporal-ca-file", "/nowhere/at/all"])
+      assert.strictEqual(missing.code, 66)
+    })
+  )
 })
 
 describe("the package for Temporal", () => {

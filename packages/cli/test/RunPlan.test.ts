@@ -28,6 +28,7 @@ const absent: Settings["Service"] = {
   prices: undefined,
   rowsSeconds: undefined,
   threads: Thread.defaultLimits,
+  temporal: {},
   identityCheckModel: undefined,
   configDirectory: undefined,
   configRepository: undefined,

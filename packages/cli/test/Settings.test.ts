@@ -66,6 +66,7 @@ describe("Settings", () => {
         prices: undefined,
         rowsSeconds: undefined,
         threads: Thread.defaultLimits,
+        temporal: {},
         identityCheckModel: undefined,
         prometheusUrl: undefined,
         runKeys: { mode: "off", deployment: RunKeySettings.nameOf(hostname()) },

@@ -83,6 +83,7 @@ const settings: Settings["Service"] = {
   prices: undefined,
   rowsSeconds: undefined,
   threads: Thread.defaultLimits,
+  temporal: {},
   identityCheckModel: undefined,
   configDirectory: undefined,
   configRepository: undefined,

@@ -9,6 +9,7 @@ import { DefaultLogger, NativeConnection, Runtime, Worker } from "@temporalio/wo
 import { Deferred, Effect, FiberSet, Schedule, type Scope } from "effect"
 import { availableParallelism, totalmem } from "node:os"
 import type { Keeper, KeeperError } from "../HostKeeper.ts"
+import * as Connecting from "./Connecting.ts"
 import * as HostActivities from "./HostActivities.ts"
 import * as HostRuns from "./HostRuns.ts"
 import type { HostCapacity } from "./Placement.ts"
@@ -47,6 +48,7 @@ export const serve = Effect.fnUntraced(function* (
   options: HostWorkerOptions
 ): Effect.fn.Return<void, TemporalFailed | KeeperError, Scope.Scope> {
   const { drain = Effect.never, host, namespace, ready = Effect.void, taskQueue } = options
+  const asked = yield* Connecting.optionsOf(options)
   const keepers = yield* known(options.keepers)
   const capacity = {
     runsMax: options.capacity.runsMax,
@@ -70,9 +72,10 @@ export const serve = Effect.fnUntraced(function* (
     install()
   })
   const connection = yield* Effect.acquireRelease(
-    attempt("connect", () => NativeConnection.connect({ address: options.address })),
+    attempt("connect", () => NativeConnection.connect(asked)),
     (open) => Effect.ignore(Effect.promise(() => open.close()))
   )
+  yield* Connecting.keepKey(options, asked.apiKey, (key) => Effect.promise(() => connection.setApiKey(key)))
   const common = {
     connection,
     namespace,

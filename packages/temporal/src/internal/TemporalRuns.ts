@@ -18,9 +18,10 @@ import {
 } from "@temporalio/common"
 import { Effect, Schema } from "effect"
 import { DurableOutcome, DurableRun, type RunOwner } from "../DurableRun.ts"
+import * as Connecting from "./Connecting.ts"
 import * as TemporalLookUp from "./TemporalLookUp.ts"
 import type { WorkflowInput } from "./SandboxAgentRun.ts"
-import { type RunsOptions, searchAttributes, TemporalFailed } from "../TemporalServer.ts"
+import { type RunsOptions, searchAttributes, TemporalFailed, type TemporalServer } from "../TemporalServer.ts"
 
 /** Largest request as JSON. Temporal refuses values of more than 2 MiB. */
 const requestBytesMax = 1536 * 1024
@@ -32,15 +33,40 @@ const decodeOutcome = Schema.decodeUnknownEffect(DurableOutcome)
 
 const encodeRun = Schema.encodeSync(Schema.toCodecJson(DurableRun))
 
-export const make = Effect.fnUntraced(function* (options: RunsOptions) {
-  const { address, isSearchable, namespace, taskQueue } = options
+/** A connection that is not ready in time fails with an error that has no code. */
+const unreached = (error: unknown): TemporalFailed => {
+  const known = TemporalFailed.of("be reached", error)
+  return known.reason === "Failed"
+    ? TemporalFailed.of(
+        "be reached",
+        new Error("no connection was ready in 10 seconds", { cause: { code: 14 } })
+      )
+    : known
+}
+
+/** Connects to a server until the end of the scope. */
+const connect = Effect.fnUntraced(function* (server: TemporalServer) {
+  const asked = yield* Connecting.optionsOf(server)
   const connection = yield* Effect.acquireRelease(
     Effect.tryPromise({
-      try: () => Connection.connect({ address, connectTimeout: "10 seconds" }),
-      catch: (error) => TemporalFailed.of("be reached", error)
+      // A proxy of the environment would get what is meant for this machine.
+      try: () =>
+        Connection.connect({
+          ...asked,
+          connectTimeout: "10 seconds",
+          ...(asked.tls === false ? { channelArgs: { "grpc.enable_http_proxy": 0 } } : {})
+        }),
+      catch: unreached
     }),
     (open) => Effect.ignore(Effect.promise(() => open.close()))
   )
+  yield* Connecting.keepKey(server, asked.apiKey, (key) => Effect.sync(() => connection.setApiKey(key)))
+  return connection
+})
+
+export const make = Effect.fnUntraced(function* (options: RunsOptions) {
+  const { isSearchable, namespace, taskQueue } = options
+  const connection = yield* connect(options)
   const { workflow } = new Client({ connection, namespace })
 
   const wait = (runId: string) =>
