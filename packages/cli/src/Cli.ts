@@ -9,6 +9,7 @@ import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { Cause, Effect, type FileSystem, Layer, Logger, References } from "effect"
 import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effect/cli"
 import * as ExitCode from "./ExitCode.ts"
+import * as DurableCommands from "./DurableCommands.ts"
 import * as Failure from "./Failure.ts"
 import * as Flags from "./Flags.ts"
 import * as LogsFlags from "./LogsFlags.ts"
@@ -26,9 +27,9 @@ import * as InstalledImages from "./InstalledImages.ts"
 import * as Invocation from "./Invocation.ts"
 import * as Output from "./Output.ts"
 import * as RunReport from "./RunReport.ts"
-import * as TemporalFlags from "./TemporalFlags.ts"
 import * as Settings from "./Settings.ts"
 import * as Version from "./Version.ts"
+import * as TemporalFlags from "./TemporalFlags.ts"
 
 const runCommand = (operands: Invocation.Invocation["operands"]) =>
   Command.make("run", { prompt: Flags.prompt, ...Flags.run }, (flags) =>
@@ -231,44 +232,6 @@ the server refuses new runs, and ends when its active runs have ended. After --d
 With --durable, it needs no engine: runs are submitted to Temporal, and go on when this server ends.`
   ),
   Command.withShortDescription("Serve agents and their runs over HTTP, to callers with a grant")
-)
-
-const workerCommand = Command.make("worker", TemporalFlags.worker, (flags) =>
-  Effect.promise(() => import("./WorkerCommand.ts")).pipe(Effect.flatMap(({ worker }) => worker(flags)))
-).pipe(
-  Command.withDescription(
-    `Take durable runs from Temporal, and run them in the server of this host
-
-Needs cogni-sandbox serve on this host, and the package @cogni/sandbox-temporal. The worker holds nothing of a run: if
-it ends, its runs go on in the server, and the next worker with the same --name follows them. Another host takes
-nothing over. On SIGTERM the worker takes no more runs. With --drain, it then follows those that it has.`
-  ),
-  Command.withShortDescription("Take durable runs from Temporal, and run them in the server of this host"),
-  Command.withExamples([
-    {
-      command: "cogni-sandbox worker --name host-1 --token-file grant.token --max-runs 4",
-      description: "Take at most four runs at a time"
-    }
-  ])
-)
-
-const submitCommand = Command.make("submit", { prompt: Flags.prompt, ...TemporalFlags.submit }, (flags) =>
-  Effect.promise(() => import("./SubmitCommand.ts")).pipe(Effect.flatMap(({ submit }) => submit(flags)))
-).pipe(
-  Command.withDescription(
-    `Submit a durable run to Temporal, which a worker with room takes
-
-Prints the run ID. With --wait, waits for the end of the run: then an interruption only stops waiting. The prompt is
-stored in the history of Temporal. The answer is not: the server of the host has it.`
-  ),
-  Command.withShortDescription("Submit a durable run to Temporal, which a worker with room takes"),
-  Command.withExamples([
-    {
-      command:
-        'cogni-sandbox submit "Update the dependencies" --grant GRANT --repo https://github.com/acme/app --wait',
-      description: "Run an agent on a repository, on any host, and wait for it"
-    }
-  ])
 )
 
 const mcpCommand = Command.make("mcp", Flags.mcp, (flags) =>
@@ -481,8 +444,9 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       acpCommand,
       mcpCommand,
       serveCommand,
-      workerCommand,
-      submitCommand,
+      DurableCommands.worker,
+      DurableCommands.submit,
+      DurableCommands.schedule,
       grantsCommand,
       approvalsCommand,
       connectionsCommand,

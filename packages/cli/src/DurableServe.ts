@@ -23,6 +23,7 @@ import * as ServeComposition from "./ServeComposition.ts"
 import type { Settings } from "./Settings.ts"
 import type * as TemporalFlags from "./TemporalFlags.ts"
 import * as TemporalPackage from "./TemporalPackage.ts"
+import * as TemporalSettings from "./TemporalSettings.ts"
 
 export type DurableServeInput = ServeComposition.ServeInput & Flags.Typed<typeof TemporalFlags.serve>
 
@@ -71,14 +72,15 @@ export const server = (
   Layer.unwrap(
     Effect.gen(function* () {
       yield* Effect.fromResult(checked(input))
-      const { address, hostNames, namespace, noPage, noSearch, taskQueue, trustedProxies } = input
+      const { hostNames, noPage, noSearch, trustedProxies } = input
       const DurableRuns = yield* TemporalPackage.load(() => import("@cogni/sandbox-temporal/DurableRuns"))
       const DurableGraphProvider = yield* TemporalPackage.load(
         () => import("@cogni/sandbox-temporal/DurableGraphProvider")
       )
       const { placementSecondsMax, wallSecondsMax } = input
       const limits = Flags.given({ placementSecondsMax, wallSecondsMax })
-      const temporal = DurableRuns.layer({ address, namespace, taskQueue, isSearchable: !noSearch }).pipe(
+      const named = yield* TemporalSettings.serverOf(settings.temporal, input)
+      const temporal = DurableRuns.layer({ ...named, isSearchable: !noSearch }).pipe(
         mapLayerError(TemporalPackage.refusalOf)
       )
       const probes = Layer.effect(

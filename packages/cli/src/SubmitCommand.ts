@@ -42,8 +42,8 @@ export const submit = Effect.fnUntraced(function* (input: SubmitInput) {
   yield* output === "json" ? Output.json(outcome) : Output.lines(render(outcome))
 }, Effect.scoped)
 
-/** Returns the run that the flags ask for. */
-const runOf = Effect.fnUntraced(function* (input: SubmitInput) {
+/** Returns the run that the flags of `submit`, or of `schedule add`, ask for. */
+export const runOf = Effect.fnUntraced(function* (input: Omit<SubmitInput, "wait">) {
   const { attempts, cores, grant, labels, memoryBytes, placementSecondsMax, runId, wallSecondsMax } = input
   const { DurableRun, defaults } = yield* TemporalPackage.load(
     () => import("@cogni/sandbox-temporal/DurableRun")
@@ -70,7 +70,7 @@ const runOf = Effect.fnUntraced(function* (input: SubmitInput) {
 })
 
 const requestOf = Effect.fnUntraced(function* (
-  input: SubmitInput
+  input: Omit<SubmitInput, "wait">
 ): Effect.fn.Return<unknown, Refusal, Stdio.Stdio> {
   const { base, graph, model, pr, repo, request, runtimeSecondsMax } = input
   const source = yield* Effect.fromResult(Prompt.sourceOf(input))

@@ -100,7 +100,8 @@ export const worker = {
   ...temporal
 }
 
-export const submit = {
+/** The run of `submit` and of `schedule add`. */
+const submitted = {
   promptFile: Flags.optional("prompt-file", "FILE", "Read the prompt from a file; - reads standard input"),
   request: Flags.optional("request", "FILE", "Read the whole request from a JSON file, instead of a prompt"),
   grant: Flags.text("grant", "ID", "ID of the grant that permits the run, from cogni-sandbox grants list"),
@@ -117,14 +118,12 @@ export const submit = {
   ),
   callsMax: Flags.count("max-calls", "Model calls allowed (default no limit)"),
   costUsdMax: Flags.cost("max-cost", "Cost of model calls allowed, in US dollars (default no limit)"),
-  runId: Flags.optional("run-id", "ID", "ID of the run, which was never used (default a new one)"),
   attempts: Flags.count("attempts", "Attempts allowed if a host is lost and its cost is known (default 1)"),
   ...limits,
   cores: amount("cores", "Processor cores that the host must have free (default no condition)"),
   memoryBytes: size("memory", "Memory that the host must have free, such as 2g (default no condition)"),
   labels: labels("Label that the host must have; may be repeated (default none)"),
   noSearch,
-  wait: Flags.toggle("wait", "Wait for the end of the run, and exit with its code"),
   output: Flags.output,
   ...temporal
 }
@@ -138,4 +137,39 @@ export const serve = {
   noSearch,
   ...limits,
   ...temporal
+}
+
+export const submit = {
+  ...submitted,
+  runId: Flags.optional("run-id", "ID", "ID of the run, which was never used (default a new one)"),
+  wait: Flags.toggle("wait", "Wait for the end of the run, and exit with its code")
+}
+
+export const scheduleAdd = {
+  ...submitted,
+  cron: Flags.several(
+    "cron",
+    "TEXT",
+    'Times as a cron expression, such as "0 3 * * MON-FRI"; may be repeated. Needs no --every'
+  ),
+  everySeconds: Flags.duration("every", "Interval instead of --cron, such as 6h"),
+  timeZone: Flags.optional("time-zone", "NAME", "Time zone of --cron, such as Europe/Berlin (default UTC)"),
+  jitterSecondsMax: Flags.duration("jitter", "Longest random delay of a run, such as 5m (default none)"),
+  overlap: Flag.Literals("overlap", ["skip", "queue", "cancel", "allow"]).pipe(
+    Flag.withDescription(
+      "If the last run is under way: skip the new one, queue one, cancel the last one first, or allow both (default skip)"
+    ),
+    Flag.withDefault("skip")
+  ),
+  catchUpSecondsMax: Flags.duration(
+    "catch-up",
+    "Runs that are late by more than this, because Temporal was down, are left out, such as 1h (default 10m)"
+  )
+}
+
+export const schedules = { output: Flags.output, ...temporal }
+
+export const schedulePause = {
+  note: Flags.optional("note", "TEXT", "Why the schedule is paused (default none)"),
+  ...schedules
 }

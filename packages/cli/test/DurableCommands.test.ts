@@ -1,6 +1,7 @@
 /** `worker` and `submit` before they reach a server, and their reports. `test/stack/Durable.test.ts` tests the rest. */
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import type { DurableOutcome, AttemptReport } from "@cogni/sandbox-temporal/DurableRun"
+import type { RunScheduleState } from "@cogni/sandbox-temporal/RunSchedule"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
@@ -8,6 +9,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Cli from "../src/Cli.ts"
 import * as Output from "../src/Output.ts"
+import { render as renderSchedules } from "../src/ScheduleCommand.ts"
 import { exitOf, render } from "../src/SubmitCommand.ts"
 import * as TemporalPackage from "../src/TemporalPackage.ts"
 
@@ -223,6 +225,47 @@ describe("the connection to Temporal", () => {
       assert.strictEqual(missing.code, 66)
     })
   )
+})
+
+describe("schedule", () => {
+  const add = (name: string, ...argv: ReadonlyArray<string>) =>
+    cli(["schedule", "add", name, "Where?", "--grant", "grant-1", ...argv])
+
+  it.effect("refuses times that are missing or contradict each other, and an invalid name", () =>
+    Effect.gen(function* () {
+      for (const argv of [
+        [],
+        ["--cron", "0 3 * * *", "--every", "1h"],
+        ["--every", "1h", "--time-zone", "Europe/Berlin"]
+      ]) {
+        const { code, stderr } = yield* add("nightly", ...argv)
+        assert.strictEqual(code, 64)
+        assert.include(stderr, "--cron")
+      }
+      const named = yield* add("Nightly", "--every", "1h")
+      assert.strictEqual(named.code, 65)
+      assert.include(named.stderr, "name")
+      assert.strictEqual((yield* add("nightly", "--every", "1h", "--catch-up", "5s")).code, 65)
+    })
+  )
+
+  it("is listed with its next time and its last run", () => {
+    const state: RunScheduleState = {
+      name: "nightly",
+      grantId: "grant-1",
+      graphId: "sandbox:agent",
+      times: "0 3 * * * (UTC)",
+      isPaused: false,
+      nextAt: [new Date("2026-11-28T03:00:00Z")],
+      recent: [{ runId: "nightly-20261127t030000z", startedAt: new Date("2026-11-27T03:00:01Z") }]
+    }
+    const [, first, second] = renderSchedules([
+      state,
+      { ...state, name: "weekly", isPaused: true, recent: [] }
+    ])
+    assert.match(first!, /^nightly .* 2026-11-28T03:00:00\.000Z +nightly-20261127t030000z$/u)
+    assert.match(second!, /^weekly .* paused +none$/u)
+  })
 })
 
 describe("the package for Temporal", () => {

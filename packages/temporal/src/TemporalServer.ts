@@ -60,6 +60,9 @@ export class TemporalFailed extends Schema.TaggedError<TemporalFailed>()("Tempor
     "RunNotFound",
     "SearchAttributesMissing",
     "RequestTooLarge",
+    "ScheduleInUse",
+    "ScheduleInvalid",
+    "ScheduleNotFound",
     "Failed"
   ]),
   detail: Schema.String,

@@ -34,13 +34,10 @@ import {
   type Stopped
 } from "./RunSteps.ts"
 import type { RunTask } from "./RunTask.ts"
+import type { WorkflowInput } from "./WorkflowInput.ts"
 
-/** The input of the workflow. */
-export interface WorkflowInput {
-  readonly run: DurableRun
-  /** Whether the namespace has our search attributes. */
-  readonly isSearchable: boolean
-}
+/** Bundled with it, because one worker executes both. */
+export { scheduledAgentRun } from "./ScheduledAgentRun.ts"
 
 /** Interval in which an activity tells that its worker lives. */
 const heartbeatTimeout = "10 seconds"

@@ -20,7 +20,7 @@ import { Effect, Schema } from "effect"
 import { DurableOutcome, DurableRun, type RunOwner } from "../DurableRun.ts"
 import * as Connecting from "./Connecting.ts"
 import * as TemporalLookUp from "./TemporalLookUp.ts"
-import type { WorkflowInput } from "./SandboxAgentRun.ts"
+import type { WorkflowInput } from "./WorkflowInput.ts"
 import { type RunsOptions, searchAttributes, TemporalFailed, type TemporalServer } from "../TemporalServer.ts"
 
 /** Largest request as JSON. Temporal refuses values of more than 2 MiB. */
@@ -45,7 +45,7 @@ const unreached = (error: unknown): TemporalFailed => {
 }
 
 /** Connects to a server until the end of the scope. */
-const connect = Effect.fnUntraced(function* (server: TemporalServer) {
+export const connect = Effect.fnUntraced(function* (server: TemporalServer) {
   const asked = yield* Connecting.optionsOf(server)
   const connection = yield* Effect.acquireRelease(
     Effect.tryPromise({
@@ -111,7 +111,7 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
             taskQueue,
             workflowIdReusePolicy: WorkflowIdReusePolicy.REJECT_DUPLICATE,
             ...(owner === undefined ? {} : { memo: TemporalLookUp.memoOf(run, owner) }),
-            ...(isSearchable ? { typedSearchAttributes: attributesOf(run, owner) } : {})
+            ...(isSearchable ? { typedSearchAttributes: keysOf(attributesOf(run, owner)) } : {})
           }),
         catch: (error) => startFailed(run, options, error)
       })
@@ -125,17 +125,22 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
   }
 })
 
-/** The search attributes of a new run. The worker that checks its grant adds the account. */
-const attributesOf = ({ request }: DurableRun, owner?: RunOwner) =>
-  Object.entries({
-    CogniAgent: request.graphId,
-    CogniAccount: owner?.billingAccountId,
-    CogniRepository: request.repository?.url,
-    CogniStatus: "submitted"
-  } satisfies Partial<Record<(typeof searchAttributes)[number], string | undefined>>).flatMap(
-    ([name, value]) =>
-      value === undefined ? [] : [{ key: defineSearchAttributeKey(name, "KEYWORD"), value }]
-  )
+/** The search attributes of a new run, by name. The worker that checks its grant adds the account. */
+export const attributesOf = (
+  { request }: Pick<DurableRun, "request">,
+  owner?: RunOwner
+): Readonly<Record<string, string>> => ({
+  CogniAgent: request.graphId,
+  ...(owner === undefined ? {} : { CogniAccount: owner.billingAccountId }),
+  ...(request.repository === undefined ? {} : { CogniRepository: request.repository.url }),
+  CogniStatus: "submitted"
+})
+
+export const keysOf = (attributes: Readonly<Record<string, string>>) =>
+  Object.entries(attributes).map(([name, value]) => ({
+    key: defineSearchAttributeKey(name, "KEYWORD"),
+    value
+  }))
 
 /** The status of gRPC for an invalid argument. */
 const invalidArgument = 3
@@ -151,18 +156,22 @@ const startFailed = ({ runId }: DurableRun, { isSearchable, namespace }: RunsOpt
       remedy: "Look it up in Temporal, or choose another --run-id"
     })
   }
-  const isInvalid = causesOf(error).some((one) => isGrpcServiceError(one) && one.code === invalidArgument)
-  if (isSearchable && isInvalid) {
-    return new TemporalFailed({
-      reason: "SearchAttributesMissing",
-      detail: `namespace ${namespace} refused the search attributes`,
-      remedy:
-        "Create them: temporal operator search-attribute create " +
-        `${searchAttributes.map((name) => `--name ${name} --type Keyword`).join(" ")}. Or use --no-search`
-    })
-  }
-  return failed("start the run", namespace, error)
+  return isSearchable && isInvalid(error)
+    ? attributesMissing(namespace)
+    : failed("start the run", namespace, error)
 }
+
+export const isInvalid = (error: unknown): boolean =>
+  causesOf(error).some((one) => isGrpcServiceError(one) && one.code === invalidArgument)
+
+export const attributesMissing = (namespace: string) =>
+  new TemporalFailed({
+    reason: "SearchAttributesMissing",
+    detail: `namespace ${namespace} refused the search attributes`,
+    remedy:
+      "Create them: temporal operator search-attribute create " +
+      `${searchAttributes.map((name) => `--name ${name} --type Keyword`).join(" ")}. Or use --no-search`
+  })
 
 const waitFailed = (runId: string, namespace: string, error: unknown) => {
   if (error instanceof WorkflowNotFoundError) {
@@ -182,7 +191,7 @@ const waitFailed = (runId: string, namespace: string, error: unknown) => {
   return failed("tell how the run ended", namespace, error)
 }
 
-const failed = (what: string, namespace: string, error: unknown) =>
+export const failed = (what: string, namespace: string, error: unknown) =>
   causesOf(error).some((one) => one instanceof NamespaceNotFoundError)
     ? new TemporalFailed({
         reason: "NamespaceNotFound",
