@@ -58,7 +58,7 @@ export const capabilities: ReadonlyArray<Capability> = [
       task: why("The loop of the host is its only agent."),
       serve: {
         fields: ["graphId", "personality"],
-        endpoints: ["GET /api/v1/ai/agents", "POST /api/v1/ai/chat"],
+        endpoints: ["GET /api/v1/ai/agents", "GET /api/v1/host", "POST /api/v1/ai/chat"],
         grant: ["graph", "allow-sandbox"]
       },
       chat: keys("agent_configs", "routing"),

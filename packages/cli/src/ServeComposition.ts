@@ -40,6 +40,7 @@ import * as Composition from "./Composition.ts"
 import * as ConfiguredAgents from "./ConfiguredAgents.ts"
 import { type Refusal, refusal } from "./Failure.ts"
 import * as Flags from "./Flags.ts"
+import * as HostFacts from "./HostFacts.ts"
 import * as HostThreads from "./HostThreads.ts"
 import * as IdentityProof from "./IdentityProof.ts"
 import * as RunPlan from "./RunPlan.ts"
@@ -148,6 +149,7 @@ export const server = (
         Layer.provide(sweeping),
         Layer.provide(AiSdkChatModel.layer()),
         Layer.provide(AgentCatalog.layer([TaskGraphProvider.catalog])),
+        Layer.provide(HostFacts.layer(settings)),
         Layer.provide(ConfiguredAgents.layer(settings)),
         Layer.provide(yield* proposals(settings)),
         // The ledger is made from the audits of runs, and needs no observer.

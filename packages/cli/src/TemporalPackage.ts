@@ -34,6 +34,7 @@ const exits: Partial<Record<TemporalFailed["reason"], ExitName>> = {
   SearchAttributesMissing: "configuration",
   NamespaceNotFound: "configuration",
   NotInstalled: "configuration",
+  HostNameInUse: "configuration",
   RunNotFound: "notFound"
 }
 

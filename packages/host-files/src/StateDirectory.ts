@@ -18,6 +18,7 @@
  *       packages/                    files of packages, by the hash that their registry states
  *       sessions/<digest>/           workspaces of chat sessions
  *       threads/<key>/               files and agents' sessions of remembered threads
+ *       host-id                      random ID of this directory, so that no two hosts pass for one
  *       host-sessions/<session id>/  audits of the model calls that a chat makes on the host
  */
 import { homedir } from "node:os"
@@ -46,7 +47,8 @@ export const paths = (stateDirectory: string) => {
     packages: join(root, "packages"),
     sessions: join(root, "sessions"),
     threads: join(root, "threads"),
-    hostSessions: join(root, "host-sessions")
+    hostSessions: join(root, "host-sessions"),
+    hostId: join(root, "host-id")
   }
 }
 

@@ -36,6 +36,7 @@ import * as RunStart from "./internal/RunStart.ts"
 import * as RunRoster from "./internal/RunRoster.ts"
 import * as ServerApi from "./ServerApi.ts"
 import * as ServerHealth from "./ServerHealth.ts"
+import { HostFacts } from "./HostFacts.ts"
 import * as ServerLimits from "./ServerLimits.ts"
 import * as ServerMetrics from "./internal/ServerMetrics.ts"
 import * as ThreadHandlers from "./internal/ThreadHandlers.ts"
@@ -106,7 +107,8 @@ export const routes = (options: SandboxServerOptions, limits: ServerLimits.Serve
         access,
         threads,
         proposals(limits),
-        signIn(limits, known, options.trustedProxies)
+        signIn(limits, known, options.trustedProxies),
+        host
       ]),
       Layer.provide([Authentication.layer(limits, options.trustedProxies, known), ServerApi.layerReadable])
     ),
@@ -250,6 +252,19 @@ const access = HttpApiBuilder.group(
       .handle("grants", ({ query }) => json(grants(query)))
       .handle("connections", ({ query }) => json(connections(query)))
       .handle("uses", ({ params, query }) => json(uses(params.id, query)))
+  })
+)
+
+const host = HttpApiBuilder.group(
+  ServerApi.ServerApi,
+  "host",
+  Effect.fnUntraced(function* (handlers) {
+    const { hostId, missingGraphIds } = yield* HostFacts
+    const view = Effect.map(missingGraphIds, (missing) => ({
+      ...(hostId === undefined ? {} : { hostId }),
+      missingGraphIds: missing
+    }))
+    return handlers.handle("get", () => view)
   })
 )
 

@@ -17,6 +17,7 @@ import { Approvals } from "./internal/ApprovalsApi.ts"
 import { Authentication } from "./internal/Authentication.ts"
 import { ChatRequest } from "./internal/ChatRequest.ts"
 import * as Problem from "./internal/Problem.ts"
+import { Host } from "./internal/HostApi.ts"
 import { Readable, Runs } from "./internal/RunsApi.ts"
 import { Proposals } from "./internal/ProposalsApi.ts"
 import { ThreadsGroup } from "./internal/ThreadsApi.ts"
@@ -103,6 +104,7 @@ export class ServerApi extends HttpApi.make("cogni-sandbox")
   .add(Proposals)
   .add(ThreadsGroup)
   .add(SignIn)
+  .add(Host)
   .prefix("/api/v1")
   .annotateMerge(
     OpenApi.annotations({

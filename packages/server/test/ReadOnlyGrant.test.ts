@@ -17,6 +17,7 @@ const decided: Readonly<Record<string, "yes" | "no">> = {
   "GET /api/v1/connections": "yes",
   "GET /api/v1/connections/{id}/uses": "yes",
   "GET /api/v1/grants": "yes",
+  "GET /api/v1/host": "yes",
   "GET /api/v1/runs": "yes",
   "POST /api/v1/runs": "no",
   "GET /api/v1/runs/{id}": "yes",

@@ -288,7 +288,8 @@ describe("description", () => {
         "delete /api/v1/threads/{key} 200 400 403 404 429 500 503",
         "post /api/v1/sign-in 200 403 429 503",
         "get /api/v1/sign-in 200 403 429 503",
-        "delete /api/v1/sign-in 204 403 503"
+        "delete /api/v1/sign-in 204 403 503",
+        "get /api/v1/host 200 403 429 503"
       ])
       // A sign-out needs no valid grant.
       const isOpen = (path: string, method: string) => path === "/api/v1/sign-in" && method === "delete"

@@ -78,6 +78,16 @@ export class HostKeeper extends Context.Service<
     readonly grant: Effect.Effect<KeeperGrant, KeeperError>
     /** Graphs that this keeper offers. */
     readonly graphIds: Effect.Effect<ReadonlyArray<string>, KeeperError>
+    /** The host of this keeper. */
+    readonly host: Effect.Effect<
+      {
+        /** ID that no other host has. Absent: the keeper has none, so two hosts of one name are not detected. */
+        readonly hostId?: string | undefined
+        /** Graphs that it offers and cannot run now, because their image is missing. */
+        readonly missingGraphIds: ReadonlyArray<string>
+      },
+      KeeperError
+    >
     /** Starts a run, or finds that it was started before: then it returns `repeated`. */
     readonly start: (task: StartedTask) => Effect.Effect<"started" | "repeated", KeeperError>
     /** Returns what is known of a run of the grant's account, or `undefined`. */
@@ -115,7 +125,8 @@ export interface MemoryKeeper {
 /** A keeper in memory. Its runs begin at once, and end when a test ends or cancels them. */
 export const makeMemory = Effect.fnUntraced(function* (
   grant: KeeperGrant,
-  graphIds: ReadonlyArray<string>
+  graphIds: ReadonlyArray<string>,
+  host: Effect.Success<Keeper["host"]> = { missingGraphIds: [] }
 ): Effect.fn.Return<MemoryKeeper> {
   const runs = yield* SubscriptionRef.make<ReadonlyMap<string, KeeperRun>>(new Map())
   const faults = yield* SubscriptionRef.make<KeeperError | undefined>(undefined)
@@ -131,6 +142,7 @@ export const makeMemory = Effect.fnUntraced(function* (
   const keeper: Keeper = {
     grant: Effect.as(faulty, grant),
     graphIds: Effect.as(faulty, graphIds),
+    host: Effect.as(faulty, host),
     start: ({ runId }) =>
       Effect.andThen(
         faulty,

@@ -77,6 +77,11 @@ const Grant = Schema.Struct({
 
 const Agents = Schema.Struct({ agents: Schema.Array(Schema.Struct({ graphId: Schema.String })) })
 
+const Host = Schema.Struct({
+  hostId: Schema.optional(Schema.String),
+  missingGraphIds: Schema.Array(Schema.String)
+})
+
 const Started = Schema.Struct({ runId: Schema.String })
 
 const Delivered = Schema.Struct({
@@ -171,6 +176,8 @@ export const make = Effect.fnUntraced(function* ({
   return {
     grant: Effect.map(get("/sign-in", Grant), ({ grant }) => grant),
     graphIds: Effect.map(get("/ai/agents", Agents), ({ agents }) => agents.map(({ graphId }) => graphId)),
+    // A server of an earlier version has no such route.
+    host: Effect.map(unlessMissing(get("/host", Host)), (found) => found ?? { missingGraphIds: [] }),
     describe,
     start: Effect.fnUntraced(function* ({ attempt, request, runId }) {
       const asked = HttpClientRequest.post("/runs").pipe(

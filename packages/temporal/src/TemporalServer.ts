@@ -58,6 +58,7 @@ export class TemporalFailed extends Schema.TaggedError<TemporalFailed>()("Tempor
     "NamespaceNotFound",
     "RunIdInUse",
     "RunNotFound",
+    "HostNameInUse",
     "SearchAttributesMissing",
     "RequestTooLarge",
     "ScheduleInUse",

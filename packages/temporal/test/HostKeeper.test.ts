@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Effect, Redacted, type Scope, Stream } from "effect"
 import { FetchHttpClient } from "effect/http"
+import { HostFacts } from "../../server/src/HostFacts.ts"
 import * as ServerWorld from "../../server/test/ServerWorld.ts"
 import * as Await from "../../../test/harness/Await.ts"
 import * as HostKeeper from "../src/HostKeeper.ts"
@@ -47,6 +48,7 @@ const contract = (make: Effect.Effect<Subject, never, Scope.Scope>) =>
         const { grantId, keeper } = yield* make
         assert.deepInclude(yield* keeper.grant, { id: grantId, allowSandbox: true, mayWrite: true })
         assert.include(yield* keeper.graphIds, Runs.graphId)
+        assert.deepStrictEqual((yield* keeper.host).missingGraphIds, [])
       })
     )
 
@@ -112,6 +114,15 @@ describe("a keeper in memory", () => {
 
 describe("a keeper over HTTP", () => {
   contract(overHttp)
+
+  it.live("tells the ID of its host, and the graphs whose image is missing", () =>
+    Effect.gen(function* () {
+      const { keeper } = yield* overHttp
+      assert.deepStrictEqual(yield* keeper.host, { hostId: "host-a", missingGraphIds: [Runs.graphId] })
+    }).pipe(
+      Effect.provideService(HostFacts, { hostId: "host-a", missingGraphIds: Effect.succeed([Runs.graphId]) })
+    )
+  )
 
   it.live("refuses the run ID of another account, and does not tell of its run", () =>
     Effect.gen(function* () {

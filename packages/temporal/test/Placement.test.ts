@@ -94,6 +94,12 @@ describe("a host", () => {
     assert.isUndefined(misfit(asked("a", { labels: ["gpu"], cores: 4 })))
   })
 
+  it("takes no run whose image is missing, until the image is there", () => {
+    const without = Placement.lack(Placement.empty, ["sandbox:agent"])
+    assert.strictEqual(Placement.misfit(capacity, without, asked("a"), 0), "ImageMissing")
+    assert.isUndefined(Placement.misfit(capacity, Placement.lack(without, []), asked("a"), 0))
+  })
+
   it("takes nothing while it drains, or is closed", () => {
     assert.strictEqual(
       Placement.misfit(capacity, Placement.drain(Placement.empty), asked("a"), 0),

@@ -78,6 +78,7 @@ const routes: ReadonlyArray<readonly [pattern: RegExp, route: string]> = [
   [/^\/api\/v1\/runs\/[^/]+\/calls\/[^/]+\/request$/u, "/api/v1/runs/{id}/calls/{callId}/request"],
   [/^\/api\/v1\/runs\/[^/]+\/calls\/[^/]+\/answer$/u, "/api/v1/runs/{id}/calls/{callId}/answer"],
   [/^\/api\/v1\/sign-in$/u, "/api/v1/sign-in"],
+  [/^\/api\/v1\/host$/u, "/api/v1/host"],
   [/^\/sandbox(?:\/.*)?$/u, "/sandbox"],
   [/^\/health(?:\/ready)?$/u, "/health"],
   [/^\/metrics$/u, "/metrics"]

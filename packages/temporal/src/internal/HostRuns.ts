@@ -201,6 +201,9 @@ export const make = Effect.fnUntraced(function* ({ capacity, keepers, name }: Ho
       yield* SubscriptionRef.update(places, (before) => Placement.leave(before, runId))
       return run && reportOf(run, { attempt, host, lastEventId: 0 })
     }),
+    /** Notes the graphs whose image is missing. */
+    lack: (missingGraphIds: ReadonlyArray<string>) =>
+      SubscriptionRef.update(places, (before) => Placement.lack(before, missingGraphIds)),
     /** Takes no more runs. Returns when none is left. */
     drain: Effect.gen(function* () {
       yield* SubscriptionRef.update(places, Placement.drain)

@@ -6,11 +6,12 @@
  * nothing of a run, so it can be killed at any point.
  */
 import { DefaultLogger, NativeConnection, Runtime, Worker } from "@temporalio/worker"
-import { Deferred, Effect, FiberSet, Schedule, type Scope } from "effect"
+import { Clock, Deferred, Effect, FiberSet, Schedule, type Scope } from "effect"
 import { availableParallelism, totalmem } from "node:os"
 import type { Keeper, KeeperError } from "../HostKeeper.ts"
 import * as Connecting from "./Connecting.ts"
 import * as HostActivities from "./HostActivities.ts"
+import * as HostName from "./HostName.ts"
 import * as HostRuns from "./HostRuns.ts"
 import type { HostCapacity } from "./Placement.ts"
 import * as PlacementSlots from "./PlacementSlots.ts"
@@ -36,6 +37,12 @@ export interface HostWorkerOptions extends TemporalServer {
 
 /** Time that the keepers may take to start. */
 const keeperSecondsMax = 60
+
+/** Interval in which the keeper and the name of the host are asked about again. */
+const factSeconds = 30
+
+/** The kind of a queue, in Temporal's API. */
+const activityQueue = 2
 
 /**
  * Shortest time between two heartbeats of a run. Each is a write to the database of the server, so that they limit the
@@ -76,10 +83,17 @@ export const serve = Effect.fnUntraced(function* (
     (open) => Effect.ignore(Effect.promise(() => open.close()))
   )
   yield* Connecting.keepKey(options, asked.apiKey, (key) => Effect.promise(() => connection.setApiKey(key)))
+  const { hostId, missingGraphIds } = yield* whenReachable(hostOf(options.keepers), keeperSecondsMax).pipe(
+    Effect.orElseSucceed(() => noFacts)
+  )
+  yield* runs.lack(missingGraphIds)
+  const unique = nameIsUnique(connection, { namespace, queue, host, hostId })
+  yield* unique(() => true)
+  yield* Effect.forkScoped(keepFacts(runs, options.keepers))
   const common = {
     connection,
     namespace,
-    identity: `${host}#${process.pid}`,
+    identity: HostName.identityOf(host, hostId, process.pid),
     shutdownGraceTime: 0,
     shutdownForceTime: "30 seconds",
     maxHeartbeatThrottleInterval: heartbeatMillis,
@@ -129,10 +143,16 @@ export const serve = Effect.fnUntraced(function* (
     Effect.andThen(shared.shutdown),
     Effect.andThen(own.shutdown)
   )
-  yield* Effect.raceFirst(
-    Effect.all([own.ended, shared.ended, placing.ended], { concurrency: "unbounded", discard: true }),
-    Effect.andThen(draining, Effect.never)
+  // Two that began at once see each other now. One of them goes on.
+  const watching = unique((other) => other < (hostId ?? "")).pipe(
+    Effect.schedule(Schedule.spaced(`${factSeconds} seconds`)),
+    Effect.andThen(Effect.never)
   )
+  yield* Effect.raceAllFirst([
+    Effect.all([own.ended, shared.ended, placing.ended], { concurrency: "unbounded", discard: true }),
+    Effect.andThen(draining, Effect.never),
+    watching
+  ])
 }, Effect.scoped)
 
 /** Open questions for tasks of one kind. The server keeps each of them for a minute, of all hosts. */
@@ -143,6 +163,51 @@ const workflowPollsMax = 2
 
 /** Tasks of a kind that a queue does not have. */
 const unused = { type: "fixed-size", numSlots: 2 } as const
+
+type KeeperHost = Effect.Success<Keeper["host"]>
+
+const noFacts: KeeperHost = { missingGraphIds: [] }
+
+/** The facts of the host, as its first keeper tells them. All keepers are of one host. */
+const hostOf = ([keeper]: ReadonlyArray<Keeper>): Effect.Effect<KeeperHost, KeeperError> =>
+  keeper?.host ?? Effect.succeed(noFacts)
+
+/** Asks again and again which images are missing. A keeper that does not answer changes nothing. */
+const keepFacts = (runs: HostRuns.HostRuns, keepers: ReadonlyArray<Keeper>) =>
+  hostOf(keepers).pipe(
+    Effect.flatMap(({ missingGraphIds }) => runs.lack(missingGraphIds)),
+    Effect.ignore,
+    Effect.schedule(Schedule.spaced(`${factSeconds} seconds`))
+  )
+
+/** Fails if another host polls the queue of this name, and `isFirst` says that it was there before. */
+const nameIsUnique =
+  (
+    connection: NativeConnection,
+    {
+      host,
+      hostId,
+      namespace,
+      queue
+    }: Record<"host" | "namespace" | "queue", string> & Pick<KeeperHost, "hostId">
+  ) =>
+  (isFirst: (other: string) => boolean): Effect.Effect<void, TemporalFailed> =>
+    Effect.gen(function* () {
+      if (hostId === undefined) return
+      const { pollers } = yield* attempt("describe the queue of this host", () =>
+        connection.workflowService.describeTaskQueue({
+          namespace,
+          taskQueue: { name: queue },
+          taskQueueType: activityQueue
+        })
+      )
+      const seen = (pollers ?? []).map(({ identity, lastAccessTime }) => ({
+        identity: identity ?? "",
+        seenMillis: Number(lastAccessTime?.seconds ?? 0) * 1000
+      }))
+      const other = HostName.otherHost(seen, hostId, yield* Clock.currentTimeMillis)
+      if (other !== undefined && isFirst(other)) return yield* HostName.inUse(host, other)
+    })
 
 /** Keepers with the grants for which they act. */
 const known = (keepers: ReadonlyArray<Keeper>) =>

@@ -43,15 +43,24 @@ export interface Places {
   /** No run is placed before this time, in milliseconds. */
   readonly closedUntil: number
   readonly runs: ReadonlyMap<string, Place>
+  /** Graphs whose image was missing when the keeper was last asked. */
+  readonly missingGraphIds: ReadonlyArray<string>
 }
 
-export const empty: Places = { isDraining: false, closedUntil: 0, runs: new Map() }
+export const empty: Places = { isDraining: false, closedUntil: 0, runs: new Map(), missingGraphIds: [] }
 
 /** Time for which a place is reserved for a run that has not arrived. */
 export const reservedMillis = 60_000
 
 /** Why a run does not fit. */
-export type Misfit = "Draining" | "Full" | "NoSuchGraph" | "NoSuchGrant" | "LabelMissing" | "TooLarge"
+export type Misfit =
+  | "Draining"
+  | "Full"
+  | "ImageMissing"
+  | "NoSuchGraph"
+  | "NoSuchGrant"
+  | "LabelMissing"
+  | "TooLarge"
 
 /** Removes reservations whose time is over. */
 const current = (places: Places, now: number): ReadonlyMap<string, Place> =>
@@ -72,6 +81,7 @@ export const misfit = (
   if (!capacity.graphIds.includes(graphId)) return "NoSuchGraph"
   if (!labels.every((label) => capacity.labels.includes(label))) return "LabelMissing"
   if (cores > capacity.cores || memoryBytes > capacity.memoryBytes) return "TooLarge"
+  if (places.missingGraphIds.includes(graphId)) return "ImageMissing"
   if (places.isDraining) return "Draining"
   if (now < places.closedUntil) return "Full"
   const others = [...current(places, now)].filter(([id]) => id !== runId).map(([, place]) => place)
@@ -116,6 +126,12 @@ export const leave = (places: Places, runId: string): Places => ({
 
 /** Places no run until a time, in milliseconds: the host's server said that it is full. */
 export const close = (places: Places, until: number): Places => ({ ...places, closedUntil: until })
+
+/** Sets the graphs of which no run is placed. */
+export const lack = (places: Places, missingGraphIds: ReadonlyArray<string>): Places => ({
+  ...places,
+  missingGraphIds
+})
 
 /** Places no more runs. */
 export const drain = (places: Places): Places => ({ ...places, isDraining: true })

@@ -1,0 +1,40 @@
+/**
+ * Refuses a second host of the same name: both would poll one queue, and take each other's runs.
+ *
+ * Temporal tells who has polled a queue of late. The identity of a worker has the ID of its host, so that a second
+ * worker of the same host is welcome. Pure.
+ */
+import { TemporalFailed } from "../TemporalServer.ts"
+
+/** A poller as Temporal tells it. */
+export interface Poller {
+  readonly identity: string
+  readonly seenMillis: number
+}
+
+/** A poll lasts for a minute, so a living worker was seen since. */
+export const livingMillis = 70_000
+
+/** Identity of a worker, as Temporal shows it. */
+export const identityOf = (host: string, hostId: string | undefined, processId: number): string =>
+  hostId === undefined ? `${host}#${processId}` : `${host}#${processId}#${hostId}`
+
+/** Returns the ID of a host that polls the queue of the same name now, and is not this one. */
+export const otherHost = (
+  pollers: ReadonlyArray<Poller>,
+  hostId: string,
+  nowMillis: number
+): string | undefined =>
+  pollers
+    .filter(({ seenMillis }) => nowMillis - seenMillis < livingMillis)
+    .map(({ identity }) => identity.split("#")[2])
+    .find((other) => other !== undefined && other !== hostId)
+
+export const inUse = (host: string, other: string): TemporalFailed =>
+  new TemporalFailed({
+    reason: "HostNameInUse",
+    detail: `another host takes runs as ${host} (its ID is ${other}), and the two would take each other's runs`,
+    remedy:
+      "Choose another --name for one of them. If that host was replaced by this one, try again in two minutes. If its " +
+      "state directory was copied, remove the file host-id from the copy"
+  })
