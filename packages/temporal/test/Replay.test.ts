@@ -20,7 +20,12 @@ const silent = { trace() {}, debug() {}, info() {}, warn() {}, error() {}, log()
 
 /** Replays every history, and returns the error of each that fails. */
 const replayed = async (workflowsPath: string) => {
-  const workflowBundle = await bundleWorkflowCode({ workflowsPath, logger: silent })
+  const workflowInterceptorModules = [place("../src/internal/SandboxAgentRun.ts")]
+  const workflowBundle = await bundleWorkflowCode({
+    workflowsPath,
+    workflowInterceptorModules,
+    logger: silent
+  })
   const failed = new Map<string, Error>()
   for await (const { error, workflowId } of Worker.runReplayHistories({ workflowBundle }, histories))
     if (error !== undefined) failed.set(workflowId, error)

@@ -3,6 +3,7 @@ import { ApplicationFailure, CancelledFailure, Context as ActivityContext } from
 import { Cause, Effect, Exit, Option, Schema } from "effect"
 import { HostNeeds, type AttemptReport } from "../DurableRun.ts"
 import { KeeperRefused } from "../HostKeeper.ts"
+import * as ActivityTrace from "./ActivityTrace.ts"
 import type { HostRuns, Watch } from "./HostRuns.ts"
 import type { Checked, Executed, Placed } from "./RunSteps.ts"
 import { RunTask } from "./RunTask.ts"
@@ -38,7 +39,7 @@ export type RunEffect = <A>(
 export const make = (runs: HostRuns, queue: string, runEffect: RunEffect): HostActivities => {
   /** Throws what Temporal retries, or what it does not. */
   const run = async <A, E>(effect: Effect.Effect<A, E>, signal: AbortSignal): Promise<A> => {
-    const exit = await runEffect(Effect.exit(effect), { signal }).catch(() => undefined)
+    const exit = await runEffect(Effect.exit(ActivityTrace.traced(effect)), { signal }).catch(() => undefined)
     if (exit === undefined) throw interrupted()
     if (Exit.isSuccess(exit)) return exit.value
     throw failureOf(exit.cause)

@@ -9,6 +9,7 @@ import { DefaultLogger, NativeConnection, Runtime, Worker } from "@temporalio/wo
 import { Clock, Deferred, Effect, FiberSet, Schedule, type Scope } from "effect"
 import { availableParallelism, totalmem } from "node:os"
 import type { Keeper, KeeperError } from "../HostKeeper.ts"
+import * as ActivityTrace from "./ActivityTrace.ts"
 import * as Connecting from "./Connecting.ts"
 import * as HostActivities from "./HostActivities.ts"
 import * as HostName from "./HostName.ts"
@@ -90,8 +91,10 @@ export const serve = Effect.fnUntraced(function* (
   const unique = nameIsUnique(connection, { namespace, queue, host, hostId })
   yield* unique(() => true)
   yield* Effect.forkScoped(keepFacts(runs, options.keepers))
+  const interceptors = { activity: [ActivityTrace.interceptor], workflowModules: [workflows] }
   const common = {
     connection,
+    interceptors,
     namespace,
     identity: HostName.identityOf(host, hostId, process.pid),
     shutdownGraceTime: 0,

@@ -36,8 +36,9 @@ import {
 import type { RunTask } from "./RunTask.ts"
 import type { WorkflowInput } from "./WorkflowInput.ts"
 
-/** Bundled with it, because one worker executes both. */
+/** Bundled with it, because one worker executes both. Temporal finds the interceptors by this name. */
 export { scheduledAgentRun } from "./ScheduledAgentRun.ts"
+export { interceptors } from "./WorkflowTrace.ts"
 
 /** Interval in which an activity tells that its worker lives. */
 const heartbeatTimeout = "10 seconds"

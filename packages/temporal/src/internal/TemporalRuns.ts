@@ -5,6 +5,7 @@ import {
   Client,
   Connection,
   isGrpcServiceError,
+  type WorkflowClientInterceptor,
   WorkflowFailedError,
   WorkflowIdReusePolicy,
   WorkflowNotFoundError
@@ -20,6 +21,7 @@ import { Effect, Schema } from "effect"
 import { DurableOutcome, DurableRun, type RunOwner } from "../DurableRun.ts"
 import * as Connecting from "./Connecting.ts"
 import * as TemporalLookUp from "./TemporalLookUp.ts"
+import { type Parent, withParent } from "./TraceHeader.ts"
 import type { WorkflowInput } from "./WorkflowInput.ts"
 import { type RunsOptions, searchAttributes, TemporalFailed, type TemporalServer } from "../TemporalServer.ts"
 
@@ -67,7 +69,13 @@ export const connect = Effect.fnUntraced(function* (server: TemporalServer) {
 export const make = Effect.fnUntraced(function* (options: RunsOptions) {
   const { isSearchable, namespace, taskQueue } = options
   const connection = yield* connect(options)
-  const { workflow } = new Client({ connection, namespace })
+  /** The span of each submission under way. */
+  const parents = new Map<string, Parent>()
+  const tracing: WorkflowClientInterceptor = {
+    startWithDetails: (input, next) =>
+      next({ ...input, headers: withParent(input.headers, parents.get(input.options.workflowId)) })
+  }
+  const { workflow } = new Client({ connection, namespace, interceptors: { workflow: [tracing] } })
 
   const wait = (runId: string) =>
     Effect.tryPromise({
@@ -103,6 +111,7 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
         })
       }
       const input: WorkflowInput = { run: encoded, isSearchable }
+      parents.set(run.runId, yield* Effect.orDie(Effect.currentSpan))
       yield* Effect.tryPromise({
         try: () =>
           workflow.start(workflowType, {
@@ -114,7 +123,7 @@ export const make = Effect.fnUntraced(function* (options: RunsOptions) {
             ...(isSearchable ? { typedSearchAttributes: keysOf(attributesOf(run, owner)) } : {})
           }),
         catch: (error) => startFailed(run, options, error)
-      })
+      }).pipe(Effect.ensuring(Effect.sync(() => parents.delete(run.runId))))
     }),
     wait,
     cancel: (runId: string) =>
