@@ -92,6 +92,16 @@ export const worker = {
     "memory",
     "Memory that runs of this host may ask for, such as 8g (default that of this machine)"
   ),
+  deployment: Flags.optional(
+    "deployment",
+    "NAME",
+    "Deployment in Temporal that versions of workers belong to (default none: workers have no version)"
+  ),
+  buildId: Flags.optional(
+    "build-id",
+    "ID",
+    "Version of this worker in --deployment (default that of this command)"
+  ),
   labels: labels("Label of this host, such as gpu or region=eu; may be repeated (default none)"),
   drainSeconds: Flags.duration(
     "drain",

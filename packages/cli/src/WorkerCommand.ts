@@ -15,6 +15,7 @@ import type * as TemporalFlags from "./TemporalFlags.ts"
 import * as TemporalPackage from "./TemporalPackage.ts"
 import * as TemporalSettings from "./TemporalSettings.ts"
 import { oneLine } from "./TerminalText.ts"
+import * as Version from "./Version.ts"
 
 export type WorkerInput = Flags.Typed<typeof TemporalFlags.worker>
 
@@ -24,7 +25,7 @@ const runsDefault = 8
 const nameForm = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}$/u
 
 /** Refuses what would send a token in the clear, or could not be a name. */
-const checked = ({ keeper, name }: WorkerInput): Result.Result<void, Refusal> => {
+const checked = ({ buildId, deployment, keeper, name }: WorkerInput): Result.Result<void, Refusal> => {
   if (!nameForm.test(name)) {
     return refuse(
       "usage",
@@ -32,6 +33,14 @@ const checked = ({ keeper, name }: WorkerInput): Result.Result<void, Refusal> =>
       "Write letters, digits, dots and hyphens"
     )
   }
+  if (buildId !== undefined && deployment === undefined)
+    return refuse("usage", "--build-id is a version in a deployment", "Name the deployment with --deployment")
+  if (deployment !== undefined && !nameForm.test(deployment.replaceAll(".", "/")))
+    return refuse(
+      "usage",
+      `--deployment ${oneLine(deployment)} is not a name of a deployment`,
+      "Write letters, digits and hyphens, without dots"
+    )
   const url = URL.parse(keeper)
   if (url === null || !/^https?:$/u.test(url.protocol) || url.username !== "" || url.password !== "") {
     return refuse(
@@ -51,7 +60,18 @@ const checked = ({ keeper, name }: WorkerInput): Result.Result<void, Refusal> =>
 
 export const worker = Effect.fnUntraced(
   function* (input: WorkerInput) {
-    const { cores, drainSeconds, keeper, labels, memoryBytes, name, runsMax, tokenFiles } = input
+    const {
+      buildId,
+      cores,
+      deployment,
+      drainSeconds,
+      keeper,
+      labels,
+      memoryBytes,
+      name,
+      runsMax,
+      tokenFiles
+    } = input
     yield* Effect.fromResult(checked(input))
     const server = yield* TemporalSettings.serverOf((yield* Settings).temporal, input)
     const RunWorker = yield* TemporalPackage.load(() => import("@cogni/sandbox-temporal/RunWorker"))
@@ -72,6 +92,9 @@ export const worker = Effect.fnUntraced(
         memoryBytes,
         labels
       },
+      ...(deployment === undefined
+        ? {}
+        : { version: { deployment, buildId: buildId ?? (yield* Version.version) } }),
       drain: Deferred.await(drain),
       ready: (yield* Output.Output).stderr(`worker ${oneLine(name)} takes runs\n`)
     }

@@ -75,6 +75,19 @@ describe("worker", () => {
     })
   )
 
+  it.effect("refuses a version without a deployment, and a deployment that Temporal could not name", () =>
+    Effect.gen(function* () {
+      for (const argv of [
+        ["--build-id", "1.0.0"],
+        ["--deployment", "a.b"]
+      ]) {
+        const { code, stderr } = yield* worker(argv, "token")
+        assert.strictEqual(code, 64)
+        assert.include(stderr, "--deployment")
+      }
+    })
+  )
+
   it.effect("needs a token", () =>
     Effect.map(cli(["worker", "--name", "host-1"]), ({ code }) => assert.strictEqual(code, 64))
   )

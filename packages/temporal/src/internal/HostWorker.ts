@@ -30,6 +30,12 @@ export interface HostWorkerOptions extends TemporalServer {
     readonly cores?: number | undefined
     readonly memoryBytes?: number | undefined
   }
+  /**
+   * Version of this worker's workflows. A run stays with the version that it began with, so a worker of that version
+   * must stay until its runs have ended. An operator tells Temporal which version new runs get. Default: none, and then
+   * each worker must be able to go on with the runs of the last version.
+   */
+  readonly version?: { readonly deployment: string; readonly buildId: string } | undefined
   /** Completes when no more runs are to be taken. Runs that this host has are then followed to their end. */
   readonly drain?: Effect.Effect<void>
   /** Runs when the worker polls. */
@@ -91,7 +97,7 @@ export const serve = Effect.fnUntraced(function* (
   const unique = nameIsUnique(connection, { namespace, queue, host, hostId })
   yield* unique(() => true)
   yield* Effect.forkScoped(keepFacts(runs, options.keepers))
-  const interceptors = { activity: [ActivityTrace.interceptor], workflowModules: [workflows] }
+  const interceptors = { activity: [ActivityTrace.interceptor] }
   const common = {
     connection,
     interceptors,
@@ -119,6 +125,7 @@ export const serve = Effect.fnUntraced(function* (
       taskQueue,
       activities,
       workflowBundle,
+      ...versionOf(options),
       maxConcurrentActivityTaskExecutions: 20,
       maxConcurrentActivityTaskPolls: activityPollsMax,
       maxConcurrentWorkflowTaskPolls: workflowPollsMax
@@ -211,6 +218,18 @@ const nameIsUnique =
       const other = HostName.otherHost(seen, hostId, yield* Clock.currentTimeMillis)
       if (other !== undefined && isFirst(other)) return yield* HostName.inUse(host, other)
     })
+
+/** The version of the shared queue. The queue of a host has only activities, which any version may carry out. */
+const versionOf = ({ version }: HostWorkerOptions) =>
+  version === undefined
+    ? {}
+    : {
+        workerDeploymentOptions: {
+          version: { deploymentName: version.deployment, buildId: version.buildId },
+          useWorkerVersioning: true,
+          defaultVersioningBehavior: "PINNED"
+        } as const
+      }
 
 /** Keepers with the grants for which they act. */
 const known = (keepers: ReadonlyArray<Keeper>) =>

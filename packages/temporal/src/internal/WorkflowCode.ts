@@ -22,6 +22,8 @@ const module = new URL(
 /** Options that the build of the package and the start of a worker share. */
 export const optionsOf = (path: string): BundleOptions => ({
   workflowsPath: path,
+  // The same module, so that a run stays in its trace.
+  workflowInterceptorModules: [path],
   logger: new DefaultLogger("ERROR")
 })
 
