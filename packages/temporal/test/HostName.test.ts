@@ -1,6 +1,9 @@
 /** Which second worker of a name is refused. `test/integration/HostNames.test.ts` tests it with a server. */
 import { assert, describe, it } from "@effect/vitest"
-import { identityOf, livingMillis, otherHost } from "../src/internal/HostName.ts"
+import { Effect, Fiber, Ref } from "effect"
+import { TestClock } from "effect/testing"
+import { identityOf, inUse, livingMillis, otherHost, watched } from "../src/internal/HostName.ts"
+import { TemporalFailed } from "../src/TemporalServer.ts"
 
 const seen = (hostId: string | undefined, agoMillis: number) => ({
   identity: identityOf("host-1", hostId, 7),
@@ -23,4 +26,21 @@ describe("the name of a host", () => {
       otherHost([seen(undefined, 0), { identity: "other", seenMillis: 1_000_000 }], "a", 1_000_000)
     )
   })
+
+  it.effect("is watched, and an outage of Temporal does not end a worker", () =>
+    Effect.gen(function* () {
+      const answer = yield* Ref.make<TemporalFailed | undefined>(undefined)
+      const check = Effect.flatMap(Ref.get(answer), (error) =>
+        error === undefined ? Effect.void : Effect.fail(error)
+      )
+      const watching = yield* Effect.forkChild(Effect.flip(watched(check)))
+      yield* TestClock.adjust("1 minute")
+      yield* Ref.set(answer, TemporalFailed.of("answer", { code: 14 }))
+      yield* TestClock.adjust("1 minute")
+      assert.isUndefined(watching.pollUnsafe())
+      yield* Ref.set(answer, inUse("host-1", "b"))
+      yield* TestClock.adjust("1 minute")
+      assert.strictEqual((yield* Fiber.join(watching)).reason, "HostNameInUse")
+    })
+  )
 })

@@ -2,8 +2,9 @@
  * Refuses a second host of the same name: both would poll one queue, and take each other's runs.
  *
  * Temporal tells who has polled a queue of late. The identity of a worker has the ID of its host, so that a second
- * worker of the same host is welcome. Pure.
+ * worker of the same host is welcome.
  */
+import { Effect, Schedule } from "effect"
 import { TemporalFailed } from "../TemporalServer.ts"
 
 /** A poller as Temporal tells it. */
@@ -38,3 +39,17 @@ export const inUse = (host: string, other: string): TemporalFailed =>
       "Choose another --name for one of them. If that host was replaced by this one, try again in two minutes. If its " +
       "state directory was copied, remove the file host-id from the copy"
   })
+
+/** Interval in which the keeper and the name of the host are asked about again. */
+export const factSeconds = 30
+
+/** Fails when the name is found to be in use. A Temporal server that is down for a while ends no worker. */
+export const watched = (check: Effect.Effect<void, TemporalFailed>): Effect.Effect<never, TemporalFailed> =>
+  check.pipe(
+    Effect.catchIf(
+      ({ reason }) => reason !== "HostNameInUse",
+      ({ message }) => Effect.logDebug(message)
+    ),
+    Effect.schedule(Schedule.spaced(`${factSeconds} seconds`)),
+    Effect.andThen(Effect.never)
+  )

@@ -45,9 +45,6 @@ export interface HostWorkerOptions extends TemporalServer {
 /** Time that the keepers may take to start. */
 const keeperSecondsMax = 60
 
-/** Interval in which the keeper and the name of the host are asked about again. */
-const factSeconds = 30
-
 /** The kind of a queue, in Temporal's API. */
 const activityQueue = 2
 
@@ -154,10 +151,7 @@ export const serve = Effect.fnUntraced(function* (
     Effect.andThen(own.shutdown)
   )
   // Two that began at once see each other now. One of them goes on.
-  const watching = unique((other) => other < (hostId ?? "")).pipe(
-    Effect.schedule(Schedule.spaced(`${factSeconds} seconds`)),
-    Effect.andThen(Effect.never)
-  )
+  const watching = HostName.watched(unique((other) => other < (hostId ?? "")))
   yield* Effect.raceAllFirst([
     Effect.all([own.ended, shared.ended, placing.ended], { concurrency: "unbounded", discard: true }),
     Effect.andThen(draining, Effect.never),
@@ -187,7 +181,7 @@ const keepFacts = (runs: HostRuns.HostRuns, keepers: ReadonlyArray<Keeper>) =>
   hostOf(keepers).pipe(
     Effect.flatMap(({ missingGraphIds }) => runs.lack(missingGraphIds)),
     Effect.ignore,
-    Effect.schedule(Schedule.spaced(`${factSeconds} seconds`))
+    Effect.schedule(Schedule.spaced(`${HostName.factSeconds} seconds`))
   )
 
 /** Fails if another host polls the queue of this name, and `isFirst` says that it was there before. */
