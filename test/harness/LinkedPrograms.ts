@@ -47,7 +47,8 @@ const programs: Readonly<Record<string, string>> = {
   StoreProcess: "test/harness/StoreProcess.ts",
   // Threads of a gateway, which `ThreadCode` finds beside itself.
   "shards/ShardWorker": "packages/proxy/src/internal/shards/ShardWorker.ts",
-  "gateway/InspectionWorker": "packages/proxy/src/internal/gateway/InspectionWorker.ts"
+  "gateway/InspectionWorker": "packages/proxy/src/internal/gateway/InspectionWorker.ts",
+  "nginx/RelayWorker": "packages/proxy/src/internal/nginx/RelayWorker.ts"
 }
 
 const threadCode = join(root, "packages/proxy/src/internal/ThreadCode.ts")

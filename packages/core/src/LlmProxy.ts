@@ -4,7 +4,7 @@
  * The sandbox gets only a socket. The socket identifies the run, so there is no token to forge or replay. The host adds
  * the key to each request (`KeyInjection` in `@cogni/sandbox-proxy`) and forgets it when the scope closes.
  */
-import { Clock, Context, Effect, Layer, Ref, type Scope } from "effect"
+import { Clock, Context, Effect, Layer, type Redacted, Ref, type Scope } from "effect"
 import type { Approval } from "./Approval.ts"
 import type { Canary } from "./Canary.ts"
 import type { Mount } from "./ContainerRuntime.ts"
@@ -137,6 +137,8 @@ export interface LlmEndpoint {
   readonly mounts: ReadonlyArray<Mount>
   /** Path of its socket on this host, if it is on this host. */
   readonly hostSocketPath?: string | undefined
+  /** Names the run, in place of an API key, if its socket does not. The sandbox gets it. Absent: any key will do. */
+  readonly token?: Redacted.Redacted<string> | undefined
   /** Settles when the proxy answers a connection to the socket. */
   readonly ready: Effect.Effect<void, LlmProxyError>
   /** Never succeeds; fails when the proxy ends while the run still needs it. */

@@ -44,7 +44,12 @@ export const names = [
   "RelayRun.deliver",
   "ReopenOptions.branch",
   "RunStore.list",
-  "SecretBox.layerKeys"
+  "SecretBox.layerKeys",
+  "SharedNginxLlmProxy",
+  "SharedNginxLlmProxy.egressProxy",
+  "SharedNginxLlmProxy.key",
+  "SharedNginxLlmProxy.profile",
+  "SharedNginxLlmProxy.upstream"
 ] as const
 
 export type Name = (typeof names)[number]

@@ -33,7 +33,8 @@ const textOf = async (entry: string): Promise<string> => {
 
 const texts = {
   shard: await textOf("shards/ShardWorker.ts"),
-  inspection: await textOf("gateway/InspectionWorker.ts")
+  inspection: await textOf("gateway/InspectionWorker.ts"),
+  relay: await textOf("nginx/RelayWorker.ts")
 }
 const license = readFileSync(pathOf("node_modules/effect/LICENSE"), "utf8").replaceAll("*/", "* /")
 writeFileSync(

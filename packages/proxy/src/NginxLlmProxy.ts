@@ -23,6 +23,7 @@ import * as ProxyOutput from "./internal/nginx/ProxyOutput.ts"
 import type * as EgressProxy from "./EgressProxy.ts"
 import * as KeyInjection from "./KeyInjection.ts"
 import * as NginxConfig from "./internal/nginx/NginxConfig.ts"
+import * as NginxOptions from "./internal/nginx/NginxOptions.ts"
 import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
 import type * as Upstream from "./Upstream.ts"
 import * as UpstreamProfile from "./UpstreamProfile.ts"
@@ -56,36 +57,21 @@ export interface NginxLlmProxyOptions {
 
 export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) {
   const runtime = yield* ContainerRuntime
-  const owner = proxyUser()
+  const owner = NginxOptions.proxyUser()
   const readySecondsMax = options.readySecondsMax ?? 60
-  const names = {
-    url: named("NginxLlmProxy.upstream"),
-    profile: named("NginxLlmProxy.profile"),
-    egressProxy: named("NginxLlmProxy.egressProxy")
-  }
   const { address, profile } = yield* Effect.fromResult(
-    UpstreamOptions.resolve(options.upstream, options, names)
+    NginxOptions.resolve(options, {
+      url: named("NginxLlmProxy.upstream"),
+      profile: named("NginxLlmProxy.profile"),
+      egressProxy: named("NginxLlmProxy.egressProxy"),
+      key: named("NginxLlmProxy.key")
+    })
   )
-  const needed = needsBodies(profile, options)
-  if (needed !== undefined)
-    return yield* new Misconfigured({
-      option: names.profile,
-      detail: `${needed}, and nginx does not read bodies`,
-      remedy: `Use ${named("GatewayLlmProxy")}`
-    })
-  const proxyUrl = yield* Effect.fromResult(UpstreamOptions.egressProxy(options.egressProxy, address, names))
-  if (proxyUrl !== undefined)
-    return yield* new Misconfigured({
-      option: names.egressProxy,
-      detail: `is needed for ${address.display}, and nginx cannot use it`,
-      remedy: `Use ${named("GatewayLlmProxy")}, or list the upstream in NO_PROXY`
-    })
-  yield* Effect.fromResult(UpstreamOptions.checkKey(options.key, named("NginxLlmProxy.key")))
 
   /** Validates the run's identity before anything is started. */
   const headersFor = ({ llm, runId }: LlmRequest) =>
     llm === undefined
-      ? Effect.fail(onlyModels)
+      ? Effect.fail(NginxOptions.onlyModels)
       : Effect.fromResult(
           UpstreamOptions.headers(
             { profile, upstreamKey: options.key, identity: llm.identity, runId, client: [] },
@@ -235,30 +221,10 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
   )
 })
 
-const onlyModels = new ProxyFailed({
-  detail: "nginx serves only models, and the run has none",
-  remedy: "Use GatewayLlmProxy (--proxy gateway)"
-})
-
 export const layer = (
   options: NginxLlmProxyOptions
 ): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime | UsageObserver.UsageObserver> =>
   Layer.effect(LlmProxy, make(options))
-
-/** Returns why only the gateway, which reads bodies, can serve a profile. */
-const needsBodies = (
-  profile: UpstreamProfile.UpstreamProfile,
-  { identitySecret }: NginxLlmProxyOptions
-): string | undefined =>
-  UpstreamProfile.namesModel(profile)
-    ? "puts the model into the path"
-    : UpstreamProfile.isOpen(profile, "embeddings")
-      ? "opens embeddings"
-      : Object.values(profile.bodyFields).some((fields) => Object.keys(fields).length > 0)
-        ? "opens body fields"
-        : identitySecret !== undefined
-          ? "comes with a secret for pseudonyms"
-          : undefined
 
 const MiB = 1024 * 1024
 
@@ -281,12 +247,6 @@ const limits = {
 
 /** Leaves room below the cap for requests that are logged until the proxy has ended. */
 const auditBytesMax = limits.workspaceBytesMax - 32 * MiB
-
-/** The image's own user if the host process is root, else the host process's user, because both share files. */
-const proxyUser = (): User => {
-  const userId = process.getuid?.() ?? 0
-  return userId === 0 ? { userId: 999, groupId: 999 } : { userId, groupId: process.getgid?.() ?? userId }
-}
 
 /** Relay to an upstream that the host reaches. An upstream in a container needs no relay. */
 const relayOf = (

@@ -51,7 +51,7 @@ export const make = Effect.fnUntraced(function* (
     role: "agent",
     image: spec.image,
     argv: spec.argv,
-    env: inside === undefined ? spec.env : WayOut.environment(spec, life.runId),
+    env: inside === undefined ? spec.env : WayOut.environment(spec, life.runId, inside.token),
     user: workspace.user,
     mounts: prepared?.mounts ?? [...workspace.mounts, ...(inside?.mounts ?? [])],
     network: spec.network,

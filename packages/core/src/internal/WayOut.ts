@@ -1,5 +1,5 @@
 /** Egress of a run to its model and to packages: what the spec requires of the proxy, and the agent's environment. */
-import { Effect } from "effect"
+import { Effect, Redacted } from "effect"
 import * as LlmProxy from "../LlmProxy.ts"
 import * as PackagePattern from "../PackagePattern.ts"
 import { InvalidSpec } from "../SandboxError.ts"
@@ -81,23 +81,27 @@ const packageProblems = ({ packages }: SandboxSpec, proxy: LlmProxy.LlmProxyCapa
  */
 export const environment = (
   { env, llm, packages }: Pick<SandboxSpec, "env" | "llm" | "packages">,
-  runId: string
+  runId: string,
+  token?: Redacted.Redacted<string>
 ): Record<string, string> => ({
   // A caller may have a variable of this name.
   RUN_ID: runId,
   ...env,
   COGNI_SOCKET: LlmProxy.socketPath,
   ...PackageEnvironment.make(PackagePattern.opened(packages), packageUrl),
-  ...(llm === undefined || llm.caller === "host" ? {} : modelEnvironment(llm))
+  ...(llm === undefined || llm.caller === "host" ? {} : modelEnvironment(llm, token))
 })
 
-const modelEnvironment = (llm: LlmAccess): Record<string, string> => ({
+const modelEnvironment = (
+  llm: LlmAccess,
+  token: Redacted.Redacted<string> = Redacted.make("none")
+): Record<string, string> => ({
   COGNI_MODEL: llm.model,
   // The entrypoint removes its own name of the socket.
   COGNI_GATEWAY_SOCK: LlmProxy.socketPath,
   OPENAI_API_BASE: LlmProxy.baseUrl,
   OPENAI_BASE_URL: `${LlmProxy.baseUrl}/v1`,
-  OPENAI_API_KEY: "none",
+  OPENAI_API_KEY: Redacted.value(token),
   ANTHROPIC_BASE_URL: LlmProxy.baseUrl,
-  ANTHROPIC_API_KEY: "none"
+  ANTHROPIC_API_KEY: Redacted.value(token)
 })

@@ -12,14 +12,20 @@ export type ThreadCode = { readonly file: string } | { readonly text: string }
 export interface ThreadCodes {
   readonly shard: ThreadCode
   readonly inspection: ThreadCode
+  /** Relays of an nginx for many runs. */
+  readonly relay: ThreadCode
 }
 
 /** Loads the programs. A gateway that is never used does not load their texts. */
 export const load = async (): Promise<ThreadCodes> => {
   const { texts } = await import("./ThreadText.ts")
   return texts === undefined
-    ? { shard: besideThis("shards/ShardWorker"), inspection: besideThis("gateway/InspectionWorker") }
-    : { shard: { text: texts.shard }, inspection: { text: texts.inspection } }
+    ? {
+        shard: besideThis("shards/ShardWorker"),
+        inspection: besideThis("gateway/InspectionWorker"),
+        relay: besideThis("nginx/RelayWorker")
+      }
+    : { shard: { text: texts.shard }, inspection: { text: texts.inspection }, relay: { text: texts.relay } }
 }
 
 /** A file next to this one. A bundle has no such file, and some bundles do not know their own place. */

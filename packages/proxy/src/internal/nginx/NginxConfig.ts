@@ -8,7 +8,7 @@
  * Plain nginx can neither inspect bodies nor remove response headers by a pattern. The headers of LiteLLM and of
  * providers behind it are removed by name (`ProxyAnswers`); one with a new name reaches the agent.
  */
-import { type Directive, block, directive, makeLiterals, print } from "./NginxSyntax.ts"
+import { type Directive, type Literals, block, directive, makeLiterals, print } from "./NginxSyntax.ts"
 import * as ProxyAnswers from "../policy/ProxyAnswers.ts"
 import * as RoutePolicy from "../policy/RoutePolicy.ts"
 import type { Address } from "../../Upstream.ts"
@@ -43,12 +43,73 @@ export const defaults = { concurrentRequestsMax: 64, requestsPerSecondMax: 50 } 
 
 export const render = (config: NginxConfig): string => {
   const literals = makeLiterals()
+  const logErrors = [
+    directive("error_log", "stderr", "error"),
+    directive("error_log", paths.errorLog, "error")
+  ]
   const server = [
     directive("listen", `unix:${paths.listen}`, "backlog=1024"),
     directive("limit_conn", "calls", String(config.concurrentRequestsMax ?? defaults.concurrentRequestsMax)),
     directive("limit_req", "zone=rate", `burst=${4 * rateOf(config)}`, "nodelay"),
+    ...serving(config, literals, {
+      headers: config.headers.map(([name, value]) => [name, literals.reference(value)]),
+      relay: paths.relay,
+      // Errors are logged only here, within the rate: they show broken answers.
+      pass: logErrors,
+      // Refuses in the access phase. A `return` would answer before the phase that applies the rate limit.
+      refuse: [directive("deny", "all")]
+    })
+  ]
+  return print([
+    ...processSettings("1024"),
+    ...logErrors,
+    block(
+      "http",
+      [],
+      [
+        ...literals.directives(),
+        ...logging(),
+        ...limits(config),
+        ...http(config),
+        block("server", [], server)
+      ]
+    )
+  ])
+}
+
+/** Settings of the process. */
+export const processSettings = (connectionsMax: string): ReadonlyArray<Directive> => [
+  directive("worker_processes", "1"),
+  directive("daemon", "off"),
+  directive("pid", "/tmp/nginx.pid"),
+  directive("worker_shutdown_timeout", "2s"),
+  block("events", [], [directive("worker_connections", connectionsMax)])
+]
+
+/** How requests of a server are attributed to a run. */
+export interface Attribution {
+  /** Headers of every request to the upstream, with arguments that may name variables. */
+  readonly headers: ReadonlyArray<RoutePolicy.Header>
+  /** Path of the relay's socket. */
+  readonly relay: string
+  /** Directives of every location that passes requests on. */
+  readonly pass: ReadonlyArray<Directive>
+  /** Directives that refuse a request with 403. */
+  readonly refuse: ReadonlyArray<Directive>
+  /** Errors in addition to those of every proxy. */
+  readonly errors?: ReadonlyArray<ProxyAnswers.ProxyError> | undefined
+}
+
+/** Directives of a server: the exact routes, and an answer to every other request. */
+export const serving = (
+  config: Omit<NginxConfig, "headers">,
+  literals: Literals,
+  attribution: Attribution
+): ReadonlyArray<Directive> => {
+  const { errors = [], refuse } = attribution
+  return [
     directive("add_header", "X-Request-Id", "$request_id", "always"),
-    ...ProxyAnswers.errors.flatMap((error) => errorPage(error, literals.reference)),
+    ...[...ProxyAnswers.errors, ...errors].flatMap((error) => errorPage(error, literals.reference)),
     block(
       "location",
       ["=", RoutePolicy.healthPath],
@@ -56,8 +117,8 @@ export const render = (config: NginxConfig): string => {
     ),
     ...(config.via === "network" ? [directive("set", "$upstream_authority", config.address.authority)] : []),
     // Set once for all locations. A location with its own `proxy_set_header` would inherit none of these.
-    ...requestHeaders(config, literals.reference),
-    ...routesOf(config).flatMap((route) => [entrance(route), passage(route, config)]),
+    ...requestHeaders(config, attribution),
+    ...routesOf(config).flatMap((route) => [entrance(route), passage(route, config, attribution)]),
     block("location", ["/"], refuse),
     block("location", ["=", refusePath], [directive("internal"), ...refuse]),
     block(
@@ -67,26 +128,17 @@ export const render = (config: NginxConfig): string => {
         directive("internal"),
         ...refuse,
         directive("error_page", "403", "=405", "/-/method_not_allowed"),
-        directive("error_page", "429", "/-/too_many_requests")
+        directive("error_page", "429", "/-/too_many_requests"),
+        ...errors.map(({ code, statuses }) => directive("error_page", ...statuses.map(String), `/-/${code}`))
       ]
     )
   ]
-  return print([
-    directive("worker_processes", "1"),
-    directive("daemon", "off"),
-    directive("pid", "/tmp/nginx.pid"),
-    directive("error_log", "stderr", "error"),
-    directive("error_log", paths.errorLog, "error"),
-    directive("worker_shutdown_timeout", "2s"),
-    block("events", [], [directive("worker_connections", "1024")]),
-    block("http", [], [...literals.directives(), ...http(config), block("server", [], server)])
-  ])
 }
 
 const profileOf = ({ profile = UpstreamProfile.profiles.litellm }: Pick<NginxConfig, "profile">) => profile
 
 /** Routes of the APIs that the upstream offers. Any other is refused like an unknown path. */
-const routesOf = (config: NginxConfig): ReadonlyArray<RoutePolicy.Route> =>
+const routesOf = (config: Pick<NginxConfig, "profile">): ReadonlyArray<RoutePolicy.Route> =>
   RoutePolicy.routes.filter(({ api }) => api === undefined || UpstreamProfile.isOpen(profileOf(config), api))
 
 const clientHeadersOf = (config: Pick<NginxConfig, "profile">): ReadonlyArray<RoutePolicy.ClientHeader> =>
@@ -95,14 +147,28 @@ const clientHeadersOf = (config: Pick<NginxConfig, "profile">): ReadonlyArray<Ro
       fallback !== undefined || profileOf(config).clientHeaders.some((allowed) => allowed === name)
   )
 
-const rateOf = (config: NginxConfig) => config.requestsPerSecondMax ?? defaults.requestsPerSecondMax
+const rateOf = (config: Pick<NginxConfig, "requestsPerSecondMax">) =>
+  config.requestsPerSecondMax ?? defaults.requestsPerSecondMax
 
 const logging = (): ReadonlyArray<Directive> => [
-  directive("log_format", "call", "escape=json", logFormat),
+  directive("log_format", "call", "escape=json", logFormat(logFields)),
   directive("access_log", paths.accessLog, "call", "if=$is_logged"),
   // Requests above the rate, or refused before the rate is checked, cost an agent nothing. They must not fill the
   // host's disk, so the access log omits them, and so does the error log: they cause no critical errors.
-  map("$limit_req_status", "$is_logged", [["PASSED", "1"]], "0"),
+  map("$limit_req_status", "$is_logged", [["PASSED", "1"]], "0")
+]
+
+const limits = (config: NginxConfig): ReadonlyArray<Directive> => [
+  directive("limit_conn_zone", "run", "zone=calls:32k"),
+  directive("limit_conn_status", "429"),
+  directive("limit_conn_log_level", "info"),
+  directive("limit_req_zone", "run", "zone=rate:32k", `rate=${rateOf(config)}r/s`),
+  directive("limit_req_status", "429"),
+  directive("limit_req_log_level", "info")
+]
+
+/** Variables of the log. */
+const loggedText = (): ReadonlyArray<Directive> => [
   directive("error_log", "stderr", "crit"),
   // The client's text is kept short and printable, because it must not fill a disk or break a terminal.
   map("$request_uri", "$logged_target", [["~^(?<logged_head>[ -~]{0,256})", "$logged_head"]]),
@@ -135,7 +201,8 @@ const passing = (seconds: string): ReadonlyArray<Directive> => [
   ...ProxyAnswers.hiddenHeaders.map((name) => directive("proxy_hide_header", name))
 ]
 
-const http = (config: NginxConfig): ReadonlyArray<Directive> => {
+/** Directives for all requests, without limits per run and without a log. */
+export const http = (config: Omit<NginxConfig, "headers">): ReadonlyArray<Directive> => {
   const seconds = `${config.runtimeSecondsMax}s`
   return [
     directive("server_tokens", "off"),
@@ -146,7 +213,7 @@ const http = (config: NginxConfig): ReadonlyArray<Directive> => {
     ...(config.via === "network"
       ? [directive("resolver", "127.0.0.11", "valid=10s", "ipv6=off"), directive("resolver_timeout", "5s")]
       : []),
-    ...logging(),
+    ...loggedText(),
     map("$request_uri", "$target_path", [["~^(?<target_head>[^?]*)", "$target_head"]]),
     ...clientHeadersOf(config).map(({ fallback, name, pattern }) =>
       map(
@@ -166,12 +233,6 @@ const http = (config: NginxConfig): ReadonlyArray<Directive> => {
           queries.map((query) => [`~^${query.replaceAll(/[^A-Za-z0-9=_&-]/gu, "[$&]")}\\z`, query])
         )
       ),
-    directive("limit_conn_zone", "run", "zone=calls:32k"),
-    directive("limit_conn_status", "429"),
-    directive("limit_conn_log_level", "info"),
-    directive("limit_req_zone", "run", "zone=rate:32k", `rate=${rateOf(config)}r/s`),
-    directive("limit_req_status", "429"),
-    directive("limit_req_log_level", "info"),
     directive("large_client_header_buffers", "4", "8k"),
     directive("client_header_timeout", "15s"),
     // Applies between two reads: a body that stalls is dropped.
@@ -192,13 +253,10 @@ const http = (config: NginxConfig): ReadonlyArray<Directive> => {
 const refusePath = "/-/refuse_path"
 const refuseMethod = "/-/refuse_method"
 
-/** Refuses in the access phase. A `return` would answer before the phase that applies the rate limit. */
-const refuse = [directive("deny", "all")]
-
 /** Returns all headers that the upstream receives, except those that nginx derives from the body's length. */
 const requestHeaders = (
-  { address, headers, profile }: NginxConfig,
-  reference: (text: string) => string
+  { address, profile }: Pick<NginxConfig, "address" | "profile">,
+  { headers }: Attribution
 ): ReadonlyArray<Directive> => {
   const clientHeaders = clientHeadersOf({ profile })
   const heard = new Set(clientHeaders.map(({ name }) => name))
@@ -206,7 +264,7 @@ const requestHeaders = (
     directive("proxy_set_header", "host", address.authority),
     ...headers
       .filter(([name]) => !heard.has(name))
-      .map(([name, value]) => directive("proxy_set_header", name, reference(value))),
+      .map(([name, value]) => directive("proxy_set_header", name, value)),
     ...clientHeaders.map(({ name }) => directive("proxy_set_header", name, `$client_${variable(name)}`)),
     directive("proxy_set_header", "connection", "close"),
     directive("proxy_set_header", "x-request-id", "$request_id")
@@ -232,20 +290,23 @@ const entrance = (route: RoutePolicy.Route): Directive =>
     ]
   )
 
-/** Location that passes a request on. Errors are logged only here, within the rate: they show broken answers. */
-const passage = (route: RoutePolicy.Route, config: NginxConfig): Directive => {
+/** Location that passes a request on. */
+const passage = (
+  route: RoutePolicy.Route,
+  config: Omit<NginxConfig, "headers">,
+  { pass, relay }: Attribution
+): Directive => {
   const { address, via } = config
   const profile = profileOf(config)
   const { pathPrefix, query } = profile
   const path = route.api === undefined ? "/models" : (profile.paths[route.api] ?? "")
-  const origin = via === "relay" ? `http://unix:${paths.relay}:` : "http://$upstream_authority"
+  const origin = via === "relay" ? `http://unix:${relay}:` : "http://$upstream_authority"
   return block(
     "location",
     ["=", passagePath(route)],
     [
       directive("internal"),
-      directive("error_log", "stderr", "error"),
-      directive("error_log", paths.errorLog, "error"),
+      ...pass,
       directive(
         "set",
         "$args",
@@ -260,7 +321,7 @@ const variable = (name: string) => name.replaceAll("-", "_")
 
 const queryVariable = (path: string) => `$query${path.replaceAll(/[^a-z0-9]/gu, "_")}`
 
-const map = (
+export const map = (
   source: string,
   target: string,
   cases: ReadonlyArray<readonly [pattern: string, value: string]>,
@@ -273,7 +334,7 @@ const map = (
   )
 
 /** Contains only values from nginx and the upstream, except for the short prefix of the target. */
-const logFormat = `{${Object.entries({
+export const logFields: Readonly<Record<string, string>> = {
   at: "$msec",
   requestId: "$request_id",
   method: "$logged_method",
@@ -289,9 +350,12 @@ const logFormat = `{${Object.entries({
   firstByteSeconds: "$upstream_header_time",
   completion: "$request_completion",
   connection: "$connection"
-})
-  .map(([key, value]) => `"${key}":"${value}"`)
-  .join(",")}}`
+}
+
+export const logFormat = (fields: Readonly<Record<string, string>>): string =>
+  `{${Object.entries(fields)
+    .map(([key, value]) => `"${key}":"${value}"`)
+    .join(",")}}`
 
 const errorPage = (
   { code, message, statuses }: ProxyAnswers.ProxyError,

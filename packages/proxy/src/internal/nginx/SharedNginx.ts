@@ -1,0 +1,314 @@
+/**
+ * One nginx container for many runs: its start, its directories on the host, and the connection over which runs are
+ * registered and removed.
+ *
+ *     <directory>/sockets/<n>.sock   made by nginx; a run's directory gets a hard link to one
+ *                 upstream/<n>.sock  made by the relay's thread
+ *                 logs/<n>.log       a hard link to the access log of a run
+ *
+ * The container has no network. Its configuration, the keys and all registrations arrive on its standard input. It ends
+ * when that input ends, so it never outlives this process.
+ */
+import { Cause, Clock, Deferred, Duration, Effect, Exit, Fiber, Latch, Scope, Stream } from "effect"
+import * as fs from "node:fs/promises"
+import * as path from "node:path"
+import type { Container, ContainerExit, ContainerRuntime, Mount } from "@cogni/sandbox-core/ContainerRuntime"
+import type { LlmProxyError } from "@cogni/sandbox-core/LlmProxy"
+import type { User } from "@cogni/sandbox-core/Posture"
+import { named } from "@cogni/sandbox-core/Remedy"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { type HostFailed, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import type { UpstreamKey } from "../../KeyInjection.ts"
+import type * as Upstream from "../../Upstream.ts"
+import * as HostDisk from "../HostDisk.ts"
+import * as ProxyOutput from "./ProxyOutput.ts"
+import * as RelayThread from "./RelayThread.ts"
+import * as SharedNginxConfig from "./SharedNginxConfig.ts"
+
+export interface SharedNginxOptions extends Omit<
+  SharedNginxConfig.SharedNginxConfig,
+  "runtimeSecondsMax" | "via"
+> {
+  readonly runtime: ContainerRuntime["Service"]
+  readonly image: string
+  readonly upstream: Upstream.Upstream
+  /** Removed from errors. */
+  readonly key: UpstreamKey
+  readonly owner: User
+  /** Parent of its directory (default the directory for temporary files). */
+  readonly parent: string | undefined
+  readonly relayConnectionsPerSecondMax: number
+  readonly certificateAuthorities: ReadonlyArray<string> | undefined
+  readonly readySecondsMax: number
+}
+
+export interface SharedNginx {
+  readonly directory: string
+  /** Time at which the container ends itself, in milliseconds since 1970. */
+  readonly deadlineMillis: number
+  /** Succeeds when it takes commands. */
+  readonly ready: Effect.Effect<void, LlmProxyError>
+  /** Never succeeds. Fails with the reason when it has ended. */
+  readonly failure: Effect.Effect<never, LlmProxyError>
+  readonly hasEnded: () => boolean
+  /** Sends a command, and returns the number that it is answered with. */
+  readonly command: (...words: ReadonlyArray<string>) => Effect.Effect<number, LlmProxyError>
+  /** Thread between nginx and an upstream that the host reaches. */
+  readonly relay: Effect.Effect<RelayThread.RelayThread | undefined, LlmProxyError>
+  /** Lets it end. No run uses it any more. */
+  readonly retire: Effect.Effect<void>
+}
+
+const MiB = 1024 * 1024
+
+/** How long a container may live. A run that could last longer gets a new one. */
+export const lifeSecondsMax = 30 * 24 * 3600
+
+/** Longest silence of an upstream. The end of a run cuts its calls in any case. */
+const silentSecondsMax = 24 * 3600
+
+const commandSecondsMax = 15
+
+/** Sizes for `SharedNginxConfig.connectionsMax` connections, each with the buffers of a call. */
+export const limits = {
+  memoryBytesMax: 2048 * MiB,
+  processesMax: 32,
+  cpusMax: 2,
+  temporaryBytesMax: 8 * MiB,
+  workspaceBytesMax: 256 * MiB,
+  filesOpenMax: 16_384
+} as const
+
+const failed = (detail: string) =>
+  new ProxyFailed({
+    detail: `the shared nginx ${detail}`,
+    remedy: `Check the engine and the proxy image (${named("DockerDoctor")})`
+  })
+
+const places = { sockets: "sockets", relays: "upstream", logs: "logs", runs: "runs" } as const
+
+/** Paths on the host. */
+export const paths = (directory: string) => ({
+  socket: (slot: number) => path.join(directory, places.sockets, SharedNginxConfig.socketName(slot)),
+  tokenSocket: path.join(directory, places.sockets, SharedNginxConfig.tokenSocketName),
+  relay: (place: number) => path.join(directory, places.relays, SharedNginxConfig.relayName(place)),
+  log: (place: number) => path.join(directory, places.logs, SharedNginxConfig.logName(place)),
+  run: (place: number) => path.join(directory, places.runs, String(place))
+})
+
+const acquireDirectory = ({ owner, parent }: SharedNginxOptions) =>
+  Effect.gen(function* () {
+    const failure = "the directory of the shared nginx cannot be created"
+    const directory = yield* HostDisk.temporaryDirectory(failure, "cogni-sandbox-nginx-", parent)
+    yield* HostDisk.use(failure, async () => {
+      for (const name of Object.values(places)) {
+        const inner = path.join(directory, name)
+        await fs.mkdir(inner, { mode: 0o700 })
+        if (name !== places.runs && process.getuid?.() === 0)
+          await fs.chown(inner, owner.userId, owner.groupId)
+      }
+    })
+    return directory
+  })
+
+const mountsOf = (directory: string): ReadonlyArray<Mount> =>
+  [
+    [places.sockets, SharedNginxConfig.paths.sockets, false] as const,
+    [places.relays, SharedNginxConfig.paths.relays, true] as const,
+    [places.logs, SharedNginxConfig.paths.logs, false] as const
+  ].map(([name, target, readOnly]) => ({
+    type: "directory",
+    source: path.join(directory, name),
+    target,
+    readOnly
+  }))
+
+/**
+ * Starts a container. Returns as soon as its directory exists, while it starts until `ready`. It ends with the scope, or
+ * when it has been retired.
+ */
+export const make = Effect.fnUntraced(function* (
+  options: SharedNginxOptions
+): Effect.fn.Return<SharedNginx, HostFailed, Scope.Scope> {
+  const outer = yield* Effect.scope
+  const scope = yield* Scope.fork(outer)
+  const directory = yield* acquireDirectory(options).pipe(
+    Scope.provide(scope),
+    Effect.onError((cause) => Scope.close(scope, Exit.failCause(cause)))
+  )
+  const nowMillis = yield* Clock.currentTimeMillis
+  const ended = yield* Deferred.make<never, LlmProxyError>()
+  const ready = yield* Deferred.make<void, LlmProxyError>()
+  const relay = yield* Deferred.make<RelayThread.RelayThread | undefined, LlmProxyError>()
+  const unused = yield* Latch.make()
+  const output = yield* ProxyOutput.make(options.key)
+  const control = makeControl()
+  let isOver = false
+
+  const serve = Effect.gen(function* () {
+    const thread =
+      options.upstream.type === "host" ? yield* RelayThread.make(threadOptions(options)) : undefined
+    yield* Deferred.succeed(relay, thread)
+    const container = yield* acquireContainer(options, directory)
+    const reader = yield* Effect.forkChild(
+      Stream.runForEach(container.output, (chunk) => {
+        if (chunk.channel === "stdout") control.hear(chunk.bytes)
+        return output.add(chunk)
+      })
+    )
+    yield* container.start
+    control.open(container)
+    yield* container.send(Buffer.from("POST /control HTTP/1.1\r\nHost: control\r\n\r\n"))
+    yield* Effect.forkChild(
+      Effect.flatMap(readyOf(output, options), () => Deferred.succeed(ready, undefined)).pipe(
+        Effect.catch((error) => Deferred.fail(ended, error))
+      )
+    )
+    const gone = Effect.andThen(
+      Fiber.join(reader),
+      Effect.flatMap(exitOf(container), (exit) => Effect.fail(failed(`${endedDetail(exit)}${output.tail()}`)))
+    )
+    return yield* Effect.raceFirst(
+      Effect.raceFirst(gone, Deferred.await(ended)),
+      thread === undefined ? Effect.never : thread.failure
+    )
+  })
+  const live = serve.pipe(
+    Effect.catchTag("PostureMismatch", ({ message }) =>
+      Effect.fail(failed(`has another posture: ${message}`))
+    ),
+    Effect.scoped,
+    Effect.catchCause((cause) => Deferred.failCause(ended, cause)),
+    Effect.raceFirst(unused.await),
+    Effect.ensuring(
+      Effect.suspend(() => {
+        isOver = true
+        return Deferred.fail(ended, failed("is closed"))
+      })
+    ),
+    // Its files are removed when its last run has ended.
+    Effect.andThen(unused.await),
+    Effect.onExit((exit) => Scope.close(scope, exit)),
+    Effect.catchCause((cause) =>
+      Cause.hasDies(cause)
+        ? Effect.logWarning("resources of a shared nginx may be left over", cause)
+        : Effect.void
+    )
+  )
+  yield* Effect.forkIn(live, outer)
+
+  const failure = Deferred.await(ended)
+  return {
+    directory,
+    deadlineMillis: nowMillis + lifeSecondsMax * 1000,
+    ready: Effect.raceFirst(Deferred.await(ready), failure),
+    failure,
+    hasEnded: () => isOver || Deferred.isDoneUnsafe(ended),
+    command: (...words) =>
+      Effect.raceFirst(control.command(words), failure).pipe(
+        Effect.timeoutOrElse({
+          duration: Duration.seconds(commandSecondsMax),
+          orElse: () => Effect.fail(failed(`did not answer within ${commandSecondsMax} s`))
+        })
+      ),
+    relay: Effect.raceFirst(Deferred.await(relay), failure),
+    retire: Effect.asVoid(unused.open)
+  }
+})
+
+const threadOptions = ({
+  address,
+  certificateAuthorities,
+  owner,
+  relayConnectionsPerSecondMax
+}: SharedNginxOptions): RelayThread.RelayThreadOptions => ({
+  address,
+  owner,
+  certificateAuthorities,
+  connectionsPerSecondMax: relayConnectionsPerSecondMax
+})
+
+const acquireContainer = Effect.fnUntraced(function* (options: SharedNginxOptions, directory: string) {
+  const { image, owner, runtime, upstream } = options
+  return yield* runtime.acquire({
+    runId: yield* RunId.generate,
+    role: "proxy",
+    image,
+    argv: [],
+    env: {},
+    user: owner,
+    mounts: mountsOf(directory),
+    network:
+      upstream.type === "container"
+        ? { mode: "internal", networkName: upstream.networkName }
+        : { mode: "none" },
+    limits: { ...limits, runtimeSecondsMax: lifeSecondsMax },
+    stdin: SharedNginxConfig.render({
+      ...options,
+      via: upstream.type === "container" ? "network" : "relay",
+      runtimeSecondsMax: silentSecondsMax
+    })
+  })
+})
+
+const readyOf = (
+  output: Effect.Success<ReturnType<typeof ProxyOutput.make>>,
+  { readySecondsMax }: SharedNginxOptions
+) =>
+  output.ready.pipe(
+    Effect.timeoutOrElse({
+      duration: Duration.seconds(readySecondsMax),
+      orElse: () => Effect.fail(failed(`did not answer within ${readySecondsMax} s${output.tail()}`))
+    })
+  )
+
+const exitOf = (container: Container) =>
+  container.exit.pipe(
+    Effect.catchTag("ContainerFailed", ({ detail }) => Effect.fail(failed(`ended unexpectedly: ${detail}`)))
+  )
+
+const endedDetail = ({ exitCode, oomKilled }: ContainerExit): string =>
+  `ended with exit code ${exitCode}${oomKilled ? ", killed: out of memory" : ""}`
+
+/** Commands and their answers, one line each. */
+const makeControl = () => {
+  const asked = new Map<number, Deferred.Deferred<number, ProxyFailed>>()
+  const decoder = new TextDecoder()
+  const opened = Deferred.makeUnsafe<Container>()
+  let rest = ""
+  let commands = 0
+
+  const answered = (line: string) => {
+    const [, verdict, number, told = ""] = /^cogni-proxy (done|refused) (\d+) ?(.*)$/u.exec(line) ?? []
+    const deferred = asked.get(Number(number))
+    if (deferred === undefined) return
+    asked.delete(Number(number))
+    Deferred.doneUnsafe(
+      deferred,
+      verdict === "done"
+        ? Effect.succeed(Number(told))
+        : Effect.fail(failed(`refused a command: ${told.slice(0, 100)}`))
+    )
+  }
+
+  return {
+    open: (container: Container) => Deferred.doneUnsafe(opened, Effect.succeed(container)),
+    hear: (bytes: Uint8Array) => {
+      const lines = (rest + decoder.decode(bytes, { stream: true })).split("\n")
+      rest = (lines.pop() ?? "").slice(-4096)
+      for (const line of lines) answered(line)
+    },
+    command: (words: ReadonlyArray<string>) =>
+      Effect.gen(function* () {
+        const container = yield* Deferred.await(opened)
+        const number = (commands += 1)
+        const answer = yield* Deferred.make<number, ProxyFailed>()
+        asked.set(number, answer)
+        yield* container.send(Buffer.from(`${[number, ...words].join(" ")}\n`))
+        return yield* Effect.ensuring(
+          Deferred.await(answer),
+          Effect.sync(() => asked.delete(number))
+        )
+      })
+  }
+}
