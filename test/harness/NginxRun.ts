@@ -1,5 +1,5 @@
 /**
- * A sandbox with its own nginx in front of a scripted upstream, for tests of the requests that pass through.
+ * A sandbox behind an nginx, its own or one for many, in front of a scripted upstream, for tests of the requests that pass through.
  *
  * Requests are sent byte for byte from inside the sandbox, to its socket. Needs Docker and the images.
  */
@@ -16,6 +16,7 @@ import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
+import * as SharedNginxLlmProxy from "@cogni/sandbox-proxy/SharedNginxLlmProxy"
 import * as Images from "./Images.ts"
 import * as Pace from "./Pace.ts"
 
@@ -37,6 +38,8 @@ export interface Options {
   readonly basePath?: string
   /** URL of an upstream to use instead of the scripted one. */
   readonly url?: string
+  /** An nginx for this run, or one for many runs (default the first). */
+  readonly proxy?: "nginx" | "nginx-shared"
   /** Removes a defense from the configuration. */
   readonly tamper?: (config: string) => string
 }
@@ -132,11 +135,16 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     raw: true,
     script: ScriptedModelApi.steps(options.script ?? [{ _tag: "Answer" }])
   })
-  const proxy = yield* NginxLlmProxy.make({
+  const settings = {
     image: Images.proxy,
     upstream: { type: "host", url: options.url ?? `${upstream.url}${options.basePath ?? ""}` },
     key: Redacted.make(options.key ?? key)
-  }).pipe(Effect.provide(UsageObserver.layerNone), Effect.provideService(ContainerRuntime, runtime))
+  } as const
+  const proxy = yield* (
+    options.proxy === "nginx-shared"
+      ? SharedNginxLlmProxy.make({ ...settings, socketsMax: 16 })
+      : NginxLlmProxy.make(settings)
+  ).pipe(Effect.provide(UsageObserver.layerNone), Effect.provideService(ContainerRuntime, runtime))
   const endpoint = yield* proxy.acquire(
     LlmProxyContract.requestOf(runId, {
       llm: {

@@ -114,70 +114,78 @@ const isNamed = ([, bytes]: Row) => !bytes.startsWith("GET /v1/models\r\n")
 /** Sends all rows at once, because entering the sandbox is slow. */
 const Outcomes = Context.Service<"Outcomes", ReadonlyMap<Row, Outcome>>("test/Outcomes")
 
-const outcomes = Layer.effect(
-  Outcomes,
-  Effect.gen(function* () {
-    const named = rows.filter(isNamed)
-    const found = yield* sendRows(named)
-    const rest = rows.filter((row) => !isNamed(row))
-    const others = yield* Effect.forEach(rest, (row) => Effect.map(sendRows([row]), ([outcome]) => outcome!))
-    return new Map([...named, ...rest].map((row, index) => [row, [...found, ...others][index]!]))
-  })
-).pipe(Layer.provideMerge(NginxRun.layer()))
+const outcomes = (proxy: "nginx" | "nginx-shared") =>
+  Layer.effect(
+    Outcomes,
+    Effect.gen(function* () {
+      const named = rows.filter(isNamed)
+      const found = yield* sendRows(named)
+      const rest = rows.filter((row) => !isNamed(row))
+      const others = yield* Effect.forEach(rest, (row) =>
+        Effect.map(sendRows([row]), ([outcome]) => outcome!)
+      )
+      return new Map([...named, ...rest].map((row, index) => [row, [...found, ...others][index]!]))
+    })
+  ).pipe(Layer.provideMerge(NginxRun.layer({ proxy })))
 
-layer(outcomes, { excludeTestServices: true })("Hostile requests", (it) => {
-  for (const row of rows) {
-    it.effect(`${row[2] === "passes" ? "harmless" : "refused"}: ${row[0].replaceAll(/[^ -~]/gu, "?")}`, () =>
-      Effect.map(Outcomes, (all) => checkRow(row, all.get(row)!))
+const suite = (name: string, proxy: "nginx" | "nginx-shared") =>
+  layer(outcomes(proxy), { excludeTestServices: true })(name, (it) => {
+    for (const row of rows) {
+      it.effect(
+        `${row[2] === "passes" ? "harmless" : "refused"}: ${row[0].replaceAll(/[^ -~]/gu, "?")}`,
+        () => Effect.map(Outcomes, (all) => checkRow(row, all.get(row)!))
+      )
+    }
+
+    it.effect("a request hidden in the body of another is not executed", () =>
+      Effect.gen(function* () {
+        const run = yield* NginxRun.NginxRun
+        const before = (yield* run.upstream.received).length
+        yield* run.send(http({ body: http({ target: "/key/generate" }) }), { idleMillis })
+        const received = (yield* run.upstream.received).slice(before)
+        assert.deepStrictEqual(
+          received.map(({ target }) => target),
+          [chat]
+        )
+      })
     )
-  }
 
-  it.effect("a request hidden in the body of another is not executed", () =>
-    Effect.gen(function* () {
-      const run = yield* NginxRun.NginxRun
-      const before = (yield* run.upstream.received).length
-      yield* run.send(http({ body: http({ target: "/key/generate" }) }), { idleMillis })
-      const received = (yield* run.upstream.received).slice(before)
-      assert.deepStrictEqual(
-        received.map(({ target }) => target),
-        [chat]
-      )
-    })
-  )
+    it.effect("requests on one connection are checked separately", () =>
+      Effect.gen(function* () {
+        const run = yield* NginxRun.NginxRun
+        const before = (yield* run.upstream.received).length
+        const answer = yield* run.send(
+          `${http()}${http({ target: "/key/generate" })}${http({ headers: ["x-litellm-customer-id: evil"] })}`,
+          { answers: 3, idleMillis }
+        )
+        const received = (yield* run.upstream.received).slice(before)
+        assert.deepStrictEqual(
+          received.map(({ target }) => target),
+          [chat, chat]
+        )
+        assert.notInclude(JSON.stringify(received), "evil")
+        assert.match(answer.text, /200 OK[\s\S]*403 Forbidden[\s\S]*200 OK/u)
+      })
+    )
 
-  it.effect("requests on one connection are checked separately", () =>
-    Effect.gen(function* () {
-      const run = yield* NginxRun.NginxRun
-      const before = (yield* run.upstream.received).length
-      const answer = yield* run.send(
-        `${http()}${http({ target: "/key/generate" })}${http({ headers: ["x-litellm-customer-id: evil"] })}`,
-        { answers: 3, idleMillis }
-      )
-      const received = (yield* run.upstream.received).slice(before)
-      assert.deepStrictEqual(
-        received.map(({ target }) => target),
-        [chat, chat]
-      )
-      assert.notInclude(JSON.stringify(received), "evil")
-      assert.match(answer.text, /200 OK[\s\S]*403 Forbidden[\s\S]*200 OK/u)
-    })
-  )
+    it.effect("forwards only the accept header and the API version of a client", () =>
+      Effect.gen(function* () {
+        const run = yield* NginxRun.NginxRun
+        yield* run.send(
+          http({
+            target: "/v1/messages",
+            headers: ["Accept: text/event-stream", "anthropic-version: 2023-06-01"]
+          })
+        )
+        const headers = new Map((yield* run.upstream.received).at(-1)!.headers)
+        assert.strictEqual(headers.get("accept"), "text/event-stream")
+        assert.strictEqual(headers.get("anthropic-version"), "2023-06-01")
+      })
+    )
+  })
 
-  it.effect("forwards only the accept header and the API version of a client", () =>
-    Effect.gen(function* () {
-      const run = yield* NginxRun.NginxRun
-      yield* run.send(
-        http({
-          target: "/v1/messages",
-          headers: ["Accept: text/event-stream", "anthropic-version: 2023-06-01"]
-        })
-      )
-      const headers = new Map((yield* run.upstream.received).at(-1)!.headers)
-      assert.strictEqual(headers.get("accept"), "text/event-stream")
-      assert.strictEqual(headers.get("anthropic-version"), "2023-06-01")
-    })
-  )
-})
+suite("Hostile requests", "nginx")
+suite("Hostile requests, to an nginx for many runs", "nginx-shared")
 
 /** Defenses, each with the row that must fail without it. */
 const defences: ReadonlyArray<readonly [defence: string, tamper: (config: string) => string, row: string]> = [
@@ -218,16 +226,32 @@ const defences: ReadonlyArray<readonly [defence: string, tamper: (config: string
   ]
 ]
 
-for (const [defence, tamper, name] of defences) {
-  layer(NginxRun.layer({ tamper }), { excludeTestServices: true })(`Without ${defence}`, (it) => {
-    it.effect(`the row ${JSON.stringify(name)} fails`, () =>
-      Effect.gen(function* () {
-        const row = rows.find(([candidate]) => candidate === name)
-        assert.isDefined(row)
-        // An answer may never arrive without the defense, so the request is cut.
-        const [outcome] = yield* sendRows([row!], { cut: true, idleMillis: silentMillis })
-        assert.throws(() => checkRow(row!, outcome!))
-      })
+/** The same defenses of an nginx for many runs, where another directive provides them. */
+const ofMany: Readonly<Record<string, (config: string) => string>> = {
+  "exact locations": (config) =>
+    config.replace(
+      /location \/ \{[^}]*/u,
+      'location / { access_by_lua "require(\\"cogni\\").pass()"; proxy_pass http://unix:/upstream/$cogni_place.sock;'
     )
-  })
+}
+
+for (const proxy of ["nginx", "nginx-shared"] as const) {
+  const where = proxy === "nginx" ? "" : ", in an nginx for many runs"
+  for (const [defence, tamperOne, name] of defences) {
+    const tamper = proxy === "nginx" ? tamperOne : (ofMany[defence] ?? tamperOne)
+    layer(NginxRun.layer({ proxy, tamper }), { excludeTestServices: true })(
+      `Without ${defence}${where}`,
+      (it) => {
+        it.effect(`the row ${JSON.stringify(name)} fails`, () =>
+          Effect.gen(function* () {
+            const row = rows.find(([candidate]) => candidate === name)
+            assert.isDefined(row)
+            // An answer may never arrive without the defense, so the request is cut.
+            const [outcome] = yield* sendRows([row!], { cut: true, idleMillis: silentMillis })
+            assert.throws(() => checkRow(row!, outcome!))
+          })
+        )
+      }
+    )
+  }
 }

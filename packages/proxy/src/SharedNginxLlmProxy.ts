@@ -86,6 +86,9 @@ const MiB = 1024 * 1024
 
 const socketsMaxDefault = 1000
 
+/** Connections that a run may have open for each concurrent request. */
+const connectionsPerCall = 2
+
 /** Leaves room below the cap of a file, for requests that are logged until the run is removed. */
 const auditBytesMaxDefault = SharedNginx.limits.workspaceBytesMax - 32 * MiB
 
@@ -234,6 +237,8 @@ const makeLeases = Effect.fnUntraced(function* (
       // Each request that nginx forwards is a connection, and a run may have a burst of four seconds' worth.
       relayConnectionsPerSecondMax: 5 * requestsPerSecondMax,
       slotsMax: socketsMax,
+      connectionsPerRunMax:
+        connectionsPerCall * (options.concurrentRequestsMax ?? NginxConfig.defaults.concurrentRequestsMax),
       tokenSecret
     }).pipe(Scope.provide(scope))
     return { nginx, tokenSecret, placesTotal: 0, leasesTotal: 0 } satisfies Shared

@@ -23,6 +23,8 @@ export interface SharedNginxConfig {
   readonly requestBytesMax?: number | undefined
   /** Sockets, each for one run. */
   readonly slotsMax: number
+  /** Open connections of one run. Further ones are closed at once. */
+  readonly connectionsPerRunMax: number
   readonly tokenSecret: Uint8Array
 }
 
@@ -30,6 +32,8 @@ export interface SharedNginxConfig {
 export const paths = {
   control: "/tmp/control.sock",
   sockets: "/sockets",
+  /** Counterparts of the sockets, which no sandbox can reach. */
+  inner: "/tmp",
   relays: "/upstream",
   logs: "/logs"
 } as const
@@ -47,8 +51,8 @@ export const relayName = (place: number): string => `${place}.sock`
 export const logName = (place: number): string => `${place}.log`
 
 /**
- * Connections of all runs together. nginx closes idle ones for new ones. Each takes some 400 bytes from the start, and a
- * socket of a run counts as one.
+ * Connections of all runs together. nginx closes idle ones for new ones. Each takes some 400 bytes from the start. A
+ * socket of a run counts as two, and a connection to it as three.
  */
 export const connectionsMax = 14_000
 
@@ -101,12 +105,43 @@ const logging = (): ReadonlyArray<Directive> => [
   ])
 ]
 
+/**
+ * Accepts the connections of each run and counts them, before a request is read: a run that opens more, or never sends
+ * a whole request, takes none from other runs. Each socket has its own counterpart inside the container.
+ */
+const entrances = ({ connectionsPerRunMax, slotsMax }: SharedNginxConfig): Directive =>
+  block(
+    "stream",
+    [],
+    [
+      NginxConfig.map("$server_addr", "$slot", [
+        [`~^unix:${paths.sockets}/(?<slot_number>[0-9]+)[.]sock\\z`, "$slot_number"]
+      ]),
+      directive("limit_conn_zone", "$server_addr", "zone=connections:4m"),
+      directive("limit_conn", "connections", String(connectionsPerRunMax)),
+      directive("limit_conn_log_level", "info"),
+      directive("proxy_connect_timeout", "5s"),
+      directive("proxy_timeout", "86400s"),
+      directive("proxy_buffer_size", "8k"),
+      block(
+        "server",
+        [],
+        [
+          ...Array.from({ length: slotsMax }, (_, slot) =>
+            directive("listen", `unix:${paths.sockets}/${socketName(slot)}`, "backlog=256")
+          ),
+          directive("proxy_pass", `unix:${paths.inner}/$slot.sock`)
+        ]
+      )
+    ]
+  )
+
 export const render = (config: SharedNginxConfig): string => {
   const literals = makeLiterals()
   const { headerNames, slotsMax } = config
   const server = [
     ...Array.from({ length: slotsMax }, (_, slot) =>
-      directive("listen", `unix:${paths.sockets}/${socketName(slot)}`, "backlog=256")
+      directive("listen", `unix:${paths.inner}/${socketName(slot)}`, "backlog=256")
     ),
     directive("listen", `unix:${paths.sockets}/${tokenSocketName}`, "backlog=1024"),
     declared(headerNames.length),
@@ -126,8 +161,9 @@ export const render = (config: SharedNginxConfig): string => {
     block("location", ["/"], [directive("return", "404")])
   ]
   const settings = print([
-    directive("load_module", "/usr/lib/nginx/modules/ndk_http_module.so"),
-    directive("load_module", "/usr/lib/nginx/modules/ngx_http_lua_module.so"),
+    ...["ndk_http", "ngx_http_lua", "ngx_stream"].map((name) =>
+      directive("load_module", `/usr/lib/nginx/modules/${name}_module.so`)
+    ),
     ...NginxConfig.processSettings(String(connectionsMax)),
     directive("error_log", "stderr", "crit")
   ])
@@ -138,7 +174,7 @@ export const render = (config: SharedNginxConfig): string => {
       ...NginxConfig.http(config),
       directive("uninitialized_variable_warn", "off"),
       NginxConfig.map("$server_addr", `$${variables.slot}`, [
-        [`~^unix:${paths.sockets}/(?<slot_number>[0-9]+)[.]sock\\z`, "$slot_number"]
+        [`~^unix:${paths.inner}/(?<slot_number>[0-9]+)[.]sock\\z`, "$slot_number"]
       ]),
       lua("body_filter", "filter"),
       lua("log", "ended"),
@@ -148,5 +184,5 @@ export const render = (config: SharedNginxConfig): string => {
     "  "
   )
   const program = SharedProgram.render({ ...config, headersTotal: headerNames.length })
-  return `${settings}http {\n  init_by_lua_block {${program}  }\n${inner}}\n`
+  return `${settings}${print([entrances(config)])}http {\n  init_by_lua_block {${program}  }\n${inner}}\n`
 }
