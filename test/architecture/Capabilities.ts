@@ -200,15 +200,15 @@ export const capabilities: ReadonlyArray<Capability> = [
     }
   },
   {
-    name: "Proxy: a socket in a directory or in a container, or nginx",
+    name: "Proxy: a socket in a directory or in a container, or nginx for one run or for many",
     cells: {
       run: flags("proxy"),
       task: flags("proxy"),
       serve: flags("proxy"),
-      chat: { flags: ["proxy"], note: "not nginx, which has no socket for the host" },
+      chat: { flags: ["proxy"], note: "not an nginx for one run, which has no socket for the host" },
       mcp: why("Without a model, only the package mirror needs a socket, and its way is detected."),
       acp: flags("proxy"),
-      library: modules("proxy/GatewayLlmProxy", "proxy/NginxLlmProxy")
+      library: modules("proxy/GatewayLlmProxy", "proxy/NginxLlmProxy", "proxy/SharedNginxLlmProxy")
     }
   },
   {

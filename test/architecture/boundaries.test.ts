@@ -163,12 +163,16 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/packages/FileCache.ts": ["node:fs/promises"],
       "internal/packages/RegistryClient.ts": ["node:dns", "node:http", "node:https", "node:zlib"],
       "internal/nginx/AuditDirectory.ts": ["node:fs", "node:fs/promises"],
-      "internal/nginx/HostRelay.ts": ["node:fs/promises", "node:net", "node:tls"],
+      "internal/nginx/HostRelay.ts": ["node:fs/promises", "node:tls"],
+      "internal/nginx/RelaySocket.ts": ["node:net", "node:tls"],
+      "internal/nginx/RelayWorker.ts": ["node:fs/promises", "node:tls", "node:worker_threads"],
+      "internal/nginx/SharedNginx.ts": ["node:fs/promises"],
       "internal/shards/ShardPool.ts": ["node:module", "node:worker_threads"],
       "internal/shards/ShardWorker.ts": ["node:module", "node:worker_threads"],
       // Requests of tools: compares the addresses of a name before it connects.
       "internal/tools/GuardedRequest.ts": ["node:dns", "node:http", "node:https", "node:net", "node:os"],
-      "ScriptedModelApi.ts": ["node:http"]
+      "ScriptedModelApi.ts": ["node:http"],
+      "SharedNginxLlmProxy.ts": ["node:fs/promises"]
     }
   },
   "git-relay": {
@@ -421,6 +425,8 @@ describe("package boundaries", () => {
       users,
       [
         fileOf("connections", "internal/SecretUse.ts"),
+        // The token of a run, for the environment of its own sandbox.
+        fileOf("core", "internal/WayOut.ts"),
         fileOf("git-relay", "internal/git/CredentialUse.ts"),
         // A caller's token is only compared by its hash.
         fileOf("graph-provider", "grants/GrantToken.ts"),

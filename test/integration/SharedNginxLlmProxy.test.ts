@@ -1,10 +1,11 @@
 /**
  * One nginx for many runs on a real engine: the contract of a proxy, and what one run could do to another.
+ *
+ * `HostileRequests` sends it what a hostile agent sends. Here, several runs share it.
  */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
-import { execFileSync } from "node:child_process"
-import { mkdtempSync, readdirSync, rmSync } from "node:fs"
+import { Effect, Layer, Redacted, type Scope } from "effect"
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -12,36 +13,21 @@ import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as SharedNginxLlmProxy from "@cogni/sandbox-proxy/SharedNginxLlmProxy"
+import * as Await from "../harness/Await.ts"
 import * as Images from "../harness/Images.ts"
-import * as NginxRun from "../harness/NginxRun.ts"
+import * as SharedRuns from "../harness/SharedRuns.ts"
 
-/** Runs the `docker` CLI, independent of the code under test. */
-const docker = (...args: ReadonlyArray<string>) => execFileSync("docker", args, { encoding: "utf8" })
-
-/** The containers that mount a directory below this one. */
-const containersIn = (directory: string): ReadonlyArray<string> =>
-  readdirSync(directory).flatMap((name) =>
-    docker("ps", "--quiet", "--no-trunc", "--filter", `volume=${join(directory, name, "sockets")}`)
-      .split("\n")
-      .filter((id) => id !== "")
-  )
-
-const directories: Array<string> = []
-const directoryOf = () => {
-  const made = mkdtempSync(join(tmpdir(), "cogni-test-"))
-  directories.push(made)
-  return made
-}
-process.once("exit", () => directories.forEach((made) => rmSync(made, { recursive: true, force: true })))
+const { connect, docker, post } = SharedRuns
 
 for (const identity of ["socket", "token"] as const) {
-  const directory = directoryOf()
+  const directory = mkdtempSync(join(tmpdir(), "cogni-test-"))
+  process.once("exit", () => rmSync(directory, { recursive: true, force: true }))
   LlmProxyContract.suite(
     `nginx for many runs, each with a ${identity}, on Docker`,
     SharedNginxLlmProxy.layer({
       image: Images.proxy,
       upstream: { type: "host", url: "http://127.0.0.1:4000" },
-      key: Redacted.make(NginxRun.key),
+      key: Redacted.make(SharedRuns.key),
       identity,
       directory
     }).pipe(Layer.provide(UsageObserver.layerNone), Layer.provideMerge(DockerContainerRuntime.layer())),
@@ -54,19 +40,374 @@ for (const identity of ["socket", "token"] as const) {
           )
           return [...(yield* runtime.leftovers(runId)), ...files]
         }),
-      socketMount: Effect.acquireRelease(
-        Effect.sync(() => {
-          const source = mkdtempSync(join(directoryOf(), "mount-"))
-          return { type: "directory", source, target: "/llm-sock", readOnly: true } as const
-        }),
-        ({ source }) => Effect.sync(() => rmSync(source, { recursive: true, force: true }))
+      socketMount: Effect.map(
+        SharedRuns.directory,
+        (source) => ({ type: "directory", source, target: "/llm-sock", readOnly: true }) as const
       ),
       kill: () =>
-        Effect.sync(() => containersIn(directory).forEach((id) => docker("kill", "--signal", "KILL", id)))
+        Effect.sync(() =>
+          SharedRuns.containersIn(directory).forEach((id) => docker("kill", "--signal", "KILL", id))
+        )
     }
   )
 }
 
-describe("placeholder", () => {
-  it("is", () => assert.isTrue(true))
+type Runs = Effect.Success<ReturnType<typeof SharedRuns.make>>
+
+const together = (
+  options: Parameters<typeof SharedRuns.make>[0],
+  test: (runs: Runs) => Effect.Effect<void, unknown, Scope.Scope>
+) =>
+  Effect.flatMap(SharedRuns.make(options), test).pipe(
+    Effect.scoped,
+    Effect.provide(DockerContainerRuntime.layer())
+  )
+
+/** Sends a request on a connection, and returns the status of its answer; 0 if the connection is closed. */
+const statusOf = Effect.fnUntraced(function* (connection: SharedRuns.Connection, bytes = post()) {
+  const before = connection.statuses().length
+  connection.send(bytes)
+  yield* Await.until(
+    "an answer",
+    Effect.sync(() => connection.statuses().length > before || connection.isClosed())
+  )
+  return connection.statuses()[before] ?? 0
+})
+
+const call = (socket: string, bytes = post()) =>
+  Effect.scoped(Effect.flatMap(connect(socket), (connection) => statusOf(connection, bytes)))
+
+const bearer = (token: string) => `Authorization: Bearer ${token}`
+const tokenOf = ({ endpoint }: SharedRuns.SharedRun) => Redacted.value(endpoint.token!)
+
+describe("SharedNginxLlmProxy, on Docker", () => {
+  it.live("gives each call the identity of its own socket, whatever it claims", () =>
+    together({}, ({ open, upstream }) =>
+      Effect.gen(function* () {
+        const runs = yield* Effect.forEach(["acct-a", "acct-b", "acct-c"], (account) => open(account), {
+          concurrency: "unbounded"
+        })
+        const claims = [
+          "x-litellm-customer-id: acct-a",
+          "x-litellm-end-user-id: acct-a",
+          `x-litellm-spend-logs-metadata: {"run_id":"${runs[0]!.runId}"}`,
+          bearer("sk-evil"),
+          "x-api-key: evil"
+        ]
+        for (const run of runs) assert.strictEqual(yield* call(run.socket, post(claims)), 200)
+        const received = yield* upstream.received
+        assert.deepStrictEqual(
+          received.map(({ headers }) => {
+            const values = new Map(headers)
+            return [
+              values.get("x-litellm-customer-id"),
+              values.get("x-litellm-end-user-id"),
+              JSON.parse(values.get("x-litellm-spend-logs-metadata")!).run_id,
+              values.get("authorization")
+            ]
+          }),
+          runs.map(({ runId }, index) => {
+            const account = ["acct-a", "acct-b", "acct-c"][index]
+            return [account, account, runId, `Bearer ${SharedRuns.key}`]
+          })
+        )
+      })
+    )
+  )
+
+  it.live("reports each run's calls to that run only, and writes the run's ID into its log", () =>
+    together({}, ({ open }) =>
+      Effect.gen(function* () {
+        const one = yield* open("acct-a")
+        const other = yield* open("acct-b")
+        assert.strictEqual(yield* call(one.socket), 200)
+        assert.strictEqual(yield* call(one.socket, post([], { target: "/key/generate" })), 403)
+        assert.strictEqual(yield* call(other.socket), 200)
+        yield* Await.until(
+          "the log of the refused call",
+          Effect.map(one.endpoint.traffic, ({ callsTotal }) => callsTotal === 2)
+        )
+        const { calls } = yield* one.endpoint.traffic
+        assert.deepStrictEqual(
+          calls.map(({ completed, path, status }) => [path, status, completed]),
+          [
+            ["/v1/chat/completions", 200, true],
+            ["/key/generate", 403, true]
+          ]
+        )
+        assert.strictEqual((yield* other.endpoint.traffic).callsTotal, 1)
+      })
+    )
+  )
+
+  it.live(
+    "refuses the calls of a removed run at once, and cuts its calls in progress, but no other run's",
+    () =>
+      together({ script: [{ _tag: "Hang" }, { _tag: "SlowStream", events: 20, pauseMillis: 50 }] }, (runs) =>
+        Effect.gen(function* () {
+          const { open, upstream } = runs
+          const removed = yield* open("acct-a")
+          const other = yield* open("acct-b")
+          const [kept, idle, hanging, living] = yield* Effect.all([
+            connect(removed.socket),
+            connect(removed.socket),
+            connect(removed.socket),
+            connect(other.socket)
+          ])
+          assert.strictEqual(yield* statusOf(kept!, post([], { target: "/x" })), 403)
+          hanging!.send(post())
+          yield* Await.until(
+            "the hanging call",
+            Effect.map(upstream.received, (all) => all.length === 1)
+          )
+          living!.send(post())
+          yield* Await.until(
+            "the stream",
+            Effect.sync(() => living!.text().includes("data:"))
+          )
+          yield* removed.close
+
+          yield* Await.until(
+            "the end of the hanging call",
+            Effect.sync(() => hanging!.isClosed() || hanging!.text() !== "")
+          )
+          assert.notInclude(hanging!.statuses(), 200)
+          assert.isFalse(existsSync(removed.socket))
+          assert.include([0, 401], yield* statusOf(kept!))
+          assert.include([0, 401], yield* statusOf(idle!))
+          yield* Await.until(
+            "the whole stream",
+            Effect.sync(() => living!.text().endsWith("0\r\n\r\n"))
+          )
+          assert.strictEqual((yield* upstream.received).length, 2)
+        })
+      )
+  )
+
+  it.live("never gives a socket to another run, and starts another nginx when all were used", () =>
+    together({ socketsMax: 2 }, ({ directory, open, upstream }) =>
+      Effect.gen(function* () {
+        const first = yield* open("acct-a")
+        const kept = yield* connect(first.socket)
+        assert.strictEqual(yield* statusOf(kept, post([], { target: "/x" })), 403)
+        yield* first.close
+        const later = yield* Effect.forEach(["acct-b", "acct-c", "acct-d"], (account) => open(account))
+        assert.strictEqual(SharedRuns.containersIn(directory).length, 2)
+        assert.include([0, 401], yield* statusOf(kept))
+        for (const run of later) assert.strictEqual(yield* call(run.socket), 200)
+        assert.deepStrictEqual(
+          (yield* upstream.received).map(({ headers }) => new Map(headers).get("x-litellm-customer-id")),
+          ["acct-b", "acct-c", "acct-d"]
+        )
+        yield* later[0]!.close
+        yield* Await.until(
+          "the end of the nginx without runs",
+          Effect.sync(() => SharedRuns.containersIn(directory).length === 1)
+        )
+        assert.strictEqual(yield* call(later[2]!.socket), 200)
+      })
+    )
+  )
+
+  it.live("refuses a run whose time has passed, even if the host does not remove it", () =>
+    together({}, ({ open, upstream }) =>
+      Effect.gen(function* () {
+        // The identity is valid for 300 s more than the run.
+        const run = yield* open("acct-a", -298)
+        yield* Await.until(
+          "its end",
+          Effect.map(call(run.socket), (status) => status === 401)
+        )
+        const before = (yield* upstream.received).length
+        assert.strictEqual(yield* call(run.socket), 401)
+        assert.strictEqual((yield* upstream.received).length, before)
+      })
+    )
+  )
+
+  it.live("limits the rate and the concurrent calls of each run, and not those of its neighbours", () =>
+    together({ requestsPerSecondMax: 1, concurrentRequestsMax: 2, script: [{ _tag: "Hang" }] }, ({ open }) =>
+      Effect.gen(function* () {
+        const [one, other, third] = yield* Effect.forEach(["a", "b", "c"], (account) => open(account))
+        const flood = yield* Effect.forEach(Array.from({ length: 30 }), () =>
+          call(one!.socket, post([], { target: "/x" }))
+        )
+        assert.isAtLeast(flood.filter((status) => status === 429).length, 20)
+        assert.strictEqual(yield* call(other!.socket, post([], { target: "/x" })), 403)
+        // Refused requests cost a run nothing, and are not in its log.
+        yield* Await.until(
+          "its log",
+          Effect.map(
+            one!.endpoint.traffic,
+            ({ callsTotal }) => callsTotal === flood.filter((status) => status === 403).length
+          )
+        )
+        const held = yield* Effect.forEach([1, 2], () => connect(third!.socket))
+        for (const connection of held) connection.send(post())
+        yield* Await.until(
+          "two calls in progress",
+          Effect.map(call(third!.socket), (status) => status === 429)
+        )
+        assert.strictEqual(yield* call(other!.socket, post([], { target: "/x" })), 403)
+      })
+    )
+  )
+
+  it.live("a run that opens connections without end takes none from another run", () =>
+    together({ concurrentRequestsMax: 8 }, ({ open }) =>
+      Effect.gen(function* () {
+        const one = yield* open("a")
+        const other = yield* open("b")
+        const flood = yield* Effect.forEach(Array.from({ length: 600 }), () => connect(one.socket))
+        // The beginning of a request holds a connection, and nginx does not close it for another.
+        for (const connection of flood) connection.send("POST /v1/chat")
+        yield* Await.until(
+          "the end of connections above the limit",
+          Effect.sync(() => flood.filter(({ isClosed }) => isClosed()).length >= 600 - 16)
+        )
+        assert.strictEqual(yield* call(other.socket), 200)
+        assert.isAtMost(flood.filter(({ isClosed }) => !isClosed()).length, 16)
+      })
+    )
+  )
+
+  it.live("has the key in the memory of its container alone, without a network or a capability", () =>
+    together({}, ({ directory, open }) =>
+      Effect.gen(function* () {
+        const run = yield* open("acct-a")
+        assert.strictEqual(yield* call(run.socket), 200)
+        const fragment = SharedRuns.key.slice(-12)
+        const [id] = SharedRuns.containersIn(directory)
+        const told = docker("inspect", id!)
+        assert.notInclude(told, fragment)
+        assert.notInclude(docker("top", id!), fragment)
+        const [{ HostConfig, Config }] = JSON.parse(told)
+        assert.strictEqual(HostConfig.NetworkMode, "none")
+        assert.isTrue(HostConfig.ReadonlyRootfs)
+        assert.deepStrictEqual(HostConfig.CapDrop, ["ALL"])
+        assert.notMatch(Config.User, /^0:/u)
+        for (const file of readdirSync(directory, { recursive: true, encoding: "utf8" })) {
+          const path = join(directory, file)
+          if (statSync(path).isFile()) assert.notInclude(readFileSync(path, "latin1"), fragment, path)
+        }
+      })
+    )
+  )
+
+  it.live("ends when its control connection ends, so that no run is served without the host", () =>
+    together({}, ({ directory, open }) =>
+      Effect.gen(function* () {
+        const run = yield* open("acct-a")
+        const [id] = SharedRuns.containersIn(directory)
+        const socat = docker("top", id!, "-eo", "pid,comm")
+          .split("\n")
+          .find((line) => line.includes("socat"))!
+        process.kill(Number(socat.trim().split(/\s+/u)[0]), "SIGKILL")
+        const error = yield* Effect.flip(run.endpoint.failure).pipe(Effect.timeout("5 minutes"))
+        assert.strictEqual(error._tag, "ProxyFailed")
+        assert.notInclude(String(error), SharedRuns.key)
+        assert.strictEqual(yield* call(run.socket), 0)
+        // The next run gets another container.
+        assert.strictEqual(yield* call((yield* open("acct-b")).socket), 200)
+      })
+    )
+  )
+})
+
+describe("SharedNginxLlmProxy with tokens, on Docker", () => {
+  it.live("knows a run by its token, in the header of either kind of client", () =>
+    together({ identity: "token" }, ({ open, upstream }) =>
+      Effect.gen(function* () {
+        const one = yield* open("acct-a")
+        const other = yield* open("acct-b")
+        assert.strictEqual(yield* call(one.socket, post([bearer(tokenOf(one))])), 200)
+        assert.strictEqual(yield* call(one.socket, post([`x-api-key: ${tokenOf(one)}`])), 200)
+        assert.strictEqual(yield* call(other.socket, post([bearer(tokenOf(other))])), 200)
+        const received = yield* upstream.received
+        assert.deepStrictEqual(
+          received.map(({ headers }) => new Map(headers).get("x-litellm-customer-id")),
+          ["acct-a", "acct-a", "acct-b"]
+        )
+        assert.notInclude(JSON.stringify(received), tokenOf(one))
+      })
+    )
+  )
+
+  it.live("refuses every token that the host did not sign for a living run", () =>
+    together({ identity: "token" }, ({ open, upstream }) =>
+      Effect.gen(function* () {
+        const one = yield* open("acct-a")
+        const other = yield* open("acct-b")
+        const ended = yield* open("acct-c")
+        yield* ended.close
+        const short = yield* open("acct-d", -298)
+        yield* Await.until(
+          "the end of its token",
+          Effect.map(call(short.socket, post([bearer(tokenOf(short))])), (status) => status === 401)
+        )
+        const before = (yield* upstream.received).length
+        const token = tokenOf(one)
+        const [id, expiry, signature] = token.split(".") as [string, string, string]
+        const flipped = `${signature.startsWith("A") ? "B" : "A"}${signature.slice(1)}`
+        const forged: ReadonlyArray<ReadonlyArray<string>> = [
+          [],
+          [bearer("none")],
+          [bearer("")],
+          ["Authorization: "],
+          [`Authorization: Basic ${token}`],
+          [bearer(`${id}.${expiry}.${flipped}`)],
+          [bearer(`${id}.${expiry}.`)],
+          [bearer(`${id}.${expiry}`)],
+          [bearer(`${id}.${Number(expiry) + 1}.${signature}`)],
+          [bearer(`${other.runId}.${expiry}.${signature}`)],
+          [bearer(`${token}A`)],
+          [bearer(` ${token}`)],
+          [bearer(`${token} ${token}`)],
+          [bearer(token.toUpperCase())],
+          [bearer("a".repeat(5000))],
+          // Two tokens name no run, even if both are valid.
+          [bearer(token), bearer(tokenOf(other))],
+          [bearer(token), bearer(token)],
+          [bearer(token), `x-api-key: ${tokenOf(other)}`],
+          [`x-api-key: ${token}`, `x-api-key: ${tokenOf(other)}`],
+          [`x-api-key: ${token}, ${tokenOf(other)}`],
+          [...Array.from({ length: 80 }, (_, index) => `x-${index}: 1`), bearer(token)],
+          [bearer(tokenOf(ended))],
+          [bearer(tokenOf(short))]
+        ]
+        for (const headers of forged)
+          assert.strictEqual(
+            yield* call(one.socket, post(headers)),
+            401,
+            JSON.stringify(headers).slice(0, 200)
+          )
+        assert.strictEqual((yield* upstream.received).length, before)
+        assert.strictEqual(yield* call(one.socket, post([bearer(token)])), 200)
+      })
+    )
+  )
+
+  it.live("accepts no token of another nginx", () =>
+    together({ identity: "token" }, (runs) =>
+      together({ identity: "token" }, (others) =>
+        Effect.gen(function* () {
+          const run = yield* runs.open("acct-a")
+          const stranger = yield* others.open("acct-b")
+          assert.strictEqual(yield* call(run.socket, post([bearer(tokenOf(stranger))])), 401)
+        })
+      )
+    )
+  )
+
+  it.live("a token opens no socket of another run", () =>
+    together({}, ({ open, upstream }) =>
+      Effect.gen(function* () {
+        const one = yield* open("acct-a")
+        assert.isUndefined(one.endpoint.token)
+        assert.strictEqual(yield* call(one.socket, post([bearer("run.9999999999.x")])), 200)
+        const headers = (yield* upstream.received)[0]!.headers
+        assert.strictEqual(new Map(headers).get("authorization"), `Bearer ${SharedRuns.key}`)
+      })
+    )
+  )
 })

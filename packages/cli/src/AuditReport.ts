@@ -23,7 +23,7 @@ export const absent = (
   if (head !== undefined)
     return broken(record, "removed", `the file is missing, but the record counts ${head.entries} entries`)
   const never = (detail: string, remedy: string) => ({ _tag: "Never", detail, remedy }) as const
-  if (accessLog || record.llm?.proxy === "nginx")
+  if (accessLog || record.llm?.proxy?.startsWith("nginx") === true)
     return never(
       `the proxy of ${record.runId} was nginx: its audit is an access log, which cannot be verified`,
       "Read the log itself (llm.auditPath of cogni-sandbox inspect). For a verifiable audit, run with --proxy gateway"

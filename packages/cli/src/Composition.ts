@@ -16,6 +16,7 @@ import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import * as HostSandboxPool from "@cogni/sandbox-docker/HostSandboxPool"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as WaitingRemains from "@cogni/sandbox-docker/WaitingRemains"
 import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
 import type { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
@@ -27,6 +28,7 @@ import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import type * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import * as SharedNginxLlmProxy from "@cogni/sandbox-proxy/SharedNginxLlmProxy"
 import type { PackageMirrorOptions } from "@cogni/sandbox-proxy/PackageMirror"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
@@ -35,7 +37,7 @@ import type { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Context, Effect, FileSystem, Layer, Redacted, Result, Schema, type Scope } from "effect"
 import { basename, dirname, join, resolve } from "node:path"
 import * as Connections from "./Connections.ts"
-import type { Refusal } from "./Failure.ts"
+import { type Refusal, refusal } from "./Failure.ts"
 import * as HostTools from "./HostTools.ts"
 import * as KeyFile from "./KeyFile.ts"
 import * as Records from "./Records.ts"
@@ -55,7 +57,13 @@ export class DemoWitness extends Context.Service<
 export interface Plan {
   readonly wayOut: WayOut
   /** The proxy. Absent: a gateway, which detects whether it needs a container. */
-  readonly proxy?: "gateway" | "gateway-directory" | "gateway-container" | "nginx" | undefined
+  readonly proxy?:
+    | "gateway"
+    | "gateway-directory"
+    | "gateway-container"
+    | "nginx"
+    | "nginx-shared"
+    | undefined
   /** `true` keeps whole bodies in the audit. Absent: a digest of each. */
   readonly auditBodies?: boolean | undefined
   /** The user of tools that are not called on behalf of a grant: the operator of the command. Absent: none. */
@@ -335,7 +343,18 @@ const between = (
           ...options
         })
       }
-      // nginx gets its key once, when its container starts. The gateway reads a rotated key from the file.
+      if (proxy === "nginx-shared") {
+        const refused = RunKeyComposition.refusal(runKeys)
+        if (refused !== undefined) return yield* refused
+        return SharedNginxLlmProxy.layer({
+          image: settings.proxyImage,
+          upstream: { type: "host", url },
+          key,
+          directory: yield* sharedDirectory(settings),
+          ...options
+        })
+      }
+      // nginx gets its key once, when its container or its run starts. The gateway reads a rotated key from the file.
       const source = keyFile === undefined ? key : KeyFile.source(keyFile, "COGNI_LLM_KEY_FILE")
       return GatewayLlmProxy.layer({
         url,
@@ -351,6 +370,12 @@ const between = (
         packages
       })
     })
+  )
+
+/** Directory of an nginx for many runs, on the file system of the runs' directories. */
+const sharedDirectory = ({ stateDirectory }: Pick<Settings["Service"], "stateDirectory">) =>
+  WaitingRemains.acquire(StateDirectory.paths(stateDirectory).proxies).pipe(
+    Effect.mapError(({ detail, path, remedy }) => refusal("configuration", `${path} ${detail}`, remedy))
   )
 
 /** Tools of this host that runs can call. `user` is whom a tool acts for if its call is on behalf of no grant. */
@@ -444,7 +469,7 @@ const withoutModel = (
   { proxy = "gateway" }: Plan,
   packages: PackageMirrorOptions | undefined
 ): Layer.Layer<LlmProxy, Misconfigured, ContainerRuntime> =>
-  packages === undefined || proxy === "nginx"
+  packages === undefined || proxy === "nginx" || proxy === "nginx-shared"
     ? layerNoop
     : GatewayLlmProxy.layerPackages({
         packages,

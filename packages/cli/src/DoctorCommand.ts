@@ -65,7 +65,7 @@ export const doctor = Effect.fnUntraced(function* (
   const machine = DockerDoctor.examine({
     images: [
       { name: "runtime", image: settings.runtimeImage },
-      { name: "proxy", image: settings.proxyImage, onlyFor: "--proxy nginx" },
+      { name: "proxy", image: settings.proxyImage, onlyFor: "--proxy nginx or nginx-shared" },
       {
         name: "gateway",
         image: settings.gatewayImage,

@@ -260,7 +260,13 @@ export const run = {
     "ID",
     "Label of the conversation, for the upstream and the audit only; nothing is kept (default none)"
   ),
-  proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container", "nginx"]).pipe(
+  proxy: Flag.Literals("proxy", [
+    "gateway",
+    "gateway-directory",
+    "gateway-container",
+    "nginx",
+    "nginx-shared"
+  ]).pipe(
     Flag.withDescription(
       "Proxy between the run and the model; gateway detects whether it needs a container (default gateway)"
     ),
@@ -363,7 +369,7 @@ export const chat = {
   ),
   canaries: run.canaries,
   auditBodies: run.auditBodies,
-  proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container"]).pipe(
+  proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container", "nginx-shared"]).pipe(
     Flag.withDescription(
       "Proxy between sessions and the model; gateway detects whether it needs a container (default gateway)"
     ),

@@ -100,14 +100,15 @@ const records = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
 })
 
 /**
- * Deletes directories of dead processes that waited for runs, and as far as requested, others that are not of one run.
+ * Deletes directories of dead processes that waited for runs or were a proxy's, and as far as requested, others that are not of one run.
  * Returns their paths.
  */
 const remains = Effect.fnUntraced(function* (settings: Settings["Service"], input: PruneInput) {
   const { dryRun } = input
-  const { mirrors, packages, waiting } = StateDirectory.paths(settings.stateDirectory)
+  const { mirrors, packages, proxies, waiting } = StateDirectory.paths(settings.stateDirectory)
   const found = [
     ...(yield* WaitingRemains.orphans(waiting)),
+    ...(yield* WaitingRemains.orphans(proxies)),
     ...(input.records ? yield* ChatRemains.audits(settings) : []),
     ...(input.sessions ? yield* ChatRemains.sessions(settings) : []),
     ...(input.cache && (yield* isThere(packages)) ? [packages] : [])

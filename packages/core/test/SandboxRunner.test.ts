@@ -15,7 +15,7 @@ import {
   RunStoreFaults,
   WorkspaceFaults
 } from "../../../test/harness/faults/Fault.ts"
-import { Effect, Exit, Fiber, Layer } from "effect"
+import { Effect, Exit, Fiber, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { forever, hello, leftovers, llm, record, run, runId, runner, settle, spec } from "./Specs.ts"
 
@@ -112,6 +112,36 @@ describe("SandboxRunner", () => {
         assert.strictEqual(seen?.env["COGNI_GATEWAY_SOCK"], "/llm-sock/llm.sock")
         assert.strictEqual(seen?.env["RUN_ID"], seen?.runId)
         assert.notInclude(JSON.stringify(seen), "account-1", "the payer is the host's business")
+      })
+    )
+
+    it.effect("gives a sandbox the token of its run in place of a key, if its proxy signed one", () =>
+      Effect.gen(function* () {
+        let seen: ContainerRuntime.ContainerSpec | undefined
+        const signing = Effect.map(LlmProxy.makeMemory(), (proxy) =>
+          LlmProxy.LlmProxy.of({
+            ...proxy,
+            acquire: (request) =>
+              Effect.map(proxy.acquire(request), (endpoint) => ({
+                ...endpoint,
+                token: Redacted.make(`token-of-${request.runId}`)
+              }))
+          })
+        )
+        yield* run({ ...spec, llm, env: { OPENAI_API_KEY: "mine" } }).pipe(
+          Effect.provide(
+            runner({
+              proxy: Layer.effect(LlmProxy.LlmProxy, signing),
+              program: ({ spec }) =>
+                Effect.sync(() => {
+                  seen = spec
+                  return 0
+                })
+            })
+          )
+        )
+        assert.strictEqual(seen?.env["OPENAI_API_KEY"], `token-of-${seen?.runId}`)
+        assert.strictEqual(seen?.env["ANTHROPIC_API_KEY"], `token-of-${seen?.runId}`)
       })
     )
 

@@ -1,13 +1,17 @@
 /**
  * Directories of sandboxes that waited for a run, whose host process has died: inputs and files of its runs may be in
- * them. Removed at the start of every process that runs sandboxes, by `prune`, and before new ones are made.
+ * them. Removed at the start of every process that runs sandboxes, by `prune`, and before new ones are made. A proxy for
+ * many runs has such a directory too.
  */
-import { parseOwner } from "@cogni/sandbox-core/ResourceLabels"
+import type { HostFailed } from "@cogni/sandbox-core/SandboxError"
+import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import * as HostTree from "@cogni/sandbox-host-files/HostTree"
-import { Effect } from "effect"
-import { lstat, readdir, readFile } from "node:fs/promises"
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
+import { Effect, type Scope } from "effect"
+import { lstat, mkdir, readdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
+import { attemptOwn } from "./internal/host/WorkspaceRefusal.ts"
 import * as ReapMetrics from "./internal/ReapMetrics.ts"
 
 /** Age in seconds at which directories of an unknown owner are removed: none is in use for longer than a day. */
@@ -43,6 +47,22 @@ export const reap = (directory: string): Effect.Effect<void> =>
       { discard: true }
     )
   )
+
+/** Makes a directory of this process. Closing the scope removes it, and `reap` does if the process has died. */
+export const acquire = Effect.fnUntraced(function* (
+  directory: string
+): Effect.fn.Return<string, HostFailed, Scope.Scope> {
+  // Before anything in it is removed: it could be a link, or another user's.
+  yield* attemptOwn(directory, () => OwnFiles.makePrivateDirectory(directory))
+  yield* reap(directory)
+  const path = join(directory, crypto.randomUUID())
+  const make = attemptOwn(path, async () => {
+    await mkdir(path, { mode: 0o700 })
+    await OwnFiles.create(join(path, "owner"), formatOwner(HostOwner.self()))
+    return path
+  })
+  return yield* Effect.acquireRelease(make, () => Effect.orDie(HostTree.remove(path)))
+})
 
 const ownDirectory = async (path: string) => {
   const found = await lstat(path).catch(() => undefined)

@@ -13,6 +13,7 @@
  *       workspaces/*.claim.json      directories of this host that runs work in
  *       pools/<random>.json          what the pool of a living process did
  *       waiting/<random>/            empty directories of sandboxes that wait for a run, and those of their runs
+ *       proxies/<random>/            sockets and links to logs, of an nginx for many runs (--proxy nginx-shared)
  *       relays/<run id>/             files of a relay: state.json, repositories, a bundle
  *       mirrors/                     objects of origins, shared by relays
  *       packages/                    files of packages, by the hash that their registry states
@@ -42,6 +43,7 @@ export const paths = (stateDirectory: string) => {
     claims: join(root, "workspaces"),
     waiting: join(root, "waiting"),
     pools: join(root, "pools"),
+    proxies: join(root, "proxies"),
     relays: join(root, "relays"),
     mirrors: join(root, "mirrors"),
     packages: join(root, "packages"),

@@ -14,7 +14,7 @@ import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from 
 import type { User } from "@cogni/sandbox-core/Posture"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { named } from "@cogni/sandbox-core/Remedy"
-import { Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import { type Misconfigured, ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
 import * as HostRelay from "./internal/nginx/HostRelay.ts"
@@ -26,7 +26,7 @@ import * as NginxConfig from "./internal/nginx/NginxConfig.ts"
 import * as NginxOptions from "./internal/nginx/NginxOptions.ts"
 import * as UpstreamOptions from "./internal/UpstreamOptions.ts"
 import type * as Upstream from "./Upstream.ts"
-import * as UpstreamProfile from "./UpstreamProfile.ts"
+import type * as UpstreamProfile from "./UpstreamProfile.ts"
 
 export interface NginxLlmProxyOptions {
   /** Proxy image, built from `images/proxy`. */

@@ -1,0 +1,313 @@
+/**
+ * `./dev bench sharing`: many runs on one proxy. The gateway and a shared nginx, next to an nginx for each run.
+ *
+ *     --quick         a tenth of the runs and samples, to check that it works
+ *     --output DIR    directory for sharing.json and sharing.md (default test/bench/results; none with --quick)
+ *
+ * Each sandbox is a container without a network, with the bridge that every sandbox has. Calls are sent to the sockets
+ * of the runs. Client, host process, nginx and upstream are separate processes. Exits with 1 if a bar is missed.
+ */
+import { Agent, request } from "node:http"
+import { execFile, execFileSync, fork, type ChildProcess } from "node:child_process"
+import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs"
+import { availableParallelism, loadavg, release, tmpdir } from "node:os"
+import { join } from "node:path"
+import { parseArgs, promisify } from "node:util"
+import * as NginxProcess from "./NginxProcess.ts"
+import * as Report from "./Report.ts"
+import * as Samples from "./Samples.ts"
+import type { Told } from "./SharingProcess.ts"
+
+const { values: options } = parseArgs({
+  options: { quick: { type: "boolean", default: false }, output: { type: "string" } }
+})
+
+const sandboxes = options.quick ? 20 : 200
+const idleRuns = options.quick ? 100 : 1000
+const samples = options.quick ? 200 : 2000
+const rounds = 10
+
+const images = {
+  runtime: process.env["COGNI_RUNTIME_IMAGE"] ?? "cogni-sandbox/runtime:latest",
+  proxy: process.env["COGNI_PROXY_IMAGE"] ?? "cogni-sandbox/proxy:latest",
+  gateway: process.env["COGNI_GATEWAY_IMAGE"] ?? "cogni-sandbox/gateway:latest"
+}
+
+const say = (text: string) => process.stderr.write(`${text}\n`)
+const directory = mkdtempSync(join(tmpdir(), "cogni-bench-"))
+const children: Array<ChildProcess> = []
+const containers: Array<string> = []
+
+const child = (file: string): ChildProcess => {
+  const started = fork(join(import.meta.dirname, file), {
+    execArgv: ["--disable-warning=ExperimentalWarning", "--expose-gc"],
+    stdio: ["ignore", "inherit", "inherit", "ipc"]
+  })
+  children.push(started)
+  return started
+}
+
+const hear = <A>(from: ChildProcess): Promise<A> =>
+  new Promise((resolve, reject) => {
+    from.once("message", (message) => resolve(message as A))
+    from.once("exit", (code) => reject(new Error(`a process ended with ${code}`)))
+  })
+
+interface Host {
+  readonly directory: string
+  readonly open: (runs: number) => Promise<Told>
+}
+
+const host = async (kind: "gateway" | "nginx-shared", url: string): Promise<Host> => {
+  const started = child("SharingProcess.ts")
+  const own = mkdtempSync(join(directory, `${kind}-`))
+  const ready = hear(started)
+  started.send({ kind, url, directory: own, image: kind === "gateway" ? images.gateway : images.proxy })
+  await ready
+  return {
+    directory: own,
+    open: async (open) => {
+      const told = hear<Told>(started)
+      started.send({ open })
+      return await told
+    }
+  }
+}
+
+const docker = (...args: ReadonlyArray<string>) => execFileSync("docker", args, { encoding: "utf8" })
+
+/** Memory of a container's processes. Pages that several share count once. */
+const containerBytes = (id: string): number =>
+  docker("top", id, "-eo", "pid")
+    .split("\n")
+    .slice(1)
+    .filter((line) => line.trim() !== "")
+    .map((pid) => /^Pss: +(\d+) kB/mu.exec(readFileSync(`/proc/${pid.trim()}/smaps_rollup`, "utf8"))?.[1])
+    .reduce((sum, kilobytes) => sum + Number(kilobytes ?? 0) * 1024, 0)
+
+/** The container that mounts the sockets of a shared nginx. */
+const sharedContainer = ({ directory: own }: Host): string => {
+  const name = readdirSync(own).find((entry) => entry.startsWith("cogni-sandbox-nginx-"))!
+  return docker("ps", "--quiet", "--filter", `volume=${join(own, name, "sockets")}`).trim()
+}
+
+/** Starts a sandbox with the sockets of two runs. */
+const startSandbox = async (sources: ReadonlyArray<string>): Promise<void> => {
+  const { stdout } = await promisify(execFile)("docker", [
+    "run",
+    "--detach",
+    "--init",
+    "--network=none",
+    "--read-only",
+    "--cap-drop=ALL",
+    "--user=1000:1000",
+    "--memory=256m",
+    ...sources.map((source, index) => `--volume=${source}:/llm-sock${index === 0 ? "" : index}:ro`),
+    "--entrypoint=socat",
+    images.runtime,
+    "TCP4-LISTEN:8080,bind=127.0.0.1,fork,reuseaddr,backlog=128,nodelay",
+    "UNIX-CONNECT:/llm-sock/llm.sock"
+  ])
+  containers.push(stdout.trim())
+}
+
+const body = JSON.stringify({
+  model: "m",
+  messages: [
+    { role: "system", content: "You are a helpful agent. ".repeat(40) },
+    { role: "user", content: "What is in this directory?" }
+  ]
+})
+
+const call = (socketPath: string, agent: Agent): Promise<number> =>
+  new Promise((resolve, reject) => {
+    const before = performance.now()
+    const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(body) }
+    request({ socketPath, agent, method: "POST", path: "/v1/chat/completions", headers }, (answer) => {
+      if (answer.statusCode !== 200) reject(new Error(`status ${answer.statusCode}`))
+      answer.on("data", () => undefined)
+      answer.once("end", () => resolve(performance.now() - before))
+    })
+      .once("error", reject)
+      .end(body)
+  })
+
+/** Milliseconds of calls that take turns over these sockets, each on its own open connection. */
+const calls = async (sources: ReadonlyArray<string>, count: number): Promise<ReadonlyArray<number>> => {
+  const agents = sources.map(() => new Agent({ keepAlive: true }))
+  const millis: Array<number> = []
+  for (const [index, source] of sources.entries()) await call(join(source, "llm.sock"), agents[index]!)
+  for (let sample = 0; sample < count; sample++) {
+    const index = sample % sources.length
+    millis.push(await call(join(sources[index]!, "llm.sock"), agents[index]!))
+  }
+  for (const agent of agents) agent.destroy()
+  return millis
+}
+
+const round = (value: number, digits = 2) => Math.round(value * 10 ** digits) / 10 ** digits
+const at = (millis: ReadonlyArray<number>, share: number) =>
+  round(
+    Samples.percentile(
+      millis.toSorted((a, b) => a - b),
+      share
+    )
+  )
+
+/** Rounds of calls of one run and of all runs, of both proxies in turns. */
+const compare = async (ways: ReadonlyArray<readonly [name: string, sources: ReadonlyArray<string>]>) => {
+  const millis = new Map<string, Array<number>>()
+  const cases = ways.flatMap(([name, sources]) => [
+    [`${name}, one run`, sources.slice(0, 1)] as const,
+    [`${name}, ${sources.length} runs`, sources] as const
+  ])
+  for (let turn = 0; turn < rounds; turn++)
+    for (const [name, sources] of Samples.rotate(cases, turn)) {
+      const taken = await calls(sources, samples / rounds)
+      millis.set(name, [...(millis.get(name) ?? []), ...taken])
+    }
+  return millis
+}
+
+const main = async () => {
+  const load = round(loadavg()[0]!, 1)
+  const { url } = await hear<{ readonly url: string }>(child("UpstreamProcess.ts"))
+  const direct = { host: "127.0.0.1", port: Number(new URL(url).port) }
+  const gateway = await host("gateway", url)
+  const shared = await host("nginx-shared", url)
+  mkdirSync(join(directory, "own"))
+  say("an nginx for one run")
+  const own = await NginxProcess.start({ url, image: images.proxy, directory: join(directory, "own") })
+  const ownVolume = docker("volume", "inspect", "--format", "{{.Mountpoint}}", own.source).trim()
+  const ownContainer = docker("ps", "--quiet", "--filter", `volume=${own.source}`).trim()
+  const ownBytes = containerBytes(ownContainer)
+
+  say(`${sandboxes} sandboxes`)
+  const first = { gateway: await gateway.open(1), shared: await shared.open(1) }
+  const firstNginx = containerBytes(sharedContainer(shared))
+  const more = { gateway: await gateway.open(sandboxes - 1), shared: await shared.open(sandboxes - 1) }
+  const sources = {
+    gateway: [...first.gateway.sources, ...more.gateway.sources],
+    shared: [...first.shared.sources, ...more.shared.sources]
+  }
+  const waiting = sources.gateway.map((source, index) => [source, sources.shared[index]!])
+  const starter = async () => {
+    for (let pair = waiting.shift(); pair !== undefined; pair = waiting.shift()) await startSandbox(pair)
+  }
+  await Promise.all(Array.from({ length: 4 }, starter))
+
+  say(`${samples} calls each, in turns`)
+  const agent = new Agent({ keepAlive: true })
+  const directMillis: Array<number> = []
+  for (let sample = 0; sample < samples; sample++) directMillis.push(await directCall(direct, agent))
+  agent.destroy()
+  const millis = await compare([
+    ["gateway", sources.gateway],
+    ["nginx-shared", sources.shared]
+  ])
+  millis.set("nginx, one run", [...(await calls([ownVolume], samples))])
+  own.stop()
+
+  say(`${idleRuns} runs`)
+  const last = {
+    gateway: await gateway.open(idleRuns - sandboxes),
+    shared: await shared.open(idleRuns - sandboxes)
+  }
+  const lastNginx = containerBytes(sharedContainer(shared))
+  const perRun = (from: number, to: number) => round((to - from) / (idleRuns - 1) / 1000, 1)
+  const ratio = (name: string) =>
+    round(at(millis.get(`${name}, ${sandboxes} runs`)!, 0.5) / at(millis.get(`${name}, one run`)!, 0.5))
+  const nginxKilobytes = perRun(firstNginx, lastNginx)
+  const hostKilobytes = perRun(first.shared.memoryBytes, last.shared.memoryBytes)
+  const bars: ReadonlyArray<Report.Bar> = [
+    {
+      name: "shared nginx: its container's memory for each further run, kB",
+      value: nginxKilobytes,
+      atMost: 50
+    },
+    { name: "shared nginx: the host's memory too, kB", value: round(nginxKilobytes + hostKilobytes, 1) },
+    {
+      name: `shared nginx: p50 of a call, ${sandboxes} live sandboxes ÷ one`,
+      value: ratio("nginx-shared"),
+      atMost: 2
+    },
+    { name: `gateway: p50 of a call, ${sandboxes} live sandboxes ÷ one`, value: ratio("gateway"), atMost: 2 }
+  ]
+  const report = {
+    takenAt: new Date().toISOString(),
+    machine: {
+      cores: availableParallelism(),
+      kernel: release(),
+      node: process.version,
+      "load before": load,
+      samples
+    },
+    calls: [["direct", directMillis] as const, ...millis].map(([name, taken]) => ({
+      name,
+      p50: at(taken, 0.5),
+      p99: at(taken, 0.99),
+      addedP50: round(at(taken, 0.5) - at(directMillis, 0.5))
+    })),
+    memory: [
+      { name: "nginx, for each run", first: round(ownBytes / 1e6, 1), further: round(ownBytes / 1e3, 1) },
+      {
+        name: "nginx-shared, its container",
+        first: round(firstNginx / 1e6, 1),
+        further: nginxKilobytes
+      },
+      {
+        name: "nginx-shared, the host process",
+        first: round(first.shared.memoryBytes / 1e6, 1),
+        further: hostKilobytes
+      },
+      {
+        name: "gateway, the host process",
+        first: round(first.gateway.memoryBytes / 1e6, 1),
+        further: perRun(first.gateway.memoryBytes, last.gateway.memoryBytes)
+      }
+    ],
+    bars
+  }
+  const text = [
+    `A call with a body of 1.2 kB that is answered at once, over a connection that is open already. ${sandboxes} sandboxes live while the calls are measured.`,
+    Report.table(
+      ["ms", "p50", "p99", "added p50"],
+      report.calls.map((row) => Object.values(row))
+    ),
+    Report.table(
+      ["memory", "first run, MB", `each further of ${idleRuns}, kB`],
+      report.memory.map((row) => Object.values(row))
+    ),
+    Report.barTable(bars),
+    Report.taken(report)
+  ].join("\n\n")
+  Report.publish({
+    name: "sharing",
+    title: "Many runs on one proxy, measured",
+    text,
+    data: report,
+    bars,
+    directory: options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
+  })
+}
+
+const directCall = (way: { readonly host: string; readonly port: number }, agent: Agent): Promise<number> =>
+  new Promise((resolve, reject) => {
+    const before = performance.now()
+    const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(body) }
+    request({ ...way, agent, method: "POST", path: "/v1/chat/completions", headers }, (answer) => {
+      answer.on("data", () => undefined)
+      answer.once("end", () => resolve(performance.now() - before))
+    })
+      .once("error", reject)
+      .end(body)
+  })
+
+try {
+  await main()
+} finally {
+  for (const one of children) one.disconnect?.()
+  for (let start = 0; start < containers.length; start += 50)
+    execFileSync("docker", ["rm", "--force", ...containers.slice(start, start + 50)], { stdio: "ignore" })
+  rmSync(directory, { recursive: true, force: true })
+}
