@@ -282,7 +282,7 @@ const paragraphs = (text: string): ReadonlyArray<string> =>
 const isSource = (path: string) => /^packages\/[a-z-]+\/src\//u.test(path) && !path.includes("/testing/")
 
 /** A list of names, not sentences. */
-const foreign = /SeccompProfile\.ts$/u
+const foreign = /(?:SeccompProfile|SharedProgram)\.ts$/u
 
 /** Two ordinary words at least, and no program in another language. */
 const isSentence = (text: string): boolean =>

@@ -62,6 +62,7 @@ const calls: ReadonlyArray<Ban> = [
       "test/bench/RelayRepository.ts": "a program: where its options come from",
       "test/bench/relay.ts": "a program: where its options come from",
       "test/bench/run.ts": "a program: where its options come from",
+      "test/bench/sharing.ts": "a program: where its options come from",
       "test/harness/LiteLlm.ts": "the path of the LiteLLM that ./dev installed",
       "test/harness/LinkedPrograms.ts": "the directory that a run of vitest hands to its processes",
       "test/harness/PackedPackages.ts": "the directory that a run of vitest hands to its processes",

@@ -1,5 +1,6 @@
 /**
- * A sandbox behind an nginx, its own or one for many, in front of a scripted upstream, for tests of the requests that pass through.
+ * A sandbox behind an nginx, its own or one for many, in front of a scripted upstream: for tests of the requests that
+ * pass through.
  *
  * Requests are sent byte for byte from inside the sandbox, to its socket. Needs Docker and the images.
  */

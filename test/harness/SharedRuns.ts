@@ -64,7 +64,7 @@ export const connect = (socketPath: string) =>
         send: (bytes: string) => void socket.write(bytes, "latin1"),
         text: () => text,
         isClosed: () => isClosed,
-        statuses: () => [...text.matchAll(/^HTTP\/1\.1 (\d{3})/gmu)].map(([, status]) => Number(status))
+        statuses: () => [...text.matchAll(/HTTP\/1\.1 (\d{3}) /gu)].map(([, status]) => Number(status))
       }
     }),
     ({ socket }) => Effect.sync(() => socket.destroy())

@@ -100,8 +100,8 @@ const records = Effect.fnUntraced(function* (settings: Settings["Service"], inpu
 })
 
 /**
- * Deletes directories of dead processes that waited for runs or were a proxy's, and as far as requested, others that are not of one run.
- * Returns their paths.
+ * Deletes directories of dead processes that waited for runs or were a proxy's, and as far as requested, others that
+ * are not of one run. Returns their paths.
  */
 const remains = Effect.fnUntraced(function* (settings: Settings["Service"], input: PruneInput) {
   const { dryRun } = input

@@ -1,7 +1,7 @@
 /**
  * Directories of sandboxes that waited for a run, whose host process has died: inputs and files of its runs may be in
- * them. Removed at the start of every process that runs sandboxes, by `prune`, and before new ones are made. A proxy for
- * many runs has such a directory too.
+ * them. Removed at the start of every process that runs sandboxes, by `prune`, and before new ones are made. An nginx
+ * for many runs has such a directory too.
  */
 import type { HostFailed } from "@cogni/sandbox-core/SandboxError"
 import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"

@@ -65,11 +65,11 @@ export interface SharedNginxLlmProxyOptions {
   readonly concurrentRequestsMax?: number | undefined
   /** Requests per second of one run (default 50). */
   readonly requestsPerSecondMax?: number | undefined
-  /** Sockets of one container, each for one run (default 1000). When all were used, the next run gets a new container. */
+  /** Sockets of one container, each for one run (default 1000). The run after the last one gets a new container. */
   readonly socketsMax?: number | undefined
   /**
-   * Existing directory of this process for the files of the proxy, on the file system of the runs' directories. Default:
-   * the directory for temporary files.
+   * Existing directory of this process for the files of the proxy, on the file system of the runs' directories.
+   * Default: the directory for temporary files.
    */
   readonly directory?: string | undefined
   /** HTTP proxy between this host and the upstream. Refused if the upstream is not reached without it. */
@@ -205,7 +205,7 @@ const headersOf = (options: SharedNginxLlmProxyOptions, profile: UpstreamProfile
   return { names, values }
 }
 
-/** Assigns runs to containers, and starts a container when there is none with a free place. */
+/** Assigns runs to containers, and starts a container when all are full. */
 const makeLeases = Effect.fnUntraced(function* (
   options: SharedNginxLlmProxyOptions & {
     readonly runtime: ContainerRuntime["Service"]

@@ -21,7 +21,7 @@ export interface RelayThreadOptions extends RelayLimits {
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
 }
 
-/** What the thread gets at its start. */
+/** Data that the thread gets at its start. */
 export interface RelayStart extends Omit<RelayThreadOptions, "certificateAuthorities"> {
   readonly authorities: ReadonlyArray<string>
 }

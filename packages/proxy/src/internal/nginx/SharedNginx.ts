@@ -124,8 +124,8 @@ const mountsOf = (directory: string): ReadonlyArray<Mount> =>
   }))
 
 /**
- * Starts a container. Returns as soon as its directory exists, while it starts until `ready`. It ends with the scope, or
- * when it has been retired.
+ * Starts a container. Returns as soon as its directory exists, while it starts until `ready`. It ends with the scope,
+ * or when it has been retired.
  */
 export const make = Effect.fnUntraced(function* (
   options: SharedNginxOptions

@@ -43,10 +43,15 @@ export const lineBytesMax = 512 * 1024
 /** Size of a token, in bytes. */
 export const tokenBytesMax = 256
 
-export const render = ({ headersTotal, slotsMax, tokenSecret }: SharedProgramOptions): string => String.raw`
-local hmac = require "openssl.hmac"
-local secret = ngx.decode_base64("${Buffer.from(tokenSecret).toString("base64")}")
-local headers_total, slots_max = ${headersTotal}, ${slotsMax}
+export const render = ({ headersTotal, slotsMax, tokenSecret }: SharedProgramOptions): string =>
+  [
+    "",
+    `local secret = ngx.decode_base64("${Buffer.from(tokenSecret).toString("base64")}")`,
+    `local headers_total, slots_max = ${headersTotal}, ${slotsMax}`,
+    program
+  ].join("\n")
+
+const program = String.raw`local hmac = require "openssl.hmac"
 local program, runs, slots, tokens, calls = {}, {}, {}, {}, {}
 local calls_total, is_open, is_taken = 0, false, false
 
