@@ -5,7 +5,7 @@
  * reach the upstream with exactly our headers and exactly its own path. A row that is refused must not reach it at all.
  * The last tests remove the defenses one by one, and check that these assertions then fail.
  */
-import { assert, layer } from "@effect/vitest"
+import { assert, layer, type Vitest } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import * as NginxRun from "../harness/NginxRun.ts"
@@ -128,64 +128,65 @@ const outcomes = (proxy: "nginx" | "nginx-shared") =>
     })
   ).pipe(Layer.provideMerge(NginxRun.layer({ proxy })))
 
-const suite = (name: string, proxy: "nginx" | "nginx-shared") =>
-  layer(outcomes(proxy), { excludeTestServices: true })(name, (it) => {
-    for (const row of rows) {
-      it.effect(
-        `${row[2] === "passes" ? "harmless" : "refused"}: ${row[0].replaceAll(/[^ -~]/gu, "?")}`,
-        () => Effect.map(Outcomes, (all) => checkRow(row, all.get(row)!))
+const hostile = (it: Vitest.MethodsNonLive<Layer.Success<ReturnType<typeof outcomes>>>): void => {
+  for (const row of rows) {
+    it.effect(`${row[2] === "passes" ? "harmless" : "refused"}: ${row[0].replaceAll(/[^ -~]/gu, "?")}`, () =>
+      Effect.map(Outcomes, (all) => checkRow(row, all.get(row)!))
+    )
+  }
+
+  it.effect("a request hidden in the body of another is not executed", () =>
+    Effect.gen(function* () {
+      const run = yield* NginxRun.NginxRun
+      const before = (yield* run.upstream.received).length
+      yield* run.send(http({ body: http({ target: "/key/generate" }) }), { idleMillis })
+      const received = (yield* run.upstream.received).slice(before)
+      assert.deepStrictEqual(
+        received.map(({ target }) => target),
+        [chat]
       )
-    }
+    })
+  )
 
-    it.effect("a request hidden in the body of another is not executed", () =>
-      Effect.gen(function* () {
-        const run = yield* NginxRun.NginxRun
-        const before = (yield* run.upstream.received).length
-        yield* run.send(http({ body: http({ target: "/key/generate" }) }), { idleMillis })
-        const received = (yield* run.upstream.received).slice(before)
-        assert.deepStrictEqual(
-          received.map(({ target }) => target),
-          [chat]
-        )
-      })
-    )
+  it.effect("requests on one connection are checked separately", () =>
+    Effect.gen(function* () {
+      const run = yield* NginxRun.NginxRun
+      const before = (yield* run.upstream.received).length
+      const answer = yield* run.send(
+        `${http()}${http({ target: "/key/generate" })}${http({ headers: ["x-litellm-customer-id: evil"] })}`,
+        { answers: 3, idleMillis }
+      )
+      const received = (yield* run.upstream.received).slice(before)
+      assert.deepStrictEqual(
+        received.map(({ target }) => target),
+        [chat, chat]
+      )
+      assert.notInclude(JSON.stringify(received), "evil")
+      assert.match(answer.text, /200 OK[\s\S]*403 Forbidden[\s\S]*200 OK/u)
+    })
+  )
 
-    it.effect("requests on one connection are checked separately", () =>
-      Effect.gen(function* () {
-        const run = yield* NginxRun.NginxRun
-        const before = (yield* run.upstream.received).length
-        const answer = yield* run.send(
-          `${http()}${http({ target: "/key/generate" })}${http({ headers: ["x-litellm-customer-id: evil"] })}`,
-          { answers: 3, idleMillis }
-        )
-        const received = (yield* run.upstream.received).slice(before)
-        assert.deepStrictEqual(
-          received.map(({ target }) => target),
-          [chat, chat]
-        )
-        assert.notInclude(JSON.stringify(received), "evil")
-        assert.match(answer.text, /200 OK[\s\S]*403 Forbidden[\s\S]*200 OK/u)
-      })
-    )
+  it.effect("forwards only the accept header and the API version of a client", () =>
+    Effect.gen(function* () {
+      const run = yield* NginxRun.NginxRun
+      yield* run.send(
+        http({
+          target: "/v1/messages",
+          headers: ["Accept: text/event-stream", "anthropic-version: 2023-06-01"]
+        })
+      )
+      const headers = new Map((yield* run.upstream.received).at(-1)!.headers)
+      assert.strictEqual(headers.get("accept"), "text/event-stream")
+      assert.strictEqual(headers.get("anthropic-version"), "2023-06-01")
+    })
+  )
+}
 
-    it.effect("forwards only the accept header and the API version of a client", () =>
-      Effect.gen(function* () {
-        const run = yield* NginxRun.NginxRun
-        yield* run.send(
-          http({
-            target: "/v1/messages",
-            headers: ["Accept: text/event-stream", "anthropic-version: 2023-06-01"]
-          })
-        )
-        const headers = new Map((yield* run.upstream.received).at(-1)!.headers)
-        assert.strictEqual(headers.get("accept"), "text/event-stream")
-        assert.strictEqual(headers.get("anthropic-version"), "2023-06-01")
-      })
-    )
-  })
-
-suite("Hostile requests", "nginx")
-suite("Hostile requests, to an nginx for many runs", "nginx-shared")
+layer(outcomes("nginx"), { excludeTestServices: true })("Hostile requests", hostile)
+layer(outcomes("nginx-shared"), { excludeTestServices: true })(
+  "Hostile requests, to an nginx for many runs",
+  hostile
+)
 
 /** Defenses, each with the row that must fail without it. */
 const defences: ReadonlyArray<readonly [defence: string, tamper: (config: string) => string, row: string]> = [
