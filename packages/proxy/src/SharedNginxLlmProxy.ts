@@ -31,6 +31,7 @@ import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { Misconfigured } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import * as UsageObserver from "@cogni/sandbox-core/UsageObserver"
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import type * as EgressProxy from "./EgressProxy.ts"
 import * as HostDirectoryCarrier from "./internal/carrier/HostDirectoryCarrier.ts"
 import * as HostDisk from "./internal/HostDisk.ts"
@@ -278,7 +279,7 @@ const makeLeases = Effect.fnUntraced(function* (
 })
 
 const link = async (existing: string, name: string) => {
-  await fs.link(existing, name).catch((cause: NodeJS.ErrnoException) => {
+  await OwnFiles.link(existing, name).catch((cause: NodeJS.ErrnoException) => {
     throw cause.code === "EXDEV"
       ? new TypeError(`it is on another file system than ${path.dirname(existing)}`)
       : cause
@@ -288,7 +289,7 @@ const link = async (existing: string, name: string) => {
 /** Makes the log of a run, in the run's own directory, and gives nginx a link to it. */
 const makeLog = async (audit: string, linked: string) => {
   const { groupId, userId } = NginxOptions.proxyUser()
-  const file = await fs.open(AuditDirectory.logPath(audit), "wx", 0o600)
+  const file = await OwnFiles.openNewLog(AuditDirectory.logPath(audit))
   try {
     if (process.getuid?.() === 0) await file.chown(userId, groupId)
   } finally {
@@ -318,7 +319,7 @@ const openRun = Effect.fnUntraced(function* ({
   const expirySeconds =
     Math.ceil((yield* Clock.currentTimeMillis) / 1000) + runtimeSecondsMax + expirySecondsMore
   const own = directory ?? (yield* acquireOwn(paths.run(number)))
-  const audit = yield* AuditDirectory.acquire(own, NginxOptions.proxyUser())
+  const audit = yield* AuditDirectory.acquire(own)
   const log = yield* AuditDirectory.follow(audit, options.auditBytesMax ?? auditBytesMaxDefault)
   const carried = yield* HostDirectoryCarrier.make.acquire(own, socketMount)
   const socket = path.join(carried.directory, path.basename(NginxConfig.paths.listen))

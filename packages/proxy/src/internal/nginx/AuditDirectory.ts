@@ -18,10 +18,13 @@ import * as NginxConfig from "./NginxConfig.ts"
 export const logPath = (directory: string): string =>
   path.join(directory, path.basename(NginxConfig.paths.accessLog))
 
-/** Creates the directory, which only the proxy's user can enter. It outlives the run if the run has a directory. */
+/**
+ * Creates the directory, which only its owner can enter: the proxy's user, or this process if none is named. It outlives
+ * the run if the run has a directory.
+ */
 export const acquire = Effect.fnUntraced(function* (
   parent: string | undefined,
-  owner: User
+  owner?: User
 ): Effect.fn.Return<string, HostFailed, Scope.Scope> {
   const failure = "the proxy's audit cannot be created"
   const directory =
@@ -32,7 +35,8 @@ export const acquire = Effect.fnUntraced(function* (
   yield* Effect.uninterruptible(
     HostDisk.use(failure, async () => {
       if (parent !== undefined) await fs.mkdir(directory, { mode: 0o700 })
-      if (process.getuid?.() === 0) await fs.chown(directory, owner.userId, owner.groupId)
+      if (owner !== undefined && process.getuid?.() === 0)
+        await fs.chown(directory, owner.userId, owner.groupId)
     })
   )
   return directory
