@@ -19,8 +19,8 @@ export const logPath = (directory: string): string =>
   path.join(directory, path.basename(NginxConfig.paths.accessLog))
 
 /**
- * Creates the directory, which only its owner can enter: the proxy's user, or this process if none is named. It outlives
- * the run if the run has a directory.
+ * Creates the directory, which only its owner can enter: the proxy's user, or this process if none is named. It
+ * outlives the run if the run has a directory.
  */
 export const acquire = Effect.fnUntraced(function* (
   parent: string | undefined,

@@ -2,8 +2,8 @@
  * Renders the configuration of an nginx that serves many runs.
  *
  * Pure. Routes, limits of sizes and headers of answers are those of the nginx of one run (`NginxConfig`).
- * `SharedProgram` chooses the identity, the headers of the upstream, the rates and the log of each request, because runs
- * come and go without a new configuration.
+ * `SharedProgram` chooses the identity, the headers of the upstream, the rates and the log of each request, because
+ * runs come and go without a new configuration.
  */
 import { type Directive, block, directive, makeLiterals, print } from "./NginxSyntax.ts"
 import * as NginxConfig from "./NginxConfig.ts"
