@@ -138,7 +138,7 @@ export const make = Effect.fnUntraced(function* (options: SharedNginxLlmProxyOpt
     runtime
   })
 
-  const acquire = Effect.fn("SharedNginxLlmProxy.acquire")(function* (
+  const acquire = Effect.fn("LlmProxy.acquire")(function* (
     request: LlmRequest
   ): Effect.fn.Return<LlmEndpoint, LlmProxyError, Scope.Scope> {
     const { runId, traceparent } = request
